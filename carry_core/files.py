@@ -1,0 +1,103 @@
+"""Where things lie, and writing them so that a killed process leaves the old file or the new one."""
+
+import fcntl
+import hashlib
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from carry_core.errors import BadInput
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def data_dir() -> Path:
+    """The folder with weights and results: `data/` of the repository, or what CARRY_DATA names."""
+    return Path(os.environ.get("CARRY_DATA", ROOT / "data"))
+
+
+def commit() -> str:
+    """The commit of this checkout, with `+` where `carry_core` was changed since; `unknown` outside of one."""
+    git = ["git", "-C", str(ROOT)]
+    try:
+        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
+        diff = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "carry_core"], capture_output=True, check=False)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head.stdout.strip() + ("+" if diff.returncode else "")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path` that takes its place when the block ends without an error.
+
+    Raises:
+        BadInput: the folder cannot be written or the disk is full; `path` is as it was.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.close(handle)
+    except OSError as error:
+        raise BadInput(f"Cannot write {path}: {error.strerror}. Choose a folder that can be written to.") from error
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError as error:
+        raise BadInput(f"Cannot write {path}: {error.strerror}. Free some space; the old file is untouched.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON with one line per entry, atomically."""
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=1, sort_keys=False) + "\n")
+
+
+def sha256(path: Path) -> str:
+    """Hexadecimal sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, so that two trainings publish one after the other."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def read_manifest(folder: Path) -> dict[str, str]:
+    """sha256 by path relative to `folder`; empty where there is no manifest yet.
+
+    Raises:
+        BadInput: the manifest is not one.
+    """
+    path = folder / "manifest.json"
+    if not path.exists():
+        return {}
+    try:
+        manifest = json.loads(path.read_text())
+        if not all(isinstance(v, str) and len(v) == 64 for v in manifest.values()):
+            raise ValueError("an entry is not a sha256")
+    except (ValueError, AttributeError) as error:
+        raise BadInput(f"{path} is damaged ({error}): restore it with `git checkout {path}`.") from error
+    return dict(manifest)
+
+
+def update_manifest(folder: Path, names: Mapping[str, Path] | list[str]) -> None:
+    """Record the sha256 of the files `names`, relative to `folder`."""
+    manifest = read_manifest(folder) | {name: sha256(folder / name) for name in names}
+    write_json(folder / "manifest.json", dict(sorted(manifest.items())))

@@ -1,0 +1,135 @@
+"""The run groups of the paper: what was trained, by the author's names, and the two recipes we train them with."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.random import SeedSequence
+
+from carry_core.errors import BadInput
+from carry_core.model import ModelConfig
+from carry_core.sums import n_sums
+
+N_LONG = 20_000  # random longer sums of a padded group: the first ones prime, the rest test (App. H)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ only in seed (App. A, C, D, F, H).
+
+    Attributes:
+        n_digits: digits of the sums in the training set; `config.width` more when they are padded.
+        fraction: share of all sums in the training set, and again in the test set (the paper's s).
+        decay: weight decay (the paper's lambda).
+        primed: how many longer sums join the training set, or make it up when finetuning.
+        kept: runs whose weights are shipped; histories are shipped for all.
+        snapshots: epochs whose weights are kept beside the last.
+        parent: group and epoch that finetuning starts from.
+    """
+
+    name: str
+    config: ModelConfig
+    fraction: float = 0.3
+    decay: float = 0.2
+    n_digits: int = 3
+    batch: int = 1024
+    epochs: int = 1000
+    n_runs: int = 6
+    kept: int = 6
+    primed: int = 0
+    snapshots: tuple[int, ...] = ()
+    parent: tuple[str, int] | None = None
+
+    @property
+    def padded(self) -> bool:
+        return self.config.width > self.n_digits
+
+    @property
+    def n_train(self) -> int:
+        """Sums in the training set: 150,150 for three digits at s = 0.3, priming sums included."""
+        if self.parent is not None:
+            return self.primed
+        return round(self.fraction * n_sums(self.n_digits)) + self.primed
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps in an epoch; the last batch is short."""
+        return -(-self.n_train // self.batch)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How long and how fast a group is trained; everything else is the group's.
+
+    Attributes:
+        rate: learning rate, constant after `warmup` linear steps.
+        steps: optimiser steps in all, rounded to whole epochs; None for the group's own epochs.
+    """
+
+    name: str
+    rate: float
+    warmup: int = 0
+    steps: int | None = None
+
+    def epochs(self, group: Group) -> int:
+        if self.steps is None or group.parent is not None:
+            return group.epochs
+        return max(1, round(self.steps / group.steps))
+
+
+RECIPES = {r.name: r for r in (Recipe("paper", 1.4e-4), Recipe("quick", 1e-3, warmup=300, steps=8820))}
+
+MAIN = "n2_s0.3_w0.2"
+_PAD6 = ModelConfig(width=6)
+GROUPS = {
+    group.name: group
+    for group in (
+        Group("n1_s0.3_w0.2", ModelConfig(layers=1)),
+        Group("n1_s0.3_w0.0", ModelConfig(layers=1), decay=0.0),
+        Group("n1_s0.2_w1.0", ModelConfig(layers=1), fraction=0.2, decay=1.0),
+        Group(MAIN, ModelConfig()),
+        Group("n2_s0.3_w0.0", ModelConfig(), decay=0.0),
+        Group("n2_s0.1_w0.2", ModelConfig(), fraction=0.1),
+        Group("n2_s0.3_w0.2_dff1024", ModelConfig(d_ff=1024)),
+        Group("n2_s0.2_w1.0_dff512", ModelConfig(d_ff=512), fraction=0.2, decay=1.0),
+        Group("n3_s0.3_w0.2", ModelConfig(layers=3)),
+        Group("decoder_n2_s0.3_w0.2", ModelConfig(causal=True)),
+        Group("digits4_n2_s0.3_w0.2", ModelConfig(width=4), n_digits=4, batch=8192, n_runs=1, kept=1),
+        Group("pad6_n2_s0.3_w0.2", _PAD6, epochs=2500, kept=2, snapshots=(500, 1000)),
+        Group("pad6_primed100_n2_s0.3_w0.2", _PAD6, primed=100),
+        Group("pad6_finetuned500_n2_s0.3_w0.2", _PAD6, primed=500, epochs=50, parent=("pad6_n2_s0.3_w0.2", 500)),
+        Group("pad10_primed500_n2_s0.3_w0.2", ModelConfig(width=10), primed=500, kept=2),
+        Group("decoder_pad6_primed500_n2_s0.3_w0.2", ModelConfig(width=6, causal=True), primed=500, kept=2),
+    )
+}
+RELEASED_ONLY = {"pad5_n2_s0.3_w0.2": Group("pad5_n2_s0.3_w0.2", ModelConfig(width=5))}  # absent from the paper
+
+
+def find(name: str) -> Group:
+    """The group called `name`.
+
+    Raises:
+        BadInput: no such group.
+    """
+    group = (GROUPS | RELEASED_ONLY).get(name) if isinstance(name, str) else None
+    if group is None:
+        raise BadInput(f"Unknown group {name!r}: expected one of {', '.join(GROUPS)}.")
+    return group
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Independent random streams of one run, all from its number: split and order, initialisation, dropout."""
+
+    data: torch.Generator
+    weights: torch.Generator
+    dropout: SeedSequence
+
+    @classmethod
+    def of(cls, run: int) -> "Seeds":
+        data, weights, dropout = SeedSequence(run).spawn(3)
+        return cls(_generator(data), _generator(weights), dropout)
+
+
+def _generator(seed: SeedSequence) -> torch.Generator:
+    return torch.Generator().manual_seed(int(seed.generate_state(1, np.uint64)[0] >> np.uint64(1)))

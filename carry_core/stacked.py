@@ -1,0 +1,253 @@
+"""The training forward: many runs at once on a leading axis, with exact shortcuts for this task.
+
+It computes what `model.Transformer` computes (App. A), at the positions that enter the loss, and
+returns to it through the same parameter names, each with one more axis in front, `[run, …]`.
+What makes it cheaper, without changing the result:
+
+- the last block needs queries, output projection and MLP at the read positions only;
+- layer 0 sees a position's token and nothing else, so its queries, keys and (values x output
+  projection) are computed once for each of the few (token, position) pairs, then looked up;
+- a LayerNorm's scale and shift go into the small matrix behind it, not over the large activations.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from numpy.random import SFC64, Generator, SeedSequence
+from torch import Tensor
+
+from carry_core.model import ModelConfig, rotary, rotate
+from carry_core.sums import EQUALS, PLUS, VOCABULARY, Layout, digits
+
+Parameters = Mapping[str, Tensor]
+DROPOUT = 0.1
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The (token, position) pairs that can occur in a layout; 64 for three digits.
+
+    Rows are grouped by position; a digit position holds ten rows, in the order of the digits.
+    """
+
+    layout: Layout
+    token: Int[Tensor, " pair"]
+    position: Int[Tensor, " pair"]
+    first: Int[Tensor, " pos"]
+
+    @classmethod
+    def of(cls, layout: Layout, device: torch.device) -> "Pairs":
+        tokens = [[PLUS] if mark == "+" else [EQUALS] if mark == "=" else list(range(10)) for mark in layout.marks()]
+        flat = [(token, pos) for pos, options in enumerate(tokens) for token in options]
+        first = torch.tensor([len(t) for t in tokens]).cumsum(0) - torch.tensor([len(t) for t in tokens])
+        token, position = torch.tensor(flat).unbind(-1)
+        return cls(layout, token.to(device), position.to(device), first.to(device))
+
+    def rows(self, a: Int[Tensor, "run batch"], b: Int[Tensor, "run batch"]) -> Int[Tensor, "run pos batch"]:
+        """Which pair stands at each position of the sum's input."""
+        width = self.layout.width
+        tail = digits(a + b, width) if self.layout.causal else a.new_zeros(*a.shape, width)
+        offset = torch.cat([digits(a, width), a.new_zeros(*a.shape, 1), digits(b, width), tail], -1)
+        return (self.first + offset).transpose(-1, -2)
+
+
+class Masks:
+    """Dropout masks of each run from its own SFC64 stream, sixteen bits a draw (an eighth of F.dropout's time).
+
+    Zeros come with probability 6554 / 65536, the multiple of 2**-16 nearest to 0.1.
+    """
+
+    threshold = 6554
+    scale = 65536 / (65536 - threshold)
+
+    def __init__(self, seeds: list[SeedSequence]) -> None:
+        self.streams = [Generator(SFC64(seed)) for seed in seeds]
+
+    def __call__(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Zeros and ones of shape [run, …], not yet scaled."""
+        count = math.prod(shape[1:])
+        words = -(-count // 4)
+        kept = np.empty((shape[0], count), dtype=bool)
+        for run, stream in enumerate(self.streams):
+            bits = stream.integers(2**64, size=words, dtype=np.uint64).view(np.uint16)
+            np.greater_equal(bits[:count], self.threshold, out=kept[run])
+        return torch.from_numpy(kept).view(shape).to(dtype)
+
+    def state(self, run: int) -> dict[str, Any]:
+        """Where the run's stream stands, ready for JSON."""
+        return {"state": [int(word) for word in self.streams[run].bit_generator.state["state"]["state"]]}
+
+    def set_state(self, run: int, state: dict[str, Any]) -> None:
+        """Continue the run's stream from there."""
+        generator = self.streams[run].bit_generator
+        words = np.array(state["state"], dtype=np.uint64)
+        generator.state = generator.state | {"state": {"state": words}}
+
+
+Draw = Callable[[tuple[int, ...], torch.dtype], Tensor]
+
+
+def linear(x: Float[Tensor, "run *batch d_in"], weight: Tensor, bias: Tensor) -> Float[Tensor, "run *batch d_out"]:
+    """`x @ weight.T + bias` for each run; `weight` is `[run, d_out, d_in]`."""
+    return torch.baddbmm(bias.unsqueeze(1), x.flatten(1, -2), weight.mT).unflatten(1, x.shape[1:-1])
+
+
+def linear_at(
+    x: Float[Tensor, "run pos batch d_in"], weight: Float[Tensor, "run pos d_out d_in"], bias: Tensor
+) -> Float[Tensor, "run pos batch d_out"]:
+    """The same with a weight of its own at every position."""
+    out = torch.baddbmm(bias.flatten(0, 1).unsqueeze(1), x.flatten(0, 1), weight.flatten(0, 1).mT)
+    return out.unflatten(0, x.shape[:2])
+
+
+class Stack:
+    """Forward pass of several models of one shape, each on its own batch. Activations are `[run, pos, batch, …]`."""
+
+    def __init__(self, config: ModelConfig, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
+        self.config, self.dtype = config, dtype
+        self.pairs = Pairs.of(config.layout, device)
+        self.turn = rotary(config.layout.length, config.d_head, device)
+        self.read = slice(config.layout.read[0], None)
+        key = torch.arange(config.layout.length, device=device)
+        self.future = key > key[:, None]
+
+    def logits(
+        self, p: Parameters, rows: Int[Tensor, "run pos batch"], draw: Draw | None = None
+    ) -> Float[Tensor, "run read batch vocab"]:
+        """Logits at the read positions.
+
+        Args:
+            p: parameters by name, `[run, …]`.
+            rows: the sums, as rows of `Pairs`.
+            draw: source of dropout masks; no dropout if None.
+        """
+        return self.unembed(p, self.streams(p, rows, draw)[1])
+
+    def streams(self, p: Parameters, rows: Tensor, draw: Draw | None = None) -> tuple[Tensor, Tensor]:
+        """The last block's residual stream before and after its MLP, at the read positions."""
+        resid, out = self.first_attention(p, rows, draw)
+        for l in range(self.config.layers):
+            if l:
+                resid, out = self.attention(p, l, resid, draw)
+            mid = self.add(resid, out, draw)
+            resid = self.mlp(p, l, mid, draw)
+        return mid, resid
+
+    def unembed(self, p: Parameters, resid: Tensor) -> Float[Tensor, "run read batch vocab"]:
+        """Logits from the last residual stream, or, with the final MLP ablated, from the one before it."""
+        return linear(self.normed(resid), *self.folded(p, "norm", "unembed"))
+
+    def first_attention(self, p: Parameters, rows: Tensor, draw: Draw | None) -> tuple[Tensor, Tensor]:
+        """Layer 0's attention by look-up: the stream that it enters and its output, where they are needed."""
+        heads, d, queries = self.config.heads, self.config.d_model, self.queries(0)
+        stream, score, v = self.tables(p)
+        o = p["blocks.0.o.weight"].unflatten(-1, (heads, -1)).to(self.dtype)
+        vo = torch.einsum("rjhd,rohd->rohj", v, o).flatten(-2)  # (run, d_model, head * pair)
+        pattern = self.looked_up(score, rows, queries, draw)
+
+        # one row of weights over all (head, pair) for each query turns the sum over keys into one large product
+        here = rows[:, queries]
+        spread = pattern.new_zeros(*here.shape, heads, score.shape[-1])  # (run, query, batch, head, pair)
+        column = rows.transpose(1, 2)[:, None, :, None].expand(-1, here.shape[1], -1, heads, -1)
+        spread = spread.scatter(-1, column, pattern.permute(0, 2, 3, 1, 4))
+        out = linear(spread.flatten(-2).to(self.dtype), self.scaled(vo, draw), p["blocks.0.o.bias"].to(self.dtype))
+        entering = stream.gather(1, here.flatten(1).unsqueeze(-1).expand(-1, -1, d)).unflatten(1, here.shape[1:])
+        return entering, out
+
+    def first_pattern(self, p: Parameters, rows: Tensor) -> Float[Tensor, "run head query key"]:
+        """Layer 0's attention probabilities at all positions, averaged over the batch (Fig. 2)."""
+        return self.looked_up(self.tables(p)[1], rows, slice(None), None).mean(3)
+
+    def tables(self, p: Parameters) -> tuple[Tensor, Tensor, Tensor]:
+        """For every (token, position) pair: the stream, its scores with every other pair, and its values."""
+        stream = p["embed.weight"][:, self.pairs.token] * math.sqrt(self.config.d_model)  # (run, pair, d_model)
+        normed, turn = self.normed(stream), self.turn[self.pairs.position]
+        by_head = (self.config.heads, self.config.d_head)
+        q, k, v = (
+            rotate(linear(normed, *self.folded(p, "blocks.0.norm", f"blocks.0.{name}")).unflatten(-1, by_head), turn)
+            for name in "qkv"
+        )  # (run, pair, head, d_head)
+        score = self.full(torch.einsum("rihd,rjhd->rhij", q, k)) / math.sqrt(self.config.d_head)
+        return stream, score, v
+
+    def looked_up(
+        self, score: Tensor, rows: Tensor, queries: slice, draw: Draw | None
+    ) -> Float[Tensor, "run head query batch key"]:
+        """Attention probabilities of a batch from the table of scores."""
+        cell = rows[:, queries].unsqueeze(-1) * score.shape[-1] + rows.transpose(1, 2).unsqueeze(1)
+        cell = cell.unsqueeze(1).expand(-1, self.config.heads, -1, -1, -1)
+        found = score.flatten(2).gather(2, cell.flatten(2)).view(cell.shape)
+        return self.probabilities(found, self.future[queries].unsqueeze(1), draw)
+
+    def attention(self, p: Parameters, l: int, resid: Tensor, draw: Draw | None) -> tuple[Tensor, Tensor]:
+        """Attention of a later layer: the stream where it is needed from here on, and the output there."""
+        norm, queries = f"blocks.{l}.norm", self.queries(l)
+        everywhere = self.normed(resid)
+        q = linear_at(everywhere[:, queries], *self.folded(p, norm, f"blocks.{l}.q", self.turn[queries]))
+        k = linear_at(everywhere, *self.folded(p, norm, f"blocks.{l}.k", self.turn))
+        v = linear_at(everywhere, *self.folded(p, norm, f"blocks.{l}.v", self.turn))
+        score = self.full(self.by_head(q) @ self.by_head(k).mT) / math.sqrt(self.config.d_head)
+        pattern = self.probabilities(score, self.future[queries], draw).to(self.dtype)  # (run, batch*head, query, key)
+        z = (pattern @ self.by_head(v)).transpose(1, 2).unflatten(2, (-1, self.config.heads)).flatten(-2)
+        weight = self.scaled(p[f"blocks.{l}.o.weight"], draw)
+        out = linear(z, weight.to(self.dtype), p[f"blocks.{l}.o.bias"].to(self.dtype))
+        return resid[:, queries], out
+
+    def mlp(self, p: Parameters, l: int, mid: Tensor, draw: Draw | None) -> Tensor:
+        """The residual stream after the block's MLP."""
+        hidden = F.relu(linear(self.normed(mid), *self.folded(p, f"blocks.{l}.norm", f"blocks.{l}.up")))
+        if draw is not None:
+            hidden = hidden * draw(tuple(hidden.shape), hidden.dtype)
+        weight = self.scaled(p[f"blocks.{l}.down.weight"], draw)
+        return self.add(mid, linear(hidden, weight.to(self.dtype), p[f"blocks.{l}.down.bias"].to(self.dtype)), draw)
+
+    def queries(self, l: int) -> slice:
+        """Positions whose queries layer `l` needs: in the last block, those that are read."""
+        return self.read if l == self.config.layers - 1 else slice(None)
+
+    def by_head(self, x: Float[Tensor, "run pos batch d_model"]) -> Float[Tensor, "run batch_head pos d_head"]:
+        """A view, no copy: one small matrix for each example and head."""
+        return x.unflatten(-1, (self.config.heads, -1)).flatten(2, 3).transpose(1, 2)
+
+    def probabilities(self, score: Tensor, future: Tensor, draw: Draw | None) -> Tensor:
+        """Softmax over keys, then dropout, whose scale is left to the next weights (`scaled`)."""
+        pattern = (score.masked_fill(future, -torch.inf) if self.config.causal else score).softmax(-1)
+        return pattern if draw is None else pattern * draw(tuple(pattern.shape), pattern.dtype)
+
+    def add(self, resid: Tensor, out: Tensor, draw: Draw | None) -> Tensor:
+        """The residual stream plus a block's output after dropout."""
+        if draw is None:
+            return resid + out
+        return torch.addcmul(resid, out, draw(tuple(out.shape), out.dtype), value=Masks.scale)
+
+    def scaled(self, weight: Tensor, draw: Draw | None) -> Tensor:
+        """Weights behind a dropout, which take over its scale."""
+        return weight if draw is None else weight * Masks.scale
+
+    def normed(self, x: Tensor) -> Tensor:
+        """LayerNorm without its scale and shift, which `folded` moves into the next weights."""
+        return F.layer_norm(x, x.shape[-1:]).to(self.dtype)
+
+    def full(self, x: Tensor) -> Tensor:
+        """Attention scores in float32 at least, whatever the products were done in."""
+        return x.float() if x.dtype == torch.bfloat16 else x
+
+    def folded(self, p: Parameters, norm: str, name: str, turn: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Weights and biases of the linear map behind a norm, with the norm's scale and shift folded in.
+
+        With `turn`, each position's rotary embedding is folded in too: weights are `[run, pos, d_out, d_in]`.
+        """
+        weight, bias = p[f"{name}.weight"], p[f"{name}.bias"]
+        bias = bias + (weight @ p[f"{norm}.bias"].unsqueeze(-1)).squeeze(-1)
+        weight = weight * p[f"{norm}.weight"].unsqueeze(1)
+        if turn is not None:
+            both = torch.cat([weight, bias.unsqueeze(-1)], -1).mT.unflatten(-1, (self.config.heads, -1))
+            both = rotate(both.unsqueeze(2), turn).flatten(-2).permute(0, 2, 3, 1)  # (run, pos, d_out, d_in + 1)
+            weight, bias = both[..., :-1], both[..., -1]
+        return weight.to(self.dtype), bias.to(self.dtype)

@@ -1,0 +1,81 @@
+"""Carry patterns: at which positions a sum overflows, and the names the paper gives to them (Sec. 2, App. F).
+
+A pattern has one symbol per digit position, from the left: `1` where the two digits add up to ten or
+more, `2` where they add up to nine and a one arrives from the right, `0` elsewhere. A position sends a
+one to its left neighbour exactly when its symbol is not `0`.
+"""
+
+from functools import cache
+from itertools import product
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from carry_core.errors import BadInput
+from carry_core.sums import digits
+
+NAMES3 = {"000": "NC", "010": "C@1", "001": "C@2", "011": "C all", "021": "C all con."}
+
+
+@cache
+def patterns(n_digits: int) -> tuple[str, ...]:
+    """All carry patterns of sums below 10**n_digits; there are Fibonacci(2 n - 1) of them.
+
+    For three digits they come in the order of the paper's tables: NC, C@1, C@2, C all, C all con.
+    """
+    if n_digits == 3:
+        return tuple(NAMES3)
+    found = []
+    for symbols in product("012", repeat=n_digits - 1):
+        receives = [symbol != "0" for symbol in symbols[1:]] + [False]
+        if all(symbol != "2" or carry for symbol, carry in zip(symbols, receives, strict=True)):
+            found.append("0" + "".join(symbols))
+    return tuple(sorted(found, key=lambda p: (sum(s != "0" for s in p), [-(s != "0") for s in p], p)))
+
+
+def name(pattern: str) -> str:
+    """The paper's name for a three-digit pattern; longer patterns are their own name."""
+    return NAMES3.get(pattern, pattern)
+
+
+def key(pattern: str) -> str:
+    """The name as it stands in claim ids: `C_all_con` for `C all con.`."""
+    return name(pattern).replace(".", "").replace(" ", "_")
+
+
+def find(text: str, n_digits: int = 3) -> str:
+    """The pattern that `text` names, as a pattern (`011`) or by the paper's name (`C all`).
+
+    Raises:
+        BadInput: no such class.
+    """
+    for pattern in patterns(n_digits):
+        if text in (pattern, name(pattern), key(pattern)):
+            return pattern
+    known = ", ".join(name(p) for p in patterns(n_digits)[:6])
+    raise BadInput(f"No carry class {text!r} for {n_digits} digits: expected one such as {known}.")
+
+
+def symbols(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], n_digits: int) -> Int[Tensor, "*batch pos"]:
+    """The pattern of each sum, one symbol 0, 1 or 2 per position."""
+    total = digits(a, n_digits) + digits(b, n_digits)
+    result = (total >= 10).to(torch.int64)
+    for i in range(n_digits - 2, -1, -1):
+        result[..., i] += 2 * ((total[..., i] == 9) & (result[..., i + 1] > 0))
+    return result
+
+
+def classify(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], n_digits: int = 3) -> Int[Tensor, "*batch"]:
+    """Index into `patterns(n_digits)` of each sum's carry class."""
+    powers = 3 ** torch.arange(n_digits - 1, -1, -1)
+    table = torch.full((3**n_digits,), -1)
+    for i, pattern in enumerate(patterns(n_digits)):
+        table[int(pattern, 3)] = i
+    return table[(symbols(a, b, n_digits) * powers).sum(-1)]
+
+
+def carry_arrives(n_digits: int = 3) -> Bool[Tensor, "task pos"]:
+    """Where a one arrives from the right: the cells of Table 1 at which it has to be added."""
+    arrives = [[i + 1 < n_digits and p[i + 1] != "0" for i in range(n_digits)] for p in patterns(n_digits)]
+    return torch.tensor(arrives)

@@ -1,0 +1,245 @@
+"""The trainer: AdamW on stacked runs, exact to the released code (App. A), with a history for every epoch."""
+
+import math
+import platform
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from carry_core import sums, tasks
+from carry_core.files import commit
+from carry_core.groups import MAIN, N_LONG, Group, Recipe, Seeds
+from carry_core.model import ModelConfig, Transformer
+from carry_core.stacked import Masks, Stack
+
+Arrays = dict[str, NDArray[Any]]
+PRECISIONS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
+TEST_BATCH = 2048
+
+
+def initialise(config: ModelConfig, generator: torch.Generator) -> dict[str, Tensor]:
+    """Fresh parameters: Glorot-uniform matrices, PyTorch's default biases, LayerNorms at one and zero (App. A.1)."""
+    with torch.device("meta"):
+        shapes = {name: p.shape for name, p in Transformer(config).named_parameters()}
+    parameters = {}
+    for name, shape in shapes.items():
+        owner, kind = name.rsplit(".", 1)
+        if owner.endswith("norm"):
+            parameters[name] = torch.ones(shape) if kind == "weight" else torch.zeros(shape)
+        elif kind == "weight":
+            parameters[name] = nn.init.xavier_uniform_(torch.empty(shape), generator=generator)
+        else:
+            bound = 1 / math.sqrt(shapes[f"{owner}.weight"][1])
+            parameters[name] = torch.empty(shape).uniform_(-bound, bound, generator=generator)
+    return parameters
+
+
+@dataclass(frozen=True)
+class Data:
+    """One run's sums, each `[2, sums]` (a and b): train, test, and the longer ones of a padded group."""
+
+    train: Int[Tensor, "2 train"]
+    test: Int[Tensor, "2 test"]
+    long: Int[Tensor, "2 long"]
+
+    @classmethod
+    def of(cls, group: Group, generator: torch.Generator) -> "Data":
+        """Split and order as drawn from `generator`; the order of the batches is then the same in every epoch."""
+        train, test = sums.split(sums.n_sums(group.n_digits), group.fraction, generator)
+        pairs = [torch.stack(sums.unrank(index, group.n_digits)).int() for index in (train, test)]
+        long = torch.zeros(2, 0, dtype=torch.int64)
+        if group.padded:
+            long = torch.stack(sums.long_sums(N_LONG, group.config.width, generator))
+            if group.config.width < 10:
+                long = long.int()
+        if group.parent is not None:
+            pairs[0] = long[:, : group.primed]
+        elif group.primed:
+            joined = torch.cat([pairs[0].to(long.dtype), long[:, : group.primed]], 1)
+            pairs[0] = joined[:, torch.randperm(joined.shape[1], generator=generator)]
+        return cls(pairs[0], pairs[1], long[:, group.primed :])
+
+
+class Trainer:
+    """Several runs of one group in lockstep; a run's result does not depend on which others are beside it."""
+
+    def __init__(
+        self, group: Group, recipe: Recipe, runs: list[int], device: str = "cpu", precision: str = "fp32"
+    ) -> None:
+        self.group, self.recipe, self.runs = group, recipe, runs
+        self.device, self.precision = torch.device(device), precision
+        self.epoch, self.seconds, self.commit = 0, 0.0, commit()
+        self.history: dict[str, list[NDArray[np.float32]]] = {}
+        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+        seeds = [Seeds.of(run) for run in runs]
+        data = [Data.of(group, s.data) for s in seeds]
+        self.train, self.test, self.long = (
+            torch.stack([getattr(d, part) for d in data]).to(self.device) for part in ("train", "test", "long")
+        )
+        fresh = [initialise(group.config, s.weights) for s in seeds]
+        self.parameters = {
+            name: torch.stack([f[name] for f in fresh]).to(self.device).requires_grad_() for name in fresh[0]
+        }
+        self.rate = torch.tensor(recipe.rate, device=self.device)
+        self.optimiser = torch.optim.AdamW(
+            list(self.parameters.values()), lr=self.rate, betas=(0.9, 0.98), eps=1e-8, weight_decay=group.decay,
+            fused=True, capturable=self.device.type == "cuda",
+        )  # fmt: skip
+        self.masks = Masks([s.dropout for s in seeds])
+        self.stack = Stack(group.config, self.device, PRECISIONS[precision])
+        self.classes = tasks.classify(*self.test.long().cpu().unbind(1), group.n_digits).to(self.device)
+
+    @property
+    def finished(self) -> bool:
+        return self.epoch >= self.recipe.epochs(self.group)
+
+    def run_epoch(self) -> dict[str, NDArray[np.float32]]:
+        """Train for one epoch, then test; returns the new row of the history, each value `[run, …]`."""
+        row = self.train_epoch()
+        self.epoch += 1
+        with torch.inference_mode():
+            row |= self.test_epoch()
+        new = {key: value.float().cpu().numpy() for key, value in row.items()}
+        for key, value in new.items():
+            self.history.setdefault(key, []).append(value)
+        return new
+
+    def train_epoch(self) -> dict[str, Tensor]:
+        """One pass over the training set; means over its batches, with dropout on."""
+        rows = []
+        for i, (a, b) in enumerate(self.batches(self.train, self.group.batch)):
+            step = self.epoch * self.group.steps + i
+            self.rate.fill_(self.recipe.rate * min(1.0, (step + 1) / max(1, self.recipe.warmup)))
+            rows.append(self.step(a, b))
+        return {f"train_{key}": torch.stack([r[key] for r in rows]).mean(0) for key in rows[0]}
+
+    def step(self, a: Tensor, b: Tensor) -> dict[str, Tensor]:
+        """One AdamW step on a batch per run, `[run, batch]`; loss and accuracies per run."""
+        logits = self.stack.logits(self.parameters, self.stack.pairs.rows(a, b), self.masks).float()
+        row = self.score(logits, self.targets(a, b))
+        self.optimiser.zero_grad()
+        row["loss"].sum().backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        return {key: value.detach() for key, value in row.items()}
+
+    def test_epoch(self) -> dict[str, Tensor]:
+        """Loss and accuracies on the test sums with dropout off, weight norm, and what the group's figures need."""
+        row = {f"test_{key}": value for key, value in self.mean_score(self.test).items()}
+        row["weight_norm"] = sum((p.square().flatten(1).sum(1) for p in self.parameters.values()), torch.zeros(()))
+        if self.group.padded:
+            row |= {f"long_{key}": value for key, value in self.mean_score(self.long).items()}
+        if self.group.config.layers == 1:
+            total = [
+                self.stack.first_pattern(self.parameters, self.stack.pairs.rows(a, b)) * a.shape[1]
+                for a, b in self.batches(self.test, TEST_BATCH)
+            ]
+            row["pattern"] = torch.stack(total).sum(0) / self.test.shape[2]
+        return row
+
+    def mean_score(self, pairs: Tensor) -> dict[str, Tensor]:
+        """Means over all sums of `pairs`; for the groups of Fig. 5, also per class without the final MLP."""
+        total: dict[str, Tensor] = {}
+        per_class = self.group.name in (MAIN, "digits4_n2_s0.3_w0.2")
+        start, n_classes = 0, len(tasks.patterns(self.group.n_digits))
+        arrives = tasks.carry_arrives(self.group.n_digits).to(self.device)
+        for a, b in self.batches(pairs, TEST_BATCH):
+            mid, post = self.stack.streams(self.parameters, self.stack.pairs.rows(a, b))
+            target = self.targets(a, b)
+            row = {k: v * a.shape[1] for k, v in self.score(self.stack.unembed(self.parameters, post), target).items()}
+            if per_class:
+                guess = self.stack.unembed(self.parameters, mid).argmax(-1)  # (run, pos, batch)
+                task = self.classes[:, start : start + a.shape[1]]
+                member = F.one_hot(task, n_classes).to(torch.float32)
+                shift = torch.where(arrives[task], 1, -1).transpose(1, 2)
+                row["ablated_count"] = member.sum(1)
+                row["ablated_accuracy"] = torch.einsum("rpb,rbc->rcp", (guess == target).float(), member)
+                corrected = (guess + shift) % 10 == target
+                row["ablated_corrected"] = torch.einsum("rpb,rbc->rcp", corrected.float(), member)
+                start += a.shape[1]
+            total = {key: total[key] + value if total else value for key, value in row.items()}
+        count = total.pop("ablated_count", None)
+        return {
+            key: value / (count.unsqueeze(-1) if key.startswith("ablated") and count is not None else pairs.shape[2])
+            for key, value in total.items()
+        }
+
+    def score(
+        self, logits: Float[Tensor, "run read batch vocab"], target: Int[Tensor, "run read batch"]
+    ) -> dict[str, Tensor]:
+        """Per run: mean cross entropy over the read positions, accuracy per position, whole-answer accuracy."""
+        loss = F.cross_entropy(logits.float().flatten(0, 2), target.flatten(), reduction="none")
+        correct = logits.detach().argmax(-1) == target
+        return {
+            "loss": loss.view(target.shape).mean((1, 2)),
+            "accuracy": correct.float().mean(2),
+            "whole": correct.all(1).float().mean(1),
+        }
+
+    def targets(self, a: Tensor, b: Tensor) -> Int[Tensor, "run read batch"]:
+        return sums.targets(a, b, self.group.config.layout).transpose(1, 2).long()
+
+    @staticmethod
+    def batches(pairs: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:
+        """Consecutive batches of a and b, `[run, batch]` each; the last one is short."""
+        return [(part[:, 0], part[:, 1]) for part in pairs.split(size, dim=2)]
+
+    @property
+    def adam_step(self) -> int:
+        """Optimiser steps taken, a finetuned run's parent included."""
+        moments = next(iter(self.optimiser.state.values()), None)
+        return int(moments["step"].item()) if moments else 0
+
+    def state(self) -> list[tuple[dict[str, Tensor], dict[str, Any]]]:
+        """For each run, all it takes to go on from here bit by bit: tensors and a JSON-ready record."""
+        return [self._state(i) for i in range(len(self.runs))]
+
+    def _state(self, i: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        tensors = {f"parameters/{name}": p[i] for name, p in self.parameters.items()}
+        for name, p in self.parameters.items():
+            moments = self.optimiser.state[p]
+            tensors |= {f"{key}/{name}": moments[key][i] for key in ("exp_avg", "exp_avg_sq") if key in moments}
+        tensors = {key: value.detach().cpu().clone() for key, value in tensors.items()}
+        for key, rows in self.history.items():
+            tensors[f"history/{key}"] = torch.from_numpy(np.stack([row[i] for row in rows]))
+        record = {
+            "group": self.group.name, "run": self.runs[i], "recipe": self.recipe.name, "precision": self.precision,
+            "epoch": self.epoch, "adam_step": self.adam_step, "seconds": round(self.seconds, 1),
+            "device": device_name(self.device), "torch": torch.__version__, "numpy": np.__version__,
+            "commit": self.commit, "dropout": self.masks.state(i),
+        }  # fmt: skip
+        return tensors, record
+
+    def restore(self, states: list[tuple[dict[str, Tensor], dict[str, Any]]]) -> None:
+        """Go on from what `state` returned for the same runs at the same epoch."""
+        self.epoch, self.seconds = states[0][1]["epoch"], states[0][1]["seconds"]
+        self.load(states)
+        keys = [key for key in states[0][0] if key.startswith("history/")]
+        self.history = {
+            key.removeprefix("history/"): list(np.stack([tensors[key].numpy() for tensors, _ in states], 1))
+            for key in keys
+        }
+        for i, (_, record) in enumerate(states):
+            self.masks.set_state(i, record["dropout"])
+
+    def load(self, states: list[tuple[dict[str, Tensor], dict[str, Any]]]) -> None:
+        """Take over weights and Adam moments only: what finetuning does with its parent (App. H.2)."""
+        step = torch.tensor(float(states[0][1]["adam_step"]), device=self.device)
+        with torch.no_grad():
+            for name, p in self.parameters.items():
+                p.copy_(torch.stack([tensors[f"parameters/{name}"] for tensors, _ in states]))
+                if f"exp_avg/{name}" in states[0][0]:
+                    self.optimiser.state[p] = {"step": step.clone()} | {
+                        key: torch.stack([tensors[f"{key}/{name}"] for tensors, _ in states]).to(self.device)
+                        for key in ("exp_avg", "exp_avg_sq")
+                    }
+
+
+def device_name(device: torch.device) -> str:
+    """What a record calls the device: the GPU's name, or the processor's architecture."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})"
