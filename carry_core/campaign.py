@@ -4,17 +4,21 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import replacing
 from carry_core.groups import Group, Recipe
+from carry_core.sums import n_sums
 from carry_core.train import Trainer
 
 FORMAT = "1"
@@ -97,7 +101,7 @@ def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report:
             row = trainer.run_epoch()
             trainer.seconds += time.perf_counter() - began
             state = trainer.state()
-            if trainer.epoch in trainer.group.snapshots:
+            if trainer.epoch in trainer.recipe.snapshots(trainer.group):
                 checkpoints.save(state, snapshot=True)
             if clock.due():
                 checkpoints.save(state)
@@ -107,12 +111,164 @@ def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report:
     return trainer.finished
 
 
-def resume(trainer: Trainer, checkpoints: Checkpoints) -> None:
-    """Take the runs up where their checkpoints left them (all at the same epoch)."""
+def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
+    """Take the runs up where their checkpoints left them; a finetuned run starts from its parent.
+
+    Raises:
+        BadInput: a checkpoint is unusable, was trained at another precision, or the parent was not trained.
+    """
     states = [checkpoints.load(run) for run in trainer.runs]
     known = [state for state in states if state is not None]
     if len(known) == len(states):
+        precision = known[0][1]["precision"]
+        if precision != trainer.precision:
+            raise BadInput(
+                f"{checkpoints.path(trainer.runs[0])} was trained in {precision}, not {trainer.precision}:"
+                f" pass --precision {precision}, or move it away."
+            )
         trainer.restore(known)
+    elif trainer.group.parent is not None:
+        trainer.load([_parent(checkpoints, trainer.group.parent, run) for run in trainer.runs])
+
+
+def _parent(checkpoints: Checkpoints, parent: tuple[str, int], run: int) -> State:
+    group = groups.find(parent[0])
+    there = replace(checkpoints, group=group)
+    epochs = [ours for ours, papers in checkpoints.recipe.snapshots(group).items() if papers == parent[1]]
+    state = there.load(run, epochs[0])
+    if state is None:
+        raise BadInput(
+            f"{checkpoints.group.name} continues run {run} of {group.name}, but {there.path(run, epochs[0])} does"
+            f" not exist: first run `carry train {group.name} --recipe {checkpoints.recipe.name}`."
+        )
+    return state
+
+
+def publish(checkpoints: Checkpoints, out: Path) -> str:
+    """Put a group's finished runs together as its group file; says what was done, or why not.
+
+    A group with fewer epochs or runs never replaces one with more, and `quick` never replaces `paper`.
+    """
+    group, recipe = checkpoints.group, checkpoints.recipe
+    folder = checkpoints.path(0).parent
+    numbers = sorted(int(p.stem.removeprefix("run")) for p in folder.glob("run*.safetensors") if p.stem[3:].isdigit())
+    states = [state for run in numbers if (state := checkpoints.load(run)) is not None]
+    epochs = max((record["epoch"] for _, record in states), default=0)
+    if epochs < recipe.epochs(group):
+        return f"{group.name}: no run has finished its {recipe.epochs(group)} epochs yet."
+    states = [state for state in states if state[1]["epoch"] == epochs]
+    if better := _published(group.name, out, (recipe.name != "quick", epochs, len(states))):
+        return f"{group.name}: {better} is kept."
+
+    kept = states[: group.kept] if len(states) <= group.n_runs else states
+    weights = _stacked(kept, "parameters/")
+    for epoch, papers in recipe.snapshots(group).items():
+        early = [checkpoints.load(record["run"], epoch) for _, record in kept]
+        if None not in early:
+            weights |= {f"epoch_{papers}/{k}": v for k, v in _stacked([s for s in early if s], "parameters/").items()}
+    hidden = {"dropout", "epoch", "group", "recipe", "adam_step"}
+    record = {
+        "recipe": recipe.name, "epochs": epochs,
+        "runs": [{key: value for key, value in r.items() if key not in hidden} for _, r in kept],
+    }  # fmt: skip
+    curves: runs.History = {key: value.numpy() for key, value in _stacked(states, "history/").items()}
+    curves["runs"] = np.array([r["run"] for _, r in states])
+    runs.save(out, group.name, group.config, weights, record, curves)
+    return f"{group.name}: published {len(kept)} run(s) of {epochs} epochs to {out}."
+
+
+def _stacked(states: list[State], prefix: str) -> dict[str, Tensor]:
+    keys = [key for key in states[0][0] if key.startswith(prefix)]
+    return {key.removeprefix(prefix): torch.stack([tensors[key] for tensors, _ in states]) for key in keys}
+
+
+def _published(group: str, out: Path, new: tuple[bool, int, int]) -> str | None:
+    """What stands in the way of publishing `new` (not quick, epochs, runs): a description of the better group there."""
+    path = out / f"{group}.safetensors"
+    try:
+        with safe_open(path, "pt") as file:
+            record = json.loads((file.metadata() or {})["record"])
+    except (FileNotFoundError, SafetensorError, KeyError, ValueError):
+        return None
+    old = (record["recipe"] != "quick", record["epochs"], len(record["runs"]))
+    worse = old[0] if old[0] != new[0] else new[1] < old[1] or new[2] < old[2]
+    return f"the {record['recipe']} group with {old[1]} epochs and {old[2]} run(s)" if worse else None
+
+
+def train_group(
+    checkpoints: Checkpoints,
+    numbers: list[int],
+    out: Path,
+    *,
+    device: str = "cpu",
+    precision: str = "fp32",
+    clock: Clock | None = None,
+    report: Report = lambda trainer, row: None,
+    say: Callable[[str], None] = print,
+) -> bool:
+    """Train what is missing of a group and publish it; True if the runs asked for are finished.
+
+    Runs are trained one after the other on a CPU, and all in lockstep on a GPU. Runs at different epochs (an
+    interruption fell between two saves) are trained apart.
+    """
+    clock = clock or Clock()
+    keep_memory()
+    todo: dict[int, list[int]] = {}
+    for run in numbers:
+        state = checkpoints.load(run)
+        epoch = 0 if state is None else state[1]["epoch"]
+        if epoch < checkpoints.recipe.epochs(checkpoints.group):
+            todo.setdefault(epoch, []).append(run)
+    stacks = [stack for _, stack in sorted(todo.items(), reverse=True)]
+    if device == "cpu":
+        stacks = sorted([run] for stack in stacks for run in stack)
+    finished = True
+    for stack in stacks:
+        if clock.over:
+            return False
+        trainer = Trainer(checkpoints.group, checkpoints.recipe, stack, device, precision)
+        prepare(trainer, checkpoints)
+        finished = train_runs(trainer, checkpoints, clock, report) and finished
+    if finished:
+        say(publish(checkpoints, out))
+    return finished
+
+
+def complete(checkpoints: Checkpoints, numbers: list[int], out: Path) -> bool:
+    """Whether the published group already holds these runs at these epochs (or better), undamaged."""
+    group = checkpoints.group.name
+    new = (checkpoints.recipe.name != "quick", checkpoints.recipe.epochs(checkpoints.group), len(numbers))
+    if out.resolve() == runs.folder("ours").resolve():
+        try:
+            runs.history(group)
+            there = runs.load(group)
+        except BadInput:
+            return False
+    else:
+        return False
+    old = (there.record["recipe"] != "quick", there.record["epochs"], len(there.numbers))
+    wanted = set(numbers[: checkpoints.group.kept]) <= set(there.numbers)
+    return wanted and (old[0] > new[0] or (old[0] == new[0] and old[1] >= new[1]))
+
+
+def estimate(checkpoints: Checkpoints, numbers: list[int], device: str, precision: str) -> float:
+    """Seconds that the missing epochs should take, from a few steps on random sums of the group's shape."""
+    group, recipe = checkpoints.group, checkpoints.recipe
+    left = 0
+    for run in numbers:
+        state = checkpoints.load(run)
+        left += recipe.epochs(group) - min(recipe.epochs(group), state[1]["epoch"] if state else 0)
+    if not left:
+        return 0.0
+    small = replace(group, fraction=2 * group.batch / n_sums(group.n_digits), primed=0, parent=None)
+    trainer = Trainer(small, recipe, [0], device, precision)
+    trainer.step(*trainer.batches(trainer.train, group.batch)[0])
+    began = time.perf_counter()
+    for a, b in trainer.batches(trainer.train, group.batch):
+        trainer.step(a, b)
+    step = (time.perf_counter() - began) / 2
+    testing = 1 + 0.3 * (group.parent is None)  # a test epoch is forward only, on as many sums
+    return left * group.steps * step * testing
 
 
 def keep_memory() -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ def read_manifest(folder: Path) -> dict[str, str]:
     return dict(manifest)
 
 
-def update_manifest(folder: Path, names: Mapping[str, Path] | list[str]) -> None:
+def update_manifest(folder: Path, names: list[str]) -> None:
     """Record the sha256 of the files `names`, relative to `folder`."""
     manifest = read_manifest(folder) | {name: sha256(folder / name) for name in names}
     write_json(folder / "manifest.json", dict(sorted(manifest.items())))

@@ -64,17 +64,26 @@ class Recipe:
     Attributes:
         rate: learning rate, constant after `warmup` linear steps.
         steps: optimiser steps in all, rounded to whole epochs; None for the group's own epochs.
+        limit: epochs asked for by the user, in place of either.
     """
 
     name: str
     rate: float
     warmup: int = 0
     steps: int | None = None
+    limit: int | None = None
 
     def epochs(self, group: Group) -> int:
+        if self.limit is not None:
+            return self.limit
         if self.steps is None or group.parent is not None:
             return group.epochs
         return max(1, round(self.steps / group.steps))
+
+    def snapshots(self, group: Group) -> dict[int, int]:
+        """Epochs whose weights are kept, and the paper's epochs that they stand for: the same share of the whole."""
+        share = 1.0 if self.steps is None else self.epochs(group) / group.epochs
+        return {max(1, round(share * epoch)): epoch for epoch in group.snapshots}
 
 
 RECIPES = {r.name: r for r in (Recipe("paper", 1.4e-4), Recipe("quick", 1e-3, warmup=300, steps=8820))}
@@ -102,6 +111,12 @@ GROUPS = {
         Group("decoder_pad6_primed500_n2_s0.3_w0.2", ModelConfig(width=6, causal=True), primed=500, kept=2),
     )
 }
+CAMPAIGN = tuple(sorted(GROUPS, key=[
+    MAIN, "n1_s0.3_w0.2", "n3_s0.3_w0.2", "decoder_n2_s0.3_w0.2", "n2_s0.2_w1.0_dff512", "pad6_n2_s0.3_w0.2",
+    "pad6_primed100_n2_s0.3_w0.2", "n1_s0.3_w0.0", "n1_s0.2_w1.0", "n2_s0.3_w0.0", "n2_s0.1_w0.2",
+    "n2_s0.3_w0.2_dff1024", "digits4_n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2",
+    "pad10_primed500_n2_s0.3_w0.2", "decoder_pad6_primed500_n2_s0.3_w0.2",
+].index))  # what figures need most comes first  # fmt: skip
 RELEASED_ONLY = {"pad5_n2_s0.3_w0.2": Group("pad5_n2_s0.3_w0.2", ModelConfig(width=5))}  # absent from the paper
 
 

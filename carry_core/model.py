@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Complex, Float, Int
 from torch import Tensor, nn
 
 from carry_core.sums import VOCABULARY, Layout
@@ -57,18 +57,17 @@ class ModelConfig:
         return asdict(self)
 
 
-def rotary(length: int, d_head: int, device: torch.device | None = None) -> Float[Tensor, "pos half 2"]:
-    """Cosines and sines of the rotary embedding (RoFormer, base 10^4), float64."""
+def rotary(length: int, d_head: int, device: torch.device | None = None) -> Complex[Tensor, "pos half"]:
+    """The rotary embedding's turns, exp(i angle), one for each position and pair of coordinates (RoFormer)."""
     rate = 10_000.0 ** (-torch.arange(0, d_head, 2, dtype=torch.float64, device=device) / d_head)
     angle = torch.arange(length, dtype=torch.float64, device=device)[:, None] * rate
-    return torch.stack([angle.cos(), angle.sin()], -1)
+    return torch.polar(torch.ones_like(angle), angle)
 
 
-def rotate(x: Float[Tensor, "*batch pos head d_head"], turn: Float[Tensor, "pos half 2"]) -> Tensor:
-    """Turn each adjacent pair of coordinates by its position's angle."""
-    even, odd = x[..., 0::2], x[..., 1::2]
-    cos, sin = turn[:, None, :, 0].to(x.dtype), turn[:, None, :, 1].to(x.dtype)
-    return torch.stack([even * cos - odd * sin, odd * cos + even * sin], -1).flatten(-2)
+def rotate(x: Float[Tensor, "*batch #pos head d_head"], turn: Complex[Tensor, "#pos half"]) -> Tensor:
+    """Turn each adjacent pair of coordinates by its position's angle: a product of complex numbers."""
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
+    return torch.view_as_real(pairs * turn.unsqueeze(1).to(pairs.dtype)).flatten(-2)
 
 
 class Block(nn.Module):
@@ -85,25 +84,24 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(d, config.d_ff), nn.Linear(config.d_ff, d)
         self.register_buffer("turn", rotary(config.layout.length, config.d_head), persistent=False)
 
+    def project(self, resid: Float[Tensor, "batch pos d_model"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, `[batch, pos, head, d_head]`, all three turned by their position."""
+        x, heads = self.norm(resid), (self.config.heads, self.config.d_head)
+        q, k, v = (rotate(linear(x).unflatten(-1, heads), self.turn) for linear in (self.q, self.k, self.v))
+        return q, k, v  # values are turned too: the released code does
+
     def attend(
-        self, resid: Float[Tensor, "batch pos d_model"], site: Site, read: list[int] | None
-    ) -> tuple[Float[Tensor, "batch query d_model"], Float[Tensor, "batch query head d_head"]]:
-        """What the heads gather for the positions `read` (all if None), and the stream there."""
-        heads = (self.config.heads, self.config.d_head)
-        everywhere = self.norm(resid)
-        here = everywhere if read is None else everywhere[:, read]
-        turn_here = self.turn if read is None else self.turn[read]
-        q = rotate(self.q(here).unflatten(-1, heads), turn_here)  # (batch, query, head, d_head)
-        k = rotate(self.k(everywhere).unflatten(-1, heads), self.turn)
-        v = rotate(self.v(everywhere).unflatten(-1, heads), self.turn)  # values too: the released code does
-        score = q.transpose(1, 2) @ k.permute(0, 2, 3, 1) / math.sqrt(heads[1])  # (batch, head, query, key)
+        self, q: Tensor, k: Tensor, v: Tensor, site: Site, read: list[int] | None
+    ) -> Float[Tensor, "batch query head d_head"]:
+        """What the heads gather for the positions `read` (all if None)."""
+        q = q if read is None else q[:, read]
+        score = q.transpose(1, 2) @ k.permute(0, 2, 3, 1) / math.sqrt(self.config.d_head)  # (batch, head, query, key)
         if self.config.causal:
-            key = torch.arange(resid.shape[1], device=resid.device)
+            key = torch.arange(k.shape[1], device=k.device)
             query = key if read is None else key[read]
             score = score.masked_fill(key > query[:, None], -torch.inf)
         pattern = site(f"{self.name}.attn.pattern", score.softmax(-1))
-        z = (pattern @ v.transpose(1, 2)).transpose(1, 2)
-        return (resid if read is None else resid[:, read]), z
+        return (pattern @ v.transpose(1, 2)).transpose(1, 2)
 
     def finish(
         self, resid: Float[Tensor, "batch query d_model"], z: Float[Tensor, "batch query head d_head"], site: Site
@@ -116,6 +114,15 @@ class Block(nn.Module):
         return site(f"{self.name}.resid_post", mid + site(f"{self.name}.mlp_out", self.down(hidden)))
 
 
+class Blocks(nn.ModuleList):
+    """A list whose items are known to be blocks."""
+
+    def __getitem__(self, l: int) -> Block:  # type: ignore[override]
+        block = super().__getitem__(l)
+        assert isinstance(block, Block)
+        return block
+
+
 class Transformer(nn.Module):
     """An encoder, or a causal decoder, from tokens to logits. No dropout: that is a site function too."""
 
@@ -123,61 +130,62 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         self.embed = nn.Embedding(VOCABULARY, config.d_model)
-        self.blocks = nn.ModuleList(Block(config, f"blocks.{l}") for l in range(config.layers))
+        self.blocks = Blocks(Block(config, f"blocks.{l}") for l in range(config.layers))
         self.norm = nn.LayerNorm(config.d_model)
         self.unembed = nn.Linear(config.d_model, VOCABULARY)
 
     def forward(
         self, tokens: Int[Tensor, "batch pos"], site: Site = untouched, read: Sequence[int] | None = None
     ) -> Float[Tensor, "batch query vocab"]:
-        """Logits at the positions `read` (all if None); the last block computes only those queries."""
-        resid = self._embed(tokens, site)
+        """Logits at the positions `read` (all if None); the last block's attention serves only those queries."""
+        resid = site("embed", self.embed(tokens) * math.sqrt(self.config.d_model))
         for l in range(self.config.layers):
-            resid, z = self._attend(l, resid, site, read)
-            resid = self._block(l).finish(resid, z, site)
-        return self._logits(resid, site)
+            resid = self._block(l, resid, site, read)
+        return site("logits", self.unembed(self.norm(resid)))
 
     def forward_each(
         self, tokens: Int[Tensor, "batch pos"], edits: Sequence[tuple[int, Site]], read: Sequence[int] | None = None
     ) -> list[Float[Tensor, "batch query vocab"]]:
         """Logits under each edit, computing what the edits share only once.
 
+        Layer 0's queries, keys and values are computed once for each (token, position), then looked up.
+
         Args:
+            tokens: the inputs.
             edits: pairs of a layer and a site function that changes nothing before that layer's `attn.z`.
                 A layer equal to `config.layers` means the intact model.
+            read: positions that are read out.
         """
-        logits: dict[int, Tensor] = {}
-        resid = self._embed(tokens, untouched)
+        scale = math.sqrt(self.config.d_model)
+        table = self.blocks[0].project((self.embed.weight * scale).unsqueeze(1).expand(-1, tokens.shape[1], -1))
+        position = torch.arange(tokens.shape[1], device=tokens.device)
+        resid, logits = self.embed(tokens) * scale, {}
         for l in range(self.config.layers):
-            resid, z = self._attend(l, resid, untouched, read)
+            here = self._read_at(l, read)
+            q, k, v = (t[tokens, position] for t in table) if l == 0 else self.blocks[l].project(resid)
+            z = self.blocks[l].attend(q, k, v, untouched, here)
+            resid = resid if here is None else resid[:, here]
             for i, (first, site) in enumerate(edits):
                 if first == l:
                     logits[i] = self._resume(l, resid, z, site, read)
             if any(first > l for first, _ in edits):
-                resid = self._block(l).finish(resid, z, untouched)
+                resid = self.blocks[l].finish(resid, z, untouched)
         for i, (first, site) in enumerate(edits):
             if first == self.config.layers:
-                logits[i] = self._logits(resid, site)
+                logits[i] = site("logits", self.unembed(self.norm(resid)))
         return [logits[i] for i in range(len(edits))]
 
     def _resume(self, layer: int, resid: Tensor, z: Tensor, site: Site, read: Sequence[int] | None) -> Tensor:
-        resid = self._block(layer).finish(resid, z, site)
+        """Logits from `layer`'s heads on."""
+        resid = self.blocks[layer].finish(resid, z, site)
         for l in range(layer + 1, self.config.layers):
-            resid, z = self._attend(l, resid, site, read)
-            resid = self._block(l).finish(resid, z, site)
-        return self._logits(resid, site)
-
-    def _block(self, layer: int) -> Block:
-        block = self.blocks[layer]
-        assert isinstance(block, Block)
-        return block
-
-    def _embed(self, tokens: Tensor, site: Site) -> Tensor:
-        return site("embed", self.embed(tokens) * math.sqrt(self.config.d_model))
-
-    def _attend(self, layer: int, resid: Tensor, site: Site, read: Sequence[int] | None) -> tuple[Tensor, Tensor]:
-        last = layer == self.config.layers - 1
-        return self._block(layer).attend(resid, site, list(read) if last and read is not None else None)
-
-    def _logits(self, resid: Tensor, site: Site) -> Tensor:
+            resid = self._block(l, resid, site, read)
         return site("logits", self.unembed(self.norm(resid)))
+
+    def _block(self, l: int, resid: Tensor, site: Site, read: Sequence[int] | None) -> Tensor:
+        here = self._read_at(l, read)
+        z = self.blocks[l].attend(*self.blocks[l].project(resid), site, here)
+        return self.blocks[l].finish(resid if here is None else resid[:, here], z, site)
+
+    def _read_at(self, l: int, read: Sequence[int] | None) -> list[int] | None:
+        return list(read) if read is not None and l == self.config.layers - 1 else None

@@ -23,7 +23,7 @@ from numpy.random import SFC64, Generator, SeedSequence
 from torch import Tensor
 
 from carry_core.model import ModelConfig, rotary, rotate
-from carry_core.sums import EQUALS, PLUS, VOCABULARY, Layout, digits
+from carry_core.sums import EQUALS, PLUS, Layout, digits
 
 Parameters = Mapping[str, Tensor]
 DROPOUT = 0.1
@@ -87,7 +87,7 @@ class Masks:
         """Continue the run's stream from there."""
         generator = self.streams[run].bit_generator
         words = np.array(state["state"], dtype=np.uint64)
-        generator.state = generator.state | {"state": {"state": words}}
+        generator.state = {**generator.state, "state": {"state": words}}
 
 
 Draw = Callable[[tuple[int, ...], torch.dtype], Tensor]
@@ -95,7 +95,8 @@ Draw = Callable[[tuple[int, ...], torch.dtype], Tensor]
 
 def linear(x: Float[Tensor, "run *batch d_in"], weight: Tensor, bias: Tensor) -> Float[Tensor, "run *batch d_out"]:
     """`x @ weight.T + bias` for each run; `weight` is `[run, d_out, d_in]`."""
-    return torch.baddbmm(bias.unsqueeze(1), x.flatten(1, -2), weight.mT).unflatten(1, x.shape[1:-1])
+    flat = torch.baddbmm(bias.unsqueeze(1), x.flatten(1, -2), weight.mT)
+    return flat.view(*x.shape[:-1], flat.shape[-1])
 
 
 def linear_at(
@@ -103,7 +104,7 @@ def linear_at(
 ) -> Float[Tensor, "run pos batch d_out"]:
     """The same with a weight of its own at every position."""
     out = torch.baddbmm(bias.flatten(0, 1).unsqueeze(1), x.flatten(0, 1), weight.flatten(0, 1).mT)
-    return out.unflatten(0, x.shape[:2])
+    return out.view(*x.shape[:-1], out.shape[-1])
 
 
 class Stack:
@@ -169,10 +170,8 @@ class Stack:
         stream = p["embed.weight"][:, self.pairs.token] * math.sqrt(self.config.d_model)  # (run, pair, d_model)
         normed, turn = self.normed(stream), self.turn[self.pairs.position]
         by_head = (self.config.heads, self.config.d_head)
-        q, k, v = (
-            rotate(linear(normed, *self.folded(p, "blocks.0.norm", f"blocks.0.{name}")).unflatten(-1, by_head), turn)
-            for name in "qkv"
-        )  # (run, pair, head, d_head)
+        flat = (linear(normed, *self.folded(p, "blocks.0.norm", f"blocks.0.{name}")) for name in "qkv")
+        q, k, v = (rotate(self.full(x).unflatten(-1, by_head), turn).to(self.dtype) for x in flat)
         score = self.full(torch.einsum("rihd,rjhd->rhij", q, k)) / math.sqrt(self.config.d_head)
         return stream, score, v
 
@@ -213,7 +212,7 @@ class Stack:
 
     def by_head(self, x: Float[Tensor, "run pos batch d_model"]) -> Float[Tensor, "run batch_head pos d_head"]:
         """A view, no copy: one small matrix for each example and head."""
-        return x.unflatten(-1, (self.config.heads, -1)).flatten(2, 3).transpose(1, 2)
+        return x.view(*x.shape[:2], -1, self.config.d_head).transpose(1, 2)
 
     def probabilities(self, score: Tensor, future: Tensor, draw: Draw | None) -> Tensor:
         """Softmax over keys, then dropout, whose scale is left to the next weights (`scaled`)."""

@@ -80,7 +80,7 @@ def targets(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], layout: Layout) 
 
 def n_sums(n_digits: int) -> int:
     """How many pairs a, b >= 0 have a + b < 10**n_digits: 500,500 for three digits."""
-    side = 10**n_digits
+    side = int(10**n_digits)
     return side * (side + 1) // 2
 
 

@@ -5,6 +5,7 @@ more, `2` where they add up to nine and a one arrives from the right, `0` elsewh
 one to its left neighbour exactly when its symbol is not `0`.
 """
 
+import math
 from functools import cache
 from itertools import product
 
@@ -79,3 +80,28 @@ def carry_arrives(n_digits: int = 3) -> Bool[Tensor, "task pos"]:
     """Where a one arrives from the right: the cells of Table 1 at which it has to be added."""
     arrives = [[i + 1 < n_digits and p[i + 1] != "0" for i in range(n_digits)] for p in patterns(n_digits)]
     return torch.tensor(arrives)
+
+
+def _pairs_at(pattern: str) -> list[Int[Tensor, "pair 2"]]:
+    """The digit pairs that each position of a pattern allows; positions are independent of each other."""
+    a, b = torch.cartesian_prod(torch.arange(10), torch.arange(10)).unbind(1)
+    allowed = []
+    for i, symbol in enumerate(pattern):
+        receives = i + 1 < len(pattern) and pattern[i + 1] != "0"
+        fits = {"0": a + b <= (8 if receives else 9), "1": a + b >= 10, "2": a + b == 9}[symbol]
+        allowed.append(torch.stack([a[fits], b[fits]], 1))
+    return allowed
+
+
+def size(pattern: str) -> int:
+    """How many sums have this pattern: 166,375 for NC of three digits."""
+    return math.prod(len(pairs) for pairs in _pairs_at(pattern))
+
+
+def draw(pattern: str, count: int, generator: torch.Generator) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
+    """`count` sums drawn independently and uniformly from a carry class, digit by digit."""
+    a, b = torch.zeros(count, dtype=torch.int64), torch.zeros(count, dtype=torch.int64)
+    for pairs in _pairs_at(pattern):
+        digit_a, digit_b = pairs[torch.randint(len(pairs), (count,), generator=generator)].unbind(1)
+        a, b = 10 * a + digit_a, 10 * b + digit_b
+    return a, b

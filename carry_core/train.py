@@ -93,7 +93,8 @@ class Trainer:
         )  # fmt: skip
         self.masks = Masks([s.dropout for s in seeds])
         self.stack = Stack(group.config, self.device, PRECISIONS[precision])
-        self.classes = tasks.classify(*self.test.long().cpu().unbind(1), group.n_digits).to(self.device)
+        a, b = self.test.long().cpu().unbind(1)
+        self.classes = tasks.classify(a, b, group.n_digits).to(self.device)
 
     @property
     def finished(self) -> bool:
@@ -124,7 +125,7 @@ class Trainer:
         logits = self.stack.logits(self.parameters, self.stack.pairs.rows(a, b), self.masks).float()
         row = self.score(logits, self.targets(a, b))
         self.optimiser.zero_grad()
-        row["loss"].sum().backward()  # type: ignore[no-untyped-call]
+        row["loss"].sum().backward()
         self.optimiser.step()
         return {key: value.detach() for key, value in row.items()}
 

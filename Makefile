@@ -1,0 +1,85 @@
+# The front door. What the book depends on stands in workflow/Snakefile.
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+PROFILE ?= local
+PORT ?= 8000
+
+READY := .venv/.ready
+PY := .venv/bin/python
+SNAKEMAKE = $(PY) -m snakemake --snakefile workflow/Snakefile --directory _build --workflow-profile workflow/profiles/$(PROFILE)
+
+# Nothing that lies in the reader's home folder may change a result or stand in for .venv.
+export JUPYTER_PREFER_ENV_PATH := 1
+export PYTHONNOUSERSITE := 1
+export IPYTHONDIR := $(CURDIR)/.venv/ipython
+export MPLCONFIGDIR := $(CURDIR)/.venv/matplotlib
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+unexport JUPYTER_PATH PYTHONPATH PYTHONHOME SNAKEMAKE_PROFILE
+# Work runs side by side, one process per core.
+export OMP_NUM_THREADS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup book notebooks outputs serve test lint types unit nbval lock clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo "Variables: PYTHON=$(PYTHON)  TORCH=$(TORCH)  PROFILE=$(PROFILE) (or slurm)  PORT=$(PORT)"
+
+setup: $(READY) ## make .venv and install everything into it (the other targets do so by themselves)
+
+# The stamp comes last, so a set-up that was interrupted is done again.
+$(READY): requirements.lock pyproject.toml workflow/ipython_kernel_config.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "$(PYTHON) is not Python 3.11 or newer, which the book needs: install one and name it, as in make PYTHON=python3.12" >&2; exit 2; }
+	@echo "Setting up .venv: a few minutes, once."
+	@$(PYTHON) -m venv .venv
+	@$(PY) -m pip install --quiet $(TORCH)
+	@$(PY) -m pip install --quiet --requirement requirements.lock
+	@$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(PY) -m pip check
+	@mkdir -p .venv/ipython/profile_default
+	@cp workflow/ipython_kernel_config.py .venv/ipython/profile_default/
+	@$(PY) -c 'import matplotlib.font_manager' # builds its cache here, not in the middle of a notebook
+	@touch $@
+
+book: $(READY) ## run the notebooks that are stale, build the site, print its path
+	@mkdir -p _build
+	@$(SNAKEMAKE) site
+	@echo "The book: _build/html/index.html"
+
+notebooks: $(READY) ## run the notebooks that are stale, into _build/book/notebooks
+	@mkdir -p _build
+	@$(SNAKEMAKE) notebooks
+
+outputs: notebooks ## write the outputs of the notebooks that ran back into notebooks/, to be committed
+	@$(PY) workflow/outputs.py
+
+serve: book ## the same, then serve the site on this machine
+	@echo "Serving at localhost:$(PORT), until Ctrl-C"
+	@$(PY) -m http.server --bind localhost --directory _build/html $(PORT)
+
+test: lint types unit nbval ## everything that CI checks: lint, types, unit, nbval
+
+lint: $(READY) ## ruff: rules and format
+	@$(PY) -m ruff check
+	@$(PY) -m ruff format --check
+
+types: $(READY) ## mypy, strict, on carry_core
+	@$(PY) -m mypy
+
+unit: $(READY) ## pytest
+	@$(PY) -m pytest -n 2
+
+nbval: $(READY) ## run the notebooks again and compare with the outputs that are committed
+	@$(PY) -m pytest --nbval --nbval-sanitize-with workflow/nbval.cfg -n 2 --dist loadfile notebooks
+
+lock: $(READY) ## write requirements.lock anew from requirements.in, with the newest versions
+	@$(PY) -m pip install --quiet uv
+	@$(PY) -m uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-package torch \
+	  --custom-compile-command "make lock" requirements.in --output-file requirements.lock
+
+clean: ## remove what was built; keep .venv
+	@rm -rf _build .pytest_cache .mypy_cache .ruff_cache
+	@find . -path ./.venv -prune -o \( -name __pycache__ -o -name .ipynb_checkpoints \) -exec rm -rf {} +

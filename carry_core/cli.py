@@ -1,0 +1,196 @@
+"""The `carry` command."""
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from carry_core import author, campaign, groups, runs
+from carry_core.errors import BadInput
+from carry_core.files import data_dir, update_manifest
+from carry_core.train import PRECISIONS, Trainer
+
+QUIET_EVERY = 300.0  # seconds between progress lines where the output is not a terminal
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="carry-core")
+def carry() -> None:
+    """A reproducible companion to *Carrying over Algorithm in Transformers*."""
+
+
+@carry.command("import-author")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="Where to put the group files [default: data/author].")
+def import_author(directory: Path, out: Path | None) -> None:
+    """Convert the author's released weights in DIRECTORY, a clone of his repository."""
+    report = author.import_release(directory, out or data_dir() / "author")
+    for line in report.lines():
+        click.echo(line)
+    sys.exit(report.exit_code)
+
+
+@carry.command()
+@click.option("--accept", metavar="NAME", multiple=True, help="First record this file of data/ as it is now.")
+def verify(accept: tuple[str, ...]) -> None:
+    """Compare every file in data/ with its manifest."""
+    for name in accept:
+        if not (data_dir() / name).is_file():
+            raise BadInput(f"{data_dir() / name} does not exist: name a file relative to {data_dir()}.")
+    if accept:
+        update_manifest(data_dir(), list(accept))
+    problems = runs.verify()
+    for problem in problems:
+        click.echo(problem, err=True)
+    if problems:
+        sys.exit(2)
+    click.echo(f"Every file in {data_dir()} is as its manifest says.")
+
+
+@carry.command()
+@click.argument("names", metavar="GROUP...", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="Every group, what figures need most first.")
+@click.option("--runs", "numbers", default=None, help="Runs such as 0-5 or 0,2 [default: the group's own].")
+@click.option("--epochs", type=click.IntRange(min=1), help="Stop after this many epochs [default: the recipe's].")
+@click.option("--recipe", type=click.Choice(list(groups.RECIPES)), default="paper", show_default=True)
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+@click.option("--precision", type=click.Choice(list(PRECISIONS)), default="fp32", show_default=True)
+@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="CPU threads.")
+@click.option("--out", type=click.Path(path_type=Path), help="Where to publish [default: data/runs].")
+@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Stop, resumable, after this time.")
+@click.option("--dry-run", is_flag=True, help="Say what would be trained, and about how long it would take.")
+def train(
+    names: tuple[str, ...], every: bool, numbers: str | None, epochs: int | None, recipe: str, device: str,
+    precision: str, threads: int, out: Path | None, minutes: float | None, dry_run: bool,
+) -> None:  # fmt: skip
+    """Train the missing runs of each GROUP, then publish them; goes on where an earlier call stopped."""
+    if every == bool(names):
+        raise BadInput("Nothing to train: name one or more groups, or pass --all (not both).")
+    todo = [groups.find(name) for name in (groups.CAMPAIGN if every else names)]
+    for group in todo:
+        if group.name not in groups.GROUPS:
+            raise BadInput(f"{group.name} is not in the paper, so there is no protocol to train it by.")
+    where, out = _device(device, precision), out or data_dir() / "runs"
+    torch.set_num_threads(threads)
+    clock = campaign.Clock(minutes)
+    chosen = replace(groups.RECIPES[recipe], limit=epochs)
+    total = 0.0
+    for group in todo:
+        runs_of = _numbers(numbers, group)
+        checkpoints = campaign.Checkpoints(data_dir() / "checkpoints", group, chosen)
+        if campaign.complete(checkpoints, runs_of, out):
+            click.echo(f"{group.name}: complete.")
+        elif dry_run:
+            seconds = campaign.estimate(checkpoints, runs_of, where, precision)
+            total += seconds
+            click.echo(f"{group.name}: runs {_list(runs_of)}, {chosen.epochs(group)} epochs, about {_time(seconds)}.")
+        else:
+            with _reporting() as report:
+                campaign.train_group(
+                    checkpoints, runs_of, out, device=where, precision=precision, clock=clock, report=report,
+                    say=click.echo,
+                )  # fmt: skip
+        if clock.over:
+            click.echo("Time is up; the same command goes on from here.")
+            break
+    if dry_run:
+        click.echo(f"In all about {_time(total)} on {where} in {precision}, estimated from two steps of each group.")
+
+
+def _device(device: str, precision: str) -> str:
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BadInput("--device cuda: PyTorch finds no CUDA device here; pass --device cpu, or install a CUDA build.")
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if precision == "tf32" and device == "cpu":
+        raise BadInput("--precision tf32 exists on CUDA devices only: choose fp32 or bf16.")
+    return device
+
+
+def _numbers(text: str | None, group: groups.Group) -> list[int]:
+    if text is None:
+        return list(range(group.n_runs))
+    numbers: set[int] = set()
+    for part in text.split(","):
+        ends = part.split("-")
+        if len(ends) > 2 or not all(end.isascii() and end.isdigit() for end in ends) or int(ends[0]) > int(ends[-1]):
+            raise BadInput(f"--runs {text}: expected run numbers such as 0-5 or 0,2,4, lower ones first.")
+        numbers |= set(range(int(ends[0]), int(ends[-1]) + 1))
+    return sorted(numbers)
+
+
+def _list(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds > 5400 else f"{seconds / 60:.1f} min"
+
+
+@contextmanager
+def _reporting() -> Any:
+    """A progress bar on a terminal, else a line now and then."""
+    console = Console(stderr=True)
+    last = time.monotonic()
+
+    def line(trainer: Trainer, row: dict[str, Any]) -> str:
+        accuracy = ", ".join(f"{x:.4f}" for x in row["test_whole"])
+        name = f"{trainer.group.name} run {_list(trainer.runs)}"
+        return f"{name}: test loss {row['test_loss'].mean():.2e}, accuracy {accuracy}"
+
+    def quiet(trainer: Trainer, row: dict[str, Any]) -> None:
+        nonlocal last
+        total = trainer.recipe.epochs(trainer.group)
+        if trainer.finished or time.monotonic() - last > QUIET_EVERY:
+            last = time.monotonic()
+            click.echo(f"{line(trainer, row)}, epoch {trainer.epoch}/{total}", err=True)
+
+    if not console.is_terminal:
+        yield quiet
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+        tasks: dict[tuple[int, ...], Any] = {}
+
+        def loud(trainer: Trainer, row: dict[str, Any]) -> None:
+            key = tuple(trainer.runs)
+            if key not in tasks:
+                tasks[key] = progress.add_task("", total=trainer.recipe.epochs(trainer.group))
+            progress.update(tasks[key], completed=trainer.epoch, description=line(trainer, row))
+
+        yield loud
+
+
+def _stop(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def main(run: Callable[..., Any] = carry) -> None:
+    """Run the command line; what a user got wrong is one line on stderr and exit code 2."""
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        run(standalone_mode=False)
+    except click.exceptions.Exit as exit_:
+        sys.exit(exit_.exit_code)
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "carry"
+        click.echo(f"{error.format_message()} Try `{command} --help`.", err=True)
+        sys.exit(2)
+    except click.ClickException as error:
+        click.echo(error.format_message(), err=True)
+        sys.exit(2)
+    except BadInput as error:
+        click.echo(" ".join(str(error).split()), err=True)
+        sys.exit(2)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("Stopped; finished epochs are saved, and the same command goes on from there.", err=True)
+        sys.exit(130)

@@ -1,0 +1,244 @@
+"""Group files: the weights and histories of all runs of a group, from our trainer or from the author's release.
+
+`<group>.safetensors` holds every parameter stacked over runs, `[run, …]`, under the names of
+`model.Transformer` (snapshots under `epoch_500/…`), with the group's config and the training record as
+JSON in its metadata. `<group>.history.npz` holds the learning curves, `[run, epoch, …]`.
+"""
+
+import json
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from carry_core import groups
+from carry_core.errors import BadInput
+from carry_core.files import data_dir, locked, read_manifest, replacing, sha256, update_manifest
+from carry_core.model import ModelConfig, Transformer
+
+FORMAT = "1"
+SOURCES = {"ours": "runs", "author": "author"}
+Record = dict[str, Any]
+History = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of one group.
+
+    Attributes:
+        group: its name.
+        source: `ours` or `author`.
+        numbers: the runs' numbers, in the order of the leading axis of `weights`.
+        weights: parameters by name, float32, `[run, …]`.
+        record: how they were trained, as stored (`recipe`, `epochs` and a record for each run).
+        snapshots: parameters at earlier epochs, `[run, …]`.
+    """
+
+    group: str
+    source: str
+    config: ModelConfig
+    numbers: tuple[int, ...]
+    weights: dict[str, Tensor]
+    record: Record
+    snapshots: dict[int, dict[str, Tensor]]
+
+    def model(self, run: int, epoch: int | None = None) -> Transformer:
+        """One run as a model, ready to look into; at a snapshot's epoch if one is given.
+
+        Raises:
+            BadInput: no such run, or no snapshot of that epoch.
+        """
+        if type(run) is not int or run not in self.numbers:
+            raise BadInput(
+                f"No run {run!r} of {self.group} from {self.source}: expected one of"
+                f" {', '.join(map(str, self.numbers))}."
+            )
+        if epoch is not None and epoch != self.record["epochs"] and epoch not in self.snapshots:
+            known = ", ".join(map(str, [*self.snapshots, self.record["epochs"]]))
+            raise BadInput(f"No weights of {self.group} at epoch {epoch!r}: expected one of {known}.")
+        weights = self.snapshots.get(epoch, self.weights) if epoch is not None else self.weights
+        model = Transformer(self.config)
+        model.load_state_dict({name: p[self.numbers.index(run)] for name, p in weights.items()})
+        return model.requires_grad_(requires_grad=False).eval()
+
+    def models(self) -> Iterator[tuple[int, Transformer]]:
+        """Every run's number and model."""
+        for run in self.numbers:
+            yield run, self.model(run)
+
+    @property
+    def provenance(self) -> str:
+        """One sentence on where the weights come from, for the page that uses them."""
+        if self.source == "author":
+            return f"{self.group}: {len(self.numbers)} run(s) of the author's release."
+        devices = ", ".join(sorted({r["device"] for r in self.record["runs"]}))
+        precisions = ", ".join(sorted({r["precision"] for r in self.record["runs"]}))
+        torches = ", ".join(sorted({r["torch"] for r in self.record["runs"]}))
+        return (
+            f"{self.group}: {len(self.numbers)} run(s) of our own, recipe “{self.record['recipe']}”,"
+            f" {self.record['epochs']} epochs, {precisions}, {devices}, torch {torches}."
+        )
+
+
+def folder(source: str) -> Path:
+    """Where the group files of a source lie.
+
+    Raises:
+        BadInput: the source is neither `ours` nor `author`.
+    """
+    if source not in SOURCES:
+        raise BadInput(f"Unknown source {source!r}: expected 'ours' or 'author'.")
+    return data_dir() / SOURCES[source]
+
+
+def load(group: str, source: str = "ours") -> Runs:
+    """The runs of a group.
+
+    Raises:
+        BadInput: unknown group or source, or the file is missing, damaged, or of another version.
+    """
+    path = _checked(groups.find(group).name, source, "safetensors")
+    return _load(path, source, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _load(path: Path, source: str, _modified: int) -> Runs:
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {key: file.get_tensor(key).float() for key in file.keys()}  # noqa: SIM118 (not a dict)
+        if metadata.get("format") != FORMAT:
+            raise BadInput(f"{path} has format {metadata.get('format')!r}, expected {FORMAT!r}: update carry-core.")
+        record = json.loads(metadata["record"])
+        snapshots: dict[int, dict[str, Tensor]] = {}
+        for key in [key for key in tensors if key.startswith("epoch_")]:
+            epoch, name = key.removeprefix("epoch_").split("/")
+            snapshots.setdefault(int(epoch), {})[name] = tensors.pop(key)
+        config = ModelConfig(**json.loads(metadata["config"]))
+        numbers = tuple(r["run"] for r in record["runs"])
+    except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise _damaged(path, source, str(error)) from error
+    return Runs(metadata["group"], source, config, numbers, tensors, record, dict(sorted(snapshots.items())))
+
+
+def load_model(group: str, run: int = 0, source: str = "ours") -> Transformer:
+    """One run of a group as a model."""
+    return load(group, source).model(run)
+
+
+def history(group: str, source: str = "ours") -> History:
+    """The learning curves of a group, `[run, epoch, …]` each, and the `runs` they belong to.
+
+    Raises:
+        BadInput: as `load`.
+    """
+    path = _checked(groups.find(group).name, source, "history.npz")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {key: file[key] for key in file.files}
+    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+        raise _damaged(path, source, str(error)) from error
+
+
+def save(
+    where: Path,
+    group: str,
+    config: ModelConfig,
+    weights: dict[str, Tensor],
+    record: Record,
+    curves: History | None = None,
+) -> None:
+    """Write a group's files and its manifest entries; each file is the old one or the new one at any moment."""
+    metadata = {
+        "format": FORMAT, "group": group, "config": json.dumps(config.to_dict()), "record": json.dumps(record),
+    }  # fmt: skip
+    with locked(where):
+        names = [f"{group}.safetensors"]
+        with replacing(where / names[0]) as temporary:
+            save_file({key: value.contiguous() for key, value in weights.items()}, temporary, metadata)
+        if curves is not None:
+            names.append(f"{group}.history.npz")
+            with replacing(where / names[1]) as temporary, temporary.open("wb") as file:
+                np.savez_compressed(file, allow_pickle=False, **curves)
+        root = manifest_folder(where)
+        update_manifest(root, [str((where / name).relative_to(root)) for name in names])
+
+
+def manifest_folder(where: Path) -> Path:
+    """The folder whose manifest lists the group files of `where`: `data/` for our runs, else `where` itself."""
+    return where.parent if where.resolve() == (data_dir() / "runs").resolve() else where
+
+
+def verify(root: Path | None = None) -> list[str]:
+    """Compare every file under `data/` with its manifest; one line for each that differs.
+
+    Checkpoints, and what was imported from the author's release, are not listed there.
+    """
+    root = data_dir() if root is None else root
+    manifest = read_manifest(root)
+    problems = []
+    for name, expected in manifest.items():
+        path = root / name
+        if not path.exists():
+            problems.append(f"{name} is missing: restore it with git, or run `carry train {_group_of(name)}`.")
+        elif sha256(path) != expected:
+            problems.append(f"{name} is damaged: restore it with git, or run `carry train {_group_of(name)}`.")
+    unlisted = {"manifest.json"} | set(manifest)
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root).as_posix()
+        private = name.split("/")[0] in ("checkpoints", "author") or path.name.startswith(".")
+        if path.is_file() and not private and name not in unlisted:
+            problems.append(f"{name} is not in the manifest: remove it, or publish it with `carry train`.")
+    return problems
+
+
+def _group_of(name: str) -> str:
+    return Path(name).name.removesuffix(".safetensors").removesuffix(".history.npz")
+
+
+def _checked(group: str, source: str, suffix: str) -> Path:
+    """Path of a group's file, once it is known to be there and to match the manifest."""
+    where = folder(source)
+    path = where / f"{group}.{suffix}"
+    if not path.exists():
+        remedy = "`carry import-author DIR`" if source == "author" else f"`carry train {group}`"
+        raise BadInput(f"No {path.name} from {source}: {path} does not exist. Make it with {remedy}.")
+    root = manifest_folder(where)
+    expected = read_manifest(root).get(path.relative_to(root).as_posix())
+    if expected is not None and sha256(path) != expected:
+        raise _damaged(path, source, "its sha256 is not the manifest's")
+    return path
+
+
+def _damaged(path: Path, source: str, why: str) -> BadInput:
+    remedy = "run `carry import-author DIR` again" if source == "author" else f"restore it with `git checkout {path}`"
+    return BadInput(f"{path} is damaged ({why}): {remedy}.")
+
+
+def check(*, source: str, group: str, run: int | None = None, n_examples: int | None = None) -> Runs:
+    """Check a notebook's parameters before anything is computed, and load the group they name.
+
+    Raises:
+        BadInput: one of them is not what it should be; the message says which and what was expected.
+    """
+    if n_examples is not None and (type(n_examples) is not int or n_examples < 1):
+        raise BadInput(f"n_examples={n_examples!r}: expected a whole number of sums per class, at least 1.")
+    loaded = load(group, source)
+    if run is not None:
+        loaded.model(run)
+    return loaded
+
+
+def summary(values: torch.Tensor) -> tuple[float, float | None]:
+    """Mean over runs and standard deviation with n - 1 (None for a single run)."""
+    return values.double().mean().item(), values.double().std().item() if len(values) > 1 else None

@@ -1,0 +1,62 @@
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from carry_core.files import ROOT
+from carry_core.groups import Group
+from carry_core.model import ModelConfig, Transformer
+
+torch.set_num_threads(1)
+
+SHAPES = {
+    "encoder": ModelConfig(width=2, d_model=16, d_ff=24),
+    "one layer": ModelConfig(layers=1, width=3, d_model=16, d_ff=8),
+    "three layers": ModelConfig(layers=3, width=2, d_model=24, heads=3, d_ff=16),
+    "decoder": ModelConfig(width=2, causal=True, d_model=16, d_ff=16),
+    "one-layer decoder": ModelConfig(layers=1, width=3, causal=True, d_model=16, d_ff=16),
+    "padded": ModelConfig(width=4, d_model=16, d_ff=16),
+}
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """What lies beside the repository: the paper, a part of the author's release, golden log-probabilities."""
+    folder = ROOT.parent / "shared"
+    if not folder.is_dir():
+        if os.environ.get("CI"):
+            pytest.fail(f"{folder} is missing, and CI never skips the tests that need it")
+        pytest.skip(f"{folder} is not here: the author's release carries no licence to ship it")
+    return folder
+
+
+@pytest.fixture(params=SHAPES)
+def config(request: pytest.FixtureRequest) -> ModelConfig:
+    return SHAPES[request.param]
+
+
+@pytest.fixture
+def model(config: ModelConfig) -> Transformer:
+    """A random model in float64, its norms and biases away from their simple starting values."""
+    torch.manual_seed(0)
+    model = Transformer(config).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.fixture
+def small_group() -> Group:
+    """All two-digit sums, seconds to train."""
+    return Group("small", ModelConfig(width=2, d_model=16, d_ff=16), n_digits=2, batch=256, epochs=4, n_runs=3, kept=3)
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty data folder in place of the repository's."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    monkeypatch.setenv("CARRY_DATA", str(folder))
+    return folder

@@ -1,0 +1,107 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from carry_core import cli
+
+
+@pytest.fixture
+def carry(data, monkeypatch, capsys):
+    """Run `carry` in this process (importing torch anew for each call would take longer than the tests)."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["carry", *arguments])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as exit_:
+            code = int(exit_.code or 0)
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_the_installed_command(tmp_path):
+    """Once from outside: the console script, its exit code, and no traceback."""
+    command = Path(sys.executable).with_name("carry")
+    environment = {**os.environ, "CARRY_DATA": str(tmp_path)}
+    result = subprocess.run([command, "train", "n9"], capture_output=True, text=True, env=environment, check=False)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("Unknown group 'n9'")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("train", "n9"), "Unknown group 'n9': expected one of"),
+        (("train",), "name one or more groups, or pass --all"),
+        (("train", "n1_s0.3_w0.2", "--runs", "7-3"), "--runs 7-3: expected run numbers such as 0-5"),
+        (("train", "n1_s0.3_w0.2", "--runs", "a"), "--runs a: expected run numbers"),
+        (("train", "n1_s0.3_w0.2", "--device", "cuda"), "PyTorch finds no CUDA device here; pass --device cpu"),
+        (("train", "n1_s0.3_w0.2", "--device", "cpu", "--precision", "tf32"), "exists on CUDA devices only"),
+        (("train", "n1_s0.3_w0.2", "--epochs", "0"), "Invalid value for '--epochs'"),
+        (("train", "pad5_n2_s0.3_w0.2"), "is not in the paper"),
+        (("import-author", "/nowhere"), "/nowhere"),
+        (("nonsense",), "No such command 'nonsense'"),
+    ],
+)
+def test_bad_input_is_one_line_and_changes_nothing(carry, data, arguments, complaint, monkeypatch):
+    if "cuda" in arguments:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    code, out, err = carry(*arguments)
+    assert code == 2
+    assert complaint in err
+    assert err.count("\n") == 1
+    assert out == ""
+    assert list(data.iterdir()) == []
+
+
+def test_dry_run_says_what_it_would_do(carry, data):
+    code, out, err = carry("train", "n1_s0.3_w0.2", "--recipe", "quick", "--runs", "0-1", "--dry-run")
+    assert code == 0, err
+    assert "n1_s0.3_w0.2: runs 0, 1, 60 epochs, about" in out
+    assert list(data.iterdir()) == []
+
+
+def test_train_stops_on_time_and_goes_on(carry, data):
+    """A real group for one epoch: interrupted by the clock, resumed, published, found complete."""
+    command = ("train", "n1_s0.2_w1.0", "--runs", "0", "--epochs", "1", "--precision", "bf16")
+    code, out, err = carry(*command, "--minutes", "0.0001")
+    assert code == 0, err
+    assert "Time is up" in out
+    code, out, err = carry(*command)
+    assert code == 0, err
+    assert "published 1 run(s) of 1 epochs" in out
+    assert "complete" in carry(*command)[1]
+    assert carry("verify")[0] == 0
+    path = data / "runs" / "n1_s0.2_w1.0.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    code, out, err = carry("verify")
+    assert code == 2
+    assert "runs/n1_s0.2_w1.0.safetensors is damaged" in err
+    assert "published" in carry(*command)[1]
+    assert carry("verify")[0] == 0
+
+
+def test_accepting_a_file_written_by_hand(carry, data):
+    (data / "claims.yml").write_text("[]")
+    assert carry("verify")[0] == 2
+    assert carry("verify", "--accept", "claims.yml")[0] == 0
+    assert carry("verify")[0] == 0
+    code, _, err = carry("verify", "--accept", "nothing.yml")
+    assert code == 2
+    assert "nothing.yml does not exist" in err
+
+
+def test_help_lists_every_command(carry):
+    code, out, _ = carry("--help")
+    assert code == 0
+    for command in ("train", "import-author", "verify"):
+        assert command in out

@@ -1,0 +1,115 @@
+import copy
+
+import pytest
+import torch
+
+from carry_core import sums
+from carry_core.edits import INTACT, Ablation
+from carry_core.errors import BadInput
+from carry_core.model import ModelConfig
+
+
+def tokens_of(config: ModelConfig) -> torch.Tensor:
+    a, b = sums.long_sums(9, config.width, torch.Generator().manual_seed(4))
+    return sums.encode(a, b, config.layout)
+
+
+def by_weights(model, ablation):
+    """The same ablation made by hand in the weights. Skips have no weights to edit."""
+    model = copy.deepcopy(model)
+    d_head = model.config.d_head
+    with torch.no_grad():
+        for layer, head in ablation.heads:
+            model.blocks[layer].o.weight[:, head * d_head : (head + 1) * d_head] = 0
+        for layer in ablation.mlps:
+            model.blocks[layer].down.weight.zero_()
+            model.blocks[layer].down.bias.zero_()
+        for layer, neuron in ablation.neurons:
+            model.blocks[layer].up.weight[neuron] = 0
+            model.blocks[layer].up.bias[neuron] = 0
+    return model
+
+
+def ablations(config: ModelConfig) -> list[Ablation]:
+    last = config.layers - 1
+    return [
+        INTACT,
+        Ablation(heads={(0, 0)}),
+        Ablation(heads={(last, config.heads - 1)}),
+        Ablation(heads={(last, head) for head in range(config.heads)}),
+        Ablation(mlps={0}),
+        Ablation(mlps={last}),
+        Ablation(neurons={(last, 1), (last, 5), (0, 0)}),
+        Ablation(heads={(last, 0)}, mlps={last}, neurons={(0, 2)}),
+    ]
+
+
+def test_ablations_equal_edited_weights(config, model):
+    tokens = tokens_of(config)
+    for ablation in ablations(config):
+        found = model(tokens, ablation.site(config))
+        torch.testing.assert_close(found, by_weights(model, ablation)(tokens), rtol=0, atol=1e-12, msg=str(ablation))
+        assert torch.equal(found, model(tokens)) == (ablation == INTACT)
+
+
+def test_zeroing_a_head_is_zeroing_its_probabilities(config, model):
+    def no_pattern(name, x):
+        return x.index_fill(1, torch.tensor([1]), 0) if name == "blocks.0.attn.pattern" else x
+
+    tokens = tokens_of(config)
+    torch.testing.assert_close(model(tokens, no_pattern), model(tokens, Ablation(heads={(0, 1)}).site(config)))
+
+
+def test_skip_removal_leaves_the_attention_output_alone(config, model):
+    kept = {}
+
+    def keep(name, x):
+        kept[name] = x
+        return x
+
+    site = Ablation(skips={0}).site(config)
+    model(tokens_of(config), lambda name, x: keep(name, site(name, x)))
+    assert torch.equal(kept["blocks.0.resid_mid"], kept["blocks.0.attn_out"])
+
+
+def test_forward_each_equals_separate_passes(config, model):
+    tokens, read = tokens_of(config), list(config.layout.read)
+    edits = [*ablations(config), Ablation(skips={0})]
+    together = model.forward_each(tokens, [(e.first_layer(config), e.site(config)) for e in edits], read)
+    for ablation, logits in zip(edits, together, strict=True):
+        alone = model(tokens, ablation.site(config), read)
+        torch.testing.assert_close(logits, alone, rtol=0, atol=1e-12, msg=str(ablation))
+
+
+def test_as_data():
+    ablation = Ablation(heads={(1, 0)}, mlps={1}, neurons={(1, 17)})
+    assert Ablation.from_json(ablation.to_json()) == ablation
+    assert len({ablation, Ablation(heads={(1, 0)}, mlps={1}, neurons={(1, 17)})}) == 1
+    assert ablation.to_json() == '{"heads": [[1, 0]], "mlps": [1], "neurons": [[1, 17]]}'
+    assert str(ablation) == "without head 1:0, MLP 1, neuron 1:17"
+    assert str(INTACT) == "intact"
+    assert ablation | Ablation(skips={0}) == Ablation(heads={(1, 0)}, mlps={1}, neurons={(1, 17)}, skips={0})
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("heads", "is not an ablation: expected JSON"),
+        ('{"head": [[1, 0]]}', "expected a JSON object with keys among heads"),
+        ('{"heads": [1]}', "expected pairs of a layer and a number"),
+        ('{"heads": [[1, "0"]]}', "expected whole numbers"),
+        ('{"mlps": 1}', "expected layers, such as"),
+        ('{"mlps": [true]}', "expected whole numbers"),
+    ],
+)
+def test_bad_json_is_named(text, complaint):
+    with pytest.raises(BadInput, match=complaint):
+        Ablation.from_json(text)
+
+
+@pytest.mark.parametrize(
+    "ablation", [Ablation(heads={(1, 2)}), Ablation(heads={(2, 0)}), Ablation(mlps={2}), Ablation(neurons={(0, 128)})]
+)
+def test_parts_that_do_not_exist_are_named(ablation):
+    with pytest.raises(BadInput, match="layers 0-1"):
+        ablation.site(ModelConfig())

@@ -1,0 +1,65 @@
+"""The files that name packages and versions agree with each other, and name no host."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent
+FILES = ("requirements.in", "requirements.lock", "environment.yml", "pyproject.toml", "Makefile")
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+def requirements(name: str) -> dict[str, Requirement]:
+    lines = (line.split("#")[0].strip() for line in text(name).splitlines())
+    found = [Requirement(line) for line in lines if line]
+    return {canonicalize_name(requirement.name): requirement for requirement in found}
+
+
+def pip_section() -> list[str]:
+    *_, last = yaml.safe_load(text("environment.yml"))["dependencies"]
+    return last["pip"]
+
+
+def test_every_direct_dependency_is_pinned_in_the_lock():
+    locked = requirements("requirements.lock")
+    for name, asked in requirements("requirements.in").items():
+        (pin,) = locked[name].specifier
+        assert pin.operator == "=="
+        assert asked.specifier.contains(pin.version), f"{locked[name]} is not {asked}: run make lock"
+
+
+def test_the_lock_has_exact_pins_and_no_torch():
+    locked = requirements("requirements.lock")
+    assert [str(pin) for pin in locked.values() if [spec.operator for spec in pin.specifier] != ["=="]] == []
+    assert [name for name in locked if re.match(r"torch|nvidia|cuda|triton", name)] == []
+
+
+def test_the_package_needs_only_what_is_listed():
+    needed = [Requirement(line) for line in tomllib.loads(text("pyproject.toml"))["project"]["dependencies"]]
+    listed = requirements("requirements.in")
+    assert {canonicalize_name(requirement.name) for requirement in needed} - {"torch"} <= listed.keys()
+
+
+def test_environment_yml_is_the_lock_and_the_makefiles_torch():
+    (torch,) = re.findall(r"^TORCH \?= (\S+)$", text("Makefile"), re.MULTILINE)
+    assert pip_section() == [torch, "--requirement requirements.lock", "--editable ."]
+
+
+def test_one_python_floor():
+    floor = tomllib.loads(text("pyproject.toml"))["project"]["requires-python"]
+    assert floor == ">=3.11"
+    assert "python=3.11" in yaml.safe_load(text("environment.yml"))["dependencies"]
+    assert "sys.version_info < (3, 11)" in text("Makefile")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_host_and_no_path_of_one_machine(name: str):
+    assert re.findall(r"\w+://\S+|--(?:extra-)?index-url|--find-links|/(?:home|root|tmp|work|Users)/", text(name)) == []

@@ -1,0 +1,129 @@
+"""Measurements against brute force on two digits, where every sum can be gone through one by one."""
+
+import pytest
+import torch
+
+from carry_core import measure, sums, tasks
+from carry_core.edits import INTACT, Ablation
+from carry_core.errors import BadInput
+from carry_core.measure import Cells
+from carry_core.model import ModelConfig, Transformer
+
+
+@pytest.fixture
+def noisy(monkeypatch) -> Transformer:
+    """A model whose logits are the answer's digits plus noise, so that every measurement has something to count."""
+    torch.manual_seed(1)
+    model = Transformer(ModelConfig(width=2, d_model=16, d_ff=12)).eval()
+    monkeypatch.setattr(measure, "BATCH", 1000)  # several batches, the last one short
+    return model
+
+
+def test_cells_by_brute_force(noisy):
+    a, b = sums.all_sums(2)
+    ablations = [INTACT, Ablation(mlps={1}), Ablation(heads={(1, 0)})]
+    found = measure.cells(noisy, a, b, ablations)
+    for ablation, cells in zip(ablations, found, strict=True):
+        layout = noisy.config.layout
+        logits = noisy(sums.encode(a, b, layout), ablation.site(noisy.config))[:, list(layout.answer)]
+        guesses = logits.argmax(-1).tolist()
+        hits: dict[tuple[int, int], list[tuple[bool, bool]]] = {}
+        whole = 0
+        for x, y, guess in zip(a.tolist(), b.tolist(), guesses, strict=True):
+            carry = x % 10 + y % 10 >= 10  # into the tens; nothing arrives at the units
+            answer = [(x + y) // 10, (x + y) % 10]
+            whole += guess == answer
+            for pos, shift in enumerate([1 if carry else -1, -1]):
+                hit = (guess[pos] == answer[pos], (guess[pos] + shift) % 10 == answer[pos])
+                hits.setdefault((int(carry), pos), []).append(hit)
+        for (task, pos), pairs in hits.items():
+            right, corrected = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
+            assert cells.accuracy[task, pos].item() == pytest.approx(right, abs=1e-6)
+            assert cells.corrected[task, pos].item() == pytest.approx(corrected, abs=1e-6)
+        assert cells.whole == pytest.approx(whole / len(a))
+
+
+def test_padded_sums_are_read_at_their_own_digits():
+    model = Transformer(ModelConfig(width=4, d_model=16, d_ff=8)).eval()
+    a, b = sums.all_sums(2)
+    (cells,) = measure.cells(model, a, b, n_digits=2)
+    guess = model(sums.encode(a, b, model.config.layout))[:, -2:].argmax(-1)
+    right = (guess == sums.digits(a + b, 2)).float()
+    for task in range(2):
+        expected = right[tasks.classify(a, b, 2) == task].mean(0)
+        torch.testing.assert_close(cells.accuracy[task], expected)
+
+
+def test_decision_head_costs_more():
+    accuracy = torch.zeros(5, 3)
+    assert measure.decision_head([Cells(accuracy, accuracy, 0.9), Cells(accuracy, accuracy, 0.3)]) == 1
+
+
+def test_pearson_with_a_model_that_cannot_carry():
+    expected = measure.cannot_carry(3)
+    assert measure.pearson(expected, expected) == pytest.approx(1)
+    assert measure.pearson(Cells(expected.corrected, expected.accuracy, 0.0), expected) == pytest.approx(-1)
+    torch.manual_seed(0)
+    noise = Cells(torch.rand(5, 3), torch.rand(5, 3), 0.0)
+    x, y = (torch.cat([c.accuracy, c.corrected]).flatten() for c in (noise, expected))
+    by_hand = ((x - x.mean()) * (y - y.mean())).mean() / (x.std(correction=0) * y.std(correction=0))
+    assert measure.pearson(noise, expected) == pytest.approx(by_hand.item(), abs=1e-5)
+
+
+def test_carry_neurons_by_brute_force(noisy):
+    a, b = sums.all_sums(2)
+    kept = {}
+    noisy(sums.encode(a, b, noisy.config.layout), lambda name, x: kept.setdefault(name, x))
+    active = kept["blocks.1.mlp.post"][:, noisy.config.layout.answer[0]].double()
+    carry = a % 10 + b % 10 >= 10
+    expected = active[carry].mean(0) > active[~carry].mean(0)
+    assert torch.equal(measure.carry_neurons(noisy, a, b), expected)
+    assert 0 < expected.sum() < len(expected)
+    neurons = {(1, i) for i in expected.nonzero().flatten().tolist()}
+    assert measure.dissection(expected, 1) == Ablation(neurons=neurons)
+
+
+def test_squashing_by_brute_force(noisy):
+    found = measure.squashing(noisy, outcome=18)
+    pairs = [(18 - y, y) for y in range(10)]
+    a, b = torch.tensor(pairs).T
+    kept = {}
+    noisy(sums.encode(a, b, noisy.config.layout), lambda name, x: kept.setdefault(name, x))
+    for i, pos in enumerate(noisy.config.layout.answer):
+        spread = []
+        for name in ("blocks.1.resid_mid", "blocks.1.resid_post"):
+            x = kept[name][:, pos].double()
+            cosines = [torch.cosine_similarity(x[p], x[q], dim=0).item() for p in range(10) for q in range(10)]
+            spread.append(max(cosines) - min(cosines))
+        assert found[i].item() == pytest.approx(spread[1] / spread[0], rel=1e-4)
+
+
+def test_attention_is_the_mean_over_sums(noisy):
+    a, b = sums.all_sums(2)
+    kept = {}
+    noisy(sums.encode(a, b, noisy.config.layout), lambda name, x: kept.setdefault(name, x))
+    expected = torch.stack([kept[f"blocks.{l}.attn.pattern"].mean(0) for l in range(2)])
+    torch.testing.assert_close(measure.attention(noisy, a, b), expected)
+
+
+def test_streams_under_an_ablation(noisy):
+    a, b = sums.all_sums(2)
+    names = ["blocks.1.resid_mid", "blocks.1.resid_post"]
+    found = measure.streams(noisy, a, b, names, Ablation(mlps={1}))
+    assert torch.equal(found[names[0]], found[names[1]])
+    intact = measure.streams(noisy, a, b, names)
+    assert torch.equal(intact[names[0]], found[names[0]])
+    assert not torch.equal(intact[names[1]], found[names[1]])
+
+
+def test_sample_has_every_class_in_turn():
+    a, b = measure.sample(50, 3, seed=0)
+    assert tasks.classify(a, b).tolist() == [task for task in range(5) for _ in range(50)]
+    assert torch.equal(a, measure.sample(50, 3, seed=0)[0])
+    assert not torch.equal(a, measure.sample(50, 3, seed=1)[0])
+
+
+@pytest.mark.parametrize("n_examples", [-1, 0, True])
+def test_sample_names_a_bad_size(n_examples):
+    with pytest.raises(BadInput, match="n_examples=.*expected a whole number"):
+        measure.sample(n_examples, 3, 0)

@@ -1,0 +1,141 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from carry_core import groups, runs
+from carry_core.errors import BadInput
+from carry_core.files import ROOT, data_dir, replacing
+from carry_core.train import initialise
+
+NAME = "n1_s0.3_w0.2"
+
+
+@pytest.fixture
+def group_file(data) -> Path:
+    """Two runs of a one-layer group, published."""
+    config = groups.find(NAME).config
+    fresh = [initialise(config, torch.Generator().manual_seed(run)) for run in range(2)]
+    weights = {name: torch.stack([f[name] for f in fresh]) for name in fresh[0]}
+    weights |= {f"epoch_7/{name}": 2 * p for name, p in weights.items()}
+    run = {"device": "cpu", "precision": "fp32", "torch": "2"}
+    record = {"recipe": "quick", "epochs": 9, "runs": [{"run": 0, **run}, {"run": 3, **run}]}
+    runs.save(data / "runs", NAME, config, weights, record, {"test_loss": np.ones((2, 9)), "runs": np.array([0, 3])})
+    return data / "runs" / f"{NAME}.safetensors"
+
+
+def test_what_is_saved_is_loaded(group_file):
+    loaded = runs.load(NAME)
+    assert (loaded.group, loaded.source, loaded.numbers) == (NAME, "ours", (0, 3))
+    assert loaded.config == groups.find(NAME).config
+    fresh = initialise(loaded.config, torch.Generator().manual_seed(1))
+    for name, p in loaded.model(3).state_dict().items():
+        assert torch.equal(p, fresh[name])
+    for name, p in loaded.model(3, epoch=7).state_dict().items():
+        assert torch.equal(p, 2 * fresh[name])
+    assert [run for run, _ in loaded.models()] == [0, 3]
+    assert runs.history(NAME)["test_loss"].shape == (2, 9)
+    assert "quick" in loaded.provenance
+    assert runs.verify() == []
+
+
+@pytest.mark.parametrize(
+    ("call", "complaint"),
+    [
+        (lambda: runs.load("n9"), "Unknown group 'n9': expected one of n1_s0.3_w0.2"),
+        (lambda: runs.load(NAME, "authr"), "Unknown source 'authr': expected 'ours' or 'author'"),
+        (lambda: runs.load(NAME, "author"), "does not exist. Make it with `carry import-author DIR`"),
+        (lambda: runs.load("n2_s0.3_w0.2"), "does not exist. Make it with `carry train n2_s0.3_w0.2`"),
+        (lambda: runs.load(NAME).model(1), "No run 1 of n1_s0.3_w0.2 from ours: expected one of 0, 3"),
+        (lambda: runs.load(NAME).model(0, epoch=500), "at epoch 500: expected one of 7, 9"),
+        (lambda: runs.check(source="ours", group=NAME, n_examples=-1), "n_examples=-1: expected a whole number"),
+        (lambda: runs.check(source="ours", group=NAME, run=9), "No run 9"),
+    ],
+)
+def test_bad_parameters_are_named_in_one_line(group_file, call, complaint):
+    with pytest.raises(BadInput) as error:
+        call()
+    assert complaint in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("where", [0.1, 0.5, 0.999])
+def test_one_flipped_byte_is_found_and_named(group_file, where):
+    content = bytearray(group_file.read_bytes())
+    content[int(where * len(content))] ^= 1
+    group_file.write_bytes(content)
+    (problem,) = runs.verify()
+    assert f"runs/{NAME}.safetensors is damaged" in problem
+    with pytest.raises(BadInput, match=f"{NAME}.safetensors is damaged"):
+        runs.load(NAME)
+
+
+def test_verify_names_missing_and_unlisted_files(group_file):
+    group_file.unlink()
+    (group_file.parent / "stray.bin").write_bytes(b"x")
+    (data_dir() / "checkpoints").mkdir()
+    (data_dir() / "checkpoints" / "anything").write_bytes(b"x")
+    assert [line.split(":")[0] for line in runs.verify()] == [
+        f"runs/{NAME}.safetensors is missing",
+        "runs/stray.bin is not in the manifest",
+    ]
+
+
+def test_a_file_of_another_version_is_refused(group_file, monkeypatch):
+    monkeypatch.setattr(runs, "FORMAT", "2")
+    with pytest.raises(BadInput, match="has format '1', expected '2'"):
+        runs.load(NAME)
+
+
+def test_a_damaged_manifest_is_named(group_file):
+    (data_dir() / "manifest.json").write_text("[")
+    with pytest.raises(BadInput, match="manifest.json is damaged"):
+        runs.verify()
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def stop(temporary: Path) -> None:
+        temporary.write_text("new")
+        raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"), replacing(path) as temporary:
+        stop(temporary)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_is_one_line(tmp_path):
+    def fill(temporary: Path) -> None:
+        with Path("/dev/full").open("w") as full:
+            full.write("x" * 10_000)
+
+    path = tmp_path / "file"
+    path.write_text("old")
+    full = pytest.raises(BadInput, match="No space left on device. Free some space; the old file is untouched")
+    with full, replacing(path) as temporary:
+        fill(temporary)
+    assert path.read_text() == "old"
+
+
+def test_the_repositorys_data_is_as_its_manifest_says():
+    assert runs.verify(ROOT / "data") == []
+
+
+def test_shipped_groups_say_how_they_were_trained():
+    shipped = sorted((ROOT / "data" / "runs").glob("*.safetensors"))
+    assert shipped, "no weights of our own are shipped"
+    for path in shipped:
+        loaded = runs.load(path.stem)
+        assert loaded.config == groups.find(path.stem).config
+        assert loaded.record["recipe"] in groups.RECIPES
+        for record in loaded.record["runs"]:
+            assert {"run", "device", "precision", "torch", "numpy", "commit", "seconds"} <= set(record)
+        curves = runs.history(path.stem)
+        assert set(loaded.numbers) <= set(curves["runs"].tolist())
+        assert curves["test_whole"].shape == (len(curves["runs"]), loaded.record["epochs"])
+        json.dumps(loaded.record)

@@ -1,0 +1,63 @@
+import pytest
+import torch
+
+from carry_core import sums
+from carry_core.errors import BadInput
+from carry_core.sums import Layout
+
+
+def test_layout_of_the_paper():
+    encoder, decoder = Layout(), Layout(causal=True)
+    a, b = torch.tensor([123]), torch.tensor([456])
+    assert "".join(sums.SYMBOLS[t] for t in sums.encode(a, b, encoder)[0]) == "123+456==="
+    assert "".join(sums.SYMBOLS[t] for t in sums.encode(a, b, decoder)[0]) == "123+456579"
+    assert encoder.read == encoder.answer == (7, 8, 9)
+    assert decoder.read == (6, 7, 8, 9)
+    assert decoder.answer == (6, 7, 8)
+    assert encoder.names == decoder.names == ("pos7", "pos8", "pos9")
+    assert sums.targets(a, b, encoder).tolist() == [[5, 7, 9]]
+    assert sums.targets(a, b, decoder).tolist() == [[5, 7, 9, sums.EQUALS]]
+
+
+def test_padding_puts_zeros_on_the_left():
+    tokens = sums.encode(torch.tensor([12]), torch.tensor([9]), Layout(6))
+    assert "".join(sums.SYMBOLS[t] for t in tokens[0]) == "000012+000009======"
+
+
+@pytest.mark.parametrize("n_digits", [1, 2, 3])
+def test_unrank_lists_every_sum_once(n_digits):
+    expected = [(a, b) for a in range(10**n_digits) for b in range(10**n_digits - a)]
+    a, b = sums.all_sums(n_digits)
+    assert list(zip(a.tolist(), b.tolist(), strict=True)) == expected
+    assert sums.n_sums(n_digits) == len(expected)
+
+
+@pytest.mark.parametrize("n_digits", [4, 6, 9])
+def test_unrank_is_exact_for_long_sums(n_digits):
+    """The square root is only a first guess: rows start and end where integers say."""
+    side, last = 10**n_digits, sums.n_sums(n_digits) - 1
+    row = torch.randint(side, (2000,), generator=torch.Generator().manual_seed(0))
+    start = row * side - row * (row - 1) // 2
+    a, b = sums.unrank(torch.cat([start, start[start > 0] - 1, torch.tensor([0, last])]), n_digits)
+    assert torch.equal(a[:2000], row)
+    assert (b[:2000] == 0).all()
+    assert (a + b)[2000:-2].eq(side - 1).all()
+    assert (a[-2:].tolist(), b[-2:].tolist()) == ([0, side - 1], [0, 0])
+
+
+def test_split_takes_the_next_sums_for_the_test():
+    train, test = sums.split(1000, 0.3, torch.Generator().manual_seed(1))
+    order = torch.randperm(1000, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(torch.cat([train, test]), order[:600])
+
+
+def test_parse():
+    assert sums.parse(" 12 + 4 =") == (12, 4)
+
+
+@pytest.mark.parametrize("text", ["12a+4", "12", "1+2+3", "-1+2", "", "+", "١+٢", "999+1"])
+def test_parse_names_what_is_wrong(text):
+    with pytest.raises(BadInput, match="expected|choose") as error:
+        sums.parse(text)
+    assert repr(text) in str(error.value)
+    assert "\n" not in str(error.value)

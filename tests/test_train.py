@@ -1,0 +1,287 @@
+import math
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from carry_core import campaign, groups, runs, sums, tasks
+from carry_core.campaign import Checkpoints
+from carry_core.edits import Ablation
+from carry_core.errors import BadInput
+from carry_core.groups import RECIPES, Group, Recipe, Seeds
+from carry_core.measure import cells
+from carry_core.model import ModelConfig, Transformer
+from carry_core.stacked import Stack
+from carry_core.train import Data, Trainer, initialise
+
+QUICK = Recipe("quick", 1e-3, warmup=10)
+
+
+def weights(trainer: Trainer, i: int = 0) -> dict[str, torch.Tensor]:
+    return {name: p[i].detach().clone() for name, p in trainer.parameters.items()}
+
+
+def model_of(trainer: Trainer, i: int = 0) -> Transformer:
+    model = Transformer(trainer.group.config).eval()
+    model.load_state_dict(weights(trainer, i))
+    return model
+
+
+def test_the_main_group_is_the_papers():
+    group = groups.find(groups.MAIN)
+    assert (group.n_train, group.steps) == (150_150, 147)
+    assert group.n_train - 146 * group.batch == 646
+    recipes = {name: recipe.epochs(group) for name, recipe in RECIPES.items()}
+    assert recipes == {"paper": 1000, "quick": 60}
+    assert set(groups.CAMPAIGN) == set(groups.GROUPS)
+    assert len(groups.CAMPAIGN) == 16
+
+
+def test_initialisation():
+    fresh = initialise(ModelConfig(), torch.Generator().manual_seed(0))
+    for name in ("embed.weight", "unembed.weight", "blocks.1.q.weight", "blocks.0.down.weight"):
+        bound = math.sqrt(6 / sum(fresh[name].shape))
+        assert 0.98 * bound < fresh[name].abs().max() <= bound
+    assert 0 < fresh["blocks.0.k.bias"].abs().max() <= 1 / math.sqrt(128)
+    assert (fresh["blocks.0.norm.weight"] == 1).all()
+    assert (fresh["norm.bias"] == 0).all()
+    norm = sum(p.square().sum().item() for p in fresh.values())
+    assert norm == pytest.approx(1968, abs=15)  # the released histories have 1951 after one epoch of decay
+
+
+def test_data_of_a_run(small_group):
+    data = Data.of(small_group, Seeds.of(0).data)
+    again, other = Data.of(small_group, Seeds.of(0).data), Data.of(small_group, Seeds.of(1).data)
+    assert torch.equal(data.train, again.train)
+    assert not torch.equal(data.train, other.train)
+    pairs = {part: set(zip(*getattr(data, part).tolist(), strict=True)) for part in ("train", "test")}
+    assert len(pairs["train"]) == len(pairs["test"]) == round(0.3 * 5050) == data.train.shape[1]
+    assert not pairs["train"] & pairs["test"]
+    assert max(a + b for a, b in pairs["train"]) < 100
+
+
+def test_priming_joins_the_first_long_sums(small_group):
+    config = replace(small_group.config, width=4)
+    plain = Data.of(replace(small_group, config=config), Seeds.of(0).data)
+    primed = Data.of(replace(small_group, config=config, primed=7), Seeds.of(0).data)
+    assert plain.long.shape[1] == groups.N_LONG
+    assert torch.equal(primed.long, plain.long[:, 7:])
+    joined = {*zip(*plain.train.tolist(), strict=True), *zip(*plain.long[:, :7].tolist(), strict=True)}
+    assert {*zip(*primed.train.tolist(), strict=True)} == joined
+    assert primed.train.shape[1] == plain.train.shape[1] + 7
+
+
+@pytest.mark.parametrize("which", ["encoder", "decoder", "three layers"])
+def test_stacked_runs_equal_separate_runs(which):
+    """Thirty AdamW steps in float64: what a run becomes does not depend on the runs beside it."""
+    from tests.conftest import SHAPES
+
+    group = Group("small", SHAPES[which], n_digits=2, batch=256, epochs=5, n_runs=3)
+    together, apart = Trainer(group, QUICK, [0, 1, 2]), [Trainer(group, QUICK, [run]) for run in range(3)]
+    for trainer in (together, *apart):
+        trainer.stack = Stack(group.config, trainer.device, torch.float64)
+        for p in trainer.parameters.values():
+            p.data = p.data.double()
+    for _ in range(5):
+        together.train_epoch()
+        together.epoch += 1
+        for trainer in apart:
+            trainer.train_epoch()
+            trainer.epoch += 1
+    assert together.adam_step == 30
+    for run, trainer in enumerate(apart):
+        for name, p in weights(trainer).items():
+            torch.testing.assert_close(weights(together, run)[name], p, rtol=1e-9, atol=1e-12)
+    assert not torch.equal(weights(together, 0)["blocks.0.q.weight"], weights(together, 1)["blocks.0.q.weight"])
+
+
+def test_a_step_is_adamw_on_the_plain_model(small_group):
+    """Against the plain model and torch's own AdamW, decay on every parameter, dropout off."""
+    trainer = Trainer(small_group, QUICK, [0])
+    trainer.masks = None  # no dropout
+    model = model_of(trainer)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.98), eps=1e-8, weight_decay=0.2)
+    for step, (a, b) in enumerate(trainer.batches(trainer.train, small_group.batch)):
+        trainer.rate.fill_(QUICK.rate * min(1, (step + 1) / QUICK.warmup))
+        row = trainer.step(a, b)
+        layout = small_group.config.layout
+        logits = model(sums.encode(a[0].long(), b[0].long(), layout), read=layout.read)
+        target = sums.targets(a[0].long(), b[0].long(), layout)
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten())
+        optimiser.param_groups[0]["lr"] = QUICK.rate * min(1, (step + 1) / QUICK.warmup)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        assert row["loss"].item() == pytest.approx(loss.item(), rel=1e-4)
+        assert row["accuracy"][0].tolist() == pytest.approx((logits.argmax(-1) == target).float().mean(0).tolist())
+    for name, p in model.named_parameters():
+        torch.testing.assert_close(weights(trainer)[name], p.detach(), rtol=1e-3, atol=2e-5)
+
+
+def test_history_is_what_measuring_gives(small_group):
+    trainer = Trainer(replace(small_group, name=groups.MAIN), QUICK, [0])
+    for _ in range(4):
+        row = trainer.run_epoch()
+    model, (a, b) = model_of(trainer), trainer.test[0].long()
+    intact, ablated = cells(model, a, b, [Ablation(), Ablation(mlps={1})])
+    assert row["test_whole"][0] == pytest.approx(intact.whole, abs=2e-3)
+    np.testing.assert_allclose(row["test_ablated_accuracy"][0], ablated.accuracy, atol=5e-3)
+    np.testing.assert_allclose(row["test_ablated_corrected"][0], ablated.corrected, atol=5e-3)
+    norm = sum(p.double().square().sum().item() for p in model.parameters())
+    assert row["weight_norm"][0] == pytest.approx(norm, rel=1e-5)
+    assert {key: np.stack(value).shape for key, value in trainer.history.items()} == {
+        "train_loss": (4, 1), "train_accuracy": (4, 1, 2), "train_whole": (4, 1),
+        "test_loss": (4, 1), "test_accuracy": (4, 1, 2), "test_whole": (4, 1), "weight_norm": (4, 1),
+        "test_ablated_accuracy": (4, 1, 2, 2), "test_ablated_corrected": (4, 1, 2, 2),
+    }  # fmt: skip
+
+
+def test_one_layer_history_has_the_attention_pattern(small_group):
+    trainer = Trainer(replace(small_group, config=ModelConfig(layers=1, width=2, d_model=16)), QUICK, [0, 1])
+    row = trainer.run_epoch()
+    assert row["pattern"].shape == (2, 2, 7, 7)
+    np.testing.assert_allclose(row["pattern"].sum(-1), 1, atol=1e-5)
+
+
+def test_learning_on_two_digits(small_group):
+    trainer = Trainer(replace(small_group, config=ModelConfig(layers=1, width=2, d_model=32), batch=64), QUICK, [0])
+    losses = [trainer.run_epoch()["test_loss"][0] for _ in range(25)]
+    assert losses[-1] < 0.8 * losses[0]
+    assert losses[-1] < math.log(10)
+
+
+def test_finetuning_continues_weights_and_moments(small_group, data):
+    group = replace(small_group, name="pad6_n2_s0.3_w0.2", config=replace(small_group.config, width=3), snapshots=(2,))
+    recipe = replace(QUICK, name="paper")
+    parent = Checkpoints(data / "checkpoints", group, recipe)
+    trainer = Trainer(group, recipe, [0])
+    campaign.train_runs(trainer, parent, campaign.Clock(), lambda *_: None)
+    child = replace(group, name="child", primed=50, epochs=3, parent=(group.name, 2), snapshots=())
+    assert (child.n_train, child.steps) == (50, 1)
+    # the parent is looked up among the paper's groups, whose snapshots are at other epochs
+    checkpoints = Checkpoints(data / "checkpoints", replace(child, parent=(group.name, 500)), recipe)
+    tuned = Trainer(child, recipe, [0])
+    with pytest.raises(BadInput, match="first run `carry train pad6_n2_s0.3_w0.2 --recipe paper`"):
+        campaign.prepare(Trainer(checkpoints.group, recipe, [0]), checkpoints)
+    parent.path(0, 2).rename(parent.path(0, 500))
+    campaign.prepare(tuned, checkpoints) if tuned.group.parent is None else tuned.load([parent.load(0, 500)])
+    early = parent.load(0, 500)
+    assert tuned.adam_step == 2 * group.steps
+    for name, p in weights(tuned).items():
+        assert torch.equal(p, early[0][f"parameters/{name}"])
+    tuned.run_epoch()
+    assert tuned.adam_step == 2 * group.steps + 1
+    assert tuned.long.shape[2] == groups.N_LONG - 50
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from carry_core import campaign
+from carry_core.groups import Group, Recipe
+from carry_core.model import ModelConfig
+campaign.SAVE_EVERY = 0.0
+group = Group("small", ModelConfig(width=2, d_model=16, d_ff=16), n_digits=2, batch=256, epochs=12, n_runs=2, kept=2)
+checkpoints = campaign.Checkpoints(Path(sys.argv[1]) / "checkpoints", group, Recipe("paper", 1e-3))
+campaign.train_group(checkpoints, [0, 1], Path(sys.argv[1]) / "runs")
+"""
+
+
+def run_script(folder, kill_after=None):
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder)], stdout=subprocess.PIPE, text=True)
+    try:
+        process.communicate(timeout=kill_after)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+    return process.returncode
+
+
+def published(folder):
+    from safetensors.torch import load_file
+
+    with np.load(folder / "runs" / "small.history.npz") as file:
+        curves = {key: file[key] for key in file.files}
+    return load_file(folder / "runs" / "small.safetensors"), curves
+
+
+def test_kill_minus_nine_changes_no_bit(tmp_path):
+    """Killed again and again at growing delays, then left alone: the same weights and the same history."""
+    began = time.monotonic()
+    assert run_script(tmp_path / "whole") == 0
+    took = time.monotonic() - began
+    kills = 0
+    for share in (0.55, 0.65, 0.75, 0.85):
+        kills += run_script(tmp_path / "killed", took * share) != 0
+    assert kills > 0
+    assert run_script(tmp_path / "killed") == 0
+    (tensors, curves), (again, curves_again) = published(tmp_path / "whole"), published(tmp_path / "killed")
+    assert tensors.keys() == again.keys()
+    for name, tensor in tensors.items():
+        assert torch.equal(tensor, again[name]), name
+    for name, curve in curves.items():
+        np.testing.assert_array_equal(curve, curves_again[name], err_msg=name)
+    leftovers = [p for p in tmp_path.rglob("*") if p.is_file() and p.name.startswith(".") and p.name != ".lock"]
+    assert len(leftovers) <= kills  # a killed writer can leave its temporary file, never a torn one
+
+
+def test_ctrl_c_loses_no_finished_epoch(small_group, data):
+    checkpoints = Checkpoints(data / "checkpoints", small_group, RECIPES["paper"])
+    trainer = Trainer(small_group, RECIPES["paper"], [0])
+
+    def interrupt(trainer, row):
+        if trainer.epoch == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        campaign.train_runs(trainer, checkpoints, campaign.Clock(), interrupt)
+    assert checkpoints.load(0)[1]["epoch"] == 3
+
+
+def test_publishing_never_goes_backwards(small_group, data):
+    out, said = data / "runs", []
+
+    def train(recipe, numbers):
+        checkpoints = Checkpoints(data / "checkpoints", small_group, recipe)
+        campaign.train_group(checkpoints, numbers, out, say=said.append)
+        return runs._load(out / "small.safetensors", "ours", (out / "small.safetensors").stat().st_mtime_ns).record
+
+    quick, paper = replace(QUICK, limit=4), replace(RECIPES["paper"], limit=4)
+    assert train(quick, [0, 1])["recipe"] == "quick"
+    assert train(replace(quick, limit=6), [0, 1])["epochs"] == 6
+    shutil.rmtree(data / "checkpoints")
+    assert train(quick, [0])["epochs"] == 6
+    assert "the quick group with 6 epochs and 2 run(s) is kept" in said[-1]
+    assert train(paper, [0, 1])["recipe"] == "paper"
+    assert train(replace(quick, limit=8), [0, 1, 2])["recipe"] == "paper"
+    assert "the paper group with 4 epochs and 2 run(s) is kept" in said[-1]
+    assert runs.verify(data) == []
+
+
+def test_checkpoints_of_another_kind_are_refused(small_group, data):
+    checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
+    trainer = Trainer(small_group, QUICK, [0])
+    checkpoints.save(trainer.state())
+    other = Checkpoints(data / "checkpoints", replace(small_group, name="other"), QUICK)
+    other.path(0).parent.mkdir()
+    checkpoints.path(0).rename(other.path(0))
+    with pytest.raises(BadInput, match="is of .*small.*expected .*other"):
+        other.load(0)
+    checkpoints.save(trainer.state())
+    with pytest.raises(BadInput, match="was trained in fp32, not bf16: pass --precision fp32"):
+        campaign.prepare(Trainer(small_group, QUICK, [0], precision="bf16"), checkpoints)
+    half = checkpoints.path(0).read_bytes()
+    checkpoints.path(0).write_bytes(half[: len(half) // 2])
+    with pytest.raises(BadInput, match="is damaged .*delete it to train this run anew"):
+        checkpoints.load(0)
+
+
+def test_class_history_needs_no_more_than_the_test_sums(small_group):
+    """Classes absent from the test sums would divide by zero; with 1,515 sums of two digits both are there."""
+    trainer = Trainer(small_group, QUICK, [0])
+    assert set(trainer.classes.unique().tolist()) == set(range(len(tasks.patterns(2))))
