@@ -186,9 +186,8 @@ def _published(group: str, out: Path, new: tuple[bool, int, int]) -> str | None:
     """What stands in the way of publishing `new` (not quick, epochs, runs): a description of the better group there."""
     path = out / f"{group}.safetensors"
     try:
-        with safe_open(path, "pt") as file:
-            record = json.loads((file.metadata() or {})["record"])
-    except (FileNotFoundError, SafetensorError, KeyError, ValueError):
+        record = runs.describe(path)["record"]
+    except (OSError, SafetensorError, KeyError, json.JSONDecodeError):
         return None
     old = (record["recipe"] != "quick", record["epochs"], len(record["runs"]))
     worse = old[0] if old[0] != new[0] else new[1] < old[1] or new[2] < old[2]

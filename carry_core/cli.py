@@ -13,10 +13,11 @@ import click
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 
-from carry_core import author, campaign, groups, runs
+from carry_core import author, bench, campaign, groups, runs
 from carry_core.errors import BadInput
-from carry_core.files import data_dir, update_manifest
+from carry_core.files import data_dir, update_manifest, write_json
 from carry_core.train import PRECISIONS, Trainer
 
 QUIET_EVERY = 300.0  # seconds between progress lines where the output is not a terminal
@@ -104,6 +105,20 @@ def train(
             break
     if dry_run:
         click.echo(f"In all about {_time(total)} on {where} in {precision}, estimated from two steps of each group.")
+
+
+@carry.command("bench")
+@click.argument("what", type=click.Choice(["train", "claims"]))
+@click.option("--json", "file", type=click.Path(path_type=Path), help="Also write the rows there.")
+def bench_(what: str, file: Path | None) -> None:
+    """Speed of training or of the ledger, side by side with plain PyTorch in one run."""
+    rows = bench.train() if what == "train" else bench.claims()
+    table = Table(*rows[0])
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
+    if file is not None:
+        write_json(file, rows)
 
 
 def _device(device: str, precision: str) -> str:

@@ -73,8 +73,14 @@ def sha256(path: Path) -> str:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold the folder's lock, so that two trainings publish one after the other."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as file:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("w")
+    except OSError as error:
+        raise BadInput(
+            f"Cannot write to {folder}: {error.strerror}. Choose a folder that can be written to."
+        ) from error
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -115,20 +115,32 @@ def load(group: str, source: str = "ours") -> Runs:
 def _load(path: Path, source: str, _modified: int) -> Runs:
     try:
         with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
             tensors = {key: file.get_tensor(key).float() for key in file.keys()}  # noqa: SIM118 (not a dict)
-        if metadata.get("format") != FORMAT:
-            raise BadInput(f"{path} has format {metadata.get('format')!r}, expected {FORMAT!r}: update carry-core.")
-        record = json.loads(metadata["record"])
+        found = describe(path)
+        record = found["record"]
         snapshots: dict[int, dict[str, Tensor]] = {}
         for key in [key for key in tensors if key.startswith("epoch_")]:
             epoch, name = key.removeprefix("epoch_").split("/")
             snapshots.setdefault(int(epoch), {})[name] = tensors.pop(key)
-        config = ModelConfig(**json.loads(metadata["config"]))
+        config = ModelConfig(**found["config"])
         numbers = tuple(r["run"] for r in record["runs"])
     except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise _damaged(path, source, str(error)) from error
-    return Runs(metadata["group"], source, config, numbers, tensors, record, dict(sorted(snapshots.items())))
+    return Runs(found["group"], source, config, numbers, tensors, record, dict(sorted(snapshots.items())))
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """What a group file says of itself (`group`, `config`, `record`), without reading its weights.
+
+    Raises:
+        BadInput: the file has another format.
+        SafetensorError, OSError, KeyError, ValueError: it cannot be read.
+    """
+    with safe_open(path, "pt") as file:
+        found = json.loads((file.metadata() or {})["carry"])
+    if found["format"] != FORMAT:
+        raise BadInput(f"{path} has format {found['format']!r}, expected {FORMAT!r}: update carry-core.")
+    return dict(found)
 
 
 def load_model(group: str, run: int = 0, source: str = "ours") -> Transformer:
@@ -159,9 +171,9 @@ def save(
     curves: History | None = None,
 ) -> None:
     """Write a group's files and its manifest entries; each file is the old one or the new one at any moment."""
-    metadata = {
-        "format": FORMAT, "group": group, "config": json.dumps(config.to_dict()), "record": json.dumps(record),
-    }  # fmt: skip
+    description = {"format": FORMAT, "group": group, "config": config.to_dict(), "record": record}
+    # one entry, since safetensors writes several in random order: the same weights are the same bytes
+    metadata = {"carry": json.dumps(description)}
     with locked(where):
         names = [f"{group}.safetensors"]
         with replacing(where / names[0]) as temporary:

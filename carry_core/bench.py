@@ -1,0 +1,135 @@
+"""Speed, as ratios between things timed in turns in one run: these say more than seconds on a shared machine."""
+
+import math
+import time
+from collections.abc import Callable
+from functools import partial
+from statistics import median
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from carry_core import measure, sums
+from carry_core.edits import INTACT
+from carry_core.groups import RECIPES, Group
+from carry_core.model import ModelConfig, Transformer, rotate
+from carry_core.train import Trainer
+
+Row = dict[str, Any]
+
+
+class Plain:
+    """The baseline: the same model and optimiser step as an ordinary PyTorch user writes them, on one run."""
+
+    def __init__(self, group: Group) -> None:
+        self.config = group.config
+        self.model = Transformer(group.config).train()
+        self.optimiser = torch.optim.AdamW(
+            self.model.parameters(), lr=1e-3, betas=(0.9, 0.98), eps=1e-8, weight_decay=group.decay, fused=True
+        )
+
+    def logits(self, tokens: Tensor, dropout: float) -> Tensor:
+        """Logits at all positions, with `scaled_dot_product_attention` and `F.dropout`."""
+        heads = (self.config.heads, self.config.d_head)
+        resid = self.model.embed(tokens) * math.sqrt(self.config.d_model)
+        for l in range(self.config.layers):
+            block = self.model.blocks[l]
+            x = block.norm(resid)
+            q, k, v = (
+                rotate(linear(x).unflatten(-1, heads), block.turn).transpose(1, 2)
+                for linear in (block.q, block.k, block.v)
+            )
+            z = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=self.config.causal)
+            resid = resid + F.dropout(block.o(z.transpose(1, 2).flatten(-2)), dropout)
+            hidden = F.dropout(F.relu(block.up(block.norm(resid))), dropout)
+            resid = resid + F.dropout(block.down(hidden), dropout)
+        logits: Tensor = self.model.unembed(self.model.norm(resid))
+        return logits
+
+    def step(self, a: Tensor, b: Tensor) -> None:
+        """One AdamW step on a batch, `[sum]` each."""
+        layout = self.config.layout
+        logits = self.logits(sums.encode(a, b, layout), 0.1)[:, list(layout.read)]
+        loss = F.cross_entropy(logits.flatten(0, 1), sums.targets(a, b, layout).flatten())
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+
+
+def in_turns(tasks: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each task, one after the other in every round, after one round of warming up."""
+    seconds: dict[str, list[float]] = {name: [] for name in tasks}
+    for i in range(rounds + 1):
+        for name, task in tasks.items():
+            began = time.perf_counter()
+            task()
+            if i:
+                seconds[name].append(time.perf_counter() - began)
+    return seconds
+
+
+def train(layers: tuple[int, ...] = (1, 2, 3), rounds: int = 10) -> list[Row]:
+    """A training step of ours against `Plain`, one thread, batches of 1,024; and the share of the matmul peak."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    rows = []
+    for n in layers:
+        group = Group(f"n{n}", ModelConfig(layers=n), fraction=0.01)
+        plain = Plain(group)
+        ours = {precision: Trainer(group, RECIPES["quick"], [0], "cpu", precision) for precision in ("fp32", "bf16")}
+        a, b = ours["fp32"].batches(ours["fp32"].train, group.batch)[0]
+        square = {dtype: torch.randn(1024, 1024).to(dtype) for dtype in (torch.float32, torch.bfloat16)}
+        tasks: dict[str, Callable[[], Any]] = {"plain": partial(plain.step, a[0], b[0])}
+        tasks |= {name: partial(trainer.step, a, b) for name, trainer in ours.items()}
+        tasks |= {str(dtype): partial(torch.matmul, x, x) for dtype, x in square.items()}
+        seconds = in_turns(tasks, rounds)
+        for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+            ratios = [p / o for p, o in zip(seconds["plain"], seconds[name], strict=True)]
+            peak = 2 * 1024**3 / median(seconds[str(dtype)])
+            rows.append({
+                "layers": n, "precision": name,
+                "plain fp32, ms": round(1e3 * median(seconds["plain"]), 1),
+                "ours, ms": round(1e3 * median(seconds[name]), 1),
+                "ratio": round(median(ratios), 2), "ratio, lowest": round(min(ratios), 2),
+                "ratio, highest": round(max(ratios), 2),
+                "share of matmul peak": round(step_flops(group.config, group.batch) / median(seconds[name]) / peak, 2),
+            })  # fmt: skip
+    torch.set_num_threads(threads)
+    return rows
+
+
+def step_flops(config: ModelConfig, batch: int) -> float:
+    """Operations in the matrix products of one training step after the shortcuts of `stacked`."""
+    every, read, d = config.layout.length, len(config.layout.read), config.d_model
+    products = 0.0
+    for l in range(config.layers):
+        queries = read if l == config.layers - 1 else every
+        projections = 0 if l == 0 else 2 * every + queries  # layer 0's are looked up; its output is a product
+        products += (projections + queries) * d * d + 2 * queries * d * config.d_ff
+    return 3 * 2 * batch * products
+
+
+def claims(rounds: int = 5, n_sums: int = 16_384) -> list[Row]:
+    """The passes behind Table 1 (intact, both heads, final MLP) from one shared prefix, against four passes."""
+    model = Transformer(ModelConfig()).eval()
+    a, b = sums.unrank(torch.arange(n_sums), 3)
+    edits = [INTACT, *measure.last_heads(model), measure.final_mlp(model)]
+    tokens = sums.encode(a, b, model.config.layout)
+
+    @torch.inference_mode()
+    def apart() -> None:
+        for edit in edits:
+            site = edit.site(model.config)
+            for part in tokens.split(measure.BATCH):
+                model(part, site)
+
+    seconds = in_turns({"apart": apart, "shared": lambda: measure.cells(model, a, b, edits)}, rounds)
+    ratios = [p / s for p, s in zip(seconds["apart"], seconds["shared"], strict=True)]
+    return [{
+        "passes": len(edits), "sums": n_sums, "threads": torch.get_num_threads(),
+        "apart, s": round(median(seconds["apart"]), 2), "shared, s": round(median(seconds["shared"]), 2),
+        "ratio": round(median(ratios), 2), "ratio, lowest": round(min(ratios), 2),
+        "ratio, highest": round(max(ratios), 2),
+    }]  # fmt: skip
