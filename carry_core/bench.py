@@ -82,7 +82,7 @@ def train(layers: tuple[int, ...] = (1, 2, 3), rounds: int = 10) -> list[Row]:
         a, b = ours["fp32"].batches(ours["fp32"].train, group.batch)[0]
         square = {dtype: torch.randn(1024, 1024).to(dtype) for dtype in (torch.float32, torch.bfloat16)}
         tasks: dict[str, Callable[[], Any]] = {"plain": partial(plain.step, a[0], b[0])}
-        tasks |= {name: partial(trainer.step, a, b) for name, trainer in ours.items()}
+        tasks |= {name: partial(trainer.step, a, b, 0) for name, trainer in ours.items()}
         tasks |= {str(dtype): partial(torch.matmul, x, x) for dtype, x in square.items()}
         seconds = in_turns(tasks, rounds)
         for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):

@@ -19,11 +19,10 @@ from carry_core.errors import BadInput
 from carry_core.files import replacing
 from carry_core.groups import Group, Recipe
 from carry_core.sums import n_sums
-from carry_core.train import Trainer
+from carry_core.train import State, Trainer
 
 FORMAT = "1"
 SAVE_EVERY = 15.0  # seconds between checkpoints
-State = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -94,20 +93,20 @@ def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report:
 
     What is on disk can be resumed to the same bits after any interruption; Ctrl-C loses no finished epoch.
     """
-    state = trainer.state()
+    state = trainer.freeze()
     try:
         while not trainer.finished and not clock.over:
             began = time.perf_counter()
             row = trainer.run_epoch()
             trainer.seconds += time.perf_counter() - began
-            state = trainer.state()
+            state = trainer.freeze()
             if trainer.epoch in trainer.recipe.snapshots(trainer.group):
-                checkpoints.save(state, snapshot=True)
+                checkpoints.save(state(), snapshot=True)
             if clock.due():
-                checkpoints.save(state)
+                checkpoints.save(state())
             report(trainer, row)
     finally:
-        checkpoints.save(state)
+        checkpoints.save(state())
     return trainer.finished
 
 
@@ -261,10 +260,10 @@ def estimate(checkpoints: Checkpoints, numbers: list[int], device: str, precisio
         return 0.0
     small = replace(group, fraction=2 * group.batch / n_sums(group.n_digits), primed=0, parent=None)
     trainer = Trainer(small, recipe, [0], device, precision)
-    trainer.step(*trainer.batches(trainer.train, group.batch)[0])
+    trainer.step(*trainer.batches(trainer.train, group.batch)[0], 0)
     began = time.perf_counter()
     for a, b in trainer.batches(trainer.train, group.batch):
-        trainer.step(a, b)
+        trainer.step(a, b, 0)["loss"].sum().item()
     step = (time.perf_counter() - began) / 2
     testing = 1 + 0.3 * (group.parent is None)  # a test epoch is forward only, on as many sums
     return left * group.steps * step * testing

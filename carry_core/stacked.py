@@ -11,22 +11,19 @@ What makes it cheaper, without changing the result:
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from numpy.random import SFC64, Generator, SeedSequence
 from torch import Tensor
 
+from carry_core.dropout import SCALE, Draw
 from carry_core.model import ModelConfig, rotary, rotate
 from carry_core.sums import EQUALS, PLUS, Layout, digits
 
 Parameters = Mapping[str, Tensor]
-DROPOUT = 0.1
 
 
 @dataclass(frozen=True)
@@ -55,42 +52,6 @@ class Pairs:
         tail = digits(a + b, width) if self.layout.causal else a.new_zeros(*a.shape, width)
         offset = torch.cat([digits(a, width), a.new_zeros(*a.shape, 1), digits(b, width), tail], -1)
         return (self.first + offset).transpose(-1, -2)
-
-
-class Masks:
-    """Dropout masks of each run from its own SFC64 stream, sixteen bits a draw (an eighth of F.dropout's time).
-
-    Zeros come with probability 6554 / 65536, the multiple of 2**-16 nearest to 0.1.
-    """
-
-    threshold = 6554
-    scale = 65536 / (65536 - threshold)
-
-    def __init__(self, seeds: list[SeedSequence]) -> None:
-        self.streams = [Generator(SFC64(seed)) for seed in seeds]
-
-    def __call__(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Zeros and ones of shape [run, …], not yet scaled."""
-        count = math.prod(shape[1:])
-        words = -(-count // 4)
-        kept = np.empty((shape[0], count), dtype=bool)
-        for run, stream in enumerate(self.streams):
-            bits = stream.integers(2**64, size=words, dtype=np.uint64).view(np.uint16)
-            np.greater_equal(bits[:count], self.threshold, out=kept[run])
-        return torch.from_numpy(kept).view(shape).to(dtype)
-
-    def state(self, run: int) -> dict[str, Any]:
-        """Where the run's stream stands, ready for JSON."""
-        return {"state": [int(word) for word in self.streams[run].bit_generator.state["state"]["state"]]}
-
-    def set_state(self, run: int, state: dict[str, Any]) -> None:
-        """Continue the run's stream from there."""
-        generator = self.streams[run].bit_generator
-        words = np.array(state["state"], dtype=np.uint64)
-        generator.state = {**generator.state, "state": {"state": words}}
-
-
-Draw = Callable[[tuple[int, ...], torch.dtype], Tensor]
 
 
 def linear(x: Float[Tensor, "run *batch d_in"], weight: Tensor, bias: Tensor) -> Float[Tensor, "run *batch d_out"]:
@@ -223,11 +184,11 @@ class Stack:
         """The residual stream plus a block's output after dropout."""
         if draw is None:
             return resid + out
-        return torch.addcmul(resid, out, draw(tuple(out.shape), out.dtype), value=Masks.scale)
+        return torch.addcmul(resid, out, draw(tuple(out.shape), out.dtype), value=SCALE)
 
     def scaled(self, weight: Tensor, draw: Draw | None) -> Tensor:
         """Weights behind a dropout, which take over its scale."""
-        return weight if draw is None else weight * Masks.scale
+        return weight if draw is None else weight * SCALE
 
     def normed(self, x: Tensor) -> Tensor:
         """LayerNorm without its scale and shift, which `folded` moves into the next weights."""

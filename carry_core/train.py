@@ -2,6 +2,7 @@
 
 import math
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +14,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from carry_core import sums, tasks
+from carry_core.capture import CapturedStep
+from carry_core.dropout import CounterMasks, StreamMasks
 from carry_core.files import commit
 from carry_core.groups import MAIN, N_LONG, Group, Recipe, Seeds
 from carry_core.model import ModelConfig, Transformer
-from carry_core.stacked import Masks, Stack
+from carry_core.stacked import Stack
 
-Arrays = dict[str, NDArray[Any]]
+State = tuple[dict[str, Tensor], dict[str, Any]]
 PRECISIONS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
-TEST_BATCH = 2048
+TEST_BATCH = {"cpu": 2048, "cuda": 32768}
 
 
 def initialise(config: ModelConfig, generator: torch.Generator) -> dict[str, Tensor]:
@@ -70,7 +73,14 @@ class Trainer:
     """Several runs of one group in lockstep; a run's result does not depend on which others are beside it."""
 
     def __init__(
-        self, group: Group, recipe: Recipe, runs: list[int], device: str = "cpu", precision: str = "fp32"
+        self,
+        group: Group,
+        recipe: Recipe,
+        runs: list[int],
+        device: str = "cpu",
+        precision: str = "fp32",
+        *,
+        compiled: bool = True,
     ) -> None:
         self.group, self.recipe, self.runs = group, recipe, runs
         self.device, self.precision = torch.device(device), precision
@@ -87,12 +97,22 @@ class Trainer:
             name: torch.stack([f[name] for f in fresh]).to(self.device).requires_grad_() for name in fresh[0]
         }
         self.rate = torch.tensor(recipe.rate, device=self.device)
+        cuda = self.device.type == "cuda"
         self.optimiser = torch.optim.AdamW(
             list(self.parameters.values()), lr=self.rate, betas=(0.9, 0.98), eps=1e-8, weight_decay=group.decay,
-            fused=True, capturable=self.device.type == "cuda",
+            fused=True, capturable=cuda,
         )  # fmt: skip
-        self.masks = Masks([s.dropout for s in seeds])
+        for p in self.parameters.values():  # as AdamW makes them at its first step; a captured one needs them before
+            self.optimiser.state[p] = {
+                "step": torch.zeros((), device=self.device),
+                "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p),
+            }  # fmt: skip
+        dropout = [s.dropout for s in seeds]
+        self.masks = CounterMasks(dropout, self.device) if cuda else StreamMasks(dropout)
+        self.counter = torch.zeros((), dtype=torch.int32, device=self.device)
         self.stack = Stack(group.config, self.device, PRECISIONS[precision])
+        self.forward = torch.compile(self.score_batch, dynamic=False) if cuda and compiled else self.score_batch
+        self.captured: CapturedStep | None = None
         a, b = self.test.long().cpu().unbind(1)
         self.classes = tasks.classify(a, b, group.n_digits).to(self.device)
 
@@ -113,21 +133,37 @@ class Trainer:
 
     def train_epoch(self) -> dict[str, Tensor]:
         """One pass over the training set; means over its batches, with dropout on."""
-        rows = []
+        total: dict[str, Tensor] = {}
         for i, (a, b) in enumerate(self.batches(self.train, self.group.batch)):
-            step = self.epoch * self.group.steps + i
-            self.rate.fill_(self.recipe.rate * min(1.0, (step + 1) / max(1, self.recipe.warmup)))
-            rows.append(self.step(a, b))
-        return {f"train_{key}": torch.stack([r[key] for r in rows]).mean(0) for key in rows[0]}
+            row = self.step(a, b, self.epoch * self.group.steps + i)
+            total = {key: total[key] + value if total else value.clone() for key, value in row.items()}
+        return {f"train_{key}": value / self.group.steps for key, value in total.items()}
 
-    def step(self, a: Tensor, b: Tensor) -> dict[str, Tensor]:
-        """One AdamW step on a batch per run, `[run, batch]`; loss and accuracies per run."""
-        logits = self.stack.logits(self.parameters, self.stack.pairs.rows(a, b), self.masks).float()
-        row = self.score(logits, self.targets(a, b))
+    def step(self, a: Tensor, b: Tensor, number: int) -> dict[str, Tensor]:
+        """AdamW step `number` on a batch per run, `[run, batch]`; loss and accuracies per run."""
+        self.rate.fill_(self.recipe.rate * min(1.0, (number + 1) / max(1, self.recipe.warmup)))
+        self.counter.fill_(number)
+        if self.device.type != "cuda":
+            return self.eager_step(a, b)
+        if self.captured is None:
+            moments = [tensor for state in self.optimiser.state.values() for tensor in state.values()]
+            changed = [*self.parameters.values(), *moments]
+            self.captured = CapturedStep(self.eager_step, changed, len(self.runs), self.group.batch, self.device)
+        return self.captured(a, b)
+
+    def eager_step(self, a: Tensor, b: Tensor, weight: Tensor | None = None) -> dict[str, Tensor]:
+        """The step itself; `weight` `[batch]` marks the sums that count, where a batch was filled up."""
+        row = self.forward(a, b, weight)
         self.optimiser.zero_grad()
         row["loss"].sum().backward()
         self.optimiser.step()
         return {key: value.detach() for key, value in row.items()}
+
+    def score_batch(self, a: Tensor, b: Tensor, weight: Tensor | None) -> dict[str, Tensor]:
+        """Loss and accuracies of a batch, with dropout on."""
+        draw = self.masks.at(self.counter) if isinstance(self.masks, CounterMasks) else self.masks
+        logits = self.stack.logits(self.parameters, self.stack.pairs.rows(a, b), draw)
+        return self.score(logits.float(), self.targets(a, b), weight)
 
     def test_epoch(self) -> dict[str, Tensor]:
         """Loss and accuracies on the test sums with dropout off, weight norm, and what the group's figures need."""
@@ -138,7 +174,7 @@ class Trainer:
         if self.group.config.layers == 1:
             total = [
                 self.stack.first_pattern(self.parameters, self.stack.pairs.rows(a, b)) * a.shape[1]
-                for a, b in self.batches(self.test, TEST_BATCH)
+                for a, b in self.batches(self.test, TEST_BATCH[self.device.type])
             ]
             row["pattern"] = torch.stack(total).sum(0) / self.test.shape[2]
         return row
@@ -149,10 +185,13 @@ class Trainer:
         per_class = self.group.name in (MAIN, "digits4_n2_s0.3_w0.2")
         start, n_classes = 0, len(tasks.patterns(self.group.n_digits))
         arrives = tasks.carry_arrives(self.group.n_digits).to(self.device)
-        for a, b in self.batches(pairs, TEST_BATCH):
+        for a, b in self.batches(pairs, TEST_BATCH[self.device.type]):
             mid, post = self.stack.streams(self.parameters, self.stack.pairs.rows(a, b))
             target = self.targets(a, b)
-            row = {k: v * a.shape[1] for k, v in self.score(self.stack.unembed(self.parameters, post), target).items()}
+            row = {
+                k: v * a.shape[1]
+                for k, v in self.score(self.stack.unembed(self.parameters, post).float(), target).items()
+            }
             if per_class:
                 guess = self.stack.unembed(self.parameters, mid).argmax(-1)  # (run, pos, batch)
                 task = self.classes[:, start : start + a.shape[1]]
@@ -171,16 +210,19 @@ class Trainer:
         }
 
     def score(
-        self, logits: Float[Tensor, "run read batch vocab"], target: Int[Tensor, "run read batch"]
+        self,
+        logits: Float[Tensor, "run read batch vocab"],
+        target: Int[Tensor, "run read batch"],
+        weight: Float[Tensor, " batch"] | None = None,
     ) -> dict[str, Tensor]:
         """Per run: mean cross entropy over the read positions, accuracy per position, whole-answer accuracy."""
-        loss = F.cross_entropy(logits.float().flatten(0, 2), target.flatten(), reduction="none")
-        correct = logits.detach().argmax(-1) == target
-        return {
-            "loss": loss.view(target.shape).mean((1, 2)),
-            "accuracy": correct.float().mean(2),
-            "whole": correct.all(1).float().mean(1),
-        }
+        loss = F.cross_entropy(logits.flatten(0, 2), target.flatten(), reduction="none").view(target.shape)
+        right = logits.detach().argmax(-1) == target
+
+        def mean(x: Tensor) -> Tensor:
+            return x.mean(-1) if weight is None else (x * weight).sum(-1) / weight.sum()
+
+        return {"loss": mean(loss.mean(1)), "accuracy": mean(right.float()), "whole": mean(right.all(1).float())}
 
     def targets(self, a: Tensor, b: Tensor) -> Int[Tensor, "run read batch"]:
         return sums.targets(a, b, self.group.config.layout).transpose(1, 2).long()
@@ -190,34 +232,33 @@ class Trainer:
         """Consecutive batches of a and b, `[run, batch]` each; the last one is short."""
         return [(part[:, 0], part[:, 1]) for part in pairs.split(size, dim=2)]
 
-    @property
-    def adam_step(self) -> int:
-        """Optimiser steps taken, a finetuned run's parent included."""
-        moments = next(iter(self.optimiser.state.values()), None)
-        return int(moments["step"].item()) if moments else 0
+    def freeze(self) -> Callable[[], list[State]]:
+        """A copy of all it takes to go on from here bit by bit, cheap to make, and read out only when it is called.
 
-    def state(self) -> list[tuple[dict[str, Tensor], dict[str, Any]]]:
-        """For each run, all it takes to go on from here bit by bit: tensors and a JSON-ready record."""
-        return [self._state(i) for i in range(len(self.runs))]
-
-    def _state(self, i: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        tensors = {f"parameters/{name}": p[i] for name, p in self.parameters.items()}
-        for name, p in self.parameters.items():
-            moments = self.optimiser.state[p]
-            tensors |= {f"{key}/{name}": moments[key][i] for key in ("exp_avg", "exp_avg_sq") if key in moments}
-        tensors = {key: value.detach().cpu().clone() for key, value in tensors.items()}
-        for key, rows in self.history.items():
-            tensors[f"history/{key}"] = torch.from_numpy(np.stack([row[i] for row in rows]))
+        Reading it out gives each run's tensors and a JSON-ready record.
+        """
+        moments = [self.optimiser.state[p] for p in self.parameters.values()]
+        tensors = {f"parameters/{name}": p.detach().clone() for name, p in self.parameters.items()}
+        for key in ("exp_avg", "exp_avg_sq"):
+            tensors |= {f"{key}/{n}": m[key].clone() for n, m in zip(self.parameters, moments, strict=True)}
+        history = {f"history/{key}": list(rows) for key, rows in self.history.items()}
         record = {
-            "group": self.group.name, "run": self.runs[i], "recipe": self.recipe.name, "precision": self.precision,
-            "epoch": self.epoch, "adam_step": self.adam_step, "seconds": round(self.seconds, 1),
+            "group": self.group.name, "recipe": self.recipe.name, "precision": self.precision, "epoch": self.epoch,
+            "adam_step": int(moments[0]["step"].item()), "seconds": round(self.seconds, 1),
             "device": device_name(self.device), "torch": torch.__version__, "numpy": np.__version__,
-            "commit": self.commit, "dropout": self.masks.state(i),
+            "commit": self.commit,
         }  # fmt: skip
-        return tensors, record
+        records = [record | {"run": run, "dropout": self.masks.state(i)} for i, run in enumerate(self.runs)]
 
-    def restore(self, states: list[tuple[dict[str, Tensor], dict[str, Any]]]) -> None:
-        """Go on from what `state` returned for the same runs at the same epoch."""
+        def read() -> list[State]:
+            there = {key: value.cpu() for key, value in tensors.items()}
+            there |= {key: torch.from_numpy(np.stack(rows, 1)) for key, rows in history.items()}
+            return [({k: v[i].contiguous() for k, v in there.items()}, record) for i, record in enumerate(records)]
+
+        return read
+
+    def restore(self, states: list[State]) -> None:
+        """Go on from what `freeze` kept of the same runs at the same epoch."""
         self.epoch, self.seconds = states[0][1]["epoch"], states[0][1]["seconds"]
         self.load(states)
         keys = [key for key in states[0][0] if key.startswith("history/")]
@@ -228,17 +269,15 @@ class Trainer:
         for i, (_, record) in enumerate(states):
             self.masks.set_state(i, record["dropout"])
 
-    def load(self, states: list[tuple[dict[str, Tensor], dict[str, Any]]]) -> None:
-        """Take over weights and Adam moments only: what finetuning does with its parent (App. H.2)."""
-        step = torch.tensor(float(states[0][1]["adam_step"]), device=self.device)
-        with torch.no_grad():
-            for name, p in self.parameters.items():
-                p.copy_(torch.stack([tensors[f"parameters/{name}"] for tensors, _ in states]))
-                if f"exp_avg/{name}" in states[0][0]:
-                    self.optimiser.state[p] = {"step": step.clone()} | {
-                        key: torch.stack([tensors[f"{key}/{name}"] for tensors, _ in states]).to(self.device)
-                        for key in ("exp_avg", "exp_avg_sq")
-                    }
+    @torch.no_grad()
+    def load(self, states: list[State]) -> None:
+        """Take over weights and Adam's state only: what finetuning does with its parent (App. H.2)."""
+        for name, p in self.parameters.items():
+            p.copy_(torch.stack([tensors[f"parameters/{name}"] for tensors, _ in states]))
+            moments = self.optimiser.state[p]
+            moments["step"].fill_(states[0][1]["adam_step"])
+            for key in ("exp_avg", "exp_avg_sq"):
+                moments[key].copy_(torch.stack([tensors[f"{key}/{name}"] for tensors, _ in states]))
 
 
 def device_name(device: torch.device) -> str:

@@ -3,9 +3,10 @@
 import torch
 
 from carry_core import sums
+from carry_core.dropout import SCALE, StreamMasks
 from carry_core.groups import Seeds
 from carry_core.model import ModelConfig, Transformer
-from carry_core.stacked import Masks, Pairs, Stack
+from carry_core.stacked import Pairs, Stack
 
 DOUBLE = torch.float64
 
@@ -47,7 +48,7 @@ def test_logits_and_gradients_equal_the_plain_model(config, model):
 def test_dropout_falls_where_the_released_code_has_it(config, model):
     """The same masks, applied through the plain model's sites: pattern, attn_out, mlp.post, mlp_out."""
     drawn: list[torch.Tensor] = []
-    masks = Masks([Seeds.of(0).dropout])
+    masks = StreamMasks([Seeds.of(0).dropout])
 
     def draw(shape, dtype):
         drawn.append(masks(shape, dtype))
@@ -73,29 +74,10 @@ def test_dropout_falls_where_the_released_code_has_it(config, model):
             mask = mask.transpose(0, 1)
         full = torch.ones_like(x)  # positions behind the last block's shortcut are never read
         full[..., -mask.shape[-2] :, :] = mask
-        return x * full * Masks.scale
+        return x * full * SCALE
 
     plain = model(sums.encode(a, b, config.layout), dropout)[:, list(config.layout.read)]
     torch.testing.assert_close(found[0].transpose(0, 1), plain, rtol=1e-12, atol=1e-12)
-
-
-def test_masks_are_bernoulli_independent_and_resumable():
-    masks = Masks([Seeds.of(0).dropout, Seeds.of(1).dropout])
-    first = masks((2, 1001, 997), torch.float32)
-    dropped = 1 - first.mean((1, 2)).double()
-    spread = (0.1 * 0.9 / (1001 * 997)) ** 0.5
-    assert ((dropped - Masks.threshold / 65536).abs() < 5 * spread).all()
-    assert set(first.unique().tolist()) == {0.0, 1.0}
-    agreement = (first[0] == first[1]).double().mean()
-    assert abs(agreement - 0.82) < 0.01
-
-    state = [masks.state(run) for run in range(2)]
-    following = masks((2, 10, 10), torch.float32)
-    other = Masks([Seeds.of(7).dropout, Seeds.of(8).dropout])
-    for run in range(2):
-        other.set_state(run, state[run])
-    assert torch.equal(other((2, 10, 10), torch.float32), following)
-    assert not torch.equal(first[:, :10, :10], following)
 
 
 def test_first_pattern_is_the_mean_attention(config, model):

@@ -1,7 +1,7 @@
 import math
+import multiprocessing
 import shutil
-import subprocess
-import sys
+import signal
 import time
 from dataclasses import replace
 
@@ -19,11 +19,17 @@ from carry_core.model import ModelConfig, Transformer
 from carry_core.stacked import Stack
 from carry_core.train import Data, Trainer, initialise
 
+SERVER = multiprocessing.get_context("forkserver")  # imports torch once, not in every process that is killed
+SERVER.set_forkserver_preload(["carry_core.campaign"])
 QUICK = Recipe("quick", 1e-3, warmup=10)
 
 
 def weights(trainer: Trainer, i: int = 0) -> dict[str, torch.Tensor]:
     return {name: p[i].detach().clone() for name, p in trainer.parameters.items()}
+
+
+def steps_of(trainer: Trainer) -> int:
+    return int(next(iter(trainer.optimiser.state.values()))["step"])
 
 
 def model_of(trainer: Trainer, i: int = 0) -> Transformer:
@@ -87,13 +93,14 @@ def test_stacked_runs_equal_separate_runs(which):
         trainer.stack = Stack(group.config, trainer.device, torch.float64)
         for p in trainer.parameters.values():
             p.data = p.data.double()
+            trainer.optimiser.state[p] |= {key: torch.zeros_like(p) for key in ("exp_avg", "exp_avg_sq")}
     for _ in range(5):
         together.train_epoch()
         together.epoch += 1
         for trainer in apart:
             trainer.train_epoch()
             trainer.epoch += 1
-    assert together.adam_step == 30
+    assert steps_of(together) == 30
     for run, trainer in enumerate(apart):
         for name, p in weights(trainer).items():
             torch.testing.assert_close(weights(together, run)[name], p, rtol=1e-9, atol=1e-12)
@@ -107,8 +114,7 @@ def test_a_step_is_adamw_on_the_plain_model(small_group):
     model = model_of(trainer)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.98), eps=1e-8, weight_decay=0.2)
     for step, (a, b) in enumerate(trainer.batches(trainer.train, small_group.batch)):
-        trainer.rate.fill_(QUICK.rate * min(1, (step + 1) / QUICK.warmup))
-        row = trainer.step(a, b)
+        row = trainer.step(a, b, step)
         layout = small_group.config.layout
         logits = model(sums.encode(a[0].long(), b[0].long(), layout), read=layout.read)
         target = sums.targets(a[0].long(), b[0].long(), layout)
@@ -150,8 +156,8 @@ def test_one_layer_history_has_the_attention_pattern(small_group):
 
 def test_learning_on_two_digits(small_group):
     trainer = Trainer(replace(small_group, config=ModelConfig(layers=1, width=2, d_model=32), batch=64), QUICK, [0])
-    losses = [trainer.run_epoch()["test_loss"][0] for _ in range(25)]
-    assert losses[-1] < 0.8 * losses[0]
+    losses = [trainer.run_epoch()["test_loss"][0] for _ in range(12)]
+    assert losses[-1] < 0.9 * losses[0]
     assert losses[-1] < math.log(10)
 
 
@@ -171,35 +177,31 @@ def test_finetuning_continues_weights_and_moments(small_group, data):
     parent.path(0, 2).rename(parent.path(0, 500))
     campaign.prepare(tuned, checkpoints) if tuned.group.parent is None else tuned.load([parent.load(0, 500)])
     early = parent.load(0, 500)
-    assert tuned.adam_step == 2 * group.steps
+    assert steps_of(tuned) == 2 * group.steps
     for name, p in weights(tuned).items():
         assert torch.equal(p, early[0][f"parameters/{name}"])
     tuned.run_epoch()
-    assert tuned.adam_step == 2 * group.steps + 1
+    assert steps_of(tuned) == 2 * group.steps + 1
     assert tuned.long.shape[2] == groups.N_LONG - 50
 
 
-SCRIPT = """
-import sys
-from pathlib import Path
-from carry_core import campaign
-from carry_core.groups import Group, Recipe
-from carry_core.model import ModelConfig
-campaign.SAVE_EVERY = 0.0
-group = Group("small", ModelConfig(width=2, d_model=16, d_ff=16), n_digits=2, batch=256, epochs=12, n_runs=2, kept=2)
-checkpoints = campaign.Checkpoints(Path(sys.argv[1]) / "checkpoints", group, Recipe("paper", 1e-3))
-campaign.train_group(checkpoints, [0, 1], Path(sys.argv[1]) / "runs")
-"""
+def train_small(folder):
+    """Runs in a process of its own, to be killed: two runs, a checkpoint after every epoch."""
+    campaign.SAVE_EVERY = 0.0
+    config = ModelConfig(width=2, d_model=16, d_ff=16)
+    group = Group("small", config, n_digits=2, batch=256, epochs=6, n_runs=2, kept=2)
+    checkpoints = Checkpoints(folder / "checkpoints", group, Recipe("paper", 1e-3))
+    campaign.train_group(checkpoints, [0, 1], folder / "runs", say=lambda text: None)
 
 
-def run_script(folder, kill_after=None):
-    process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder)], stdout=subprocess.PIPE, text=True)
-    try:
-        process.communicate(timeout=kill_after)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-    return process.returncode
+def in_a_process(folder, kill_after=None):
+    """Exit code of `train_small`, killed after some seconds if it still runs."""
+    process = SERVER.Process(target=train_small, args=(folder,))
+    process.start()
+    process.join(kill_after)
+    process.kill()
+    process.join()
+    return process.exitcode
 
 
 def published(folder):
@@ -211,23 +213,22 @@ def published(folder):
 
 
 def test_kill_minus_nine_changes_no_bit(tmp_path):
-    """Killed again and again at growing delays, then left alone: the same weights and the same history."""
+    """Killed at twenty random moments, then left alone: the same weights and the same history."""
+    assert in_a_process(tmp_path / "warm-up") == 0
     began = time.monotonic()
-    assert run_script(tmp_path / "whole") == 0
+    assert in_a_process(tmp_path / "whole") == 0
     took = time.monotonic() - began
-    kills = 0
-    for share in (0.55, 0.65, 0.75, 0.85):
-        kills += run_script(tmp_path / "killed", took * share) != 0
-    assert kills > 0
-    assert run_script(tmp_path / "killed") == 0
+    moments = np.random.default_rng(0).uniform(0, 0.8 * took, 20)
+    codes = [in_a_process(tmp_path / "killed", moment) for moment in moments]
+    assert codes.count(-signal.SIGKILL) >= 3
+    assert in_a_process(tmp_path / "killed") == 0
     (tensors, curves), (again, curves_again) = published(tmp_path / "whole"), published(tmp_path / "killed")
     assert tensors.keys() == again.keys()
     for name, tensor in tensors.items():
         assert torch.equal(tensor, again[name]), name
     for name, curve in curves.items():
         np.testing.assert_array_equal(curve, curves_again[name], err_msg=name)
-    leftovers = [p for p in tmp_path.rglob("*") if p.is_file() and p.name.startswith(".") and p.name != ".lock"]
-    assert len(leftovers) <= kills  # a killed writer can leave its temporary file, never a torn one
+    assert runs.verify(tmp_path / "killed" / "runs") == []
 
 
 def test_ctrl_c_loses_no_finished_epoch(small_group, data):
@@ -266,13 +267,13 @@ def test_publishing_never_goes_backwards(small_group, data):
 def test_checkpoints_of_another_kind_are_refused(small_group, data):
     checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
     trainer = Trainer(small_group, QUICK, [0])
-    checkpoints.save(trainer.state())
+    checkpoints.save(trainer.freeze()())
     other = Checkpoints(data / "checkpoints", replace(small_group, name="other"), QUICK)
     other.path(0).parent.mkdir()
     checkpoints.path(0).rename(other.path(0))
     with pytest.raises(BadInput, match="is of .*small.*expected .*other"):
         other.load(0)
-    checkpoints.save(trainer.state())
+    checkpoints.save(trainer.freeze()())
     with pytest.raises(BadInput, match="was trained in fp32, not bf16: pass --precision fp32"):
         campaign.prepare(Trainer(small_group, QUICK, [0], precision="bf16"), checkpoints)
     half = checkpoints.path(0).read_bytes()
