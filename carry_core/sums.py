@@ -107,8 +107,16 @@ def all_sums(n_digits: int = 3) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sum
 def long_sums(
     count: int, n_digits: int, generator: torch.Generator
 ) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
-    """`count` random sums of up to `n_digits` digits, uniform over all of them (App. H)."""
-    return unrank(torch.randint(n_sums(n_digits), (count,), generator=generator), n_digits)
+    """`count` random sums with a + b < 10**n_digits, uniform over all of them (App. H).
+
+    Half of all pairs qualify; ten-digit sums are too many to be numbered by 64-bit integers.
+    """
+    side = 10**n_digits
+    found = torch.zeros(2, 0, dtype=torch.int64)
+    while found.shape[1] < count:
+        pairs = torch.randint(side, (2, 2 * count), generator=generator)
+        found = torch.cat([found, pairs[:, pairs.sum(0) < side]], 1)
+    return found[0, :count], found[1, :count]
 
 
 def split(

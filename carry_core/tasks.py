@@ -69,11 +69,11 @@ def symbols(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], n_digits: int) -
 
 def classify(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], n_digits: int = 3) -> Int[Tensor, "*batch"]:
     """Index into `patterns(n_digits)` of each sum's carry class."""
-    powers = 3 ** torch.arange(n_digits - 1, -1, -1)
+    powers = 3 ** torch.arange(n_digits - 1, -1, -1, device=a.device)
     table = torch.full((3**n_digits,), -1)
     for i, pattern in enumerate(patterns(n_digits)):
         table[int(pattern, 3)] = i
-    return table[(symbols(a, b, n_digits) * powers).sum(-1)]
+    return table.to(a.device)[(symbols(a, b, n_digits) * powers).sum(-1)]
 
 
 def carry_arrives(n_digits: int = 3) -> Bool[Tensor, "task pos"]:

@@ -113,8 +113,6 @@ class Trainer:
         self.stack = Stack(group.config, self.device, PRECISIONS[precision])
         self.forward = torch.compile(self.score_batch, dynamic=False) if cuda and compiled else self.score_batch
         self.captured: CapturedStep | None = None
-        a, b = self.test.long().cpu().unbind(1)
-        self.classes = tasks.classify(a, b, group.n_digits).to(self.device)
 
     @property
     def finished(self) -> bool:
@@ -183,7 +181,7 @@ class Trainer:
         """Means over all sums of `pairs`; for the groups of Fig. 5, also per class without the final MLP."""
         total: dict[str, Tensor] = {}
         per_class = self.group.name in (MAIN, "digits4_n2_s0.3_w0.2")
-        start, n_classes = 0, len(tasks.patterns(self.group.n_digits))
+        n_classes = len(tasks.patterns(self.group.n_digits))
         arrives = tasks.carry_arrives(self.group.n_digits).to(self.device)
         for a, b in self.batches(pairs, TEST_BATCH[self.device.type]):
             mid, post = self.stack.streams(self.parameters, self.stack.pairs.rows(a, b))
@@ -194,14 +192,13 @@ class Trainer:
             }
             if per_class:
                 guess = self.stack.unembed(self.parameters, mid).argmax(-1)  # (run, pos, batch)
-                task = self.classes[:, start : start + a.shape[1]]
+                task = tasks.classify(a.long(), b.long(), self.group.n_digits)
                 member = F.one_hot(task, n_classes).to(torch.float32)
                 shift = torch.where(arrives[task], 1, -1).transpose(1, 2)
                 row["ablated_count"] = member.sum(1)
                 row["ablated_accuracy"] = torch.einsum("rpb,rbc->rcp", (guess == target).float(), member)
                 corrected = (guess + shift) % 10 == target
                 row["ablated_corrected"] = torch.einsum("rpb,rbc->rcp", corrected.float(), member)
-                start += a.shape[1]
             total = {key: total[key] + value if total else value for key, value in row.items()}
         count = total.pop("ablated_count", None)
         return {

@@ -45,6 +45,20 @@ def test_unrank_is_exact_for_long_sums(n_digits):
     assert (a[-2:].tolist(), b[-2:].tolist()) == ([0, side - 1], [0, 0])
 
 
+def test_long_sums_are_uniform():
+    """Chi-square over all 55 one-digit sums; and ten digits, whose number exceeds 64 bits."""
+    a, b = sums.long_sums(55_000, 1, torch.Generator().manual_seed(0))
+    seen = torch.bincount(10 * a + b, minlength=100).view(10, 10)
+    allowed = torch.arange(10)[:, None] + torch.arange(10) < 10
+    assert (seen[~allowed] == 0).all()
+    chi = ((seen[allowed].double() - 1000) ** 2 / 1000).sum()
+    assert abs(chi - 54) < 5 * (2 * 54) ** 0.5
+    a, b = sums.long_sums(500, 10, torch.Generator().manual_seed(0))
+    assert len(a) == len(b) == 500
+    assert (a + b < 10**10).all()
+    assert a.max() > 10**9
+
+
 def test_split_takes_the_next_sums_for_the_test():
     train, test = sums.split(1000, 0.3, torch.Generator().manual_seed(1))
     order = torch.randperm(1000, generator=torch.Generator().manual_seed(1))
