@@ -11,10 +11,10 @@ from torch import Tensor
 from carry_core import sums, tasks
 from carry_core.edits import INTACT, Ablation, recorder
 from carry_core.errors import BadInput
-from carry_core.model import Transformer
+from carry_core.model import Site, Transformer
 from carry_core.sums import Layout
 
-BATCH = 4096
+BATCH = 512  # sums in a pass: what a layer needs then stays in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,6 @@ class Cells:
     whole: float
 
 
-@torch.inference_mode()
 def cells(
     model: Transformer,
     a: Int[Tensor, " sums"],
@@ -49,27 +48,47 @@ def cells(
         ablations: what to take out, one result each.
         n_digits: digits by which the sums are classed; the model's width if None.
     """
-    config = model.config
-    n_digits = config.width if n_digits is None else n_digits
-    edits = [(ablation.first_layer(config), ablation.site(config)) for ablation in ablations]
+    n_digits = model.config.width if n_digits is None else n_digits
+    edits = [(ablation.first_layer(model.config), ablation.site(model.config)) for ablation in ablations]
+    return [score(guess, a, b) for guess in guesses(model, a, b, edits, n_digits)]
+
+
+@torch.inference_mode()
+def guesses(
+    model: Transformer,
+    a: Int[Tensor, " sums"],
+    b: Int[Tensor, " sums"],
+    edits: Sequence[tuple[int, Site]],
+    n_digits: int,
+) -> list[Int[Tensor, "sums pos"]]:
+    """The tokens that the model answers with under each edit, greedily, at the last `n_digits` digits; int8.
+
+    Args:
+        a: first numbers.
+        b: second numbers.
+        edits: as `Transformer.forward_each` takes them.
+        n_digits: how many digits of the answer to read.
+    """
+    layout = model.config.layout
+    found = [torch.empty(len(a), n_digits, dtype=torch.int8) for _ in edits]
+    for start in range(0, len(a), BATCH):
+        part = slice(start, start + BATCH)
+        tokens = sums.encode(a[part], b[part], layout)
+        for i, logits in enumerate(model.forward_each(tokens, edits, layout.answer[-n_digits:])):
+            found[i][part] = logits.argmax(-1)
+    return found
+
+
+def score(guess: Int[Tensor, "sums pos"], a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> Cells:
+    """Accuracies per class of what a model answered, the classes by as many digits as were read."""
+    n_digits = guess.shape[1]
+    task, answer = tasks.classify(a, b, n_digits), sums.digits(a + b, n_digits)
     arrives = tasks.carry_arrives(n_digits)
-    shape = (len(ablations), *arrives.shape)
-    right, corrected, count = torch.zeros(shape), torch.zeros(shape), torch.zeros(len(arrives))
-    whole = torch.zeros(len(ablations), dtype=torch.int64)
-    for part_a, part_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
-        answer = sums.digits(part_a + part_b, config.width)[:, -n_digits:]
-        task = tasks.classify(part_a, part_b, n_digits)
-        shift = torch.where(arrives[task], 1, -1)
-        count += torch.bincount(task, minlength=len(arrives))
-        tokens = sums.encode(part_a, part_b, config.layout)
-        for i, logits in enumerate(model.forward_each(tokens, edits, config.layout.answer[-n_digits:])):
-            guess = logits.argmax(-1)
-            hit = guess == answer
-            right[i].index_add_(0, task, hit.float())
-            corrected[i].index_add_(0, task, ((guess + shift) % 10 == answer).float())
-            whole[i] += hit.all(1).sum()
-    per_class = count.unsqueeze(-1)
-    return [Cells(right[i] / per_class, corrected[i] / per_class, whole[i].item() / len(a)) for i in range(len(edits))]
+    shift = torch.where(arrives[task], 1, -1)
+    hit, corrected = guess == answer, (guess + shift) % 10 == answer
+    count = torch.bincount(task, minlength=len(arrives)).unsqueeze(-1)
+    total = torch.zeros(2, *arrives.shape).index_add_(1, task, torch.stack([hit, corrected]).float())
+    return Cells(total[0] / count, total[1] / count, hit.all(1).double().mean().item())
 
 
 def last_heads(model: Transformer) -> list[Ablation]:
@@ -86,6 +105,31 @@ def final_mlp(model: Transformer) -> Ablation:
 def decision_head(heads: Sequence[Cells]) -> int:
     """The last layer's head whose ablation costs more whole-answer accuracy (Sec. 4); `heads` as `last_heads`."""
     return min(range(len(heads)), key=lambda head: heads[head].whole)
+
+
+@dataclass(frozen=True)
+class LastLayer:
+    """What becomes of the accuracies when a part of the last block is taken out (Tab. 1, Sec. 4)."""
+
+    intact: Cells
+    heads: tuple[Cells, ...]
+    mlp: Cells
+
+    @property
+    def decision_head(self) -> int:
+        return decision_head(self.heads)
+
+    @property
+    def decision(self) -> Cells:
+        return self.heads[self.decision_head]
+
+
+def last_layer(
+    model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], n_digits: int | None = None
+) -> LastLayer:
+    """Accuracies intact, without each of the last block's heads, and without its MLP."""
+    intact, *heads, mlp = cells(model, a, b, [INTACT, *last_heads(model), final_mlp(model)], n_digits)
+    return LastLayer(intact, tuple(heads), mlp)
 
 
 def cannot_carry(n_digits: int = 3) -> Cells:
@@ -175,7 +219,11 @@ def carry_neurons(
             task = tasks.classify(part_a, part_b, n_digits)
             total.index_add_(0, task, kept[name][:, 0].double())
             count += torch.bincount(task, minlength=len(total))
-    mean = total / count.unsqueeze(-1)
+    return more_active(total / count.unsqueeze(-1))
+
+
+def more_active(mean: Float[Tensor, "task neuron"]) -> Bool[Tensor, " neuron"]:
+    """Neurons whose mean activation is strictly larger in some carry class than in NC, which comes first."""
     return (mean[1:] > mean[0]).any(0)
 
 
@@ -199,41 +247,43 @@ def squashing(model: Transformer, outcome: int = 74) -> Float[Tensor, " pos"]:
         raise BadInput(f"outcome={outcome!r}: expected a whole number from 2 to {10**model.config.width - 1}.")
     last = model.config.layers - 1
     found = streams(model, a, b, [f"blocks.{last}.resid_mid", f"blocks.{last}.resid_post"])
-    spread = []
-    for x in found.values():
-        x = torch.nn.functional.normalize(x[:, list(model.config.layout.answer)].double(), dim=-1)
-        cosine = torch.einsum("ipd,jpd->pij", x, x).flatten(1)
-        spread.append(cosine.amax(1) - cosine.amin(1))
-    return spread[1] / spread[0]
+    before, after = (cosine_spread(x[:, list(model.config.layout.answer)]) for x in found.values())
+    return after / before
 
 
-def carry_scores(models: Iterable[tuple[int, Transformer]], n_digits: int = 3) -> dict[int, float]:
-    """For each run, the Pearson correlation with `cannot_carry` once the final MLP is gone (Sec. 5).
+def cosine_spread(x: Float[Tensor, "sums pos d_model"]) -> Float[Tensor, " pos"]:
+    """The largest minus the smallest cosine between the streams of any two sums, position by position."""
+    x = torch.nn.functional.normalize(x.double(), dim=-1).transpose(0, 1)
+    cosine = (x @ x.mT).flatten(1)
+    return cosine.amax(1) - cosine.amin(1)
 
-    The same 2,000 sums of each class every time.
+
+def without_decision(models: Iterable[tuple[int, Transformer]], n_digits: int = 3) -> dict[int, float]:
+    """For each run, the share of whole answers that are right without its decision head.
+
+    On the same 2,000 sums of each class every time.
     """
     a, b = sample(2_000, n_digits, seed=0)
-    expected = cannot_carry(n_digits)
-    return {run: pearson(cells(m, a, b, [final_mlp(m)], n_digits)[0], expected) for run, m in models}
+    return {run: last_layer(model, a, b, n_digits).decision.whole for run, model in models}
 
 
-def clearest_run(scores: Mapping[int, float]) -> int:
-    """The run with the highest of `carry_scores`; of those within 0.0001 of it, the first.
+def clearest_run(without: Mapping[int, float]) -> int:
+    """The run whose decision head matters most, from `without_decision`; of those within 0.05 of it, the first.
 
     In the author's release of the main model this is run 2, the one that the paper shows.
     """
-    known = {run: score for run, score in scores.items() if score == score}
-    return min((run for run in known if known[run] > max(known.values()) - 1e-4), default=min(scores))
+    return min(run for run in without if without[run] <= min(without.values()) + 0.05)
 
 
 def partner_mass(pattern: Float[Tensor, "*batch query key"], layout: Layout) -> Float[Tensor, "*batch pos"]:
     """How much attention each digit's row puts on the other number's digit in its column: the staircase (Sec. 4).
 
-    For the digits of a, then those of b.
+    For the digits of a, which a decoder cannot let look at b and which are left out there, then those of b.
     """
     left = torch.arange(layout.width)
     right = left + layout.width + 1
-    return torch.cat([pattern[..., left, right], pattern[..., right, left]], -1)
+    looks_back = pattern[..., right, left]
+    return looks_back if layout.causal else torch.cat([pattern[..., left, right], looks_back], -1)
 
 
 def column_mass(
@@ -251,23 +301,26 @@ def column_mass(
     return mass
 
 
-VERDICTS = ("reproduced", "differs", "undecided")
+AGREEMENT = ("reproduced", "differs", "undecided")
 
 
-def verdicts(
-    values: Float[Tensor, "run *cell"], printed: Float[Tensor, "*cell"], source: str, printed_runs: int = 6
-) -> Int[Tensor, "*cell"]:
-    """Whether means over runs agree with means that the paper printed, as indices into `VERDICTS`.
+def agreement(
+    runs: Sequence[Cells], printed: Cells, source: str, printed_runs: int = 6
+) -> Int[Tensor, "kind task pos"]:
+    """Whether the means over runs agree with those that the paper printed, as indices into `AGREEMENT`.
 
-    From the author's weights only the rounding and the draw of the sums lie between: 0.01. From ours, other runs
-    with other seeds, it is the 95% interval of the difference of two means whose runs scatter like ours, plus the
+    From the author's weights only the rounding and the draw of the sums lie between: 0.01. From ours, which are
+    other runs, it is the 95% interval of the difference of two means whose runs scatter like ours, plus the
     rounding; where that interval is wider than a quarter of the range from 0 to 1, nothing is decided.
+
+    Returns:
+        For accuracy and corrected accuracy.
     """
-    n = len(values)
-    if source == "author" or n < 2:
-        slack = torch.full_like(printed, 0.01)
-    else:
+    values = torch.stack([torch.stack([c.accuracy, c.corrected]) for c in runs])
+    expected = torch.stack([printed.accuracy, printed.corrected])
+    n, slack = len(values), torch.full_like(expected, 0.01)
+    if source != "author" and n > 1:
         quantile = float(scipy.stats.t.ppf(0.975, n - 1))
         slack = 0.005 + quantile * values.std(0) * (1 / n + 1 / printed_runs) ** 0.5
-    differs = (values.mean(0) - printed).abs() > slack + 1e-6
+    differs = (values.mean(0) - expected).abs() > slack + 1e-6
     return torch.where(slack > 0.125, 2, differs.long())

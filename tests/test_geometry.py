@@ -1,0 +1,95 @@
+"""Principal axes and what is apart on them, against brute force on a few points."""
+
+import math
+
+import pytest
+import torch
+
+from carry_core import geometry, sums, tasks
+from carry_core.model import ModelConfig, Transformer
+
+
+@pytest.fixture
+def cloud() -> tuple[torch.Tensor, torch.Tensor]:
+    """Points mostly along one direction of ten, and how far along."""
+    generator = torch.Generator().manual_seed(0)
+    along = torch.randn(300, generator=generator)
+    x = 0.1 * torch.randn(300, 10, generator=generator)
+    x[:, 3] -= 5 * along
+    return x, along
+
+
+def test_the_leading_axis_is_the_one_with_most_variance_and_points_along_the_label(cloud):
+    x, along = cloud
+    points, share = geometry.principal_axes(x, [along])
+    assert torch.corrcoef(torch.stack([points[:, 0], along]))[0, 1] > 0.999
+    assert share[0] > 0.99
+    assert list(share) == sorted(share, reverse=True)
+    assert points.mean(0).abs().max() < 1e-5
+
+
+def test_axes_do_not_depend_on_the_sign_of_the_stream(cloud):
+    x, along = cloud
+    labels = [along, torch.arange(300)]
+    torch.testing.assert_close(geometry.principal_axes(-x, labels)[0], geometry.principal_axes(x, labels)[0])
+
+
+def test_each_axis_follows_its_strongest_label_and_constant_labels_say_nothing(cloud):
+    x, along = cloud
+    points, _ = geometry.principal_axes(x, [-along, along + torch.randn(300), torch.ones(300)])
+    assert torch.corrcoef(torch.stack([points[:, 0], along]))[0, 1] < -0.999
+
+
+def test_threshold_accuracy_is_the_best_over_all_thresholds():
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(20):
+        x, positive = torch.randn(15, generator=generator), torch.rand(15, generator=generator) < 0.4
+        if positive.all() or not positive.any():
+            continue
+        best = max(
+            max(side, 1 - side)
+            for t in [*x.tolist(), -9.0]
+            for side in [((x > t)[positive].double().mean() + (x <= t)[~positive].double().mean()).item() / 2]
+        )
+        assert geometry.threshold_accuracy(x, positive) == pytest.approx(best)
+
+
+def test_threshold_accuracy_of_one_side_is_nan():
+    assert math.isnan(geometry.threshold_accuracy(torch.randn(4), torch.ones(4, dtype=torch.bool)))
+
+
+def test_pocket_accuracy_counts_the_nearest_centre_label_by_label():
+    points = torch.tensor([[0.0, 0.0], [0.2, 0.0], [9.0, 0.0], [10.0, 0.0], [0.3, 0.0]])
+    labels = torch.tensor([0, 0, 1, 1, 1])  # the last one lies in the other pocket
+    assert geometry.pocket_accuracy(points, labels) == pytest.approx((1 + 2 / 3) / 2)
+
+
+def test_the_journey_says_of_each_sum_what_a_schoolbook_says(config: ModelConfig):
+    torch.manual_seed(0)
+    model, width = Transformer(config).eval(), config.width
+    n_digits = min(width, 3)
+    a, b = sums.long_sums(40, n_digits, torch.Generator().manual_seed(0))
+    planes = geometry.journey(model, a, b, n_digits)
+    columns = geometry.default_columns(model, n_digits)
+    assert [(p.layer, p.position) for p in planes[::2]] == [(layer, position) for layer, position, _ in columns]
+    assert [p.after for p in planes] == ["attention", "MLP"] * len(columns)
+    for plane, (layer, _, column) in zip(planes[::2], columns, strict=True):
+        for i, (x, y) in enumerate(zip(a.tolist(), b.tolist(), strict=True)):
+            low, place = 10 ** (width - 1 - column), 10 ** (width - column)
+            total, carry = x // low % 10 + y // low % 10, x % low + y % low >= low
+            if layer == config.layers - 1:
+                assert (plane.digit[i], plane.split[i]) == ((x + y) % place // low, carry)
+            else:
+                assert (plane.digit[i], plane.split[i]) == (total % 10, total >= 10)
+        assert torch.equal(plane.task, tasks.classify(a, b, n_digits))
+        assert plane.points.shape == (40, geometry.AXES)
+
+
+def test_apart_names_the_axis_that_tells_the_sides():
+    split = torch.arange(40) >= 20
+    points = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
+    points[:, 2] = split * 10.0
+    nothing = torch.zeros(40, dtype=torch.int64)
+    plane = geometry.Plane(0, "MLP", 0, points, (0.2,) * 6, nothing, nothing, split)
+    assert geometry.apart(plane) == (1.0, 3)
+    assert geometry.apart(plane, axes=2)[0] < 0.9

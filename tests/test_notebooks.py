@@ -1,0 +1,148 @@
+"""Every notebook is a page: it has its outputs, its parameters, texts for its images, and refuses bad input at once."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from carry_core.errors import BadInput
+
+ROOT = Path(__file__).parent.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+PAGES = sorted((ROOT / "book").glob("*.md"))
+MAX_LINES, MAX_BYTES = 60, 1_500_000
+BAD = {"source": "authr", "group": "n9", "run": 99, "n_examples": -1}
+GLUED = re.compile(r"::(\w+)(?::|`)|\{glue:any\} (\w+)")
+
+
+def read(path: Path) -> Any:
+    return nbformat.read(path, 4)
+
+
+def code(path: Path) -> list[Any]:
+    return [cell for cell in read(path).cells if cell.cell_type == "code"]
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def notebook(request: pytest.FixtureRequest) -> Path:
+    return request.param
+
+
+def test_there_are_notebooks():
+    assert NOTEBOOKS
+
+
+def test_it_is_short_and_light(notebook: Path):
+    lines = [line for cell in code(notebook) for line in cell.source.splitlines() if line.strip()]
+    assert len(lines) <= MAX_LINES
+    assert notebook.stat().st_size < MAX_BYTES
+
+
+def test_the_first_cell_of_code_has_the_parameters(notebook: Path):
+    first, *others = code(notebook)
+    assert first.metadata.tags == ["parameters"]
+    assert not any("injected-parameters" in cell.metadata.get("tags", []) for cell in others)
+    values: dict[str, Any] = {}
+    exec(first.source, values)
+    assert values["source"] == "ours"
+    assert isinstance(values["group"], str)
+
+
+def test_it_is_stored_with_its_outputs_and_without_errors(notebook: Path):
+    first, *others = code(notebook)
+    assert all(cell.execution_count for cell in (first, *others))
+    kinds = [output.output_type for cell in others for output in cell.outputs]
+    assert "display_data" in kinds
+    assert set(kinds) <= {"display_data"}  # neither errors, nor warnings, nor the repr of an object
+    assert "papermill" not in read(notebook).metadata
+
+
+def test_every_image_has_a_text_a_caption_and_a_label(notebook: Path):
+    for cell in code(notebook):
+        if any("image/svg+xml" in output.get("data", {}) for output in cell.outputs):
+            shown = cell.metadata.mystnb
+            assert len(shown.image.alt) > 40
+            assert len(shown.figure.caption) > 40
+            assert shown.figure.name.startswith("fig-")
+        assert not any("image/png" in output.get("data", {}) for output in cell.outputs)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [(path, name) for path in NOTEBOOKS for name in BAD if f"\n{name} = " in f"\n{code(path)[0].source}"],
+    ids=lambda value: value.stem if isinstance(value, Path) else value,
+)
+def test_a_wrong_parameter_stops_the_second_cell_with_one_line(path: Path, name: str):
+    parameters, check, *_ = code(path)
+    values: dict[str, Any] = {}
+    exec(parameters.source, values)
+    values[name] = BAD[name]
+    with pytest.raises(BadInput, match="expected") as error:
+        exec(check.source, values)
+    assert "\n" not in str(error.value)
+    assert str(BAD[name]) in str(error.value)
+
+
+def test_papermill_stops_with_the_line_too(tmp_path: Path):
+    command = [
+        sys.executable,
+        "-m",
+        "papermill",
+        str(NOTEBOOKS[0]),
+        str(tmp_path / "out.ipynb"),
+        "-p",
+        "source",
+        "authr",
+    ]
+    result = subprocess.run([*command, "--no-progress-bar"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode != 0
+    assert "BadInput: Unknown source 'authr': expected 'ours' or 'author'." in result.stderr
+    ran = [cell for cell in code(tmp_path / "out.ipynb") if cell.execution_count]
+    assert len(ran) <= 4
+
+
+# ---------------------------------------------------------------- prose
+
+
+def test_every_number_that_a_page_glues_in_is_computed_by_a_notebook():
+    glued = {
+        output_key.rsplit(".", 1)[-1]
+        for path in NOTEBOOKS
+        for cell in code(path)
+        for output in cell.outputs
+        for output_key in [output.metadata.get("scrapbook", {}).get("name", "")]
+    }
+    wanted = {key for page in PAGES for found in GLUED.findall(page.read_text()) for key in found if key}
+    assert wanted
+    assert wanted <= glued
+
+
+def test_the_example_of_the_reading_page_runs(capsys: pytest.CaptureFixture[str]):
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "book" / "reading.md").read_text(), re.DOTALL)
+    assert len([line for line in example.splitlines() if line.strip()]) <= 10
+    exec(example, {})
+    assert "without MLP 1" in capsys.readouterr().out
+
+
+def test_the_commands_of_the_reading_page_name_notebooks_and_their_parameters():
+    page = (ROOT / "book" / "reading.md").read_text()
+    commands = re.findall(r"papermill (\S+\.ipynb) \S+((?: -p \w+ \S+)+)", page)
+    assert len(commands) >= 3
+    for path, parameters in commands:
+        values: dict[str, Any] = {}
+        exec(code(ROOT / "notebooks" / path)[0].source, values)
+        assert set(re.findall(r"-p (\w+)", parameters)) <= values.keys()
+
+
+def test_every_work_that_is_cited_is_listed_and_every_work_listed_is_cited():
+    listed = set(re.findall(r"^@\w+\{(\w+),", (ROOT / "book" / "references.bib").read_text(), re.MULTILINE))
+    texts = [page.read_text() for page in PAGES] + [json.dumps(read(path)) for path in NOTEBOOKS]
+    cited = {
+        key for text in texts for keys in re.findall(r"\{cite\}`([\w, ]+)`", text) for key in re.split(r", *", keys)
+    }
+    assert cited == listed

@@ -1,0 +1,264 @@
+"""What the figures show: their data, labels and colours, not their pixels."""
+
+import itertools
+import math
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import torch
+from matplotlib.colors import to_rgb
+
+from carry_core import geometry, page, plots, tasks
+from carry_core.measure import Cells
+from carry_core.model import ModelConfig, Transformer
+from carry_core.sums import Layout, long_sums
+
+NAMES = ["pos7", "pos8", "pos9"]
+
+
+def texts(figure: Any) -> list[str]:
+    return [text.get_text() for text in figure.findobj(mpl.text.Text) if text.get_text()]
+
+
+# ---------------------------------------------------------------- colours
+
+
+def lab(colour: str, seen_as: np.ndarray) -> np.ndarray:
+    """Oklab coordinates times 100 of a colour as a reader with this kind of sight sees it."""
+    rgb = np.array(to_rgb(colour))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    to_lms = np.array([[0.41222, 0.53633, 0.05145], [0.21190, 0.68070, 0.10740], [0.08830, 0.28172, 0.62998]])
+    to_lab = np.array([[0.21045, 0.79362, -0.00407], [1.97800, -2.42859, 0.45059], [0.02590, 0.78277, -0.80868]])
+    return 100 * to_lab @ np.cbrt(to_lms @ np.clip(seen_as @ linear, 0, 1))
+
+
+SIGHT = {  # Machado, Oliveira and Fernandes (2009), severity 1
+    "full": np.eye(3),
+    "protan": np.array([[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]]),
+    "deutan": np.array([[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]]),
+    "tritan": np.array([[1.2555, -0.0767, -0.1788], [-0.0784, 0.9308, 0.1476], [0.0047, 0.6914, 0.3039]]),
+}
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+@pytest.mark.parametrize("palette", [plots.CLASS_COLOURS, plots.DIGIT_COLOURS], ids=["classes", "digits"])
+def test_colours_are_apart_in_every_eye(palette, sight):
+    seen = [lab(colour, SIGHT[sight]) for colour in palette]
+    assert (
+        min(np.linalg.norm(x - y) for x, y in itertools.combinations(seen, 2)) > 4
+    )  # about twice what can just be noticed
+
+
+def test_digit_colours_get_lighter_with_the_digit():
+    lightness = [lab(colour, np.eye(3))[0] for colour in plots.DIGIT_COLOURS]
+    assert min(np.diff(lightness)) > 3
+
+
+def test_the_five_classes_have_fixed_colours_and_more_classes_distinct_ones():
+    assert plots.class_colours(5) == plots.CLASS_COLOURS
+    assert len(set(plots.class_colours(13))) == 13
+
+
+# ---------------------------------------------------------------- figures
+
+
+def test_attention_grid_shows_every_head_and_of_the_last_layer_the_answer_rows(config: ModelConfig):
+    layout, names = config.layout, ["one", "two", "three"]
+    shape = (len(names), config.layers, config.heads, layout.length, layout.length)
+    pattern = torch.rand(shape, generator=torch.Generator().manual_seed(0))
+    figure = plots.attention_grid(pattern, names, layout)
+    images = [ax.images[0] for ax in figure.axes if ax.images]
+    panels = [(l, h, t) for l in range(config.layers) for h in range(config.heads) for t in range(len(names))]
+    assert len(images) == len(panels)
+    for image, (l, h, t) in zip(images, panels, strict=True):
+        rows = list(layout.answer) if l == config.layers - 1 else slice(None)
+        np.testing.assert_array_equal(image.get_array(), pattern[t, l, h][rows])
+        assert image.get_clim() == (0, 1)
+    shown = texts(figure)
+    assert {f"{l}:{h}" for l, h, _ in panels} <= set(shown)
+    assert set(names) <= set(shown)
+    assert [tick.get_text() for tick in figure.axes[-2].get_xticklabels()] == layout.marks()
+
+
+@pytest.fixture
+def planes(config: ModelConfig) -> list[geometry.Plane]:
+    torch.manual_seed(0)
+    a, b = long_sums(60, min(config.width, 3), torch.Generator().manual_seed(0))
+    return geometry.journey(Transformer(config).eval(), a, b, min(config.width, 3))
+
+
+def test_pca_grid_draws_every_plane_by_digit_and_by_class(config: ModelConfig, planes):
+    n_digits = min(config.width, 3)
+    figure = plots.pca_grid(planes, n_digits)
+    drawn = [ax.collections[0] for ax in figure.axes]
+    assert len(drawn) == 2 * len(planes)
+    colours = plots.class_colours(len(tasks.patterns(n_digits)))
+    for i, scatter in enumerate(drawn):
+        plane = planes[i % len(planes)]
+        np.testing.assert_allclose(scatter.get_offsets(), plane.points[:, :2], atol=1e-6)
+        palette, label = (plots.DIGIT_COLOURS, plane.digit) if i < len(planes) else (colours, plane.task)
+        np.testing.assert_allclose(scatter.get_facecolors()[:, :3], [to_rgb(palette[k]) for k in label.tolist()])
+    assert {f"layer {p.layer}, pos. {p.position}" for p in planes} <= set(texts(figure))
+    assert {str(d) for d in range(10)} | {tasks.name(p) for p in tasks.patterns(n_digits)} <= set(texts(figure))
+
+
+def test_digits_are_written_into_a_plane_of_pockets_only():
+    digit = torch.arange(200) % 10
+    angle = digit * 0.6
+    noise = 0.05 * torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
+    apart = torch.stack([angle.cos(), angle.sin()], 1) + noise
+    for points, marked in ((apart, 10), (noise, 0)):
+        plane = geometry.Plane(1, "MLP", 7, points, (0.5, 0.3), digit, digit % 5, digit > 4)
+        by_digit, *_ = plots.pca_grid([plane, plane]).axes
+        assert len(by_digit.texts) == marked
+
+
+def test_the_table_of_planes_has_a_column_for_each_position(config: ModelConfig, planes):
+    table = plots.table_of_planes(planes)
+    assert len(table.header) == 1 + len(planes) // 2 == sum(width for _, width in table.spans)
+    assert len(table.rows) == 6
+    assert table.rows[1][1] == page.number(geometry.pocket_accuracy(planes[0].points, planes[0].digit))
+
+
+@pytest.fixture
+def history() -> dict[str, Any]:
+    """Three runs of eight epochs; of the last one only five are known."""
+    generator = np.random.default_rng(0)
+    curves = {
+        f"{part}_{kind}": generator.random((3, 8)) + 0.1 for part in ("train", "test") for kind in ("loss", "whole")
+    }
+    curves |= {f"{part}_accuracy": generator.random((3, 8, 3)) for part in ("train", "test")}
+    curves["weight_norm"] = 1000 * generator.random((3, 8))
+    for rows in curves.values():
+        rows[2, 5:] = np.nan
+    return curves | {"runs": np.array([0, 2, 5])}
+
+
+def test_learning_curves_draw_each_run_and_the_mean_of_those_that_are_known(history):
+    figure = plots.learning_curves(history)
+    loss, whole, norm = figure.axes
+    assert loss.get_yscale() == "log"
+    lines = [line for line in loss.lines if len(line.get_xdata())]
+    assert [len(line.get_xdata()) for line in lines] == [8] * 8  # three runs and their mean, train and test
+    np.testing.assert_array_equal(lines[4].get_ydata(), history["test_loss"][0])
+    np.testing.assert_allclose(lines[7].get_ydata(), np.nanmean(history["test_loss"], 0))
+    np.testing.assert_array_equal(lines[0].get_xdata(), range(1, 9))
+    np.testing.assert_allclose(norm.lines[3].get_ydata(), np.nanmean(history["weight_norm"], 0))
+    assert whole.get_ylim()[0] <= 0 < 1 <= whole.get_ylim()[1]
+
+
+def test_learning_curves_of_one_run_show_its_positions(history):
+    figure = plots.learning_curves(history, 2, NAMES)
+    assert [ax.get_title() for ax in figure.axes] == [
+        "accuracy, pos. 7", "accuracy, pos. 8", "accuracy, pos. 9", "loss", "squared weight norm",
+    ]  # fmt: skip
+    middle = [line.get_ydata() for line in figure.axes[1].lines if len(line.get_xdata())]
+    np.testing.assert_array_equal(middle, [history["train_accuracy"][1, :, 1], history["test_accuracy"][1, :, 1]])
+
+
+@pytest.fixture
+def parts() -> list[plots.Part]:
+    generator = torch.Generator().manual_seed(0)
+
+    def cells() -> Cells:
+        accuracy = torch.rand(5, 3, generator=generator)
+        return Cells(accuracy, (1 - accuracy) * torch.rand(5, 3, generator=generator), 0.5)
+
+    return [(title, [cells() for _ in range(4)], cells()) for title in ("without this", "without that")]
+
+
+def test_bars_stack_right_on_off_by_one(parts):
+    figure = plots.bars_of_cells(parts, 3, NAMES, [0, 1, 2, 5])
+    assert len(figure.axes) == 5 * 6
+    ax = figure.axes[2 * 6 + 4]  # C@2, position 8, without that
+    heights = np.array([bar.get_height() for bar in ax.patches]).reshape(3, 4)
+    right = [c.accuracy[2, 1] for c in parts[1][1]]
+    both = [c.accuracy[2, 1] + c.corrected[2, 1] for c in parts[1][1]]
+    np.testing.assert_allclose(heights, [[1] * 4, both, right], rtol=1e-6)
+    assert ax.lines[0].get_ydata()[0] == pytest.approx(parts[1][2].accuracy[2, 1].item())
+    assert [t.get_text() for t in figure.axes[-1].get_xticklabels()] == ["0", "1", "2", "5"]
+
+
+def test_heavy_frames_stand_where_a_one_arrives(parts):
+    widths = [ax.spines["left"].get_linewidth() for ax in plots.bars_of_cells(parts, 3, NAMES, range(4)).axes]
+    heavy = torch.tensor(widths).view(5, 6) > 1
+    assert torch.equal(heavy, tasks.carry_arrives(3).repeat(1, 2))
+
+
+def test_summary_averages_the_cells_at_positions_where_a_one_can_arrive(parts):
+    figure = plots.summary_bars(parts[0][1], parts, 3, range(4))
+    heights = np.array([bar.get_height() for bar in figure.axes[5].patches]).reshape(3, 4)  # none arrives, without that
+    right = [torch.stack([c.accuracy[t, p] for t, p in ((0, 0), (0, 1), (1, 1), (2, 0))]).mean() for c in parts[1][1]]
+    np.testing.assert_allclose(heights[2], right, atol=0.005)
+
+
+def test_the_table_has_mean_paper_and_runs_in_each_cell(parts):
+    table = plots.table_of_cells(parts, 3, NAMES, "ours")
+    assert [row[0] for row in table.rows[:4]] == ["NC", "corrected", "C@1", "corrected"]
+    title, runs, paper = parts[1]
+    first, *small = table.rows[3][1 + 3 + 2].split("\n")  # C@1 corrected, position 9, without that
+    values = [c.corrected[1, 2].item() for c in runs]
+    assert first.startswith(f"{np.mean(values):.2f} ({paper.corrected[1, 2].item():.2f})")
+    assert [float(x) for line in small for x in line.split()] == [round(v, 2) for v in values]
+    assert table.spans[2] == (title, 3)
+
+
+def test_the_table_marks_what_differs_and_what_is_undecided():
+    same = [Cells(torch.full((5, 3), 0.5), torch.full((5, 3), 0.5), 0.5)] * 6
+    wild = [Cells(torch.full((5, 3), float(i % 2)), torch.full((5, 3), 0.5), 0.5) for i in range(6)]
+    paper = Cells(torch.full((5, 3), 0.9), torch.full((5, 3), 0.5), 0.5)
+    row = plots.table_of_cells([("", same, paper), ("", wild, paper)], 3, NAMES, "ours").rows[0]
+    assert row[1].split("\n")[0] == "0.50 (0.90) ≠"
+    assert row[4].split("\n")[0] == "0.50 (0.90) ?"
+    without = plots.table_of_cells([("", same, None)], 3, NAMES, "ours").rows[0]
+    assert without[1].split("\n")[0] == "0.50"
+
+
+# ---------------------------------------------------------------- the page
+
+
+def test_the_same_figure_gives_the_same_svg_whatever_the_readers_settings():
+    def draw() -> str:
+        pattern = torch.eye(10).expand(2, 2, 2, 10, 10)
+        return page.svg(plots.attention_grid(pattern, ["a", "b"], Layout()))
+
+    first = draw()
+    with mpl.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "none"}):
+        assert draw() == first
+    assert first.startswith("<?xml")
+    assert "<dc:date>" not in first
+
+
+def test_numbers_are_rounded_and_have_no_negative_zero():
+    assert [page.number(x) for x in (0.005001, -0.001, 1.0, math.nan)] == ["0.01", "0.00", "1.00", "–"]
+    assert page.number(1944.4, 0) == "1944"
+
+
+def test_a_table_is_html_that_cannot_break_out_and_plain_text():
+    table = page.Table(["run", "<b>"], [["0", "0.5 & more\n.1 .2"]], [("", 1), ("both", 1)])
+    html = table._repr_html_()
+    assert "&lt;b&gt;" in html
+    assert "0.5 &amp; more<br><small" in html
+    assert 'colspan="1"' in html
+    assert repr(table) == "run | <b>\n0 | 0.5 & more"
+
+
+def test_a_picture_carries_its_text_and_loads_nothing():
+    figure = plots.attention_grid(torch.eye(10).expand(1, 1, 1, 10, 10), ["a"], Layout())
+    html = page.Picture(figure, 'said "so"', "caption")._repr_html_()
+    assert 'alt="said &quot;so&quot;"' in html
+    assert 'src="data:image/svg+xml;base64,' in html
+
+
+def test_show_and_say_give_what_the_book_and_a_terminal_can_read(monkeypatch: pytest.MonkeyPatch):
+    shown: list[dict[str, str]] = []
+    monkeypatch.setattr("IPython.display.display", lambda data, raw: shown.append(data))
+    page.show(plots.attention_grid(torch.eye(10).expand(1, 1, 1, 10, 10), ["a"], Layout()))
+    page.show(page.Table(["a"], [["b"]]))
+    page.say("**1** of 2")
+    assert [sorted(data) for data in shown] == [
+        ["image/svg+xml", "text/plain"], ["text/html", "text/plain"], ["text/markdown", "text/plain"],
+    ]  # fmt: skip
+    assert [data["text/plain"] for data in shown] == ["<a figure>", "a\nb", "**1** of 2"]
