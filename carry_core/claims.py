@@ -1,57 +1,144 @@
-"""The ledger: every number that the paper prints, as data."""
+"""The ledger: every number that the paper prints and every finding that it states, and what became of each."""
 
-from dataclasses import dataclass
-from functools import cache
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
 
-from carry_core import tasks
+from carry_core import findings, quantities, tasks, verdicts
 from carry_core.errors import BadInput
-from carry_core.files import data_dir
+from carry_core.evidence import Evidence, Need, weights
+from carry_core.files import data_dir, write_json
 from carry_core.measure import Cells
+from carry_core.readings import Found
 
-KEYS = {"id", "where", "paper", "note"}
+VERSION = 1  # of results files
+NOTEBOOKS = (
+    "fig01_summary", "fig02_one_layer_transition", "fig03_attention_per_task", "fig04_pca_journey",
+    "fig05_mlp_evolution", "fig06_llemma", "fig07_one_layer_journey", "fig08_one_layer_runs",
+    "fig09_one_layer_without_decay", "fig10_one_layer_strong_decay", "fig11_learning_dynamics",
+    "fig12_two_layers_without_decay", "fig13_carry_axis_dff512", "fig14_carry_axis", "fig15_decoder_attention",
+    "fig16_decoder_journey", "fig17_pentagon", "fig18_four_digits_attention", "fig19_four_digits_journey",
+    "fig20_length_generalisation", "fig21_unprimed_attention", "fig22_unprimed_journey", "fig23_primed_attention",
+    "fig24_primed_journey", "fig25_finetuned", "fig26_full_adder", "tab01_decision_head_and_final_mlp",
+    "tab02_language_models", "tab03_three_layers", "tab04_dissection", "tab05_decoder", "app_g_alpaca",
+    "app_h_longer_sums", "beyond_the_paper",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One published number.
+    """One published number, or one finding.
 
     Attributes:
-        id: stable name such as `tab1/final_mlp/NC/accuracy/pos7`.
+        id: stable name such as `tab1/final_mlp/NC/accuracy/pos7` or `finding/biases`.
         where: section, table or figure of the paper.
-        paper: the printed value, or a list of them.
+        paper: the printed value or a list of them; None for a finding.
+        notebook: the page that shows it.
+        rule: one of `verdicts.RULES`.
+        reason: why this rule.
         note: what the paper leaves open.
+        unit: the last printed digit.
+        range: how far the quantity can range.
+        single: whether the paper's number is one run's.
+        claim: what a finding says.
+        measure: what is computed for it.
     """
 
     id: str
     where: str
     paper: Any
+    notebook: str
+    rule: str
+    reason: str
     note: str = ""
+    unit: float | int = 0.01
+    range: float | int = 1.0
+    single: bool = False
+    claim: str = ""
+    measure: str = ""
 
 
-@cache
+REQUIRED = ("id", "where", "paper", "notebook", "rule", "reason")
+CHOICES: dict[str, Sequence[str]] = {"notebook": NOTEBOOKS, "rule": tuple(verdicts.RULES)}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the ledger for one source, as `carry claims --json` writes it.
+
+    Attributes:
+        value: a number, a list where `paper` is one, None if it was not run.
+        std: standard deviation between runs with n - 1; None for fewer than two.
+        runs: the value of each run.
+        tolerance: how far `value` may lie from `paper`; None where there is no such distance.
+        verdict: `reproduced`, `differs`, `undecided` or `not run`.
+        detail: how it was obtained, what the alternatives give, or why it was not run.
+    """
+
+    id: str
+    where: str
+    paper: Any
+    value: Any
+    std: Any
+    runs: list[Any]
+    tolerance: float | None
+    verdict: str
+    detail: str
+
+
 def published() -> dict[str, Claim]:
     """All claims of `data/claims.yml` by id.
 
     Raises:
-        BadInput: the file is not a list of claims, a key is unknown or missing, or an id occurs twice.
+        BadInput: the file is not a list of claims, a key is unknown or missing, an id occurs twice, or a notebook or
+            a rule is none that there is.
     """
     path = data_dir() / "claims.yml"
     try:
-        rows = yaml.safe_load(path.read_text())
+        return _read(path, path.stat().st_mtime_ns)
     except (OSError, yaml.YAMLError) as error:
-        raise BadInput(f"Cannot read {path} ({error}): restore it with `git checkout {path}`.") from error
+        why = " ".join(str(error).split())
+        raise BadInput(f"Cannot read {path} ({why}): restore it with `git checkout {path}`.") from error
+
+
+@lru_cache(maxsize=2)
+def _read(path: Path, _modified: int) -> dict[str, Claim]:
+    rows = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     claims: dict[str, Claim] = {}
     for row in rows if isinstance(rows, list) else [rows]:
-        if not isinstance(row, dict) or not {"id", "where", "paper"} <= set(row) <= KEYS:
-            raise BadInput(f"{path}: {row!r} is not a claim: expected a mapping with id, where, paper and maybe note.")
-        if row["id"] in claims:
-            raise BadInput(f"{path}: the id {row['id']} occurs twice: remove one of the two.")
-        claims[row["id"]] = Claim(**row)
+        claim = _claim(path, row)
+        if claim.id in claims:
+            raise BadInput(f"{path}: the id {claim.id} occurs twice: remove one of the two.")
+        claims[claim.id] = claim
     return claims
+
+
+def _claim(path: Path, row: Any) -> Claim:
+    if not isinstance(row, dict) or "id" not in row:
+        raise BadInput(f"{path}: {row!r} is not a claim: expected a mapping with {', '.join(REQUIRED)}.")
+    name = row["id"]
+    if unknown := set(row) - {f.name for f in fields(Claim)}:
+        raise BadInput(f"{path}: {name} has an unknown key {min(map(str, unknown))}: remove it.")
+    for key in REQUIRED:
+        if key not in row or (row[key] in (None, "") and key != "paper"):
+            raise BadInput(f"{path}: {name} has no {key}: write one, or refer to a family that has one.")
+    for key, choices in CHOICES.items():
+        if row[key] not in choices:
+            raise BadInput(f"{path}: {name} has the unknown {key} {row[key]!r}: expected one of {', '.join(choices)}.")
+    if (row["paper"] is None) != (row["rule"] in verdicts.FINDING_RULES):
+        whose = "numbers" if row["paper"] is None else "findings"
+        raise BadInput(f"{path}: {name} has the rule {row['rule']}, which is for {whose}: choose another.")
+    claim = Claim(**row)
+    if claim.paper is not None and not (claim.unit > 0 and claim.range > 0):
+        raise BadInput(f"{path}: {name} has unit {claim.unit!r} and range {claim.range!r}: expected positive numbers.")
+    return claim
 
 
 def printed_cells(prefix: str) -> Cells:
@@ -69,3 +156,133 @@ def printed_cells(prefix: str) -> Cells:
             raise BadInput(f"The ledger has no {missing[0]}: expected a table such as tab1/final_mlp.")
         values[kind] = torch.tensor([[float(claims[name].paper) for name in row] for row in ids])
     return Cells(values["accuracy"], values["corrected"], whole=float("nan"))
+
+
+def chosen(only: str = "") -> list[Claim]:
+    """The claims whose id starts with `only`.
+
+    Raises:
+        BadInput: there are none.
+    """
+    found = [claim for claim in published().values() if claim.id.startswith(only)]
+    if not found:
+        known = dict.fromkeys(name.split("/")[0] for name in published())
+        raise BadInput(f"--only {only}: no id starts with that; ids start with {', '.join(known)}.")
+    return found
+
+
+class Ledger:
+    """The rows of one source.
+
+    Args:
+        source: `ours` or `author`.
+        only: the rows whose id starts with this.
+        report: called with a line after each run that was measured and each row that took its time.
+
+    Raises:
+        BadInput: unknown source, or no such row.
+    """
+
+    def __init__(self, source: str, only: str = "", report: Callable[[str], None] = lambda done: None) -> None:
+        self.source, self.claims, self.report = source, chosen(only), report
+        needs: dict[str, Need] = {}
+        for claim in self.claims:
+            for group, need in (findings.needed(claim.id) | quantities.needed(claim.id)).items():
+                needs[group] = needs.get(group, Need()) | need
+        self.evidence = Evidence(source, needs, report)
+        self.theirs = {row.id: row for row in _author_rows()} if source == "ours" else {}
+
+    def steps(self) -> int:
+        """How often `report` will be called at most."""
+        return self.evidence.steps() + sum(claim.paper is None for claim in self.claims)
+
+    def rows(self) -> list[Row]:
+        """Compute them all, from weights; what cannot be computed says why."""
+        return [self.row(claim) for claim in self.claims]
+
+    def row(self, claim: Claim) -> Row:
+        """Compute one."""
+        self.evidence.used.clear()
+        try:
+            if claim.paper is None:
+                found = findings.find(claim.id, self.evidence)
+                self.report(claim.id)
+            else:
+                found = quantities.find(claim.id, self.evidence)
+        except BadInput as error:
+            return Row(claim.id, claim.where, claim.paper, None, None, [], None, "not run", str(error))
+        judgement = self._judge(claim, found)
+        numbers = list(found.runs.values())
+        bounded = all(isinstance(x, float) and abs(x) <= claim.range for x in numbers)
+        groups_apart = verdicts.disagreement(numbers, claim.range) if bounded else ""
+        detail = " ".join(filter(None, [found.detail, judgement.detail, groups_apart, self.evidence.recipes()]))
+        std = np.std(numbers, axis=0, ddof=1).tolist() if len(numbers) > 1 else None
+        return Row(
+            claim.id, claim.where, claim.paper, _plain(found.value), _plain(std), [_plain(x) for x in numbers],
+            judgement.tolerance if judgement.tolerance is None else round(judgement.tolerance, 6), judgement.verdict,
+            detail,
+        )  # fmt: skip
+
+    def _judge(self, claim: Claim, found: Found) -> verdicts.Judgement:
+        if found.shows is not None:
+            return verdicts.judge_finding(claim.rule, list(found.shows.values()))
+        printed = verdicts.Printed(_array(claim.paper), claim.unit, claim.range, claim.single)
+        at_hand = len(found.runs) if found.at_hand is None else found.at_hand
+        runs = np.stack([_array(x) for x in found.runs.values()]) if found.runs else np.zeros((0, 1))
+        if self.source == "author":
+            return verdicts.judge_author(claim.rule, printed, _array(found.value), found.noise, at_hand, runs)
+        theirs = self.theirs.get(claim.id)
+        known = np.stack([_array(x) for x in theirs.runs]) if theirs and theirs.runs else None
+        return verdicts.judge_ours(claim.rule, printed, _array(found.value), runs, known)
+
+
+def _array(value: Any) -> verdicts.Array:
+    return np.atleast_1d(np.asarray(value, dtype=np.float64))
+
+
+def _plain(value: Any) -> Any:
+    """A number with six places, so that the last bits of another processor change no file."""
+    if isinstance(value, list):
+        return [_plain(x) for x in value]
+    if isinstance(value, float):
+        return round(value, 6) if value == value else None
+    return value
+
+
+def results_path(source: str) -> Path:
+    """Where the committed results of a source lie."""
+    return data_dir() / "results" / f"{source}.json"
+
+
+def save_results(source: str, rows: list[Row]) -> Path:
+    """Write a source's rows, with the sha256 of the weights that they come from."""
+    path = results_path(source)
+    write_json(
+        path, {"version": VERSION, "source": source, "weights": weights(source), "rows": [asdict(row) for row in rows]}
+    )
+    return path
+
+
+def read_results(source: str) -> dict[str, Any]:
+    """A source's committed results: `version`, `source`, `weights` and `rows`, these as `Row`.
+
+    Raises:
+        BadInput: the file is missing, damaged, or of another version.
+    """
+    path = results_path(source)
+    remedy = f"write it with `carry claims --source {source} --save`"
+    try:
+        found = json.loads(path.read_text())
+        if found["version"] != VERSION:
+            raise BadInput(f"{path} has version {found['version']!r}, expected {VERSION}: {remedy}.")
+        return {**found, "rows": [Row(**row) for row in found["rows"]]}
+    except FileNotFoundError as error:
+        raise BadInput(f"{path} does not exist: {remedy}.") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"{path} is damaged ({error}): {remedy}.") from error
+
+
+def _author_rows() -> list[Row]:
+    return read_results("author")["rows"] if results_path("author").exists() else []

@@ -5,19 +5,20 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from carry_core import author, bench, campaign, groups, runs
+from carry_core import author, bench, campaign, claims, groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, update_manifest, write_json
+from carry_core.report import show
 from carry_core.train import PRECISIONS, Trainer
 
 QUIET_EVERY = 300.0  # seconds between progress lines where the output is not a terminal
@@ -121,6 +122,30 @@ def bench_(what: str, file: Path | None) -> None:
         write_json(file, rows)
 
 
+@carry.command("claims")
+@click.option("--source", type=click.Choice(list(runs.SOURCES)), required=True, help="Whose weights to compute from.")
+@click.option("--only", default="", metavar="PREFIX", help="Rows whose id starts with this.")
+@click.option("--json", "file", type=click.Path(path_type=Path), help="Also write the rows there, as a list.")
+@click.option("--save", is_flag=True, help="Also write data/results/SOURCE.json, with the sha256 of the weights.")
+def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
+    """Every number of the paper, computed from weights and judged."""
+    if save and only:
+        raise BadInput("--save writes the whole ledger of a source: drop --only, or use --json.")
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+        console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True,
+    ) as progress:  # fmt: skip
+        task = progress.add_task("loading", total=None)
+        ledger = claims.Ledger(source, only, lambda done: progress.update(task, advance=1, description=done))
+        progress.update(task, total=ledger.steps(), description="measuring")
+        rows = ledger.rows()
+    show(rows)
+    if file is not None:
+        write_json(file, [asdict(row) for row in rows])
+    if save:
+        update_manifest(data_dir(), [claims.save_results(source, rows).relative_to(data_dir()).as_posix()])
+
+
 def _device(device: str, precision: str) -> str:
     if device == "cuda" and not torch.cuda.is_available():
         raise BadInput("--device cuda: PyTorch finds no CUDA device here; pass --device cpu, or install a CUDA build.")
@@ -158,22 +183,20 @@ def _reporting() -> Any:
     last = time.monotonic()
 
     def line(trainer: Trainer, row: dict[str, Any]) -> str:
-        accuracy = ", ".join(f"{x:.4f}" for x in row["test_whole"])
-        name = f"{trainer.group.name} run {_list(trainer.runs)}"
-        return f"{name}: test loss {row['test_loss'].mean():.2e}, accuracy {accuracy}"
+        return f"run {_list(trainer.runs)}: loss {row['test_loss'].mean():.1e}, accuracy {row['test_whole'].mean():.3f}"
 
     def quiet(trainer: Trainer, row: dict[str, Any]) -> None:
         nonlocal last
         total = trainer.recipe.epochs(trainer.group)
         if trainer.finished or time.monotonic() - last > QUIET_EVERY:
             last = time.monotonic()
-            click.echo(f"{line(trainer, row)}, epoch {trainer.epoch}/{total}", err=True)
+            click.echo(f"{trainer.group.name} {line(trainer, row)}, epoch {trainer.epoch}/{total}", err=True)
 
     if not console.is_terminal:
         yield quiet
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("epoch"), MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn(), TextColumn("left"), console=console) as progress:
         tasks: dict[tuple[int, ...], Any] = {}
 
         def loud(trainer: Trainer, row: dict[str, Any]) -> None:

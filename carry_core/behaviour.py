@@ -1,0 +1,306 @@
+"""What the paper claims in words about learning curves and ablations, measured in each run (`findings.yml`).
+
+When a run counts as showing a finding is the `reason` of its row in `data/claims.yml`. What the averages hide
+stands in the detail.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from statistics import mean
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from carry_core import groups, measure, sums, tasks
+from carry_core.edits import INTACT
+from carry_core.errors import BadInput
+from carry_core.evidence import Evidence, Need, each, heads
+from carry_core.groups import GROUPS, MAIN
+from carry_core.model import Transformer
+from carry_core.quantities import FINETUNED
+from carry_core.readings import (
+    DECODER,
+    DFF1024,
+    N1,
+    N3,
+    Found,
+    all_heads,
+    listed,
+    mean_over,
+    pearson,
+    ranked_heads,
+    without_mlp,
+)
+
+SAMPLE = 20_000  # random sums where a finding does not need all
+Measure = Callable[[Evidence], Found]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How a finding is measured, and what that needs of which group."""
+
+    of: Measure
+    needs: Mapping[str, Need] = field(default_factory=dict)
+
+
+FINDINGS: dict[str, Finding] = {}
+
+
+def finding(name: str, needs: Mapping[str, Need] | None = None) -> Callable[[Measure], Measure]:
+    """Register the measure of `finding/<name>`."""
+
+    def register(of: Measure) -> Measure:
+        FINDINGS[f"finding/{name}"] = Finding(of, needs or {})
+        return of
+
+    return register
+
+
+def result(runs: Mapping[Any, float], shows: Mapping[Any, bool], detail: str) -> Found:
+    """A finding whose headline is the mean over runs."""
+    known = [x for x in runs.values() if x == x]
+    return Found(
+        dict(enumerate(runs.values())), mean(known) if known else float("nan"), detail=detail,
+        shows=dict(enumerate(shows.values())),
+    )  # fmt: skip
+
+
+def random_sums() -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
+    """The same random three-digit sums every time."""
+    return sums.long_sums(SAMPLE, 3, torch.Generator().manual_seed(0))
+
+
+def per_model(evidence: Evidence, group: str, of: Callable[[int, Transformer], Any]) -> dict[int, Any]:
+    """`of(run, model)` for each run of a group, several at once."""
+    models = evidence.models(group)
+    return dict(zip(models, each(lambda run: of(run, models[run]), models), strict=True))
+
+
+# learning curves
+
+
+def first_at(curve: Float[np.ndarray, " epoch"], level: float) -> float:
+    """The first epoch, counted from one, at which the curve reaches the level; NaN if it never does."""
+    reached = np.flatnonzero(curve >= level)
+    return float(reached[0] + 1) if len(reached) else float("nan")
+
+
+def steepest(curve: Float[np.ndarray, " epoch"]) -> float:
+    """The epoch, counted from one, during which the curve rises most."""
+    return float(np.diff(curve).argmax() + 2)
+
+
+def window(curve: Float[np.ndarray, " epoch"], share: float) -> float:
+    """A share of a run's epochs, two at least."""
+    return max(2.0, share * len(curve))
+
+
+@finding("transition")
+def transition(evidence: Evidence) -> Found:
+    """Sec. 3, Fig. 2: attention from the units' answer position to its two digits, against its accuracy."""
+    curves = evidence.curves(N1)
+    lag, shows, notes = {}, {}, []
+    for i, run in enumerate(curves["runs"].tolist()):
+        rise = steepest(curves["test_accuracy"][i, :, -1])
+        mass = measure.column_mass(torch.from_numpy(curves["pattern"][i]), GROUPS[N1].config.layout)[..., -1]
+        passes = first_at(mass.amax(-1).numpy(), 0.5)
+        lag[run] = rise - passes
+        shows[run] = abs(lag[run]) <= window(curves["test_accuracy"][i], 0.02)
+        notes.append(f"run {run}: steepest rise at epoch {rise:.0f}, attention passes one half at {passes:.0f}")
+    return result(lag, shows, f"The lag in epochs. {'; '.join(notes)}.")
+
+
+@finding("norm_bounce")
+def norm_bounce(evidence: Evidence) -> Found:
+    """Sec. 3, Fig. 2: the squared norm turns from falling to rising."""
+    curves = evidence.curves(N1)
+    distance, shows = {}, {}
+    for i, run in enumerate(curves["runs"].tolist()):
+        slope = np.diff(curves["weight_norm"][i])
+        turns = np.flatnonzero((slope[:-1] < 0) & (slope[1:] > 0)) + 2.0
+        away = turns - steepest(curves["test_accuracy"][i, :, -1])
+        distance[run] = float(away[np.abs(away).argmin()]) if len(away) else float("nan")
+        shows[run] = abs(distance[run]) <= window(slope, 0.01)
+    return result(distance, shows, "Epochs from the steepest rise of units accuracy to the nearest turn of the norm.")
+
+
+@finding("one_layer_imperfect")
+def one_layer_imperfect(evidence: Evidence) -> Found:
+    """Sec. 3."""
+    curves = evidence.curves(N1)
+    best = dict(zip(curves["runs"].tolist(), curves["test_whole"].max(1).astype(float).tolist(), strict=True))
+    return result(best, {run: x < 1 for run, x in best.items()}, "Best whole-answer test accuracy of any epoch.")
+
+
+@finding("no_grokking")
+def no_grokking(evidence: Evidence) -> Found:
+    """App. C."""
+    lag, shows, notes = {}, {}, []
+    for group in GROUPS:
+        try:
+            curves = evidence.curves(group)
+        except BadInput:
+            continue
+        late = []
+        for i, run in enumerate(curves["runs"].tolist()):
+            gap = first_at(curves["test_whole"][i], 0.99) - first_at(curves["train_whole"][i], 0.99)
+            if gap == gap:
+                lag[group, run], shows[group, run] = gap, gap <= window(curves["test_whole"][i], 0.05)
+                late.append(gap)
+        notes.append(f"{group}: {listed(late) or 'no run gets there'}")
+    if not lag:
+        raise BadInput("needs: learning curves in which training and test accuracy pass 0.99.")
+    return result(lag, shows, f"Epochs by which test accuracy passes 0.99 later. {'; '.join(notes)}.")
+
+
+# ablations
+
+
+@finding("decision_head", {MAIN: all_heads(MAIN)})
+def decision_head(evidence: Evidence) -> Found:
+    """Sec. 4, Tab. 1."""
+    arrives = tasks.carry_arrives(3)
+    gap, shows, notes = {}, {}, []
+    for run, survey in evidence.surveys(MAIN).items():
+        first, *_, last = ranked_heads(survey, MAIN)
+        cells = survey.cells[first]
+        gap[run] = survey.cells[last].whole - cells.whole
+        either = float((cells.accuracy + cells.corrected)[~arrives].min())
+        kept = float(cells.accuracy[arrives].min())
+        shows[run] = gap[run] >= 0.1 and kept >= 0.99 and either >= 0.99
+        others = listed(survey.cells[head].whole for head in ranked_heads(survey, MAIN))
+        notes.append(
+            f"run {run}: {first} {others}, lowest carry cell {kept:.3f}, lowest right-or-too-large {either:.3f}"
+        )
+    return result(gap, shows, f"How much more of the whole answers the decision head costs. {'; '.join(notes)}.")
+
+
+@finding("final_mlp_carries", {MAIN: Need()})
+def final_mlp_carries(evidence: Evidence) -> Found:
+    """Sec. 4, Tab. 1."""
+    found = {run: pearson(survey, MAIN) for run, survey in evidence.surveys(MAIN).items()}
+    return result(
+        found, {run: x >= 0.9 for run, x in found.items()}, "Pearson correlation with a model that cannot carry."
+    )
+
+
+@finding("squashing", {MAIN: Need(squash=True)})
+def squashing(evidence: Evidence) -> Found:
+    """Sec. 4: 74 is the paper's; all other outcomes with at least 20 sums a >= b beside it."""
+    ratio, shows, notes = {}, {}, []
+    for run, survey in evidence.surveys(MAIN).items():
+        ratio[run] = float(survey.squashing[74].mean())
+        shows[run] = bool((survey.squashing[74] < 1).all())
+        below = (torch.stack(list(survey.squashing.values())) < 1).double().mean(0)
+        notes.append(f"run {run}: {listed(survey.squashing[74].tolist())}, below one in {listed(below.tolist())}")
+    return result(ratio, shows, f"At 7, 8, 9 for 74, and the share of all outcomes: {'; '.join(notes)}.")
+
+
+@finding("wide_mlp", {DFF1024: Need(dissect=True)})
+def wide_mlp(evidence: Evidence) -> Found:
+    """App. C.2."""
+    kept, shows, notes = {}, {}, []
+    for run, survey in evidence.surveys(DFF1024).items():
+        assert survey.dissected is not None
+        whole, part = without_mlp(DFF1024)(survey), survey.dissected.cells
+        kept[run] = mean_over(whole, "accuracy", carry=False)
+        rest, carry = (mean_over(part, "accuracy", carry=c) for c in (False, True))
+        shows[run] = kept[run] < 0.9 and rest >= 0.99 and carry < 0.1
+        notes.append(f"run {run}: {kept[run]:.3f}; of {survey.dissected.neurons} neurons {rest:.3f} and {carry:.3f}")
+    return result(
+        kept,
+        shows,
+        f"No-carry cells without the MLP; no-carry and carry cells without the neurons: {'; '.join(notes)}.",
+    )
+
+
+@finding("three_layers", {N3: Need(frozenset(heads(GROUPS[N3].config) + heads(GROUPS[N3].config, -2)))})
+def three_layers(evidence: Evidence) -> Found:
+    """App. C.3, Tab. 3."""
+    found, shows, notes = {}, {}, []
+    every = heads(GROUPS[N3].config, -2) + heads(GROUPS[N3].config)
+    for run, survey in evidence.surveys(N3).items():
+        found[run] = pearson(survey, N3)
+        loss = [survey.cells[INTACT].whole - survey.cells[head].whole for head in every]
+        shows[run] = found[run] >= 0.9 and max(loss) < 0.1
+        notes.append(f"run {run}: heads 1:0, 1:1, 2:0, 2:1 cost {listed(loss)}")
+    return result(found, shows, f"Pearson correlation without the last MLP. {'; '.join(notes)}.")
+
+
+@finding("decoder", {DECODER: all_heads(DECODER)})
+def decoder(evidence: Evidence) -> Found:
+    """App. D: without the decision head (1:1 in the released run) a one is always added."""
+    nothing_arrives = ~tasks.carry_arrives(3)
+    share, shows, notes = {}, {}, []
+    for run, survey in evidence.surveys(DECODER).items():
+        head = ranked_heads(survey, DECODER)[0]
+        added = [survey.cells[head].corrected[nothing_arrives[:, i], i] for i in range(3)]
+        share[run] = float(torch.cat(added[:2]).mean())
+        shows[run] = float(torch.cat(added[:2]).min()) >= 0.95
+        cells = "; ".join(f"position {7 + i}: {listed(added[i].tolist())}" for i in range(3))
+        notes.append(f"run {run} {head}, one too large at {cells}")
+    return result(share, shows, f"{'. '.join(notes)}.")
+
+
+def right_digits(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> Bool[Tensor, "sums pos"]:
+    """Which digits of the answers are right."""
+    width = model.config.width
+    edits = [(model.config.layers, INTACT.site(model.config))]
+    return measure.guesses(model, a, b, edits, width)[0] == sums.digits(a + b, width)
+
+
+@finding("biases")
+def biases(evidence: Evidence) -> Found:
+    """App. A.1, footnote: every linear layer's bias zeroed, LayerNorm's kept."""
+
+    def whole(model: Transformer) -> float:
+        return float(right_digits(model, *random_sums()).all(1).double().mean())
+
+    def cost(run: int, model: Transformer) -> float:
+        before = whole(model)
+        for module in model.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)
+        return before - whole(model)
+
+    two, one = per_model(evidence, MAIN, cost), per_model(evidence, N1, cost)
+    runs = {(2, run): x for run, x in two.items()} | {(1, run): x for run, x in one.items()}
+    shows = {key: x <= 0.01 if key[0] == 2 else x > 0.01 for key, x in runs.items()}
+    detail = f"Loss of whole answers: two layers {listed(two.values())}; one layer {listed(one.values())}."
+    return replace(result(runs, shows, detail), value=mean(two.values()))
+
+
+@finding("unpadded_fail")
+def unpadded_fail(evidence: Evidence) -> Found:
+    """App. H, footnote: the three-digit weights, given longer inputs."""
+    a, b = sums.long_sums(SAMPLE, 6, torch.Generator().manual_seed(0))
+
+    def wider(run: int, model: Transformer) -> Tensor:
+        longer = Transformer(replace(model.config, width=6)).eval()
+        longer.load_state_dict(model.state_dict())
+        return right_digits(longer.requires_grad_(requires_grad=False), a, b)
+
+    right = per_model(evidence, MAIN, wider)
+    found = {run: float(hit.all(1).double().mean()) for run, hit in right.items()}
+    told = "; ".join(f"run {run}: {listed(hit.double().mean(0).tolist())}" for run, hit in right.items())
+    detail = f"Whole answers on 20,000 six-digit sums; digit by digit {told}."
+    return result(found, {run: x < 0.05 for run, x in found.items()}, detail)
+
+
+@finding("finetune_small_change")
+def finetune_small_change(evidence: Evidence) -> Found:
+    """App. H.2: the squared norm hardly changes; the distance moved says more."""
+    parent = groups.find(FINETUNED).parent
+    assert parent is not None
+    before, after = evidence.group(parent[0]), evidence.group(FINETUNED)
+    moved, notes = {}, []
+    for i, run in enumerate(after.numbers):  # the release has one run of each, under different numbers
+        start = before.model(before.numbers[min(i, len(before.numbers) - 1)], parent[1])
+        old, new = (torch.cat([p.double().flatten() for p in m.parameters()]) for m in (start, after.model(run)))
+        moved[run] = float((new - old).norm() / old.norm())
+        notes.append(f"run {run}: squared norm {float(new.norm() ** 2 / old.norm() ** 2 - 1):+.4f}")
+    return result(moved, {run: x < 0.05 for run, x in moved.items()}, f"Distance over norm; {'; '.join(notes)}.")

@@ -1,0 +1,40 @@
+"""The findings of `findings.yml`: which measure gives each, and what the missing ones wait for."""
+
+from carry_core import insides
+from carry_core.behaviour import FINDINGS
+from carry_core.errors import BadInput
+from carry_core.evidence import Evidence, Need
+from carry_core.readings import Found
+
+__all__ = ["FINDINGS", "MISSING", "find", "insides", "needed"]
+
+MISSING = {
+    "kink": "accuracies without the final MLP after every epoch, and the fit of the test loss (Fig. 5's notebook)",
+    "decay_matters_one_layer": "the rank correlation of digits along the leading axes, with and without decay (Fig. 9)",
+    "pentagon": "the score of cyclically ordered pairs (Fig. 17's notebook)",
+    "four_digits": "measures of four-digit runs over thirteen classes (Fig. 18's notebook)",
+    "length": "measures of padded runs over epochs (Fig. 20's notebook)",
+    "llm_heads": "`carry llm`, which does not exist yet, and 7B weights",
+    "full_adder": "the truth tables of the network's parts (Fig. 26's notebook)",
+    "three_layers_pairs": "pairs of ablations at three layers (the page of Tab. 3)",
+    "carry_in_layer0": "attention and axes of runs at s = 0.1 after layer 0",
+    "mlp_2500": "measures of padded runs at 500, 1000 and 2500 epochs",
+    "primed_parts": "accuracies of padded runs cell by cell without each part (Fig. 24's notebook)",
+    "carry_axis_long": "the carry axis of primed and finetuned runs (Fig. 25's notebook)",
+}
+
+
+def needed(name: str) -> dict[str, Need]:
+    """What a finding needs of which group."""
+    return dict(FINDINGS[name].needs) if name in FINDINGS else {}
+
+
+def find(name: str, evidence: Evidence) -> Found:
+    """The finding called `name`, from a source's weights.
+
+    Raises:
+        BadInput: it cannot be measured; says what is missing.
+    """
+    if name in FINDINGS:
+        return FINDINGS[name].of(evidence)
+    raise BadInput(f"needs: {MISSING[name.removeprefix('finding/')]}.")

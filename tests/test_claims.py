@@ -1,0 +1,212 @@
+"""The ledger: what it holds, what it refuses, and whether the committed results are those of these weights."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from carry_core import author, claims, evidence, findings, quantities
+from carry_core.files import ROOT
+from carry_core.readings import READINGS
+from tests.test_cli import carry  # noqa: F401 (a fixture)
+
+GOOD = {
+    "id": "data/sums3",
+    "where": "Sec. 2",
+    "paper": 1,
+    "notebook": claims.NOTEBOOKS[0],
+    "rule": "exact",
+    "reason": "why",
+}
+
+
+@pytest.fixture
+def ledger(data) -> Path:
+    """A data folder that has the ledger and the committed results, but no weights."""
+    shutil.copy(ROOT / "data" / "claims.yml", data)
+    if (ROOT / "data" / "results").exists():
+        shutil.copytree(ROOT / "data" / "results", data / "results")
+    return data
+
+
+@pytest.fixture(scope="module")
+def imported(shared, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("release") / "author"
+    author.import_release(shared / "CarryingTransformers", folder)
+    return folder
+
+
+@pytest.fixture
+def released(ledger, imported) -> Path:
+    """The same, with the part of the author's release that is at hand."""
+    shutil.copytree(imported, ledger / "author")
+    return ledger
+
+
+def test_every_number_and_finding_of_the_paper_has_a_row(shared, ledger):
+    rows = claims.published()
+    numbers = yaml.safe_load((shared / "paper" / "numbers.yml").read_text())
+    found = yaml.safe_load((shared / "paper" / "findings.yml").read_text())
+    assert list(rows) == [row["id"] for row in numbers + found]
+    for row in numbers:
+        claim = rows[row["id"]]
+        expected = float(row["paper"]) if isinstance(row["paper"], str) else row["paper"]  # YAML 1.1 takes 5e7 for text
+        assert (claim.where, claim.paper, claim.note) == (row["where"], expected, row.get("note", ""))
+    for row in found:
+        claim = rows[row["id"]]
+        assert (claim.where, claim.paper, claim.claim, claim.measure) == (
+            row["where"],
+            None,
+            row["claim"],
+            row["measure"],
+        )
+
+
+def test_every_row_can_be_computed_or_says_what_it_waits_for(ledger):
+    numbers = {name for name, claim in claims.published().items() if claim.paper is not None}
+    others = {name for name in numbers if name.startswith(("tab2/", "llm/"))}
+    assert numbers == set(READINGS) | set(quantities.SPECIAL) | others
+    stated = {name for name in claims.published() if name.startswith("finding/")}
+    assert stated == set(findings.FINDINGS) | {f"finding/{name}" for name in findings.MISSING}
+
+
+def test_the_notebooks_that_exist_are_planned():
+    assert {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")} <= set(claims.NOTEBOOKS)
+
+
+@pytest.mark.parametrize(
+    ("rows", "complaint"),
+    [
+        ([GOOD, GOOD], "data/sums3 occurs twice"),
+        ([GOOD | {"notebook": "fig99_nothing"}], "data/sums3 has the unknown notebook 'fig99_nothing'"),
+        ([GOOD | {"rule": "close enough"}], "data/sums3 has the unknown rule 'close enough'"),
+        ([{k: v for k, v in GOOD.items() if k != "rule"}], "data/sums3 has no rule"),
+        ([GOOD | {"reason": ""}], "data/sums3 has no reason"),
+        ([GOOD | {"colour": "red"}], "data/sums3 has an unknown key colour"),
+        ([GOOD | {"rule": "every"}], "data/sums3 has the rule every, which is for findings"),
+        ([GOOD | {"unit": 0}], "data/sums3 has unit 0"),
+        (["data/sums3"], "is not a claim"),
+        ({"a": 1}, "is not a claim"),
+    ],
+)
+def test_a_bad_ledger_is_named(carry, data, rows, complaint):  # noqa: F811
+    (data / "claims.yml").write_text(yaml.safe_dump(rows))
+    code, out, err = carry("claims", "--source", "ours", "--json", str(data / "rows.json"))
+    assert (code, out) == (2, "")
+    assert complaint in err
+    assert err.count("\n") == 1
+    assert not (data / "rows.json").exists()
+
+
+def test_a_ledger_that_is_no_yaml(carry, data):  # noqa: F811
+    (data / "claims.yml").write_text("- {id: [")
+    code, _, err = carry("claims", "--source", "ours")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "git checkout" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--source", "ours", "--only", "tab9"), "--only tab9: no id starts with that"),
+        (("--source", "authr"), "'authr' is not one of"),
+        (("--source", "ours", "--only", "data/", "--save"), "drop --only"),
+        ((), "Missing option '--source'"),
+    ],
+)
+def test_bad_arguments(carry, ledger, arguments, complaint):  # noqa: F811
+    before = sorted(ledger.rglob("*"))
+    code, out, err = carry("claims", *arguments)
+    assert (code, out) == (2, "")
+    assert complaint in err
+    assert sorted(ledger.rglob("*")) == before
+
+
+def test_results_of_another_version(carry, ledger):  # noqa: F811
+    path = ledger / "results" / "author.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"version": 0, "rows": []}))
+    code, _, err = carry("claims", "--source", "ours", "--only", "data/")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "has version 0, expected 1" in err
+    path.write_text("{")
+    assert "is damaged" in carry("claims", "--source", "ours", "--only", "data/")[2]
+
+
+def test_without_weights_every_row_says_what_would_make_it(carry, ledger, tmp_path):  # noqa: F811
+    code, out, err = carry("claims", "--source", "ours", "--json", str(tmp_path / "rows.json"))
+    assert (code, err) == (0, "")
+    rows = json.loads((tmp_path / "rows.json").read_text())
+    assert [row["id"] for row in rows] == list(claims.published())
+    assert list(rows[0]) == ["id", "where", "paper", "value", "std", "runs", "tolerance", "verdict", "detail"]
+    by_id = {row["id"]: row for row in rows}
+    assert by_id["data/sums3"]["verdict"] == "reproduced"
+    table = by_id["tab3/final_mlp/NC/accuracy/pos7"]
+    assert (table["verdict"], table["value"], table["runs"]) == ("not run", None, [])
+    assert "`carry train n3_s0.3_w0.2`" in table["detail"]
+    assert {row["verdict"] for row in rows} == {"reproduced", "not run"}
+    assert "30 rows, tab3/final_mlp/NC/accuracy/pos7 to" in out
+    assert f"{len(rows)} rows:" in out
+
+
+def test_a_damaged_group_is_named_and_the_rest_goes_on(carry, released, tmp_path):  # noqa: F811
+    path = released / "author" / "n2_s0.3_w0.2.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    file = tmp_path / "rows.json"
+    assert carry("claims", "--source", "author", "--only", "n2/squashing", "--json", str(file))[0] == 0
+    rows = json.loads(file.read_text())
+    assert {row["verdict"] for row in rows} == {"not run"}
+    assert "n2_s0.3_w0.2.safetensors is damaged" in rows[0]["detail"]
+
+
+SAMPLE = (
+    "data/", "n2/squashing", "pad6_primed/", "tab5/final_mlp/NC", "tab3/final_mlp/C@1/accuracy",
+    "finding/transition", "finding/norm_bounce", "finding/one_layer_imperfect", "tab2/llemma",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("prefix", SAMPLE)
+def test_a_sample_of_the_authors_results_again(released, prefix):
+    """What the weights give today is what stands in the file: neither a value nor a verdict has moved."""
+    stored = {row.id: row for row in claims.read_results("author")["rows"]}
+    for row in claims.Ledger("author", prefix).rows():
+        _same(row, stored[row.id])
+
+
+def _same(found: claims.Row, stored: claims.Row) -> None:
+    assert (found.id, found.paper, found.verdict) == (stored.id, stored.paper, stored.verdict)
+    assert found.value == pytest.approx(stored.value, abs=1e-3)
+    assert found.runs == pytest.approx(stored.runs, abs=1e-3)
+
+
+def test_the_authors_results_name_the_files_that_they_saw(released):
+    results = claims.read_results("author")
+    assert [row.id for row in results["rows"]] == list(claims.published())
+    assert results["weights"] == evidence.weights("author"), "run `carry claims --source author --save`"
+
+
+def test_our_results_are_those_of_the_weights_that_are_shipped(monkeypatch):
+    monkeypatch.delenv("CARRY_DATA", raising=False)
+    shipped = evidence.weights("ours")
+    if not claims.results_path("ours").exists():
+        assert shipped == {}, "weights without results: run `carry claims --source ours --save`"
+        return
+    results = claims.read_results("ours")
+    assert results["weights"] == shipped, "stale: run `carry claims --source ours --save`"
+    stored = {row.id: row for row in results["rows"]}
+    assert list(stored) == list(claims.published())
+    for prefix in ("data/", "n2/squashing", "finding/one_layer_imperfect"):
+        for row in claims.Ledger("ours", prefix).rows():
+            _same(row, stored[row.id])
+
+
+def test_save_writes_results_and_manifest(carry, ledger, monkeypatch):  # noqa: F811
+    assert carry("claims", "--source", "ours", "--save")[0] == 0
+    results = claims.read_results("ours")
+    assert (results["version"], results["source"], results["weights"]) == (1, "ours", {})
+    assert len(results["rows"]) == 280
+    assert "results/ours.json" in (ledger / "manifest.json").read_text()

@@ -1,0 +1,205 @@
+"""The survey of a run and what is read off it, against the measurements one by one, on two digits."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from carry_core import behaviour, evidence, findings, groups, measure, quantities, readings, runs, survey, tasks
+from carry_core.edits import INTACT, Ablation
+from carry_core.errors import BadInput
+from carry_core.evidence import Evidence, Need
+from carry_core.groups import Group
+from carry_core.model import ModelConfig, Transformer
+from carry_core.sums import all_sums, digits, encode
+from carry_core.survey import Dissected, Survey
+
+
+def model_of(config: ModelConfig, seed: int = 1) -> Transformer:
+    torch.manual_seed(seed)
+    return Transformer(config).eval()
+
+
+@pytest.fixture(params=[ModelConfig(width=2, d_model=16, d_ff=12), ModelConfig(1, 2, d_model=16, d_ff=12),
+                        ModelConfig(width=2, causal=True, d_model=16, d_ff=12)])  # fmt: skip
+def noisy(request, monkeypatch) -> Transformer:
+    monkeypatch.setattr(measure, "BATCH", 1000)
+    monkeypatch.setattr(survey, "DRAWN", 300)
+    monkeypatch.setattr(survey, "SQUASHED", 5)
+    return model_of(request.param)
+
+
+def same(found: measure.Cells, expected: measure.Cells) -> None:
+    torch.testing.assert_close(found.accuracy, expected.accuracy)
+    torch.testing.assert_close(found.corrected, expected.corrected)
+    assert found.whole == pytest.approx(expected.whole)
+
+
+def test_a_survey_is_what_the_measurements_give_one_by_one(noisy):
+    a, b = all_sums(2)
+    last = noisy.config.layers - 1
+    ablations = [Ablation(heads={(last, 1)}), Ablation(skips={0})]
+    found = survey.survey(noisy, a, b, ablations, dissect=True, squash=True)
+    wanted = [INTACT, measure.final_mlp(noisy), *ablations]
+    for ablation, cells in zip(wanted, measure.cells(noisy, a, b, wanted), strict=True):
+        same(found.cells[ablation], cells)
+    neurons = measure.carry_neurons(noisy, a, b)
+    assert found.dissected.neurons == neurons.sum() > 0
+    same(found.dissected.cells, measure.cells(noisy, a, b, [measure.dissection(neurons, last)])[0])
+    for outcome in (18, 57, 99):
+        torch.testing.assert_close(found.squashing[outcome], measure.squashing(noisy, outcome))
+    assert set(found.squashing) == set(range(8, 100))
+
+
+def test_draws_choose_neurons_on_one_half_and_are_scored_on_another(noisy):
+    a, b = all_sums(2)
+    found = survey.survey(noisy, a, b, dissect=True)
+    again = survey.survey(noisy, a, b, dissect=True)
+    assert len(found.draws) == survey.DRAWS
+    assert [d.neurons for d in found.draws] == [d.neurons for d in again.draws]
+    generator = torch.Generator().manual_seed(3)
+    members = [(tasks.classify(a, b, 2) == task).nonzero().flatten() for task in range(2)]
+    one, other = (torch.cat([m[torch.randint(len(m), (300,), generator=generator)] for m in members]) for _ in "ab")
+    neurons = measure.carry_neurons(noisy, a[one], b[one])
+    ablation = measure.dissection(neurons, noisy.config.layers - 1)
+    assert found.draws[3].neurons == neurons.sum()
+    same(found.draws[3].cells, measure.cells(noisy, a[other], b[other], [ablation])[0])
+
+
+def test_whole_answers_without_the_skip_by_brute_force():
+    """Sec. 4: layer 0's stream becomes attn(LN(x)) alone."""
+    model = model_of(ModelConfig(width=2, d_model=16, d_ff=12))
+    a, b = all_sums(2)
+    found = survey.survey(model, a, b, [readings.NO_SKIP]).cells[readings.NO_SKIP]
+    with torch.no_grad():
+        x = model.embed(encode(a, b, model.config.layout)) * 4
+        block = model.blocks[0]
+        mid = block.o(block.attend(*block.project(x), lambda name, t: t, None).flatten(-2))
+        x = mid + block.down(torch.relu(block.up(block.norm(mid))))
+        block = model.blocks[1]
+        x = block.finish(x, block.attend(*block.project(x), lambda name, t: t, None), lambda name, t: t)
+        guess = model.unembed(model.norm(x))[:, -2:].argmax(-1)
+    assert found.whole == pytest.approx((guess == digits(a + b, 2)).all(1).double().mean().item(), abs=1e-3)
+
+
+def test_means_over_cells_with_and_without_a_carry():
+    accuracy = torch.arange(15.0).reshape(5, 3)
+    cells = measure.Cells(accuracy, -accuracy, 0.0)
+    with_carry = [(1, 0), (2, 1), (3, 0), (3, 1), (4, 0), (4, 1)]  # C@1, C@2, C all twice, C all con. twice
+    total = sum(3 * t + p for t, p in with_carry)
+    assert readings.mean_over(cells, "accuracy", carry=True) == pytest.approx(total / 6)
+    assert readings.mean_over(cells, "corrected", carry=False) == pytest.approx((total - 105) / 9)
+
+
+@pytest.fixture
+def published(data, monkeypatch) -> Iterator[str]:
+    """A group of three small random two-digit runs, in place of a real one, as ours and as the author's."""
+    group = Group("small", ModelConfig(width=2, d_model=16, d_ff=12), n_digits=2)
+    monkeypatch.setitem(groups.GROUPS, "small", group)
+    states = [model_of(group.config, seed).state_dict() for seed in range(3)]
+    weights = {name: torch.stack([state[name] for state in states]) for name in states[0]}
+    record = {"recipe": "quick", "epochs": 60, "runs": [{"run": run} for run in range(3)]}
+    for source in ("ours", "author"):
+        runs.save(runs.folder(source), "small", group.config, weights, record)
+    monkeypatch.setattr(survey, "DRAWN", 300)
+    return "small"
+
+
+def reading(**more) -> readings.Reading:
+    return readings.share("small", lambda s: s.cells[INTACT].whole, **more)
+
+
+def test_a_reading_is_the_mean_over_runs_and_names_each(published):
+    found = readings.evaluate(reading(), Evidence("ours"))
+    a, b = all_sums(2)
+    expected = {run: measure.cells(model, a, b)[0].whole for run, model in runs.load("small").models()}
+    assert found.runs == pytest.approx(expected)
+    assert found.value == pytest.approx(sum(expected.values()) / 3)
+    noise = sum(x * (1 - x) / 20_000 for x in expected.values()) ** 0.5 / 3
+    assert found.noise == pytest.approx(noise)
+
+
+def test_the_run_that_the_paper_shows_stands_for_the_author_only(published):
+    theirs = readings.evaluate(reading(shown=1), Evidence("author"))
+    assert theirs.value == theirs.runs[1]
+    assert "run 1, which the paper shows" in theirs.detail
+    assert len(theirs.runs) == 3
+    assert readings.evaluate(reading(shown=1), Evidence("ours")).value != theirs.value
+
+
+def test_only_some_runs_may_count(published):
+    evidence_ = Evidence("ours")
+    low = min(s.cells[INTACT].whole for s in evidence_.surveys("small").values())
+    found = readings.evaluate(reading(among=lambda s: s.cells[INTACT].whole > low), evidence_)
+    assert (len(found.runs), found.at_hand) == (2, 3)
+    with pytest.raises(BadInput, match="No run of small"):
+        readings.evaluate(reading(among=lambda s: False), evidence_)
+
+
+def test_the_dissection_shows_its_draws(published):
+    quantity = readings.carved("small", lambda d: float(d.neurons))
+    evidence_ = Evidence("ours", {"small": quantity.need})
+    found = readings.evaluate(quantity, evidence_)
+    draws = {run: [d.neurons for d in s.draws] for run, s in evidence_.surveys("small").items()}
+    assert f"{min(draws[0])} to {max(draws[0])}" in found.detail
+    squares = [sum((n - found.runs[run]) ** 2 for n in drawn) / 10 for run, drawn in draws.items()]
+    assert found.noise == pytest.approx(sum(squares) ** 0.5 / 3)
+
+
+def test_each_run_is_surveyed_once_for_all_its_rows(published, monkeypatch):
+    seen = []
+    evidence_ = Evidence("ours", {"small": Need()}, seen.append)
+    assert evidence_.steps() == 3
+    for _ in range(2):
+        readings.evaluate(reading(), evidence_)
+    assert sorted(seen) == ["small run 0", "small run 1", "small run 2"]
+    assert evidence_.recipes() == "From small by the recipe “quick”, 60 epochs."
+
+
+def test_what_is_missing_says_how_to_get_it(data):
+    with pytest.raises(BadInput, match=r"`carry train n3_s0.3_w0.2` makes them"):
+        Evidence("ours").surveys("n3_s0.3_w0.2")
+    with pytest.raises(BadInput, match=r"`carry import-author DIR` of the whole release"):
+        Evidence("author").group("n3_s0.3_w0.2")
+    with pytest.raises(BadInput, match="The author's release has no weights of digits4"):
+        Evidence("author").group("digits4_n2_s0.3_w0.2")
+    with pytest.raises(BadInput, match=r"The author's release has no learning curves of n2_s0.3_w0.2_dff1024"):
+        Evidence("author").curves("n2_s0.3_w0.2_dff1024")
+    with pytest.raises(BadInput, match="Unknown source 'authr'"):
+        Evidence("authr")
+
+
+def test_a_pass_needs_what_its_rows_need():
+    needs = quantities.needed("tab1/decision_head/NC/accuracy/pos7")["n2_s0.3_w0.2"]
+    assert needs == Need(frozenset({Ablation(heads={(1, 0)}), Ablation(heads={(1, 1)})}))
+    both = needs | quantities.needed("n2/dissection/neurons")["n2_s0.3_w0.2"]
+    assert both.dissect
+    assert both.ablations == needs.ablations
+    assert quantities.needed("data/sums3") == {}
+    assert findings.needed("finding/squashing")["n2_s0.3_w0.2"].squash
+    assert findings.needed("finding/kink") == {}
+
+
+def test_heads_count_layers_from_the_end():
+    assert evidence.heads(ModelConfig(layers=3), -2) == [Ablation(heads={(1, 0)}), Ablation(heads={(1, 1)})]
+
+
+def test_marks_on_learning_curves():
+    import numpy as np
+
+    curve = np.array([0.1, 0.2, 0.7, 0.9, 0.95])
+    assert behaviour.steepest(curve) == 3
+    assert behaviour.first_at(curve, 0.9) == 4
+    assert np.isnan(behaviour.first_at(curve, 0.99))
+
+
+def test_the_decoders_classes_share_one_draw():
+    sizes = [readings.drawn_for_decoder(pattern) for pattern in tasks.patterns(3)]
+    assert sum(sizes) == pytest.approx(100_000)
+    assert sizes[-1] == pytest.approx(100_000 * 20_250 / 500_500)
+
+
+def test_dissected_cells_reach_the_table():
+    cells = measure.Cells(torch.arange(15.0).reshape(5, 3), torch.zeros(5, 3), 0.0)
+    found = Survey({}, Dissected(3, cells), (Dissected(4, cells),))
+    assert readings.READINGS["tab4/dissected/C_all/accuracy/pos8"].of(found) == cells.accuracy[3, 1]
