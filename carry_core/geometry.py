@@ -121,15 +121,23 @@ def threshold_accuracy(x: Float[Tensor, " sums"], positive: Bool[Tensor, " sums"
     return 0.5 + 0.5 * float(ks_2samp(x[positive].numpy(), x[~positive].numpy(), method="asymp").statistic)
 
 
-def apart(plane: Plane, axes: int = AXES) -> tuple[float, int]:
-    """How well one threshold on one of the leading axes tells the sides of `plane.split` apart.
+def apart(plane: Plane) -> float:
+    """How well one threshold on one of the two leading axes tells the sides of `plane.split` apart."""
+    return max(threshold_accuracy(x, plane.split) for x in plane.points[:, :2].unbind(1))
 
-    Returns:
-        The best axis' `threshold_accuracy`, and its number, from 1.
+
+def apart_on_all_axes(plane: Plane) -> float:
+    """The same along the best direction in the space of all axes that were kept: Fisher's linear discriminant.
+
+    Axes with nearly the same variance mix from draw to draw; the space that they span does not.
     """
-    found = [threshold_accuracy(plane.points[:, i], plane.split) for i in range(axes)]
-    best = max(range(axes), key=lambda i: found[i])
-    return found[best], best + 1
+    if plane.split.all() or not plane.split.any():
+        return float("nan")
+    x = plane.points.double()
+    one, other = x[plane.split], x[~plane.split]
+    within = torch.cov(one.T, correction=0) * len(one) + torch.cov(other.T, correction=0) * len(other)
+    direction = torch.linalg.solve(within, one.mean(0) - other.mean(0))
+    return threshold_accuracy(x @ direction, plane.split)
 
 
 def pocket_accuracy(points: Float[Tensor, "sums axis"], labels: Int[Tensor, " sums"]) -> float:

@@ -339,7 +339,7 @@ def table_of_planes(planes: Sequence[Plane]) -> Table:
     """What is apart in Fig. 4's planes, and what lies in pockets: `geometry.apart` and `geometry.pocket_accuracy`."""
     rows, layers = [], [plane.layer for plane in planes[::2]]
     for after, chosen in (("attention", planes[::2]), ("MLP", planes[1::2])):
-        rows.append([f"apart, after {after}", *(number(apart(plane, axes=2)[0]) for plane in chosen)])
+        rows.append([f"apart, after {after}", *(number(apart(plane)) for plane in chosen)])
         for what, label in (("digit", "digit"), ("class", "task")):
             found = [pocket_accuracy(plane.points, getattr(plane, label)) for plane in chosen]
             rows.append([f"pockets by {what}, after {after}", *map(number, found)])

@@ -85,11 +85,21 @@ def test_the_journey_says_of_each_sum_what_a_schoolbook_says(config: ModelConfig
         assert plane.points.shape == (40, geometry.AXES)
 
 
-def test_apart_names_the_axis_that_tells_the_sides():
-    split = torch.arange(40) >= 20
-    points = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
-    points[:, 2] = split * 10.0
-    nothing = torch.zeros(40, dtype=torch.int64)
-    plane = geometry.Plane(0, "MLP", 0, points, (0.2,) * 6, nothing, nothing, split)
-    assert geometry.apart(plane) == (1.0, 3)
-    assert geometry.apart(plane, axes=2)[0] < 0.9
+def plane_of(points: torch.Tensor, split: torch.Tensor) -> geometry.Plane:
+    nothing = torch.zeros(len(points), dtype=torch.int64)
+    return geometry.Plane(0, "MLP", 0, points, (0.2,) * 6, nothing, nothing, split)
+
+
+def test_apart_looks_at_the_leading_plane_and_apart_on_all_axes_at_every_direction():
+    split = torch.arange(60) % 3 == 0
+    noise = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
+    assert geometry.apart(plane_of(noise, split)) < 0.8
+    leading = noise.clone()
+    leading[:, 1] += 10 * split
+    assert geometry.apart(plane_of(leading, split)) == 1
+    slanted = noise.clone()  # apart along axis 5 minus axis 6 only
+    slanted[:, 5] = slanted[:, 4] + 0.1 * noise[:, 5] + 0.9 * split
+    assert geometry.apart(plane_of(slanted, split)) < 0.8
+    assert geometry.apart_on_all_axes(plane_of(slanted, split)) == 1
+    assert geometry.apart_on_all_axes(plane_of(slanted[:, torch.randperm(6)], split)) == 1
+    assert math.isnan(geometry.apart_on_all_axes(plane_of(noise, split & False)))
