@@ -109,7 +109,7 @@ def transition(evidence: Evidence) -> Found:
         mass = measure.column_mass(torch.from_numpy(curves["pattern"][i]), GROUPS[N1].config.layout)[..., -1]
         passes = first_at(mass.amax(-1).numpy(), 0.5)
         lag[run] = rise - passes
-        shows[run] = abs(lag[run]) <= window(curves["test_accuracy"][i], 0.02)
+        shows[run] = abs(lag[run]) <= window(curves["test_whole"][i], 0.02)
         notes.append(f"run {run}: steepest rise at epoch {rise:.0f}, attention passes one half at {passes:.0f}")
     return result(lag, shows, f"The lag in epochs. {'; '.join(notes)}.")
 
@@ -124,7 +124,7 @@ def norm_bounce(evidence: Evidence) -> Found:
         turns = np.flatnonzero((slope[:-1] < 0) & (slope[1:] > 0)) + 2.0
         away = turns - steepest(curves["test_accuracy"][i, :, -1])
         distance[run] = float(away[np.abs(away).argmin()]) if len(away) else float("nan")
-        shows[run] = abs(distance[run]) <= window(slope, 0.01)
+        shows[run] = abs(distance[run]) <= window(curves["weight_norm"][i], 0.01)
     return result(distance, shows, "Epochs from the steepest rise of units accuracy to the nearest turn of the norm.")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from carry_core import author, claims, evidence, findings, quantities
+from carry_core import author, claims, evidence, findings, measure, quantities, sums, tasks
 from carry_core.files import ROOT
 from carry_core.readings import READINGS
 from tests.test_cli import carry  # noqa: F401 (a fixture)
@@ -164,7 +164,7 @@ def test_a_damaged_group_is_named_and_the_rest_goes_on(carry, released, tmp_path
 
 
 SAMPLE = (
-    "data/", "n2/squashing", "pad6_primed/", "tab5/final_mlp/NC", "tab3/final_mlp/C@1/accuracy",
+    "data/", "n2/squashing", "pad6_primed/", "tab3/final_mlp/C@1/accuracy",
     "finding/transition", "finding/norm_bounce", "finding/one_layer_imperfect", "tab2/llemma",
 )  # fmt: skip
 
@@ -175,6 +175,24 @@ def test_a_sample_of_the_authors_results_again(released, prefix):
     stored = {row.id: row for row in claims.read_results("author")["rows"]}
     for row in claims.Ledger("author", prefix).rows():
         _same(row, stored[row.id])
+
+
+@pytest.mark.parametrize(
+    ("table", "group"), [("tab1/final_mlp", "n2_s0.3_w0.2"), ("tab5/final_mlp", "decoder_n2_s0.3_w0.2")]
+)
+def test_cells_of_the_rarest_class_again(released, table, group):
+    """All 20,250 sums of `C all con.`, so that its cells must come out as they did among all sums."""
+    stored = {row.id: row for row in claims.read_results("author")["rows"]}
+    a, b = sums.all_sums(3)
+    rare = tasks.classify(a, b) == 4
+    found = [
+        measure.cells(model, a[rare], b[rare], [measure.final_mlp(model)])[0]
+        for model in evidence.Evidence("author").models(group).values()
+    ]
+    for i, pos in enumerate((7, 8, 9)):
+        for kind in ("accuracy", "corrected"):
+            runs = [getattr(cells, kind)[4, i].item() for cells in found]
+            assert stored[f"{table}/C_all_con/{kind}/pos{pos}"].runs == pytest.approx(runs, abs=1e-3)
 
 
 def _same(found: claims.Row, stored: claims.Row) -> None:

@@ -1,0 +1,127 @@
+"""The findings' measures: on planted learning curves, on planted streams, and all of them on small random runs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from carry_core import behaviour, evidence, findings, insides, measure, runs, survey
+from carry_core.errors import BadInput
+from carry_core.evidence import Evidence
+from carry_core.groups import GROUPS, MAIN
+from carry_core.model import Transformer
+from carry_core.readings import DECODER, DFF1024, N1, N3
+
+EPOCHS = 200
+
+
+def curves(**more: np.ndarray) -> dict[str, np.ndarray]:
+    """One run that learns at epoch 100: its units' accuracy jumps, attention passes one half, the norm turns."""
+    epoch = np.arange(1, EPOCHS + 1)
+    units = np.where(epoch < 100, 0.2, 0.9)
+    pattern = np.zeros((EPOCHS, 2, 10, 10), np.float32)
+    pattern[epoch >= 98, 1, 9, 2] = pattern[epoch >= 98, 1, 9, 6] = 0.3
+    found = {
+        "test_accuracy": np.stack([units] * 3, -1), "test_whole": units - 0.1, "train_whole": units - 0.1,
+        "pattern": pattern, "weight_norm": 500.0 + np.abs(epoch - 101.0),
+    } | more  # fmt: skip
+    return {key: value[None].astype(np.float32) for key, value in found.items()} | {"runs": np.array([0])}
+
+
+@pytest.fixture
+def planted(monkeypatch):
+    def plant(group: str, **more: np.ndarray) -> Evidence:
+        def read(self: Evidence, name: str) -> dict[str, np.ndarray]:
+            if name != group:
+                raise BadInput("not planted")
+            return curves(**more)
+
+        monkeypatch.setattr(Evidence, "curves", read)
+        return Evidence("ours")
+
+    return plant
+
+
+def test_a_transition_that_coincides(planted):
+    found = behaviour.transition(planted(N1))
+    assert (found.value, found.shows) == (2, {0: True})
+    late = np.zeros((EPOCHS, 2, 10, 10))
+    assert behaviour.transition(planted(N1, pattern=late)).shows == {0: False}
+
+
+def test_a_norm_that_bounces(planted):
+    found = behaviour.norm_bounce(planted(N1))
+    assert (found.value, found.shows) == (1, {0: True})
+    falling = behaviour.norm_bounce(planted(N1, weight_norm=np.arange(EPOCHS, 0, -1.0)))
+    assert falling.shows == {0: False}
+    assert np.isnan(falling.value)
+
+
+def test_grokking_would_be_seen(planted):
+    epoch = np.arange(EPOCHS)
+    soon = {"train_whole": np.where(epoch < 50, 0, 1), "test_whole": np.where(epoch < 55, 0, 1)}
+    late = soon | {"test_whole": np.where(epoch < 150, 0, 1)}
+    found = behaviour.no_grokking(planted(MAIN, **soon))
+    assert (found.value, found.shows) == (5, {0: True})
+    assert behaviour.no_grokking(planted(MAIN, **late)).shows == {0: False}
+    with pytest.raises(BadInput, match="needs: learning curves"):
+        behaviour.no_grokking(planted(MAIN))
+
+
+def test_a_one_layer_run_that_is_perfect_differs(planted):
+    assert behaviour.one_layer_imperfect(planted(N1)).shows == {0: True}
+    assert behaviour.one_layer_imperfect(planted(N1, test_whole=np.ones(EPOCHS))).shows == {0: False}
+
+
+@pytest.fixture
+def small(data, monkeypatch):
+    """Random runs with small layers under the names of the real groups, few sums, learning curves for one layer."""
+    for name in (MAIN, N1, N3, DECODER, DFF1024, "pad6_n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2"):
+        group = GROUPS[name]
+        config = replace(group.config, d_model=16, d_ff=12)
+        monkeypatch.setitem(GROUPS, name, replace(group, config=config))
+        states = []
+        for seed in range(2):
+            torch.manual_seed(seed)
+            states.append(Transformer(config).state_dict())
+        weights = {key: torch.stack([state[key] for state in states]) for key in states[0]}
+        weights |= {f"epoch_{epoch}/{key}": 0.9 * value for epoch in group.snapshots for key, value in weights.items()}
+        record = {"recipe": "paper", "epochs": group.epochs, "runs": [{"run": run} for run in range(2)]}
+        found = curves(test_whole=np.ones(EPOCHS), train_whole=np.ones(EPOCHS)) if name == N1 else None
+        runs.save(runs.folder("ours"), name, config, weights, record, found)
+    b = torch.arange(38)
+    few = tuple(torch.cat(pair) for pair in zip(measure.sample(100, 3, seed=0), (74 - b, b), strict=True))
+    monkeypatch.setattr(evidence, "_sums", lambda group: few)
+    monkeypatch.setattr(behaviour, "SAMPLE", 500)
+    monkeypatch.setattr(survey, "DRAWN", 50)
+    return Evidence
+
+
+@pytest.mark.parametrize("name", findings.FINDINGS)
+def test_every_finding_is_measured_in_each_run(small, name):
+    found = findings.find(name, small("ours", findings.needed(name)))
+    assert set(found.runs) == set(found.shows)
+    assert 1 <= len(found.runs) <= 4
+    assert all(isinstance(x, float) for x in found.runs.values())
+    assert all(isinstance(x, bool) for x in found.shows.values())
+    assert found.detail.endswith(".")
+
+
+def test_the_leading_axis_must_separate_and_win():
+    found = insides.leading({0: {7: [1.0, 0.5], 8: [0.99, 0.6]}}, "here")
+    assert (found.value, found.shows) == (0.99, {0: True})
+    assert insides.leading({0: {7: [0.96, 0.97], 8: [0.99, 0.6]}}, "here").shows == {0: False}
+    assert insides.leading({0: {7: [0.94, 0.5], 8: [0.99, 0.6]}}, "here").shows == {0: False}
+
+
+def test_a_checkerboard():
+    side = torch.tensor([True, True, False, False])
+    x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    assert insides._gap(x, side) == pytest.approx(1)
+    assert insides._gap(torch.ones(4, 2), side) == pytest.approx(0)
+
+
+def test_what_is_missing_says_what_it_needs():
+    with pytest.raises(BadInput, match=r"^needs: .*\.$"):
+        findings.find("finding/kink", Evidence("ours"))
