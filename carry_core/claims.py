@@ -11,12 +11,13 @@ import numpy as np
 import torch
 import yaml
 
-from carry_core import findings, quantities, tasks, verdicts
+from carry_core import tasks
 from carry_core.errors import BadInput
-from carry_core.evidence import Evidence, Need, weights
 from carry_core.files import data_dir, write_json
+from carry_core.ledger import findings, quantities, verdicts
+from carry_core.ledger.evidence import Evidence, Need, weights
+from carry_core.ledger.readings import Found
 from carry_core.measure import Cells
-from carry_core.readings import Found
 
 VERSION = 1  # of results files
 NOTEBOOKS = (

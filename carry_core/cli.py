@@ -18,7 +18,7 @@ from rich.table import Table
 from carry_core import author, bench, campaign, claims, groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, update_manifest, write_json
-from carry_core.report import show
+from carry_core.ledger.report import show
 from carry_core.train import PRECISIONS, Trainer
 
 QUIET_EVERY = 300.0  # seconds between progress lines where the output is not a terminal

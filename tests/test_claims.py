@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from carry_core import author, claims, evidence, findings, measure, quantities, sums, tasks
+from carry_core import author, claims, measure, sums, tasks
 from carry_core.files import ROOT
-from carry_core.readings import READINGS
+from carry_core.ledger import evidence, findings, quantities
+from carry_core.ledger.readings import READINGS
 from tests.test_cli import carry  # noqa: F401 (a fixture)
 
 GOOD = {

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from carry_core import behaviour, evidence, findings, insides, measure, runs, survey
+from carry_core import measure, runs
 from carry_core.errors import BadInput
-from carry_core.evidence import Evidence
 from carry_core.groups import GROUPS, MAIN
+from carry_core.ledger import behaviour, evidence, findings, insides, survey
+from carry_core.ledger.evidence import Evidence
+from carry_core.ledger.readings import DECODER, DFF1024, N1, N3
 from carry_core.model import Transformer
-from carry_core.readings import DECODER, DFF1024, N1, N3
 
 EPOCHS = 200
 

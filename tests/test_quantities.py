@@ -5,14 +5,15 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from carry_core import behaviour, evidence, findings, groups, measure, quantities, readings, runs, survey, tasks
+from carry_core import groups, measure, runs, tasks
 from carry_core.edits import INTACT, Ablation
 from carry_core.errors import BadInput
-from carry_core.evidence import Evidence, Need
 from carry_core.groups import Group
+from carry_core.ledger import behaviour, evidence, findings, quantities, readings, survey
+from carry_core.ledger.evidence import Evidence, Need
+from carry_core.ledger.survey import Dissected, Survey
 from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import all_sums, digits, encode
-from carry_core.survey import Dissected, Survey
 
 
 def model_of(config: ModelConfig, seed: int = 1) -> Transformer:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from carry_core import verdicts
-from carry_core.verdicts import Printed, judge_author, judge_finding, judge_ours
+from carry_core.ledger import verdicts
+from carry_core.ledger.verdicts import Printed, judge_author, judge_finding, judge_ours
 
 
 def column(*values: float) -> np.ndarray:

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from carry_core.claims import Row
-from carry_core.verdicts import VERDICTS
+from carry_core.ledger.verdicts import VERDICTS
 
 MARKS = {"reproduced": "green", "differs": "bold red", "undecided": "yellow", "not run": "dim"}
 SECTIONS = (

@@ -10,11 +10,11 @@ from typing import Any
 from carry_core import measure, tasks
 from carry_core.edits import INTACT, Ablation
 from carry_core.errors import BadInput
-from carry_core.evidence import NO_NEED, Evidence, Need, heads, mlp
 from carry_core.groups import GROUPS, MAIN
+from carry_core.ledger.evidence import NO_NEED, Evidence, Need, heads, mlp
+from carry_core.ledger.survey import DRAWN, Dissected, Survey
 from carry_core.measure import Cells
 from carry_core.sums import n_sums
-from carry_core.survey import DRAWN, Dissected, Survey
 
 N1, N3, DECODER, DIGITS4 = "n1_s0.3_w0.2", "n3_s0.3_w0.2", "decoder_n2_s0.3_w0.2", "digits4_n2_s0.3_w0.2"
 W0, S01 = "n2_s0.3_w0.0", "n2_s0.1_w0.2"

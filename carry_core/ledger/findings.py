@@ -1,10 +1,10 @@
 """The findings of `findings.yml`: which measure gives each, and what the missing ones wait for."""
 
-from carry_core import insides
-from carry_core.behaviour import FINDINGS
 from carry_core.errors import BadInput
-from carry_core.evidence import Evidence, Need
-from carry_core.readings import Found
+from carry_core.ledger import insides
+from carry_core.ledger.behaviour import FINDINGS
+from carry_core.ledger.evidence import Evidence, Need
+from carry_core.ledger.readings import Found
 
 __all__ = ["FINDINGS", "MISSING", "find", "insides", "needed"]
 

@@ -17,11 +17,10 @@ from torch import Tensor, nn
 from carry_core import groups, measure, sums, tasks
 from carry_core.edits import INTACT
 from carry_core.errors import BadInput
-from carry_core.evidence import Evidence, Need, each, heads
 from carry_core.groups import GROUPS, MAIN
-from carry_core.model import Transformer
-from carry_core.quantities import FINETUNED
-from carry_core.readings import (
+from carry_core.ledger.evidence import Evidence, Need, each, heads
+from carry_core.ledger.quantities import FINETUNED
+from carry_core.ledger.readings import (
     DECODER,
     DFF1024,
     N1,
@@ -34,6 +33,7 @@ from carry_core.readings import (
     ranked_heads,
     without_mlp,
 )
+from carry_core.model import Transformer
 
 SAMPLE = 20_000  # random sums where a finding does not need all
 Measure = Callable[[Evidence], Found]

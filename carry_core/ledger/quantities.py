@@ -11,9 +11,9 @@ import torch
 from carry_core import groups, measure, sums, tasks
 from carry_core.edits import INTACT
 from carry_core.errors import BadInput
-from carry_core.evidence import Evidence, Need
 from carry_core.groups import GROUPS, MAIN
-from carry_core.readings import DIGITS4, READINGS, Found, all_heads, binomial, evaluate, listed
+from carry_core.ledger.evidence import Evidence, Need
+from carry_core.ledger.readings import DIGITS4, READINGS, Found, all_heads, binomial, evaluate, listed
 
 PAD6, PRIMED, FINETUNED = "pad6_n2_s0.3_w0.2", "pad6_primed100_n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2"
 DECODER_PAD6 = "decoder_pad6_primed500_n2_s0.3_w0.2"

@@ -14,8 +14,8 @@ from carry_core import groups, measure, release, runs, sums
 from carry_core.edits import Ablation
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, sha256
+from carry_core.ledger.survey import DRAWN, Survey, survey
 from carry_core.model import ModelConfig, Transformer
-from carry_core.survey import DRAWN, Survey, survey
 
 T = TypeVar("T")
 

@@ -8,12 +8,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from carry_core import geometry, measure, sums, tasks
-from carry_core.behaviour import finding, per_model, random_sums, result
 from carry_core.edits import INTACT, Ablation
-from carry_core.evidence import Evidence
 from carry_core.groups import GROUPS, MAIN
+from carry_core.ledger.behaviour import finding, per_model, random_sums, result
+from carry_core.ledger.evidence import Evidence
+from carry_core.ledger.readings import N1, Found, all_heads, listed, ranked_heads
 from carry_core.model import Transformer
-from carry_core.readings import N1, Found, all_heads, listed, ranked_heads
 
 UNIFORM = 2 / 10  # attention to two digits of a head that attends to all ten tokens alike
 SEPARATES = 0.95  # balanced accuracy of a threshold from which an axis is said to separate
