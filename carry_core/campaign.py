@@ -1,5 +1,6 @@
 """Training groups from start to published file: order, checkpoints, resuming, progress."""
 
+import hashlib
 import json
 import os
 import time
@@ -16,13 +17,22 @@ from torch import Tensor
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
-from carry_core.files import replacing
+from carry_core.files import check_writable, replacing
 from carry_core.groups import Group, Recipe
 from carry_core.sums import n_sums
 from carry_core.train import State, Trainer
 
 FORMAT = "1"
 SAVE_EVERY = 15.0  # seconds between checkpoints
+
+
+def digest(tensors: dict[str, Tensor]) -> str:
+    """sha256 over the tensors' bytes, in the order of their names."""
+    found = hashlib.sha256()
+    for name in sorted(tensors):
+        found.update(name.encode())
+        found.update(tensors[name].contiguous().numpy().tobytes())
+    return found.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,8 @@ class Checkpoints:
         """Write each run's state, whole or not at all."""
         for tensors, record in states:
             with replacing(self.path(record["run"], record["epoch"] if snapshot else None)) as temporary:
-                save_file(tensors, temporary, {"format": FORMAT, "record": json.dumps(record)})
+                metadata = {"format": FORMAT, "record": json.dumps(record), "sha256": digest(tensors)}
+                save_file(tensors, temporary, metadata)
 
     def load(self, run: int, epoch: int | None = None) -> State | None:
         """The run's state, None where it was never saved.
@@ -57,6 +68,8 @@ class Checkpoints:
                 metadata = file.metadata() or {}
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
             record = json.loads(metadata["record"])
+            if metadata["sha256"] != digest(tensors):
+                raise ValueError("its tensors are not those that were written")
         except (SafetensorError, OSError, KeyError, ValueError) as error:
             raise BadInput(f"Checkpoint {path} is damaged ({error}): delete it to train this run anew.") from error
         expected = {"format": FORMAT, "group": self.group.name, "recipe": self.recipe.name, "run": run}
@@ -146,7 +159,8 @@ def _parent(checkpoints: Checkpoints, parent: tuple[str, int], run: int) -> Stat
 def publish(checkpoints: Checkpoints, out: Path) -> str:
     """Put a group's finished runs together as its group file; says what was done, or why not.
 
-    A group with fewer epochs or runs never replaces one with more, and `quick` never replaces `paper`.
+    A group with fewer epochs or runs never replaces one with more, `quick` never replaces `paper`, and `paper`
+    replaces `quick` only when all its epochs are done.
     """
     group, recipe = checkpoints.group, checkpoints.recipe
     folder = checkpoints.path(0).parent
@@ -156,7 +170,7 @@ def publish(checkpoints: Checkpoints, out: Path) -> str:
     if epochs < recipe.epochs(group):
         return f"{group.name}: no run has finished its {recipe.epochs(group)} epochs yet."
     states = [state for state in states if state[1]["epoch"] == epochs]
-    if better := _published(group.name, out, (recipe.name != "quick", epochs, len(states))):
+    if better := _better(group, out, recipe.name, epochs, len(states)):
         return f"{group.name}: {better} is kept."
 
     kept = states[: group.kept] if len(states) <= group.n_runs else states
@@ -181,16 +195,18 @@ def _stacked(states: list[State], prefix: str) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): torch.stack([tensors[key] for tensors, _ in states]) for key in keys}
 
 
-def _published(group: str, out: Path, new: tuple[bool, int, int]) -> str | None:
-    """What stands in the way of publishing `new` (not quick, epochs, runs): a description of the better group there."""
-    path = out / f"{group}.safetensors"
+def _better(group: Group, out: Path, recipe: str, epochs: int, n_runs: int) -> str | None:
+    """What is published already, if it must not be replaced by `n_runs` runs of `epochs` epochs."""
     try:
-        record = runs.describe(path)["record"]
+        record = runs.describe(out / f"{group.name}.safetensors")["record"]
     except (OSError, SafetensorError, KeyError, json.JSONDecodeError):
         return None
-    old = (record["recipe"] != "quick", record["epochs"], len(record["runs"]))
-    worse = old[0] if old[0] != new[0] else new[1] < old[1] or new[2] < old[2]
-    return f"the {record['recipe']} group with {old[1]} epochs and {old[2]} run(s)" if worse else None
+    there = len(record["runs"])
+    same = record["recipe"] == recipe
+    enough = epochs >= (record["epochs"] if same else group.epochs) and n_runs >= there
+    if enough and (same or recipe != "quick"):
+        return None
+    return f"the {record['recipe']} group with {record['epochs']} epochs and {there} run(s)"
 
 
 def train_group(
@@ -210,6 +226,8 @@ def train_group(
     interruption fell between two saves) are trained apart.
     """
     clock = clock or Clock()
+    check_writable(out)
+    check_writable(checkpoints.folder)
     keep_memory()
     todo: dict[int, list[int]] = {}
     for run in numbers:
@@ -234,19 +252,17 @@ def train_group(
 
 def complete(checkpoints: Checkpoints, numbers: list[int], out: Path) -> bool:
     """Whether the published group already holds these runs at these epochs (or better), undamaged."""
-    group = checkpoints.group.name
-    new = (checkpoints.recipe.name != "quick", checkpoints.recipe.epochs(checkpoints.group), len(numbers))
-    if out.resolve() == runs.folder("ours").resolve():
-        try:
-            runs.history(group)
-            there = runs.load(group)
-        except BadInput:
-            return False
-    else:
+    group, recipe = checkpoints.group, checkpoints.recipe
+    if out.resolve() != runs.folder("ours").resolve():
         return False
-    old = (there.record["recipe"] != "quick", there.record["epochs"], len(there.numbers))
-    wanted = set(numbers[: checkpoints.group.kept]) <= set(there.numbers)
-    return wanted and (old[0] > new[0] or (old[0] == new[0] and old[1] >= new[1]))
+    try:
+        there = runs.load(group.name)
+        trained = set(runs.history(group.name)["runs"].tolist())
+    except BadInput:
+        return False
+    if there.record["recipe"] != recipe.name:
+        return recipe.name == "quick" and set(numbers) <= trained
+    return there.record["epochs"] >= recipe.epochs(group) and set(numbers) <= trained
 
 
 def estimate(checkpoints: Checkpoints, numbers: list[int], device: str, precision: str) -> float:

@@ -1,5 +1,6 @@
 """The `carry` command."""
 
+import os
 import signal
 import sys
 import time
@@ -76,7 +77,7 @@ def train(
 ) -> None:  # fmt: skip
     """Train the missing runs of each GROUP, then publish them; goes on where an earlier call stopped."""
     if every == bool(names):
-        raise BadInput("Nothing to train: name one or more groups, or pass --all (not both).")
+        raise BadInput("What to train? Expected either one or more groups, or --all.")
     todo = [groups.find(name) for name in (groups.CAMPAIGN if every else names)]
     for group in todo:
         if group.name not in groups.GROUPS:
@@ -230,5 +231,6 @@ def main(run: Callable[..., Any] = carry) -> None:
         click.echo(" ".join(str(error).split()), err=True)
         sys.exit(2)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("Stopped; finished epochs are saved, and the same command goes on from there.", err=True)
-        sys.exit(130)
+        click.echo("Stopped; what was finished is kept, and `carry train` goes on from there.", err=True)
+        sys.stderr.flush()
+        os._exit(130)  # without waiting for threads that are in the middle of a pass

@@ -58,6 +58,18 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def check_writable(folder: Path) -> None:
+    """Make the folder, and find out before anything long starts whether files can be written there.
+
+    Raises:
+        BadInput: they cannot.
+    """
+    probe = folder / ".probe"
+    with replacing(probe):
+        pass
+    probe.unlink()
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write JSON with one line per entry, atomically."""
     with replacing(path) as temporary:

@@ -26,6 +26,7 @@ from carry_core.files import data_dir, locked, read_manifest, replacing, sha256,
 from carry_core.model import ModelConfig, Transformer
 
 FORMAT = "1"
+MOST_EXAMPLES = 200_000  # more than any three-digit class has, and they still fit into memory
 SOURCES = {"ours": "runs", "author": "author"}
 Record = dict[str, Any]
 History = dict[str, NDArray[Any]]
@@ -197,25 +198,28 @@ def verify(root: Path | None = None) -> list[str]:
     Checkpoints, and what was imported from the author's release, are not listed there.
     """
     root = data_dir() if root is None else root
+    if not (root / "manifest.json").exists():
+        return [f"{root}/manifest.json is missing: restore it with git, or name the data folder in CARRY_DATA."]
     manifest = read_manifest(root)
     problems = []
     for name, expected in manifest.items():
         path = root / name
         if not path.exists():
-            problems.append(f"{name} is missing: restore it with git, or run `carry train {_group_of(name)}`.")
+            problems.append(f"{name} is missing: {_restore(name)}.")
         elif sha256(path) != expected:
-            problems.append(f"{name} is damaged: restore it with git, or run `carry train {_group_of(name)}`.")
+            problems.append(f"{name} is damaged: {_restore(name)}.")
     unlisted = {"manifest.json"} | set(manifest)
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root).as_posix()
         private = name.split("/")[0] in ("checkpoints", "author") or path.name.startswith(".")
         if path.is_file() and not private and name not in unlisted:
-            problems.append(f"{name} is not in the manifest: remove it, or publish it with `carry train`.")
+            problems.append(f"{name} is not in the manifest: remove it, or `carry verify --accept {name}`.")
     return problems
 
 
-def _group_of(name: str) -> str:
-    return Path(name).name.removesuffix(".safetensors").removesuffix(".history.npz")
+def _restore(name: str) -> str:
+    group = Path(name).name.removesuffix(".safetensors").removesuffix(".history.npz")
+    return "restore it with git" + (f", or run `carry train {group}`" if name.startswith("runs/") else "")
 
 
 def _checked(group: str, source: str, suffix: str) -> Path:
@@ -237,14 +241,18 @@ def _damaged(path: Path, source: str, why: str) -> BadInput:
     return BadInput(f"{path} is damaged ({why}): {remedy}.")
 
 
-def check(*, source: str, group: str, run: int | None = None, n_examples: int | None = None) -> Runs:
+def check(
+    *, source: str, group: str, run: int | None = None, n_examples: int | None = None, seed: int | None = None
+) -> Runs:
     """Check a notebook's parameters before anything is computed, and load the group they name.
 
     Raises:
         BadInput: one of them is not what it should be; the message says which and what was expected.
     """
-    if n_examples is not None and (type(n_examples) is not int or n_examples < 1):
-        raise BadInput(f"n_examples={n_examples!r}: expected a whole number of sums per class, at least 1.")
+    if n_examples is not None and (type(n_examples) is not int or not 10 <= n_examples <= MOST_EXAMPLES):
+        raise BadInput(f"n_examples={n_examples!r}: expected a whole number of sums from 10 to {MOST_EXAMPLES:,}.")
+    if seed is not None and (type(seed) is not int or seed < 0):
+        raise BadInput(f"seed={seed!r}: expected a whole number, 0 or more.")
     loaded = load(group, source)
     if run is not None:
         loaded.model(run)

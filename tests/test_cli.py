@@ -39,7 +39,7 @@ def test_the_installed_command(tmp_path):
     ("arguments", "complaint"),
     [
         (("train", "n9"), "Unknown group 'n9': expected one of"),
-        (("train",), "name one or more groups, or pass --all"),
+        (("train",), "Expected either one or more groups, or --all"),
         (("train", "n1_s0.3_w0.2", "--runs", "7-3"), "--runs 7-3: expected run numbers such as 0-5"),
         (("train", "n1_s0.3_w0.2", "--runs", "a"), "--runs a: expected run numbers"),
         (("train", "n1_s0.3_w0.2", "--device", "cuda"), "PyTorch finds no CUDA device here; pass --device cpu"),

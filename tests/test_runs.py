@@ -52,6 +52,7 @@ def test_what_is_saved_is_loaded(group_file):
         (lambda: runs.load(NAME).model(0, epoch=500), "at epoch 500: expected one of 7, 9"),
         (lambda: runs.check(source="ours", group=NAME, n_examples=-1), "n_examples=-1: expected a whole number"),
         (lambda: runs.check(source="ours", group=NAME, run=9), "No run 9"),
+        (lambda: runs.check(source="ours", group=NAME, seed=-1), "seed=-1: expected a whole number, 0 or more"),
     ],
 )
 def test_bad_parameters_are_named_in_one_line(group_file, call, complaint):
@@ -87,6 +88,12 @@ def test_a_file_of_another_version_is_refused(group_file, monkeypatch):
     monkeypatch.setattr(runs, "FORMAT", "2")
     with pytest.raises(BadInput, match="has format '1', expected '2'"):
         runs.load(NAME)
+
+
+def test_a_missing_manifest_is_named(group_file):
+    (data_dir() / "manifest.json").unlink()
+    (problem,) = runs.verify()
+    assert "manifest.json is missing: restore it with git" in problem
 
 
 def test_a_damaged_manifest_is_named(group_file):

@@ -258,6 +258,8 @@ def test_publishing_never_goes_backwards(small_group, data):
     shutil.rmtree(data / "checkpoints")
     assert train(quick, [0])["epochs"] == 6
     assert "the quick group with 6 epochs and 2 run(s) is kept" in said[-1]
+    assert train(replace(paper, limit=3), [0, 1])["recipe"] == "quick"  # paper, but cut short
+    assert train(paper, [0])["recipe"] == "quick"  # one run instead of two
     assert train(paper, [0, 1])["recipe"] == "paper"
     assert train(replace(quick, limit=8), [0, 1, 2])["recipe"] == "paper"
     assert "the paper group with 4 epochs and 2 run(s) is kept" in said[-1]
@@ -279,4 +281,9 @@ def test_checkpoints_of_another_kind_are_refused(small_group, data):
     half = checkpoints.path(0).read_bytes()
     checkpoints.path(0).write_bytes(half[: len(half) // 2])
     with pytest.raises(BadInput, match="is damaged .*delete it to train this run anew"):
+        checkpoints.load(0)
+    flipped = bytearray(half)
+    flipped[-100] ^= 1
+    checkpoints.path(0).write_bytes(flipped)
+    with pytest.raises(BadInput, match="its tensors are not those that were written"):
         checkpoints.load(0)

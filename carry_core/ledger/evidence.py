@@ -149,10 +149,11 @@ def each(of: Callable[[int], Any], items: Iterable[int]) -> list[Any]:
     """`of` every item, in order, with one thread for each item and as many items at once as PyTorch has threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    pool = ThreadPoolExecutor(threads)
     try:
-        with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(of, items))
+        return list(pool.map(of, items))
     finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C nothing that waits is begun
         torch.set_num_threads(threads)
 
 
