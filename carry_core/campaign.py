@@ -1,10 +1,11 @@
 """Training groups from start to published file: order, checkpoints, resuming, progress."""
 
+import ctypes
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -286,13 +287,9 @@ def estimate(checkpoints: Checkpoints, numbers: list[int], device: str, precisio
 
 
 def keep_memory() -> None:
-    """Have the C library keep freed blocks: returning and re-faulting them costs a tenth of a training step."""
-    try:
-        import ctypes
-
+    """Have the C library keep freed blocks: to return them and fault them in again slows every step."""
+    m_trim_threshold, m_mmap_max = -1, -4
+    with suppress(OSError, AttributeError):  # another C library: slower, no less right
         libc = ctypes.CDLL(None)
-        m_trim_threshold, m_mmap_max = -1, -4
         libc.mallopt(m_mmap_max, 0)
         libc.mallopt(m_trim_threshold, 2**31 - 1)
-    except (OSError, AttributeError):
-        os.environ.setdefault("MALLOC_ARENA_MAX", "1")

@@ -144,15 +144,6 @@ def pearson(found: Cells, expected: Cells) -> float:
     return torch.corrcoef(pair)[0, 1].item()
 
 
-def mean_cells(runs: Sequence[Cells]) -> Cells:
-    """Cell by cell mean over runs."""
-    return Cells(
-        torch.stack([c.accuracy for c in runs]).mean(0),
-        torch.stack([c.corrected for c in runs]).mean(0),
-        sum(c.whole for c in runs) / len(runs),
-    )
-
-
 def sample(n_examples: int, n_digits: int, seed: int) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
     """`n_examples` random sums of every carry class, one class after the other.
 

@@ -169,13 +169,14 @@ def test_finetuning_continues_weights_and_moments(small_group, data):
     campaign.train_runs(trainer, parent, campaign.Clock(), lambda *_: None)
     child = replace(group, name="child", primed=50, epochs=3, parent=(group.name, 2), snapshots=())
     assert (child.n_train, child.steps) == (50, 1)
-    # the parent is looked up among the paper's groups, whose snapshots are at other epochs
-    checkpoints = Checkpoints(data / "checkpoints", replace(child, parent=(group.name, 500)), recipe)
+    # the parent is looked up among the paper's groups, which keep epoch 500 where this small one keeps 2
+    child = replace(child, parent=(group.name, 500))
+    checkpoints = Checkpoints(data / "checkpoints", child, recipe)
     tuned = Trainer(child, recipe, [0])
     with pytest.raises(BadInput, match="first run `carry train pad6_n2_s0.3_w0.2 --recipe paper`"):
-        campaign.prepare(Trainer(checkpoints.group, recipe, [0]), checkpoints)
+        campaign.prepare(tuned, checkpoints)
     parent.path(0, 2).rename(parent.path(0, 500))
-    campaign.prepare(tuned, checkpoints) if tuned.group.parent is None else tuned.load([parent.load(0, 500)])
+    campaign.prepare(tuned, checkpoints)
     early = parent.load(0, 500)
     assert steps_of(tuned) == 2 * group.steps
     for name, p in weights(tuned).items():
