@@ -1,0 +1,22 @@
+"""The paper's figures and tables: each function returns a `Figure` or a `Table`, for `page` to show."""
+
+from carry_core.plots.attention import attention_grid
+from carry_core.plots.cells import Part, bars_of_cells, outcome_bars, summary_bars, table_of_cells
+from carry_core.plots.common import CLASS_COLOURS, DIGIT_COLOURS, class_colours
+from carry_core.plots.curves import learning_curves
+from carry_core.plots.planes import pca_grid, table_of_planes
+
+__all__ = [
+    "CLASS_COLOURS",
+    "DIGIT_COLOURS",
+    "Part",
+    "attention_grid",
+    "bars_of_cells",
+    "class_colours",
+    "learning_curves",
+    "outcome_bars",
+    "pca_grid",
+    "summary_bars",
+    "table_of_cells",
+    "table_of_planes",
+]

@@ -1,0 +1,50 @@
+"""Attention as heat maps (Fig. 3)."""
+
+from collections.abc import Sequence
+
+from jaxtyping import Float
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from carry_core.page import WIDTH, styled
+from carry_core.plots.common import panel
+from carry_core.sums import Layout
+
+ATTENTION = LinearSegmentedColormap.from_list("attention", ["#FFFFFF", "#FBD7B5", "#EB7A77", "#92267A", "#1B0C2E"])
+
+
+@styled
+def attention_grid(
+    pattern: Float[Tensor, "task layer head query key"], titles: Sequence[str], layout: Layout
+) -> Figure:
+    """Mean attention of each head (rows) for each carry class (columns); the last layer at the answer rows (Fig. 3)."""
+    n_tasks, n_layers, n_heads = pattern.shape[:3]
+    marks, every = layout.marks(), list(range(layout.length))
+    left, right, gap, title, tick = 0.55, 0.72, 0.09, 0.24, 0.12  # inches
+    side, size = (WIDTH - left - right - gap * (n_tasks - 1)) / n_tasks, min(7.5, 75 / layout.length)
+    heads = [(layer, head) for layer in range(n_layers) for head in range(n_heads)]
+    rows, top = [], title
+    for layer, head in heads:
+        queries = list(layout.answer) if layer == n_layers - 1 else every
+        labelled = layer < n_layers - 1 or head == n_heads - 1
+        rows.append((layer, head, queries, labelled, top))
+        top += side * len(queries) / layout.length + gap + tick * labelled
+    figure = Figure(figsize=(WIDTH, top))
+    for layer, head, queries, labelled, top in rows:
+        for task in range(n_tasks):
+            ax = panel(figure, left + task * (side + gap), top, side, side * len(queries) / layout.length)
+            ax.imshow(pattern[task, layer, head][queries].numpy(), cmap=ATTENTION, vmin=0, vmax=1, aspect="auto")
+            ax.set_xticks(every, marks if labelled else [""] * len(every), fontsize=size)
+            ax.set_yticks(range(len(queries)), [marks[q] if task == 0 else "" for q in queries], fontsize=size)
+            ax.tick_params(length=0, pad=1.5)
+            if (layer, head) == heads[0]:
+                ax.set_title(titles[task], weight="bold")
+            if task == 0:
+                ax.set_ylabel(f"{layer}:{head}", rotation=0, ha="right", va="center", labelpad=8, weight="bold")
+    bar = figure.colorbar(
+        ScalarMappable(Normalize(0, 1), ATTENTION), cax=panel(figure, WIDTH - right + 0.12, title, 0.1, 2 * side)
+    )
+    bar.set_label("attention probability")
+    return figure

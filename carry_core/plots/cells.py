@@ -1,0 +1,152 @@
+"""Accuracies per class and position, as bars with one bar a run and as tables (Tab. 1, 3, 4, 5)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from torch import Tensor
+
+from carry_core import tasks
+from carry_core.measure import AGREEMENT, Cells, agreement
+from carry_core.page import INK, WIDTH, Table, number, styled
+from carry_core.plots.common import panel, position
+
+Part = tuple[str, Sequence[Cells], Cells | None]  # what was ablated, the cells of each run, the paper's
+
+RIGHT, OFF_BY_ONE, OTHER = "#2B4570", "#F4A6A0", "#E5E7EB"
+PAPER_LINE = (0, (2.5, 1.2))
+
+
+@styled
+def outcome_bars(
+    right: Float[Tensor, "row column run"],
+    off_by_one: Float[Tensor, "row column run"],
+    row_names: Sequence[str],
+    column_names: Sequence[str],
+    runs: Sequence[int],
+    printed: Float[Tensor, "row column"] | None = None,
+    framed: Bool[Tensor, "row column"] | None = None,
+    spans: Sequence[tuple[str, int]] = (),
+    total: float = WIDTH,
+) -> Figure:
+    """What became of the digits, one bar a run: right, off by exactly the carried one, otherwise wrong (Tab. 1).
+
+    Args:
+        right: shares of right digits.
+        off_by_one: shares that are right once corrected.
+        row_names: one per row.
+        column_names: one per column.
+        runs: the runs' numbers.
+        printed: the paper's mean share of right digits.
+        framed: panels with a heavy frame.
+        spans: titles above the columns, each with the number of columns that it covers; a gap divides them.
+        total: the figure's width in inches.
+    """
+    n_rows, n_columns, n_runs = right.shape
+    spans = spans or [("", n_columns)]
+    group = [i for i, (_, covered) in enumerate(spans) for _ in range(covered)]
+    longest = max(len(line) for name in row_names for line in name.split("\n"))
+    lines = 1 + max(name.count("\n") for name in column_names) + any(text for text, _ in spans)
+    left, gap, wide, title, foot = 0.36 + 0.065 * longest, 0.11, 0.2, 0.04 + 0.18 * lines, 0.44  # inches
+    width = (total - left - 0.05 - gap * (n_columns - 1) - wide * group[-1]) / n_columns
+    height = min(width, 0.85)
+    figure = Figure(figsize=(total, title + n_rows * (height + gap) + foot))
+    for i in range(n_rows):
+        for j in range(n_columns):
+            x = left + j * (width + gap) + wide * group[j]
+            ax = panel(figure, x, title + i * (height + gap), width, height)
+            ax.bar(range(n_runs), 1, color=OTHER, width=0.84)
+            ax.bar(range(n_runs), (right[i, j] + off_by_one[i, j]).numpy(), color=OFF_BY_ONE, width=0.84)
+            ax.bar(range(n_runs), right[i, j].numpy(), color=RIGHT, width=0.84)
+            if printed is not None:
+                ax.axhline(float(printed[i, j]), color="black", linewidth=1.2, linestyle=PAPER_LINE, clip_on=False)
+            ax.set(xlim=(-0.6, n_runs - 0.4), ylim=(0, 1), xticks=range(n_runs), yticks=[0, 0.5, 1])
+            ax.set_xticklabels(map(str, runs) if i == n_rows - 1 else [])
+            ax.set_yticklabels(["0", "½", "1"] if j == 0 else [])
+            ax.tick_params(length=0, pad=2.5, labelsize=6.5)
+            if framed is not None and framed[i, j]:
+                ax.spines[:].set(linewidth=2, color=INK)
+            if i == 0:
+                ax.set_title(column_names[j])
+            if j == 0:
+                ax.set_ylabel(row_names[i], rotation=0, ha="right", va="center", weight="bold")
+    across, down = figure.get_size_inches()
+    for i, (text, _) in enumerate(spans):
+        first, covered = group.index(i), group.count(i)
+        middle = left + first * (width + gap) + wide * i + (covered * (width + gap) - gap) / 2
+        figure.text(middle / across, 1 - 0.03 / down, text, ha="center", va="top", weight="bold")
+    entries: list[Any] = [
+        Patch(color=colour, label=text)
+        for colour, text in ((RIGHT, "right"), (OFF_BY_ONE, "off by exactly the one"), (OTHER, "otherwise wrong"))
+    ]
+    if printed is not None:
+        entries.append(Line2D([], [], color="black", linewidth=1.2, linestyle=PAPER_LINE, label="right, paper's mean"))
+    figure.text((left - 0.06) / across, (foot + gap - 0.09) / down, "run", ha="right", va="center", fontsize=6.5)
+    figure.legend(handles=entries, loc="lower center", ncols=4, columnspacing=1.2, handlelength=1.4)
+    return figure
+
+
+def bars_of_cells(parts: Sequence[Part], n_digits: int, names: Sequence[str], runs: Sequence[int]) -> Figure:
+    """Tab. 1 as `outcome_bars`: classes by positions; heavy frames where a one arrives."""
+    right, off = (
+        torch.cat([torch.stack([getattr(c, kind) for c in cells], -1) for _, cells, _ in parts], 1)
+        for kind in ("accuracy", "corrected")
+    )
+    known = [paper.accuracy for _, _, paper in parts if paper is not None]
+    return outcome_bars(
+        right, off, [tasks.name(p) for p in tasks.patterns(n_digits)], [*map(position, names)] * len(parts), runs,
+        torch.cat(known, 1) if len(known) == len(parts) else None,
+        tasks.carry_arrives(n_digits).repeat(1, len(parts)), [(title, len(names)) for title, _, _ in parts],
+    )  # fmt: skip
+
+
+def summary_bars(intact: Sequence[Cells], parts: Sequence[Part], n_digits: int, runs: Sequence[int]) -> Figure:
+    """The main result in one picture: digits that receive a one and digits that do not, intact and ablated.
+
+    Averages over the cells of Tab. 1 at the positions where a one can arrive, to two places.
+    """
+    arrives = tasks.carry_arrives(n_digits)
+    masks = [arrives, ~arrives & arrives.any(0)]
+
+    def means(cells: Sequence[Cells], kind: str) -> Tensor:
+        return torch.stack([torch.stack([getattr(c, kind)[mask].mean() for c in cells]) for mask in masks])
+
+    columns = [("intact", intact, None), *parts]
+    right, off = (
+        torch.stack([means(cells, kind) for _, cells, _ in columns], 1).round(decimals=2)
+        for kind in ("accuracy", "corrected")
+    )
+    titles = [title.replace(" the ", " the\n") for title, _, _ in columns]
+    return outcome_bars(right, off, ["a one\narrives", "none\narrives"], titles, runs, total=4.8)
+
+
+def table_of_cells(parts: Sequence[Part], n_digits: int, names: Sequence[str], source: str) -> Table:
+    """Tab. 1: the mean over runs, the paper's in brackets, and in small type the runs behind it.
+
+    A mean that `measure.agreement` finds to differ from the paper's is marked ≠, one that it leaves undecided ?.
+    """
+    marks = dict(zip(AGREEMENT, ("", " ≠", " ?"), strict=True))
+    found = [None if paper is None else agreement(cells, paper, source) for _, cells, paper in parts]
+    rows = []
+    for task, pattern in enumerate(tasks.patterns(n_digits)):
+        for kind, attribute in enumerate(("accuracy", "corrected")):
+            row = [tasks.name(pattern) if kind == 0 else "corrected"]
+            for (_, cells, paper), verdict in zip(parts, found, strict=True):
+                values = torch.stack([getattr(c, attribute)[task] for c in cells])  # (run, pos)
+                for pos in range(len(names)):
+                    text = number(values[:, pos].mean().item())
+                    if paper is not None and verdict is not None:
+                        printed = number(getattr(paper, attribute)[task, pos].item())
+                        text += f" ({printed}){marks[AGREEMENT[verdict[kind, task, pos]]]}"
+                    each = [number(v).removeprefix("0") for v in values[:, pos].tolist()]
+                    row.append("\n".join([text, *(" ".join(each[i : i + 3]) for i in range(0, len(each), 3))]))
+            rows.append(row)
+    return Table(
+        ["class", *map(position, [*names] * len(parts))],
+        rows,
+        [("", 1), *((t, len(names)) for t, _, _ in parts)],
+    )

@@ -1,0 +1,65 @@
+"""Learning curves (Fig. 8 to 12)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from carry_core.page import INK, WIDTH, styled
+from carry_core.plots.common import position
+
+TRAIN, TEST = "#8A8D93", "#7A1F5C"
+
+
+def draw_runs(ax: Axes, rows: NDArray[Any], colour: str, label: str = "") -> None:
+    """Each run thin, their mean bold where there are several."""
+    epochs = np.arange(1, rows.shape[1] + 1)
+    rows = rows[~np.isnan(rows).all(1)]
+    several = len(rows) > 1
+    width, alpha = (0.6, 0.45) if several else (1.2, 1)
+    ax.plot(epochs, rows.T, color=colour, linewidth=width, alpha=alpha, rasterized=len(epochs) > 200)
+    if several:
+        known = ~np.isnan(rows).all(0)
+        ax.plot(epochs[known], np.nanmean(rows[:, known], 0), color=colour, linewidth=1.6)
+    if label:
+        ax.plot([], [], color=colour, linewidth=1.6, label=label)
+
+
+@styled
+def learning_curves(
+    history: dict[str, NDArray[Any]], run: int | None = None, names: Sequence[str] = ("pos7", "pos8", "pos9")
+) -> Figure:
+    """Loss, accuracy and squared weight norm against the epoch (Fig. 8 to 12).
+
+    Args:
+        history: as `runs.history` returns it.
+        run: None for all runs with their mean and whole answers; a run's number for that run, position by position.
+        names: of the positions.
+    """
+    chosen = slice(None) if run is None else slice(at := list(history["runs"]).index(run), at + 1)
+    figure = Figure(figsize=(WIDTH, 2.2 if run is None else 4.1), layout="constrained")
+    n = len(names)
+    wide: list[Any] = [[name for name in names for _ in "xx"], ["loss"] * n + ["norm"] * n]
+    grid = figure.subplot_mosaic([["loss", "whole", "norm"]] if run is None else wide)
+    for name, ax in grid.items():
+        curve = {"loss": "loss", "whole": "whole"}.get(name, "accuracy")
+        ax.set(title={"loss": "loss", "whole": "accuracy, whole answer", "norm": "squared weight norm"}.get(
+            name, f"accuracy, {position(name)}"), xlabel="epoch")  # fmt: skip
+        ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
+        if name == "norm":
+            draw_runs(ax, history["weight_norm"][chosen], INK)
+            ax.set_ylim(0)
+            continue
+        for part, colour in (("train", TRAIN), ("test", TEST)):
+            rows = history[f"{part}_{curve}"][chosen]
+            draw_runs(ax, rows[..., list(names).index(name)] if curve == "accuracy" else rows, colour, part)
+        if name == "loss":
+            ax.set_yscale("log")
+            ax.legend(loc="upper right", handlelength=1.2)
+        else:
+            ax.set_ylim(-0.03, 1.03)
+    return figure
