@@ -1,5 +1,10 @@
-"""Write the outputs of the executed copies in _build/ back into notebooks/, and the README's picture from them."""
+"""Write the outputs of the executed copies in _build/ back into notebooks/, and the README's picture from them.
 
+    python workflow/outputs.py [NAME ...]     only these notebooks, such as fig05_mlp_evolution
+"""
+
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
@@ -15,8 +20,11 @@ def figure(notebook: nbformat.NotebookNode, name: str) -> str:
     return "".join(svg)
 
 
-def main() -> None:
+def main(names: Sequence[str]) -> None:
+    """Write them all, or those that are named."""
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        if names and path.stem not in names:
+            continue
         notebook = nbformat.read(path, 4)
         executed = nbformat.read(ROOT / "_build" / "book" / "notebooks" / path.name, 4)
         for cell, ran in zip(notebook.cells, executed.cells, strict=True):
@@ -28,4 +36,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
