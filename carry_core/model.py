@@ -84,17 +84,20 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(d, config.d_ff), nn.Linear(config.d_ff, d)
         self.register_buffer("turn", rotary(config.layout.length, config.d_head), persistent=False)
 
-    def project(self, resid: Float[Tensor, "batch pos d_model"]) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, `[batch, pos, head, d_head]`, all three turned by their position."""
+    def project(
+        self, resid: Float[Tensor, "batch pos d_model"], read: list[int] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries at the positions `read` (all if None), keys and values; `[batch, pos, head, d_head]`, all turned."""
         x, heads = self.norm(resid), (self.config.heads, self.config.d_head)
-        q, k, v = (rotate(linear(x).unflatten(-1, heads), self.turn) for linear in (self.q, self.k, self.v))
+        here = (x, self.turn) if read is None else (x[:, read], self.turn[read])
+        q = rotate(self.q(here[0]).unflatten(-1, heads), here[1])
+        k, v = (rotate(linear(x).unflatten(-1, heads), self.turn) for linear in (self.k, self.v))
         return q, k, v  # values are turned too: the released code does
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, read: list[int] | None
     ) -> Float[Tensor, "batch query head d_head"]:
-        """What the heads gather for the positions `read` (all if None)."""
-        q = q if read is None else q[:, read]
+        """What the heads gather for the queries, which stand at the positions `read` (all if None)."""
         score = q.transpose(1, 2) @ k.permute(0, 2, 3, 1) / math.sqrt(self.config.d_head)  # (batch, head, query, key)
         if self.config.causal:
             key = torch.arange(k.shape[1], device=k.device)
@@ -162,7 +165,11 @@ class Transformer(nn.Module):
         resid, logits = self.embed(tokens) * scale, {}
         for l in range(self.config.layers):
             here = self._read_at(l, read)
-            q, k, v = (t[tokens, position] for t in table) if l == 0 else self.blocks[l].project(resid)
+            if l == 0:
+                q, k, v = (t[tokens, position] for t in table)
+                q = q if here is None else q[:, here]
+            else:
+                q, k, v = self.blocks[l].project(resid, here)
             z = self.blocks[l].attend(q, k, v, untouched, here)
             resid = resid if here is None else resid[:, here]
             for i, (first, site) in enumerate(edits):
@@ -184,7 +191,7 @@ class Transformer(nn.Module):
 
     def _block(self, l: int, resid: Tensor, site: Site, read: Sequence[int] | None) -> Tensor:
         here = self._read_at(l, read)
-        z = self.blocks[l].attend(*self.blocks[l].project(resid), site, here)
+        z = self.blocks[l].attend(*self.blocks[l].project(resid, here), site, here)
         return self.blocks[l].finish(resid if here is None else resid[:, here], z, site)
 
     def _read_at(self, l: int, read: Sequence[int] | None) -> list[int] | None:
