@@ -191,7 +191,7 @@ class Ledger:
             for group, need in (findings.needed(claim.id) | quantities.needed(claim.id)).items():
                 needs[group] = needs.get(group, Need()) | need
         self.evidence = Evidence(source, needs, report)
-        self.theirs = {row.id: row for row in _author_rows()} if source == "ours" else {}
+        self.theirs = author_rows() if source == "ours" else {}
 
     def steps(self) -> int:
         """How often `report` will be called at most."""
@@ -225,16 +225,21 @@ class Ledger:
         )  # fmt: skip
 
     def _judge(self, claim: Claim, found: Found) -> verdicts.Judgement:
-        if found.shows is not None:
-            return verdicts.judge_finding(claim.rule, list(found.shows.values()))
-        printed = verdicts.Printed(_array(claim.paper), claim.unit, claim.range, claim.single)
-        at_hand = len(found.runs) if found.at_hand is None else found.at_hand
-        runs = np.stack([_array(x) for x in found.runs.values()]) if found.runs else np.zeros((0, 1))
-        if self.source == "author":
-            return verdicts.judge_author(claim.rule, printed, _array(found.value), found.noise, at_hand, runs)
         theirs = self.theirs.get(claim.id)
-        known = np.stack([_array(x) for x in theirs.runs]) if theirs and theirs.runs else None
-        return verdicts.judge_ours(claim.rule, printed, _array(found.value), runs, known)
+        return judge(claim, self.source, found, theirs.runs if theirs else [])
+
+
+def judge(claim: Claim, source: str, found: Found, theirs: Sequence[Any]) -> verdicts.Judgement:
+    """The verdict on what a source's runs gave; `theirs` are the author's runs, which ours are compared with."""
+    if found.shows is not None:
+        return verdicts.judge_finding(claim.rule, list(found.shows.values()))
+    printed = verdicts.Printed(_array(claim.paper), claim.unit, claim.range, claim.single)
+    at_hand = len(found.runs) if found.at_hand is None else found.at_hand
+    runs = np.stack([_array(x) for x in found.runs.values()]) if found.runs else np.zeros((0, 1))
+    if source == "author":
+        return verdicts.judge_author(claim.rule, printed, _array(found.value), found.noise, at_hand, runs)
+    known = np.stack([_array(x) for x in theirs]) if theirs else None
+    return verdicts.judge_ours(claim.rule, printed, _array(found.value), runs, known)
 
 
 def _array(value: Any) -> verdicts.Array:
@@ -285,5 +290,6 @@ def read_results(source: str) -> dict[str, Any]:
         raise BadInput(f"{path} is damaged ({error}): {remedy}.") from error
 
 
-def _author_rows() -> list[Row]:
-    return read_results("author")["rows"] if results_path("author").exists() else []
+def author_rows() -> dict[str, Row]:
+    """The committed results of the author's weights by id; empty where there are none."""
+    return {row.id: row for row in read_results("author")["rows"]} if results_path("author").exists() else {}

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import scipy.stats
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -290,28 +289,3 @@ def column_mass(
             keys = [i + shift, i + shift + layout.width + 1]
             mass[..., i] = pattern[..., row, keys].sum(-1)
     return mass
-
-
-AGREEMENT = ("reproduced", "differs", "undecided")
-
-
-def agreement(
-    runs: Sequence[Cells], printed: Cells, source: str, printed_runs: int = 6
-) -> Int[Tensor, "kind task pos"]:
-    """Whether the means over runs agree with those that the paper printed, as indices into `AGREEMENT`.
-
-    From the author's weights only the rounding and the draw of the sums lie between: 0.01. From ours, which are
-    other runs, it is the 95% interval of the difference of two means whose runs scatter like ours, plus the
-    rounding; where that interval is wider than a quarter of the range from 0 to 1, nothing is decided.
-
-    Returns:
-        For accuracy and corrected accuracy.
-    """
-    values = torch.stack([torch.stack([c.accuracy, c.corrected]) for c in runs])
-    expected = torch.stack([printed.accuracy, printed.corrected])
-    n, slack = len(values), torch.full_like(expected, 0.01)
-    if source != "author" and n > 1:
-        quantile = float(scipy.stats.t.ppf(0.975, n - 1))
-        slack = 0.005 + quantile * values.std(0) * (1 / n + 1 / printed_runs) ** 0.5
-    differs = (values.mean(0) - expected).abs() > slack + 1e-6
-    return torch.where(slack > 0.125, 2, differs.long())

@@ -166,7 +166,9 @@ def parts() -> list[plots.Part]:
         accuracy = torch.rand(5, 3, generator=generator)
         return Cells(accuracy, (1 - accuracy) * torch.rand(5, 3, generator=generator), 0.5)
 
-    return [(title, [cells() for _ in range(4)], cells()) for title in ("without this", "without that")]
+    verdicts = {kind: [["reproduced", "differs", "undecided"]] * 5 for kind in ("accuracy", "corrected")}
+    titles = ("without this", "without that")
+    return [plots.Part(title, [cells() for _ in range(4)], cells(), verdicts) for title in titles]
 
 
 def test_bars_stack_right_on_off_by_one(parts):
@@ -174,10 +176,10 @@ def test_bars_stack_right_on_off_by_one(parts):
     assert len(figure.axes) == 5 * 6
     ax = figure.axes[2 * 6 + 4]  # C@2, position 8, without that
     heights = np.array([bar.get_height() for bar in ax.patches]).reshape(3, 4)
-    right = [c.accuracy[2, 1] for c in parts[1][1]]
-    both = [c.accuracy[2, 1] + c.corrected[2, 1] for c in parts[1][1]]
+    right = [c.accuracy[2, 1] for c in parts[1].cells]
+    both = [c.accuracy[2, 1] + c.corrected[2, 1] for c in parts[1].cells]
     np.testing.assert_allclose(heights, [[1] * 4, both, right], rtol=1e-6)
-    assert ax.lines[0].get_ydata()[0] == pytest.approx(parts[1][2].accuracy[2, 1].item())
+    assert ax.lines[0].get_ydata()[0] == pytest.approx(parts[1].printed.accuracy[2, 1].item())
     assert [t.get_text() for t in figure.axes[-1].get_xticklabels()] == ["0", "1", "2", "5"]
 
 
@@ -188,32 +190,44 @@ def test_heavy_frames_stand_where_a_one_arrives(parts):
 
 
 def test_summary_averages_the_cells_at_positions_where_a_one_can_arrive(parts):
-    figure = plots.summary_bars(parts[0][1], parts, 3, range(4))
+    figure = plots.summary_bars([plots.Part("intact", parts[0].cells), *parts], 3, range(4))
     heights = np.array([bar.get_height() for bar in figure.axes[5].patches]).reshape(3, 4)  # none arrives, without that
-    right = [torch.stack([c.accuracy[t, p] for t, p in ((0, 0), (0, 1), (1, 1), (2, 0))]).mean() for c in parts[1][1]]
+    right = [
+        torch.stack([c.accuracy[t, p] for t, p in ((0, 0), (0, 1), (1, 1), (2, 0))]).mean() for c in parts[1].cells
+    ]
     np.testing.assert_allclose(heights[2], right, atol=0.005)
 
 
+def test_a_part_without_a_paper_has_no_line_and_no_brackets(parts):
+    alone = plots.Part("without it", parts[0].cells)
+    drawn = plots.bars_of_cells([alone, parts[1]], 3, NAMES, range(4)).axes
+    assert [len(ax.lines) for ax in drawn[:6]] == [0, 0, 0, 1, 1, 1]
+    assert not any(ax.lines for ax in plots.bars_of_cells([alone], 3, NAMES, range(4)).axes)
+    cell = plots.table_of_cells([alone], 3, NAMES).rows[0][1].split("\n")[0]
+    assert cell == page.number(np.mean([c.accuracy[0, 0].item() for c in parts[0].cells]))
+
+
 def test_the_table_has_mean_paper_and_runs_in_each_cell(parts):
-    table = plots.table_of_cells(parts, 3, NAMES, "ours")
+    table = plots.table_of_cells(parts, 3, NAMES)
     assert [row[0] for row in table.rows[:4]] == ["NC", "corrected", "C@1", "corrected"]
-    title, runs, paper = parts[1]
+    part = parts[1]
     first, *small = table.rows[3][1 + 3 + 2].split("\n")  # C@1 corrected, position 9, without that
-    values = [c.corrected[1, 2].item() for c in runs]
-    assert first.startswith(f"{np.mean(values):.2f} ({paper.corrected[1, 2].item():.2f})")
+    values = [c.corrected[1, 2].item() for c in part.cells]
+    assert first.startswith(f"{np.mean(values):.2f} ({part.printed.corrected[1, 2].item():.2f})")
     assert [float(x) for line in small for x in line.split()] == [round(v, 2) for v in values]
-    assert table.spans[2] == (title, 3)
+    assert table.spans[2] == (part.title, 3)
 
 
-def test_the_table_marks_what_differs_and_what_is_undecided():
-    same = [Cells(torch.full((5, 3), 0.5), torch.full((5, 3), 0.5), 0.5)] * 6
-    wild = [Cells(torch.full((5, 3), float(i % 2)), torch.full((5, 3), 0.5), 0.5) for i in range(6)]
-    paper = Cells(torch.full((5, 3), 0.9), torch.full((5, 3), 0.5), 0.5)
-    row = plots.table_of_cells([("", same, paper), ("", wild, paper)], 3, NAMES, "ours").rows[0]
-    assert row[1].split("\n")[0] == "0.50 (0.90) ≠"
-    assert row[4].split("\n")[0] == "0.50 (0.90) ?"
-    without = plots.table_of_cells([("", same, None)], 3, NAMES, "ours").rows[0]
-    assert without[1].split("\n")[0] == "0.50"
+def test_one_run_is_its_own_mean(parts):
+    one = plots.table_of_cells([plots.Part("", parts[0].cells[:1])], 3, NAMES)
+    assert not any("\n" in cell for row in one.rows for cell in row)
+
+
+def test_the_table_marks_what_differs_and_what_is_undecided(parts):
+    row = plots.table_of_cells(parts, 3, NAMES).rows[3]
+    ends = [cell.split("\n")[0].rsplit(")")[-1] for cell in row[1:]]
+    assert ends == ["", " ≠", " ?"] * 2
+    assert parts[0].tally() == "Cells without this, of 30: 10 reproduced, 10 differs, 10 undecided."
 
 
 # ---------------------------------------------------------------- the page

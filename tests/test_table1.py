@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from carry_core import author, claims, measure, runs
+from carry_core import author, claims, comparison, measure, runs
 from carry_core.edits import INTACT
 from carry_core.measure import Cells
 
@@ -46,6 +46,18 @@ def test_table_1(released, table):
         error = (per_run * (1 - per_run) / N_EXAMPLES).sum(0).sqrt() / len(chosen)
         off = (per_run.mean(0) - getattr(printed, kind)).abs()
         assert (off <= 0.006 + 5 * error).all(), (kind, off)
+
+
+@pytest.mark.parametrize("table", ["decision_head", "final_mlp"])
+def test_the_page_judges_every_cell_to_be_reproduced(released, table):
+    chosen = {
+        run: cells[-1] if table == "final_mlp" else cells[1 + measure.decision_head(cells[1:-1])]
+        for run, cells in enumerate(released)
+    }
+    found = comparison.judge_cells(f"tab1/{table}", "author", chosen, N_EXAMPLES)
+    assert {verdict for rows in found.verdicts.values() for row in rows for verdict in row} == {"reproduced"}
+    other = comparison.judge_cells(f"tab1/{table}", "author", dict.fromkeys(range(6), released[0][0]), N_EXAMPLES)
+    assert other.verdicts["accuracy"][0][:2] == ["differs", "differs"]  # an intact model is not an ablated one
 
 
 def test_the_means_hide_that_runs_disagree(released):

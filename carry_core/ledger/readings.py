@@ -121,6 +121,11 @@ def drawn_for_decoder(pattern: str) -> float:
     return 100_000 * tasks.size(pattern) / n_sums(3)
 
 
+def drawn_for(group: str, pattern: str) -> float | int:
+    """Sums of a class that the paper counted on in a run of a group."""
+    return drawn_for_decoder(pattern) if group == DECODER else DRAWN
+
+
 def carved(group: str, of: Callable[[Dissected], float], **more: Any) -> Reading:
     """A number of the dissection (Sec. 5): another draw chooses other neurons, so it scatters more than a share."""
 
@@ -175,7 +180,7 @@ def _tables() -> dict[str, Reading]:
     found: dict[str, Reading] = {}
     for end, read in _cells().items():
         for table, (group, of, need) in shares.items():
-            drawn = drawn_for_decoder(tasks.find(end.split("/")[0])) if group == DECODER else DRAWN
+            drawn = drawn_for(group, tasks.find(end.split("/")[0]))
             found[f"{table}/{end}"] = share(group, _then(of, read), need, drawn)
         for table, group in {"tab4/dissected": DFF512, "tab5/dissected": DECODER}.items():
             found[f"{table}/{end}"] = carved(group, _then(attrgetter("cells"), read), shown=0)

@@ -1,6 +1,8 @@
 """Accuracies per class and position, as bars with one bar a run and as tables (Tab. 1, 3, 4, 5)."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,14 +13,36 @@ from matplotlib.patches import Patch
 from torch import Tensor
 
 from carry_core import tasks
-from carry_core.measure import AGREEMENT, Cells, agreement
+from carry_core.measure import Cells
 from carry_core.page import INK, WIDTH, Table, number, styled
 from carry_core.plots.common import panel, position
 
-Part = tuple[str, Sequence[Cells], Cells | None]  # what was ablated, the cells of each run, the paper's
-
+MARKS = {"reproduced": "", "differs": " ≠", "undecided": " ?"}
 RIGHT, OFF_BY_ONE, OTHER = "#2B4570", "#F4A6A0", "#E5E7EB"
 PAPER_LINE = (0, (2.5, 1.2))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a table: what was ablated, and what each run then gets right.
+
+    Attributes:
+        title: what was ablated.
+        cells: one for each run.
+        printed: what the paper has, if it has it.
+        verdicts: on each of its cells, as `comparison.judge_cells` gives them.
+    """
+
+    title: str
+    cells: Sequence[Cells]
+    printed: Cells | None = None
+    verdicts: Mapping[str, Sequence[Sequence[str]]] | None = None
+
+    def tally(self) -> str:
+        """How many cells got which verdict, as a sentence."""
+        counts = Counter(verdict for rows in (self.verdicts or {}).values() for row in rows for verdict in row)
+        told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MARKS)
+        return f"Cells {self.title}, of {counts.total()}: {told}."
 
 
 @styled
@@ -41,7 +65,7 @@ def outcome_bars(
         row_names: one per row.
         column_names: one per column.
         runs: the runs' numbers.
-        printed: the paper's mean share of right digits.
+        printed: the share of right digits that the paper has; NaN where it has none.
         framed: panels with a heavy frame.
         spans: titles above the columns, each with the number of columns that it covers; a gap divides them.
         total: the figure's width in inches.
@@ -62,7 +86,7 @@ def outcome_bars(
             ax.bar(range(n_runs), 1, color=OTHER, width=0.84)
             ax.bar(range(n_runs), (right[i, j] + off_by_one[i, j]).numpy(), color=OFF_BY_ONE, width=0.84)
             ax.bar(range(n_runs), right[i, j].numpy(), color=RIGHT, width=0.84)
-            if printed is not None:
+            if printed is not None and not printed[i, j].isnan():
                 ax.axhline(float(printed[i, j]), color="black", linewidth=1.2, linestyle=PAPER_LINE, clip_on=False)
             ax.set(xlim=(-0.6, n_runs - 0.4), ylim=(0, 1), xticks=range(n_runs), yticks=[0, 0.5, 1])
             ax.set_xticklabels(map(str, runs) if i == n_rows - 1 else [])
@@ -84,28 +108,32 @@ def outcome_bars(
         for colour, text in ((RIGHT, "right"), (OFF_BY_ONE, "off by exactly the one"), (OTHER, "otherwise wrong"))
     ]
     if printed is not None:
-        entries.append(Line2D([], [], color="black", linewidth=1.2, linestyle=PAPER_LINE, label="right, paper's mean"))
+        entries.append(Line2D([], [], color="black", linewidth=1.2, linestyle=PAPER_LINE, label="right, in the paper"))
     figure.text((left - 0.06) / across, (foot + gap - 0.09) / down, "run", ha="right", va="center", fontsize=6.5)
     figure.legend(handles=entries, loc="lower center", ncols=4, columnspacing=1.2, handlelength=1.4)
     return figure
 
 
-def bars_of_cells(parts: Sequence[Part], n_digits: int, names: Sequence[str], runs: Sequence[int]) -> Figure:
+def bars_of_cells(
+    parts: Sequence[Part], n_digits: int, names: Sequence[str], runs: Sequence[int], total: float = WIDTH
+) -> Figure:
     """Tab. 1 as `outcome_bars`: classes by positions; heavy frames where a one arrives."""
     right, off = (
-        torch.cat([torch.stack([getattr(c, kind) for c in cells], -1) for _, cells, _ in parts], 1)
+        torch.cat([torch.stack([getattr(c, kind) for c in part.cells], -1) for part in parts], 1)
         for kind in ("accuracy", "corrected")
     )
-    known = [paper.accuracy for _, _, paper in parts if paper is not None]
+    unknown = torch.full((len(right), len(names)), torch.nan)
+    printed = [unknown if part.printed is None else part.printed.accuracy for part in parts]
+    known = any(part.printed is not None for part in parts)
     return outcome_bars(
         right, off, [tasks.name(p) for p in tasks.patterns(n_digits)], [*map(position, names)] * len(parts), runs,
-        torch.cat(known, 1) if len(known) == len(parts) else None,
-        tasks.carry_arrives(n_digits).repeat(1, len(parts)), [(title, len(names)) for title, _, _ in parts],
+        torch.cat(printed, 1) if known else None, tasks.carry_arrives(n_digits).repeat(1, len(parts)),
+        [(part.title, len(names)) for part in parts], total,
     )  # fmt: skip
 
 
-def summary_bars(intact: Sequence[Cells], parts: Sequence[Part], n_digits: int, runs: Sequence[int]) -> Figure:
-    """The main result in one picture: digits that receive a one and digits that do not, intact and ablated.
+def summary_bars(parts: Sequence[Part], n_digits: int, runs: Sequence[int], total: float = 4.8) -> Figure:
+    """The main result in one picture: digits that receive a one and digits that do not, part by part.
 
     Averages over the cells of Tab. 1 at the positions where a one can arrive, to two places.
     """
@@ -115,38 +143,35 @@ def summary_bars(intact: Sequence[Cells], parts: Sequence[Part], n_digits: int, 
     def means(cells: Sequence[Cells], kind: str) -> Tensor:
         return torch.stack([torch.stack([getattr(c, kind)[mask].mean() for c in cells]) for mask in masks])
 
-    columns = [("intact", intact, None), *parts]
     right, off = (
-        torch.stack([means(cells, kind) for _, cells, _ in columns], 1).round(decimals=2)
+        torch.stack([means(part.cells, kind) for part in parts], 1).round(decimals=2)
         for kind in ("accuracy", "corrected")
     )
-    titles = [title.replace(" the ", " the\n") for title, _, _ in columns]
-    return outcome_bars(right, off, ["a one\narrives", "none\narrives"], titles, runs, total=4.8)
+    titles = [part.title.replace(" the ", " the\n") for part in parts]
+    return outcome_bars(right, off, ["a one\narrives", "none\narrives"], titles, runs, total=total)
 
 
-def table_of_cells(parts: Sequence[Part], n_digits: int, names: Sequence[str], source: str) -> Table:
-    """Tab. 1: the mean over runs, the paper's in brackets, and in small type the runs behind it.
+def table_of_cells(parts: Sequence[Part], n_digits: int, names: Sequence[str]) -> Table:
+    """Tab. 1: the mean over runs, the paper's in brackets, and in small type the runs behind it if there are several.
 
-    A mean that `measure.agreement` finds to differ from the paper's is marked ≠, one that it leaves undecided ?.
+    A mean that was found to differ from the paper's is marked ≠, one that decides nothing ?.
     """
-    marks = dict(zip(AGREEMENT, ("", " ≠", " ?"), strict=True))
-    found = [None if paper is None else agreement(cells, paper, source) for _, cells, paper in parts]
     rows = []
     for task, pattern in enumerate(tasks.patterns(n_digits)):
-        for kind, attribute in enumerate(("accuracy", "corrected")):
-            row = [tasks.name(pattern) if kind == 0 else "corrected"]
-            for (_, cells, paper), verdict in zip(parts, found, strict=True):
-                values = torch.stack([getattr(c, attribute)[task] for c in cells])  # (run, pos)
+        for kind in ("accuracy", "corrected"):
+            row = [tasks.name(pattern) if kind == "accuracy" else "corrected"]
+            for part in parts:
+                values = torch.stack([getattr(c, kind)[task] for c in part.cells])  # (run, pos)
                 for pos in range(len(names)):
                     text = number(values[:, pos].mean().item())
-                    if paper is not None and verdict is not None:
-                        printed = number(getattr(paper, attribute)[task, pos].item())
-                        text += f" ({printed}){marks[AGREEMENT[verdict[kind, task, pos]]]}"
-                    each = [number(v).removeprefix("0") for v in values[:, pos].tolist()]
+                    if part.printed is not None and part.verdicts is not None:
+                        printed = number(getattr(part.printed, kind)[task, pos].item())
+                        text += f" ({printed}){MARKS[part.verdicts[kind][task][pos]]}"
+                    each = [number(v).removeprefix("0") for v in values[:, pos].tolist()] if len(values) > 1 else []
                     row.append("\n".join([text, *(" ".join(each[i : i + 3]) for i in range(0, len(each), 3))]))
             rows.append(row)
     return Table(
         ["class", *map(position, [*names] * len(parts))],
         rows,
-        [("", 1), *((t, len(names)) for t, _, _ in parts)],
+        [("", 1), *((part.title, len(names)) for part in parts)],
     )
