@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.stats import ks_2samp
+from scipy.stats import ks_2samp, spearmanr
 from sklearn.decomposition import PCA
 from torch import Tensor
 
@@ -150,3 +150,35 @@ def pocket_accuracy(points: Float[Tensor, "sums axis"], labels: Int[Tensor, " su
     centres = torch.stack([points[index == i].mean(0) for i in range(len(kinds))])
     hit = torch.cdist(points, centres).argmin(1) == index
     return torch.stack([hit[index == i].double().mean() for i in range(len(kinds))]).mean().item()
+
+
+def digit_order(points: Float[Tensor, "sums axis"], digit: Int[Tensor, " sums"], side: Bool[Tensor, " sums"]) -> float:
+    """How well the better of the two leading axes puts digits in order: 1 if it does, about 0 by chance (App. B).
+
+    The size of Spearman's correlation between coordinate and digit, on each side by itself, weighted by its sums;
+    sides whose digits are all the same say nothing. NaN if there is no other.
+    """
+    sides = [which for which in (side, ~side) if digit[which].unique().numel() > 1]
+    if not sides:
+        return float("nan")
+    weights = torch.stack([which.double().mean() for which in sides])
+    found = torch.tensor(
+        [[abs(float(spearmanr(x[which], digit[which]).statistic)) for which in sides] for x in points[:, :2].unbind(1)],
+        dtype=torch.float64,
+    )
+    return float((found @ weights / weights.sum()).max())
+
+
+def digit_orders(planes: Sequence[Plane], passes: Bool[Tensor, "sums pos"]) -> dict[str, list[float]]:
+    """`digit_order` of the answer's digits in the last layer's planes, after the attention and after the MLP.
+
+    Args:
+        planes: as `journey` gives them.
+        passes: where a column passes a one to its left: digits are in order on either side of that by themselves.
+    """
+    columns = range(passes.shape[1])
+    last = planes[-2 * len(columns) :]
+    return {
+        plane.after: [digit_order(p.points, p.digit, passes[:, i]) for i, p in zip(columns, last[half::2], strict=True)]
+        for half, plane in enumerate(last[:2])
+    }

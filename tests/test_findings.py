@@ -10,6 +10,7 @@ from carry_core import measure, runs
 from carry_core.errors import BadInput
 from carry_core.groups import GROUPS, MAIN
 from carry_core.ledger import behaviour, evidence, findings, insides, survey
+from carry_core.ledger.dynamics import N1_W0
 from carry_core.ledger.evidence import Evidence
 from carry_core.ledger.readings import DECODER, DFF1024, N1, N3
 from carry_core.model import Transformer
@@ -25,7 +26,9 @@ def curves(**more: np.ndarray) -> dict[str, np.ndarray]:
     pattern[epoch >= 98, 1, 9, 2] = pattern[epoch >= 98, 1, 9, 6] = 0.3
     found = {
         "test_accuracy": np.stack([units] * 3, -1), "test_whole": units - 0.1, "train_whole": units - 0.1,
-        "pattern": pattern, "weight_norm": 500.0 + np.abs(epoch - 101.0),
+        "pattern": pattern, "weight_norm": 500.0 + np.abs(epoch - 101.0), "test_loss": np.exp(-epoch / 50),
+        "test_ablated_accuracy": np.random.default_rng(0).random((EPOCHS, 5, 3)),
+        "test_ablated_corrected": np.random.default_rng(1).random((EPOCHS, 5, 3)),
     } | more  # fmt: skip
     return {key: value[None].astype(np.float32) for key, value in found.items()} | {"runs": np.array([0])}
 
@@ -78,7 +81,7 @@ def test_a_one_layer_run_that_is_perfect_differs(planted):
 @pytest.fixture
 def small(data, monkeypatch):
     """Random runs with small layers under the names of the real groups, few sums, learning curves for one layer."""
-    for name in (MAIN, N1, N3, DECODER, DFF1024, "pad6_n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2"):
+    for name in (MAIN, N1, N1_W0, N3, DECODER, DFF1024, "pad6_n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2"):
         group = GROUPS[name]
         config = replace(group.config, d_model=16, d_ff=12)
         monkeypatch.setitem(GROUPS, name, replace(group, config=config))
@@ -89,7 +92,7 @@ def small(data, monkeypatch):
         weights = {key: torch.stack([state[key] for state in states]) for key in states[0]}
         weights |= {f"epoch_{epoch}/{key}": 0.9 * value for epoch in group.snapshots for key, value in weights.items()}
         record = {"recipe": "paper", "epochs": group.epochs, "runs": [{"run": run} for run in range(2)]}
-        found = curves(test_whole=np.ones(EPOCHS), train_whole=np.ones(EPOCHS)) if name == N1 else None
+        found = curves(test_whole=np.ones(EPOCHS), train_whole=np.ones(EPOCHS)) if name in (MAIN, N1) else None
         runs.save(runs.folder("ours"), name, config, weights, record, found)
     b = torch.arange(38)
     few = tuple(torch.cat(pair) for pair in zip(measure.sample(100, 3, seed=0), (74 - b, b), strict=True))
@@ -125,4 +128,4 @@ def test_a_checkerboard():
 
 def test_what_is_missing_says_what_it_needs():
     with pytest.raises(BadInput, match=r"^needs: .*\.$"):
-        findings.find("finding/kink", Evidence("ours"))
+        findings.find(f"finding/{next(iter(findings.MISSING))}", Evidence("ours"))

@@ -9,7 +9,7 @@ from carry_core import groups, measure, runs, tasks
 from carry_core.edits import INTACT, Ablation
 from carry_core.errors import BadInput
 from carry_core.groups import Group
-from carry_core.ledger import behaviour, evidence, findings, quantities, readings, survey
+from carry_core.ledger import evidence, findings, quantities, readings, survey
 from carry_core.ledger.evidence import Evidence, Need
 from carry_core.ledger.survey import Dissected, Survey
 from carry_core.model import ModelConfig, Transformer
@@ -183,15 +183,6 @@ def test_a_pass_needs_what_its_rows_need():
 
 def test_heads_count_layers_from_the_end():
     assert evidence.heads(ModelConfig(layers=3), -2) == [Ablation(heads={(1, 0)}), Ablation(heads={(1, 1)})]
-
-
-def test_marks_on_learning_curves():
-    import numpy as np
-
-    curve = np.array([0.1, 0.2, 0.7, 0.9, 0.95])
-    assert behaviour.steepest(curve) == 3
-    assert behaviour.first_at(curve, 0.9) == 4
-    assert np.isnan(behaviour.first_at(curve, 0.99))
 
 
 def test_the_decoders_classes_share_one_draw():

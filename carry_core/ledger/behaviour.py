@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from statistics import mean
 from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from carry_core import groups, measure, sums, tasks
+from carry_core.dynamics import first_at, transitions, window
 from carry_core.edits import INTACT
 from carry_core.errors import BadInput
 from carry_core.groups import GROUPS, MAIN
@@ -83,49 +83,30 @@ def per_model(evidence: Evidence, group: str, of: Callable[[int, Transformer], A
 # learning curves
 
 
-def first_at(curve: Float[np.ndarray, " epoch"], level: float) -> float:
-    """The first epoch, counted from one, at which the curve reaches the level; NaN if it never does."""
-    reached = np.flatnonzero(curve >= level)
-    return float(reached[0] + 1) if len(reached) else float("nan")
-
-
-def steepest(curve: Float[np.ndarray, " epoch"]) -> float:
-    """The epoch, counted from one, during which the curve rises most."""
-    return float(np.diff(curve).argmax() + 2)
-
-
-def window(curve: Float[np.ndarray, " epoch"], share: float) -> float:
-    """A share of a run's epochs, two at least."""
-    return max(2.0, share * len(curve))
-
-
 @finding("transition")
 def transition(evidence: Evidence) -> Found:
     """Sec. 3, Fig. 2: attention from the units' answer position to its two digits, against its accuracy."""
-    curves = evidence.curves(N1)
-    lag, shows, notes = {}, {}, []
-    for i, run in enumerate(curves["runs"].tolist()):
-        rise = steepest(curves["test_accuracy"][i, :, -1])
-        mass = measure.column_mass(torch.from_numpy(curves["pattern"][i]), GROUPS[N1].config.layout)[..., -1]
-        passes = first_at(mass.amax(-1).numpy(), 0.5)
-        lag[run] = rise - passes
-        shows[run] = abs(lag[run]) <= window(curves["test_whole"][i], 0.02)
-        notes.append(f"run {run}: steepest rise at epoch {rise:.0f}, attention passes one half at {passes:.0f}")
-    return result(lag, shows, f"The lag in epochs. {'; '.join(notes)}.")
+    found = transitions(evidence.curves(N1), GROUPS[N1].config.layout)
+    notes = [
+        f"run {run}: steepest rise at epoch {t.rise:.0f}, attention passes one half at {t.formed[0]:.0f}"
+        for run, t in found.items()
+    ]
+    return result(
+        {run: t.lag for run, t in found.items()},
+        {run: t.coincides for run, t in found.items()},
+        f"The lag in epochs. {'; '.join(notes)}.",
+    )
 
 
 @finding("norm_bounce")
 def norm_bounce(evidence: Evidence) -> Found:
     """Sec. 3, Fig. 2: the squared norm turns from falling to rising."""
-    curves = evidence.curves(N1)
-    distance, shows = {}, {}
-    for i, run in enumerate(curves["runs"].tolist()):
-        slope = np.diff(curves["weight_norm"][i])
-        turns = np.flatnonzero((slope[:-1] < 0) & (slope[1:] > 0)) + 2.0
-        away = turns - steepest(curves["test_accuracy"][i, :, -1])
-        distance[run] = float(away[np.abs(away).argmin()]) if len(away) else float("nan")
-        shows[run] = abs(distance[run]) <= window(curves["weight_norm"][i], 0.01)
-    return result(distance, shows, "Epochs from the steepest rise of units accuracy to the nearest turn of the norm.")
+    found = transitions(evidence.curves(N1), GROUPS[N1].config.layout)
+    return result(
+        {run: t.bounce - t.rise for run, t in found.items()},
+        {run: t.bounces for run, t in found.items()},
+        "Epochs from the steepest rise of units accuracy to the nearest turn of the norm.",
+    )
 
 
 @finding("one_layer_imperfect")
@@ -149,7 +130,7 @@ def no_grokking(evidence: Evidence) -> Found:
         for i, run in enumerate(curves["runs"].tolist()):
             gap = first_at(curves["test_whole"][i], 0.99) - first_at(curves["train_whole"][i], 0.99)
             if gap == gap:
-                lag[group, run], shows[group, run] = gap, gap <= window(curves["test_whole"][i], 0.05)
+                lag[group, run], shows[group, run] = gap, gap <= window(curves["test_whole"].shape[1], 0.05)
                 late.append(gap)
         notes.append(f"{group}: {listed(late) or 'no run gets there'}")
     if not lag:

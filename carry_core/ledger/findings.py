@@ -1,16 +1,14 @@
 """The findings of `findings.yml`: which measure gives each, and what the missing ones wait for."""
 
 from carry_core.errors import BadInput
-from carry_core.ledger import insides
+from carry_core.ledger import dynamics, insides
 from carry_core.ledger.behaviour import FINDINGS
 from carry_core.ledger.evidence import Evidence, Need
 from carry_core.ledger.readings import Found
 
-__all__ = ["FINDINGS", "MISSING", "find", "insides", "needed"]
+__all__ = ["FINDINGS", "MISSING", "dynamics", "find", "insides", "needed"]
 
 MISSING = {
-    "kink": "accuracies without the final MLP after every epoch, and the fit of the test loss (Fig. 5's notebook)",
-    "decay_matters_one_layer": "the rank correlation of digits along the leading axes, with and without decay (Fig. 9)",
     "pentagon": "the score of cyclically ordered pairs (Fig. 17's notebook)",
     "four_digits": "measures of four-digit runs over thirteen classes (Fig. 18's notebook)",
     "length": "measures of padded runs over epochs (Fig. 20's notebook)",

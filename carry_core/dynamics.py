@@ -1,0 +1,301 @@
+"""What learning curves show: transitions (Sec. 3), kinks, and how the final MLP comes to carry (Sec. 5).
+
+Epochs count from one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.stats
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from carry_core import measure
+from carry_core.errors import BadInput
+from carry_core.measure import Cells
+from carry_core.model import Transformer
+from carry_core.runs import History
+from carry_core.sums import Layout
+
+SHOWN = 0.4  # share of the training that Fig. 5 plots: 400 of 1000 epochs
+PIECE = 3  # epochs that a straight piece of a curve needs
+
+
+def finished(curve: Float[np.ndarray, "epoch *more"]) -> Float[np.ndarray, "trained *more"]:
+    """The epochs that a run was trained for: what stands behind them in its group's file is NaN."""
+    known: NDArray[Any] = curve[~np.isnan(curve.reshape(len(curve), -1)).any(1)]
+    return known
+
+
+def first_at(curve: Float[np.ndarray, " epoch"], level: float) -> float:
+    """The first epoch at which the curve reaches the level; NaN if it never does."""
+    reached = np.flatnonzero(curve >= level)
+    return float(reached[0] + 1) if len(reached) else float("nan")
+
+
+def steepest(curve: Float[np.ndarray, " epoch"]) -> float:
+    """The epoch during which the curve rises most."""
+    return float(np.diff(curve).argmax() + 2)
+
+
+def window(epochs: int, share: float) -> float:
+    """A share of a run's epochs, two at least."""
+    return max(2.0, share * epochs)
+
+
+# ---------------------------------------------------------------- the transition of one-layer runs
+
+
+@dataclass(frozen=True)
+class Transition:
+    """When a one-layer run learns the units, and what its attention and its norm do then (Sec. 3, Fig. 2).
+
+    Attributes:
+        epochs: how many there are.
+        rise: the epoch during which the test accuracy of the units rises most.
+        jump: by how much it does.
+        passes: for each head, the first epoch at which the units' answer position gives half of its attention or more
+            to the two digits of its column; NaN if it never does.
+        bounce: of the epochs at which the squared norm turns from falling to rising, the nearest to `rise`; or NaN.
+    """
+
+    epochs: int
+    rise: float
+    jump: float
+    passes: tuple[float, ...]
+    bounce: float
+
+    @property
+    def formed(self) -> tuple[float, float]:
+        """When the first head and when the last head passes one half; NaN if none does."""
+        known = [epoch for epoch in self.passes if epoch == epoch]
+        return (min(known), max(known)) if known else (float("nan"), float("nan"))
+
+    @property
+    def lag(self) -> float:
+        """Epochs by which the accuracy rises after the first head has passed one half."""
+        return self.rise - self.formed[0]
+
+    @property
+    def coincides(self) -> bool:
+        """Whether accuracy and attention change within 2% of the run's epochs, two at least."""
+        return abs(self.lag) <= window(self.epochs, 0.02)
+
+    @property
+    def bounces(self) -> bool:
+        """Whether the norm turns within 1% of the run's epochs of the transition, two at least."""
+        return abs(self.bounce - self.rise) <= window(self.epochs, 0.01)
+
+    def shown(self) -> tuple[int, int, int]:
+        """Epochs before, between and after the heads' transitions, for the maps of Fig. 2.
+
+        Halfway to the first head's, halfway between the first head's and the last head's, and halfway from there to
+        the end. If no head ever passes one half: after a quarter, a half and three quarters of the training.
+        """
+        first, last = self.formed
+        if first != first:
+            first, last = self.epochs / 2, self.epochs / 2
+        middles = (first / 2, (first + last) / 2, (last + self.epochs) / 2)
+        before, between, after = (min(max(1, round(middle)), self.epochs) for middle in middles)
+        return before, between, after
+
+
+def transition(
+    units: Float[np.ndarray, " epoch"],
+    pattern: Float[np.ndarray, "epoch head query key"],
+    norm: Float[np.ndarray, " epoch"],
+    layout: Layout,
+) -> Transition:
+    """The transition of one run, from its units' test accuracy, its mean attention and its squared norm."""
+    mass = measure.column_mass(torch.from_numpy(pattern), layout)[..., -1].numpy()
+    slope, rise = np.diff(norm), steepest(units)
+    turns = np.flatnonzero((slope[:-1] < 0) & (slope[1:] > 0)) + 2.0
+    bounce = float(turns[np.abs(turns - rise).argmin()]) if len(turns) else float("nan")
+    return Transition(
+        len(units), rise, float(np.diff(units).max()), tuple(first_at(head, 0.5) for head in mass.T), bounce
+    )
+
+
+def transitions(history: History, layout: Layout) -> dict[int, Transition]:
+    """The transition of every run of a one-layer group.
+
+    Raises:
+        BadInput: the history has no mean attention of one-layer runs.
+    """
+    if "pattern" not in history or history["pattern"].ndim != 5:
+        raise BadInput("No mean attention of one layer in this history: expected that of a one-layer group.")
+    found = {}
+    for i, run in enumerate(history["runs"].tolist()):
+        units = finished(history["test_accuracy"][i, :, -1])
+        pattern, norm = (history[key][i, : len(units)] for key in ("pattern", "weight_norm"))
+        found[run] = transition(units, pattern, norm, layout)
+    return found
+
+
+def widest_run(found: Mapping[int, Transition]) -> int:
+    """The run whose heads have their transitions furthest apart, so that there is something between; else the first."""
+
+    def gap(run: int) -> float:
+        first, last = found[run].formed
+        return last - first if first == first else -1.0
+
+    return max(found, key=gap)
+
+
+# ---------------------------------------------------------------- the kink of the test loss
+
+
+@dataclass(frozen=True)
+class Kink:
+    """Where the fall of a loss turns from one exponential to another, and the second one (Sec. 5, Fig. 5).
+
+    Attributes:
+        epoch: of the kink.
+        end: the last epoch that was looked at.
+        rate: per epoch; after the kink the loss goes as exp(-rate * epoch).
+        interval: the 95% interval of `rate`, as for independent residuals.
+        explained: share of the variance of the logarithm after the kink that the exponential explains.
+        level: logarithm of the exponential at epoch 0.
+    """
+
+    epoch: int
+    end: int
+    rate: float
+    interval: tuple[float, float]
+    explained: float
+    level: float
+
+    def curve(self) -> tuple[Int[np.ndarray, " epoch"], Float[np.ndarray, " epoch"]]:
+        """The fitted exponential from the kink on: epochs and losses."""
+        epochs = np.arange(self.epoch, self.end + 1)
+        return epochs, np.exp(self.level - self.rate * epochs)
+
+
+def kink(loss: Float[np.ndarray, " epoch"], share: float = SHOWN) -> Kink:
+    """The kink of a loss: the corner of the two joined straight pieces that fit its logarithm best.
+
+    Args:
+        loss: after each epoch.
+        share: how much of the training to look at, from its start.
+
+    Raises:
+        BadInput: too few epochs for two pieces.
+    """
+    end = max(round(share * len(loss)), min(len(loss), 2 * PIECE + 1))
+    if end < 2 * PIECE + 1:
+        raise BadInput(f"A loss over {len(loss)} epochs has no kink to look for: expected {2 * PIECE + 1} or more.")
+    epochs, log = np.arange(1.0, end + 1), np.log(loss[:end].astype(np.float64))
+
+    def misfit(corner: int) -> float:
+        pieces = np.stack([np.ones(end), epochs, np.maximum(epochs - corner, 0)], 1)
+        return float(np.square(log - pieces @ np.linalg.lstsq(pieces, log)[0]).sum())
+
+    corner = min(range(PIECE, end - PIECE + 2), key=misfit)
+    fit = scipy.stats.linregress(epochs[corner - 1 :], log[corner - 1 :])
+    wide = float(scipy.stats.t.ppf(0.975, end - corner - 1) * fit.stderr)
+    rate = -float(fit.slope)
+    return Kink(corner, end, rate, (rate - wide, rate + wide), float(fit.rvalue**2), float(fit.intercept))
+
+
+# ---------------------------------------------------------------- the final MLP over the epochs
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """What a run gets right without its final MLP, epoch by epoch (Sec. 5, Fig. 5).
+
+    Attributes:
+        epochs: at which it was measured.
+        accuracy: share of right digits, per class and answer position.
+        corrected: the same after the correction by one, as in `measure.Cells`.
+        correlation: Pearson correlation of all of these with a model that cannot carry.
+    """
+
+    epochs: Int[np.ndarray, " epoch"]
+    accuracy: Float[np.ndarray, "epoch task pos"]
+    corrected: Float[np.ndarray, "epoch task pos"]
+    correlation: Float[np.ndarray, " epoch"]
+
+
+def evolutions(history: History) -> dict[int, Evolution]:
+    """The evolution of every run whose history has one; of none if the group's has not."""
+    if "test_ablated_accuracy" not in history:
+        return {}
+    found = {}
+    for i, run in enumerate(history["runs"].tolist()):
+        accuracy, corrected = (finished(history[f"test_ablated_{kind}"][i]) for kind in ("accuracy", "corrected"))
+        found[run] = _evolution(np.arange(1, len(accuracy) + 1), accuracy, corrected)
+    return found
+
+
+def at_the_end(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], epoch: int) -> Evolution:
+    """The last point of a run's evolution, which its weights are enough for."""
+    (found,) = measure.cells(model, a, b, [measure.final_mlp(model)])
+    return _evolution(np.array([epoch]), found.accuracy[None].numpy(), found.corrected[None].numpy())
+
+
+def _evolution(
+    epochs: Int[np.ndarray, " epoch"],
+    accuracy: Float[np.ndarray, "epoch task pos"],
+    corrected: Float[np.ndarray, "epoch task pos"],
+) -> Evolution:
+    expected = measure.cannot_carry(accuracy.shape[-1])
+    pairs = zip(torch.from_numpy(accuracy), torch.from_numpy(corrected), strict=True)
+    correlation = [measure.pearson(Cells(*pair, whole=float("nan")), expected) for pair in pairs]
+    return Evolution(epochs, accuracy, corrected, np.array(correlation))
+
+
+def starts_to_rise(curve: Float[np.ndarray, " epoch"], share: float = SHOWN) -> tuple[int, float]:
+    """The lowest point of the curve's deepest fall below an earlier high, and how deep it is.
+
+    Before training the correlation is low since nothing is learned, and the first ordinary additions raise it; what is
+    asked is when it rises for good. A curve that never falls rises from epoch 1.
+
+    Args:
+        curve: after each epoch.
+        share: how much of the training to look at, from its start.
+    """
+    looked_at = curve[: max(1, round(share * len(curve)))]
+    fall = np.maximum.accumulate(looked_at) - looked_at
+    return int(fall.argmax()) + 1, float(fall.max())
+
+
+@dataclass(frozen=True)
+class Carrying:
+    """Whether the final MLP's role starts to form at the kink, and the loss then falls exponentially (Sec. 5).
+
+    Attributes:
+        epochs: of the whole training.
+        kink: of the test loss.
+        rise: the epoch from which the correlation with a model that cannot carry rises.
+        depth: how far it had fallen before.
+    """
+
+    epochs: int
+    kink: Kink
+    rise: int
+    depth: float
+
+    @property
+    def lag(self) -> int:
+        """Epochs from the kink to the start of the rise."""
+        return self.rise - self.kink.epoch
+
+    @property
+    def coincides(self) -> bool:
+        """Whether they are within 1% of the epochs, two at least."""
+        return abs(self.lag) <= window(self.epochs, 0.01)
+
+    @property
+    def exponential(self) -> bool:
+        """Whether the loss falls after the kink, and an exponential explains 0.95 of its logarithm's variance."""
+        return self.kink.rate > 0 and self.kink.explained >= 0.95
+
+
+def carrying(loss: Float[np.ndarray, " epoch"], evolution: Evolution) -> Carrying:
+    """The kink of a run's test loss, beside the evolution of its final MLP."""
+    return Carrying(len(loss), kink(loss), *starts_to_rise(evolution.correlation))

@@ -1,0 +1,393 @@
+"""Learning curves with planted transitions, kinks and evolutions; the findings about them on planted runs."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import curve_fit
+
+from carry_core import dynamics, geometry, measure, runs, sums, tasks
+from carry_core.errors import BadInput
+from carry_core.groups import GROUPS
+from carry_core.ledger import behaviour
+from carry_core.ledger import dynamics as findings
+from carry_core.ledger.evidence import Evidence
+from carry_core.ledger.readings import N1
+from carry_core.model import ModelConfig, Transformer
+from carry_core.sums import Layout
+
+EPOCHS = 400
+EPOCH = np.arange(1, EPOCHS + 1)
+
+
+def one_layer(first: int = 100, last: int = 200, rise: int = 101, turn: int = 101) -> dict[str, np.ndarray]:
+    """The history of two runs, the second the first one's mirror image in its heads and 50 epochs shorter."""
+    units = np.where(rise <= EPOCH, 0.9, 0.1 + EPOCH / 10_000)
+    pattern = np.zeros((EPOCHS, 2, 10, 10))
+    for head, since in enumerate((first, last)):
+        pattern[since <= EPOCH, head, 9, 2] = 0.3
+        pattern[since <= EPOCH, head, 9, 6] = 0.21
+    history = {
+        "runs": np.array([4, 7]),
+        "test_accuracy": np.stack([np.stack([EPOCH / EPOCHS, EPOCH / EPOCHS, units], -1)] * 2),
+        "pattern": np.stack([pattern, pattern[:, ::-1]]),
+        "weight_norm": np.stack([500.0 + np.abs(EPOCH - turn)] * 2),
+    }
+    for key in ("test_accuracy", "pattern", "weight_norm"):
+        history[key][1, 350:] = np.nan
+    return history
+
+
+# ---------------------------------------------------------------- marks
+
+
+def test_marks_on_curves():
+    curve = np.array([0.1, 0.2, 0.7, 0.9, 0.95])
+    assert dynamics.steepest(curve) == 3
+    assert dynamics.first_at(curve, 0.9) == 4
+    assert np.isnan(dynamics.first_at(curve, 0.99))
+    assert [dynamics.window(epochs, 0.01) for epochs in (60, 1000)] == [2, 10]
+
+
+def test_epochs_that_a_run_never_had_are_left_out():
+    assert dynamics.finished(np.array([1.0, 2.0, np.nan])).tolist() == [1, 2]
+    assert dynamics.finished(np.full((3, 2, 2), np.nan)).shape == (0, 2, 2)
+    assert dynamics.finished(np.zeros((3, 2))).shape == (3, 2)
+
+
+# ---------------------------------------------------------------- transitions
+
+
+def test_a_planted_transition_is_found_in_each_run():
+    found = dynamics.transitions(one_layer(), Layout())
+    assert list(found) == [4, 7]
+    first, second = found.values()
+    assert (first.passes, second.passes) == ((100, 200), (200, 100))
+    assert (first.epochs, second.epochs) == (400, 350)
+    assert (first.rise, first.bounce, first.formed, first.lag) == (101, 101, (100, 200), 1)
+    assert first.jump == pytest.approx(0.9 - 0.11)
+    assert first.coincides
+    assert first.bounces
+
+
+def test_what_does_not_coincide_and_does_not_bounce_is_said_not_to():
+    far = dynamics.transitions(one_layer(first=50, turn=120), Layout())[4]
+    assert (far.lag, far.bounce) == (51, 120)
+    assert not far.coincides  # 8 epochs are 2% of 400
+    assert not far.bounces
+    near = dynamics.transitions(one_layer(first=93, turn=105), Layout())[4]
+    assert near.coincides
+    assert near.bounces
+    falling = one_layer() | {"weight_norm": np.stack([-1.0 * EPOCH] * 2)}
+    never = dynamics.transitions(falling, Layout())[4]
+    assert np.isnan(never.bounce)
+    assert not never.bounces
+
+
+def test_attention_to_other_digits_is_no_transition():
+    history = one_layer()
+    history["pattern"] = np.roll(history["pattern"], 1, axis=-1)
+    found = dynamics.transitions(history, Layout())[4]
+    assert np.isnan(found.passes).all()
+    assert np.isnan(found.lag)
+    assert not found.coincides
+    assert found.shown() == (100, 200, 300)
+
+
+@pytest.mark.parametrize(
+    ("passes", "shown"),
+    [
+        ((100.0, 200.0), (50, 150, 300)),
+        ((200.0, 100.0), (50, 150, 300)),
+        ((100.0, float("nan")), (50, 100, 250)),
+        ((1.0, 1.0), (1, 1, 200)),
+    ],
+)
+def test_maps_are_shown_halfway_between_the_transitions(passes, shown):
+    assert dynamics.Transition(400, 101.0, 0.5, passes, 101.0).shown() == shown
+
+
+def test_the_run_with_the_widest_gap_is_shown():
+    def made(*passes):
+        return dynamics.Transition(400, 101.0, 0.5, passes, 101.0)
+
+    nan = float("nan")
+    assert dynamics.widest_run({0: made(5.0, 5.0), 1: made(9.0, 3.0), 2: made(3.0, 9.0), 3: made(nan, nan)}) == 1
+    assert dynamics.widest_run({2: made(nan, nan), 3: made(7.0, nan)}) == 3
+    assert dynamics.widest_run({5: made(nan, nan)}) == 5
+
+
+def test_a_history_without_one_layers_attention_is_refused():
+    history = one_layer()
+    two_layers = history | {"pattern": history["pattern"][:, :, None]}
+    del history["pattern"]
+    for other in (history, two_layers):
+        with pytest.raises(BadInput, match="expected that of a one-layer group"):
+            dynamics.transitions(other, Layout())
+
+
+# ---------------------------------------------------------------- the kink
+
+
+def bent(corner: int, fast: float, slow: float, epochs: int = EPOCHS) -> np.ndarray:
+    """A loss that falls exponentially, faster before the corner than after it."""
+    epoch = np.arange(1, epochs + 1)
+    return np.exp(1 - fast * np.minimum(epoch, corner) - slow * np.maximum(epoch - corner, 0))
+
+
+@pytest.mark.parametrize(("corner", "slow"), [(30, 0.01), (80, 0.02), (120, 0.0)])
+def test_the_kink_of_two_exponentials_is_exact(corner, slow):
+    found = dynamics.kink(bent(corner, 0.1, slow))
+    assert (found.epoch, found.end) == (corner, 160)
+    assert found.rate == pytest.approx(slow, abs=1e-9)
+
+
+def test_only_the_share_of_the_training_that_is_asked_for_counts():
+    start = bent(30, 0.1, 0.01, 160)
+    loss = np.concatenate([start, start[-1] * np.exp(-0.5 * np.arange(1, 241))])
+    assert dynamics.kink(loss).epoch == 30
+    assert dynamics.kink(loss, 1.0).epoch == pytest.approx(160, abs=15)
+
+
+def test_noise_moves_the_kink_little_and_the_interval_holds_the_rate():
+    found, inside = [], 0
+    for seed in range(40):
+        noise = np.random.default_rng(seed).normal(0, 0.1, EPOCHS)
+        kink = dynamics.kink(bent(60, 0.08, 0.02) * np.exp(noise))
+        found.append(kink.epoch)
+        low, high = kink.interval
+        assert low < kink.rate < high
+        inside += low <= 0.02 <= high
+    assert np.abs(np.array(found) - 60).max() <= 6
+    assert 34 <= inside <= 40
+
+
+def test_the_fit_is_least_squares_as_another_routine_has_it():
+    loss = bent(60, 0.08, 0.02) * np.exp(np.random.default_rng(0).normal(0, 0.3, EPOCHS))
+    found = dynamics.kink(loss)
+    epochs, log = EPOCH[found.epoch - 1 : 160], np.log(loss[found.epoch - 1 : 160])
+    (level, slope), covariance = curve_fit(lambda x, level, slope: level + slope * x, epochs, log)
+    assert (found.level, found.rate) == (pytest.approx(level), pytest.approx(-slope))
+    half = (found.interval[1] - found.interval[0]) / 2
+    assert half == pytest.approx(1.98 * covariance[1, 1] ** 0.5, rel=0.01)  # about 100 degrees of freedom
+    assert found.explained == pytest.approx(np.corrcoef(epochs, log)[0, 1] ** 2)
+    drawn, curve = found.curve()
+    assert (drawn[0], drawn[-1]) == (found.epoch, 160)
+    np.testing.assert_allclose(np.log(curve), level + slope * drawn)
+
+
+def test_the_corner_is_the_best_of_all():
+    loss = np.exp(np.random.default_rng(3).normal(0, 1, 50).cumsum())
+    found = dynamics.kink(loss, 1.0)
+    log, epochs = np.log(loss), np.arange(1.0, 51)
+
+    def misfit(corner: int) -> float:
+        rows = np.stack([np.ones(50), epochs, np.clip(epochs - corner, 0, None)], 1)
+        return float(np.linalg.norm(log - rows @ np.linalg.pinv(rows) @ log))
+
+    assert found.epoch == min(range(3, 49), key=misfit)
+
+
+def test_a_short_training_has_no_kink():
+    assert dynamics.kink(bent(4, 1, 0.1, 7)).end == 7
+    with pytest.raises(BadInput, match="expected 7 or more"):
+        dynamics.kink(np.ones(6))
+
+
+# ---------------------------------------------------------------- the evolution
+
+
+def learns_not_to_carry(start: int) -> dict[str, np.ndarray]:
+    """Everything half right, then from `start` on more and more like a model that cannot carry; two runs."""
+    expected = measure.cannot_carry()
+    share = np.clip((EPOCH - start) / 100, 0, 1)[:, None, None]
+    rng = np.random.default_rng(0)
+    chaos = rng.random((2, 5, 3))
+    return {
+        "runs": np.array([1, 3]),
+        "test_ablated_accuracy": np.stack([(1 - share) * chaos[0] + share * expected.accuracy.numpy()] * 2),
+        "test_ablated_corrected": np.stack([(1 - share) * chaos[1] + share * expected.corrected.numpy()] * 2),
+        "test_loss": np.stack([bent(start, 0.08, 0.02)] * 2),
+    }
+
+
+def test_the_evolution_is_the_correlation_of_each_epochs_thirty_numbers():
+    history = learns_not_to_carry(60)
+    history["test_ablated_accuracy"][1, 300:] = history["test_ablated_corrected"][1, 300:] = np.nan
+    found = dynamics.evolutions(history)
+    assert list(found) == [1, 3]
+    assert [len(e.epochs) for e in found.values()] == [400, 300]
+    expected = measure.cannot_carry()
+    flat = np.concatenate([expected.accuracy.numpy().ravel(), expected.corrected.numpy().ravel()])
+    for epoch in (1, 90, 400):
+        kinds = [history[f"test_ablated_{kind}"][0, epoch - 1].ravel() for kind in ("accuracy", "corrected")]
+        assert found[1].correlation[epoch - 1] == pytest.approx(np.corrcoef(np.concatenate(kinds), flat)[0, 1])
+    assert found[1].correlation[-1] == pytest.approx(1)
+    assert dynamics.evolutions({"runs": history["runs"]}) == {}
+
+
+def test_the_last_point_from_weights_is_what_the_ablation_gives():
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(d_model=16, d_ff=16)).eval()
+    a, b = measure.sample(200, 3, seed=0)
+    found = dynamics.at_the_end(model, a, b, 60)
+    (cells,) = measure.cells(model, a, b, [measure.final_mlp(model)])
+    assert found.epochs.tolist() == [60]
+    np.testing.assert_array_equal(found.accuracy[0], cells.accuracy)
+    np.testing.assert_array_equal(found.corrected[0], cells.corrected)
+    assert found.correlation[0] == pytest.approx(measure.pearson(cells, measure.cannot_carry()))
+
+
+def test_the_start_of_the_rise_is_the_bottom_of_the_deepest_fall():
+    curve = np.array([-0.1, 0.5, 0.8, 0.7, 0.6, 0.75, 0.9, 0.85, 1.0, 0.99])
+    assert dynamics.starts_to_rise(curve, 1.0) == (5, pytest.approx(0.2))
+    assert dynamics.starts_to_rise(curve, 0.4) == (4, pytest.approx(0.1))
+    assert dynamics.starts_to_rise(np.arange(10.0)) == (1, 0)
+
+
+# ---------------------------------------------------------------- the findings
+
+
+@pytest.fixture
+def planted(monkeypatch):
+    def plant(history: dict[str, np.ndarray]) -> Evidence:
+        monkeypatch.setattr(Evidence, "curves", lambda self, group: history)
+        return Evidence("ours")
+
+    return plant
+
+
+def dips(at: int) -> dict[str, np.ndarray]:
+    """As `learns_not_to_carry`, but the correlation falls until `at`, so that it is there that it starts to rise."""
+    history = learns_not_to_carry(60)
+    expected = measure.cannot_carry()
+    share = (0.5 - 0.4 * (np.minimum(at, EPOCH) / at) + 0.5 * np.clip((EPOCH - at) / 200, 0, 1))[:, None, None]
+    for kind in ("accuracy", "corrected"):
+        chaos = history[f"test_ablated_{kind}"][:, 0]
+        history[f"test_ablated_{kind}"] = (1 - share) * chaos[:, None] + share * getattr(expected, kind).numpy()
+    return history
+
+
+@pytest.mark.parametrize(("at", "shows"), [(60, True), (64, True), (65, False), (30, False)])
+def test_the_kink_coincides_within_a_hundredth_of_the_epochs(planted, at, shows):
+    found = findings.kink(planted(dips(at)))
+    assert list(found.runs.values()) == [at - 60, at - 60]
+    assert found.shows == {0: shows, 1: shows}
+    assert f"run 3: kink at epoch 60, rise from {at} " in found.detail
+
+
+def test_a_loss_that_does_not_decay_exponentially_does_not_show_the_kink(planted):
+    history = dips(60)
+    history["test_loss"][0] = np.concatenate([bent(60, 0.08, 0.02, 100), np.full(300, bent(60, 0.08, 0.02)[99])])
+    noise = np.exp(np.random.default_rng(0).normal(0, 1, EPOCHS))
+    history["test_loss"][1, 60:] *= noise[60:]
+    assert findings.kink(planted(history)).shows == {0: False, 1: False}
+    rising = dynamics.carrying(bent(60, 0.08, -0.02), dynamics.evolutions(history)[1])
+    assert rising.kink.explained == pytest.approx(1)
+    assert not rising.exponential
+
+
+def test_without_evolutions_the_kink_says_what_it_needs(planted):
+    with pytest.raises(BadInput, match="^needs: accuracies without the final MLP after every epoch"):
+        findings.kink(planted({"runs": np.array([0]), "test_loss": np.ones((1, 10))}))
+
+
+def test_digits_in_order_along_either_axis():
+    digit = torch.arange(100) % 10
+    side = torch.arange(100) < 50
+    noise = torch.rand(100, generator=torch.Generator().manual_seed(0))
+    assert geometry.digit_order(torch.stack([noise, -2.0 * digit], 1), digit, side) == pytest.approx(1)
+    # in order on each side, though the two overlap backwards
+    apart = torch.where(side, digit, 20 - digit).float()
+    assert geometry.digit_order(torch.stack([apart, noise], 1), digit, side) == pytest.approx(1)
+    assert geometry.digit_order(torch.stack([apart, noise], 1), digit, ~side) == pytest.approx(1)
+    # the third axis is not looked at
+    assert geometry.digit_order(torch.stack([noise, noise, digit], 1), digit, side) < 0.4
+    shuffled = torch.tensor([3, 1, 4, 0, 5, 9, 2, 6, 8, 7])[digit]
+    assert geometry.digit_order(torch.stack([shuffled, noise], 1).float(), digit, side) < 0.8
+
+
+def test_sides_count_by_their_sums_and_constant_ones_not_at_all():
+    digit = torch.cat([torch.arange(10).repeat(3), torch.arange(10)])
+    side = torch.arange(40) < 30
+    mixed = torch.tensor([0, 2, 1, 4, 3, 6, 5, 8, 7, 9.0])
+    points = torch.stack([torch.cat([torch.arange(10.0).repeat(3), mixed]), torch.zeros(40)], 1)
+    points[:, 1] = torch.arange(40) % 2
+    rho = 1 - 6 * 8 / (10 * 99)
+    assert geometry.digit_order(points, digit, side) == pytest.approx(0.75 + 0.25 * rho)
+    assert geometry.digit_order(points, torch.where(side, digit, 4), side) == pytest.approx(1)
+    assert np.isnan(geometry.digit_order(points, torch.full((40,), 4), side))
+
+
+def test_orders_pair_each_plane_with_its_own_column(monkeypatch):
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(layers=2, d_model=16, d_ff=16)).eval()
+    a, b = sums.long_sums(300, 3, torch.Generator().manual_seed(0))
+    passes = tasks.symbols(a, b, 3) > 0
+    found = geometry.digit_orders(geometry.journey(model, a, b), passes)
+    assert list(found) == ["attention", "MLP"]
+    answer = sums.digits(a + b, 3)
+    for after, site in {"attention": "resid_mid", "MLP": "resid_post"}.items():
+        stream = measure.streams(model, a, b, [f"blocks.1.{site}"])[f"blocks.1.{site}"]
+        for i, position in enumerate(model.config.layout.answer):
+            points, _ = geometry.principal_axes(stream[:, position], [])
+            column = a // 10 ** (2 - i) % 10 + b // 10 ** (2 - i) % 10
+            lower = 10 ** (2 - i)
+            over = column + (a % lower + b % lower >= lower) >= 10
+            assert found[after][i] == pytest.approx(geometry.digit_order(points, answer[:, i], over))
+
+
+@pytest.fixture
+def decayed(data, monkeypatch):
+    """Small random runs with and without decay, whose orders are planted; they are told apart by their width."""
+    for name, d_ff in {N1: 12, findings.N1_W0: 8}.items():
+        group = GROUPS[name]
+        config = replace(group.config, d_model=16, d_ff=d_ff)
+        monkeypatch.setitem(GROUPS, name, replace(group, config=config))
+        torch.manual_seed(0)
+        states = [Transformer(config).state_dict() for _ in range(3)]
+        weights = {key: torch.stack([state[key] for state in states]) for key in states[0]}
+        record = {"recipe": "paper", "epochs": group.epochs, "runs": [{"run": run} for run in range(3)]}
+        runs.save(runs.folder("ours"), name, config, weights, record)
+
+
+def test_decay_matters_where_the_order_is_weaker_than_in_every_run_with_it(decayed, monkeypatch):
+    planted = {12: iter([0.8, 0.6, 0.7]), 8: iter([0.5, 0.65, 0.59])}
+    monkeypatch.setattr(findings, "order", lambda model: {"MLP": [next(planted[model.config.d_ff])] * 3})
+    monkeypatch.setattr(findings, "per_model", lambda evidence, group, of: {
+        run: of(run, model) for run, model in evidence.models(group).items()})  # fmt: skip
+    found = findings.decay_matters_one_layer(Evidence("ours"))
+    assert found.runs == {0: pytest.approx(0.5), 1: pytest.approx(0.65), 2: pytest.approx(0.59)}
+    assert found.shows == {0: True, 1: False, 2: True}
+    assert re.search(r"without decay 0\.5, 0\.65, 0\.59; with decay 0\.8, 0\.6, 0\.7\.$", found.detail)
+
+
+def test_the_order_of_a_run_is_that_of_the_first_random_sums(decayed):
+    model = runs.load(N1).model(0)
+    a, b = (x[:400] for x in behaviour.random_sums())
+    expected = geometry.digit_orders(geometry.journey(model, a, b), tasks.symbols(a, b, 3) > 0)
+    assert findings.order(model, 400) == expected
+    assert all(0 <= value <= 1 for values in expected.values() for value in values)
+
+
+def test_without_the_runs_that_had_no_decay_the_finding_says_what_it_needs(data):
+    with pytest.raises(BadInput, match="carry train n1_s0.3_w0.0"):
+        findings.decay_matters_one_layer(Evidence("ours"))
+
+
+def test_the_released_run_has_its_transition_where_the_paper_has_it(shared):
+    """Fig. 2 has maps at 50, 200 and 400; the accuracy jumps between the first two."""
+    try:
+        history = runs.history(N1, "author")
+    except BadInput:
+        pytest.skip("the author's release is not imported: `carry import-author`")
+    found = dynamics.transitions(history, GROUPS[N1].config.layout)[0]
+    assert 50 < found.formed[0] < 200 < found.formed[1] < 400
+    assert found.coincides
+    assert found.bounces
+
+
+def test_the_findings_are_registered():
+    assert {"finding/kink", "finding/decay_matters_one_layer"} <= behaviour.FINDINGS.keys()
