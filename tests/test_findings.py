@@ -119,13 +119,6 @@ def test_the_leading_axis_must_separate_and_win():
     assert insides.leading({0: {7: [0.94, 0.5], 8: [0.99, 0.6]}}, "here").shows == {0: False}
 
 
-def test_a_checkerboard():
-    side = torch.tensor([True, True, False, False])
-    x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    assert insides._gap(x, side) == pytest.approx(1)
-    assert insides._gap(torch.ones(4, 2), side) == pytest.approx(0)
-
-
 def test_what_is_missing_says_what_it_needs():
     with pytest.raises(BadInput, match=r"^needs: .*\.$"):
         findings.find(f"finding/{next(iter(findings.MISSING))}", Evidence("ours"))

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from carry_core import geometry, measure, sums, tasks
+from carry_core import geometry, measure, neurons, sums, tasks
 from carry_core.edits import INTACT, Ablation
 from carry_core.groups import GROUPS, MAIN
 from carry_core.ledger.behaviour import finding, per_model, random_sums, result
@@ -177,21 +177,8 @@ def pca_without_decision_head(evidence: Evidence) -> Found:
 @finding("carry_axis")
 def carry_axis(evidence: Evidence) -> Found:
     """Sec. 5, Fig. 14: a neuron's coordinate on the leading singular axis, and what it is active for."""
-    a, b = random_sums()
-    arrives = tasks.carry_arrives(3)[tasks.classify(a, b)]
-
-    def correlation(run: int, model: Transformer) -> float:
-        u, s, _ = torch.linalg.svd(model.blocks[1].up.weight.double(), full_matrices=False)
-        name = "blocks.1.mlp.post"
-        active = measure.streams(model, a, b, [name])[name][:, list(model.config.layout.answer)].double()
-        more = active[arrives].mean(0) - active[~arrives].mean(0)
-        return abs(float(torch.corrcoef(torch.stack([u[:, 0] * s[0], more]))[0, 1]))
-
-    found = per_model(evidence, MAIN, correlation)
+    found = per_model(evidence, MAIN, lambda run, m: neurons.carry_axis(m, *random_sums()).correlation)
     return result(found, {run: x >= 0.7 for run, x in found.items()}, "Size of the correlation over the 128 neurons.")
-
-
-OUTCOMES = (74, 149, 250, 349, 499, 574, 650, 750, 849)
 
 
 @finding("checkerboard")
@@ -199,27 +186,10 @@ def checkerboard(evidence: Evidence) -> Found:
     """Sec. 5: cosines between sums of equal outcome, within minus across carry status, before and after dissection."""
 
     def gaps(run: int, model: Transformer) -> tuple[float, float]:
-        neurons = measure.carry_neurons(model, *measure.sample(2_000, 3, seed=0))
-        both: tuple[list[float], list[float]] = ([], [])
-        for outcome in OUTCOMES:
-            b = torch.arange(outcome // 2 + 1)
-            a = outcome - b
-            arrives = tasks.carry_arrives(3)[tasks.classify(a, b)]
-            for kept, ablation in zip(both, (INTACT, measure.dissection(neurons, 1)), strict=True):
-                stream = measure.streams(model, a, b, ["blocks.1.resid_post"], ablation)["blocks.1.resid_post"]
-                for i, position in enumerate(model.config.layout.answer[:2]):
-                    if arrives[:, i].any() and not arrives[:, i].all():
-                        kept.append(_gap(stream[:, position], arrives[:, i]))
-        return sum(both[0]) / len(both[0]), sum(both[1]) / len(both[1])
+        return neurons.checkerboard(model, measure.carry_neurons(model, *measure.sample(2_000, 3, seed=0)))
 
     found = per_model(evidence, MAIN, gaps)
     shows = {run: after > 0.1 and after > before for run, (before, after) in found.items()}
     told = "; ".join(f"run {run}: {before:.3f} to {after:.3f}" for run, (before, after) in found.items())
-    detail = f"Mean cosine within minus across carry status over {len(OUTCOMES)} outcomes at 7 and 8: {told}."
+    detail = f"Mean cosine within minus across carry status over {len(neurons.OUTCOMES)} outcomes at 7 and 8: {told}."
     return result({run: after for run, (_, after) in found.items()}, shows, detail)
-
-
-def _gap(x: Float[Tensor, "sums d_model"], side: Bool[Tensor, " sums"]) -> float:
-    x = torch.nn.functional.normalize(x.double(), dim=-1)
-    cosine, same = x @ x.T, side[:, None] == side
-    return float(cosine[same].mean() - cosine[~same].mean())

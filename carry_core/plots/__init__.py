@@ -4,6 +4,7 @@ from carry_core.plots.attention import attention_grid
 from carry_core.plots.cells import Part, bars_of_cells, outcome_bars, summary_bars, table_of_cells
 from carry_core.plots.common import CLASS_COLOURS, DIGIT_COLOURS, class_colours
 from carry_core.plots.curves import learning_curves
+from carry_core.plots.neurons import board_grid, neuron_grid
 from carry_core.plots.planes import pca_grid, table_of_planes
 
 __all__ = [
@@ -12,8 +13,10 @@ __all__ = [
     "Part",
     "attention_grid",
     "bars_of_cells",
+    "board_grid",
     "class_colours",
     "learning_curves",
+    "neuron_grid",
     "outcome_bars",
     "pca_grid",
     "summary_bars",

@@ -1,0 +1,178 @@
+"""The last MLP neuron by neuron: the singular axes of its input weights, and what becomes of equal outcomes (Sec. 5).
+
+Which neurons carry the one, and what is left without them, is `measure.carry_neurons` and `measure.dissection`.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from carry_core import measure, sums, tasks
+from carry_core.edits import INTACT, Ablation, recorder
+from carry_core.errors import BadInput
+from carry_core.model import Transformer
+
+
+@dataclass(frozen=True)
+class Activity:
+    """What the last MLP's neurons do at the answer's positions.
+
+    Attributes:
+        often: in how many of a class' sums each neuron is active, as a share; NaN for a class without sums.
+        more: its mean activation where a one arrives, minus that elsewhere; every sum and position counts once.
+    """
+
+    often: Float[Tensor, "task pos neuron"]
+    more: Float[Tensor, " neuron"]
+
+
+@torch.inference_mode()
+def activity(
+    model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], n_digits: int | None = None
+) -> Activity:
+    """How often each neuron of the last MLP is active, and how much more where a one arrives (Sec. 5, Fig. 13, 14).
+
+    Args:
+        model: the run.
+        a: first numbers.
+        b: second numbers.
+        n_digits: digits by which the sums are classed, and positions that are looked at; the model's width if None.
+    """
+    config = model.config
+    n_digits = config.width if n_digits is None else n_digits
+    last, read = config.layers - 1, config.layout.answer[-n_digits:]
+    name = f"blocks.{last}.mlp.post"
+    arrives = tasks.carry_arrives(n_digits)
+    active, total = torch.zeros(2, *arrives.shape, config.d_ff, dtype=torch.float64)
+    count = torch.zeros(len(arrives), dtype=torch.float64)
+    for part_a, part_b in zip(a.split(measure.BATCH), b.split(measure.BATCH), strict=True):
+        kept: dict[str, Tensor] = {}
+        model.forward_each(sums.encode(part_a, part_b, config.layout), [(last, recorder(kept, name))], read)
+        task, post = tasks.classify(part_a, part_b, n_digits), kept[name].double()
+        active.index_add_(0, task, (post > 0).double())
+        total.index_add_(0, task, post)
+        count += torch.bincount(task, minlength=len(count))
+    weight = count[:, None].expand(arrives.shape)
+    with_one, without = (total[side].sum(0) / weight[side].sum() for side in (arrives, ~arrives))
+    return Activity(active / count[:, None, None], with_one - without)
+
+
+def most_often(often: Float[Tensor, "task pos neuron"], count: int) -> Bool[Tensor, "task pos neuron"]:
+    """The `count` neurons that are most often active for each class and position: the red ones of Fig. 13 and 14.
+
+    Of equally active ones, those that come first.
+    """
+    order = often.argsort(dim=-1, descending=True, stable=True)[..., :count]
+    return torch.zeros_like(often, dtype=torch.bool).scatter(-1, order, value=True)
+
+
+@dataclass(frozen=True)
+class CarryAxis:
+    """The last MLP's neurons on the singular axes of its input weights, and what they are active for (Fig. 13, 14).
+
+    Attributes:
+        points: each neuron at U S on the two leading axes; those that are more active where a one arrives lie further
+            along the first.
+        share: each axis' share of the weights' squared norm.
+        often: as in `Activity`.
+        correlation: over neurons, of the coordinate on the leading axis and of `Activity.more`; never negative.
+    """
+
+    points: Float[Tensor, "neuron axis"]
+    share: tuple[float, ...]
+    often: Float[Tensor, "task pos neuron"]
+    correlation: float
+
+    def lean(self, chosen: Bool[Tensor, "task pos neuron"]) -> Float[Tensor, "task pos"]:
+        """How much further along the leading axis the chosen neurons lie than the others, on average."""
+        x = self.points[:, 0]
+        return (x * chosen).sum(-1) / chosen.sum(-1) - (x * ~chosen).sum(-1) / (~chosen).sum(-1)
+
+
+def carry_axis(
+    model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], n_digits: int | None = None
+) -> CarryAxis:
+    """The SVD of the last MLP's input weights beside what its neurons do (Sec. 5, App. C.4).
+
+    An axis has no sign of its own: each is turned so that its correlation with `Activity.more` is not negative.
+    """
+    found = activity(model, a, b, n_digits)
+    u, s, _ = torch.linalg.svd(model.blocks[model.config.layers - 1].up.weight.double(), full_matrices=False)
+    points = (u * s)[:, :2]
+    along = torch.corrcoef(torch.cat([points.T, found.more[None]]))[-1, :-1]
+    points = points * torch.where(along < 0, -1.0, 1.0)
+    share = tuple((s.square() / s.square().sum())[:2].tolist())
+    return CarryAxis(points, share, found.often, abs(float(along[0])))
+
+
+# what is left of the checkerboard
+
+
+@dataclass(frozen=True)
+class Board:
+    """Cosines between the streams of sums with one outcome after the last MLP, at one position (Sec. 5).
+
+    Attributes:
+        position: where the stream is taken.
+        arrives: whether a one arrives there, for each sum.
+        cosine: between each two sums.
+    """
+
+    position: int
+    arrives: Bool[Tensor, " sums"]
+    cosine: Float[Tensor, "sums sums"]
+
+    @property
+    def gap(self) -> float:
+        """Mean cosine of two sums with the same carry status, minus that of two with different ones.
+
+        Zero where all are alike, NaN where a one arrives at all sums or at none.
+        """
+        same = self.arrives[:, None] == self.arrives
+        return float(self.cosine[same].mean() - self.cosine[~same].mean())
+
+
+def equal_sums(outcome: int, n_digits: int = 3) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
+    """The sums a >= b with a + b = `outcome`, by b.
+
+    Raises:
+        BadInput: fewer than two, or more digits than the model has.
+    """
+    if type(outcome) is not int or not 2 <= outcome < 10**n_digits:
+        raise BadInput(f"outcome={outcome!r}: expected a whole number from 2 to {10**n_digits - 1}.")
+    b = torch.arange(outcome // 2 + 1)
+    return outcome - b, b
+
+
+def boards(
+    model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], ablation: Ablation = INTACT
+) -> list[Board]:
+    """A board of the given sums for each answer position at which a one can arrive."""
+    config = model.config
+    arrives = tasks.carry_arrives(config.width)[tasks.classify(a, b, config.width)]
+    name = f"blocks.{config.layers - 1}.resid_post"
+    stream = measure.streams(model, a, b, [name], ablation)[name]
+    found = []
+    for i, position in enumerate(config.layout.answer[:-1]):
+        x = torch.nn.functional.normalize(stream[:, position].double(), dim=-1)
+        found.append(Board(position, arrives[:, i], x @ x.T))
+    return found
+
+
+OUTCOMES = (74, 149, 250, 349, 499, 574, 650, 750, 849)
+
+
+def checkerboard(model: Transformer, neurons: Bool[Tensor, " neuron"]) -> tuple[float, float]:
+    """Mean gap of the boards of nine outcomes, intact and without the given neurons of the last MLP (Sec. 5).
+
+    Boards where a one arrives at all sums or at none are left out.
+    """
+    without = measure.dissection(neurons, model.config.layers - 1)
+    gaps = [
+        [board.gap for outcome in OUTCOMES for board in boards(model, *equal_sums(outcome), ablation)]
+        for ablation in (INTACT, without)
+    ]
+    before, after = (torch.tensor(found, dtype=torch.float64).nanmean().item() for found in gaps)
+    return before, after

@@ -1,0 +1,166 @@
+"""Neurons of the last MLP: activity and boards against brute force, the carry axis on planted weights."""
+
+import math
+
+import pytest
+import torch
+
+from carry_core import measure, neurons, sums
+from carry_core.edits import Ablation
+from carry_core.errors import BadInput
+from carry_core.model import ModelConfig, Transformer
+
+
+@pytest.fixture
+def small(monkeypatch) -> Transformer:
+    torch.manual_seed(1)
+    monkeypatch.setattr(measure, "BATCH", 1000)  # several batches, the last one short
+    return Transformer(ModelConfig(width=2, d_model=16, d_ff=12)).eval().requires_grad_(requires_grad=False)
+
+
+@torch.inference_mode()
+def post(model: Transformer, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Activations of the last MLP, from the stream before it."""
+    last = model.config.layers - 1
+    mid = measure.streams(model, a, b, [f"blocks.{last}.resid_mid"])[f"blocks.{last}.resid_mid"]
+    block = model.blocks[last]
+    return block.up(block.norm(mid)).relu()
+
+
+def test_activity_by_brute_force(small):
+    a, b = sums.all_sums(2)
+    found, active = neurons.activity(small, a, b), post(small, a, b)
+    carry = (a % 10 + b % 10 >= 10).tolist()
+    for task in (0, 1):
+        rows = [i for i, c in enumerate(carry) if c == bool(task)]
+        for i, position in enumerate(small.config.layout.answer):
+            for neuron in range(12):
+                often = sum(bool(active[row, position, neuron] > 0) for row in rows) / len(rows)
+                assert found.often[task, i, neuron].item() == pytest.approx(often, abs=1e-9)
+    tens, units = small.config.layout.answer
+    with_one = active[torch.tensor(carry), tens]
+    without = torch.cat([active[~torch.tensor(carry), tens], active[:, units]])
+    torch.testing.assert_close(found.more.float(), with_one.mean(0) - without.mean(0), atol=1e-5, rtol=1e-4)
+
+
+def test_padded_sums_are_looked_at_at_their_own_digits():
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(width=4, d_model=16, d_ff=8)).eval()
+    a, b = sums.all_sums(2)
+    often = neurons.activity(model, a, b, 2).often
+    expected = (post(model, a, b)[:, -2:] > 0).double()
+    carry = a % 10 + b % 10 >= 10
+    torch.testing.assert_close(often, torch.stack([expected[~carry].mean(0), expected[carry].mean(0)]))
+
+
+def test_most_often_are_so_many_in_each_cell_and_none_that_is_left_out_is_more_often_active():
+    often = torch.rand(3, 2, 9, generator=torch.Generator().manual_seed(0)).double()
+    chosen = neurons.most_often(often, 4)
+    assert (chosen.sum(-1) == 4).all()
+    for task in range(3):
+        for pos in range(2):
+            marked, rest = often[task, pos][chosen[task, pos]], often[task, pos][~chosen[task, pos]]
+            assert marked.min() >= rest.max()
+    assert neurons.most_often(torch.ones(1, 1, 5), 2).flatten().tolist() == [True, True, False, False, False]
+
+
+@torch.inference_mode()
+def plant(model: Transformer, towards: torch.Tensor) -> torch.Tensor:
+    """Give the last MLP input weights along one direction: neuron i looks for it `towards[i]` strongly."""
+    up = model.blocks[1].up
+    a, b = sums.all_sums(2)
+    mid = measure.streams(model, a, b, ["blocks.1.resid_mid"])["blocks.1.resid_mid"][:, model.config.layout.answer[0]]
+    x = model.blocks[1].norm(mid)
+    carry = a % 10 + b % 10 >= 10
+    direction = x[carry].mean(0) - x[~carry].mean(0)
+    with torch.no_grad():
+        up.weight.copy_(0.01 * torch.randn(up.weight.shape) + torch.outer(towards, direction / direction.norm()))
+        up.bias.fill_(3.0)  # all active: the mean activation is linear in the weights
+    return towards
+
+
+def test_a_planted_carry_axis_is_found_whatever_its_sign(small):
+    a, b = sums.all_sums(2)
+    torch.manual_seed(0)
+    towards = plant(small, torch.linspace(-1, 1, 12))
+    for sign in (1, -1):
+        with torch.no_grad():
+            small.blocks[1].up.weight.mul_(sign)
+        found = neurons.carry_axis(small, a, b)
+        assert found.correlation > 0.95
+        assert torch.corrcoef(torch.stack([found.points[:, 0].float(), sign * towards]))[0, 1] > 0.95
+        assert found.share[0] > 0.9
+    active, u = neurons.activity(small, a, b), torch.linalg.svd(small.blocks[1].up.weight, full_matrices=False)[0]
+    assert neurons.carry_axis(small, a, b).correlation == pytest.approx(
+        abs(torch.corrcoef(torch.stack([u[:, 0].double(), active.more]))[0, 1].item()), abs=1e-4
+    )
+
+
+def test_a_leading_axis_that_has_nothing_to_do_with_carrying_is_told_from_one_that_has(small):
+    a, b = sums.all_sums(2)
+    up = small.blocks[1].up
+    torch.manual_seed(0)
+    plant(small, torch.linspace(-1, 1, 12))
+    kept = up.weight.clone()
+    with torch.no_grad():  # a stronger second direction that separates neurons 0, 2, 4, … from 1, 3, 5, …
+        x = torch.linalg.svd(kept)[2][5]
+        up.weight.copy_(kept + 4 * torch.outer(torch.tensor([1.0, -1.0] * 6), x))
+        up.bias.fill_(30.0)
+    assert neurons.carry_axis(small, a, b).correlation < 0.6
+
+
+def test_the_lean_is_a_difference_of_means():
+    points = torch.tensor([[0.0, 5.0], [1.0, 5.0], [2.0, 5.0], [7.0, 5.0]]).double()
+    often = torch.rand(2, 3, 4)
+    axis = neurons.CarryAxis(points, (0.5, 0.1), often, 0.0)
+    chosen = torch.zeros(2, 3, 4, dtype=torch.bool)
+    chosen[..., 3] = chosen[..., 0] = True
+    torch.testing.assert_close(axis.lean(chosen), torch.full((2, 3), 3.5 - 1.5).double())
+
+
+# ---------------------------------------------------------------- boards
+
+
+def test_a_checkerboard():
+    side = torch.tensor([True, True, False, False])
+    x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    assert neurons.Board(8, side, x @ x.T).gap == pytest.approx(1)
+    assert neurons.Board(8, side, torch.ones(4, 4)).gap == pytest.approx(0)
+    assert math.isnan(neurons.Board(8, side | True, torch.ones(4, 4)).gap)
+
+
+def test_boards_by_brute_force(small):
+    a, b = neurons.equal_sums(62, 2)
+    assert (a >= b).all()
+    assert set(zip(a.tolist(), b.tolist(), strict=True)) == {(62 - y, y) for y in range(32)}
+    without = Ablation(neurons={(1, 3)})
+    (board,) = neurons.boards(small, a, b, without)
+    assert board.position == small.config.layout.answer[0]
+    assert board.arrives.tolist() == [x % 10 + y % 10 >= 10 for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    stream = measure.streams(small, a, b, ["blocks.1.resid_post"], without)["blocks.1.resid_post"][:, board.position]
+    for i, j in ((0, 0), (3, 17), (30, 2)):
+        expected = torch.nn.functional.cosine_similarity(stream[i], stream[j], dim=0).item()
+        assert board.cosine[i, j].item() == pytest.approx(expected, abs=1e-5)
+    (intact,) = neurons.boards(small, a, b)
+    assert not torch.allclose(intact.cosine, board.cosine)
+
+
+@pytest.mark.parametrize("outcome", [-1, 1, 100])
+def test_an_outcome_that_two_sums_cannot_have_is_refused(outcome):
+    with pytest.raises(BadInput, match="expected a whole number from 2 to 99") as error:
+        neurons.equal_sums(outcome, 2)
+    assert str(outcome) in str(error.value)
+
+
+def test_the_checkerboard_is_the_mean_gap_over_outcomes(monkeypatch):
+    torch.manual_seed(2)
+    model = Transformer(ModelConfig(d_model=16, d_ff=12)).eval()
+    monkeypatch.setattr(neurons, "OUTCOMES", (74, 574))
+    chosen = torch.arange(12) < 4
+    before, after = neurons.checkerboard(model, chosen)
+    for found, ablation in ((before, Ablation()), (after, measure.dissection(chosen, 1))):
+        gaps = [board.gap for o in (74, 574) for board in neurons.boards(model, *neurons.equal_sums(o), ablation)]
+        known = [gap for gap in gaps if not math.isnan(gap)]
+        assert len(known) == 3  # no one ever arrives at the hundreds of 74
+        assert found == pytest.approx(sum(known) / 3)
+    assert before != after
