@@ -1,13 +1,20 @@
-"""Tables of the paper that a page computes on a draw of sums, judged as the ledger judges them (Tab. 1, 3, 4, 5)."""
+"""A page beside the ledger: tables that it computes, judged as the ledger judges them, and rows that the ledger has."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from carry_core import claims, tasks
 from carry_core.ledger import verdicts
 from carry_core.ledger.readings import KINDS, READINGS, Found, binomial, drawn_for
 from carry_core.ledger.survey import DRAWN
 from carry_core.measure import Cells
+from carry_core.page import Table
+from carry_core.plots import Part
+from carry_core.runs import Runs
 
 
 class Judged(NamedTuple):
@@ -17,7 +24,7 @@ class Judged(NamedTuple):
     verdicts: Mapping[str, Sequence[Sequence[str]]]
 
 
-def judge_cells(table: str, source: str, runs: Mapping[int, Cells], drawn: float | int) -> Judged:
+def judge_cells(table: str, source: str, runs: Mapping[int, Cells], drawn: Sequence[float | int]) -> Judged:
     """Judge a table that a page computed on a draw of sums, by the rules and the author's runs that the ledger has.
 
     The ledger counts on all sums. From the author's weights the page's own draw is therefore granted too, as much
@@ -27,7 +34,7 @@ def judge_cells(table: str, source: str, runs: Mapping[int, Cells], drawn: float
         table: such as `tab1/final_mlp`.
         source: `ours` or `author`.
         runs: what each run gets right.
-        drawn: sums of each class that the page counted on.
+        drawn: how many sums of each class the page counted on.
 
     Raises:
         BadInput: the ledger has no such table.
@@ -42,9 +49,9 @@ def judge_cells(table: str, source: str, runs: Mapping[int, Cells], drawn: float
         shown = [reading.shown] if source == "author" and reading.shown in values else list(values)
         if claim.rule == "selected":  # the ledger found by ten draws how much another choice of neurons changes
             granted = row.tolerance if row and row.tolerance else claim.unit / 2
-            variance = ((granted - claim.unit / 2) / verdicts.STANDARD_ERRORS) ** 2 * (1 + DRAWN / drawn)
+            variance = ((granted - claim.unit / 2) / verdicts.STANDARD_ERRORS) ** 2 * (1 + DRAWN / drawn[task])
         else:
-            sizes = (drawn_for(reading.group, pattern), drawn)
+            sizes = (drawn_for(reading.group, pattern), drawn[task])
             variance = sum(binomial(values[run], size) for run in shown for size in sizes) / len(shown) ** 2
         found = Found(values, reading.combine([values[run] for run in shown]), variance**0.5)
         return claims.judge(claim, source, found, row.runs if row else []).verdict
@@ -53,3 +60,53 @@ def judge_cells(table: str, source: str, runs: Mapping[int, Cells], drawn: float
     return Judged(
         printed, {kind: [[verdict(kind, t, p) for p in range(n_pos)] for t in range(n_tasks)] for kind in KINDS}
     )
+
+
+def part(
+    title: str, cells: Mapping[int, Cells], loaded: Runs, table: str, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]
+) -> Part:
+    """A part of a table for `plots`, with the paper's beside it if the runs are of the group that the paper has there.
+
+    Args:
+        title: what was ablated.
+        cells: what each run gets right.
+        loaded: the runs.
+        table: such as `tab1/final_mlp`.
+        a: first numbers of the sums that were counted on.
+        b: second numbers.
+    """
+    if READINGS[f"{table}/NC/accuracy/pos7"].group != loaded.group:
+        return Part(title, list(cells.values()))
+    drawn = torch.bincount(tasks.classify(a, b), minlength=len(tasks.patterns(3))).tolist()
+    return Part(title, list(cells.values()), *judge_cells(table, loaded.source, cells, drawn))
+
+
+def committed(name: str) -> dict[str, claims.Row]:
+    """A row of the ledger as `carry claims --save` wrote it, for each source that has results."""
+    found = {}
+    for source in ("author", "ours"):
+        if claims.results_path(source).exists():
+            found[source] = next(row for row in claims.read_results(source)["rows"] if row.id == name)
+    return found
+
+
+def table_of_rows(names: Mapping[str, str]) -> Table:
+    """Rows of the ledger, from all sums: what the paper has, the author's weights and ours give, and the verdicts.
+
+    Args:
+        names: what to call each row, by its id.
+    """
+    rows = []
+    for name, title in names.items():
+        found, paper = committed(name), claims.published()[name].paper
+        cells = [_cell(found[source]) if source in found else "–" for source in ("author", "ours")]
+        rows.append([title, "–" if paper is None else f"{paper:.4g}", *cells])
+    return Table(["", "paper", "author’s weights", "ours"], rows)
+
+
+def _cell(row: claims.Row) -> str:
+    if row.value is None:
+        return row.verdict
+    runs = [f"{x:.3g}" for x in row.runs if x is not None]
+    lines = [" ".join(runs[i : i + 3]) for i in range(0, len(runs), 3)] if len(runs) > 1 else []
+    return "\n".join([f"{row.value:.4g} {row.verdict}", *lines])

@@ -108,11 +108,21 @@ def decision_head(heads: Sequence[Cells]) -> int:
 
 @dataclass(frozen=True)
 class LastLayer:
-    """What becomes of the accuracies when a part of the last block is taken out (Tab. 1, Sec. 4)."""
+    """What becomes of the accuracies when a part of the last block is taken out (Tab. 1, 4 and 5, Sec. 4 and 5).
+
+    Attributes:
+        intact: with nothing taken out.
+        heads: without each head.
+        mlp: without the MLP.
+        neurons: the MLP's carry neurons, if they were asked for.
+        dissected: without these.
+    """
 
     intact: Cells
     heads: tuple[Cells, ...]
     mlp: Cells
+    neurons: Bool[Tensor, " neuron"] | None = None
+    dissected: Cells | None = None
 
     @property
     def decision_head(self) -> int:
@@ -122,13 +132,35 @@ class LastLayer:
     def decision(self) -> Cells:
         return self.heads[self.decision_head]
 
+    @property
+    def other(self) -> Cells:
+        """Without the head that costs least."""
+        return max(self.heads, key=lambda cells: cells.whole)
+
 
 def last_layer(
-    model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], n_digits: int | None = None
+    model: Transformer,
+    a: Int[Tensor, " sums"],
+    b: Int[Tensor, " sums"],
+    n_digits: int | None = None,
+    chosen_on: tuple[Int[Tensor, " other"], Int[Tensor, " other"]] | None = None,
 ) -> LastLayer:
-    """Accuracies intact, without each of the last block's heads, and without its MLP."""
-    intact, *heads, mlp = cells(model, a, b, [INTACT, *last_heads(model), final_mlp(model)], n_digits)
-    return LastLayer(intact, tuple(heads), mlp)
+    """Accuracies intact, without each of the last block's heads, without its MLP, and without its carry neurons.
+
+    Args:
+        model: the run.
+        a: first numbers.
+        b: second numbers.
+        n_digits: digits by which the sums are classed; the model's width if None.
+        chosen_on: other sums, on which the carry neurons are chosen; they are left alone if None.
+    """
+    parts = [INTACT, *last_heads(model), final_mlp(model)]
+    neurons = None if chosen_on is None else carry_neurons(model, *chosen_on, n_digits)
+    if neurons is not None:
+        parts.append(dissection(neurons, model.config.layers - 1))
+    intact, *found = cells(model, a, b, parts, n_digits)
+    heads, (mlp, *dissected) = found[: model.config.heads], found[model.config.heads :]
+    return LastLayer(intact, tuple(heads), mlp, neurons, *dissected)
 
 
 def cannot_carry(n_digits: int = 3) -> Cells:

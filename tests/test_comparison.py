@@ -10,8 +10,11 @@ import torch
 from carry_core import claims, comparison, measure, tasks
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
+from carry_core.groups import MAIN
+from carry_core.ledger.readings import DECODER
 from carry_core.measure import Cells
-from carry_core.model import Transformer
+from carry_core.model import ModelConfig, Transformer
+from carry_core.runs import Runs
 from carry_core.sums import Layout
 
 SAME = Cells(torch.full((5, 3), 0.5), torch.full((5, 3), 0.5), 0.5)
@@ -41,7 +44,7 @@ def row(name: str, runs: list[float], tolerance: float | None = None) -> claims.
 def verdict(table: str, values: list[float], source: str, drawn: float = math.inf) -> str:
     """Of NC, accuracy, position 8, where the paper has 0.31 without the decision head and in Tab. 5 0.92."""
     runs = {i: replace(SAME, accuracy=torch.full((5, 3), value)) for i, value in enumerate(values)}
-    found = comparison.judge_cells(table, source, runs, drawn)
+    found = comparison.judge_cells(table, source, runs, [drawn] * 5)
     assert found.printed.accuracy.shape == (5, 3)
     return found.verdicts["accuracy"][0][1]
 
@@ -62,7 +65,7 @@ def test_of_chosen_neurons_it_grants_what_the_ledger_found_by_drawing(theirs):
     cells = {0: replace(SAME, accuracy=torch.full((5, 3), 0.19))}
 
     def found(drawn: float) -> str:
-        return comparison.judge_cells("tab5/dissected", "author", cells, drawn).verdicts["accuracy"][2][1]
+        return comparison.judge_cells("tab5/dissected", "author", cells, [drawn] * 5).verdicts["accuracy"][2][1]
 
     assert found(20_000) == "differs"
     theirs[name] = row(name, [0.16], 0.005 + 3 * 0.006)
@@ -108,16 +111,48 @@ def test_on_the_ledgers_own_values_the_verdicts_are_the_ledgers(table, source, m
         ]
         return Cells(*kinds, whole=math.nan)
 
-    found = comparison.judge_cells(table, source, {run: cells(run) for run in range(*n_runs)}, math.inf)
+    found = comparison.judge_cells(table, source, {run: cells(run) for run in range(*n_runs)}, [math.inf] * 5)
     for kind, verdicts in found.verdicts.items():
         for pattern, task in zip(tasks.patterns(3), verdicts, strict=True):
             expected = [rows[f"{table}/{tasks.key(pattern)}/{kind}/pos{pos}"].verdict for pos in (7, 8, 9)]
             assert task == expected
 
 
+def test_a_part_has_the_papers_table_only_beside_runs_of_its_group(theirs):
+    a, b = measure.sample(7, 3, seed=0)
+    config = ModelConfig(causal=True)
+    decoder, other = (Runs(group, "author", config, (0,), {}, {}, {}) for group in (DECODER, MAIN))
+    part = comparison.part("without it", {0: SAME}, decoder, "tab5/final_mlp", a, b)
+    assert (part.title, part.cells) == ("without it", [SAME])
+    judged = comparison.judge_cells("tab5/final_mlp", "author", {0: SAME}, [7] * 5)
+    assert part.verdicts == judged.verdicts
+    assert torch.equal(part.printed.accuracy, judged.printed.accuracy)
+    assert comparison.part("without it", {0: SAME}, other, "tab5/final_mlp", a, b).verdicts is None
+
+
+def test_rows_of_the_ledger_as_a_table(data, monkeypatch):
+    shutil.copy(ROOT / "data" / "claims.yml", data)
+    name, no_paper = "n2/dissection/neurons", "finding/checkerboard"
+
+    def rows(values: dict[str, list[float | None]]) -> list[claims.Row]:
+        return [
+            replace(row(name, found), value=found[0] if found else None, verdict="reproduced" if found else "not run")
+            for name, found in values.items()
+        ]
+
+    assert comparison.table_of_rows({name: "neurons"}).rows == [["neurons", "86", "–", "–"]]
+    claims.save_results("ours", rows({name: [81.666667, 80.0, 72.0, 71.0], no_paper: []}))
+    claims.save_results("author", rows({name: [87.0], no_paper: [0.5, None, 0.25]}))
+    assert comparison.table_of_rows({no_paper: "gap", name: "neurons"}).rows == [
+        ["gap", "–", "0.5 reproduced\n0.5 0.25", "not run"],
+        ["neurons", "86", "87 reproduced", "81.67 reproduced\n81.7 80 72\n71"],
+    ]
+    assert comparison.committed(name)["ours"].runs == [81.666667, 80.0, 72.0, 71.0]
+
+
 def test_a_table_that_the_ledger_does_not_have(theirs):
     with pytest.raises(BadInput, match="no tab9/mlp/NC/accuracy/pos7: expected a table"):
-        comparison.judge_cells("tab9/mlp", "ours", {0: SAME}, 10)
+        comparison.judge_cells("tab9/mlp", "ours", {0: SAME}, [10] * 5)
 
 
 def test_the_clearest_run_is_the_first_of_those_whose_decision_head_matters_most():
@@ -145,6 +180,14 @@ def test_last_layer_is_the_same_ablations_one_by_one(model: Transformer):
     assert torch.equal(found.mlp.corrected, measure.cells(model, a, b, [measure.final_mlp(model)])[0].corrected)
     assert found.intact.whole == measure.cells(model, a, b)[0].whole
     assert found.decision.whole == min(one.whole for one in found.heads)
+    assert found.other.whole == max(one.whole for one in found.heads)
+    assert (found.neurons, found.dissected) == (None, None)
+    taken = measure.last_layer(model, a, b, chosen_on=measure.sample(30, model.config.width, seed=1))
+    neurons = measure.carry_neurons(model, *measure.sample(30, model.config.width, seed=1))
+    assert torch.equal(taken.neurons, neurons)
+    alone = measure.cells(model, a, b, [measure.dissection(neurons, model.config.layers - 1)])[0]
+    assert torch.equal(taken.dissected.accuracy, alone.accuracy)
+    assert torch.equal(taken.mlp.corrected, found.mlp.corrected)
     whole = measure.without_decision([(4, model)], model.config.width)
     a, b = measure.sample(2_000, model.config.width, seed=0)
     assert whole == {4: min(one.whole for one in measure.cells(model, a, b, measure.last_heads(model)))}

@@ -54,9 +54,9 @@ def test_the_page_judges_every_cell_to_be_reproduced(released, table):
         run: cells[-1] if table == "final_mlp" else cells[1 + measure.decision_head(cells[1:-1])]
         for run, cells in enumerate(released)
     }
-    found = comparison.judge_cells(f"tab1/{table}", "author", chosen, N_EXAMPLES)
+    found = comparison.judge_cells(f"tab1/{table}", "author", chosen, [N_EXAMPLES] * 5)
     assert {verdict for rows in found.verdicts.values() for row in rows for verdict in row} == {"reproduced"}
-    other = comparison.judge_cells(f"tab1/{table}", "author", dict.fromkeys(range(6), released[0][0]), N_EXAMPLES)
+    other = comparison.judge_cells(f"tab1/{table}", "author", dict.fromkeys(range(6), released[0][0]), [N_EXAMPLES] * 5)
     assert other.verdicts["accuracy"][0][:2] == ["differs", "differs"]  # an intact model is not an ablated one
 
 
