@@ -35,7 +35,7 @@ class StreamMasks:
         for run, stream in enumerate(self.streams):
             bits = stream.integers(2**64, size=words, dtype=np.uint64).view(np.uint16)
             np.greater_equal(bits[:count], THRESHOLD, out=kept[run])
-        return torch.from_numpy(kept).view(shape).to(dtype)
+        return torch.from_numpy(kept.view(np.uint8)).view(shape).to(dtype)  # from bool it takes seven times as long
 
     def state(self, run: int) -> dict[str, Any]:
         """Where the run's stream stands, ready for JSON."""

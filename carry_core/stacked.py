@@ -118,7 +118,8 @@ class Stack:
         spread = pattern.new_zeros(*here.shape, heads, score.shape[-1])  # (run, query, batch, head, pair)
         column = rows.transpose(1, 2)[:, None, :, None].expand(-1, here.shape[1], -1, heads, -1)
         spread = spread.scatter(-1, column, pattern.permute(0, 2, 3, 1, 4))
-        out = linear(spread.flatten(-2).to(self.dtype), self.scaled(vo, draw), p["blocks.0.o.bias"].to(self.dtype))
+        weight, bias = self.scaled(vo, p["blocks.0.o.bias"], draw)
+        out = linear(spread.flatten(-2).to(self.dtype), weight, bias)
         entering = stream.gather(1, here.flatten(1).unsqueeze(-1).expand(-1, -1, d)).unflatten(1, here.shape[1:])
         return entering, out
 
@@ -155,8 +156,7 @@ class Stack:
         score = self.full(self.by_head(q) @ self.by_head(k).mT) / math.sqrt(self.config.d_head)
         pattern = self.probabilities(score, self.future[queries], draw).to(self.dtype)  # (run, batch*head, query, key)
         z = (pattern @ self.by_head(v)).transpose(1, 2).unflatten(2, (-1, self.config.heads)).flatten(-2)
-        weight = self.scaled(p[f"blocks.{l}.o.weight"], draw)
-        out = linear(z, weight.to(self.dtype), p[f"blocks.{l}.o.bias"].to(self.dtype))
+        out = linear(z, *self.scaled(p[f"blocks.{l}.o.weight"], p[f"blocks.{l}.o.bias"], draw))
         return resid[:, queries], out
 
     def mlp(self, p: Parameters, l: int, mid: Tensor, draw: Draw | None) -> Tensor:
@@ -164,8 +164,8 @@ class Stack:
         hidden = F.relu(linear(self.normed(mid), *self.folded(p, f"blocks.{l}.norm", f"blocks.{l}.up")))
         if draw is not None:
             hidden = hidden * draw(tuple(hidden.shape), hidden.dtype)
-        weight = self.scaled(p[f"blocks.{l}.down.weight"], draw)
-        return self.add(mid, linear(hidden, weight.to(self.dtype), p[f"blocks.{l}.down.bias"].to(self.dtype)), draw)
+        down = self.scaled(p[f"blocks.{l}.down.weight"], p[f"blocks.{l}.down.bias"], draw)
+        return self.add(mid, linear(hidden, *down), draw)
 
     def queries(self, l: int) -> slice:
         """Positions whose queries layer `l` needs: in the last block, those that are read."""
@@ -181,14 +181,16 @@ class Stack:
         return pattern if draw is None else pattern * draw(tuple(pattern.shape), pattern.dtype)
 
     def add(self, resid: Tensor, out: Tensor, draw: Draw | None) -> Tensor:
-        """The residual stream plus a block's output after dropout."""
+        """The residual stream plus a block's output after dropout, whose scale the output has already (`scaled`)."""
         if draw is None:
             return resid + out
-        return torch.addcmul(resid, out, draw(tuple(out.shape), out.dtype), value=SCALE)
+        return resid + out * draw(tuple(out.shape), out.dtype)
 
-    def scaled(self, weight: Tensor, draw: Draw | None) -> Tensor:
-        """Weights behind a dropout, which take over its scale."""
-        return weight if draw is None else weight * SCALE
+    def scaled(self, weight: Tensor, bias: Tensor, draw: Draw | None) -> tuple[Tensor, Tensor]:
+        """A linear map between two dropouts, which takes over the scales of both."""
+        if draw is not None:
+            weight, bias = weight * SCALE**2, bias * SCALE
+        return weight.to(self.dtype), bias.to(self.dtype)
 
     def normed(self, x: Tensor) -> Tensor:
         """LayerNorm without its scale and shift, which `folded` moves into the next weights."""

@@ -1,15 +1,17 @@
 """The benchmarks compare like with like, and count what they say; nothing here is timed."""
 
+import pytest
 import torch
 
 from carry_core import bench, sums
 from carry_core.groups import Group
-from carry_core.model import ModelConfig
+from carry_core.model import ModelConfig, rotate
 
 
-def test_the_baseline_is_the_same_model(config):
+@pytest.mark.parametrize("turned", [bench.rotate_every_two, rotate])
+def test_the_baseline_is_the_same_model(config, turned):
     torch.manual_seed(0)
-    plain = bench.Plain(Group("small", config))
+    plain = bench.Plain(Group("small", config), turned)
     a, b = sums.long_sums(5, config.width, torch.Generator().manual_seed(0))
     tokens = sums.encode(a, b, config.layout)
     torch.testing.assert_close(plain.logits(tokens, 0.0), plain.model(tokens), rtol=1e-4, atol=1e-5)
