@@ -271,17 +271,17 @@ class Carrying:
     Attributes:
         epochs: of the whole training.
         kink: of the test loss.
-        rise: the epoch from which the correlation with a model that cannot carry rises.
+        rise: the epoch from which the correlation with a model that cannot carry rises; NaN if that is not known.
         depth: how far it had fallen before.
     """
 
     epochs: int
     kink: Kink
-    rise: int
+    rise: float
     depth: float
 
     @property
-    def lag(self) -> int:
+    def lag(self) -> float:
         """Epochs from the kink to the start of the rise."""
         return self.rise - self.kink.epoch
 
@@ -297,5 +297,7 @@ class Carrying:
 
 
 def carrying(loss: Float[np.ndarray, " epoch"], evolution: Evolution) -> Carrying:
-    """The kink of a run's test loss, beside the evolution of its final MLP."""
-    return Carrying(len(loss), kink(loss), *starts_to_rise(evolution.correlation))
+    """The kink of a run's test loss, beside the evolution of its final MLP if every epoch of that is known."""
+    known = len(evolution.epochs) == len(loss)
+    rise, depth = starts_to_rise(evolution.correlation) if known else (float("nan"), float("nan"))
+    return Carrying(len(loss), kink(loss), float(rise), depth)

@@ -27,11 +27,11 @@ def kink(evidence: Evidence) -> Found:
     lag, shows, notes = {}, {}, []
     for i, run in enumerate(curves["runs"].tolist()):
         found = dynamics.carrying(dynamics.finished(curves["test_loss"][i]), evolutions[run])
-        lag[run], shows[run] = float(found.lag), found.coincides and found.exponential
+        lag[run], shows[run] = found.lag, found.coincides and found.exponential
         low, high = found.kink.interval
         notes.append(
-            f"run {run}: kink at epoch {found.kink.epoch}, rise from {found.rise} ({found.depth:.3f} below an earlier"
-            f" high), decay {found.kink.rate:.3g} ({low:.3g} to {high:.3g}) an epoch explains"
+            f"run {run}: kink at epoch {found.kink.epoch}, rise from {found.rise:.0f} ({found.depth:.3f} below an"
+            f" earlier high), decay {found.kink.rate:.3g} ({low:.3g} to {high:.3g}) an epoch explains"
             f" {found.kink.explained:.3f}"
         )
     return result(lag, shows, f"Epochs from the kink to the start of the rise. {'; '.join(notes)}.")

@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from carry_core.page import INK, WIDTH, styled
+from carry_core.dynamics import finished
+from carry_core.page import INK, WIDTH, Table, number, styled
 from carry_core.plots.common import position
 
 TRAIN, TEST = "#8A8D93", "#7A1F5C"
@@ -63,3 +64,19 @@ def learning_curves(
         else:
             ax.set_ylim(-0.03, 1.03)
     return figure
+
+
+def table_of_curves(history: dict[str, NDArray[Any]]) -> Table:
+    """Where every run is best and where it ends: accuracy of whole answers and loss, test; squared norm (Fig. 8 to 12).
+
+    Epochs in small type.
+    """
+    rows = []
+    for i, run in enumerate(history["runs"].tolist()):
+        whole, loss, norm = (finished(history[key][i]) for key in ("test_whole", "test_loss", "weight_norm"))
+        best = f"{number(whole.max(), 4)}\n{whole.argmax() + 1}"
+        lowest = f"{loss.min():.1e}\n{loss.argmin() + 1}"
+        norms = [number(norm[0], 0), f"{number(norm.min(), 0)}\n{norm.argmin() + 1}", number(norm[-1], 0)]
+        rows.append([f"{run}", best, f"{number(whole[-1], 4)}\n{len(whole)}", lowest, f"{loss[-1]:.1e}", *norms])
+    header = ["run", "best", "last", "lowest", "last", "first", "lowest", "last"]
+    return Table(header, rows, [("", 1), ("test accuracy", 2), ("test loss", 2), ("squared norm", 3)])
