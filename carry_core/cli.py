@@ -20,6 +20,7 @@ from carry_core import author, bench, campaign, claims, groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, update_manifest, write_json
 from carry_core.ledger.report import show
+from carry_core.llm.command import llm, train_llm
 from carry_core.train import PRECISIONS, Trainer
 
 QUIET_EVERY = 300.0  # seconds between progress lines where the output is not a terminal
@@ -145,6 +146,10 @@ def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
         write_json(file, [asdict(row) for row in rows])
     if save:
         update_manifest(data_dir(), [claims.save_results(source, rows).relative_to(data_dir()).as_posix()])
+
+
+carry.add_command(llm)
+carry.add_command(train_llm)
 
 
 def _device(device: str, precision: str) -> str:
