@@ -67,6 +67,7 @@ class Claim:
 
 
 REQUIRED = ("id", "where", "paper", "notebook", "rule", "reason")
+TEXTS = ("id", "where", "notebook", "rule", "reason", "note", "claim", "measure")
 CHOICES: dict[str, Sequence[str]] = {"notebook": NOTEBOOKS, "rule": tuple(verdicts.RULES)}
 
 
@@ -130,6 +131,13 @@ def _claim(path: Path, row: Any) -> Claim:
     for key in REQUIRED:
         if key not in row or (row[key] in (None, "") and key != "paper"):
             raise BadInput(f"{path}: {name} has no {key}: write one, or refer to a family that has one.")
+    for key, fits, expected in (
+        *((key, isinstance(row.get(key, ""), str), "text") for key in TEXTS),
+        ("single", isinstance(row.get("single", False), bool), "true or false"),
+        ("paper", row["paper"] is None or _numeric(row["paper"]), "a number, or a list of numbers, as in 5.0e+7"),
+    ):
+        if not fits:
+            raise BadInput(f"{path}: {name} has the {key} {row[key]!r}: expected {expected}.")
     for key, choices in CHOICES.items():
         if row[key] not in choices:
             raise BadInput(f"{path}: {name} has the unknown {key} {row[key]!r}: expected one of {', '.join(choices)}.")
@@ -137,9 +145,17 @@ def _claim(path: Path, row: Any) -> Claim:
         whose = "numbers" if row["paper"] is None else "findings"
         raise BadInput(f"{path}: {name} has the rule {row['rule']}, which is for {whose}: choose another.")
     claim = Claim(**row)
-    if claim.paper is not None and not (claim.unit > 0 and claim.range > 0):
+    sizes: list[Any] = [claim.unit, claim.range]
+    if not all(_numeric(x) and not isinstance(x, list) and x > 0 for x in sizes):
         raise BadInput(f"{path}: {name} has unit {claim.unit!r} and range {claim.range!r}: expected positive numbers.")
     return claim
+
+
+def _numeric(value: Any) -> bool:
+    """Whether it is a number, or a list of such."""
+    if isinstance(value, list):
+        return bool(value) and all(map(_numeric, value))
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def printed_cells(prefix: str) -> Cells:
@@ -281,7 +297,9 @@ def read_results(source: str) -> dict[str, Any]:
         found = json.loads(path.read_text())
         if found["version"] != VERSION:
             raise BadInput(f"{path} has version {found['version']!r}, expected {VERSION}: {remedy}.")
-        return {**found, "rows": [Row(**row) for row in found["rows"]]}
+        if found["source"] != source:
+            raise BadInput(f"{path} has the results of {found['source']!r}, expected {source!r}: {remedy}.")
+        return {**found, "weights": dict(found["weights"]), "rows": [Row(**row) for row in found["rows"]]}
     except FileNotFoundError as error:
         raise BadInput(f"{path} does not exist: {remedy}.") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
