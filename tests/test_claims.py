@@ -74,7 +74,12 @@ def test_every_row_can_be_computed_or_says_what_it_waits_for(ledger):
 
 
 def test_the_notebooks_that_exist_are_planned():
-    assert {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")} <= set(claims.NOTEBOOKS)
+    """All but the page of the ledger itself, which shows every row and computes none."""
+    assert {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")} <= {*claims.NOTEBOOKS, "claims"}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(
@@ -88,17 +93,26 @@ def test_the_notebooks_that_exist_are_planned():
         ([GOOD | {"colour": "red"}], "data/sums3 has an unknown key colour"),
         ([GOOD | {"rule": "every"}], "data/sums3 has the rule every, which is for findings"),
         ([GOOD | {"unit": 0}], "data/sums3 has unit 0"),
+        ([GOOD | {"paper": "5e7"}], "data/sums3 has the paper '5e7': expected a number"),
+        ([GOOD | {"paper": [1, True]}], "data/sums3 has the paper [1, True]: expected a number"),
+        ([GOOD | {"unit": "a tenth"}], "data/sums3 has unit 'a tenth'"),
+        ([GOOD | {"range": [1]}], "data/sums3 has unit 0.01 and range [1]"),
+        ([GOOD | {"single": "no"}], "data/sums3 has the single 'no': expected true or false"),
+        ([GOOD | {"where": 4}], "data/sums3 has the where 4: expected text"),
+        ([GOOD | {"id": 7}], "7 has the id 7: expected text"),
+        ([GOOD | {"notebook": ["fig99_nothing"]}], "data/sums3 has the notebook ['fig99_nothing']: expected text"),
         (["data/sums3"], "is not a claim"),
         ({"a": 1}, "is not a claim"),
     ],
 )
-def test_a_bad_ledger_is_named(carry, data, rows, complaint):  # noqa: F811
-    (data / "claims.yml").write_text(yaml.safe_dump(rows))
-    code, out, err = carry("claims", "--source", "ours", "--json", str(data / "rows.json"))
+def test_a_bad_ledger_is_named(carry, ledger, rows, complaint):  # noqa: F811
+    (ledger / "claims.yml").write_text(yaml.safe_dump(rows))
+    before = contents(ledger)
+    code, out, err = carry("claims", "--source", "ours", "--save", "--json", str(ledger / "rows.json"))
     assert (code, out) == (2, "")
     assert complaint in err
     assert err.count("\n") == 1
-    assert not (data / "rows.json").exists()
+    assert contents(ledger) == before
 
 
 def test_a_ledger_that_is_no_yaml(carry, data):  # noqa: F811
@@ -125,15 +139,36 @@ def test_bad_arguments(carry, ledger, arguments, complaint):  # noqa: F811
     assert sorted(ledger.rglob("*")) == before
 
 
-def test_results_of_another_version(carry, ledger):  # noqa: F811
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"version": 0}, "has version 0, expected 1: write it with `carry claims --source author --save`"),
+        ({"version": "1"}, "has version '1', expected 1"),
+        ({"source": "ours"}, "has the results of 'ours', expected 'author'"),
+        ({"rows": [{"id": "data/sums3"}]}, "is damaged"),
+        ({"rows": 3}, "is damaged"),
+        ({"weights": None}, "is damaged"),
+    ],
+)
+def test_results_of_another_version(carry, ledger, changes, complaint):  # noqa: F811
     path = ledger / "results" / "author.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps({"version": 0, "rows": []}))
-    code, _, err = carry("claims", "--source", "ours", "--only", "data/")
-    assert (code, err.count("\n")) == (2, 1)
-    assert "has version 0, expected 1" in err
-    path.write_text("{")
-    assert "is damaged" in carry("claims", "--source", "ours", "--only", "data/")[2]
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    before = contents(ledger)
+    code, out, err = carry("claims", "--source", "ours", "--save")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert str(path) in err
+    assert complaint in err
+    assert contents(ledger) == before
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "\x00"])
+def test_results_that_are_none(carry, ledger, content):  # noqa: F811
+    (ledger / "results" / "author.json").write_text(content)
+    before = contents(ledger)
+    code, out, err = carry("claims", "--source", "ours", "--save")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "author.json is damaged" in err
+    assert contents(ledger) == before
 
 
 def test_without_weights_every_row_says_what_would_make_it(carry, ledger, tmp_path):  # noqa: F811
