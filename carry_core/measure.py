@@ -10,7 +10,7 @@ from torch import Tensor
 from carry_core import sums, tasks
 from carry_core.edits import INTACT, Ablation, recorder
 from carry_core.errors import BadInput
-from carry_core.model import Site, Transformer
+from carry_core.model import ModelConfig, Site, Transformer
 from carry_core.sums import Layout
 
 BATCH = 512  # sums in a pass: what a layer needs then stays in the processor's cache
@@ -96,6 +96,13 @@ def last_heads(model: Transformer) -> list[Ablation]:
     return [Ablation(heads=frozenset({(last, head)})) for head in range(model.config.heads)]
 
 
+def head_pairs(config: ModelConfig) -> list[Ablation]:
+    """The whole attention of the layer before the last, together with each head of the last layer (App. C.3)."""
+    last = config.layers - 1
+    before = frozenset((last - 1, head) for head in range(config.heads))
+    return [Ablation(heads=before | {(last, head)}) for head in range(config.heads)]
+
+
 def final_mlp(model: Transformer) -> Ablation:
     """The ablation of the last block's MLP."""
     return Ablation(mlps=frozenset({model.config.layers - 1}))
@@ -161,6 +168,18 @@ def last_layer(
     intact, *found = cells(model, a, b, parts, n_digits)
     heads, (mlp, *dissected) = found[: model.config.heads], found[model.config.heads :]
     return LastLayer(intact, tuple(heads), mlp, neurons, *dissected)
+
+
+def decision_pattern(found: Cells) -> tuple[float, float]:
+    """How nearly a model adds every one that it should and only ever errs by adding more of them (Tab. 1, Sec. 4).
+
+    Returns:
+        The lowest accuracy of a cell at which a one arrives, and the lowest share that is right or exactly one too
+        large of any other cell: both 1 where a decision head is gone, as the paper has it.
+    """
+    arrives = tasks.carry_arrives(found.accuracy.shape[1])
+    either = found.accuracy + found.corrected
+    return found.accuracy[arrives].min().item(), either[~arrives].min().item()
 
 
 def cannot_carry(n_digits: int = 3) -> Cells:

@@ -12,7 +12,7 @@ from carry_core.groups import GROUPS, MAIN
 from carry_core.ledger import behaviour, evidence, findings, insides, survey
 from carry_core.ledger.dynamics import N1_W0
 from carry_core.ledger.evidence import Evidence
-from carry_core.ledger.readings import DECODER, DFF1024, N1, N3
+from carry_core.ledger.readings import DECODER, DFF1024, N1, N3, S01
 from carry_core.model import Transformer
 
 EPOCHS = 200
@@ -81,7 +81,7 @@ def test_a_one_layer_run_that_is_perfect_differs(planted):
 @pytest.fixture
 def small(data, monkeypatch):
     """Random runs with small layers under the names of the real groups, few sums, learning curves for one layer."""
-    for name in (MAIN, N1, N1_W0, N3, DECODER, DFF1024, "pad6_n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2"):
+    for name in (MAIN, N1, N1_W0, N3, S01, DECODER, DFF1024, "pad6_n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2"):
         group = GROUPS[name]
         config = replace(group.config, d_model=16, d_ff=12)
         monkeypatch.setitem(GROUPS, name, replace(group, config=config))

@@ -144,14 +144,11 @@ def no_grokking(evidence: Evidence) -> Found:
 @finding("decision_head", {MAIN: all_heads(MAIN)})
 def decision_head(evidence: Evidence) -> Found:
     """Sec. 4, Tab. 1."""
-    arrives = tasks.carry_arrives(3)
     gap, shows, notes = {}, {}, []
     for run, survey in evidence.surveys(MAIN).items():
         first, *_, last = ranked_heads(survey, MAIN)
-        cells = survey.cells[first]
-        gap[run] = survey.cells[last].whole - cells.whole
-        either = float((cells.accuracy + cells.corrected)[~arrives].min())
-        kept = float(cells.accuracy[arrives].min())
+        gap[run] = survey.cells[last].whole - survey.cells[first].whole
+        kept, either = measure.decision_pattern(survey.cells[first])
         shows[run] = gap[run] >= 0.1 and kept >= 0.99 and either >= 0.99
         others = listed(survey.cells[head].whole for head in ranked_heads(survey, MAIN))
         notes.append(

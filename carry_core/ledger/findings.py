@@ -1,12 +1,12 @@
 """The findings of `findings.yml`: which measure gives each, and what the missing ones wait for."""
 
 from carry_core.errors import BadInput
-from carry_core.ledger import dynamics, insides
+from carry_core.ledger import dynamics, insides, pairs
 from carry_core.ledger.behaviour import FINDINGS
 from carry_core.ledger.evidence import Evidence, Need
 from carry_core.ledger.readings import Found
 
-__all__ = ["FINDINGS", "MISSING", "dynamics", "find", "insides", "needed"]
+__all__ = ["FINDINGS", "MISSING", "dynamics", "find", "insides", "needed", "pairs"]
 
 MISSING = {
     "pentagon": "the score of cyclically ordered pairs (Fig. 17's notebook)",
@@ -14,8 +14,6 @@ MISSING = {
     "length": "measures of padded runs over epochs (Fig. 20's notebook)",
     "llm_heads": "`carry llm`, which does not exist yet, and 7B weights",
     "full_adder": "the truth tables of the network's parts (Fig. 26's notebook)",
-    "three_layers_pairs": "pairs of ablations at three layers (the page of Tab. 3)",
-    "carry_in_layer0": "attention and axes of runs at s = 0.1 after layer 0",
     "mlp_2500": "measures of padded runs at 500, 1000 and 2500 epochs",
     "primed_parts": "accuracies of padded runs cell by cell without each part (Fig. 24's notebook)",
     "carry_axis_long": "the carry axis of primed and finetuned runs (Fig. 25's notebook)",
