@@ -3,7 +3,7 @@
 Epochs count from one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,22 +86,41 @@ class Transition:
         return abs(self.lag) <= window(self.epochs, 0.02)
 
     @property
+    def apart(self) -> bool:
+        """Whether the heads pass one half more than 2% of the epochs (two at least) from each other."""
+        return self.formed[1] - self.formed[0] > window(self.epochs, 0.02)
+
+    @property
+    def late(self) -> bool:
+        """Whether the accuracy rises with the last head's change, and not with the first one's."""
+        return not self.coincides and abs(self.rise - self.formed[1]) <= window(self.epochs, 0.02)
+
+    @property
     def bounces(self) -> bool:
         """Whether the norm turns within 1% of the run's epochs of the transition, two at least."""
         return abs(self.bounce - self.rise) <= window(self.epochs, 0.01)
 
-    def shown(self) -> tuple[int, int, int]:
+    def shown(self, epochs: Sequence[int] | None = None) -> tuple[int, ...]:
         """Epochs before, between and after the heads' transitions, for the maps of Fig. 2.
 
         Halfway to the first head's, halfway between the first head's and the last head's, and halfway from there to
         the end. If no head ever passes one half: after a quarter, a half and three quarters of the training.
+
+        Args:
+            epochs: those asked for instead.
+
+        Raises:
+            BadInput: these are not epochs of the training.
         """
+        if epochs is not None:
+            known = isinstance(epochs, list | tuple) and len(epochs) > 0
+            if not known or not all(type(epoch) is int and 1 <= epoch <= self.epochs for epoch in epochs):
+                raise BadInput(f"epochs={epochs!r}: expected a list of whole numbers from 1 to {self.epochs}.")
+            return tuple(epochs)
         first, last = self.formed
         if first != first:
-            first, last = self.epochs / 2, self.epochs / 2
-        middles = (first / 2, (first + last) / 2, (last + self.epochs) / 2)
-        before, between, after = (min(max(1, round(middle)), self.epochs) for middle in middles)
-        return before, between, after
+            first = last = self.epochs / 2
+        return tuple(max(1, round(middle)) for middle in (first / 2, (first + last) / 2, (last + self.epochs) / 2))
 
 
 def transition(
@@ -136,14 +155,24 @@ def transitions(history: History, layout: Layout) -> dict[int, Transition]:
     return found
 
 
-def widest_run(found: Mapping[int, Transition]) -> int:
-    """The run whose heads have their transitions furthest apart, so that there is something between; else the first."""
+def shown_run(found: Mapping[int, Transition], run: int | None = None) -> int:
+    """The run whose heads have their transitions furthest apart, so that there is something between; else the first.
+
+    Args:
+        found: every run's transition.
+        run: the one asked for instead.
+
+    Raises:
+        BadInput: its learning curves are not there.
+    """
+    if run is not None and run not in found:
+        raise BadInput(f"No learning curves of run {run!r}: expected one of {', '.join(map(str, found))}.")
 
     def gap(run: int) -> float:
         first, last = found[run].formed
         return last - first if first == first else -1.0
 
-    return max(found, key=gap)
+    return max(found, key=gap) if run is None else run
 
 
 # ---------------------------------------------------------------- the kink of the test loss

@@ -86,6 +86,15 @@ def test_what_does_not_coincide_and_does_not_bounce_is_said_not_to():
     assert not never.bounces
 
 
+@pytest.mark.parametrize(
+    ("second", "apart", "late"), [(107.0, False, False), (108.0, True, False), (93.0, True, True), (92.0, True, False)]
+)
+def test_heads_that_change_apart_and_a_rise_that_waits_for_the_second(second, apart, late):
+    first = 99.0 if second > 101 else 50.0
+    made = dynamics.Transition(400, 101.0, 0.5, (first, second), 101.0)
+    assert (made.apart, made.late) == (apart, late)
+
+
 def test_attention_to_other_digits_is_no_transition():
     history = one_layer()
     history["pattern"] = np.roll(history["pattern"], 1, axis=-1)
@@ -114,9 +123,20 @@ def test_the_run_with_the_widest_gap_is_shown():
         return dynamics.Transition(400, 101.0, 0.5, passes, 101.0)
 
     nan = float("nan")
-    assert dynamics.widest_run({0: made(5.0, 5.0), 1: made(9.0, 3.0), 2: made(3.0, 9.0), 3: made(nan, nan)}) == 1
-    assert dynamics.widest_run({2: made(nan, nan), 3: made(7.0, nan)}) == 3
-    assert dynamics.widest_run({5: made(nan, nan)}) == 5
+    assert dynamics.shown_run({0: made(5.0, 5.0), 1: made(9.0, 3.0), 2: made(3.0, 9.0), 3: made(nan, nan)}) == 1
+    assert dynamics.shown_run({2: made(nan, nan), 3: made(7.0, nan)}) == 3
+    assert dynamics.shown_run({5: made(nan, nan)}) == 5
+    assert dynamics.shown_run({0: made(5.0, 5.0), 1: made(9.0, 3.0)}, 0) == 0
+    with pytest.raises(BadInput, match="No learning curves of run 2: expected one of 0, 1"):
+        dynamics.shown_run({0: made(5.0, 5.0), 1: made(9.0, 3.0)}, 2)
+
+
+@pytest.mark.parametrize("epochs", [[0], [401], [True], []])
+def test_epochs_that_the_training_does_not_have_are_refused(epochs):
+    made = dynamics.Transition(400, 101.0, 0.5, (1.0,), 101.0)
+    assert made.shown([50, 400]) == (50, 400)
+    with pytest.raises(BadInput, match="expected a list of whole numbers from 1 to 400"):
+        made.shown(epochs)
 
 
 def test_a_history_without_one_layers_attention_is_refused():
@@ -287,6 +307,17 @@ def test_a_loss_that_does_not_decay_exponentially_does_not_show_the_kink(planted
     rising = dynamics.carrying(bent(60, 0.08, -0.02), dynamics.evolutions(history)[1])
     assert rising.kink.explained == pytest.approx(1)
     assert not rising.exponential
+
+
+def test_a_rise_that_is_not_known_coincides_with_nothing():
+    history = dips(60)
+    evolution = dynamics.evolutions(history)[1]
+    last = dynamics.Evolution(*(getattr(evolution, f)[-1:] for f in ("epochs", "accuracy", "corrected", "correlation")))
+    found = dynamics.carrying(history["test_loss"][0], last)
+    assert found.kink.epoch == 60
+    assert np.isnan([found.rise, found.depth, found.lag]).all()
+    assert not found.coincides
+    assert found.exponential
 
 
 def test_without_evolutions_the_kink_says_what_it_needs(planted):
