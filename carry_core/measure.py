@@ -90,10 +90,17 @@ def score(guess: Int[Tensor, "sums pos"], a: Int[Tensor, " sums"], b: Int[Tensor
     return Cells(total[0] / count, total[1] / count, hit.all(1).double().mean().item())
 
 
-def last_heads(model: Transformer) -> list[Ablation]:
-    """The ablation of each head of the last layer."""
-    last = model.config.layers - 1
-    return [Ablation(heads=frozenset({(last, head)})) for head in range(model.config.heads)]
+def last_heads(model: Transformer, layers: int = 1) -> list[Ablation]:
+    """The ablation of each head of the last layer, or of so many last layers.
+
+    Raises:
+        BadInput: the model has fewer.
+    """
+    n = model.config.layers
+    if layers > n:
+        raise BadInput(f"A model with {n} layer(s): expected one with at least {layers}, choose another group.")
+    every = [(layer, head) for layer in range(n - layers, n) for head in range(model.config.heads)]
+    return [Ablation(heads=frozenset({pair})) for pair in every]
 
 
 def head_pairs(config: ModelConfig) -> list[Ablation]:

@@ -7,6 +7,7 @@ import torch
 
 from carry_core import measure, sums, tasks
 from carry_core.edits import INTACT, Ablation
+from carry_core.errors import BadInput
 from carry_core.ledger import behaviour, insides, pairs
 from carry_core.ledger.evidence import Evidence
 from carry_core.ledger.readings import N3, S01
@@ -48,6 +49,15 @@ def test_the_pairs_are_a_layers_attention_with_each_head_of_the_next(model: Tran
             edited.blocks[last - 1].o.weight.zero_()
             edited.blocks[last].o.weight[:, head * d_head : (head + 1) * d_head] = 0
         torch.testing.assert_close(model(tokens, pair.site(config)), edited(tokens), rtol=0, atol=1e-12)
+
+
+def test_the_heads_of_several_last_layers():
+    model = Transformer(ModelConfig(layers=3, d_model=16, d_ff=8))
+    found = measure.last_heads(model, 2)
+    assert [str(head) for head in found] == [f"without head {name}" for name in ("1:0", "1:1", "2:0", "2:1")]
+    assert measure.last_heads(model) == found[2:]
+    with pytest.raises(BadInput, match="expected one with at least 4"):
+        measure.last_heads(model, 4)
 
 
 @pytest.fixture
