@@ -135,6 +135,7 @@ def _claim(path: Path, row: Any) -> Claim:
         *((key, isinstance(row.get(key, ""), str), "text") for key in TEXTS),
         ("single", isinstance(row.get("single", False), bool), "true or false"),
         ("paper", row["paper"] is None or _numeric(row["paper"]), "a number, or a list of numbers, as in 5.0e+7"),
+        *((key, _positive(row.get(key, 1)), "a positive number") for key in ("unit", "range")),
     ):
         if not fits:
             raise BadInput(f"{path}: {name} has the {key} {row[key]!r}: expected {expected}.")
@@ -144,11 +145,7 @@ def _claim(path: Path, row: Any) -> Claim:
     if (row["paper"] is None) != (row["rule"] in verdicts.FINDING_RULES):
         whose = "numbers" if row["paper"] is None else "findings"
         raise BadInput(f"{path}: {name} has the rule {row['rule']}, which is for {whose}: choose another.")
-    claim = Claim(**row)
-    sizes: list[Any] = [claim.unit, claim.range]
-    if not all(_numeric(x) and not isinstance(x, list) and x > 0 for x in sizes):
-        raise BadInput(f"{path}: {name} has unit {claim.unit!r} and range {claim.range!r}: expected positive numbers.")
-    return claim
+    return Claim(**row)
 
 
 def _numeric(value: Any) -> bool:
@@ -156,6 +153,10 @@ def _numeric(value: Any) -> bool:
     if isinstance(value, list):
         return bool(value) and all(map(_numeric, value))
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _positive(value: Any) -> bool:
+    return _numeric(value) and not isinstance(value, list) and value > 0
 
 
 def printed_cells(prefix: str) -> Cells:

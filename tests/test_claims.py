@@ -70,7 +70,8 @@ def test_every_row_can_be_computed_or_says_what_it_waits_for(ledger):
     others = {name for name in numbers if name.startswith(("tab2/", "llm/"))}
     assert numbers == set(READINGS) | set(quantities.SPECIAL) | others
     stated = {name for name in claims.published() if name.startswith("finding/")}
-    assert stated == set(findings.FINDINGS) | {f"finding/{name}" for name in findings.MISSING}
+    waiting = {f"finding/{name}" for name in findings.MISSING}
+    assert stated == set(findings.FINDINGS) | waiting | {"finding/llm_heads"}  # 7B models have a path of their own
 
 
 def test_the_notebooks_that_exist_are_planned():
@@ -92,11 +93,11 @@ def contents(folder: Path) -> dict[str, bytes]:
         ([GOOD | {"reason": ""}], "data/sums3 has no reason"),
         ([GOOD | {"colour": "red"}], "data/sums3 has an unknown key colour"),
         ([GOOD | {"rule": "every"}], "data/sums3 has the rule every, which is for findings"),
-        ([GOOD | {"unit": 0}], "data/sums3 has unit 0"),
+        ([GOOD | {"unit": 0}], "data/sums3 has the unit 0: expected a positive number"),
         ([GOOD | {"paper": "5e7"}], "data/sums3 has the paper '5e7': expected a number"),
         ([GOOD | {"paper": [1, True]}], "data/sums3 has the paper [1, True]: expected a number"),
-        ([GOOD | {"unit": "a tenth"}], "data/sums3 has unit 'a tenth'"),
-        ([GOOD | {"range": [1]}], "data/sums3 has unit 0.01 and range [1]"),
+        ([GOOD | {"unit": "a tenth"}], "data/sums3 has the unit 'a tenth'"),
+        ([GOOD | {"range": [1]}], "data/sums3 has the range [1]: expected a positive"),
         ([GOOD | {"single": "no"}], "data/sums3 has the single 'no': expected true or false"),
         ([GOOD | {"where": 4}], "data/sums3 has the where 4: expected text"),
         ([GOOD | {"id": 7}], "7 has the id 7: expected text"),
