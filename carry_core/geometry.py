@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from scipy.stats import ks_2samp, spearmanr
 from sklearn.decomposition import PCA
+from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from carry_core import sums, tasks
@@ -150,6 +151,16 @@ def pocket_accuracy(points: Float[Tensor, "sums axis"], labels: Int[Tensor, " su
     centres = torch.stack([points[index == i].mean(0) for i in range(len(kinds))])
     hit = torch.cdist(points, centres).argmin(1) == index
     return torch.stack([hit[index == i].double().mean() for i in range(len(kinds))]).mean().item()
+
+
+def neighbour_accuracy(points: Float[Tensor, "sums axis"], labels: Int[Tensor, " sums"]) -> float:
+    """How often the sum that lies nearest has the same label, averaged over labels: 1 without overlap (App. B).
+
+    On the two leading axes.
+    """
+    nearest = NearestNeighbors(n_neighbors=1).fit(points[:, :2].numpy()).kneighbors(return_distance=False)[:, 0]
+    hit = labels[torch.from_numpy(nearest)] == labels
+    return torch.stack([hit[labels == kind].double().mean() for kind in labels.unique()]).mean().item()
 
 
 def digit_order(points: Float[Tensor, "sums axis"], digit: Int[Tensor, " sums"], side: Bool[Tensor, " sums"]) -> float:

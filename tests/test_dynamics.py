@@ -352,6 +352,19 @@ def test_sides_count_by_their_sums_and_constant_ones_not_at_all():
     assert np.isnan(geometry.digit_order(points, torch.full((40,), 4), side))
 
 
+def test_neighbours_as_by_brute_force():
+    generator = torch.Generator().manual_seed(0)
+    points, labels = torch.randn(60, 3, generator=generator), torch.randint(4, (60,), generator=generator)
+    hits: dict[int, list[bool]] = {}
+    for i, (x, y, _) in enumerate(points.tolist()):
+        away = [((x - u) ** 2 + (y - v) ** 2, j) for j, (u, v, _) in enumerate(points.tolist()) if j != i]
+        hits.setdefault(int(labels[i]), []).append(bool(labels[min(away)[1]] == labels[i]))
+    expected = np.mean([np.mean(values) for values in hits.values()])
+    assert geometry.neighbour_accuracy(points, labels) == pytest.approx(expected)
+    apart = torch.cat([points[:30, :2], points[30:, :2] + 100])
+    assert geometry.neighbour_accuracy(apart, torch.arange(60) // 30) == 1
+
+
 def test_orders_pair_each_plane_with_its_own_column(monkeypatch):
     torch.manual_seed(0)
     model = Transformer(ModelConfig(layers=2, d_model=16, d_ff=16)).eval()

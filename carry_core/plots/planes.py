@@ -39,7 +39,8 @@ def pca_grid(planes: Sequence[Plane], n_digits: int = 3) -> Figure:
     ]
     n_columns = len(planes) // 2
     left, gap, title, foot, key_height = 0.42, 0.1, 0.25, 0.19, 0.44  # inches
-    side = min(1.7, (WIDTH - left - 0.02 - gap * (n_columns - 1)) / n_columns)
+    side = min(1.5, (WIDTH - left - 0.02 - gap * (n_columns - 1)) / n_columns)
+    left = max(left, (WIDTH - n_columns * (side + gap) + gap) / 2)  # few columns stand in the middle
     figure = Figure(figsize=(WIDTH, title + 4 * (side + foot) + 2 * key_height))
     for half, (key, legend, names, colours) in enumerate(halves):
         rgb = np.array([mpl.colors.to_rgb(c) for c in colours])
