@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from matplotlib.colors import to_rgb
 
-from carry_core import neurons, plots, tasks
+from carry_core import adder, neurons, plots, sums, tasks
+from carry_core.plots import circuit
 from carry_core.plots.neurons import OFTEN
 
 NAMES = ["pos7", "pos8", "pos9"]
@@ -53,3 +54,70 @@ def test_board_grid_shows_the_cosines_under_where_a_one_arrives():
         np.testing.assert_array_equal(image.get_array(), data)
     assert {image.get_clim() for image in images[1::2]} == {(-1, 1)}
     assert {"intact", "without", "pos. 7", "pos. 8", "cosine"} <= set(texts(figure))
+
+
+# ---------------------------------------------------------------- a sum on its way
+
+
+def a_trace(**more: Any) -> adder.Trace:
+    """347 + 128 with planted attention: head 0:0 looks from the tens of a to those of b, head 1:1 from 8 to 2."""
+    first, last = torch.zeros(2, 10, 10), torch.zeros(2, 10, 10)
+    first[0, 1, 5], first[0, 3, 0], first[1, 2, 9] = 0.9, 0.5, 0.09
+    last[1, 8, 2], last[0, 7, 4], last[1, 3, 3] = 0.8, 0.3, 0.7
+    answers = {
+        "intact": [(4, 1.0), (7, 0.9), (5, 1.0)],
+        "head": [(5, 0.6), (7, 1.0), (5, 1.0)],
+        "MLP": [(4, 1.0), (6, 0.7), (1, 0.5)],
+    }
+    kind: dict[str, Any] = {
+        "tens": {1: False, 2: True}, "ones": {1: 6, 2: 5}, "arrives": {7: False, 8: True}, "answers": answers,
+    }  # fmt: skip
+    return adder.Trace(347, 128, sums.Layout(), first, last, 1, 1, **kind | more)
+
+
+def drawn(figure: Any) -> list[tuple[str, float]]:
+    """Colour and width of each line of attention."""
+    return [(line.get_color(), line.get_linewidth()) for line in figure.axes[0].lines]
+
+
+def boxes(figure: Any) -> list[tuple[str, float]]:
+    """Colour and frame of each box, in the order of drawing."""
+    found = [p for p in figure.axes[0].patches if isinstance(p, mpl.patches.FancyBboxPatch)]
+    return [(mpl.colors.to_hex(p.get_facecolor()).upper(), p.get_linewidth()) for p in found]
+
+
+def test_the_summary_draws_attention_as_wide_as_it_is_and_only_where_it_counts():
+    figure = plots.summary_circuit(a_trace())
+    found = dict(drawn(figure))
+    assert len(drawn(figure)) == 4  # 0.09 is too little; what the last layer does at position 3 is nobody's answer
+    widths = [found[c] for c in (circuit.PARTNER, circuit.ELSEWHERE, circuit.DECIDES, circuit.HELPS)]
+    np.testing.assert_allclose(np.array(widths) / widths[0], [1, 0.5 / 0.9, 0.8 / 0.9, 0.3 / 0.9], rtol=1e-6)
+    (line,) = [line for line in figure.axes[0].lines if line.get_color() == circuit.DECIDES]
+    assert line.get_xdata()[0] == min(t.get_position()[0] for t in figure.axes[0].texts if t.get_text() == "7")
+    assert line.get_ydata()[0] < line.get_ydata()[1]
+
+
+def test_the_summary_says_what_was_read_and_what_was_answered():
+    figure = plots.summary_circuit(a_trace())
+    shown = [t.get_text() for t in figure.axes[0].texts]
+    tokens = sorted((t.get_position()[0], t.get_text()) for t in figure.axes[0].texts if t.get_position()[1] < 0.4)
+    assert "".join(text for _, text in tokens) == "the sum347+128==="
+    assert {"15", "6", "+0", "+1", "0.70", "without head 1:1"} <= set(shown)
+    kinds = [colour for colour, _ in boxes(figure)]
+    assert kinds.count(circuit.BIG) == kinds.count(circuit.SMALL) == 1
+    assert kinds.count(circuit.ONE) == kinds.count(circuit.NONE) == 1
+    by_kind = [kinds.count(c) for c in (circuit.RIGHT, circuit.OFF_BY_ONE, circuit.OTHER)]
+    assert by_kind == [6, 2, 1]  # 5 for 4 is one too large, 6 for 7 one too small, 1 for 5 is neither
+    assert not [width for _, width in boxes(figure) if width > 1]
+
+
+def test_a_wrong_reading_has_a_red_frame():
+    wrong = plots.summary_circuit(a_trace(ones={1: 6, 2: 4}, arrives={7: True, 8: True}))
+    assert len([width for _, width in boxes(wrong) if width > 1]) == 2
+
+
+def test_a_decoders_trace_is_drawn_too():
+    layout = sums.Layout(causal=True)
+    trace = a_trace(tens={5: False, 6: True}, ones={5: 6, 6: 5}, arrives={6: False, 7: True})
+    figure = plots.summary_circuit(adder.Trace(**vars(trace) | {"layout": layout}))
+    assert {"15", "6", "+0", "+1"} <= set(texts(figure))

@@ -2,15 +2,10 @@
 
 from carry_core.plots.attention import attention_grid
 from carry_core.plots.cells import Part, bars_of_cells, outcome_bars, summary_bars, table_of_cells
+from carry_core.plots.circuit import summary_circuit
 from carry_core.plots.common import CLASS_COLOURS, DIGIT_COLOURS, class_colours
 from carry_core.plots.curves import learning_curves, table_of_curves
-from carry_core.plots.evolution import (
-    evolution,
-    evolution_grid,
-    table_of_kinks,
-    table_of_transitions,
-    transition,
-)
+from carry_core.plots.evolution import evolution, evolution_grid, table_of_kinks, table_of_transitions, transition
 from carry_core.plots.neurons import board_grid, neuron_grid
 from carry_core.plots.planes import pca_grid, table_of_planes
 
@@ -29,6 +24,7 @@ __all__ = [
     "outcome_bars",
     "pca_grid",
     "summary_bars",
+    "summary_circuit",
     "table_of_cells",
     "table_of_curves",
     "table_of_kinks",

@@ -1,0 +1,151 @@
+"""The schoolbook's adder against addition, and its readers on planted streams."""
+
+import pytest
+import torch
+
+from carry_core import adder, measure, sums
+from carry_core.edits import Ablation
+from carry_core.errors import BadInput
+from carry_core.model import ModelConfig, Transformer
+
+
+@pytest.mark.parametrize("width", [2, 3])
+def test_the_schoolbook_adds_by_brute_force(width):
+    a, b = sums.all_sums(width) if width == 2 else sums.long_sums(3_000, 3, torch.Generator().manual_seed(0))
+    wires = adder.schoolbook(a, b, width)
+    assert torch.equal((wires.digit * 10 ** torch.arange(width - 1, -1, -1)).sum(1), a + b)
+    for row in range(0, len(a), 37):
+        x, y = int(a[row]), int(b[row])
+        for i in range(width):
+            low = 10 ** (width - 1 - i)
+            total = x // low % 10 + y // low % 10
+            assert (wires.ones[row, i], wires.tens[row, i]) == (total % 10, total >= 10)
+            assert wires.arrives[row, i] == (x % low + y % low >= low)
+
+
+def test_a_half_adder_has_the_truth_table_of_binary_digits_too():
+    zero, one = torch.tensor([0]), torch.tensor([5])  # fives for ones: 5 + 5 makes ten, and leaves nothing
+    table = [[tuple(int(t) for t in adder.half_adder(x, y)) for y in (zero, one)] for x in (zero, one)]
+    assert table == [[(0, 0), (5, 0)], [(5, 0), (0, 1)]]
+
+
+# ---------------------------------------------------------------- readers
+
+
+@pytest.fixture
+def pairs() -> tuple[torch.Tensor, torch.Tensor, torch.Generator]:
+    generator = torch.Generator().manual_seed(0)
+    left, right = torch.randint(10, (2, 3_000), generator=generator)
+    return left, right, generator
+
+
+def test_a_reader_reads_a_half_adder_for_pairs_that_it_has_not_seen(pairs):
+    left, right, generator = pairs
+    ones, tens = adder.half_adder(left, right)
+    stream = torch.randn(10, 64, generator=generator)[ones] + torch.randn(2, 64, generator=generator)[tens.long()]
+    stream += 0.1 * torch.randn(stream.shape, generator=generator)
+    for label in (ones, tens.long()):
+        assert (adder.read(stream, label, left, right) == label).double().mean() > 0.99
+
+
+def test_a_reader_does_not_read_a_stream_that_only_holds_both_digits(pairs):
+    left, right, generator = pairs
+    ones, tens = adder.half_adder(left, right)
+    stream = torch.randn(10, 64, generator=generator)[left] + torch.randn(10, 64, generator=generator)[right]
+    stream += 0.1 * torch.randn(stream.shape, generator=generator)
+    assert (adder.read(stream, ones, left, right) == ones).double().mean() < 0.2
+    assert (adder.read(stream, tens.long(), left, right) == tens).double().mean() < 0.95
+
+
+def test_a_reader_cannot_learn_labels_of_pairs_by_heart(pairs):
+    left, right, generator = pairs
+    stream = torch.randn(100, 128, generator=generator)[10 * left + right]  # every pair its own place
+    coin = torch.randint(2, (100,), generator=generator)[10 * left + right]
+    assert abs((adder.read(stream, coin, left, right) == coin).double().mean() - 0.5) < 0.2
+
+
+def test_where_there_is_nothing_to_read_nothing_is_read():
+    nothing = torch.zeros(40, dtype=torch.int64)
+    assert torch.equal(adder.read(torch.randn(40, 4), nothing, nothing, nothing), nothing)
+
+
+def test_agreement_is_that_of_the_worst_column():
+    expected = torch.tensor([[0, 1], [1, 1], [0, 0], [1, 0]])
+    found = torch.tensor([[0, 1], [1, 0], [0, 0], [1, 0]])
+    truth = adder.Truth((1, 2), expected, found)
+    assert truth.by_column == [1, 0.75]
+    assert truth.agreement == 0.75
+
+
+# ---------------------------------------------------------------- the network's parts
+
+
+@pytest.fixture
+def small() -> Transformer:
+    torch.manual_seed(3)
+    return Transformer(ModelConfig(d_model=16, d_ff=12)).eval().requires_grad_(requires_grad=False)
+
+
+def test_the_parts_are_read_where_they_are(small):
+    a, b = sums.long_sums(600, 3, torch.Generator().manual_seed(0))
+    found, wires = adder.parts(small, a, b), adder.schoolbook(a, b)
+    names = ["blocks.0.resid_post", "blocks.1.resid_mid"]
+    stream = measure.streams(small, a, b, names)
+    left, right = sums.digits(a, 3), sums.digits(b, 3)
+    x = stream[names[0]][:, 2]  # the units of a
+    assert torch.equal(found.ones.found[:, 1], adder.read(x, wires.ones[:, 2], left[:, 2], right[:, 2]))
+    assert torch.equal(found.ones.expected, wires.ones[:, 1:])
+    assert torch.equal(found.tens.found[:, 0], adder.read(
+        stream[names[0]][:, 1], wires.tens[:, 1].long(), left[:, 1], right[:, 1]))  # fmt: skip
+    arrives = wires.arrives[:, 0].long()  # at the hundreds, from the tens
+    for truth, name in ((found.early, names[0]), (found.carry, names[1])):
+        assert torch.equal(truth.found[:, 0], adder.read(stream[name][:, 7], arrives, left[:, 1], right[:, 1]))
+        assert torch.equal(truth.expected[:, 0], arrives)
+    for truth, mlps in ((found.digit, frozenset()), (found.bypassed, {1})):
+        logits = small(sums.encode(a, b, small.config.layout), Ablation(mlps=mlps).site(small.config))
+        assert torch.equal(truth.found, logits[:, 7:].argmax(-1))
+    assert torch.equal(found.digit.expected, sums.digits(a + b, 3))
+    assert torch.equal(found.bypassed.expected, (left + right) % 10)
+    assert set(found.claimed) == {"tens", "ones", "carry", "digit", "bypassed"}
+    assert found.claimed["digit"] == found.digit.agreement
+
+
+def test_a_decoder_is_read_at_the_digits_of_b():
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(causal=True, d_model=16, d_ff=12)).eval()
+    a, b = sums.long_sums(400, 3, torch.Generator().manual_seed(0))
+    stream = measure.streams(model, a, b, ["blocks.0.resid_post"])["blocks.0.resid_post"]
+    _, ones = adder.half_adders(model, stream, a, b)
+    left, right = sums.digits(a, 3), sums.digits(b, 3)
+    expected = adder.read(stream[:, 6], (left + right)[:, 2] % 10, left[:, 2], right[:, 2])
+    assert torch.equal(ones.found[:, 1], expected)
+
+
+def test_a_trace_is_what_the_model_does_with_the_sum(small):
+    others = sums.long_sums(500, 3, torch.Generator().manual_seed(0))
+    found = adder.trace(small, 347, 128, others, decision_head=1)
+    tokens = sums.encode(torch.tensor([347]), torch.tensor([128]), small.config.layout)
+    kept: dict[str, torch.Tensor] = {}
+    probability = small(tokens, lambda name, x: kept.setdefault(name, x))[0, 7:].softmax(-1)
+    torch.testing.assert_close(found.first, kept["blocks.0.attn.pattern"][0])
+    torch.testing.assert_close(found.last, kept["blocks.1.attn.pattern"][0])
+    assert [digit for digit, _ in found.answers["intact"]] == probability.argmax(-1).tolist()
+    assert [p for _, p in found.answers["intact"]] == pytest.approx(probability.amax(-1).tolist(), abs=1e-6)
+    for name, ablation in {"head": Ablation(heads={(1, 1)}), "MLP": Ablation(mlps={1})}.items():
+        logits = small(tokens, ablation.site(small.config))[0, 7:]
+        assert [digit for digit, _ in found.answers[name]] == logits.argmax(-1).tolist()
+    assert set(found.tens) == set(found.ones) == {1, 2, 5, 6}
+    assert set(found.arrives) == {7, 8}
+    a, b = (torch.cat([x, torch.tensor([y])]) for x, y in zip(others, (347, 128), strict=True))
+    stream = measure.streams(small, a, b, ["blocks.0.resid_post"])["blocks.0.resid_post"]
+    tens, _ = adder.half_adders(small, stream, a, b, second=True)
+    assert [found.tens[5], found.tens[6]] == tens.found[-1].bool().tolist()
+
+
+def test_what_cannot_be_traced_is_refused():
+    others = sums.long_sums(50, 3, torch.Generator().manual_seed(0))
+    one = Transformer(ModelConfig(layers=1, d_model=16, d_ff=8)).eval()
+    with pytest.raises(BadInput, match="this model has 1"):
+        adder.trace(one, 1, 2, others, 0)
+    with pytest.raises(BadInput, match="choose numbers whose sum is below 1000"):
+        adder.trace(one, 999, 1, others, 0)
