@@ -433,5 +433,22 @@ def test_the_released_run_has_its_transition_where_the_paper_has_it(shared):
     assert found.bounces
 
 
+def test_the_cost_of_biases_is_that_of_a_model_without_them():
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(layers=1, d_model=16, d_ff=16)).eval()
+    with torch.no_grad():  # every answer is 000, by the unembedding's bias alone
+        model.unembed.weight.zero_()
+        model.unembed.bias.copy_(-torch.arange(12.0))
+        model.norm.bias.fill_(0.5)
+    a, b = torch.tensor([0, 0, 1]), torch.tensor([0, 0, 1])
+    assert behaviour.bias_cost(model, a, b) == pytest.approx(2 / 3 - 2 / 3)  # equal logits: the first token again
+    with torch.no_grad():
+        model.unembed.weight[1] = 1.0
+        model.unembed.bias.copy_(torch.tensor([100.0] + [0.0] * 11))
+    assert behaviour.bias_cost(model, a, b) == pytest.approx(2 / 3)  # 000 turns into 111
+    assert all((m.bias == 0).all() for m in model.modules() if isinstance(m, torch.nn.Linear))
+    assert (model.norm.bias == 0.5).all()
+
+
 def test_the_findings_are_registered():
     assert {"finding/kink", "finding/decay_matters_one_layer"} <= behaviour.FINDINGS.keys()

@@ -231,19 +231,21 @@ def right_digits(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " s
     return measure.guesses(model, a, b, edits, width)[0] == sums.digits(a + b, width)
 
 
+def bias_cost(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> float:
+    """How many of the whole answers are lost if every linear layer's bias is zeroed, which it then is (App. A.1)."""
+    before = right_digits(model, a, b).all(1)
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.zeros_(module.bias)
+    return float(before.double().mean() - right_digits(model, a, b).all(1).double().mean())
+
+
 @finding("biases")
 def biases(evidence: Evidence) -> Found:
     """App. A.1, footnote: every linear layer's bias zeroed, LayerNorm's kept."""
 
-    def whole(model: Transformer) -> float:
-        return float(right_digits(model, *random_sums()).all(1).double().mean())
-
     def cost(run: int, model: Transformer) -> float:
-        before = whole(model)
-        for module in model.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.zeros_(module.bias)
-        return before - whole(model)
+        return bias_cost(model, *random_sums())
 
     two, one = per_model(evidence, MAIN, cost), per_model(evidence, N1, cost)
     runs = {(2, run): x for run, x in two.items()} | {(1, run): x for run, x in one.items()}
