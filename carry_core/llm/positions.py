@@ -46,7 +46,7 @@ def marks(n_digits: int, generated: int) -> list[str]:
     return ["⊢", *"*" * n_digits, "+", *"*" * n_digits, "=", *"•" * generated]
 
 
-def locate(prompt: str, offsets: Sequence[tuple[int, int]], a: int, b: int) -> Positions:
+def locate(prompt: str, offsets: Sequence[Sequence[int]], a: int, b: int) -> Positions:
     """Find the sum `a + b` in a prompt whose tokens cover the characters `offsets`.
 
     Raises:

@@ -1,8 +1,10 @@
 """A small Llama, trained from scratch on four-digit sums written as text, to run Sec. 6 on where no 7B model fits.
 
 It learns `1234 + 5678 = 6912` as the tokens `<s> 1 2 3 4 + 5 6 7 8 = 6 9 1 2 </s>`; only the answer and its end enter
-the loss. Every batch is new; the prompts of the protocol are never among them. Models of growing size are trained until
-one gets 0.95 of other random sums right; that one is kept.
+the loss. Every batch is new; the prompts of the protocol are never among them. Models of growing width are trained
+until one gets 0.95 of other random sums right; that one is kept. All have four layers of eight heads, so that a pair of
+heads is a choice among 496: smaller shapes learn to add too, but need nearly every head, and where any pair is vital an
+ablated pair says nothing.
 """
 
 import json
@@ -51,10 +53,10 @@ class Recipe:
             that ones which travel far are met often; the rest is drawn as the prompts are.
     """
 
-    layers: int
     width: int
-    heads: int = 4
-    steps: int = 3000
+    layers: int = 4
+    heads: int = 8
+    steps: int = 2000
     batch: int = 512
     rate: float = 2e-3
     warmup: int = 300
@@ -64,7 +66,7 @@ class Recipe:
 
     @property
     def name(self) -> str:
-        return f"layers{self.layers}_width{self.width}"
+        return f"small_width{self.width}"
 
     def learning_rate(self, step: int) -> float:
         """Linear warm-up, then a cosine down to nothing."""
@@ -73,7 +75,7 @@ class Recipe:
         return self.rate * (1 + math.cos(math.pi * (step - self.warmup) / (self.steps - self.warmup))) / 2
 
 
-LADDER = (Recipe(2, 8), Recipe(1, 16), Recipe(2, 16), Recipe(1, 32), Recipe(2, 32), Recipe(2, 64), Recipe(2, 128))
+LADDER = (Recipe(16), Recipe(32), Recipe(48), Recipe(64), Recipe(128))
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
@@ -252,7 +254,7 @@ def climb(
     checkpoints: Path,
     device: str = "cpu",
     report: Callable[[Trainer], None] = lambda trainer: None,
-    ladder: Sequence[Recipe] = LADDER,
+    ladder: Sequence[Recipe] | None = None,
 ) -> list[str]:
     """Train the sizes of the ladder, smallest first, and write the first good one to `out`; the names of its files.
 
@@ -262,7 +264,7 @@ def climb(
     check_writable(out)
     check_writable(checkpoints)
     steps: list[dict[str, Any]] = []
-    for recipe in ladder:
+    for recipe in LADDER if ladder is None else ladder:
         trainer = train(recipe, checkpoints / f"{recipe.name}.safetensors", device, report)
         accuracy = trainer.history[-1]["accuracy"]
         parameters = sum(p.numel() for p in trainer.model.parameters())

@@ -17,6 +17,8 @@ from carry_core.files import replacing
 from carry_core.llm import heads, prompts
 from carry_core.llm.answers import WIDTH, Answers, receives
 from carry_core.llm.heads import Heads
+from carry_core.llm.positions import marks
+from carry_core.llm.staircases import SHOWN
 from carry_core.sums import digits
 
 FORMAT = "1"
@@ -69,9 +71,28 @@ class Survey:
         return Answers(self.answers.pairs, ablated.replies, self.answers.template)
 
     @property
+    def counts(self) -> Int[Tensor, "layer head"]:
+        """How often each head won a cell."""
+        return self.wins.sum(0)
+
+    @property
     def n_staircase(self) -> int:
         """How many heads win at least one cell (Tab. 2)."""
-        return int((self.wins.sum(0) > 0).sum())
+        return int((self.counts > 0).sum())
+
+    @property
+    def marks(self) -> list[str]:
+        """Axis labels of the maps of the attention."""
+        return marks(prompts.DIGITS, SHOWN)
+
+    @property
+    def provenance(self) -> str:
+        """One sentence on where it comes from, for the page that shows it."""
+        layers, n_heads = self.counts.shape
+        return (
+            f"{self.title}: {layers} layers of {n_heads} heads, in {self.record['dtype']} on {self.record['device']},"
+            f" {len(self.answers.replies)} prompts, transformers {self.record['transformers']}."
+        )
 
     def lines(self) -> list[str]:
         """What came out, as text."""

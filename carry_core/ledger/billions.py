@@ -1,0 +1,129 @@
+"""The rows of the 7B models (Tab. 2, Sec. 6, App. G): from the author's recordings, or from a survey of our own."""
+
+from collections.abc import Callable
+
+from carry_core.errors import BadInput
+from carry_core.ledger.evidence import Evidence
+from carry_core.ledger.readings import Found
+from carry_core.llm import heads, recorded
+from carry_core.llm.answers import Answers
+from carry_core.llm.recorded import MODELS, Recording
+from carry_core.llm.survey import Survey
+
+Part = Callable[[Recording | Survey], Found]
+
+
+def _one(value: float | int, detail: str) -> Found:
+    return Found({0: value}, value, detail=detail)
+
+
+def accuracy(found: Recording | Survey) -> Found:
+    """Share of whole answers that are right, as recorded, and again from the generations where all are there."""
+    if isinstance(found, Survey):
+        return _one(found.answers.accuracy, f"On {len(found.answers.replies)} prompts.")
+    if not found.complete:
+        n = len(found.answers.replies)
+        return _one(found.accuracy, f"As recorded; {n} of {len(found.correct)} generations were released.")
+    if found.answers.right.tolist() != found.correct.tolist():
+        raise BadInput("The recorded generations do not give the recorded verdicts: import the release again.")
+    return _one(found.answers.accuracy, "From the recorded generations.")
+
+
+def staircase_heads(found: Recording | Survey) -> Found:
+    """How many heads win at least one cell of the staircase search."""
+    ours = isinstance(found, Survey)
+    return _one(found.n_staircase, "Heads that win a cell." if ours else "Heads that win a cell, as recorded.")
+
+
+def carry_mistakes(found: Recording | Survey) -> Found:
+    """Share of the mistakes in which a digit that receives a one is exactly one too small."""
+    answers = _all(found)
+    wrong = int((~answers.right).sum())
+    return _one(answers.carry_share, f"{int(answers.carrying.sum())} of {wrong} mistakes.")
+
+
+def first_position(found: Recording | Survey) -> Found:
+    """Share of answers whose first digit is right (App. G)."""
+    n, every = len(found.answers.replies), len(found.answers.pairs)
+    return _one(found.answers.by_position[0], f"Of {n} generations at hand, of {every}.")
+
+
+def _all(found: Recording | Survey) -> Answers:
+    if isinstance(found, Recording) and not found.complete:
+        raise BadInput(f"Needs all generations; {len(found.answers.replies)} were released.")
+    return found.answers
+
+
+PARTS: dict[str, Part] = {
+    "accuracy": accuracy, "staircase_heads": staircase_heads, "carry_mistakes": carry_mistakes,
+    "first_position_accuracy": first_position,
+}  # fmt: skip
+
+
+def find(name: str, evidence: Evidence) -> Found:
+    """A row whose id starts with `tab2/` or `llm/`.
+
+    Raises:
+        BadInput: what it needs is not at hand; says which command makes it.
+    """
+    _, key, part, *number = name.split("/")
+    if part in PARTS:
+        return PARTS[part](recorded.recording(key) if evidence.source == "author" else recorded.surveyed(key))
+    if evidence.source == "author":
+        return _recorded_ablation(key, part)
+    found = recorded.surveyed(key)
+    if part == "ablated_accuracy":
+        return _ablated(found, MODELS[key].pairs[int(number[0])])
+    return _addition_heads(key, found)
+
+
+def _recorded_ablation(key: str, part: str) -> Found:
+    """Without heads, the author's recordings have Alpaca's accuracy only."""
+    if (key, part) == ("alpaca", "ablated_accuracy"):
+        return _one(recorded.ablated_accuracy(), "As recorded.")
+    raise BadInput(f"The author's release has no ablated run of {key}; it needs the weights: `{MODELS[key].command}`.")
+
+
+def _ablated(found: Survey, pair: str) -> Found:
+    for ablated in found.ablated:
+        if heads.name(ablated.heads) == pair:
+            return _one(found.without(ablated).accuracy, f"Without {pair}; intact {found.answers.accuracy:.3f}.")
+    raise BadInput(f"The survey of {found.title} is without {pair}: run `carry llm` with --ablate {pair}.")
+
+
+def _addition_heads(key: str, found: Survey) -> Found:
+    """The pairs among those that were ablated which cost most, as many as the paper names."""
+    tried = sorted((a for a in found.ablated if len(a.heads) == 2), key=lambda a: found.without(a).accuracy)
+    if not tried:
+        raise BadInput(f"The survey of {found.title} ablated no pairs: run `{MODELS[key].command}`.")
+    best = [[list(head) for head in a.heads] for a in tried[: len(MODELS[key].pairs)]]
+    value = best if len(best) > 1 else best[0]
+    costs = ", ".join(f"{heads.name(a.heads)} {found.without(a).accuracy:.3f}" for a in tried)
+    return Found({0: value}, value, detail=f"Of the pairs that were ablated: {costs}.")
+
+
+def llm_heads(evidence: Evidence) -> Found:
+    """Accuracy without the most frequent winners, against random pairs (`finding/llm_heads`).
+
+    Raises:
+        BadInput: no 7B model was surveyed; says which commands do it.
+    """
+    values, shows, told = {}, {}, []
+    for number, (key, model) in enumerate(MODELS.items()):
+        try:
+            found = recorded.surveyed(key) if evidence.source == "ours" else None
+        except BadInput:
+            continue
+        if found is None:
+            continue
+        pairs = {kind: [found.without(a).accuracy for a in found.ablated if (a.kind == "random") == (kind == "random")]
+                 for kind in ("chosen", "random")}  # fmt: skip
+        if not pairs["chosen"] or not pairs["random"]:
+            continue
+        values[number], shows[number] = min(pairs["chosen"]), min(pairs["chosen"]) < min(pairs["random"])
+        told.append(f"{model.title}: best pair {min(pairs['chosen']):.3f}, worst random {min(pairs['random']):.3f}")
+    if not values:
+        commands = "; ".join(f"`{model.command}`" for model in MODELS.values())
+        whose = "The author's release has no such runs, and it" if evidence.source == "author" else "It"
+        raise BadInput(f"{whose} needs 7B weights: {commands}.")
+    return Found(values, min(values.values()), detail=f"{'; '.join(told)}.", shows=shows)

@@ -1,0 +1,193 @@
+"""The author's recorded generations of the three 7B models, and surveys of our own where somebody made them.
+
+`carry import-author` converts the recordings (see `author`). Llemma's and Zephyr's replies are all there, of Alpaca's
+the first hundred.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from carry_core.errors import BadInput
+from carry_core.files import data_dir
+from carry_core.llm import prompts, survey
+from carry_core.llm.answers import Answers
+from carry_core.llm.heads import Heads, most_frequent
+from carry_core.llm.survey import Survey
+
+
+@dataclass(frozen=True)
+class Billions:
+    """A 7B model of Tab. 2.
+
+    Attributes:
+        title: as the paper writes it.
+        hub: where its weights are; None where the author trained his own.
+        pairs: the heads that the paper ablates, as the command line takes them.
+    """
+
+    key: str
+    title: str
+    template: str
+    hub: str | None
+    pairs: tuple[str, ...]
+
+    @property
+    def command(self) -> str:
+        """What would run it."""
+        asked = " ".join(f"--ablate {pair}" for pair in self.pairs)
+        template = "" if self.template == "bare" else f" --template {self.template}"
+        model = self.hub or f"PATH_TO_{self.key.upper()}"
+        return f"carry llm {model}{template} {asked} --pairs 3 --out data/llm/{self.key}"
+
+
+MODELS = {
+    m.key: m
+    for m in (
+        Billions("alpaca", "Alpaca 7B", "alpaca", None, ("6:23,13:15",)),
+        Billions("llemma", "Llemma 7B", "bare", "EleutherAI/llemma_7b", ("13:23,15:15",)),
+        Billions("zephyr", "Zephyr 7B", "bare", "HuggingFaceH4/zephyr-7b-beta", ("17:25,17:26", "20:30,20:31")),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What the author released of one model.
+
+    Attributes:
+        answers: his prompts, and the generations that he released.
+        correct: whether each prompt was answered rightly, as he recorded it.
+        accuracy: as he recorded it.
+        counts: how often each head won a cell of the staircase search.
+        mean: attention of the eight most frequent winners, the most frequent first, averaged over prompts.
+        std: its standard deviation.
+        marks: axis labels of the maps: `*` for prompt tokens that differ between prompts, which are the digits.
+    """
+
+    title: str
+    answers: Answers
+    correct: Bool[Tensor, " prompt"]
+    accuracy: float
+    counts: Int[Tensor, "layer head"]
+    mean: Float[Tensor, "shown query key"]
+    std: Float[Tensor, "shown query key"]
+    marks: list[str]
+
+    @property
+    def n_staircase(self) -> int:
+        """How many heads win at least one cell (Tab. 2)."""
+        return int((self.counts > 0).sum())
+
+    @property
+    def shown(self) -> Heads:
+        """The heads whose attention was released."""
+        return most_frequent(self.counts, len(self.mean))
+
+    @property
+    def provenance(self) -> str:
+        """One sentence on where it comes from, for the page that shows it."""
+        return f"{self.title}: the author's recording, {len(self.answers.replies)} of {len(self.correct)} generations."
+
+    @property
+    def complete(self) -> bool:
+        """Whether every generation was released."""
+        return len(self.answers.replies) == len(self.answers.pairs)
+
+
+def names() -> list[str]:
+    """The models whose recordings were imported."""
+    return [key for key in MODELS if (data_dir() / "author" / "llm" / f"{key}.json").exists()]
+
+
+def recording(key: str) -> Recording:
+    """The author's recording of a model.
+
+    Raises:
+        BadInput: it was not imported, or is damaged.
+    """
+    path = _path(key)
+    template = prompts.TEMPLATES[MODELS[key].template]
+    try:
+        text = json.loads(path.read_text())
+        tensors = load_file(path.with_suffix(".safetensors"))
+        pairs = torch.tensor([_sum(prompt) for prompt in text["prompts"]])
+        replies = tuple(map(_text, text["generations"]))
+        correct = torch.tensor([bool(x) for x in text["correct"]])
+        if len(replies) > len(pairs) or len(correct) != len(pairs):
+            raise ValueError(f"{len(pairs)} prompts, {len(replies)} generations, {len(correct)} verdicts")
+        mean = tensors["attention_mean"].float()
+        return Recording(
+            MODELS[key].title, Answers(pairs, replies, template), correct, float(text["accuracy"]),
+            tensors["wins"].long(), mean, tensors["attention_std"].float(), _marks(tensors["inputs"], mean.shape[-1]),
+        )  # fmt: skip
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, error) from error
+
+
+def _marks(inputs: Int[Tensor, "prompt token"], length: int) -> list[str]:
+    """Labels of prompt and generated tokens; nothing else is known without the tokenizer."""
+    varies = (inputs != inputs[0]).any(0).tolist()
+    prompt = ["⊢", *("*" if x else "·" for x in varies[1:])]
+    return [*prompt, *"•" * (length - len(prompt))][:length]
+
+
+def ablated_accuracy() -> float:
+    """Alpaca's accuracy without its two addition heads, as the author recorded it.
+
+    Raises:
+        BadInput: it was not imported, or is damaged.
+    """
+    path = _path("alpaca_ablated")
+    try:
+        return float(json.loads(path.read_text())["accuracy"])
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, error) from error
+
+
+def _path(key: str) -> Path:
+    path = data_dir() / "author" / "llm" / f"{key}.json"
+    if not path.exists():
+        raise BadInput(f"No recording of {key} at hand: expected `carry import-author DIR` of the whole release.")
+    return path
+
+
+def _damaged(path: Path, error: Exception) -> BadInput:
+    return BadInput(f"{path} is damaged ({error}): delete it and `carry import-author DIR` again.")
+
+
+def _sum(prompt: Any) -> list[int]:
+    """The two numbers of a prompt."""
+    match = re.findall(r"(\d+) \+ (\d+)", _text(prompt))
+    if not match:
+        raise ValueError(f"no sum in {prompt!r}")
+    return [int(number) for number in match[-1]]
+
+
+def _text(value: Any) -> str:
+    """A text that may stand in a list of one."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no text")
+    return value
+
+
+def surveyed(key: str) -> Survey:
+    """A survey of our own of one of the three models.
+
+    Raises:
+        BadInput: there is none; says which command makes it.
+    """
+    path = data_dir() / "llm" / key / survey.FILE
+    if not path.exists():
+        raise BadInput(f"Needs the weights of {MODELS[key].title}: `{MODELS[key].command}`.")
+    return survey.read(path)

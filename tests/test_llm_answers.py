@@ -1,0 +1,153 @@
+"""Prompts, answers and mistakes, and where digits stand among tokens; each against the naive way."""
+
+import re
+
+import pytest
+import torch
+
+from carry_core.errors import BadInput
+from carry_core.llm import heads, positions, prompts
+from carry_core.llm.answers import Answers, receives
+from carry_core.llm.architecture import Size
+from tests.llm_models import TOKENIZERS
+
+BARE, ALPACA = prompts.TEMPLATES["bare"], prompts.TEMPLATES["alpaca"]
+
+
+def test_the_prompts_are_the_protocols():
+    expected = torch.randint(1000, 10000, (1000, 2), generator=torch.Generator().manual_seed(42))
+    assert torch.equal(prompts.draw(1000), expected)
+    assert torch.equal(prompts.draw(7), expected[:7])
+    assert torch.equal(prompts.draw(1500)[:1000], expected)
+    assert len(prompts.draw(1500)) == 1500
+    assert BARE.prompt(5542, 2067) == "5542 + 2067 = "
+    assert "### Instruction:\n5542 + 2067 = \n\n### Response:" in ALPACA.prompt(5542, 2067)
+
+
+@pytest.mark.parametrize(
+    ("reply", "first", "last"),
+    [
+        ("7609\n\n\nQuestion 1", 7609, 1),
+        (" 5542 + 2067 = 7,609.", 5542, 7609),
+        ("I do not know", None, None),
+        ("", None, None),
+        ("007609", 7609, 7609),
+        ("٧٦٠٩", None, None),
+    ],
+)
+def test_the_answer_is_the_first_or_the_last_integer(reply, first, last):
+    assert BARE.answer(reply) == first
+    assert ALPACA.answer(reply) == last
+
+
+def naive_carrying(a: int, b: int, value: int) -> bool:
+    """By hand: add column by column, and look at each digit that gets a one."""
+    if value == a + b:
+        return False
+    carry, found = 0, False
+    for i in range(5):
+        da, db, given = (n // 10**i % 10 for n in (a, b, value))
+        right = (da + db + carry) % 10
+        found |= carry == 1 and (right - given) % 10 == 1
+        carry = int(da + db + carry >= 10)
+    return found
+
+
+def test_carrying_mistakes_by_column_addition():
+    generator = torch.Generator().manual_seed(0)
+    pairs = prompts.draw(2000, seed=1)
+    wrong = (pairs.sum(1) + torch.randint(-1111, 1112, (2000,), generator=generator) // 10 * 10).tolist()
+    values = [10 * x if i % 50 == 0 else x for i, x in enumerate(wrong)]
+    found = Answers(pairs, tuple(map(str, values)), BARE)
+    expected = [naive_carrying(a, b, v) for (a, b), v in zip(pairs.tolist(), values, strict=True)]
+    assert found.carrying.tolist() == expected
+    assert 0.1 < sum(expected) / len(expected) < 0.9
+    assert found.carry_share == pytest.approx(
+        sum(expected) / sum(v != a + b for (a, b), v in zip(pairs.tolist(), values, strict=True))
+    )
+
+
+def test_answers_one_by_one():
+    pairs = torch.tensor([[9999, 1], [1111, 2222], [5555, 5555], [1000, 1000], [1234, 1000]])
+    found = Answers(pairs, ("10000", "3333 + 1", "11100", "none"), BARE)
+    assert found.right.tolist() == [True, True, False, False]
+    assert found.carrying.tolist() == [False, False, True, False]
+    assert found.accuracy == 0.5
+    assert found.carry_share == 0.5
+    assert receives(pairs)[0].tolist() == [True, True, True, True, False]
+    # 10000, 3333, 11110 and 2000 against 10000, 3333, 11100 and nothing
+    assert found.by_position == [0.75, 0.75, 0.75, 0.5, 1.0]
+
+
+def test_an_answer_too_long_to_be_one_is_wrong():
+    found = Answers(torch.tensor([[1000, 1000]]), ("9" * 400,), BARE)
+    assert not found.right.any()
+    assert not found.carrying.any()
+
+
+# ---------------------------------------------------------------- positions
+
+
+@pytest.mark.parametrize(("name", "template"), [*((name, BARE) for name in TOKENIZERS), ("bytes_and_threes", ALPACA)])
+def test_every_digit_is_in_the_token_that_holds_it(name, template):
+    """By walking through the tokens' own characters and counting digits, with no offsets."""
+    tokenizer = TOKENIZERS[name]()
+    grouped = 0
+    for a, b in [*prompts.draw(50, seed=5).tolist(), [1111, 1111], [1000, 1001]]:
+        prompt = template.prompt(a, b)
+        found = tokenizer(prompt, return_offsets_mapping=True)
+        places = positions.locate(prompt, found["offset_mapping"], a, b)
+        tokens = tokenizer.convert_ids_to_tokens(found["input_ids"])
+        holders = [i for i, token in enumerate(tokens) for c in token if c.isdigit()]
+        assert holders[-8:] == [*places.a, *places.b]
+        assert "+" in tokens[places.plus]
+        assert (places.first, places.last) == (0, len(tokens) - 1)
+        grouped += len(set(places.a)) < 4
+    assert (grouped > 0) == (name in ("grouped_digits", "bytes_and_threes"))
+
+
+def test_the_tokenizers_are_as_different_as_they_claim():
+    text = BARE.prompt(5542, 2067)
+    tokens = {name: make().convert_ids_to_tokens(make()(text)["input_ids"]) for name, make in TOKENIZERS.items()}
+    assert tokens["split_digits"] == ["<s>", *"5542", "+", *"2067", "="]
+    assert tokens["prefixed_spaces"] == ["▁", *"5542", "▁+", "▁", *"2067", "▁=", "▁"]
+    assert tokens["bytes_and_threes"][:2] == ["554", "2"]
+    assert any(re.fullmatch(r"▁?\d\d+", token) for token in tokens["grouped_digits"])
+
+
+def test_a_prompt_without_the_sum():
+    with pytest.raises(BadInput, match="does not hold the sum"):
+        positions.locate("1 + 2 = ", [(0, 1)] * 6, 3, 4)
+    with pytest.raises(BadInput, match="no token for '1'"):
+        positions.locate("1 + 2 = ", [], 1, 2)
+
+
+# ---------------------------------------------------------------- heads
+
+
+def test_heads_are_read_and_written():
+    size = Size(32, 32, 128, 4096)
+    assert heads.parse("15:15, 13:23", size) == ((13, 23), (15, 15))
+    assert heads.name(heads.parse("13:23,15:15", size)) == "13:23,15:15"
+    for text, complaint in (
+        ("40:2", "No head 40:2"),
+        ("3:32", "No head 3:32"),
+        ("3", "expected heads"),
+        ("", "expected"),
+    ):
+        with pytest.raises(BadInput, match=complaint):
+            heads.parse(text, size)
+
+
+def test_frequent_and_random_pairs():
+    wins = torch.zeros(3, 4, dtype=torch.int64)
+    wins[0, 1], wins[2, 3], wins[1, 0], wins[1, 2] = 10, 30, 20, 10
+    assert heads.most_frequent(wins) == ((2, 3), (1, 0), (0, 1), (1, 2))
+    assert heads.frequent_pairs(wins, 2) == [((1, 0), (2, 3)), ((0, 1), (2, 3))]
+    size = Size(3, 4, 2, 8)
+    taken = heads.frequent_pairs(wins, 2)
+    every = heads.random_pairs(size, 1000, taken, seed=0)
+    assert len(every) == len(set(every)) == 66 - 2
+    assert not set(every) & set(taken)
+    assert heads.random_pairs(size, 3, taken, seed=0) == every[:3]
+    assert heads.random_pairs(size, 3, taken, seed=1) != every[:3]

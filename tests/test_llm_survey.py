@@ -1,0 +1,306 @@
+"""Surveys of tiny models: against the naive way, stopped and gone on with, and refused with one line."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, BertConfig, PreTrainedTokenizerFast
+
+from carry_core import cli
+from carry_core.errors import BadInput
+from carry_core.llm import heads, loading, positions, prompts, staircases, survey, surveyor
+from tests.llm_models import build, folder, grouped_digits, split_digits
+
+BARE = prompts.TEMPLATES["bare"]
+PLAN = surveyor.Plan(count=20, batch=6, pairs=2, asked=(((0, 1), (2, 3)),))
+
+
+def run(where, parts, plan=PLAN, report=lambda what, share: None):
+    return surveyor.Surveyor(loading.find(str(where), plan.template, batch=plan.batch), plan, parts, report).run()
+
+
+@pytest.fixture(scope="module", params=["split_digits", "grouped_digits"])
+def where(request, tmp_path_factory):
+    return folder(tmp_path_factory.mktemp("model"), tokenizer=request.param)
+
+
+def naive(where):
+    """Each prompt by itself, all attentions of a whole pass: replies, wins, and attention from marked to marked."""
+    model = AutoModelForCausalLM.from_pretrained(where, attn_implementation="eager").eval()
+    tokenizer = loading.find(str(where), BARE).tokenizer
+    n, replies, maps = BARE.tokens, [], []
+    wins = torch.zeros(4 + n, 3, 4, dtype=torch.int64)
+    for a, b in prompts.draw(20).tolist():
+        prompt = BARE.prompt(a, b)
+        found = tokenizer(prompt, return_offsets_mapping=True)
+        ids, place = list(found["input_ids"]), positions.locate(prompt, found["offset_mapping"], a, b)
+        length = len(ids)
+        for _ in range(n):
+            with torch.inference_mode():
+                ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+            if ids[-1] == tokenizer.eos_token_id:
+                break
+        replies.append(tokenizer.decode(ids[length:], skip_special_tokens=True))
+        with torch.inference_mode():
+            whole = torch.stack(model(torch.tensor([ids]), output_attentions=True).attentions)[:, 0]
+        cells = [*zip(place.b, place.a, strict=True)] + [(place.last + j, place.b[0] + j) for j in range(n)]
+        for c, (row, column) in enumerate(cells):
+            if row < len(ids) - 1:
+                values = whole[:, :, row, column]
+                first = (values == values.max()).nonzero()[0]  # a saturated softmax can be equal in several heads
+                wins[c, *first] += 1
+        marked = [*place.marked, *range(length, length + staircases.SHOWN)]
+        square = torch.full((3, 4, len(marked), len(marked)), float("nan"))
+        for i, row in enumerate(marked):
+            for j, column in enumerate(marked[: i + 1]):
+                if row < len(ids) - 1:
+                    square[:, :, i, j] = whole[:, :, row, column]
+        maps.append(square)
+    return replies, wins, torch.stack(maps)
+
+
+def test_a_survey_is_what_the_naive_way_gives(where, tmp_path):
+    found = run(where, tmp_path)
+    replies, wins, maps = naive(where)
+    assert list(found.answers.replies) == replies
+    assert torch.equal(found.wins, wins)
+    assert found.n_staircase == int((wins.sum(0) > 0).sum())
+    assert found.shown == heads.most_frequent(wins.sum(0))
+    for i, (layer, head) in enumerate(found.shown):
+        square = maps[:, layer, head]
+        there = ~square.isnan().any(0)
+        torch.testing.assert_close(found.mean[i][there], square.mean(0)[there], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(found.std[i][there], square.std(0)[there], atol=1e-4, rtol=1e-3)
+    kinds = [a.kind for a in found.ablated]
+    assert kinds == ["asked", "frequent", "frequent", "random", "random", "random"]
+    assert len({a.heads for a in found.ablated}) == 6
+
+
+def test_replies_without_heads_are_those_of_a_model_with_zeroed_columns(where, tmp_path):
+    found = run(where, tmp_path)
+    model = AutoModelForCausalLM.from_pretrained(where, attn_implementation="eager").eval()
+    tokenizer = loading.find(str(where), BARE).tokenizer
+    ablated = found.ablated[0]
+    with torch.no_grad():
+        for layer, head in ablated.heads:
+            model.model.layers[layer].self_attn.o_proj.weight[:, 6 * head : 6 * head + 6] = 0
+    for (a, b), reply in zip(prompts.draw(20).tolist(), ablated.replies, strict=True):
+        ids = tokenizer(BARE.prompt(a, b), return_tensors="pt")["input_ids"]
+        new = model.generate(ids, max_new_tokens=BARE.tokens, do_sample=False)[0, ids.shape[1] :]
+        assert tokenizer.decode(new, skip_special_tokens=True) == reply
+    assert ablated.replies != found.answers.replies
+
+
+def test_it_is_read_back_as_it_was_written(where, tmp_path):
+    found = run(where, tmp_path)
+    found.save(tmp_path / survey.FILE)
+    again = survey.read(tmp_path / survey.FILE)
+    for name in ("wins", "mean", "std", "spelled"):
+        assert torch.equal(getattr(again, name), getattr(found, name))
+    torch.testing.assert_close(again.points, found.points, atol=1e-2, rtol=1e-2, equal_nan=True)
+    assert (again.shown, again.ablated, again.record) == (found.shown, found.ablated, found.record)
+    assert again.answers.replies == found.answers.replies
+    assert again.lines() == found.lines()
+
+
+def test_what_was_stopped_goes_on_where_it_was(where, tmp_path, monkeypatch):
+    whole = run(where, tmp_path / "whole")
+
+    def stop(what, share):
+        if what == "intact-0002":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(where, tmp_path / "parts", report=stop)
+    (parts,) = (tmp_path / "parts").iterdir()
+    assert sorted(path.name for path in parts.iterdir()) == [f"intact-000{i}.safetensors" for i in range(3)]
+    (parts / "intact-0001.safetensors").write_bytes(b"half a file")
+    asked = []
+    generate = surveyor.Surveyor._generate
+    monkeypatch.setattr(surveyor.Surveyor, "_generate", lambda self, x: asked.append(len(x)) or generate(self, x))
+    again = run(where, tmp_path / "parts")
+    assert asked == [6, 2, *[6, 6, 6, 2] * 6]  # the damaged batch, the last one, and six ablations
+    assert again.ablated == whole.ablated
+    assert torch.equal(again.wins, whole.wins)
+    torch.testing.assert_close(again.points, whole.points, equal_nan=True)
+    asked.clear()
+    run(where, tmp_path / "parts")
+    assert asked == []
+    run(where, tmp_path / "parts", replace(PLAN, seed=1))  # other prompts are another survey
+    assert len(asked) == 28
+
+
+def test_labels_of_the_answers_digits():
+    pairs = torch.tensor([[5542, 2067], [9999, 1], [1234, 1111]])
+    answers = ["7609", "10000", "2345"]
+    arrives = [[0, 1, 0, 0], [1, 1, 1, 1, 0], [0, 0, 0, 0]]
+    for output in range(5):
+        digit, one = survey.label(pairs, output)
+        assert digit.tolist() == [int(text[output]) if output < len(text) else -1 for text in answers]
+        assert one.tolist() == [bool(x[output]) if output < len(x) else False for x in arrives]
+
+
+def test_digits_count_as_spelled_only_one_token_each(tmp_path):
+    """Planted replies: right, wrong in the third digit, and a group of digits in one token."""
+    found = surveyor.Surveyor(
+        loading.find(str(folder(tmp_path / "m", tokenizer="grouped_digits")), BARE), PLAN, tmp_path
+    )
+    tokenizer = found.source.tokenizer
+    digit = {d: tokenizer.convert_tokens_to_ids(d) for d in "0123456789"}
+    group = next(t for t in tokenizer.get_vocab() if t.isdigit() and len(t) == 2)
+    ids = [[digit[c] for c in "7609"], [digit[c] for c in "7699"], [tokenizer.convert_tokens_to_ids(group), 0, 0, 0]]
+    pairs = torch.tensor([[5542, 2067], [5542, 2067], [int(group) * 50, int(group) * 50]])
+    assert found._spelled(pairs, torch.tensor(ids)).tolist() == [[1, 1, 1, 1, 0], [1, 1, 0, 0, 0], [0, 0, 0, 0, 0]]
+
+
+# ---------------------------------------------------------------- the command, and bad input
+
+
+@pytest.fixture
+def carry(data, monkeypatch, capsys):
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["carry", *arguments])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as exit_:
+            code = int(exit_.code or 0)
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def never_loaded(monkeypatch):
+    def load(*args, **kwargs):
+        raise AssertionError("weights were read before everything was checked")
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", load)
+
+
+def test_the_command_writes_one_small_file(carry, data, tmp_path):
+    model = str(folder(tmp_path / "tiny"))
+    code, out, err = carry("llm", model, "--prompts", "12", "--ablate", "0:1,2:3")
+    assert code == 0, err
+    found = survey.read(data / "llm" / "tiny" / survey.FILE)
+    assert heads.name(found.ablated[0].heads) == "0:1,2:3"
+    assert [a.kind for a in found.ablated] == ["asked", "random"]
+    assert out.splitlines()[:-1] == found.lines()
+    assert [path.name for path in (data / "llm" / "tiny").iterdir()] == [survey.FILE]
+    assert carry("verify")[0] == 0
+    code, out, err = carry("llm", model, "--prompts", "12", "--out", str(tmp_path / "elsewhere"))
+    assert code == 0, err
+    assert [a.kind for a in survey.read(tmp_path / "elsewhere" / survey.FILE).ablated] == ["frequent"] * 3 + [
+        "random"
+    ] * 3
+
+
+def refused(carry, data, *arguments):
+    code, out, err = carry("llm", *arguments)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert list(data.iterdir()) == []
+    return err
+
+
+@pytest.mark.usefixtures("never_loaded")
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--ablate", "40:2"), "No head 40:2: expected a layer from 0 to 2 and a head from 0 to 3."),
+        (("--ablate", "0:1", "--ablate", "1:9"), "No head 1:9"),
+        (("--ablate", "first"), "--ablate first: expected heads as layer:head, such as 13:23,15:15."),
+        (("--device", "abacus"), "Unknown device 'abacus': expected cpu"),
+        (("--prompts", "0"), "Invalid value for '--prompts'"),
+        (("--dtype", "int3"), "Invalid value for '--dtype'"),
+    ],
+)
+def test_bad_options(carry, data, tmp_path, arguments, complaint):
+    assert complaint in refused(carry, data, str(folder(tmp_path / "tiny")), *arguments)
+
+
+@pytest.mark.usefixtures("never_loaded")
+def test_no_model(carry, data, tmp_path, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    assert "empty has no config.json: expected a folder with a model" in refused(carry, data, str(tmp_path / "empty"))
+    assert "is not a folder: expected a folder with a model" in refused(carry, data, str(tmp_path / "nowhere"))
+    (tmp_path / "empty" / "config.json").write_text("{")
+    assert "config.json cannot be read" in refused(carry, data, str(tmp_path / "empty"))
+    BertConfig().save_pretrained(tmp_path / "bert")
+    assert "BertLMHeadModel is laid out in another way: expected layers" in refused(carry, data, str(tmp_path / "bert"))
+
+
+@pytest.mark.usefixtures("never_loaded")
+def test_a_hub_id_while_offline(carry, data, monkeypatch):
+    monkeypatch.setattr(loading.constants, "HF_HUB_OFFLINE", True)
+    err = refused(carry, data, "nobody/no-such-model")
+    assert "nobody/no-such-model is neither a folder nor a model in the hub's cache, and HF_HUB_OFFLINE is set" in err
+
+
+@pytest.mark.usefixtures("never_loaded")
+def test_a_tokenizer_without_digits(carry, data, tmp_path):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    where = folder(tmp_path / "wordy")
+    core = Tokenizer(models.WordLevel({"<unk>": 0, "one": 1, "+": 2, "=": 3}, unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>").save_pretrained(where)
+    assert "The tokenizer cannot write 1234 + 5678" in refused(carry, data, str(where))
+
+
+@pytest.mark.usefixtures("never_loaded")
+def test_too_little_memory(carry, data, tmp_path, monkeypatch):
+    where = str(folder(tmp_path / "tiny"))
+    monkeypatch.setattr(loading, "available", lambda device: 30_000)
+    assert "GiB for its weights in float32" in refused(carry, data, where)
+    monkeypatch.setattr(loading, "available", lambda device: 2**60)
+    assert "choose a smaller --batch" in refused(carry, data, where, "--batch", "10000000")
+
+
+def test_damaged_weights(carry, data, tmp_path):
+    where = folder(tmp_path / "tiny")
+    (where / "model.safetensors").write_bytes(b"0" * 100)
+    code, _, err = carry("llm", str(where))
+    assert code == 2
+    assert err.count("\n") == 1
+    assert f"Cannot load {where}" in err
+
+
+def test_what_a_7b_model_needs():
+    """Llama 7B's config, its weights nowhere: below 4 GiB with the default batch, Alpaca's template and float32 too."""
+    from transformers import LlamaConfig
+
+    config = LlamaConfig()
+    assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (4096, 32, 32)
+    size = loading.Size.of(config)
+    assert loading.scratch(config, size, 2, 25, 14) < loading.MOST_SCRATCH / 4
+    assert loading.scratch(config, size, 4, 25, 60, 32) < loading.MOST_SCRATCH
+
+
+@pytest.mark.parametrize("content", [None, b"", b"0" * 50])
+def test_a_survey_that_is_missing_or_damaged(tmp_path, content):
+    path = tmp_path / survey.FILE
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(BadInput, match="does not exist: expected" if content is None else "is damaged"):
+        survey.read(path)
+
+
+def test_a_slow_tokenizer_tells_no_offsets():
+    class Slow:
+        is_fast = False
+
+    with pytest.raises(BadInput, match="tells no offsets"):
+        positions.check_tokenizer(Slow(), BARE)
+    positions.check_tokenizer(split_digits(), BARE)
+    positions.check_tokenizer(grouped_digits(), BARE)
+
+
+def test_the_dtype_is_the_models_own_unless_one_is_named(tmp_path):
+    where = folder(tmp_path / "tiny")
+    build("llama", 16).bfloat16().save_pretrained(where)
+    assert loading.find(str(where), BARE).dtype == "bfloat16"
+    found = loading.find(str(where), BARE, dtype="float32")
+    assert found.load().dtype == torch.float32
+    assert found.weights == sum(4 * p.numel() for p in found.load().parameters())
