@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import matplotlib.style
 from matplotlib.figure import Figure
@@ -54,14 +54,21 @@ def svg(figure: Figure) -> str:
     return text.getvalue()
 
 
-def show(thing: "Figure | Table") -> None:
+@runtime_checkable
+class HasHtml(Protocol):
+    """What has HTML, and a `repr` that stands in its place elsewhere; such as a `Table`."""
+
+    def _repr_html_(self) -> str: ...
+
+
+def show(thing: Figure | HasHtml) -> None:
     """Put a figure (as SVG, which the book offers for download) or a table into the notebook."""
     from IPython.display import display
 
     data = (
-        {"text/html": thing._repr_html_(), "text/plain": repr(thing)}
-        if isinstance(thing, Table)
-        else {"image/svg+xml": svg(thing), "text/plain": "<a figure>"}
+        {"image/svg+xml": svg(thing), "text/plain": "<a figure>"}
+        if isinstance(thing, Figure)
+        else {"text/html": thing._repr_html_(), "text/plain": repr(thing)}
     )
     display(data, raw=True)  # type: ignore[no-untyped-call]
 

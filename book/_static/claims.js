@@ -1,0 +1,138 @@
+// Filters and sorts the table of the claims page. The address says how (#verdict=differs&section=tab1), so that it can be
+// linked; #tab1/final_mlp/NC/accuracy/pos7 is a row. Without this script the page shows every row in the ledger's order.
+"use strict";
+
+const FILTERS = ["verdict", "source", "section", "q"];
+const KEYS = [...FILTERS, "sort", "order"];
+
+/** What an address asks for: nothing if it names a row or a heading. */
+function parse(fragment) {
+  const text = fragment.replace(/^#/, "");
+  const state = {};
+  if (!text.includes("=")) return state;
+  for (const [key, value] of new URLSearchParams(text)) if (KEYS.includes(key) && value) state[key] = value;
+  return state;
+}
+
+/** The address of a state, without the #; what is left at its default is left out. */
+function format(state) {
+  return new URLSearchParams(KEYS.filter((key) => state[key]).map((key) => [key, state[key]])).toString();
+}
+
+/** Whether a row { section, verdicts: { source: verdict }, text } is asked for. */
+function matches(row, state) {
+  if (state.section && row.section !== state.section) return false;
+  if (state.verdict) {
+    const verdicts = state.source ? [row.verdicts[state.source]] : Object.values(row.verdicts);
+    if (!verdicts.includes(state.verdict)) return false;
+  }
+  const words = (state.q || "").toLowerCase().split(/\s+/);
+  return words.every((word) => row.text.toLowerCase().includes(word));
+}
+
+/** Compare two rows { keys: { column: number or null } } by a column; what has no number there comes last. */
+function compare(a, b, column, descending) {
+  const [x, y] = [a.keys[column] ?? null, b.keys[column] ?? null];
+  if (x === null || y === null) return (x === null) - (y === null) || a.keys.order - b.keys.order;
+  return (descending ? y - x : x - y) || a.keys.order - b.keys.order;
+}
+
+/** What the script has to know of a row of the table. */
+function read(element, order) {
+  const data = element.dataset;
+  const verdicts = {};
+  const keys = { order, paper: data.paper === undefined ? null : Number(data.paper) };
+  for (const source of ["author", "ours"]) {
+    if (data[source] === undefined) continue;
+    verdicts[source] = data[source];
+    keys[source] = Number(data[`rank${source[0].toUpperCase()}${source.slice(1)}`]);
+  }
+  return { element, home: element.parentNode, section: data.section, verdicts, keys, text: element.textContent };
+}
+
+function start(root) {
+  const [form, table] = [root.querySelector("form"), root.querySelector("table")];
+  const rows = [...table.querySelectorAll("tr[id]")].map(read);
+  const groups = [...table.querySelectorAll(".claims-group")];
+  const heads = [...table.querySelectorAll("th[data-sort]")];
+  const sorted = table.createTBody();
+  sorted.setAttribute("role", "rowgroup");
+  let state = {};
+
+  function show() {
+    const { sort = "order", order } = state;
+    const natural = sort === "order" && order !== "descending";
+    const found = rows.filter((row) => matches(row, state));
+    for (const row of rows) row.element.hidden = !found.includes(row);
+    for (const row of [...rows].sort((a, b) => compare(a, b, sort, order === "descending")))
+      (natural ? row.home : sorted).append(row.element);
+    for (const group of groups) {
+      const home = group.parentNode;
+      group.hidden = !natural || !found.some((row) => row.home === home);
+    }
+    for (const head of heads) {
+      if (head.dataset.sort === sort) head.setAttribute("aria-sort", order || "ascending");
+      else head.removeAttribute("aria-sort");
+    }
+    for (const key of FILTERS) {
+      const field = form.elements[key];
+      if (field && field.value !== (state[key] || "")) field.value = state[key] || "";
+    }
+    form.querySelector("output").textContent = `${found.length} of ${rows.length} rows`;
+  }
+
+  function change(next) {
+    state = next;
+    show();
+  }
+
+  /** Write the state into the address, without a step in the browser's history. */
+  function write() {
+    const address = format(state);
+    history.replaceState(history.state, "", address ? `#${address}` : location.pathname + location.search);
+  }
+
+  /** Do as the address says. A row that it names is shown whatever was filtered before. */
+  function follow() {
+    const row = rows.find(({ element }) => element.matches(":target"));
+    const asked = location.hash.includes("=");
+    if (location.hash && !row && !asked) return; // a heading
+    if (!row || row.element.hidden) change(parse(location.hash));
+    if (row) row.element.scrollIntoView({ block: "center" });
+    else if (asked) root.scrollIntoView();
+  }
+
+  for (const head of heads) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    button.addEventListener("click", () => {
+      const again = (state.sort || "order") === head.dataset.sort && state.order !== "descending";
+      change({ ...state, sort: head.dataset.sort, order: again ? "descending" : "" });
+      write();
+    });
+    head.append(button);
+  }
+  form.addEventListener("input", () => {
+    const filters = Object.fromEntries(new FormData(form));
+    change({ ...filters, sort: state.sort, order: state.order });
+  });
+  form.addEventListener("change", write); // not at each key: browsers limit how often
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("reset", (event) => {
+    event.preventDefault();
+    change({});
+    write();
+  });
+  for (const link of document.querySelectorAll("a[data-filter]")) link.href = `#${link.dataset.filter}`;
+  window.addEventListener("hashchange", follow);
+  form.hidden = false;
+  show();
+  follow();
+}
+
+if (typeof document !== "undefined") {
+  document.addEventListener("DOMContentLoaded", () => document.querySelectorAll("div.claims").forEach(start));
+} else {
+  module.exports = { parse, format, matches, compare }; // for its tests, in Node
+}

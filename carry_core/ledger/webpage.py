@@ -1,0 +1,307 @@
+"""The claims page of the book: the ledger as HTML that reads without a script, and filters and sorts with one.
+
+`book/_static/claims.js` reads the `data-` attributes that are written here; `claims.css` gives them their looks.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import yaml
+
+from carry_core.claims import Row
+from carry_core.files import ROOT
+from carry_core.ledger import names, strips
+from carry_core.ledger.outcomes import CAUSES, SOURCES, Entry, Outcomes, printed, shown, text
+from carry_core.ledger.verdicts import RULES, VERDICTS
+
+PAPER = "https://arxiv.org/abs/2401.07993"
+MARKS = {"reproduced": "✓", "undecided": "?", "differs": "≠", "not run": "–"}  # none relies on its colour
+HEADINGS = {"author": "Author’s weights", "ours": "Our weights"}
+FEW = 3  # rows that a list names at once; more open at a click
+RECIPE = re.compile(r"by the recipe “(\w+)”")
+
+
+@dataclass(frozen=True)
+class Html:
+    """A piece of the page; `summary` is what stands in its place where there is no HTML."""
+
+    html: str
+    summary: str
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return self.summary
+
+
+def tag(element: str, /, *inside: str, **attributes: Any) -> str:
+    """An element. `inside` is HTML; attributes are escaped, and left out if None or False; `class_` is `class`."""
+    written = "".join(
+        f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{escape(str(value))}"')
+        for key, value in attributes.items()
+        if value is not None and value is not False
+    )
+    line = "\n" if element in ("tr", "li") else ""  # so that a row that changes is a line that changes
+    return f"{line}<{element}{written}>{''.join(inside)}</{element}>"
+
+
+def words(plain: str) -> str:
+    """Plain text as HTML, with what stands between backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(plain, quote=False))
+
+
+def pages(root: Path = ROOT) -> frozenset[str]:
+    """The notebooks that the book has: they are there, and its table of contents names them."""
+    toc = root / "_toc.yml"
+    parts = yaml.safe_load(toc.read_text())["parts"] if toc.exists() else []
+    named = [Path(chapter["file"]) for part in parts for chapter in part["chapters"]]
+    return frozenset(path.name for path in named if (root / path).with_suffix(".ipynb").exists())
+
+
+# ---------------------------------------------------------------- the text on top
+
+
+def counted(outcomes: Outcomes, source: str) -> str:
+    """A sentence in Markdown: how much of the paper a source gives back."""
+
+    def counts(*, findings: bool) -> str:
+        n = {verdict: outcomes.count(source, verdict, findings=findings) for verdict in VERDICTS}
+        ran = sum(n.values()) - n["not run"]
+        what = "findings" if findings else "numbers"
+        return (
+            f"{n['reproduced']} of the {ran} {what} that could be computed are **reproduced**, {n['differs']}"
+            f" **{'differs' if n['differs'] == 1 else 'differ'}** and {n['undecided']}"
+            f" {'is' if n['undecided'] == 1 else 'are'} **undecided**; {n['not run']} more"
+            f" {'was' if n['not run'] == 1 else 'were'} **not run**"
+        )
+
+    return f"From {SOURCES[source]}, {counts(findings=False)}. Of what it says in words, {counts(findings=True)}."
+
+
+def glued(outcomes: Outcomes) -> dict[str, int]:
+    """The counts that other pages glue in, such as `numbers_ours_differs` and `findings_author_not_run`."""
+    kinds = {"numbers": False, "findings": True}
+    return {
+        f"{kind}_{source}_{verdict.replace(' ', '_')}": outcomes.count(source, verdict, findings=findings)
+        for kind, findings in kinds.items()
+        for source in outcomes.sources
+        for verdict in VERDICTS
+    }
+
+
+def overview(outcomes: Outcomes) -> Html:
+    """A table of sections by sources: how many rows have which verdict, each count a link to those rows."""
+    header = [tag("th", "Part of the paper", scope="col"), tag("th", "Rows", scope="col")]
+    header += [tag("th", HEADINGS[source], scope="col") for source in outcomes.sources]
+    lines = []
+    for section in names.SECTIONS:
+        if entries := outcomes.chosen(section=section.key):
+            parts = "; ".join(section.parts.values()) if all(section.parts.values()) else ""
+            name = tag("strong", escape(section.title)) + (tag("small", " ", escape(parts)) if parts else "")
+            bars = [tag("td", _bar(outcomes, source, section.key)) for source in outcomes.sources]
+            lines.append(tag("tr", tag("th", name, scope="row"), tag("td", str(len(entries))), *bars))
+    bars = [tag("td", _bar(outcomes, source)) for source in outcomes.sources]
+    lines.append(tag("tr", tag("th", "All", scope="row"), tag("td", str(len(outcomes.entries))), *bars))
+    caption = tag("caption", "Verdicts by part of the paper")
+    html = tag("table", caption, tag("thead", tag("tr", *header)), tag("tbody", *lines), class_="claims-overview")
+    return Html(html, "; ".join(counted(outcomes, source) for source in outcomes.sources))
+
+
+def _bar(outcomes: Outcomes, source: str, section: str = "") -> str:
+    parts = []
+    for verdict, mark in MARKS.items():
+        if n := outcomes.count(source, verdict, section=section):
+            filters = {"verdict": verdict, "source": source, "section": section}
+            query = urlencode({key: value for key, value in filters.items() if value})
+            inside = [tag("span", mark, aria_hidden="true"), f" {n}", tag("span", f" {verdict}", class_="claims-sr")]
+            css = {"class_": _class(verdict), "style": f"flex-grow: {n}", "title": verdict}
+            parts.append(tag("a", *inside, href="#claims", data_filter=query, **css))
+    return tag("div", *parts, class_="claims-bar")
+
+
+def differing(outcomes: Outcomes) -> Html:
+    """What differs from the paper, in sentences."""
+    lists = []
+    for source in outcomes.sources:
+        entries = [entry for entry in outcomes.entries if entry.verdict(source) == "differs"]
+        lines = [tag("li", _link(entry), " ", _why_differs(entry, source)) for entry in _by_order(entries, source)]
+        heading = f"From {SOURCES[source]}: {_rows(len(lines))}."
+        lists.append(tag("p", tag("strong", escape(heading))) + (tag("ul", *lines) if lines else ""))
+    return Html(tag("div", *lists, class_="claims-list"), f"{sum(x.count('<li>') for x in lists)} differ")
+
+
+def _why_differs(entry: Entry, source: str) -> str:
+    row = entry.rows[source]
+    if entry.claim.paper is None:
+        k, n = shown(row) or (0, 0)
+        runs = f"{k} of {n} runs show it" if n > 1 else "the one run does not show it"
+        rule = RULES[entry.claim.rule].removeprefix("a finding: ")
+        more = f"A finding is {rule}. Measured: {entry.claim.measure}."
+        return f"({escape(row.where)}): {runs}. " + tag("small", words(more))
+    numbers = f"the paper prints {printed(entry.claim)}, {SOURCES[source]} give {text(row.value)}"
+    allowed = f", and {text(row.tolerance)} would be allowed" if row.tolerance else ""
+    return f"({escape(row.where)}): {numbers}{allowed}. " + tag("small", words(row.detail))
+
+
+def undecided(outcomes: Outcomes) -> Html:
+    """What is undecided, by the reason why."""
+    return _grouped(
+        (source, CAUSES[cause], entries)
+        for source in outcomes.sources
+        for cause, entries in outcomes.undecided(source).items()
+    )
+
+
+def waiting(outcomes: Outcomes) -> Html:
+    """What was not run, by what it waits for."""
+    return _grouped(
+        (source, reason.rstrip("."), entries)
+        for source in outcomes.sources
+        for reason, entries in sorted(outcomes.waiting(source).items(), key=lambda item: -len(item[1]))
+    )
+
+
+def _grouped(found: Iterable[tuple[str, str, list[Entry]]]) -> Html:
+    lists, total = [], 0
+    for source, some in groupby(found, key=lambda item: item[0]):
+        lines, here = [], 0
+        for _, reason, entries in some:
+            here += len(entries)
+            lines.append(tag("li", words(reason), ". ", _listed(entries)))
+        lists.append(tag("p", tag("strong", escape(f"From {SOURCES[source]}: {_rows(here)}."))) + tag("ul", *lines))
+        total += here
+    return Html(tag("div", *lists, class_="claims-list"), f"{total} rows")
+
+
+def _listed(entries: Sequence[Entry]) -> str:
+    if len(entries) <= FEW:
+        return "; ".join(map(_link, entries)) + "."
+    parts = [
+        tag("p", tag("strong", escape(heading)), ": ", "; ".join(map(_link, members)))
+        for heading, members in _by_heading(entries).items()
+    ]
+    return tag("details", tag("summary", _rows(len(entries))), *parts)
+
+
+def _by_heading(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(names.heading(entry.claim.id), []).append(entry)
+    return groups
+
+
+def _rows(n: int) -> str:
+    return "no row" if n == 0 else "1 row" if n == 1 else f"{n} rows"
+
+
+def _link(entry: Entry) -> str:
+    return tag("a", escape(entry.title), href=f"#{entry.claim.id}")
+
+
+def _by_order(entries: Sequence[Entry], source: str) -> list[Entry]:
+    return sorted(entries, key=lambda entry: entry.order[source])
+
+
+# ---------------------------------------------------------------- the whole ledger
+
+
+def ledger(outcomes: Outcomes, known: frozenset[str] | None = None) -> Html:
+    """The whole ledger as one table, with what filters it.
+
+    Args:
+        outcomes: what to show.
+        known: notebooks that can be linked to; those of `pages()` if None.
+    """
+    known = pages() if known is None else known
+    columns = [("Claim", "order"), ("Paper", "paper"), *((HEADINGS[s], s) for s in outcomes.sources)]
+    head = [tag("th", title, scope="col", role="columnheader", data_sort=key) for title, key in columns]
+    head += [tag("th", title, scope="col", role="columnheader") for title in ("Runs", "Page", "How")]
+    bodies = []
+    for heading, entries in _by_heading(outcomes.entries).items():
+        group = tag("th", escape(heading), scope="rowgroup", role="rowheader", colspan=len(head))
+        rows = [_row(entry, outcomes.sources, known) for entry in entries]
+        bodies.append(tag("tbody", tag("tr", group, class_="claims-group", role="row"), *rows, role="rowgroup"))
+    caption = "What the paper prints or says, and what the weights give"
+    html = tag(
+        "table", tag("caption", caption), tag("thead", tag("tr", *head, role="row"), role="rowgroup"), *bodies,
+        class_="claims-table", role="table",
+    )  # fmt: skip
+    return Html(tag("div", _form(outcomes), html, id="claims", class_="claims"), f"{len(outcomes.entries)} rows")
+
+
+def _form(outcomes: Outcomes) -> str:
+    def choice(label: str, name: str, options: Iterable[tuple[str, str]]) -> str:
+        inside = [tag("option", escape(title), value=value) for value, title in options]
+        return tag("label", escape(label), " ", tag("select", *inside, name=name))
+
+    present = {s.key: s.title for s in (names.place(entry.claim.id)[0] for entry in outcomes.entries)}
+    fields = [choice("Verdict", "verdict", [("", "any"), *((verdict, verdict) for verdict in MARKS)])]
+    if len(outcomes.sources) > 1:
+        fields.append(choice("Source", "source", [("", "either"), *((s, SOURCES[s]) for s in outcomes.sources)]))
+    fields.append(choice("Part", "section", [("", "all"), *present.items()]))
+    fields.append(tag("label", "Words ", tag("input", type="search", name="q", size="12").removesuffix("</input>")))
+    fields += [tag("button", "Show all", type="reset"), tag("output")]
+    return tag("form", *fields, class_="claims-form", role="search", aria_label="Filter the ledger", hidden=True)
+
+
+def _row(entry: Entry, sources: Sequence[str], known: frozenset[str]) -> str:
+    claim, number, section = entry.claim, entry.claim.paper, names.place(entry.claim.id)[0].key
+    value = tag("b", "in words" if number is None else printed(claim))
+    anchor = tag("a", escape(claim.id), href=f"#{claim.id}", class_="claims-id", title="Link to this row")
+    where = tag("a", escape(claim.where), href=PAPER)
+    page = names.page(claim.notebook)
+    linked = tag("a", escape(page), href=f"{claim.notebook}.html") if claim.notebook in known else escape(page)
+    cells = [
+        tag("th", escape(entry.title), scope="row", role="rowheader"),
+        tag("td", value, tag("small", where), **_cell("Paper")),
+        *(tag("td", _result(entry.rows[source]), **_cell(HEADINGS[source])) for source in sources),
+        tag("td", strips.strip(claim, entry.rows) or "–", **_cell("Runs")),
+        tag("td", linked, **_cell("Page")),
+        tag("td", anchor, _how(entry, sources), **_cell("How")),
+    ]
+    verdicts = {f"data_{source}": entry.verdict(source) for source in sources}
+    ranks = {f"data_rank_{source}": entry.order[source] for source in sources}
+    paper = number if isinstance(number, (int, float)) else None
+    return tag("tr", *cells, id=claim.id, role="row", data_section=section, data_paper=paper, **verdicts, **ranks)
+
+
+def _cell(label: str) -> dict[str, str]:
+    return {"role": "cell", "data_label": label}
+
+
+def _class(verdict: str) -> str:
+    return f"claims-verdict {verdict.replace(' ', '-')}"
+
+
+def _result(row: Row) -> str:
+    mark = tag("span", MARKS[row.verdict], aria_hidden="true")
+    parts = [tag("span", mark, " ", row.verdict, class_=_class(row.verdict))]
+    if row.value is not None:
+        spread = f" ± {text(row.std)}" if isinstance(row.std, float) else ""
+        parts.append(tag("span", tag("b", escape(text(row.value))), spread, class_="claims-value"))
+    if counts := shown(row):
+        parts.append(tag("small", f"{counts[0]} of {counts[1]} runs show it"))
+    if "The runs disagree" in row.detail:
+        parts.append(tag("small", "two groups of runs"))
+    parts += [tag("small", f"recipe “{name}”") for name in sorted(set(RECIPE.findall(row.detail)))]
+    return "".join(parts)
+
+
+def _how(entry: Entry, sources: Sequence[str]) -> str:
+    claim = entry.claim
+    about = [("Measured", claim.measure), ("In the paper", claim.note), ("Rule", f"{RULES[claim.rule]} ({claim.rule})")]
+    about.append(("Why this rule", claim.reason))
+    for source in sources:
+        row = entry.rows[source]
+        runs = f"Runs: {', '.join(map(text, row.runs))}. " if row.runs else ""
+        allowed = f"Allowed: ± {text(row.tolerance)}. " if row.tolerance is not None else ""
+        about.append((HEADINGS[source], f"{runs}{allowed}{row.detail}"))
+    inside = [tag("dt", title) + tag("dd", words(said)) for title, said in about if said]
+    return tag("details", tag("summary", "How"), tag("dl", *inside))

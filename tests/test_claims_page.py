@@ -1,0 +1,491 @@
+"""The claims page: what it says is what the ledger and its results have, in HTML that reads without a script."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from carry_core import claims
+from carry_core.claims import Claim, Row
+from carry_core.errors import BadInput
+from carry_core.files import ROOT
+from carry_core.ledger import names, outcomes, strips, verdicts, webpage
+from carry_core.ledger.outcomes import Outcomes
+from tests.test_claims import ledger  # noqa: F401 (a fixture)
+
+VOID = {"input", "br", "img", "path"}
+SECTIONS = [section.key for section in names.SECTIONS]
+NUMBER = Claim("tab1/final_mlp/NC/accuracy/pos7", "Tab. 1", 0.9, "fig01_summary", "drawn", "why")
+FINDING = Claim("finding/x", "Sec. 4", None, "fig01_summary", "every", "why", claim="it adds", measure="how much")
+
+
+def row(claim: Claim = NUMBER, verdict: str = "reproduced", **more: Any) -> Row:
+    given = {"value": 0.9, "std": 0.1, "runs": [0.8, 1.0], "tolerance": 0.05, "detail": ""} | more
+    return Row(claim.id, claim.where, claim.paper, verdict=verdict, **given)
+
+
+class Tree(HTMLParser):
+    """HTML as nested elements; whatever is not closed in order is an error."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.root = Element("root", {})
+        self.open = [self.root]
+        self.feed(text)
+        assert self.open == [self.root]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        element = Element(tag, {name: value or "" for name, value in attrs})
+        self.open[-1].inside.append(element)
+        if tag not in VOID:
+            self.open.append(element)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.open[-1].inside.append(Element(tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop().tag == tag
+
+    def handle_data(self, data: str) -> None:
+        self.open[-1].inside.append(data)
+
+
+class Element:
+    def __init__(self, tag: str, attributes: dict[str, str]):
+        self.tag, self.attributes = tag, attributes
+        self.inside: list[Any] = []
+
+    def all(self, tag: str = "", **attributes: str) -> list["Element"]:
+        found = []
+        for child in self.inside:
+            if isinstance(child, Element):
+                wanted = all(child.attributes.get(k.replace("_", "-")) == v for k, v in attributes.items())
+                found += [child] if tag in ("", child.tag) and wanted else []
+                found += child.all(tag, **attributes)
+        return found
+
+    @property
+    def text(self) -> str:
+        return "".join(x.text if isinstance(x, Element) else x for x in self.inside)
+
+
+@pytest.fixture(scope="module")
+def committed() -> Outcomes:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("CARRY_DATA", raising=False)
+        return outcomes.read()
+
+
+@pytest.fixture(scope="module")
+def page(committed) -> Element:
+    return Tree(webpage.ledger(committed, frozenset({"fig04_pca_journey"})).html).root
+
+
+def body(page: Element) -> list[Element]:
+    return [tr for tr in page.all("tr") if "id" in tr.attributes]
+
+
+# ---------------------------------------------------------------- names
+
+
+def test_every_row_has_a_title_and_a_section_of_its_own():
+    published = claims.published()
+    titles = Counter(names.title(claim) for claim in published.values())
+    assert [title for title, count in titles.items() if count > 1] == []
+    assert {names.place(name)[0].key for name in published} == set(SECTIONS)
+    assert not any("_" in title.replace("d_ff", "") for title in titles)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "heading"),
+    [
+        ("tab1/final_mlp/NC/accuracy/pos7", "tab1", "Table 1, without the final MLP"),
+        ("decoder/dissection/neurons", "decoder", "Decoder"),
+        ("decoder_pad6_primed/accuracy6", "long", "Longer sums, decoder"),
+        ("n3/accuracy", "layers", "Two and three layers"),
+        ("something/new", "others", "Others"),
+    ],
+)
+def test_sections(name, key, heading):
+    assert (names.place(name)[0].key, names.heading(name)) == (key, heading)
+
+
+def test_titles_and_pages():
+    cell = replace(NUMBER, id="tab5/dissected/C_all_con/corrected/pos8")
+    assert names.title(cell) == "Decoder, dissected: C all con., corrected accuracy at position 8"
+    assert names.title(replace(NUMBER, id="n2/squashing/pos8")) == "Two layers: squashing of the sums to 74, position 8"
+    assert names.title(FINDING) == "It adds"
+    pages = [
+        names.page(n) for n in ("tab05_decoder", "fig11_learning_dynamics", "app_h_longer_sums", "beyond_the_paper")
+    ]
+    assert pages == ["Table 5", "Figure 11", "Appendix H", "Beyond the paper"]
+
+
+def test_a_number_has_the_places_that_the_paper_prints():
+    printed = {0.9: "0.90", 1.0: "1.00", 0.0: "0.00"}
+    assert {x: outcomes.printed(replace(NUMBER, paper=x)) for x in printed} == printed
+    assert outcomes.printed(replace(NUMBER, paper=1.0, unit=0.001)) == "1.000"
+    assert outcomes.printed(replace(NUMBER, paper=5e7, unit=1e7)) == "50,000,000"
+    assert outcomes.printed(replace(NUMBER, paper=[0.1, 0.15])) == "[0.10, 0.15]"
+    assert outcomes.printed(replace(NUMBER, paper=[[6, 23], [13, 15]])) == "[[6, 23], [13, 15]]"
+
+
+# ---------------------------------------------------------------- ledger and results, joined
+
+
+def change(folder: Path, source: str, edit: Any) -> None:
+    path = folder / "results" / f"{source}.json"
+    found = json.loads(path.read_text())
+    edit(found)
+    path.write_text(json.dumps(found))
+
+
+def test_a_row_that_the_results_do_not_know_is_not_run(ledger):  # noqa: F811
+    name = "n2/squashing/pos7"
+    change(ledger, "ours", lambda found: found.update(rows=[r for r in found["rows"] if r["id"] != name]))
+    (entry,) = [e for e in outcomes.read().entries if e.claim.id == name]
+    assert (entry.verdict("ours"), entry.verdict("author")) == ("not run", "reproduced")
+    assert "`carry claims --source ours --save`" in entry.rows["ours"].detail
+
+
+def test_a_row_whose_number_was_corrected_since_is_not_run(ledger):  # noqa: F811
+    path = ledger / "claims.yml"
+    path.write_text(path.read_text().replace("pos7\n  paper: 0.42", "pos7\n  paper: 0.43"))
+    (entry,) = [e for e in outcomes.read().entries if e.claim.id == "n2/squashing/pos7"]
+    assert (entry.claim.paper, entry.verdict("ours"), entry.rows["ours"].value) == (0.43, "not run", None)
+
+
+def test_both_sources_or_one(ledger):  # noqa: F811
+    assert outcomes.read().sources == ("author", "ours")
+    assert outcomes.read("ours").sources == ("ours",)
+    (ledger / "results" / "author.json").unlink()
+    assert len(outcomes.read("ours").entries) == len(claims.published())
+    with pytest.raises(BadInput, match=r"author\.json does not exist: write it with `carry claims --source author"):
+        outcomes.read()
+
+
+@pytest.mark.parametrize("source", ["authr", "", "both"])
+def test_an_unknown_source(source):
+    with pytest.raises(BadInput, match="expected 'ours', 'author', or None"):
+        outcomes.read(source)
+
+
+def test_results_of_other_weights_are_called_stale(committed, monkeypatch):
+    monkeypatch.delenv("CARRY_DATA", raising=False)
+    monkeypatch.setattr(outcomes.evidence, "weights", lambda source: committed.weights[source])
+    assert "n2_s0.3_w0.2 (recipe “" in committed.origin("ours")
+    assert f"{len(committed.weights['author'])} of the 123 files" in committed.origin("author")
+    monkeypatch.setattr(outcomes.evidence, "weights", lambda source: {"runs/x.safetensors": "0" * 64})
+    assert "stale" in committed.origin("ours")
+
+
+@pytest.mark.parametrize(
+    ("claim", "more", "cause"),
+    [
+        (FINDING, {"tolerance": None}, "some"),
+        (NUMBER, {"tolerance": None}, "one"),
+        (NUMBER, {"tolerance": 0.2}, "scatter"),
+        (replace(NUMBER, range=128), {"tolerance": 0.2}, "few"),
+    ],
+)
+def test_why_a_row_is_undecided(claim, more, cause):
+    assert outcomes.cause(claim, row(claim, "undecided", **more)) == cause
+
+
+def test_the_causes_are_those_of_the_rules():
+    """The words that go with a verdict, when it is given, name the cause that is read off the row later."""
+    import numpy as np
+
+    paper, runs = np.array([0.5]), np.array([[0.1], [0.9], [0.5]])
+    printed = verdicts.Printed(paper, 0.01)
+    wide = verdicts.judge_ours("drawn", printed, runs.mean(0), runs, None)
+    few = verdicts.judge_author("drawn", printed, paper, 0.001, 3)
+    one = verdicts.judge_ours("drawn", printed, paper, runs[:1], None)
+    for judgement, cause in ((wide, "scatter"), (few, "few"), (one, "one")):
+        assert judgement.verdict == "undecided"
+        assert outcomes.cause(NUMBER, row(verdict="undecided", tolerance=judgement.tolerance)) == cause
+    some = verdicts.judge_finding("every", [True, True, False])
+    found = row(FINDING, some.verdict, detail=some.detail)
+    assert (outcomes.cause(FINDING, found), outcomes.shown(found)) == ("some", (2, 3))
+
+
+def test_the_counts_add_up(committed):
+    for source in committed.sources:
+        brute = Counter(e.rows[source].verdict for e in committed.entries)
+        assert {v: committed.count(source, v) for v in verdicts.VERDICTS} == {v: brute[v] for v in verdicts.VERDICTS}
+        parts = sum(committed.count(source, v, section=s) for v in verdicts.VERDICTS for s in SECTIONS)
+        kinds = sum(committed.count(source, v, findings=f) for v in verdicts.VERDICTS for f in (True, False))
+        assert parts == kinds == len(committed.entries) == 280
+        assert sum(map(len, committed.undecided(source).values())) == brute["undecided"]
+        assert sum(map(len, committed.waiting(source).values())) == brute["not run"]
+        order = sorted(committed.entries, key=lambda e: e.order[source])
+        worst = [verdicts.VERDICTS.index(e.verdict(source)) for e in order]
+        assert worst == sorted(worst)
+    assert sum(webpage.glued(committed).values()) == 2 * 280
+    assert webpage.glued(committed)["numbers_ours_differs"] == committed.count("ours", "differs", findings=False)
+
+
+# ---------------------------------------------------------------- the text
+
+
+def planted() -> Outcomes:
+    def entry(claim: Claim, author: Row, ours: Row, order: int) -> outcomes.Entry:
+        return outcomes.Entry(claim, {"author": author, "ours": ours}, {"author": order, "ours": order})
+
+    second = replace(NUMBER, id="n2/accuracy", paper=1.0, where="Sec. 4")
+    waiting = {"value": None, "std": None, "runs": [], "tolerance": None, "detail": "needs: `carry llm` <soon>."}
+    told = {"tolerance": None, "detail": "The lag. 1 of 3 runs show it."}
+    return Outcomes(
+        ("author", "ours"),
+        (
+            entry(NUMBER, row(), row(verdict="differs", value=0.5, runs=[0.5], detail="Because <b>."), 1),
+            entry(second, row(second, "undecided", tolerance=0.4), row(second, "not run", **waiting), 2),
+            entry(FINDING, row(FINDING, tolerance=None), row(FINDING, "differs", **told), 0),
+        ),
+        {"author": {}, "ours": {}},
+    )
+
+
+def test_sentences_with_the_counts():
+    said = webpage.counted(planted(), "author")
+    assert "1 of the 2 numbers that could be computed are **reproduced**, 0 **differ** and 1 is **undecided**" in said
+    assert "1 of the 1 findings that could be computed are **reproduced**" in said
+    assert "1 **differs** and 0 are **undecided**; 1 more was **not run**" in webpage.counted(planted(), "ours")
+
+
+def test_what_differs_is_said_in_words():
+    found = Tree(webpage.differing(planted()).html).root
+    number, finding = found.all("li")[::-1]
+    assert number.all("a", href=f"#{NUMBER.id}")[0].text == "Without the final MLP: NC, accuracy at position 7"
+    assert "the paper prints 0.90, our weights give 0.500, and 0.050 would be allowed. Because <b>." in number.text
+    assert "It adds (Sec. 4): 1 of 3 runs show it." in finding.text
+    assert "Measured: how much." in finding.text
+    assert "From the author's weights: no row." in found.text
+
+
+def test_what_is_undecided_or_was_not_run_is_listed_with_the_reason():
+    found = Tree(webpage.undecided(planted()).html).root
+    assert [li.text for li in found.all("li")] == [f"{outcomes.CAUSES['scatter']}. Two layers: accuracy."]
+    found = Tree(webpage.waiting(planted()).html).root
+    assert [li.text for li in found.all("li")] == ["needs: carry llm <soon>. Two layers: accuracy."]
+    assert [code.text for code in found.all("code")] == ["carry llm"]
+
+
+def test_every_undecided_row_is_listed(committed):
+    for show, of in ((webpage.undecided, Outcomes.undecided), (webpage.waiting, Outcomes.waiting)):
+        links = Counter(a.attributes["href"] for a in Tree(show(committed).html).root.all("a"))
+        rows = [e for source in committed.sources for entries in of(committed, source).values() for e in entries]
+        assert links == Counter(f"#{e.claim.id}" for e in rows)
+
+
+def test_the_overview_counts_every_row_and_links_to_it(committed):
+    found = Tree(webpage.overview(committed).html).root
+    *parts, total = found.all("tbody")[0].all("tr")
+    assert len(parts) == len(SECTIONS)
+    filters = [dict(pair.split("=") for pair in a.attributes["data-filter"].split("&")) for a in found.all("a")]
+    for a, asked in zip(found.all("a"), filters, strict=True):
+        mark, number, verdict = a.text.split(maxsplit=2)
+        assert verdict == asked["verdict"].replace("+", " ")
+        assert mark == webpage.MARKS[verdict]
+        assert int(number) == committed.count(asked["source"], verdict, section=asked.get("section", ""))
+    assert sum(int(a.text.split()[1]) for a in total.all("a")) == 2 * 280
+
+
+# ---------------------------------------------------------------- the table
+
+
+def test_every_row_of_the_ledger_is_in_the_table_with_its_anchor(page, committed):
+    assert [tr.attributes["id"] for tr in body(page)] == [e.claim.id for e in sorted(committed.entries, key=place)]
+    assert len(page.all("table")) == 1
+
+
+def place(entry: outcomes.Entry) -> int:
+    headings = list(dict.fromkeys(names.heading(name) for name in claims.published()))
+    return headings.index(names.heading(entry.claim.id))
+
+
+def test_the_table_is_one_to_a_screen_reader(page):
+    """The roles are written out since the style sheet lays the rows out as a grid."""
+    head = page.all("thead")[0].all("th")
+    assert [th.attributes["scope"] for th in head] == ["col"] * 7
+    for tr in body(page):
+        cells = [x for x in tr.inside if isinstance(x, Element)]
+        assert [x.tag for x in cells] == ["th"] + ["td"] * 6
+        assert [x.attributes["role"] for x in cells] == ["rowheader"] + ["cell"] * 6
+        assert cells[0].attributes["scope"] == "row"
+        assert [x.attributes["data-label"] for x in cells[1:]] == [th.text for th in head[1:]]
+    groups = page.all("tr", **{"class": "claims-group"})
+    assert [group.text for group in groups] == list(dict.fromkeys(map(names.heading, claims.published())))
+    for group in groups:
+        (th,) = group.all("th")
+        assert (th.attributes["scope"], th.attributes["colspan"]) == ("rowgroup", "7")
+    assert page.all("caption")[0].text
+    assert all(svg.attributes["aria-label"] and svg.attributes["role"] == "img" for svg in page.all("svg"))
+
+
+def test_a_verdict_is_a_sign_and_a_word(page, committed):
+    assert len(set(webpage.MARKS.values())) == len(webpage.MARKS) == len(verdicts.VERDICTS)
+    by_id = {e.claim.id: e for e in committed.entries}
+    for tr in body(page):
+        entry = by_id[tr.attributes["id"]]
+        for source in committed.sources:
+            (cell,) = tr.all("td", data_label=webpage.HEADINGS[source])
+            verdict = entry.verdict(source)
+            assert cell.text.startswith(f"{webpage.MARKS[verdict]} {verdict}")
+            assert tr.attributes[f"data-{source}"] == verdict
+            assert int(tr.attributes[f"data-rank-{source}"]) == entry.order[source]
+            assert entry.rows[source].detail.replace("`", "") in tr.all("details")[0].text
+        assert entry.claim.reason in tr.all("details")[0].text
+
+
+def test_only_pages_that_exist_are_linked(page):
+    links = {tr.attributes["id"]: [a.attributes["href"] for a in tr.all("a")] for tr in body(page)}
+    expected = {name for name, claim in claims.published().items() if claim.notebook == "fig04_pca_journey"}
+    assert {name for name, some in links.items() if "fig04_pca_journey.html" in some} == expected
+    assert {link for some in links.values() for link in some if link.endswith(".html")} == {"fig04_pca_journey.html"}
+    assert all(some[0] == webpage.PAPER for some in links.values())
+
+
+def test_a_page_exists_if_it_is_there_and_in_the_table_of_contents(tmp_path):
+    (tmp_path / "notebooks").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "notebooks" / f"{name}.ipynb").touch()
+    assert webpage.pages(tmp_path) == frozenset()
+    chapters = [{"file": f"notebooks/{name}"} for name in ("a", "c")]
+    (tmp_path / "_toc.yml").write_text(
+        yaml.safe_dump({"parts": [{"chapters": [{"file": "book/x"}]}, {"chapters": chapters}]})
+    )
+    assert webpage.pages(tmp_path) == {"a"}
+    assert "claims" in webpage.pages()
+
+
+def test_nothing_is_loaded_and_nothing_is_taken_for_html():
+    found = planted()
+    html = webpage.ledger(found, frozenset()).html
+    assert re.findall(r"<(?:script|img|link|iframe|style)|url\(|src=|on\w+=", html) == []
+    assert "Because &lt;b&gt;." in html
+    assert "<b>." not in html
+    assert [a.attributes["href"] for a in Tree(html).root.all("a") if "//" in a.attributes["href"]] == [
+        webpage.PAPER
+    ] * 3
+
+
+def test_it_is_light(committed):
+    parts = (webpage.ledger, webpage.overview, webpage.differing, webpage.undecided, webpage.waiting)
+    assert sum(len(part(committed).html.encode()) for part in parts) < 1_000_000
+
+
+def test_without_a_script_the_filters_are_not_shown(page):
+    (form,) = page.all("form")
+    assert "hidden" in form.attributes
+    assert len(form.all("label")) == len(form.all("select")) + len(form.all("input")) == 4
+    (verdict, source, section) = [[o.attributes["value"] for o in s.all("option")] for s in form.all("select")]
+    assert set(verdict) == {"", *verdicts.VERDICTS}
+    assert source == ["", "author", "ours"]
+    assert set(section) == {"", *(tr.attributes["data-section"] for tr in body(page))}
+
+
+def test_one_source_alone():
+    found = replace(planted(), sources=("ours",))
+    page = Tree(webpage.ledger(found, frozenset()).html).root
+    assert [th.text for th in page.all("thead")[0].all("th")] == [
+        "Claim",
+        "Paper",
+        "Our weights",
+        "Runs",
+        "Page",
+        "How",
+    ]
+    assert len(page.all("select")) == 2
+
+
+# ---------------------------------------------------------------- strips
+
+
+def paths(svg: str, kind: str) -> list[str]:
+    return re.findall(rf'<path class="{kind}" d="([^"]*)"', svg)
+
+
+def test_a_strip_has_a_dot_for_each_run_the_paper_and_what_is_allowed():
+    svg = strips.strip(
+        NUMBER, {"author": row(runs=[0.0, 1.0, 0.5]), "ours": row(value=0.25, tolerance=0.2, runs=[0.25])}
+    )
+    width = strips.WIDTH - 2 * strips.EDGE
+
+    def x(value: float) -> str:
+        return f"{round(strips.EDGE + width * value, 1):g}"
+
+    assert paths(svg, "author") == [f"M{x(0)} 7h0M{x(1)} 7h0M{x(0.5)} 7h0"]
+    assert paths(svg, "ours") == [f"M{x(0.25)} 21h0"]
+    assert paths(svg, "judged") == [f"M{x(0.9)} 2v10", f"M{x(0.25)} 16v10"]
+    assert paths(svg, "paper") == [f"M{x(0.9)} 0V28"]
+    assert paths(svg, "band") == [f"M{x(0.85)} 7H{x(0.95)}", f"M{x(0.7)} 21H{x(1)}"]  # cut off where shares end
+    assert "<text" not in svg
+    assert (
+        'aria-label="3 runs of the author&#x27;s weights: 0 to 1; 1 run of our weights: 0.250 to 0.250; paper: 0.900"'
+        in svg
+    )
+
+
+def test_a_strip_of_other_numbers_says_where_it_ends():
+    claim = replace(NUMBER, paper=86, range=128)
+    svg = strips.strip(claim, {"ours": row(claim, runs=[70.0, 100.0], value=85.0, tolerance=30.0)})
+    assert strips.domain(claim, {"ours": row(claim, runs=[70.0, 100.0], value=85.0, tolerance=30.0)}) == (56, 116)
+    assert re.findall(r"<text[^>]*>([^<]*)<", svg) == ["56", "116"]
+    assert paths(svg, "band") == [f"M{strips.EDGE} 7H{strips.WIDTH - strips.EDGE}"]
+
+
+def test_a_strip_of_lists_of_findings_and_of_nothing():
+    listed = replace(NUMBER, paper=[0.1, 0.15])
+    svg = strips.strip(listed, {"ours": row(listed, value=[0.2, 0.3], runs=[[0.2, 0.3], [0.1, 0.4]])})
+    assert len(paths(svg, "paper")) == len(paths(svg, "band")) == len(paths(svg, "judged")) == 2
+    assert paths(svg, "ours")[0].count("h0") == 4
+    finding = strips.strip(FINDING, {"ours": row(FINDING, tolerance=None, value=-2.0, runs=[-1.0, None, -3.0])})
+    assert (paths(finding, "paper"), paths(finding, "band")) == ([], [])
+    assert paths(finding, "ours")[0].count("h0") == 2
+    nothing = row(verdict="not run", value=None, runs=[], tolerance=None)
+    assert strips.strip(NUMBER, {"author": nothing, "ours": nothing}) == ""
+    heads = replace(NUMBER, paper=[[6, 23], [13, 15]])
+    assert strips.strip(heads, {"ours": row(heads, value=[[6, 23]], runs=[])}) == ""
+    half = strips.strip(NUMBER, {"author": nothing, "ours": row()})
+    assert (paths(half, "author"), len(paths(half, "axis")), len(paths(half, "band"))) == ([], 2, 1)
+
+
+# ---------------------------------------------------------------- script and style sheet
+
+
+def test_the_book_has_the_script_and_the_style_sheet():
+    html = yaml.safe_load((ROOT / "_config.yml").read_text())["sphinx"]["config"]
+    assert "claims.js" in html["html_js_files"]
+    assert "claims.css" in html["html_css_files"]
+    assert len((ROOT / "book" / "_static" / "claims.js").read_text().splitlines()) < 200
+
+
+def test_the_style_sheet_knows_every_class_and_the_script_every_attribute(page, committed):
+    static = ROOT / "book" / "_static"
+    css, script = (static / "claims.css").read_text(), (static / "claims.js").read_text()
+    whole = Tree(webpage.overview(committed).html + webpage.differing(committed).html).root.all() + page.all()
+    classes = {name for x in whole for name in x.attributes.get("class", "").split()}
+    assert {name for name in classes if not re.search(rf"\.{name}\b", css)} <= {"axis"} - set(
+        re.findall(r"\.(\w+)", css)
+    )
+    written = {name.removeprefix("data-") for x in whole for name in x.attributes if name.startswith("data-")}
+    read = set(re.findall(r"(?:data|dataset)\.(\w+)", script)) | {"author", "ours", "rank-author", "rank-ours"}
+    assert read <= written
+    assert written - read == {"label"}  # for the style sheet
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node is not here to run the script's tests")
+def test_the_functions_of_the_script():
+    command = ["node", "--test", str(ROOT / "tests" / "claims.test.js")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout
+    assert re.search(r"# pass [1-9]", result.stdout)
