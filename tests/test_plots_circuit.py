@@ -18,6 +18,19 @@ def texts(figure: Any) -> list[str]:
     return [text.get_text() for text in figure.findobj(mpl.text.Text) if text.get_text()]
 
 
+# ---------------------------------------------------------------- attention
+
+
+def test_attention_grid_can_show_the_row_that_closes_a_decoders_answer_too():
+    layout = sums.Layout(causal=True)
+    pattern = torch.rand(2, 2, 2, 10, 10, generator=torch.Generator().manual_seed(0))
+    figure = plots.attention_grid(pattern, ["one", "two"], layout, layout.read)
+    last = [ax.images[0].get_array() for ax in figure.axes if ax.images][-1]
+    np.testing.assert_array_equal(last, pattern[1, 1, 1, 6:])
+    with_answer = plots.attention_grid(pattern, ["one", "two"], layout)
+    np.testing.assert_array_equal([ax for ax in with_answer.axes if ax.images][-1].images[0].get_array().shape, (3, 10))
+
+
 # ---------------------------------------------------------------- neurons
 
 

@@ -17,9 +17,19 @@ ATTENTION = LinearSegmentedColormap.from_list("attention", ["#FFFFFF", "#FBD7B5"
 
 @styled
 def attention_grid(
-    pattern: Float[Tensor, "task layer head query key"], titles: Sequence[str], layout: Layout
+    pattern: Float[Tensor, "task layer head query key"],
+    titles: Sequence[str],
+    layout: Layout,
+    shown: Sequence[int] | None = None,
 ) -> Figure:
-    """Mean attention of each head (rows) for each carry class (columns); the last layer at the answer rows (Fig. 3)."""
+    """Mean attention of each head (rows) for each carry class (columns) (Fig. 3, 15).
+
+    Args:
+        pattern: the mean over each class.
+        titles: the classes.
+        layout: which tokens there are.
+        shown: positions of which the last layer's rows are shown; those that give the answer if None.
+    """
     n_tasks, n_layers, n_heads = pattern.shape[:3]
     marks, every = layout.marks(), list(range(layout.length))
     left, right, gap, title, tick = 0.55, 0.72, 0.09, 0.24, 0.12  # inches
@@ -27,7 +37,7 @@ def attention_grid(
     heads = [(layer, head) for layer in range(n_layers) for head in range(n_heads)]
     rows, top = [], title
     for layer, head in heads:
-        queries = list(layout.answer) if layer == n_layers - 1 else every
+        queries = list(layout.answer if shown is None else shown) if layer == n_layers - 1 else every
         labelled = layer < n_layers - 1 or head == n_heads - 1
         rows.append((layer, head, queries, labelled, top))
         top += side * len(queries) / layout.length + gap + tick * labelled
@@ -43,8 +53,9 @@ def attention_grid(
                 ax.set_title(titles[task], weight="bold")
             if task == 0:
                 ax.set_ylabel(f"{layer}:{head}", rotation=0, ha="right", va="center", labelpad=8, weight="bold")
+    tall = min(2 * side, float(figure.get_size_inches()[1]) - title - gap - tick)
     bar = figure.colorbar(
-        ScalarMappable(Normalize(0, 1), ATTENTION), cax=panel(figure, WIDTH - right + 0.12, title, 0.1, 2 * side)
+        ScalarMappable(Normalize(0, 1), ATTENTION), cax=panel(figure, WIDTH - right + 0.12, title, 0.1, tall)
     )
     bar.set_label("attention probability")
     return figure
