@@ -6,6 +6,7 @@ from carry_core.plots.circuit import summary_circuit
 from carry_core.plots.common import CLASS_COLOURS, DIGIT_COLOURS, class_colours
 from carry_core.plots.curves import learning_curves, table_of_curves
 from carry_core.plots.evolution import evolution, evolution_grid, table_of_kinks, table_of_transitions, transition
+from carry_core.plots.language import answer_bars, attention_maps, separation_curves, stream_grid, wins_map
 from carry_core.plots.neurons import board_grid, neuron_grid
 from carry_core.plots.planes import pca_grid, table_of_planes
 
@@ -13,7 +14,9 @@ __all__ = [
     "CLASS_COLOURS",
     "DIGIT_COLOURS",
     "Part",
+    "answer_bars",
     "attention_grid",
+    "attention_maps",
     "bars_of_cells",
     "board_grid",
     "class_colours",
@@ -23,6 +26,8 @@ __all__ = [
     "neuron_grid",
     "outcome_bars",
     "pca_grid",
+    "separation_curves",
+    "stream_grid",
     "summary_bars",
     "summary_circuit",
     "table_of_cells",
@@ -31,4 +36,5 @@ __all__ = [
     "table_of_planes",
     "table_of_transitions",
     "transition",
+    "wins_map",
 ]

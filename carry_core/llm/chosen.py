@@ -1,0 +1,79 @@
+"""Which language model a page shows: the small one, a survey or weights of the reader's, or the author's recording."""
+
+import tempfile
+from pathlib import Path
+
+import torch
+
+from carry_core.errors import BadInput
+from carry_core.files import data_dir
+from carry_core.llm import heads, prompts, recorded
+from carry_core.llm.recorded import MODELS, Recording
+from carry_core.llm.survey import Survey
+
+SMALL = "small"
+DEFAULT = "default"
+BATCH = 250  # of the small model
+
+
+def check(source: str, group: str, model: str | None, n_examples: int, seed: int) -> str:
+    """The name of the model that is meant.
+
+    Args:
+        source: `ours` or `author`.
+        group: a language model, or `default`: the small one of ours, Llemma of the author's.
+        model: weights to use in its place, None for none.
+        n_examples: prompts.
+        seed: of the prompts.
+
+    Raises:
+        BadInput: one of them is not what it should be.
+    """
+    if source not in ("ours", "author"):
+        raise BadInput(f"Unknown source {source!r}: expected 'ours' or 'author'.")
+    known = (DEFAULT, SMALL, *MODELS)
+    if group not in known or (source, group) == ("author", SMALL):
+        raise BadInput(f"Unknown language model {group!r} from {source}: expected one of {', '.join(known)}.")
+    if model is not None and source == "author":
+        raise BadInput(f"model={model!r}: expected None for source='author', whose recordings need no weights.")
+    if type(n_examples) is not int or not 100 <= n_examples <= 100_000:
+        raise BadInput(f"n_examples={n_examples!r}: expected a whole number of prompts from 100 to 100,000.")
+    if type(seed) is not int or seed < 0:
+        raise BadInput(f"seed={seed!r}: expected a whole number, 0 or more.")
+    return group if group != DEFAULT else SMALL if source == "ours" else "llemma"
+
+
+def load(
+    source: str, group: str, model: str | None = None, n_examples: int = 1000, seed: int = 42, pairs: int = 0
+) -> Survey | Recording:
+    """What is known of the model: the author's recording, a survey that is on disk, or one that is made now.
+
+    Args:
+        source: as in `check`, like the next four.
+        group: says of other weights how they are asked, and which pairs the paper ablates.
+        model: a folder or hub id.
+        n_examples: prompts.
+        seed: of prompts and random pairs.
+        pairs: how many pairs of frequent winners to ablate, and as many random ones.
+
+    Raises:
+        BadInput: it is not at hand; says what to do.
+    """
+    name = check(source, group, model, n_examples, seed)
+    if source == "author":
+        return recorded.recording(name)
+    if name in MODELS and model is None:
+        return recorded.surveyed(name)
+    from carry_core.llm import loading, surveyor  # takes seconds: `transformers`
+
+    template = prompts.template(MODELS[name].template if name in MODELS else "bare")
+    asked = MODELS[name].pairs if name in MODELS else ()
+    device = "cuda" if torch.cuda.is_available() and model is not None else "cpu"
+    batch = BATCH if model is None else 25
+    source_ = loading.find(model or str(data_dir() / "llm" / SMALL), template, device, None, batch, asked)
+    parsed = tuple(heads.parse(text, source_.size) for text in asked)
+    plan = surveyor.Plan(template, n_examples, seed, batch, parsed, pairs)
+    if model is not None:  # hours: to be gone on with
+        return surveyor.Surveyor(source_, plan, data_dir() / "checkpoints" / "llm").run()
+    with tempfile.TemporaryDirectory() as parts:
+        return surveyor.Surveyor(source_, plan, Path(parts)).run()
