@@ -188,7 +188,7 @@ class Trainer:
         tokens = encode(pairs)
         wanted = tokens[:, PROMPT_LENGTH:]
         right = self.logits(tokens).argmax(-1).cpu() == wanted
-        return (right | (wanted == PAD)).all(1).float().mean().item()
+        return (right | (wanted == PAD)).all(1).double().mean().item()
 
     def save(self, path: Path) -> None:
         """Write weights, AdamW's moments and where the training stands, whole or not at all."""
