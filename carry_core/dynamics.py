@@ -47,6 +47,16 @@ def window(epochs: int, share: float) -> float:
     return max(2.0, share * epochs)
 
 
+def rebound(loss: Float[np.ndarray, " epoch"], share: float = 0.1) -> float:
+    """How far a loss ends above its lowest point: the ratio of the two, 1 if it ends there (App. C.1).
+
+    Both are means over a share of the epochs, since the loss of a single one says little.
+    """
+    width = max(1, round(share * len(loss)))
+    smooth = np.convolve(loss, np.full(width, 1 / width), "valid")
+    return float(smooth[-1] / smooth.min())
+
+
 # ---------------------------------------------------------------- the transition of one-layer runs
 
 

@@ -1,6 +1,6 @@
 """Where sums lie in the residual stream: principal planes with fixed signs, and what is apart in them (Sec. 4.1)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -193,3 +193,16 @@ def digit_orders(planes: Sequence[Plane], passes: Bool[Tensor, "sums pos"]) -> d
         plane.after: [digit_order(p.points, p.digit, passes[:, i]) for i, p in zip(columns, last[half::2], strict=True)]
         for half, plane in enumerate(last[:2])
     }
+
+
+def orders_of_runs(
+    models: Iterable[tuple[int, Transformer]], a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], n_digits: int
+) -> dict[int, dict[str, list[float]]]:
+    """`digit_orders` of each run on the same sums, a one being passed on where a column's symbol is not 0 (App. B)."""
+    passes = tasks.symbols(a, b, n_digits) > 0
+    return {run: digit_orders(journey(model, a, b, n_digits), passes) for run, model in models}
+
+
+def mean_order(orders: Mapping[str, Sequence[float]]) -> float:
+    """The mean over positions and over attention and MLP of a run's `digit_orders`."""
+    return float(torch.tensor(list(orders.values()), dtype=torch.float64).mean())

@@ -57,6 +57,16 @@ def test_epochs_that_a_run_never_had_are_left_out():
     assert dynamics.finished(np.zeros((3, 2))).shape == (3, 2)
 
 
+def test_a_loss_that_rises_in_the_end():
+    falling = np.linspace(2, 1, 100)
+    assert dynamics.rebound(falling) == 1
+    rising = np.concatenate([falling[:60], np.full(20, 1.0), np.full(20, 1.3)])
+    assert dynamics.rebound(rising) == pytest.approx(1.3)
+    spike = np.concatenate([np.full(50, 1.0), [0.1], np.full(49, 1.0)])
+    assert dynamics.rebound(spike) == pytest.approx(1 / 0.91)
+    assert dynamics.rebound(spike, 0.001) == pytest.approx(10)
+
+
 # ---------------------------------------------------------------- transitions
 
 
@@ -399,7 +409,7 @@ def decayed(data, monkeypatch):
 
 def test_decay_matters_where_the_order_is_weaker_than_in_every_run_with_it(decayed, monkeypatch):
     planted = {12: iter([0.8, 0.6, 0.7]), 8: iter([0.5, 0.65, 0.59])}
-    monkeypatch.setattr(findings, "order", lambda model: {"MLP": [next(planted[model.config.d_ff])] * 3})
+    monkeypatch.setattr(findings, "order", lambda run, model: next(planted[model.config.d_ff]))
     monkeypatch.setattr(findings, "per_model", lambda evidence, group, of: {
         run: of(run, model) for run, model in evidence.models(group).items()})  # fmt: skip
     found = findings.decay_matters_one_layer(Evidence("ours"))
@@ -408,11 +418,16 @@ def test_decay_matters_where_the_order_is_weaker_than_in_every_run_with_it(decay
     assert re.search(r"without decay 0\.5, 0\.65, 0\.59; with decay 0\.8, 0\.6, 0\.7\.$", found.detail)
 
 
-def test_the_order_of_a_run_is_that_of_the_first_random_sums(decayed):
+def test_the_order_of_a_run_is_the_mean_over_the_first_random_sums(decayed, monkeypatch):
+    monkeypatch.setattr(findings, "ORDERED", 400)
     model = runs.load(N1).model(0)
     a, b = (x[:400] for x in behaviour.random_sums())
+    found = geometry.orders_of_runs(runs.load(N1).models(), a, b, 3)
+    assert list(found) == [0, 1, 2]
     expected = geometry.digit_orders(geometry.journey(model, a, b), tasks.symbols(a, b, 3) > 0)
-    assert findings.order(model, 400) == expected
+    assert found[0] == expected
+    assert found[0] != found[1]
+    assert findings.order(0, model) == pytest.approx(np.mean([expected["attention"], expected["MLP"]]))
     assert all(0 <= value <= 1 for values in expected.values() for value in values)
 
 

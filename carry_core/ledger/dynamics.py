@@ -3,9 +3,7 @@
 As in `behaviour`, a row's `reason` in `data/claims.yml` says when a run counts as showing a finding.
 """
 
-from statistics import mean
-
-from carry_core import dynamics, geometry, tasks
+from carry_core import dynamics, geometry
 from carry_core.errors import BadInput
 from carry_core.groups import MAIN
 from carry_core.ledger.behaviour import finding, per_model, random_sums, result
@@ -37,20 +35,16 @@ def kink(evidence: Evidence) -> Found:
     return result(lag, shows, f"Epochs from the kink to the start of the rise. {'; '.join(notes)}.")
 
 
-def order(model: Transformer, n_sums: int = ORDERED) -> dict[str, list[float]]:
-    """`geometry.digit_orders` of a run on random three-digit sums: at each answer position, after attention and MLP."""
-    a, b = (x[:n_sums] for x in random_sums())
-    return geometry.digit_orders(geometry.journey(model, a, b), tasks.symbols(a, b, 3) > 0)
+def order(run: int, model: Transformer) -> float:
+    """`geometry.mean_order` of a run on the first random sums."""
+    a, b = (x[:ORDERED] for x in random_sums())
+    return geometry.mean_order(geometry.orders_of_runs([(run, model)], a, b, 3)[run])
 
 
 @finding("decay_matters_one_layer")
 def decay_matters_one_layer(evidence: Evidence) -> Found:
     """App. B, C.1: whether the answer's digits stand in order along the leading axes, without decay and with it."""
-
-    def ordered(run: int, model: Transformer) -> float:
-        return mean(value for values in order(model).values() for value in values)
-
-    without, decayed = per_model(evidence, N1_W0, ordered), per_model(evidence, N1, ordered)
+    without, decayed = per_model(evidence, N1_W0, order), per_model(evidence, N1, order)
     shows = {run: value < min(decayed.values()) for run, value in without.items()}
     detail = (
         f"Mean size of Spearman's correlation of the better leading axis, over positions 7, 8, 9, after attention and"

@@ -8,7 +8,7 @@ from carry_core.plots.curves import learning_curves, table_of_curves
 from carry_core.plots.evolution import evolution, evolution_grid, table_of_kinks, table_of_transitions, transition
 from carry_core.plots.language import answer_bars, attention_maps, separation_curves, stream_grid, wins_map
 from carry_core.plots.neurons import board_grid, neuron_grid
-from carry_core.plots.planes import pca_grid, table_of_planes
+from carry_core.plots.planes import pca_grid, table_of_orders, table_of_planes
 
 __all__ = [
     "CLASS_COLOURS",
@@ -33,6 +33,7 @@ __all__ = [
     "table_of_cells",
     "table_of_curves",
     "table_of_kinks",
+    "table_of_orders",
     "table_of_planes",
     "table_of_transitions",
     "transition",
