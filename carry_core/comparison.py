@@ -1,7 +1,7 @@
 """A page beside the ledger: tables that it computes, judged as the ledger judges them, and rows that the ledger has."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Int
@@ -100,13 +100,18 @@ def table_of_rows(names: Mapping[str, str]) -> Table:
     for name, title in names.items():
         found, paper = committed(name), claims.published()[name].paper
         cells = [_cell(found[source]) if source in found else "–" for source in ("author", "ours")]
-        rows.append([title, "–" if paper is None else f"{paper:.4g}", *cells])
+        rows.append([title, "–" if paper is None else _text(paper, 4), *cells])
     return Table(["", "paper", "author’s weights", "ours"], rows)
 
 
 def _cell(row: claims.Row) -> str:
     if row.value is None:
         return row.verdict
-    runs = [f"{x:.3g}" for x in row.runs if x is not None]
+    runs = [_text(x, 3) for x in row.runs if x is not None]
     lines = [" ".join(runs[i : i + 3]) for i in range(0, len(runs), 3)] if len(runs) > 1 else []
-    return "\n".join([f"{row.value:.4g} {row.verdict}", *lines])
+    return "\n".join([f"{_text(row.value, 4)} {row.verdict}", *lines])
+
+
+def _text(value: Any, places: int) -> str:
+    """A number, or the ends of a range."""
+    return " to ".join(_text(x, places) for x in value) if isinstance(value, list) else f"{value:.{places}g}"

@@ -12,6 +12,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,12 @@ def place(path: str) -> Place | None:
     if match["what"] == "DATA":
         return Place("history", name, run, epoch)
     return Place("weights", name, run, epoch or groups.find(name).epochs)
+
+
+@cache
+def holds(kind: str, name: str) -> bool:
+    """Whether the whole release has something of a kind, such as the `weights` of a group."""
+    return any(found is not None and (found.kind, found.name) == (kind, name) for found in map(place, checksums()))
 
 
 def read(path: Path, expected: str) -> bytes:

@@ -249,14 +249,23 @@ def check(
     Raises:
         BadInput: one of them is not what it should be; the message says which and what was expected.
     """
-    if n_examples is not None and (type(n_examples) is not int or not 10 <= n_examples <= MOST_EXAMPLES):
-        raise BadInput(f"n_examples={n_examples!r}: expected a whole number of sums from 10 to {MOST_EXAMPLES:,}.")
-    if seed is not None and (type(seed) is not int or seed < 0):
-        raise BadInput(f"seed={seed!r}: expected a whole number, 0 or more.")
+    check_draw(n_examples=n_examples, seed=seed)
     loaded = load(group, source)
     if run is not None:
         loaded.model(run)
     return loaded
+
+
+def check_draw(*, n_examples: int | None = None, seed: int | None = None) -> None:
+    """Check how many sums a notebook is to draw, and from which seed.
+
+    Raises:
+        BadInput: one of them is not what it should be.
+    """
+    if n_examples is not None and (type(n_examples) is not int or not 10 <= n_examples <= MOST_EXAMPLES):
+        raise BadInput(f"n_examples={n_examples!r}: expected a whole number of sums from 10 to {MOST_EXAMPLES:,}.")
+    if seed is not None and (type(seed) is not int or seed < 0):
+        raise BadInput(f"seed={seed!r}: expected a whole number, 0 or more.")
 
 
 def summary(values: torch.Tensor) -> tuple[float, float | None]:

@@ -33,6 +33,7 @@ from carry_core.ledger.readings import (
     ranked_heads,
     without_mlp,
 )
+from carry_core.longer import widened
 from carry_core.model import Transformer
 
 SAMPLE = 20_000  # random sums where a finding does not need all
@@ -260,9 +261,7 @@ def unpadded_fail(evidence: Evidence) -> Found:
     a, b = sums.long_sums(SAMPLE, 6, torch.Generator().manual_seed(0))
 
     def wider(run: int, model: Transformer) -> Tensor:
-        longer = Transformer(replace(model.config, width=6)).eval()
-        longer.load_state_dict(model.state_dict())
-        return right_digits(longer.requires_grad_(requires_grad=False), a, b)
+        return right_digits(widened(model, 6), a, b)
 
     right = per_model(evidence, MAIN, wider)
     found = {run: float(hit.all(1).double().mean()) for run, hit in right.items()}

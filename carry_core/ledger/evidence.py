@@ -96,7 +96,7 @@ class Evidence:
             what = "weights" if suffix == "safetensors" else "learning curves"
             if self.source == "ours":
                 raise BadInput(f"No {what} of {group} yet: `carry train {group}` makes them.")
-            if not _in_release(group, suffix):
+            if not release.holds("weights" if suffix == "safetensors" else "history", group):
                 raise BadInput(f"The author's release has no {what} of {group}.")
             raise BadInput(f"No {what} of {group} at hand: `carry import-author DIR` of the whole release.")
         try:
@@ -162,13 +162,6 @@ def _sums(group: str) -> tuple[Tensor, Tensor]:
     """All sums of three digits; of more, a draw of the paper's size from every class."""
     n_digits = groups.find(group).n_digits
     return sums.all_sums(n_digits) if n_digits <= 3 else measure.sample(DRAWN, n_digits, seed=0)
-
-
-@cache
-def _in_release(group: str, suffix: str) -> bool:
-    kind = "weights" if suffix == "safetensors" else "history"
-    places = map(release.place, release.checksums())
-    return any(place is not None and (place.kind, place.name) == (kind, group) for place in places)
 
 
 def weights(source: str) -> dict[str, str]:

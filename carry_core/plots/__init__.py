@@ -7,6 +7,18 @@ from carry_core.plots.common import CLASS_COLOURS, DIGIT_COLOURS, class_colours
 from carry_core.plots.curves import learning_curves, table_of_curves
 from carry_core.plots.evolution import evolution, evolution_grid, table_of_kinks, table_of_transitions, transition
 from carry_core.plots.language import answer_bars, attention_maps, separation_curves, stream_grid, wins_map
+from carry_core.plots.longer import (
+    attention_tiles,
+    journey_grid,
+    length_curves,
+    moved_bars,
+    table_of_accuracies,
+    table_of_forgetting,
+    table_of_heads,
+    table_of_moves,
+    table_of_parts,
+    table_of_separations,
+)
 from carry_core.plots.neurons import board_grid, neuron_grid
 from carry_core.plots.planes import pca_grid, table_of_orders, table_of_planes
 
@@ -17,12 +29,16 @@ __all__ = [
     "answer_bars",
     "attention_grid",
     "attention_maps",
+    "attention_tiles",
     "bars_of_cells",
     "board_grid",
     "class_colours",
     "evolution",
     "evolution_grid",
+    "journey_grid",
     "learning_curves",
+    "length_curves",
+    "moved_bars",
     "neuron_grid",
     "outcome_bars",
     "pca_grid",
@@ -30,11 +46,17 @@ __all__ = [
     "stream_grid",
     "summary_bars",
     "summary_circuit",
+    "table_of_accuracies",
     "table_of_cells",
     "table_of_curves",
+    "table_of_forgetting",
+    "table_of_heads",
     "table_of_kinks",
+    "table_of_moves",
+    "table_of_parts",
     "table_of_orders",
     "table_of_planes",
+    "table_of_separations",
     "table_of_transitions",
     "transition",
     "wins_map",

@@ -1,0 +1,131 @@
+"""What a page can show of a group whose weights may not be there yet: the author's first, ours beside them.
+
+Some groups take a GPU, or hours. Until our weights of one are there, and are those of the paper's own recipe, its page
+shows the author's where they were imported, ours where there are any, and says how to get what is missing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from carry_core import groups, release, runs
+from carry_core.errors import BadInput
+from carry_core.groups import RECIPES
+from carry_core.runs import History, Runs
+
+
+@dataclass(frozen=True)
+class AtHand:
+    """A group's runs, source by source, in the order in which a page shows them.
+
+    Attributes:
+        found: the runs by source; empty if there are none.
+        told: for the page: where each source's weights come from, or how to get them.
+        run: the run that was asked for, None where a rule is to choose.
+        epoch: of a snapshot; None for the last.
+    """
+
+    found: dict[str, Runs]
+    told: str
+    run: int | None = None
+    epoch: int | None = None
+
+    def __iter__(self) -> Iterator[Runs]:
+        return iter(self.found.values())
+
+    def history(self, source: str) -> tuple[History, ...]:
+        """The learning curves of one source if they are there: none or one."""
+        return tuple(
+            runs.history(loaded.group, source)
+            for loaded in self.of(source)
+            if (runs.folder(source) / f"{loaded.group}.history.npz").exists()
+        )
+
+    def of(self, source: str) -> tuple[Runs, ...]:
+        """The runs of one source if they are there: none or one, for a cell that draws them."""
+        return (self.found[source],) if source in self.found else ()
+
+
+def check(
+    *,
+    awaited: str,
+    source: str,
+    group: str,
+    run: int | None = None,
+    epoch: int | None = None,
+    n_examples: int | None = None,
+    seed: int | None = None,
+) -> AtHand:
+    """As `runs.check`, except that our weights of the page's own group may be missing.
+
+    Args:
+        awaited: the group that the page is about. Any other that is asked for has to be there.
+        source: `ours` or `author`. Asked for ours, a page shows the author's before them unless ours are by the recipe
+            of the paper.
+        group: whose runs.
+        run: a run of any source that is shown.
+        epoch: of a snapshot.
+        n_examples: how many sums.
+        seed: of the draw.
+
+    Raises:
+        BadInput: one of them is not what it should be; the message says which and what was expected.
+    """
+    runs.check_draw(n_examples=n_examples, seed=seed)
+    planned = (None, *groups.find(group).snapshots, groups.find(group).epochs)
+    if epoch not in planned:
+        known = ", ".join(map(str, planned[1:]))
+        raise BadInput(f"epoch={epoch!r}: expected an epoch at which {group} is kept, one of {known}.")
+    may_wait = source == "ours" and group == awaited
+    ours = _find(group, source, epoch, may_wait=may_wait)
+    found = {source: ours} if ours else {}
+    if may_wait and not (ours and ours.record["recipe"] == "paper"):
+        theirs = _find(group, "author", epoch, may_wait=True)
+        found = ({"author": theirs} if theirs else {}) | found
+    if run is not None:
+        _check_run(group, source, found, run)
+    told = [_told(group, s, found.get(s), epoch) for s in dict.fromkeys([*found, source])]
+    if may_wait and not found:
+        told.insert(0, _told(group, "author", None, epoch))
+    return AtHand(found, "\n\n".join(told), run, epoch)
+
+
+def mark(loaded: Runs) -> str:
+    """Whose runs they are, for tables and titles."""
+    return "author’s" if loaded.source == "author" else f"ours ({loaded.record['recipe']})"
+
+
+def _find(group: str, source: str, epoch: int | None, *, may_wait: bool) -> Runs | None:
+    """The runs; None if their file, or the snapshot in it, is not there and may be awaited."""
+    if may_wait and not (runs.folder(source) / f"{group}.safetensors").exists():
+        return None
+    loaded = runs.load(group, source)
+    if may_wait and epoch not in (None, *loaded.snapshots, loaded.record["epochs"]):
+        return None
+    loaded.model(loaded.numbers[0], epoch)
+    return loaded
+
+
+def _check_run(group: str, source: str, found: dict[str, Runs], run: int) -> None:
+    numbers = sorted({number for loaded in found.values() for number in loaded.numbers})
+    if type(run) is not int or run not in numbers:
+        expected = f"one of {', '.join(map(str, numbers))}" if numbers else "None, since there are no weights yet"
+        raise BadInput(f"No run {run!r} of {group} from {source}: expected {expected}.")
+
+
+def _told(group: str, source: str, loaded: Runs | None, epoch: int | None) -> str:
+    at = "" if epoch is None else f" at epoch {epoch}"
+    if loaded is None and source == "author":
+        if not release.holds("weights", group):
+            return f"The author's release has no weights of `{group}`."
+        return f"**The author's weights** of `{group}` are not here: `carry import-author DIR` imports them."
+    if loaded is None:
+        return f"**Our own weights** of `{group}`{at} are not here yet: `carry train {group}` makes them."
+    text = f"**{'The author’s weights' if source == 'author' else 'Our own weights'}.** {loaded.provenance}"
+    recipe = RECIPES.get(loaded.record["recipe"])
+    if recipe is None or recipe.name == "paper":
+        return text
+    text += f" They stand in for those of the recipe “paper”, which has {groups.find(group).epochs} epochs."
+    here = {papers: ours for ours, papers in recipe.snapshots(groups.find(group)).items()}
+    return text + (
+        f" Its epoch {epoch} is here epoch {here[epoch]}, the same share of the whole." if epoch in here else ""
+    )

@@ -1,0 +1,329 @@
+"""Sums with more digits than the paper's three: does the same algorithm run in them (Sec. 6, App. F, App. H)?
+
+Everything here takes any number of digits. A padded model's *long* positions are those of which its training set, the
+few priming sums apart, has only zeros; the others are *trained*.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from carry_core import at_hand, dynamics, geometry, groups, measure, sums, tasks
+from carry_core.at_hand import AtHand
+from carry_core.edits import INTACT, Ablation
+from carry_core.errors import BadInput
+from carry_core.measure import Cells
+from carry_core.model import Transformer
+from carry_core.runs import History, Runs
+
+HALF = 0.5  # of a digit's attention to its partner: a staircase
+GONE = 0.9  # of its own best accuracy: a position that ends below has been forgotten, from the epoch it stays below
+
+
+def classes(n_digits: int, wanted: str | Sequence[str] | None = None) -> list[str]:
+    """The carry patterns that a figure shows.
+
+    Args:
+        n_digits: of the sums.
+        wanted: names; `all`; None for five: no carry, one from the tens, a run of them in the middle, one into the
+            leading digit, and one that runs from the units through nines to the leading digit.
+
+    Raises:
+        BadInput: no such class.
+    """
+    if wanted is None:
+        n = n_digits - 3
+        five = ["000" + "0" * n, "0" * n + "010", "00" + "1" * n + "0", "010" + "0" * n, "01" + "2" * n + "1"]
+        return list(dict.fromkeys(five if n > 0 else tasks.patterns(n_digits)))
+    if wanted == "all":
+        return list(tasks.patterns(n_digits))
+    if isinstance(wanted, str) or not isinstance(wanted, Sequence) or not wanted:
+        raise BadInput(f"classes={wanted!r}: expected None, 'all', or names such as {list(classes(n_digits))[:2]}.")
+    return [tasks.find(name, n_digits) for name in wanted]
+
+
+def draw_classes(
+    patterns: Sequence[str], n_examples: int, seed: int
+) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
+    """`n_examples` sums of each class, one class after the other."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = [tasks.draw(pattern, n_examples, generator) for pattern in patterns]
+    return torch.cat([a for a, _ in drawn]), torch.cat([b for _, b in drawn])
+
+
+def class_attention(
+    model: Transformer, patterns: Sequence[str], n_examples: int, seed: int
+) -> Float[Tensor, "task layer head query key"]:
+    """Mean attention of each class (Fig. 18, 21, 23, 25)."""
+    a, b = draw_classes(patterns, n_examples, seed)
+    pairs = zip(a.split(n_examples), b.split(n_examples), strict=True)
+    return torch.stack([measure.attention(model, *pair) for pair in pairs])
+
+
+def chosen_run(loaded: Runs, run: int | None = None, epoch: int | None = None) -> int:
+    """The run that a page shows: the one asked for, or else the one whose decision head matters most."""
+    if run in loaded.numbers:
+        return run
+    if len(loaded.numbers) == 1:
+        return loaded.numbers[0]
+    a, b = balanced(loaded.config.width, 2_000)
+    models = {number: loaded.model(number, epoch) for number in loaded.numbers}
+    return measure.clearest_run({r: measure.last_layer(model, a, b).decision.whole for r, model in models.items()})
+
+
+def balanced(n_digits: int, n_examples: int, seed: int = 0) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
+    """About `n_examples` sums in all, as many of every class."""
+    return measure.sample(max(1, round(n_examples / len(tasks.patterns(n_digits)))), n_digits, seed)
+
+
+def long_positions(group: str, *, padded: bool = True) -> int:
+    """How many leading digits of the answer are not trained: three for six digits, none without padding.
+
+    Raises:
+        BadInput: the group is not padded although it has to be.
+    """
+    found = groups.find(group)
+    if padded and not found.padded:
+        known = ", ".join(name for name, other in groups.GROUPS.items() if other.padded)
+        raise BadInput(f"{group} has no longer sums: expected a padded group, one of {known}.")
+    return found.config.width - found.n_digits
+
+
+# ---------------------------------------------------------------- attention
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Where the heads look, digit column by digit column, over sums of all classes alike (Fig. 18, 21, 23, 25).
+
+    Attributes:
+        stairs: how much of its attention a digit gives to its partner, in every layer but the last.
+        own: how much an answer's row gives to the two digits of its own column.
+        right: the same of the column to the right, NaN for the last.
+        decides: the head of the last layer without which most answers are wrong.
+        intact: share of whole answers that are right.
+        without: the same without that head.
+    """
+
+    stairs: Float[Tensor, "layer head column"]
+    own: Float[Tensor, "layer head column"]
+    right: Float[Tensor, "layer head column"]
+    decides: int
+    intact: float
+    without: float
+
+    @property
+    def staircase(self) -> Float[Tensor, " column"]:
+        """Of the best head of any layer but the last, column by column."""
+        return self.stairs.amax((0, 1))
+
+
+def heads(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> Heads:
+    """Measure `Heads` on the given sums."""
+    layout = model.config.layout
+    pattern = measure.attention(model, a, b)
+    stairs = measure.partner_mass(pattern[:-1], layout).unflatten(-1, (-1, layout.width)).mean(-2)
+    last = measure.last_layer(model, a, b)
+    own, right = (measure.column_mass(pattern, layout, shift) for shift in (0, 1))
+    return Heads(stairs, own, right, last.decision_head, last.intact.whole, last.decision.whole)
+
+
+def heads_of(
+    shown: AtHand, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], *, snapshots: bool = False
+) -> dict[str, list[tuple[int, Heads]]]:
+    """`Heads` of every run that a page shows, by whose it is: at the page's epoch, or at all that are kept."""
+    found: dict[str, list[tuple[int, Heads]]] = {}
+    for loaded in shown:
+        end = loaded.record["epochs"]
+        epochs = (*loaded.snapshots, end) if snapshots else (shown.epoch or end,)
+        for run in loaded.numbers:
+            measured = [(epoch, heads(loaded.model(run, epoch), a, b)) for epoch in epochs]
+            found[f"{at_hand.mark(loaded)} {run}"] = measured
+    return found
+
+
+# ---------------------------------------------------------------- learning curves
+
+
+@dataclass(frozen=True)
+class Forgetting:
+    """What becomes of the accuracy on longer sums over a run's epochs (Fig. 20).
+
+    Attributes:
+        epochs: how many there are.
+        peak: the first epoch with the best whole-answer accuracy.
+        best: that accuracy.
+        last: the accuracy at the end.
+        goes: for each position, the epoch from which it stays below nine tenths of its own best; NaN if it does not
+            end there.
+        ends: accuracy of each position at the end.
+    """
+
+    epochs: int
+    peak: int
+    best: float
+    last: float
+    goes: tuple[float, ...]
+    ends: tuple[float, ...]
+
+    @property
+    def forgets(self) -> bool:
+        """Whether accuracy peaks before the end and at the end is half of that or less."""
+        return self.peak < self.epochs and self.last <= self.best / 2
+
+    @property
+    def first(self) -> tuple[int, ...]:
+        """The positions that go first, counted from the left; empty if none goes."""
+        known = [epoch for epoch in self.goes if epoch == epoch]
+        return tuple(i for i, epoch in enumerate(self.goes) if known and epoch == min(known))
+
+
+def goes_at(curve: Float[np.ndarray, " epoch"]) -> float:
+    """The epoch from which a curve stays below nine tenths of its best; NaN if it does not end there."""
+    kept = np.flatnonzero(curve >= GONE * curve.max())[-1]
+    return float(kept + 2) if kept + 1 < len(curve) else float("nan")
+
+
+def forgetting(history: History) -> dict[int, Forgetting]:
+    """`Forgetting` of every run of a padded group, from its learning curves.
+
+    Raises:
+        BadInput: the group is not padded.
+    """
+    if "long_whole" not in history:
+        raise BadInput("These learning curves have no longer sums: expected those of a padded group, such as pad6_….")
+    found = {}
+    for run, curve, positions in zip(history["runs"], history["long_whole"], history["long_accuracy"], strict=True):
+        whole, each = dynamics.finished(curve), dynamics.finished(positions)
+        goes = tuple(goes_at(column) for column in each.T)
+        found[int(run)] = Forgetting(
+            len(whole), int(whole.argmax()) + 1, float(whole.max()), float(whole[-1]), goes, tuple(each[-1].tolist())
+        )
+    return found
+
+
+def told(name: str, found: Mapping[int, Forgetting]) -> str:
+    """How many runs forget, when they are best, and which positions go first, as a sentence."""
+    peaks = ", ".join(f"{f.peak} of {f.epochs}" for f in found.values())
+    gone = ", ".join("none" if not f.first else " and ".join(map(str, f.first)) for f in found.values())
+    forget = sum(f.forgets for f in found.values())
+    return f"{name}: **{forget} of {len(found)}** forget. Best at epoch {peaks}. Position that goes first: {gone}."
+
+
+def told_stairs(found: Mapping[str, Sequence[tuple[int, Heads]]], n_long: int) -> str:
+    """The weakest long staircase over the epochs that are kept, and in how many runs it breaks, as a sentence.
+
+    It breaks if it is at least one half at some epoch and below at a later one.
+    """
+    weakest = {run: [float(h.staircase[:n_long].min()) for _, h in every] for run, every in found.items()}
+    breaks = sum(max(x) >= HALF > min(x[x.index(max(x)) :]) for x in weakest.values())
+    listed = "; ".join(f"{run}: " + " → ".join(f"{x:.2f}" for x in values) for run, values in weakest.items())
+    if not listed:
+        return "No run without priming has weights from along the way here."
+    return (
+        f"Weakest long staircase at the epochs that are kept, {listed}. It breaks, from one half or more to less,"
+        f" in **{breaks} of {len(weakest)}** runs."
+    )
+
+
+# ---------------------------------------------------------------- the residual stream
+
+
+@dataclass(frozen=True)
+class Separation:
+    """How well sums are told apart at each answer position, along the best direction of six principal axes.
+
+    Attributes:
+        tens: after the first layer, whether the two digits add up to ten or more.
+        ones: after the last attention, whether a one arrives; NaN where none can.
+    """
+
+    tens: tuple[float, ...]
+    ones: tuple[float, ...]
+
+
+def answer_columns(model: Transformer) -> list[tuple[int, int, int]]:
+    """The columns of Fig. 22 and 24, as `geometry.journey` takes them: the answer positions, layer by layer."""
+    rows = list(enumerate(model.config.layout.answer))
+    return [(layer, position, i) for layer in range(model.config.layers) for i, position in rows]
+
+
+def separation(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> Separation:
+    """Measure `Separation` on the given sums (Fig. 19, 22, 24)."""
+    width = model.config.width
+    columns = answer_columns(model)
+    planes = geometry.journey(model, a, b, width, columns[:width] + columns[-width:])
+    tens, ones = planes[1 : 2 * width : 2], planes[2 * width :: 2]
+    return Separation(*(tuple(map(geometry.apart_on_all_axes, found)) for found in (tens, ones)))
+
+
+# ---------------------------------------------------------------- ablations
+
+
+def parts(model: Transformer) -> list[Ablation]:
+    """Every head and every MLP by itself, after nothing at all."""
+    config = model.config
+    each = [Ablation(heads=frozenset({(i, head)})) for i in range(config.layers) for head in range(config.heads)]
+    return [INTACT, *each, *(Ablation(mlps=frozenset({layer})) for layer in range(config.layers))]
+
+
+def by_arrival(found: Cells, kind: str = "accuracy") -> Float[Tensor, "arrives pos"]:
+    """Mean of the cells where no one arrives (first row) and of those where one does, position by position.
+
+    Every class counts once; NaN where no one ever arrives.
+    """
+    values = getattr(found, kind)
+    arrives = tasks.carry_arrives(values.shape[1])
+    return torch.stack([values.where(side, torch.nan).nanmean(0) for side in (~arrives, arrives)])
+
+
+def without_parts(
+    model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]
+) -> dict[Ablation, Float[Tensor, "arrives pos"]]:
+    """`by_arrival` for each of `parts` (App. H.1)."""
+    wanted = parts(model)
+    return {part: by_arrival(found) for part, found in zip(wanted, measure.cells(model, a, b, wanted), strict=True)}
+
+
+def carrying_head(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]], n_long: int) -> tuple[Ablation, float]:
+    """The head of the first layer whose ablation costs the carry cells of the long positions most, and how much."""
+    loss = {
+        part: float((lost[INTACT] - found)[1, :n_long].mean())
+        for part, found in lost.items()
+        if len(part.heads) == 1 and next(iter(part.heads))[0] == 0
+    }
+    return max(loss.items(), key=lambda item: item[1])
+
+
+def trained_correlation(
+    model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], n_digits: int
+) -> tuple[float, Cells]:
+    """Pearson correlation without the final MLP with a model that cannot carry, over the last `n_digits` positions.
+
+    Returns:
+        It and the accuracies of all positions, classed by the full pattern.
+    """
+    (found,) = measure.cells(model, a, b, [measure.final_mlp(model)])
+    expected = measure.cannot_carry(model.config.width)
+    ends = [Cells(c.accuracy[:, -n_digits:], c.corrected[:, -n_digits:], c.whole) for c in (found, expected)]
+    return measure.pearson(*ends), found
+
+
+def widened(model: Transformer, width: int) -> Transformer:
+    """The same weights, given sums of more digits (App. H, footnote): nothing in them depends on the length."""
+    wider = Transformer(replace(model.config, width=width))
+    wider.load_state_dict(model.state_dict())
+    return wider.requires_grad_(requires_grad=False).eval()
+
+
+@torch.inference_mode()
+def accuracy(model: Transformer, n_digits: int, n_examples: int, seed: int = 0) -> tuple[float, Float[Tensor, " pos"]]:
+    """Share of whole answers that are right, and of right digits, on random sums of up to `n_digits` digits."""
+    a, b = sums.long_sums(n_examples, n_digits, torch.Generator().manual_seed(seed))
+    edits = [(model.config.layers, INTACT.site(model.config))]
+    hit = measure.guesses(model, a, b, edits, model.config.width)[0] == sums.digits(a + b, model.config.width)
+    return hit.all(1).double().mean().item(), hit.double().mean(0)

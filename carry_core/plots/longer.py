@@ -1,0 +1,243 @@
+"""Longer sums: accuracy per position over the epochs, many classes at once, the residual stream, what moved.
+
+Fig. 18 to 25, and App. H.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+from torch import Tensor
+
+from carry_core import tasks
+from carry_core.dynamics import finished
+from carry_core.edits import Ablation
+from carry_core.finetuning import Moved
+from carry_core.geometry import Plane
+from carry_core.longer import Forgetting, Heads, Separation
+from carry_core.page import FAINT, WIDTH, Table, number, styled
+from carry_core.plots.attention import ATTENTION
+from carry_core.plots.common import DIGIT_COLOURS, class_colours, dots, panel
+from carry_core.runs import History
+from carry_core.sums import Layout
+
+UNPRIMED, PRIMED = "#2B6CA3", "#D98324"  # as in the paper: blue and orange
+
+
+@styled
+def length_curves(curves: Mapping[str, Sequence[History]], n_long: int) -> Figure:
+    """Accuracy on longer sums, whole and position by position, over the epochs (Fig. 20).
+
+    Args:
+        curves: learning curves by name, of runs without priming and with; every run is a line.
+        n_long: how many positions are longer than the training's sums; their titles say so.
+    """
+    width = max(history["long_accuracy"].shape[-1] for found in curves.values() for history in found)
+    titles = ["whole answer", *(f"position {i}{' (long)' if i < n_long else ''}" for i in range(width))]
+    columns = min(4, len(titles))
+    rows = -(-len(titles) // columns)
+    figure = Figure(figsize=(WIDTH, 0.35 + 1.55 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
+    for ax in axes[len(titles) :]:
+        ax.axis("off")
+    for i, (ax, title) in enumerate(zip(axes, titles, strict=False)):
+        for (name, found), colour in zip(curves.items(), (UNPRIMED, PRIMED), strict=True):
+            for history in found:
+                for curve in history["long_whole"] if i == 0 else history["long_accuracy"][..., i - 1]:
+                    known = finished(curve)
+                    epochs = np.arange(1, len(known) + 1)
+                    ax.plot(epochs, known, color=colour, linewidth=0.9, alpha=0.85, rasterized=len(known) > 200)
+            if i == 0 and found:
+                ax.plot([], [], color=colour, linewidth=1.6, label=name)
+        ax.set(title=title, ylim=(-0.03, 1.03), xlim=(0, None))
+        ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=True))
+        if i >= len(titles) - columns:
+            ax.set_xlabel("epoch")
+    figure.legend(loc="outside lower center", ncols=4, handlelength=1.2)
+    return figure
+
+
+def table_of_forgetting(found: Mapping[str, Mapping[int, Forgetting]]) -> Table:
+    """When each run is best on longer sums, what is left at the end, and when each position goes (Fig. 20).
+
+    In small type the epochs.
+    """
+    rows, width = [], 1
+    for name, runs in found.items():
+        for run, f in runs.items():
+            width = len(f.goes)
+            goes = [f"{number(end)}\n{number(epoch, 0)}" for end, epoch in zip(f.ends, f.goes, strict=True)]
+            rows.append([f"{name} {run}", f"{number(f.best, 3)}\n{f.peak}", f"{number(f.last, 3)}\n{f.epochs}", *goes])
+    header = ["run", "best", "last", *map(str, range(width))]
+    return Table(header, rows, [("", 1), ("whole answer", 2), ("position: at the end, gone from epoch", width)])
+
+
+@styled
+def attention_tiles(
+    pattern: Float[Tensor, "task layer head query key"], titles: Sequence[str], layout: Layout, columns: int = 8
+) -> Figure:
+    """The last layer's attention at the answer's rows, a tile for each class, one head above the other.
+
+    A thin line parts the heads. Tiles are in the order of `tasks.patterns`, which starts with the fewest carries.
+    """
+    last = pattern[:, -1][:, :, list(layout.answer)]  # (task, head, row, key)
+    n_tasks, n_heads, n_rows = last.shape[:3]
+    columns = min(columns, n_tasks)
+    rows = -(-n_tasks // columns)
+    left, gap, title = 0.1, 0.1, 0.17  # inches
+    width = (WIDTH - 2 * left - gap * (columns - 1)) / columns
+    height = width * n_heads * n_rows / layout.length
+    figure = Figure(figsize=(WIDTH, rows * (height + title + 0.03) + 0.05))
+    for task in range(n_tasks):
+        row, column = divmod(task, columns)
+        ax = panel(figure, left + column * (width + gap), row * (height + title + 0.03) + title, width, height)
+        ax.imshow(last[task].flatten(0, 1).numpy(), cmap=ATTENTION, vmin=0, vmax=1, aspect="auto")
+        for head in range(1, n_heads):
+            ax.axhline(head * n_rows - 0.5, color=FAINT, linewidth=0.6)
+        ax.set(xticks=[], yticks=[])
+        ax.set_title(titles[task], fontsize=6.5, pad=2)
+    return figure
+
+
+def table_of_heads(found: Sequence[tuple[str, Heads]], n_long: int) -> Table:
+    """Staircases and what the last layer's answer rows look at, at the long positions and at the others.
+
+    Args:
+        found: whose run, and its heads.
+        n_long: how many leading positions are long; none without padding.
+    """
+    rows = []
+    parts = [slice(n_long, None)] if n_long == 0 else [slice(0, n_long), slice(n_long, None)]
+    for name, h in found:
+        stairs = [number(float(h.staircase[part].min())) for part in parts]
+        at_answer = [number(float(h.own[:-1].amax((0, 1))[part].min())) for part in parts]
+        last = []
+        for head in range(h.own.shape[1]):
+            pairs = [
+                "/".join(number(float(side[-1, head, part].nanmean())).removeprefix("0") for side in (h.right, h.own))
+                for part in parts
+            ]
+            last.append("\n".join([pairs[-1] + (" ◂" if head == h.decides else ""), *pairs[:-1]]))
+        rows.append([name, *("\n".join([x[-1], *x[:-1]]) for x in (stairs, at_answer)), *last,
+                     number(h.intact, 3), number(h.without, 3)])  # fmt: skip
+    n_heads = found[0][1].own.shape[1] if found else 0
+    header = ["run", "digits", "answer rows", *(f"last:{head}" for head in range(n_heads)), "intact", "without ◂"]
+    return Table(
+        header,
+        rows,
+        [("", 1), ("staircase, weakest", 2), ("right / own column", max(1, n_heads)), ("right answers", 2)],
+    )
+
+
+@styled
+def journey_grid(planes: Sequence[Plane], patterns: Sequence[str], n_digits: int) -> Figure:
+    """The residual stream at the answer's positions (columns), layer by layer, by class and by digit (Fig. 19, 22, 24).
+
+    Args:
+        planes: as `geometry.journey` gives them for `longer.answer_columns`.
+        patterns: the classes that the sums are of.
+        n_digits: of the sums.
+    """
+    layers = sorted({plane.layer for plane in planes})
+    every = tasks.patterns(n_digits)
+    where = torch.full((len(every),), -1)
+    where[[every.index(p) for p in patterns]] = torch.arange(len(patterns))
+    names = [tasks.name(p) for p in patterns]
+    halves: list[tuple[str, str, Sequence[str], Sequence[str]]] = [
+        ("task", "carry class", names, class_colours(len(names))),
+        ("digit", "digit sum mod 10, in the last layer the answer's digit", list("0123456789"), DIGIT_COLOURS),
+    ]
+    left, gap, title, foot, key = 0.62, 0.09, 0.22, 0.17, 0.2 + 0.16 * -(-len(names) // 7)  # inches
+    side = min(1.25, (WIDTH - left - 0.02 - gap * (n_digits - 1)) / n_digits)
+    n_rows = 2 * len(layers)
+    figure = Figure(figsize=(WIDTH, title + 2 * (n_rows * (side + foot) + key + 0.1)))
+    for half, (label, legend, entries, colours) in enumerate(halves):
+        rgb = np.array([mpl.colors.to_rgb(c) for c in colours])
+        start = title + half * (n_rows * (side + foot) + key + 0.1)
+        for i, plane in enumerate(planes):
+            block, after = divmod(i, 2)
+            layer, column = divmod(block, n_digits)
+            row = 2 * layer + after
+            ax = panel(figure, left + column * (side + gap), start + row * (side + foot), side, side)
+            colour = where[plane.task] if label == "task" else plane.digit
+            x, y = plane.points[:, :2].numpy().T
+            ax.scatter(x, y, c=rgb[colour.numpy()], s=min(max(9_000 / len(x), 1.0), 5), linewidths=0, rasterized=True)
+            ax.set(xticks=[], yticks=[])
+            ax.set_xlabel(" · ".join(f"{100 * s:.0f}%" for s in plane.share[:2]), fontsize=6, color=FAINT, labelpad=1)
+            if half == row == 0:
+                ax.set_title(f"position {column}")
+            if column == 0:
+                ax.set_ylabel(f"layer {plane.layer}\n{plane.after}", fontsize=7.5)
+        below = 1 - (start + n_rows * (side + foot)) / figure.get_size_inches()[1]
+        figure.legend(
+            handles=dots(entries, colours), title=legend, loc="upper center", bbox_to_anchor=(0.5, below),
+            ncols=10 if label == "digit" else 7, columnspacing=1.0, borderaxespad=0.0,
+        )  # fmt: skip
+    return figure
+
+
+def table_of_separations(found: Sequence[tuple[str, Separation]]) -> Table:
+    """How well sums are apart by digit sum after the first layer, and by arriving one before the last MLP."""
+    rows = [[name, *map(number, s.tens), *map(number, s.ones[:-1])] for name, s in found]
+    width = len(found[0][1].tens) if found else 1
+    header = ["run", *map(str, range(width)), *map(str, range(width - 1))]
+    return Table(header, rows, [("", 1), ("ten or more", width), ("a one arrives", max(1, width - 1))])
+
+
+def table_of_parts(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]]) -> Table:
+    """Accuracy at each answer position where a one arrives and elsewhere, without each part (App. H.1)."""
+    width = next(iter(lost.values())).shape[1]
+    rows = [
+        [str(part), *map(number, found[1, :-1].tolist()), *map(number, found[0].tolist())]
+        for part, found in lost.items()
+    ]
+    header = ["", *map(str, range(width - 1)), *map(str, range(width))]
+    return Table(header, rows, [("", 1), ("a one arrives, at position", width - 1), ("none arrives", width)])
+
+
+@styled
+def moved_bars(found: Sequence[tuple[str, Moved]]) -> Figure:
+    """How far finetuning moved each parameter, in units of its own norm, and its share of the way (Fig. 25)."""
+    names = list(found[0][1].parts)
+    figure = Figure(figsize=(WIDTH, 0.75 + 0.17 * len(names)), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    for i, (ax, title) in enumerate(
+        zip(axes, ("distance over its own norm", "share of the squared distance"), strict=True)
+    ):
+        for j, (_, m) in enumerate(found):
+            values = [m.parts[name][i] for name in names]
+            y = np.arange(len(names)) + (j - (len(found) - 1) / 2) * 0.8 / len(found)
+            ax.barh(y, values, height=0.8 / len(found), color=(UNPRIMED, PRIMED, FAINT)[j % 3])
+        ax.set(title=title, xlim=(0, None))
+    axes[0].set_yticks(range(len(names)), names)
+    axes[0].invert_yaxis()
+    entries = [
+        Line2D([], [], linestyle="", marker="s", color=(UNPRIMED, PRIMED, FAINT)[j % 3], label=name)
+        for j, (name, _) in enumerate(found)
+    ]
+    figure.legend(handles=entries, loc="outside lower center", ncols=3)
+    return figure
+
+
+def table_of_moves(found: Sequence[tuple[str, Moved]]) -> Table:
+    """Squared norms before and after finetuning, and the distance between the two (App. H.2)."""
+    rows = [
+        [name, number(m.before, 1), number(m.after, 1), f"{100 * m.change:+.2f}%", f"{100 * m.distance:.1f}%"]
+        for name, m in found
+    ]
+    return Table(["run", "squared norm before", "after", "change", "distance over norm"], rows)
+
+
+def table_of_accuracies(found: Sequence[Sequence[Any]]) -> Table:
+    """Whole answers and digits that are right: rows of a name, digits of the sums, and what `longer.accuracy` gives."""
+    rows = [
+        [name, f"{n_digits}", number(whole, 3), " ".join(number(x).removeprefix("0") for x in each.tolist())]
+        for name, n_digits, (whole, each) in found
+    ]
+    return Table(["run", "digits up to", "whole answer", "digit by digit"], rows)
