@@ -90,6 +90,13 @@ def committed(name: str) -> dict[str, claims.Row]:
     return found
 
 
+def paired(first: str, second: str) -> dict[str, list[tuple[float, float]]]:
+    """Two rows of the ledger run by run, for each source whose runs have both."""
+    rows = {name: committed(name) for name in (first, second)}
+    both = {source: list(zip(row.runs, rows[second][source].runs, strict=False)) for source, row in rows[first].items()}
+    return {source: runs for source, runs in both.items() if runs}
+
+
 def table_of_rows(names: Mapping[str, str]) -> Table:
     """Rows of the ledger, from all sums: what the paper has, the author's weights and ours give, and the verdicts.
 

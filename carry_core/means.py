@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carry_core import measure, sums
+from carry_core import measure, sums, tasks
 from carry_core.edits import Ablation, Pair, recorder
 from carry_core.errors import BadInput
 from carry_core.measure import Cells
@@ -121,3 +121,13 @@ def cells(
     average = averages(model, a, b, names, n_digits)
     edits = [(each.first_layer(model.config), each.site(model.config, average)) for each in held]
     return [measure.score(guess, a, b) for guess in measure.guesses(model, a, b, edits, n_digits)]
+
+
+def forgets(found: Cells) -> bool:
+    """Whether a model forgets ones that are needed more than it adds others: the lower mean accuracy tells.
+
+    Cells at positions where no one can arrive do not count.
+    """
+    arrives = tasks.carry_arrives(found.accuracy.shape[1])
+    elsewhere = ~arrives & arrives.any(0)
+    return bool(found.accuracy[arrives].mean() < found.accuracy[elsewhere].mean())

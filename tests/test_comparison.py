@@ -148,6 +148,7 @@ def test_rows_of_the_ledger_as_a_table(data, monkeypatch):
         ["neurons", "86", "87 reproduced", "81.67 reproduced\n81.7 80 72\n71"],
     ]
     assert comparison.committed(name)["ours"].runs == [81.666667, 80.0, 72.0, 71.0]
+    assert comparison.paired(name, no_paper) == {"author": [(87.0, 0.5)]}
 
 
 def test_a_table_that_the_ledger_does_not_have(theirs):

@@ -7,6 +7,7 @@ from carry_core import means, measure, sums, tasks
 from carry_core.edits import Ablation
 from carry_core.errors import BadInput
 from carry_core.means import Held
+from carry_core.measure import Cells
 from carry_core.model import ModelConfig, Transformer
 
 
@@ -100,6 +101,16 @@ def test_what_is_the_same_for_all_sums_can_be_held_without_loss():
     assert torch.equal(held.accuracy, intact.accuracy)
     assert not torch.equal(zero.accuracy, intact.accuracy)
     assert held.accuracy.shape == (len(tasks.patterns(2)), 2)
+
+
+def test_which_way_a_model_errs():
+    assert means.forgets(measure.cannot_carry())
+    always = measure.cannot_carry()
+    assert not means.forgets(Cells(always.corrected, always.accuracy, 0.0))
+    units = torch.ones(5, 3)
+    units[:, 2] = 0  # where no one can arrive: says nothing
+    units[1, 0] = 0.9
+    assert means.forgets(Cells(units, 1 - units, 0.0))
 
 
 def test_as_data():

@@ -230,6 +230,35 @@ def test_the_table_marks_what_differs_and_what_is_undecided(parts):
     assert parts[0].tally() == "Cells without this, of 30: 10 reproduced, 10 differs, 10 undecided."
 
 
+def test_each_run_of_both_sources_is_a_point_with_its_number():
+    points = {"author": [(0.1, 0.6), (0.7, 1.0), (0.705, 0.998)], "ours": [(0.4, 0.97)]}
+    figure = plots.two_kinds(points, (0.1, 0.95))
+    (ax,) = figure.axes
+    vertical, horizontal, *drawn = ax.lines
+    assert (vertical.get_xdata()[0], horizontal.get_ydata()[0]) == (0.1, 0.95)
+    for line, runs in zip(drawn, points.values(), strict=True):
+        np.testing.assert_array_equal(line.get_xydata(), runs)
+    assert [(note.get_text(), note.xy) for note in ax.texts] == [
+        ("0", (0.1, 0.6)), ("1, 2", (0.7, 1.0)), ("0", (0.4, 0.97)),
+    ]  # fmt: skip
+
+
+def test_squashing_shows_the_median_run_and_the_range_of_each_outcome():
+    ratio = torch.rand(5, 4, 3, generator=torch.Generator().manual_seed(0)) + 0.1
+    outcomes, mixed = [61, 74, 87, 100], torch.tensor([[True, False, False]] * 2 + [[False, True, False]] * 2)
+    figure = plots.squashing_by_outcome(ratio, outcomes, mixed, NAMES)
+    first = figure.axes[0]
+    one, other, _, ring = first.lines
+    np.testing.assert_array_equal(one.get_xdata(), [61, 74])
+    np.testing.assert_allclose(one.get_ydata(), ratio[:, :2, 0].median(0).values)
+    np.testing.assert_allclose(other.get_ydata(), ratio[:, 2:, 0].median(0).values)
+    assert first.collections[0].get_segments()[1].tolist() == [
+        [74, pytest.approx(ratio[:, 1, 0].min().item())], [74, pytest.approx(ratio[:, 1, 0].max().item())],
+    ]  # fmt: skip
+    assert (ring.get_xdata()[0], first.texts[0].get_text()) == (74, "74")
+    assert [ax.get_title() for ax in figure.axes] == ["pos. 7", "pos. 8", "pos. 9"]
+
+
 # ---------------------------------------------------------------- the page
 
 

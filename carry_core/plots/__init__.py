@@ -1,6 +1,7 @@
 """The paper's figures and tables: each function returns a `Figure` or a `Table`, for `page` to show."""
 
 from carry_core.plots.attention import attention_grid
+from carry_core.plots.beyond import squashing_by_outcome, two_kinds
 from carry_core.plots.cells import Part, bars_of_cells, outcome_bars, summary_bars, table_of_cells
 from carry_core.plots.circuit import summary_circuit
 from carry_core.plots.common import CLASS_COLOURS, DIGIT_COLOURS, class_colours
@@ -43,6 +44,7 @@ __all__ = [
     "outcome_bars",
     "pca_grid",
     "separation_curves",
+    "squashing_by_outcome",
     "stream_grid",
     "summary_bars",
     "summary_circuit",
@@ -59,5 +61,6 @@ __all__ = [
     "table_of_separations",
     "table_of_transitions",
     "transition",
+    "two_kinds",
     "wins_map",
 ]
