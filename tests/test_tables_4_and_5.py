@@ -1,4 +1,4 @@
-"""Tables 4 and 5 from the author's released weights: what is left without the carry neurons (Sec. 5, App. C.4 and D)."""
+"""Tables 4 and 5 from the author's released weights: what is left without the carry neurons (App. C.4 and D)."""
 
 import pytest
 
