@@ -7,21 +7,20 @@ few priming sums apart, has only zeros; the others are *trained*.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carry_core import at_hand, dynamics, geometry, groups, measure, sums, tasks
+from carry_core import at_hand, geometry, groups, measure, sums, tasks
 from carry_core.at_hand import AtHand
 from carry_core.edits import INTACT, Ablation
 from carry_core.errors import BadInput
 from carry_core.measure import Cells
 from carry_core.model import Transformer
-from carry_core.runs import History, Runs
+from carry_core.runs import Runs
+from carry_core.sums import Layout
 
 HALF = 0.5  # of a digit's attention to its partner: a staircase
-GONE = 0.9  # of its own best accuracy: a position that ends below has been forgotten, from the epoch it stays below
 
 
 def classes(n_digits: int, wanted: str | Sequence[str] | None = None) -> list[str]:
@@ -102,6 +101,7 @@ class Heads:
 
     Attributes:
         stairs: how much of its attention a digit gives to its partner, in every layer but the last.
+        ahead: how much a digit gives to the two digits of the column to its right, NaN for the last.
         own: how much an answer's row gives to the two digits of its own column.
         right: the same of the column to the right, NaN for the last.
         decides: the head of the last layer without which most answers are wrong.
@@ -110,6 +110,7 @@ class Heads:
     """
 
     stairs: Float[Tensor, "layer head column"]
+    ahead: Float[Tensor, "layer head column"]
     own: Float[Tensor, "layer head column"]
     right: Float[Tensor, "layer head column"]
     decides: int
@@ -129,7 +130,21 @@ def heads(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) 
     stairs = measure.partner_mass(pattern[:-1], layout).unflatten(-1, (-1, layout.width)).mean(-2)
     last = measure.last_layer(model, a, b)
     own, right = (measure.column_mass(pattern, layout, shift) for shift in (0, 1))
-    return Heads(stairs, own, right, last.decision_head, last.intact.whole, last.decision.whole)
+    return Heads(
+        stairs, ahead(pattern[:-1], layout), own, right, last.decision_head, last.intact.whole, last.decision.whole
+    )
+
+
+def ahead(pattern: Float[Tensor, "*batch query key"], layout: Layout) -> Float[Tensor, "*batch column"]:
+    """How much attention the digits of a column give to the two digits of the next, averaged over both numbers.
+
+    NaN for the last column. In a decoder only the second number's digits can see them.
+    """
+    mass = torch.full((*pattern.shape[:-2], layout.width), torch.nan)
+    for i in range(layout.width - 1):
+        numbers = [layout.width + 1 + i] if layout.causal else [i, layout.width + 1 + i]
+        mass[..., i] = pattern[..., numbers, :][..., [i + 1, layout.width + 2 + i]].sum(-1).mean(-1)
+    return mass
 
 
 def heads_of(
@@ -146,87 +161,19 @@ def heads_of(
     return found
 
 
-# ---------------------------------------------------------------- learning curves
-
-
-@dataclass(frozen=True)
-class Forgetting:
-    """What becomes of the accuracy on longer sums over a run's epochs (Fig. 20).
-
-    Attributes:
-        epochs: how many there are.
-        peak: the first epoch with the best whole-answer accuracy.
-        best: that accuracy.
-        last: the accuracy at the end.
-        goes: for each position, the epoch from which it stays below nine tenths of its own best; NaN if it does not
-            end there.
-        ends: accuracy of each position at the end.
-    """
-
-    epochs: int
-    peak: int
-    best: float
-    last: float
-    goes: tuple[float, ...]
-    ends: tuple[float, ...]
-
-    @property
-    def forgets(self) -> bool:
-        """Whether accuracy peaks before the end and at the end is half of that or less."""
-        return self.peak < self.epochs and self.last <= self.best / 2
-
-    @property
-    def first(self) -> tuple[int, ...]:
-        """The positions that go first, counted from the left; empty if none goes."""
-        known = [epoch for epoch in self.goes if epoch == epoch]
-        return tuple(i for i, epoch in enumerate(self.goes) if known and epoch == min(known))
-
-
-def goes_at(curve: Float[np.ndarray, " epoch"]) -> float:
-    """The epoch from which a curve stays below nine tenths of its best; NaN if it does not end there."""
-    kept = np.flatnonzero(curve >= GONE * curve.max())[-1]
-    return float(kept + 2) if kept + 1 < len(curve) else float("nan")
-
-
-def forgetting(history: History) -> dict[int, Forgetting]:
-    """`Forgetting` of every run of a padded group, from its learning curves.
-
-    Raises:
-        BadInput: the group is not padded.
-    """
-    if "long_whole" not in history:
-        raise BadInput("These learning curves have no longer sums: expected those of a padded group, such as pad6_….")
-    found = {}
-    for run, curve, positions in zip(history["runs"], history["long_whole"], history["long_accuracy"], strict=True):
-        whole, each = dynamics.finished(curve), dynamics.finished(positions)
-        goes = tuple(goes_at(column) for column in each.T)
-        found[int(run)] = Forgetting(
-            len(whole), int(whole.argmax()) + 1, float(whole.max()), float(whole[-1]), goes, tuple(each[-1].tolist())
-        )
-    return found
-
-
-def told(name: str, found: Mapping[int, Forgetting]) -> str:
-    """How many runs forget, when they are best, and which positions go first, as a sentence."""
-    peaks = ", ".join(f"{f.peak} of {f.epochs}" for f in found.values())
-    gone = ", ".join("none" if not f.first else " and ".join(map(str, f.first)) for f in found.values())
-    forget = sum(f.forgets for f in found.values())
-    return f"{name}: **{forget} of {len(found)}** forget. Best at epoch {peaks}. Position that goes first: {gone}."
-
-
-def told_stairs(found: Mapping[str, Sequence[tuple[int, Heads]]], n_long: int) -> str:
-    """The weakest long staircase over the epochs that are kept, and in how many runs it breaks, as a sentence.
-
-    It breaks if it is at least one half at some epoch and below at a later one.
-    """
-    weakest = {run: [float(h.staircase[:n_long].min()) for _, h in every] for run, every in found.items()}
-    breaks = sum(max(x) >= HALF > min(x[x.index(max(x)) :]) for x in weakest.values())
-    listed = "; ".join(f"{run}: " + " → ".join(f"{x:.2f}" for x in values) for run, values in weakest.items())
-    if not listed:
-        return "No run without priming has weights from along the way here."
+def told_heads(found: Sequence[Heads], n_long: int) -> str:
+    """In how many runs there are staircases, and heads that look to the right, as a sentence."""
+    trained, every = (
+        sum(bool((h.staircase[part] > HALF).all()) for h in found) for part in (slice(n_long, None), slice(None))
+    )
+    early = sum(float(h.ahead.nanmean(-1).max()) > HALF for h in found)
+    late = sum(float((h.right - h.own)[-1, h.decides, :-1].mean()) > 0 for h in found)
     return (
-        f"Weakest long staircase at the epochs that are kept, {listed}. It breaks, from one half or more to less,"
-        f" in **{breaks} of {len(weakest)}** runs."
+        "A staircase, a head of the first layer that gives more than half of a digit's attention to its partner:"
+        f" in every {'trained ' if n_long else ''}column in **{trained} of {len(found)}** runs"
+        + (f", in all of them in **{every}**" if n_long else "")
+        + f". A head of the first layer that gives more than half of it to the column to the right: in **{early}**."
+        f" A decision head that looks more to the right than at its own column: in **{late}**."
     )
 
 

@@ -19,8 +19,9 @@ from carry_core import tasks
 from carry_core.dynamics import finished
 from carry_core.edits import Ablation
 from carry_core.finetuning import Moved
+from carry_core.forgetting import Forgetting
 from carry_core.geometry import Plane
-from carry_core.longer import Forgetting, Heads, Separation
+from carry_core.longer import Heads, Separation
 from carry_core.page import FAINT, WIDTH, Table, number, styled
 from carry_core.plots.attention import ATTENTION
 from carry_core.plots.common import DIGIT_COLOURS, class_colours, dots, panel
@@ -80,7 +81,7 @@ def table_of_forgetting(found: Mapping[str, Mapping[int, Forgetting]]) -> Table:
 
 @styled
 def attention_tiles(
-    pattern: Float[Tensor, "task layer head query key"], titles: Sequence[str], layout: Layout, columns: int = 8
+    pattern: Float[Tensor, "task layer head query key"], titles: Sequence[str], layout: Layout, columns: int = 10
 ) -> Figure:
     """The last layer's attention at the answer's rows, a tile for each class, one head above the other.
 
@@ -106,33 +107,29 @@ def attention_tiles(
 
 
 def table_of_heads(found: Sequence[tuple[str, Heads]], n_long: int) -> Table:
-    """Staircases and what the last layer's answer rows look at, at the long positions and at the others.
+    """Staircases, and where the heads look, at the trained positions and in small type at the long ones.
 
     Args:
         found: whose run, and its heads.
         n_long: how many leading positions are long; none without padding.
     """
-    rows = []
-    parts = [slice(n_long, None)] if n_long == 0 else [slice(0, n_long), slice(n_long, None)]
+    rows, heads = [], []
+    parts = [slice(n_long, None), *([slice(0, n_long)] if n_long else [])]
     for name, h in found:
+        heads = [(layer, head) for layer in range(len(h.own)) for head in range(h.own.shape[1])]
         stairs = [number(float(h.staircase[part].min())) for part in parts]
-        at_answer = [number(float(h.own[:-1].amax((0, 1))[part].min())) for part in parts]
-        last = []
-        for head in range(h.own.shape[1]):
-            pairs = [
-                "/".join(number(float(side[-1, head, part].nanmean())).removeprefix("0") for side in (h.right, h.own))
-                for part in parts
-            ]
-            last.append("\n".join([pairs[-1] + (" ◂" if head == h.decides else ""), *pairs[:-1]]))
-        rows.append([name, *("\n".join([x[-1], *x[:-1]]) for x in (stairs, at_answer)), *last,
-                     number(h.intact, 3), number(h.without, 3)])  # fmt: skip
-    n_heads = found[0][1].own.shape[1] if found else 0
-    header = ["run", "digits", "answer rows", *(f"last:{head}" for head in range(n_heads)), "intact", "without ◂"]
-    return Table(
-        header,
-        rows,
-        [("", 1), ("staircase, weakest", 2), ("right / own column", max(1, n_heads)), ("right answers", 2)],
-    )
+        best = [h.ahead[..., part].nanmean(-1) for part in parts]
+        layer, head = divmod(int(h.ahead.nanmean(-1).argmax()), h.ahead.shape[1])
+        ahead = [number(float(x[layer, head])) for x in best]
+        looks = ["\n".join([f"{ahead[0]} ({layer}:{head})", *ahead[1:]])]
+        for layer, head in heads:
+            pairs = [[number(float(x[layer, head, part].nanmean())) for x in (h.right, h.own)] for part in parts]
+            texts = ["/".join(x.removeprefix("0") for x in pair) for pair in pairs]
+            texts[0] += " ◂" * (layer == len(h.own) - 1 and head == h.decides)
+            looks.append("\n".join(texts))
+        rows.append([name, "\n".join(stairs), *looks, number(h.intact, 3), number(h.without, 3)])
+    header = ["run", "to partner", "to the right", *(f"{layer}:{head}" for layer, head in heads), "intact", "without ◂"]
+    return Table(header, rows, [("", 1), ("digits", 2), ("answer rows: right / own", len(heads)), ("right answers", 2)])
 
 
 @styled

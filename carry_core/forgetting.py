@@ -1,0 +1,95 @@
+"""How longer sums are learned and forgotten over the epochs of a padded run (Sec. 6, App. H, Fig. 20)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from carry_core import dynamics
+from carry_core.errors import BadInput
+from carry_core.longer import HALF, Heads
+from carry_core.runs import History
+
+GONE = 0.9  # of its own best accuracy: a position that ends below has been forgotten, from the epoch it stays below
+
+
+@dataclass(frozen=True)
+class Forgetting:
+    """What becomes of the accuracy on longer sums over a run's epochs (Fig. 20).
+
+    Attributes:
+        epochs: how many there are.
+        peak: the first epoch with the best whole-answer accuracy.
+        best: that accuracy.
+        last: the accuracy at the end.
+        goes: for each position, the epoch from which it stays below nine tenths of its own best; NaN if it does not
+            end there.
+        ends: accuracy of each position at the end.
+    """
+
+    epochs: int
+    peak: int
+    best: float
+    last: float
+    goes: tuple[float, ...]
+    ends: tuple[float, ...]
+
+    @property
+    def forgets(self) -> bool:
+        """Whether accuracy peaks before the end and at the end is half of that or less."""
+        return self.peak < self.epochs and self.last <= self.best / 2
+
+    @property
+    def first(self) -> tuple[int, ...]:
+        """The positions that go first, counted from the left; empty if none goes."""
+        known = [epoch for epoch in self.goes if epoch == epoch]
+        return tuple(i for i, epoch in enumerate(self.goes) if known and epoch == min(known))
+
+
+def goes_at(curve: Float[np.ndarray, " epoch"]) -> float:
+    """The epoch from which a curve stays below nine tenths of its best; NaN if it does not end there."""
+    kept = np.flatnonzero(curve >= GONE * curve.max())[-1]
+    return float(kept + 2) if kept + 1 < len(curve) else float("nan")
+
+
+def forgetting(history: History) -> dict[int, Forgetting]:
+    """`Forgetting` of every run of a padded group, from its learning curves.
+
+    Raises:
+        BadInput: the group is not padded.
+    """
+    if "long_whole" not in history:
+        raise BadInput("These learning curves have no longer sums: expected those of a padded group, such as pad6_….")
+    found = {}
+    for run, curve, positions in zip(history["runs"], history["long_whole"], history["long_accuracy"], strict=True):
+        whole, each = dynamics.finished(curve), dynamics.finished(positions)
+        goes = tuple(goes_at(column) for column in each.T)
+        found[int(run)] = Forgetting(
+            len(whole), int(whole.argmax()) + 1, float(whole.max()), float(whole[-1]), goes, tuple(each[-1].tolist())
+        )
+    return found
+
+
+def told(name: str, found: Mapping[int, Forgetting]) -> str:
+    """How many runs forget, when they are best, and which positions go first, as a sentence."""
+    peaks = ", ".join(f"{f.peak} of {f.epochs}" for f in found.values())
+    gone = ", ".join("none" if not f.first else " and ".join(map(str, f.first)) for f in found.values())
+    forget = sum(f.forgets for f in found.values())
+    return f"{name}: **{forget} of {len(found)}** forget. Best at epoch {peaks}. Position that goes first: {gone}."
+
+
+def told_stairs(found: Mapping[str, Sequence[tuple[int, Heads]]], n_long: int) -> str:
+    """The weakest long staircase over the epochs that are kept, and in how many runs it breaks, as a sentence.
+
+    It breaks if it is at least one half at some epoch and below at a later one.
+    """
+    weakest = {run: [float(h.staircase[:n_long].min()) for _, h in every] for run, every in found.items()}
+    breaks = sum(max(x) >= HALF > min(x[x.index(max(x)) :]) for x in weakest.values())
+    listed = "; ".join(f"{run}: " + " → ".join(f"{x:.2f}" for x in values) for run, values in weakest.items())
+    if not listed:
+        return "No run without priming has weights from along the way here."
+    return (
+        f"Weakest long staircase at the epochs that are kept, {listed}. It breaks, from one half or more to less,"
+        f" in **{breaks} of {len(weakest)}** runs."
+    )
