@@ -20,6 +20,7 @@ from carry_core.model import Transformer
 from carry_core.runs import Runs
 from carry_core.sums import Layout
 
+APART = 0.95  # balanced accuracy from which two clouds are said to be apart
 HALF = 0.5  # of a digit's attention to its partner: a staircase
 
 
@@ -208,6 +209,29 @@ def separation(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sum
     return Separation(*(tuple(map(geometry.apart_on_all_axes, found)) for found in (tens, ones)))
 
 
+def separations(shown: AtHand, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> dict[str, Separation]:
+    """`Separation` of every run that a page shows, by whose it is."""
+    return {
+        f"{at_hand.mark(loaded)} {run}": separation(loaded.model(run, shown.epoch), a, b)
+        for loaded in shown
+        for run in loaded.numbers
+    }
+
+
+def told_separations(found: Mapping[str, Separation], n_long: int) -> str:
+    """In how many runs the clouds are apart at every position, trained and long, as a sentence."""
+    parts = {"trained": slice(n_long, None), "long": slice(0, n_long)} if n_long else {"": slice(0, None)}
+    told = []
+    for what, part in parts.items():
+        values = [[[x for x in side[part] if x == x] for side in (s.tens, s.ones)] for s in found.values()]
+        tens, ones = (sum(min(x[i]) >= APART for x in values) for i in (0, 1))
+        told.append(
+            f"at every {what} position ten or more is apart in **{tens} of {len(found)}** runs".replace("  ", " ")
+            + f" and an arriving one in **{ones}**"
+        )
+    return f"By {APART} or more, {'; '.join(told)}."
+
+
 # ---------------------------------------------------------------- ablations
 
 
@@ -236,14 +260,42 @@ def without_parts(
     return {part: by_arrival(found) for part, found in zip(wanted, measure.cells(model, a, b, wanted), strict=True)}
 
 
-def carrying_head(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]], n_long: int) -> tuple[Ablation, float]:
-    """The head of the first layer whose ablation costs the carry cells of the long positions most, and how much."""
-    loss = {
-        part: float((lost[INTACT] - found)[1, :n_long].mean())
-        for part, found in lost.items()
-        if len(part.heads) == 1 and next(iter(part.heads))[0] == 0
-    }
-    return max(loss.items(), key=lambda item: item[1])
+@dataclass(frozen=True)
+class Primed:
+    """Who carries and who corrects in a primed model (App. H.1).
+
+    Attributes:
+        head: the head of the first layer without which the carry cells of the long positions lose most.
+        carried: how much they lose.
+        corrected: how much the cells of all positions where no one arrives lose without the final MLP.
+        spared: how much the carry cells of the long positions lose without it.
+    """
+
+    head: Ablation
+    carried: float
+    corrected: float
+    spared: float
+
+    @property
+    def shows(self) -> bool:
+        """Whether the first loses more than 0.5 and the second more than 0.1."""
+        return self.carried > 0.5 and self.corrected > 0.1
+
+    def __str__(self) -> str:
+        return (
+            f"Where a one arrives at a long position, accuracy falls by {self.carried:.2f} {self.head}, the costliest"
+            f" of the first layer. Without the final MLP it falls by {self.corrected:.2f} where none arrives, and by"
+            f" {self.spared:.2f} where one does at a long position."
+        )
+
+
+def primed_parts(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]], n_long: int) -> Primed:
+    """Read `Primed` off the accuracies `without_parts`."""
+    fall = {part: lost[INTACT] - found for part, found in lost.items()}
+    first = {part: float(x[1, :n_long].mean()) for part, x in fall.items() if {at for at, _ in part.heads} == {0}}
+    head = max(first, key=lambda part: first[part])
+    mlp = max((part for part in lost if part.mlps), key=lambda part: max(part.mlps))
+    return Primed(head, first[head], float(fall[mlp][0].mean()), float(fall[mlp][1, :n_long].mean()))
 
 
 def trained_correlation(

@@ -164,7 +164,9 @@ def journey_grid(planes: Sequence[Plane], patterns: Sequence[str], n_digits: int
             ax = panel(figure, left + column * (side + gap), start + row * (side + foot), side, side)
             colour = where[plane.task] if label == "task" else plane.digit
             x, y = plane.points[:, :2].numpy().T
-            ax.scatter(x, y, c=rgb[colour.numpy()], s=min(max(9_000 / len(x), 1.0), 5), linewidths=0, rasterized=True)
+            size = min(max(9_000 / len(x), 1.0), 5)
+            # without antialiasing a panel has a third of the bytes
+            ax.scatter(x, y, c=rgb[colour.numpy()], s=size, linewidths=0, rasterized=True, antialiased=False)
             ax.set(xticks=[], yticks=[])
             ax.set_xlabel(" · ".join(f"{100 * s:.0f}%" for s in plane.share[:2]), fontsize=6, color=FAINT, labelpad=1)
             if half == row == 0:
@@ -179,12 +181,14 @@ def journey_grid(planes: Sequence[Plane], patterns: Sequence[str], n_digits: int
     return figure
 
 
-def table_of_separations(found: Sequence[tuple[str, Separation]]) -> Table:
+def table_of_separations(found: Mapping[str, Separation]) -> Table:
     """How well sums are apart by digit sum after the first layer, and by arriving one before the last MLP."""
-    rows = [[name, *map(number, s.tens), *map(number, s.ones[:-1])] for name, s in found]
-    width = len(found[0][1].tens) if found else 1
+    rows = [[name, *map(number, s.tens), *map(number, s.ones[:-1])] for name, s in found.items()]
+    width = max((len(s.tens) for s in found.values()), default=2)
     header = ["run", *map(str, range(width)), *map(str, range(width - 1))]
-    return Table(header, rows, [("", 1), ("ten or more", width), ("a one arrives", max(1, width - 1))])
+    return Table(
+        header, rows, [("", 1), ("ten or more, at position", width), ("a one arrives, at position", width - 1)]
+    )
 
 
 def table_of_parts(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]]) -> Table:
