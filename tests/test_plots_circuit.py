@@ -4,10 +4,11 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import pytest
 import torch
 from matplotlib.colors import to_rgb
 
-from carry_core import adder, neurons, plots, sums, tasks
+from carry_core import adder, neurons, pentagon, plots, sums, tasks
 from carry_core.plots import circuit
 from carry_core.plots.neurons import OFTEN
 
@@ -134,3 +135,42 @@ def test_a_decoders_trace_is_drawn_too():
     trace = a_trace(tens={5: False, 6: True}, ones={5: 6, 6: 5}, arrives={6: False, 7: True})
     figure = plots.summary_circuit(adder.Trace(**vars(trace) | {"layout": layout}))
     assert {"15", "6", "+0", "+1"} <= set(texts(figure))
+
+
+# ---------------------------------------------------------------- pentagons
+
+
+@pytest.fixture
+def found() -> pentagon.Pentagon:
+    generator = torch.Generator().manual_seed(0)
+    digit, arrives = torch.arange(400) % 10, torch.arange(400) % 3 == 0
+    angle = 2 * torch.pi * digit / 5
+    points = torch.stack([angle.cos(), angle.sin(), arrives.float(), *torch.zeros(3, 400)], 1)
+    points = points + 0.01 * torch.randn(points.shape, generator=generator)
+    task = torch.where(arrives, 2, 0)
+    return pentagon.Pentagon(
+        points, (0.4, 0.3, 0.2, 0.1, 0.0, 0.0), digit, task, arrives, 0.95, 0.5, 1.0, 0.97, (1, 2), 0.6, -1.0
+    )
+
+
+def test_pentagon_panels_show_all_sums_and_then_those_with_and_without_an_arriving_one(found):
+    figure = plots.pentagon_panels(found)
+    drawn = [ax.collections[0] for ax in figure.axes]
+    assert [len(scatter.get_offsets()) for scatter in drawn] == [400] * 3 + [266, 266, 134, 134]
+    np.testing.assert_allclose(drawn[2].get_offsets(), found.points[:, 1:3], atol=1e-6)
+    np.testing.assert_allclose(drawn[6].get_offsets(), found.points[found.arrives][:, :2], atol=1e-6)
+    np.testing.assert_allclose(drawn[1].get_facecolors()[7, :3], to_rgb(plots.DIGIT_COLOURS[7]))
+    np.testing.assert_allclose(drawn[0].get_facecolors()[0, :3], to_rgb(plots.CLASS_COLOURS[2]))
+    corners = figure.axes[4].lines[0].get_xydata()
+    expected = [[np.cos(2 * np.pi * d / 5), np.sin(2 * np.pi * d / 5)] for d in (0, 1, 2, 3, 4, 0)]
+    np.testing.assert_allclose(corners, expected, atol=0.01)
+    assert [text.get_text() for text in figure.axes[4].texts] == [str(d) for d in range(10)]
+
+
+def test_pentagon_runs_show_each_run_in_both_planes_with_its_scores(found):
+    figure = plots.pentagon_runs({0: found, 3: found})
+    assert len(figure.axes) == 4
+    np.testing.assert_allclose(
+        figure.axes[1].collections[0].get_offsets(), found.points[~found.arrives][:, 1:3], atol=1e-6
+    )
+    assert {"run 0", "run 3", "axes 1, 2\n0.95 (0.50)", "axes 2, 3\n0.97 (0.60)"} <= set(texts(figure))

@@ -1,18 +1,16 @@
 """The findings of `findings.yml`: which measure gives each, and what the missing ones wait for."""
 
 from carry_core.errors import BadInput
-from carry_core.ledger import billions, dynamics, insides, pairs
+from carry_core.ledger import billions, dynamics, insides, pairs, structure
 from carry_core.ledger.behaviour import FINDINGS
 from carry_core.ledger.evidence import Evidence, Need
 from carry_core.ledger.readings import Found
 
-__all__ = ["FINDINGS", "MISSING", "dynamics", "find", "insides", "needed", "pairs"]
+__all__ = ["FINDINGS", "MISSING", "dynamics", "find", "insides", "needed", "pairs", "structure"]
 
 MISSING = {
-    "pentagon": "the score of cyclically ordered pairs (Fig. 17's notebook)",
     "four_digits": "measures of four-digit runs over thirteen classes (Fig. 18's notebook)",
     "length": "measures of padded runs over epochs (Fig. 20's notebook)",
-    "full_adder": "the truth tables of the network's parts (Fig. 26's notebook)",
     "mlp_2500": "measures of padded runs at 500, 1000 and 2500 epochs",
     "primed_parts": "accuracies of padded runs cell by cell without each part (Fig. 24's notebook)",
     "carry_axis_long": "the carry axis of primed and finetuned runs (Fig. 25's notebook)",

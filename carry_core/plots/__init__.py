@@ -21,6 +21,7 @@ from carry_core.plots.longer import (
     table_of_separations,
 )
 from carry_core.plots.neurons import board_grid, neuron_grid
+from carry_core.plots.pentagon import pentagon_panels, pentagon_runs
 from carry_core.plots.planes import pca_grid, table_of_orders, table_of_planes
 
 __all__ = [
@@ -43,6 +44,8 @@ __all__ = [
     "neuron_grid",
     "outcome_bars",
     "pca_grid",
+    "pentagon_panels",
+    "pentagon_runs",
     "separation_curves",
     "squashing_by_outcome",
     "stream_grid",
@@ -55,8 +58,8 @@ __all__ = [
     "table_of_heads",
     "table_of_kinks",
     "table_of_moves",
-    "table_of_parts",
     "table_of_orders",
+    "table_of_parts",
     "table_of_planes",
     "table_of_separations",
     "table_of_transitions",
