@@ -116,12 +116,11 @@ def llm_heads(evidence: Evidence) -> Found:
             continue
         if found is None:
             continue
-        pairs = {kind: [found.without(a).accuracy for a in found.ablated if (a.kind == "random") == (kind == "random")]
-                 for kind in ("chosen", "random")}  # fmt: skip
-        if not pairs["chosen"] or not pairs["random"]:
+        chosen, random = found.accuracies(random=False), found.accuracies(random=True)
+        if not chosen or not random:
             continue
-        values[number], shows[number] = min(pairs["chosen"]), min(pairs["chosen"]) < min(pairs["random"])
-        told.append(f"{model.title}: best pair {min(pairs['chosen']):.3f}, worst random {min(pairs['random']):.3f}")
+        values[number], shows[number] = min(chosen), min(chosen) < min(random)
+        told.append(f"{model.title}: lowest of the chosen pairs {min(chosen):.3f}, of random ones {min(random):.3f}")
     if not values:
         commands = "; ".join(f"`{model.command}`" for model in MODELS.values())
         whose = "The author's release has no such runs, and it" if evidence.source == "author" else "It"

@@ -60,6 +60,12 @@ class Answers:
         return int(self.carrying.sum()) / mistakes if mistakes else float("nan")
 
     @property
+    def carry_chance(self) -> float:
+        """What `carry_share` would be if wrong answers had random digits; NaN where there are no mistakes."""
+        needed = receives(self.pairs[: len(self.replies)]).sum(1)[~self.right]
+        return (1 - 0.9 ** needed.double()).mean().item()
+
+    @property
     def by_position(self) -> list[float]:
         """Share of answers whose digit is right, for each position counted from the left (App. G)."""
         return [

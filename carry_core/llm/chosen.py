@@ -1,6 +1,7 @@
 """Which language model a page shows: the small one, a survey or weights of the reader's, or the author's recording."""
 
 import tempfile
+import warnings
 from pathlib import Path
 
 import torch
@@ -13,18 +14,29 @@ from carry_core.llm.survey import Survey
 
 SMALL = "small"
 DEFAULT = "default"
-BATCH = 250  # of the small model
+BATCH = 500  # of the small model
+MOST_PAIRS = 28  # of the eight most frequent winners
 
 
-def check(source: str, group: str, model: str | None, n_examples: int, seed: int) -> str:
+def check(
+    source: str,
+    group: str,
+    model: str | None = None,
+    n_examples: int = 1000,
+    seed: int = 42,
+    n_pairs: int = 0,
+    theirs: str = "llemma",
+) -> str:
     """The name of the model that is meant.
 
     Args:
         source: `ours` or `author`.
-        group: a language model, or `default`: the small one of ours, Llemma of the author's.
+        group: a language model, or `default`: the small one of ours, `theirs` of the author's.
         model: weights to use in its place, None for none.
         n_examples: prompts.
-        seed: of the prompts.
+        seed: of the prompts and of the random pairs.
+        n_pairs: how many pairs of frequent winners are ablated, and as many random ones.
+        theirs: what `default` means of the author's.
 
     Raises:
         BadInput: one of them is not what it should be.
@@ -40,31 +52,42 @@ def check(source: str, group: str, model: str | None, n_examples: int, seed: int
         raise BadInput(f"n_examples={n_examples!r}: expected a whole number of prompts from 100 to 100,000.")
     if type(seed) is not int or seed < 0:
         raise BadInput(f"seed={seed!r}: expected a whole number, 0 or more.")
-    return group if group != DEFAULT else SMALL if source == "ours" else "llemma"
+    if type(n_pairs) is not int or not 0 <= n_pairs <= MOST_PAIRS:
+        raise BadInput(f"n_pairs={n_pairs!r}: expected a whole number of pairs from 0 to {MOST_PAIRS}.")
+    return group if group != DEFAULT else SMALL if source == "ours" else theirs
 
 
 def load(
-    source: str, group: str, model: str | None = None, n_examples: int = 1000, seed: int = 42, pairs: int = 0
+    source: str,
+    group: str,
+    model: str | None = None,
+    n_examples: int = 1000,
+    seed: int = 42,
+    n_pairs: int = 0,
+    theirs: str = "llemma",
 ) -> Survey | Recording:
     """What is known of the model: the author's recording, a survey that is on disk, or one that is made now.
 
     Args:
-        source: as in `check`, like the next four.
+        source: as in `check`, like the others.
         group: says of other weights how they are asked, and which pairs the paper ablates.
         model: a folder or hub id.
         n_examples: prompts.
         seed: of prompts and random pairs.
-        pairs: how many pairs of frequent winners to ablate, and as many random ones.
+        n_pairs: frequent and random pairs.
+        theirs: what `default` means of the author's.
 
     Raises:
         BadInput: it is not at hand; says what to do.
     """
-    name = check(source, group, model, n_examples, seed)
+    name = check(source, group, model, n_examples, seed, n_pairs, theirs)
     if source == "author":
         return recorded.recording(name)
     if name in MODELS and model is None:
         return recorded.surveyed(name)
-    from carry_core.llm import loading, surveyor  # takes seconds: `transformers`
+    with warnings.catch_warnings():  # tqdm would like a notebook to have ipywidgets
+        warnings.simplefilter("ignore")
+        from carry_core.llm import loading, surveyor  # takes seconds: `transformers`
 
     template = prompts.template(MODELS[name].template if name in MODELS else "bare")
     asked = MODELS[name].pairs if name in MODELS else ()
@@ -72,7 +95,7 @@ def load(
     batch = BATCH if model is None else 25
     source_ = loading.find(model or str(data_dir() / "llm" / SMALL), template, device, None, batch, asked)
     parsed = tuple(heads.parse(text, source_.size) for text in asked)
-    plan = surveyor.Plan(template, n_examples, seed, batch, parsed, pairs)
+    plan = surveyor.Plan(template, n_examples, seed, batch, parsed, n_pairs)
     if model is not None:  # hours: to be gone on with
         return surveyor.Surveyor(source_, plan, data_dir() / "checkpoints" / "llm").run()
     with tempfile.TemporaryDirectory() as parts:

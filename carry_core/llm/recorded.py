@@ -95,7 +95,8 @@ class Recording:
     @property
     def provenance(self) -> str:
         """One sentence on where it comes from, for the page that shows it."""
-        return f"{self.title}: the author's recording, {len(self.answers.replies)} of {len(self.correct)} generations."
+        n = len(self.answers.replies)
+        return f"{self.title}: {n:,} of {len(self.correct):,} generations, recorded and released by the author."
 
     @property
     def complete(self) -> bool:

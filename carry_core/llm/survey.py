@@ -90,9 +90,19 @@ class Survey:
         """One sentence on where it comes from, for the page that shows it."""
         layers, n_heads = self.counts.shape
         return (
-            f"{self.title}: {layers} layers of {n_heads} heads, in {self.record['dtype']} on {self.record['device']},"
-            f" {len(self.answers.replies)} prompts, transformers {self.record['transformers']}."
+            f"The model `{self.title}`: {layers} layers of {n_heads} heads, {self.record['dtype']},"
+            f" {len(self.answers.replies):,} prompts."
         )
+
+    def accuracies(self, *, random: bool) -> list[float]:
+        """Accuracy without each of the random pairs, or without each of the others (Tab. 2)."""
+        return [self.without(a).accuracy for a in self.ablated if (a.kind == "random") == random]
+
+    @property
+    def costliest(self) -> Ablated | None:
+        """Of the heads that were taken out for a reason, those whose absence costs most (Tab. 2's addition heads)."""
+        chosen = [a for a in self.ablated if a.kind != "random"]
+        return min(chosen, key=lambda a: self.without(a).accuracy, default=None)
 
     def lines(self) -> list[str]:
         """What came out, as text."""

@@ -7,7 +7,15 @@ from carry_core.plots.circuit import summary_circuit
 from carry_core.plots.common import CLASS_COLOURS, DIGIT_COLOURS, class_colours
 from carry_core.plots.curves import learning_curves, table_of_curves
 from carry_core.plots.evolution import evolution, evolution_grid, table_of_kinks, table_of_transitions, transition
-from carry_core.plots.language import answer_bars, attention_maps, separation_curves, stream_grid, wins_map
+from carry_core.plots.language import (
+    ORDINALS,
+    answer_bars,
+    attention_maps,
+    separation_curves,
+    stream_grid,
+    table_of_models,
+    wins_map,
+)
 from carry_core.plots.longer import (
     attention_tiles,
     journey_grid,
@@ -27,6 +35,7 @@ from carry_core.plots.planes import pca_grid, table_of_orders, table_of_planes
 __all__ = [
     "CLASS_COLOURS",
     "DIGIT_COLOURS",
+    "ORDINALS",
     "Part",
     "answer_bars",
     "attention_grid",
@@ -57,6 +66,7 @@ __all__ = [
     "table_of_forgetting",
     "table_of_heads",
     "table_of_kinks",
+    "table_of_models",
     "table_of_moves",
     "table_of_orders",
     "table_of_parts",

@@ -1,6 +1,6 @@
 """Language models: answers without heads, who wins the staircases, attention and residual stream (Tab. 2, Fig. 6)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -16,12 +16,15 @@ from torch import Tensor
 from carry_core.geometry import Plane
 from carry_core.llm.answers import Answers
 from carry_core.llm.heads import Heads, name
+from carry_core.llm.recorded import MODELS, Recording
 from carry_core.llm.streams import Separation
-from carry_core.page import FAINT, INK, WIDTH, styled
+from carry_core.llm.survey import Survey
+from carry_core.page import FAINT, INK, WIDTH, Table, number, styled
 from carry_core.plots.attention import ATTENTION
 from carry_core.plots.cells import OFF_BY_ONE, OTHER, RIGHT
 from carry_core.plots.common import CLASS_COLOURS, DIGIT_COLOURS, dots, panel
 
+DRAWN = 500  # sums in each panel of a scatter plot, at most
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
 
 
@@ -32,7 +35,7 @@ def answer_bars(rows: Sequence[tuple[str, str, Answers]]) -> Figure:
     Args:
         rows: what kind it is, which heads are gone, and the answers; rows of one kind stand together.
     """
-    left, step, gap, foot, top = 1.9, 0.21, 0.12, 0.72, 0.05  # inches
+    left, step, gap, foot, top = 2.0, 0.21, 0.12, 0.72, 0.05  # inches
     kinds = [kind for kind, _, _ in rows]
     breaks = sum(a != b for a, b in pairwise(kinds))
     height = step * len(rows) + gap * breaks
@@ -48,12 +51,44 @@ def answer_bars(rows: Sequence[tuple[str, str, Answers]]) -> Figure:
         ax.barh(middle, right, step * 0.82, color=RIGHT)
         ax.text(-0.015, middle, heads, ha="right", va="center", fontsize=7.5)
         if i == kinds.index(kind):
-            ax.text(-0.2, middle, kind, ha="right", va="center", weight="bold", fontsize=7.5)
+            ax.text(-0.165, middle, kind, ha="right", va="center", weight="bold", fontsize=7.5)
         y += step
     ax.set(xlim=(0, 1), ylim=(y, 0), yticks=[], xlabel="share of prompts")
     entries = [(RIGHT, "right"), (OFF_BY_ONE, "carrying mistake"), (OTHER, "other mistake")]
     figure.legend(handles=[Patch(color=c, label=t) for c, t in entries], loc="lower center", ncols=3)
     return figure
+
+
+def table_of_models(printed: Mapping[str, Any], recorded: Mapping[str, Any], found: Survey | Recording) -> Table:
+    """Tab. 2: computed from the author's recordings, in brackets what is printed, and below the model at hand.
+
+    Args:
+        printed: the paper's numbers by id.
+        recorded: the ledger's values from the author's files by id; None or missing where they do not suffice.
+        found: the model of this page.
+    """
+
+    def cell(key: str, part: str, places: int) -> str:
+        values = [source.get(f"{key}/{part}") for source in (recorded, printed)]
+        mine, paper = ("–" if x is None else number(float(x), places) for x in values)
+        return mine if paper == "–" else f"{mine} ({paper})"
+
+    rows = []
+    for key, billions in MODELS.items():
+        pairs = range(len(billions.pairs))
+        ablated = [cell(f"tab2/{key}", f"ablated_accuracy/{i}", 2) for i in pairs]
+        rows.append([
+            billions.title, cell(f"tab2/{key}", "accuracy", 2), cell(f"tab2/{key}", "staircase_heads", 0),
+            cell(f"llm/{key}", "carry_mistakes", 2), "\n".join(billions.pairs), "\n".join(ablated),
+        ])  # fmt: skip
+    last = ["–", "–"]
+    if isinstance(found, Survey) and (costliest := found.costliest) is not None:
+        last = [name(costliest.heads), number(found.without(costliest).accuracy)]
+    answers = found.answers
+    computed = [number(answers.accuracy), str(found.n_staircase), number(answers.carry_share)]
+    rows.append([f"{found.title}, here", *computed, *last])
+    header = ["model", "accuracy", "heads with staircases", "carrying mistakes", "addition heads", "without them"]
+    return Table(header, rows)
 
 
 @styled
@@ -122,6 +157,8 @@ def attention_maps(
 def stream_grid(planes: Sequence[Plane]) -> Figure:
     """A layer's residual stream at each digit of the answer, by digit and by whether a one arrives (Fig. 6, bottom).
 
+    Up to `DRAWN` sums are drawn.
+
     Args:
         planes: after attention and after MLP, digit by digit.
     """
@@ -139,8 +176,8 @@ def stream_grid(planes: Sequence[Plane]) -> Figure:
         for i, plane in enumerate(planes):
             column, row = divmod(i, 2)
             ax = panel(figure, left + column * (side + gap), start + row * (side + foot), side, side)
-            labels = getattr(plane, attribute).long().numpy()
-            x, y = plane.points[:, :2].numpy().T
+            labels = getattr(plane, attribute)[:DRAWN].long().numpy()
+            x, y = plane.points[:DRAWN, :2].numpy().T
             ax.scatter(x, y, c=rgb[labels], s=4, linewidths=0, rasterized=True)
             ax.set(xticks=[], yticks=[])
             ax.set_xlabel(
