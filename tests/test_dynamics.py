@@ -418,10 +418,10 @@ def test_decay_matters_where_the_order_is_weaker_than_in_every_run_with_it(decay
     assert re.search(r"without decay 0\.5, 0\.65, 0\.59; with decay 0\.8, 0\.6, 0\.7\.$", found.detail)
 
 
-def test_the_order_of_a_run_is_the_mean_over_the_first_random_sums(decayed, monkeypatch):
+def test_the_order_of_a_run_is_the_mean_over_positions_and_places(decayed, monkeypatch):
     monkeypatch.setattr(findings, "ORDERED", 400)
     model = runs.load(N1).model(0)
-    a, b = (x[:400] for x in behaviour.random_sums())
+    a, b = sums.long_sums(400, 3, torch.Generator().manual_seed(0))
     found = geometry.orders_of_runs(runs.load(N1).models(), a, b, 3)
     assert list(found) == [0, 1, 2]
     expected = geometry.digit_orders(geometry.journey(model, a, b), tasks.symbols(a, b, 3) > 0)

@@ -124,7 +124,15 @@ def test_what_is_known_of_the_last_epoch_only_is_a_dot(history):
     assert len(lines(loss)) == 3
     dots = [line.get_ydata()[0] for line in accuracy.lines if len(line.get_xdata()) == 1]
     assert dots == [history[f"test_ablated_{kind}"][0, -1, 1, 0] for kind in ("accuracy", "corrected")]
-    assert all(len(line.get_xdata()) == 1 for ax in plots.evolution_grid(last, 3).axes for line in ax.lines)
+    for k, ax in enumerate(plots.evolution_grid(last, 3).axes):
+        task, pos = divmod(k, 3)
+        points = {(line.get_xdata()[0], line.get_ydata()[0]) for line in ax.lines if len(line.get_xdata()) == 1}
+        kinds = ("accuracy", "corrected")
+        ends = ((0, 50), (1, 40))
+        assert points == {
+            (end, history[f"test_ablated_{kind}"][i, end - 1, task, pos]) for kind in kinds for i, end in ends
+        }
+        assert len(ax.lines) == 4
 
 
 def test_the_grid_has_each_cell_of_each_run_and_frames_where_a_one_arrives(history):
@@ -159,6 +167,19 @@ def test_the_table_of_kinks_has_fit_interval_and_other_windows(history):
     fit = ["0.197\n0.150 to 0.245", "0.71"]
     assert table.rows == [["0", "6", "3\nfell by 0.05", *fit, "6", "14"], ["2", "6", "–\nfell by –", *fit, "14", "6"]]
     assert table.header[-2:] == ["kink in the first 20%", "kink in all epochs"]
+
+
+@pytest.mark.parametrize(("lowest", "marks"), [(0.03, ["0.05", "0.1", "0.2", "0.5", "1"]), (1e-5, None)])
+def test_a_loss_over_few_powers_of_ten_is_marked_in_plain_numbers(history, lowest, marks):
+    for part in ("train_loss", "test_loss"):
+        history[part] = np.clip(history[part], 0.03, 1)
+    history["test_loss"][:, 5] = lowest
+    figure = plots.learning_curves(history)
+    figure.draw_without_rendering()
+    loss = figure.axes[0]
+    low, high = loss.get_ylim()
+    shown = [t.get_text() for t in loss.get_yticklabels() if low <= t.get_position()[1] <= high]
+    assert (shown == marks) if marks else all("10^" in text for text in shown)
 
 
 # ---------------------------------------------------------------- tables of curves and orders

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from carry_core.dynamics import finished
@@ -28,6 +28,16 @@ def draw_runs(ax: Axes, rows: NDArray[Any], colour: str, label: str = "") -> Non
         ax.plot(epochs[known], np.nanmean(rows[:, known], 0), color=colour, linewidth=1.6)
     if label:
         ax.plot([], [], color=colour, linewidth=1.6, label=label)
+
+
+def plain_log(ax: Axes) -> None:
+    """A logarithmic scale; over one or two powers of ten, where those alone say little, marked at 1, 2 and 5 too."""
+    ax.set_yscale("log")
+    low, high = ax.get_ylim()
+    if high / low < 100:
+        ax.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_locator(NullLocator())
 
 
 @styled
@@ -59,7 +69,7 @@ def learning_curves(
             rows = history[f"{part}_{curve}"][chosen]
             draw_runs(ax, rows[..., list(names).index(name)] if curve == "accuracy" else rows, colour, part)
         if name == "loss":
-            ax.set_yscale("log")
+            plain_log(ax)
             ax.legend(loc="upper right", handlelength=1.2)
         else:
             ax.set_ylim(-0.03, 1.03)

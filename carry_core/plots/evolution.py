@@ -10,7 +10,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from carry_core import tasks
 from carry_core.dynamics import Carrying, Evolution, Kink, Transition, finished
@@ -18,7 +18,7 @@ from carry_core.page import INK, WIDTH, Table, number, styled
 from carry_core.plots.attention import ATTENTION
 from carry_core.plots.cells import RIGHT
 from carry_core.plots.common import panel, position
-from carry_core.plots.curves import TEST, TRAIN
+from carry_core.plots.curves import TEST, TRAIN, plain_log
 from carry_core.runs import History
 from carry_core.sums import Layout
 
@@ -82,10 +82,8 @@ def _curves(
         axes[1].plot(range(1, len(curve) + 1), curve, color=colour, label=position(name))
     norm = finished(history["weight_norm"][i])
     axes[2].plot(range(1, len(norm) + 1), norm, color=INK)
-    axes[0].set(yscale="log", title="loss")
-    axes[0].yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
-    axes[0].yaxis.set_major_formatter("{x:g}")
-    axes[0].yaxis.set_minor_locator(NullLocator())
+    plain_log(axes[0])
+    axes[0].set_title("loss")
     axes[1].set(ylim=(0, 1.03), title="accuracy of each digit, test")
     axes[2].set(ylim=(0, None), title="squared weight norm", xlabel="epoch")
     for ax in axes:
