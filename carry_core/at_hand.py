@@ -4,7 +4,7 @@ Some groups take a GPU, or hours. Until our weights of one are there, and are th
 shows the author's where they were imported, ours where there are any, and says how to get what is missing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from carry_core import groups, release, runs
@@ -75,17 +75,43 @@ def check(
     if epoch not in planned:
         known = ", ".join(map(str, planned[1:]))
         raise BadInput(f"epoch={epoch!r}: expected an epoch at which {group} is kept, one of {known}.")
-    may_wait = source == "ours" and group == awaited
-    ours = _find(group, source, epoch, may_wait=may_wait)
-    found = {source: ours} if ours else {}
-    if may_wait and not (ours and ours.record["recipe"] == "paper"):
+    return _gather(group, source, run, epoch, may_wait=source == "ours" and group == awaited)
+
+
+def check_each(
+    wanted: Mapping[str, tuple[str, str]], *, source: str, n_examples: int | None = None, seed: int | None = None
+) -> dict[str, AtHand]:
+    """As `check`, for a page about several groups, which goes without those that a source has not got.
+
+    Args:
+        wanted: the awaited group and the group that was asked for, by name.
+        source: `ours` or `author`; the author's release has to have one of them at least.
+        n_examples: how many sums.
+        seed: of the draw.
+
+    Raises:
+        BadInput: as `check`.
+    """
+    runs.check_draw(n_examples=n_examples, seed=seed)
+    found = {
+        name: _gather(group, source, None, None, may_wait=group == awaited) for name, (awaited, group) in wanted.items()
+    }
+    if source == "author" and not any(shown.found for shown in found.values()):
+        for _, group in wanted.values():
+            runs.load(group, source)  # says what is missing, and how to get it
+    return found
+
+
+def _gather(group: str, source: str, run: int | None, epoch: int | None, *, may_wait: bool) -> AtHand:
+    mine = _find(group, source, epoch, may_wait=may_wait)
+    found = {source: mine} if mine else {}
+    if source == "ours" and may_wait and not (mine and mine.record["recipe"] == "paper"):
         theirs = _find(group, "author", epoch, may_wait=True)
         found = ({"author": theirs} if theirs else {}) | found
     if run is not None:
         _check_run(group, source, found, run)
-    told = [_told(group, s, found.get(s), epoch) for s in dict.fromkeys([*found, source])]
-    if may_wait and not found:
-        told.insert(0, _told(group, "author", None, epoch))
+    sources = [*found, source] if found or source == "author" else ["author", "ours"]
+    told = [_told(group, s, found.get(s), epoch) for s in dict.fromkeys(sources)]
     return AtHand(found, "\n\n".join(told), run, epoch)
 
 

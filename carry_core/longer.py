@@ -13,9 +13,8 @@ from torch import Tensor
 
 from carry_core import at_hand, geometry, groups, measure, sums, tasks
 from carry_core.at_hand import AtHand
-from carry_core.edits import INTACT, Ablation
+from carry_core.edits import INTACT
 from carry_core.errors import BadInput
-from carry_core.measure import Cells
 from carry_core.model import Transformer
 from carry_core.runs import Runs
 from carry_core.sums import Layout
@@ -78,6 +77,11 @@ def chosen_run(loaded: Runs, run: int | None = None, epoch: int | None = None) -
 def balanced(n_digits: int, n_examples: int, seed: int = 0) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
     """About `n_examples` sums in all, as many of every class."""
     return measure.sample(max(1, round(n_examples / len(tasks.patterns(n_digits)))), n_digits, seed)
+
+
+def random_sums(n_digits: int, n_examples: int, seed: int = 0) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
+    """Sums drawn from all of up to so many digits."""
+    return sums.long_sums(n_examples, n_digits, torch.Generator().manual_seed(seed))
 
 
 def long_positions(group: str, *, padded: bool = True) -> int:
@@ -232,84 +236,7 @@ def told_separations(found: Mapping[str, Separation], n_long: int) -> str:
     return f"By {APART} or more, {'; '.join(told)}."
 
 
-# ---------------------------------------------------------------- ablations
-
-
-def parts(model: Transformer) -> list[Ablation]:
-    """Every head and every MLP by itself, after nothing at all."""
-    config = model.config
-    each = [Ablation(heads=frozenset({(i, head)})) for i in range(config.layers) for head in range(config.heads)]
-    return [INTACT, *each, *(Ablation(mlps=frozenset({layer})) for layer in range(config.layers))]
-
-
-def by_arrival(found: Cells, kind: str = "accuracy") -> Float[Tensor, "arrives pos"]:
-    """Mean of the cells where no one arrives (first row) and of those where one does, position by position.
-
-    Every class counts once; NaN where no one ever arrives.
-    """
-    values = getattr(found, kind)
-    arrives = tasks.carry_arrives(values.shape[1])
-    return torch.stack([values.where(side, torch.nan).nanmean(0) for side in (~arrives, arrives)])
-
-
-def without_parts(
-    model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]
-) -> dict[Ablation, Float[Tensor, "arrives pos"]]:
-    """`by_arrival` for each of `parts` (App. H.1)."""
-    wanted = parts(model)
-    return {part: by_arrival(found) for part, found in zip(wanted, measure.cells(model, a, b, wanted), strict=True)}
-
-
-@dataclass(frozen=True)
-class Primed:
-    """Who carries and who corrects in a primed model (App. H.1).
-
-    Attributes:
-        head: the head of the first layer without which the carry cells of the long positions lose most.
-        carried: how much they lose.
-        corrected: how much the cells of all positions where no one arrives lose without the final MLP.
-        spared: how much the carry cells of the long positions lose without it.
-    """
-
-    head: Ablation
-    carried: float
-    corrected: float
-    spared: float
-
-    @property
-    def shows(self) -> bool:
-        """Whether the first loses more than 0.5 and the second more than 0.1."""
-        return self.carried > 0.5 and self.corrected > 0.1
-
-    def __str__(self) -> str:
-        return (
-            f"Where a one arrives at a long position, accuracy falls by {self.carried:.2f} {self.head}, the costliest"
-            f" of the first layer. Without the final MLP it falls by {self.corrected:.2f} where none arrives, and by"
-            f" {self.spared:.2f} where one does at a long position."
-        )
-
-
-def primed_parts(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]], n_long: int) -> Primed:
-    """Read `Primed` off the accuracies `without_parts`."""
-    fall = {part: lost[INTACT] - found for part, found in lost.items()}
-    first = {part: float(x[1, :n_long].mean()) for part, x in fall.items() if {at for at, _ in part.heads} == {0}}
-    head = max(first, key=lambda part: first[part])
-    mlp = max((part for part in lost if part.mlps), key=lambda part: max(part.mlps))
-    return Primed(head, first[head], float(fall[mlp][0].mean()), float(fall[mlp][1, :n_long].mean()))
-
-
-def trained_correlation(
-    model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], n_digits: int
-) -> tuple[float, Cells]:
-    """Pearson correlation without the final MLP with a model that cannot carry, over the last `n_digits` positions.
-
-    Returns:
-        It and the accuracies of all positions, classed by the full pattern.
-    """
-    (found,) = measure.cells(model, a, b, [measure.final_mlp(model)])
-    expected = measure.cannot_carry(model.config.width)
-    ends = [Cells(c.accuracy[:, -n_digits:], c.corrected[:, -n_digits:], c.whole) for c in (found, expected)]
-    return measure.pearson(*ends), found
+# ---------------------------------------------------------------- accuracies
 
 
 def widened(model: Transformer, width: int) -> Transformer:
@@ -322,7 +249,22 @@ def widened(model: Transformer, width: int) -> Transformer:
 @torch.inference_mode()
 def accuracy(model: Transformer, n_digits: int, n_examples: int, seed: int = 0) -> tuple[float, Float[Tensor, " pos"]]:
     """Share of whole answers that are right, and of right digits, on random sums of up to `n_digits` digits."""
-    a, b = sums.long_sums(n_examples, n_digits, torch.Generator().manual_seed(seed))
+    a, b = random_sums(n_digits, n_examples, seed)
     edits = [(model.config.layers, INTACT.site(model.config))]
     hit = measure.guesses(model, a, b, edits, model.config.width)[0] == sums.digits(a + b, model.config.width)
     return hit.all(1).double().mean().item(), hit.double().mean(0)
+
+
+def accuracies(
+    shown: AtHand, n_digits: int, n_examples: int, seed: int = 0, *, snapshots: bool = False
+) -> list[tuple[str, int, tuple[float, Float[Tensor, " pos"]]]]:
+    """`accuracy` of every run that a page shows, on sums of `n_digits` digits and on the longest, epoch by epoch."""
+    found = []
+    for loaded in shown:
+        end = loaded.record["epochs"]
+        for run in loaded.numbers:
+            for epoch in (*loaded.snapshots, end) if snapshots else (shown.epoch or end,):
+                for size in (n_digits, loaded.config.width):
+                    name = f"{at_hand.mark(loaded)} {run}\nepoch {epoch}"
+                    found.append((name, size, accuracy(loaded.model(run, epoch), size, n_examples, seed)))
+    return found

@@ -22,9 +22,11 @@ from carry_core.finetuning import Moved
 from carry_core.forgetting import Forgetting
 from carry_core.geometry import Plane
 from carry_core.longer import Heads, Separation
+from carry_core.measure import Cells
 from carry_core.page import FAINT, WIDTH, Table, number, styled
 from carry_core.plots.attention import ATTENTION
 from carry_core.plots.common import DIGIT_COLOURS, class_colours, dots, panel
+from carry_core.roles import by_arrival
 from carry_core.runs import History
 from carry_core.sums import Layout
 
@@ -200,6 +202,23 @@ def table_of_parts(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]]) -> Tab
     ]
     header = ["", *map(str, range(width - 1)), *map(str, range(width))]
     return Table(header, rows, [("", 1), ("a one arrives, at position", width - 1), ("none arrives", width)])
+
+
+def table_of_mlp(found: Mapping[str, Mapping[int, tuple[float, Cells]]]) -> Table:
+    """What is right without the final MLP at each position, over the epochs (App. H): `roles.over_epochs`.
+
+    Where a one arrives, in small type once corrected; and where none does.
+    """
+    rows, width = [], 2
+    for name, by_epoch in found.items():
+        for epoch, (correlation, cells) in by_epoch.items():
+            width = cells.accuracy.shape[1]
+            (none, one), (_, fixed) = by_arrival(cells), by_arrival(cells, "corrected")
+            with_one = [f"{number(float(x))}\n{number(float(y))}" for x, y in zip(one[:-1], fixed[:-1], strict=True)]
+            rows.append([f"{name}\nepoch {epoch}", number(correlation), *with_one, *map(number, none.tolist())])
+    header = ["run", "correlation", *map(str, range(width - 1)), *map(str, range(width))]
+    spans = [("", 1), ("trained positions", 1), ("a one arrives, at position", width - 1), ("none arrives", width)]
+    return Table(header, rows, spans)
 
 
 @styled
