@@ -51,13 +51,14 @@ def llm(
     check_writable(out)
     plan = surveyor.Plan(chosen, count, seed, batch, asked, pairs)
     with _reporting(source.title) as report:
-        found = surveyor.Surveyor(source, plan, data_dir() / "checkpoints" / "llm", report).run()
+        work = surveyor.Surveyor(source, plan, data_dir() / "checkpoints" / "llm", report)
+        found = work.run()
     path = out / survey.FILE
     found.save(path)
     _record([path])
     for line in found.lines():
         click.echo(line)
-    click.echo(f"Written to {path}.")
+    click.echo(f"Written to {path}. Its batches stay in {work.parts}: more heads can be ablated without asking again.")
 
 
 @click.command("train-llm")

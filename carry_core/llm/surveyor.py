@@ -1,14 +1,17 @@
 """Surveys a language model: asks, watches, ablates, batch by batch, and goes on where it was stopped.
 
-A batch is written to disk as soon as it is done. For 7B weights and 1000 prompts that is 2.7 GB until the end, when
-the residual streams become coordinates on a few axes.
+A batch is written to disk as soon as it is done: 2.7 GB in all for 7B weights in 16 bits and 1000 prompts, since the
+residual streams become coordinates on a few axes only when all are there. They are never in memory together. What is on
+disk serves later surveys of the same model that ablate other heads.
 """
 
 import hashlib
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,7 @@ from carry_core.llm.positions import locate
 from carry_core.llm.prompts import Template
 from carry_core.llm.survey import FORMAT, Ablated, Survey, label
 
+STREAM = "stream"  # what a part calls its residual streams
 Part = tuple[dict[str, Tensor], list[str]]  # tensors, and one reply for each prompt
 
 
@@ -84,6 +88,10 @@ class Surveyor:
     def batches(self) -> list[Int[Tensor, "batch 2"]]:
         return list(self.pairs.split(self.plan.batch))
 
+    @property
+    def n_batches(self) -> int:
+        return len(self.batches)
+
     def run(self) -> Survey:
         """Measure what is not on disk yet, and put everything together."""
         intact = [self._part(f"intact-{i:04d}", partial(self._observe, batch)) for i, batch in enumerate(self.batches)]
@@ -110,14 +118,19 @@ class Surveyor:
             self.model = self.source.load()
         return self.model
 
+    def _path(self, name: str) -> Path:
+        return self.parts / f"{name}.safetensors"
+
     def _part(self, name: str, measure: Callable[[], Part]) -> Part:
-        """One batch, from disk if it is there."""
-        path = self.parts / f"{name}.safetensors"
+        """One batch, from disk if it is there; its residual stream stays on disk."""
+        path = self._path(name)
         found = _read_part(path)
         if found is None:
-            found = measure()
+            tensors, replies = measure()
             with replacing(path) as temporary:
-                save_file({"done": torch.ones(1), **found[0]}, temporary, {"replies": json.dumps(found[1])})
+                save_file({"done": torch.ones(1), **tensors}, temporary, {"replies": json.dumps(replies)})
+            tensors.pop(STREAM, None)
+            found = tensors, replies
         self.done += 1
         self.report(name, min(1.0, self.done / self.total))
         return found
@@ -161,7 +174,7 @@ class Surveyor:
         wins = staircases.count(staircases.winners(observer.attention[..., :n]), there[:, :n], self.source.size)
         maps, mask = observer.attention[..., n:].double(), there[:, None, None, n:]
         tensors = {
-            "wins": wins, "n": mask.sum(0).flatten(), "stream": observer.stream, "spelled": self._spelled(pairs, new),
+            "wins": wins, "n": mask.sum(0).flatten(), STREAM: observer.stream, "spelled": self._spelled(pairs, new),
             "sum": (maps * mask).sum(0), "squares": (maps.square() * mask).sum(0),
         }  # fmt: skip
         return tensors, replies
@@ -185,7 +198,7 @@ class Surveyor:
         mean, spread = (torch.stack([x[layer, head] for layer, head in shown]) for x in (total / n, squares / n))
         std = ((spread - mean.square()).clamp(min=0) * n / (n - 1)).sqrt()
         spelled = torch.cat([part["spelled"] for part, _ in intact])
-        points, share = self._axes([part["stream"] for part, _ in intact], spelled)
+        points, share = self._axes(spelled)
         replies = tuple(reply for _, replies in intact for reply in replies)
         record = {
             "model": self.source.name, "dtype": self.source.dtype, "device": self.source.device,
@@ -198,18 +211,18 @@ class Surveyor:
             self.source.title, answers, wins, shown, square[0], square[1], points, share, spelled, ablated, record
         )
 
-    def _axes(self, streams: list[Tensor], spelled: Tensor) -> tuple[Tensor, Tensor]:
+    def _axes(self, spelled: Tensor) -> tuple[Tensor, Tensor]:
         """The leading axes of each stream, over the prompts whose digit there is right; the others stay NaN."""
         size, total = self.source.size, self.pairs.sum(1)
         points = torch.full((size.layers, 2, OUTPUTS, len(total), AXES), float("nan"))
         share = torch.full((size.layers, 2, OUTPUTS, AXES), float("nan"))
-        for output in range(OUTPUTS):
-            there = spelled[:, output]
-            digit, arrives = label(self.pairs, output)
-            if int(there.sum()) <= AXES:
-                continue
-            for layer in range(size.layers):
-                for after in range(2):
+        with ExitStack() as stack:
+            files = [stack.enter_context(safe_open(self._path(f"intact-{i:04d}"), "pt")) for i in range(self.n_batches)]
+            streams = [file.get_slice(STREAM) for file in files]
+            for output, layer, after in product(range(OUTPUTS), range(size.layers), range(2)):
+                there = spelled[:, output]
+                digit, arrives = label(self.pairs, output)
+                if int(there.sum()) > AXES:
                     x = torch.cat([stream[output, layer, after] for stream in streams])[there].float()
                     found, shares = principal_axes(x, [arrives[there], digit[there]])
                     points[layer, after, output, there] = found
@@ -228,7 +241,8 @@ def fingerprint(source: Source, plan: Plan) -> str:
     folder = Path(source.name)
     files = sorted(folder.glob("*.safetensors")) + sorted(folder.glob("*.bin")) if folder.is_dir() else []
     stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    asked = [plan.template.text, plan.count, plan.seed, plan.batch, source.dtype, FORMAT]
+    revision = getattr(source.config, "_commit_hash", None)
+    asked = [revision, plan.template.text, plan.count, plan.seed, plan.batch, source.dtype, FORMAT]
     text = json.dumps([source.name, source.config.to_json_string(), stamps, asked])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -237,7 +251,7 @@ def _read_part(path: Path) -> Part | None:
     """A batch that was written before; None if it was not, or is damaged and has to be measured again."""
     try:
         with safe_open(path, "pt") as file:
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
+            tensors = {key: file.get_tensor(key) for key in file.keys() if key != STREAM}  # noqa: SIM118 (not a dict)
             return tensors, json.loads(file.metadata()["replies"])
     except (SafetensorError, OSError, KeyError, TypeError, ValueError):
         return None

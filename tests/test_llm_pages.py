@@ -1,0 +1,214 @@
+"""What the pages show of a language model: which one, its streams by planted geometry, and what the plots draw."""
+
+import socket
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from carry_core import geometry
+from carry_core.errors import BadInput
+from carry_core.files import ROOT
+from carry_core.llm import chosen, heads, loading, prompts, recorded, streams, survey, surveyor
+from carry_core.llm.answers import Answers
+from carry_core.plots import language
+
+BARE = prompts.TEMPLATES["bare"]
+N, SIZE = 400, heads.Size(3, 4, 2, 8)
+
+
+@pytest.fixture
+def planted() -> survey.Survey:
+    """The leading axis is the carry after the attention of layer 1, the digit after its MLP, and noise elsewhere."""
+    pairs = prompts.draw(N)
+    generator = torch.Generator().manual_seed(0)
+    points = 0.1 * torch.randn(3, 2, 5, N, 6, generator=generator)
+    for output in range(5):
+        digit, arrives = survey.label(pairs, output)
+        points[1, 0, output, :, 0] += arrives
+        points[1, 1, output, :, 0] += 3 * digit
+    spelled = torch.ones(N, 5, dtype=torch.bool)
+    spelled[:, 4] = False
+    spelled[:350, 3] = False
+    points[:, :, 3, :350] = float("nan")
+    wins = torch.zeros(14, 3, 4, dtype=torch.int64)
+    wins[0, 1, 2], wins[5, 2, 0] = 7, 3
+    replies = tuple(str(a + b) for a, b in pairs.tolist())
+    maps = torch.rand(2, 16, 16, generator=generator)
+    ablated = (
+        survey.Ablated(((1, 2), (2, 0)), "frequent", tuple("0" for _ in replies)),
+        survey.Ablated(((0, 0), (0, 1)), "random", replies),
+    )
+    return survey.Survey(
+        "planted", Answers(pairs, replies, BARE), wins, ((1, 2), (2, 0)), maps, 0.5 * maps, points,
+        torch.full((3, 2, 5, 6), 1 / 6), spelled, ablated, {"dtype": "float32"},
+    )  # fmt: skip
+
+
+def test_streams_find_what_was_planted(planted):
+    assert streams.positions(planted) == [0, 1, 2, 3]
+    found = streams.separations(planted)
+    for s in found:
+        in_plane, pockets = s.values["a one arrives, in the plane"], s.values["pockets by digit"]
+        assert len(in_plane) == 6
+        assert in_plane[2] > 0.99
+        assert max(in_plane[i] for i in (0, 1, 4, 5)) < 0.75
+        assert pockets[3] > 0.99
+        assert max(pockets[i] for i in (0, 1, 4, 5)) < 0.5
+    assert streams.clearest_layer(found) in range(3)
+    first = streams.separations(planted, streams.first_carry(planted))
+    arrives = survey.label(planted.answers.pairs, 2)[1]
+    at_first = survey.label(planted.answers.pairs, 0)[1]
+    x = planted.points[1, 0, 2, :, 0]
+    assert first[2].values["a one arrives here"][2] == geometry.threshold_accuracy(x, arrives)
+    assert first[2].values["a one arrives at the first digit"][2] == geometry.threshold_accuracy(x, at_first)
+    assert first[2].values["order of the digit"][3] > 0.99
+
+
+def test_planes_hold_the_prompts_whose_digit_is_right(planted):
+    planes = streams.planes(planted, 1)
+    assert [(p.position, p.after) for p in planes] == [(i, after) for i in range(4) for after in streams.AFTER]
+    assert [len(p.points) for p in planes] == [N] * 6 + [50] * 2
+    digit, arrives = survey.label(planted.answers.pairs, 3)
+    assert torch.equal(planes[6].digit, digit[350:])
+    assert torch.equal(planes[6].split, arrives[350:])
+
+
+def test_the_clearest_layer_is_after_its_mlp():
+    def at(*values: float) -> streams.Separation:
+        return streams.Separation(0, {"a one arrives, in the plane": list(values)})
+
+    assert streams.clearest_layer([at(1.0, 0.5, 0.0, 0.7, 1.0, 0.6), at(1.0, 0.5, 0.0, 0.7, 1.0, 0.9)]) == 2
+    assert streams.clearest_layer([at(1.0, 0.5, 0.0, 0.5)]) == 0
+
+
+def test_the_costliest_pair_and_the_random_ones(planted):
+    assert planted.accuracies(random=False) == [0.0]
+    assert planted.accuracies(random=True) == [1.0]
+    assert planted.costliest == planted.ablated[0]
+
+
+# ---------------------------------------------------------------- which model
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"source": "authr"}, "Unknown source 'authr': expected 'ours' or 'author'"),
+        ({"group": "n9"}, "Unknown language model 'n9' from ours: expected one of default, small, alpaca"),
+        ({"source": "author", "group": "small"}, "Unknown language model 'small' from author"),
+        ({"source": "author", "model": "/some/where"}, "expected None for source='author'"),
+        ({"n_examples": 3}, "n_examples=3: expected a whole number of prompts from 100"),
+        ({"n_examples": True}, "n_examples=True: expected"),
+        ({"seed": -1}, "seed=-1: expected"),
+        ({"n_pairs": 29}, "n_pairs=29: expected a whole number of pairs from 0 to 28"),
+    ],
+)
+def test_wrong_parameters_are_one_line(arguments, complaint):
+    with pytest.raises(BadInput, match="expected") as error:
+        chosen.load(**{"source": "ours", "group": "default"} | arguments)
+    assert complaint in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_what_default_means():
+    assert chosen.check("ours", "default") == "small"
+    assert chosen.check("author", "default") == "llemma"
+    assert chosen.check("author", "default", theirs="alpaca") == "alpaca"
+    assert chosen.check("ours", "zephyr") == "zephyr"
+
+
+def test_a_survey_on_disk_is_shown(data, planted):
+    planted.save(data / "llm" / "zephyr" / survey.FILE)
+    assert chosen.load("ours", "zephyr").title == "planted"
+    with pytest.raises(BadInput, match="Needs the weights of Llemma 7B: `carry llm EleutherAI/llemma_7b"):
+        chosen.load("ours", "llemma")
+
+
+def test_the_small_model_needs_no_network(monkeypatch):
+    def refuse(*args):
+        raise AssertionError("something wanted the network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    found = chosen.load("ours", "default", n_examples=100, n_pairs=1)
+    assert found.answers.accuracy >= 0.95
+    assert [a.kind for a in found.ablated] == ["frequent", "random"]
+
+
+def test_other_weights_are_surveyed_and_gone_on_with(data, monkeypatch):
+    where = str(ROOT / "data" / "llm" / "small")
+    found = chosen.load("ours", "default", model=where, n_examples=100)
+    assert len(list((data / "checkpoints" / "llm").iterdir())) == 1
+    monkeypatch.setattr(loading.Source, "load", lambda self: pytest.fail("it was on disk"))
+    again = chosen.load("ours", "default", model=where, n_examples=100)
+    assert again.answers.replies == found.answers.replies
+    with pytest.raises(BadInput, match="No head 13:23: expected a layer from 0 to 3"):
+        chosen.load("ours", "llemma", model=where, n_examples=100)
+
+
+# ---------------------------------------------------------------- plots
+
+
+def test_bars_are_shares_of_all_prompts():
+    pairs = torch.tensor([[5555, 5555], [5555, 5555], [1111, 1111], [1111, 1111]])
+    answers = Answers(pairs, ("11110", "11100", "2222", "2232"), BARE)
+    figure = language.answer_bars([("intact", "", answers), ("random pair", "0:1,1:2", answers)])
+    (ax,) = figure.axes
+    widths = [bar.get_width() for bar in ax.patches]
+    assert widths == [1, 0.75, 0.5] * 2
+    assert {text.get_text() for text in ax.texts} == {"intact", "", "random pair", "0:1,1:2"}
+
+
+def test_maps_show_the_values_they_are_given(planted):
+    figure = language.wins_map(planted.counts, planted.shown)
+    image = figure.axes[0].images[0].get_array()
+    assert image.mask.sum() == 10
+    assert (image[1, 2], image[2, 0]) == (7, 3)
+    figure = language.attention_maps(planted.shown, planted.mean, planted.std, planted.marks)
+    shown = [ax.images[0].get_array() for ax in figure.axes if ax.images and ax.images[0].get_array().shape == (16, 16)]
+    assert len(shown) == 4
+    assert np.array_equal(shown[0], planted.mean[0].numpy())
+    assert len(planted.marks) == 16
+
+
+def test_curves_and_scatter_plots(planted):
+    found = streams.separations(planted)
+    figure = language.separation_curves(found)
+    for ax, s in zip(figure.axes, found, strict=True):
+        drawn = [line.get_ydata().tolist() for line in ax.lines if len(line.get_ydata()) == 6]
+        assert drawn == list(s.values.values())
+    figure = language.stream_grid(streams.planes(planted, 1))
+    assert isinstance(figure, Figure)
+    assert [len(ax.collections[0].get_offsets()) for ax in figure.axes] == ([400] * 6 + [50] * 2) * 2
+
+
+def test_the_table_has_the_papers_numbers_in_brackets(planted):
+    printed = {"tab2/llemma/accuracy": 0.87, "tab2/llemma/staircase_heads": 190, "tab2/zephyr/ablated_accuracy/1": 0.35}
+    table = language.table_of_models(printed, {"tab2/llemma/accuracy": 0.867}, planted)
+    rows = {row[0]: row for row in table.rows}
+    assert rows["Llemma 7B"][1:4] == ["0.87 (0.87)", "– (190)", "–"]
+    assert rows["Zephyr 7B"][4:] == ["17:25,17:26\n20:30,20:31", "–\n– (0.35)"]
+    assert rows["planted, here"] == ["planted, here", "1.00", "2", "–", "1:2,2:0", "0.00"]
+
+
+def test_a_recording_is_drawn_by_the_same_plots(shared):
+    try:
+        found = recorded.recording("llemma")
+    except BadInput:
+        pytest.skip("the author's recordings were not imported here")
+    assert found.shown[3:5] == ((13, 23), (15, 15))
+    assert isinstance(language.attention_maps(found.shown, found.mean, found.std, found.marks), Figure)
+    assert found.n_staircase == int(
+        (language.wins_map(found.counts, found.shown).axes[0].images[0].get_array() > 0).sum()
+    )
+
+
+def test_the_survey_of_the_pages_is_the_commands(tmp_path):
+    """In batches of another size, the same words and the same winners."""
+    source = loading.find(str(ROOT / "data" / "llm" / "small"), BARE)
+    command = surveyor.Surveyor(source, surveyor.Plan(count=100, pairs=0), tmp_path).run()
+    page = chosen.load("ours", "default", n_examples=100)
+    assert page.answers.replies == command.answers.replies
+    assert torch.equal(page.wins, command.wins)
