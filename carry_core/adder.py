@@ -22,12 +22,16 @@ class Wires:
     """What flows through a chain of full adders, one for each column (App. I).
 
     Attributes:
+        left: the digits of a.
+        right: the digits of b.
         ones: the digit sum modulo ten, from the first half adder (its XOR).
         tens: whether the digit sum is ten or more (its AND).
         arrives: the carry line: what the column to the right hands on; nothing at the last one.
         digit: the answer's digit, from the second half adder (its XOR).
     """
 
+    left: Int[Tensor, "sums pos"]
+    right: Int[Tensor, "sums pos"]
     ones: Int[Tensor, "sums pos"]
     tens: Bool[Tensor, "sums pos"]
     arrives: Bool[Tensor, "sums pos"]
@@ -43,13 +47,14 @@ def half_adder(
 
 def schoolbook(a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], width: int = 3) -> Wires:
     """Every wire of `width` full adders, each of two half adders and an OR, that pass their carry to the left."""
-    ones, tens = half_adder(sums.digits(a, width), sums.digits(b, width))
+    left, right = sums.digits(a, width), sums.digits(b, width)
+    ones, tens = half_adder(left, right)
     arrives, digit = torch.zeros_like(tens), torch.zeros_like(ones)
     for i in range(width - 1, -1, -1):
         digit[:, i], over = half_adder(ones[:, i], arrives[:, i].long())
         if i:
             arrives[:, i - 1] = tens[:, i] | over
-    return Wires(ones, tens, arrives, digit)
+    return Wires(left, right, ones, tens, arrives, digit)
 
 
 def read(
@@ -111,6 +116,7 @@ class Parts:
         wires: the schoolbook's, for the same sums.
         tens: after the first layer, at the digits: whether their sum is ten or more.
         ones: the same place: the sum modulo ten.
+        halfway: the same before the first layer's MLP.
         early: before the last attention, at the answer's positions: whether a one arrives.
         carry: the same after the last attention.
         digit: the answer's digit.
@@ -121,6 +127,7 @@ class Parts:
     wires: Wires
     tens: Truth
     ones: Truth
+    halfway: Truth
     early: Truth
     carry: Truth
     digit: Truth
@@ -187,7 +194,8 @@ def parts(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) 
     """Measure every part on the given sums: some thousands, so that every pair of digits occurs often."""
     config, wires = model.config, schoolbook(a, b, model.config.width)
     first, before, after = sites(model)
-    stream = measure.streams(model, a, b, list(dict.fromkeys([first, before, after])))
+    halfway = "blocks.0.resid_mid"
+    stream = measure.streams(model, a, b, list(dict.fromkeys([halfway, first, before, after])))
     edits = [INTACT, measure.final_mlp(model), *measure.last_heads(model)]
     acting = [(edit.first_layer(config), edit.site(config)) for edit in edits]
     intact, without, *headless = measure.guesses(model, a, b, acting, config.width)
@@ -198,12 +206,46 @@ def parts(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) 
         wires,
         tens,
         ones,
+        halfway=half_adders(model, stream[halfway], a, b)[1],
         early=carry_line(model, stream[before], a, b),
         carry=carry_line(model, stream[after], a, b),
         digit=Truth(every, wires.digit, intact.long()),
         bypassed=Truth(every, wires.ones, without.long()),
         leaky=Truth(every, wires.digit, leaky.long()),
     )
+
+
+CASES = ("8 or less", "9, none arrives", "9, a one arrives", "10 or more")
+
+
+def carry_case(wires: Wires, column: int) -> Int[Tensor, " sums"]:
+    """Which of `CASES` the digits of a column are: what decides whether it hands on a one."""
+    total = wires.ones[:, column] + 10 * wires.tens[:, column]
+    return torch.where(total >= 10, 3, torch.where(total == 9, 1 + wires.arrives[:, column].long(), 0))
+
+
+def tabulate(
+    shape: tuple[int, int],
+    expected: Int[Tensor, " sums"],
+    found: Int[Tensor, " sums"],
+    row: Int[Tensor, " sums"],
+    column: Int[Tensor, " sums"],
+) -> tuple[Int[Tensor, "row column"], Float[Tensor, "row column"]]:
+    """A measured truth table: what is found most often in each cell (-1 in an empty one), and how often that is right.
+
+    Args:
+        shape: rows and columns of the table.
+        expected: what is right.
+        found: what is said.
+        row: each sum's row.
+        column: each sum's column.
+    """
+    cell = row * shape[1] + column
+    counts = torch.zeros(shape[0] * shape[1], int(found.max()) + 1, dtype=torch.int64)
+    counts.index_put_((cell, found), torch.ones_like(cell), accumulate=True)
+    right = torch.zeros(len(counts), dtype=torch.float64).index_add_(0, cell, (found == expected).double())
+    often = torch.where(counts.sum(1) > 0, counts.argmax(1), -1)
+    return often.view(shape), (right / counts.sum(1)).view(shape)
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,8 @@ def test_the_parts_are_read_where_they_are(small):
     assert torch.equal(found.ones.expected, wires.ones[:, 1:])
     assert torch.equal(found.tens.found[:, 0], adder.read(
         stream[names[0]][:, 1], wires.tens[:, 1].long(), left[:, 1], right[:, 1]))  # fmt: skip
+    halfway = measure.streams(small, a, b, ["blocks.0.resid_mid"])["blocks.0.resid_mid"][:, 2]
+    assert torch.equal(found.halfway.found[:, 1], adder.read(halfway, wires.ones[:, 2], left[:, 2], right[:, 2]))
     arrives = wires.arrives[:, 0].long()  # at the hundreds, from the tens
     for truth, name in ((found.early, names[0]), (found.carry, names[1])):
         assert torch.equal(truth.found[:, 0], adder.read(stream[name][:, 7], arrives, left[:, 1], right[:, 1]))
@@ -149,3 +151,27 @@ def test_what_cannot_be_traced_is_refused():
         adder.trace(one, 1, 2, others, 0)
     with pytest.raises(BadInput, match="choose numbers whose sum is below 1000"):
         adder.trace(one, 999, 1, others, 0)
+
+
+# ---------------------------------------------------------------- truth tables
+
+
+def test_what_decides_whether_a_column_hands_on_a_one():
+    a, b = sums.long_sums(500, 3, torch.Generator().manual_seed(0))
+    wires = adder.schoolbook(a, b)
+    for x, y, case in zip(a.tolist(), b.tolist(), adder.carry_case(wires, 1).tolist(), strict=True):
+        total, arrives = x // 10 % 10 + y // 10 % 10, x % 10 + y % 10 >= 10
+        expected = 3 if total >= 10 else 0 if total <= 8 else 2 if arrives else 1
+        assert case == expected
+    hands_on = torch.tensor([False, False, True, True])[adder.carry_case(wires, 1)]
+    assert torch.equal(hands_on, wires.arrives[:, 0])
+
+
+def test_a_table_has_what_is_said_most_often_and_how_often_it_is_right():
+    row, column = torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([0, 0, 0, 1, 1, 1])
+    expected, found = torch.tensor([4, 4, 4, 7, 7, 7]), torch.tensor([4, 4, 5, 8, 8, 7])
+    value, share = adder.tabulate((2, 2), expected, found, row, column)
+    assert value.tolist() == [[4, -1], [-1, 8]]
+    assert share[0, 0].item() == pytest.approx(2 / 3)
+    assert share[1, 1].item() == pytest.approx(1 / 3)
+    assert share[0, 1].isnan()

@@ -174,3 +174,62 @@ def test_pentagon_runs_show_each_run_in_both_planes_with_its_scores(found):
         figure.axes[1].collections[0].get_offsets(), found.points[~found.arrives][:, 1:3], atol=1e-6
     )
     assert {"run 0", "run 3", "axes 1, 2\n0.95 (0.50)", "axes 2, 3\n0.97 (0.60)"} <= set(texts(figure))
+
+
+# ---------------------------------------------------------------- the full adder
+
+
+@pytest.fixture
+def parts() -> adder.Parts:
+    """A network that is a full adder, but for one that arrives at all sums without the decision head."""
+    a, b = sums.long_sums(3_000, 3, torch.Generator().manual_seed(0))
+    wires = adder.schoolbook(a, b)
+
+    def truth(columns: tuple[int, ...], label: torch.Tensor, found: torch.Tensor | None = None) -> adder.Truth:
+        expected = label[:, columns].long()
+        return adder.Truth(columns, expected, expected if found is None else found)
+
+    nothing = torch.zeros(3_000, 2, dtype=torch.int64)
+    return adder.Parts(
+        wires, truth((1, 2), wires.tens), truth((1, 2), wires.ones), truth((1, 2), wires.ones, nothing),
+        truth((0, 1), wires.arrives, nothing),
+        truth((0, 1), wires.arrives), truth((0, 1, 2), wires.digit), truth((0, 1, 2), wires.ones),
+        truth((0, 1, 2), wires.digit, (wires.ones + 1) % 10),
+    )  # fmt: skip
+
+
+def test_the_circuit_says_what_was_measured(parts):
+    shown = texts(plots.full_adder_circuit(parts))
+    assert {"layer 0\nsum mod 10\n1.000", "final MLP\ndigit\n1.000", "last attention\na one arrives\n1.000"} <= set(
+        shown
+    )
+    early = [f"{share:.2f}" for share in parts.early.by_column]
+    assert f"(before it: {early[0]} and {early[1]})" in shown
+    worse = parts.ones.found.clone()
+    worse[:300] = 0
+    broken = adder.Parts(**vars(parts) | {"ones": adder.Truth(parts.ones.columns, parts.ones.expected, worse)})
+    assert f"layer 0\nsum mod 10\n{broken.ones.agreement:.3f}" in texts(plots.full_adder_circuit(broken))
+
+
+def test_truth_tables_are_those_of_addition(parts):
+    figure = plots.truth_tables(parts)
+    tens, ones, before, after, digit, bypassed, leaky = figure.axes[:7]
+    grid = [[int(text.get_text()) for text in ax.texts] for ax in (tens, ones)]
+    assert grid[0] == [int(x + y >= 10) for x in range(10) for y in range(10)]
+    assert grid[1] == [(x + y) % 10 for x in range(10) for y in range(10)]
+    assert [t.get_text() for t in after.texts] == [
+        "0",
+        "0",
+        "0",
+        "0",
+        "1",
+        "",
+        "1",
+        "1",
+    ]  # nothing arrives at the units
+    np.testing.assert_allclose(before.images[0].get_array()[[0, 3]], [[1, 1], [0, 0]])
+    assert [int(t.get_text()) for t in digit.texts] == [*range(10), *range(1, 10), 0]
+    assert [int(t.get_text()) for t in bypassed.texts] == [*range(10), *range(10)]
+    assert [int(t.get_text()) for t in leaky.texts] == 2 * [*range(1, 10), 0]
+    np.testing.assert_allclose(leaky.images[0].get_array(), [[0] * 10, [1] * 10])
+    np.testing.assert_allclose(digit.images[0].get_array(), 1)

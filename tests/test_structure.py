@@ -108,6 +108,7 @@ def hand_made(**wrong: torch.Tensor) -> adder.Parts:
     right = {
         "tens": ((1, 2), wires.tens[:, 1:].long()),
         "ones": ((1, 2), wires.ones[:, 1:]),
+        "halfway": ((1, 2), wires.ones[:, 1:]),
         "early": ((0, 1), wires.arrives[:, :2].long()),
         "carry": ((0, 1), wires.arrives[:, :2].long()),
         "digit": ((0, 1, 2), wires.digit),

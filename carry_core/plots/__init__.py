@@ -7,6 +7,7 @@ from carry_core.plots.circuit import summary_circuit
 from carry_core.plots.common import CLASS_COLOURS, DIGIT_COLOURS, class_colours
 from carry_core.plots.curves import learning_curves, table_of_curves
 from carry_core.plots.evolution import evolution, evolution_grid, table_of_kinks, table_of_transitions, transition
+from carry_core.plots.full_adder import full_adder_circuit, truth_tables
 from carry_core.plots.language import (
     ORDINALS,
     answer_bars,
@@ -47,6 +48,7 @@ __all__ = [
     "class_colours",
     "evolution",
     "evolution_grid",
+    "full_adder_circuit",
     "journey_grid",
     "learning_curves",
     "length_curves",
@@ -76,6 +78,7 @@ __all__ = [
     "table_of_separations",
     "table_of_transitions",
     "transition",
+    "truth_tables",
     "two_kinds",
     "wins_map",
 ]

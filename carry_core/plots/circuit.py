@@ -1,4 +1,4 @@
-"""A sum on its way through the network, drawn from what was measured (Fig. 1), and the full adder (Fig. 26)."""
+"""A sum on its way through the network, drawn from what was measured (Fig. 1)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
