@@ -30,7 +30,7 @@ from torch import Tensor
 
 from carry_core import groups, release, runs
 from carry_core.errors import BadInput
-from carry_core.files import data_dir, locked, read_manifest, replacing, sha256, update_manifest, write_json
+from carry_core.files import author_dir, data_dir, locked, read_manifest, replacing, sha256, update_manifest, write_json
 from carry_core.release import Curves, Place, Unusable
 
 VERSION = 1  # of the conversion: what another one wrote is converted anew
@@ -104,7 +104,7 @@ def import_release(
     Raises:
         BadInput: the folder is not a clone of that repository, or `out` cannot be written to or holds something else.
     """
-    out = data_dir() / "author" if out is None else out
+    out = author_dir() if out is None else out
     checksums = release.checksums() if checksums is None else checksums
     present = {path: None for path in checksums if (source / path).is_file()}
     if not present:

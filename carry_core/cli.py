@@ -18,7 +18,7 @@ from rich.table import Table
 
 from carry_core import author, bench, campaign, claims, groups, runs
 from carry_core.errors import BadInput
-from carry_core.files import data_dir, update_manifest, write_json
+from carry_core.files import author_dir, data_dir, update_manifest, write_json
 from carry_core.ledger.report import show
 from carry_core.llm.command import llm, train_llm
 from carry_core.train import PRECISIONS, Trainer
@@ -37,7 +37,7 @@ def carry() -> None:
 @click.option("--out", type=click.Path(path_type=Path), help="Where to put the group files [default: data/author].")
 def import_author(directory: Path, out: Path | None) -> None:
     """Convert the author's released weights in DIRECTORY, a clone of his repository."""
-    report = author.import_release(directory, out or data_dir() / "author")
+    report = author.import_release(directory, out or author_dir())
     for line in report.lines():
         click.echo(line)
     sys.exit(report.exit_code)
@@ -125,7 +125,7 @@ def bench_(what: str, file: Path | None) -> None:
 
 
 @carry.command("claims")
-@click.option("--source", type=click.Choice(list(runs.SOURCES)), required=True, help="Whose weights to compute from.")
+@click.option("--source", type=click.Choice(runs.SOURCES), required=True, help="Whose weights to compute from.")
 @click.option("--only", default="", metavar="PREFIX", help="Rows whose id starts with this.")
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Also write the rows there, as a list.")
 @click.option("--save", is_flag=True, help="Also write data/results/SOURCE.json, with the sha256 of the weights.")

@@ -21,6 +21,11 @@ def data_dir() -> Path:
     return Path(os.environ.get("CARRY_DATA", ROOT / "data"))
 
 
+def author_dir() -> Path:
+    """The folder with the author's imported release: `author/` in the data folder, or what CARRY_AUTHOR names."""
+    return Path(os.environ.get("CARRY_AUTHOR", data_dir() / "author"))
+
+
 def commit() -> str:
     """The commit of this checkout, with `+` where `carry_core` was changed since; `unknown` outside of one."""
     git = ["git", "-C", str(ROOT)]

@@ -22,12 +22,12 @@ from torch import Tensor
 
 from carry_core import groups
 from carry_core.errors import BadInput
-from carry_core.files import data_dir, locked, read_manifest, replacing, sha256, update_manifest
+from carry_core.files import author_dir, data_dir, locked, read_manifest, replacing, sha256, update_manifest
 from carry_core.model import ModelConfig, Transformer
 
 FORMAT = "1"
 MOST_EXAMPLES = 200_000  # more than any three-digit class has, and they still fit into memory
-SOURCES = {"ours": "runs", "author": "author"}
+SOURCES = ("ours", "author")
 Record = dict[str, Any]
 History = dict[str, NDArray[Any]]
 
@@ -99,7 +99,7 @@ def folder(source: str) -> Path:
     """
     if source not in SOURCES:
         raise BadInput(f"Unknown source {source!r}: expected 'ours' or 'author'.")
-    return data_dir() / SOURCES[source]
+    return author_dir() if source == "author" else data_dir() / "runs"
 
 
 def load(group: str, source: str = "ours") -> Runs:

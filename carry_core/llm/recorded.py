@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from carry_core.errors import BadInput
-from carry_core.files import data_dir
+from carry_core.files import author_dir, data_dir
 from carry_core.llm import prompts, survey
 from carry_core.llm.answers import Answers
 from carry_core.llm.heads import Heads, most_frequent
@@ -106,7 +106,7 @@ class Recording:
 
 def names() -> list[str]:
     """The models whose recordings were imported."""
-    return [key for key in MODELS if (data_dir() / "author" / "llm" / f"{key}.json").exists()]
+    return [key for key in MODELS if (author_dir() / "llm" / f"{key}.json").exists()]
 
 
 def recording(key: str) -> Recording:
@@ -155,7 +155,7 @@ def ablated_accuracy() -> float:
 
 
 def _path(key: str) -> Path:
-    path = data_dir() / "author" / "llm" / f"{key}.json"
+    path = author_dir() / "llm" / f"{key}.json"
     if not path.exists():
         raise BadInput(f"No recording of {key} at hand: expected `carry import-author DIR` of the whole release.")
     return path
