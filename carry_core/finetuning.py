@@ -33,7 +33,7 @@ class Moved:
 
 def moved(before: nn.Module, after: nn.Module) -> Moved:
     """Compare two sets of weights."""
-    old, new = ({name: p.double() for name, p in m.named_parameters()} for m in (before, after))
+    old, new = ({name: p.detach().double() for name, p in m.named_parameters()} for m in (before, after))
     squares: dict[str, list[Any]] = {
         name: [float(x.square().sum()) for x in (p, new[name], new[name] - p)] for name, p in old.items()
     }

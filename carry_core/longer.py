@@ -6,12 +6,13 @@ few priming sums apart, has only zeros; the others are *trained*.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carry_core import at_hand, geometry, groups, measure, sums, tasks
+from carry_core import at_hand, geometry, groups, measure, neurons, sums, tasks
 from carry_core.at_hand import AtHand
 from carry_core.edits import INTACT
 from carry_core.errors import BadInput
@@ -23,13 +24,13 @@ APART = 0.95  # balanced accuracy from which two clouds are said to be apart
 HALF = 0.5  # of a digit's attention to its partner: a staircase
 
 
-def classes(n_digits: int, wanted: str | Sequence[str] | None = None) -> list[str]:
+def classes(n_digits: int, wanted: Any = None) -> list[str]:
     """The carry patterns that a figure shows.
 
     Args:
         n_digits: of the sums.
-        wanted: names; `all`; None for five: no carry, one from the tens, a run of them in the middle, one into the
-            leading digit, and one that runs from the units through nines to the leading digit.
+        wanted: a list of names; `all`; None for five: no carry, one from the tens, a run of them in the middle, one
+            into the leading digit, and one that runs from the units through nines to the leading digit.
 
     Raises:
         BadInput: no such class.
@@ -114,8 +115,8 @@ class Heads:
         without: the same without that head.
     """
 
-    stairs: Float[Tensor, "layer head column"]
-    ahead: Float[Tensor, "layer head column"]
+    stairs: Float[Tensor, "early head column"]
+    ahead: Float[Tensor, "early head column"]
     own: Float[Tensor, "layer head column"]
     right: Float[Tensor, "layer head column"]
     decides: int
@@ -228,7 +229,7 @@ def told_separations(found: Mapping[str, Separation], n_long: int) -> str:
     told = []
     for what, part in parts.items():
         values = [[[x for x in side[part] if x == x] for side in (s.tens, s.ones)] for s in found.values()]
-        tens, ones = (sum(min(x[i]) >= APART for x in values) for i in (0, 1))
+        tens, ones = (sum(all(y >= APART for y in x[i]) for x in values) for i in (0, 1))
         told.append(
             f"at every {what} position ten or more is apart in **{tens} of {len(found)}** runs".replace("  ", " ")
             + f" and an arriving one in **{ones}**"
@@ -236,7 +237,19 @@ def told_separations(found: Mapping[str, Separation], n_long: int) -> str:
     return f"By {APART} or more, {'; '.join(told)}."
 
 
-# ---------------------------------------------------------------- accuracies
+# ---------------------------------------------------------------- neurons and accuracies
+
+
+def axis_and_plane(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> tuple[float, float]:
+    """How well the leading singular axis, and the best direction in the plane of the leading two, tells carry neurons.
+
+    The first is `neurons.carry_axis`'s correlation; the second that of the least-squares fit of what a neuron does more
+    where a one arrives, since App. H.1 grants a linear combination of the two axes.
+    """
+    axis, more = neurons.carry_axis(model, a, b), neurons.activity(model, a, b).more.double()
+    points = axis.points.double() - axis.points.double().mean(0)
+    fitted = points @ torch.linalg.lstsq(points, (more - more.mean())[:, None]).solution
+    return axis.correlation, torch.corrcoef(torch.stack([fitted[:, 0], more]))[0, 1].item()
 
 
 def widened(model: Transformer, width: int) -> Transformer:

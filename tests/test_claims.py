@@ -65,13 +65,12 @@ def test_every_number_and_finding_of_the_paper_has_a_row(shared, ledger):
         )
 
 
-def test_every_row_can_be_computed_or_says_what_it_waits_for(ledger):
+def test_every_row_can_be_computed(ledger):
     numbers = {name for name, claim in claims.published().items() if claim.paper is not None}
     others = {name for name in numbers if name.startswith(("tab2/", "llm/"))}
     assert numbers == set(READINGS) | set(quantities.SPECIAL) | others
     stated = {name for name in claims.published() if name.startswith("finding/")}
-    waiting = {f"finding/{name}" for name in findings.MISSING}
-    assert stated == set(findings.FINDINGS) | waiting | {"finding/llm_heads"}  # 7B models have a path of their own
+    assert stated == set(findings.FINDINGS) | {"finding/llm_heads"}  # 7B models have a path of their own
 
 
 def test_the_notebooks_that_exist_are_planned():

@@ -9,10 +9,11 @@ import torch
 from carry_core import measure, runs
 from carry_core.errors import BadInput
 from carry_core.groups import GROUPS, MAIN
-from carry_core.ledger import behaviour, evidence, findings, insides, survey
+from carry_core.ledger import behaviour, evidence, findings, insides, longer, survey
 from carry_core.ledger.dynamics import N1_W0
 from carry_core.ledger.evidence import Evidence
-from carry_core.ledger.readings import DECODER, DFF1024, N1, N3, S01
+from carry_core.ledger.quantities import FINETUNED, PAD6, PRIMED
+from carry_core.ledger.readings import DECODER, DFF1024, DIGITS4, N1, N3, S01
 from carry_core.model import Transformer
 
 EPOCHS = 200
@@ -29,6 +30,7 @@ def curves(**more: np.ndarray) -> dict[str, np.ndarray]:
         "pattern": pattern, "weight_norm": 500.0 + np.abs(epoch - 101.0), "test_loss": np.exp(-epoch / 50),
         "test_ablated_accuracy": np.random.default_rng(0).random((EPOCHS, 5, 3)),
         "test_ablated_corrected": np.random.default_rng(1).random((EPOCHS, 5, 3)),
+        "long_whole": np.where(epoch < 150, 0.5, 0.2), "long_accuracy": np.stack([np.where(epoch < 150, 1, 0.3)] * 6, 1),
     } | more  # fmt: skip
     return {key: value[None].astype(np.float32) for key, value in found.items()} | {"runs": np.array([0])}
 
@@ -81,7 +83,7 @@ def test_a_one_layer_run_that_is_perfect_differs(planted):
 @pytest.fixture
 def small(data, monkeypatch):
     """Random runs with small layers under the names of the real groups, few sums, learning curves for one layer."""
-    for name in (MAIN, N1, N1_W0, N3, S01, DECODER, DFF1024, "pad6_n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2"):
+    for name in (MAIN, N1, N1_W0, N3, S01, DECODER, DFF1024, DIGITS4, PAD6, PRIMED, FINETUNED):
         group = GROUPS[name]
         config = replace(group.config, d_model=16, d_ff=12)
         monkeypatch.setitem(GROUPS, name, replace(group, config=config))
@@ -92,11 +94,18 @@ def small(data, monkeypatch):
         weights = {key: torch.stack([state[key] for state in states]) for key in states[0]}
         weights |= {f"epoch_{epoch}/{key}": 0.9 * value for epoch in group.snapshots for key, value in weights.items()}
         record = {"recipe": "paper", "epochs": group.epochs, "runs": [{"run": run} for run in range(2)]}
-        found = curves(test_whole=np.ones(EPOCHS), train_whole=np.ones(EPOCHS)) if name in (MAIN, N1) else None
+        found = (
+            curves(test_whole=np.ones(EPOCHS), train_whole=np.ones(EPOCHS))
+            if name in (MAIN, N1, PAD6, PRIMED)
+            else None
+        )
         runs.save(runs.folder("ours"), name, config, weights, record, found)
     b = torch.arange(38)
     few = tuple(torch.cat(pair) for pair in zip(measure.sample(100, 3, seed=0), (74 - b, b), strict=True))
-    monkeypatch.setattr(evidence, "_sums", lambda group: few)
+    four = measure.sample(20, 4, seed=0)
+    monkeypatch.setattr(evidence, "_sums", lambda group: four if group == DIGITS4 else few)
+    monkeypatch.setattr(longer, "BALANCED", 89)
+    monkeypatch.setattr(longer, "RANDOM", 200)
     monkeypatch.setattr(behaviour, "SAMPLE", 500)
     monkeypatch.setattr(survey, "DRAWN", 50)
     return Evidence
@@ -117,8 +126,3 @@ def test_the_leading_axis_must_separate_and_win():
     assert (found.value, found.shows) == (0.99, {0: True})
     assert insides.leading({0: {7: [0.96, 0.97], 8: [0.99, 0.6]}}, "here").shows == {0: False}
     assert insides.leading({0: {7: [0.94, 0.5], 8: [0.99, 0.6]}}, "here").shows == {0: False}
-
-
-def test_what_is_missing_says_what_it_needs():
-    with pytest.raises(BadInput, match=r"^needs: .*\.$"):
-        findings.find(f"finding/{next(iter(findings.MISSING))}", Evidence("ours"))

@@ -13,13 +13,13 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
-from carry_core import groups, measure, sums, tasks
+from carry_core import measure, sums, tasks
 from carry_core.dynamics import first_at, transitions, window
 from carry_core.edits import INTACT
 from carry_core.errors import BadInput
 from carry_core.groups import GROUPS, MAIN
 from carry_core.ledger.evidence import Evidence, Need, each, heads
-from carry_core.ledger.quantities import FINETUNED
+from carry_core.ledger.quantities import finetuned
 from carry_core.ledger.readings import (
     DECODER,
     DFF1024,
@@ -273,13 +273,7 @@ def unpadded_fail(evidence: Evidence) -> Found:
 @finding("finetune_small_change")
 def finetune_small_change(evidence: Evidence) -> Found:
     """App. H.2: the squared norm hardly changes; the distance moved says more."""
-    parent = groups.find(FINETUNED).parent
-    assert parent is not None
-    before, after = evidence.group(parent[0]), evidence.group(FINETUNED)
-    moved, notes = {}, []
-    for i, run in enumerate(after.numbers):  # the release has one run of each, under different numbers
-        start = before.model(before.numbers[min(i, len(before.numbers) - 1)], parent[1])
-        old, new = (torch.cat([p.double().flatten() for p in m.parameters()]) for m in (start, after.model(run)))
-        moved[run] = float((new - old).norm() / old.norm())
-        notes.append(f"run {run}: squared norm {float(new.norm() ** 2 / old.norm() ** 2 - 1):+.4f}")
-    return result(moved, {run: x < 0.05 for run, x in moved.items()}, f"Distance over norm; {'; '.join(notes)}.")
+    found = finetuned(evidence)
+    told = "; ".join(f"run {run}: squared norm {m.change:+.4f}" for run, m in found.items())
+    moved = {run: m.distance for run, m in found.items()}
+    return result(moved, {run: x < 0.05 for run, x in moved.items()}, f"Distance over norm; {told}.")

@@ -8,12 +8,14 @@ from statistics import mean
 
 import torch
 
-from carry_core import groups, measure, sums, tasks
-from carry_core.edits import INTACT
+from carry_core import groups, longer, measure, sums, tasks
+from carry_core.errors import BadInput
+from carry_core.finetuning import Moved, finetuned_pairs, moved
 from carry_core.groups import GROUPS, MAIN
 from carry_core.ledger import billions
 from carry_core.ledger.evidence import Evidence, Need
 from carry_core.ledger.readings import DIGITS4, READINGS, Found, all_heads, binomial, evaluate, listed
+from carry_core.runs import Runs
 
 PAD6, PRIMED, FINETUNED = "pad6_n2_s0.3_w0.2", "pad6_primed100_n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2"
 DECODER_PAD6 = "decoder_pad6_primed500_n2_s0.3_w0.2"
@@ -50,19 +52,36 @@ def spread(evidence: Evidence) -> Found:
     return Found({}, mean(deviations), detail=detail, at_hand=cells[0].at_hand)
 
 
+def of_the_papers_epochs(evidence: Evidence, group: str, *epochs: int) -> Runs:
+    """A group's runs, if they have weights at these epochs and an epoch is as long as the paper's.
+
+    Raises:
+        BadInput: they have not; says what is needed.
+    """
+    loaded = evidence.group(group)
+    if loaded.record["recipe"] == "quick":
+        listed_ = ", ".join(map(str, epochs))
+        raise BadInput(f"needs: {group} at epoch {listed_} of the recipe “paper”; epochs of “quick” are others.")
+    for epoch in epochs:
+        loaded.model(loaded.numbers[0], epoch)
+    return loaded
+
+
 def long_accuracy(group: str, n_digits: int = 6, epoch: int | None = None) -> Callable[[Evidence], Found]:
-    """Whole-answer accuracy of a padded group on random sums of so many digits (App. H)."""
+    """Whole-answer accuracy of a padded group on random sums of so many digits, at all positions (App. H)."""
 
     def found(evidence: Evidence) -> Found:
-        loaded = evidence.group(group)
-        a, b = sums.long_sums(LONG, n_digits, torch.Generator().manual_seed(0))
-        runs = {}
-        for run in loaded.numbers:
-            model = loaded.model(run, epoch)
-            guess = measure.guesses(model, a, b, [(model.config.layers, INTACT.site(model.config))], n_digits)[0]
-            runs[run] = measure.score(guess, a, b).whole
+        loaded = evidence.group(group) if epoch is None else of_the_papers_epochs(evidence, group, epoch)
+        both = {run: longer.accuracy(loaded.model(run, epoch), n_digits, LONG) for run in loaded.numbers}
+        runs = {run: whole for run, (whole, _) in both.items()}
         noise = sum(map(binomial, runs.values())) ** 0.5 / len(runs)
-        return Found(runs, mean(runs.values()), noise, f"On {LONG:,} random sums of up to {n_digits} digits.")
+        told = "; ".join(f"run {run}: {listed(each.tolist())}" for run, (_, each) in both.items())
+        return Found(
+            runs,
+            mean(runs.values()),
+            noise,
+            f"On {LONG:,} random sums of up to {n_digits} digits; digit by digit {told}.",
+        )
 
     return found
 
@@ -70,10 +89,24 @@ def long_accuracy(group: str, n_digits: int = 6, epoch: int | None = None) -> Ca
 def accuracy_range(evidence: Evidence) -> Found:
     """Lowest and highest six-digit accuracy of the unprimed runs from epoch 200 to 1000 (Sec. 6)."""
     curves = evidence.curves(PAD6)
+    if evidence.source == "ours":
+        of_the_papers_epochs(evidence, PAD6, 1000)
     curve = curves["long_whole"][:, 199:1000]
+    if curve.shape[1] <= 800:
+        raise BadInput(
+            f"needs: learning curves of {PAD6} up to epoch 1000; these have {curves['long_whole'].shape[1]}."
+        )
     runs = {int(run): [float(c.min()), float(c.max())] for run, c in zip(curves["runs"], curve, strict=True)}
     ends = [mean(pair[i] for pair in runs.values()) for i in (0, 1)]
     return Found(runs, ends, detail="Lowest and highest from epoch 200 to 1000 of the learning curve.")
+
+
+def finetuned(evidence: Evidence) -> dict[int, Moved]:
+    """How far finetuning moved each run (App. H.2)."""
+    parent = groups.find(FINETUNED).parent
+    assert parent is not None
+    pairs = finetuned_pairs(evidence.group(parent[0]), evidence.group(FINETUNED), parent[1])
+    return {run: moved(*pair) for run, pair in pairs.items()}
 
 
 def norm_of(part: str) -> Callable[[Evidence], Found]:
@@ -82,15 +115,9 @@ def norm_of(part: str) -> Callable[[Evidence], Found]:
     def found(evidence: Evidence) -> Found:
         parent = groups.find(FINETUNED).parent
         assert parent is not None
-        before, after = evidence.group(parent[0]), evidence.group(FINETUNED)
-        runs = {}
-        for i, run in enumerate(after.numbers):  # the released run 1 was finetuned from the only unprimed one, run 0
-            start = before.numbers[min(i, len(before.numbers) - 1)]
-            old, new = (
-                sum(float(p.double().square().sum()) for p in model.parameters())
-                for model in (before.model(start, parent[1]), after.model(run))
-            )
-            runs[run] = {"before": old, "after": new, "change": (new - old) / old}[part]
+        if part != "change":
+            of_the_papers_epochs(evidence, parent[0], parent[1])
+        runs = {run: float(getattr(m, part)) for run, m in finetuned(evidence).items()}
         return Found(runs, mean(runs.values()), detail="The squared norm of all parameters.")
 
     return found

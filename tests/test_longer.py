@@ -1,0 +1,394 @@
+"""Longer sums: against brute force, on planted attention, curves and accuracies, and on the author's primed run."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from carry_core import (
+    finetuning,
+    forgetting,
+    geometry,
+    groups,
+    longer,
+    measure,
+    neurons,
+    release,
+    roles,
+    runs,
+    sums,
+    tasks,
+)  # fmt: skip
+from carry_core.edits import INTACT, Ablation
+from carry_core.errors import BadInput
+from carry_core.groups import GROUPS
+from carry_core.ledger import longer as ledger
+from carry_core.ledger import quantities
+from carry_core.ledger.evidence import Evidence
+from carry_core.ledger.quantities import FINETUNED, PAD6, PRIMED
+from carry_core.measure import Cells
+from carry_core.model import ModelConfig, Transformer
+from carry_core.sums import Layout
+
+TINY = ModelConfig(width=3, d_model=16, d_ff=12)
+
+
+@pytest.fixture
+def tiny() -> Transformer:
+    torch.manual_seed(2)
+    return Transformer(TINY).requires_grad_(requires_grad=False).eval()
+
+
+# ---------------------------------------------------------------- classes
+
+
+def test_the_five_default_classes_are_classes():
+    assert longer.classes(3) == list(tasks.patterns(3))
+    assert longer.classes(6) == ["000000", "000010", "001110", "010000", "012221"]
+    for n_digits in range(4, 11):
+        assert set(longer.classes(n_digits)) <= set(tasks.patterns(n_digits))
+    assert longer.classes(6, "all") == list(tasks.patterns(6))
+    assert longer.classes(3, ["C all", "010"]) == ["011", "010"]
+
+
+@pytest.mark.parametrize("wrong", ["001110", 7, [], ["222222"]])
+def test_a_class_that_is_none_is_bad_input(wrong):
+    with pytest.raises(BadInput, match="expected"):
+        longer.classes(6, wrong)
+
+
+def test_sums_are_drawn_class_by_class():
+    wanted = longer.classes(6)
+    a, b = longer.draw_classes(wanted, 7, seed=1)
+    found = [tasks.patterns(6)[i] for i in tasks.classify(a, b, 6).tolist()]
+    assert found == [pattern for pattern in wanted for _ in range(7)]
+    a, b = longer.balanced(4, 130)
+    assert torch.bincount(tasks.classify(a, b, 4)).tolist() == [10] * 13
+
+
+# ---------------------------------------------------------------- attention
+
+
+def test_attention_ahead_by_hand():
+    for causal in (False, True):
+        layout = Layout(4, causal)
+        pattern = torch.rand(2, layout.length, layout.length, generator=torch.Generator().manual_seed(0))
+        found = longer.ahead(pattern, layout)
+        assert found[:, 3].isnan().all()
+        for column in range(3):
+            rows = [5 + column] if causal else [column, 5 + column]
+            wanted = sum(pattern[:, row, column + 1] + pattern[:, row, 5 + column + 1] for row in rows) / len(rows)
+            torch.testing.assert_close(found[:, column], wanted)
+
+
+def test_heads_are_what_the_measurements_give(tiny):
+    a, b = measure.sample(30, 3, seed=0)
+    found = longer.heads(tiny, a, b)
+    pattern = measure.attention(tiny, a, b)
+    for column in range(3):
+        both = (pattern[0, :, column, column + 4] + pattern[0, :, column + 4, column]) / 2
+        torch.testing.assert_close(found.stairs[0, :, column], both)
+    torch.testing.assert_close(found.staircase, found.stairs[0].amax(0))
+    last = measure.last_layer(tiny, a, b)
+    assert (found.decides, found.intact, found.without) == (last.decision_head, last.intact.whole, last.decision.whole)
+
+
+def test_what_is_told_of_planted_heads():
+    flat, high = torch.full((1, 2, 6), 0.1), torch.full((1, 2, 6), 0.9)
+    trained = torch.cat([flat[..., :3], high[..., 3:]], -1)
+
+    def planted(stairs: torch.Tensor, ahead: torch.Tensor, right: torch.Tensor) -> longer.Heads:
+        return longer.Heads(stairs, ahead, flat.repeat(2, 1, 1), right.repeat(2, 1, 1), 0, 1.0, 0.5)
+
+    text = longer.told_heads([planted(high, flat, high), planted(trained, high, flat), planted(flat, flat, flat)], 3)
+    assert "in every trained column in **2 of 3** runs, in all of them in **1**" in text
+    assert "to the column to the right: in **1**" in text
+    assert text.endswith("than at its own column: in **1**.")
+
+
+# ---------------------------------------------------------------- forgetting
+
+
+def history(**curves: list[list[float]]) -> dict[str, np.ndarray]:
+    found = {name: np.array(values, dtype=float) for name, values in curves.items()}
+    return found | {"runs": np.arange(len(found["long_whole"]))}
+
+
+def test_a_position_goes_when_it_stays_below():
+    assert forgetting.goes_at(np.array([0.2, 1.0, 0.8, 0.95, 0.8, 0.7])) == 5
+    assert np.isnan(forgetting.goes_at(np.array([0.2, 0.8, 1.0, 0.91])))
+    assert np.isnan(forgetting.goes_at(np.array([0.2, 0.3, 1.0])))
+
+
+def test_forgetting_on_planted_curves():
+    falls = [[0.2, 1.0, 1.0], [1.0, 1.0, 1.0], [1.0, 0.5, 1.0], [0.4, 0.4, 1.0]]
+    keeps = [[0.1, 0.1, 0.1], [0.5, 0.5, 1.0], [0.9, 0.9, 1.0], [0.9, 0.95, 1.0]]
+    found = forgetting.forgetting(
+        history(long_whole=[[0.1, 0.8, 0.5, 0.4], [0.0, 0.5, 0.9, 0.6]], long_accuracy=[falls, keeps])
+    )
+    first, second = found[0], found[1]
+    assert (first.epochs, first.peak, first.best, first.last) == (4, 2, 0.8, 0.4)
+    assert (first.goes[:2], first.first, first.forgets) == ((4, 3), (1,), True)
+    assert (second.peak, second.first, second.forgets) == (3, (), False)
+    text = forgetting.told("unprimed", found)
+    assert "**1 of 2** forget. Best at epoch 2 of 4, 3 of 4. Position that goes first: 1, none." in text
+    with pytest.raises(BadInput, match="expected those of a padded group"):
+        forgetting.forgetting({"runs": np.arange(1)})
+
+
+def test_a_run_that_ends_at_its_peak_or_above_half_has_not_forgotten():
+    planted = [[0.1, 0.9], [0.9, 0.451], [0.9, 0.45]]
+    curves = history(long_whole=planted, long_accuracy=[[[1.0] * 2] * 2] * len(planted))
+    assert [f.forgets for f in forgetting.forgetting(curves).values()] == [False, False, True]
+
+
+def test_a_staircase_breaks_between_two_epochs():
+    def stairs(weakest: float) -> longer.Heads:
+        values = torch.tensor([[[weakest, 0.9, 0.9]]])
+        return longer.Heads(values, values, values, values, 0, 1.0, 1.0)
+
+    runs_ = {
+        "breaks": [(500, stairs(0.7)), (1000, stairs(0.3))],
+        "forms": [(500, stairs(0.3)), (1000, stairs(0.7))],
+        "never": [(500, stairs(0.3)), (1000, stairs(0.2))],
+    }
+    text = forgetting.told_stairs(runs_, 1)
+    assert "breaks: 0.70 → 0.30" in text
+    assert "in **1 of 3** runs" in text
+    assert "No run without priming" in forgetting.told_stairs({}, 1)
+
+
+# ---------------------------------------------------------------- ablations
+
+
+def test_cells_by_arrival_by_hand():
+    accuracy = torch.arange(15.0).reshape(5, 3)
+    found = roles.by_arrival(Cells(accuracy, -accuracy, 0.0))
+    # a one arrives at position 0 in C@1, C all and C all con., at 1 in C@2, C all and C all con.; never at 2
+    torch.testing.assert_close(found[1], torch.tensor([(3 + 9 + 12) / 3, (7 + 10 + 13) / 3, torch.nan]), equal_nan=True)
+    torch.testing.assert_close(found[0], torch.tensor([(0 + 6) / 2, (1 + 4) / 2, (2 + 5 + 8 + 11 + 14) / 5]))
+
+
+def test_every_part_is_taken_out_once(tiny):
+    a, b = measure.sample(20, 3, seed=0)
+    found = roles.without_parts(tiny, a, b)
+    assert [str(part) for part in found] == [
+        "intact", "without head 0:0", "without head 0:1", "without head 1:0", "without head 1:1",
+        "without MLP 0", "without MLP 1",
+    ]  # fmt: skip
+    for part, accuracies in found.items():
+        (cells,) = measure.cells(tiny, a, b, [part])
+        torch.testing.assert_close(accuracies, roles.by_arrival(cells), equal_nan=True)
+
+
+def test_who_carries_and_who_corrects_in_a_planted_model():
+    def cells(none: float, long_ones: float, trained_ones: float) -> torch.Tensor:
+        return torch.tensor([[none] * 6, [long_ones] * 3 + [trained_ones] * 2 + [torch.nan]])
+
+    heads = [Ablation(heads={(layer, head)}) for layer in (0, 1) for head in (0, 1)]
+    lost = {
+        INTACT: cells(1, 1, 1), heads[0]: cells(1, 0.9, 0), heads[1]: cells(0.9, 0.2, 1), heads[2]: cells(1, 0, 1),
+        heads[3]: cells(1, 1, 1), Ablation(mlps={0}): cells(0, 1, 1), Ablation(mlps={1}): cells(0.6, 0.75, 0.5),
+    }  # fmt: skip
+    found = roles.primed_parts(lost, 3)
+    assert found.head == heads[1]
+    assert (found.carried, found.corrected, found.spared) == pytest.approx((0.8, 0.4, 0.25))
+    assert found.shows
+    assert not replace(found, carried=0.5).shows
+    assert not replace(found, corrected=0.1).shows
+
+
+def test_the_correlation_of_the_trained_positions(tiny, monkeypatch):
+    a, b = measure.sample(20, 3, seed=0)
+    (without,) = measure.cells(tiny, a, b, [measure.final_mlp(tiny)])
+    correlation, found = roles.trained_correlation(tiny, a, b, 2)
+    torch.testing.assert_close(found.accuracy, without.accuracy)
+    arrives = tasks.carry_arrives(3)[:, 1:].float()
+    x = torch.cat([without.accuracy[:, 1:], without.corrected[:, 1:]]).flatten().double()
+    y = torch.cat([1 - arrives, arrives]).flatten().double()
+    assert correlation == pytest.approx(np.corrcoef(x, y)[0, 1])
+    ideal = measure.cannot_carry(3)
+    wrong = Cells(ideal.accuracy.clone(), ideal.corrected, 0.0)
+    wrong.accuracy[:, 0] = 1 - wrong.accuracy[:, 0]  # the long position does not count
+    monkeypatch.setattr(measure, "cells", lambda *_: [wrong])
+    assert roles.trained_correlation(tiny, a, b, 2)[0] == pytest.approx(1)
+    assert roles.trained_correlation(tiny, a, b, 3)[0] < 0.9
+
+
+def test_the_mlp_comes_to_carry():
+    assert roles.comes_to_carry(0.3, 0.95)
+    assert not roles.comes_to_carry(0.3, 0.89)
+    assert not roles.comes_to_carry(0.97, 0.95)
+    cells = measure.cannot_carry(3)
+    text = roles.told_epochs({"a": {500: (0.3, cells), 2500: (0.95, cells)}, "b": {2500: (0.95, cells)}})
+    assert "a: 0.30 → 0.95; b: 0.95" in text
+    assert "in **1 of 2** runs" in text
+
+
+# ---------------------------------------------------------------- streams, accuracies, weights
+
+
+def test_separation_is_that_of_the_planes(tiny):
+    a, b = measure.sample(60, 3, seed=0)
+    found = longer.separation(tiny, a, b)
+    planes = geometry.journey(tiny, a, b, 3, longer.answer_columns(tiny))
+    by_place = {(p.layer, p.after, p.position): geometry.apart_on_all_axes(p) for p in planes}
+    assert found.tens == pytest.approx([by_place[0, "MLP", p] for p in (7, 8, 9)], nan_ok=True)
+    assert found.ones == pytest.approx([by_place[1, "attention", p] for p in (7, 8, 9)], nan_ok=True)
+    text = longer.told_separations({"a": longer.Separation((np.nan, 1.0, 0.96), (0.9, 1.0, np.nan))}, 1)
+    assert "every trained position ten or more is apart in **1 of 1** runs and an arriving one in **1**" in text
+    assert text.endswith("and an arriving one in **0**.")
+
+
+def test_accuracy_counts_every_position(tiny):
+    wide = longer.widened(tiny, 5)
+    assert wide.config.width == 5
+    whole, each = longer.accuracy(wide, 2, 40, seed=3)
+    a, b = sums.long_sums(40, 2, torch.Generator().manual_seed(3))
+    logits = wide(sums.encode(a, b, wide.config.layout))[:, list(wide.config.layout.answer)]
+    hit = logits.argmax(-1) == sums.digits(a + b, 5)
+    assert whole == pytest.approx(hit.all(1).double().mean().item())
+    torch.testing.assert_close(each, hit.double().mean(0))
+
+
+def test_a_widened_model_has_the_same_weights(tiny):
+    for name, value in longer.widened(tiny, 7).state_dict().items():
+        assert torch.equal(value, tiny.state_dict()[name])
+
+
+def test_the_best_direction_in_the_plane_is_at_least_as_good_as_the_axis(tiny):
+    a, b = measure.sample(60, 3, seed=0)
+    axis, plane = longer.axis_and_plane(tiny, a, b)
+    assert 0 <= axis <= plane <= 1
+    points, more = neurons.carry_axis(tiny, a, b).points.numpy(), neurons.activity(tiny, a, b).more.numpy()
+    best = max(abs(np.corrcoef(points @ [np.cos(t), np.sin(t)], more)[0, 1]) for t in np.linspace(0, np.pi, 2000))
+    assert plane == pytest.approx(best, abs=1e-4)
+
+
+def test_moved_by_hand(tiny):
+    after = Transformer(TINY)
+    after.load_state_dict(tiny.state_dict())
+    with torch.no_grad():
+        after.embed.weight.mul_(2)
+    found = finetuning.moved(tiny, after)
+    size = {name: float(p.double().square().sum()) for name, p in tiny.named_parameters()}
+    total = sum(size.values())
+    assert found.before == pytest.approx(total)
+    assert found.after == pytest.approx(total + 3 * size["embed.weight"])
+    assert found.distance == pytest.approx((size["embed.weight"] / total) ** 0.5)
+    assert found.parts["embed.weight"] == pytest.approx((1, 1))
+    assert found.change == pytest.approx(3 * size["embed.weight"] / total)
+    assert all(values[1] == 0 for name, values in found.parts.items() if name != "embed.weight")
+
+
+def test_a_finetuned_run_is_compared_with_the_run_of_its_number_or_the_only_one(tiny):
+    def stack(numbers: tuple[int, ...], factor: float) -> runs.Runs:
+        """Run r has all its weights multiplied by r + 1 and `factor`; at epoch 500 by another 10."""
+        scale = factor * (torch.tensor(numbers) + 1)
+        weights = {key: torch.stack([x * value for x in scale]) for key, value in tiny.state_dict().items()}
+        early = {500: {key: 10 * value for key, value in weights.items()}}
+        return runs.Runs("g", "ours", TINY, numbers, weights, {"epochs": 60}, early)
+
+    def ratio(pair: tuple[Transformer, Transformer]) -> float:
+        return float(pair[0].embed.weight[0, 0] / pair[1].embed.weight[0, 0])
+
+    found = finetuning.finetuned_pairs(stack((0, 1), 3), stack((1,), 1), 500)
+    assert {run: ratio(pair) for run, pair in found.items()} == pytest.approx({1: 30})
+    found = finetuning.finetuned_pairs(stack((0,), 3), stack((1,), 1), 500)
+    assert {run: ratio(pair) for run, pair in found.items()} == pytest.approx({1: 15})
+
+
+def test_long_positions():
+    assert longer.long_positions(PAD6) == 3
+    assert longer.long_positions("pad10_primed500_n2_s0.3_w0.2") == 7
+    assert longer.long_positions(groups.MAIN, padded=False) == 0
+    with pytest.raises(BadInput, match="expected a padded group, one of pad6_n2"):
+        longer.long_positions(groups.MAIN)
+
+
+# ---------------------------------------------------------------- the ledger
+
+
+@pytest.fixture
+def planted(data, monkeypatch):
+    """Small random runs of the padded groups, by any recipe, with learning curves that are planted."""
+
+    def plant(recipe: str, whole: dict[str, list[float]]) -> Evidence:
+        for name in (PAD6, PRIMED, FINETUNED):
+            group = replace(GROUPS[name], config=replace(GROUPS[name].config, d_model=16, d_ff=12))
+            monkeypatch.setitem(GROUPS, name, group)
+            torch.manual_seed(0)
+            weights = {key: value[None] for key, value in Transformer(group.config).state_dict().items()}
+            weights |= {f"epoch_{e}/{key}": 0.9 * value for e in group.snapshots for key, value in weights.items()}
+            epochs = quantities.GROUPS[name].epochs if recipe == "paper" else 60
+            record = {"recipe": recipe, "epochs": epochs, "runs": [{"run": 0}]}
+            curve = np.array([whole.get(name, [0.5])])
+            curves = {"long_whole": curve, "long_accuracy": np.repeat(curve[..., None], 6, -1), "runs": np.arange(1)}
+            runs.save(runs.folder("ours"), name, group.config, weights, record, curves)
+        return Evidence("ours")
+
+    return plant
+
+
+def test_length_is_shown_by_runs_that_forget_unprimed_and_remember_primed(planted):
+    found = ledger.length(planted("paper", {PAD6: [0.1, 0.8, 0.2], PRIMED: [0.1, 0.8, 0.7]}))
+    assert list(found.shows.values()) == [True, True]
+    assert found.value == pytest.approx(0.25)
+    assert "unprimed 0: 0.800 at epoch 2, 0.200 at 3" in found.detail
+    found = ledger.length(planted("paper", {PAD6: [0.1, 0.8, 0.7], PRIMED: [0.1, 0.8, 0.2]}))
+    assert list(found.shows.values()) == [False, False]
+
+
+def test_short_runs_of_ours_do_not_speak_to_epochs_of_the_paper(planted):
+    quick = planted("quick", {})
+    for name in ("pad6/accuracy_range", "pad6/accuracy_epoch500", "pad6_finetuned/weight_norm_before"):
+        with pytest.raises(BadInput, match=r"^needs: pad6_n2_s0.3_w0.2 at epoch .*of the recipe “paper”"):
+            quantities.find(name, quick)
+    with pytest.raises(BadInput, match=r"^needs: .*epoch 500, 1000, 2500 of the recipe “paper”"):
+        ledger.mlp_2500(quick)
+    assert quantities.find("pad6_finetuned/weight_norm_change", quick).runs.keys() == {0}
+
+
+def test_runs_that_stopped_early_do_not_speak_to_forgetting(planted, monkeypatch):
+    evidence = planted("paper", {})
+    monkeypatch.setitem(GROUPS, PRIMED, replace(GROUPS[PRIMED], epochs=1001))
+    with pytest.raises(BadInput, match=r"^needs: pad6_primed100.* for all 1001 epochs of its recipe; it has 1000\.$"):
+        ledger.length(evidence)
+
+
+def test_the_range_needs_a_thousand_epochs(planted):
+    with pytest.raises(BadInput, match="up to epoch 1000; these have 300"):
+        quantities.find("pad6/accuracy_range", planted("paper", {PAD6: [0.1] * 300}))
+    curve = [0.9] * 199 + list(np.linspace(0.15, 0.1, 801)) + [0.05] * 100
+    found = quantities.find("pad6/accuracy_range", planted("paper", {PAD6: curve}))
+    assert found.value == pytest.approx([0.1, 0.15])
+
+
+# ---------------------------------------------------------------- the author's primed run
+
+
+@pytest.fixture(scope="module")
+def primed(shared) -> Transformer:
+    """The author's primed run, from the part of the release beside the repository."""
+    path = "Length generalisation/primed/model_n2_s0.3_w0.2_0"
+    content = release.read(shared / "CarryingTransformers" / path, release.checksums()[path])
+    where = release.place(path)
+    assert where is not None
+    model = Transformer(GROUPS[PRIMED].config)
+    model.load_state_dict(release.convert(where, release.unpack(path, content)))
+    return model.requires_grad_(requires_grad=False).eval()
+
+
+def test_the_authors_primed_run_adds_six_digits(primed):
+    whole, each = longer.accuracy(primed, 6, 20_000)
+    assert whole == pytest.approx(0.931, abs=0.01)
+    assert each[3:].min() > 0.999 > each[:3].max()
+    assert longer.accuracy(primed, 3, 2_000)[0] > 0.999
+
+
+def test_the_authors_primed_run_looks_to_the_right_in_its_first_layer(primed):
+    found = longer.heads(primed, *longer.balanced(6, 500))
+    assert found.staircase.min() > 0.5
+    assert found.ahead[0].nanmean(-1).argmax() == 0
+    assert found.ahead[0, 0].nanmean() > 0.5 > found.ahead[0, 1].nanmean()
