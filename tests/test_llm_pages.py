@@ -1,6 +1,9 @@
 """What the pages show of a language model: which one, its streams by planted geometry, and what the plots draw."""
 
+import json
 import socket
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -119,6 +122,19 @@ def test_what_default_means():
     assert chosen.check("ours", "zephyr") == "zephyr"
 
 
+def test_how_the_small_model_was_made(data):
+    path = data / "llm" / "small" / "training.json"
+    with pytest.raises(BadInput, match="restore it with git, or run `carry train-llm`"):
+        chosen.training()
+    path.parent.mkdir(parents=True)
+    sizes = [{"width": 8, "parameters": 1234, "accuracy": 0.5}, {"width": 16, "parameters": 5678, "accuracy": 0.96}]
+    path.write_text(json.dumps({"ladder": sizes, "steps": 2000, "seconds": 500, "device": "cpu"}))
+    assert chosen.training() == (
+        "Width 8 (1,234 parameters) reached 0.500; kept was width 16 (5,678 parameters), which reached 0.960 on other"
+        " sums after 2,000 steps, 8 minutes on a cpu."
+    )
+
+
 def test_a_survey_on_disk_is_shown(data, planted):
     planted.save(data / "llm" / "zephyr" / survey.FILE)
     assert chosen.load("ours", "zephyr").title == "planted"
@@ -212,3 +228,9 @@ def test_the_survey_of_the_pages_is_the_commands(tmp_path):
     page = chosen.load("ours", "default", n_examples=100)
     assert page.answers.replies == command.answers.replies
     assert torch.equal(page.wins, command.wins)
+
+
+def test_pages_and_commands_that_need_no_language_model_do_not_import_one():
+    code = "import carry_core.cli, carry_core.plots, sys; print('transformers' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert result.stdout.strip() == "False"

@@ -71,8 +71,8 @@ def record(data: Path, key: str, template: str, n_replies: int) -> None:
     wins = torch.zeros(32, 32)
     wins[3, 4], wins[6, 23] = 5, 7
     inputs = torch.tensor([[1, 9, *map(int, f"{a}{b}"), 9] for a, b in pairs])
-    save_file({"wins": wins, "inputs": inputs, "attention_mean": torch.rand(8, 17, 17), "attention_std": torch.rand(8, 17, 17)},
-              folder / f"{key}.safetensors")  # fmt: skip
+    maps = {"attention_mean": torch.rand(8, 17, 17), "attention_std": torch.rand(8, 17, 17)}
+    save_file({"wins": wins, "inputs": inputs, **maps}, folder / f"{key}.safetensors")
 
 
 def test_alpacas_and_zephyrs_files_are_read_by_the_same_code(data):

@@ -104,6 +104,23 @@ def test_it_is_read_back_as_it_was_written(where, tmp_path):
     assert again.lines() == found.lines()
 
 
+def test_half_precision_goes_the_same_way(where, tmp_path):
+    found = surveyor.Surveyor(loading.find(str(where), BARE, dtype="bfloat16"), PLAN, tmp_path).run()
+    whole = run(where, tmp_path)
+    assert found.record["dtype"] == "bfloat16"
+    assert found.wins[0].sum() == 20
+    torch.testing.assert_close(found.mean[:, 0, 0], whole.mean[:, 0, 0], atol=0.02, rtol=0.02)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_gives_the_same_survey(where, tmp_path):
+    found = surveyor.Surveyor(loading.find(str(where), BARE, device="cuda"), PLAN, tmp_path / "gpu").run()
+    whole = run(where, tmp_path / "cpu")
+    assert found.record["device"] == "cuda"
+    assert torch.equal(found.wins[:4], whole.wins[:4])
+    torch.testing.assert_close(found.mean, whole.mean, atol=1e-3, rtol=1e-3)
+
+
 def test_what_was_stopped_goes_on_where_it_was(where, tmp_path, monkeypatch):
     whole = run(where, tmp_path / "whole")
 

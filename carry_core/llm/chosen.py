@@ -1,5 +1,6 @@
 """Which language model a page shows: the small one, a survey or weights of the reader's, or the author's recording."""
 
+import json
 import tempfile
 import warnings
 from pathlib import Path
@@ -55,6 +56,24 @@ def check(
     if type(n_pairs) is not int or not 0 <= n_pairs <= MOST_PAIRS:
         raise BadInput(f"n_pairs={n_pairs!r}: expected a whole number of pairs from 0 to {MOST_PAIRS}.")
     return group if group != DEFAULT else SMALL if source == "ours" else theirs
+
+
+def training() -> str:
+    """How the small model was made, in words, for the page that introduces it.
+
+    Raises:
+        BadInput: its record is missing or damaged.
+    """
+    path = data_dir() / "llm" / SMALL / "training.json"
+    try:
+        record = json.loads(path.read_text())
+        *others, kept = [(f"{s['width']}", f"{s['parameters']:,}", f"{s['accuracy']:.3f}") for s in record["ladder"]]
+        tried = " and ".join(f"width {width} ({n} parameters) reached {accuracy}" for width, n, accuracy in others)
+        minutes = f"{record['steps']:,} steps, {max(1, round(record['seconds'] / 60))} minutes on a {record['device']}"
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"{path} cannot be read ({error}): restore it with git, or run `carry train-llm`.") from error
+    first = f"{tried[:1].upper()}{tried[1:]}; kept was" if tried else "Kept was"
+    return f"{first} width {kept[0]} ({kept[1]} parameters), which reached {kept[2]} on other sums after {minutes}."
 
 
 def load(
