@@ -5,6 +5,9 @@ from typing import Any
 
 from torch import nn
 
+from carry_core import at_hand, groups
+from carry_core.at_hand import AtHand
+from carry_core.errors import BadInput
 from carry_core.model import Transformer
 from carry_core.runs import Runs
 
@@ -54,3 +57,26 @@ def finetuned_pairs(before: Runs, after: Runs, epoch: int) -> dict[int, tuple[Tr
         start = run if run in before.numbers else before.numbers[min(i, len(before.numbers) - 1)]
         found[run] = (before.model(start, epoch), after.model(run))
     return found
+
+
+def parent(group: str) -> tuple[str, int]:
+    """The group and epoch that a finetuned group starts from.
+
+    Raises:
+        BadInput: it is not finetuned.
+    """
+    found = groups.find(group).parent
+    if found is None:
+        known = ", ".join(name for name, other in groups.GROUPS.items() if other.parent)
+        raise BadInput(f"{group} is not finetuned: expected a group that is, one of {known}.")
+    return found
+
+
+def moves(before: AtHand, after: AtHand, epoch: int) -> dict[str, Moved]:
+    """`moved` of every run of a source that has both groups, by whose it is."""
+    return {
+        f"{at_hand.mark(loaded)} {run}": moved(*pair)
+        for loaded in after
+        for start in before.of(loaded.source)
+        for run, pair in finetuned_pairs(start, loaded, epoch).items()
+    }

@@ -252,6 +252,15 @@ def axis_and_plane(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, "
     return axis.correlation, torch.corrcoef(torch.stack([fitted[:, 0], more]))[0, 1].item()
 
 
+def carry_axes(shown: AtHand, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> dict[str, tuple[float, float]]:
+    """`axis_and_plane` of every run that a page shows, by whose it is."""
+    return {
+        f"{at_hand.mark(loaded)} {run}": axis_and_plane(loaded.model(run, shown.epoch), a, b)
+        for loaded in shown
+        for run in loaded.numbers
+    }
+
+
 def widened(model: Transformer, width: int) -> Transformer:
     """The same weights, given sums of more digits (App. H, footnote): nothing in them depends on the length."""
     wider = Transformer(replace(model.config, width=width))

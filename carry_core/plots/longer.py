@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
@@ -25,7 +24,7 @@ from carry_core.longer import Heads, Separation
 from carry_core.measure import Cells
 from carry_core.page import FAINT, WIDTH, Table, number, styled
 from carry_core.plots.attention import ATTENTION
-from carry_core.plots.common import DIGIT_COLOURS, class_colours, dots, panel
+from carry_core.plots.common import CLASS_COLOURS, DIGIT_COLOURS, class_colours, dots, panel
 from carry_core.roles import by_arrival
 from carry_core.runs import History
 from carry_core.sums import Layout
@@ -222,36 +221,39 @@ def table_of_mlp(found: Mapping[str, Mapping[int, tuple[float, Cells]]]) -> Tabl
 
 
 @styled
-def moved_bars(found: Sequence[tuple[str, Moved]]) -> Figure:
+def moved_bars(found: Mapping[str, Moved]) -> Figure:
     """How far finetuning moved each parameter, in units of its own norm, and its share of the way (Fig. 25)."""
-    names = list(found[0][1].parts)
-    figure = Figure(figsize=(WIDTH, 0.75 + 0.17 * len(names)), layout="constrained")
+    names = list(next(iter(found.values())).parts)
+    colours = CLASS_COLOURS if len(found) <= len(CLASS_COLOURS) else class_colours(len(found))
+    figure = Figure(figsize=(WIDTH, 0.75 + 0.16 * len(names)), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
-    for i, (ax, title) in enumerate(
-        zip(axes, ("distance over its own norm", "share of the squared distance"), strict=True)
-    ):
-        for j, (_, m) in enumerate(found):
-            values = [m.parts[name][i] for name in names]
+    titles = ("distance over its own norm", "share of the whole squared distance")
+    for i, (ax, title) in enumerate(zip(axes, titles, strict=True)):
+        for j, ((name, m), colour) in enumerate(zip(found.items(), colours, strict=False)):
             y = np.arange(len(names)) + (j - (len(found) - 1) / 2) * 0.8 / len(found)
-            ax.barh(y, values, height=0.8 / len(found), color=(UNPRIMED, PRIMED, FAINT)[j % 3])
+            ax.barh(y, [m.parts[part][i] for part in names], height=0.8 / len(found), color=colour, label=name)
         ax.set(title=title, xlim=(0, None))
+        ax.margins(y=0.01)
     axes[0].set_yticks(range(len(names)), names)
     axes[0].invert_yaxis()
-    entries = [
-        Line2D([], [], linestyle="", marker="s", color=(UNPRIMED, PRIMED, FAINT)[j % 3], label=name)
-        for j, (name, _) in enumerate(found)
-    ]
-    figure.legend(handles=entries, loc="outside lower center", ncols=3)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3)
     return figure
 
 
-def table_of_moves(found: Sequence[tuple[str, Moved]]) -> Table:
+def table_of_moves(found: Mapping[str, Moved]) -> Table:
     """Squared norms before and after finetuning, and the distance between the two (App. H.2)."""
     rows = [
         [name, number(m.before, 1), number(m.after, 1), f"{100 * m.change:+.2f}%", f"{100 * m.distance:.1f}%"]
-        for name, m in found
+        for name, m in found.items()
     ]
     return Table(["run", "squared norm before", "after", "change", "distance over norm"], rows)
+
+
+def table_of_axes(found: Mapping[str, tuple[float, float]]) -> Table:
+    """How well the carry axis tells carry neurons, by itself and with the second axis (App. H.1, H.2)."""
+    rows = [[name, *(number(x) for x in both)] for name, both in found.items()]
+    return Table(["run", "leading axis", "best direction in the plane of two"], rows, [("", 1), ("correlation", 2)])
 
 
 def table_of_accuracies(found: Sequence[Sequence[Any]]) -> Table:
