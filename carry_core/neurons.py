@@ -77,13 +77,18 @@ class CarryAxis:
             along the first.
         share: each axis' share of the weights' squared norm.
         often: as in `Activity`.
-        correlation: over neurons, of the coordinate on the leading axis and of `Activity.more`; never negative.
+        correlations: over neurons, of the coordinate on each axis and of `Activity.more`; never negative.
     """
 
     points: Float[Tensor, "neuron axis"]
     share: tuple[float, ...]
     often: Float[Tensor, "task pos neuron"]
-    correlation: float
+    correlations: tuple[float, ...]
+
+    @property
+    def correlation(self) -> float:
+        """That of the leading axis."""
+        return self.correlations[0]
 
     def lean(self, chosen: Bool[Tensor, "task pos neuron"]) -> Float[Tensor, "task pos"]:
         """How much further along the leading axis the chosen neurons lie than the others, on average."""
@@ -104,7 +109,7 @@ def carry_axis(
     along = torch.corrcoef(torch.cat([points.T, found.more[None]]))[-1, :-1]
     points = points * torch.where(along < 0, -1.0, 1.0)
     share = tuple((s.square() / s.square().sum())[:2].tolist())
-    return CarryAxis(points, share, found.often, abs(float(along[0])))
+    return CarryAxis(points, share, found.often, tuple(along.abs().tolist()))
 
 
 # what is left of the checkerboard

@@ -91,9 +91,9 @@ def test_a_planted_carry_axis_is_found_whatever_its_sign(small):
         assert torch.corrcoef(torch.stack([found.points[:, 0].float(), sign * towards]))[0, 1] > 0.95
         assert found.share[0] > 0.9
     active, u = neurons.activity(small, a, b), torch.linalg.svd(small.blocks[1].up.weight, full_matrices=False)[0]
-    assert neurons.carry_axis(small, a, b).correlation == pytest.approx(
-        abs(torch.corrcoef(torch.stack([u[:, 0].double(), active.more]))[0, 1].item()), abs=1e-4
-    )
+    expected = [abs(torch.corrcoef(torch.stack([u[:, i].double(), active.more]))[0, 1].item()) for i in (0, 1)]
+    assert found.correlations == pytest.approx(expected, abs=1e-4)
+    assert found.correlation == found.correlations[0]
 
 
 def test_a_leading_axis_that_has_nothing_to_do_with_carrying_is_told_from_one_that_has(small):
@@ -112,7 +112,7 @@ def test_a_leading_axis_that_has_nothing_to_do_with_carrying_is_told_from_one_th
 def test_the_lean_is_a_difference_of_means():
     points = torch.tensor([[0.0, 5.0], [1.0, 5.0], [2.0, 5.0], [7.0, 5.0]]).double()
     often = torch.rand(2, 3, 4)
-    axis = neurons.CarryAxis(points, (0.5, 0.1), often, 0.0)
+    axis = neurons.CarryAxis(points, (0.5, 0.1), often, (0.0, 0.0))
     chosen = torch.zeros(2, 3, 4, dtype=torch.bool)
     chosen[..., 3] = chosen[..., 0] = True
     torch.testing.assert_close(axis.lean(chosen), torch.full((2, 3), 3.5 - 1.5).double())

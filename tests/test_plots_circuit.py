@@ -38,7 +38,7 @@ def test_attention_grid_can_show_the_row_that_closes_a_decoders_answer_too():
 def test_neuron_grid_fills_the_chosen_neurons_and_frames_the_cells_where_a_one_arrives():
     generator = torch.Generator().manual_seed(0)
     points, often = torch.randn(20, 2, generator=generator).double(), torch.rand(5, 3, 20, generator=generator).double()
-    axis = neurons.CarryAxis(points, (0.31, 0.12), often, 0.9)
+    axis = neurons.CarryAxis(points, (0.31, 0.12), often, (0.9, 0.1))
     chosen = neurons.most_often(often, 8)
     figure = plots.neuron_grid(axis, chosen, NAMES)
     assert len(figure.axes) == 15

@@ -40,8 +40,9 @@ def neuron_grid(axis: CarryAxis, chosen: Bool[Tensor, "task pos neuron"], names:
         for task in range(n_tasks):
             ax = panel(figure, left + task * (width + gap), title + pos * (height + gap), width, height)
             red = chosen[task, pos].numpy()
-            ax.scatter(x[~red], y[~red], s=size, facecolors="none", edgecolors=SELDOM, linewidths=0.7)
-            ax.scatter(x[red], y[red], s=size, color=OFTEN, alpha=0.75, linewidths=0)
+            many = len(x) > 200  # then drawn as an image, or the page would get heavy
+            ax.scatter(x[~red], y[~red], s=size, facecolors="none", edgecolors=SELDOM, linewidths=0.7, rasterized=many)
+            ax.scatter(x[red], y[red], s=size, color=OFTEN, alpha=0.75, linewidths=0, rasterized=many)
             ax.set(xticks=[0], yticks=[0], xticklabels=[], yticklabels=[])
             ax.margins(0.08)
             if arrives[task, pos]:
