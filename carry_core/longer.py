@@ -17,7 +17,6 @@ from carry_core.at_hand import AtHand
 from carry_core.edits import INTACT
 from carry_core.errors import BadInput
 from carry_core.model import Transformer
-from carry_core.runs import Runs
 from carry_core.sums import Layout
 
 APART = 0.95  # balanced accuracy from which two clouds are said to be apart
@@ -29,8 +28,8 @@ def classes(n_digits: int, wanted: Any = None) -> list[str]:
 
     Args:
         n_digits: of the sums.
-        wanted: a list of names; `all`; None for five: no carry, one from the tens, a run of them in the middle, one
-            into the leading digit, and one that runs from the units through nines to the leading digit.
+        wanted: names, in a list or with commas between; `all`; None for five: no carry, one from the tens, a run of
+            them in the middle, one into the leading digit, and one from the units through nines to the leading digit.
 
     Raises:
         BadInput: no such class.
@@ -41,9 +40,12 @@ def classes(n_digits: int, wanted: Any = None) -> list[str]:
         return list(dict.fromkeys(five if n > 0 else tasks.patterns(n_digits)))
     if wanted == "all":
         return list(tasks.patterns(n_digits))
-    if isinstance(wanted, str) or not isinstance(wanted, Sequence) or not wanted:
-        raise BadInput(f"classes={wanted!r}: expected None, 'all', or names such as {list(classes(n_digits))[:2]}.")
-    return [tasks.find(name, n_digits) for name in wanted]
+    if type(wanted) is int:  # what papermill makes of `-p classes 001110`
+        wanted = f"{wanted:0{n_digits}d}"
+    names = [name.strip() for name in wanted.split(",")] if isinstance(wanted, str) else wanted
+    if not isinstance(names, list) or not names:
+        raise BadInput(f"classes={wanted!r}: expected None, 'all', or names such as '{classes(n_digits)[1]}'.")
+    return [tasks.find(name, n_digits) for name in names]
 
 
 def draw_classes(
@@ -64,15 +66,26 @@ def class_attention(
     return torch.stack([measure.attention(model, *pair) for pair in pairs])
 
 
-def chosen_run(loaded: Runs, run: int | None = None, epoch: int | None = None) -> int:
-    """The run that a page shows: the one asked for, or else the one whose decision head matters most."""
-    if run in loaded.numbers:
-        return run
-    if len(loaded.numbers) == 1:
-        return loaded.numbers[0]
-    a, b = balanced(loaded.config.width, 2_000)
-    models = {number: loaded.model(number, epoch) for number in loaded.numbers}
-    return measure.clearest_run({r: measure.last_layer(model, a, b).decision.whole for r, model in models.items()})
+def chosen_runs(shown: AtHand) -> dict[str, int]:
+    """The run of each source that a page shows: the one asked for, or else the one whose decision head matters most."""
+    found = {}
+    for loaded in shown:
+        a, b = balanced(loaded.config.width, 2_000)
+        models = {number: loaded.model(number, shown.epoch) for number in loaded.numbers}
+        if shown.run in models:
+            found[loaded.source] = shown.run
+        elif len(models) == 1:
+            found[loaded.source] = loaded.numbers[0]
+        else:
+            without = {run: measure.last_layer(model, a, b).decision.whole for run, model in models.items()}
+            found[loaded.source] = measure.clearest_run(without)
+    return found
+
+
+def introduced(shown: AtHand, chosen: Mapping[str, int]) -> str:
+    """Where the weights of a page come from and which run of each source it shows, as sentences."""
+    runs_ = " and ".join(f"{'the author’s' if s == 'author' else 'our'} run {run}" for s, run in chosen.items())
+    return "\n\n".join([shown.told, *([f"Shown is **{runs_}**."] if runs_ else [])])
 
 
 def balanced(n_digits: int, n_examples: int, seed: int = 0) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:

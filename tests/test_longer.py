@@ -49,10 +49,11 @@ def test_the_five_default_classes_are_classes():
     for n_digits in range(4, 11):
         assert set(longer.classes(n_digits)) <= set(tasks.patterns(n_digits))
     assert longer.classes(6, "all") == list(tasks.patterns(6))
-    assert longer.classes(3, ["C all", "010"]) == ["011", "010"]
+    assert longer.classes(6, 1110) == longer.classes(6, "001110") == ["001110"]
+    assert longer.classes(3, ["C all", "010"]) == longer.classes(3, "C all, 010") == ["011", "010"]
 
 
-@pytest.mark.parametrize("wrong", ["001110", 7, [], ["222222"]])
+@pytest.mark.parametrize("wrong", ["", 7, [], ["222222"], "001110,2"])
 def test_a_class_that_is_none_is_bad_input(wrong):
     with pytest.raises(BadInput, match="expected"):
         longer.classes(6, wrong)

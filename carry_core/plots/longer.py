@@ -90,8 +90,8 @@ def attention_tiles(
     """
     last = pattern[:, -1][:, :, list(layout.answer)]  # (task, head, row, key)
     n_tasks, n_heads, n_rows = last.shape[:3]
-    columns = min(columns, n_tasks)
     rows = -(-n_tasks // columns)
+    columns = -(-n_tasks // rows)
     left, gap, title = 0.1, 0.1, 0.17  # inches
     width = (WIDTH - 2 * left - gap * (columns - 1)) / columns
     height = width * n_heads * n_rows / layout.length
@@ -152,9 +152,10 @@ def journey_grid(planes: Sequence[Plane], patterns: Sequence[str], n_digits: int
         ("digit", "digit sum mod 10, in the last layer the answer's digit", list("0123456789"), DIGIT_COLOURS),
     ]
     left, gap, title, foot, key = 0.62, 0.09, 0.22, 0.17, 0.2 + 0.16 * -(-len(names) // 7)  # inches
-    side = min(1.25, (WIDTH - left - 0.02 - gap * (n_digits - 1)) / n_digits)
+    side = min(1.4, (WIDTH - left - 0.02 - gap * (n_digits - 1)) / n_digits)
     n_rows = 2 * len(layers)
-    figure = Figure(figsize=(WIDTH, title + 2 * (n_rows * (side + foot) + key + 0.1)))
+    total = left + n_digits * (side + gap)
+    figure = Figure(figsize=(total, title + 2 * (n_rows * (side + foot) + key + 0.1)))
     for half, (label, legend, entries, colours) in enumerate(halves):
         rgb = np.array([mpl.colors.to_rgb(c) for c in colours])
         start = title + half * (n_rows * (side + foot) + key + 0.1)
