@@ -29,7 +29,7 @@ NOTEBOOKS = (
     "fig20_length_generalisation", "fig21_unprimed_attention", "fig22_unprimed_journey", "fig23_primed_attention",
     "fig24_primed_journey", "fig25_finetuned", "fig26_full_adder", "tab01_decision_head_and_final_mlp",
     "tab02_language_models", "tab03_three_layers", "tab04_dissection", "tab05_decoder", "app_g_alpaca",
-    "app_h_longer_sums", "beyond_the_paper", "beyond_74",
+    "app_h_longer_sums", "beyond_the_paper", "beyond_74", "trained_groups",
 )  # fmt: skip
 
 

@@ -6,7 +6,13 @@ from carry_core.plots.cells import Part, bars_of_cells, outcome_bars, summary_ba
 from carry_core.plots.circuit import summary_circuit
 from carry_core.plots.common import CLASS_COLOURS, DIGIT_COLOURS, class_colours
 from carry_core.plots.curves import learning_curves, table_of_curves
-from carry_core.plots.evolution import evolution, evolution_grid, table_of_kinks, table_of_transitions, transition
+from carry_core.plots.evolution import (
+    evolution,
+    evolution_grid,
+    table_of_kinks,
+    table_of_transitions,
+    transition,
+)
 from carry_core.plots.full_adder import full_adder_circuit, truth_tables
 from carry_core.plots.language import (
     ORDINALS,
@@ -34,6 +40,7 @@ from carry_core.plots.longer import (
 from carry_core.plots.neurons import board_grid, neuron_grid
 from carry_core.plots.pentagon import pentagon_panels, pentagon_runs
 from carry_core.plots.planes import pca_grid, table_of_orders, table_of_planes
+from carry_core.plots.trained import table_of_groups, table_of_norms, trainings
 
 __all__ = [
     "CLASS_COLOURS",
@@ -69,16 +76,19 @@ __all__ = [
     "table_of_cells",
     "table_of_curves",
     "table_of_forgetting",
+    "table_of_groups",
     "table_of_heads",
     "table_of_kinks",
     "table_of_mlp",
     "table_of_models",
     "table_of_moves",
+    "table_of_norms",
     "table_of_orders",
     "table_of_parts",
     "table_of_planes",
     "table_of_separations",
     "table_of_transitions",
+    "trainings",
     "transition",
     "truth_tables",
     "two_kinds",
