@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from carry_core import (
+    comparison,
     finetuning,
     forgetting,
     geometry,
@@ -364,6 +365,11 @@ def test_the_range_needs_a_thousand_epochs(planted):
     curve = [0.9] * 199 + list(np.linspace(0.15, 0.1, 801)) + [0.05] * 100
     found = quantities.find("pad6/accuracy_range", planted("paper", {PAD6: curve}))
     assert found.value == pytest.approx([0.1, 0.15])
+
+
+def test_a_range_of_the_ledger_stands_on_a_page():
+    (row,) = comparison.table_of_rows({"pad6/accuracy_range": "lowest and highest"}).rows
+    assert row[:2] == ["lowest and highest", "0.1 to 0.15"]
 
 
 # ---------------------------------------------------------------- the author's primed run
