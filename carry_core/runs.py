@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from carry_core import groups
+from carry_core import groups, release
 from carry_core.errors import BadInput
 from carry_core.files import author_dir, data_dir, locked, read_manifest, replacing, sha256, update_manifest
 from carry_core.model import ModelConfig, Transformer
@@ -227,6 +227,8 @@ def _checked(group: str, source: str, suffix: str) -> Path:
     where = folder(source)
     path = where / f"{group}.{suffix}"
     if not path.exists():
+        if source == "author" and not release.holds("weights" if suffix == "safetensors" else "history", group):
+            raise BadInput(f"No {path.name} from author, whose release has none: expected another group or source.")
         remedy = "`carry import-author DIR`" if source == "author" else f"`carry train {group}`"
         raise BadInput(f"No {path.name} from {source}: {path} does not exist. Make it with {remedy}.")
     root = manifest_folder(where)
