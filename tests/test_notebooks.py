@@ -73,6 +73,7 @@ def test_every_image_has_a_text_a_caption_and_a_label(notebook: Path):
             assert len(shown.image.alt) > 40
             assert len(shown.figure.caption) > 40
             assert shown.figure.name.startswith("fig-")
+            assert len(cell.outputs) == 1  # each output of such a cell would get the figure's label
         assert not any("image/png" in output.get("data", {}) for output in cell.outputs)
 
 
