@@ -86,6 +86,14 @@ def test_the_clearest_layer_is_after_its_mlp():
     assert streams.clearest_layer([at(1.0, 0.5, 0.0, 0.5)]) == 0
 
 
+def test_a_layer_that_the_model_has_not(planted):
+    for layer in (None, 0, 2):
+        streams.check_layer(planted, layer)
+    for layer in (3, -1, True):
+        with pytest.raises(BadInput, match=f"layer={layer!r}: expected None or a layer of planted, from 0 to 2"):
+            streams.check_layer(planted, layer)
+
+
 def test_the_costliest_pair_and_the_random_ones(planted):
     assert planted.accuracies(random=False) == [0.0]
     assert planted.accuracies(random=True) == [1.0]

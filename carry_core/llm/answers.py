@@ -51,7 +51,7 @@ class Answers:
     def carrying(self) -> Bool[Tensor, " reply"]:
         """Wrong answers in which a digit that receives a one is exactly one too small, modulo ten (Sec. 6)."""
         small = (digits(self.totals, WIDTH) - digits(self.values, WIDTH)) % 10 == 1
-        return ~self.right & (self.values >= 0) & (small & receives(self.pairs[: len(self.replies)])).any(1)
+        return (self.values >= 0) & (small & receives(self.pairs[: len(self.replies)])).any(1)
 
     @property
     def carry_share(self) -> float:

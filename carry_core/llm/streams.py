@@ -7,9 +7,11 @@ from statistics import mean
 from scipy.stats import spearmanr
 
 from carry_core import tasks
+from carry_core.errors import BadInput
 from carry_core.geometry import Plane, apart, apart_on_all_axes, pocket_accuracy, threshold_accuracy
 from carry_core.llm.answers import WIDTH
 from carry_core.llm.prompts import DIGITS
+from carry_core.llm.recorded import Recording
 from carry_core.llm.survey import Survey, label
 
 AFTER = ("attention", "MLP")
@@ -33,6 +35,17 @@ def planes(survey: Survey, layer: int) -> list[Plane]:
             share = tuple(survey.share[layer, after, output].tolist())
             found.append(Plane(layer, name, output, points, share, digit[there], task[there], arrives[there]))
     return found
+
+
+def check_layer(found: Survey | Recording, layer: int | None) -> None:
+    """See that the model has this layer; None is any.
+
+    Raises:
+        BadInput: it has not.
+    """
+    last = found.counts.shape[0] - 1
+    if layer is not None and (type(layer) is not int or not 0 <= layer <= last):
+        raise BadInput(f"layer={layer!r}: expected None or a layer of {found.title}, from 0 to {last}.")
 
 
 def positions(survey: Survey) -> list[int]:
