@@ -1,5 +1,6 @@
 """The `carry` command."""
 
+import math
 import os
 import signal
 import sys
@@ -18,12 +19,13 @@ from rich.table import Table
 
 from carry_core import author, bench, campaign, claims, groups, runs
 from carry_core.errors import BadInput
-from carry_core.files import author_dir, data_dir, update_manifest, write_json
+from carry_core.files import author_dir, check_writable, data_dir, update_manifest, write_json
 from carry_core.ledger.report import show
 from carry_core.llm.command import llm, train_llm
 from carry_core.train import PRECISIONS, Trainer
 
 QUIET_EVERY = 300.0  # seconds between progress lines where the output is not a terminal
+MOST_RUNS = 1000  # a run number more is a slip
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -77,6 +79,8 @@ def train(
     precision: str, threads: int, out: Path | None, minutes: float | None, dry_run: bool,
 ) -> None:  # fmt: skip
     """Train the missing runs of each GROUP, then publish them; goes on where an earlier call stopped."""
+    if minutes is not None and not math.isfinite(minutes):
+        raise BadInput(f"--minutes {minutes}: expected a number of minutes.")
     if every == bool(names):
         raise BadInput("What to train? Expected either one or more groups, or --all.")
     todo = [groups.find(name) for name in (groups.CAMPAIGN if every else names)]
@@ -133,6 +137,10 @@ def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
     """Every number of the paper, computed from weights and judged."""
     if save and only:
         raise BadInput("--save writes the whole ledger of a source: drop --only, or use --json.")
+    if file is not None:
+        if file.is_dir() or not file.parent.is_dir():
+            raise BadInput(f"--json {file}: expected a file in a folder that there is.")
+        check_writable(file.parent)
     with Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
         console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True,
@@ -168,8 +176,11 @@ def _numbers(text: str | None, group: groups.Group) -> list[int]:
     numbers: set[int] = set()
     for part in text.split(","):
         ends = part.split("-")
-        if len(ends) > 2 or not all(end.isascii() and end.isdigit() for end in ends) or int(ends[0]) > int(ends[-1]):
-            raise BadInput(f"--runs {text}: expected run numbers such as 0-5 or 0,2,4, lower ones first.")
+        numeric = len(ends) <= 2 and all(end.isascii() and end.isdigit() for end in ends)
+        if not numeric or not int(ends[0]) <= int(ends[-1]) < MOST_RUNS:
+            raise BadInput(
+                f"--runs {text}: expected run numbers such as 0-5 or 0,2,4, lower ones first, below {MOST_RUNS}."
+            )
         numbers |= set(range(int(ends[0]), int(ends[-1]) + 1))
     return sorted(numbers)
 

@@ -1,5 +1,6 @@
 """Where things lie, and writing them so that a killed process leaves the old file or the new one."""
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -58,7 +59,8 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.chmod(0o644)
         temporary.replace(path)
     except OSError as error:
-        raise BadInput(f"Cannot write {path}: {error.strerror}. Free some space; the old file is untouched.") from error
+        remedy = "Free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Choose another place"
+        raise BadInput(f"Cannot write {path}: {error.strerror}. {remedy}; what was there is untouched.") from error
     finally:
         temporary.unlink(missing_ok=True)
 

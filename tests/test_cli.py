@@ -41,6 +41,13 @@ def test_the_installed_command(tmp_path):
         (("train", "n9"), "Unknown group 'n9': expected one of"),
         (("train",), "Expected either one or more groups, or --all"),
         (("train", "n1_s0.3_w0.2", "--runs", "7-3"), "--runs 7-3: expected run numbers such as 0-5"),
+        (("train", "n1_s0.3_w0.2", "--runs", "0-9999999999"), "--runs 0-9999999999: expected run numbers"),
+        (("train", "n1_s0.3_w0.2", "--minutes", "nan"), "--minutes nan: expected a number of minutes"),
+        (
+            ("claims", "--source", "ours", "--only", "data/", "--json", "/nowhere/x.json"),
+            "--json /nowhere/x.json: expected",
+        ),
+        (("claims", "--source", "ours", "--only", "data/", "--json", "."), "--json .: expected a file"),
         (("train", "n1_s0.3_w0.2", "--runs", "a"), "--runs a: expected run numbers"),
         (("train", "n1_s0.3_w0.2", "--device", "cuda"), "PyTorch finds no CUDA device here; pass --device cpu"),
         (("train", "n1_s0.3_w0.2", "--device", "cpu", "--precision", "tf32"), "exists on CUDA devices only"),

@@ -123,7 +123,7 @@ def test_a_full_disk_is_one_line(tmp_path):
 
     path = tmp_path / "file"
     path.write_text("old")
-    full = pytest.raises(BadInput, match="No space left on device. Free some space; the old file is untouched")
+    full = pytest.raises(BadInput, match="No space left on device. Free some space; what was there is untouched")
     with full, replacing(path) as temporary:
         fill(temporary)
     assert path.read_text() == "old"
