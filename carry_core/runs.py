@@ -149,18 +149,27 @@ def load_model(group: str, run: int = 0, source: str = "ours") -> Transformer:
     return load(group, source).model(run)
 
 
-def history(group: str, source: str = "ours") -> History:
+def history(group: str, source: str = "ours", run: int | None = None) -> History:
     """The learning curves of a group, `[run, epoch, …]` each, and the `runs` they belong to.
 
+    Args:
+        group: its name.
+        source: `ours` or `author`, whose release has the curves of fewer runs than weights.
+        run: one that has to be among them.
+
     Raises:
-        BadInput: as `load`.
+        BadInput: as `load`, or the run is not among them.
     """
     path = _checked(groups.find(group).name, source, "history.npz")
     try:
         with np.load(path, allow_pickle=False) as file:
-            return {key: file[key] for key in file.files}
+            curves = {key: file[key] for key in file.files}
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
         raise _damaged(path, source, str(error)) from error
+    if run is not None and run not in curves["runs"]:
+        known = ", ".join(map(str, curves["runs"]))
+        raise BadInput(f"No learning curves of run {run!r} of {group} from {source}: expected one of {known}.")
+    return curves
 
 
 def save(

@@ -37,6 +37,9 @@ def test_what_is_saved_is_loaded(group_file):
         assert torch.equal(p, 2 * fresh[name])
     assert [run for run, _ in loaded.models()] == [0, 3]
     assert runs.history(NAME)["test_loss"].shape == (2, 9)
+    assert runs.history(NAME, run=int(runs.history(NAME)["runs"][-1]))["test_loss"].shape == (2, 9)
+    with pytest.raises(BadInput, match="No learning curves of run 77 of .* expected one of"):
+        runs.history(NAME, run=77)
     assert "quick" in loaded.provenance
     assert runs.verify() == []
 
