@@ -71,6 +71,7 @@ def test_grokking_would_be_seen(planted):
     found = behaviour.no_grokking(planted(MAIN, **soon))
     assert (found.value, found.shows) == (5, {0: True})
     assert behaviour.no_grokking(planted(MAIN, **late)).shows == {0: False}
+    assert behaviour.no_grokking(planted(MAIN, **soon | {"test_whole": 0.0 * epoch})).shows == {0: False}
     with pytest.raises(BadInput, match="needs: learning curves"):
         behaviour.no_grokking(planted(MAIN))
 

@@ -129,8 +129,9 @@ def no_grokking(evidence: Evidence) -> Found:
             continue
         late = []
         for i, run in enumerate(curves["runs"].tolist()):
-            gap = first_at(curves["test_whole"][i], 0.99) - first_at(curves["train_whole"][i], 0.99)
-            if gap == gap:
+            learnt, gap = (first_at(curves[f"{part}_whole"][i], 0.99) for part in ("train", "test"))
+            gap -= learnt
+            if learnt == learnt:  # if test accuracy never follows, that is what grokking would look like so far
                 lag[group, run], shows[group, run] = gap, gap <= window(curves["test_whole"].shape[1], 0.05)
                 late.append(gap)
         notes.append(f"{group}: {listed(late) or 'no run gets there'}")

@@ -165,7 +165,7 @@ def pca_without_decision_head(evidence: Evidence) -> Found:
         return [max(max(s) for s in axes_of(model, site, labels, head).values()) for head in (ranked[0], ranked[-1])]
 
     found = per_model(evidence, MAIN, best)
-    shows = {run: without < SEPARATES and without < other for run, (without, other) in found.items()}
+    shows = {run: without < SEPARATES <= other for run, (without, other) in found.items()}
     told = "; ".join(f"run {run}: {without:.3f}, {other:.3f}" for run, (without, other) in found.items())
     detail = f"Best of six axes without the decision head, without the other: {told}."
     return result({run: x[0] for run, x in found.items()}, shows, detail)

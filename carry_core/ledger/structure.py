@@ -18,7 +18,7 @@ ADDED = 6_000  # random sums for the truth tables: some sixty for each pair of d
 
 @finding("pentagon")
 def pentagons(evidence: Evidence) -> Found:
-    """App. E, Fig. 17: position 8 after the last attention, sums at which no one arrives."""
+    """App. E, Fig. 17: position 8 after the last attention, sums at which no carried one arrives."""
     found = per_model(evidence, MAIN, lambda run, m: pentagon(m, *random_sums()))
     told = "; ".join(
         f"run {run}: {p.score:.3f} ({p.chance:.3f}), best {p.best:.3f} ({p.best_chance:.3f}) on axes"
