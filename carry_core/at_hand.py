@@ -145,7 +145,8 @@ def _told(group: str, source: str, loaded: Runs | None, epoch: int | None) -> st
             return f"The author's release has no weights of `{group}`."
         return f"**The author's weights** of `{group}` are not here: `carry import-author DIR` imports them."
     if loaded is None:
-        return f"**Our own weights** of `{group}`{at} are not here yet: `carry train {group}` makes them."
+        command = f"carry train {group} --recipe quick --precision bf16"
+        return f"**Our own weights** of `{group}`{at} are not here yet: `{command}` makes a stand-in."
     text = f"**{'The author’s weights' if source == 'author' else 'Our own weights'}.** {loaded.provenance}"
     recipe = RECIPES.get(loaded.record["recipe"])
     if recipe is None or recipe.name == "paper":

@@ -38,7 +38,7 @@ def look(group: str = PAD6, source: str = "ours", **more) -> at_hand.AtHand:
 def test_a_page_whose_group_is_nowhere_says_how_to_get_it(save):
     shown = look()
     assert list(shown) == []
-    assert "`carry train pad6_n2_s0.3_w0.2` makes them" in shown.told
+    assert "`carry train pad6_n2_s0.3_w0.2 --recipe quick --precision bf16` makes a stand-in" in shown.told
     assert "`carry import-author DIR` imports them" in shown.told
     told = at_hand.check(awaited=DIGITS4, source="ours", group=DIGITS4).told
     assert "The author's release has no weights of `digits4_n2_s0.3_w0.2`" in told
@@ -48,7 +48,7 @@ def test_a_page_whose_group_is_nowhere_says_how_to_get_it(save):
 def test_the_authors_come_first_unless_ours_are_of_the_papers_recipe(save):
     save(PAD6, "author", "author")
     assert [loaded.source for loaded in look()] == ["author"]
-    assert "`carry train pad6_n2_s0.3_w0.2` makes them" in look().told
+    assert "`carry train pad6_n2_s0.3_w0.2 --recipe quick --precision bf16` makes a stand-in" in look().told
     save(PAD6, "ours", "quick")
     assert [at_hand.mark(loaded) for loaded in look()] == ["author’s", "ours (quick)"]
     assert "stand in for those of the recipe “paper”, which has 2500 epochs" in look().told
