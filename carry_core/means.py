@@ -126,7 +126,7 @@ def cells(
 def forgets(found: Cells) -> bool:
     """Whether a model forgets ones that are needed more than it adds others: the lower mean accuracy tells.
 
-    Cells at positions where no one can arrive do not count.
+    Cells at positions where no carried one can arrive do not count.
     """
     arrives = tasks.carry_arrives(found.accuracy.shape[1])
     elsewhere = ~arrives & arrives.any(0)

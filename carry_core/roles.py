@@ -22,9 +22,9 @@ def parts(model: Transformer) -> list[Ablation]:
 
 
 def by_arrival(found: Cells, kind: str = "accuracy") -> Float[Tensor, "arrives pos"]:
-    """Mean of the cells where no one arrives (first row) and of those where one does, position by position.
+    """Mean of the cells where no carried one arrives (first row) and of those where one does, position by position.
 
-    Every class counts once; NaN where no one ever arrives.
+    Every class counts once; NaN where no carried one ever arrives.
     """
     values = getattr(found, kind)
     arrives = tasks.carry_arrives(values.shape[1])
@@ -46,7 +46,7 @@ class Primed:
     Attributes:
         head: the head of the first layer without which the carry cells of the long positions lose most.
         carried: how much they lose.
-        corrected: how much the cells of all positions where no one arrives lose without the final MLP.
+        corrected: how much the cells of all positions where no carried one arrives lose without the final MLP.
         spared: how much the carry cells of the long positions lose without it.
     """
 
