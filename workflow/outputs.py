@@ -1,6 +1,6 @@
 """Write the outputs of the executed copies in _build/ back into notebooks/, and the README's picture from them.
 
-    python workflow/outputs.py [NAME ...]     only these notebooks, such as fig05_mlp_evolution
+Names on the command line, such as fig05_mlp_evolution, are the only ones that are written.
 """
 
 import sys
