@@ -63,6 +63,8 @@ def test_it_is_stored_with_its_outputs_and_without_errors(notebook: Path):
     kinds = [output.output_type for cell in others for output in cell.outputs]
     assert "display_data" in kinds
     assert set(kinds) <= {"display_data"}  # neither errors, nor warnings, nor the repr of an object
+    told = ["".join(output.data.get("text/markdown", "")) for cell in others for output in cell.outputs]
+    assert not any(".ipynb" in text for text in told)  # Sphinx resolves no links in outputs
     assert "papermill" not in read(notebook).metadata
 
 
