@@ -1,9 +1,11 @@
 import os
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from carry_core import cli
 from carry_core.files import ROOT
 from carry_core.groups import Group
 from carry_core.model import ModelConfig, Transformer
@@ -60,3 +62,19 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("CARRY_DATA", str(folder))
     return folder
+
+
+@pytest.fixture
+def carry(data, monkeypatch, capsys):
+    """Run `carry` in this process (importing torch anew for each call would take longer than the tests)."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["carry", *arguments])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as exit_:
+            code = int(exit_.code or 0)
+        return code, *capsys.readouterr()
+
+    return run

@@ -11,7 +11,6 @@ from carry_core import author, claims, measure, sums, tasks
 from carry_core.files import ROOT
 from carry_core.ledger import evidence, findings, quantities
 from carry_core.ledger.readings import READINGS
-from tests.test_cli import carry  # noqa: F401 (a fixture)
 
 GOOD = {
     "id": "data/sums3",
@@ -105,7 +104,7 @@ def contents(folder: Path) -> dict[str, bytes]:
         ({"a": 1}, "is not a claim"),
     ],
 )
-def test_a_bad_ledger_is_named(carry, ledger, rows, complaint):  # noqa: F811
+def test_a_bad_ledger_is_named(carry, ledger, rows, complaint):
     (ledger / "claims.yml").write_text(yaml.safe_dump(rows))
     before = contents(ledger)
     code, out, err = carry("claims", "--source", "ours", "--save", "--json", str(ledger / "rows.json"))
@@ -115,7 +114,7 @@ def test_a_bad_ledger_is_named(carry, ledger, rows, complaint):  # noqa: F811
     assert contents(ledger) == before
 
 
-def test_a_ledger_that_is_no_yaml(carry, data):  # noqa: F811
+def test_a_ledger_that_is_no_yaml(carry, data):
     (data / "claims.yml").write_text("- {id: [")
     code, _, err = carry("claims", "--source", "ours")
     assert (code, err.count("\n")) == (2, 1)
@@ -131,7 +130,7 @@ def test_a_ledger_that_is_no_yaml(carry, data):  # noqa: F811
         ((), "Missing option '--source'"),
     ],
 )
-def test_bad_arguments(carry, ledger, arguments, complaint):  # noqa: F811
+def test_bad_arguments(carry, ledger, arguments, complaint):
     before = sorted(ledger.rglob("*"))
     code, out, err = carry("claims", *arguments)
     assert (code, out) == (2, "")
@@ -150,7 +149,7 @@ def test_bad_arguments(carry, ledger, arguments, complaint):  # noqa: F811
         ({"weights": None}, "is damaged"),
     ],
 )
-def test_results_of_another_version(carry, ledger, changes, complaint):  # noqa: F811
+def test_results_of_another_version(carry, ledger, changes, complaint):
     path = ledger / "results" / "author.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     before = contents(ledger)
@@ -162,7 +161,7 @@ def test_results_of_another_version(carry, ledger, changes, complaint):  # noqa:
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "\x00"])
-def test_results_that_are_none(carry, ledger, content):  # noqa: F811
+def test_results_that_are_none(carry, ledger, content):
     (ledger / "results" / "author.json").write_text(content)
     before = contents(ledger)
     code, out, err = carry("claims", "--source", "ours", "--save")
@@ -171,7 +170,7 @@ def test_results_that_are_none(carry, ledger, content):  # noqa: F811
     assert contents(ledger) == before
 
 
-def test_without_weights_every_row_says_what_would_make_it(carry, ledger, tmp_path):  # noqa: F811
+def test_without_weights_every_row_says_what_would_make_it(carry, ledger, tmp_path):
     code, out, err = carry("claims", "--source", "ours", "--json", str(tmp_path / "rows.json"))
     assert (code, err) == (0, "")
     rows = json.loads((tmp_path / "rows.json").read_text())
@@ -187,7 +186,7 @@ def test_without_weights_every_row_says_what_would_make_it(carry, ledger, tmp_pa
     assert f"{len(rows)} rows:" in out
 
 
-def test_a_damaged_group_is_named_and_the_rest_goes_on(carry, released, tmp_path):  # noqa: F811
+def test_a_damaged_group_is_named_and_the_rest_goes_on(carry, released, tmp_path):
     path = released / "author" / "n2_s0.3_w0.2.safetensors"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
@@ -258,7 +257,7 @@ def test_our_results_are_those_of_the_weights_that_are_shipped(monkeypatch):
             _same(row, stored[row.id])
 
 
-def test_save_writes_results_and_manifest(carry, ledger, monkeypatch):  # noqa: F811
+def test_save_writes_results_and_manifest(carry, ledger, monkeypatch):
     assert carry("claims", "--source", "ours", "--save")[0] == 0
     results = claims.read_results("ours")
     assert (results["version"], results["source"], results["weights"]) == (1, "ours", {})

@@ -6,24 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from carry_core import cli
-
-
-@pytest.fixture
-def carry(data, monkeypatch, capsys):
-    """Run `carry` in this process (importing torch anew for each call would take longer than the tests)."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["carry", *arguments])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as exit_:
-            code = int(exit_.code or 0)
-        return code, *capsys.readouterr()
-
-    return run
-
 
 def test_the_installed_command(tmp_path):
     """Once from outside: the console script, its exit code, and no traceback."""

@@ -1,13 +1,11 @@
 """Surveys of tiny models: against the naive way, stopped and gone on with, and refused with one line."""
 
-import sys
 from dataclasses import replace
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, BertConfig, PreTrainedTokenizerFast
 
-from carry_core import cli
 from carry_core.errors import BadInput
 from carry_core.llm import heads, loading, positions, prompts, staircases, survey, surveyor
 from tests.llm_models import build, folder, grouped_digits, split_digits
@@ -172,20 +170,6 @@ def test_digits_count_as_spelled_only_one_token_each(tmp_path):
 
 
 # ---------------------------------------------------------------- the command, and bad input
-
-
-@pytest.fixture
-def carry(data, monkeypatch, capsys):
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["carry", *arguments])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as exit_:
-            code = int(exit_.code or 0)
-        return code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture
