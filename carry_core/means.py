@@ -22,7 +22,7 @@ class Held:
     Attributes:
         heads: (layer, head) pairs that bring their average output.
         patterns: (layer, head) pairs that look where they look on average; what they bring from there still varies.
-            Not of the first layer, where `forward_each` has looked already.
+            Not of the first layer, where `Forks` has looked already.
         mlps: layers whose MLP adds its average.
     """
 
@@ -45,7 +45,7 @@ class Held:
         Ablation(heads=self.heads | self.patterns, mlps=self.mlps).check(config)
 
     def first_layer(self, config: ModelConfig) -> int:
-        """The first layer that has to be computed again, as `Transformer.forward_each` takes it."""
+        """The first layer that has to be computed again, as `Forks` takes it."""
         layers = {layer for layer, _ in self.heads} | {layer - 1 for layer, _ in self.patterns} | self.mlps
         return min(layers, default=config.layers)
 

@@ -1,6 +1,6 @@
 """What the paper measures on a trained model: accuracies per class and position, attention, dissection, squashing."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,10 +10,11 @@ from torch import Tensor
 from carry_core import sums, tasks
 from carry_core.edits import INTACT, Ablation, recorder
 from carry_core.errors import BadInput
+from carry_core.forks import Forks
 from carry_core.model import ModelConfig, Site, Transformer
 from carry_core.sums import Layout
 
-BATCH = 512  # sums in a pass: what a layer needs then stays in the processor's cache
+BATCH = 256  # sums in a pass: what a layer needs then stays in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -59,21 +60,24 @@ def guesses(
     b: Int[Tensor, " sums"],
     edits: Sequence[tuple[int, Site]],
     n_digits: int,
+    last_mid: Callable[[Tensor], object] = lambda mid: None,
 ) -> list[Int[Tensor, "sums pos"]]:
     """The tokens that the model answers with under each edit, greedily, at the last `n_digits` digits; int8.
 
     Args:
         a: first numbers.
         b: second numbers.
-        edits: as `Transformer.forward_each` takes them.
+        edits: as `Forks` takes them.
         n_digits: how many digits of the answer to read.
+        last_mid: as `Forks` takes it.
     """
     layout = model.config.layout
+    forks = Forks(model, edits, layout.answer[-n_digits:], last_mid)
     found = [torch.empty(len(a), n_digits, dtype=torch.int8) for _ in edits]
     for start in range(0, len(a), BATCH):
         part = slice(start, start + BATCH)
         tokens = sums.encode(a[part], b[part], layout)
-        for i, logits in enumerate(model.forward_each(tokens, edits, layout.answer[-n_digits:])):
+        for i, logits in enumerate(forks(tokens)):
             found[i][part] = logits.argmax(-1)
     return found
 

@@ -90,29 +90,40 @@ class Block(nn.Module):
         """Queries at the positions `read` (all if None), keys and values; `[batch, pos, head, d_head]`, all turned."""
         x, heads = self.norm(resid), (self.config.heads, self.config.d_head)
         here = (x, self.turn) if read is None else (x[:, read], self.turn[read])
-        q = rotate(self.q(here[0]).unflatten(-1, heads), here[1])
-        k, v = (rotate(linear(x).unflatten(-1, heads), self.turn) for linear in (self.k, self.v))
-        return q, k, v  # values are turned too: the released code does
+        weight, bias = (torch.cat(pair) for pair in zip(self.k.parameters(), self.v.parameters(), strict=True))
+        both = rotate(F.linear(x, weight, bias).unflatten(-1, (2 * heads[0], heads[1])), self.turn)
+        k, v = both.split(heads[0], dim=-2)  # values are turned too: the released code does
+        return rotate(self.q(here[0]).unflatten(-1, heads), here[1]), k, v
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, read: list[int] | None
     ) -> Float[Tensor, "batch query head d_head"]:
         """What the heads gather for the queries, which stand at the positions `read` (all if None)."""
-        score = q.transpose(1, 2) @ k.permute(0, 2, 3, 1) / math.sqrt(self.config.d_head)  # (batch, head, query, key)
+        heads = range(self.config.heads)  # one product for each: all at once, PyTorch would copy what it multiplies
+        score = torch.stack([q[:, :, h] @ k[:, :, h].mT for h in heads], 1) / math.sqrt(self.config.d_head)
         if self.config.causal:
             key = torch.arange(k.shape[1], device=k.device)
             query = key if read is None else key[read]
             score = score.masked_fill(key > query[:, None], -torch.inf)
         pattern = site(f"{self.name}.attn.pattern", score.softmax(-1))
-        return (pattern @ v.transpose(1, 2)).transpose(1, 2)
+        return torch.stack([pattern[:, h] @ v[:, :, h] for h in heads], 2)
 
     def finish(
         self, resid: Float[Tensor, "batch query d_model"], z: Float[Tensor, "batch query head d_head"], site: Site
     ) -> Float[Tensor, "batch query d_model"]:
         """The rest of the block, from the heads' outputs on; every `Ablation` acts in here."""
+        return self.feed(self.mix(resid, z, site), site)
+
+    def mix(
+        self, resid: Float[Tensor, "batch query d_model"], z: Float[Tensor, "batch query head d_head"], site: Site
+    ) -> Float[Tensor, "batch query d_model"]:
+        """What the heads write, added to the stream: from `attn.z` to `resid_mid`."""
         z = site(f"{self.name}.attn.z", z)
         out = site(f"{self.name}.attn_out", self.o(z.flatten(-2)))
-        mid = site(f"{self.name}.resid_mid", site(f"{self.name}.attn.skip", resid) + out)
+        return site(f"{self.name}.resid_mid", site(f"{self.name}.attn.skip", resid) + out)
+
+    def feed(self, mid: Float[Tensor, "batch query d_model"], site: Site) -> Float[Tensor, "batch query d_model"]:
+        """The MLP and its skip connection: from `resid_mid` to `resid_post`."""
         hidden = site(f"{self.name}.mlp.post", F.relu(self.up(self.norm(mid))))
         return site(f"{self.name}.resid_post", mid + site(f"{self.name}.mlp_out", self.down(hidden)))
 
@@ -146,53 +157,25 @@ class Transformer(nn.Module):
             resid = self._block(l, resid, site, read)
         return site("logits", self.unembed(self.norm(resid)))
 
-    def forward_each(
-        self, tokens: Int[Tensor, "batch pos"], edits: Sequence[tuple[int, Site]], read: Sequence[int] | None = None
-    ) -> list[Float[Tensor, "batch query vocab"]]:
-        """Logits under each edit, computing what the edits share only once.
-
-        Layer 0's queries, keys and values are computed once for each (token, position), then looked up.
-
-        Args:
-            tokens: the inputs.
-            edits: pairs of a layer and a site function that changes nothing before that layer's `attn.z`.
-                A layer equal to `config.layers` means the intact model.
-            read: positions that are read out.
-        """
-        scale = math.sqrt(self.config.d_model)
-        table = self.blocks[0].project((self.embed.weight * scale).unsqueeze(1).expand(-1, tokens.shape[1], -1))
-        position = torch.arange(tokens.shape[1], device=tokens.device)
-        resid, logits = self.embed(tokens) * scale, {}
-        for l in range(self.config.layers):
-            here = self._read_at(l, read)
-            if l == 0:
-                q, k, v = (t[tokens, position] for t in table)
-                q = q if here is None else q[:, here]
-            else:
-                q, k, v = self.blocks[l].project(resid, here)
-            z = self.blocks[l].attend(q, k, v, untouched, here)
-            resid = resid if here is None else resid[:, here]
-            for i, (first, site) in enumerate(edits):
-                if first == l:
-                    logits[i] = self._resume(l, resid, z, site, read)
-            if any(first > l for first, _ in edits):
-                resid = self.blocks[l].finish(resid, z, untouched)
-        for i, (first, site) in enumerate(edits):
-            if first == self.config.layers:
-                logits[i] = site("logits", self.unembed(self.norm(resid)))
-        return [logits[i] for i in range(len(edits))]
-
-    def _resume(self, layer: int, resid: Tensor, z: Tensor, site: Site, read: Sequence[int] | None) -> Tensor:
-        """Logits from `layer`'s heads on."""
+    def resume(
+        self,
+        layer: int,
+        resid: Float[Tensor, "batch query d_model"],
+        z: Float[Tensor, "batch query head d_head"],
+        site: Site,
+        read: Sequence[int] | None = None,
+    ) -> Float[Tensor, "batch read vocab"]:
+        """Logits from the heads of `layer` on: from the stream there and what they have gathered."""
         resid = self.blocks[layer].finish(resid, z, site)
         for l in range(layer + 1, self.config.layers):
             resid = self._block(l, resid, site, read)
         return site("logits", self.unembed(self.norm(resid)))
 
     def _block(self, l: int, resid: Tensor, site: Site, read: Sequence[int] | None) -> Tensor:
-        here = self._read_at(l, read)
+        here = self.read_at(l, read)
         z = self.blocks[l].attend(*self.blocks[l].project(resid, here), site, here)
         return self.blocks[l].finish(resid if here is None else resid[:, here], z, site)
 
-    def _read_at(self, l: int, read: Sequence[int] | None) -> list[int] | None:
+    def read_at(self, l: int, read: Sequence[int] | None) -> list[int] | None:
+        """The queries that layer `l` has to serve: all (None), or in the last layer those that are read out."""
         return list(read) if read is not None and l == self.config.layers - 1 else None

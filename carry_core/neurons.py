@@ -12,6 +12,7 @@ from torch import Tensor
 from carry_core import measure, sums, tasks
 from carry_core.edits import INTACT, Ablation, recorder
 from carry_core.errors import BadInput
+from carry_core.forks import Forks
 from carry_core.model import Transformer
 
 
@@ -47,9 +48,10 @@ def activity(
     arrives = tasks.carry_arrives(n_digits)
     active, total = torch.zeros(2, *arrives.shape, config.d_ff, dtype=torch.float64)
     count = torch.zeros(len(arrives), dtype=torch.float64)
+    kept: dict[str, Tensor] = {}
+    forks = Forks(model, [(last, recorder(kept, name))], read)
     for part_a, part_b in zip(a.split(measure.BATCH), b.split(measure.BATCH), strict=True):
-        kept: dict[str, Tensor] = {}
-        model.forward_each(sums.encode(part_a, part_b, config.layout), [(last, recorder(kept, name))], read)
+        forks(sums.encode(part_a, part_b, config.layout))
         task, post = tasks.classify(part_a, part_b, n_digits), kept[name].double()
         active.index_add_(0, task, (post > 0).double())
         total.index_add_(0, task, post)

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from carry_core import sums
-from carry_core.edits import INTACT, Ablation
+from carry_core.edits import INTACT, Ablation, recorder
 from carry_core.errors import BadInput
-from carry_core.model import ModelConfig
+from carry_core.forks import Forks
+from carry_core.model import ModelConfig, Transformer, untouched
 
 
 def tokens_of(config: ModelConfig) -> torch.Tensor:
@@ -72,13 +73,29 @@ def test_skip_removal_leaves_the_attention_output_alone(config, model):
     assert torch.equal(kept["blocks.0.resid_mid"], kept["blocks.0.attn_out"])
 
 
-def test_forward_each_equals_separate_passes(config, model):
-    tokens, read = tokens_of(config), list(config.layout.read)
-    edits = [*ablations(config), Ablation(skips={0})]
-    together = model.forward_each(tokens, [(e.first_layer(config), e.site(config)) for e in edits], read)
-    for ablation, logits in zip(edits, together, strict=True):
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_forks_equal_separate_passes(config, model, everywhere):
+    tokens, read = tokens_of(config), None if everywhere else list(config.layout.read)
+    edits, mids, kept = [*ablations(config), Ablation(skips={0})], [], {}
+    forks = Forks(model, [(e.first_layer(config), e.site(config)) for e in edits], read, mids.append)
+    for ablation, logits in zip(edits, forks(tokens), strict=True):
         alone = model(tokens, ablation.site(config), read)
         torch.testing.assert_close(logits, alone, rtol=0, atol=1e-12, msg=str(ablation))
+    name = f"blocks.{config.layers - 1}.resid_mid"
+    model(tokens, recorder(kept, name), read)
+    torch.testing.assert_close(mids, [kept[name]], rtol=0, atol=1e-12)
+
+
+def test_forks_where_the_largest_score_is_far_above_those_of_a_sum():
+    model = Transformer(ModelConfig(heads=1)).requires_grad_(False)
+    with torch.no_grad():
+        model.blocks[0].q.bias.add_(30)
+        model.blocks[0].k.bias.add_(30)
+        model.blocks[0].q.weight.mul_(40)
+    tokens = tokens_of(model.config)
+    (logits,) = Forks(model, [(model.config.layers, untouched)])(tokens)
+    assert logits.isfinite().all()
+    torch.testing.assert_close(logits, model(tokens), rtol=0, atol=1e-3)
 
 
 def test_as_data():

@@ -39,16 +39,16 @@ def same(found: measure.Cells, expected: measure.Cells) -> None:
 def test_a_survey_is_what_the_measurements_give_one_by_one(noisy):
     a, b = all_sums(2)
     last = noisy.config.layers - 1
-    ablations = [Ablation(heads={(last, 1)}), Ablation(skips={0})]
-    found = survey.survey(noisy, a, b, ablations, dissect=True, squash=True)
-    wanted = [INTACT, measure.final_mlp(noisy), *ablations]
+    wanted = [INTACT, measure.final_mlp(noisy), Ablation(heads={(last, 1)}), Ablation(skips={0})]
+    found = survey.survey(noisy, a, b, wanted, dissect=True, squash=True)
     for ablation, cells in zip(wanted, measure.cells(noisy, a, b, wanted), strict=True):
         same(found.cells[ablation], cells)
     neurons = measure.carry_neurons(noisy, a, b)
     assert found.dissected.neurons == neurons.sum() > 0
     same(found.dissected.cells, measure.cells(noisy, a, b, [measure.dissection(neurons, last)])[0])
     for outcome in (18, 57, 99):
-        torch.testing.assert_close(found.squashing[outcome], measure.squashing(noisy, outcome))
+        expected = measure.squashing(noisy, outcome)
+        torch.testing.assert_close(found.squashing[outcome], expected, rtol=1e-5, atol=0)
     assert set(found.squashing) == set(range(8, 100))
 
 
@@ -110,8 +110,12 @@ def reading(**more) -> readings.Reading:
     return readings.share("small", lambda s: s.cells[INTACT].whole, **more)
 
 
+def small(source: str) -> Evidence:
+    return Evidence(source, {"small": readings.WHOLE})
+
+
 def test_a_reading_is_the_mean_over_runs_and_names_each(published):
-    found = readings.evaluate(reading(), Evidence("ours"))
+    found = readings.evaluate(reading(), small("ours"))
     a, b = all_sums(2)
     expected = {run: measure.cells(model, a, b)[0].whole for run, model in runs.load("small").models()}
     assert found.runs == pytest.approx(expected)
@@ -121,15 +125,15 @@ def test_a_reading_is_the_mean_over_runs_and_names_each(published):
 
 
 def test_the_run_that_the_paper_shows_stands_for_the_author_only(published):
-    theirs = readings.evaluate(reading(shown=1), Evidence("author"))
+    theirs = readings.evaluate(reading(shown=1), small("author"))
     assert theirs.value == theirs.runs[1]
     assert "run 1, which the paper shows" in theirs.detail
     assert len(theirs.runs) == 3
-    assert readings.evaluate(reading(shown=1), Evidence("ours")).value != theirs.value
+    assert readings.evaluate(reading(shown=1), small("ours")).value != theirs.value
 
 
 def test_only_some_runs_may_count(published):
-    evidence_ = Evidence("ours")
+    evidence_ = small("ours")
     low = min(s.cells[INTACT].whole for s in evidence_.surveys("small").values())
     found = readings.evaluate(reading(among=lambda s: s.cells[INTACT].whole > low), evidence_)
     assert (len(found.runs), found.at_hand) == (2, 3)
@@ -149,7 +153,7 @@ def test_the_dissection_shows_its_draws(published):
 
 def test_each_run_is_surveyed_once_for_all_its_rows(published, monkeypatch):
     seen = []
-    evidence_ = Evidence("ours", {"small": Need()}, seen.append)
+    evidence_ = Evidence("ours", {"small": readings.WHOLE}, seen.append)
     assert evidence_.steps() == 3
     for _ in range(2):
         readings.evaluate(reading(), evidence_)
@@ -159,13 +163,13 @@ def test_each_run_is_surveyed_once_for_all_its_rows(published, monkeypatch):
 
 def test_what_is_missing_says_how_to_get_it(data):
     with pytest.raises(BadInput, match=r"`carry train n3_s0.3_w0.2` makes them"):
-        Evidence("ours").surveys("n3_s0.3_w0.2")
+        small("ours").surveys("n3_s0.3_w0.2")
     with pytest.raises(BadInput, match=r"`carry import-author DIR` of the whole release"):
-        Evidence("author").group("n3_s0.3_w0.2")
+        small("author").group("n3_s0.3_w0.2")
     with pytest.raises(BadInput, match="The author's release has no weights of digits4"):
-        Evidence("author").group("digits4_n2_s0.3_w0.2")
+        small("author").group("digits4_n2_s0.3_w0.2")
     with pytest.raises(BadInput, match=r"The author's release has no learning curves of n2_s0.3_w0.2_dff1024"):
-        Evidence("author").curves("n2_s0.3_w0.2_dff1024")
+        small("author").curves("n2_s0.3_w0.2_dff1024")
     with pytest.raises(BadInput, match="Unknown source 'authr'"):
         Evidence("authr")
 

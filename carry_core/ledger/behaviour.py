@@ -198,7 +198,7 @@ def wide_mlp(evidence: Evidence) -> Found:
     )
 
 
-@finding("three_layers", {N3: Need(frozenset(heads(GROUPS[N3].config) + heads(GROUPS[N3].config, -2)))})
+@finding("three_layers", {N3: Need(frozenset([INTACT, *heads(GROUPS[N3].config), *heads(GROUPS[N3].config, -2)]))})
 def three_layers(evidence: Evidence) -> Found:
     """App. C.3, Tab. 3."""
     found, shows, notes = {}, {}, []

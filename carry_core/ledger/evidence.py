@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Need:
-    """What has to be measured on each run of a group, besides the intact model and the final MLP."""
+    """What has to be measured on each run of a group, besides the final MLP's ablation."""
 
     ablations: frozenset[Ablation] = frozenset()
     dissect: bool = False

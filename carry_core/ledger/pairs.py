@@ -15,7 +15,7 @@ from carry_core.model import Transformer
 PAIRS = measure.head_pairs(GROUPS[N3].config)
 
 
-@finding("three_layers_pairs", {N3: Need(frozenset(PAIRS))})
+@finding("three_layers_pairs", {N3: Need(frozenset([INTACT, *PAIRS]))})
 def three_layers_pairs(evidence: Evidence) -> Found:
     """App. C.3: without the attention of layer 1 and one head of layer 2."""
     lost, shows, notes = {}, {}, []

@@ -24,6 +24,7 @@ MAIN_RUN = 2  # the released run of `MAIN` that Sec. 5 and Fig. 3, 4, 14 show
 FULL_ABLATION = 0.95  # Pearson correlation from which ablating the whole final MLP "worked" (App. C.2)
 UNABLE = 0.9  # no-carry accuracy without the final MLP below which a run cannot take that (App. C.4)
 NO_SKIP = Ablation(skips=frozenset({0}))
+WHOLE = Need(frozenset({INTACT}))
 KINDS = ("accuracy", "corrected")
 
 
@@ -233,7 +234,9 @@ def _unable(survey: Survey) -> bool:
 
 def _others() -> dict[str, Reading]:
     perfect = {"n2": MAIN, "n2_w0": W0, "n2_s01": S01, "n3": N3, "digits4": DIGITS4}
-    found = {f"{name}/accuracy": share(group, lambda s: s.cells[INTACT].whole) for name, group in perfect.items()}
+    found = {
+        f"{name}/accuracy": share(group, lambda s: s.cells[INTACT].whole, WHOLE) for name, group in perfect.items()
+    }
     for kind, name in zip(KINDS, ("carry_accuracy", "carry_corrected"), strict=True):
         found[f"digits4/final_mlp/{name}"] = share(
             DIGITS4, _then(without_mlp(DIGITS4), partial(mean_over, kind=kind, carry=True))

@@ -34,7 +34,7 @@ class Survey:
     """What was measured on one run.
 
     Attributes:
-        cells: accuracies under each ablation; the intact model and the final MLP are always among them.
+        cells: accuracies under each ablation; the final MLP is always among them, since that costs next to nothing.
         dissected: neurons chosen on all sums and ablated on all sums.
         draws: the same, chosen on one random draw and ablated on another, `DRAWS` times.
         squashing: `measure.squashing` of each outcome that has enough sums.
@@ -63,21 +63,28 @@ def survey(
         model: the run.
         a: first numbers; of every class there must be some.
         b: second numbers.
-        ablations: what to take out besides the final MLP.
+        ablations: what to take out besides the final MLP; `INTACT` for nothing.
         n_digits: digits by which the sums are classed; the model's width if None.
         dissect: whether to dissect the final MLP.
         squash: whether to measure squashing; the sums must then be all there are.
     """
     n_digits = model.config.width if n_digits is None else n_digits
-    rest = Rest(model, a, b, n_digits)
+    rest = Rest(model, a, b, n_digits) if dissect or squash else None
     mlp = measure.final_mlp(model)
-    others = [ablation for ablation in ablations if ablation not in (INTACT, mlp)]
-    edits = [(o.first_layer(model.config), o.site(model.config)) for o in others]
-    found = measure.guesses(model, a, b, [(model.config.layers - 1, rest.keep), *edits], n_digits)
-    cells = {o: measure.score(guess, a, b) for o, guess in zip([INTACT, *others], found, strict=True)}
-    cells[mlp] = rest.cells(mlp)
-    if not dissect:
-        return Survey(cells, squashing=rest.squashing() if squash else {})
+    without_mlp: list[Tensor] = []
+
+    def see(mid: Tensor) -> None:
+        without_mlp.append(model.unembed(model.norm(mid)).argmax(-1))
+        if rest is not None:
+            rest.keep(mid)
+
+    parts = [ablation for ablation in ablations if ablation != mlp]
+    edits = [(part.first_layer(model.config), part.site(model.config)) for part in parts]
+    found = measure.guesses(model, a, b, edits, n_digits, see)
+    cells = {part: measure.score(guess, a, b) for part, guess in zip(parts, found, strict=True)}
+    cells[mlp] = measure.score(torch.cat(without_mlp), a, b)
+    if rest is None or not dissect:
+        return Survey(cells, squashing=rest.squashing() if rest is not None else {})
     draws = []
     for seed in range(DRAWS):
         generator = torch.Generator().manual_seed(seed)
@@ -95,12 +102,10 @@ class Rest:
         self.task = tasks.classify(a, b, n_digits)
         self.members = [(self.task == task).nonzero().flatten() for task in range(len(tasks.patterns(n_digits)))]
 
-    def keep(self, name: str, tensor: Tensor) -> Tensor:
-        """The site function that fills `mid`, batch after batch."""
-        if name == f"blocks.{self.last}.resid_mid":
-            self.mid[self.filled : self.filled + len(tensor)] = tensor
-            self.filled += len(tensor)
-        return tensor
+    def keep(self, mid: Float[Tensor, "batch pos d_model"]) -> None:
+        """Fill `mid`, batch after batch."""
+        self.mid[self.filled : self.filled + len(mid)] = mid
+        self.filled += len(mid)
 
     def draw(self, generator: torch.Generator) -> Int[Tensor, " sums"]:
         """`DRAWN` sums of every class, as indices."""
@@ -109,13 +114,7 @@ class Rest:
     def finish(self, mid: Float[Tensor, "sums pos d_model"], ablation: Ablation, kept: dict[str, Tensor]) -> Tensor:
         """The stream after the last MLP, from the one before it; records `mlp.post` of the last block in `kept`."""
         edit, record = ablation.site(self.model.config), recorder(kept, f"blocks.{self.last}.mlp.post")
-
-        def site(name: str, tensor: Tensor) -> Tensor:
-            # the heads have done their work already: `mid` stands in for the stream, and they add nothing to it
-            return torch.zeros_like(tensor) if name.endswith("attn_out") else record(name, edit(name, tensor))
-
-        z = mid.new_zeros(*mid.shape[:2], self.model.config.heads, self.model.config.d_head)
-        return self.model.blocks[self.last].finish(mid, z, site)
+        return self.model.blocks[self.last].feed(mid, lambda name, tensor: record(name, edit(name, tensor)))
 
     def cells(self, ablation: Ablation, which: Int[Tensor, " sums"] | None = None) -> Cells:
         """Accuracies under an ablation of the last MLP."""
