@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from carry_core import measure, sums
-from carry_core.campaign import keep_memory
 from carry_core.edits import INTACT
+from carry_core.files import keep_memory
 from carry_core.groups import RECIPES, Group
 from carry_core.model import ModelConfig, Transformer, rotate
 from carry_core.train import Trainer

@@ -1,11 +1,9 @@
 """Training groups from start to published file: order, checkpoints, resuming, progress."""
 
-import ctypes
 import hashlib
 import json
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from torch import Tensor
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
-from carry_core.files import check_writable, replacing
+from carry_core.files import check_writable, keep_memory, replacing
 from carry_core.groups import Group, Recipe
 from carry_core.sums import n_sums
 from carry_core.train import State, Trainer
@@ -284,12 +282,3 @@ def estimate(checkpoints: Checkpoints, numbers: list[int], device: str, precisio
     step = (time.perf_counter() - began) / 2
     testing = 1 + 0.3 * (group.parent is None)  # a test epoch is forward only, on as many sums
     return left * group.steps * step * testing
-
-
-def keep_memory() -> None:
-    """Have the C library keep freed blocks: to return them and fault them in again slows every step."""
-    m_trim_threshold, m_mmap_max = -1, -4
-    with suppress(OSError, AttributeError):  # another C library: slower, no less right
-        libc = ctypes.CDLL(None)
-        libc.mallopt(m_mmap_max, 0)
-        libc.mallopt(m_trim_threshold, 2**31 - 1)

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from carry_core import author, bench, campaign, claims, groups, runs
 from carry_core.errors import BadInput
-from carry_core.files import author_dir, check_writable, data_dir, update_manifest, write_json
+from carry_core.files import author_dir, check_writable, data_dir, keep_memory, update_manifest, write_json
 from carry_core.ledger.report import show
 from carry_core.llm.command import llm, train_llm
 from carry_core.train import PRECISIONS, Trainer
@@ -141,6 +141,7 @@ def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
         if file.is_dir() or not file.parent.is_dir():
             raise BadInput(f"--json {file}: expected a file in a folder that there is.")
         check_writable(file.parent)
+    keep_memory()
     with Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
         console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True,

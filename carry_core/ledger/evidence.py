@@ -18,6 +18,7 @@ from carry_core.ledger.survey import DRAWN, Survey, survey
 from carry_core.model import ModelConfig, Transformer
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,12 @@ class Evidence:
 
     def steps(self) -> int:
         """How many runs have to be surveyed."""
-        return sum(len(self.group(group).numbers) for group in self.needs if self.has(group))
+        return sum(len(self._weights(group).numbers) for group in self.needs if self.has(group))
 
     def has(self, group: str) -> bool:
         """Whether the group's weights are there and whole."""
         try:
-            self.group(group)
+            self._weights(group)
         except BadInput:
             return False
         return True
@@ -80,7 +81,8 @@ class Evidence:
         Raises:
             BadInput: they are missing or damaged; says how to get them.
         """
-        return self._found(group, "safetensors", lambda: runs.load(group, self.source))
+        self.used.add(group)
+        return self._weights(group)
 
     def curves(self, group: str) -> runs.History:
         """The group's learning curves.
@@ -88,10 +90,13 @@ class Evidence:
         Raises:
             BadInput: they are missing or damaged; says how to get them.
         """
+        self.used.add(group)
         return self._found(group, "history.npz", lambda: runs.history(group, self.source))
 
+    def _weights(self, group: str) -> runs.Runs:
+        return self._found(group, "safetensors", lambda: runs.load(group, self.source))
+
     def _found(self, group: str, suffix: str, read: Callable[[], T]) -> T:
-        self.used.add(group)
         if not (runs.folder(self.source) / f"{group}.{suffix}").exists():
             what = "weights" if suffix == "safetensors" else "learning curves"
             if self.source == "ours":
@@ -105,27 +110,32 @@ class Evidence:
             raise BadInput(str(error).replace(f"{data_dir()}/", "data/")) from error
 
     def surveys(self, group: str) -> dict[int, Survey]:
-        """A survey of each of the group's runs, several at once on as many threads as PyTorch would use.
+        """A survey of each of the group's runs; the first call surveys all groups that are needed and at hand.
 
-        Each run has one thread, so that the number of cores changes no bit.
+        Several runs at once, on as many threads as PyTorch would use. Each has one thread, so that the number of cores
+        changes no bit.
 
         Raises:
             BadInput: the group is missing or damaged.
         """
         self.used.add(group)
         if group not in self._surveys:
-            loaded, need = self.group(group), self.needs.get(group, NO_NEED)
-            a, b = _sums(group)
-
-            def one(run: int) -> Survey:
-                found = survey(
-                    loaded.model(run), a, b, sorted(need.ablations, key=str), dissect=need.dissect, squash=need.squash
-                )
-                self.report(f"{group} run {run}")
-                return found
-
-            self._surveys[group] = dict(zip(loaded.numbers, each(one, loaded.numbers), strict=True))
+            self._survey([group, *(name for name in self.needs if name not in self._surveys and self.has(name))])
         return self._surveys[group]
+
+    def _survey(self, names: Iterable[str]) -> None:
+        loaded = {name: self._weights(name) for name in names}
+
+        def one(pair: tuple[str, int]) -> Survey:
+            (group, run), need = pair, self.needs.get(pair[0], NO_NEED)
+            parts = sorted(need.ablations, key=str)
+            found = survey(loaded[group].model(run), *_sums(group), parts, dissect=need.dissect, squash=need.squash)
+            self.report(f"{group} run {run}")
+            return found
+
+        pairs = [(group, run) for group, its in loaded.items() for run in its.numbers]
+        for (group, run), found in zip(pairs, each(one, pairs), strict=True):
+            self._surveys.setdefault(group, {})[run] = found
 
     def models(self, group: str) -> dict[int, Transformer]:
         """Each run as a model.
@@ -139,13 +149,13 @@ class Evidence:
         """What a reader must know of the groups that were used, if they were not trained as the paper's were."""
         notes = []
         for group in filter(self.has, sorted(self.used) if self.source == "ours" else []):
-            record = self.group(group).record
+            record = self._weights(group).record
             if (record["recipe"], record["epochs"]) != ("paper", groups.find(group).epochs):
                 notes.append(f"From {group} by the recipe “{record['recipe']}”, {record['epochs']} epochs.")
         return " ".join(notes)
 
 
-def each(of: Callable[[int], Any], items: Iterable[int]) -> list[Any]:
+def each(of: Callable[[Item], Any], items: Iterable[Item]) -> list[Any]:
     """`of` every item, in order, with one thread for each item and as many items at once as PyTorch has threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
