@@ -24,6 +24,11 @@ from carry_core.sums import Layout
 SHOWN = 0.4  # share of the training that Fig. 5 plots: 400 of 1000 epochs
 PIECE = 3  # epochs that a straight piece of a curve needs
 
+# When two things happen together, as a share of a run's epochs (`window`), and how well an exponential has to fit.
+STEP, TURN, KINK = 0.02, 0.01, 0.01  # accuracy and attention; accuracy and norm; kink of the loss and start of the rise
+EXPLAINED = 0.95  # of the variance of the loss's logarithm
+LEARNT, SOON = 0.99, 0.05  # accuracy from which a run has learned; share of the epochs by which tests may come later
+
 
 def finished(curve: Float[np.ndarray, "epoch *more"]) -> Float[np.ndarray, "trained *more"]:
     """The epochs that a run was trained for: what stands behind them in its group's file is NaN."""
@@ -93,22 +98,22 @@ class Transition:
     @property
     def coincides(self) -> bool:
         """Whether accuracy and attention change within 2% of the run's epochs, two at least."""
-        return abs(self.lag) <= window(self.epochs, 0.02)
+        return abs(self.lag) <= window(self.epochs, STEP)
 
     @property
     def apart(self) -> bool:
         """Whether the heads pass one half more than 2% of the epochs (two at least) from each other."""
-        return self.formed[1] - self.formed[0] > window(self.epochs, 0.02)
+        return self.formed[1] - self.formed[0] > window(self.epochs, STEP)
 
     @property
     def late(self) -> bool:
         """Whether the accuracy rises with the last head's change, and not with the first one's."""
-        return not self.coincides and abs(self.rise - self.formed[1]) <= window(self.epochs, 0.02)
+        return not self.coincides and abs(self.rise - self.formed[1]) <= window(self.epochs, STEP)
 
     @property
     def bounces(self) -> bool:
         """Whether the norm turns within 1% of the run's epochs of the transition, two at least."""
-        return abs(self.bounce - self.rise) <= window(self.epochs, 0.01)
+        return abs(self.bounce - self.rise) <= window(self.epochs, TURN)
 
     def shown(self, epochs: Sequence[int] | None = None) -> tuple[int, ...]:
         """Epochs before, between and after the heads' transitions, for the maps of Fig. 2.
@@ -327,12 +332,12 @@ class Carrying:
     @property
     def coincides(self) -> bool:
         """Whether they are within 1% of the epochs, two at least."""
-        return abs(self.lag) <= window(self.epochs, 0.01)
+        return abs(self.lag) <= window(self.epochs, KINK)
 
     @property
     def exponential(self) -> bool:
         """Whether the loss falls after the kink, and an exponential explains 0.95 of its logarithm's variance."""
-        return self.kink.rate > 0 and self.kink.explained >= 0.95
+        return self.kink.rate > 0 and self.kink.explained >= EXPLAINED
 
 
 def carrying(loss: Float[np.ndarray, " epoch"], evolution: Evolution) -> Carrying:

@@ -7,8 +7,9 @@ import numpy as np
 from jaxtyping import Float
 
 from carry_core import dynamics
+from carry_core.criteria import STAIRCASE
 from carry_core.errors import BadInput
-from carry_core.longer import HALF, Heads
+from carry_core.longer import Heads
 from carry_core.runs import History
 
 GONE = 0.9  # of its own best accuracy: a position that ends below has been forgotten, from the epoch it stays below
@@ -85,7 +86,7 @@ def told_stairs(found: Mapping[str, Sequence[tuple[int, Heads]]], n_long: int) -
     It breaks if it is at least one half at some epoch and below at a later one.
     """
     weakest = {run: [float(h.staircase[:n_long].min()) for _, h in every] for run, every in found.items()}
-    breaks = sum(max(x) >= HALF > min(x[x.index(max(x)) :]) for x in weakest.values())
+    breaks = sum(max(x) >= STAIRCASE > min(x[x.index(max(x)) :]) for x in weakest.values())
     listed = "; ".join(f"{run}: " + " → ".join(f"{x:.2f}" for x in values) for run, values in weakest.items())
     if not listed:
         return "No run without priming has weights from along the way here."

@@ -15,6 +15,7 @@ from carry_core.measure import streams
 from carry_core.model import Transformer
 
 AXES = 6  # kept of each stream; figures show the leading two
+POCKETS = 0.9  # share of sums nearest to their own digit's centroid from which on the digits are said to have pockets
 
 
 @dataclass(frozen=True)
@@ -122,9 +123,14 @@ def threshold_accuracy(x: Float[Tensor, " sums"], positive: Bool[Tensor, " sums"
     return 0.5 + 0.5 * float(ks_2samp(x[positive].numpy(), x[~positive].numpy(), method="asymp").statistic)
 
 
+def axis_by_axis(points: Float[Tensor, "sums axis"], positive: Bool[Tensor, " sums"]) -> list[float]:
+    """`threshold_accuracy` on each axis."""
+    return [threshold_accuracy(x, positive) for x in points.unbind(1)]
+
+
 def apart(plane: Plane) -> float:
     """How well one threshold on one of the two leading axes tells the sides of `plane.split` apart."""
-    return max(threshold_accuracy(x, plane.split) for x in plane.points[:, :2].unbind(1))
+    return max(axis_by_axis(plane.points[:, :2], plane.split))
 
 
 def apart_on_all_axes(plane: Plane) -> float:
@@ -139,6 +145,16 @@ def apart_on_all_axes(plane: Plane) -> float:
     within = torch.cov(one.T, correction=0) * len(one) + torch.cov(other.T, correction=0) * len(other)
     direction = torch.linalg.solve(within, one.mean(0) - other.mean(0))
     return threshold_accuracy(x @ direction, plane.split)
+
+
+def decided(planes: Iterable[Plane]) -> list[tuple[list[float], float]]:
+    """What is told apart in each plane that has two sides: axis by axis, and along the best direction of all axes."""
+    return [(axis_by_axis(p.points, p.split), apart_on_all_axes(p)) for p in planes if p.split.any()]
+
+
+def pockets(plane: Plane) -> tuple[float, float]:
+    """`pocket_accuracy` for the digit and for the class."""
+    return pocket_accuracy(plane.points, plane.digit), pocket_accuracy(plane.points, plane.task)
 
 
 def pocket_accuracy(points: Float[Tensor, "sums axis"], labels: Int[Tensor, " sums"]) -> float:

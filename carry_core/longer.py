@@ -14,13 +14,11 @@ from torch import Tensor
 
 from carry_core import at_hand, geometry, groups, measure, neurons, sums, tasks
 from carry_core.at_hand import AtHand
+from carry_core.criteria import SEPARATES, STAIRCASE
 from carry_core.edits import INTACT
 from carry_core.errors import BadInput
 from carry_core.model import Transformer
 from carry_core.sums import Layout
-
-APART = 0.95  # balanced accuracy from which two clouds are said to be apart
-HALF = 0.5  # of a digit's attention to its partner: a staircase
 
 
 def classes(n_digits: int, wanted: Any = None) -> list[str]:
@@ -80,12 +78,6 @@ def chosen_runs(shown: AtHand) -> dict[str, int]:
             without = {run: measure.last_layer(model, a, b).decision.whole for run, model in models.items()}
             found[loaded.source] = measure.clearest_run(without)
     return found
-
-
-def introduced(shown: AtHand, chosen: Mapping[str, int]) -> str:
-    """Where the weights of a page come from and which run of each source it shows, as sentences."""
-    runs_ = " and ".join(f"{'the author’s' if s == 'author' else 'our'} run {run}" for s, run in chosen.items())
-    return "\n\n".join([shown.told, *([f"Shown is **{runs_}**."] if runs_ else [])])
 
 
 def balanced(n_digits: int, n_examples: int, seed: int = 0) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
@@ -166,6 +158,11 @@ def ahead(pattern: Float[Tensor, "*batch query key"], layout: Layout) -> Float[T
     return mass
 
 
+def told_by_epoch(found: Mapping[str, Sequence[tuple[int, Heads]]]) -> list[tuple[str, Heads]]:
+    """What `heads_of` found, one after the other, each with its run and its epoch."""
+    return [(f"{name}\nepoch {epoch}", each) for name, every in found.items() for epoch, each in every]
+
+
 def heads_of(
     shown: AtHand, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], *, snapshots: bool = False
 ) -> dict[str, list[tuple[int, Heads]]]:
@@ -183,15 +180,15 @@ def heads_of(
 def told_heads(found: Sequence[Heads], n_long: int) -> str:
     """In how many runs there are staircases, and heads that look to the right, as a sentence."""
     trained, every = (
-        sum(bool((h.staircase[part] > HALF).all()) for h in found) for part in (slice(n_long, None), slice(None))
+        sum(bool((h.staircase[part] >= STAIRCASE).all()) for h in found) for part in (slice(n_long, None), slice(None))
     )
-    early = sum(float(h.ahead.nanmean(-1).max()) > HALF for h in found)
+    early = sum(float(h.ahead.nanmean(-1).max()) >= STAIRCASE for h in found)
     late = sum(float((h.right - h.own)[-1, h.decides, :-1].mean()) > 0 for h in found)
     return (
-        "A staircase, a head of the first layer that gives more than half of a digit's attention to its partner:"
+        "A staircase, a head of the first layer that gives half or more of a digit's attention to its partner:"
         f" in every {'trained ' if n_long else ''}column in **{trained} of {len(found)}** runs"
         + (f", in all of them in **{every}**" if n_long else "")
-        + f". A head of the first layer that gives more than half of it to the column to the right: in **{early}**."
+        + f". A head of the first layer that gives half or more of it to the column to the right: in **{early}**."
         f" A decision head that looks more to the right than at its own column: in **{late}**."
     )
 
@@ -242,12 +239,12 @@ def told_separations(found: Mapping[str, Separation], n_long: int) -> str:
     told = []
     for what, part in parts.items():
         values = [[[x for x in side[part] if x == x] for side in (s.tens, s.ones)] for s in found.values()]
-        tens, ones = (sum(all(y >= APART for y in x[i]) for x in values) for i in (0, 1))
+        tens, ones = (sum(all(y >= SEPARATES for y in x[i]) for x in values) for i in (0, 1))
         told.append(
             f"at every {what} position ten or more is apart in **{tens} of {len(found)}** runs".replace("  ", " ")
             + f" and an arriving one in **{ones}**"
         )
-    return f"By {APART} or more, {'; '.join(told)}."
+    return f"By {SEPARATES} or more, {'; '.join(told)}."
 
 
 # ---------------------------------------------------------------- neurons and accuracies

@@ -12,6 +12,7 @@ from carry_core.model import Transformer
 
 SHUFFLES = 2_000
 BEYOND = 0.99  # share of shuffled labels whose score a pentagon has to exceed
+VISIBLE = 0.9  # score from which one can see it
 
 
 def centres(points: Float[Tensor, "sums 2"], digit: Int[Tensor, " sums"]) -> Complex[Tensor, " 10"]:

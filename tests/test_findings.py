@@ -70,9 +70,9 @@ def test_grokking_would_be_seen(planted):
     soon = {"train_whole": np.where(epoch < 50, 0, 1), "test_whole": np.where(epoch < 55, 0, 1)}
     late = soon | {"test_whole": np.where(epoch < 150, 0, 1)}
     found = behaviour.no_grokking(planted(MAIN, **soon))
-    assert (found.value, found.shows) == (5, {0: True})
-    assert behaviour.no_grokking(planted(MAIN, **late)).shows == {0: False}
-    assert behaviour.no_grokking(planted(MAIN, **soon | {"test_whole": 0.0 * epoch})).shows == {0: False}
+    assert (found.value, found.shows) == (5, {(MAIN, 0): True})
+    assert behaviour.no_grokking(planted(MAIN, **late)).shows == {(MAIN, 0): False}
+    assert behaviour.no_grokking(planted(MAIN, **soon | {"test_whole": 0.0 * epoch})).shows == {(MAIN, 0): False}
     with pytest.raises(BadInput, match="needs: learning curves"):
         behaviour.no_grokking(planted(MAIN))
 

@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from carry_core import (
+    at_hand,
+    by_class,
     comparison,
     finetuning,
     forgetting,
@@ -15,6 +17,7 @@ from carry_core import (
     longer,
     measure,
     neurons,
+    plots,
     release,
     roles,
     runs,
@@ -195,10 +198,17 @@ def test_who_carries_and_who_corrects_in_a_planted_model():
     }  # fmt: skip
     found = roles.primed_parts(lost, 3)
     assert found.head == heads[1]
-    assert (found.carried, found.corrected, found.spared) == pytest.approx((0.8, 0.4, 0.25))
+    assert (found.carried, found.corrected, found.trained, found.spared) == pytest.approx((0.8, 0.4, 0.5, 0.25))
     assert found.shows
     assert not replace(found, carried=0.5).shows
     assert not replace(found, corrected=0.1).shows
+    assert not found.spares
+    assert str(found).endswith("as the paper has it, is not so here.")
+    spared = replace(found, spared=0.1)
+    assert spared.spares
+    assert str(spared).endswith("as the paper has it, is so here.")
+    assert not replace(spared, trained=0.1).spares
+    assert not replace(spared, corrected=0.05).spares
 
 
 def test_the_correlation_of_the_trained_positions(tiny, monkeypatch):
@@ -369,7 +379,7 @@ def test_the_range_needs_a_thousand_epochs(planted):
 
 def test_a_range_of_the_ledger_stands_on_a_page():
     (row,) = comparison.table_of_rows({"pad6/accuracy_range": "lowest and highest"}).rows
-    assert row[:2] == ["lowest and highest", "0.1 to 0.15"]
+    assert row[:2] == ["lowest and highest\npad6/accuracy_range", "0.1 to 0.15"]
 
 
 # ---------------------------------------------------------------- the author's primed run
@@ -399,3 +409,56 @@ def test_the_authors_primed_run_looks_to_the_right_in_its_first_layer(primed):
     assert found.staircase.min() > 0.5
     assert found.ahead[0].nanmean(-1).argmax() == 0
     assert found.ahead[0, 0].nanmean() > 0.5 > found.ahead[0, 1].nanmean()
+
+
+# ---------------------------------------------------------------- what pages draw class by class
+
+
+@pytest.fixture
+def drawn(tiny, monkeypatch) -> by_class.ByClass:
+    """Our run 4 of a group with three-digit sums, after one epoch of two."""
+
+    other = {name: torch.stack([value + 1, value + 1]) for name, value in tiny.state_dict().items()}
+    early = {name: torch.stack([value + 1, value]) for name, value in tiny.state_dict().items()}
+    loaded = runs.Runs("tiny", "ours", TINY, (1, 4), other, {"epochs": 2, "recipe": "quick"}, {1: early})
+    monkeypatch.setitem(GROUPS, "tiny", replace(GROUPS[groups.MAIN], config=TINY))
+    shown = at_hand.AtHand({"ours": loaded}, "Ours are here.", run=4, epoch=1)
+    monkeypatch.setattr(longer, "chosen_runs", lambda shown: {"ours": shown.run})
+    return by_class.choose(shown, "tiny", "000,011", 12, 3)
+
+
+def test_a_page_draws_the_run_and_the_classes_that_it_names(drawn, tiny):
+    assert drawn.introduced == "Ours are here.\n\nShown is **our run 4**."
+    (loaded,) = drawn.shown
+    expected = longer.class_attention(tiny, ["000", "011"], 12, 3)
+    torch.testing.assert_close(drawn.attention(loaded), expected)
+    (figure,) = plots.class_grids(drawn, "ours")
+    images = [ax.images[0].get_array() for ax in figure.axes if ax.images]
+    np.testing.assert_allclose(images[0], expected[0, 0, 0])
+    assert plots.class_grids(drawn, "author") == plots.class_journeys(drawn, "author") == []
+    with pytest.raises(BadInput, match="expected"):
+        by_class.choose(drawn.shown, "tiny", "222", 12, 3)
+
+
+def test_tiles_are_of_every_class_and_no_more_sums_than_asked_for(drawn, tiny):
+    every = drawn.every(5)
+    assert (list(every.wanted), every.n_examples, drawn.every(50).n_examples) == (list(tasks.patterns(3)), 5, 12)
+    (figure,) = plots.class_tiles(drawn, at_most=5)
+    assert [ax.get_title() for ax in figure.axes] == [tasks.name(pattern) for pattern in tasks.patterns(3)]
+    expected = longer.class_attention(tiny, tasks.patterns(3), 5, 3)[4, -1][:, list(TINY.layout.answer)]
+    np.testing.assert_allclose(figure.axes[4].images[0].get_array(), expected.flatten(0, 1))
+
+
+def test_the_journey_has_half_of_the_sums_from_each_of_two_classes(drawn):
+    (loaded,) = drawn.shown
+    planes = drawn.journey(loaded)
+    assert torch.bincount(planes[0].task).tolist() == [6, 0, 0, 6]
+    assert [(p.layer, p.position) for p in planes[::2]] == [(layer, i) for layer in (0, 1) for i in (7, 8, 9)]
+    assert len(plots.class_journeys(drawn, "ours")) == 1
+    assert torch.bincount(tasks.classify(*drawn.balanced(50))).tolist() == [10] * 5
+
+
+def test_heads_by_epoch_are_told_one_after_the_other(drawn, tiny):
+    heads = longer.heads(tiny, *drawn.balanced(50))
+    told = longer.told_by_epoch({"ours 4": [(1, heads), (2, heads)], "ours 5": [(2, heads)]})
+    assert [name for name, _ in told] == ["ours 4\nepoch 1", "ours 4\nepoch 2", "ours 5\nepoch 2"]

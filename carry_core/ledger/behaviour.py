@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
-from carry_core import measure, sums, tasks
-from carry_core.dynamics import first_at, transitions, window
+from carry_core import criteria, measure, sums
+from carry_core.dynamics import LEARNT, SOON, first_at, transitions, window
 from carry_core.edits import INTACT
 from carry_core.errors import BadInput
 from carry_core.groups import GROUPS, MAIN
@@ -62,12 +62,9 @@ def finding(name: str, needs: Mapping[str, Need] | None = None) -> Callable[[Mea
 
 
 def result(runs: Mapping[Any, float], shows: Mapping[Any, bool], detail: str) -> Found:
-    """A finding whose headline is the mean over runs."""
+    """A finding whose headline is the mean over runs; these by number, or by group and number."""
     known = [x for x in runs.values() if x == x]
-    return Found(
-        dict(enumerate(runs.values())), mean(known) if known else float("nan"), detail=detail,
-        shows=dict(enumerate(shows.values())),
-    )  # fmt: skip
+    return Found(dict(runs), mean(known) if known else float("nan"), detail=detail, shows=dict(shows))
 
 
 def random_sums() -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
@@ -129,15 +126,15 @@ def no_grokking(evidence: Evidence) -> Found:
             continue
         late = []
         for i, run in enumerate(curves["runs"].tolist()):
-            learnt, gap = (first_at(curves[f"{part}_whole"][i], 0.99) for part in ("train", "test"))
+            learnt, gap = (first_at(curves[f"{part}_whole"][i], LEARNT) for part in ("train", "test"))
             gap -= learnt
             if learnt == learnt:  # if test accuracy never follows, that is what grokking would look like so far
-                lag[group, run], shows[group, run] = gap, gap <= window(curves["test_whole"].shape[1], 0.05)
+                lag[group, run], shows[group, run] = gap, gap <= window(curves["test_whole"].shape[1], SOON)
                 late.append(gap)
         notes.append(f"{group}: {listed(late) or 'no run gets there'}")
     if not lag:
-        raise BadInput("needs: learning curves in which training and test accuracy pass 0.99.")
-    return result(lag, shows, f"Epochs by which test accuracy passes 0.99 later. {'; '.join(notes)}.")
+        raise BadInput(f"needs: learning curves in which training and test accuracy pass {LEARNT}.")
+    return result(lag, shows, f"Epochs by which test accuracy passes {LEARNT} later. {'; '.join(notes)}.")
 
 
 # ablations
@@ -151,7 +148,7 @@ def decision_head(evidence: Evidence) -> Found:
         first, *_, last = ranked_heads(survey, MAIN)
         gap[run] = survey.cells[last].whole - survey.cells[first].whole
         kept, either = measure.decision_pattern(survey.cells[first])
-        shows[run] = gap[run] >= 0.1 and kept >= 0.99 and either >= 0.99
+        shows[run] = criteria.decides(gap[run], survey.cells[first])
         others = listed(survey.cells[head].whole for head in ranked_heads(survey, MAIN))
         notes.append(
             f"run {run}: {first} {others}, lowest carry cell {kept:.3f}, lowest right-or-too-large {either:.3f}"
@@ -163,9 +160,8 @@ def decision_head(evidence: Evidence) -> Found:
 def final_mlp_carries(evidence: Evidence) -> Found:
     """Sec. 4, Tab. 1."""
     found = {run: pearson(survey, MAIN) for run, survey in evidence.surveys(MAIN).items()}
-    return result(
-        found, {run: x >= 0.9 for run, x in found.items()}, "Pearson correlation with a model that cannot carry."
-    )
+    shows = {run: criteria.cannot_carry(x) for run, x in found.items()}
+    return result(found, shows, "Pearson correlation with a model that cannot carry.")
 
 
 @finding("squashing", {MAIN: Need(squash=True)})
@@ -189,7 +185,7 @@ def wide_mlp(evidence: Evidence) -> Found:
         whole, part = without_mlp(DFF1024)(survey), survey.dissected.cells
         kept[run] = mean_over(whole, "accuracy", carry=False)
         rest, carry = (mean_over(part, "accuracy", carry=c) for c in (False, True))
-        shows[run] = kept[run] < 0.9 and rest >= 0.99 and carry < 0.1
+        shows[run] = kept[run] < criteria.UNABLE and criteria.only_carrying_goes(carry, rest)
         notes.append(f"run {run}: {kept[run]:.3f}; of {survey.dissected.neurons} neurons {rest:.3f} and {carry:.3f}")
     return result(
         kept,
@@ -206,7 +202,7 @@ def three_layers(evidence: Evidence) -> Found:
     for run, survey in evidence.surveys(N3).items():
         found[run] = pearson(survey, N3)
         loss = [survey.cells[INTACT].whole - survey.cells[head].whole for head in every]
-        shows[run] = found[run] >= 0.9 and max(loss) < 0.1
+        shows[run] = criteria.cannot_carry(found[run]) and not criteria.matters(max(loss))
         notes.append(f"run {run}: heads 1:0, 1:1, 2:0, 2:1 cost {listed(loss)}")
     return result(found, shows, f"Pearson correlation without the last MLP. {'; '.join(notes)}.")
 
@@ -214,15 +210,15 @@ def three_layers(evidence: Evidence) -> Found:
 @finding("decoder", {DECODER: all_heads(DECODER)})
 def decoder(evidence: Evidence) -> Found:
     """App. D: without the decision head (1:1 in the released run) a one is always added."""
-    nothing_arrives = ~tasks.carry_arrives(3)
     share, shows, notes = {}, {}, []
     for run, survey in evidence.surveys(DECODER).items():
         head = ranked_heads(survey, DECODER)[0]
-        added = [survey.cells[head].corrected[nothing_arrives[:, i], i] for i in range(3)]
+        added = criteria.added_ones(survey.cells[head])
         share[run] = float(torch.cat(added[:2]).mean())
-        shows[run] = float(torch.cat(added[:2]).min()) >= 0.95
+        shows[run] = criteria.always_adds(survey.cells[head])
         cells = "; ".join(f"position {7 + i}: {listed(added[i].tolist())}" for i in range(3))
-        notes.append(f"run {run} {head}, one too large at {cells}")
+        either = measure.decision_pattern(survey.cells[head])[1]
+        notes.append(f"run {run} {head}, one too large at {cells}; lowest right or one too large {either:.3f}")
     return result(share, shows, f"{'. '.join(notes)}.")
 
 
@@ -250,8 +246,8 @@ def biases(evidence: Evidence) -> Found:
         return bias_cost(model, *random_sums())
 
     two, one = per_model(evidence, MAIN, cost), per_model(evidence, N1, cost)
-    runs = {(2, run): x for run, x in two.items()} | {(1, run): x for run, x in one.items()}
-    shows = {key: x <= 0.01 if key[0] == 2 else x > 0.01 for key, x in runs.items()}
+    runs = {(group, run): x for group, found in ((MAIN, two), (N1, one)) for run, x in found.items()}
+    shows = {key: criteria.needs_biases(x) == (key[0] == N1) for key, x in runs.items()}
     detail = f"Loss of whole answers: two layers {listed(two.values())}; one layer {listed(one.values())}."
     return replace(result(runs, shows, detail), value=mean(two.values()))
 
@@ -268,7 +264,7 @@ def unpadded_fail(evidence: Evidence) -> Found:
     found = {run: float(hit.all(1).double().mean()) for run, hit in right.items()}
     told = "; ".join(f"run {run}: {listed(hit.double().mean(0).tolist())}" for run, hit in right.items())
     detail = f"Whole answers on 20,000 six-digit sums; digit by digit {told}."
-    return result(found, {run: x < 0.05 for run, x in found.items()}, detail)
+    return result(found, {run: x < criteria.FAILS for run, x in found.items()}, detail)
 
 
 @finding("finetune_small_change")
@@ -277,4 +273,4 @@ def finetune_small_change(evidence: Evidence) -> Found:
     found = finetuned(evidence)
     told = "; ".join(f"run {run}: squared norm {m.change:+.4f}" for run, m in found.items())
     moved = {run: m.distance for run, m in found.items()}
-    return result(moved, {run: x < 0.05 for run, x in moved.items()}, f"Distance over norm; {told}.")
+    return result(moved, {run: x < criteria.MOVED for run, x in moved.items()}, f"Distance over norm; {told}.")

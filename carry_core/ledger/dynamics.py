@@ -5,7 +5,7 @@ As in `behaviour`, a row's `reason` in `data/claims.yml` says when a run counts 
 
 import torch
 
-from carry_core import dynamics, geometry, sums
+from carry_core import criteria, dynamics, geometry, sums
 from carry_core.errors import BadInput
 from carry_core.groups import MAIN
 from carry_core.ledger.behaviour import finding, per_model, result
@@ -47,7 +47,7 @@ def order(run: int, model: Transformer) -> float:
 def decay_matters_one_layer(evidence: Evidence) -> Found:
     """App. B, C.1: whether the answer's digits stand in order along the leading axes, without decay and with it."""
     without, decayed = per_model(evidence, N1_W0, order), per_model(evidence, N1, order)
-    shows = {run: value < min(decayed.values()) for run, value in without.items()}
+    shows = {run: criteria.loses_order(value, decayed.values()) for run, value in without.items()}
     detail = (
         f"Mean size of Spearman's correlation of the better leading axis, over positions 7, 8, 9, after attention and"
         f" MLP: without decay {listed(without.values())}; with decay {listed(decayed.values())}."

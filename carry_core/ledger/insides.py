@@ -3,20 +3,16 @@
 As in `behaviour`, a row's `reason` in `data/claims.yml` says when a run counts as showing a finding.
 """
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from carry_core import geometry, measure, neurons, sums, tasks
+from carry_core import criteria, geometry, measure, neurons, sums, tasks
 from carry_core.edits import INTACT, Ablation
 from carry_core.groups import GROUPS, MAIN
 from carry_core.ledger.behaviour import finding, per_model, random_sums, result
 from carry_core.ledger.evidence import Evidence
 from carry_core.ledger.readings import N1, Found, all_heads, listed, ranked_heads
 from carry_core.model import Transformer
-
-UNIFORM = 2 / 10  # attention to two digits of a head that attends to all ten tokens alike
-SEPARATES = 0.95  # balanced accuracy of a threshold from which an axis is said to separate
 
 
 def mean_attention(run: int, model: Transformer) -> Float[Tensor, "layer head query key"]:
@@ -30,10 +26,10 @@ def staircase(evidence: Evidence) -> Found:
     layout = GROUPS[MAIN].config.layout
     found, shows, at_answer = {}, {}, []
     for run, pattern in per_model(evidence, MAIN, mean_attention).items():
-        rows = measure.partner_mass(pattern[0], layout).amax(0)
-        found[run], shows[run] = float(rows.min()), bool((rows >= 0.5).all())
+        mass = measure.partner_mass(pattern[0], layout)
+        found[run], shows[run] = float(mass.amax(0).min()), criteria.staircase(mass)
         at_answer.append(float(measure.column_mass(pattern[0], layout).amax(0).min()))
-    many = sum(x >= 0.5 for x in at_answer)
+    many = sum(x >= criteria.STAIRCASE for x in at_answer)
     detail = (
         f"The weakest digit row's best head. At the answer rows {listed(at_answer)}: {many} of {len(at_answer)} runs."
     )
@@ -47,9 +43,8 @@ def previous_sum(evidence: Evidence) -> Found:
     for run, pattern in per_model(evidence, MAIN, mean_attention).items():
         mass = measure.column_mass(pattern[-1], GROUPS[MAIN].config.layout, shift=1)[:, :2]
         ((_, head),) = ranked_heads(evidence.surveys(MAIN)[run], MAIN)[0].heads
-        others = torch.cat([mass[:head], mass[head + 1 :]]).amax(0)
         found[run] = float(mass[head].mean())
-        shows[run] = bool(((mass[head] > UNIFORM) & (mass[head] > others)).all())
+        shows[run] = criteria.brings_previous_sum(mass, head)
         each_head = "; ".join(f"1:{h} {listed(mass[h].tolist())}" for h in range(len(mass)))
         notes.append(f"run {run} (1:{head} decides): {each_head}")
     return result(found, shows, f"Attention to the digits one to the right, at 7 and 8. {'. '.join(notes)}.")
@@ -66,7 +61,7 @@ def axes_of(
     scores = {}
     for position, label in positions.items():
         points, _ = geometry.principal_axes(found[:, position], [])
-        scores[position] = [geometry.threshold_accuracy(axis, label) for axis in points.unbind(1)]
+        scores[position] = geometry.axis_by_axis(points, label)
     return scores
 
 
@@ -82,7 +77,7 @@ def leading(found: dict[int, dict[int, list[float]]], where: str) -> Found:
     value, shows, notes = {}, {}, []
     for run, axes in found.items():
         value[run] = min(scores[0] for scores in axes.values())
-        shows[run] = all(scores[0] >= SEPARATES and scores[0] == max(scores) for scores in axes.values())
+        shows[run] = criteria.leading_axis_separates(axes.values())
         best = "; ".join(
             f"{p}: axis 1 {scores[0]:.3f}, best {1 + scores.index(max(scores))} {max(scores):.3f}"
             for p, scores in axes.items()
@@ -118,7 +113,7 @@ def one_layer_no_carry(evidence: Evidence) -> Found:
         firsts = {after: [scores[0] for scores in axes.values()] for after, axes in found.items()}
         any_axis = max(max(scores) for axes in found.values() for scores in axes.values())
         value[run] = max(x for scores in firsts.values() for x in scores)
-        shows[run] = value[run] < SEPARATES
+        shows[run] = value[run] < criteria.SEPARATES
         told = "; ".join(f"{after} {listed(scores)}" for after, scores in firsts.items())
         notes.append(f"run {run} after {told}; best of six axes {any_axis:.3f}")
     return result(value, shows, f"Balanced accuracy of the leading axis at 7 and 8, the highest. {'. '.join(notes)}.")
@@ -142,9 +137,9 @@ def outcome_pockets(evidence: Evidence) -> Found:
 
     value, shows, notes = {}, {}, []
     for run, rows in per_model(evidence, MAIN, pockets).items():
-        after = rows[1::2]
+        after = [(digit, task) for digit, task in rows[1::2]]
         value[run] = min(digit for digit, _ in after)
-        shows[run] = all(digit > task for digit, task in after)
+        shows[run] = criteria.by_outcome(after)
         told = "; ".join(
             f"{d0:.2f}/{t0:.2f} to {d1:.2f}/{t1:.2f}" for (d0, t0), (d1, t1) in zip(rows[::2], after, strict=True)
         )
@@ -165,7 +160,7 @@ def pca_without_decision_head(evidence: Evidence) -> Found:
         return [max(max(s) for s in axes_of(model, site, labels, head).values()) for head in (ranked[0], ranked[-1])]
 
     found = per_model(evidence, MAIN, best)
-    shows = {run: without < SEPARATES <= other for run, (without, other) in found.items()}
+    shows = {run: without < criteria.SEPARATES <= other for run, (without, other) in found.items()}
     told = "; ".join(f"run {run}: {without:.3f}, {other:.3f}" for run, (without, other) in found.items())
     detail = f"Best of six axes without the decision head, without the other: {told}."
     return result({run: x[0] for run, x in found.items()}, shows, detail)
@@ -178,7 +173,8 @@ def pca_without_decision_head(evidence: Evidence) -> Found:
 def carry_axis(evidence: Evidence) -> Found:
     """Sec. 5, Fig. 14: a neuron's coordinate on the leading singular axis, and what it is active for."""
     found = per_model(evidence, MAIN, lambda run, m: neurons.carry_axis(m, *random_sums()).correlation)
-    return result(found, {run: x >= 0.7 for run, x in found.items()}, "Size of the correlation over the 128 neurons.")
+    shows = {run: criteria.carry_axis(x) for run, x in found.items()}
+    return result(found, shows, "Size of the correlation over the 128 neurons.")
 
 
 @finding("checkerboard")
@@ -189,7 +185,7 @@ def checkerboard(evidence: Evidence) -> Found:
         return neurons.checkerboard(model, measure.carry_neurons(model, *measure.sample(2_000, 3, seed=0)))
 
     found = per_model(evidence, MAIN, gaps)
-    shows = {run: after > 0.1 and after > before for run, (before, after) in found.items()}
+    shows = {run: criteria.checkerboard(*gaps) for run, gaps in found.items()}
     told = "; ".join(f"run {run}: {before:.3f} to {after:.3f}" for run, (before, after) in found.items())
     detail = f"Mean cosine within minus across carry status over {len(neurons.OUTCOMES)} outcomes at 7 and 8: {told}."
     return result({run: after for run, (_, after) in found.items()}, shows, detail)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from statistics import mean
 from typing import Any
 
-from carry_core import forgetting, groups, longer, measure, roles
+from carry_core import criteria, forgetting, groups, longer, measure, roles
 from carry_core.errors import BadInput
 from carry_core.groups import RECIPES
 from carry_core.ledger.behaviour import finding, per_model, result
@@ -19,7 +19,6 @@ from carry_core.model import Transformer
 
 BALANCED = 4_450  # six-digit sums, fifty of each class
 RANDOM = 5_000  # six-digit sums, drawn from all
-AXIS = 0.7  # size of the correlation from which an axis is a carry axis, as in `insides.carry_axis`
 
 
 @finding("four_digits", {DIGITS4: all_heads(DIGITS4)})
@@ -31,7 +30,7 @@ def four_digits(evidence: Evidence) -> Found:
         first, *_, last = ranked_heads(survey, DIGITS4)
         gap = survey.cells[last].whole - survey.cells[first].whole
         kept, either = measure.decision_pattern(survey.cells[first])
-        shows[run] = found[run] >= 0.9 and gap >= 0.1 and kept >= 0.99 and either >= 0.99
+        shows[run] = criteria.cannot_carry(found[run]) and criteria.decides(gap, survey.cells[first])
         notes.append(
             f"run {run}: {first} costs {gap:.3f} more than the other, lowest carry cell {kept:.3f}, lowest"
             f" right-or-too-large {either:.3f}"
@@ -120,7 +119,7 @@ def carry_axis_long(evidence: Evidence) -> Found:
         notes.append(f"{name}, {told}")
     if not runs:
         evidence.group(PRIMED)
-    shows = {key: x >= AXIS for key, x in runs.items()}
+    shows = {key: criteria.carry_axis(x) for key, x in runs.items()}
     return result(
         runs,
         shows,

@@ -3,12 +3,12 @@
 As in `behaviour`, a row's `reason` in `data/claims.yml` says when a run counts as showing a finding.
 """
 
-from carry_core import measure
+from carry_core import criteria, measure
 from carry_core.edits import INTACT
 from carry_core.groups import GROUPS
 from carry_core.ledger.behaviour import finding, per_model, result
 from carry_core.ledger.evidence import Evidence, Need
-from carry_core.ledger.insides import SEPARATES, arriving, axes_of, mean_attention
+from carry_core.ledger.insides import arriving, axes_of, mean_attention
 from carry_core.ledger.readings import N3, S01, Found, listed
 from carry_core.model import Transformer
 
@@ -24,7 +24,7 @@ def three_layers_pairs(evidence: Evidence) -> Found:
         for pair in PAIRS:
             costs.append(survey.cells[INTACT].whole - survey.cells[pair].whole)
             kept, either = measure.decision_pattern(survey.cells[pair])
-            shows[run] |= costs[-1] >= 0.1 and kept >= 0.99 and either >= 0.99
+            shows[run] |= criteria.decides(costs[-1], survey.cells[pair])
             told.append(
                 f"{pair} {survey.cells[pair].whole:.4g}, lowest carry cell {kept:.3f},"
                 f" lowest right-or-too-large {either:.3f}"
@@ -49,7 +49,7 @@ def carry_in_layer0(evidence: Evidence) -> Found:
         best = {position: max(found) for position, found in scores.items()}
         answer = GROUPS[S01].config.layout.answer[:2]
         value[run] = min(best[position] for position in answer)
-        shows[run] = value[run] >= SEPARATES
+        shows[run] = value[run] >= criteria.SEPARATES
         mass = measure.column_mass(patterns[run][0], GROUPS[S01].config.layout, shift=1)[:, :2].amax(0)
         told = ", ".join(f"{position}: {x:.3f}" for position, x in best.items())
         notes.append(f"run {run} attends {listed(mass.tolist())}, best axis at {told}")

@@ -8,6 +8,7 @@ from statistics import mean, median
 from typing import Any
 
 from carry_core import measure, tasks
+from carry_core.criteria import UNABLE
 from carry_core.edits import INTACT, Ablation
 from carry_core.errors import BadInput
 from carry_core.groups import GROUPS, MAIN
@@ -22,7 +23,6 @@ DFF512, DFF1024 = "n2_s0.2_w1.0_dff512", "n2_s0.3_w0.2_dff1024"
 
 MAIN_RUN = 2  # the released run of `MAIN` that Sec. 5 and Fig. 3, 4, 14 show
 FULL_ABLATION = 0.95  # Pearson correlation from which ablating the whole final MLP "worked" (App. C.2)
-UNABLE = 0.9  # no-carry accuracy without the final MLP below which a run cannot take that (App. C.4)
 NO_SKIP = Ablation(skips=frozenset({0}))
 WHOLE = Need(frozenset({INTACT}))
 KINDS = ("accuracy", "corrected")
@@ -33,7 +33,7 @@ class Found:
     """What a source gives for one row.
 
     Attributes:
-        runs: the value of each run, by its number.
+        runs: the value of each run, by its number; by its group and its number where there are several groups.
         value: what stands for all of them.
         noise: standard deviation that the paper's own draw of sums adds to `value`.
         detail: how it was obtained, and what the alternatives give.
@@ -41,12 +41,12 @@ class Found:
         shows: for a finding, whether each run shows it.
     """
 
-    runs: Mapping[int, Any]
+    runs: Mapping[Any, Any]
     value: Any
     noise: float | int = 0.0
     detail: str = ""
     at_hand: int | None = None
-    shows: Mapping[int, bool] | None = None
+    shows: Mapping[Any, bool] | None = None
 
 
 @dataclass(frozen=True)

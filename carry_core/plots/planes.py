@@ -9,11 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from carry_core import tasks
-from carry_core.geometry import Plane, apart, mean_order, pocket_accuracy
+from carry_core.geometry import POCKETS, Plane, apart, mean_order, pocket_accuracy
 from carry_core.page import FAINT, WIDTH, Table, number, styled
 from carry_core.plots.common import DIGIT_COLOURS, class_colours, dots, panel
-
-POCKETS = 0.9  # share of sums nearest to their own digit's centroid from which on the digits are written into a panel
 
 
 def mark_pockets(ax: Axes, plane: Plane) -> None:
