@@ -1,7 +1,8 @@
 """The ledger: every number that the paper prints and every finding that it states, and what became of each."""
 
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from carry_core.ledger.readings import Found
 from carry_core.measure import Cells
 
 VERSION = 1  # of results files
+NAMED = re.compile(r"Runs in order: (.+?)\.(?: |$)")  # in a row's detail
 NOTEBOOKS = (
     "fig01_summary", "fig02_one_layer_transition", "fig03_attention_per_task", "fig04_pca_journey",
     "fig05_mlp_evolution", "fig06_llemma", "fig07_one_layer_journey", "fig08_one_layer_runs",
@@ -93,6 +95,27 @@ class Row:
     tolerance: float | None
     verdict: str
     detail: str
+
+    @property
+    def keys(self) -> list[str]:
+        """What each run is called: its number, with its group before it where there are several."""
+        said = NAMED.search(self.detail)
+        if not said:
+            return [str(number) for number in range(len(self.runs))]
+        parts = [part.rpartition(" ")[0::2] for part in said[1].replace(", ", ",").split("; ")]
+        return [f"{group} {number}".strip() for group, numbers in parts for number in numbers.split(",")]
+
+
+def _named(keys: Collection[Any]) -> str:
+    """The sentence from which `Row.keys` knows the runs; none where they are 0, 1, 2 and so on."""
+    if list(keys) == list(range(len(keys))):
+        return ""
+    groups: dict[str, list[str]] = {}
+    for key in keys:
+        group, number = key if isinstance(key, tuple) else ("", key)
+        groups.setdefault(group, []).append(str(number))
+    told = "; ".join(f"{group} {', '.join(numbers)}".strip() for group, numbers in groups.items())
+    return f"Runs in order: {told}."
 
 
 def published() -> dict[str, Claim]:
@@ -233,7 +256,8 @@ class Ledger:
         numbers = list(found.runs.values())
         bounded = all(isinstance(x, float) and abs(x) <= claim.range for x in numbers)
         groups_apart = verdicts.disagreement(numbers, claim.range) if bounded else ""
-        detail = " ".join(filter(None, [found.detail, judgement.detail, groups_apart, self.evidence.recipes()]))
+        sentences = [found.detail, judgement.detail, groups_apart, _named(found.runs), self.evidence.recipes()]
+        detail = " ".join(filter(None, sentences))
         std = np.std(numbers, axis=0, ddof=1).tolist() if len(numbers) > 1 else None
         return Row(
             claim.id, claim.where, claim.paper, _plain(found.value), _plain(std), [_plain(x) for x in numbers],

@@ -90,15 +90,24 @@ def committed(name: str) -> dict[str, claims.Row]:
     return found
 
 
-def paired(first: str, second: str) -> dict[str, list[tuple[float, float]]]:
-    """Two rows of the ledger run by run, for each source whose runs have both."""
-    rows = {name: committed(name) for name in (first, second)}
-    both = {source: list(zip(row.runs, rows[second][source].runs, strict=False)) for source, row in rows[first].items()}
+def paired(first: str, second: str) -> dict[str, dict[str, tuple[float, float]]]:
+    """Two rows of the ledger run by run, for each source whose runs have both; by what the rows call the runs."""
+    both = {}
+    for source, row in committed(first).items():
+        others = by_run(committed(second)[source])
+        both[source] = {run: (x, others[run]) for run, x in by_run(row).items() if run in others}
     return {source: runs for source, runs in both.items() if runs}
+
+
+def by_run(row: claims.Row) -> dict[str, Any]:
+    """What a row has of each run, by what it calls the run; without runs in which nothing was found."""
+    return {run: value for run, value in zip(row.keys, row.runs, strict=True) if value is not None}
 
 
 def table_of_rows(names: Mapping[str, str]) -> Table:
     """Rows of the ledger, from all sums: what the paper has, the author's weights and ours give, and the verdicts.
+
+    In small type their ids, and the runs if there are several.
 
     Args:
         names: what to call each row, by its id.
@@ -107,7 +116,7 @@ def table_of_rows(names: Mapping[str, str]) -> Table:
     for name, title in names.items():
         found, paper = committed(name), claims.published()[name].paper
         cells = [_cell(found[source]) if source in found else "–" for source in ("author", "ours")]
-        rows.append([title, "–" if paper is None else _text(paper, 4), *cells])
+        rows.append([f"{title}\n{name}", "–" if paper is None else _text(paper, 4), *cells])
     return Table(["", "paper", "author’s weights", "ours"], rows)
 
 

@@ -11,7 +11,7 @@ from carry_core import claims, comparison, measure, tasks
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.groups import MAIN
-from carry_core.ledger.readings import DECODER
+from carry_core.ledger.readings import DECODER, N1, Found
 from carry_core.measure import Cells
 from carry_core.model import ModelConfig, Transformer
 from carry_core.runs import Runs
@@ -140,15 +140,42 @@ def test_rows_of_the_ledger_as_a_table(data, monkeypatch):
             for name, found in values.items()
         ]
 
-    assert comparison.table_of_rows({name: "neurons"}).rows == [["neurons", "86", "–", "–"]]
+    assert comparison.table_of_rows({name: "neurons"}).rows == [[f"neurons\n{name}", "86", "–", "–"]]
     claims.save_results("ours", rows({name: [81.666667, 80.0, 72.0, 71.0], no_paper: []}))
     claims.save_results("author", rows({name: [87.0], no_paper: [0.5, None, 0.25]}))
     assert comparison.table_of_rows({no_paper: "gap", name: "neurons"}).rows == [
-        ["gap", "–", "0.5 reproduced\n0.5 0.25", "not run"],
-        ["neurons", "86", "87 reproduced", "81.67 reproduced\n81.7 80 72\n71"],
+        [f"gap\n{no_paper}", "–", "0.5 reproduced\n0.5 0.25", "not run"],
+        [f"neurons\n{name}", "86", "87 reproduced", "81.67 reproduced\n81.7 80 72\n71"],
     ]
     assert comparison.committed(name)["ours"].runs == [81.666667, 80.0, 72.0, 71.0]
-    assert comparison.paired(name, no_paper) == {"author": [(87.0, 0.5)]}
+    assert comparison.paired(name, no_paper) == {"author": {"0": (87.0, 0.5)}}
+    claims.save_results(
+        "author",
+        [
+            replace(row(name, [87.0, 80.0]), detail="Read anew. Runs in order: 2, 5."),
+            replace(row(no_paper, [0.1, 0.2, None, 0.4, 0.5, 0.6]), detail="Of nothing."),
+        ],
+    )
+    assert comparison.paired(no_paper, name) == {"author": {"5": (0.6, 80.0)}}
+
+
+@pytest.mark.parametrize(
+    ("keys", "said", "known"),
+    [
+        ([0, 1, 2], "", ["0", "1", "2"]),
+        ([0, 2, 5], "Runs in order: 0, 2, 5.", ["0", "2", "5"]),
+        ([(N1, 0), (N1, 3), (MAIN, 1)], f"Runs in order: {N1} 0, 3; {MAIN} 1.", [f"{N1} 0", f"{N1} 3", f"{MAIN} 1"]),
+    ],
+)
+def test_a_row_knows_its_runs(monkeypatch, keys, said, known):
+    found = Found(
+        {key: float(i) for i, key in enumerate(keys)}, 1.0, detail="The size.", shows=dict.fromkeys(keys, True)
+    )
+    monkeypatch.setattr(claims.findings, "find", lambda name, evidence: found)
+    (row,) = claims.Ledger("ours", "finding/biases").rows()
+    assert row.detail == f"The size. {len(keys)} of {len(keys)} runs show it. {said}".strip()
+    assert row.runs == list(found.runs.values())
+    assert row.keys == known
 
 
 def test_a_table_that_the_ledger_does_not_have(theirs):

@@ -231,15 +231,15 @@ def test_the_table_marks_what_differs_and_what_is_undecided(parts):
 
 
 def test_each_run_of_both_sources_is_a_point_with_its_number():
-    points = {"author": [(0.1, 0.6), (0.7, 1.0), (0.705, 0.998)], "ours": [(0.4, 0.97)]}
+    points = {"author": {"0": (0.1, 0.6), "1": (0.7, 1.0), "4": (0.705, 0.998)}, "ours": {"3": (0.4, 0.97)}}
     figure = plots.two_kinds(points, (0.1, 0.95))
     (ax,) = figure.axes
     vertical, horizontal, *drawn = ax.lines
     assert (vertical.get_xdata()[0], horizontal.get_ydata()[0]) == (0.1, 0.95)
     for line, runs in zip(drawn, points.values(), strict=True):
-        np.testing.assert_array_equal(line.get_xydata(), runs)
+        np.testing.assert_array_equal(line.get_xydata(), [*runs.values()])
     assert [(note.get_text(), note.xy) for note in ax.texts] == [
-        ("0", (0.1, 0.6)), ("1, 2", (0.7, 1.0)), ("0", (0.4, 0.97)),
+        ("0", (0.1, 0.6)), ("1, 4", (0.7, 1.0)), ("3", (0.4, 0.97)),
     ]  # fmt: skip
 
 

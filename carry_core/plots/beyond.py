@@ -16,21 +16,21 @@ SOURCE_MARKS = {"author": ("o", "#7A1F5C", "author’s weights"), "ours": ("s", 
 MIXED, PURE = "#2381A0", "#D55E00"
 
 
-def together(runs: Sequence[tuple[float, float]], near: float = 0.03) -> dict[tuple[float, float], str]:
+def together(runs: Mapping[str, tuple[float, float]], near: float = 0.03) -> dict[tuple[float, float], str]:
     """The runs' numbers by their points; those of points that lie on top of each other are joined."""
     named: dict[tuple[float, float], str] = {}
-    for run, point in enumerate(runs):
+    for run, point in runs.items():
         same = [p for p in named if max(abs(p[0] - point[0]), abs(p[1] - point[1])) < near]
-        named[same[0] if same else point] = f"{named[same[0]]}, {run}" if same else str(run)
+        named[same[0] if same else point] = f"{named[same[0]]}, {run}" if same else run
     return named
 
 
 @styled
-def two_kinds(points: Mapping[str, Sequence[tuple[float, float]]], limits: tuple[float, float]) -> Figure:
+def two_kinds(points: Mapping[str, Mapping[str, tuple[float, float]]], limits: tuple[float, float]) -> Figure:
     """Each run by what its decision head costs and by how well its leading axis separates (Sec. 4 and 4.1).
 
     Args:
-        points: by source, cost and separation of each run.
+        points: by source and run, cost and separation.
         limits: the cost from which a head counts, and the separation from which an axis does.
     """
     figure = Figure(figsize=(5.2, 3.3), layout="constrained")
@@ -39,7 +39,7 @@ def two_kinds(points: Mapping[str, Sequence[tuple[float, float]]], limits: tuple
     ax.axhline(limits[1], color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)))
     for source, runs in points.items():
         marker, colour, label = SOURCE_MARKS[source]
-        x, y = np.array(runs).reshape(-1, 2).T
+        x, y = np.array([*runs.values()]).reshape(-1, 2).T
         ax.plot(x, y, linestyle="", marker=marker, markersize=6, color=colour, alpha=0.8, label=label, clip_on=False)
         side = -1 if source == "author" else 1
         for (at, height), named in together(runs).items():
