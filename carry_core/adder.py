@@ -275,6 +275,29 @@ class Trace:
     arrives: dict[int, bool]
     answers: dict[str, list[tuple[int, float]]]
 
+    def said(self, without: str) -> list[int]:
+        """The digits of an answer: `intact`, or without the `head` or the `MLP`."""
+        return [digit for digit, _ in self.answers[without]]
+
+    def departs(self) -> list[str]:
+        """What of the paper's drawing does not hold here: nothing where all is as the schoolbook has it (Fig. 1)."""
+        wires = schoolbook(torch.tensor([self.a]), torch.tensor([self.b]), self.layout.width)
+        ones, tens, arrives, digit = (x[0].tolist() for x in (wires.ones, wires.tens, wires.arrives, wires.digit))
+        columns = {position: position % (self.layout.width + 1) for position in self.tens}
+        leaky = zip(self.said("head"), digit, arrives, strict=True)
+        holds = {
+            "the digit sums that are read": all(
+                (self.tens[p], self.ones[p]) == (tens[i], ones[i]) for p, i in columns.items()
+            ),
+            "where a one is read to arrive": list(self.arrives.values()) == arrives[:-1],
+            "the answer": self.said("intact") == digit,
+            "the answer without the decision head": all(
+                x == right or (x == (right + 1) % 10 and not one) for x, right, one in leaky
+            ),
+            "the answer without the final MLP": self.said("MLP") == ones,
+        }
+        return [name for name, agrees in holds.items() if not agrees]
+
 
 @torch.inference_mode()
 def trace(

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from carry_core import measure, sums, tasks
+from carry_core import criteria, measure, sums, tasks
 from carry_core.edits import INTACT, Ablation, recorder
 from carry_core.errors import BadInput
 from carry_core.forks import Forks
@@ -183,3 +183,51 @@ def checkerboard(model: Transformer, neurons: Bool[Tensor, " neuron"]) -> tuple[
     ]
     before, after = (torch.tensor(found, dtype=torch.float64).nanmean().item() for found in gaps)
     return before, after
+
+
+@dataclass(frozen=True)
+class Carriers:
+    """What the carry neurons of a run are, and what is left without them (Sec. 5).
+
+    Attributes:
+        correlation: of the leading singular axis, as `CarryAxis`.
+        count: how many neurons carry.
+        carry: right without them, mean over the cells at which a one arrives.
+        corrected: the same once the missing one is added.
+        rest: right without them, mean over the other cells.
+        gaps: the checkerboard's, intact and without them.
+    """
+
+    correlation: float
+    count: int
+    carry: float
+    corrected: float
+    rest: float
+    gaps: tuple[float, float]
+
+    @property
+    def shows(self) -> tuple[bool, bool, bool]:
+        """Whether there is a carry axis, whether only carrying goes, and whether there is a checkerboard."""
+        return (
+            criteria.carry_axis(self.correlation),
+            criteria.only_carrying_goes(self.carry, self.rest),
+            criteria.checkerboard(*self.gaps),
+        )
+
+
+def carriers(
+    model: Transformer,
+    axis: CarryAxis,
+    chosen: Bool[Tensor, " neuron"],
+    a: Int[Tensor, " sums"],
+    b: Int[Tensor, " sums"],
+    n_digits: int | None = None,
+) -> Carriers:
+    """Take the chosen neurons out and count on the given sums, which they should not have been chosen on."""
+    n_digits = model.config.width if n_digits is None else n_digits
+    (left,) = measure.cells(model, a, b, [measure.dissection(chosen, model.config.layers - 1)], n_digits)
+    arrives = tasks.carry_arrives(n_digits)
+    carry, corrected, rest = (
+        float(x.mean()) for x in (left.accuracy[arrives], left.corrected[arrives], left.accuracy[~arrives])
+    )
+    return Carriers(axis.correlation, int(chosen.sum()), carry, corrected, rest, checkerboard(model, chosen))

@@ -1,5 +1,7 @@
 """The schoolbook's adder against addition, and its readers on planted streams."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -142,6 +144,45 @@ def test_a_trace_is_what_the_model_does_with_the_sum(small):
     stream = measure.streams(small, a, b, ["blocks.0.resid_post"])["blocks.0.resid_post"]
     tens, _ = adder.half_adders(small, stream, a, b, second=True)
     assert [found.tens[5], found.tens[6]] == tens.found[-1].bool().tolist()
+
+
+@pytest.fixture
+def schoolbooks(small) -> adder.Trace:
+    """347 + 128, done as the paper draws it: no one without the MLP, one too many without the decision head."""
+    found = adder.trace(small, 347, 128, sums.long_sums(200, 3, torch.Generator().manual_seed(0)), 1)
+    answers = {"intact": [4, 7, 5], "head": [5, 7, 5], "MLP": [4, 6, 5]}
+    return replace(
+        found,
+        tens={1: False, 2: True, 5: False, 6: True},
+        ones={1: 6, 2: 5, 5: 6, 6: 5},
+        arrives={7: False, 8: True},
+        answers={name: [(digit, 1.0) for digit in digits] for name, digits in answers.items()},
+    )
+
+
+def test_a_run_that_does_what_the_paper_draws_departs_in_nothing(schoolbooks):
+    assert schoolbooks.departs() == []
+    assert schoolbooks.said("head") == [5, 7, 5]
+
+
+@pytest.mark.parametrize(
+    ("changed", "name"),
+    [
+        ({"tens": {1: False, 2: True, 5: True, 6: True}}, "the digit sums that are read"),
+        ({"ones": {1: 6, 2: 5, 5: 6, 6: 4}}, "the digit sums that are read"),
+        ({"arrives": {7: True, 8: True}}, "where a one is read to arrive"),
+        ({"intact": [4, 6, 5]}, "the answer"),
+        ({"head": [4, 6, 5]}, "the answer without the decision head"),  # misses a one that it needs
+        ({"head": [4, 8, 5]}, "the answer without the decision head"),  # adds two where it needs one
+        ({"head": [3, 7, 5]}, "the answer without the decision head"),
+        ({"MLP": [4, 7, 5]}, "the answer without the final MLP"),
+    ],
+)
+def test_each_departure_is_named(schoolbooks, changed, name):
+    (key, value) = next(iter(changed.items()))
+    if key in schoolbooks.answers:
+        changed = {"answers": schoolbooks.answers | {key: [(digit, 1.0) for digit in value]}}
+    assert replace(schoolbooks, **changed).departs() == [name]
 
 
 def test_what_cannot_be_traced_is_refused():

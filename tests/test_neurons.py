@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from carry_core import measure, neurons, sums
+from carry_core import measure, neurons, sums, tasks
 from carry_core.edits import Ablation
 from carry_core.errors import BadInput
 from carry_core.model import ModelConfig, Transformer
@@ -164,3 +164,28 @@ def test_the_checkerboard_is_the_mean_gap_over_outcomes(monkeypatch):
         assert len(known) == 3  # no one ever arrives at the hundreds of 74
         assert found == pytest.approx(sum(known) / 3)
     assert before != after
+
+
+def test_carriers_are_what_is_left_without_them(monkeypatch):
+    torch.manual_seed(2)
+    model = Transformer(ModelConfig(d_model=16, d_ff=12)).eval().requires_grad_(requires_grad=False)
+    monkeypatch.setattr(neurons, "OUTCOMES", (74, 350))
+    sample, chosen = measure.sample(30, 3, seed=0), torch.arange(12) < 5
+    axis = neurons.carry_axis(model, *sample)
+    found = neurons.carriers(model, axis, chosen, *sample)
+    (left,) = measure.cells(model, *sample, [Ablation(neurons={(1, i) for i in range(5)})])
+    where = {True: [], False: []}
+    for task, pattern in enumerate(tasks.patterns(3)):
+        for pos in range(3):
+            arrives = pos < 2 and pattern[pos + 1] != "0"
+            where[arrives].append((task, pos))
+    for got, kind, side in (
+        (found.carry, left.accuracy, True),
+        (found.corrected, left.corrected, True),
+        (found.rest, left.accuracy, False),
+    ):
+        assert got == pytest.approx(sum(kind[cell].item() for cell in where[side]) / len(where[side]))
+    assert (found.count, found.correlation) == (5, axis.correlation)
+    assert found.gaps == neurons.checkerboard(model, chosen)
+    assert neurons.Carriers(0.7, 5, 0.09, 0.91, 0.99, (0.05, 0.2)).shows == (True, True, True)
+    assert neurons.Carriers(0.69, 5, 0.09, 0.91, 0.98, (0.3, 0.2)).shows == (False, False, False)

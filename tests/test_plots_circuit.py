@@ -233,3 +233,24 @@ def test_truth_tables_are_those_of_addition(parts):
     assert [int(t.get_text()) for t in leaky.texts] == 2 * [*range(1, 10), 0]
     np.testing.assert_allclose(leaky.images[0].get_array(), [[0] * 10, [1] * 10])
     np.testing.assert_allclose(digit.images[0].get_array(), 1)
+
+
+# ---------------------------------------------------------------- tables
+
+
+def test_a_table_of_traces_has_what_each_run_reads_and_answers():
+    table = plots.table_of_traces({3: a_trace()})
+    assert table.header == [
+        "run", "digit sums read", "a one arrives", "answer", "without the decision head", "without the final MLP",
+    ]  # fmt: skip
+    trace = a_trace()
+    answers = ["".join(str(digit) for digit, _ in trace.answers[name]) for name in ("intact", "head", "MLP")]
+    read = ", ".join(str(10 * trace.tens[p] + trace.ones[p]) for p in sorted(trace.tens))
+    assert table.rows == [["3", read, "no, yes", *answers]]
+
+
+def test_a_table_of_carriers():
+    found = neurons.Carriers(0.75, 86, 0.01, 0.99, 1.0, (0.05, 0.6))
+    assert plots.table_of_carriers({2: found}).rows == [
+        ["2", "0.750", "86", "0.010", "0.990", "1.000", "0.050", "0.600"],
+    ]  # fmt: skip

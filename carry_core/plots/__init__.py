@@ -3,7 +3,7 @@
 from carry_core.plots.attention import attention_grid
 from carry_core.plots.beyond import squashing_by_outcome, two_kinds
 from carry_core.plots.cells import Part, bars_of_cells, outcome_bars, summary_bars, table_of_cells
-from carry_core.plots.circuit import summary_circuit
+from carry_core.plots.circuit import summary_circuit, table_of_traces
 from carry_core.plots.common import CLASS_COLOURS, DIGIT_COLOURS, class_colours
 from carry_core.plots.curves import learning_curves, table_of_curves
 from carry_core.plots.evolution import (
@@ -25,6 +25,9 @@ from carry_core.plots.language import (
 )
 from carry_core.plots.longer import (
     attention_tiles,
+    class_grids,
+    class_journeys,
+    class_tiles,
     journey_grid,
     length_curves,
     moved_bars,
@@ -37,7 +40,7 @@ from carry_core.plots.longer import (
     table_of_parts,
     table_of_separations,
 )
-from carry_core.plots.neurons import board_grid, neuron_grid
+from carry_core.plots.neurons import board_grid, neuron_grid, table_of_carriers
 from carry_core.plots.pentagon import pentagon_panels, pentagon_runs
 from carry_core.plots.planes import pca_grid, table_of_orders, table_of_planes
 from carry_core.plots.trained import table_of_groups, table_of_norms, trainings
@@ -54,6 +57,9 @@ __all__ = [
     "bars_of_cells",
     "board_grid",
     "class_colours",
+    "class_grids",
+    "class_journeys",
+    "class_tiles",
     "evolution",
     "evolution_grid",
     "full_adder_circuit",
@@ -73,6 +79,7 @@ __all__ = [
     "summary_circuit",
     "table_of_accuracies",
     "table_of_axes",
+    "table_of_carriers",
     "table_of_cells",
     "table_of_curves",
     "table_of_forgetting",
@@ -87,6 +94,7 @@ __all__ = [
     "table_of_parts",
     "table_of_planes",
     "table_of_separations",
+    "table_of_traces",
     "table_of_transitions",
     "trainings",
     "transition",

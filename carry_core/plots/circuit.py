@@ -1,6 +1,6 @@
 """A sum on its way through the network, drawn from what was measured (Fig. 1)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from matplotlib.patches import FancyBboxPatch, Patch
 from torch import Tensor
 
 from carry_core.adder import Trace, schoolbook
-from carry_core.page import FAINT, INK, WIDTH, styled
+from carry_core.page import FAINT, INK, WIDTH, Table, styled
 from carry_core.plots.cells import OFF_BY_ONE, OTHER, RIGHT
 from carry_core.sums import SYMBOLS, encode
 
@@ -153,3 +153,15 @@ def _keys(figure: Figure, ax: Axes, x: float, y: float, trace: Trace) -> None:
             handles=handles, title=title, loc="upper left", bbox_to_anchor=(x + across, y), bbox_transform=ax.transData,
             alignment="left", borderpad=0, borderaxespad=0, fontsize=7.5, title_fontsize=7.5, handlelength=1.2,
         )  # fmt: skip
+
+
+def table_of_traces(traces: Mapping[int, Trace]) -> Table:
+    """What is read in each run, and what it answers, intact and with a part taken out (Fig. 1)."""
+    rows = []
+    for run, found in traces.items():
+        tens = ", ".join(f"{10 * found.tens[p] + found.ones[p]}" for p in sorted(found.tens))
+        carry = ", ".join("yes" if found.arrives[p] else "no" for p in sorted(found.arrives))
+        answers = ["".join(map(str, found.said(without))) for without in ("intact", "head", "MLP")]
+        rows.append([f"{run}", tens, carry, *answers])
+    header = ["run", "digit sums read", "a one arrives", "answer", "without the decision head"]
+    return Table([*header, "without the final MLP"], rows)

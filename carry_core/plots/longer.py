@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from carry_core import tasks
+from carry_core.by_class import ByClass
 from carry_core.dynamics import finished
 from carry_core.edits import Ablation
 from carry_core.finetuning import Moved
@@ -23,7 +24,7 @@ from carry_core.geometry import Plane
 from carry_core.longer import Heads, Separation
 from carry_core.measure import Cells
 from carry_core.page import FAINT, WIDTH, Table, number, styled
-from carry_core.plots.attention import ATTENTION
+from carry_core.plots.attention import ATTENTION, attention_grid
 from carry_core.plots.common import CLASS_COLOURS, DIGIT_COLOURS, class_colours, dots, panel
 from carry_core.roles import by_arrival
 from carry_core.runs import History
@@ -105,6 +106,25 @@ def attention_tiles(
         ax.set(xticks=[], yticks=[])
         ax.set_title(titles[task], fontsize=6.5, pad=2)
     return figure
+
+
+def class_grids(drawn: ByClass, source: str) -> list[Figure]:
+    """The attention of a source's run, class by class (Fig. 18, 21, 23, 25): a figure if it is there, else none."""
+    titles = [tasks.name(pattern) for pattern in drawn.wanted]
+    return [attention_grid(drawn.attention(loaded), titles, loaded.config.layout) for loaded in drawn.shown.of(source)]
+
+
+def class_tiles(drawn: ByClass, at_most: int = 20) -> list[Figure]:
+    """A tile for each class that there is, of the first source that is there: a figure, or none."""
+    every = drawn.every(at_most)
+    titles = [tasks.name(pattern) for pattern in every.wanted]
+    first = list(drawn.shown)[:1]
+    return [attention_tiles(every.attention(loaded), titles, loaded.config.layout) for loaded in first]
+
+
+def class_journeys(drawn: ByClass, source: str) -> list[Figure]:
+    """The residual stream of a source's run, class by class (Fig. 19, 22, 24): a figure if it is there, else none."""
+    return [journey_grid(drawn.journey(loaded), drawn.wanted, loaded.config.width) for loaded in drawn.shown.of(source)]
 
 
 def table_of_heads(found: Sequence[tuple[str, Heads]], n_long: int) -> Table:

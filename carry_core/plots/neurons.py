@@ -1,6 +1,6 @@
 """The last MLP's neurons on the singular axes of its weights, and boards of cosines (Fig. 13, 14, Sec. 5)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,8 @@ from matplotlib.lines import Line2D
 from torch import Tensor
 
 from carry_core import tasks
-from carry_core.neurons import Board, CarryAxis
-from carry_core.page import FAINT, INK, WIDTH, styled
+from carry_core.neurons import Board, Carriers, CarryAxis
+from carry_core.page import FAINT, INK, WIDTH, Table, number, styled
 from carry_core.plots.common import panel, position
 
 OFTEN, SELDOM = "#D1352B", "#7C93B8"
@@ -97,3 +97,14 @@ def board_grid(columns: Sequence[tuple[str, Sequence[Board]]]) -> Figure:
     )  # fmt: skip
     bar.set_label("cosine")
     return figure
+
+
+def table_of_carriers(found: Mapping[int, Carriers]) -> Table:
+    """The carry axis of each run, what is right without its carry neurons, and the gap of the checkerboard (Sec. 5)."""
+    rows = []
+    for run, c in found.items():
+        shares = [number(x, 3) for x in (c.carry, c.corrected, c.rest, *c.gaps)]
+        rows.append([f"{run}", number(c.correlation, 3), f"{c.count}", *shares])
+    spans = [("", 3), ("right without the carry neurons", 3), ("gap", 2)]
+    header = ["run", "correlation", "carry neurons", "a one arrives", "corrected", "elsewhere"]
+    return Table([*header, "intact", "without"], rows, spans)
