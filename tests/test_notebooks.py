@@ -10,6 +10,7 @@ from typing import Any
 import nbformat
 import pytest
 
+from carry_core import claims
 from carry_core.errors import BadInput
 
 ROOT = Path(__file__).parent.parent
@@ -111,6 +112,31 @@ def test_papermill_stops_with_the_line_too(tmp_path: Path):
     assert "BadInput: Unknown source 'authr': expected 'ours' or 'author'." in result.stderr
     ran = [cell for cell in code(tmp_path / "out.ipynb") if cell.execution_count]
     assert len(ran) <= 4
+
+
+# ---------------------------------------------------------------- the ledger
+
+# Facts that need no weights, and rows of 7B models, which `plots.table_of_models` and the recordings' pages write.
+ELSEWHERE = ("data/", "tab2/", "llm/")
+
+
+def families(name: str) -> list[str]:
+    """An id and what is before its slashes, but for the first: a page may show a table by its name."""
+    parts = name.split("/")
+    return ["/".join(parts[:n]) for n in range(2, len(parts) + 1)]
+
+
+def test_a_finding_is_a_family_of_its_own():
+    assert families("finding/biases") == ["finding/biases"]
+    assert families("tab1/final_mlp/NC/accuracy/pos7")[0] == "tab1/final_mlp"
+
+
+def test_it_shows_the_rows_that_the_ledger_says_it_shows(notebook: Path):
+    tables = ["".join(output.data.get("text/html", "")) for cell in code(notebook) for output in cell.outputs]
+    shown = "\n".join([*(cell.source for cell in code(notebook)), *tables])
+    mine = [claim.id for claim in claims.published().values() if claim.notebook == notebook.stem]
+    judged = [name for name in mine if not name.startswith(ELSEWHERE)]
+    assert [name for name in judged if not any(family in shown for family in families(name))] == []
 
 
 # ---------------------------------------------------------------- prose
