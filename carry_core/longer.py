@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carry_core import at_hand, geometry, groups, measure, neurons, sums, tasks
@@ -278,12 +278,15 @@ def widened(model: Transformer, width: int) -> Transformer:
     return wider.requires_grad_(requires_grad=False).eval()
 
 
-@torch.inference_mode()
+def right_digits(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> Bool[Tensor, "sums pos"]:
+    """Which digits of the answers are right, at every position of the model."""
+    edits = [(model.config.layers, INTACT.site(model.config))]
+    return measure.guesses(model, a, b, edits, model.config.width)[0] == sums.digits(a + b, model.config.width)
+
+
 def accuracy(model: Transformer, n_digits: int, n_examples: int, seed: int = 0) -> tuple[float, Float[Tensor, " pos"]]:
     """Share of whole answers that are right, and of right digits, on random sums of up to `n_digits` digits."""
-    a, b = random_sums(n_digits, n_examples, seed)
-    edits = [(model.config.layers, INTACT.site(model.config))]
-    hit = measure.guesses(model, a, b, edits, model.config.width)[0] == sums.digits(a + b, model.config.width)
+    hit = right_digits(model, *random_sums(n_digits, n_examples, seed))
     return hit.all(1).double().mean().item(), hit.double().mean(0)
 
 

@@ -43,8 +43,7 @@ def cells(
     """Accuracies under each ablation, from one shared forward prefix.
 
     Args:
-        a: first numbers.
-        b: second numbers.
+        a, b: the sums' two numbers.
         ablations: what to take out, one result each.
         n_digits: digits by which the sums are classed; the model's width if None.
     """
@@ -65,8 +64,7 @@ def guesses(
     """The tokens that the model answers with under each edit, greedily, at the last `n_digits` digits; int8.
 
     Args:
-        a: first numbers.
-        b: second numbers.
+        a, b: the sums' two numbers.
         edits: as `Forks` takes them.
         n_digits: how many digits of the answer to read.
         last_mid: as `Forks` takes it.
@@ -167,8 +165,7 @@ def last_layer(
 
     Args:
         model: the run.
-        a: first numbers.
-        b: second numbers.
+        a, b: the sums' two numbers.
         n_digits: digits by which the sums are classed; the model's width if None.
         chosen_on: other sums, on which the carry neurons are chosen; they are left alone if None.
     """
@@ -287,8 +284,7 @@ def dissection(neurons: Bool[Tensor, " neuron"], layer: int) -> Ablation:
 def squashing(model: Transformer, outcome: int = 74) -> Float[Tensor, " pos"]:
     """How much the final MLP squashes sums of equal outcome together, per answer position (Sec. 4).
 
-    The ratio, after the MLP to before it, of the largest minus the smallest cosine between the residual streams
-    of the sums a >= b with a + b = `outcome`; below one means squashed.
+    The `cosine_spread` of the sums a >= b with a + b = `outcome` after the MLP, over that before; below one: squashed.
 
     Raises:
         BadInput: fewer than two such sums.

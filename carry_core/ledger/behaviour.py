@@ -10,7 +10,7 @@ from statistics import mean
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from carry_core import criteria, measure, sums
@@ -33,7 +33,7 @@ from carry_core.ledger.readings import (
     ranked_heads,
     without_mlp,
 )
-from carry_core.longer import widened
+from carry_core.longer import right_digits, widened
 from carry_core.model import Transformer
 
 SAMPLE = 20_000  # random sums where a finding does not need all
@@ -220,13 +220,6 @@ def decoder(evidence: Evidence) -> Found:
         either = measure.decision_pattern(survey.cells[head])[1]
         notes.append(f"run {run} {head}, one too large at {cells}; lowest right or one too large {either:.3f}")
     return result(share, shows, f"{'. '.join(notes)}.")
-
-
-def right_digits(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> Bool[Tensor, "sums pos"]:
-    """Which digits of the answers are right."""
-    width = model.config.width
-    edits = [(model.config.layers, INTACT.site(model.config))]
-    return measure.guesses(model, a, b, edits, width)[0] == sums.digits(a + b, width)
 
 
 def bias_cost(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> float:
