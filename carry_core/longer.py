@@ -68,15 +68,13 @@ def chosen_runs(shown: AtHand) -> dict[str, int]:
     """The run of each source that a page shows: the one asked for, or else the one whose decision head matters most."""
     found = {}
     for loaded in shown:
-        a, b = balanced(loaded.config.width, 2_000)
         models = {number: loaded.model(number, shown.epoch) for number in loaded.numbers}
         if shown.run in models:
             found[loaded.source] = shown.run
         elif len(models) == 1:
             found[loaded.source] = loaded.numbers[0]
         else:
-            without = {run: measure.last_layer(model, a, b).decision.whole for run, model in models.items()}
-            found[loaded.source] = measure.clearest_run(without)
+            found[loaded.source] = measure.clearest_run(measure.without_decision(models.items(), loaded.config.width))
     return found
 
 
