@@ -132,6 +132,12 @@ def find(name: str) -> Group:
     return group
 
 
+def reached(name: str, recipe: str, epochs: int) -> str:
+    """How far a training came, in epochs: `60`, or `1 of 5` if its recipe has more."""
+    whole = RECIPES[recipe].epochs(find(name))
+    return f"{epochs}" if epochs >= whole else f"{epochs} of {whole}"
+
+
 @dataclass(frozen=True)
 class Seeds:
     """Independent random streams of one run, all from its number: split and order, initialisation, dropout."""

@@ -85,9 +85,10 @@ class Runs:
         devices = ", ".join(sorted({r["device"] for r in self.record["runs"]}))
         precisions = ", ".join(sorted({r["precision"] for r in self.record["runs"]}))
         torches = ", ".join(sorted({r["torch"] for r in self.record["runs"]}))
+        recipe, epochs = self.record["recipe"], self.record["epochs"]
         return (
-            f"{self.group}: {len(self.numbers)} run(s) of our own, recipe “{self.record['recipe']}”,"
-            f" {self.record['epochs']} epochs, {precisions}, {devices}, torch {torches}."
+            f"{self.group}: {len(self.numbers)} run(s) of our own, recipe “{recipe}”,"
+            f" {groups.reached(self.group, recipe, epochs)} epochs, {precisions}, {devices}, torch {torches}."
         )
 
 

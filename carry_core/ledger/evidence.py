@@ -151,7 +151,8 @@ class Evidence:
         for group in filter(self.has, sorted(self.used) if self.source == "ours" else []):
             record = self._weights(group).record
             if (record["recipe"], record["epochs"]) != ("paper", groups.find(group).epochs):
-                notes.append(f"From {group} by the recipe “{record['recipe']}”, {record['epochs']} epochs.")
+                epochs = groups.reached(group, record["recipe"], record["epochs"])
+                notes.append(f"From {group} by the recipe “{record['recipe']}”, {epochs} epochs.")
         return " ".join(notes)
 
 

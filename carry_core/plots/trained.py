@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from carry_core import runs
 from carry_core.dynamics import finished
-from carry_core.groups import CAMPAIGN, GROUPS, RECIPES
+from carry_core.groups import CAMPAIGN, GROUPS, RECIPES, reached
 from carry_core.page import WIDTH, Table, number, styled
 from carry_core.plots.curves import plain_log
 
@@ -32,8 +32,9 @@ def table_of_groups() -> Table:
         minutes = [run["seconds"] / 60 for run in record["runs"]]
         precisions = ", ".join(sorted({run["precision"] for run in record["runs"]}))
         took = f"{min(minutes):.0f}–{max(minutes):.0f}" if len(minutes) > 1 else f"{minutes[0]:.0f}"
-        reached = [record["recipe"], f"{record['epochs']}", precisions, took, number(min(last), 4)]
-        rows.append([name, f"{len(minutes)} of {group.n_runs}", *reached])
+        epochs = reached(name, record["recipe"], record["epochs"])
+        outcome = [record["recipe"], epochs, precisions, took, number(min(last), 4)]
+        rows.append([name, f"{len(minutes)} of {group.n_runs}", *outcome])
     return Table(["group", "runs", "recipe", "epochs", "precision", "minutes a run", "lowest accuracy"], rows)
 
 
