@@ -16,23 +16,13 @@ from carry_core import tasks
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, write_json
 from carry_core.ledger import findings, quantities, verdicts
+from carry_core.ledger.contents import NOTEBOOKS
 from carry_core.ledger.evidence import Evidence, Need, weights
 from carry_core.ledger.readings import Found
 from carry_core.measure import Cells
 
 VERSION = 1  # of results files
 NAMED = re.compile(r"Runs in order: (.+?)\.(?: |$)")  # in a row's detail
-NOTEBOOKS = (
-    "fig01_summary", "fig02_one_layer_transition", "fig03_attention_per_task", "fig04_pca_journey",
-    "fig05_mlp_evolution", "fig06_llemma", "fig07_one_layer_journey", "fig08_one_layer_runs",
-    "fig09_one_layer_without_decay", "fig10_one_layer_strong_decay", "fig11_learning_dynamics",
-    "fig12_two_layers_without_decay", "fig13_carry_axis_dff512", "fig14_carry_axis", "fig15_decoder_attention",
-    "fig16_decoder_journey", "fig17_pentagon", "fig18_four_digits_attention", "fig19_four_digits_journey",
-    "fig20_length_generalisation", "fig21_unprimed_attention", "fig22_unprimed_journey", "fig23_primed_attention",
-    "fig24_primed_journey", "fig25_finetuned", "fig26_full_adder", "tab01_decision_head_and_final_mlp",
-    "tab02_language_models", "tab03_three_layers", "tab04_dissection", "tab05_decoder", "app_g_alpaca",
-    "app_h_longer_sums", "beyond_the_paper", "beyond_74", "trained_groups",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -128,15 +118,17 @@ def published() -> dict[str, Claim]:
     path = data_dir() / "claims.yml"
     try:
         return _read(path, path.stat().st_mtime_ns)
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         why = " ".join(str(error).split())
         raise BadInput(f"Cannot read {path} ({why}): restore it with `git checkout {path}`.") from error
 
 
 @lru_cache(maxsize=2)
 def _read(path: Path, _modified: int) -> dict[str, Claim]:
-    rows = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    rows = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     claims: dict[str, Claim] = {}
+    if not rows:
+        raise BadInput(f"{path} has no claims: restore it with `git checkout {path}`.")
     for row in rows if isinstance(rows, list) else [rows]:
         claim = _claim(path, row)
         if claim.id in claims:
@@ -221,11 +213,14 @@ class Ledger:
         report: called with a line after each run that was measured and each row that took its time.
 
     Raises:
-        BadInput: unknown source, or no such row.
+        BadInput: unknown source, no such row, or a row that nothing is measured for.
     """
 
     def __init__(self, source: str, only: str = "", report: Callable[[str], None] = lambda done: None) -> None:
         self.source, self.claims, self.report = source, chosen(only), report
+        for claim in self.claims:
+            if not (findings.known(claim.id) if claim.paper is None else quantities.known(claim.id)):
+                raise BadInput(f"{data_dir() / 'claims.yml'}: nothing is measured for {claim.id}: correct the id.")
         needs: dict[str, Need] = {}
         for claim in self.claims:
             for group, need in (findings.needed(claim.id) | quantities.needed(claim.id)).items():
@@ -275,6 +270,8 @@ def judge(claim: Claim, source: str, found: Found, theirs: Sequence[Any]) -> ver
     if found.shows is not None:
         return verdicts.judge_finding(claim.rule, list(found.shows.values()))
     printed = verdicts.Printed(_array(claim.paper), claim.unit, claim.range, claim.single)
+    if (n := len(_array(found.value))) != len(printed.value):
+        raise BadInput(f"{claim.id}: {n} number(s) were computed, but `paper` has {len(printed.value)}: correct it.")
     at_hand = len(found.runs) if found.at_hand is None else found.at_hand
     runs = np.stack([_array(x) for x in found.runs.values()]) if found.runs else np.zeros((0, 1))
     if source == "author":
@@ -324,13 +321,28 @@ def read_results(source: str) -> dict[str, Any]:
             raise BadInput(f"{path} has version {found['version']!r}, expected {VERSION}: {remedy}.")
         if found["source"] != source:
             raise BadInput(f"{path} has the results of {found['source']!r}, expected {source!r}: {remedy}.")
-        return {**found, "weights": dict(found["weights"]), "rows": [Row(**row) for row in found["rows"]]}
+        return {**found, "weights": dict(found["weights"]), "rows": [_row(row) for row in found["rows"]]}
     except FileNotFoundError as error:
         raise BadInput(f"{path} does not exist: {remedy}.") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, BadInput):
             raise
         raise BadInput(f"{path} is damaged ({error}): {remedy}.") from error
+
+
+def _row(values: dict[str, Any]) -> Row:
+    """A row as it was read, if every entry is of its kind."""
+    row = Row(**values)
+    texts = all(isinstance(x, str) for x in (row.id, row.where, row.detail)) and row.verdict in verdicts.VERDICTS
+    numbers = all(map(_numbers, (row.paper, row.value, row.std, row.tolerance, row.runs)))
+    if not (texts and numbers and isinstance(row.runs, list)):
+        raise ValueError(f"an entry of {row.id!r} is not of its kind")
+    return row
+
+
+def _numbers(value: Any) -> bool:
+    """Whether it is a number, None where there is none, or a list of such."""
+    return value is None or (all(map(_numbers, value)) if isinstance(value, list) else _numeric(value))
 
 
 def author_rows() -> dict[str, Row]:

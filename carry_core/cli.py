@@ -119,6 +119,7 @@ def train(
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Also write the rows there.")
 def bench_(what: str, file: Path | None) -> None:
     """Speed of training or of the ledger, side by side with plain PyTorch in one run."""
+    _check_json(file)
     rows = bench.train() if what == "train" else bench.claims()
     table = Table(*rows[0])
     for row in rows:
@@ -137,10 +138,7 @@ def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
     """Every number of the paper, computed from weights and judged."""
     if save and only:
         raise BadInput("--save writes the whole ledger of a source: drop --only, or use --json.")
-    if file is not None:
-        if file.is_dir() or not file.parent.is_dir():
-            raise BadInput(f"--json {file}: expected a file in a folder that there is.")
-        check_writable(file.parent)
+    _check_json(file)
     keep_memory()
     with Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
@@ -159,6 +157,14 @@ def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
 
 carry.add_command(llm)
 carry.add_command(train_llm)
+
+
+def _check_json(file: Path | None) -> None:
+    """Find out before anything long starts whether the file can be written."""
+    if file is not None:
+        if not file.parent.is_dir() or (file.exists() and not file.is_file()):
+            raise BadInput(f"--json {file}: expected a file in a folder that there is.")
+        check_writable(file.parent)
 
 
 def _device(device: str, precision: str) -> str:

@@ -8,6 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from carry_core import claims, tasks
+from carry_core.errors import BadInput
 from carry_core.ledger import verdicts
 from carry_core.ledger.readings import KINDS, READINGS, Found, binomial, drawn_for
 from carry_core.ledger.survey import DRAWN
@@ -82,11 +83,19 @@ def part(
 
 
 def committed(name: str) -> dict[str, claims.Row]:
-    """A row of the ledger as `carry claims --save` wrote it, for each source that has results."""
+    """A row of the ledger as `carry claims --save` wrote it, for each source that has results.
+
+    Raises:
+        BadInput: results are damaged, or lack the row.
+    """
     found = {}
     for source in ("author", "ours"):
         if claims.results_path(source).exists():
-            found[source] = next(row for row in claims.read_results(source)["rows"] if row.id == name)
+            rows = {row.id: row for row in claims.read_results(source)["rows"]}
+            if name not in rows:
+                path = claims.results_path(source)
+                raise BadInput(f"{path} has no row {name}: write it with `carry claims --source {source} --save`.")
+            found[source] = rows[name]
     return found
 
 

@@ -86,11 +86,12 @@ def told_stairs(found: Mapping[str, Sequence[tuple[int, Heads]]], n_long: int) -
     It breaks if it is at least one half at some epoch and below at a later one.
     """
     weakest = {run: [float(h.staircase[:n_long].min()) for _, h in every] for run, every in found.items()}
-    breaks = sum(max(x) >= STAIRCASE > min(x[x.index(max(x)) :]) for x in weakest.values())
+    formed = {run: x for run, x in weakest.items() if max(x) >= STAIRCASE}
+    breaks = sum(min(x[x.index(max(x)) :]) < STAIRCASE for x in formed.values())
     listed = "; ".join(f"{run}: " + " → ".join(f"{x:.2f}" for x in values) for run, values in weakest.items())
     if not listed:
         return "No run without priming has weights from along the way here."
     return (
-        f"Weakest long staircase at the epochs that are kept, {listed}. It breaks, from one half or more to less,"
-        f" in **{breaks} of {len(weakest)}** runs."
+        f"Weakest long staircase at the epochs that are kept, {listed}. It reaches one half in **{len(formed)} of"
+        f" {len(weakest)}** runs, and of these it breaks, falling below one half later, in **{breaks}**."
     )

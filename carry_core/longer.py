@@ -88,17 +88,21 @@ def random_sums(n_digits: int, n_examples: int, seed: int = 0) -> tuple[Int[Tens
     return sums.long_sums(n_examples, n_digits, torch.Generator().manual_seed(seed))
 
 
-def long_positions(group: str, *, padded: bool = True) -> int:
+def long_positions(group: str, *others: str, padded: bool = True) -> int:
     """How many leading digits of the answer are not trained: three for six digits, none without padding.
 
     Raises:
-        BadInput: the group is not padded although it has to be.
+        BadInput: the group is not padded although it has to be, or others that are shown with it have not as many.
     """
     found = groups.find(group)
     if padded and not found.padded:
         known = ", ".join(name for name, other in groups.GROUPS.items() if other.padded)
         raise BadInput(f"{group} has no longer sums: expected a padded group, one of {known}.")
-    return found.config.width - found.n_digits
+    n_long = found.config.width - found.n_digits
+    for other in others:
+        if long_positions(other, padded=padded) != n_long:
+            raise BadInput(f"{other} beside {group}: expected groups with as many long positions.")
+    return n_long
 
 
 # ---------------------------------------------------------------- attention
@@ -133,15 +137,15 @@ class Heads:
 
 
 def heads(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> Heads:
-    """Measure `Heads` on the given sums."""
+    """Measure `Heads` on the given sums; the decision head is chosen on as many drawn from all, as in the ledger."""
     layout = model.config.layout
     pattern = measure.attention(model, a, b)
     stairs = measure.partner_mass(pattern[:-1], layout).unflatten(-1, (-1, layout.width)).mean(-2)
+    decides = measure.last_layer(model, *random_sums(layout.width, len(a))).decision_head
     last = measure.last_layer(model, a, b)
     own, right = (measure.column_mass(pattern, layout, shift) for shift in (0, 1))
-    return Heads(
-        stairs, ahead(pattern[:-1], layout), own, right, last.decision_head, last.intact.whole, last.decision.whole
-    )
+    early, without = ahead(pattern[:-1], layout), last.heads[decides].whole
+    return Heads(stairs, early, own, right, decides, last.intact.whole, without)
 
 
 def ahead(pattern: Float[Tensor, "*batch query key"], layout: Layout) -> Float[Tensor, "*batch column"]:

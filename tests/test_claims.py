@@ -1,25 +1,32 @@
 """The ledger: what it holds, what it refuses, and whether the committed results are those of these weights."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
-from carry_core import author, claims, measure, sums, tasks
+from carry_core import author, claims, comparison, measure, sums, tasks
+from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.ledger import evidence, findings, quantities
+from carry_core.ledger.contents import NOTEBOOKS
 from carry_core.ledger.readings import READINGS
 
 GOOD = {
     "id": "data/sums3",
     "where": "Sec. 2",
     "paper": 1,
-    "notebook": claims.NOTEBOOKS[0],
+    "notebook": NOTEBOOKS[0],
     "rule": "exact",
     "reason": "why",
 }
+ROW = {
+    "id": "data/sums3", "where": "Sec. 2", "paper": 1, "value": 1, "std": None, "runs": [], "tolerance": 0.5,
+    "verdict": "reproduced", "detail": "",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -68,6 +75,8 @@ def test_every_row_can_be_computed(ledger):
     numbers = {name for name, claim in claims.published().items() if claim.paper is not None}
     others = {name for name in numbers if name.startswith(("tab2/", "llm/"))}
     assert numbers == set(READINGS) | set(quantities.SPECIAL) | others
+    assert all(map(quantities.known, numbers))
+    assert not any(map(quantities.known, ["tab2/alpaca/ablated_accuracy/9", "tab2/gpt/accuracy", "llm/alpaca", "tab2"]))
     stated = {name for name in claims.published() if name.startswith("finding/")}
     assert stated == set(findings.FINDINGS) | {"finding/llm_heads"}  # 7B models have a path of their own
 
@@ -100,6 +109,11 @@ def contents(folder: Path) -> dict[str, bytes]:
         ([GOOD | {"where": 4}], "data/sums3 has the where 4: expected text"),
         ([GOOD | {"id": 7}], "7 has the id 7: expected text"),
         ([GOOD | {"notebook": ["fig99_nothing"]}], "data/sums3 has the notebook ['fig99_nothing']: expected text"),
+        ([], "has no claims"),
+        ([GOOD | {"id": "data/sums33"}], "nothing is measured for data/sums33"),
+        ([GOOD | {"id": "tab2/gpt/accuracy"}], "nothing is measured for tab2/gpt/accuracy"),
+        ([GOOD | {"id": "finding/biasses", "paper": None, "rule": "every"}], "nothing is measured for finding/biasses"),
+        ([GOOD | {"paper": [1, 2]}], "data/sums3: 1 number(s) were computed, but `paper` has 2"),
         (["data/sums3"], "is not a claim"),
         ({"a": 1}, "is not a claim"),
     ],
@@ -114,8 +128,9 @@ def test_a_bad_ledger_is_named(carry, ledger, rows, complaint):
     assert contents(ledger) == before
 
 
-def test_a_ledger_that_is_no_yaml(carry, data):
-    (data / "claims.yml").write_text("- {id: [")
+@pytest.mark.parametrize("content", [b"- {id: [", b"- \xff\xfe"])
+def test_a_ledger_that_is_no_yaml(carry, data, content):
+    (data / "claims.yml").write_bytes(content)
     code, _, err = carry("claims", "--source", "ours")
     assert (code, err.count("\n")) == (2, 1)
     assert "git checkout" in err
@@ -146,6 +161,9 @@ def test_bad_arguments(carry, ledger, arguments, complaint):
         ({"source": "ours"}, "has the results of 'ours', expected 'author'"),
         ({"rows": [{"id": "data/sums3"}]}, "is damaged"),
         ({"rows": 3}, "is damaged"),
+        ({"rows": [ROW | {"runs": ["a"]}]}, "is damaged (an entry of 'data/sums3' is not of its kind)"),
+        ({"rows": [ROW | {"value": "1"}]}, "is damaged (an entry of 'data/sums3'"),
+        ({"rows": [ROW | {"verdict": "maybe"}]}, "is damaged (an entry of 'data/sums3'"),
         ({"weights": None}, "is damaged"),
     ],
 )
@@ -168,6 +186,22 @@ def test_results_that_are_none(carry, ledger, content):
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "author.json is damaged" in err
     assert contents(ledger) == before
+
+
+def test_what_is_no_file_is_not_replaced(carry, ledger, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    code, out, err = carry("claims", "--source", "ours", "--only", "data/", "--json", str(pipe))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert pipe.is_fifo()
+
+
+def test_a_page_whose_row_was_not_saved_says_how_to_save_it(ledger):
+    path = ledger / "results" / "ours.json"
+    found = json.loads(path.read_text())
+    path.write_text(json.dumps(found | {"rows": found["rows"][:1]}))
+    with pytest.raises(BadInput, match="ours.json has no row finding/biases: .* --source ours --save"):
+        comparison.committed("finding/biases")
 
 
 def test_without_weights_every_row_says_what_would_make_it(carry, ledger, tmp_path):

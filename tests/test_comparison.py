@@ -38,7 +38,7 @@ def theirs(data, monkeypatch) -> dict[str, claims.Row]:
 
 
 def row(name: str, runs: list[float], tolerance: float | None = None) -> claims.Row:
-    return claims.Row(name, "", None, None, None, runs, tolerance, "", "")
+    return claims.Row(name, "", None, None, None, runs, tolerance, "undecided", "")
 
 
 def verdict(table: str, values: list[float], source: str, drawn: float = math.inf) -> str:

@@ -1,6 +1,7 @@
 """Longer sums: against brute force, on planted attention, curves and accuracies, and on the author's primed run."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -96,7 +97,8 @@ def test_heads_are_what_the_measurements_give(tiny):
         torch.testing.assert_close(found.stairs[0, :, column], both)
     torch.testing.assert_close(found.staircase, found.stairs[0].amax(0))
     last = measure.last_layer(tiny, a, b)
-    assert (found.decides, found.intact, found.without) == (last.decision_head, last.intact.whole, last.decision.whole)
+    decides = measure.last_layer(tiny, *longer.random_sums(3, len(a))).decision_head
+    assert (found.decides, found.intact, found.without) == (decides, last.intact.whole, last.heads[decides].whole)
 
 
 def test_what_is_told_of_planted_heads():
@@ -160,7 +162,8 @@ def test_a_staircase_breaks_between_two_epochs():
     }
     text = forgetting.told_stairs(runs_, 1)
     assert "breaks: 0.70 → 0.30" in text
-    assert "in **1 of 3** runs" in text
+    assert "It reaches one half in **2 of 3** runs, and of these it breaks" in text
+    assert text.endswith("in **1**.")
     assert "No run without priming" in forgetting.told_stairs({}, 1)
 
 
@@ -456,6 +459,29 @@ def test_the_journey_has_half_of_the_sums_from_each_of_two_classes(drawn):
     assert [(p.layer, p.position) for p in planes[::2]] == [(layer, i) for layer in (0, 1) for i in (7, 8, 9)]
     assert len(plots.class_journeys(drawn, "ours")) == 1
     assert torch.bincount(tasks.classify(*drawn.balanced(50))).tolist() == [10] * 5
+
+
+def test_a_journey_needs_a_sum_of_every_class(drawn):
+    choose = partial(by_class.choose, drawn.shown, "tiny", "all", seed=3)
+    assert choose(n_examples=5, in_all=True).n_examples == 5
+    assert choose(n_examples=4).n_examples == 4  # of each class
+    with pytest.raises(BadInput, match="n_examples=4: expected 5 or more, one for each of the classes"):
+        choose(n_examples=4, in_all=True)
+
+
+def test_a_page_about_two_layers_refuses_one(drawn, monkeypatch):
+    monkeypatch.setitem(GROUPS, "tiny", replace(GROUPS[groups.MAIN], config=replace(TINY, layers=1)))
+    with pytest.raises(BadInput, match="tiny has 1 layer: expected a group with 2 layers or more"):
+        by_class.choose(drawn.shown, "tiny", None, 12, 3)
+
+
+def test_groups_on_one_page_have_as_many_long_positions():
+    assert longer.long_positions(PAD6, PRIMED) == 3
+    assert longer.long_positions("pad10_primed500_n2_s0.3_w0.2") == 7
+    with pytest.raises(BadInput, match="expected groups with as many long positions"):
+        longer.long_positions(PAD6, "pad10_primed500_n2_s0.3_w0.2")
+    with pytest.raises(BadInput, match=f"{groups.MAIN} has no longer sums"):
+        longer.long_positions(PAD6, groups.MAIN)
 
 
 def test_heads_by_epoch_are_told_one_after_the_other(drawn, tiny):

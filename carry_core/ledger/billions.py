@@ -60,6 +60,15 @@ PARTS: dict[str, Part] = {
 }  # fmt: skip
 
 
+def known(name: str) -> bool:
+    """Whether a row is one of these."""
+    table, _, rest = name.partition("/")
+    parts = [*PARTS, "addition_heads"]
+    rows = [f"{key}/{part}" for key in MODELS for part in parts]
+    rows += [f"{key}/ablated_accuracy/{i}" for key, model in MODELS.items() for i in range(len(model.pairs))]
+    return table in ("tab2", "llm") and rest in rows
+
+
 def find(name: str, evidence: Evidence) -> Found:
     """A row whose id starts with `tab2/` or `llm/`.
 

@@ -8,6 +8,11 @@ from carry_core.ledger.readings import Found
 __all__ = ["FINDINGS", "dynamics", "find", "insides", "longer", "needed", "pairs", "structure"]
 
 
+def known(name: str) -> bool:
+    """Whether there is a measure for the finding."""
+    return name in FINDINGS or name == "finding/llm_heads"
+
+
 def needed(name: str) -> dict[str, Need]:
     """What a finding needs of which group."""
     return dict(FINDINGS[name].needs) if name in FINDINGS else {}

@@ -148,6 +148,11 @@ SPECIAL |= {f"pad6_finetuned/weight_norm_{part}": norm_of(part) for part in ("be
 SPECIAL_NEEDS = {"n2/decision_head_spread": {MAIN: all_heads(MAIN)}}
 
 
+def known(name: str) -> bool:
+    """Whether the number can be computed from weights that are there."""
+    return name in READINGS or name in SPECIAL or billions.known(name)
+
+
 def needed(name: str) -> dict[str, Need]:
     """What a number needs of which group."""
     if name in READINGS:
