@@ -52,8 +52,8 @@ def check(
     group: str,
     run: int | None = None,
     epoch: int | None = None,
-    n_examples: int | None = None,
-    seed: int | None = None,
+    n_examples: object = runs.FEWEST_EXAMPLES,
+    seed: object = 0,
 ) -> AtHand:
     """As `runs.check`, except that our weights of the page's own group may be missing.
 
@@ -79,7 +79,7 @@ def check(
 
 
 def check_each(
-    wanted: Mapping[str, tuple[str, str]], *, source: str, n_examples: int | None = None, seed: int | None = None
+    wanted: Mapping[str, tuple[str, str]], *, source: str, n_examples: object = runs.FEWEST_EXAMPLES, seed: object = 0
 ) -> dict[str, AtHand]:
     """As `check`, for a page about several groups, which goes without those that a source has not got.
 

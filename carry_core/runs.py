@@ -26,6 +26,7 @@ from carry_core.files import author_dir, data_dir, locked, read_manifest, replac
 from carry_core.model import ModelConfig, Transformer
 
 FORMAT = "1"
+FEWEST_EXAMPLES = 10
 MOST_EXAMPLES = 200_000  # more than any three-digit class has, and they still fit into memory
 SOURCES = ("ours", "author")
 Record = dict[str, Any]
@@ -254,9 +255,11 @@ def _damaged(path: Path, source: str, why: str) -> BadInput:
 
 
 def check(
-    *, source: str, group: str, run: int | None = None, n_examples: int | None = None, seed: int | None = None
+    *, source: str, group: str, run: int | None = None, n_examples: object = FEWEST_EXAMPLES, seed: object = 0
 ) -> Runs:
     """Check a notebook's parameters before anything is computed, and load the group they name.
+
+    Parameters that a notebook does not have are left out, and are then what passes.
 
     Raises:
         BadInput: one of them is not what it should be; the message says which and what was expected.
@@ -268,16 +271,26 @@ def check(
     return loaded
 
 
-def check_draw(*, n_examples: int | None = None, seed: int | None = None) -> None:
-    """Check how many sums a notebook is to draw, and from which seed.
+def check_draw(*, n_examples: object = FEWEST_EXAMPLES, seed: object = 0) -> None:
+    """Check how many sums a notebook is to draw, and from which seed; what is left out passes, but None does not.
 
     Raises:
         BadInput: one of them is not what it should be.
     """
-    if n_examples is not None and (type(n_examples) is not int or not 10 <= n_examples <= MOST_EXAMPLES):
-        raise BadInput(f"n_examples={n_examples!r}: expected a whole number of sums from 10 to {MOST_EXAMPLES:,}.")
-    if seed is not None and (type(seed) is not int or seed < 0):
-        raise BadInput(f"seed={seed!r}: expected a whole number, 0 or more.")
+    if type(n_examples) is not int or not FEWEST_EXAMPLES <= n_examples <= MOST_EXAMPLES:
+        allowed = f"{FEWEST_EXAMPLES} to {MOST_EXAMPLES:,}"
+        raise BadInput(f"n_examples={n_examples!r}: expected a whole number of sums from {allowed}.")
+    check_seed(seed)
+
+
+def check_seed(seed: object) -> None:
+    """Check that a seed is one that every generator takes.
+
+    Raises:
+        BadInput: it is not.
+    """
+    if type(seed) is not int or not 0 <= seed < 2**63:
+        raise BadInput(f"seed={seed!r}: expected a whole number from 0 to 2**63 - 1.")
 
 
 def summary(values: torch.Tensor) -> tuple[float, float | None]:

@@ -69,6 +69,8 @@ def test_the_authors_come_first_unless_ours_are_of_the_papers_recipe(save):
         ({"epoch": 7}, "epoch=7: expected an epoch at which pad6_n2_s0.3_w0.2 is kept, one of 500, 1000, 2500"),
         ({"n_examples": -1}, "n_examples=-1: expected"),
         ({"seed": -1}, "seed=-1: expected"),
+        ({"seed": None}, "seed=None: expected"),
+        ({"n_examples": None}, "n_examples=None: expected"),
     ],
 )
 def test_only_the_awaited_group_may_be_missing(save, wrong, complaint):

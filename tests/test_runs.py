@@ -55,7 +55,14 @@ def test_what_is_saved_is_loaded(group_file):
         (lambda: runs.load(NAME).model(0, epoch=500), "at epoch 500: expected one of 7, 9"),
         (lambda: runs.check(source="ours", group=NAME, n_examples=-1), "n_examples=-1: expected a whole number"),
         (lambda: runs.check(source="ours", group=NAME, run=9), "No run 9"),
-        (lambda: runs.check(source="ours", group=NAME, seed=-1), "seed=-1: expected a whole number, 0 or more"),
+        (lambda: runs.check(source="ours", group=NAME, seed=-1), "seed=-1: expected a whole number from 0 to"),
+        (
+            lambda: runs.check(source="ours", group=NAME, seed=2**63),
+            "seed=9223372036854775808: expected a whole number",
+        ),
+        (lambda: runs.check(source="ours", group=NAME, seed=None), "seed=None: expected a whole number"),
+        (lambda: runs.check(source="ours", group=NAME, seed=True), "seed=True: expected a whole number"),
+        (lambda: runs.check(source="ours", group=NAME, n_examples=None), "n_examples=None: expected a whole number"),
     ],
 )
 def test_bad_parameters_are_named_in_one_line(group_file, call, complaint):

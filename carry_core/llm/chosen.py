@@ -4,6 +4,7 @@ import json
 import tempfile
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -12,6 +13,7 @@ from carry_core.files import data_dir
 from carry_core.llm import heads, prompts, recorded
 from carry_core.llm.recorded import MODELS, Recording
 from carry_core.llm.survey import Survey
+from carry_core.runs import check_seed
 
 SMALL = "small"
 DEFAULT = "default"
@@ -23,8 +25,8 @@ def check(
     source: str,
     group: str,
     model: str | None = None,
-    n_examples: int = 1000,
-    seed: int = 42,
+    n_examples: Any = 1000,
+    seed: Any = 42,
     n_pairs: int = 0,
     theirs: str = "llemma",
 ) -> str:
@@ -51,8 +53,7 @@ def check(
         raise BadInput(f"model={model!r}: expected None for source='author', whose recordings need no weights.")
     if type(n_examples) is not int or not 100 <= n_examples <= 100_000:
         raise BadInput(f"n_examples={n_examples!r}: expected a whole number of prompts from 100 to 100,000.")
-    if type(seed) is not int or seed < 0:
-        raise BadInput(f"seed={seed!r}: expected a whole number, 0 or more.")
+    check_seed(seed)
     if type(n_pairs) is not int or not 0 <= n_pairs <= MOST_PAIRS:
         raise BadInput(f"n_pairs={n_pairs!r}: expected a whole number of pairs from 0 to {MOST_PAIRS}.")
     return group if group != DEFAULT else SMALL if source == "ours" else theirs
@@ -80,8 +81,8 @@ def load(
     source: str,
     group: str,
     model: str | None = None,
-    n_examples: int = 1000,
-    seed: int = 42,
+    n_examples: Any = 1000,
+    seed: Any = 42,
     n_pairs: int = 0,
     theirs: str = "llemma",
 ) -> Survey | Recording:
