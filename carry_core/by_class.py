@@ -9,6 +9,7 @@ from torch import Tensor
 
 from carry_core import geometry, groups, longer, tasks
 from carry_core.at_hand import AtHand
+from carry_core.errors import BadInput
 from carry_core.geometry import Plane
 from carry_core.model import Transformer
 from carry_core.runs import Runs
@@ -67,12 +68,24 @@ class ByClass:
         return geometry.journey(model, a, b, model.config.width, longer.answer_columns(model))
 
 
-def choose(shown: AtHand, group: str, wanted: Any, n_examples: int, seed: int) -> ByClass:
+def choose(shown: AtHand, group: str, wanted: Any, n_examples: int, seed: int, *, in_all: bool = False) -> ByClass:
     """Choose classes, as `longer.classes`, and runs, as `longer.chosen_runs`.
 
+    Args:
+        shown: the runs that are there.
+        group: whose they are.
+        wanted: the classes.
+        n_examples: how many sums.
+        seed: of the draw.
+        in_all: `n_examples` is of all classes together, not of each.
+
     Raises:
-        BadInput: no such class.
+        BadInput: no such class, fewer sums than classes, or a group without a layer before the last.
     """
-    return ByClass(
-        shown, longer.chosen_runs(shown), longer.classes(groups.find(group).config.width, wanted), n_examples, seed
-    )
+    config = groups.find(group).config
+    if config.layers < 2:
+        raise BadInput(f"{group} has {config.layers} layer: expected a group with 2 layers or more.")
+    found = longer.classes(config.width, wanted)
+    if in_all and n_examples < len(found):
+        raise BadInput(f"n_examples={n_examples}: expected {len(found)} or more, one for each of the classes.")
+    return ByClass(shown, longer.chosen_runs(shown), found, n_examples, seed)

@@ -1,6 +1,7 @@
 """The run groups of the paper: what was trained, by the author's names, and the two recipes we train them with."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -130,6 +131,18 @@ def find(name: str) -> Group:
     if group is None:
         raise BadInput(f"Unknown group {name!r}: expected one of {', '.join(GROUPS)}.")
     return group
+
+
+def listed(wanted: Any) -> list[str]:
+    """Names of groups as a list, from a list or from one name, which is all that papermill's command can give.
+
+    Raises:
+        BadInput: neither, or no such group.
+    """
+    names = [wanted] if isinstance(wanted, str) else wanted
+    if not isinstance(names, list):
+        raise BadInput(f"{wanted!r}: expected a group or a list of groups, such as {MAIN!r}.")
+    return [find(name).name for name in names]
 
 
 def reached(name: str, recipe: str, epochs: int) -> str:

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from carry_core.errors import BadInput
-from carry_core.sums import digits
+from carry_core.sums import digits, long_sums
 
 NAMES3 = {"000": "NC", "010": "C@1", "001": "C@2", "011": "C all", "021": "C all con."}
 
@@ -104,4 +104,20 @@ def draw(pattern: str, count: int, generator: torch.Generator) -> tuple[Int[Tens
     for pairs in _pairs_at(pattern):
         digit_a, digit_b = pairs[torch.randint(len(pairs), (count,), generator=generator)].unbind(1)
         a, b = 10 * a + digit_a, 10 * b + digit_b
+    return a, b
+
+
+def draw_from_all(
+    n_examples: int, n_digits: int, generator: torch.Generator
+) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
+    """Sums drawn from all, as `sums.long_sums`, for what is counted class by class.
+
+    Raises:
+        BadInput: a class was not drawn at all.
+    """
+    a, b = long_sums(n_examples, n_digits, generator)
+    drawn = torch.bincount(classify(a, b, n_digits), minlength=len(patterns(n_digits)))
+    if not drawn.all():
+        missing = name(patterns(n_digits)[int(drawn.argmin())])
+        raise BadInput(f"n_examples={n_examples}: expected more sums, since these have none of class {missing!r}.")
     return a, b

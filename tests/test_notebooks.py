@@ -18,7 +18,22 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PAGES = sorted((ROOT / "book").glob("*.md"))
 MAX_LINES, MAX_BYTES = 60, 1_500_000
 LEDGER = "claims"  # shows the committed results of both sources, and so needs no group
-BAD = {"source": "authr", "group": "n9", "run": 99, "n_examples": -1}
+BAD = [
+    *[("source", "authr"), ("group", "n9"), ("run", 99), ("n_examples", -1), ("n_examples", None)],
+    *[("seed", -1), ("seed", 2**63), ("seed", None), ("seed", "one")],
+]
+# Values that are of the right kind, and that the page has no use for: the notebook, its parameters, the complaint.
+USELESS = [
+    *[(f"fig{n}", {"group": "n1_s0.3_w0.2"}, "2 layers or more") for n in ("18", "19", "23")],
+    ("fig21", {"group": "n1_s0.3_w0.2", "epoch": None}, "2 layers or more"),
+    *[(f"fig{n}", {"classes": "all", "n_examples": 50}, "n_examples=50: expected 89 or more") for n in ("22", "24")],
+    ("fig20", {"primed": "n2_s0.3_w0.2"}, "n2_s0.3_w0.2 has no longer sums: expected a padded group"),
+    ("fig20", {"primed": "pad10_primed500_n2_s0.3_w0.2"}, "expected groups with as many long positions"),
+    ("tab05", {"n_examples": 10}, "n_examples=10: expected more sums"),
+    ("app_h", {"primed": 7}, "7: expected a group"),
+    ("app_h", {"primed": {"a": 1}}, "expected a group"),
+    ("app_h", {"primed": "n2_s0.3_w0.2"}, "n2_s0.3_w0.2 has no longer sums: expected a padded group"),
+]
 GLUED = re.compile(r"::(\w+)(?::|`)|\{glue:any\} (\w+)")
 
 
@@ -80,20 +95,30 @@ def test_every_image_has_a_text_a_caption_and_a_label(notebook: Path):
         assert not any("image/png" in output.get("data", {}) for output in cell.outputs)
 
 
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [(path, name) for path in NOTEBOOKS for name in BAD if f"\n{name} = " in f"\n{code(path)[0].source}"],
-    ids=lambda value: value.stem if isinstance(value, Path) else value,
-)
-def test_a_wrong_parameter_stops_the_second_cell_with_one_line(path: Path, name: str):
+def refused(path: Path, given: dict[str, Any]) -> str:
+    """The one line with which the second cell stops."""
     parameters, check, *_ = code(path)
     values: dict[str, Any] = {}
     exec(parameters.source, values)
-    values[name] = BAD[name]
     with pytest.raises(BadInput, match="expected") as error:
-        exec(check.source, values)
+        exec(check.source, values | given)
     assert "\n" not in str(error.value)
-    assert str(BAD[name]) in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "value"),
+    [(path, *bad) for path in NOTEBOOKS for bad in BAD if f"\n{bad[0]} = " in f"\n{code(path)[0].source}"],
+    ids=lambda value: value.stem if isinstance(value, Path) else str(value),
+)
+def test_a_wrong_parameter_stops_the_second_cell_with_one_line(path: Path, name: str, value: Any):
+    assert str(value) in refused(path, {name: value})
+
+
+@pytest.mark.parametrize(("number", "given", "complaint"), USELESS)
+def test_a_parameter_of_which_nothing_can_be_shown_stops_it_too(number: str, given: dict[str, Any], complaint: str):
+    (path,) = [path for path in NOTEBOOKS if path.stem.startswith(f"{number}_")]
+    assert complaint in refused(path, given)
 
 
 def test_papermill_stops_with_the_line_too(tmp_path: Path):
@@ -112,6 +137,16 @@ def test_papermill_stops_with_the_line_too(tmp_path: Path):
     assert "BadInput: Unknown source 'authr': expected 'ours' or 'author'." in result.stderr
     ran = [cell for cell in code(tmp_path / "out.ipynb") if cell.execution_count]
     assert len(ran) <= 4
+
+
+def test_one_group_may_be_given_for_a_list_of_them():
+    (path,) = [path for path in NOTEBOOKS if path.stem.startswith("app_h_")]
+    parameters, check, *_ = code(path)
+    values: dict[str, Any] = {}
+    exec(parameters.source, values)
+    values["primed"] = "pad6_primed100_n2_s0.3_w0.2"
+    exec(check.source, values)
+    assert list(values["shown"]) == [values["group"], "pad6_primed100_n2_s0.3_w0.2"]
 
 
 # ---------------------------------------------------------------- the ledger
