@@ -1,81 +1,20 @@
-"""Training groups from start to published file: order, checkpoints, resuming, progress."""
+"""Training groups from start to published file: what is missing, resuming, progress."""
 
-import hashlib
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
-
 from carry_core import groups, runs
+from carry_core.checkpoints import Checkpoints
 from carry_core.errors import BadInput
-from carry_core.files import check_writable, keep_memory, replacing
-from carry_core.groups import Group, Recipe
+from carry_core.files import check_writable, keep_memory
+from carry_core.publishing import publish
 from carry_core.sums import n_sums
 from carry_core.train import State, Trainer
 
-FORMAT = "1"
 SAVE_EVERY = 15.0  # seconds between checkpoints
-
-
-def digest(tensors: dict[str, Tensor]) -> str:
-    """sha256 over the tensors' bytes, in the order of their names."""
-    found = hashlib.sha256()
-    for name in sorted(tensors):
-        found.update(name.encode())
-        found.update(tensors[name].contiguous().numpy().tobytes())
-    return found.hexdigest()
-
-
-@dataclass(frozen=True)
-class Checkpoints:
-    """The unfinished (and finished) runs of one group and recipe, one file a run."""
-
-    folder: Path
-    group: Group
-    recipe: Recipe
-
-    def path(self, run: int, epoch: int | None = None) -> Path:
-        suffix = "" if epoch is None else f".epoch{epoch}"
-        return self.folder / f"{self.group.name}.{self.recipe.name}" / f"run{run}{suffix}.safetensors"
-
-    def save(self, states: list[State], snapshot: bool = False) -> None:
-        """Write each run's state, whole or not at all."""
-        for tensors, record in states:
-            with replacing(self.path(record["run"], record["epoch"] if snapshot else None)) as temporary:
-                metadata = {"format": FORMAT, "record": json.dumps(record), "sha256": digest(tensors)}
-                save_file(tensors, temporary, metadata)
-
-    def load(self, run: int, epoch: int | None = None) -> State | None:
-        """The run's state, None where it was never saved.
-
-        Raises:
-            BadInput: the file is damaged, or is not this group's, recipe's or version's.
-        """
-        path = self.path(run, epoch)
-        if not path.exists():
-            return None
-        try:
-            with safe_open(path, "pt") as file:
-                metadata = file.metadata() or {}
-                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
-            record = json.loads(metadata["record"])
-            if metadata["sha256"] != digest(tensors):
-                raise ValueError("its tensors are not those that were written")
-        except (SafetensorError, OSError, KeyError, ValueError) as error:
-            raise BadInput(f"Checkpoint {path} is damaged ({error}): delete it to train this run anew.") from error
-        expected = {"format": FORMAT, "group": self.group.name, "recipe": self.recipe.name, "run": run}
-        found = {"format": metadata.get("format"), **{key: record.get(key) for key in ("group", "recipe", "run")}}
-        if found != expected:
-            raise BadInput(f"Checkpoint {path} is of {found}, expected {expected}: move it away to train this run.")
-        return tensors, record
 
 
 @dataclass
@@ -155,59 +94,6 @@ def _parent(checkpoints: Checkpoints, parent: tuple[str, int], run: int) -> Stat
     return state
 
 
-def publish(checkpoints: Checkpoints, out: Path) -> str:
-    """Put a group's finished runs together as its group file; says what was done, or why not.
-
-    A group with fewer epochs or runs never replaces one with more, `quick` never replaces `paper`, and `paper`
-    replaces `quick` only when all its epochs are done.
-    """
-    group, recipe = checkpoints.group, checkpoints.recipe
-    folder = checkpoints.path(0).parent
-    numbers = sorted(int(p.stem.removeprefix("run")) for p in folder.glob("run*.safetensors") if p.stem[3:].isdigit())
-    states = [state for run in numbers if (state := checkpoints.load(run)) is not None]
-    epochs = max((record["epoch"] for _, record in states), default=0)
-    if epochs < recipe.epochs(group):
-        return f"{group.name}: no run has finished its {recipe.epochs(group)} epochs yet."
-    states = [state for state in states if state[1]["epoch"] == epochs]
-    if better := _better(group, out, recipe.name, epochs, len(states)):
-        return f"{group.name}: {better} is kept."
-
-    kept = states[: group.kept] if len(states) <= group.n_runs else states
-    weights = _stacked(kept, "parameters/")
-    for epoch, papers in recipe.snapshots(group).items():
-        early = [checkpoints.load(record["run"], epoch) for _, record in kept]
-        if None not in early:
-            weights |= {f"epoch_{papers}/{k}": v for k, v in _stacked([s for s in early if s], "parameters/").items()}
-    hidden = {"dropout", "epoch", "group", "recipe", "adam_step"}
-    record = {
-        "recipe": recipe.name, "epochs": epochs,
-        "runs": [{key: value for key, value in r.items() if key not in hidden} for _, r in kept],
-    }  # fmt: skip
-    curves: runs.History = {key: value.numpy() for key, value in _stacked(states, "history/").items()}
-    curves["runs"] = np.array([r["run"] for _, r in states])
-    runs.save(out, group.name, group.config, weights, record, curves)
-    return f"{group.name}: published {len(kept)} run(s) of {epochs} epochs to {out}."
-
-
-def _stacked(states: list[State], prefix: str) -> dict[str, Tensor]:
-    keys = [key for key in states[0][0] if key.startswith(prefix)]
-    return {key.removeprefix(prefix): torch.stack([tensors[key] for tensors, _ in states]) for key in keys}
-
-
-def _better(group: Group, out: Path, recipe: str, epochs: int, n_runs: int) -> str | None:
-    """What is published already, if it must not be replaced by `n_runs` runs of `epochs` epochs."""
-    try:
-        record = runs.describe(out / f"{group.name}.safetensors")["record"]
-    except (OSError, SafetensorError, KeyError, json.JSONDecodeError):
-        return None
-    there = len(record["runs"])
-    same = record["recipe"] == recipe
-    enough = epochs >= (record["epochs"] if same else group.epochs) and n_runs >= there
-    if enough and (same or recipe != "quick"):
-        return None
-    return f"the {record['recipe']} group with {record['epochs']} epochs and {there} run(s)"
-
-
 def train_group(
     checkpoints: Checkpoints,
     numbers: list[int],
@@ -255,13 +141,13 @@ def complete(checkpoints: Checkpoints, numbers: list[int], out: Path) -> bool:
     if out.resolve() != runs.folder("ours").resolve():
         return False
     try:
-        there = runs.load(group.name)
-        trained = set(runs.history(group.name)["runs"].tolist())
+        own = runs.load(group.name).record["recipe"]
+        stands = own if recipe.name == "quick" and own == "paper" else recipe.name
+        there, trained = runs.load(group.name, recipe=stands), runs.history(group.name, recipe=stands)["runs"]
     except BadInput:
         return False
-    if there.record["recipe"] != recipe.name:
-        return recipe.name == "quick" and set(numbers) <= trained
-    return there.record["epochs"] >= recipe.epochs(group) and set(numbers) <= trained
+    enough = stands != recipe.name or there.record["epochs"] >= recipe.epochs(group)
+    return enough and set(numbers) <= set(trained.tolist())
 
 
 def estimate(checkpoints: Checkpoints, numbers: list[int], device: str, precision: str) -> float:

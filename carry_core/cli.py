@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from carry_core import author, bench, campaign, claims, groups, runs
+from carry_core.checkpoints import Checkpoints
 from carry_core.errors import BadInput
 from carry_core.files import author_dir, check_writable, data_dir, keep_memory, update_manifest, write_json
 from carry_core.ledger.report import show
@@ -94,7 +95,7 @@ def train(
     total = 0.0
     for group in todo:
         runs_of = _numbers(numbers, group)
-        checkpoints = campaign.Checkpoints(data_dir() / "checkpoints", group, chosen)
+        checkpoints = Checkpoints(data_dir() / "checkpoints", group, chosen)
         if campaign.complete(checkpoints, runs_of, out):
             click.echo(f"{group.name}: complete.")
         elif dry_run:

@@ -124,8 +124,9 @@ def read_manifest(folder: Path) -> dict[str, str]:
 
 
 def update_manifest(folder: Path, names: list[str]) -> None:
-    """Record the sha256 of the files `names`, relative to `folder`."""
-    manifest = read_manifest(folder) | {name: sha256(folder / name) for name in names}
+    """Record the sha256 of the files `names`, relative to `folder`; what is not there any more is forgotten."""
+    manifest = {name: known for name, known in read_manifest(folder).items() if name not in names}
+    manifest |= {name: sha256(folder / name) for name in names if (folder / name).exists()}
     write_json(folder / "manifest.json", dict(sorted(manifest.items())))
 
 

@@ -2,12 +2,14 @@
 
 `<group>.safetensors` holds every parameter stacked over runs, `[run, …]`, under the names of
 `model.Transformer` (snapshots under `epoch_500/…`), with the group's config and the training record as
-JSON in its metadata. `<group>.history.npz` holds the learning curves, `[run, epoch, …]`.
+JSON in its metadata. `<group>.history.npz` holds the learning curves, `[run, epoch, …]`. Of our own groups, a folder
+`quick/` or `paper/` beside them holds what was trained by the other recipe, to compare the two.
 """
 
 import json
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +28,7 @@ from carry_core.files import author_dir, data_dir, locked, read_manifest, replac
 from carry_core.model import ModelConfig, Transformer
 
 FORMAT = "1"
+SUFFIXES = ("safetensors", "history.npz")
 FEWEST_EXAMPLES = 10
 MOST_EXAMPLES = 200_000  # more than any three-digit class has, and they still fit into memory
 SOURCES = ("ours", "author")
@@ -104,13 +107,31 @@ def folder(source: str) -> Path:
     return author_dir() if source == "author" else data_dir() / "runs"
 
 
-def load(group: str, source: str = "ours") -> Runs:
+def folder_of(group: str, source: str, recipe: str | None = None) -> Path:
+    """The folder with a group's files: the source's own, or the one beside it if that has another recipe's runs."""
+    where = folder(source)
+    if recipe is None:
+        return where
+    if source != "ours" or recipe not in groups.RECIPES:
+        raise BadInput(f"recipe={recipe!r} of {source}: expected one of {', '.join(groups.RECIPES)}, of ours.")
+    with suppress(OSError, SafetensorError, KeyError, ValueError):
+        if describe(where / f"{group}.safetensors")["record"]["recipe"] == recipe:
+            return where
+    return where / recipe
+
+
+def load(group: str, source: str = "ours", *, recipe: str | None = None) -> Runs:
     """The runs of a group.
 
+    Args:
+        group: its name.
+        source: `ours` or `author`.
+        recipe: by which of ours were trained; the better one that there is if None.
+
     Raises:
-        BadInput: unknown group or source, or the file is missing, damaged, or of another version.
+        BadInput: unknown group, source or recipe, or the file is missing, damaged, or of another version.
     """
-    path = _checked(groups.find(group).name, source, "safetensors")
+    path = _checked(groups.find(group).name, source, "safetensors", recipe)
     return _load(path, source, path.stat().st_mtime_ns)
 
 
@@ -151,18 +172,33 @@ def load_model(group: str, run: int = 0, source: str = "ours") -> Transformer:
     return load(group, source).model(run)
 
 
-def history(group: str, source: str = "ours", run: int | None = None) -> History:
+def trainings(group: str) -> dict[str, tuple[Runs, History]]:
+    """Our runs of a group and their learning curves by recipe, those of the group's own file first.
+
+    Raises:
+        BadInput: as `load`, if a file is there.
+    """
+    where = folder("ours")
+    own = [load(group).record["recipe"]] if (where / f"{group}.safetensors").exists() else []
+    beside = [recipe for recipe in groups.RECIPES if (where / recipe / f"{group}.safetensors").exists()]
+    return {
+        recipe: (load(group, recipe=recipe), history(group, recipe=recipe)) for recipe in dict.fromkeys([*own, *beside])
+    }
+
+
+def history(group: str, source: str = "ours", run: int | None = None, *, recipe: str | None = None) -> History:
     """The learning curves of a group, `[run, epoch, …]` each, and the `runs` they belong to.
 
     Args:
         group: its name.
         source: `ours` or `author`, whose release has the curves of fewer runs than weights.
         run: one that has to be among them.
+        recipe: as in `load`.
 
     Raises:
         BadInput: as `load`, or the run is not among them.
     """
-    path = _checked(groups.find(group).name, source, "history.npz")
+    path = _checked(groups.find(group).name, source, "history.npz", recipe)
     try:
         with np.load(path, allow_pickle=False) as file:
             curves = {key: file[key] for key in file.files}
@@ -186,20 +222,26 @@ def save(
     description = {"format": FORMAT, "group": group, "config": config.to_dict(), "record": record}
     # one entry, since safetensors writes several in random order: the same weights are the same bytes
     metadata = {"carry": json.dumps(description)}
-    with locked(where):
-        names = [f"{group}.safetensors"]
-        with replacing(where / names[0]) as temporary:
+    with locked(manifest_folder(where)):
+        with replacing(where / f"{group}.safetensors") as temporary:
             save_file({key: value.contiguous() for key, value in weights.items()}, temporary, metadata)
         if curves is not None:
-            names.append(f"{group}.history.npz")
-            with replacing(where / names[1]) as temporary, temporary.open("wb") as file:
+            with replacing(where / f"{group}.history.npz") as temporary, temporary.open("wb") as file:
                 np.savez_compressed(file, allow_pickle=False, **curves)
-        root = manifest_folder(where)
-        update_manifest(root, [str((where / name).relative_to(root)) for name in names])
+        list_files(where, group)
+
+
+def list_files(where: Path, group: str) -> None:
+    """Bring the manifest's entries of a group's files up to date; the folder's lock has to be held."""
+    root = manifest_folder(where)
+    here = where.resolve().relative_to(root.resolve())
+    update_manifest(root, [(here / f"{group}.{suffix}").as_posix() for suffix in SUFFIXES])
 
 
 def manifest_folder(where: Path) -> Path:
-    """The folder whose manifest lists the group files of `where`: `data/` for our runs, else `where` itself."""
+    """The folder whose manifest lists the group files of `where`: `data/` for our runs, else that of the groups."""
+    if where.name in groups.RECIPES:
+        where = where.parent
     return where.parent if where.resolve() == (data_dir() / "runs").resolve() else where
 
 
@@ -224,26 +266,33 @@ def verify(root: Path | None = None) -> list[str]:
         name = path.relative_to(root).as_posix()
         private = name.split("/")[0] in ("checkpoints", "author") or path.name.startswith(".")
         if path.is_file() and not private and name not in unlisted:
-            problems.append(f"{name} is not in the manifest: remove it, or `carry verify --accept {name}`.")
+            again = f"run `carry train {_group_of(name)}` again, " if name.startswith("runs/") else ""
+            problems.append(f"{name} is not in the manifest: {again}remove it, or `carry verify --accept {name}`.")
     return problems
 
 
 def _restore(name: str) -> str:
-    group = Path(name).name.removesuffix(".safetensors").removesuffix(".history.npz")
-    return "restore it with git" + (f", or run `carry train {group}`" if name.startswith("runs/") else "")
+    by = f" --recipe {Path(name).parent.name}" if Path(name).parent.name in groups.RECIPES else ""
+    again = f", or run `carry train {_group_of(name)}{by}`" if name.startswith("runs/") else ""
+    return f"restore it with git{again}"
 
 
-def _checked(group: str, source: str, suffix: str) -> Path:
+def _group_of(name: str) -> str:
+    return Path(name).name.removesuffix(".safetensors").removesuffix(".history.npz")
+
+
+def _checked(group: str, source: str, suffix: str, recipe: str | None) -> Path:
     """Path of a group's file, once it is known to be there and to match the manifest."""
-    where = folder(source)
+    where = folder_of(group, source, recipe)
     path = where / f"{group}.{suffix}"
     if not path.exists():
         if source == "author" and not release.holds("weights" if suffix == "safetensors" else "history", group):
             raise BadInput(f"No {path.name} from author, whose release has none: expected another group or source.")
-        remedy = "`carry import-author DIR`" if source == "author" else f"`carry train {group}`"
+        by = "" if recipe is None else f" --recipe {recipe}"
+        remedy = "`carry import-author DIR`" if source == "author" else f"`carry train {group}{by}`"
         raise BadInput(f"No {path.name} from {source}: {path} does not exist. Make it with {remedy}.")
     root = manifest_folder(where)
-    expected = read_manifest(root).get(path.relative_to(root).as_posix())
+    expected = read_manifest(root).get(path.resolve().relative_to(root.resolve()).as_posix())
     if expected is not None and sha256(path) != expected:
         raise _damaged(path, source, "its sha256 is not the manifest's")
     return path

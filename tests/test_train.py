@@ -3,16 +3,19 @@ import multiprocessing
 import shutil
 import signal
 import time
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from carry_core import campaign, groups, runs, sums
-from carry_core.campaign import Checkpoints
+from carry_core import campaign, files, groups, publishing, runs, sums
+from carry_core.checkpoints import Checkpoints
 from carry_core.edits import Ablation
 from carry_core.errors import BadInput
+from carry_core.files import replacing
 from carry_core.groups import RECIPES, Group, Recipe, Seeds
 from carry_core.measure import cells
 from carry_core.model import ModelConfig, Transformer
@@ -254,26 +257,84 @@ def test_ctrl_c_loses_no_finished_epoch(small_group, data):
     assert checkpoints.load(0)[1]["epoch"] == 3
 
 
-def test_publishing_never_goes_backwards(small_group, data):
-    out, said = data / "runs", []
-
-    def train(recipe, numbers):
-        checkpoints = Checkpoints(data / "checkpoints", small_group, recipe)
-        campaign.train_group(checkpoints, numbers, out, say=said.append)
-        return runs._load(out / "small.safetensors", "ours", (out / "small.safetensors").stat().st_mtime_ns).record
-
-    quick, paper = replace(QUICK, limit=4), replace(RECIPES["paper"], limit=4)
-    assert train(quick, [0, 1])["recipe"] == "quick"
-    assert train(replace(quick, limit=6), [0, 1])["epochs"] == 6
-    shutil.rmtree(data / "checkpoints")
-    assert train(quick, [0])["epochs"] == 6
-    assert "the quick group with 6 epochs and 2 run(s) is kept" in said[-1]
-    assert train(replace(paper, limit=3), [0, 1])["recipe"] == "quick"  # paper, but cut short
-    assert train(paper, [0])["recipe"] == "quick"  # one run instead of two
-    assert train(paper, [0, 1])["recipe"] == "paper"
-    assert train(replace(quick, limit=8), [0, 1, 2])["recipe"] == "paper"
-    assert "the paper group with 4 epochs and 2 run(s) is kept" in said[-1]
+def train_and_publish(group, data, recipe, numbers):
+    """What `carry train` says in the end, and the runs and epochs that are then there by recipe, the group's first."""
+    said = []
+    campaign.train_group(Checkpoints(data / "checkpoints", group, recipe), numbers, data / "runs", say=said.append)
+    found = {
+        name: (list(loaded.numbers), loaded.record["epochs"])
+        for name, (loaded, _) in runs.trainings(group.name).items()
+    }
     assert runs.verify(data) == []
+    return said[-1], found
+
+
+def test_publishing_never_goes_backwards(small_group, data, monkeypatch):
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    quick = replace(QUICK, limit=4)
+    train = partial(train_and_publish, small_group, data)
+    assert train(quick, [0, 1])[1] == {"quick": ([0, 1], 4)}
+    assert train(replace(quick, limit=6), [0, 1])[1] == {"quick": ([0, 1], 6)}
+    shutil.rmtree(data / "checkpoints")
+    said, found = train(quick, [0])
+    assert found == {"quick": ([0, 1], 6)}
+    assert "the quick group with 6 epochs and 2 run(s) is kept" in said
+
+
+def test_the_other_recipe_is_kept_beside(small_group, data, monkeypatch):
+    """`paper` becomes the group when it has all epochs and as many runs; until then, and after, both are there."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    quick, paper = replace(QUICK, limit=6), replace(RECIPES["paper"], limit=small_group.epochs)
+    train = partial(train_and_publish, small_group, data)
+    assert train(quick, [0, 1])[1] == {"quick": ([0, 1], 6)}
+    short = small_group.epochs - 1
+    said, found = train(replace(paper, limit=short), [0, 1])
+    assert list(found.items()) == [("quick", ([0, 1], 6)), ("paper", ([0, 1], short))]  # cut short
+    assert "runs/paper" in said
+    shutil.rmtree(data / "checkpoints")
+    early = runs.load("small", recipe="paper").weights
+    said, found = train(replace(paper, limit=short), [0])
+    assert found["paper"] == ([0, 1], short)
+    assert "the paper group with" in said
+    assert all(torch.equal(early[k], v) for k, v in runs.load("small", recipe="paper").weights.items())
+    assert runs.load("small").record["recipe"] == "quick"
+
+    before = runs.load("small").weights
+    said, found = train(paper, [0, 1])
+    assert list(found.items()) == [("paper", ([0, 1], small_group.epochs)), ("quick", ([0, 1], 6))]
+    assert not (data / "runs" / "paper" / "small.safetensors").exists()
+    assert all(torch.equal(before[k], v) for k, v in runs.load("small", recipe="quick").weights.items())
+    said, found = train(replace(quick, limit=8), [0, 1, 2])
+    assert list(found.items()) == [("paper", ([0, 1], small_group.epochs)), ("quick", ([0, 1, 2], 8))]
+
+
+@pytest.mark.parametrize("moment", range(1, 8))
+def test_killed_while_one_recipe_takes_the_others_place(small_group, data, monkeypatch, moment):
+    """Stopped before any of the writes: every file is known to the manifest, or training again puts it right."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    quick, paper = replace(QUICK, limit=2), replace(RECIPES["paper"], limit=small_group.epochs)
+    train_and_publish(small_group, data, quick, [0])
+    train_and_publish(small_group, data, replace(paper, limit=1), [0])
+    writes = 0
+
+    @contextmanager
+    def killed(path):
+        nonlocal writes
+        if "checkpoints" not in path.parts:
+            writes += 1
+        if writes == moment:
+            raise KeyboardInterrupt
+        with replacing(path) as temporary:
+            yield temporary
+
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        for module in (runs, publishing, files):
+            patch.setattr(module, "replacing", killed)
+        campaign.train_group(Checkpoints(data / "checkpoints", small_group, paper), [0], data / "runs", say=str)
+    assert all("carry train small" in line for line in runs.verify(data))
+    found = train_and_publish(small_group, data, paper, [0])[1]
+    assert list(found.items()) == [("paper", ([0], small_group.epochs)), ("quick", ([0], 2))]
+    assert writes == moment
 
 
 def test_checkpoints_of_another_kind_are_refused(small_group, data):
