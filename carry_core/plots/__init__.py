@@ -43,7 +43,7 @@ from carry_core.plots.longer import (
 from carry_core.plots.neurons import board_grid, neuron_grid, table_of_carriers
 from carry_core.plots.pentagon import pentagon_panels, pentagon_runs
 from carry_core.plots.planes import pca_grid, table_of_orders, table_of_planes
-from carry_core.plots.trained import table_of_groups, table_of_norms, trainings
+from carry_core.plots.trained import table_of_groups, table_of_insides, table_of_norms, training_curves
 
 __all__ = [
     "CLASS_COLOURS",
@@ -85,6 +85,7 @@ __all__ = [
     "table_of_forgetting",
     "table_of_groups",
     "table_of_heads",
+    "table_of_insides",
     "table_of_kinks",
     "table_of_mlp",
     "table_of_models",
@@ -96,7 +97,7 @@ __all__ = [
     "table_of_separations",
     "table_of_traces",
     "table_of_transitions",
-    "trainings",
+    "training_curves",
     "transition",
     "truth_tables",
     "two_kinds",

@@ -1,6 +1,6 @@
 """Which groups were trained, and how their training compares with the paper's (App. A)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,29 +12,33 @@ from carry_core.dynamics import finished
 from carry_core.groups import CAMPAIGN, GROUPS, RECIPES, reached
 from carry_core.page import WIDTH, Table, number, styled
 from carry_core.plots.curves import plain_log
+from carry_core.trainings import Training
 
-COLOURS = ("#2381A0", "#7A1F5C")
+COLOURS = {"author": "#6B7280", "paper": "#7A1F5C", "quick": "#2381A0"}
 
 
 def table_of_groups() -> Table:
     """Every group of the paper and what there is of it from us: runs, recipe, epochs, time, and how well it adds.
 
+    A group that was trained by both recipes has a line for each, the one that the pages use first.
+
     The accuracy is that of whole answers on the test sums after the last epoch, the lowest of the runs.
     """
     rows = []
     for name in CAMPAIGN:
-        group = GROUPS[name]
-        if not (runs.folder("ours") / f"{name}.safetensors").exists():
-            rows.append([name, f"0 of {group.n_runs}", *["–"] * 5])
-            continue
-        record, history = runs.load(name).record, runs.history(name)
-        last = [float(finished(curve)[-1]) for curve in history["test_whole"]]
-        minutes = [run["seconds"] / 60 for run in record["runs"]]
-        precisions = ", ".join(sorted({run["precision"] for run in record["runs"]}))
-        took = f"{min(minutes):.0f}–{max(minutes):.0f}" if len(minutes) > 1 else f"{minutes[0]:.0f}"
-        epochs = reached(name, record["recipe"], record["epochs"])
-        outcome = [record["recipe"], epochs, precisions, took, number(min(last), 4)]
-        rows.append([name, f"{len(minutes)} of {group.n_runs}", *outcome])
+        there = runs.trainings(name)
+        if not there:
+            rows.append([name, f"0 of {GROUPS[name].n_runs}", *["–"] * 5])
+        for recipe, (loaded, history) in there.items():
+            last = [float(finished(curve)[-1]) for curve in history["test_whole"]]
+            each = loaded.record["runs"]
+            minutes = [run["seconds"] / 60 for run in each]
+            precisions = ", ".join(sorted({run["precision"] for run in each}))
+            took = "–".join(dict.fromkeys(f"{end(minutes):.0f}" for end in (min, max)))
+            epochs = reached(name, recipe, loaded.record["epochs"])
+            rows.append([
+                name, f"{len(each)} of {GROUPS[name].n_runs}", recipe, epochs, precisions, took, number(min(last), 4)
+            ])  # fmt: skip
     return Table(["group", "runs", "recipe", "epochs", "precision", "minutes a run", "lowest accuracy"], rows)
 
 
@@ -44,36 +48,59 @@ def steps(history: Mapping[str, NDArray[Any]], group: str) -> NDArray[np.int64]:
 
 
 @styled
-def trainings(histories: Mapping[str, Mapping[str, NDArray[Any]]], group: str) -> Figure:
+def training_curves(found: Mapping[str, Training], group: str) -> Figure:
     """Test loss, accuracy of whole answers and squared norm against optimiser steps, one colour a training.
 
     Args:
-        histories: by what they are called, as `runs.history` returns them.
+        found: trainings of the group by what they are called; those without learning curves are left out.
         group: which group they are of.
     """
-    figure = Figure(figsize=(WIDTH, 2.3), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 2.5), layout="constrained")
     panels = {"test_loss": "test loss", "test_whole": "test accuracy, whole answer", "weight_norm": "squared norm"}
     for ax, (key, title) in zip(figure.subplots(1, 3), panels.items(), strict=True):
-        for colour, (name, history) in zip(COLOURS, histories.items(), strict=False):
-            at = steps(history, group)
-            for i, curve in enumerate(history[key]):
+        for name, training in found.items():
+            if training.history is None:
+                continue
+            at, colour = steps(training.history, group), COLOURS[training.kind]
+            for i, curve in enumerate(training.history[key]):
                 ax.plot(at, curve, color=colour, linewidth=0.9, alpha=0.7, label=name if i == 0 else None)
         ax.set(title=title, xlabel="optimiser steps", xscale="log")
         if key == "test_loss":
             plain_log(ax)
         else:
             ax.set_ylim(0)
-    figure.axes[1].legend(loc="lower right", handlelength=1.2)
+    lines, names = figure.axes[0].get_legend_handles_labels()
+    figure.legend(lines, names, loc="outside lower center", ncols=len(names), handlelength=1.2)
     return figure
 
 
-def table_of_norms(histories: Mapping[str, Mapping[str, NDArray[Any]]], group: str) -> Table:
-    """The squared norm along each training, run by run."""
+def table_of_norms(found: Mapping[str, Training], group: str) -> Table:
+    """The squared norm along each training, run by run, at epochs of the recipe of the paper."""
     wanted = sorted({round(share * RECIPES["paper"].epochs(GROUPS[group])) for share in (0.001, 0.02, 0.06, 0.09, 1)})
     rows = []
-    for name, history in histories.items():
-        for run, curve in zip(history["runs"].tolist(), history["weight_norm"], strict=True):
+    for name, training in found.items():
+        if training.history is None:
+            continue
+        for run, curve in zip(training.history["runs"].tolist(), training.history["weight_norm"], strict=True):
             known = finished(curve)
-            found = [number(known[epoch - 1], 0) if epoch <= len(known) else "–" for epoch in wanted]
-            rows.append([f"{name}, run {run}", *found])
+            values = [number(known[epoch - 1], 0) if epoch <= len(known) else "–" for epoch in wanted]
+            rows.append([f"{name}, run {run}", *values])
     return Table(["", *(f"epoch {epoch}" for epoch in wanted)], rows)
+
+
+def table_of_insides(found: Mapping[str, Sequence[Mapping[str, float]]]) -> Table:
+    """What the runs of each training do: the mean, and in small type the runs if there are several.
+
+    Args:
+        found: of each training, `trainings.inside` of its runs.
+    """
+    quantities = next(iter(found.values()))[0]
+    rows = []
+    for quantity in quantities:
+        cells = []
+        for values in ([run[quantity] for run in training] for training in found.values()):
+            told = [number(x, 2) for x in values] if len(values) > 1 else []
+            lines = [" ".join(told[i : i + 3]) for i in range(0, len(told), 3)]
+            cells.append("\n".join([number(sum(values) / len(values), 3), *lines]))
+        rows.append([quantity, *cells])
+    return Table(["", *found], rows)

@@ -1,0 +1,97 @@
+"""Trainings of one group side by side, by the author and by our recipes: how each went, and what it found inside."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jaxtyping import Int
+from torch import Tensor
+
+from carry_core import at_hand, groups, measure, runs
+from carry_core.model import Transformer
+from carry_core.runs import History, Runs
+
+
+@dataclass(frozen=True)
+class Training:
+    """The runs of one group that were trained alike.
+
+    Attributes:
+        runs: their weights at the end.
+        history: their learning curves, None if there are none.
+    """
+
+    runs: Runs
+    history: History | None
+
+    @property
+    def kind(self) -> str:
+        """`author`, or by which recipe ours were trained."""
+        return "author" if self.runs.source == "author" else str(self.runs.record["recipe"])
+
+
+def of(group: str, source: str) -> dict[str, Training]:
+    """Every training of a group that is there, by what to call it.
+
+    Args:
+        group: whose.
+        source: `author` for the author's, `ours` for those and then ours by each recipe.
+
+    Raises:
+        BadInput: as `runs.load`, if a file is there.
+    """
+    found = {}
+    if (runs.folder("author") / f"{group}.safetensors").exists():
+        theirs = runs.load(group, "author")
+        curves = (runs.folder("author") / f"{group}.history.npz").exists()
+        found[at_hand.mark(theirs)] = Training(theirs, runs.history(group, "author") if curves else None)
+    if source == "ours":
+        there = runs.trainings(group)
+        found |= {called(there[recipe][0]): Training(*there[recipe]) for recipe in groups.RECIPES if recipe in there}
+    return found
+
+
+def compared() -> list[str]:
+    """Groups of which ours were trained by both recipes, in the order of the campaign."""
+    return [group for group in groups.CAMPAIGN if len(runs.trainings(group)) > 1]
+
+
+def called(loaded: Runs) -> str:
+    """Ours by one recipe, for tables and legends: with the epochs if its recipe has more."""
+    recipe, epochs = loaded.record["recipe"], loaded.record["epochs"]
+    reached = groups.reached(loaded.group, recipe, epochs)
+    return at_hand.mark(loaded) if reached == str(epochs) else f"ours ({recipe}, {reached} epochs)"
+
+
+def told(found: Mapping[str, Training]) -> str:
+    """Where each training's weights come from, a line each, for the page."""
+    return "\n".join(f"- **{name}**: {training.runs.provenance}" for name, training in found.items())
+
+
+def inside(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], n_digits: int) -> dict[str, float]:
+    """What one run does with the sums, and what it needs for it (Sec. 3 to 5), by what to call it.
+
+    Args:
+        model: the run.
+        a, b: the sums' two numbers.
+        n_digits: their digits.
+    """
+    last = measure.last_layer(model, a, b, n_digits)
+    mass = measure.partner_mass(measure.attention(model, a, b)[0], model.config.layout)
+    return {
+        "whole answers": last.intact.whole,
+        "lost without the decision head": last.intact.whole - last.decision.whole,
+        "lost without the last layer’s other head": last.intact.whole - last.other.whole,
+        "without the final MLP: correlation with a model that cannot carry": measure.pearson(
+            last.mlp, measure.cannot_carry(n_digits)
+        ),
+        "staircase: the least attention that a digit gives its partner": float(mass.amax(0).min()),
+    }
+
+
+def insides(found: Mapping[str, Training], group: str, n_examples: int, seed: int) -> dict[str, list[dict[str, float]]]:
+    """`inside` for every run of a group's trainings, on the same random sums of each class."""
+    n_digits = groups.find(group).n_digits
+    a, b = measure.sample(n_examples, n_digits, seed)
+    return {
+        name: [inside(model, a, b, n_digits) for _, model in training.runs.models()] for name, training in found.items()
+    }
