@@ -1,9 +1,13 @@
 """Speed, as ratios between things timed in turns in one run: these say more than seconds on a shared machine."""
 
+import json
 import math
+import platform
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -13,10 +17,11 @@ from torch import Tensor
 
 from carry_core import measure, sums
 from carry_core.edits import INTACT
-from carry_core.files import keep_memory
-from carry_core.groups import RECIPES, Group
+from carry_core.errors import BadInput
+from carry_core.files import commit, data_dir, keep_memory, write_json
+from carry_core.groups import GROUPS, MAIN, RECIPES, Group
 from carry_core.model import ModelConfig, Transformer, rotate
-from carry_core.train import Trainer
+from carry_core.train import PRECISIONS, Trainer, device_name
 
 Row = dict[str, Any]
 
@@ -88,6 +93,7 @@ def in_turns(
 def train(layers: tuple[int, ...] = (1, 2, 3), rounds: int = 10) -> list[Row]:
     """A training step of ours against `Plain`, one thread, batches of 1,024; and the share of the matmul peak.
 
+    The floor is what the step's matrix products alone would take at the peak, which a product of 1024 x 1024 shows.
     Processor time, which other jobs on the machine disturb less than they disturb the clock on the wall.
     """
     threads = torch.get_num_threads()
@@ -109,17 +115,101 @@ def train(layers: tuple[int, ...] = (1, 2, 3), rounds: int = 10) -> list[Row]:
                 [p / o for p, o in zip(seconds[baseline], seconds[name], strict=True)] for baseline in baselines
             )
             peak = 2 * 1024**3 / median(seconds[str(dtype)])
+            floor = step_flops(group.config, group.batch) / peak
             rows.append({
-                "layers": n, "precision": name,
+                "device": "cpu", "runs": 1, "layers": n, "precision": name,
                 "plain fp32, ms": round(1e3 * median(seconds["plain"]), 1),
                 "ours, ms": round(1e3 * median(seconds[name]), 1),
                 "ratio": round(median(ratios), 2), "ratio, lowest": round(min(ratios), 2),
                 "ratio, highest": round(max(ratios), 2),
                 "ratio to complex rotary": round(median(faster), 2),
-                "share of matmul peak": round(step_flops(group.config, group.batch) / median(seconds[name]) / peak, 2),
+                "floor, ms": round(1e3 * floor, 1),
+                "share of matmul peak": round(floor / median(seconds[name]), 2),
             })  # fmt: skip
     torch.set_num_threads(threads)
     return rows
+
+
+def saved(what: str) -> dict[str, Any] | None:
+    """What `carry bench --save` wrote of a benchmark, None if it never did.
+
+    Raises:
+        BadInput: the file is damaged.
+    """
+    path = results_path(what)
+    if not path.exists():
+        return None
+    try:
+        found = json.loads(path.read_text())
+        return {key: found[key] for key in ("processor", "capability", "torch", "commit", "rows")}
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{path} is damaged ({error}): write it with `carry bench {what} --save`.") from error
+
+
+def told(found: dict[str, Any] | None) -> str:
+    """What `saved` was measured with, for the page."""
+    if found is None:
+        return "Not measured yet: `carry bench train --save` does it."
+    return f"On {found['processor']} ({found['capability']}), torch {found['torch']}, commit {found['commit']}."
+
+
+def save(what: str, rows: list[Row]) -> Path:
+    """Write a benchmark's rows and what they were measured with; returns the file."""
+    about = {
+        "processor": processor(), "capability": torch.backends.cpu.get_cpu_capability(), "torch": torch.__version__,
+        "commit": commit(),
+    }  # fmt: skip
+    write_json(results_path(what), about | {"rows": rows})
+    return results_path(what)
+
+
+def results_path(what: str) -> Path:
+    """Where `save` writes."""
+    return data_dir() / "results" / f"bench_{what}.json"
+
+
+def processor() -> str:
+    """The processor's name where the system tells it, else its architecture."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def train_stacked(group: Group = GROUPS[MAIN], runs: int = 6, device: str = "cuda", steps: int = 200) -> list[Row]:
+    """A training step of several stacked runs on a GPU, captured, in each precision; the data stay on the device.
+
+    Seconds on the clock between two synchronisations, after a step that compiles and captures; the floor as in `train`.
+    """
+    rows = []
+    for precision, dtype in PRECISIONS.items():
+        if precision == "tf32" and device == "cpu":
+            continue
+        trainer = Trainer(group, RECIPES["paper"], list(range(runs)), device, precision)
+        a, b = trainer.batches(trainer.train, group.batch)[0]
+        square = torch.randn(4096, 4096, device=device).to(dtype)
+        step = per_call(partial(trainer.step, a, b), steps, device)
+        product = per_call(lambda _, x=square: torch.matmul(x, x), steps, device)  # type: ignore[misc]
+        floor = runs * step_flops(group.config, group.batch) * product / (2 * len(square) ** 3)
+        rows.append({
+            "device": device_name(torch.device(device)), "runs": runs, "layers": group.config.layers,
+            "precision": precision, "ours, ms": round(1e3 * step, 3), "floor, ms": round(1e3 * floor, 3),
+            "share of matmul peak": round(floor / step, 2), "an epoch's steps, s": round(group.steps * step, 2),
+        })  # fmt: skip
+    return rows
+
+
+def per_call(task: Callable[[int], Any], times: int, device: str) -> float:
+    """Seconds of one of many calls, numbered from 1, after call 0, with one wait for the device at the end."""
+    wait: Callable[[], object] = torch.cuda.synchronize if device == "cuda" else time.perf_counter
+    task(0)
+    wait()
+    began = time.perf_counter()
+    for number in range(1, times + 1):
+        task(number)
+    wait()
+    return (time.perf_counter() - began) / times
 
 
 def step_flops(config: ModelConfig, batch: int) -> float:

@@ -118,16 +118,21 @@ def train(
 @carry.command("bench")
 @click.argument("what", type=click.Choice(["train", "claims"]))
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Also write the rows there.")
-def bench_(what: str, file: Path | None) -> None:
+@click.option("--save", is_flag=True, help="Also write data/results/bench_WHAT.json, which the book shows.")
+def bench_(what: str, file: Path | None, save: bool) -> None:
     """Speed of training or of the ledger, side by side with plain PyTorch in one run."""
     _check_json(file)
     rows = bench.train() if what == "train" else bench.claims()
-    table = Table(*rows[0])
-    for row in rows:
-        table.add_row(*map(str, row.values()))
-    Console(width=None if sys.stdout.isatty() else 140).print(table)
+    on_gpu = bench.train_stacked() if what == "train" and torch.cuda.is_available() else []
+    for part in filter(None, (rows, on_gpu)):
+        table = Table(*part[0])
+        for row in part:
+            table.add_row(*map(str, row.values()))
+        Console(width=None if sys.stdout.isatty() else 180).print(table)
     if file is not None:
-        write_json(file, rows)
+        write_json(file, rows + on_gpu)
+    if save:
+        update_manifest(data_dir(), [bench.save(what, rows + on_gpu).relative_to(data_dir()).as_posix()])
 
 
 @carry.command("claims")
@@ -165,7 +170,7 @@ def _check_json(file: Path | None) -> None:
     if file is not None:
         if not file.parent.is_dir() or (file.exists() and not file.is_file()):
             raise BadInput(f"--json {file}: expected a file in a folder that there is.")
-        check_writable(file.parent)
+        check_writable(file.parent, file)
 
 
 def _device(device: str, precision: str) -> str:

@@ -18,6 +18,7 @@ COSTS = 0.1  # of the whole answers: what a part has to cost to matter
 SURE = 0.99  # of the digits of a cell: from here on they count as right
 GONE = 0.1  # of the digits of the carry cells: below it the carried one counts as lost
 UNABLE = 0.9  # no-carry accuracy without the final MLP below which a run cannot take that (App. C.2, C.4)
+WORKS = 0.95  # Pearson correlation with the same model from which ablating the whole final MLP "works" (App. C.2)
 CANNOT_CARRY = 0.9  # Pearson correlation with a model that cannot carry: without the final MLP that is what is left
 ALWAYS = 0.95  # of the digits of a no-carry cell: one too large so often is always, for a decoder (App. D)
 BIASES = 0.01  # of the whole answers: what zeroed biases may cost a model that does not need them (App. A.1)
@@ -55,6 +56,14 @@ def cannot_carry(correlation: float) -> bool:
     return correlation >= CANNOT_CARRY
 
 
+def ablation_works(correlation: float) -> bool:
+    """Whether ablating the final MLP, or neurons of it, takes carrying away and nothing else: App. C.2.
+
+    For `n2_w0/runs_full_mlp_ablation_works`, which the paper counts without a criterion.
+    """
+    return correlation >= WORKS
+
+
 def only_carrying_goes(carry: float, rest: float) -> bool:
     """Whether without the carry neurons the carried one is lost and nothing else (`finding/wide_mlp`): Sec. 5."""
     return carry < GONE and rest >= SURE
@@ -74,6 +83,20 @@ def always_adds(without: Cells) -> bool:
 def needs_biases(cost: float) -> bool:
     """Whether a model needs its biases (`finding/biases`): App. A.1."""
     return cost > BIASES
+
+
+def fails(accuracy: float) -> bool:
+    """Whether a model fails at sums of a length that it was not trained on (`finding/unpadded_fail`): App. H."""
+    return accuracy < FAILS
+
+
+def changes_little(distance: float) -> bool:
+    """Whether finetuning changes the weights little (`finding/finetune_small_change`): App. H.2.
+
+    Args:
+        distance: how far they move, over their norm.
+    """
+    return distance < MOVED
 
 
 def staircase(mass: Float[Tensor, "head digit"]) -> bool:

@@ -66,15 +66,22 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def check_writable(folder: Path) -> None:
+def check_writable(folder: Path, meant: Path | None = None) -> None:
     """Make the folder, and find out before anything long starts whether files can be written there.
+
+    Args:
+        folder: which one.
+        meant: the file that is to be written there, for the message.
 
     Raises:
         BadInput: they cannot.
     """
     probe = folder / ".probe"
-    with replacing(probe):
-        pass
+    try:
+        with replacing(probe):
+            pass
+    except BadInput as error:
+        raise BadInput(str(error).replace(str(probe), str(meant or folder))) from error
     probe.unlink()
 
 

@@ -30,6 +30,7 @@ def test_the_installed_command(tmp_path):
             "--json /nowhere/x.json: expected",
         ),
         (("claims", "--source", "ours", "--only", "data/", "--json", "."), "--json .: expected a file"),
+        (("claims", "--source", "ours", "--only", "data/", "--json", "/proc/x"), "Cannot write /proc/x: "),
         (("train", "n1_s0.3_w0.2", "--runs", "a"), "--runs a: expected run numbers"),
         (("train", "n1_s0.3_w0.2", "--device", "cuda"), "PyTorch finds no CUDA device here; pass --device cpu"),
         (("train", "n1_s0.3_w0.2", "--device", "cpu", "--precision", "tf32"), "exists on CUDA devices only"),

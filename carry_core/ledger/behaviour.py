@@ -257,7 +257,7 @@ def unpadded_fail(evidence: Evidence) -> Found:
     found = {run: float(hit.all(1).double().mean()) for run, hit in right.items()}
     told = "; ".join(f"run {run}: {listed(hit.double().mean(0).tolist())}" for run, hit in right.items())
     detail = f"Whole answers on 20,000 six-digit sums; digit by digit {told}."
-    return result(found, {run: x < criteria.FAILS for run, x in found.items()}, detail)
+    return result(found, {run: criteria.fails(x) for run, x in found.items()}, detail)
 
 
 @finding("finetune_small_change")
@@ -266,4 +266,4 @@ def finetune_small_change(evidence: Evidence) -> Found:
     found = finetuned(evidence)
     told = "; ".join(f"run {run}: squared norm {m.change:+.4f}" for run, m in found.items())
     moved = {run: m.distance for run, m in found.items()}
-    return result(moved, {run: x < criteria.MOVED for run, x in moved.items()}, f"Distance over norm; {told}.")
+    return result(moved, {run: criteria.changes_little(x) for run, x in moved.items()}, f"Distance over norm; {told}.")

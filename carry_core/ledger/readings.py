@@ -7,7 +7,7 @@ from operator import attrgetter
 from statistics import mean, median
 from typing import Any
 
-from carry_core import measure, tasks
+from carry_core import criteria, measure, tasks
 from carry_core.criteria import UNABLE
 from carry_core.edits import INTACT, Ablation
 from carry_core.errors import BadInput
@@ -22,7 +22,6 @@ W0, S01 = "n2_s0.3_w0.0", "n2_s0.1_w0.2"
 DFF512, DFF1024 = "n2_s0.2_w1.0_dff512", "n2_s0.3_w0.2_dff1024"
 
 MAIN_RUN = 2  # the released run of `MAIN` that Sec. 5 and Fig. 3, 4, 14 show
-FULL_ABLATION = 0.95  # Pearson correlation from which ablating the whole final MLP "worked" (App. C.2)
 NO_SKIP = Ablation(skips=frozenset({0}))
 WHOLE = Need(frozenset({INTACT}))
 KINDS = ("accuracy", "corrected")
@@ -248,8 +247,8 @@ def _others() -> dict[str, Reading]:
         f" the mean over runs is {mean(pearson(s, MAIN) for s in found.values()):.3f}.",
     )  # fmt: skip
     found["n2_w0/runs_full_mlp_ablation_works"] = Reading(
-        W0, lambda s: float(pearson(s, W0) >= FULL_ABLATION), combine=sum,
-        note=lambda found: "Runs whose Pearson correlation without the final MLP is at least 0.95:"
+        W0, lambda s: float(criteria.ablation_works(pearson(s, W0))), combine=sum,
+        note=lambda found: f"Runs whose Pearson correlation without the final MLP is at least {criteria.WORKS}:"
         f" {listed(pearson(s, W0) for s in found.values())}.",
     )  # fmt: skip
     found["decoder/ablate_head_1_0/carry_accuracy"] = Reading(

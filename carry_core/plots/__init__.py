@@ -43,7 +43,7 @@ from carry_core.plots.longer import (
 from carry_core.plots.neurons import board_grid, neuron_grid, table_of_carriers
 from carry_core.plots.pentagon import pentagon_panels, pentagon_runs
 from carry_core.plots.planes import pca_grid, table_of_orders, table_of_planes
-from carry_core.plots.trained import table_of_groups, table_of_insides, table_of_norms, training_curves
+from carry_core.plots.trained import table_of_costs, table_of_groups, table_of_insides, table_of_norms, training_curves
 
 __all__ = [
     "CLASS_COLOURS",
@@ -81,6 +81,7 @@ __all__ = [
     "table_of_axes",
     "table_of_carriers",
     "table_of_cells",
+    "table_of_costs",
     "table_of_curves",
     "table_of_forgetting",
     "table_of_groups",

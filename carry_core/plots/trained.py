@@ -88,6 +88,27 @@ def table_of_norms(found: Mapping[str, Training], group: str) -> Table:
     return Table(["", *(f"epoch {epoch}" for epoch in wanted)], rows)
 
 
+def table_of_costs(found: Mapping[str, Any] | None) -> Table:
+    """A training step of ours beside the plain one's, from what `carry bench train --save` wrote."""
+    header = ["device", "runs", "layers", "precision", "plain", "ours", "ratio", "floor", "share"]
+    rows = []
+    for row in (found or {"rows": []})["rows"]:
+        plain, ratio = "–", "–"
+        if "ratio" in row:
+            plain = f"{number(row['plain fp32, ms'], 0)} ms"
+            ratio = (
+                f"{number(row['ratio'], 1)}\n{number(row['ratio, lowest'], 1)} to {number(row['ratio, highest'], 1)}"
+            )
+        ours, floor = (f"{row[key]:.3g} ms" for key in ("ours, ms", "floor, ms"))
+        share = f"{100 * row['share of matmul peak']:.0f}%"
+        rows.append(
+            [row["device"], *map(str, (row["runs"], row["layers"])), row["precision"], plain, ours, ratio, floor, share]
+        )
+    if all(row[0] == "cpu" for row in rows):
+        rows.append(["a GPU", "6", "2", "fp32", "–", "not measured", "–", "–", "–"])
+    return Table(header, rows)
+
+
 def table_of_insides(found: Mapping[str, Sequence[Mapping[str, float]]]) -> Table:
     """What the runs of each training do: the mean, and in small type the runs if there are several.
 
