@@ -1,7 +1,7 @@
 """Group files: the weights and histories of all runs of a group, from our trainer or from the author's release.
 
-`<group>.safetensors` holds every parameter stacked over runs, `[run, …]`, under the names of
-`model.Transformer` (snapshots under `epoch_500/…`), with the group's config and the training record as
+`<group>.safetensors` holds every parameter stacked over runs, `[run, …]`, in float16 if it is ours, under the names
+of `model.Transformer` (snapshots under `epoch_500/…`), with the group's config and the training record as
 JSON in its metadata. `<group>.history.npz` holds the learning curves, `[run, epoch, …]`. Of our own groups, a folder
 `quick/` or `paper/` beside them holds what was trained by the other recipe, to compare the two.
 """

@@ -4,8 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 
-from carry_core import groups, runs
+from carry_core import groups, measure, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir, replacing
 from carry_core.train import initialise
@@ -150,9 +151,29 @@ def test_shipped_groups_say_how_they_were_trained():
         loaded = runs.load(path.stem)
         assert loaded.config == groups.find(path.stem).config
         assert loaded.record["recipe"] in groups.RECIPES
+        with safe_open(path, "pt") as file:
+            assert {file.get_slice(name).get_dtype() for name in file.keys()} == {"F16"}  # noqa: SIM118 (not a dict)
         for record in loaded.record["runs"]:
             assert {"run", "device", "precision", "torch", "numpy", "commit", "seconds"} <= set(record)
         curves = runs.history(path.stem)
         assert set(loaded.numbers) <= set(curves["runs"].tolist())
         assert curves["test_whole"].shape == (len(curves["runs"]), loaded.record["epochs"])
         json.dumps(loaded.record)
+
+
+def test_rounding_to_float16_moves_no_cell_of_table_1():
+    """As much noise again as rounding left in the main group's weights: no mean over runs moves by 0.001 (DESIGN)."""
+    loaded, generator = runs.load(groups.MAIN), torch.Generator().manual_seed(0)
+    a, b = measure.sample(1000, 3, 0)
+    moved = []
+    for _, model in loaded.models():
+        found = []
+        for size in (0.0, 2.0**-11):  # a float16 has eleven significant bits
+            with torch.no_grad():
+                for p in model.parameters():
+                    p *= 1 + size * (2 * torch.rand(p.shape, generator=generator) - 1)
+            last = measure.last_layer(model, a, b)
+            parts = (last.intact, last.decision, last.other, last.mlp)
+            found.append(torch.stack([x for cells in parts for x in (cells.accuracy, cells.corrected)]))
+        moved.append(found[1] - found[0])
+    assert 0 < torch.stack(moved).mean(0).abs().max() < 0.001
