@@ -147,15 +147,15 @@ def test_the_repositorys_data_is_as_its_manifest_says():
 def test_shipped_groups_say_how_they_were_trained():
     shipped = sorted((ROOT / "data" / "runs").glob("*.safetensors"))
     assert shipped, "no weights of our own are shipped"
-    for path in shipped:
-        loaded = runs.load(path.stem)
-        assert loaded.config == groups.find(path.stem).config
-        assert loaded.record["recipe"] in groups.RECIPES
-        with safe_open(path, "pt") as file:
+    trained = [(recipe, *found) for path in shipped for recipe, found in runs.trainings(path.stem).items()]
+    assert len(trained) == len(list((ROOT / "data" / "runs").rglob("*.safetensors")))
+    for recipe, loaded, curves in trained:
+        assert loaded.config == groups.find(loaded.group).config
+        assert loaded.record["recipe"] == recipe
+        with safe_open(runs.folder_of(loaded.group, "ours", recipe) / f"{loaded.group}.safetensors", "pt") as file:
             assert {file.get_slice(name).get_dtype() for name in file.keys()} == {"F16"}  # noqa: SIM118 (not a dict)
         for record in loaded.record["runs"]:
             assert {"run", "device", "precision", "torch", "numpy", "commit", "seconds"} <= set(record)
-        curves = runs.history(path.stem)
         assert set(loaded.numbers) <= set(curves["runs"].tolist())
         assert curves["test_whole"].shape == (len(curves["runs"]), loaded.record["epochs"])
         json.dumps(loaded.record)
