@@ -107,7 +107,7 @@ class Stack:
         """Layer 0's attention by look-up: the stream that it enters and its output, where they are needed."""
         heads, d, queries = self.config.heads, self.config.d_model, self.queries(0)
         stream, score, v = self.tables(p)
-        o = p["blocks.0.o.weight"].unflatten(-1, (heads, -1)).to(self.dtype)
+        o = p["blocks.0.o.weight"].unflatten(-1, (heads, -1))
         vo = torch.einsum("rjhd,rohd->rohj", v, o).flatten(-2)  # (run, d_model, head * pair)
         pattern = self.looked_up(score, rows, queries, draw)
 
@@ -129,12 +129,11 @@ class Stack:
     def tables(self, p: Parameters) -> tuple[Tensor, Tensor, Tensor]:
         """For every (token, position) pair: the stream, its scores with every other pair, and its values."""
         stream = p["embed.weight"][:, self.pairs.token] * math.sqrt(self.config.d_model)  # (run, pair, d_model)
-        normed, turn = self.normed(stream), self.turn[self.pairs.position]
-        by_head = (self.config.heads, self.config.d_head)
-        flat = (linear(normed, *self.folded(p, "blocks.0.norm", f"blocks.0.{name}")) for name in "qkv")
-        q, k, v = (rotate(self.full(x).unflatten(-1, by_head), turn).to(self.dtype) for x in flat)
-        score = self.full(torch.einsum("rihd,rjhd->rhij", q, k)) / math.sqrt(self.config.d_head)
-        return stream, score, v
+        scale, shift = (p[f"blocks.0.norm.{name}"].unsqueeze(1) for name in ("weight", "bias"))
+        weight, bias = (torch.cat([p[f"blocks.0.{x}.{name}"] for x in "qkv"], 1) for name in ("weight", "bias"))
+        flat = linear(kernels.normed(stream) * scale + shift, weight, bias).unflatten(-1, (-1, self.config.d_head))
+        q, k, v = rotate(flat, self.turn[self.pairs.position]).chunk(3, -2)  # (run, pair, head, d_head)
+        return stream, torch.einsum("rihd,rjhd->rhij", q, k) / math.sqrt(self.config.d_head), v
 
     def looked_up(
         self, score: Tensor, rows: Tensor, queries: slice, draw: Draw | None
@@ -186,9 +185,8 @@ class Stack:
 
     def add(self, resid: Tensor, out: Tensor, draw: Draw | None) -> Tensor:
         """The residual stream plus a block's output after dropout, whose scale the output has already (`scaled`)."""
-        if draw is None:
-            return resid + out
-        return resid + out * draw(tuple(out.shape), out.dtype)
+        out = out.to(resid.dtype)
+        return resid + (out if draw is None else out * draw(tuple(out.shape), out.dtype))
 
     def scaled(self, weight: Tensor, bias: Tensor, draw: Draw | None) -> tuple[Tensor, Tensor]:
         """A linear map between two dropouts, which takes over the scales of both."""
