@@ -161,9 +161,8 @@ class Stack:
 
     def mlp(self, p: Parameters, l: int, mid: Tensor, draw: Draw | None) -> Tensor:
         """The residual stream after the block's MLP."""
-        hidden = linear(self.normed(mid), *self.folded(p, f"blocks.{l}.norm", f"blocks.{l}.up")).relu()
-        if draw is not None:
-            hidden = hidden * draw(tuple(hidden.shape), hidden.dtype)
+        hidden = linear(self.normed(mid), *self.folded(p, f"blocks.{l}.norm", f"blocks.{l}.up"))
+        hidden = hidden.relu() if draw is None else kernels.gated(hidden, draw(tuple(hidden.shape), hidden.dtype))
         down = self.scaled(p[f"blocks.{l}.down.weight"], p[f"blocks.{l}.down.bias"], draw)
         return self.add(mid, linear(hidden, *down), draw)
 

@@ -53,6 +53,15 @@ def test_normed_is_layer_norm():
             torch.testing.assert_close(a.double(), b, rtol=tolerance, atol=tolerance)
 
 
+def test_gated_is_relu_times_mask():
+    x, mask = random(4, 5, 6), (random(2, 3, 20).view(4, 5, 6) > -1).double()
+    x[0, 0] = 0.0
+    assert 0 < (mask == 0).sum() < 60
+    exact = with_gradients(lambda x: x.relu() * mask, x)
+    for a, b in zip(with_gradients(lambda x: kernels.gated(x, mask), x), exact, strict=True):
+        assert torch.equal(a, b)
+
+
 def test_under_a_compiler_the_plain_operations_are_used(monkeypatch):
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     x, weight, bias = (t.float().requires_grad_() for t in (random(1, 5, 4), random(1, 3, 4), random(1, 3)))
