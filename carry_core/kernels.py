@@ -10,12 +10,15 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+# not in torch's documentation, hence the second question; `baddbmm` stands in where it is missing
+ONE_DNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
 
 def linear(
     x: Float[Tensor, "n rows d_in"], weight: Float[Tensor, "n d_out d_in"], bias: Float[Tensor, "n d_out"]
 ) -> Float[Tensor, "n rows d_out"]:
     """`x @ weight.T + bias` for each of n."""
-    if x.dtype == torch.float32 and on_cpu(x) and torch.backends.mkldnn.is_available():
+    if x.dtype == torch.float32 and on_cpu(x) and ONE_DNN:
         out: Tensor = Product.apply(x, weight, bias)  # type: ignore[no-untyped-call]
         return out
     return torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
@@ -57,7 +60,7 @@ class Product(torch.autograd.Function):
 
 
 def one_dnn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`x @ weight.T + bias` for each of n."""
+    """`x @ weight.T + bias` for each of n; rows or columns of `weight` must be dense, else oneDNN takes seconds."""
     product = torch.ops.mkldnn._linear_pointwise
     biases = [None] * len(x) if bias is None else bias
     parts = [product(a, w, b, "none", [], "") for a, w, b in zip(x, weight, biases, strict=True)]
