@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from carry_core import kernels
 from carry_core.dropout import SCALE, Draw
 from carry_core.model import ModelConfig, rotary, rotate
 from carry_core.sums import EQUALS, PLUS, Layout, digits
@@ -56,16 +56,14 @@ class Pairs:
 
 def linear(x: Float[Tensor, "run *batch d_in"], weight: Tensor, bias: Tensor) -> Float[Tensor, "run *batch d_out"]:
     """`x @ weight.T + bias` for each run; `weight` is `[run, d_out, d_in]`."""
-    flat = torch.baddbmm(bias.unsqueeze(1), x.flatten(1, -2), weight.mT)
-    return flat.view(*x.shape[:-1], flat.shape[-1])
+    return kernels.linear(x.flatten(1, -2), weight, bias).view(*x.shape[:-1], -1)
 
 
 def linear_at(
     x: Float[Tensor, "run pos batch d_in"], weight: Float[Tensor, "run pos d_out d_in"], bias: Tensor
 ) -> Float[Tensor, "run pos batch d_out"]:
     """The same with a weight of its own at every position."""
-    out = torch.baddbmm(bias.flatten(0, 1).unsqueeze(1), x.flatten(0, 1), weight.flatten(0, 1).mT)
-    return out.view(*x.shape[:-1], out.shape[-1])
+    return kernels.linear(x.flatten(0, 1), weight.flatten(0, 1), bias.flatten(0, 1)).view(*x.shape[:-1], -1)
 
 
 class Stack:
@@ -109,42 +107,42 @@ class Stack:
         """Layer 0's attention by look-up: the stream that it enters and its output, where they are needed."""
         heads, d, queries = self.config.heads, self.config.d_model, self.queries(0)
         stream, score, v = self.tables(p)
-        o = p["blocks.0.o.weight"].unflatten(-1, (heads, -1)).to(self.dtype)
+        o = p["blocks.0.o.weight"].unflatten(-1, (heads, -1))
         vo = torch.einsum("rjhd,rohd->rohj", v, o).flatten(-2)  # (run, d_model, head * pair)
         pattern = self.looked_up(score, rows, queries, draw)
 
         # one row of weights over all (head, pair) for each query turns the sum over keys into one large product
         here = rows[:, queries]
-        spread = pattern.new_zeros(*here.shape, heads, score.shape[-1])  # (run, query, batch, head, pair)
-        column = rows.transpose(1, 2)[:, None, :, None].expand(-1, here.shape[1], -1, heads, -1)
-        spread = spread.scatter(-1, column, pattern.permute(0, 2, 3, 1, 4))
-        weight, bias = self.scaled(vo, p["blocks.0.o.bias"], draw)
-        out = linear(spread.flatten(-2).to(self.dtype), weight, bias)
-        entering = stream.gather(1, here.flatten(1).unsqueeze(-1).expand(-1, -1, d)).unflatten(1, here.shape[1:])
-        return entering, out
+        pattern = pattern.to(self.dtype).permute(0, 3, 4, 1, 2)  # (run, query, batch, head, key)
+        spread = pattern.new_zeros(*here.shape, heads, score.shape[-1])
+        column = rows.transpose(1, 2)[:, None, :, None].expand(pattern.shape)
+        spread = spread.scatter(-1, column, pattern)
+        out = linear(spread.flatten(-2), *self.scaled(vo, p["blocks.0.o.bias"], draw))
+        first = torch.arange(len(stream), device=stream.device) * stream.shape[1]
+        entering = stream.flatten(0, 1).index_select(0, (here + first[:, None, None]).flatten())
+        return entering.view(*here.shape, d), out
 
     def first_pattern(self, p: Parameters, rows: Tensor) -> Float[Tensor, "run head query key"]:
         """Layer 0's attention probabilities at all positions, averaged over the batch (Fig. 2)."""
-        return self.looked_up(self.tables(p)[1], rows, slice(None), None).mean(3)
+        return self.looked_up(self.tables(p)[1], rows, slice(None), None).mean(-1).mT
 
     def tables(self, p: Parameters) -> tuple[Tensor, Tensor, Tensor]:
         """For every (token, position) pair: the stream, its scores with every other pair, and its values."""
         stream = p["embed.weight"][:, self.pairs.token] * math.sqrt(self.config.d_model)  # (run, pair, d_model)
-        normed, turn = self.normed(stream), self.turn[self.pairs.position]
-        by_head = (self.config.heads, self.config.d_head)
-        flat = (linear(normed, *self.folded(p, "blocks.0.norm", f"blocks.0.{name}")) for name in "qkv")
-        q, k, v = (rotate(self.full(x).unflatten(-1, by_head), turn).to(self.dtype) for x in flat)
-        score = self.full(torch.einsum("rihd,rjhd->rhij", q, k)) / math.sqrt(self.config.d_head)
-        return stream, score, v
+        scale, shift = (p[f"blocks.0.norm.{name}"].unsqueeze(1) for name in ("weight", "bias"))
+        weight, bias = (torch.cat([p[f"blocks.0.{x}.{name}"] for x in "qkv"], 1) for name in ("weight", "bias"))
+        flat = linear(kernels.normed(stream) * scale + shift, weight, bias).unflatten(-1, (-1, self.config.d_head))
+        q, k, v = rotate(flat, self.turn[self.pairs.position]).chunk(3, -2)  # (run, pair, head, d_head)
+        return stream, torch.einsum("rihd,rjhd->rhij", q, k) / math.sqrt(self.config.d_head), v
 
     def looked_up(
         self, score: Tensor, rows: Tensor, queries: slice, draw: Draw | None
-    ) -> Float[Tensor, "run head query batch key"]:
+    ) -> Float[Tensor, "run head key query batch"]:
         """Attention probabilities of a batch from the table of scores."""
-        cell = rows[:, queries].unsqueeze(-1) * score.shape[-1] + rows.transpose(1, 2).unsqueeze(1)
+        cell = rows[:, queries].unsqueeze(1) * score.shape[-1] + rows.unsqueeze(2)
         cell = cell.unsqueeze(1).expand(-1, self.config.heads, -1, -1, -1)
         found = score.flatten(2).gather(2, cell.flatten(2)).view(cell.shape)
-        return self.probabilities(found, self.future[queries].unsqueeze(1), draw)
+        return self.probabilities(found, self.future[queries].T.unsqueeze(-1), draw, 2)
 
     def attention(self, p: Parameters, l: int, resid: Tensor, draw: Draw | None) -> tuple[Tensor, Tensor]:
         """Attention of a later layer: the stream where it is needed from here on, and the output there."""
@@ -154,16 +152,17 @@ class Stack:
         k = linear_at(everywhere, *self.folded(p, norm, f"blocks.{l}.k", self.turn))
         v = linear_at(everywhere, *self.folded(p, norm, f"blocks.{l}.v", self.turn))
         score = self.full(self.by_head(q) @ self.by_head(k).mT) / math.sqrt(self.config.d_head)
-        pattern = self.probabilities(score, self.future[queries], draw).to(self.dtype)  # (run, batch*head, query, key)
+        score = score.permute(0, 3, 1, 2).contiguous()  # (run, key, batch * head, query)
+        pattern = self.probabilities(score, self.future[queries].T.unsqueeze(1), draw, 1)
+        pattern = pattern.to(self.dtype).permute(0, 2, 3, 1)
         z = (pattern @ self.by_head(v)).transpose(1, 2).unflatten(2, (-1, self.config.heads)).flatten(-2)
         out = linear(z, *self.scaled(p[f"blocks.{l}.o.weight"], p[f"blocks.{l}.o.bias"], draw))
         return resid[:, queries], out
 
     def mlp(self, p: Parameters, l: int, mid: Tensor, draw: Draw | None) -> Tensor:
         """The residual stream after the block's MLP."""
-        hidden = F.relu(linear(self.normed(mid), *self.folded(p, f"blocks.{l}.norm", f"blocks.{l}.up")))
-        if draw is not None:
-            hidden = hidden * draw(tuple(hidden.shape), hidden.dtype)
+        hidden = linear(self.normed(mid), *self.folded(p, f"blocks.{l}.norm", f"blocks.{l}.up"))
+        hidden = hidden.relu() if draw is None else kernels.gated(hidden, draw(tuple(hidden.shape), hidden.dtype))
         down = self.scaled(p[f"blocks.{l}.down.weight"], p[f"blocks.{l}.down.bias"], draw)
         return self.add(mid, linear(hidden, *down), draw)
 
@@ -175,16 +174,18 @@ class Stack:
         """A view, no copy: one small matrix for each example and head."""
         return x.view(*x.shape[:2], -1, self.config.d_head).transpose(1, 2)
 
-    def probabilities(self, score: Tensor, future: Tensor, draw: Draw | None) -> Tensor:
-        """Softmax over keys, then dropout, whose scale is left to the next weights (`scaled`)."""
-        pattern = (score.masked_fill(future, -torch.inf) if self.config.causal else score).softmax(-1)
+    def probabilities(self, score: Tensor, future: Tensor, draw: Draw | None, keys: int) -> Tensor:
+        """Softmax over the axis `keys`, then dropout, whose scale is left to the next weights (`scaled`).
+
+        On a CPU a softmax over any axis but the last takes a tenth of the time.
+        """
+        pattern = (score.masked_fill(future, -torch.inf) if self.config.causal else score).softmax(keys)
         return pattern if draw is None else pattern * draw(tuple(pattern.shape), pattern.dtype)
 
     def add(self, resid: Tensor, out: Tensor, draw: Draw | None) -> Tensor:
         """The residual stream plus a block's output after dropout, whose scale the output has already (`scaled`)."""
-        if draw is None:
-            return resid + out
-        return resid + out * draw(tuple(out.shape), out.dtype)
+        out = out.to(resid.dtype)
+        return resid + (out if draw is None else out * draw(tuple(out.shape), out.dtype))
 
     def scaled(self, weight: Tensor, bias: Tensor, draw: Draw | None) -> tuple[Tensor, Tensor]:
         """A linear map between two dropouts, which takes over the scales of both."""
@@ -194,7 +195,7 @@ class Stack:
 
     def normed(self, x: Tensor) -> Tensor:
         """LayerNorm without its scale and shift, which `folded` moves into the next weights."""
-        return F.layer_norm(x, x.shape[-1:]).to(self.dtype)
+        return kernels.normed(x).to(self.dtype)
 
     def full(self, x: Tensor) -> Tensor:
         """Attention scores in float32 at least, whatever the products were done in."""
@@ -209,7 +210,8 @@ class Stack:
         bias = bias + (weight @ p[f"{norm}.bias"].unsqueeze(-1)).squeeze(-1)
         weight = weight * p[f"{norm}.weight"].unsqueeze(1)
         if turn is not None:
-            both = torch.cat([weight, bias.unsqueeze(-1)], -1).mT.unflatten(-1, (self.config.heads, -1))
-            both = rotate(both.unsqueeze(2), turn).flatten(-2).permute(0, 2, 3, 1)  # (run, pos, d_out, d_in + 1)
-            weight, bias = both[..., :-1], both[..., -1]
+            both = torch.cat([weight.mT, bias.unsqueeze(1)], 1)  # (run, d_in + 1, d_out)
+            rows = both.view(len(both), 1, -1, self.config.d_head)
+            both = rotate(rows, turn).view(len(both), len(turn), *both.shape[1:])
+            weight, bias = both[:, :, :-1].mT, both[:, :, -1]
         return weight.to(self.dtype), bias.to(self.dtype)

@@ -67,9 +67,9 @@ def test_dropout_falls_where_the_released_code_has_it(config, model):
             return x
         mask = masks_of[name][0]
         if name == "blocks.0.attn.pattern":
-            mask = mask.permute(2, 0, 1, 3)  # from (head, query, batch, key)
+            mask = mask.permute(3, 0, 2, 1)  # from (head, key, query, batch)
         elif name.endswith("pattern"):
-            mask = mask.unflatten(0, (len(a), config.heads))
+            mask = mask.permute(1, 2, 0).unflatten(0, (len(a), config.heads))  # from (key, batch * head, query)
         else:
             mask = mask.transpose(0, 1)
         full = torch.ones_like(x)  # positions behind the last block's shortcut are never read
