@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from jaxtyping import Complex, Float, Int
 from torch import Tensor, nn
 
+from carry_core.kernels import Linear, applied
 from carry_core.sums import VOCABULARY, Layout
 
 Site = Callable[[str, Tensor], Tensor]
@@ -80,8 +81,8 @@ class Block(nn.Module):
         d = config.d_model
         self.config, self.name = config, name
         self.norm = nn.LayerNorm(d)
-        self.q, self.k, self.v, self.o = (nn.Linear(d, d) for _ in range(4))
-        self.up, self.down = nn.Linear(d, config.d_ff), nn.Linear(config.d_ff, d)
+        self.q, self.k, self.v, self.o = (Linear(d, d) for _ in range(4))
+        self.up, self.down = Linear(d, config.d_ff), Linear(config.d_ff, d)
         self.register_buffer("turn", rotary(config.layout.length, config.d_head), persistent=False)
 
     def project(
@@ -91,7 +92,7 @@ class Block(nn.Module):
         x, heads = self.norm(resid), (self.config.heads, self.config.d_head)
         here = (x, self.turn) if read is None else (x[:, read], self.turn[read])
         weight, bias = (torch.cat(pair) for pair in zip(self.k.parameters(), self.v.parameters(), strict=True))
-        both = rotate(F.linear(x, weight, bias).unflatten(-1, (2 * heads[0], heads[1])), self.turn)
+        both = rotate(applied(x, weight, bias).unflatten(-1, (2 * heads[0], heads[1])), self.turn)
         k, v = both.split(heads[0], dim=-2)  # values are turned too: the released code does
         return rotate(self.q(here[0]).unflatten(-1, heads), here[1]), k, v
 
@@ -146,7 +147,7 @@ class Transformer(nn.Module):
         self.embed = nn.Embedding(VOCABULARY, config.d_model)
         self.blocks = Blocks(Block(config, f"blocks.{l}") for l in range(config.layers))
         self.norm = nn.LayerNorm(config.d_model)
-        self.unembed = nn.Linear(config.d_model, VOCABULARY)
+        self.unembed = Linear(config.d_model, VOCABULARY)
 
     def forward(
         self, tokens: Int[Tensor, "batch pos"], site: Site = untouched, read: Sequence[int] | None = None

@@ -67,3 +67,21 @@ def test_under_a_compiler_the_plain_operations_are_used(monkeypatch):
     x, weight, bias = (t.float().requires_grad_() for t in (random(1, 5, 4), random(1, 3, 4), random(1, 3)))
     assert "Product" not in type(kernels.linear(x, weight, bias).grad_fn).__name__
     assert "Normed" not in type(kernels.normed(x).grad_fn).__name__
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        random(24), random(0, 24), random(3, 0, 24), random(2, 5, 24)[:, [1, 3]], random(2, 5, 24)[:, 1:4],
+        random(24, 6).T, random(1, 24).expand(7, 24), random(4, 24, 5).transpose(1, 2), random(2, 3, 4, 24),
+    ],
+    ids=lambda x: f"{tuple(x.shape)}",
+)  # fmt: skip
+def test_linear_is_linear_with_and_without_gradients(x):
+    plain = torch.nn.Linear(24, 16)
+    ours = kernels.Linear(24, 16)
+    ours.load_state_dict(plain.state_dict())
+    assert torch.equal(ours(x.float()), plain(x.float()))
+    assert torch.equal(ours.double()(x), plain.double()(x))
+    with torch.inference_mode():
+        torch.testing.assert_close(ours.float()(x.float()), plain(x).float(), rtol=1e-5, atol=1e-5)
