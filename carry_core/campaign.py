@@ -15,11 +15,12 @@ from carry_core.sums import n_sums
 from carry_core.train import State, Trainer
 
 SAVE_EVERY = 15.0  # seconds between checkpoints
+TESTING = 0.3  # of a step: what the same sums cost in a test, which is a forward pass
 
 
 @dataclass
 class Clock:
-    """How long a training may go on, and when it last saved."""
+    """How long a training may go on, and when it last saved: seconds of `time.monotonic`."""
 
     minutes: float | None = None
     start: float = field(default_factory=time.monotonic)
@@ -29,11 +30,10 @@ class Clock:
     def over(self) -> bool:
         return self.minutes is not None and time.monotonic() - self.start >= 60 * self.minutes
 
+    @property
     def due(self) -> bool:
-        if time.monotonic() - self.saved < SAVE_EVERY:
-            return False
-        self.saved = time.monotonic()
-        return True
+        """Whether it is time to save again."""
+        return time.monotonic() - self.saved >= SAVE_EVERY
 
 
 Report = Callable[[Trainer, dict[str, Any]], None]
@@ -42,7 +42,7 @@ Report = Callable[[Trainer, dict[str, Any]], None]
 def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report: Report) -> bool:
     """Train to the end of the recipe, or until the clock is over; True if finished.
 
-    What is on disk can be resumed to the same bits after any interruption; Ctrl-C loses no finished epoch.
+    What is on disk can be resumed after any interruption, on a CPU to the same bits; Ctrl-C loses no finished epoch.
     """
     state = trainer.freeze()
     try:
@@ -53,8 +53,9 @@ def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report:
             state = trainer.freeze()
             if trainer.epoch in trainer.recipe.snapshots(trainer.group):
                 checkpoints.save(state(), snapshot=True)
-            if clock.due():
+            if clock.due:
                 checkpoints.save(state())
+                clock.saved = time.monotonic()
             report(trainer, row)
     finally:
         checkpoints.save(state())
@@ -69,13 +70,13 @@ def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
     """
     states = [checkpoints.load(run) for run in trainer.runs]
     known = [state for state in states if state is not None]
-    if len(known) == len(states):
-        precision = known[0][1]["precision"]
-        if precision != trainer.precision:
+    for _, record in known:
+        if record["precision"] != trainer.precision:
             raise BadInput(
-                f"{checkpoints.path(trainer.runs[0])} was trained in {precision}, not {trainer.precision}:"
-                f" pass --precision {precision}, or move it away."
+                f"{checkpoints.path(record['run'])} was trained in {record['precision']}, not {trainer.precision}:"
+                f" pass --precision {record['precision']}, or move it away."
             )
+    if len(known) == len(states):
         trainer.restore(known)
     elif trainer.group.parent is not None:
         trainer.load([_parent(checkpoints, trainer.group.parent, run) for run in trainer.runs])
@@ -151,20 +152,27 @@ def complete(checkpoints: Checkpoints, numbers: list[int], out: Path) -> bool:
 
 
 def estimate(checkpoints: Checkpoints, numbers: list[int], device: str, precision: str) -> float:
-    """Seconds that the missing epochs should take, from a few steps on random sums of the group's shape."""
+    """Seconds that the missing epochs should take, from a few steps on random sums of the group's shape.
+
+    On a GPU a step is one of all runs in lockstep.
+    """
     group, recipe = checkpoints.group, checkpoints.recipe
-    left = 0
+    left = {}
     for run in numbers:
         state = checkpoints.load(run)
-        left += recipe.epochs(group) - min(recipe.epochs(group), state[1]["epoch"] if state else 0)
-    if not left:
+        left[run] = recipe.epochs(group) - min(recipe.epochs(group), state[1]["epoch"] if state else 0)
+    waiting = [run for run in numbers if left[run]]
+    if not waiting:
         return 0.0
+    stacked = device != "cpu"
     small = replace(group, fraction=2 * group.batch / n_sums(group.n_digits), primed=0, parent=None)
-    trainer = Trainer(small, recipe, [0], device, precision)
-    trainer.step(*trainer.batches(trainer.train, group.batch)[0], 0)
+    trainer = Trainer(small, recipe, waiting if stacked else [0], device, precision)
+    batches = trainer.batches(trainer.train, group.batch)
+    trainer.step(*batches[0], 0)["loss"].sum().item()
     began = time.perf_counter()
-    for a, b in trainer.batches(trainer.train, group.batch):
+    for a, b in batches:
         trainer.step(a, b, 0)["loss"].sum().item()
-    step = (time.perf_counter() - began) / 2
-    testing = 1 + 0.3 * (group.parent is None)  # a test epoch is forward only, on as many sums
-    return left * group.steps * step * testing
+    step = (time.perf_counter() - began) / len(batches)
+    n_test = group.fraction * n_sums(group.n_digits) + (groups.N_LONG if group.padded else 0)
+    epoch = step * (group.n_train + TESTING * n_test) / group.batch
+    return epoch * (max(left.values()) if stacked else sum(left.values()))

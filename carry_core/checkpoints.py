@@ -1,4 +1,4 @@
-"""Checkpoints of runs in training, one file a run, from which it goes on to the same bits on any machine."""
+"""Checkpoints of runs in training, one file a run, to go on from anywhere: on a like processor to the same bits."""
 
 import hashlib
 import json

@@ -94,7 +94,7 @@ def train(
     chosen = replace(groups.RECIPES[recipe], limit=epochs)
     total = 0.0
     for group in todo:
-        runs_of = _numbers(numbers, group)
+        runs_of, done = _numbers(numbers, group), True
         checkpoints = Checkpoints(data_dir() / "checkpoints", group, chosen)
         if campaign.complete(checkpoints, runs_of, out):
             click.echo(f"{group.name}: complete.")
@@ -104,11 +104,11 @@ def train(
             click.echo(f"{group.name}: runs {_list(runs_of)}, {chosen.epochs(group)} epochs, about {_time(seconds)}.")
         else:
             with _reporting() as report:
-                campaign.train_group(
+                done = campaign.train_group(
                     checkpoints, runs_of, out, device=where, precision=precision, clock=clock, report=report,
                     say=click.echo,
                 )  # fmt: skip
-        if clock.over:
+        if clock.over and not (done and group is todo[-1]):
             click.echo("Time is up; the same command goes on from here.")
             break
     if dry_run:

@@ -1,6 +1,6 @@
 """The run groups of the paper: what was trained, by the author's names, and the two recipes we train them with."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ class Group:
         fraction: share of all sums in the training set, and again in the test set (the paper's s).
         decay: weight decay (the paper's lambda).
         primed: how many longer sums join the training set, or make it up when finetuning.
-        kept: runs whose weights are shipped; histories are shipped for all.
+        kept: of its own runs, those whose weights are shipped; histories are shipped for all.
         snapshots: epochs whose weights are kept beside the last.
         parent: group and epoch that finetuning starts from.
     """
@@ -83,7 +83,7 @@ class Recipe:
 
     def snapshots(self, group: Group) -> dict[int, int]:
         """Epochs whose weights are kept, and the paper's epochs that they stand for: the same share of the whole."""
-        share = 1.0 if self.steps is None else self.epochs(group) / group.epochs
+        share = replace(self, limit=None).epochs(group) / group.epochs  # `--epochs` moves no snapshot
         return {max(1, round(share * epoch)): epoch for epoch in group.snapshots}
 
 

@@ -1,9 +1,10 @@
 """From finished checkpoints to group files: which runs are put together, and what they may take the place of."""
 
-import json
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -33,17 +34,16 @@ def publish(checkpoints: Checkpoints, out: Path) -> str:
         return f"{group.name}: no run has finished its {recipe.epochs(group)} epochs yet."
     states = [state for state in states if state[1]["epoch"] == epochs]
     there, beside = _published(group, out), out / recipe.name
-    if there is not None and there["recipe"] != recipe.name:
+    if there is not None and there.recipe != recipe.name:
         if _replaces(group, there, recipe, states):
             keep_beside(out, group.name)
             there = None
         else:
             out, there = beside, _published(group, beside)
     if there is not None and not _replaces(group, there, recipe, states):
-        better = f"{there['recipe']} group with {there['epochs']} epochs and {len(there['runs'])} run(s)"
-        return f"{group.name}: the {better} is kept."
+        return f"{group.name}: the {there.recipe} group with {there.epochs} epochs and {there.runs} run(s) is kept."
 
-    kept = states[: group.kept] if len(states) <= group.n_runs else states
+    kept = states[: group.kept] if len(states) <= group.n_runs else states  # who trains more of them wants them all
     weights = _stacked(kept, "parameters/")
     for epoch, papers in recipe.snapshots(group).items():
         early = [checkpoints.load(record["run"], epoch) for _, record in kept]
@@ -87,15 +87,27 @@ def _stacked(states: list[State], prefix: str) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): torch.stack([tensors[key] for tensors, _ in states]) for key in keys}
 
 
-def _published(group: Group, out: Path) -> runs.Record | None:
-    """How the group in `out` was trained, None where there is none that can be read."""
-    with suppress(OSError, SafetensorError, KeyError, json.JSONDecodeError):
-        return dict(runs.describe(out / f"{group.name}.safetensors")["record"])
+class _There(NamedTuple):
+    """What is published of a group: how it was trained, how far, and how many runs, of which not all may be kept."""
+
+    recipe: str
+    epochs: int
+    runs: int
+
+
+def _published(group: Group, out: Path) -> _There | None:
+    """What `out` has of the group, None if nothing that can be read."""
+    with suppress(OSError, SafetensorError, KeyError, ValueError, BadZipFile):
+        record = runs.describe(out / f"{group.name}.safetensors")["record"]
+        trained = len(record["runs"])
+        with suppress(FileNotFoundError), np.load(out / f"{group.name}.history.npz", allow_pickle=False) as file:
+            trained = max(trained, len(file["runs"]))
+        return _There(record["recipe"], record["epochs"], trained)
     return None
 
 
-def _replaces(group: Group, there: runs.Record, recipe: Recipe, states: list[State]) -> bool:
+def _replaces(group: Group, there: _There, recipe: Recipe, states: list[State]) -> bool:
     """Whether runs trained by `recipe` are to take the place of those that are there."""
-    epochs, same = states[0][1]["epoch"], there["recipe"] == recipe.name
-    enough = epochs >= (there["epochs"] if same else group.epochs) and len(states) >= len(there["runs"])
+    epochs, same = states[0][1]["epoch"], there.recipe == recipe.name
+    enough = epochs >= (there.epochs if same else group.epochs) and len(states) >= there.runs
     return enough and (same or recipe.name != "quick")

@@ -148,7 +148,7 @@ def _load(path: Path, source: str, _modified: int) -> Runs:
             snapshots.setdefault(int(epoch), {})[name] = tensors.pop(key)
         config = ModelConfig(**found["config"])
         numbers = tuple(r["run"] for r in record["runs"])
-    except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise _damaged(path, source, str(error)) from error
     return Runs(found["group"], source, config, numbers, tensors, record, dict(sorted(snapshots.items())))
 
@@ -240,9 +240,10 @@ def list_files(where: Path, group: str) -> None:
 
 def manifest_folder(where: Path) -> Path:
     """The folder whose manifest lists the group files of `where`: `data/` for our runs, else that of the groups."""
-    if where.name in groups.RECIPES:
+    ours = (data_dir() / "runs").resolve()
+    if where.name in groups.RECIPES and (where.parent.resolve() == ours or (where.parent / "manifest.json").exists()):
         where = where.parent
-    return where.parent if where.resolve() == (data_dir() / "runs").resolve() else where
+    return where.parent if where.resolve() == ours else where
 
 
 def verify(root: Path | None = None) -> list[str]:
@@ -266,19 +267,21 @@ def verify(root: Path | None = None) -> list[str]:
         name = path.relative_to(root).as_posix()
         private = name.split("/")[0] in ("checkpoints", "author") or path.name.startswith(".")
         if path.is_file() and not private and name not in unlisted:
-            again = f"run `carry train {_group_of(name)}` again, " if name.startswith("runs/") else ""
+            again = f"run the {command} that wrote it again, " if (command := _command(name)) else ""
             problems.append(f"{name} is not in the manifest: {again}remove it, or `carry verify --accept {name}`.")
     return problems
 
 
 def _restore(name: str) -> str:
-    by = f" --recipe {Path(name).parent.name}" if Path(name).parent.name in groups.RECIPES else ""
-    again = f", or run `carry train {_group_of(name)}{by}`" if name.startswith("runs/") else ""
-    return f"restore it with git{again}"
+    return "restore it with git" + (f", or run {command}" if (command := _command(name)) else "")
 
 
-def _group_of(name: str) -> str:
-    return Path(name).name.removesuffix(".safetensors").removesuffix(".history.npz")
+def _command(name: str) -> str:
+    """The command that makes a group's file, empty if the file is none."""
+    path = Path(name)
+    group = path.name.removesuffix(".safetensors").removesuffix(".history.npz")
+    by = f" --recipe {path.parent.name}" if path.parent.name in groups.RECIPES else ""
+    return f"`carry train {group}{by}`" if path.parts[0] == "runs" and group in groups.GROUPS else ""
 
 
 def _checked(group: str, source: str, suffix: str, recipe: str | None) -> Path:

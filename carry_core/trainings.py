@@ -52,7 +52,8 @@ def of(group: str, source: str) -> dict[str, Training]:
 
 def compared() -> list[str]:
     """Groups of which ours were trained by both recipes, in the order of the campaign."""
-    return [group for group in groups.CAMPAIGN if len(runs.trainings(group)) > 1]
+    there = [runs.folder("ours"), *(runs.folder("ours") / recipe for recipe in groups.RECIPES)]
+    return [name for name in groups.CAMPAIGN if sum((where / f"{name}.safetensors").exists() for where in there) > 1]
 
 
 def called(loaded: Runs) -> str:

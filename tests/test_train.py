@@ -281,6 +281,39 @@ def test_publishing_never_goes_backwards(small_group, data, monkeypatch):
     assert "the quick group with 6 epochs and 2 run(s) is kept" in said
 
 
+def test_runs_without_weights_count_too(small_group, data, monkeypatch):
+    """A group keeps the weights of some of its runs and the histories of all: fewer runs do not replace these."""
+    group = replace(small_group, kept=1)
+    monkeypatch.setitem(groups.GROUPS, "small", group)
+    quick = replace(QUICK, limit=2)
+    train_and_publish(group, data, quick, [0, 1, 2])
+    shutil.rmtree(data / "checkpoints")
+    said, found = train_and_publish(group, data, quick, [1])
+    assert "the quick group with 2 epochs and 3 run(s) is kept" in said
+    assert found == {"quick": ([0], 2)}
+    assert runs.history("small")["runs"].tolist() == [0, 1, 2]
+
+
+def test_what_lies_beside_is_listed_where_the_group_is(small_group, data, tmp_path, monkeypatch):
+    """A folder that happens to be called `quick` is a folder like any other."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=1))
+    out = tmp_path / "mine" / "quick"
+    campaign.train_group(checkpoints, [0], out, say=str)
+    assert [path.name for path in out.parent.iterdir()] == ["quick"]
+    assert runs.verify(out) == []
+    paper = replace(checkpoints, recipe=replace(RECIPES["paper"], limit=1))
+    campaign.train_group(paper, [0], out, say=str)
+    assert (out / "paper" / "small.safetensors").exists()
+    assert runs.verify(out) == []
+
+
+def test_cutting_a_recipe_short_moves_no_snapshot():
+    pad6, quick = groups.find("pad6_n2_s0.3_w0.2"), RECIPES["quick"]
+    assert quick.snapshots(pad6) == replace(quick, limit=12).snapshots(pad6) == {12: 500, 24: 1000}
+    assert RECIPES["paper"].snapshots(pad6) == replace(RECIPES["paper"], limit=3).snapshots(pad6)
+
+
 def test_the_other_recipe_is_kept_beside(small_group, data, monkeypatch):
     """`paper` becomes the group when it has all epochs and as many runs; until then, and after, both are there."""
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
@@ -349,6 +382,8 @@ def test_checkpoints_of_another_kind_are_refused(small_group, data):
     checkpoints.save(trainer.freeze()())
     with pytest.raises(BadInput, match="was trained in fp32, not bf16: pass --precision fp32"):
         campaign.prepare(Trainer(small_group, QUICK, [0], precision="bf16"), checkpoints)
+    with pytest.raises(BadInput, match="run0.safetensors was trained in fp32, not bf16"):  # one of a stack
+        campaign.prepare(Trainer(small_group, QUICK, [1, 0], precision="bf16"), checkpoints)
     half = checkpoints.path(0).read_bytes()
     checkpoints.path(0).write_bytes(half[: len(half) // 2])
     with pytest.raises(BadInput, match="is damaged .*delete it to train this run anew"):
