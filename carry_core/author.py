@@ -31,6 +31,7 @@ from torch import Tensor
 from carry_core import groups, release, runs
 from carry_core.errors import BadInput
 from carry_core.files import author_dir, data_dir, locked, read_manifest, replacing, sha256, update_manifest, write_json
+from carry_core.manifest import home
 from carry_core.release import Curves, Place, Unusable
 
 VERSION = 1  # of the conversion: what another one wrote is converted anew
@@ -252,7 +253,7 @@ def _sources(out: Path) -> dict[str, dict[str, Any]]:
         BadInput: `out` is no folder, or not one for this.
     """
     path = out / "sources.json"
-    foreign = runs.manifest_folder(out) != out or ((out / "manifest.json").exists() and not path.exists())
+    foreign = home(out)[0] != out or ((out / "manifest.json").exists() and not path.exists())
     if foreign or (out.exists() and not out.is_dir()):
         raise BadInput(f"Cannot import into {out}: expected a folder of its own, such as {data_dir() / 'author'}.")
     try:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from carry_core import groups, runs
+from carry_core import groups, manifest, runs
 from carry_core.checkpoints import Checkpoints
 from carry_core.errors import BadInput
-from carry_core.files import check_writable, keep_memory
+from carry_core.files import check_writable, keep_memory, read_manifest
 from carry_core.publishing import publish
 from carry_core.sums import n_sums
 from carry_core.train import State, Trainer
@@ -89,8 +89,9 @@ def _parent(checkpoints: Checkpoints, parent: tuple[str, int], run: int) -> Stat
     state = there.load(run, epochs[0])
     if state is None:
         raise BadInput(
-            f"{checkpoints.group.name} continues run {run} of {group.name}, but {there.path(run, epochs[0])} does"
-            f" not exist: first run `carry train {group.name} --recipe {checkpoints.recipe.name}`."
+            f"{checkpoints.group.name} continues run {run} of {group.name} with its optimiser's state, which is in no"
+            f" published file, but {there.path(run, epochs[0])} does not exist: first run `carry train {group.name}"
+            f" --recipe {checkpoints.recipe.name} --runs {run} --out FOLDER` with another folder than data/runs."
         )
     return state
 
@@ -110,10 +111,16 @@ def train_group(
 
     Runs are trained one after the other on a CPU, and all in lockstep on a GPU. Runs at different epochs (an
     interruption fell between two saves) are trained apart.
+
+    Raises:
+        BadInput: a checkpoint or the manifest is damaged, a folder cannot be written, or see `prepare`.
     """
     clock = clock or Clock()
     check_writable(out)
     check_writable(checkpoints.folder)
+    read_manifest(manifest.home(out)[0])  # what would stop the publishing is found out before anything long starts
+    for run in checkpoints.runs():
+        checkpoints.load(run)
     keep_memory()
     todo: dict[int, list[int]] = {}
     for run in numbers:
@@ -137,18 +144,21 @@ def train_group(
 
 
 def complete(checkpoints: Checkpoints, numbers: list[int], out: Path) -> bool:
-    """Whether the published group already holds these runs at these epochs (or better), undamaged."""
+    """Whether the published group already holds these runs at these epochs (or better), undamaged and tidy."""
     group, recipe = checkpoints.group, checkpoints.recipe
     if out.resolve() != runs.folder("ours").resolve():
         return False
+    folder = out / recipe.name
     try:
-        own = runs.load(group.name).record["recipe"]
-        stands = own if recipe.name == "quick" and own == "paper" else recipe.name
+        own = runs.load(group.name).record
+        done = own["recipe"] == "paper" and own["epochs"] >= group.epochs
+        stands = "paper" if recipe.name == "quick" and done else recipe.name
         there, trained = runs.load(group.name, recipe=stands), runs.history(group.name, recipe=stands)["runs"]
     except BadInput:
         return False
+    left_behind = own["recipe"] == recipe.name and any((folder / f"{group.name}.{s}").exists() for s in runs.SUFFIXES)
     enough = stands != recipe.name or there.record["epochs"] >= recipe.epochs(group)
-    return enough and set(numbers) <= set(trained.tolist())
+    return enough and set(numbers) <= set(trained.tolist()) and not left_behind
 
 
 def estimate(checkpoints: Checkpoints, numbers: list[int], device: str, precision: str) -> float:

@@ -38,6 +38,11 @@ class Checkpoints:
         suffix = "" if epoch is None else f".epoch{epoch}"
         return self.folder / f"{self.group.name}.{self.recipe.name}" / f"run{run}{suffix}.safetensors"
 
+    def runs(self) -> list[int]:
+        """The runs that have one."""
+        names = (path.stem.removeprefix("run") for path in self.path(0).parent.glob("run*.safetensors"))
+        return sorted(int(name) for name in names if name.isdigit())
+
     def save(self, states: list[State], snapshot: bool = False) -> None:
         """Write each run's state, whole or not at all."""
         for tensors, record in states:

@@ -24,6 +24,7 @@ from carry_core.files import author_dir, check_writable, data_dir, keep_memory, 
 from carry_core.ledger.report import show
 from carry_core.llm.command import llm, train_llm
 from carry_core.train import PRECISIONS, Trainer
+from carry_core.verify import verify as verify_files
 
 QUIET_EVERY = 300.0  # seconds between progress lines where the output is not a terminal
 MOST_RUNS = 1000  # a run number more is a slip
@@ -55,7 +56,7 @@ def verify(accept: tuple[str, ...]) -> None:
             raise BadInput(f"{data_dir() / name} does not exist: name a file relative to {data_dir()}.")
     if accept:
         update_manifest(data_dir(), list(accept))
-    problems = runs.verify()
+    problems = verify_files()
     for problem in problems:
         click.echo(problem, err=True)
     if problems:
@@ -71,7 +72,9 @@ def verify(accept: tuple[str, ...]) -> None:
 @click.option("--recipe", type=click.Choice(list(groups.RECIPES)), default="paper", show_default=True)
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @click.option("--precision", type=click.Choice(list(PRECISIONS)), default="fp32", show_default=True)
-@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="CPU threads.")
+@click.option(
+    "--threads", type=click.IntRange(min=1), default=1, show_default=True, help="CPU threads; last bits depend on it."
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Where to publish [default: data/runs].")
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Stop, resumable, after this time.")
 @click.option("--dry-run", is_flag=True, help="Say what would be trained, and about how long it would take.")
@@ -118,7 +121,7 @@ def train(
 @carry.command("bench")
 @click.argument("what", type=click.Choice(["train", "claims"]))
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Also write the rows there.")
-@click.option("--save", is_flag=True, help="Also write data/results/bench_WHAT.json, which the book shows.")
+@click.option("--save", is_flag=True, help="Also write data/results/bench_WHAT.json; the book shows that of train.")
 def bench_(what: str, file: Path | None, save: bool) -> None:
     """Speed of training or of the ledger, side by side with plain PyTorch in one run."""
     _check_json(file)

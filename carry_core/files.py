@@ -6,12 +6,15 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 from carry_core.errors import BadInput
 
@@ -59,11 +62,23 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         temporary.chmod(0o644)
         temporary.replace(path)
-    except OSError as error:
-        remedy = "Free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Choose another place"
-        raise BadInput(f"Cannot write {path}: {error.strerror}. {remedy}; what was there is untouched.") from error
+    except (OSError, SafetensorError) as error:
+        number = _errno(error)
+        if number is None:
+            raise
+        remedy = "Free some space" if number in (errno.ENOSPC, errno.EDQUOT) else "Choose another place"
+        why = os.strerror(number)
+        raise BadInput(f"Cannot write {path}: {why}. {remedy}; what was there is untouched.") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _errno(error: OSError | SafetensorError) -> int | None:
+    """The system's error number, which safetensors only writes into its message; None if there is none."""
+    if isinstance(error, OSError):
+        return error.errno
+    found = re.search(r"os error (\d+)", str(error))
+    return int(found[1]) if found else None
 
 
 def check_writable(folder: Path, meant: Path | None = None) -> None:
@@ -125,14 +140,14 @@ def read_manifest(folder: Path) -> dict[str, str]:
         manifest = json.loads(path.read_text())
         if not all(isinstance(v, str) and len(v) == 64 for v in manifest.values()):
             raise ValueError("an entry is not a sha256")
-    except (ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError) as error:
         raise BadInput(f"{path} is damaged ({error}): restore it with `git checkout {path}`.") from error
     return dict(manifest)
 
 
-def update_manifest(folder: Path, names: list[str]) -> None:
-    """Record the sha256 of the files `names`, relative to `folder`; what is not there any more is forgotten."""
-    manifest = {name: known for name, known in read_manifest(folder).items() if name not in names}
+def update_manifest(folder: Path, names: Sequence[str], forgotten: Sequence[str] = ()) -> None:
+    """Record the sha256 of the files `names`, relative to `folder`; what is not there any more is forgotten too."""
+    manifest = {name: known for name, known in read_manifest(folder).items() if name not in {*names, *forgotten}}
     manifest |= {name: sha256(folder / name) for name in names if (folder / name).exists()}
     write_json(folder / "manifest.json", dict(sorted(manifest.items())))
 

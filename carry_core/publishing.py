@@ -1,113 +1,180 @@
 """From finished checkpoints to group files: which runs are put together, and what they may take the place of."""
 
 import shutil
-from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
-from zipfile import BadZipFile
+from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
+from numpy.typing import NDArray
 from torch import Tensor
 
-from carry_core import runs
+from carry_core import manifest, runs
 from carry_core.checkpoints import Checkpoints
+from carry_core.errors import BadInput
 from carry_core.files import locked, replacing
-from carry_core.groups import Group, Recipe
-from carry_core.train import State
+from carry_core.groups import RECIPES, Group
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run as it is published.
+
+    Attributes:
+        curves: its learning curves, `[epoch, …]`.
+        record: how it was trained; of runs whose weights are kept.
+        weights: float16, snapshots under `epoch_500/…`; empty if they are not kept.
+    """
+
+    curves: dict[str, NDArray[Any]]
+    record: dict[str, Any] = field(default_factory=dict)
+    weights: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Training:
+    """Runs of one group by one recipe that got equally far, by their numbers, and where they are published."""
+
+    recipe: str
+    epochs: int
+    runs: dict[int, Run]
+    where: Path | None = None
 
 
 def publish(checkpoints: Checkpoints, out: Path) -> str:
     """Put a group's finished runs together as its group file; says what was done, or why not.
 
-    A group with fewer epochs or runs never replaces one with more, `quick` never replaces `paper`, and `paper`
-    replaces `quick` only when all its epochs are done. What is by the other recipe is kept beside, to be compared.
+    Published runs that have no checkpoint here stay, if they got as far. Runs with fewer epochs never replace those
+    with more. `paper` takes the place of `quick` when all its epochs are done and it has as many runs, and `quick`
+    that of a `paper` that is not done; what is by the other recipe is kept beside, in a folder of that name.
     Weights are rounded to float16, which moves no number of the ledger by 0.001 (`tests/test_runs.py`, training.md).
+
+    Raises:
+        BadInput: a checkpoint is unusable, or the files cannot be written; what was published is untouched.
     """
     group, recipe = checkpoints.group, checkpoints.recipe
-    folder = checkpoints.path(0).parent
-    numbers = sorted(int(p.stem.removeprefix("run")) for p in folder.glob("run*.safetensors") if p.stem[3:].isdigit())
-    states = [state for run in numbers if (state := checkpoints.load(run)) is not None]
-    epochs = max((record["epoch"] for _, record in states), default=0)
-    if epochs < recipe.epochs(group):
+    new, behind = _finished(checkpoints)
+    if new.epochs < recipe.epochs(group):
         return f"{group.name}: no run has finished its {recipe.epochs(group)} epochs yet."
-    states = [state for state in states if state[1]["epoch"] == epochs]
-    there, beside = _published(group, out), out / recipe.name
-    if there is not None and there.recipe != recipe.name:
-        if _replaces(group, there, recipe, states):
-            keep_beside(out, group.name)
-            there = None
-        else:
-            out, there = beside, _published(group, beside)
-    if there is not None and not _replaces(group, there, recipe, states):
-        return f"{group.name}: the {there.recipe} group with {there.epochs} epochs and {there.runs} run(s) is kept."
+    there = _published(group, out)
+    mine, rival = there.pop(recipe.name, None), next(iter(there.values()), None)
+    if mine is not None:
+        lost = sorted(set(mine.runs) - set(new.runs))
+        if mine.epochs > new.epochs or (mine.epochs < new.epochs and lost):
+            return f"{group.name}: the {recipe.name} group with {mine.epochs} epochs, {_told(mine.runs)}, is kept."
+        if mine.epochs == new.epochs:
+            new = Training(recipe.name, new.epochs, mine.runs | new.runs)
 
-    kept = states[: group.kept] if len(states) <= group.n_runs else states  # who trains more of them wants them all
-    weights = _stacked(kept, "parameters/")
-    for epoch, papers in recipe.snapshots(group).items():
-        early = [checkpoints.load(record["run"], epoch) for _, record in kept]
-        if None not in early:
-            weights |= {f"epoch_{papers}/{k}": v for k, v in _stacked([s for s in early if s], "parameters/").items()}
-    weights = {name: p.half() for name, p in weights.items()}
+    where = out
+    if rival is not None and rival.where == out:
+        if _leads(group, new, rival):
+            keep_beside(out, group.name)
+        else:
+            where = out / recipe.name
+    text = _save(where, group, new)
+    if where == out:
+        forget(out / recipe.name, group.name)
+    waiting = "".join(f" Run {run} is at {epoch} epochs and waits." for run, epoch in behind.items())
+    return f"{group.name}: published {text} to {where}.{waiting}"
+
+
+def _finished(checkpoints: Checkpoints) -> tuple[Training, dict[int, int]]:
+    """The runs with a checkpoint that got furthest, and how far the others are."""
+    states = {run: state for run in checkpoints.runs() if (state := checkpoints.load(run)) is not None}
+    reached = {run: record["epoch"] for run, (_, record) in states.items()}
+    epochs = max(reached.values(), default=0)
     hidden = {"dropout", "epoch", "group", "recipe", "adam_step"}
-    record = {
-        "recipe": recipe.name, "epochs": epochs,
-        "runs": [{key: value for key, value in r.items() if key not in hidden} for _, r in kept],
-    }  # fmt: skip
-    curves: runs.History = {key: value.numpy() for key, value in _stacked(states, "history/").items()}
-    curves["runs"] = np.array([r["run"] for _, r in states])
-    runs.save(out, group.name, group.config, weights, record, curves)
-    if out != beside:
-        forget(beside, group.name)
-    return f"{group.name}: published {len(kept)} run(s) of {epochs} epochs to {out}."
+    found = {}
+    for run, (tensors, record) in states.items():
+        if reached[run] < epochs:
+            continue
+        weights = _part(tensors, "parameters/")
+        for epoch, papers in checkpoints.recipe.snapshots(checkpoints.group).items():
+            if (early := checkpoints.load(run, epoch)) is not None:
+                weights |= {f"epoch_{papers}/{name}": p for name, p in _part(early[0], "parameters/").items()}
+        found[run] = Run(
+            {name: curve.numpy() for name, curve in _part(tensors, "history/").items()},
+            {key: value for key, value in record.items() if key not in hidden},
+            {name: p.half() for name, p in weights.items()},
+        )
+    return Training(checkpoints.recipe.name, epochs, found), {r: e for r, e in reached.items() if e < epochs}
+
+
+def _published(group: Group, out: Path) -> dict[str, Training]:
+    """What can be read of a group's published runs by recipe: its own file, then what lies beside."""
+    found: dict[str, Training] = {}
+    for where in (out, *(out / recipe for recipe in RECIPES)):
+        if not (where / f"{group.name}.safetensors").exists():
+            continue
+        try:
+            loaded, history = runs.read(where, group.name)
+        except BadInput:
+            continue
+        curves = {run: {k: v[i] for k, v in history.items() if k != "runs"} for i, run in enumerate(history["runs"])}
+        each = {int(run): Run(curve) for run, curve in curves.items()}
+        for i, run in enumerate(loaded.numbers):
+            weights = {name: p[i].half() for name, p in loaded.weights.items()}
+            for epoch, early in loaded.snapshots.items():
+                weights |= {f"epoch_{epoch}/{name}": p[i].half() for name, p in early.items()}
+            each[run] = Run(each[run].curves, loaded.record["runs"][i], weights)
+        recipe = loaded.record["recipe"]
+        found.setdefault(recipe, Training(recipe, loaded.record["epochs"], each, where))
+    return found
+
+
+def _leads(group: Group, new: Training, rival: Training) -> bool:
+    """Whether the group's own file is to be by the recipe of `new`, and not by the other's."""
+    if new.recipe == "quick":
+        return rival.epochs < group.epochs
+    return new.epochs >= group.epochs and len(new.runs) >= len(rival.runs)
+
+
+def _save(where: Path, group: Group, training: Training) -> str:
+    """Write the files of a training; says what is in them."""
+    numbers = sorted(training.runs)
+    kept = [run for run in numbers if training.runs[run].weights]
+    if len(numbers) <= group.n_runs:  # who trains more of them than the group has wants all their weights
+        kept = kept[: group.kept]
+    records = [training.runs[run].record for run in kept]
+    weights = _stacked([training.runs[run].weights for run in kept], torch.stack)
+    curves: runs.History = _stacked([training.runs[run].curves for run in numbers], np.stack)
+    curves["runs"] = np.array(numbers)
+    record = {"recipe": training.recipe, "epochs": training.epochs, "runs": records}
+    runs.save(where, group.name, group.config, weights, record, curves)
+    precisions = " and ".join(sorted({r["precision"] for r in records}))
+    return f"{len(kept)} run(s) of {training.epochs} epochs in {precisions}"
+
+
+def _stacked(parts: list[dict[str, Any]], stack: Any) -> dict[str, Any]:
+    """What all of the runs have, `[run, …]`."""
+    return {name: stack([part[name] for part in parts]) for name in parts[0] if all(name in part for part in parts)}
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _told(found: dict[int, Run]) -> str:
+    return f"run(s) {', '.join(map(str, sorted(found)))}"
 
 
 def keep_beside(where: Path, group: str) -> None:
     """Copy a group's files into the folder of their recipe, before another recipe's take their place."""
     beside = where / runs.describe(where / f"{group}.safetensors")["record"]["recipe"]
-    with locked(runs.manifest_folder(where)):
+    with locked(manifest.home(where)[0]):
         for name in (f"{group}.{suffix}" for suffix in runs.SUFFIXES):
             if (where / name).exists():
                 with replacing(beside / name) as temporary:
                     shutil.copyfile(where / name, temporary)
-        runs.list_files(beside, group)
+        manifest.update(beside, [f"{group}.{suffix}" for suffix in runs.SUFFIXES])
 
 
 def forget(where: Path, group: str) -> None:
-    """Remove a group's files and their manifest entries."""
-    with locked(runs.manifest_folder(where)):
-        for suffix in runs.SUFFIXES:
-            (where / f"{group}.{suffix}").unlink(missing_ok=True)
-        runs.list_files(where, group)
-
-
-def _stacked(states: list[State], prefix: str) -> dict[str, Tensor]:
-    keys = [key for key in states[0][0] if key.startswith(prefix)]
-    return {key.removeprefix(prefix): torch.stack([tensors[key] for tensors, _ in states]) for key in keys}
-
-
-class _There(NamedTuple):
-    """What is published of a group: how it was trained, how far, and how many runs, of which not all may be kept."""
-
-    recipe: str
-    epochs: int
-    runs: int
-
-
-def _published(group: Group, out: Path) -> _There | None:
-    """What `out` has of the group, None if nothing that can be read."""
-    with suppress(OSError, SafetensorError, KeyError, ValueError, BadZipFile):
-        record = runs.describe(out / f"{group.name}.safetensors")["record"]
-        trained = len(record["runs"])
-        with suppress(FileNotFoundError), np.load(out / f"{group.name}.history.npz", allow_pickle=False) as file:
-            trained = max(trained, len(file["runs"]))
-        return _There(record["recipe"], record["epochs"], trained)
-    return None
-
-
-def _replaces(group: Group, there: _There, recipe: Recipe, states: list[State]) -> bool:
-    """Whether runs trained by `recipe` are to take the place of those that are there."""
-    epochs, same = states[0][1]["epoch"], there.recipe == recipe.name
-    enough = epochs >= (there.epochs if same else group.epochs) and len(states) >= there.runs
-    return enough and (same or recipe.name != "quick")
+    """Remove a group's files, their manifest entries first: a kill leaves a file too many, none too few."""
+    names = [f"{group}.{suffix}" for suffix in runs.SUFFIXES]
+    if any((where / name).exists() for name in names):
+        with locked(manifest.home(where)[0]):
+            manifest.remove(where, names)
+            for name in names:
+                (where / name).unlink(missing_ok=True)

@@ -22,9 +22,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from carry_core import groups, release
+from carry_core import groups, manifest, release
 from carry_core.errors import BadInput
-from carry_core.files import author_dir, data_dir, locked, read_manifest, replacing, sha256, update_manifest
+from carry_core.files import author_dir, data_dir, locked, replacing, sha256
 from carry_core.model import ModelConfig, Transformer
 
 FORMAT = "1"
@@ -126,12 +126,13 @@ def load(group: str, source: str = "ours", *, recipe: str | None = None) -> Runs
     Args:
         group: its name.
         source: `ours` or `author`.
-        recipe: by which of ours were trained; the better one that there is if None.
+        recipe: by which ours were trained; None for the group's own file, by whichever it is.
 
     Raises:
         BadInput: unknown group, source or recipe, or the file is missing, damaged, or of another version.
     """
-    path = _checked(groups.find(group).name, source, "safetensors", recipe)
+    where = folder_of(groups.find(group).name, source, recipe)
+    path = _checked(where, group, source, "safetensors", recipe)
     return _load(path, source, path.stat().st_mtime_ns)
 
 
@@ -162,6 +163,8 @@ def describe(path: Path) -> dict[str, Any]:
     """
     with safe_open(path, "pt") as file:
         found = json.loads((file.metadata() or {})["carry"])
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} says nothing of itself")
     if found["format"] != FORMAT:
         raise BadInput(f"{path} has format {found['format']!r}, expected {FORMAT!r}: update carry-core.")
     return dict(found)
@@ -198,16 +201,32 @@ def history(group: str, source: str = "ours", run: int | None = None, *, recipe:
     Raises:
         BadInput: as `load`, or the run is not among them.
     """
-    path = _checked(groups.find(group).name, source, "history.npz", recipe)
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            curves = {key: file[key] for key in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise _damaged(path, source, str(error)) from error
+    where = folder_of(groups.find(group).name, source, recipe)
+    curves = _curves(_checked(where, group, source, "history.npz", recipe), source)
     if run is not None and run not in curves["runs"]:
         known = ", ".join(map(str, curves["runs"]))
         raise BadInput(f"No learning curves of run {run!r} of {group} from {source}: expected one of {known}.")
     return curves
+
+
+def _curves(path: Path, source: str) -> History:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            curves = {key: file[key] for key in file.files}
+        curves["runs"] = curves["runs"].astype(int)
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+        raise _damaged(path, source, str(error)) from error
+    return curves
+
+
+def read(where: Path, group: str) -> tuple[Runs, History]:
+    """Our runs of a group in any folder, and their learning curves.
+
+    Raises:
+        BadInput: a file is missing, damaged, or of another version.
+    """
+    path = _checked(where, group, "ours", "safetensors")
+    return _load(path, "ours", path.stat().st_mtime_ns), _curves(_checked(where, group, "ours", "history.npz"), "ours")
 
 
 def save(
@@ -222,71 +241,17 @@ def save(
     description = {"format": FORMAT, "group": group, "config": config.to_dict(), "record": record}
     # one entry, since safetensors writes several in random order: the same weights are the same bytes
     metadata = {"carry": json.dumps(description)}
-    with locked(manifest_folder(where)):
+    with locked(manifest.home(where)[0]):
         with replacing(where / f"{group}.safetensors") as temporary:
             save_file({key: value.contiguous() for key, value in weights.items()}, temporary, metadata)
         if curves is not None:
             with replacing(where / f"{group}.history.npz") as temporary, temporary.open("wb") as file:
                 np.savez_compressed(file, allow_pickle=False, **curves)
-        list_files(where, group)
+        manifest.update(where, [f"{group}.{suffix}" for suffix in SUFFIXES])
 
 
-def list_files(where: Path, group: str) -> None:
-    """Bring the manifest's entries of a group's files up to date; the folder's lock has to be held."""
-    root = manifest_folder(where)
-    here = where.resolve().relative_to(root.resolve())
-    update_manifest(root, [(here / f"{group}.{suffix}").as_posix() for suffix in SUFFIXES])
-
-
-def manifest_folder(where: Path) -> Path:
-    """The folder whose manifest lists the group files of `where`: `data/` for our runs, else that of the groups."""
-    ours = (data_dir() / "runs").resolve()
-    if where.name in groups.RECIPES and (where.parent.resolve() == ours or (where.parent / "manifest.json").exists()):
-        where = where.parent
-    return where.parent if where.resolve() == ours else where
-
-
-def verify(root: Path | None = None) -> list[str]:
-    """Compare every file under `data/` with its manifest; one line for each that differs.
-
-    Checkpoints, and what was imported from the author's release, are not listed there.
-    """
-    root = data_dir() if root is None else root
-    if not (root / "manifest.json").exists():
-        return [f"{root}/manifest.json is missing: restore it with git, or name the data folder in CARRY_DATA."]
-    manifest = read_manifest(root)
-    problems = []
-    for name, expected in manifest.items():
-        path = root / name
-        if not path.exists():
-            problems.append(f"{name} is missing: {_restore(name)}.")
-        elif sha256(path) != expected:
-            problems.append(f"{name} is damaged: {_restore(name)}.")
-    unlisted = {"manifest.json"} | set(manifest)
-    for path in sorted(root.rglob("*")):
-        name = path.relative_to(root).as_posix()
-        private = name.split("/")[0] in ("checkpoints", "author") or path.name.startswith(".")
-        if path.is_file() and not private and name not in unlisted:
-            again = f"run the {command} that wrote it again, " if (command := _command(name)) else ""
-            problems.append(f"{name} is not in the manifest: {again}remove it, or `carry verify --accept {name}`.")
-    return problems
-
-
-def _restore(name: str) -> str:
-    return "restore it with git" + (f", or run {command}" if (command := _command(name)) else "")
-
-
-def _command(name: str) -> str:
-    """The command that makes a group's file, empty if the file is none."""
-    path = Path(name)
-    group = path.name.removesuffix(".safetensors").removesuffix(".history.npz")
-    by = f" --recipe {path.parent.name}" if path.parent.name in groups.RECIPES else ""
-    return f"`carry train {group}{by}`" if path.parts[0] == "runs" and group in groups.GROUPS else ""
-
-
-def _checked(group: str, source: str, suffix: str, recipe: str | None) -> Path:
+def _checked(where: Path, group: str, source: str, suffix: str, recipe: str | None = None) -> Path:
     """Path of a group's file, once it is known to be there and to match the manifest."""
-    where = folder_of(group, source, recipe)
     path = where / f"{group}.{suffix}"
     if not path.exists():
         if source == "author" and not release.holds("weights" if suffix == "safetensors" else "history", group):
@@ -294,8 +259,7 @@ def _checked(group: str, source: str, suffix: str, recipe: str | None) -> Path:
         by = "" if recipe is None else f" --recipe {recipe}"
         remedy = "`carry import-author DIR`" if source == "author" else f"`carry train {group}{by}`"
         raise BadInput(f"No {path.name} from {source}: {path} does not exist. Make it with {remedy}.")
-    root = manifest_folder(where)
-    expected = read_manifest(root).get(path.resolve().relative_to(root.resolve()).as_posix())
+    expected = manifest.expected(where, path.name)
     if expected is not None and sha256(path) != expected:
         raise _damaged(path, source, "its sha256 is not the manifest's")
     return path

@@ -1,15 +1,17 @@
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from carry_core import groups, measure, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir, replacing
 from carry_core.train import initialise
+from carry_core.verify import verify
 
 NAME = "n1_s0.3_w0.2"
 
@@ -42,7 +44,7 @@ def test_what_is_saved_is_loaded(group_file):
     with pytest.raises(BadInput, match="No learning curves of run 77 of .* expected one of"):
         runs.history(NAME, run=77)
     assert "quick" in loaded.provenance
-    assert runs.verify() == []
+    assert verify() == []
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_one_flipped_byte_is_found_and_named(group_file, where):
     content = bytearray(group_file.read_bytes())
     content[int(where * len(content))] ^= 1
     group_file.write_bytes(content)
-    (problem,) = runs.verify()
+    (problem,) = verify()
     assert f"runs/{NAME}.safetensors is damaged" in problem
     with pytest.raises(BadInput, match=f"{NAME}.safetensors is damaged"):
         runs.load(NAME)
@@ -89,7 +91,7 @@ def test_verify_names_missing_and_unlisted_files(group_file):
     (group_file.parent / "stray.bin").write_bytes(b"x")
     (data_dir() / "checkpoints").mkdir()
     (data_dir() / "checkpoints" / "anything").write_bytes(b"x")
-    assert [line.split(":")[0] for line in runs.verify()] == [
+    assert [line.split(":")[0] for line in verify()] == [
         f"runs/{NAME}.safetensors is missing",
         "runs/stray.bin is not in the manifest",
     ]
@@ -103,14 +105,14 @@ def test_a_file_of_another_version_is_refused(group_file, monkeypatch):
 
 def test_a_missing_manifest_is_named(group_file):
     (data_dir() / "manifest.json").unlink()
-    (problem,) = runs.verify()
+    (problem,) = verify()
     assert "manifest.json is missing: restore it with git" in problem
 
 
 def test_a_damaged_manifest_is_named(group_file):
     (data_dir() / "manifest.json").write_text("[")
     with pytest.raises(BadInput, match="manifest.json is damaged"):
-        runs.verify()
+        verify()
 
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path):
@@ -140,8 +142,38 @@ def test_a_full_disk_is_one_line(tmp_path):
     assert path.read_text() == "old"
 
 
+def test_a_full_disk_under_safetensors_is_one_line(tmp_path):
+    """Its writer tells the system's error in words of its own."""
+    path = tmp_path / "x"
+    path.write_text("old")
+    complaint = f"Cannot write {path}: No space left on device. Free some space; what was there is untouched."
+    with pytest.raises(BadInput, match=re.escape(complaint)), replacing(path):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+    with pytest.raises(SafetensorError, match="another"), replacing(path):
+        raise SafetensorError("another")
+    assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        (f"{NAME}.safetensors", f"carry train {NAME}`"),  # what it was nobody knows
+        (f"{NAME}.history.npz", f"carry train {NAME} --recipe quick`"),
+        (f"paper/{NAME}.history.npz", f"carry train {NAME} --recipe paper`"),
+        ("stray.bin", "remove it"),
+    ],
+)
+def test_verify_says_which_command_makes_a_file(group_file, name, command):
+    path = group_file.parent / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"something else")
+    (problem,) = verify()
+    assert command in problem
+    assert ("carry train" in problem) == (NAME in name)
+
+
 def test_the_repositorys_data_is_as_its_manifest_says():
-    assert runs.verify(ROOT / "data") == []
+    assert verify(ROOT / "data") == []
 
 
 def test_shipped_groups_say_how_they_were_trained():

@@ -6,6 +6,7 @@ import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from carry_core.measure import cells
 from carry_core.model import ModelConfig, Transformer
 from carry_core.stacked import Stack
 from carry_core.train import Data, Trainer, initialise
+from carry_core.verify import verify
 
 SERVER = multiprocessing.get_context("forkserver")  # imports torch once, not in every process that is killed
 SERVER.set_forkserver_preload(["carry_core.campaign"])
@@ -176,7 +178,7 @@ def test_finetuning_continues_weights_and_moments(small_group, data):
     child = replace(child, parent=(group.name, 500))
     checkpoints = Checkpoints(data / "checkpoints", child, recipe)
     tuned = Trainer(child, recipe, [0])
-    with pytest.raises(BadInput, match="first run `carry train pad6_n2_s0.3_w0.2 --recipe paper`"):
+    with pytest.raises(BadInput, match="first run `carry train pad6_n2_s0.3_w0.2 --recipe paper --runs 0 --out FOLDER`"):
         campaign.prepare(tuned, checkpoints)
     parent.path(0, 2).rename(parent.path(0, 500))
     campaign.prepare(tuned, checkpoints)
@@ -241,7 +243,7 @@ def test_kill_minus_nine_changes_no_bit(tmp_path):
             assert torch.equal(tensor, again[name]), name
         for name, curve in curves.items():
             np.testing.assert_array_equal(curve, curves_again[name], err_msg=name)
-        assert runs.verify(folder / "runs") == []
+        assert verify(folder / "runs") == []
 
 
 def test_ctrl_c_loses_no_finished_epoch(small_group, data):
@@ -265,7 +267,7 @@ def train_and_publish(group, data, recipe, numbers):
         name: (list(loaded.numbers), loaded.record["epochs"])
         for name, (loaded, _) in runs.trainings(group.name).items()
     }
-    assert runs.verify(data) == []
+    assert verify(data) == []
     return said[-1], found
 
 
@@ -278,7 +280,65 @@ def test_publishing_never_goes_backwards(small_group, data, monkeypatch):
     shutil.rmtree(data / "checkpoints")
     said, found = train(quick, [0])
     assert found == {"quick": ([0, 1], 6)}
-    assert "the quick group with 6 epochs and 2 run(s) is kept" in said
+    assert "the quick group with 6 epochs, run(s) 0, 1, is kept" in said
+
+
+def test_published_runs_stay_where_no_checkpoint_has_them(small_group, data, monkeypatch):
+    """In a fresh clone, where there are no checkpoints, another run joins those that are there."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    quick = replace(QUICK, limit=2)
+    train_and_publish(small_group, data, quick, [0, 1])
+    before, curves = runs.load("small"), runs.history("small")
+    shutil.rmtree(data / "checkpoints")
+    _, found = train_and_publish(small_group, data, quick, [2])
+    assert found == {"quick": ([0, 1, 2], 2)}
+    after = runs.load("small")
+    assert after.record["runs"][:2] == before.record["runs"]
+    assert all(torch.equal(p, after.weights[name][:2]) for name, p in before.weights.items())
+    np.testing.assert_array_equal(curves["test_loss"], runs.history("small")["test_loss"][:2])
+
+
+def test_a_damaged_file_costs_nothing_that_lies_beside(small_group, data, monkeypatch):
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    paper = replace(RECIPES["paper"], limit=3)
+    train_and_publish(small_group, data, replace(QUICK, limit=2), [0])
+    train_and_publish(small_group, data, paper, [0, 1])
+    shutil.rmtree(data / "checkpoints")
+    (data / "runs" / "small.safetensors").write_bytes(b"half")
+    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(paper, limit=1))
+    said = []
+    campaign.train_group(checkpoints, [0], data / "runs", say=said.append)
+    assert "the paper group with 3 epochs, run(s) 0, 1, is kept" in said[-1]
+    assert runs.read(data / "runs" / "paper", "small")[0].numbers == (0, 1)
+
+
+def test_quick_stands_in_for_what_is_not_done(small_group, data, monkeypatch):
+    """Whichever came first: the group is by quick until paper has all its epochs."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    train = partial(train_and_publish, small_group, data)
+    assert train(replace(RECIPES["paper"], limit=1), [0])[1] == {"paper": ([0], 1)}
+    quick = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
+    assert not campaign.complete(quick, [0], data / "runs")
+    assert list(train(quick.recipe, [0])[1].items()) == [("quick", ([0], 2)), ("paper", ([0], 1))]
+    assert campaign.complete(quick, [0], data / "runs")
+    paper = replace(quick, recipe=RECIPES["paper"])
+    assert not campaign.complete(paper, [0], data / "runs")
+    assert list(train(paper.recipe, [0])[1]) == ["paper", "quick"]
+    assert campaign.complete(paper, [0], data / "runs")
+    assert campaign.complete(quick, [0], data / "runs")
+
+
+def test_data_on_another_disk(small_group, data, tmp_path, monkeypatch):
+    """`data/runs` may be a link, and `--out` a link to it."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    (tmp_path / "disk").mkdir()
+    (data / "runs").symlink_to(tmp_path / "disk")
+    (tmp_path / "link").symlink_to(data / "runs")
+    train_and_publish(small_group, data, replace(QUICK, limit=1), [0])
+    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(RECIPES["paper"], limit=1))
+    campaign.train_group(checkpoints, [0], tmp_path / "link", say=str)
+    assert list(runs.trainings("small")) == ["quick", "paper"]
+    assert verify(data) == []
 
 
 def test_runs_without_weights_count_too(small_group, data, monkeypatch):
@@ -289,9 +349,11 @@ def test_runs_without_weights_count_too(small_group, data, monkeypatch):
     train_and_publish(group, data, quick, [0, 1, 2])
     shutil.rmtree(data / "checkpoints")
     said, found = train_and_publish(group, data, quick, [1])
-    assert "the quick group with 2 epochs and 3 run(s) is kept" in said
+    assert "published 1 run(s) of 2 epochs" in said
     assert found == {"quick": ([0], 2)}
     assert runs.history("small")["runs"].tolist() == [0, 1, 2]
+    said, _ = train_and_publish(group, data, replace(quick, limit=3), [1])
+    assert "the quick group with 2 epochs, run(s) 0, 1, 2, is kept" in said  # further, but not all of them
 
 
 def test_what_lies_beside_is_listed_where_the_group_is(small_group, data, tmp_path, monkeypatch):
@@ -301,11 +363,11 @@ def test_what_lies_beside_is_listed_where_the_group_is(small_group, data, tmp_pa
     out = tmp_path / "mine" / "quick"
     campaign.train_group(checkpoints, [0], out, say=str)
     assert [path.name for path in out.parent.iterdir()] == ["quick"]
-    assert runs.verify(out) == []
+    assert verify(out) == []
     paper = replace(checkpoints, recipe=replace(RECIPES["paper"], limit=1))
     campaign.train_group(paper, [0], out, say=str)
     assert (out / "paper" / "small.safetensors").exists()
-    assert runs.verify(out) == []
+    assert verify(out) == []
 
 
 def test_cutting_a_recipe_short_moves_no_snapshot():
@@ -328,7 +390,7 @@ def test_the_other_recipe_is_kept_beside(small_group, data, monkeypatch):
     early = runs.load("small", recipe="paper").weights
     said, found = train(replace(paper, limit=short), [0])
     assert found["paper"] == ([0, 1], short)
-    assert "the paper group with" in said
+    assert "published 2 run(s)" in said
     assert all(torch.equal(early[k], v) for k, v in runs.load("small", recipe="paper").weights.items())
     assert runs.load("small").record["recipe"] == "quick"
 
@@ -341,9 +403,9 @@ def test_the_other_recipe_is_kept_beside(small_group, data, monkeypatch):
     assert list(found.items()) == [("paper", ([0, 1], small_group.epochs)), ("quick", ([0, 1, 2], 8))]
 
 
-@pytest.mark.parametrize("moment", range(1, 8))
+@pytest.mark.parametrize("moment", range(1, 10))
 def test_killed_while_one_recipe_takes_the_others_place(small_group, data, monkeypatch, moment):
-    """Stopped before any of the writes: every file is known to the manifest, or training again puts it right."""
+    """Stopped before any of the writes and removals: the manifest knows every file, or training again puts it right."""
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
     quick, paper = replace(QUICK, limit=2), replace(RECIPES["paper"], limit=small_group.epochs)
     train_and_publish(small_group, data, quick, [0])
@@ -360,11 +422,20 @@ def test_killed_while_one_recipe_takes_the_others_place(small_group, data, monke
         with replacing(path) as temporary:
             yield temporary
 
+    def killed_while_removing(path, **how):
+        nonlocal writes
+        writes += path.name in ("small.safetensors", "small.history.npz") and path.exists()
+        if writes == moment:
+            raise KeyboardInterrupt
+        unlink(path, **how)
+
+    unlink = Path.unlink
     with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
         for module in (runs, publishing, files):
             patch.setattr(module, "replacing", killed)
+        patch.setattr(Path, "unlink", killed_while_removing)
         campaign.train_group(Checkpoints(data / "checkpoints", small_group, paper), [0], data / "runs", say=str)
-    assert all("carry train small" in line for line in runs.verify(data))
+    assert all("carry train small" in line for line in verify(data))
     found = train_and_publish(small_group, data, paper, [0])[1]
     assert list(found.items()) == [("paper", ([0], small_group.epochs)), ("quick", ([0], 2))]
     assert writes == moment
