@@ -4,8 +4,8 @@ import json
 import math
 import platform
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from carry_core import kernels, measure, sums
+from carry_core.capture import tf32
 from carry_core.edits import INTACT
 from carry_core.errors import BadInput
 from carry_core.files import commit, data_dir, keep_memory, write_json
@@ -90,15 +91,27 @@ def in_turns(
     return seconds
 
 
-def train(layers: tuple[int, ...] = (1, 2, 3), rounds: int = 10) -> list[Row]:
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One processor thread for PyTorch in here."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@one_thread()
+def train(
+    layers: tuple[int, ...] = (1, 2, 3), rounds: int = 10, clock: Callable[[], float] = time.process_time
+) -> list[Row]:
     """A training step of ours against `Plain`, one thread, batches of 1,024; and the share of the matmul peak.
 
     The floor is what the step's matrix products alone would take at the peak, which `kernels.linear`, the product that
     training uses, reaches on 1024 x 1024. Processor time, which other jobs on the machine disturb less than they
     disturb the clock on the wall.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     keep_memory()  # as in training; the baseline gains from it as well
     rows = []
     for n in layers:
@@ -110,7 +123,7 @@ def train(layers: tuple[int, ...] = (1, 2, 3), rounds: int = 10) -> list[Row]:
         tasks: dict[str, Callable[[], Any]] = {k: partial(plain.step, a[0], b[0]) for k, plain in baselines.items()}
         tasks |= {name: partial(trainer.step, a, b, 0) for name, trainer in ours.items()}
         tasks |= {str(dtype): partial(kernels.linear, x[None], x[None], x[:1]) for dtype, x in square.items()}
-        seconds = in_turns(tasks, rounds, time.process_time)
+        seconds = in_turns(tasks, rounds, clock)
         for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
             ratios, faster = (
                 [p / o for p, o in zip(seconds[baseline], seconds[name], strict=True)] for baseline in baselines
@@ -127,7 +140,6 @@ def train(layers: tuple[int, ...] = (1, 2, 3), rounds: int = 10) -> list[Row]:
                 "floor, ms": round(1e3 * floor, 1),
                 "share of matmul peak": round(floor / median(seconds[name]), 2),
             })  # fmt: skip
-    torch.set_num_threads(threads)
     return rows
 
 
@@ -191,7 +203,8 @@ def train_stacked(group: Group = GROUPS[MAIN], runs: int = 6, device: str = "cud
         a, b = trainer.batches(trainer.train, group.batch)[0]
         square = torch.randn(4096, 4096, device=device).to(dtype)
         step = per_call(partial(trainer.step, a, b), steps, device)
-        product = per_call(lambda _, x=square: torch.matmul(x, x), steps, device)  # type: ignore[misc]
+        with tf32(precision == "tf32"):
+            product = per_call(lambda _, x=square: torch.matmul(x, x), steps, device)  # type: ignore[misc]
         floor = runs * step_flops(group.config, group.batch) * product / (2 * len(square) ** 3)
         rows.append({
             "device": device_name(torch.device(device)), "runs": runs, "layers": group.config.layers,
@@ -203,7 +216,8 @@ def train_stacked(group: Group = GROUPS[MAIN], runs: int = 6, device: str = "cud
 
 def per_call(task: Callable[[int], Any], times: int, device: str) -> float:
     """Seconds of one of many calls, numbered from 1, after call 0, with one wait for the device at the end."""
-    wait: Callable[[], object] = torch.cuda.synchronize if device == "cuda" else time.perf_counter
+    cuda = torch.device(device).type == "cuda"
+    wait: Callable[[], object] = partial(torch.cuda.synchronize, device) if cuda else time.perf_counter
     task(0)
     wait()
     began = time.perf_counter()
@@ -224,7 +238,7 @@ def step_flops(config: ModelConfig, batch: int) -> float:
     return 3 * 2 * batch * products
 
 
-def claims(rounds: int = 5, n_sums: int = 16_384) -> list[Row]:
+def claims(rounds: int = 5, n_sums: int = 16_384, clock: Callable[[], float] = time.perf_counter) -> list[Row]:
     """The passes behind Table 1 (intact, both heads, final MLP) from one shared prefix, against four passes."""
     model = Transformer(ModelConfig()).eval()
     a, b = sums.unrank(torch.arange(n_sums), 3)
@@ -238,7 +252,7 @@ def claims(rounds: int = 5, n_sums: int = 16_384) -> list[Row]:
             for part in tokens.split(measure.BATCH):
                 model(part, site)
 
-    seconds = in_turns({"apart": apart, "shared": lambda: measure.cells(model, a, b, edits)}, rounds)
+    seconds = in_turns({"apart": apart, "shared": lambda: measure.cells(model, a, b, edits)}, rounds, clock)
     ratios = [p / s for p, s in zip(seconds["apart"], seconds["shared"], strict=True)]
     return [{
         "passes": len(edits), "sums": n_sums, "threads": torch.get_num_threads(),

@@ -1,6 +1,9 @@
-"""One training step as a CUDA graph: compiled, captured once, replayed without the host in between."""
+"""What makes a training step fast on a GPU: its forward compiled, the whole of it captured once and replayed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FunctionType, MethodType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,8 +11,38 @@ from torch import Tensor
 Step = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
 
 
+def compiled_apart(method: Any, **options: Any) -> Any:
+    """`torch.compile(method, **options)` that shares nothing with other objects of the class.
+
+    What is compiled is kept, and counted against a limit of eight, by code object: twelve trainers of different shapes
+    would be too many for one. So each gets a copy of the code, and what was compiled for it lives as long as it does,
+    which `torch.compiler.reset` between them would not grant to graphs that are still replayed.
+    """
+    function = method.__func__
+    copy = FunctionType(
+        function.__code__.replace(),
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return torch.compile(MethodType(copy, method.__self__), **options)
+
+
+@contextmanager
+def tf32(allowed: bool) -> Iterator[None]:
+    """Whether float32 products on a GPU may use TF32 in here; the setting is the process's, and is put back."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
 class CapturedStep:
-    """A step function on static buffers.
+    """A step function on static buffers, captured as a CUDA graph and replayed without the host in between.
 
     A short last batch is filled up with sums of weight zero, so that one graph serves all batches.
 

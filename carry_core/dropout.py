@@ -1,4 +1,4 @@
-"""Dropout masks that belong to a run: the same ones whichever runs are trained beside it.
+"""Dropout masks that belong to a run: on one kind of device the same ones whichever runs are trained beside it.
 
 On a CPU random numbers are the largest cost outside the matrix products, and a fast stream of each run's own
 pays. On a GPU a stream's state would be in the way of capturing a step, so there a mask is a function of the
@@ -7,7 +7,8 @@ to the paper's 0.1, and what is kept is multiplied by `SCALE`.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -61,15 +62,15 @@ class CounterMasks:
         Args:
             step: the step's number, int32, on the device.
         """
-        places = iter(range(1, 1 << 16))
+        return partial(self.draw, step, iter(range(1, 1 << 16)))
 
-        def draw(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-            here = _mix(_mix(step + self.keys[:, 0]) + next(places) * _odd(0x9E3779B9)).unsqueeze(1)
-            index = torch.arange(math.prod(shape[1:]), dtype=torch.int32, device=self.keys.device)
-            bits = _mix(_mix(index + here) ^ self.keys[:, 1:])
-            return (((bits >> 16) & 0xFFFF) >= THRESHOLD).view(shape).to(dtype)
-
-        return draw
+    def draw(self, step: Tensor, places: Iterator[int], shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Zeros and ones of shape `[run, …]` for the next place; all arithmetic is modulo 2**32."""
+        place = _signed(next(places) * 0x9E3779B9 & 0xFFFFFFFF)
+        here = _mix(_mix(step + self.keys[:, 0]) + place).unsqueeze(1)
+        index = torch.arange(math.prod(shape[1:]), dtype=torch.int32, device=self.keys.device)
+        bits = _mix(_mix(index + here) ^ self.keys[:, 1:])
+        return (((bits >> 16) & 0xFFFF) >= THRESHOLD).view(shape).to(dtype)
 
     def state(self, run: int) -> dict[str, Any]:
         return {}
@@ -78,7 +79,7 @@ class CounterMasks:
         """Nothing to set: the step says all."""
 
 
-def _odd(value: int) -> int:
+def _signed(value: int) -> int:
     """An unsigned 32-bit constant as the signed one with the same bits."""
     return value - (1 << 32) if value >= 1 << 31 else value
 
@@ -86,5 +87,5 @@ def _odd(value: int) -> int:
 def _mix(x: Tensor) -> Tensor:
     """A permutation of the 32-bit integers in which every input bit moves every output bit (shift and multiply)."""
     x = (x ^ ((x >> 16) & 0xFFFF)) * 0x7FEB352D
-    x = (x ^ ((x >> 15) & 0x1FFFF)) * _odd(0x846CA68B)
+    x = (x ^ ((x >> 15) & 0x1FFFF)) * _signed(0x846CA68B)
     return x ^ ((x >> 16) & 0xFFFF)

@@ -3,6 +3,7 @@
 On a GPU, and under `torch.compile`, the plain operations are used.
 """
 
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -10,8 +11,13 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-# not in torch's documentation, hence the second question; `baddbmm` stands in where it is missing
-ONE_DNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+def has_one_dnn() -> bool:
+    """Whether oneDNN's product works here: it is not in torch's documentation, so it is tried."""
+    with suppress(Exception):
+        one = torch.ones(1, 1)
+        return one_dnn(one[None], one[None], one).tolist() == [[[2.0]]]
+    return False
 
 
 class Linear(nn.Linear):
@@ -26,7 +32,8 @@ def applied(
     x: Float[Tensor, "*batch d_in"], weight: Float[Tensor, "d_out d_in"], bias: Float[Tensor, " d_out"]
 ) -> Float[Tensor, "*batch d_out"]:
     """`x @ weight.T + bias`, by the faster library where no gradient is asked for."""
-    if torch.is_grad_enabled() or not (x.dtype == torch.float32 and on_cpu(x) and ONE_DNN):
+    asked = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad or bias.requires_grad)
+    if asked or not by_one_dnn(x):
         return F.linear(x, weight, bias)
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return out
@@ -36,7 +43,7 @@ def linear(
     x: Float[Tensor, "n rows d_in"], weight: Float[Tensor, "n d_out d_in"], bias: Float[Tensor, "n d_out"]
 ) -> Float[Tensor, "n rows d_out"]:
     """`x @ weight.T + bias` for each of n."""
-    if x.dtype == torch.float32 and on_cpu(x) and ONE_DNN:
+    if by_one_dnn(x):
         out: Tensor = Product.apply(x, weight, bias)  # type: ignore[no-untyped-call]
         return out
     return torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
@@ -59,8 +66,13 @@ def gated(x: Float[Tensor, "*batch"], mask: Float[Tensor, "*batch"]) -> Float[Te
 
 
 def on_cpu(x: Tensor) -> bool:
-    """Whether the functions below are to be used."""
+    """Whether this module's own functions are to be used."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def by_one_dnn(x: Tensor) -> bool:
+    """Whether products with `x` are oneDNN's; where not, they are PyTorch's (`F.linear`, `baddbmm`)."""
+    return on_cpu(x) and x.dtype == torch.float32 and ONE_DNN and bool(torch.backends.mkldnn.enabled)
 
 
 class Product(torch.autograd.Function):
@@ -120,3 +132,6 @@ class Gated(torch.autograd.Function):
         (out,) = ctx.saved_tensors
         passed: Tensor = torch.ops.aten.threshold_backward(grad, out, 0)
         return passed, None
+
+
+ONE_DNN = has_one_dnn()

@@ -66,13 +66,22 @@ def linear_at(
     return kernels.linear(x.flatten(0, 1), weight.flatten(0, 1), bias.flatten(0, 1)).view(*x.shape[:-1], -1)
 
 
+def turned(x: Float[Tensor, "*batch #pos head d_head"], turn: Float[Tensor, "#pos half 2"]) -> Tensor:
+    """What `model.rotate` gives; on a GPU from cosines and sines, since no compiler fuses complex products."""
+    if kernels.on_cpu(x):
+        return rotate(x, torch.view_as_complex(turn))
+    cos, sin = turn.to(x.dtype).unsqueeze(1).unbind(-1)
+    first, second = x.unflatten(-1, (-1, 2)).unbind(-1)
+    return torch.stack([first * cos - second * sin, first * sin + second * cos], -1).flatten(-2)
+
+
 class Stack:
     """Forward pass of several models of one shape, each on its own batch. Activations are `[run, pos, batch, …]`."""
 
     def __init__(self, config: ModelConfig, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
         self.config, self.dtype = config, dtype
         self.pairs = Pairs.of(config.layout, device)
-        self.turn = rotary(config.layout.length, config.d_head, device)
+        self.turn = torch.view_as_real(rotary(config.layout.length, config.d_head, device))  # cosines and sines
         self.read = slice(config.layout.read[0], None)
         key = torch.arange(config.layout.length, device=device)
         self.future = key > key[:, None]
@@ -116,11 +125,20 @@ class Stack:
         pattern = pattern.to(self.dtype).permute(0, 3, 4, 1, 2)  # (run, query, batch, head, key)
         spread = pattern.new_zeros(*here.shape, heads, score.shape[-1])
         column = rows.transpose(1, 2)[:, None, :, None].expand(pattern.shape)
-        spread = spread.scatter(-1, column, pattern)
+        spread.scatter_(-1, column, pattern)
         out = linear(spread.flatten(-2), *self.scaled(vo, p["blocks.0.o.bias"], draw))
         first = torch.arange(len(stream), device=stream.device) * stream.shape[1]
         entering = stream.flatten(0, 1).index_select(0, (here + first[:, None, None]).flatten())
         return entering.view(*here.shape, d), out
+
+    def bytes_per_sum(self, runs: int) -> int:
+        """What one sum per run takes, at most, in the largest tensor of a forward pass.
+
+        That is `spread` in layer 0's look-up, an MLP's neurons, the stream, or the int64 cells that are looked up.
+        """
+        c, length = self.config, self.config.layout.length
+        products = max(c.heads * len(self.pairs.token), c.d_ff, c.d_model) * self.dtype.itemsize
+        return runs * length * max(products, 4 * c.d_model, 8 * c.heads * length)
 
     def first_pattern(self, p: Parameters, rows: Tensor) -> Float[Tensor, "run head query key"]:
         """Layer 0's attention probabilities at all positions, averaged over the batch (Fig. 2)."""
@@ -132,7 +150,7 @@ class Stack:
         scale, shift = (p[f"blocks.0.norm.{name}"].unsqueeze(1) for name in ("weight", "bias"))
         weight, bias = (torch.cat([p[f"blocks.0.{x}.{name}"] for x in "qkv"], 1) for name in ("weight", "bias"))
         flat = linear(kernels.normed(stream) * scale + shift, weight, bias).unflatten(-1, (-1, self.config.d_head))
-        q, k, v = rotate(flat, self.turn[self.pairs.position]).chunk(3, -2)  # (run, pair, head, d_head)
+        q, k, v = turned(flat, self.turn[self.pairs.position]).chunk(3, -2)  # (run, pair, head, d_head)
         return stream, torch.einsum("rihd,rjhd->rhij", q, k) / math.sqrt(self.config.d_head), v
 
     def looked_up(
@@ -212,6 +230,6 @@ class Stack:
         if turn is not None:
             both = torch.cat([weight.mT, bias.unsqueeze(1)], 1)  # (run, d_in + 1, d_out)
             rows = both.view(len(both), 1, -1, self.config.d_head)
-            both = rotate(rows, turn).view(len(both), len(turn), *both.shape[1:])
+            both = turned(rows, turn).view(len(both), len(turn), *both.shape[1:])
             weight, bias = both[:, :, :-1].mT, both[:, :, -1]
         return weight.to(self.dtype), bias.to(self.dtype)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from carry_core import sums, tasks
-from carry_core.capture import CapturedStep
+from carry_core.capture import CapturedStep, compiled_apart, tf32
 from carry_core.dropout import CounterMasks, StreamMasks
 from carry_core.files import commit
 from carry_core.groups import MAIN, N_LONG, Group, Recipe, Seeds
@@ -23,7 +23,8 @@ from carry_core.stacked import Stack
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
 PRECISIONS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
-TEST_BATCH = {"cpu": 2048, "cuda": 32768}
+TEST_BATCH = {"cpu": 2048, "cuda": 32768}  # sums per run, if memory allows
+TEST_MEMORY = 2**30  # bytes for the largest tensor of a test batch
 
 
 def initialise(config: ModelConfig, generator: torch.Generator) -> dict[str, Tensor]:
@@ -70,7 +71,14 @@ class Data:
 
 
 class Trainer:
-    """Several runs of one group in lockstep; a run's result does not depend on which others are beside it."""
+    """Several runs of one group in lockstep; a run's result does not depend on which others are beside it.
+
+    So it is bit by bit on a CPU; on a GPU other stacks may mean other kernels, and then it is so up to rounding.
+
+    Attributes:
+        seconds: wall time of the whole stack since it was made or restored; a run's record has its share.
+        earlier: what each run's record had before that.
+    """
 
     def __init__(
         self,
@@ -85,8 +93,8 @@ class Trainer:
         self.group, self.recipe, self.runs = group, recipe, runs
         self.device, self.precision = torch.device(device), precision
         self.epoch, self.seconds, self.commit = 0, 0.0, commit()
+        self.earlier = [0.0] * len(runs)
         self.history: dict[str, list[NDArray[np.float32]]] = {}
-        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
         seeds = [Seeds.of(run) for run in runs]
         data = [Data.of(group, s.data) for s in seeds]
         self.train, self.test, self.long = (
@@ -111,7 +119,7 @@ class Trainer:
         self.masks = CounterMasks(dropout, self.device) if cuda else StreamMasks(dropout)
         self.counter = torch.zeros((), dtype=torch.int32, device=self.device)
         self.stack = Stack(group.config, self.device, PRECISIONS[precision])
-        self.forward = torch.compile(self.score_batch, dynamic=False) if cuda and compiled else self.score_batch
+        self.forward = compiled_apart(self.score_batch, dynamic=False) if cuda and compiled else self.score_batch
         self.captured: CapturedStep | None = None
 
     @property
@@ -122,7 +130,7 @@ class Trainer:
         """Train for one epoch, then test; returns the new row of the history, each value `[run, …]`."""
         row = self.train_epoch()
         self.epoch += 1
-        with torch.inference_mode():
+        with torch.inference_mode(), tf32(self.precision == "tf32"):
             row |= self.test_epoch()
         new = {key: value.float().cpu().numpy() for key, value in row.items()}
         for key, value in new.items():
@@ -141,13 +149,14 @@ class Trainer:
         """AdamW step `number` on a batch per run, `[run, batch]`; loss and accuracies per run."""
         self.rate.fill_(self.recipe.rate * min(1.0, (number + 1) / max(1, self.recipe.warmup)))
         self.counter.fill_(number)
-        if self.device.type != "cuda":
-            return self.eager_step(a, b)
-        if self.captured is None:
-            moments = [tensor for state in self.optimiser.state.values() for tensor in state.values()]
-            changed = [*self.parameters.values(), *moments]
-            self.captured = CapturedStep(self.eager_step, changed, len(self.runs), self.group.batch, self.device)
-        return self.captured(a, b)
+        with tf32(self.precision == "tf32"):
+            if self.device.type != "cuda":
+                return self.eager_step(a, b)
+            if self.captured is None:
+                moments = [tensor for state in self.optimiser.state.values() for tensor in state.values()]
+                changed = [*self.parameters.values(), *moments]
+                self.captured = CapturedStep(self.eager_step, changed, len(self.runs), self.group.batch, self.device)
+            return self.captured(a, b)
 
     def eager_step(self, a: Tensor, b: Tensor, weight: Tensor | None = None) -> dict[str, Tensor]:
         """The step itself; `weight` `[batch]` marks the sums that count, where a batch was filled up."""
@@ -164,6 +173,11 @@ class Trainer:
         logits = self.stack.logits(self.parameters, self.stack.pairs.rows(a, b), draw)
         return self.score(logits.float(), self.targets(a, b), weight)
 
+    @property
+    def test_batch(self) -> int:
+        """Sums per run in a test batch: as many as suit the device, within `TEST_MEMORY`."""
+        return min(TEST_BATCH[self.device.type], max(1, TEST_MEMORY // self.stack.bytes_per_sum(len(self.runs))))
+
     def test_epoch(self) -> dict[str, Tensor]:
         """Loss and accuracies on the test sums with dropout off, weight norm, and what the group's figures need."""
         row = {f"test_{key}": value for key, value in self.mean_score(self.test).items()}
@@ -173,7 +187,7 @@ class Trainer:
         if self.group.config.layers == 1:
             total = [
                 self.stack.first_pattern(self.parameters, self.stack.pairs.rows(a, b)) * a.shape[1]
-                for a, b in self.batches(self.test, TEST_BATCH[self.device.type])
+                for a, b in self.batches(self.test, self.test_batch)
             ]
             row["pattern"] = torch.stack(total).sum(0) / self.test.shape[2]
         return row
@@ -184,7 +198,7 @@ class Trainer:
         per_class = self.group.name in (MAIN, "digits4_n2_s0.3_w0.2")
         n_classes = len(tasks.patterns(self.group.n_digits))
         arrives = tasks.carry_arrives(self.group.n_digits).to(self.device)
-        for a, b in self.batches(pairs, TEST_BATCH[self.device.type]):
+        for a, b in self.batches(pairs, self.test_batch):
             mid, post = self.stack.streams(self.parameters, self.stack.pairs.rows(a, b))
             target = self.targets(a, b)
             row = {
@@ -217,14 +231,13 @@ class Trainer:
         classes_outside = logits.transpose(-1, -2).flatten(0, 1)  # a softmax over the last axis is slow on a CPU
         loss = F.cross_entropy(classes_outside, target.flatten(0, 1), reduction="none").view(target.shape)
         right = logits.detach().argmax(-1) == target
-
-        def mean(x: Tensor) -> Tensor:
-            return x.mean(-1) if weight is None else (x * weight).sum(-1) / weight.sum()
-
-        return {"loss": mean(loss.mean(1)), "accuracy": mean(right.float()), "whole": mean(right.all(1).float())}
+        each = {"loss": loss.mean(1), "accuracy": right.float(), "whole": right.all(1).float()}
+        if weight is None:
+            return {key: x.mean(-1) for key, x in each.items()}
+        return {key: (x * weight).sum(-1) / weight.sum() for key, x in each.items()}
 
     def targets(self, a: Tensor, b: Tensor) -> Int[Tensor, "run read batch"]:
-        return sums.targets(a, b, self.group.config.layout).transpose(1, 2).long()
+        return sums.targets(a, b, self.stack.pairs.layout).transpose(1, 2).long()
 
     @staticmethod
     def batches(pairs: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:
@@ -234,7 +247,8 @@ class Trainer:
     def freeze(self) -> Callable[[], list[State]]:
         """A copy of all it takes to go on from here bit by bit, cheap to make, and read out only when it is called.
 
-        Reading it out gives each run's tensors and a JSON-ready record.
+        Reading it out gives each run's tensors and a JSON-ready record. Its `seconds` are the stack's, divided by the
+        number of runs, so that those of all runs add up to what was waited for.
         """
         moments = [self.optimiser.state[p] for p in self.parameters.values()]
         tensors = {f"parameters/{name}": p.detach().clone() for name, p in self.parameters.items()}
@@ -243,11 +257,14 @@ class Trainer:
         history = {f"history/{key}": list(rows) for key, rows in self.history.items()}
         record = {
             "group": self.group.name, "recipe": self.recipe.name, "precision": self.precision, "epoch": self.epoch,
-            "adam_step": int(moments[0]["step"].item()), "seconds": round(self.seconds, 1),
-            "device": device_name(self.device), "torch": torch.__version__, "numpy": np.__version__,
-            "commit": self.commit,
+            "adam_step": int(moments[0]["step"].item()), "device": device_name(self.device),
+            "torch": torch.__version__, "numpy": np.__version__, "commit": self.commit,
         }  # fmt: skip
-        records = [record | {"run": run, "dropout": self.masks.state(i)} for i, run in enumerate(self.runs)]
+        seconds = [round(earlier + self.seconds / len(self.runs), 1) for earlier in self.earlier]
+        records = [
+            record | {"run": run, "seconds": seconds[i], "dropout": self.masks.state(i)}
+            for i, run in enumerate(self.runs)
+        ]
 
         def read() -> list[State]:
             there = {key: value.cpu() for key, value in tensors.items()}
@@ -258,7 +275,8 @@ class Trainer:
 
     def restore(self, states: list[State]) -> None:
         """Go on from what `freeze` kept of the same runs at the same epoch."""
-        self.epoch, self.seconds = states[0][1]["epoch"], states[0][1]["seconds"]
+        self.epoch, self.seconds = states[0][1]["epoch"], 0.0
+        self.earlier = [record["seconds"] for _, record in states]
         self.load(states)
         keys = [key for key in states[0][0] if key.startswith("history/")]
         self.history = {

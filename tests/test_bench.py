@@ -25,13 +25,64 @@ def test_flops_by_counting():
     assert bench.step_flops(ModelConfig(layers=1), 1) == 6 * (3 + 6) * 128 * 128
 
 
-def test_rows_have_every_ratio(monkeypatch):
-    rows = bench.train(layers=(1,), rounds=1)
-    assert [row["precision"] for row in rows] == ["fp32", "bf16"]
-    for row in rows:
-        assert row["share of matmul peak"] == pytest.approx(row["floor, ms"] / row["ours, ms"], rel=0.15, abs=0.01)
-    (row,) = bench.claims(rounds=1, n_sums=64)
-    assert row["ratio, lowest"] <= row["ratio"] <= row["ratio, highest"]
+def clock(rounds):
+    """A clock by which the tasks of each round take the seconds given; the warm-up reads it once a task."""
+    times, now = [0.0] * len(rounds[0]), 0.0
+    for seconds in (seconds for each in rounds for seconds in each):
+        times += [now, now := now + seconds]
+    return iter(times).__next__
+
+
+def test_rows_of_training():
+    """Three rounds: the ratios are those within a round, and of these the median, the lowest and the highest."""
+    flops = bench.step_flops(ModelConfig(layers=1), 1024)
+    product = 2 * 1024**3 / flops  # seconds of a 1024 x 1024 product by which the floor is a second
+    rounds = [  # plain, plain with complex rotary, fp32, bf16, and the two products
+        [8.0, 6.0, 2.0, 4.0, product, product],
+        [20.0, 4.0, 4.0, 2.0, 3 * product, 9 * product],
+        [3.0, 9.0, 3.0, 8.0, product / 4, product / 4],
+    ]
+    fp32, bf16 = bench.train(layers=(1,), rounds=3, clock=clock(rounds))
+    shared = {"device": "cpu", "runs": 1, "layers": 1, "plain fp32, ms": 8000.0}
+    assert fp32 == shared | {
+        "precision": "fp32", "ours, ms": 3000.0, "ratio": 4.0, "ratio, lowest": 1.0, "ratio, highest": 5.0,
+        "ratio to complex rotary": 3.0, "floor, ms": 1000.0, "share of matmul peak": 0.33,
+    }  # fmt: skip
+    assert bf16 == shared | {
+        "precision": "bf16", "ours, ms": 4000.0, "ratio": 2.0, "ratio, lowest": 0.38, "ratio, highest": 10.0,
+        "ratio to complex rotary": 1.5, "floor, ms": 1000.0, "share of matmul peak": 0.25,
+    }  # fmt: skip
+
+
+def test_rows_of_the_ledger():
+    (row,) = bench.claims(rounds=3, n_sums=64, clock=clock([[9.0, 2.0], [8.0, 4.0], [3.0, 1.0]]))
+    assert row == {
+        "passes": 4, "sums": 64, "threads": torch.get_num_threads(), "apart, s": 8.0, "shared, s": 2.0,
+        "ratio": 3.0, "ratio, lowest": 2.0, "ratio, highest": 4.5,
+    }  # fmt: skip
+
+
+def test_a_benchmark_that_fails_gives_the_threads_back():
+    def broken():
+        raise KeyboardInterrupt
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            bench.train(layers=(1,), rounds=1, clock=broken)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("device", "waits"), [("cpu", []), ("cuda", ["cuda"] * 2), ("cuda:1", ["cuda:1"] * 2)])
+def test_every_gpu_is_waited_for(monkeypatch, device, waits):
+    waited, called = [], []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    assert bench.per_call(called.append, 3, device) > 0
+    assert called == [0, 1, 2, 3]
+    assert waited == waits
 
 
 def test_the_gpus_benchmark_runs(small_group):

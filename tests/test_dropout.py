@@ -1,5 +1,7 @@
+import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from carry_core.dropout import THRESHOLD, CounterMasks, StreamMasks
 from carry_core.groups import Seeds
@@ -42,6 +44,40 @@ def test_streams_resume():
     for run in range(2):
         other.set_state(run, states[run])
     assert torch.equal(other(SHAPE, torch.float32), following)
+
+
+class Scalars(TorchDispatchMode):
+    """Keeps every plain number that a tensor is added to or multiplied by."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        if operation.overloadpacket in (torch.ops.aten.add, torch.ops.aten.mul):
+            self.seen += [value for value in args if isinstance(value, int)]
+        return operation(*args, **(kwargs or {}))
+
+
+def test_counters_hash_with_unsigned_arithmetic():
+    """Against whole numbers modulo 2**32 at the first places; every constant fits the tensors' type, int32."""
+    modulus = 1 << 32
+
+    def mix(x: int) -> int:
+        x = (x ^ (x >> 16)) * 0x7FEB352D % modulus
+        x = (x ^ (x >> 15)) * 0x846CA68B % modulus
+        return x ^ (x >> 16)
+
+    first, second = (int(word) for word in Seeds.of(3).dropout.generate_state(2, np.uint32))
+    draw = counter([3], 70_000)
+    with Scalars() as scalars:
+        found = [draw((1, 400), torch.int32)[0].tolist() for _ in range(6)]
+    for place, mask in enumerate(found, 1):
+        here = mix((mix((70_000 + first) % modulus) + place * 0x9E3779B9) % modulus)
+        expected = [mix(mix((index + here) % modulus) ^ second) >> 16 >= THRESHOLD for index in range(400)]
+        assert mask == expected, place
+    assert min(scalars.seen) < -(1 << 24)
+    assert all(-(1 << 31) <= value < 1 << 31 for value in scalars.seen)
 
 
 @pytest.mark.parametrize("source", [stream, counter])

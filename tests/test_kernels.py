@@ -1,5 +1,7 @@
 """What a CPU computes in its own way, against PyTorch's way in float64: values and gradients."""
 
+import platform
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -21,7 +23,7 @@ def random(*shape):
 
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("turned", [False, True])
-def test_products_are_products(n, turned):
+def test_products_are_products(n, turned, one_dnn):
     x, weight, bias = random(n, 50, 24), random(n, 24, 16) if turned else random(n, 16, 24), random(n, 16)
 
     def found(x, weight, bias):
@@ -37,12 +39,68 @@ def test_products_are_products(n, turned):
             torch.testing.assert_close(a.double(), b, rtol=tolerance, atol=10 * tolerance)
 
 
-def test_a_product_does_not_depend_on_its_neighbours():
+@pytest.fixture(params=[False, True], ids=["plain", "oneDNN"])
+def one_dnn(request, monkeypatch):
+    """With and without the faster library; where PyTorch comes without it, only the latter can be tested."""
+    if request.param and not kernels.ONE_DNN:
+        pytest.skip("this PyTorch has no oneDNN")
+    monkeypatch.setattr(kernels, "ONE_DNN", request.param)
+    return request.param
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="PyTorch has oneDNN on other machines or not")
+def test_one_dnn_is_found():
+    assert kernels.ONE_DNN
+
+
+@pytest.mark.parametrize("fails", [TypeError("another signature"), RuntimeError("not built"), None])
+def test_one_dnn_is_not_used_where_its_product_does_not_work(monkeypatch, fails):
+    def product(*arguments):
+        if fails:
+            raise fails
+        return torch.zeros(1, 1)
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", product)
+    assert not kernels.has_one_dnn()
+
+
+def test_one_dnn_can_be_switched_off(one_dnn, monkeypatch):
+    x = torch.ones(2, 3)
+    assert kernels.by_one_dnn(x) == one_dnn
+    assert not kernels.by_one_dnn(x.double())
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    assert not kernels.by_one_dnn(x)
+
+
+@pytest.mark.parametrize("learning", [[], [0], [1], [2]], ids=["nothing", "x", "weight", "bias"])
+@pytest.mark.parametrize("recording", [False, True])
+def test_the_faster_product_is_used_unless_a_gradient_is_asked_for(one_dnn, monkeypatch, learning, recording):
+    """Weights that are not learned, as of a loaded run, give the same bits with and without `no_grad`."""
+    given = [t.float() for t in (random(50, 24), random(16, 24), random(16))]
+    with torch.no_grad():
+        expected = kernels.applied(*given)
+    for i in learning:
+        given[i].requires_grad_()
+    plain = []
+    monkeypatch.setattr(F, "linear", lambda *arguments: plain.append(arguments) or torch._C._nn.linear(*arguments))
+    with torch.set_grad_enabled(recording):
+        found = kernels.applied(*given)
+    asked = bool(learning) and recording
+    assert found.requires_grad == asked
+    assert bool(plain) == (asked or not one_dnn)
+    if not asked:
+        assert torch.equal(found, expected)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_product_does_not_depend_on_its_neighbours(one_dnn):
     x, weight, bias = (t.float() for t in (random(3, 50, 24), random(3, 16, 24), random(3, 16)))
     together = with_gradients(kernels.linear, x, weight, bias)
     with_others = with_gradients(kernels.linear, *(torch.cat([t, t]) for t in (x, weight, bias)))
-    assert torch.equal(with_others[0][:3], together[0])
-    assert torch.equal(kernels.linear(x[1:2], weight[1:2], bias[1:2])[0], together[0][1])
+    alone = kernels.linear(x[1:2], weight[1:2], bias[1:2])[0]
+    tolerance = {} if one_dnn is False else {"rtol": 0.0, "atol": 0.0}  # PyTorch's batched product promises no bits
+    torch.testing.assert_close(with_others[0][:3], together[0], **tolerance)
+    torch.testing.assert_close(alone, together[0][1], **tolerance)
 
 
 def test_normed_is_layer_norm():
@@ -77,7 +135,7 @@ def test_under_a_compiler_the_plain_operations_are_used(monkeypatch):
     ],
     ids=lambda x: f"{tuple(x.shape)}",
 )  # fmt: skip
-def test_linear_is_linear_with_and_without_gradients(x):
+def test_linear_is_linear_with_and_without_gradients(x, one_dnn):
     plain = torch.nn.Linear(24, 16)
     ours = kernels.Linear(24, 16)
     ours.load_state_dict(plain.state_dict())

@@ -1,12 +1,13 @@
 """The training forward against the plain model, in float64: the shortcuts are exact."""
 
+import pytest
 import torch
 
 from carry_core import sums
 from carry_core.dropout import SCALE, StreamMasks
 from carry_core.groups import Seeds
-from carry_core.model import ModelConfig, Transformer
-from carry_core.stacked import Pairs, Stack
+from carry_core.model import ModelConfig, Transformer, rotary, rotate
+from carry_core.stacked import Pairs, Stack, turned
 
 DOUBLE = torch.float64
 
@@ -17,6 +18,20 @@ def batch(config: ModelConfig, count: int = 33):
 
 def stacked(model: Transformer) -> dict[str, torch.Tensor]:
     return {name: p.detach()[None].clone().requires_grad_() for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("compiling", [False, True])
+def test_cosines_and_sines_turn_as_complex_numbers_do(monkeypatch, compiling):
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: compiling)
+    x, turn = torch.randn(3, 10, 2, 8, generator=torch.Generator().manual_seed(0), dtype=DOUBLE), rotary(10, 8)
+    weights = torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=DOUBLE)
+    results = []
+    for function, by in ((turned, torch.view_as_real(turn)), (rotate, turn)):
+        given = x.clone().requires_grad_()
+        out = function(given, by)
+        results.append((out, *torch.autograd.grad((weights * out).sum(), given)))
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
+    assert turned(x.float(), torch.view_as_real(turn)).dtype == torch.float32
 
 
 def test_pairs_are_the_tokens_that_can_occur():

@@ -7,12 +7,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from carry_core import campaign, files, groups, publishing, runs, sums
+from carry_core import train as train_module
 from carry_core.checkpoints import Checkpoints
 from carry_core.edits import Ablation
 from carry_core.errors import BadInput
@@ -134,6 +137,74 @@ def test_a_step_is_adamw_on_the_plain_model(small_group):
         torch.testing.assert_close(weights(trainer)[name], p.detach(), rtol=1e-3, atol=2e-5)
 
 
+def test_a_test_batch_fits_the_memory():
+    """Six runs of every group stay within a GiB; a run on a CPU has the batches that it always had."""
+    for group in (groups.GROUPS | groups.RELEASED_ONLY).values():
+        stack = Stack(group.config, torch.device("cpu"))
+        trainer = SimpleNamespace(device=torch.device("cuda"), stack=stack, runs=list(range(6)))
+        size = Trainer.test_batch.fget(trainer)
+        assert 0 < size * stack.bytes_per_sum(6) <= 2**30
+        assert size > 2048
+        trainer.device, trainer.runs = torch.device("cpu"), [0]
+        assert Trainer.test_batch.fget(trainer) == 2048
+
+
+class Largest(TorchDispatchMode):
+    """The size in bytes of the largest tensor that was made."""
+
+    bytes = 0
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        out = operation(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor):
+            self.bytes = max(self.bytes, out.untyped_storage().nbytes())
+        return out
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("config", [{"width": 10}, {"d_ff": 512}, {"layers": 1}, {"d_model": 128}], ids=str)
+def test_the_largest_tensor_of_a_test_is_known(small_group, monkeypatch, precision, config):
+    """Exactly where it counts, as a bound for one layer; in smaller batches the results are the same."""
+    config = replace(small_group.config, **config)
+    trainer = Trainer(replace(small_group, config=config), QUICK, [0, 1], precision=precision)
+    trainer.test, trainer.long = trainer.test[:, :, :500], trainer.long[:, :, :500]
+    monkeypatch.setattr(train_module, "TEST_BATCH", {"cpu": 500})
+    each, rows = trainer.stack.bytes_per_sum(2), []
+    for memory, size in ((2**30, 500), (400 * each, 400)):
+        monkeypatch.setattr(train_module, "TEST_MEMORY", memory)
+        assert trainer.test_batch == size
+        with torch.inference_mode(), Largest() as largest:
+            rows.append(trainer.test_epoch())
+        assert largest.bytes == size * each if config.layers == 2 else largest.bytes <= size * each
+    for key, value in rows[0].items():
+        torch.testing.assert_close(rows[1][key], value, rtol=1e-5, atol=1e-6)
+    monkeypatch.setattr(train_module, "TEST_MEMORY", 1)
+    assert trainer.test_batch == 1
+
+
+def test_each_run_is_charged_its_share_of_the_stacks_time(small_group, data):
+    """Also over a stop, and where its runs were not all together before it."""
+    recipe, checkpoints = RECIPES["paper"], Checkpoints(data / "checkpoints", small_group, RECIPES["paper"])
+
+    def seconds():
+        return [checkpoints.load(run)[1]["seconds"] for run in range(3)]
+
+    for runs_of, took in (([0, 1], 40.0), ([2], 10.0)):
+        trainer = Trainer(small_group, recipe, runs_of)
+        trainer.seconds = took
+        checkpoints.save(trainer.freeze()())
+    assert seconds() == [20.0, 20.0, 10.0]
+    together = Trainer(small_group, recipe, [0, 1, 2])
+    for took in (0.0, 30.0):
+        together.restore([checkpoints.load(run) for run in range(3)])
+        together.seconds += took
+        checkpoints.save(together.freeze()())
+    assert seconds() == [30.0, 30.0, 20.0]
+    together.seconds += 3.0
+    checkpoints.save(together.freeze()())
+    assert seconds() == [31.0, 31.0, 21.0]
+
+
 def test_history_is_what_measuring_gives(small_group):
     trainer = Trainer(replace(small_group, name=groups.MAIN), QUICK, [0])
     for _ in range(4):
@@ -178,7 +249,9 @@ def test_finetuning_continues_weights_and_moments(small_group, data):
     child = replace(child, parent=(group.name, 500))
     checkpoints = Checkpoints(data / "checkpoints", child, recipe)
     tuned = Trainer(child, recipe, [0])
-    with pytest.raises(BadInput, match="first run `carry train pad6_n2_s0.3_w0.2 --recipe paper --runs 0 --out FOLDER`"):
+    with pytest.raises(
+        BadInput, match="first run `carry train pad6_n2_s0.3_w0.2 --recipe paper --runs 0 --out"
+    ):
         campaign.prepare(tuned, checkpoints)
     parent.path(0, 2).rename(parent.path(0, 500))
     campaign.prepare(tuned, checkpoints)
