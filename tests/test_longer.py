@@ -159,11 +159,12 @@ def test_a_staircase_breaks_between_two_epochs():
         "breaks": [(500, stairs(0.7)), (1000, stairs(0.3))],
         "forms": [(500, stairs(0.3)), (1000, stairs(0.7))],
         "never": [(500, stairs(0.3)), (1000, stairs(0.2))],
+        "mends": [(300, stairs(0.6)), (500, stairs(0.4)), (1000, stairs(0.8))],
     }
     text = forgetting.told_stairs(runs_, 1)
     assert "breaks: 0.70 → 0.30" in text
-    assert "It reaches one half in **2 of 3** runs, and of these it breaks" in text
-    assert text.endswith("in **1**.")
+    assert "It reaches one half in **3 of 4** runs, and of these it breaks" in text
+    assert text.endswith("in **2**.")
     assert "No run without priming" in forgetting.told_stairs({}, 1)
 
 
