@@ -130,8 +130,10 @@ def test_of_three_layers_no_single_head_matters(surveyed):
 def test_a_decoder_always_adds_a_one_without_its_decision_head(surveyed):
     idle = cells(1.0, 1.0, whole=0.9)
     always, often = cells(1.0, 0.0, 1.0, whole=0.2), cells(1.0, 0.1, 0.9, whole=0.2)
+    often.corrected[:, 2] = 0.5  # where no one can be carried over
+    often.corrected[0, 0] = 0.7
     found = behaviour.decoder(surveyed(DECODER, Survey({ONE: always, OTHER: idle}), Survey({ONE: idle, OTHER: often})))
-    assert values(found) == pytest.approx([1, 0.9])
+    assert values(found) == pytest.approx([1, (0.7 + 3 * 0.9) / 4])  # NC twice, C@1 at 8, C@2 at 7
     assert shown(found) == [True, False]
     assert "run 1 without head 1:1, one too large" in found.detail
 
