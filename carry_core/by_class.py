@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -64,7 +65,8 @@ class ByClass:
     def journey(self, loaded: Runs) -> list[Plane]:
         """Its residual stream at the answer positions, layer by layer."""
         model = self.model(loaded)
-        a, b = longer.draw_classes(self.wanted, self.n_examples // len(self.wanted), self.seed)
+        generator = torch.Generator().manual_seed(self.seed)
+        a, b = tasks.draw_classes(self.wanted, self.n_examples // len(self.wanted), generator)
         return geometry.journey(model, a, b, model.config.width, longer.answer_columns(model))
 
 

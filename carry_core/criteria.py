@@ -17,6 +17,7 @@ from carry_core.measure import Cells
 COSTS = 0.1  # of the whole answers: what a part has to cost to matter
 SURE = 0.99  # of the digits of a cell: from here on they count as right
 GONE = 0.1  # of the digits of the carry cells: below it the carried one counts as lost
+HALF = 0.5  # of the digits of the carry cells: below it most of them are lost
 UNABLE = 0.9  # no-carry accuracy without the final MLP below which a run cannot take that (App. C.2, C.4)
 WORKS = 0.95  # Pearson correlation with the same model from which ablating the whole final MLP "works" (App. C.2)
 CANNOT_CARRY = 0.9  # Pearson correlation with a model that cannot carry: without the final MLP that is what is left
@@ -67,6 +68,11 @@ def ablation_works(correlation: float) -> bool:
 def only_carrying_goes(carry: float, rest: float) -> bool:
     """Whether without the carry neurons the carried one is lost and nothing else (`finding/wide_mlp`): Sec. 5."""
     return carry < GONE and rest >= SURE
+
+
+def most_carrying_goes(carry: float) -> bool:
+    """Whether most digits to which a one arrives are lost, for Tab. 4 and 5, which the paper gives number by number."""
+    return carry < HALF
 
 
 def added_ones(without: Cells) -> list[Float[Tensor, " task"]]:

@@ -86,8 +86,8 @@ def told_stairs(found: Mapping[str, Sequence[tuple[int, Heads]]], n_long: int) -
     It breaks if it is at least one half at some epoch and below at a later one.
     """
     weakest = {run: [float(h.staircase[:n_long].min()) for _, h in every] for run, every in found.items()}
-    formed = {run: x for run, x in weakest.items() if max(x) >= STAIRCASE}
-    breaks = sum(min(x[x.index(max(x)) :]) < STAIRCASE for x in formed.values())
+    formed = {run: [value >= STAIRCASE for value in x] for run, x in weakest.items() if max(x) >= STAIRCASE}
+    breaks = sum(not all(holds[holds.index(True) :]) for holds in formed.values())
     listed = "; ".join(f"{run}: " + " → ".join(f"{x:.2f}" for x in values) for run, values in weakest.items())
     if not listed:
         return "No run without priming has weights from along the way here."

@@ -113,12 +113,17 @@ def journey(
     return [plane for i in range(len(columns)) for plane in planes[i]]
 
 
+def two_sided(positive: Bool[Tensor, " sums"]) -> bool:
+    """Whether some sums lie on either side."""
+    return bool(positive.any()) and not bool(positive.all())
+
+
 def threshold_accuracy(x: Float[Tensor, " sums"], positive: Bool[Tensor, " sums"]) -> float:
     """Balanced accuracy of the best single threshold on `x`: 0.5 by chance, 1 where the two sides are apart.
 
     NaN if one side is empty.
     """
-    if positive.all() or not positive.any():
+    if not two_sided(positive):
         return float("nan")
     return 0.5 + 0.5 * float(ks_2samp(x[positive].numpy(), x[~positive].numpy(), method="asymp").statistic)
 
@@ -138,7 +143,7 @@ def apart_on_all_axes(plane: Plane) -> float:
 
     Axes with nearly the same variance mix from draw to draw; the space that they span does not.
     """
-    if plane.split.all() or not plane.split.any():
+    if not two_sided(plane.split):
         return float("nan")
     x = plane.points.double()
     one, other = x[plane.split], x[~plane.split]
@@ -149,7 +154,7 @@ def apart_on_all_axes(plane: Plane) -> float:
 
 def decided(planes: Iterable[Plane]) -> list[tuple[list[float], float]]:
     """What is told apart in each plane that has two sides: axis by axis, and along the best direction of all axes."""
-    return [(axis_by_axis(p.points, p.split), apart_on_all_axes(p)) for p in planes if p.split.any()]
+    return [(axis_by_axis(p.points, p.split), apart_on_all_axes(p)) for p in planes if two_sided(p.split)]
 
 
 def pockets(plane: Plane) -> tuple[float, float]:

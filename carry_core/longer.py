@@ -46,20 +46,11 @@ def classes(n_digits: int, wanted: Any = None) -> list[str]:
     return [tasks.find(name, n_digits) for name in names]
 
 
-def draw_classes(
-    patterns: Sequence[str], n_examples: int, seed: int
-) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
-    """`n_examples` sums of each class, one class after the other."""
-    generator = torch.Generator().manual_seed(seed)
-    drawn = [tasks.draw(pattern, n_examples, generator) for pattern in patterns]
-    return torch.cat([a for a, _ in drawn]), torch.cat([b for _, b in drawn])
-
-
 def class_attention(
     model: Transformer, patterns: Sequence[str], n_examples: int, seed: int
 ) -> Float[Tensor, "task layer head query key"]:
     """Mean attention of each class (Fig. 18, 21, 23, 25)."""
-    a, b = draw_classes(patterns, n_examples, seed)
+    a, b = tasks.draw_classes(patterns, n_examples, torch.Generator().manual_seed(seed))
     pairs = zip(a.split(n_examples), b.split(n_examples), strict=True)
     return torch.stack([measure.attention(model, *pair) for pair in pairs])
 

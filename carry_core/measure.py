@@ -92,16 +92,17 @@ def score(guess: Int[Tensor, "sums pos"], a: Int[Tensor, " sums"], b: Int[Tensor
     return Cells(total[0] / count, total[1] / count, hit.all(1).double().mean().item())
 
 
-def last_heads(model: Transformer, layers: int = 1) -> list[Ablation]:
+def last_heads(model: Transformer | ModelConfig, layers: int = 1) -> list[Ablation]:
     """The ablation of each head of the last layer, or of so many last layers.
 
     Raises:
         BadInput: the model has fewer.
     """
-    n = model.config.layers
+    config = model.config if isinstance(model, Transformer) else model
+    n = config.layers
     if layers > n:
         raise BadInput(f"A model with {n} layer(s): expected one with at least {layers}, choose another group.")
-    every = [(layer, head) for layer in range(n - layers, n) for head in range(model.config.heads)]
+    every = [(layer, head) for layer in range(n - layers, n) for head in range(config.heads)]
     return [Ablation(heads=frozenset({pair})) for pair in every]
 
 
@@ -112,9 +113,10 @@ def head_pairs(config: ModelConfig) -> list[Ablation]:
     return [Ablation(heads=before | {(last, head)}) for head in range(config.heads)]
 
 
-def final_mlp(model: Transformer) -> Ablation:
+def final_mlp(model: Transformer | ModelConfig) -> Ablation:
     """The ablation of the last block's MLP."""
-    return Ablation(mlps=frozenset({model.config.layers - 1}))
+    config = model.config if isinstance(model, Transformer) else model
+    return Ablation(mlps=frozenset({config.layers - 1}))
 
 
 def decision_head(heads: Sequence[Cells]) -> int:
@@ -190,6 +192,12 @@ def decision_pattern(found: Cells) -> tuple[float, float]:
     return found.accuracy[arrives].min().item(), either[~arrives].min().item()
 
 
+def mean_over(found: Cells, kind: str, *, carry: bool) -> float:
+    """Mean of the cells at which a one arrives, or of the others; `kind` is `accuracy` or `corrected`."""
+    arrives = tasks.carry_arrives(found.accuracy.shape[1])
+    return float(getattr(found, kind)[arrives == carry].mean())
+
+
 def cannot_carry(n_digits: int = 3) -> Cells:
     """What is expected of a model that adds every position right and never carries (Sec. 5, Fig. 5)."""
     arrives = tasks.carry_arrives(n_digits).float()
@@ -210,9 +218,7 @@ def sample(n_examples: int, n_digits: int, seed: int) -> tuple[Int[Tensor, " sum
     """
     if type(n_examples) is not int or n_examples < 1:
         raise BadInput(f"n_examples={n_examples!r}: expected a whole number of sums per class, at least 1.")
-    generator = torch.Generator().manual_seed(seed)
-    drawn = [tasks.draw(pattern, n_examples, generator) for pattern in tasks.patterns(n_digits)]
-    return torch.cat([a for a, _ in drawn]), torch.cat([b for _, b in drawn])
+    return tasks.draw_classes(tasks.patterns(n_digits), n_examples, torch.Generator().manual_seed(seed))
 
 
 @torch.inference_mode()
@@ -284,16 +290,10 @@ def dissection(neurons: Bool[Tensor, " neuron"], layer: int) -> Ablation:
 def squashing(model: Transformer, outcome: int = 74) -> Float[Tensor, " pos"]:
     """How much the final MLP squashes sums of equal outcome together, per answer position (Sec. 4).
 
-    The `cosine_spread` of the sums a >= b with a + b = `outcome` after the MLP, over that before; below one: squashed.
-
-    Raises:
-        BadInput: fewer than two such sums.
+    The `cosine_spread` of `sums.equal_sums` after the MLP, over that before; below one: squashed.
     """
-    b = torch.arange(max(0, outcome) // 2 + 1)
-    a = outcome - b
-    if not 2 <= outcome < 10**model.config.width:
-        raise BadInput(f"outcome={outcome!r}: expected a whole number from 2 to {10**model.config.width - 1}.")
     last = model.config.layers - 1
+    a, b = sums.equal_sums(outcome, model.config.width)
     found = streams(model, a, b, [f"blocks.{last}.resid_mid", f"blocks.{last}.resid_post"])
     before, after = (cosine_spread(x[:, list(model.config.layout.answer)]) for x in found.values())
     return after / before

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from carry_core import criteria, measure, sums, tasks
 from carry_core.edits import INTACT, Ablation, recorder
-from carry_core.errors import BadInput
 from carry_core.forks import Forks
 from carry_core.model import Transformer
 
@@ -141,18 +140,6 @@ class Board:
         return float(self.cosine[same].mean() - self.cosine[~same].mean())
 
 
-def equal_sums(outcome: int, n_digits: int = 3) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
-    """The sums a >= b with a + b = `outcome`, by b.
-
-    Raises:
-        BadInput: fewer than two, or more digits than the model has.
-    """
-    if type(outcome) is not int or not 2 <= outcome < 10**n_digits:
-        raise BadInput(f"outcome={outcome!r}: expected a whole number from 2 to {10**n_digits - 1}.")
-    b = torch.arange(outcome // 2 + 1)
-    return outcome - b, b
-
-
 def boards(
     model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], ablation: Ablation = INTACT
 ) -> list[Board]:
@@ -178,7 +165,7 @@ def checkerboard(model: Transformer, neurons: Bool[Tensor, " neuron"]) -> tuple[
     """
     without = measure.dissection(neurons, model.config.layers - 1)
     gaps = [
-        [board.gap for outcome in OUTCOMES for board in boards(model, *equal_sums(outcome), ablation)]
+        [board.gap for outcome in OUTCOMES for board in boards(model, *sums.equal_sums(outcome), ablation)]
         for ablation in (INTACT, without)
     ]
     before, after = (torch.tensor(found, dtype=torch.float64).nanmean().item() for found in gaps)
@@ -226,8 +213,6 @@ def carriers(
     """Take the chosen neurons out and count on the given sums, which they should not have been chosen on."""
     n_digits = model.config.width if n_digits is None else n_digits
     (left,) = measure.cells(model, a, b, [measure.dissection(chosen, model.config.layers - 1)], n_digits)
-    arrives = tasks.carry_arrives(n_digits)
-    carry, corrected, rest = (
-        float(x.mean()) for x in (left.accuracy[arrives], left.corrected[arrives], left.accuracy[~arrives])
-    )
+    carry, rest = (measure.mean_over(left, "accuracy", carry=arrives) for arrives in (True, False))
+    corrected = measure.mean_over(left, "corrected", carry=True)
     return Carriers(axis.correlation, int(chosen.sum()), carry, corrected, rest, checkerboard(model, chosen))

@@ -9,7 +9,7 @@ from torch import Tensor
 from carry_core import measure, tasks
 from carry_core.errors import BadInput
 from carry_core.model import Transformer
-from carry_core.neurons import equal_sums
+from carry_core.sums import equal_sums
 
 PAPER = 74  # the outcome that the paper's squashing is about (PROTOCOLS)
 FEWEST = 20  # sums a >= b that an outcome needs for its squashing to count

@@ -119,6 +119,18 @@ def long_sums(
     return found[0, :count], found[1, :count]
 
 
+def equal_sums(outcome: int, n_digits: int = 3) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
+    """The sums a >= b with a + b = `outcome`, by b (Sec. 4, 5).
+
+    Raises:
+        BadInput: the outcome is no whole number, too small for two such sums, or has more digits than `n_digits`.
+    """
+    if type(outcome) is not int or not 2 <= outcome < 10**n_digits:
+        raise BadInput(f"outcome={outcome!r}: expected a whole number from 2 to {10**n_digits - 1}.")
+    b = torch.arange(outcome // 2 + 1)
+    return outcome - b, b
+
+
 def split(
     count: int, fraction: float, generator: torch.Generator
 ) -> tuple[Int[Tensor, " train"], Int[Tensor, " test"]]:

@@ -6,6 +6,7 @@ one to its left neighbour exactly when its symbol is not `0`.
 """
 
 import math
+from collections.abc import Iterable
 from functools import cache
 from itertools import product
 
@@ -105,6 +106,14 @@ def draw(pattern: str, count: int, generator: torch.Generator) -> tuple[Int[Tens
         digit_a, digit_b = pairs[torch.randint(len(pairs), (count,), generator=generator)].unbind(1)
         a, b = 10 * a + digit_a, 10 * b + digit_b
     return a, b
+
+
+def draw_classes(
+    patterns: Iterable[str], count: int, generator: torch.Generator
+) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
+    """`count` sums of each class, one class after the other."""
+    drawn = [draw(pattern, count, generator) for pattern in patterns]
+    return torch.cat([a for a, _ in drawn]), torch.cat([b for _, b in drawn])
 
 
 def draw_from_all(

@@ -144,7 +144,7 @@ def test_rows_of_the_ledger_as_a_table(data, monkeypatch):
     claims.save_results("ours", rows({name: [81.666667, 80.0, 72.0, 71.0], no_paper: []}))
     claims.save_results("author", rows({name: [87.0], no_paper: [0.5, None, 0.25]}))
     assert comparison.table_of_rows({no_paper: "gap", name: "neurons"}).rows == [
-        [f"gap\n{no_paper}", "–", "0.5 reproduced\n0.5 0.25", "not run"],
+        [f"gap\n{no_paper}", "–", "0.5 reproduced\n0.5 – 0.25", "not run"],
         [f"neurons\n{name}", "86", "87 reproduced", "81.67 reproduced\n81.7 80 72\n71"],
     ]
     assert comparison.committed(name)["ours"].runs == [81.666667, 80.0, 72.0, 71.0]

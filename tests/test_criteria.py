@@ -61,6 +61,7 @@ def test_only_carrying_goes():
     assert criteria.only_carrying_goes(carry=0.09, rest=0.99)
     assert not criteria.only_carrying_goes(carry=0.1, rest=1.0)
     assert not criteria.only_carrying_goes(carry=0.0, rest=0.98)
+    assert (criteria.most_carrying_goes(0.49), criteria.most_carrying_goes(0.5)) == (True, False)
 
 
 def test_each_digit_needs_a_head_that_looks_at_its_partner():
@@ -105,8 +106,6 @@ OWN = {  # what no row of the ledger judges
         "reached = np.flatnonzero(whole >= 0.999)",
     },
     "fig26_full_adder": {'takes = "It takes the first MLP" if halfway < 0.5 else "It may not take the first MLP"'},
-    "tab04_dissection": {"stopped += carry < 0.5"},  # of one run, which the paper gives number by number
-    "tab05_decoder": {"drop += other < 0.5"},
 }
 
 

@@ -130,7 +130,7 @@ def test_a_checkerboard():
 
 
 def test_boards_by_brute_force(small):
-    a, b = neurons.equal_sums(62, 2)
+    a, b = sums.equal_sums(62, 2)
     assert (a >= b).all()
     assert set(zip(a.tolist(), b.tolist(), strict=True)) == {(62 - y, y) for y in range(32)}
     without = Ablation(neurons={(1, 3)})
@@ -145,11 +145,12 @@ def test_boards_by_brute_force(small):
     assert not torch.allclose(intact.cosine, board.cosine)
 
 
-@pytest.mark.parametrize("outcome", [-1, 1, 100])
-def test_an_outcome_that_two_sums_cannot_have_is_refused(outcome):
-    with pytest.raises(BadInput, match="expected a whole number from 2 to 99") as error:
-        neurons.equal_sums(outcome, 2)
-    assert str(outcome) in str(error.value)
+@pytest.mark.parametrize("outcome", [-1, 1, 100, True])
+def test_an_outcome_that_two_sums_cannot_have_is_refused(small, outcome):
+    for use in (lambda: sums.equal_sums(outcome, 2), lambda: measure.squashing(small, outcome)):
+        with pytest.raises(BadInput, match="expected a whole number from 2 to 99") as error:
+            use()
+        assert repr(outcome) in str(error.value)
 
 
 def test_the_checkerboard_is_the_mean_gap_over_outcomes(monkeypatch):
@@ -159,7 +160,7 @@ def test_the_checkerboard_is_the_mean_gap_over_outcomes(monkeypatch):
     chosen = torch.arange(12) < 4
     before, after = neurons.checkerboard(model, chosen)
     for found, ablation in ((before, Ablation()), (after, measure.dissection(chosen, 1))):
-        gaps = [board.gap for o in (74, 574) for board in neurons.boards(model, *neurons.equal_sums(o), ablation)]
+        gaps = [board.gap for o in (74, 574) for board in neurons.boards(model, *sums.equal_sums(o), ablation)]
         known = [gap for gap in gaps if not math.isnan(gap)]
         assert len(known) == 3  # no one ever arrives at the hundreds of 74
         assert found == pytest.approx(sum(known) / 3)

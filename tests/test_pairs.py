@@ -56,6 +56,8 @@ def test_the_heads_of_several_last_layers():
     found = measure.last_heads(model, 2)
     assert [str(head) for head in found] == [f"without head {name}" for name in ("1:0", "1:1", "2:0", "2:1")]
     assert measure.last_heads(model) == found[2:]
+    assert measure.last_heads(model.config, 2) == found
+    assert measure.final_mlp(model) == measure.final_mlp(model.config) == Ablation(mlps={2})
     with pytest.raises(BadInput, match="expected one with at least 4"):
         measure.last_heads(model, 4)
 

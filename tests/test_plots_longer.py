@@ -88,7 +88,7 @@ def test_the_journey_has_a_panel_for_every_place_and_the_colours_of_its_labels()
     torch.manual_seed(0)
     model = Transformer(ModelConfig(width=3, d_model=16, d_ff=8)).eval()
     wanted = ["000", "011"]
-    a, b = longer.draw_classes(wanted, 40, seed=0)
+    a, b = tasks.draw_classes(wanted, 40, torch.Generator().manual_seed(0))
     planes = geometry.journey(model, a, b, 3, longer.answer_columns(model))
     figure = plots.journey_grid(planes, wanted, 3)
     assert len(figure.axes) == 24

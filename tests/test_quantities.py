@@ -9,7 +9,7 @@ from carry_core import groups, measure, runs, tasks
 from carry_core.edits import INTACT, Ablation
 from carry_core.errors import BadInput
 from carry_core.groups import Group
-from carry_core.ledger import evidence, findings, quantities, readings, survey
+from carry_core.ledger import findings, quantities, readings, survey
 from carry_core.ledger.evidence import Evidence, Need
 from carry_core.ledger.survey import Dissected, Survey
 from carry_core.model import ModelConfig, Transformer
@@ -88,8 +88,8 @@ def test_means_over_cells_with_and_without_a_carry():
     cells = measure.Cells(accuracy, -accuracy, 0.0)
     with_carry = [(1, 0), (2, 1), (3, 0), (3, 1), (4, 0), (4, 1)]  # C@1, C@2, C all twice, C all con. twice
     total = sum(3 * t + p for t, p in with_carry)
-    assert readings.mean_over(cells, "accuracy", carry=True) == pytest.approx(total / 6)
-    assert readings.mean_over(cells, "corrected", carry=False) == pytest.approx((total - 105) / 9)
+    assert measure.mean_over(cells, "accuracy", carry=True) == pytest.approx(total / 6)
+    assert measure.mean_over(cells, "corrected", carry=False) == pytest.approx((total - 105) / 9)
 
 
 @pytest.fixture
@@ -185,10 +185,6 @@ def test_a_pass_needs_what_its_rows_need():
     assert quantities.needed("data/sums3") == {}
     assert findings.needed("finding/squashing")["n2_s0.3_w0.2"].squash
     assert findings.needed("finding/kink") == {}
-
-
-def test_heads_count_layers_from_the_end():
-    assert evidence.heads(ModelConfig(layers=3), -2) == [Ablation(heads={(1, 0)}), Ablation(heads={(1, 1)})]
 
 
 def test_the_decoders_classes_share_one_draw():

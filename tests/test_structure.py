@@ -1,6 +1,7 @@
 """Pentagons and full adders, planted and taken away."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -96,6 +97,33 @@ def test_where_there_is_none_none_is_found(monkeypatch):
     found = planted(monkeypatch, 0)
     assert found.score < 0.6
     assert found.rank <= pentagon.BEYOND
+
+
+def test_half_a_pentagon_in_the_leading_plane_is_whole_in_the_best(monkeypatch):
+    one = planted(monkeypatch, 3)
+    runs = {
+        0: one,
+        2: replace(one, score=0.51, best=0.98, plane=(1, 2)),
+        3: replace(one, score=0.59, best=0.59),
+        5: replace(one, score=0.41, best=0.89, plane=(1, 2)),
+        7: replace(one, score=0.39, best=0.98, plane=(1, 2)),
+        8: replace(one, score=0.61, best=0.98, plane=(1, 2)),
+    }
+    text = pentagon.told_halves(runs)
+    assert "**3 of 6** runs score within 0.1 of one half (2, 3, 5). In **1** of these the best plane" in text
+    assert text.endswith("higher than the leading one: 3.")
+    assert pentagon.told_halves({2: runs[2]}).endswith("(0.9 or more).")
+    assert pentagon.told_halves({0: one}) == "No run's score in the leading plane is within 0.1 of one half."
+
+
+def test_one_direction_of_a_pentagon_scores_one_half_at_most():
+    direction = ring(2).real
+    shape = torch.fft.fft(torch.randn(10, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
+    shape[[2, 8]] = 0  # nothing of the pentagon
+    elsewhere = torch.fft.ifft(shape).real
+    assert pentagon.score(torch.complex(direction, 0 * direction)).item() == pytest.approx(0.5)
+    for much in (0.1, 1.0, 10.0):
+        assert pentagon.score(torch.complex(direction, much * elsewhere)) < 0.5
 
 
 # ---------------------------------------------------------------- full adders

@@ -18,7 +18,7 @@ from carry_core.dynamics import LEARNT, SOON, first_at, transitions, window
 from carry_core.edits import INTACT
 from carry_core.errors import BadInput
 from carry_core.groups import GROUPS, MAIN
-from carry_core.ledger.evidence import Evidence, Need, each, heads
+from carry_core.ledger.evidence import Evidence, Need, each
 from carry_core.ledger.quantities import finetuned
 from carry_core.ledger.readings import (
     DECODER,
@@ -28,7 +28,6 @@ from carry_core.ledger.readings import (
     Found,
     all_heads,
     listed,
-    mean_over,
     pearson,
     ranked_heads,
     without_mlp,
@@ -183,8 +182,8 @@ def wide_mlp(evidence: Evidence) -> Found:
     for run, survey in evidence.surveys(DFF1024).items():
         assert survey.dissected is not None
         whole, part = without_mlp(DFF1024)(survey), survey.dissected.cells
-        kept[run] = mean_over(whole, "accuracy", carry=False)
-        rest, carry = (mean_over(part, "accuracy", carry=c) for c in (False, True))
+        kept[run] = measure.mean_over(whole, "accuracy", carry=False)
+        rest, carry = (measure.mean_over(part, "accuracy", carry=c) for c in (False, True))
         shows[run] = kept[run] < criteria.UNABLE and criteria.only_carrying_goes(carry, rest)
         notes.append(f"run {run}: {kept[run]:.3f}; of {survey.dissected.neurons} neurons {rest:.3f} and {carry:.3f}")
     return result(
@@ -194,14 +193,16 @@ def wide_mlp(evidence: Evidence) -> Found:
     )
 
 
-@finding("three_layers", {N3: Need(frozenset([INTACT, *heads(GROUPS[N3].config), *heads(GROUPS[N3].config, -2)]))})
+HEADS = measure.last_heads(GROUPS[N3].config, 2)
+
+
+@finding("three_layers", {N3: Need(frozenset([INTACT, *HEADS]))})
 def three_layers(evidence: Evidence) -> Found:
     """App. C.3, Tab. 3."""
     found, shows, notes = {}, {}, []
-    every = heads(GROUPS[N3].config, -2) + heads(GROUPS[N3].config)
     for run, survey in evidence.surveys(N3).items():
         found[run] = pearson(survey, N3)
-        loss = [survey.cells[INTACT].whole - survey.cells[head].whole for head in every]
+        loss = [survey.cells[INTACT].whole - survey.cells[head].whole for head in HEADS]
         shows[run] = criteria.cannot_carry(found[run]) and not criteria.matters(max(loss))
         notes.append(f"run {run}: heads 1:0, 1:1, 2:0, 2:1 cost {listed(loss)}")
     return result(found, shows, f"Pearson correlation without the last MLP. {'; '.join(notes)}.")

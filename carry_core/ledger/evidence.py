@@ -15,7 +15,7 @@ from carry_core.edits import Ablation
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, sha256
 from carry_core.ledger.survey import DRAWN, Survey, survey
-from carry_core.model import ModelConfig, Transformer
+from carry_core.model import Transformer
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -34,16 +34,6 @@ class Need:
 
 
 NO_NEED = Need()
-
-
-def mlp(config: ModelConfig) -> Ablation:
-    """The final MLP."""
-    return Ablation(mlps=frozenset({config.layers - 1}))
-
-
-def heads(config: ModelConfig, layer: int = -1) -> list[Ablation]:
-    """Each head of a layer, counted from the end if negative."""
-    return [Ablation(heads=frozenset({(layer % config.layers, head)})) for head in range(config.heads)]
 
 
 class Evidence:

@@ -12,7 +12,7 @@ from carry_core.criteria import UNABLE
 from carry_core.edits import INTACT, Ablation
 from carry_core.errors import BadInput
 from carry_core.groups import GROUPS, MAIN
-from carry_core.ledger.evidence import NO_NEED, Evidence, Need, heads, mlp
+from carry_core.ledger.evidence import NO_NEED, Evidence, Need
 from carry_core.ledger.survey import DRAWN, Dissected, Survey
 from carry_core.measure import Cells
 from carry_core.sums import n_sums
@@ -145,29 +145,23 @@ def carved(group: str, of: Callable[[Dissected], float], **more: Any) -> Reading
 
 def without_mlp(group: str) -> Callable[[Survey], Cells]:
     """What is left without the final MLP."""
-    return lambda survey: survey.cells[mlp(GROUPS[group].config)]
+    return lambda survey: survey.cells[measure.final_mlp(GROUPS[group].config)]
 
 
 def ranked_heads(survey: Survey, group: str) -> list[Ablation]:
     """The last layer's heads, the decision head first: the one that costs most whole answers (Sec. 4)."""
-    return sorted(heads(GROUPS[group].config), key=lambda head: survey.cells[head].whole)
+    return sorted(measure.last_heads(GROUPS[group].config), key=lambda head: survey.cells[head].whole)
 
 
 def all_heads(group: str) -> Need:
     """Each head of the last layer, ablated by itself."""
-    return Need(frozenset(heads(GROUPS[group].config)))
+    return Need(frozenset(measure.last_heads(GROUPS[group].config)))
 
 
 def pearson(survey: Survey, group: str) -> float:
     """Correlation with a model that cannot carry, once the final MLP is gone (Sec. 5)."""
     cells = without_mlp(group)(survey)
     return measure.pearson(cells, measure.cannot_carry(cells.accuracy.shape[1]))
-
-
-def mean_over(cells: Cells, kind: str, *, carry: bool) -> float:
-    """Mean of the cells at which a one arrives, or of the others, each cell counting once."""
-    arrives = tasks.carry_arrives(cells.accuracy.shape[1])
-    return float(getattr(cells, kind)[arrives == carry].mean())
 
 
 def _tables() -> dict[str, Reading]:
@@ -208,9 +202,9 @@ def _then(first: Callable[[Any], Cells], second: Callable[[Cells], float]) -> Ca
 def _dissections() -> dict[str, Reading]:
     parts: dict[str, Callable[[Dissected], float]] = {
         "neurons": lambda d: float(d.neurons),
-        "carry_accuracy": lambda d: mean_over(d.cells, "accuracy", carry=True),
-        "carry_corrected": lambda d: mean_over(d.cells, "corrected", carry=True),
-        "non_carry_accuracy": lambda d: mean_over(d.cells, "accuracy", carry=False),
+        "carry_accuracy": lambda d: measure.mean_over(d.cells, "accuracy", carry=True),
+        "carry_corrected": lambda d: measure.mean_over(d.cells, "corrected", carry=True),
+        "non_carry_accuracy": lambda d: measure.mean_over(d.cells, "accuracy", carry=False),
     }
     wanted: dict[str, tuple[str, list[str], dict[str, Any]]] = {
         "n2": (MAIN, list(parts), {"shown": MAIN_RUN}),
@@ -228,7 +222,7 @@ def _dissections() -> dict[str, Reading]:
 
 
 def _unable(survey: Survey) -> bool:
-    return mean_over(without_mlp(S01)(survey), "accuracy", carry=False) < UNABLE
+    return measure.mean_over(without_mlp(S01)(survey), "accuracy", carry=False) < UNABLE
 
 
 def _others() -> dict[str, Reading]:
@@ -238,7 +232,7 @@ def _others() -> dict[str, Reading]:
     }
     for kind, name in zip(KINDS, ("carry_accuracy", "carry_corrected"), strict=True):
         found[f"digits4/final_mlp/{name}"] = share(
-            DIGITS4, _then(without_mlp(DIGITS4), partial(mean_over, kind=kind, carry=True))
+            DIGITS4, _then(without_mlp(DIGITS4), partial(measure.mean_over, kind=kind, carry=True))
         )
     found["n2/no_skip_accuracy"] = share(MAIN, lambda s: s.cells[NO_SKIP].whole, Need(frozenset({NO_SKIP})))
     found["n2/evolution/final_pcc"] = Reading(
@@ -252,8 +246,8 @@ def _others() -> dict[str, Reading]:
         f" {listed(pearson(s, W0) for s in found.values())}.",
     )  # fmt: skip
     found["decoder/ablate_head_1_0/carry_accuracy"] = Reading(
-        DECODER, lambda s: mean_over(s.cells[ranked_heads(s, DECODER)[-1]], "accuracy", carry=True), all_heads(DECODER),
-        shown=0, note=_other_head,
+        DECODER, lambda s: measure.mean_over(s.cells[ranked_heads(s, DECODER)[-1]], "accuracy", carry=True),
+        all_heads(DECODER), shown=0, note=_other_head,
         variance=lambda s: _cell_mean_variance(s.cells[ranked_heads(s, DECODER)[-1]]),
     )  # fmt: skip
     return found
