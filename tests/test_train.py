@@ -249,9 +249,7 @@ def test_finetuning_continues_weights_and_moments(small_group, data):
     child = replace(child, parent=(group.name, 500))
     checkpoints = Checkpoints(data / "checkpoints", child, recipe)
     tuned = Trainer(child, recipe, [0])
-    with pytest.raises(
-        BadInput, match="first run `carry train pad6_n2_s0.3_w0.2 --recipe paper --runs 0 --out"
-    ):
+    with pytest.raises(BadInput, match="first run `carry train pad6_n2_s0.3_w0.2 --recipe paper --runs 0 --out"):
         campaign.prepare(tuned, checkpoints)
     parent.path(0, 2).rename(parent.path(0, 500))
     campaign.prepare(tuned, checkpoints)
