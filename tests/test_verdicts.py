@@ -136,7 +136,8 @@ def test_a_spread_is_known_to_a_third_of_itself():
         ("every", [True] * 6, "reproduced"), ("every", [True] * 5 + [False], "undecided"),
         ("every", [True, False], "differs"), ("every", [False], "differs"),
         ("most", [True, True, False], "reproduced"), ("most", [True, False], "differs"),
-        ("some", [False, False, True], "reproduced"), ("some", [False], "differs"),
+        ("some", [False, False, True], "reproduced"), ("some", [False] * 6, "differs"),
+        ("some", [False] * 5, "undecided"), ("some", [False], "undecided"),
     ],
 )  # fmt: skip
 def test_findings(rule, shows, verdict):

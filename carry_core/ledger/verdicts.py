@@ -25,7 +25,7 @@ RULES = {
     "spread": "a standard deviation over runs, uncertain by itself over the root of 2 (n - 1)",
     "every": "a finding: reproduced if every run shows it, differs if at most half do",
     "most": "a finding: reproduced if more than half of the runs show it, else differs",
-    "some": "a finding: reproduced if a run shows it, else differs",
+    "some": "a finding: reproduced if a run shows it, differs if none of as many runs as the paper had does",
 }
 FINDING_RULES = ("every", "most", "some")
 STANDARD_ERRORS = 3  # a hundred cells and more are judged: two would let five in a hundred differ by chance
@@ -142,8 +142,8 @@ def judge_finding(rule: str, shows: Sequence[bool]) -> Judgement:
     """A finding, from whether each run shows it."""
     count, n = sum(shows), len(shows)
     detail = f"{count} of {n} runs show it."
-    if rule == "some":
-        return Judgement("reproduced" if count else "differs", None, detail)
+    if rule == "some":  # fewer runs than the paper's cannot show that none of so many would
+        return Judgement("reproduced" if count else "differs" if n >= PAPER_RUNS else "undecided", None, detail)
     if 2 * count <= n:
         return Judgement("differs", None, detail)
     return Judgement("reproduced" if rule == "most" or count == n else "undecided", None, detail)
