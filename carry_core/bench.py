@@ -25,6 +25,7 @@ from carry_core.model import ModelConfig, Transformer, rotate
 from carry_core.train import PRECISIONS, Trainer, device_name
 
 Row = dict[str, Any]
+COLUMNS = {"device", "runs", "layers", "precision", "ours, ms", "floor, ms", "share of matmul peak"}  # of every step
 
 
 def rotate_every_two(x: Tensor, turn: Tensor) -> Tensor:
@@ -154,8 +155,10 @@ def saved(what: str) -> dict[str, Any] | None:
         return None
     try:
         found = json.loads(path.read_text())
+        if what == "train" and any(missing := COLUMNS - row.keys() for row in found["rows"]):
+            raise ValueError(f"a row lacks {', '.join(sorted(missing))}")
         return {key: found[key] for key in ("processor", "capability", "torch", "commit", "rows")}
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"{path} is damaged ({error}): write it with `carry bench {what} --save`.") from error
 
 

@@ -109,6 +109,9 @@ def test_what_is_saved_is_what_the_book_shows(data):
     on_gpu = {"device": "NVIDIA", "runs": 6, "layers": 2, "precision": "fp32", "ours, ms": 1.5, "floor, ms": 1.0}
     rows = table_of_costs({"rows": [row, on_gpu | {"share of matmul peak": 0.67}]}).rows
     assert rows[1] == ["NVIDIA", "6", "2", "fp32", "–", "1.5 ms", "–", "1 ms", "67%"]
+    bench.save("train", [{"device": "cpu"}])
+    with pytest.raises(BadInput, match="a row lacks floor, ms, layers, ours, ms"):
+        bench.saved("train")
     bench.results_path("train").write_text("{}")
     with pytest.raises(BadInput, match="bench_train.json is damaged .*carry bench train --save"):
         bench.saved("train")
