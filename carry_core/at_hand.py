@@ -105,7 +105,7 @@ def check_each(
 def _gather(group: str, source: str, run: int | None, epoch: int | None, *, may_wait: bool) -> AtHand:
     mine = _find(group, source, epoch, may_wait=may_wait)
     found = {source: mine} if mine else {}
-    if source == "ours" and may_wait and not (mine and mine.record["recipe"] == "paper"):
+    if source == "ours" and may_wait and (mine is None or mine.stands_in):
         theirs = _find(group, "author", epoch, may_wait=True)
         found = ({"author": theirs} if theirs else {}) | found
     if run is not None:
@@ -116,8 +116,12 @@ def _gather(group: str, source: str, run: int | None, epoch: int | None, *, may_
 
 
 def mark(loaded: Runs) -> str:
-    """Whose runs they are, for tables and titles."""
-    return "author’s" if loaded.source == "author" else f"ours ({loaded.record['recipe']})"
+    """Whose runs they are, for tables, titles and legends; with the epochs where the recipe has more."""
+    if loaded.source == "author":
+        return "author’s"
+    recipe, epochs = loaded.record["recipe"], loaded.record["epochs"]
+    reached = groups.reached(loaded.group, recipe, epochs)
+    return f"ours ({recipe})" if reached == str(epochs) else f"ours ({recipe}, {reached} epochs)"
 
 
 def _find(group: str, source: str, epoch: int | None, *, may_wait: bool) -> Runs | None:
@@ -148,10 +152,10 @@ def _told(group: str, source: str, loaded: Runs | None, epoch: int | None) -> st
         command = f"carry train {group} --recipe quick --precision bf16"
         return f"**Our own weights** of `{group}`{at} are not here yet: `{command}` makes a stand-in."
     text = f"**{'The author’s weights' if source == 'author' else 'Our own weights'}.** {loaded.provenance}"
-    recipe = RECIPES.get(loaded.record["recipe"])
-    if recipe is None or recipe.name == "paper":
+    if not loaded.stands_in:
         return text
-    text += f" They stand in for those of the recipe “paper”, which has {groups.find(group).epochs} epochs."
+    text += f" They stand in for those of all {groups.find(group).epochs} epochs of the recipe “paper”."
+    recipe = RECIPES[loaded.record["recipe"]]
     here = {papers: ours for ours, papers in recipe.snapshots(groups.find(group)).items()}
     return text + (
         f" Its epoch {epoch} is here epoch {here[epoch]}, the same share of the whole." if epoch in here else ""

@@ -46,8 +46,8 @@ def publish(checkpoints: Checkpoints, out: Path) -> str:
     """Put a group's finished runs together as its group file; says what was done, or why not.
 
     Published runs that have no checkpoint here stay, if they got as far. Runs with fewer epochs never replace those
-    with more. `paper` takes the place of `quick` when all its epochs are done and it has as many runs, and `quick`
-    that of a `paper` that is not done; what is by the other recipe is kept beside, in a folder of that name.
+    with more, and `paper` leads, whichever came first, where it has as many runs and as many epochs as `quick`; what is
+    by the other recipe is kept beside, in a folder of that name.
     Weights are rounded to float16, which moves no number of the ledger by 0.001 (`tests/test_runs.py`, training.md).
 
     Raises:
@@ -68,7 +68,7 @@ def publish(checkpoints: Checkpoints, out: Path) -> str:
 
     where = out
     if rival is not None and rival.where == out:
-        if _leads(group, new, rival):
+        if _leads(new, rival):
             keep_beside(out, group.name)
         else:
             where = out / recipe.name
@@ -123,11 +123,11 @@ def _published(group: Group, out: Path) -> dict[str, Training]:
     return found
 
 
-def _leads(group: Group, new: Training, rival: Training) -> bool:
+def _leads(new: Training, rival: Training) -> bool:
     """Whether the group's own file is to be by the recipe of `new`, and not by the other's."""
-    if new.recipe == "quick":
-        return rival.epochs < group.epochs
-    return new.epochs >= group.epochs and len(new.runs) >= len(rival.runs)
+    paper, quick = (new, rival) if new.recipe == "paper" else (rival, new)
+    stands_in = quick.epochs > paper.epochs or len(quick.runs) > len(paper.runs)
+    return stands_in == (new is quick)
 
 
 def _save(where: Path, group: Group, training: Training) -> str:

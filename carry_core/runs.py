@@ -82,6 +82,19 @@ class Runs:
             yield run, self.model(run)
 
     @property
+    def stands_in(self) -> bool:
+        """Whether they stand in for runs trained as the paper's: by another recipe, or not to its end."""
+        if self.source == "author":
+            return False
+        return (self.record["recipe"], self.record["epochs"]) != ("paper", groups.find(self.group).epochs)
+
+    @property
+    def training(self) -> str:
+        """By which recipe ours were trained and how far they got: `recipe “paper”, 100 of 1000 epochs`."""
+        recipe, epochs = self.record["recipe"], self.record["epochs"]
+        return f"recipe “{recipe}”, {groups.reached(self.group, recipe, epochs)} epochs"
+
+    @property
     def provenance(self) -> str:
         """One sentence on where the weights come from, for the page that uses them."""
         if self.source == "author":
@@ -89,10 +102,9 @@ class Runs:
         devices = ", ".join(sorted({r["device"] for r in self.record["runs"]}))
         precisions = ", ".join(sorted({r["precision"] for r in self.record["runs"]}))
         torches = ", ".join(sorted({r["torch"] for r in self.record["runs"]}))
-        recipe, epochs = self.record["recipe"], self.record["epochs"]
         return (
-            f"{self.group}: {len(self.numbers)} run(s) of our own, recipe “{recipe}”,"
-            f" {groups.reached(self.group, recipe, epochs)} epochs, {precisions}, {devices}, torch {torches}."
+            f"{self.group}: {len(self.numbers)} run(s) of our own, {self.training}, {precisions}, {devices},"
+            f" torch {torches}."
         )
 
 

@@ -46,7 +46,9 @@ def of(group: str, source: str) -> dict[str, Training]:
         found[at_hand.mark(theirs)] = Training(theirs, runs.history(group, "author") if curves else None)
     if source == "ours":
         there = runs.trainings(group)
-        found |= {called(there[recipe][0]): Training(*there[recipe]) for recipe in groups.RECIPES if recipe in there}
+        found |= {
+            at_hand.mark(there[recipe][0]): Training(*there[recipe]) for recipe in groups.RECIPES if recipe in there
+        }
     return found
 
 
@@ -54,13 +56,6 @@ def compared() -> list[str]:
     """Groups of which ours were trained by both recipes, in the order of the campaign."""
     there = [runs.folder("ours"), *(runs.folder("ours") / recipe for recipe in groups.RECIPES)]
     return [name for name in groups.CAMPAIGN if sum((where / f"{name}.safetensors").exists() for where in there) > 1]
-
-
-def called(loaded: Runs) -> str:
-    """Ours by one recipe, for tables and legends: with the epochs if its recipe has more."""
-    recipe, epochs = loaded.record["recipe"], loaded.record["epochs"]
-    reached = groups.reached(loaded.group, recipe, epochs)
-    return at_hand.mark(loaded) if reached == str(epochs) else f"ours ({recipe}, {reached} epochs)"
 
 
 def told(found: Mapping[str, Training]) -> str:

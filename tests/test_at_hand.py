@@ -17,14 +17,16 @@ PAD6, PRIMED, DIGITS4 = "pad6_n2_s0.3_w0.2", "pad6_primed100_n2_s0.3_w0.2", "dig
 def save(data, monkeypatch):
     """Writes small random runs of a group into an empty data folder."""
 
-    def write(group: str, source: str, recipe: str, numbers: tuple[int, ...] = (0,), snapshots=(), curves=None) -> None:
+    def write(
+        group: str, source: str, recipe: str, numbers: tuple[int, ...] = (0,), snapshots=(), curves=None, epochs=None
+    ) -> None:
         config = replace(GROUPS[group].config, d_model=16, d_ff=12)
         monkeypatch.setitem(GROUPS, group, replace(GROUPS[group], config=config))
         torch.manual_seed(0)
         weights = {key: torch.stack([value] * len(numbers)) for key, value in Transformer(config).state_dict().items()}
         weights |= {f"epoch_{epoch}/{key}": 0.5 * value for epoch in snapshots for key, value in weights.items()}
         some = {"device": "cpu", "precision": "bf16", "torch": "2"}
-        epochs = 60 if recipe == "quick" else GROUPS[group].epochs
+        epochs = epochs or (60 if recipe == "quick" else GROUPS[group].epochs)
         record = {"recipe": recipe, "epochs": epochs, "runs": [{"run": run} | some for run in numbers]}
         runs.save(runs.folder(source), group, config, weights, record, curves)
 
@@ -51,8 +53,11 @@ def test_the_authors_come_first_unless_ours_are_of_the_papers_recipe(save):
     assert "`carry train pad6_n2_s0.3_w0.2 --recipe quick --precision bf16` makes a stand-in" in look().told
     save(PAD6, "ours", "quick")
     assert [at_hand.mark(loaded) for loaded in look()] == ["author’s", "ours (quick)"]
-    assert "stand in for those of the recipe “paper”, which has 2500 epochs" in look().told
+    assert "stand in for those of all 2500 epochs of the recipe “paper”" in look().told
     assert [loaded.source for loaded in look(source="author")] == ["author"]
+    save(PAD6, "ours", "paper", epochs=900)
+    assert [at_hand.mark(loaded) for loaded in look()] == ["author’s", "ours (paper, 900 of 2500 epochs)"]
+    assert "stand in for those of all 2500 epochs of the recipe “paper”" in look().told
     save(PAD6, "ours", "paper")
     assert [loaded.source for loaded in look()] == ["ours"]
     assert "stand in" not in look().told

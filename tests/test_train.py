@@ -372,7 +372,7 @@ def test_published_runs_stay_where_no_checkpoint_has_them(small_group, data, mon
 def test_a_damaged_file_costs_nothing_that_lies_beside(small_group, data, monkeypatch):
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
     paper = replace(RECIPES["paper"], limit=3)
-    train_and_publish(small_group, data, replace(QUICK, limit=2), [0])
+    train_and_publish(small_group, data, replace(QUICK, limit=4), [0])
     train_and_publish(small_group, data, paper, [0, 1])
     shutil.rmtree(data / "checkpoints")
     (data / "runs" / "small.safetensors").write_bytes(b"half")
@@ -383,20 +383,31 @@ def test_a_damaged_file_costs_nothing_that_lies_beside(small_group, data, monkey
     assert runs.read(data / "runs" / "paper", "small")[0].numbers == (0, 1)
 
 
-def test_quick_stands_in_for_what_is_not_done(small_group, data, monkeypatch):
-    """Whichever came first: the group is by quick until paper has all its epochs."""
+@pytest.mark.parametrize("order", [("quick", "paper"), ("paper", "quick")])
+@pytest.mark.parametrize(
+    ("quick", "paper", "leads"),
+    [
+        (([0], 2), ([0], 2), "paper"),
+        (([0], 2), ([0, 1], 3), "paper"),
+        (([0], 3), ([0], 2), "quick"),  # fewer epochs
+        (([0, 1], 2), ([0], 3), "quick"),  # fewer runs
+    ],
+)
+def test_paper_leads_with_as_many_runs_and_epochs(small_group, data, monkeypatch, order, quick, paper, leads):
+    """Whichever came first; then both are complete."""
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
-    train = partial(train_and_publish, small_group, data)
-    assert train(replace(RECIPES["paper"], limit=1), [0])[1] == {"paper": ([0], 1)}
-    quick = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
-    assert not campaign.complete(quick, [0], data / "runs")
-    assert list(train(quick.recipe, [0])[1].items()) == [("quick", ([0], 2)), ("paper", ([0], 1))]
-    assert campaign.complete(quick, [0], data / "runs")
-    paper = replace(quick, recipe=RECIPES["paper"])
-    assert not campaign.complete(paper, [0], data / "runs")
-    assert list(train(paper.recipe, [0])[1]) == ["paper", "quick"]
-    assert campaign.complete(paper, [0], data / "runs")
-    assert campaign.complete(quick, [0], data / "runs")
+    recipes = {
+        "quick": (replace(QUICK, limit=quick[1]), quick),
+        "paper": (replace(RECIPES["paper"], limit=paper[1]), paper),
+    }
+    for name in order:
+        recipe, (numbers, _) = recipes[name]
+        assert not campaign.complete(Checkpoints(data / "checkpoints", small_group, recipe), numbers, data / "runs")
+        _, found = train_and_publish(small_group, data, recipe, numbers)
+    assert found == {"quick": quick, "paper": paper}
+    assert next(iter(found)) == leads
+    for recipe, (numbers, _) in recipes.values():
+        assert campaign.complete(Checkpoints(data / "checkpoints", small_group, recipe), numbers, data / "runs")
 
 
 def test_data_on_another_disk(small_group, data, tmp_path, monkeypatch):
@@ -405,7 +416,7 @@ def test_data_on_another_disk(small_group, data, tmp_path, monkeypatch):
     (tmp_path / "disk").mkdir()
     (data / "runs").symlink_to(tmp_path / "disk")
     (tmp_path / "link").symlink_to(data / "runs")
-    train_and_publish(small_group, data, replace(QUICK, limit=1), [0])
+    train_and_publish(small_group, data, replace(QUICK, limit=2), [0])
     checkpoints = Checkpoints(data / "checkpoints", small_group, replace(RECIPES["paper"], limit=1))
     campaign.train_group(checkpoints, [0], tmp_path / "link", say=str)
     assert list(runs.trainings("small")) == ["quick", "paper"]
@@ -430,7 +441,7 @@ def test_runs_without_weights_count_too(small_group, data, monkeypatch):
 def test_what_lies_beside_is_listed_where_the_group_is(small_group, data, tmp_path, monkeypatch):
     """A folder that happens to be called `quick` is a folder like any other."""
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
-    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=1))
+    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
     out = tmp_path / "mine" / "quick"
     campaign.train_group(checkpoints, [0], out, say=str)
     assert [path.name for path in out.parent.iterdir()] == ["quick"]
@@ -448,30 +459,29 @@ def test_cutting_a_recipe_short_moves_no_snapshot():
 
 
 def test_the_other_recipe_is_kept_beside(small_group, data, monkeypatch):
-    """`paper` becomes the group when it has all epochs and as many runs; until then, and after, both are there."""
+    """`paper` becomes the group when it has as many epochs and runs; until then, and after, both are there."""
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
-    quick, paper = replace(QUICK, limit=6), replace(RECIPES["paper"], limit=small_group.epochs)
+    quick, paper = replace(QUICK, limit=3), replace(RECIPES["paper"], limit=4)
     train = partial(train_and_publish, small_group, data)
-    assert train(quick, [0, 1])[1] == {"quick": ([0, 1], 6)}
-    short = small_group.epochs - 1
-    said, found = train(replace(paper, limit=short), [0, 1])
-    assert list(found.items()) == [("quick", ([0, 1], 6)), ("paper", ([0, 1], short))]  # cut short
+    assert train(quick, [0, 1])[1] == {"quick": ([0, 1], 3)}
+    said, found = train(replace(paper, limit=2), [0, 1])
+    assert list(found.items()) == [("quick", ([0, 1], 3)), ("paper", ([0, 1], 2))]  # cut short
     assert "runs/paper" in said
     shutil.rmtree(data / "checkpoints")
     early = runs.load("small", recipe="paper").weights
-    said, found = train(replace(paper, limit=short), [0])
-    assert found["paper"] == ([0, 1], short)
+    said, found = train(replace(paper, limit=2), [0])
+    assert found["paper"] == ([0, 1], 2)
     assert "published 2 run(s)" in said
     assert all(torch.equal(early[k], v) for k, v in runs.load("small", recipe="paper").weights.items())
     assert runs.load("small").record["recipe"] == "quick"
 
     before = runs.load("small").weights
     said, found = train(paper, [0, 1])
-    assert list(found.items()) == [("paper", ([0, 1], small_group.epochs)), ("quick", ([0, 1], 6))]
+    assert list(found.items()) == [("paper", ([0, 1], 4)), ("quick", ([0, 1], 3))]
     assert not (data / "runs" / "paper" / "small.safetensors").exists()
     assert all(torch.equal(before[k], v) for k, v in runs.load("small", recipe="quick").weights.items())
-    said, found = train(replace(quick, limit=8), [0, 1, 2])
-    assert list(found.items()) == [("paper", ([0, 1], small_group.epochs)), ("quick", ([0, 1, 2], 8))]
+    said, found = train(quick, [0, 1, 2])  # their checkpoints are gone: all from scratch
+    assert list(found.items()) == [("quick", ([0, 1, 2], 3)), ("paper", ([0, 1], 4))]
 
 
 @pytest.mark.parametrize("moment", range(1, 10))

@@ -139,10 +139,9 @@ class Evidence:
         """What a reader must know of the groups that were used, if they were not trained as the paper's were."""
         notes = []
         for group in filter(self.has, sorted(self.used) if self.source == "ours" else []):
-            record = self._weights(group).record
-            if (record["recipe"], record["epochs"]) != ("paper", groups.find(group).epochs):
-                epochs = groups.reached(group, record["recipe"], record["epochs"])
-                notes.append(f"From {group} by the recipe “{record['recipe']}”, {epochs} epochs.")
+            loaded = self._weights(group)
+            if loaded.stands_in:
+                notes.append(f"From {group} by the {loaded.training}.")
         return " ".join(notes)
 
 

@@ -24,7 +24,7 @@ PAPER = "https://arxiv.org/abs/2401.07993"
 MARKS = {"reproduced": "✓", "undecided": "?", "differs": "≠", "not run": "–"}  # none relies on its colour
 HEADINGS = {"author": "Author’s weights", "ours": "Our weights"}
 FEW = 3  # rows that a list names at once; more open at a click
-RECIPE = re.compile(r"by the recipe “(\w+)”")
+TRAINING = re.compile(r"by the (recipe “\w+”(?:, \d+ of \d+ epochs)?)")
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ def _result(row: Row) -> str:
         parts.append(tag("small", f"{counts[0]} of {counts[1]} runs show it"))
     if "The runs disagree" in row.detail:
         parts.append(tag("small", "two groups of runs"))
-    parts += [tag("small", f"recipe “{name}”") for name in sorted(set(RECIPE.findall(row.detail)))]
+    parts += [tag("small", training) for training in sorted(set(TRAINING.findall(row.detail)))]
     return "".join(parts)
 
 
