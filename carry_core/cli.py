@@ -23,6 +23,7 @@ from carry_core.errors import BadInput
 from carry_core.files import author_dir, check_writable, data_dir, keep_memory, update_manifest, write_json
 from carry_core.ledger.report import show
 from carry_core.llm.command import llm, train_llm
+from carry_core.options import PATH
 from carry_core.train import PRECISIONS, Trainer
 from carry_core.verify import verify as verify_files
 
@@ -37,8 +38,8 @@ def carry() -> None:
 
 
 @carry.command("import-author")
-@click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="Where to put the group files [default: data/author].")
+@click.argument("directory", type=PATH)
+@click.option("--out", type=PATH, help="Where to put the group files [default: data/author].")
 def import_author(directory: Path, out: Path | None) -> None:
     """Convert the author's released weights in DIRECTORY, a clone of his repository."""
     report = author.import_release(directory, out or author_dir())
@@ -75,7 +76,7 @@ def verify(accept: tuple[str, ...]) -> None:
 @click.option(
     "--threads", type=click.IntRange(min=1), default=1, show_default=True, help="CPU threads; last bits depend on it."
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Where to publish [default: data/runs].")
+@click.option("--out", type=PATH, help="Where to publish [default: data/runs].")
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Stop, resumable, after this time.")
 @click.option("--dry-run", is_flag=True, help="Say what would be trained, and about how long it would take.")
 def train(
@@ -120,7 +121,7 @@ def train(
 
 @carry.command("bench")
 @click.argument("what", type=click.Choice(["train", "claims"]))
-@click.option("--json", "file", type=click.Path(path_type=Path), help="Also write the rows there.")
+@click.option("--json", "file", type=PATH, help="Also write the rows there.")
 @click.option("--save", is_flag=True, help="Also write data/results/bench_WHAT.json; the book shows that of train.")
 def bench_(what: str, file: Path | None, save: bool) -> None:
     """Speed of training or of the ledger, side by side with plain PyTorch in one run."""
@@ -141,7 +142,7 @@ def bench_(what: str, file: Path | None, save: bool) -> None:
 @carry.command("claims")
 @click.option("--source", type=click.Choice(runs.SOURCES), required=True, help="Whose weights to compute from.")
 @click.option("--only", default="", metavar="PREFIX", help="Rows whose id starts with this.")
-@click.option("--json", "file", type=click.Path(path_type=Path), help="Also write the rows there, as a list.")
+@click.option("--json", "file", type=PATH, help="Also write the rows there, as a list.")
 @click.option("--save", is_flag=True, help="Also write data/results/SOURCE.json, with the sha256 of the weights.")
 def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
     """Every number of the paper, computed from weights and judged."""

@@ -153,3 +153,4 @@ def test_insides_are_means_over_runs_with_the_runs_below():
     table = table_of_insides({"one": [{"x": 0.25}], "two": [{"x": 0.5}, {"x": 1.0}]})
     assert table.header == ["", "one", "two"]
     assert table.rows == [["x", "0.250", "0.750\n0.50 1.00"]]
+    assert table_of_insides({}).rows == []

@@ -8,6 +8,7 @@ import torch
 
 from carry_core import adder, geometry, measure, pentagon, sums
 from carry_core.ledger import structure
+from carry_core.ledger.evidence import Evidence
 from carry_core.model import ModelConfig, Transformer
 
 
@@ -161,6 +162,19 @@ def test_one_broken_part_is_enough_to_be_none(name):
     parts = hand_made(**{name: broken})
     assert parts.claimed[name] == pytest.approx(0.98)
     assert not structure.is_full_adder(parts)
+
+
+def test_the_ledger_has_each_networks_worst_part(monkeypatch):
+    broken = hand_made().bypassed.expected.clone()
+    broken[:100, 2] += 1
+    made = {0: hand_made(), 4: hand_made(bypassed=broken)}
+    monkeypatch.setattr(Evidence, "models", lambda self, group: {run: run for run in made})
+    monkeypatch.setattr(adder, "parts", lambda run, a, b: made[run])
+    found = structure.full_adder(Evidence("ours"))
+    assert found.runs == pytest.approx({0: 1, 4: 0.9})
+    assert found.value == pytest.approx(0.95)
+    assert found.shows == {0: True, 4: False}
+    assert "run 4: tens 1.000, ones 1.000, carry 1.000, digit 1.000, bypassed 0.900, one before" in found.detail
 
 
 def test_a_carry_line_that_is_there_too_early_is_none():

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from carry_core.files import check_writable, data_dir, update_manifest
+from carry_core.options import PATH
 
 QUIET_EVERY = 60.0  # seconds between progress lines where the output is not a terminal
 
@@ -31,7 +32,7 @@ QUIET_EVERY = 60.0  # seconds between progress lines where the output is not a t
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="[default: as the model has it]")
 @click.option("--batch", type=click.IntRange(min=1), default=25, show_default=True, help="Prompts at a time.")
 @click.option("--seed", type=click.IntRange(min=0), default=42, show_default=True, help="Of prompts and random pairs.")
-@click.option("--out", type=click.Path(path_type=Path), help="Where to write [default: data/llm/NAME].")
+@click.option("--out", type=PATH, help="Where to write [default: data/llm/NAME].")
 def llm(
     model: str, count: int, ablate: tuple[str, ...], pairs: int | None, template: str, device: str, dtype: str | None,
     batch: int, seed: int, out: Path | None,
@@ -62,7 +63,7 @@ def llm(
 
 
 @click.command("train-llm")
-@click.option("--out", type=click.Path(path_type=Path), help="Where to write the model [default: data/llm/small].")
+@click.option("--out", type=PATH, help="Where to write the model [default: data/llm/small].")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, …")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="CPU threads.")
 def train_llm(out: Path | None, device: str, threads: int) -> None:

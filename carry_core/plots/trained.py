@@ -117,8 +117,8 @@ def table_of_insides(found: Mapping[str, Sequence[Mapping[str, float]]]) -> Tabl
     Args:
         found: of each training, `trainings.inside` of its runs.
     """
-    quantities = next(iter(found.values()))[0]
-    rows = []
+    quantities = next(iter(found.values()), [{}])[0]
+    rows: list[list[str]] = []
     for quantity in quantities:
         cells = []
         for values in ([run[quantity] for run in training] for training in found.values()):
