@@ -157,6 +157,6 @@ def _told(group: str, source: str, loaded: Runs | None, epoch: int | None) -> st
     text += f" They stand in for those of all {groups.find(group).epochs} epochs of the recipe “paper”."
     recipe = RECIPES[loaded.record["recipe"]]
     here = {papers: ours for ours, papers in recipe.snapshots(groups.find(group)).items()}
-    return text + (
-        f" Its epoch {epoch} is here epoch {here[epoch]}, the same share of the whole." if epoch in here else ""
-    )
+    if epoch in here:
+        text += f" Epoch {epoch} of that recipe is epoch {here[epoch]} here, the same share of the whole."
+    return text

@@ -128,7 +128,7 @@ def told_halves(found: Mapping[int, Pentagon]) -> str:
         return f"No run's score in the leading plane is within {NEAR} of one half."
     whole = sum(p.score < VISIBLE <= p.best for p in halves.values())
     alone = [str(run) for run, p in halves.items() if p.best == p.score]
-    more = f" Where no other plane scores higher than the leading one: {', '.join(alone)}." if alone else ""
+    more = f" In run(s) {', '.join(alone)} no other plane scores higher than the leading one." if alone else ""
     return (
         f"In the leading plane **{len(halves)} of {len(found)}** runs score within {NEAR} of one half"
         f" ({', '.join(map(str, halves))}). In **{whole}** of these the best plane shows a pentagon ({VISIBLE} or"

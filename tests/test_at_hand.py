@@ -110,7 +110,7 @@ def test_a_snapshot_that_is_not_kept_is_missing_too(save):
     save(PAD6, "ours", "quick", snapshots=(500,))
     shown = look(epoch=500)
     assert [loaded.source for loaded in shown] == ["author", "ours"]
-    assert "Its epoch 500 is here epoch 12, the same share of the whole" in shown.told
+    assert "Epoch 500 of that recipe is epoch 12 here, the same share of the whole" in shown.told
 
 
 def test_curves_are_there_or_not(save):

@@ -16,7 +16,7 @@ import yaml
 from carry_core import claims
 from carry_core.claims import Claim, Row
 from carry_core.errors import BadInput
-from carry_core.files import ROOT
+from carry_core.files import ROOT, data_dir
 from carry_core.ledger import names, outcomes, strips, verdicts, webpage
 from carry_core.ledger.outcomes import Outcomes
 from tests.test_claims import ledger  # noqa: F401 (a fixture)
@@ -182,6 +182,10 @@ def test_results_of_other_weights_are_called_stale(committed, monkeypatch):
     monkeypatch.delenv("CARRY_DATA", raising=False)
     monkeypatch.setattr(outcomes.evidence, "weights", lambda source: committed.weights[source])
     assert "n2_s0.3_w0.2 (recipe “" in committed.origin("ours")
+    record = outcomes.runs.describe(data_dir() / "runs/digits4_n2_s0.3_w0.2.safetensors")["record"]
+    reached = outcomes.groups.reached("digits4_n2_s0.3_w0.2", record["recipe"], record["epochs"])
+    expected = f"digits4_n2_s0.3_w0.2 (recipe “{record['recipe']}”, 1 run(s), epochs: {reached})"
+    assert expected in committed.origin("ours")
     assert f"{len(committed.weights['author'])} of the 123 files" in committed.origin("author")
     monkeypatch.setattr(outcomes.evidence, "weights", lambda source: {"runs/x.safetensors": "0" * 64})
     assert "stale" in committed.origin("ours")
@@ -215,6 +219,9 @@ def test_the_causes_are_those_of_the_rules():
     some = verdicts.judge_finding("every", [True, True, False])
     found = row(FINDING, some.verdict, detail=some.detail)
     assert (outcomes.cause(FINDING, found), outcomes.shown(found)) == ("some", (2, 3))
+    none = verdicts.judge_finding("some", [False, False])
+    assert none.verdict == "undecided"
+    assert outcomes.cause(FINDING, row(FINDING, none.verdict, detail=none.detail)) == "none"
 
 
 def test_the_counts_add_up(committed):

@@ -112,7 +112,7 @@ def test_half_a_pentagon_in_the_leading_plane_is_whole_in_the_best(monkeypatch):
     }
     text = pentagon.told_halves(runs)
     assert "**3 of 6** runs score within 0.1 of one half (2, 3, 5). In **1** of these the best plane" in text
-    assert text.endswith("higher than the leading one: 3.")
+    assert text.endswith("In run(s) 3 no other plane scores higher than the leading one.")
     assert pentagon.told_halves({2: runs[2]}).endswith("(0.9 or more).")
     assert pentagon.told_halves({0: one}) == "No run's score in the leading plane is within 0.1 of one half."
 

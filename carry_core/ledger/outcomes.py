@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from carry_core import claims, release, runs
+from carry_core import claims, groups, release, runs
 from carry_core.claims import Claim, Row
 from carry_core.errors import BadInput
 from carry_core.files import data_dir
@@ -19,6 +19,7 @@ CAUSES = {
     "scatter": "The runs scatter too much: the interval in which the difference to the paper would have to lie is wider"
     " than a quarter of the range of the quantity, so that agreement would mean little",
     "some": "Most runs show it, but not all of them",
+    "none": "It is said of some runs; none at hand shows it, but these are fewer than the paper had",
     "few": f"The paper's number is a mean over {PAPER_RUNS} runs, and fewer of them are at hand",
     "one": "There is one run on each side, and nothing says how far two runs lie apart",
 }  # why a row is undecided, as a sentence without its end
@@ -91,12 +92,12 @@ class Outcomes:
             return f"The author's weights are {len(files)} of the {len(release.checksums())} files of his release."
         if evidence.weights(source) != files:
             return "**The results are stale**: other weights lie here now; run `carry claims --source ours --save`."
-        groups = []
+        found = []
         for path in [data_dir() / name for name in files if name.endswith(".safetensors")]:
             record = runs.describe(path)["record"]
-            more = f"{len(record['runs'])} run(s), {record['epochs']} epochs"
-            groups.append(f"{path.stem} (recipe “{record['recipe']}”, {more})")
-        return f"Our weights: {', '.join(groups) if groups else 'none yet'}."
+            reached = groups.reached(path.stem, record["recipe"], record["epochs"])
+            found.append(f"{path.stem} (recipe “{record['recipe']}”, {len(record['runs'])} run(s), epochs: {reached})")
+        return f"Our weights: {', '.join(found) if found else 'none yet'}."
 
 
 def read(source: str | None = None) -> Outcomes:
@@ -144,7 +145,7 @@ def badness(row: Row) -> tuple[int, float]:
 def cause(claim: Claim, row: Row) -> str:
     """Why a row is undecided, as a key of `CAUSES`."""
     if claim.paper is None:
-        return "some"
+        return "none" if (counts := shown(row)) and not counts[0] else "some"
     if row.tolerance is None:
         return "one"
     return "scatter" if 2 * row.tolerance > WIDEST * claim.range else "few"

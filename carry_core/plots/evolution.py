@@ -162,8 +162,8 @@ def evolution(history: History, evolutions: Mapping[int, Evolution], run: int, k
     ]
     if len(evolutions) > 1:
         lines.insert(1, Line2D([], [], color=INK, label="other runs", **OTHERS))
-    correlation.legend(handles=lines, loc="lower right")
-    accuracy.legend(handles=_kinds(), loc="center right", handlelength=1.2)
+    correlation.legend(handles=lines, loc="lower right", **BOX)
+    accuracy.legend(handles=_kinds(), loc="best", handlelength=1.2, **BOX)
     loss.legend(loc="upper right", handlelength=1.2)
     return figure
 
