@@ -21,10 +21,10 @@ from carry_core.model import Transformer
 from carry_core.runs import History
 from carry_core.sums import Layout
 
-SHOWN = 0.4  # share of the training that Fig. 5 plots: 400 of 1000 epochs
+# Shares are of the epochs of the whole recipe: a training that stopped early has had fewer, not shorter ones.
+SHOWN = 0.4  # what Fig. 5 plots: 400 of 1000 epochs
 PIECE = 3  # epochs that a straight piece of a curve needs
 
-# When two things happen together, as a share of a run's epochs (`window`), and how well an exponential has to fit.
 STEP, TURN, KINK = 0.02, 0.01, 0.01  # accuracy and attention; accuracy and norm; kink of the loss and start of the rise
 EXPLAINED = 0.95  # of the variance of the loss's logarithm
 LEARNT, SOON = 0.99, 0.05  # accuracy from which a run has learned; share of the epochs by which tests may come later
@@ -48,7 +48,7 @@ def steepest(curve: Float[np.ndarray, " epoch"]) -> float:
 
 
 def window(epochs: int, share: float) -> float:
-    """A share of a run's epochs, two at least."""
+    """A share of the epochs, two at least."""
     return max(2.0, share * epochs)
 
 
@@ -71,6 +71,7 @@ class Transition:
 
     Attributes:
         epochs: how many there are.
+        whole: how many the whole recipe has.
         rise: the epoch during which the test accuracy of the units rises most.
         jump: by how much it does.
         passes: for each head, the first epoch at which the units' answer position gives half of its attention or more
@@ -79,6 +80,7 @@ class Transition:
     """
 
     epochs: int
+    whole: int
     rise: float
     jump: float
     passes: tuple[float, ...]
@@ -97,23 +99,23 @@ class Transition:
 
     @property
     def coincides(self) -> bool:
-        """Whether accuracy and attention change within 2% of the run's epochs, two at least."""
-        return abs(self.lag) <= window(self.epochs, STEP)
+        """Whether accuracy and attention change within 2% of the epochs, two at least."""
+        return abs(self.lag) <= window(self.whole, STEP)
 
     @property
     def apart(self) -> bool:
         """Whether the heads pass one half more than 2% of the epochs (two at least) from each other."""
-        return self.formed[1] - self.formed[0] > window(self.epochs, STEP)
+        return self.formed[1] - self.formed[0] > window(self.whole, STEP)
 
     @property
     def late(self) -> bool:
         """Whether the accuracy rises with the last head's change, and not with the first one's."""
-        return not self.coincides and abs(self.rise - self.formed[1]) <= window(self.epochs, STEP)
+        return not self.coincides and abs(self.rise - self.formed[1]) <= window(self.whole, STEP)
 
     @property
     def bounces(self) -> bool:
-        """Whether the norm turns within 1% of the run's epochs of the transition, two at least."""
-        return abs(self.bounce - self.rise) <= window(self.epochs, TURN)
+        """Whether the norm turns within 1% of the epochs of the transition, two at least."""
+        return abs(self.bounce - self.rise) <= window(self.whole, TURN)
 
     def shown(self, epochs: Sequence[int] | None = None) -> tuple[int, ...]:
         """Epochs before, between and after the heads' transitions, for the maps of Fig. 2.
@@ -143,19 +145,19 @@ def transition(
     pattern: Float[np.ndarray, "epoch head query key"],
     norm: Float[np.ndarray, " epoch"],
     layout: Layout,
+    whole: int = 0,
 ) -> Transition:
     """The transition of one run, from its units' test accuracy, its mean attention and its squared norm."""
     mass = measure.column_mass(torch.from_numpy(pattern), layout)[..., -1].numpy()
     slope, rise = np.diff(norm), steepest(units)
     turns = np.flatnonzero((slope[:-1] < 0) & (slope[1:] > 0)) + 2.0
     bounce = float(turns[np.abs(turns - rise).argmin()]) if len(turns) else float("nan")
-    return Transition(
-        len(units), rise, float(np.diff(units).max()), tuple(first_at(head, 0.5) for head in mass.T), bounce
-    )
+    passes = tuple(first_at(head, 0.5) for head in mass.T)
+    return Transition(len(units), max(whole, len(units)), rise, float(np.diff(units).max()), passes, bounce)
 
 
-def transitions(history: History, layout: Layout) -> dict[int, Transition]:
-    """The transition of every run of a one-layer group.
+def transitions(history: History, layout: Layout, whole: int = 0) -> dict[int, Transition]:
+    """The transition of every run of a one-layer group, of whose recipe the history may have a part.
 
     Raises:
         BadInput: the history has no mean attention of one-layer runs.
@@ -166,7 +168,7 @@ def transitions(history: History, layout: Layout) -> dict[int, Transition]:
     for i, run in enumerate(history["runs"].tolist()):
         units = finished(history["test_accuracy"][i, :, -1])
         pattern, norm = (history[key][i, : len(units)] for key in ("pattern", "weight_norm"))
-        found[run] = transition(units, pattern, norm, layout)
+        found[run] = transition(units, pattern, norm, layout, whole)
     return found
 
 
@@ -219,17 +221,18 @@ class Kink:
         return epochs, np.exp(self.level - self.rate * epochs)
 
 
-def kink(loss: Float[np.ndarray, " epoch"], share: float = SHOWN) -> Kink:
+def kink(loss: Float[np.ndarray, " epoch"], share: float = SHOWN, whole: int = 0) -> Kink:
     """The kink of a loss: the corner of the two joined straight pieces that fit its logarithm best.
 
     Args:
         loss: after each epoch.
         share: how much of the training to look at, from its start.
+        whole: epochs of the whole recipe, if there were to be more.
 
     Raises:
         BadInput: too few epochs for two pieces.
     """
-    end = max(round(share * len(loss)), min(len(loss), 2 * PIECE + 1))
+    end = min(len(loss), max(round(share * max(whole, len(loss))), 2 * PIECE + 1))
     if end < 2 * PIECE + 1:
         raise BadInput(f"A loss over {len(loss)} epochs has no kink to look for: expected {2 * PIECE + 1} or more.")
     epochs, log = np.arange(1.0, end + 1), np.log(loss[:end].astype(np.float64))
@@ -293,7 +296,7 @@ def _evolution(
     return Evolution(epochs, accuracy, corrected, np.array(correlation))
 
 
-def starts_to_rise(curve: Float[np.ndarray, " epoch"], share: float = SHOWN) -> tuple[int, float]:
+def starts_to_rise(curve: Float[np.ndarray, " epoch"], share: float = SHOWN, whole: int = 0) -> tuple[int, float]:
     """The lowest point of the curve's deepest fall below an earlier high, and how deep it is.
 
     Before training the correlation is low since nothing is learned, and the first ordinary additions raise it; what is
@@ -301,9 +304,9 @@ def starts_to_rise(curve: Float[np.ndarray, " epoch"], share: float = SHOWN) -> 
 
     Args:
         curve: after each epoch.
-        share: how much of the training to look at, from its start.
+        share, whole: as in `kink`.
     """
-    looked_at = curve[: max(1, round(share * len(curve)))]
+    looked_at = curve[: max(1, round(share * max(whole, len(curve))))]
     fall = np.maximum.accumulate(looked_at) - looked_at
     return int(fall.argmax()) + 1, float(fall.max())
 
@@ -313,13 +316,13 @@ class Carrying:
     """Whether the final MLP's role starts to form at the kink, and the loss then falls exponentially (Sec. 5).
 
     Attributes:
-        epochs: of the whole training.
+        whole: epochs of the whole recipe.
         kink: of the test loss.
         rise: the epoch from which the correlation with a model that cannot carry rises; NaN if that is not known.
         depth: how far it had fallen before.
     """
 
-    epochs: int
+    whole: int
     kink: Kink
     rise: float
     depth: float
@@ -332,7 +335,7 @@ class Carrying:
     @property
     def coincides(self) -> bool:
         """Whether they are within 1% of the epochs, two at least."""
-        return abs(self.lag) <= window(self.epochs, KINK)
+        return abs(self.lag) <= window(self.whole, KINK)
 
     @property
     def exponential(self) -> bool:
@@ -340,8 +343,8 @@ class Carrying:
         return self.kink.rate > 0 and self.kink.explained >= EXPLAINED
 
 
-def carrying(loss: Float[np.ndarray, " epoch"], evolution: Evolution) -> Carrying:
+def carrying(loss: Float[np.ndarray, " epoch"], evolution: Evolution, whole: int = 0) -> Carrying:
     """The kink of a run's test loss, beside the evolution of its final MLP if every epoch of that is known."""
     known = len(evolution.epochs) == len(loss)
-    rise, depth = starts_to_rise(evolution.correlation) if known else (float("nan"), float("nan"))
-    return Carrying(len(loss), kink(loss), float(rise), depth)
+    rise, depth = starts_to_rise(evolution.correlation, whole=whole) if known else (float("nan"), float("nan"))
+    return Carrying(max(whole, len(loss)), kink(loss, whole=whole), float(rise), depth)

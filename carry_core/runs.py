@@ -82,6 +82,12 @@ class Runs:
             yield run, self.model(run)
 
     @property
+    def whole(self) -> int:
+        """Epochs of their whole recipe, of which they may have had a part only."""
+        group = groups.find(self.group)
+        return group.epochs if self.source == "author" else groups.RECIPES[self.record["recipe"]].epochs(group)
+
+    @property
     def stands_in(self) -> bool:
         """Whether they stand in for runs trained as the paper's: by another recipe, or not to its end."""
         if self.source == "author":

@@ -101,8 +101,28 @@ def test_what_does_not_coincide_and_does_not_bounce_is_said_not_to():
 )
 def test_heads_that_change_apart_and_a_rise_that_waits_for_the_second(second, apart, late):
     first = 99.0 if second > 101 else 50.0
-    made = dynamics.Transition(400, 101.0, 0.5, (first, second), 101.0)
+    made = dynamics.Transition(400, 400, 101.0, 0.5, (first, second), 101.0)
     assert (made.apart, made.late) == (apart, late)
+
+
+def test_a_training_that_stopped_early_is_judged_by_the_epochs_of_the_whole():
+    """Ten epochs of 1000 are ten epochs, wherever the training stopped."""
+    history = one_layer(first=89, turn=110)  # twelve and nine epochs before and after the rise
+    early, whole = (dynamics.transitions(history, Layout(), epochs)[4] for epochs in (0, 1000))
+    assert (early.epochs, whole.epochs) == (EPOCHS, EPOCHS)
+    assert (early.coincides, early.bounces) == (False, False)
+    assert (whole.coincides, whole.bounces) == (True, True)
+    assert early.shown() == whole.shown()
+
+    loss = bent(60, 0.08, 0.02)
+    loss[200:] = loss[200] * np.exp(-0.5 * np.arange(EPOCHS - 200))
+    assert [dynamics.kink(loss, whole=epochs).end for epochs in (0, 500, 5000)] == [160, 200, EPOCHS]
+    curve = np.concatenate([np.linspace(1, 0.9, 100), np.linspace(0.9, 1, 150), np.linspace(1, 0.2, 150)])
+    assert dynamics.starts_to_rise(curve)[0] == 100
+    assert dynamics.starts_to_rise(curve, whole=1000)[0] == EPOCHS
+    evolution = dynamics.evolutions(dips(65))[1]
+    assert not dynamics.carrying(bent(60, 0.08, 0.02), evolution).coincides  # within 4 of 400
+    assert dynamics.carrying(bent(60, 0.08, 0.02), evolution, 1000).coincides  # within 10 of 1000
 
 
 def test_attention_to_other_digits_is_no_transition():
@@ -125,12 +145,12 @@ def test_attention_to_other_digits_is_no_transition():
     ],
 )
 def test_maps_are_shown_halfway_between_the_transitions(passes, shown):
-    assert dynamics.Transition(400, 101.0, 0.5, passes, 101.0).shown() == shown
+    assert dynamics.Transition(400, 400, 101.0, 0.5, passes, 101.0).shown() == shown
 
 
 def test_the_run_with_the_widest_gap_is_shown():
     def made(*passes):
-        return dynamics.Transition(400, 101.0, 0.5, passes, 101.0)
+        return dynamics.Transition(400, 400, 101.0, 0.5, passes, 101.0)
 
     nan = float("nan")
     assert dynamics.shown_run({0: made(5.0, 5.0), 1: made(9.0, 3.0), 2: made(3.0, 9.0), 3: made(nan, nan)}) == 1
@@ -143,7 +163,7 @@ def test_the_run_with_the_widest_gap_is_shown():
 
 @pytest.mark.parametrize("epochs", [[0], [401], [True], []])
 def test_epochs_that_the_training_does_not_have_are_refused(epochs):
-    made = dynamics.Transition(400, 101.0, 0.5, (1.0,), 101.0)
+    made = dynamics.Transition(400, 400, 101.0, 0.5, (1.0,), 101.0)
     assert made.shown([50, 400]) == (50, 400)
     with pytest.raises(BadInput, match="expected a list of whole numbers from 1 to 400"):
         made.shown(epochs)
@@ -284,6 +304,7 @@ def test_the_start_of_the_rise_is_the_bottom_of_the_deepest_fall():
 def planted(monkeypatch):
     def plant(history: dict[str, np.ndarray]) -> Evidence:
         monkeypatch.setattr(Evidence, "curves", lambda self, group: history)
+        monkeypatch.setattr(Evidence, "whole", lambda self, group: EPOCHS)
         return Evidence("ours")
 
     return plant

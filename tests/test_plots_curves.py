@@ -78,8 +78,8 @@ def test_the_transition_shows_one_runs_curves_and_its_maps(history, run, end):
 def test_the_table_of_transitions_has_a_dash_for_never():
     nan = float("nan")
     found = {
-        0: dynamics.Transition(60, 27.0, 0.654, (29.0, 30.0), 26.0),
-        4: dynamics.Transition(60, 18.0, 0.3, (nan, 2.0), nan),
+        0: dynamics.Transition(60, 60, 27.0, 0.654, (29.0, 30.0), 26.0),
+        4: dynamics.Transition(60, 60, 18.0, 0.3, (nan, 2.0), nan),
     }
     table = plots.table_of_transitions(found)
     assert table.rows == [

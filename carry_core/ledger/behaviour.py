@@ -83,7 +83,7 @@ def per_model(evidence: Evidence, group: str, of: Callable[[int, Transformer], A
 @finding("transition")
 def transition(evidence: Evidence) -> Found:
     """Sec. 3, Fig. 2: attention from the units' answer position to its two digits, against its accuracy."""
-    found = transitions(evidence.curves(N1), GROUPS[N1].config.layout)
+    found = transitions(evidence.curves(N1), GROUPS[N1].config.layout, evidence.whole(N1))
     notes = [
         f"run {run}: steepest rise at epoch {t.rise:.0f}, attention passes one half at {t.formed[0]:.0f}"
         for run, t in found.items()
@@ -98,7 +98,7 @@ def transition(evidence: Evidence) -> Found:
 @finding("norm_bounce")
 def norm_bounce(evidence: Evidence) -> Found:
     """Sec. 3, Fig. 2: the squared norm turns from falling to rising."""
-    found = transitions(evidence.curves(N1), GROUPS[N1].config.layout)
+    found = transitions(evidence.curves(N1), GROUPS[N1].config.layout, evidence.whole(N1))
     return result(
         {run: t.bounce - t.rise for run, t in found.items()},
         {run: t.bounces for run, t in found.items()},
@@ -123,12 +123,12 @@ def no_grokking(evidence: Evidence) -> Found:
             curves = evidence.curves(group)
         except BadInput:
             continue
-        late = []
+        late, soon = [], window(evidence.whole(group), SOON)
         for i, run in enumerate(curves["runs"].tolist()):
             learnt, gap = (first_at(curves[f"{part}_whole"][i], LEARNT) for part in ("train", "test"))
             gap -= learnt
             if learnt == learnt:  # if test accuracy never follows, that is what grokking would look like so far
-                lag[group, run], shows[group, run] = gap, gap <= window(curves["test_whole"].shape[1], SOON)
+                lag[group, run], shows[group, run] = gap, gap <= soon
                 late.append(gap)
         notes.append(f"{group}: {listed(late) or 'no run gets there'}")
     if not lag:

@@ -26,7 +26,7 @@ def kink(evidence: Evidence) -> Found:
         raise BadInput(f"needs: accuracies without the final MLP after every epoch, which {MAIN}'s history has not.")
     lag, shows, notes = {}, {}, []
     for i, run in enumerate(curves["runs"].tolist()):
-        found = dynamics.carrying(dynamics.finished(curves["test_loss"][i]), evolutions[run])
+        found = dynamics.carrying(dynamics.finished(curves["test_loss"][i]), evolutions[run], evidence.whole(MAIN))
         lag[run], shows[run] = found.lag, found.coincides and found.exponential
         low, high = found.kink.interval
         notes.append(

@@ -83,6 +83,10 @@ class Evidence:
         self.used.add(group)
         return self._found(group, "history.npz", lambda: runs.history(group, self.source))
 
+    def whole(self, group: str) -> int:
+        """Epochs of the whole training of a group; ours may have had a part of them only."""
+        return self._weights(group).whole if self.source == "ours" else groups.find(group).epochs
+
     def _weights(self, group: str) -> runs.Runs:
         return self._found(group, "safetensors", lambda: runs.load(group, self.source))
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from carry_core import criteria, forgetting, groups, longer, measure, roles
 from carry_core.errors import BadInput
-from carry_core.groups import RECIPES
 from carry_core.ledger.behaviour import finding, per_model, result
 from carry_core.ledger.evidence import Evidence
 from carry_core.ledger.quantities import FINETUNED, PAD6, PRIMED, of_the_papers_epochs
@@ -46,10 +45,9 @@ def trained_to_the_end(evidence: Evidence, group: str) -> dict[int, forgetting.F
     """
     curves = evidence.curves(group)
     if evidence.source == "ours":
-        record = evidence.group(group).record
-        whole = RECIPES[record["recipe"]].epochs(groups.find(group))
-        if record["epochs"] < whole:
-            raise BadInput(f"needs: {group} for all {whole} epochs of its recipe; it has {record['epochs']}.")
+        whole, reached = evidence.whole(group), evidence.group(group).record["epochs"]
+        if reached < whole:
+            raise BadInput(f"needs: {group} for all {whole} epochs of its recipe; it has {reached}.")
     return forgetting.forgetting(curves)
 
 
