@@ -69,7 +69,7 @@ class Row:
 
     Attributes:
         value: a number, a list where `paper` is one, None if it was not run.
-        std: standard deviation between runs with n - 1; None for fewer than two.
+        std: standard deviation between runs with n - 1; None for fewer than two, or runs of several groups.
         runs: the value of each run.
         tolerance: how far `value` may lie from `paper`; None where there is no such distance.
         verdict: `reproduced`, `differs`, `undecided` or `not run`.
@@ -249,11 +249,12 @@ class Ledger:
             return Row(claim.id, claim.where, claim.paper, None, None, [], None, "not run", str(error))
         judgement = self._judge(claim, found)
         numbers = list(found.runs.values())
-        bounded = all(isinstance(x, float) and abs(x) <= claim.range for x in numbers)
+        pooled = len({key[0] for key in found.runs if isinstance(key, tuple)}) > 1  # groups that need not be alike
+        bounded = not pooled and all(isinstance(x, float) and abs(x) <= claim.range for x in numbers)
         groups_apart = verdicts.disagreement(numbers, claim.range) if bounded else ""
         sentences = [found.detail, judgement.detail, groups_apart, _named(found.runs), self.evidence.recipes()]
         detail = " ".join(filter(None, sentences))
-        std = np.std(numbers, axis=0, ddof=1).tolist() if len(numbers) > 1 else None
+        std = np.std(numbers, axis=0, ddof=1).tolist() if len(numbers) > 1 and not pooled else None
         return Row(
             claim.id, claim.where, claim.paper, _plain(found.value), _plain(std), [_plain(x) for x in numbers],
             judgement.tolerance if judgement.tolerance is None else round(judgement.tolerance, 6), judgement.verdict,
@@ -268,7 +269,8 @@ class Ledger:
 def judge(claim: Claim, source: str, found: Found, theirs: Sequence[Any]) -> verdicts.Judgement:
     """The verdict on what a source's runs gave; `theirs` are the author's runs, which ours are compared with."""
     if found.shows is not None:
-        return verdicts.judge_finding(claim.rule, list(found.shows.values()))
+        enough = verdicts.ENOUGH if source == "ours" and not claim.single else 1
+        return verdicts.judge_finding(claim.rule, list(found.shows.values()), enough)
     printed = verdicts.Printed(_array(claim.paper), claim.unit, claim.range, claim.single)
     if (n := len(_array(found.value))) != len(printed.value):
         raise BadInput(f"{claim.id}: {n} number(s) were computed, but `paper` has {len(printed.value)}: correct it.")
@@ -277,7 +279,7 @@ def judge(claim: Claim, source: str, found: Found, theirs: Sequence[Any]) -> ver
     if source == "author":
         return verdicts.judge_author(claim.rule, printed, _array(found.value), found.noise, at_hand, runs)
     known = np.stack([_array(x) for x in theirs]) if theirs else None
-    return verdicts.judge_ours(claim.rule, printed, _array(found.value), runs, known)
+    return verdicts.judge_ours(claim.rule, printed, _array(found.value), runs, known, at_hand)
 
 
 def _array(value: Any) -> verdicts.Array:
@@ -300,11 +302,9 @@ def results_path(source: str) -> Path:
 
 def save_results(source: str, rows: list[Row]) -> Path:
     """Write a source's rows, with the sha256 of the weights that they come from."""
-    path = results_path(source)
-    write_json(
-        path, {"version": VERSION, "source": source, "weights": weights(source), "rows": [asdict(row) for row in rows]}
-    )
-    return path
+    kept = {"version": VERSION, "source": source, "weights": weights(source), "rows": [asdict(row) for row in rows]}
+    write_json(results_path(source), kept)
+    return results_path(source)
 
 
 def read_results(source: str) -> dict[str, Any]:

@@ -219,9 +219,12 @@ def test_the_causes_are_those_of_the_rules():
     some = verdicts.judge_finding("every", [True, True, False])
     found = row(FINDING, some.verdict, detail=some.detail)
     assert (outcomes.cause(FINDING, found), outcomes.shown(found)) == ("some", (2, 3))
+    short = verdicts.judge_finding("every", [True, True], 3)
+    assert outcomes.cause(FINDING, row(FINDING, short.verdict, detail=short.detail)) == "short"
     none = verdicts.judge_finding("some", [False, False])
     assert none.verdict == "undecided"
-    assert outcomes.cause(FINDING, row(FINDING, none.verdict, detail=none.detail)) == "none"
+    of_some = replace(FINDING, rule="some")
+    assert outcomes.cause(of_some, row(of_some, none.verdict, detail=none.detail)) == "none"
 
 
 def test_the_counts_add_up(committed):

@@ -128,6 +128,15 @@ def test_a_spread_is_known_to_a_third_of_itself():
     assert found.verdict == "undecided"
     small = judge_ours("spread", printed(0.02, range=0.5), np.array([0.02]), np.zeros((0, 1)), None)
     assert small.verdict == "reproduced"
+    error = 0.02 / math.sqrt(2 * 5)
+    assert small.tolerance == pytest.approx(1.96 * error * math.sqrt(2) + 0.005)
+    fewer = judge_ours("spread", printed(0.02, range=0.5), np.array([0.02]), np.zeros((0, 1)), None, 3)
+    assert fewer.tolerance == pytest.approx(1.96 * 0.02 * math.sqrt(1 / 4 + 1 / 10) + 0.005)
+
+
+def test_what_is_not_a_number_decides_nothing():
+    nan = judge_ours("spread", printed(0.38), np.array([math.nan]), np.zeros((0, 1)), None)
+    assert (nan.verdict, nan.tolerance) == ("undecided", None)
 
 
 @pytest.mark.parametrize(
@@ -142,6 +151,14 @@ def test_a_spread_is_known_to_a_third_of_itself():
 )  # fmt: skip
 def test_findings(rule, shows, verdict):
     assert judge_finding(rule, shows).verdict == verdict
+
+
+@pytest.mark.parametrize("rule", ["every", "most"])
+@pytest.mark.parametrize("shows", [True, False])
+def test_fewer_runs_than_it_takes_decide_nothing(rule, shows):
+    assert judge_finding(rule, [shows] * 2, 3).verdict == "undecided"
+    assert judge_finding(rule, [shows] * 3, 3).verdict == ("reproduced" if shows else "differs")
+    assert judge_finding("some", [True], 3).verdict == "reproduced"
 
 
 def test_runs_that_fall_apart_are_marked():

@@ -11,7 +11,7 @@ from carry_core.claims import Claim, Row
 from carry_core.errors import BadInput
 from carry_core.files import data_dir
 from carry_core.ledger import evidence, names
-from carry_core.ledger.verdicts import PAPER_RUNS, VERDICTS, WIDEST
+from carry_core.ledger.verdicts import ENOUGH, PAPER_RUNS, VERDICTS, WIDEST
 
 SOURCES = {"author": "the author's weights", "ours": "our weights"}
 SHOWN = re.compile(r"(\d+) of (\d+) runs show it")
@@ -20,6 +20,7 @@ CAUSES = {
     " than a quarter of the range of the quantity, so that agreement would mean little",
     "some": "Most runs show it, but not all of them",
     "none": "It is said of some runs; none at hand shows it, but these are fewer than the paper had",
+    "short": f"Fewer than {ENOUGH} runs are at hand, which cannot say what every run does, or most",
     "few": f"The paper's number is a mean over {PAPER_RUNS} runs, and fewer of them are at hand",
     "one": "There is one run on each side, and nothing says how far two runs lie apart",
 }  # why a row is undecided, as a sentence without its end
@@ -145,7 +146,8 @@ def badness(row: Row) -> tuple[int, float]:
 def cause(claim: Claim, row: Row) -> str:
     """Why a row is undecided, as a key of `CAUSES`."""
     if claim.paper is None:
-        return "none" if (counts := shown(row)) and not counts[0] else "some"
+        counts = shown(row)
+        return "none" if claim.rule == "some" else "short" if counts and counts[1] < ENOUGH else "some"
     if row.tolerance is None:
         return "one"
     return "scatter" if 2 * row.tolerance > WIDEST * claim.range else "few"

@@ -47,6 +47,8 @@ def spread(evidence: Evidence) -> Found:
     """Standard deviation between runs where the model without its decision head is unsure (Tab. 1, caption)."""
     unsure = ["NC/accuracy/pos7", "C@2/accuracy/pos7", "NC/accuracy/pos8", "C@1/accuracy/pos8"]
     cells = [evaluate(READINGS[f"tab1/decision_head/{end}"], evidence) for end in unsure]
+    if len(cells[0].runs) < 2:
+        raise BadInput(f"needs: two runs of {MAIN} or more, since one has no standard deviation.")
     deviations = [torch.tensor(list(c.runs.values()), dtype=torch.float64).std().item() for c in cells]
     detail = f"Mean over four cells of the standard deviation between runs: {listed(deviations)}."
     return Found({}, mean(deviations), detail=detail, at_hand=cells[0].at_hand)

@@ -23,14 +23,15 @@ RULES = {
     "selected": "author: rounding and three times the scatter of ten draws of neurons; ours: the interval",
     "unnamed": "one run that the paper does not name, so for both: the prediction interval from the runs at hand",
     "spread": "a standard deviation over runs, uncertain by itself over the root of 2 (n - 1)",
-    "every": "a finding: reproduced if every run shows it, differs if at most half do",
-    "most": "a finding: reproduced if more than half of the runs show it, else differs",
+    "every": "a finding: reproduced if every run shows it, differs if at most half do; ours: from three runs on",
+    "most": "a finding: reproduced if more than half of the runs show it, else differs; ours: from three runs on",
     "some": "a finding: reproduced if a run shows it, differs if none of as many runs as the paper had does",
 }
 FINDING_RULES = ("every", "most", "some")
 STANDARD_ERRORS = 3  # a hundred cells and more are judged: two would let five in a hundred differ by chance
 WIDEST = 0.25  # of the quantity's range, as the width of the whole interval
 PAPER_RUNS = 6  # behind a mean of the paper
+ENOUGH = 3  # runs of ours that can say what every run does, or most; one is enough where the paper had one
 APART = 1 / 3  # of the range: an empty gap between runs from which they are said to disagree
 EPSILON = 1e-6  # float32 shares
 Array = NDArray[np.float64]
@@ -76,7 +77,9 @@ def judge_author(
     return Judgement(_compare(printed, value, tolerance), tolerance)
 
 
-def judge_ours(rule: str, printed: Printed, value: Array, runs: Array, theirs: Array | None) -> Judgement:
+def judge_ours(
+    rule: str, printed: Printed, value: Array, runs: Array, theirs: Array | None, n_runs: int = PAPER_RUNS
+) -> Judgement:
     """A value from runs of our own.
 
     Args:
@@ -85,13 +88,16 @@ def judge_ours(rule: str, printed: Printed, value: Array, runs: Array, theirs: A
         value: what stands for our runs.
         runs: `[run, entry]`.
         theirs: the same from the author's runs, None if these are not known.
+        n_runs: how many runs a standard deviation over them has.
     """
+    if not np.isfinite(value).all():
+        return Judgement("undecided", None, "It is not a number.")
     rounding = printed.unit / 2
     if rule == "exact":
         return Judgement(_compare(printed, value, rounding), rounding)
     if rule == "spread":
-        error = float(np.abs(value).max()) / sqrt(2 * (PAPER_RUNS - 1))
-        width, how = 1.96 * error * sqrt(2), "Each standard deviation of six runs is known to a third of itself."
+        width = 1.96 * float(np.abs(value).max()) * sqrt(sum(1 / (2 * (n - 1)) for n in (n_runs, PAPER_RUNS)))
+        how = f"A standard deviation of n runs is known to 1 / sqrt(2 (n - 1)) of itself: ours are {n_runs}."
     else:
         found, how = _interval(runs, theirs, single=printed.single)
         if found is None:
@@ -138,12 +144,14 @@ def _interval(runs: Array, theirs: Array | None, *, single: bool) -> tuple[float
     return None, "One run of ours and one of the paper's: nothing says how far runs lie apart."
 
 
-def judge_finding(rule: str, shows: Sequence[bool]) -> Judgement:
-    """A finding, from whether each run shows it."""
+def judge_finding(rule: str, shows: Sequence[bool], enough: int = 1) -> Judgement:
+    """A finding, from whether each run shows it; `enough` runs can say what every run does, or most."""
     count, n = sum(shows), len(shows)
     detail = f"{count} of {n} runs show it."
     if rule == "some":  # fewer runs than the paper's cannot show that none of so many would
         return Judgement("reproduced" if count else "differs" if n >= PAPER_RUNS else "undecided", None, detail)
+    if n < enough:
+        return Judgement("undecided", None, f"{detail} That is fewer than the {enough} that it takes.")
     if 2 * count <= n:
         return Judgement("differs", None, detail)
     return Judgement("reproduced" if rule == "most" or count == n else "undecided", None, detail)
