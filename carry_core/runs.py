@@ -274,6 +274,8 @@ def _checked(where: Path, group: str, source: str, suffix: str, recipe: str | No
     if not path.exists():
         if source == "author" and not release.holds("weights" if suffix == "safetensors" else "history", group):
             raise BadInput(f"No {path.name} from author, whose release has none: expected another group or source.")
+        if source == "ours" and group in groups.RELEASED_ONLY:
+            raise BadInput(f"No {path.name} from ours: {group} is in the author's release, not in the paper.")
         by = "" if recipe is None else f" --recipe {recipe}"
         remedy = "`carry import-author DIR`" if source == "author" else f"`carry train {group}{by}`"
         raise BadInput(f"No {path.name} from {source}: {path} does not exist. Make it with {remedy}.")

@@ -26,7 +26,7 @@ def model_of(config: ModelConfig, seed: int = 1) -> Transformer:
 def noisy(request, monkeypatch) -> Transformer:
     monkeypatch.setattr(measure, "BATCH", 1000)
     monkeypatch.setattr(survey, "DRAWN", 300)
-    monkeypatch.setattr(survey, "SQUASHED", 5)
+    monkeypatch.setattr(survey, "FEWEST", 5)
     return model_of(request.param)
 
 

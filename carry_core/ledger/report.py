@@ -30,7 +30,7 @@ def show(rows: Iterable[Row], console: Console | None = None) -> None:
         tables.setdefault(names.heading(row.id), []).append(row)
     for title, some in tables.items():
         _section(console, title, some)
-    console.print(f"{len(rows)} rows: {totals(rows)}.")
+    console.print(f"{len(rows)} row{'' if len(rows) == 1 else 's'}: {totals(rows)}.")
 
 
 def totals(rows: Iterable[Row]) -> str:

@@ -16,9 +16,9 @@ from carry_core import measure, tasks
 from carry_core.edits import INTACT, Ablation, recorder
 from carry_core.measure import Cells
 from carry_core.model import Transformer
+from carry_core.outcomes import FEWEST
 
 DRAWS, DRAWN = 10, 20_000  # how often the dissection is drawn again; sums per class in a draw of the paper's
-SQUASHED = 20  # sums a >= b that an outcome needs for its squashing to count
 
 
 @dataclass(frozen=True)
@@ -143,13 +143,13 @@ class Rest:
         return Dissected(int(neurons.sum()), self.cells(measure.dissection(neurons, self.last), ablated_on))
 
     def squashing(self) -> dict[int, Float[Tensor, " pos"]]:
-        """As `measure.squashing`, for every outcome with at least `SQUASHED` sums a >= b."""
+        """As `measure.squashing`, for every outcome with at least `FEWEST` sums a >= b."""
         outcome = self.a + self.b
         ordered = torch.where(self.a >= self.b, outcome, -1).argsort(stable=True)
         counts = torch.bincount(outcome[self.a >= self.b]).tolist()
         found = {}
         for total, which in enumerate(ordered[-sum(counts) :].split(counts)):
-            if len(which) >= SQUASHED:
+            if len(which) >= FEWEST:
                 mid = self.mid[which]
                 after = self.finish(mid, INTACT, {})
                 found[total] = measure.cosine_spread(after) / measure.cosine_spread(mid)
