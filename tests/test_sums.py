@@ -41,6 +41,8 @@ def test_the_largest_sums_are_encoded():
         a, b = torch.tensor([most, 0, 1], dtype=dtype), torch.tensor([0, most, most - 1], dtype=dtype)
         texts = ["".join(sums.SYMBOLS[t] for t in tokens) for tokens in sums.encode(a, b, Layout(width, causal=True))]
         assert texts == [f"{x:0{width}}+{y:0{width}}{most}" for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    large = torch.tensor([2_000_000_007], dtype=torch.int32)  # ten digits reach further than such numbers
+    assert sums.encode(large, large, Layout(10))[0, :10].tolist() == [2, 0, 0, 0, 0, 0, 0, 0, 0, 7]
     assert sums.encode(torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), Layout()).shape == (0, 10)
 
 
