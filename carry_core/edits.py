@@ -56,12 +56,12 @@ class Ablation:
         """Read what `to_json` wrote.
 
         Raises:
-            BadInput: not JSON, an unknown field, or a value of the wrong shape.
+            BadInput: not JSON, no text at all, an unknown field, or a value of the wrong shape.
         """
         try:
             values = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise BadInput(f'{text!r} is not an ablation: expected JSON such as {{"heads": [[1, 0]]}}.') from error
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"{text!r} is not an ablation: expected JSON such as '{{\"heads\": [[1, 0]]}}'.") from error
         known = [f.name for f in fields(cls)]
         if not isinstance(values, dict) or not set(values) <= set(known):
             raise BadInput(f"{text!r} is not an ablation: expected a JSON object with keys among {', '.join(known)}.")

@@ -107,10 +107,14 @@ def last_heads(model: Transformer | ModelConfig, layers: int = 1) -> list[Ablati
 
 
 def head_pairs(config: ModelConfig) -> list[Ablation]:
-    """The whole attention of the layer before the last, together with each head of the last layer (App. C.3)."""
-    last = config.layers - 1
-    before = frozenset((last - 1, head) for head in range(config.heads))
-    return [Ablation(heads=before | {(last, head)}) for head in range(config.heads)]
+    """The whole attention of the layer before the last, together with each head of the last layer (App. C.3).
+
+    Raises:
+        BadInput: as `last_heads`, for two layers.
+    """
+    heads = [part.heads for part in last_heads(config, 2)]
+    before = frozenset().union(*heads[: config.heads])
+    return [Ablation(heads=before | head) for head in heads[config.heads :]]
 
 
 def final_mlp(model: Transformer | ModelConfig) -> Ablation:

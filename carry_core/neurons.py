@@ -134,7 +134,8 @@ class Board:
     def gap(self) -> float:
         """Mean cosine of two sums with the same carry status, minus that of two with different ones.
 
-        Zero where all are alike, NaN where a one arrives at all sums or at none.
+        The whole board counts, also its diagonal, where a sum is paired with itself. Zero where all are alike, NaN
+        where a one arrives at all sums or at none.
         """
         same = self.arrives[:, None] == self.arrives
         return float(self.cosine[same].mean() - self.cosine[~same].mean())

@@ -10,10 +10,11 @@ import json
 import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
@@ -46,7 +47,7 @@ class Runs:
         numbers: the runs' numbers, in the order of the leading axis of `weights`.
         weights: parameters by name, float32, `[run, …]`.
         record: how they were trained, as stored (`recipe`, `epochs` and a record for each run).
-        snapshots: parameters at earlier epochs, `[run, …]`.
+        snapshots: parameters at earlier epochs, by the paper's number of each, `[run, …]`.
     """
 
     group: str
@@ -57,13 +58,18 @@ class Runs:
     record: Record
     snapshots: dict[int, dict[str, Tensor]]
 
-    def model(self, run: int, epoch: int | None = None) -> Transformer:
-        """One run as a model, ready to look into; at a snapshot's epoch if one is given.
+    def model(self, run: SupportsIndex, epoch: int | None = None) -> Transformer:
+        """One run as a model of its own, ready to look into; at a snapshot's epoch if one is given.
+
+        Args:
+            run: its number.
+            epoch: one of `snapshots`, which are called by the paper's epochs; those of `quick` were kept at the same
+                share of its fewer epochs.
 
         Raises:
             BadInput: no such run, or no snapshot of that epoch.
         """
-        if type(run) is not int or run not in self.numbers:
+        if isinstance(run, bool) or not isinstance(run, int | np.integer) or run not in self.numbers:
             raise BadInput(
                 f"No run {run!r} of {self.group} from {self.source}: expected one of"
                 f" {', '.join(map(str, self.numbers))}."
@@ -150,12 +156,16 @@ def load(group: str, source: str = "ours", *, recipe: str | None = None) -> Runs
         BadInput: unknown group, source or recipe, or the file is missing, damaged, or of another version.
     """
     where = folder_of(groups.find(group).name, source, recipe)
-    path = _checked(where, group, source, "safetensors", recipe)
-    return _load(path, source, path.stat().st_mtime_ns)
+    return _load(_checked(where, group, source, "safetensors", recipe), source)
+
+
+def _load(path: Path, source: str) -> Runs:
+    """A copy for each caller, who may change it, of a file that is read once."""
+    return deepcopy(_read(path, source, path.stat().st_mtime_ns))
 
 
 @lru_cache(maxsize=8)
-def _load(path: Path, source: str, _modified: int) -> Runs:
+def _read(path: Path, source: str, _modified: int) -> Runs:
     try:
         with safe_open(path, "pt") as file:
             tensors = {key: file.get_tensor(key).float() for key in file.keys()}  # noqa: SIM118 (not a dict)
@@ -188,7 +198,7 @@ def describe(path: Path) -> dict[str, Any]:
     return dict(found)
 
 
-def load_model(group: str, run: int = 0, source: str = "ours") -> Transformer:
+def load_model(group: str, run: SupportsIndex = 0, source: str = "ours") -> Transformer:
     """One run of a group as a model."""
     return load(group, source).model(run)
 
@@ -244,7 +254,7 @@ def read(where: Path, group: str) -> tuple[Runs, History]:
         BadInput: a file is missing, damaged, or of another version.
     """
     path = _checked(where, group, "ours", "safetensors")
-    return _load(path, "ours", path.stat().st_mtime_ns), _curves(_checked(where, group, "ours", "history.npz"), "ours")
+    return _load(path, "ours"), _curves(_checked(where, group, "ours", "history.npz"), "ours")
 
 
 def save(

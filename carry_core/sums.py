@@ -61,7 +61,16 @@ def digits(number: Int[Tensor, "*batch"], width: int) -> Int[Tensor, "*batch wid
 
 
 def encode(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], layout: Layout) -> Int[Tensor, "*batch pos"]:
-    """Input tokens of `a + b`; the decoder's carry the answer too (teacher forcing)."""
+    """Input tokens of `a + b`; the decoder's carry the answer too (teacher forcing).
+
+    Raises:
+        BadInput: a sum has a negative number, or an answer of more digits than the layout.
+    """
+    fits = (a >= 0) & (b >= 0) & (b < 10**layout.width - a.long())
+    if not fits.all():
+        x, y = (int(number[~fits][0]) for number in (a, b))
+        expected = f"two numbers from 0 on whose sum is below {10**layout.width}"
+        raise BadInput(f"a={x}, b={y} is no sum of {layout.width} digits: expected {expected}.")
     plus = torch.full_like(a, PLUS).unsqueeze(-1)
     if layout.causal:
         tail = digits(a + b, layout.width)

@@ -50,6 +50,27 @@ def test_a_reader_reads_a_half_adder_for_pairs_that_it_has_not_seen(pairs):
         assert (adder.read(stream, label, left, right) == label).double().mean() > 0.99
 
 
+def test_a_reader_is_fishers_discriminant_with_a_tenth_of_shrinkage(pairs):
+    """Written out: the nearest class mean, by the classes' own covariance and nine parts to one of a round one."""
+    left, right, generator = pairs[0][:400], pairs[1][:400], pairs[2]
+    ones, _ = adder.half_adder(left, right)
+    x = torch.randn(10, 24, generator=generator)[ones] + 2 * torch.randn(400, 24, generator=generator)
+    x = (x * torch.linspace(0.1, 3, 24)).double()  # by far not round
+    expected, fold = torch.empty_like(ones), (left + 2 * right) % 5
+    for i in range(5):
+        train, test = fold != i, fold == i
+        of = [x[train & (ones == digit)] for digit in range(10)]
+        mean, prior = torch.stack([s.mean(0) for s in of]), [len(s) / int(train.sum()) for s in of]
+        own = sum(p * torch.cov(s.T, correction=0) for p, s in zip(prior, of, strict=True))
+        within = 0.9 * own + 0.1 * own.trace() / 24 * torch.eye(24)
+        away = x[test][:, None] - mean
+        distance = (away * torch.linalg.solve(within, away.mT).mT).sum(-1)
+        expected[test] = (torch.tensor(prior).log() - distance / 2).argmax(1)
+    found = adder.read(x, ones, left, right)
+    assert torch.equal(found, expected)
+    assert 0.15 < (found == ones).double().mean() < 0.9
+
+
 def test_a_reader_does_not_read_a_stream_that_only_holds_both_digits(pairs):
     left, right, generator = pairs
     ones, tens = adder.half_adder(left, right)

@@ -1,5 +1,6 @@
 """Each criterion on both sides of its edge, and that ledger and pages have no other."""
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +18,48 @@ ARRIVES = tasks.carry_arrives(3)
 
 def without_decision(carry: float = 1.0, right: float = 0.4, too_large: float = 0.6) -> Cells:
     """A model that always adds what it should, and elsewhere is right or one too large."""
-    sure = ARRIVES.float()
+    sure = ARRIVES.double()
     return Cells(carry * sure + right * (1 - sure), too_large * (1 - sure), whole=0.5)
+
+
+def double(*rows: list[float]) -> torch.Tensor:
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("criterion", "edge", "shows"),
+    [
+        (criteria.matters, 0.1, (False, True, True)),
+        (criteria.cannot_carry, 0.9, (False, True, True)),
+        (criteria.ablation_works, 0.95, (False, True, True)),
+        (criteria.carry_axis, 0.7, (False, True, True)),
+        (lambda rest: criteria.only_carrying_goes(0.0, rest), 0.99, (False, True, True)),
+        (lambda score: criteria.leading_axis_separates([[score, 0.5]]), 0.95, (False, True, True)),
+        (lambda carry: criteria.adds_every_one(without_decision(carry=carry)), 0.99, (False, True, True)),
+        (lambda carry: criteria.decides(0.2, without_decision(carry=carry)), 0.99, (False, True, True)),
+        (lambda right: criteria.decides(0.2, without_decision(right=right, too_large=0)), 0.99, (False, True, True)),
+        (lambda share: criteria.always_adds(without_decision(too_large=share)), 0.95, (False, True, True)),
+        (lambda mass: criteria.staircase(double([mass, 1.0])), 0.5, (False, True, True)),
+        (lambda mass: criteria.brings_previous_sum(double([mass], [0.1]), 0), 0.2, (False, False, True)),
+        (lambda mass: criteria.brings_previous_sum(double([mass], [0.3]), 0), 0.3, (False, False, True)),
+        (criteria.needs_biases, 0.01, (False, False, True)),
+        (lambda after: criteria.checkerboard(0.05, after), 0.1, (False, False, True)),
+        (lambda after: criteria.checkerboard(0.3, after), 0.3, (False, False, True)),
+        (lambda carry: criteria.only_carrying_goes(carry, 1.0), 0.1, (True, False, False)),
+        (criteria.most_carrying_goes, 0.5, (True, False, False)),
+        (criteria.fails, 0.05, (True, False, False)),
+        (criteria.changes_little, 0.05, (True, False, False)),
+        (lambda order: criteria.loses_order(order, [0.7, 0.6]), 0.6, (True, False, False)),
+        (lambda task: criteria.by_outcome([(0.8, task)]), 0.8, (True, False, False)),
+    ],
+)
+def test_the_edge_of_a_criterion(criterion, edge, shows):
+    """The next number below it, the edge itself and the next one above it."""
+    assert tuple(criterion(x) for x in (math.nextafter(edge, -1), edge, math.nextafter(edge, 2))) == shows
+
+
+def test_the_edge_that_is_compared_in_the_ledger():
+    assert criteria.UNABLE == 0.9  # of the digits to which no one arrives, without the final MLP
 
 
 def test_a_head_decides_if_it_costs_and_leaves_every_one_that_is_needed():

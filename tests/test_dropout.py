@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from carry_core.dropout import THRESHOLD, CounterMasks, StreamMasks
+from carry_core.dropout import SCALE, THRESHOLD, CounterMasks, StreamMasks
 from carry_core.groups import Seeds
 
 SHAPE = (2, 1001, 997)
@@ -16,6 +16,13 @@ def stream(runs):
 def counter(runs, step=0):
     masks = CounterMasks([Seeds.of(run).dropout for run in runs], torch.device("cpu"))
     return masks.at(torch.tensor(step, dtype=torch.int32))
+
+
+def test_the_rate_is_the_papers():
+    """A tenth (App. A), as nearly as sixteen bits can say it; what is kept makes up for it."""
+    assert min(range(65536), key=lambda threshold: abs(threshold / 65536 - 0.1)) == THRESHOLD
+    kept = 1 - THRESHOLD / 65536
+    assert kept * SCALE == pytest.approx(1, abs=1e-15)
 
 
 @pytest.mark.parametrize("source", [stream, counter])

@@ -122,6 +122,14 @@ def test_bad_json_is_named(text, complaint):
         Ablation.from_json(text)
 
 
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("given", [{"heads": [[1, 0]]}, None, 3, b"\xff"])
+def test_what_is_no_text_is_no_json(given):
+    with pytest.raises(BadInput, match="is not an ablation: expected JSON such as") as error:
+        Ablation.from_json(given)
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     "ablation", [Ablation(heads={(1, 2)}), Ablation(heads={(2, 0)}), Ablation(mlps={2}), Ablation(neurons={(0, 128)})]
 )

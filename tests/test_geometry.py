@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from carry_core import geometry, sums, tasks
 from carry_core.model import ModelConfig, Transformer
@@ -103,6 +104,20 @@ def test_apart_looks_at_the_leading_plane_and_apart_on_all_axes_at_every_directi
     assert geometry.apart_on_all_axes(plane_of(slanted, split)) == 1
     assert geometry.apart_on_all_axes(plane_of(slanted[:, torch.randperm(6)], split)) == 1
     assert math.isnan(geometry.apart_on_all_axes(plane_of(noise, split & False)))
+
+
+def test_the_best_direction_of_unequal_sides_is_scikit_learns():
+    """A few sums that scatter along the second axis, many along the first: each side weighs by its number."""
+    generator = torch.Generator().manual_seed(0)
+    split = torch.arange(300) < 30
+    points = torch.randn(300, 6, generator=generator).double()
+    points[split, 1] *= 8
+    points[~split, 0] *= 3
+    points[split, :2] += 3
+    along = LinearDiscriminantAnalysis(solver="eigen").fit(points.numpy(), split.numpy()).transform(points.numpy())
+    expected = geometry.threshold_accuracy(torch.from_numpy(along[:, 0]), split)
+    assert geometry.apart_on_all_axes(plane_of(points, split)) == pytest.approx(expected, abs=1e-9)
+    assert 0.6 < expected < 0.95
 
 
 def test_what_is_decided_is_read_axis_by_axis_where_there_are_two_sides():

@@ -59,6 +59,19 @@ def test_decision_head_costs_more():
     assert measure.decision_head([Cells(accuracy, accuracy, 0.9), Cells(accuracy, accuracy, 0.3)]) == 1
 
 
+def test_pairs_are_all_of_the_layer_before_and_a_head_of_the_last():
+    config = ModelConfig(layers=3, heads=2, d_model=16)
+    assert [pair.heads for pair in measure.head_pairs(config)] == [{(1, 0), (1, 1), (2, h)} for h in (0, 1)]
+    with pytest.raises(BadInput, match="1 layer.*expected one with at least 2"):
+        measure.head_pairs(ModelConfig(layers=1))
+
+
+def test_of_runs_within_a_twentieth_of_the_clearest_the_first_is_shown():
+    assert measure.clearest_run({3: 0.56, 4: 0.54, 5: 0.5}) == 4
+    assert measure.clearest_run({5: 0.5, 4: 0.54, 3: 0.56}) == 4
+    assert measure.clearest_run({3: 0.051, 4: 0.049, 5: 0.0}) == 4
+
+
 def test_pearson_with_a_model_that_cannot_carry():
     expected = measure.cannot_carry(3)
     assert measure.pearson(expected, expected) == pytest.approx(1)

@@ -96,6 +96,18 @@ def test_a_planted_carry_axis_is_found_whatever_its_sign(small):
     assert found.correlation == found.correlations[0]
 
 
+def test_points_are_what_the_weights_have_on_the_two_leading_eigenvectors_of_their_square(small):
+    weight = small.blocks[1].up.weight.double()
+    size, direction = torch.linalg.eigh(weight.T @ weight)  # by size, the largest last
+    found = neurons.carry_axis(small, *sums.all_sums(2))
+    for axis in (0, 1):
+        expected = weight @ direction[:, -1 - axis]
+        expected *= torch.sign(expected @ found.points[:, axis])
+        torch.testing.assert_close(found.points[:, axis], expected)
+        assert found.points[:, axis].square().sum().item() == pytest.approx(size[-1 - axis].item())
+        assert found.share[axis] == pytest.approx((size[-1 - axis] / weight.square().sum()).item())
+
+
 def test_a_leading_axis_that_has_nothing_to_do_with_carrying_is_told_from_one_that_has(small):
     a, b = sums.all_sums(2)
     up = small.blocks[1].up
@@ -127,6 +139,9 @@ def test_a_checkerboard():
     assert neurons.Board(8, side, x @ x.T).gap == pytest.approx(1)
     assert neurons.Board(8, side, torch.ones(4, 4)).gap == pytest.approx(0)
     assert math.isnan(neurons.Board(8, side | True, torch.ones(4, 4)).gap)
+    three = torch.tensor([[1.0, 0.5, 0.2], [0.5, 1.0, -0.4], [0.2, -0.4, 1.0]])  # the diagonal counts
+    gap = (1 + 1 + 1 + 0.5 + 0.5) / 5 - (0.2 + 0.2 - 0.4 - 0.4) / 4
+    assert neurons.Board(8, torch.tensor([True, True, False]), three).gap == pytest.approx(gap)
 
 
 def test_boards_by_brute_force(small):

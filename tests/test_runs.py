@@ -193,6 +193,37 @@ def test_shipped_groups_say_how_they_were_trained():
         json.dumps(loaded.record)
 
 
+def test_a_run_is_found_by_the_numbers_of_its_history(group_file):
+    loaded = runs.load(NAME)
+    for run in runs.history(NAME)["runs"]:
+        assert isinstance(run, np.integer)
+        torch.testing.assert_close(loaded.model(run).state_dict(), loaded.model(int(run)).state_dict(), rtol=0, atol=0)
+    with pytest.raises(BadInput, match="No run .*1.* of n1_s0.3_w0.2 from ours: expected one of 0, 3"):
+        loaded.model(np.int64(1))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("run", [False, np.False_, 0.0, "0"])
+def test_what_is_no_whole_number_is_no_run(group_file, run):
+    with pytest.raises(BadInput, match="No run .* of n1_s0.3_w0.2 from ours: expected one of 0, 3"):
+        runs.load(NAME).model(run)
+
+
+def test_what_a_caller_does_to_the_weights_changes_no_later_load(group_file):
+    first, before = runs.load(NAME), runs.load_model(NAME, 3).state_dict()
+    for early in (first.weights, *first.snapshots.values()):
+        for p in early.values():
+            p.zero_()
+    first.record["runs"].clear()
+    (other, _), again = runs.read(group_file.parent, NAME), runs.load(NAME)
+    for loaded in (again, other):
+        torch.testing.assert_close(loaded.model(3).state_dict(), before, rtol=0, atol=0)
+        assert loaded.snapshots[7]["embed.weight"].any()
+        assert len(loaded.record["runs"]) == 2
+    again.model(3).embed.weight.zero_()
+    assert again.weights["embed.weight"].any()
+
+
 def test_rounding_to_float16_moves_no_cell_of_table_1():
     """As much noise again as rounding left in the main group's weights: no mean over runs moves by 0.001 (DESIGN)."""
     loaded, generator = runs.load(groups.MAIN), torch.Generator().manual_seed(0)

@@ -102,3 +102,21 @@ def test_first_pattern_is_the_mean_attention(config, model):
     stack = Stack(config, torch.device("cpu"), DOUBLE)
     found = stack.first_pattern(stacked(model), stack.pairs.rows(a[None], b[None]))[0]
     torch.testing.assert_close(found, kept["blocks.0.attn.pattern"].mean(0), rtol=1e-12, atol=1e-12)
+
+
+def test_in_half_precision_norms_and_scores_are_taken_in_single(config, model, monkeypatch):
+    """Products are in bfloat16; a stream far from zero is centred before it is rounded, and no score is rounded."""
+    stack = Stack(config, torch.device("cpu"), torch.bfloat16)
+    x = 300 + torch.randn(1, 2, 3, config.d_model, generator=torch.Generator().manual_seed(0))
+    expected = torch.nn.functional.layer_norm(x, x.shape[-1:])
+    assert stack.normed(x).dtype == torch.bfloat16
+    torch.testing.assert_close(stack.normed(x).float(), expected, rtol=0.01, atol=0.01)
+
+    scores, probabilities = [], stack.probabilities
+    monkeypatch.setattr(stack, "probabilities", lambda x, *how: scores.append(x.dtype) or probabilities(x, *how))
+    a, b = batch(config)
+    with torch.no_grad():
+        found = stack.logits(stacked(model.float()), stack.pairs.rows(a[None], b[None])).float()
+        plain = model(sums.encode(a, b, config.layout), read=config.layout.read)
+    assert scores == [torch.float32] * config.layers
+    torch.testing.assert_close(found[0].transpose(0, 1), plain, rtol=0.1, atol=0.1)

@@ -24,6 +24,28 @@ def test_padding_puts_zeros_on_the_left():
     assert "".join(sums.SYMBOLS[t] for t in tokens[0]) == "000012+000009======"
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("a", "b"), [(-1, 5), (5, -1), (500, 500), (1234, 0), (0, 1000), (2**62, 2**62), (2**63 - 1, 1), (-(2**63), 2)]
+)
+def test_what_is_no_sum_of_so_many_digits_is_not_encoded(a, b, causal):
+    layout = Layout(causal=causal)
+    with pytest.raises(BadInput, match=f"a={a}, b={b} is no sum of 3 digits: .* whose sum is below 1000") as error:
+        sums.encode(torch.tensor([[1, 999], [a, 3]]), torch.tensor([[2, 0], [b, 4]]), layout)
+    assert "\n" not in str(error.value)
+
+
+def test_the_largest_sums_are_encoded():
+    for dtype, width in ((torch.int32, 3), (torch.int32, 9), (torch.int64, 10)):
+        most = 10**width - 1
+        a, b = torch.tensor([most, 0, 1], dtype=dtype), torch.tensor([0, most, most - 1], dtype=dtype)
+        texts = ["".join(sums.SYMBOLS[t] for t in tokens) for tokens in sums.encode(a, b, Layout(width, causal=True))]
+        assert texts == [f"{x:0{width}}+{y:0{width}}{most}" for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    large = torch.tensor([2_000_000_007], dtype=torch.int32)  # ten digits reach further than such numbers
+    assert sums.encode(large, large, Layout(10))[0, :10].tolist() == [2, 0, 0, 0, 0, 0, 0, 0, 0, 7]
+    assert sums.encode(torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), Layout()).shape == (0, 10)
+
+
 @pytest.mark.parametrize("n_digits", [1, 2, 3])
 def test_unrank_lists_every_sum_once(n_digits):
     expected = [(a, b) for a in range(10**n_digits) for b in range(10**n_digits - a)]
