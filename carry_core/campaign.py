@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,8 @@ def train_group(
     interruption fell between two saves) are trained apart.
 
     Raises:
-        BadInput: a checkpoint or the manifest is damaged, a folder cannot be written, or see `prepare`.
+        BadInput: a checkpoint or the manifest is damaged, a folder cannot be written, another process trains one of
+            the runs, or see `prepare`.
     """
     clock = clock or Clock()
     check_writable(out)
@@ -122,25 +124,29 @@ def train_group(
     for run in checkpoints.runs():
         checkpoints.load(run)
     keep_memory()
-    todo: dict[int, list[int]] = {}
-    for run in numbers:
-        state = checkpoints.load(run)
-        epoch = 0 if state is None else state[1]["epoch"]
-        if epoch < checkpoints.recipe.epochs(checkpoints.group):
-            todo.setdefault(epoch, []).append(run)
-    stacks = [stack for _, stack in sorted(todo.items(), reverse=True)]
-    if device == "cpu":
-        stacks = sorted([run] for stack in stacks for run in stack)
     finished = True
-    for stack in stacks:
-        if clock.over:
-            return False
-        trainer = Trainer(checkpoints.group, checkpoints.recipe, stack, device, precision)
-        prepare(trainer, checkpoints)
-        finished = train_runs(trainer, checkpoints, clock, report) and finished
+    with ExitStack() as held:
+        mine = list(_missing(checkpoints, numbers))
+        for run in mine:
+            held.enter_context(checkpoints.training(run))
+        todo = _missing(checkpoints, mine)  # again, now that nobody else trains them
+        stacks = [[run for run in todo if todo[run] == epoch] for epoch in sorted({*todo.values()}, reverse=True)]
+        for stack in stacks if device != "cpu" else [[run] for run in sorted(todo)]:
+            if clock.over:
+                return False
+            trainer = Trainer(checkpoints.group, checkpoints.recipe, stack, device, precision)
+            prepare(trainer, checkpoints)
+            finished = train_runs(trainer, checkpoints, clock, report) and finished
     if finished:
         say(publish(checkpoints, out))
     return finished
+
+
+def _missing(checkpoints: Checkpoints, numbers: list[int]) -> dict[int, int]:
+    """The runs that have not finished, and how many epochs they have."""
+    states = {run: checkpoints.load(run) for run in numbers}
+    reached = {run: state[1]["epoch"] if state else 0 for run, state in states.items()}
+    return {run: epoch for run, epoch in reached.items() if epoch < checkpoints.recipe.epochs(checkpoints.group)}
 
 
 def complete(checkpoints: Checkpoints, numbers: list[int], out: Path) -> bool:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from carry_core.errors import BadInput
-from carry_core.files import replacing
+from carry_core.files import locked, replacing
 from carry_core.groups import Group, Recipe
 from carry_core.train import State
 
@@ -42,6 +43,15 @@ class Checkpoints:
         """The runs that have one."""
         names = (path.stem.removeprefix("run") for path in self.path(0).parent.glob("run*.safetensors"))
         return sorted(int(name) for name in names if name.isdigit())
+
+    def training(self, run: int) -> AbstractContextManager[None]:
+        """Hold the run while it is trained: whoever else trains it, here or in another process, is refused."""
+        path = self.path(run)
+        busy = (
+            f"Run {run} of {self.group.name}, recipe {self.recipe.name}, is being trained by another process:"
+            " let it finish or stop it, or choose other runs with --runs."
+        )
+        return locked(path.parent, f".{path.stem}.lock", busy)
 
     def save(self, states: list[State], snapshot: bool = False) -> None:
         """Write each run's state, whole or not at all."""

@@ -10,7 +10,8 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from safetensors import SafetensorError
 from carry_core.errors import BadInput
 
 ROOT = Path(__file__).resolve().parent.parent
+_held: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())  # this thread's locks
 
 
 def data_dir() -> Path:
@@ -113,17 +115,33 @@ def sha256(path: Path) -> str:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, so that two trainings publish one after the other."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / ".lock").open("w")
-    except OSError as error:
-        raise BadInput(
-            f"Cannot write to {folder}: {error.strerror}. Choose a folder that can be written to."
-        ) from error
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+def locked(folder: Path, name: str = ".lock", busy: str | None = None) -> Iterator[None]:
+    """Hold a lock of the folder; who holds it may take it again, and the system frees it when the process dies.
+
+    Args:
+        folder: which one.
+        name: of the lock's file, which stays.
+        busy: what to say where somebody else holds it; None to wait for it.
+
+    Raises:
+        BadInput: somebody else holds it, or the folder cannot be written.
+    """
+    path = folder.resolve() / name
+    if path in _held.get():
+        yield
+        return
+    with ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = held.enter_context(path.open("w"))
+            fcntl.flock(file, fcntl.LOCK_EX if busy is None else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BadInput(busy) from error
+        except OSError as error:
+            raise BadInput(
+                f"Cannot write to {folder}: {error.strerror}. Choose a folder that can be written to."
+            ) from error
+        held.callback(_held.reset, _held.set(_held.get() | {path}))
         yield
 
 
@@ -147,9 +165,10 @@ def read_manifest(folder: Path) -> dict[str, str]:
 
 def update_manifest(folder: Path, names: Sequence[str], forgotten: Sequence[str] = ()) -> None:
     """Record the sha256 of the files `names`, relative to `folder`; what is not there any more is forgotten too."""
-    manifest = {name: known for name, known in read_manifest(folder).items() if name not in {*names, *forgotten}}
-    manifest |= {name: sha256(folder / name) for name in names if (folder / name).exists()}
-    write_json(folder / "manifest.json", dict(sorted(manifest.items())))
+    with locked(folder):
+        manifest = {name: known for name, known in read_manifest(folder).items() if name not in {*names, *forgotten}}
+        manifest |= {name: sha256(folder / name) for name in names if (folder / name).exists()}
+        write_json(folder / "manifest.json", dict(sorted(manifest.items())))
 
 
 def keep_memory() -> None:

@@ -53,6 +53,11 @@ def publish(checkpoints: Checkpoints, out: Path) -> str:
     Raises:
         BadInput: a checkpoint is unusable, or the files cannot be written; what was published is untouched.
     """
+    with locked(manifest.home(out)[0]):  # from the first look at what is there: another training may publish now
+        return _publish(checkpoints, out)
+
+
+def _publish(checkpoints: Checkpoints, out: Path) -> str:
     group, recipe = checkpoints.group, checkpoints.recipe
     new, behind = _finished(checkpoints)
     if new.epochs < recipe.epochs(group):

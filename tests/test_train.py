@@ -2,6 +2,7 @@ import math
 import multiprocessing
 import shutil
 import signal
+import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -352,6 +353,61 @@ def test_publishing_never_goes_backwards(small_group, data, monkeypatch):
     said, found = train(quick, [0])
     assert found == {"quick": ([0, 1], 6)}
     assert "the quick group with 6 epochs, run(s) 0, 1, is kept" in said
+
+
+def test_two_trainings_publish_one_after_the_other(small_group, data, monkeypatch):
+    """Neither loses what the other publishes after it looked at what was there."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    here, there = (Checkpoints(data / "checkpoints" / name, small_group, replace(QUICK, limit=1)) for name in "ab")
+    for run, checkpoints in enumerate((here, there)):
+        trainer = Trainer(small_group, checkpoints.recipe, [run])
+        campaign.train_runs(trainer, checkpoints, campaign.Clock(), lambda *_: None)
+    look = publishing._published
+    other = threading.Thread(target=publishing.publish, args=(there, data / "runs"))
+
+    def look_and_wait(group, out):
+        found = look(group, out)
+        if threading.current_thread() is not other:
+            other.start()
+            other.join(1)
+        return found
+
+    monkeypatch.setattr(publishing, "_published", look_and_wait)
+    publishing.publish(here, data / "runs")
+    other.join()
+    assert runs.load("small").numbers == (0, 1)
+    assert verify(data) == []
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(small_group, data, monkeypatch):
+    """A lock is of an open file, so that a thread stands in for a process; a kill needs no cleaning up (above)."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
+    complaints = []
+
+    def again(numbers):
+        try:
+            campaign.train_group(checkpoints, numbers, data / "runs", say=str)
+        except BadInput as error:
+            complaints.append(str(error))
+
+    def report(trainer, row):
+        if (trainer.runs, trainer.epoch) == ([0], 1):
+            for numbers in ([2], [1, 3]):  # one that nobody trains, and one that waits for its turn
+                other = threading.Thread(target=again, args=(numbers,))
+                other.start()
+                other.join()
+
+    campaign.train_group(checkpoints, [0, 1], data / "runs", report=report, say=str)
+    assert complaints == [
+        "Run 1 of small, recipe quick, is being trained by another process: let it finish or stop it, or choose other"
+        " runs with --runs."
+    ]
+    assert checkpoints.runs() == [0, 1, 2]
+    again([3])
+    assert runs.load("small").numbers == (0, 1, 2, 3)
+    assert len(complaints) == 1
+    assert verify(data) == []
 
 
 def test_published_runs_stay_where_no_checkpoint_has_them(small_group, data, monkeypatch):
