@@ -51,9 +51,10 @@ def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report:
             began = time.perf_counter()
             row = trainer.run_epoch()
             trainer.seconds += time.perf_counter() - began
-            state = trainer.freeze()
+            done = trainer.freeze()
             if trainer.epoch in trainer.recipe.snapshots(trainer.group):
-                checkpoints.save(state(), snapshot=True)
+                checkpoints.save(done(), snapshot=True)
+            state = done  # not before: no run is past an epoch whose snapshot it lacks
             if clock.due:
                 checkpoints.save(state())
                 clock.saved = time.monotonic()
@@ -122,7 +123,8 @@ def train_group(
     check_writable(checkpoints.folder)
     read_manifest(manifest.home(out)[0])  # what would stop the publishing is found out before anything long starts
     for run in checkpoints.runs():
-        checkpoints.load(run)
+        if (state := checkpoints.load(run)) is not None:
+            checkpoints.snapshots(run, state[1]["epoch"])
     keep_memory()
     finished = True
     with ExitStack() as held:
