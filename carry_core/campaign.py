@@ -10,7 +10,7 @@ from typing import Any
 from carry_core import groups, manifest, runs
 from carry_core.checkpoints import Checkpoints
 from carry_core.errors import BadInput
-from carry_core.files import check_writable, keep_memory, read_manifest
+from carry_core.files import author_dir, check_writable, keep_memory, read_manifest
 from carry_core.publishing import publish
 from carry_core.sums import n_sums
 from carry_core.train import State, Trainer
@@ -98,6 +98,28 @@ def _parent(checkpoints: Checkpoints, parent: tuple[str, int], run: int) -> Stat
     return state
 
 
+def check(checkpoints: Checkpoints, out: Path, *, dry: bool = False) -> None:
+    """Find out before anything long starts what would stop a training or its publishing.
+
+    Args:
+        checkpoints: of the group.
+        out: where it is to be published.
+        dry: write nothing.
+
+    Raises:
+        BadInput: a folder cannot be written or is another's, or a checkpoint or the manifest is damaged.
+    """
+    for taken, what in ((checkpoints.folder, "checkpoints"), (author_dir(), "the author's release")):
+        if out.resolve().is_relative_to(taken.resolve()):
+            raise BadInput(f"--out {out}: {taken} is for {what}; choose a folder outside of it.")
+    read_manifest(manifest.home(out)[0])
+    for folder in (out, checkpoints.folder):
+        check_writable(folder, dry=dry)
+    for run in checkpoints.runs():
+        if (state := checkpoints.load(run)) is not None:
+            checkpoints.snapshots(run, state[1]["epoch"])
+
+
 def train_group(
     checkpoints: Checkpoints,
     numbers: list[int],
@@ -115,16 +137,10 @@ def train_group(
     interruption fell between two saves) are trained apart.
 
     Raises:
-        BadInput: a checkpoint or the manifest is damaged, a folder cannot be written, another process trains one of
-            the runs, or see `prepare`.
+        BadInput: another process trains one of the runs, or see `check` and `prepare`.
     """
     clock = clock or Clock()
-    check_writable(out)
-    check_writable(checkpoints.folder)
-    read_manifest(manifest.home(out)[0])  # what would stop the publishing is found out before anything long starts
-    for run in checkpoints.runs():
-        if (state := checkpoints.load(run)) is not None:
-            checkpoints.snapshots(run, state[1]["epoch"])
+    check(checkpoints, out)
     keep_memory()
     finished = True
     with ExitStack() as held:

@@ -25,12 +25,12 @@ _held: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())  # 
 
 def data_dir() -> Path:
     """The folder with weights and results: `data/` of the repository, or what CARRY_DATA names."""
-    return Path(os.environ.get("CARRY_DATA", ROOT / "data"))
+    return Path(os.environ.get("CARRY_DATA") or ROOT / "data")
 
 
 def author_dir() -> Path:
     """The folder with the author's imported release: `author/` in the data folder, or what CARRY_AUTHOR names."""
-    return Path(os.environ.get("CARRY_AUTHOR", data_dir() / "author"))
+    return Path(os.environ.get("CARRY_AUTHOR") or data_dir() / "author")
 
 
 def commit() -> str:
@@ -83,16 +83,23 @@ def _errno(error: OSError | SafetensorError) -> int | None:
     return int(found[1]) if found else None
 
 
-def check_writable(folder: Path, meant: Path | None = None) -> None:
+def check_writable(folder: Path, meant: Path | None = None, *, dry: bool = False) -> None:
     """Make the folder, and find out before anything long starts whether files can be written there.
 
     Args:
         folder: which one.
         meant: the file that is to be written there, for the message.
+        dry: make and write nothing, and find out what can be known without.
 
     Raises:
         BadInput: they cannot.
     """
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        why = os.strerror(errno.EACCES if there.is_dir() else errno.ENOTDIR)
+        raise BadInput(f"Cannot write {meant or folder}: {why}. Choose a folder that can be written to.")
+    if dry:
+        return
     probe = folder / ".probe"
     try:
         with replacing(probe):
@@ -149,17 +156,25 @@ def read_manifest(folder: Path) -> dict[str, str]:
     """sha256 by path relative to `folder`; empty where there is no manifest yet.
 
     Raises:
-        BadInput: the manifest is not one.
+        BadInput: the manifest is damaged, or somebody else's.
     """
     path = folder / "manifest.json"
     if not path.exists():
         return {}
     try:
         manifest = json.loads(path.read_text())
-        if not all(isinstance(v, str) and len(v) == 64 for v in manifest.values()):
-            raise ValueError("an entry is not a sha256")
-    except (OSError, ValueError, AttributeError) as error:
-        raise BadInput(f"{path} is damaged ({error}): restore it with `git checkout {path}`.") from error
+        if not isinstance(manifest, dict):
+            raise ValueError("no names of files")
+        for name, entry in manifest.items():
+            if not isinstance(entry, str) or not re.fullmatch("[0-9a-f]{64}", entry):
+                raise ValueError(f"{name} has no sha256")
+    except (OSError, ValueError) as error:
+        if folder.resolve() == data_dir().resolve():
+            raise BadInput(f"{path} is damaged ({error}): restore it with `git checkout {path}`.") from error
+        raise BadInput(
+            f"{path} is not of this program, or damaged ({error}): expected the sha256 of each file by its name."
+            " Choose another folder, or move that file away."
+        ) from error
     return dict(manifest)
 
 
