@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from carry_core import groups, manifest, runs
 from carry_core.checkpoints import Checkpoints
 from carry_core.errors import BadInput
-from carry_core.files import check_writable, keep_memory, read_manifest
+from carry_core.files import author_dir, check_writable, keep_memory, read_manifest
 from carry_core.publishing import publish
 from carry_core.sums import n_sums
 from carry_core.train import State, Trainer
@@ -50,9 +51,10 @@ def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report:
             began = time.perf_counter()
             row = trainer.run_epoch()
             trainer.seconds += time.perf_counter() - began
-            state = trainer.freeze()
+            done = trainer.freeze()
             if trainer.epoch in trainer.recipe.snapshots(trainer.group):
-                checkpoints.save(state(), snapshot=True)
+                checkpoints.save(done(), snapshot=True)
+            state = done  # not before: no run is past an epoch whose snapshot it lacks
             if clock.due:
                 checkpoints.save(state())
                 clock.saved = time.monotonic()
@@ -96,6 +98,28 @@ def _parent(checkpoints: Checkpoints, parent: tuple[str, int], run: int) -> Stat
     return state
 
 
+def check(checkpoints: Checkpoints, out: Path, *, dry: bool = False) -> None:
+    """Find out before anything long starts what would stop a training or its publishing.
+
+    Args:
+        checkpoints: of the group.
+        out: where it is to be published.
+        dry: write nothing.
+
+    Raises:
+        BadInput: a folder cannot be written or is another's, or a checkpoint or the manifest is damaged.
+    """
+    for taken, what in ((checkpoints.folder, "checkpoints"), (author_dir(), "the author's release")):
+        if out.resolve().is_relative_to(taken.resolve()):
+            raise BadInput(f"--out {out}: {taken} is for {what}; choose a folder outside of it.")
+    read_manifest(manifest.home(out)[0])
+    for folder in (out, checkpoints.folder):
+        check_writable(folder, dry=dry)
+    for run in checkpoints.runs():
+        if (state := checkpoints.load(run)) is not None:
+            checkpoints.snapshots(run, state[1]["epoch"])
+
+
 def train_group(
     checkpoints: Checkpoints,
     numbers: list[int],
@@ -113,34 +137,34 @@ def train_group(
     interruption fell between two saves) are trained apart.
 
     Raises:
-        BadInput: a checkpoint or the manifest is damaged, a folder cannot be written, or see `prepare`.
+        BadInput: another process trains one of the runs, or see `check` and `prepare`.
     """
     clock = clock or Clock()
-    check_writable(out)
-    check_writable(checkpoints.folder)
-    read_manifest(manifest.home(out)[0])  # what would stop the publishing is found out before anything long starts
-    for run in checkpoints.runs():
-        checkpoints.load(run)
+    check(checkpoints, out)
     keep_memory()
-    todo: dict[int, list[int]] = {}
-    for run in numbers:
-        state = checkpoints.load(run)
-        epoch = 0 if state is None else state[1]["epoch"]
-        if epoch < checkpoints.recipe.epochs(checkpoints.group):
-            todo.setdefault(epoch, []).append(run)
-    stacks = [stack for _, stack in sorted(todo.items(), reverse=True)]
-    if device == "cpu":
-        stacks = sorted([run] for stack in stacks for run in stack)
     finished = True
-    for stack in stacks:
-        if clock.over:
-            return False
-        trainer = Trainer(checkpoints.group, checkpoints.recipe, stack, device, precision)
-        prepare(trainer, checkpoints)
-        finished = train_runs(trainer, checkpoints, clock, report) and finished
+    with ExitStack() as held:
+        mine = list(_missing(checkpoints, numbers))
+        for run in mine:
+            held.enter_context(checkpoints.training(run))
+        todo = _missing(checkpoints, mine)  # again, now that nobody else trains them
+        stacks = [[run for run in todo if todo[run] == epoch] for epoch in sorted({*todo.values()}, reverse=True)]
+        for stack in stacks if device != "cpu" else [[run] for run in sorted(todo)]:
+            if clock.over:
+                return False
+            trainer = Trainer(checkpoints.group, checkpoints.recipe, stack, device, precision)
+            prepare(trainer, checkpoints)
+            finished = train_runs(trainer, checkpoints, clock, report) and finished
     if finished:
         say(publish(checkpoints, out))
     return finished
+
+
+def _missing(checkpoints: Checkpoints, numbers: list[int]) -> dict[int, int]:
+    """The runs that have not finished, and how many epochs they have."""
+    states = {run: checkpoints.load(run) for run in numbers}
+    reached = {run: state[1]["epoch"] if state else 0 for run, state in states.items()}
+    return {run: epoch for run, epoch in reached.items() if epoch < checkpoints.recipe.epochs(checkpoints.group)}
 
 
 def complete(checkpoints: Checkpoints, numbers: list[int], out: Path) -> bool:

@@ -2,19 +2,27 @@
 
 import hashlib
 import json
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from carry_core.errors import BadInput
-from carry_core.files import replacing
+from carry_core.files import locked, replacing
 from carry_core.groups import Group, Recipe
+from carry_core.model import Transformer
 from carry_core.train import State
 
 FORMAT = "1"
+RECORD: dict[str, type | tuple[type, ...]] = {
+    "group": str, "recipe": str, "run": int, "precision": str, "epoch": int, "adam_step": int, "seconds": (int, float),
+    "dropout": dict, "device": str, "torch": str, "numpy": str, "commit": str,
+}  # fmt: skip
 
 
 def digest(tensors: dict[str, Tensor]) -> str:
@@ -43,12 +51,22 @@ class Checkpoints:
         names = (path.stem.removeprefix("run") for path in self.path(0).parent.glob("run*.safetensors"))
         return sorted(int(name) for name in names if name.isdigit())
 
+    def training(self, run: int) -> AbstractContextManager[None]:
+        """Hold the run while it is trained: whoever else trains it, here or in another process, is refused."""
+        path = self.path(run)
+        busy = (
+            f"Run {run} of {self.group.name}, recipe {self.recipe.name}, is being trained by another process:"
+            " let it finish or stop it, or choose other runs with --runs."
+        )
+        return locked(path.parent, f".{path.stem}.lock", busy)
+
     def save(self, states: list[State], snapshot: bool = False) -> None:
         """Write each run's state, whole or not at all."""
         for tensors, record in states:
             with replacing(self.path(record["run"], record["epoch"] if snapshot else None)) as temporary:
-                metadata = {"format": FORMAT, "record": json.dumps(record), "sha256": digest(tensors)}
-                save_file(tensors, temporary, metadata)
+                told = json.dumps(record)
+                sums = {"sha256": digest(tensors), "record_sha256": hashlib.sha256(told.encode()).hexdigest()}
+                save_file(tensors, temporary, {"format": FORMAT, "record": told, **sums})
 
     def load(self, run: int, epoch: int | None = None) -> State | None:
         """The run's state, None where it was never saved.
@@ -63,13 +81,66 @@ class Checkpoints:
             with safe_open(path, "pt") as file:
                 metadata = file.metadata() or {}
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
-            record = json.loads(metadata["record"])
             if metadata["sha256"] != digest(tensors):
                 raise ValueError("its tensors are not those that were written")
+            written = hashlib.sha256(metadata["record"].encode()).hexdigest()
+            if metadata.get("record_sha256", written) != written:  # older ones have none
+                raise ValueError("its record is not the one that was written")
+            record = json.loads(metadata["record"])
+            if not isinstance(record, dict):
+                raise ValueError("its record is none")
         except (SafetensorError, OSError, KeyError, ValueError) as error:
-            raise BadInput(f"Checkpoint {path} is damaged ({error}): delete it to train this run anew.") from error
+            raise self._damaged(run, epoch, str(error)) from error
         expected = {"format": FORMAT, "group": self.group.name, "recipe": self.recipe.name, "run": run}
-        found = {"format": metadata.get("format"), **{key: record.get(key) for key in ("group", "recipe", "run")}}
+        expected |= {} if epoch is None else {"epoch": epoch}
+        found = {key: {**record, "format": metadata.get("format")}.get(key) for key in expected}
         if found != expected:
             raise BadInput(f"Checkpoint {path} is of {found}, expected {expected}: move it away to train this run.")
+        if flaw := self._flaw(tensors, record):
+            raise self._damaged(run, epoch, flaw)
         return tensors, record
+
+    def snapshots(self, run: int, reached: int) -> dict[int, State]:
+        """What a run that reached an epoch has kept on its way, by the paper's epochs that it stands for.
+
+        Raises:
+            BadInput: a snapshot is missing, or as `load`.
+        """
+        kept = {}
+        for epoch, papers in self.recipe.snapshots(self.group).items():
+            if epoch <= reached:
+                if (state := self.load(run, epoch)) is None:
+                    raise BadInput(f"Checkpoint {self.path(run, epoch)} is missing{self._remedy(run, epoch)}")
+                kept[papers] = state
+        return kept
+
+    def _damaged(self, run: int, epoch: int | None, why: str) -> BadInput:
+        return BadInput(f"Checkpoint {self.path(run, epoch)} is damaged ({why}){self._remedy(run, epoch)}")
+
+    def _remedy(self, run: int, epoch: int | None) -> str:
+        """What is lost and what to do, the end of a message; a run that trains anew writes its snapshots again."""
+        if epoch is None:
+            return ": delete it to train this run anew."
+        lost = f", and with it the weights of run {run} after epoch {epoch}, which are published too"
+        return f"{lost}: delete {self.path(run)} to train this run anew."
+
+    def _flaw(self, tensors: dict[str, Tensor], record: dict[str, Any]) -> str | None:
+        """What of a state is not as a training of this group can go on from, None if all is."""
+        for key, kind in RECORD.items():
+            if not isinstance(record.get(key), kind):
+                return f"its record’s {key} is {record.get(key)!r}"
+        with torch.device("meta"):
+            model = Transformer(self.group.config)
+        expected = {
+            f"{kind}/{name}": tuple(p.shape)
+            for kind in ("parameters", "exp_avg", "exp_avg_sq")
+            for name, p in model.named_parameters()
+        }
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        curves = {name: shape for name, shape in shapes.items() if name.startswith("history/")}
+        for name in sorted({*expected, *shapes} - {*curves}):
+            if shapes.get(name) != expected.get(name):
+                return f"its {name} has shape {shapes.get(name)}, {self.group.name} {expected.get(name)}"
+        if {shape[:1] for shape in curves.values()} != ({(record["epoch"],)} if record["epoch"] else set()):
+            return f"its learning curves are not those of {record['epoch']} epochs"
+        return None

@@ -103,6 +103,7 @@ def train(
         if campaign.complete(checkpoints, runs_of, out):
             click.echo(f"{group.name}: complete.")
         elif dry_run:
+            campaign.check(checkpoints, out, dry=True)
             seconds = campaign.estimate(checkpoints, runs_of, where, precision)
             total += seconds
             click.echo(f"{group.name}: runs {_list(runs_of)}, {chosen.epochs(group)} epochs, about {_time(seconds)}.")

@@ -10,7 +10,8 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,17 @@ from safetensors import SafetensorError
 from carry_core.errors import BadInput
 
 ROOT = Path(__file__).resolve().parent.parent
+_held: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())  # this thread's locks
 
 
 def data_dir() -> Path:
     """The folder with weights and results: `data/` of the repository, or what CARRY_DATA names."""
-    return Path(os.environ.get("CARRY_DATA", ROOT / "data"))
+    return Path(os.environ.get("CARRY_DATA") or ROOT / "data")
 
 
 def author_dir() -> Path:
     """The folder with the author's imported release: `author/` in the data folder, or what CARRY_AUTHOR names."""
-    return Path(os.environ.get("CARRY_AUTHOR", data_dir() / "author"))
+    return Path(os.environ.get("CARRY_AUTHOR") or data_dir() / "author")
 
 
 def commit() -> str:
@@ -81,16 +83,23 @@ def _errno(error: OSError | SafetensorError) -> int | None:
     return int(found[1]) if found else None
 
 
-def check_writable(folder: Path, meant: Path | None = None) -> None:
+def check_writable(folder: Path, meant: Path | None = None, *, dry: bool = False) -> None:
     """Make the folder, and find out before anything long starts whether files can be written there.
 
     Args:
         folder: which one.
         meant: the file that is to be written there, for the message.
+        dry: make and write nothing, and find out what can be known without.
 
     Raises:
         BadInput: they cannot.
     """
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        why = os.strerror(errno.EACCES if there.is_dir() else errno.ENOTDIR)
+        raise BadInput(f"Cannot write {meant or folder}: {why}. Choose a folder that can be written to.")
+    if dry:
+        return
     probe = folder / ".probe"
     try:
         with replacing(probe):
@@ -113,17 +122,33 @@ def sha256(path: Path) -> str:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, so that two trainings publish one after the other."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / ".lock").open("w")
-    except OSError as error:
-        raise BadInput(
-            f"Cannot write to {folder}: {error.strerror}. Choose a folder that can be written to."
-        ) from error
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+def locked(folder: Path, name: str = ".lock", busy: str | None = None) -> Iterator[None]:
+    """Hold a lock of the folder; who holds it may take it again, and the system frees it when the process dies.
+
+    Args:
+        folder: which one.
+        name: of the lock's file, which stays.
+        busy: what to say where somebody else holds it; None to wait for it.
+
+    Raises:
+        BadInput: somebody else holds it, or the folder cannot be written.
+    """
+    path = folder.resolve() / name
+    if path in _held.get():
+        yield
+        return
+    with ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = held.enter_context(path.open("w"))
+            fcntl.flock(file, fcntl.LOCK_EX if busy is None else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BadInput(busy) from error
+        except OSError as error:
+            raise BadInput(
+                f"Cannot write to {folder}: {error.strerror}. Choose a folder that can be written to."
+            ) from error
+        held.callback(_held.reset, _held.set(_held.get() | {path}))
         yield
 
 
@@ -131,25 +156,34 @@ def read_manifest(folder: Path) -> dict[str, str]:
     """sha256 by path relative to `folder`; empty where there is no manifest yet.
 
     Raises:
-        BadInput: the manifest is not one.
+        BadInput: the manifest is damaged, or somebody else's.
     """
     path = folder / "manifest.json"
     if not path.exists():
         return {}
     try:
         manifest = json.loads(path.read_text())
-        if not all(isinstance(v, str) and len(v) == 64 for v in manifest.values()):
-            raise ValueError("an entry is not a sha256")
-    except (OSError, ValueError, AttributeError) as error:
-        raise BadInput(f"{path} is damaged ({error}): restore it with `git checkout {path}`.") from error
+        if not isinstance(manifest, dict):
+            raise ValueError("no names of files")
+        for name, entry in manifest.items():
+            if not isinstance(entry, str) or not re.fullmatch("[0-9a-f]{64}", entry):
+                raise ValueError(f"{name} has no sha256")
+    except (OSError, ValueError) as error:
+        if folder.resolve() == data_dir().resolve():
+            raise BadInput(f"{path} is damaged ({error}): restore it with `git checkout {path}`.") from error
+        raise BadInput(
+            f"{path} is not of this program, or damaged ({error}): expected the sha256 of each file by its name."
+            " Choose another folder, or move that file away."
+        ) from error
     return dict(manifest)
 
 
 def update_manifest(folder: Path, names: Sequence[str], forgotten: Sequence[str] = ()) -> None:
     """Record the sha256 of the files `names`, relative to `folder`; what is not there any more is forgotten too."""
-    manifest = {name: known for name, known in read_manifest(folder).items() if name not in {*names, *forgotten}}
-    manifest |= {name: sha256(folder / name) for name in names if (folder / name).exists()}
-    write_json(folder / "manifest.json", dict(sorted(manifest.items())))
+    with locked(folder):
+        manifest = {name: known for name, known in read_manifest(folder).items() if name not in {*names, *forgotten}}
+        manifest |= {name: sha256(folder / name) for name in names if (folder / name).exists()}
+        write_json(folder / "manifest.json", dict(sorted(manifest.items())))
 
 
 def keep_memory() -> None:

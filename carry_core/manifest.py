@@ -11,10 +11,12 @@ def home(where: Path) -> tuple[Path, PurePosixPath]:
     """The folder whose manifest lists the group files of `where`, and what `where` is called in there.
 
     `data/` for our runs; any other folder has a manifest of its own, also for a recipe's folder in it.
+
+    Raises:
+        BadInput: what lies beside a recipe's folder is no manifest.
     """
     ours = (data_dir() / "runs").resolve()
-    inside = where.resolve().parent == ours or (where.parent / "manifest.json").exists()
-    if where.name in RECIPES and inside:
+    if where.name in RECIPES and (where.resolve().parent == ours or read_manifest(where.parent)):
         root, name = home(where.parent)
         return root, name / where.name
     return (data_dir(), PurePosixPath("runs")) if where.resolve() == ours else (where, PurePosixPath())

@@ -1,6 +1,7 @@
 """From finished checkpoints to group files: which runs are put together, and what they may take the place of."""
 
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,11 @@ def publish(checkpoints: Checkpoints, out: Path) -> str:
     Raises:
         BadInput: a checkpoint is unusable, or the files cannot be written; what was published is untouched.
     """
+    with locked(manifest.home(out)[0]):  # from the first look at what is there: another training may publish now
+        return _publish(checkpoints, out)
+
+
+def _publish(checkpoints: Checkpoints, out: Path) -> str:
     group, recipe = checkpoints.group, checkpoints.recipe
     new, behind = _finished(checkpoints)
     if new.epochs < recipe.epochs(group):
@@ -76,7 +82,7 @@ def publish(checkpoints: Checkpoints, out: Path) -> str:
     if where == out:
         forget(out / recipe.name, group.name)
     waiting = "".join(f" Run {run} is at {epoch} epochs and waits." for run, epoch in behind.items())
-    return f"{group.name}: published {text} to {where}.{waiting}"
+    return f"{group.name}: {text}{waiting}"
 
 
 def _finished(checkpoints: Checkpoints) -> tuple[Training, dict[int, int]]:
@@ -90,9 +96,8 @@ def _finished(checkpoints: Checkpoints) -> tuple[Training, dict[int, int]]:
         if reached[run] < epochs:
             continue
         weights = _part(tensors, "parameters/")
-        for epoch, papers in checkpoints.recipe.snapshots(checkpoints.group).items():
-            if (early := checkpoints.load(run, epoch)) is not None:
-                weights |= {f"epoch_{papers}/{name}": p for name, p in _part(early[0], "parameters/").items()}
+        for papers, (early, _) in checkpoints.snapshots(run, epochs).items():
+            weights |= {f"epoch_{papers}/{name}": p for name, p in _part(early, "parameters/").items()}
         found[run] = Run(
             {name: curve.numpy() for name, curve in _part(tensors, "history/").items()},
             {key: value for key, value in record.items() if key not in hidden},
@@ -131,31 +136,35 @@ def _leads(new: Training, rival: Training) -> bool:
 
 
 def _save(where: Path, group: Group, training: Training) -> str:
-    """Write the files of a training; says what is in them."""
+    """Write the files of a training; says what is in them, and what could not be."""
     numbers = sorted(training.runs)
     kept = [run for run in numbers if training.runs[run].weights]
     if len(numbers) <= group.n_runs:  # who trains more of them than the group has wants all their weights
         kept = kept[: group.kept]
     records = [training.runs[run].record for run in kept]
-    weights = _stacked([training.runs[run].weights for run in kept], torch.stack)
-    curves: runs.History = _stacked([training.runs[run].curves for run in numbers], np.stack)
+    weights, less = _stacked({run: training.runs[run].weights for run in kept}, torch.stack)
+    curves, fewer = _stacked({run: training.runs[run].curves for run in numbers}, np.stack)
     curves["runs"] = np.array(numbers)
     record = {"recipe": training.recipe, "epochs": training.epochs, "runs": records}
     runs.save(where, group.name, group.config, weights, record, curves)
     precisions = " and ".join(sorted({r["precision"] for r in records}))
-    return f"{len(kept)} run(s) of {training.epochs} epochs in {precisions}"
+    return f"published {len(kept)} run(s) of {training.epochs} epochs in {precisions} to {where}.{less}{fewer}"
 
 
-def _stacked(parts: list[dict[str, Any]], stack: Any) -> dict[str, Any]:
-    """What all of the runs have, `[run, …]`."""
-    return {name: stack([part[name] for part in parts]) for name in parts[0] if all(name in part for part in parts)}
+def _stacked(parts: dict[int, dict[str, Any]], stack: Any) -> tuple[dict[str, Any], str]:
+    """What all of the runs have, `[run, …]`, and a sentence on what is left out since some have it not."""
+    every = dict.fromkeys(name for part in parts.values() for name in part)
+    lack = {name: [run for run, part in parts.items() if name not in part] for name in every}
+    without = {name.split("/")[0]: _told(lack[name]) for name in every if lack[name]}
+    left_out = "".join(f" Left out: {name}, which {who} lack(s)." for name, who in without.items())
+    return {name: stack([part[name] for part in parts.values()]) for name in every if not lack[name]}, left_out
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def _told(found: dict[int, Run]) -> str:
+def _told(found: Iterable[int]) -> str:
     return f"run(s) {', '.join(map(str, sorted(found)))}"
 
 

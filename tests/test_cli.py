@@ -61,6 +61,35 @@ def test_dry_run_says_what_it_would_do(carry, data):
     assert list(data.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("out", "complaint"),
+    [
+        ("file", "Cannot write {out}: Not a directory. Choose a folder that can be written to."),
+        ("file/in", "Cannot write {out}: Not a directory."),
+        ("checkpoints", "--out {out}: {data}/checkpoints is for checkpoints; choose a folder outside of it."),
+        ("checkpoints/in", "--out {out}: {data}/checkpoints is for checkpoints"),
+        ("author", "--out {out}: {data}/author is for the author's release"),
+        (
+            "web",
+            "{data}/web/manifest.json is not of this program, or damaged (name has no sha256): expected the sha256",
+        ),
+        ("web/quick", "{data}/web/manifest.json is not of this program"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_would(carry, data, out, complaint):
+    """In the same words, and neither leaves anything."""
+    (data / "file").write_text("")
+    (data / "web").mkdir()
+    (data / "web" / "manifest.json").write_text('{"name": "App", "icons": []}')
+    before = sorted(data.rglob("*"))
+    command = ("train", "n1_s0.3_w0.2", "--runs", "0", "--epochs", "1", "--out", str(data / out))
+    code, said, err = carry(*command, "--dry-run")
+    assert (code, said) == (2, "")
+    assert err.startswith(complaint.format(out=data / out, data=data))
+    assert carry(*command) == (2, "", err)
+    assert sorted(data.rglob("*")) == before
+
+
 def test_train_stops_on_time_and_goes_on(carry, data):
     """A real group for one epoch: interrupted by the clock, resumed, published, found complete."""
     command = ("train", "n1_s0.2_w1.0", "--runs", "0", "--epochs", "1", "--precision", "bf16")

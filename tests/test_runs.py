@@ -1,15 +1,15 @@
 import json
 import re
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pytest
 import torch
 from safetensors import SafetensorError, safe_open
 
-from carry_core import groups, measure, runs
+from carry_core import groups, manifest, measure, runs
 from carry_core.errors import BadInput
-from carry_core.files import ROOT, data_dir, replacing
+from carry_core.files import ROOT, author_dir, data_dir, replacing, sha256, update_manifest, write_json
 from carry_core.train import initialise
 from carry_core.verify import verify
 
@@ -113,6 +113,28 @@ def test_a_damaged_manifest_is_named(group_file):
     (data_dir() / "manifest.json").write_text("[")
     with pytest.raises(BadInput, match="manifest.json is damaged"):
         verify()
+
+
+def test_a_manifest_of_another_program_stays_as_it_is(group_file, tmp_path):
+    """Also an empty one beside a folder that happens to be called `quick`; ours are told by their form."""
+    web = tmp_path / "web"
+    for content in ('{"name": "App"}', json.dumps({"icon.png": "z" * 64}), json.dumps({"a": 1}), "[]", "["):
+        write_json(web / "manifest.json", {})
+        (web / "manifest.json").write_text(content)
+        with pytest.raises(BadInput, match="manifest.json is not of this program, or damaged .* Choose another folder"):
+            update_manifest(web, [])
+        assert (web / "manifest.json").read_text() == content
+    (web / "manifest.json").write_text("{}")
+    assert manifest.home(web / "quick") == (web / "quick", PurePosixPath())
+    (web / "manifest.json").write_text(json.dumps({"x": sha256(group_file)}))
+    assert manifest.home(web / "quick") == (web, PurePosixPath("quick"))
+
+
+def test_an_empty_variable_is_as_none(monkeypatch):
+    monkeypatch.setenv("CARRY_DATA", "")
+    monkeypatch.setenv("CARRY_AUTHOR", "")
+    assert data_dir() == ROOT / "data"
+    assert author_dir() == ROOT / "data" / "author"
 
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path):

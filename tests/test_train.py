@@ -1,7 +1,10 @@
+import json
 import math
 import multiprocessing
+import re
 import shutil
 import signal
+import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -12,11 +15,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from carry_core import campaign, files, groups, publishing, runs, sums
 from carry_core import train as train_module
-from carry_core.checkpoints import Checkpoints
+from carry_core.checkpoints import Checkpoints, digest
 from carry_core.edits import Ablation
 from carry_core.errors import BadInput
 from carry_core.files import replacing
@@ -237,7 +241,7 @@ def test_learning_on_two_digits(small_group):
     assert losses[-1] < math.log(10)
 
 
-def test_finetuning_continues_weights_and_moments(small_group, data):
+def test_finetuning_continues_weights_and_moments(small_group, data, monkeypatch):
     group = replace(small_group, name="pad6_n2_s0.3_w0.2", config=replace(small_group.config, width=3), snapshots=(2,))
     recipe = replace(QUICK, name="paper")
     parent = Checkpoints(data / "checkpoints", group, recipe)
@@ -245,15 +249,15 @@ def test_finetuning_continues_weights_and_moments(small_group, data):
     campaign.train_runs(trainer, parent, campaign.Clock(), lambda *_: None)
     child = replace(group, name="child", primed=50, epochs=3, parent=(group.name, 2), snapshots=())
     assert (child.n_train, child.steps) == (50, 1)
-    # the parent is looked up among the paper's groups, which keep epoch 500 where this small one keeps 2
-    child = replace(child, parent=(group.name, 500))
+    monkeypatch.setitem(groups.GROUPS, group.name, group)
     checkpoints = Checkpoints(data / "checkpoints", child, recipe)
     tuned = Trainer(child, recipe, [0])
+    parent.path(0, 2).rename(data / "elsewhere")
     with pytest.raises(BadInput, match="first run `carry train pad6_n2_s0.3_w0.2 --recipe paper --runs 0 --out"):
         campaign.prepare(tuned, checkpoints)
-    parent.path(0, 2).rename(parent.path(0, 500))
+    (data / "elsewhere").rename(parent.path(0, 2))
     campaign.prepare(tuned, checkpoints)
-    early = parent.load(0, 500)
+    early = parent.load(0, 2)
     assert steps_of(tuned) == 2 * group.steps
     for name, p in weights(tuned).items():
         assert torch.equal(p, early[0][f"parameters/{name}"])
@@ -354,6 +358,61 @@ def test_publishing_never_goes_backwards(small_group, data, monkeypatch):
     assert "the quick group with 6 epochs, run(s) 0, 1, is kept" in said
 
 
+def test_two_trainings_publish_one_after_the_other(small_group, data, monkeypatch):
+    """Neither loses what the other publishes after it looked at what was there."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    here, there = (Checkpoints(data / "checkpoints" / name, small_group, replace(QUICK, limit=1)) for name in "ab")
+    for run, checkpoints in enumerate((here, there)):
+        trainer = Trainer(small_group, checkpoints.recipe, [run])
+        campaign.train_runs(trainer, checkpoints, campaign.Clock(), lambda *_: None)
+    look = publishing._published
+    other = threading.Thread(target=publishing.publish, args=(there, data / "runs"))
+
+    def look_and_wait(group, out):
+        found = look(group, out)
+        if threading.current_thread() is not other:
+            other.start()
+            other.join(1)
+        return found
+
+    monkeypatch.setattr(publishing, "_published", look_and_wait)
+    publishing.publish(here, data / "runs")
+    other.join()
+    assert runs.load("small").numbers == (0, 1)
+    assert verify(data) == []
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(small_group, data, monkeypatch):
+    """A lock is of an open file, so that a thread stands in for a process; a kill needs no cleaning up (above)."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
+    complaints = []
+
+    def again(numbers):
+        try:
+            campaign.train_group(checkpoints, numbers, data / "runs", say=str)
+        except BadInput as error:
+            complaints.append(str(error))
+
+    def report(trainer, row):
+        if (trainer.runs, trainer.epoch) == ([0], 1):
+            for numbers in ([2], [1, 3]):  # one that nobody trains, and one that waits for its turn
+                other = threading.Thread(target=again, args=(numbers,))
+                other.start()
+                other.join()
+
+    campaign.train_group(checkpoints, [0, 1], data / "runs", report=report, say=str)
+    assert complaints == [
+        "Run 1 of small, recipe quick, is being trained by another process: let it finish or stop it, or choose other"
+        " runs with --runs."
+    ]
+    assert checkpoints.runs() == [0, 1, 2]
+    again([3])
+    assert runs.load("small").numbers == (0, 1, 2, 3)
+    assert len(complaints) == 1
+    assert verify(data) == []
+
+
 def test_published_runs_stay_where_no_checkpoint_has_them(small_group, data, monkeypatch):
     """In a fresh clone, where there are no checkpoints, another run joins those that are there."""
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
@@ -452,6 +511,63 @@ def test_what_lies_beside_is_listed_where_the_group_is(small_group, data, tmp_pa
     assert verify(out) == []
 
 
+@pytest.mark.parametrize("harm", ["missing", "damaged"])
+def test_a_lost_snapshot_is_found_before_anything_is_trained(small_group, data, monkeypatch, harm):
+    """What it says to do brings it back, and no other run loses its own."""
+    group = replace(small_group, snapshots=(2,))
+    monkeypatch.setitem(groups.GROUPS, "small", group)
+    checkpoints = Checkpoints(data / "checkpoints", group, replace(RECIPES["paper"], limit=3))
+    train_and_publish(group, data, checkpoints.recipe, [0, 1])
+    before = runs.load("small").snapshots[2]
+    whole = checkpoints.path(1, 2).read_bytes()
+    checkpoints.path(1, 2).unlink()
+    if harm == "damaged":
+        checkpoints.path(1, 2).write_bytes(whole[: len(whole) // 2])
+    complaint = (
+        rf"run1.epoch2.safetensors is {harm}.*, and with it the weights of run 1 after epoch 2, which are published"
+        r" too: delete .*/run1.safetensors to train this run anew"
+    )
+    with pytest.raises(BadInput, match=complaint):
+        campaign.train_group(checkpoints, [2], data / "runs")
+    with pytest.raises(BadInput, match=complaint):  # lost while others trained
+        publishing.publish(checkpoints, data / "runs")
+    assert checkpoints.runs() == [0, 1]
+    assert torch.equal(runs.load("small").snapshots[2]["norm.weight"], before["norm.weight"])
+    checkpoints.path(1).unlink()
+    said, _ = train_and_publish(group, data, checkpoints.recipe, [1])
+    assert "Left out" not in said
+    assert all(torch.equal(p, runs.load("small").snapshots[2][name]) for name, p in before.items())
+
+
+def test_snapshots_that_older_runs_lack_are_not_left_out_silently(small_group, data, monkeypatch):
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    quick = replace(QUICK, limit=2)
+    train_and_publish(small_group, data, quick, [0, 1])
+    shutil.rmtree(data / "checkpoints")
+    group = replace(small_group, snapshots=(1,))
+    said, _ = train_and_publish(group, data, quick, [2])
+    assert said.endswith("runs. Left out: epoch_1, which run(s) 0, 1 lack(s).")
+    assert runs.load("small").numbers == (0, 1, 2)
+
+
+def test_ctrl_c_while_a_snapshot_is_written(small_group, data, monkeypatch):
+    """The run is not past an epoch whose snapshot it lacks."""
+    group = replace(small_group, snapshots=(2,))
+    checkpoints = Checkpoints(data / "checkpoints", group, RECIPES["paper"])
+    save = Checkpoints.save
+
+    def interrupted(self, states, snapshot=False):
+        if snapshot:
+            raise KeyboardInterrupt
+        save(self, states)
+
+    monkeypatch.setattr(Checkpoints, "save", interrupted)
+    trainer = Trainer(group, checkpoints.recipe, [0])
+    with pytest.raises(KeyboardInterrupt):
+        campaign.train_runs(trainer, checkpoints, campaign.Clock(), lambda *_: None)
+    assert checkpoints.load(0)[1]["epoch"] == 1
+
+
 def test_cutting_a_recipe_short_moves_no_snapshot():
     pad6, quick = groups.find("pad6_n2_s0.3_w0.2"), RECIPES["quick"]
     assert quick.snapshots(pad6) == replace(quick, limit=12).snapshots(pad6) == {12: 500, 24: 1000}
@@ -544,4 +660,59 @@ def test_checkpoints_of_another_kind_are_refused(small_group, data):
     flipped[-100] ^= 1
     checkpoints.path(0).write_bytes(flipped)
     with pytest.raises(BadInput, match="its tensors are not those that were written"):
+        checkpoints.load(0)
+
+
+def without(record, key):
+    return {name: value for name, value in record.items() if name != key}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "complaint"),
+    [
+        (lambda tensors, record: (tensors, without(record, "epoch")), "its record’s epoch is None"),
+        (lambda tensors, record: (tensors, record | {"seconds": "1"}), "its record’s seconds is '1'"),
+        (lambda tensors, record: (tensors, []), "its record is none"),
+        (lambda tensors, record: (tensors, record | {"epoch": 2}), "its learning curves are not those of 2 epochs"),
+        (
+            lambda tensors, record: (tensors | {"exp_avg/norm.bias": torch.zeros(3)}, record),
+            "its exp_avg/norm.bias has shape (3,), small (16,)",
+        ),
+        (
+            lambda tensors, record: (without(tensors, "parameters/norm.bias"), record),
+            "its parameters/norm.bias has shape None, small (16,)",
+        ),
+        (
+            lambda tensors, record: (tensors | {"another": torch.zeros(3)}, record),
+            "its another has shape (3,), small None",
+        ),
+    ],
+)
+def test_a_checkpoint_that_nothing_can_go_on_from_is_refused(small_group, data, spoil, complaint):
+    """Also an older one, whose sha256 is of its tensors only."""
+    checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
+    trainer = Trainer(small_group, QUICK, [0])
+    trainer.run_epoch()
+    ((tensors, record),) = trainer.freeze()()
+    path = checkpoints.path(0)
+    path.parent.mkdir(parents=True)
+
+    def write(tensors, record):
+        found = {"format": "1", "record": json.dumps(record), "sha256": digest(tensors)}
+        save_file(tensors, path, found)
+
+    write(tensors, record)
+    assert checkpoints.load(0)[1] == record
+    write(*spoil(tensors, record))
+    with pytest.raises(BadInput, match=re.escape(f"Checkpoint {path} is damaged ({complaint}): delete it to train")):
+        campaign.train_group(checkpoints, [0], data / "runs")
+
+
+def test_a_changed_record_is_found(small_group, data):
+    checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
+    checkpoints.save(Trainer(small_group, QUICK, [0]).freeze()())
+    content = checkpoints.path(0).read_bytes()
+    assert content.count(b'adam_step\\": 0') == 1
+    checkpoints.path(0).write_bytes(content.replace(b'adam_step\\": 0', b'adam_step\\": 7'))
+    with pytest.raises(BadInput, match="its record is not the one that was written"):
         checkpoints.load(0)
