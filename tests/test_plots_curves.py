@@ -111,6 +111,17 @@ def test_the_evolution_shows_every_runs_correlation_and_one_runs_accuracies_and_
     dots = [line.get_ydata()[0] for line in correlation.lines if len(line.get_xdata()) == 1]
     assert dots == [found.correlation[-1] for found in evolutions.values()]
     assert accuracy.get_title() == "accuracy of C@1 at pos. 7"
+    assert correlation.get_xticklabels()[-1].get_text() == "last"
+
+
+def test_behind_a_training_that_stopped_early_nothing_stands(history):
+    evolutions, loss = dynamics.evolutions(history), history["test_loss"][0]
+    kink = dynamics.kink(loss, whole=10 * len(loss))
+    assert kink.end == len(loss)
+    for ax in plots.evolution(history, evolutions, 3, kink).axes:
+        assert "last" not in [label.get_text() for label in ax.get_xticklabels()]
+        assert ax.get_xlim()[1] < 1.1 * len(loss)
+        assert all(len(line.get_xdata()) > 1 for line in ax.lines)
 
 
 def test_what_is_known_of_the_last_epoch_only_is_a_dot(history):

@@ -122,7 +122,7 @@ def _kinds() -> list[Line2D]:
 def evolution(history: History, evolutions: Mapping[int, Evolution], run: int, kink: Kink) -> Figure:
     """Correlation without the final MLP, accuracy at a position that needs a one, and loss, over the epochs (Fig. 5).
 
-    Every panel goes as far as `kink` looked; the values of the last epoch stand behind that.
+    Every panel goes as far as `kink` looked; if the runs went on, the values of the last epoch stand behind that.
 
     Args:
         history: of the group.
@@ -150,12 +150,16 @@ def evolution(history: History, evolutions: Mapping[int, Evolution], run: int, k
     name, where = tasks.name(tasks.patterns(n_digits)[1]), position(Layout(n_digits).names[needs])
     accuracy.set(ylim=(-0.03, 1.03), title=f"accuracy of {name} at {where}")
     loss.set_title("loss, intact")
+    known = [len(curve), *(int(e.epochs[-1]) for e in evolutions.values())]
+    behind = max(known) > end or any(len(e.epochs) == 1 for e in evolutions.values())
     for ax in (correlation, accuracy, loss):
         ax.axvline(kink.epoch, **MARK)
         locator = MaxNLocator(4, steps=[1, 2, 4, 5, 10], integer=True)
-        ticks = [x for x in np.asarray(locator.tick_values(0, end)).tolist() if 0 <= x <= 0.98 * end]
-        ax.set_xticks([*ticks, END * end], [*(f"{x:g}" for x in ticks), "last"])
-        ax.set(xlim=(0, (END + 0.02) * end), xlabel="epoch")
+        ticks = [x for x in np.asarray(locator.tick_values(0, end)).tolist() if 0 <= x <= (0.98 if behind else 1) * end]
+        ax.set_xticks(ticks)
+        if behind:
+            ax.set_xticks([*ticks, END * end], [*(f"{x:g}" for x in ticks), "last"])
+        ax.set(xlim=(0, (END if behind else 1) * end + 0.02 * end), xlabel="epoch")
     lines = [
         Line2D([], [], color=INK, linewidth=1.6, label=f"run {run}"),
         Line2D([], [], label="kink of its loss", **MARK),
