@@ -271,6 +271,17 @@ def test_sentences_with_the_counts():
     assert "1 **differs** and 0 are **undecided**; 1 more was **not run**" in webpage.counted(planted(), "ours")
 
 
+def test_what_chance_alone_would_do_is_said_of_our_numbers():
+    assert "chance" not in webpage.counted(planted(), "author")
+    few, entries = planted(), planted().entries
+    assert "A 95% interval decides 1 of the numbers, so 0 or so would differ by chance" in webpage.counted(few, "ours")
+    exact = replace(entries[0], claim=replace(NUMBER, rule="exact"))
+    many = Outcomes(few.sources, (*entries[:1] * 60, *[exact] * 40, *entries[1:]), few.weights)
+    assert "A 95% interval decides 60 of the numbers, so 3 or so would differ by chance" in webpage.counted(
+        many, "ours"
+    )
+
+
 def test_what_differs_is_said_in_words():
     found = Tree(webpage.differing(planted()).html).root
     number, finding = found.all("li")[::-1]

@@ -18,7 +18,7 @@ from carry_core.claims import Row
 from carry_core.files import ROOT
 from carry_core.ledger import names, strips
 from carry_core.ledger.outcomes import CAUSES, SOURCES, Entry, Outcomes, printed, shown, text
-from carry_core.ledger.verdicts import RULES, VERDICTS
+from carry_core.ledger.verdicts import FINDING_RULES, RULES, VERDICTS
 
 PAPER = "https://arxiv.org/abs/2401.07993"
 MARKS = {"reproduced": "✓", "undecided": "?", "differs": "≠", "not run": "–"}  # none relies on its colour
@@ -82,7 +82,19 @@ def counted(outcomes: Outcomes, source: str) -> str:
             f" {'was' if n['not run'] == 1 else 'were'} **not run**"
         )
 
-    return f"From {SOURCES[source]}, {counts(findings=False)}. Of what it says in words, {counts(findings=True)}."
+    chance = _by_chance(outcomes) if source == "ours" else ""
+    return (
+        f"From {SOURCES[source]}, {counts(findings=False)}.{chance} Of what it says in words, {counts(findings=True)}."
+    )
+
+
+def _by_chance(outcomes: Outcomes) -> str:
+    """A sentence: how many of our numbers would differ if ours and the paper's runs were of one kind."""
+    judged = [entry.verdict("ours") for entry in outcomes.entries if entry.claim.rule not in ("exact", *FINDING_RULES)]
+    decided = sum(verdict in ("reproduced", "differs") for verdict in judged)
+    return (
+        f" A 95% interval decides {decided} of the numbers, so {0.05 * decided:.0f} or so would differ by chance alone."
+    )
 
 
 def glued(outcomes: Outcomes) -> dict[str, int]:
