@@ -206,7 +206,7 @@ def test_llm_files(out: Path) -> None:
 def test_latest_weights_are_the_final_ones(final: int, tmp_path: Path) -> None:
     paths = [UNPRIMED.format("model", epoch) for epoch in (500, 1000, 2500) if epoch <= final]
     import_release(tmp_path / "clone", tmp_path / "out", checksums=make(tmp_path / "clone", paths))
-    loaded = runs._load(tmp_path / "out/pad6_n2_s0.3_w0.2.safetensors", "author", 0)
+    loaded = runs._load(tmp_path / "out/pad6_n2_s0.3_w0.2.safetensors", "author")
     assert loaded.record["epochs"] == final
     assert list(loaded.snapshots) == [epoch for epoch in (500,) if epoch < final]
 
@@ -217,9 +217,9 @@ def test_fewer_files_never_replace_more(tmp_path: Path) -> None:
     few = {path: all_files[path] for path in (MODEL.format(0), MODEL.format(2), HISTORY.format(0))}
     import_release(clone, out, checksums=few)
     path = out / f"{groups.MAIN}.safetensors"
-    assert runs._load(path, "author", 0).numbers == (0, 2)
+    assert runs._load(path, "author").numbers == (0, 2)
     import_release(clone, out, checksums=all_files)
-    assert runs._load(path, "author", 1).numbers == (0, 1, 2, 3, 4, 5)
+    assert runs._load(path, "author").numbers == (0, 1, 2, 3, 4, 5)
     before = snapshot(out)
     report = import_release(clone, out, checksums=few)
     assert snapshot(out) == before
@@ -245,7 +245,7 @@ def test_a_damaged_output_is_made_anew(tmp_path: Path) -> None:
     (tmp_path / "clone" / MODEL.format(1)).unlink()
     report = import_release(tmp_path / "clone", out, checksums=checksums)
     assert (report.kept, report.missing) == ([], [MODEL.format(1)])
-    assert runs._load(path, "author", 1).numbers == (0,)
+    assert runs._load(path, "author").numbers == (0,)
 
 
 # Bad input
@@ -297,7 +297,7 @@ def test_damaged_file_is_named_and_the_rest_imported(damage: str, tmp_path: Path
     assert [path for path, _ in report.damaged] == [MODEL.format(1), HISTORY.format(1)]
     assert f"missing {MODEL.format(2)}" in report.lines()
     assert any(line.startswith(f"damaged {MODEL.format(1)}: its sha256 is") for line in report.lines())
-    assert runs._load(tmp_path / f"out/{groups.MAIN}.safetensors", "author", 0).numbers == (0,)
+    assert runs._load(tmp_path / f"out/{groups.MAIN}.safetensors", "author").numbers == (0,)
 
 
 def test_nothing_is_written_where_nothing_is_usable(tmp_path: Path) -> None:

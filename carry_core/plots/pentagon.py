@@ -15,7 +15,7 @@ from carry_core.page import FAINT, INK, WIDTH, number, styled
 from carry_core.pentagon import Pentagon, centres
 from carry_core.plots.common import DIGIT_COLOURS, class_colours, dots, panel
 
-MOST = 2_500  # dots in a small panel
+LARGE, MEDIUM, SMALL = 5_000, 2_500, 1_000  # dots in a panel at most; all sums count for what is computed
 
 
 def _cloud(
@@ -63,7 +63,7 @@ def pentagon_panels(found: Pentagon, n_digits: int = 3) -> Figure:
     ]
     for i, (name, axes, label, palette) in enumerate(upper):
         ax = panel(figure, 0.02 + i * (wide + gap), title, wide, wide)
-        _cloud(ax, found, axes, label, palette)
+        _cloud(ax, found, axes, label, palette, most=LARGE)
         _named(ax, found, axes)
         ax.set_title(name)
     top = title + wide + foot
@@ -72,9 +72,8 @@ def pentagon_panels(found: Pentagon, n_digits: int = 3) -> Figure:
         ax = panel(figure, 0.02 + i * (narrow + gap), top + key + title, narrow, narrow)
         which = found.arrives if where == "a one arrives" else ~found.arrives
         by_class = what == "class"
-        _cloud(
-            ax, found, (0, 1), found.task if by_class else found.digit, colours if by_class else DIGIT_COLOURS, which
-        )
+        label, palette = (found.task, colours) if by_class else (found.digit, DIGIT_COLOURS)
+        _cloud(ax, found, (0, 1), label, palette, which, MEDIUM)
         if not by_class:
             _corners(ax, found, (0, 1), which)
         _named(ax, found, (0, 1))
@@ -101,7 +100,7 @@ def pentagon_runs(runs: Mapping[int, Pentagon]) -> Figure:
         rows = [((0, 1), found.score, found.chance), (found.plane, found.best, found.best_chance)]
         for row, (axes, score, chance) in enumerate(rows):
             ax = panel(figure, left + i * (side + gap), title + row * (side + foot), side, side)
-            _cloud(ax, found, axes, found.digit, DIGIT_COLOURS, ~found.arrives, MOST)
+            _cloud(ax, found, axes, found.digit, DIGIT_COLOURS, ~found.arrives, SMALL)
             _corners(ax, found, axes, ~found.arrives)
             ax.set_xlabel(
                 f"axes {axes[0] + 1}, {axes[1] + 1}\n{number(score)} ({number(chance)})", fontsize=6.5, labelpad=1.5
