@@ -106,7 +106,7 @@ def check_writable(folder: Path, meant: Path | None = None, *, dry: bool = False
             pass
     except BadInput as error:
         raise BadInput(str(error).replace(str(probe), str(meant or folder))) from error
-    probe.unlink()
+    probe.unlink(missing_ok=True)  # another process that asks the same has removed it
 
 
 def write_json(path: Path, value: Any) -> None:

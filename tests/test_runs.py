@@ -1,5 +1,6 @@
 import json
 import re
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import torch
 from safetensors import SafetensorError, safe_open
 
-from carry_core import groups, manifest, measure, runs
+from carry_core import files, groups, manifest, measure, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, author_dir, data_dir, replacing, sha256, update_manifest, write_json
 from carry_core.train import initialise
@@ -262,3 +263,15 @@ def test_rounding_to_float16_moves_no_cell_of_table_1():
             found.append(torch.stack([x for cells in parts for x in (cells.accuracy, cells.corrected)]))
         moved.append(found[1] - found[0])
     assert 0 < torch.stack(moved).mean(0).abs().max() < 0.001
+
+
+def test_two_processes_may_ask_at_once_whether_a_folder_can_be_written(tmp_path, monkeypatch):
+    @contextmanager
+    def overtaken(path):
+        with replacing(path) as temporary:
+            yield temporary
+        path.unlink()  # by the other one
+
+    monkeypatch.setattr(files, "replacing", overtaken)
+    files.check_writable(tmp_path)
+    assert list(tmp_path.iterdir()) == []
