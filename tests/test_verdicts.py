@@ -117,6 +117,12 @@ def test_runs_that_do_not_scatter():
     assert one_sided.tolerance == pytest.approx(scipy.stats.t.ppf(0.975, 2) * 0.01 / math.sqrt(3) + 0.005)
 
 
+def test_one_run_beside_runs_that_do_not_scatter_decides_nothing():
+    beside = ours(printed(1.0), column(0.98), column(1, 1, 1))
+    assert (beside.verdict, beside.tolerance) == ("undecided", None)
+    assert ours(printed(1.0), column(0.98), column(1, 0.99, 0.98)).verdict == "reproduced"
+
+
 def test_ours_lists_take_the_widest_entry():
     runs = np.array([[0.1, 0.2], [0.1, 0.21], [0.1, 0.19]])
     alone = ours(printed(0.2, single=True), runs[:, 1:])

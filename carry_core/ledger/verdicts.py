@@ -140,6 +140,8 @@ def _interval(runs: Array, theirs: Array | None, *, single: bool) -> tuple[float
     if known:
         assert theirs is not None
         width = scipy.stats.t.ppf(0.975, len(theirs) - 1) * theirs.std(0, ddof=1) * sqrt(1 + 1 / len(theirs))
+        if not width.all():
+            return None, "One run of ours, and the author's do not scatter: nothing says how far runs lie apart."
         return float(width.max()), f"Prediction interval for our one run from the author's {len(theirs)}."
     return None, "One run of ours and one of the paper's: nothing says how far runs lie apart."
 
