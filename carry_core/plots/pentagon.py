@@ -50,7 +50,10 @@ def _named(ax: Axes, found: Pentagon, axes: tuple[int, int]) -> None:
 
 @styled
 def pentagon_panels(found: Pentagon, n_digits: int = 3) -> Figure:
-    """One run: by class, by digit, and by digit on the next axes; below, with and without an arriving one (Fig. 17)."""
+    """One run: by class, by digit, and by digit on the next axes; below, with and without an arriving one (Fig. 17).
+
+    A panel has `LARGE` or `MEDIUM` dots at most, which keeps the page light.
+    """
     classes = [tasks.name(p) for p in tasks.patterns(n_digits)]
     colours = class_colours(len(classes))
     gap, title, foot, key = 0.14, 0.24, 0.19, 0.5  # inches
