@@ -9,13 +9,14 @@ from typing import Any
 
 from carry_core import groups, manifest, runs
 from carry_core.checkpoints import Checkpoints
-from carry_core.errors import BadInput
+from carry_core.errors import BadInput, NotNow
 from carry_core.files import author_dir, check_writable, keep_memory, read_manifest
 from carry_core.publishing import publish
 from carry_core.sums import n_sums
 from carry_core.train import State, Trainer
 
-SAVE_EVERY = 15.0  # seconds between checkpoints
+SAVE_EVERY = 15.0  # seconds between checkpoints, which fall between epochs
+SAVE_WITHIN = 60.0  # seconds after which one falls within an epoch
 TESTING = 0.3  # of a step: what the same sums cost in a test, which is a forward pass
 
 
@@ -33,34 +34,48 @@ class Clock:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to save again."""
+        """Whether it is time to save again, after an epoch."""
         return time.monotonic() - self.saved >= SAVE_EVERY
 
+    def pause(self) -> bool:
+        """Whether an epoch is to be left half done, to be saved or for good."""
+        return self.over or time.monotonic() - self.saved >= SAVE_WITHIN
 
-Report = Callable[[Trainer, dict[str, Any]], None]
+
+Report = Callable[[Trainer, dict[str, Any] | None], None]
 
 
 def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report: Report) -> bool:
     """Train to the end of the recipe, or until the clock is over; True if finished.
 
     What is on disk can be resumed after any interruption, on a CPU to the same bits; Ctrl-C loses no finished epoch.
+    `report` gets the new row of the history after an epoch, and None within one.
     """
-    state = trainer.freeze()
+    unsaved = [trainer.freeze()]
+
+    def save() -> None:
+        while unsaved:
+            checkpoints.save(unsaved[0]())
+            del unsaved[0]  # not before: an interrupted save is made up for
+        clock.saved = time.monotonic()
+
     try:
         while not trainer.finished and not clock.over:
             began = time.perf_counter()
-            row = trainer.run_epoch()
+            row = trainer.run_epoch(clock.pause)
             trainer.seconds += time.perf_counter() - began
-            done = trainer.freeze()
-            if trainer.epoch in trainer.recipe.snapshots(trainer.group):
-                checkpoints.save(done(), snapshot=True)
-            state = done  # not before: no run is past an epoch whose snapshot it lacks
-            if clock.due:
-                checkpoints.save(state())
-                clock.saved = time.monotonic()
+            state = trainer.freeze()
+            if row is None:
+                unsaved.append(state)
+            else:
+                if trainer.epoch in trainer.recipe.snapshots(trainer.group):
+                    checkpoints.save(state(), snapshot=True)
+                unsaved[:] = [state]  # not before: no run is past an epoch whose snapshot it lacks
+            if row is None or clock.due:
+                save()
             report(trainer, row)
     finally:
-        checkpoints.save(state())
+        save()
     return trainer.finished
 
 
@@ -70,7 +85,7 @@ def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
     Raises:
         BadInput: a checkpoint is unusable, was trained at another precision, or the parent was not trained.
     """
-    states = [checkpoints.load(run) for run in trainer.runs]
+    states = [checkpoints.latest(run) for run in trainer.runs]
     known = [state for state in states if state is not None]
     for _, record in known:
         if record["precision"] != trainer.precision:
@@ -81,16 +96,17 @@ def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
     if len(known) == len(states):
         trainer.restore(known)
     elif trainer.group.parent is not None:
-        trainer.load([_parent(checkpoints, trainer.group.parent, run) for run in trainer.runs])
+        trainer.load([_parent(checkpoints, *trainer.group.parent, run) for run in trainer.runs])
 
 
-def _parent(checkpoints: Checkpoints, parent: tuple[str, int], run: int) -> State:
-    group = groups.find(parent[0])
+def _parent(checkpoints: Checkpoints, name: str, after: int, run: int) -> State:
+    """What a finetuned run starts from: that run of group `name` after as many of the paper's epochs."""
+    group = groups.find(name)
     there = replace(checkpoints, group=group)
-    epochs = [ours for ours, papers in checkpoints.recipe.snapshots(group).items() if papers == parent[1]]
+    epochs = [ours for ours, papers in checkpoints.recipe.snapshots(group).items() if papers == after]
     state = there.load(run, epochs[0])
     if state is None:
-        raise BadInput(
+        raise NotNow(
             f"{checkpoints.group.name} continues run {run} of {group.name} with its optimiser's state, which is in no"
             f" published file, but {there.path(run, epochs[0])} does not exist: first run `carry train {group.name}"
             f" --recipe {checkpoints.recipe.name} --runs {run} --out FOLDER` with another folder than data/runs."
@@ -116,7 +132,7 @@ def check(checkpoints: Checkpoints, out: Path, *, dry: bool = False) -> None:
     for folder in (out, checkpoints.folder):
         check_writable(folder, dry=dry)
     for run in checkpoints.runs():
-        if (state := checkpoints.load(run)) is not None:
+        if (state := checkpoints.latest(run)) is not None:
             checkpoints.snapshots(run, state[1]["epoch"])
 
 
@@ -127,44 +143,58 @@ def train_group(
     *,
     device: str = "cpu",
     precision: str = "fp32",
+    share: bool = False,
     clock: Clock | None = None,
     report: Report = lambda trainer, row: None,
     say: Callable[[str], None] = print,
 ) -> bool:
     """Train what is missing of a group and publish it; True if the runs asked for are finished.
 
-    Runs are trained one after the other on a CPU, and all in lockstep on a GPU. Runs at different epochs (an
-    interruption fell between two saves) are trained apart.
+    Runs are trained one after the other on a CPU, and all in lockstep on a GPU. Runs that came unequally
+    far (an interruption fell between two saves) are trained apart. With `share`, runs that another process trains are
+    left to it, which publishes them too, and runs whose parent is not there yet are left out.
 
     Raises:
-        BadInput: another process trains one of the runs, or see `check` and `prepare`.
+        NotNow: another process trains one of the runs, or its parent is not there, and `share` is false.
+        BadInput: see `check` and `prepare`.
     """
     clock = clock or Clock()
     check(checkpoints, out)
     keep_memory()
     finished = True
     with ExitStack() as held:
-        mine = list(_missing(checkpoints, numbers))
-        for run in mine:
-            held.enter_context(checkpoints.training(run))
+        mine = []
+        for run in _missing(checkpoints, numbers):
+            try:
+                held.enter_context(checkpoints.training(run))
+                if checkpoints.group.parent is not None and checkpoints.latest(run) is None:
+                    _parent(checkpoints, *checkpoints.group.parent, run)
+                mine.append(run)
+            except NotNow as reason:
+                if not share:
+                    raise
+                say(f"Left out for now: {reason}")
+                finished = False
         todo = _missing(checkpoints, mine)  # again, now that nobody else trains them
-        stacks = [[run for run in todo if todo[run] == epoch] for epoch in sorted({*todo.values()}, reverse=True)]
+        stacks = [[run for run in todo if todo[run] == far] for far in sorted({*todo.values()}, reverse=True)]
         for stack in stacks if device != "cpu" else [[run] for run in sorted(todo)]:
             if clock.over:
                 return False
             trainer = Trainer(checkpoints.group, checkpoints.recipe, stack, device, precision)
             prepare(trainer, checkpoints)
             finished = train_runs(trainer, checkpoints, clock, report) and finished
-    if finished:
+    if finished or (todo and not _missing(checkpoints, mine)):
         say(publish(checkpoints, out))
     return finished
 
 
-def _missing(checkpoints: Checkpoints, numbers: list[int]) -> dict[int, int]:
-    """The runs that have not finished, and how many epochs they have."""
-    states = {run: checkpoints.load(run) for run in numbers}
-    reached = {run: state[1]["epoch"] if state else 0 for run, state in states.items()}
-    return {run: epoch for run, epoch in reached.items() if epoch < checkpoints.recipe.epochs(checkpoints.group)}
+def _missing(checkpoints: Checkpoints, numbers: list[int]) -> dict[int, tuple[int, int]]:
+    """The runs that have not finished, and how many epochs they have, and batches of the next."""
+    reached = {}
+    for run in numbers:
+        state = checkpoints.latest(run)
+        reached[run] = (state[1]["epoch"], state[1].get("batches", 0)) if state else (0, 0)
+    return {run: far for run, far in reached.items() if far[0] < checkpoints.recipe.epochs(checkpoints.group)}
 
 
 def complete(checkpoints: Checkpoints, numbers: list[int], out: Path) -> bool:
@@ -191,14 +221,11 @@ def estimate(checkpoints: Checkpoints, numbers: list[int], device: str, precisio
     On a GPU a step is one of all runs in lockstep.
     """
     group, recipe = checkpoints.group, checkpoints.recipe
-    left = {}
-    for run in numbers:
-        state = checkpoints.load(run)
-        left[run] = recipe.epochs(group) - min(recipe.epochs(group), state[1]["epoch"] if state else 0)
-    waiting = [run for run in numbers if left[run]]
-    if not waiting:
+    missing = _missing(checkpoints, numbers)
+    if not missing:
         return 0.0
-    stacked = device != "cpu"
+    left = [recipe.epochs(group) - epoch - batches / group.steps for epoch, batches in missing.values()]
+    waiting, stacked = list(missing), device != "cpu"
     small = replace(group, fraction=2 * group.batch / n_sums(group.n_digits), primed=0, parent=None)
     trainer = Trainer(small, recipe, waiting if stacked else [0], device, precision)
     batches = trainer.batches(trainer.train, group.batch)
@@ -209,4 +236,4 @@ def estimate(checkpoints: Checkpoints, numbers: list[int], device: str, precisio
     step = (time.perf_counter() - began) / len(batches)
     n_test = group.fraction * n_sums(group.n_digits) + (groups.N_LONG if group.padded else 0)
     epoch = step * (group.n_train + TESTING * n_test) / group.batch
-    return epoch * (max(left.values()) if stacked else sum(left.values()))
+    return epoch * (max(left) if stacked else sum(left))

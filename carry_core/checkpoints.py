@@ -1,11 +1,11 @@
-"""Checkpoints of runs in training, one file a run, to go on from anywhere: on a like processor to the same bits."""
+"""Checkpoints of runs in training, to go on from anywhere: on a like processor to the same bits."""
 
 import hashlib
 import json
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -19,6 +19,7 @@ from carry_core.model import Transformer
 from carry_core.train import State
 
 FORMAT = "1"
+Moment = int | Literal["midway"] | None  # after an epoch, within one, or after the last whole one
 RECORD: dict[str, type | tuple[type, ...]] = {
     "group": str, "recipe": str, "run": int, "precision": str, "epoch": int, "adam_step": int, "seconds": (int, float),
     "dropout": dict, "device": str, "torch": str, "numpy": str, "commit": str,
@@ -36,14 +37,17 @@ def digest(tensors: dict[str, Tensor]) -> str:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The unfinished (and finished) runs of one group and recipe, one file a run."""
+    """The unfinished (and finished) runs of one group and recipe: a file a run, after its last whole epoch.
+
+    Beside it lie its snapshots and, in the course of a long epoch, where it was within that.
+    """
 
     folder: Path
     group: Group
     recipe: Recipe
 
-    def path(self, run: int, epoch: int | None = None) -> Path:
-        suffix = "" if epoch is None else f".epoch{epoch}"
+    def path(self, run: int, moment: Moment = None) -> Path:
+        suffix = "" if moment is None else ".midway" if moment == "midway" else f".epoch{moment}"
         return self.folder / f"{self.group.name}.{self.recipe.name}" / f"run{run}{suffix}.safetensors"
 
     def runs(self) -> list[int]:
@@ -61,20 +65,33 @@ class Checkpoints:
         return locked(path.parent, f".{path.stem}.lock", busy)
 
     def save(self, states: list[State], snapshot: bool = False) -> None:
-        """Write each run's state, whole or not at all."""
+        """Write each run's state, whole or not at all; one within an epoch only beside that of the epoch before."""
         for tensors, record in states:
-            with replacing(self.path(record["run"], record["epoch"] if snapshot else None)) as temporary:
+            moment: Moment = record["epoch"] if snapshot else "midway" if record["batches"] else None
+            with replacing(self.path(record["run"], moment)) as temporary:
                 told = json.dumps(record)
                 sums = {"sha256": digest(tensors), "record_sha256": hashlib.sha256(told.encode()).hexdigest()}
                 save_file(tensors, temporary, {"format": FORMAT, "record": told, **sums})
+            if moment is None:
+                self.path(record["run"], "midway").unlink(missing_ok=True)
 
-    def load(self, run: int, epoch: int | None = None) -> State | None:
+    def latest(self, run: int) -> State | None:
+        """How far the run came, within an epoch or after one; None where it was never saved.
+
+        Raises:
+            BadInput: as `load`.
+        """
+        whole = self.load(run)
+        midway = None if whole is None else self.load(run, "midway")
+        return whole if midway is None or whole is None or midway[1]["epoch"] != whole[1]["epoch"] else midway
+
+    def load(self, run: int, moment: Moment = None) -> State | None:
         """The run's state, None where it was never saved.
 
         Raises:
             BadInput: the file is damaged, or is not this group's, recipe's or version's.
         """
-        path = self.path(run, epoch)
+        path = self.path(run, moment)
         if not path.exists():
             return None
         try:
@@ -90,14 +107,14 @@ class Checkpoints:
             if not isinstance(record, dict):
                 raise ValueError("its record is none")
         except (SafetensorError, OSError, KeyError, ValueError) as error:
-            raise self._damaged(run, epoch, str(error)) from error
+            raise self._damaged(run, moment, str(error)) from error
         expected = {"format": FORMAT, "group": self.group.name, "recipe": self.recipe.name, "run": run}
-        expected |= {} if epoch is None else {"epoch": epoch}
+        expected |= {"epoch": moment} if isinstance(moment, int) else {}
         found = {key: {**record, "format": metadata.get("format")}.get(key) for key in expected}
         if found != expected:
             raise BadInput(f"Checkpoint {path} is of {found}, expected {expected}: move it away to train this run.")
-        if flaw := self._flaw(tensors, record):
-            raise self._damaged(run, epoch, flaw)
+        if flaw := self._flaw(tensors, record, moment):
+            raise self._damaged(run, moment, flaw)
         return tensors, record
 
     def snapshots(self, run: int, reached: int) -> dict[int, State]:
@@ -114,21 +131,26 @@ class Checkpoints:
                 kept[papers] = state
         return kept
 
-    def _damaged(self, run: int, epoch: int | None, why: str) -> BadInput:
-        return BadInput(f"Checkpoint {self.path(run, epoch)} is damaged ({why}){self._remedy(run, epoch)}")
+    def _damaged(self, run: int, moment: Moment, why: str) -> BadInput:
+        return BadInput(f"Checkpoint {self.path(run, moment)} is damaged ({why}){self._remedy(run, moment)}")
 
-    def _remedy(self, run: int, epoch: int | None) -> str:
+    def _remedy(self, run: int, moment: Moment) -> str:
         """What is lost and what to do, the end of a message; a run that trains anew writes its snapshots again."""
-        if epoch is None:
+        if moment is None:
             return ": delete it to train this run anew."
-        lost = f", and with it the weights of run {run} after epoch {epoch}, which are published too"
+        if moment == "midway":
+            return ": delete it to go on from the last whole epoch."
+        lost = f", and with it the weights of run {run} after epoch {moment}, which are published too"
         return f"{lost}: delete {self.path(run)} to train this run anew."
 
-    def _flaw(self, tensors: dict[str, Tensor], record: dict[str, Any]) -> str | None:
+    def _flaw(self, tensors: dict[str, Tensor], record: dict[str, Any], moment: Moment) -> str | None:
         """What of a state is not as a training of this group can go on from, None if all is."""
         for key, kind in RECORD.items():
             if not isinstance(record.get(key), kind):
                 return f"its record’s {key} is {record.get(key)!r}"
+        batches = record.get("batches", 0)  # older ones have none
+        if batches not in (range(1, self.group.steps) if moment == "midway" else (0,)):
+            return f"its record’s batches is {batches!r}"
         with torch.device("meta"):
             model = Transformer(self.group.config)
         expected = {
@@ -136,6 +158,9 @@ class Checkpoints:
             for kind in ("parameters", "exp_avg", "exp_avg_sq")
             for name, p in model.named_parameters()
         }
+        if batches:
+            each = (len(self.group.config.layout.answer),)
+            expected |= {"running/loss": (), "running/accuracy": each, "running/whole": ()}
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         curves = {name: shape for name, shape in shapes.items() if name.startswith("history/")}
         for name in sorted({*expected, *shapes} - {*curves}):

@@ -67,7 +67,9 @@ def verify(accept: tuple[str, ...]) -> None:
 
 @carry.command()
 @click.argument("names", metavar="GROUP...", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="Every group, what figures need most first.")
+@click.option(
+    "--all", "every", is_flag=True, help="Every group, what figures need most first; two such commands share the work."
+)
 @click.option("--runs", "numbers", default=None, help="Runs such as 0-5 or 0,2 [default: the group's own].")
 @click.option("--epochs", type=click.IntRange(min=1), help="Stop after this many epochs [default: the recipe's].")
 @click.option("--recipe", type=click.Choice(list(groups.RECIPES)), default="paper", show_default=True)
@@ -110,8 +112,8 @@ def train(
         else:
             with _reporting() as report:
                 done = campaign.train_group(
-                    checkpoints, runs_of, out, device=where, precision=precision, clock=clock, report=report,
-                    say=click.echo,
+                    checkpoints, runs_of, out, device=where, precision=precision, share=every, clock=clock,
+                    report=report, say=click.echo,
                 )  # fmt: skip
         if clock.over and not (done and group is todo[-1]):
             click.echo("Time is up; the same command goes on from here.")
@@ -217,10 +219,13 @@ def _reporting() -> Any:
     console = Console(stderr=True)
     last = time.monotonic()
 
-    def line(trainer: Trainer, row: dict[str, Any]) -> str:
-        return f"run {_list(trainer.runs)}: loss {row['test_loss'].mean():.1e}, accuracy {row['test_whole'].mean():.3f}"
+    def line(trainer: Trainer, row: dict[str, Any] | None) -> str:
+        who = f"run {_list(trainer.runs)}"
+        if row is None:
+            return f"{who}: batch {trainer.done}/{trainer.group.steps} of the next epoch"
+        return f"{who}: loss {row['test_loss'].mean():.1e}, accuracy {row['test_whole'].mean():.3f}"
 
-    def quiet(trainer: Trainer, row: dict[str, Any]) -> None:
+    def quiet(trainer: Trainer, row: dict[str, Any] | None) -> None:
         nonlocal last
         total = trainer.recipe.epochs(trainer.group)
         if trainer.finished or time.monotonic() - last > QUIET_EVERY:
@@ -234,7 +239,7 @@ def _reporting() -> Any:
     with Progress(*columns, TimeRemainingColumn(), TextColumn("left"), console=console) as progress:
         tasks: dict[tuple[int, ...], Any] = {}
 
-        def loud(trainer: Trainer, row: dict[str, Any]) -> None:
+        def loud(trainer: Trainer, row: dict[str, Any] | None) -> None:
             key = tuple(trainer.runs)
             if key not in tasks:
                 tasks[key] = progress.add_task("", total=trainer.recipe.epochs(trainer.group))

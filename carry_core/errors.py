@@ -1,4 +1,4 @@
-"""The one exception that a user is meant to read."""
+"""What a user is meant to read."""
 
 
 class BadInput(ValueError):
@@ -6,3 +6,7 @@ class BadInput(ValueError):
 
     `carry` prints the message on one line and exits with 2. In Python it is a plain `ValueError`.
     """
+
+
+class NotNow(BadInput):
+    """Nothing is wrong, but it has to wait: for another process, or for what is to be made before."""

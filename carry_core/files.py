@@ -17,7 +17,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from carry_core.errors import BadInput
+from carry_core.errors import BadInput, NotNow
 
 ROOT = Path(__file__).resolve().parent.parent
 _held: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())  # this thread's locks
@@ -131,7 +131,8 @@ def locked(folder: Path, name: str = ".lock", busy: str | None = None) -> Iterat
         busy: what to say where somebody else holds it; None to wait for it.
 
     Raises:
-        BadInput: somebody else holds it, or the folder cannot be written.
+        NotNow: somebody else holds it.
+        BadInput: the folder cannot be written.
     """
     path = folder.resolve() / name
     if path in _held.get():
@@ -143,7 +144,7 @@ def locked(folder: Path, name: str = ".lock", busy: str | None = None) -> Iterat
             file = held.enter_context(path.open("w"))
             fcntl.flock(file, fcntl.LOCK_EX if busy is None else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise BadInput(busy) from error
+            raise NotNow(busy) from error
         except OSError as error:
             raise BadInput(
                 f"Cannot write to {folder}: {error.strerror}. Choose a folder that can be written to."

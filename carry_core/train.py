@@ -76,6 +76,8 @@ class Trainer:
     So it is bit by bit on a CPU; on a GPU other stacks may mean other kernels, and then it is so up to rounding.
 
     Attributes:
+        done: batches of the epoch under way that it has trained on.
+        running: sums of their losses and accuracies, each `[run, …]`.
         seconds: wall time of the whole stack since it was made or restored; a run's record has its share.
         earlier: what each run's record had before that.
     """
@@ -92,7 +94,8 @@ class Trainer:
     ) -> None:
         self.group, self.recipe, self.runs = group, recipe, runs
         self.device, self.precision = torch.device(device), precision
-        self.epoch, self.seconds, self.commit = 0, 0.0, commit()
+        self.epoch, self.done, self.seconds, self.commit = 0, 0, 0.0, commit()
+        self.running: dict[str, Tensor] = {}
         self.earlier = [0.0] * len(runs)
         self.history: dict[str, list[NDArray[np.float32]]] = {}
         seeds = [Seeds.of(run) for run in runs]
@@ -126,9 +129,14 @@ class Trainer:
     def finished(self) -> bool:
         return self.epoch >= self.recipe.epochs(self.group)
 
-    def run_epoch(self) -> dict[str, NDArray[np.float32]]:
-        """Train for one epoch, then test; returns the new row of the history, each value `[run, …]`."""
-        row = self.train_epoch()
+    def run_epoch(self, pause: Callable[[], bool] = lambda: False) -> dict[str, NDArray[np.float32]] | None:
+        """Train for one epoch, or what is left of it, then test; returns the new row of the history, each `[run, …]`.
+
+        `pause` is asked between batches: where it says so, None is returned, and the next call goes on there.
+        """
+        row = self.train_epoch(pause)
+        if row is None:
+            return None
         self.epoch += 1
         with torch.inference_mode(), tf32(self.precision == "tf32"):
             row |= self.test_epoch()
@@ -137,13 +145,17 @@ class Trainer:
             self.history.setdefault(key, []).append(value)
         return new
 
-    def train_epoch(self) -> dict[str, Tensor]:
-        """One pass over the training set; means over its batches, with dropout on."""
-        total: dict[str, Tensor] = {}
-        for i, (a, b) in enumerate(self.batches(self.train, self.group.batch)):
-            row = self.step(a, b, self.epoch * self.group.steps + i)
-            total = {key: total[key] + value if total else value.clone() for key, value in row.items()}
-        return {f"train_{key}": value / self.group.steps for key, value in total.items()}
+    def train_epoch(self, pause: Callable[[], bool] = lambda: False) -> dict[str, Tensor] | None:
+        """One pass over the training set; means over its batches, with dropout on. None where `pause` stops it."""
+        for a, b in self.batches(self.train, self.group.batch)[self.done :]:
+            row = self.step(a, b, self.epoch * self.group.steps + self.done)
+            self.running = {k: self.running[k] + value if self.done else value.clone() for k, value in row.items()}
+            self.done += 1
+            if self.done < self.group.steps and pause():
+                return None
+        means = {f"train_{key}": value / self.group.steps for key, value in self.running.items()}
+        self.done, self.running = 0, {}
+        return means
 
     def step(self, a: Tensor, b: Tensor, number: int) -> dict[str, Tensor]:
         """AdamW step `number` on a batch per run, `[run, batch]`; loss and accuracies per run."""
@@ -254,10 +266,11 @@ class Trainer:
         tensors = {f"parameters/{name}": p.detach().clone() for name, p in self.parameters.items()}
         for key in ("exp_avg", "exp_avg_sq"):
             tensors |= {f"{key}/{n}": m[key].clone() for n, m in zip(self.parameters, moments, strict=True)}
+        tensors |= {f"running/{key}": value.clone() for key, value in self.running.items()}
         history = {f"history/{key}": list(rows) for key, rows in self.history.items()}
         record = {
             "group": self.group.name, "recipe": self.recipe.name, "precision": self.precision, "epoch": self.epoch,
-            "adam_step": int(moments[0]["step"].item()), "device": device_name(self.device),
+            "batches": self.done, "adam_step": int(moments[0]["step"].item()), "device": device_name(self.device),
             "torch": torch.__version__, "numpy": np.__version__, "commit": self.commit,
         }  # fmt: skip
         seconds = [round(earlier + self.seconds / len(self.runs), 1) for earlier in self.earlier]
@@ -274,10 +287,15 @@ class Trainer:
         return read
 
     def restore(self, states: list[State]) -> None:
-        """Go on from what `freeze` kept of the same runs at the same epoch."""
-        self.epoch, self.seconds = states[0][1]["epoch"], 0.0
+        """Go on from what `freeze` kept of the same runs at the same batch of the same epoch."""
+        self.epoch, self.done, self.seconds = states[0][1]["epoch"], states[0][1].get("batches", 0), 0.0
         self.earlier = [record["seconds"] for _, record in states]
         self.load(states)
+        self.running = {
+            key.removeprefix("running/"): torch.stack([tensors[key] for tensors, _ in states]).to(self.device)
+            for key in states[0][0]
+            if key.startswith("running/")
+        }
         keys = [key for key in states[0][0] if key.startswith("history/")]
         self.history = {
             key.removeprefix("history/"): list(np.stack([tensors[key].numpy() for tensors, _ in states], 1))

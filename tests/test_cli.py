@@ -3,8 +3,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+
+from carry_core import cli, groups
+from carry_core.train import Trainer
 
 
 def test_the_installed_command(tmp_path):
@@ -127,3 +131,18 @@ def test_help_lists_every_command(carry):
     assert code == 0
     for command in ("train", "import-author", "verify"):
         assert command in out
+
+
+def test_progress_is_visible_within_an_epoch(monkeypatch, capsys):
+    """An epoch of four digits takes half an hour on one core."""
+    monkeypatch.setattr(cli, "QUIET_EVERY", 0.0)
+    trainer = Trainer(groups.find(groups.MAIN), groups.RECIPES["quick"], [3])
+    trainer.epoch, trainer.done = 2, 40
+    row = {"test_loss": np.array([0.5]), "test_whole": np.array([0.25])}
+    with cli._reporting() as report:
+        report(trainer, None)
+        report(trainer, row)
+    assert capsys.readouterr().err.splitlines() == [
+        "n2_s0.3_w0.2 run 3: batch 40/147 of the next epoch, epoch 2/60",
+        "n2_s0.3_w0.2 run 3: loss 5.0e-01, accuracy 0.250, epoch 2/60",
+    ]

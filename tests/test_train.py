@@ -255,6 +255,13 @@ def test_finetuning_continues_weights_and_moments(small_group, data, monkeypatch
     parent.path(0, 2).rename(data / "elsewhere")
     with pytest.raises(BadInput, match="first run `carry train pad6_n2_s0.3_w0.2 --recipe paper --runs 0 --out"):
         campaign.prepare(tuned, checkpoints)
+    said = []
+    assert not campaign.train_group(checkpoints, [0], data / "runs", share=True, say=said.append)
+    assert said == [  # and a campaign goes on with the next group
+        f"Left out for now: child continues run 0 of {group.name} with its optimiser's state, which is in no published"
+        f" file, but {parent.path(0, 2)} does not exist: first run `carry train {group.name} --recipe paper --runs 0"
+        " --out FOLDER` with another folder than data/runs."
+    ]
     (data / "elsewhere").rename(parent.path(0, 2))
     campaign.prepare(tuned, checkpoints)
     early = parent.load(0, 2)
@@ -267,10 +274,10 @@ def test_finetuning_continues_weights_and_moments(small_group, data, monkeypatch
 
 
 def train_small(folder):
-    """Runs in a process of its own, to be killed: two runs, a checkpoint after every epoch."""
-    campaign.SAVE_EVERY = 0.0
+    """Runs in a process of its own, to be killed: two runs, a checkpoint after every batch."""
+    campaign.SAVE_EVERY = campaign.SAVE_WITHIN = 0.0
     config = ModelConfig(width=2, d_model=16, d_ff=16)
-    group = Group("small", config, n_digits=2, batch=256, epochs=6, n_runs=2, kept=2)
+    group = Group("small", config, n_digits=2, batch=384, epochs=3, n_runs=2, kept=2)
     checkpoints = Checkpoints(folder / "checkpoints", group, Recipe("paper", 1e-3))
     campaign.train_group(checkpoints, [0, 1], folder / "runs", say=lambda text: None)
 
@@ -332,6 +339,113 @@ def test_ctrl_c_loses_no_finished_epoch(small_group, data):
     with pytest.raises(KeyboardInterrupt):
         campaign.train_runs(trainer, checkpoints, campaign.Clock(), interrupt)
     assert checkpoints.load(0)[1]["epoch"] == 3
+
+
+class Ticks(campaign.Clock):
+    """A clock that asks for a save after every other batch, and is over after some batches."""
+
+    def __init__(self, batches: float = math.inf) -> None:
+        super().__init__()
+        self.left = batches
+
+    @property
+    def over(self):
+        return self.left <= 0
+
+    def pause(self):
+        self.left -= 1
+        return self.over or self.left % 2 == 0
+
+
+def same(trainer: Trainer, other: Trainer) -> bool:
+    """Whether two trainings are at the same bits, moments, masks to come and learning curves included."""
+    states, others = trainer.freeze()(), other.freeze()()
+    told = [[{**record, "seconds": 0} for _, record in found] for found in (states, others)]
+    keys = [{*tensors} for tensors, _ in states + others]
+    return told[0] == told[1] and all(
+        keys[0] == keys[i] and all(torch.equal(tensors[key], there[key]) for key in tensors)
+        for i, ((tensors, _), (there, _)) in enumerate(zip(states, others, strict=True))
+    )
+
+
+def test_a_training_stops_within_an_epoch_and_goes_on(small_group, data):
+    """Time is up within the second epoch, and within the fourth; six batches an epoch, and five questions."""
+    recipe = replace(QUICK, limit=4)
+    checkpoints = Checkpoints(data / "checkpoints", small_group, recipe)
+    straight = Trainer(small_group, recipe, [0, 2])
+    for _ in range(recipe.limit):
+        straight.run_epoch()
+    assert small_group.steps == 6
+    seen = []
+    for reached in ((1, 3), (3, 1), (4, 0)):
+        trainer = Trainer(small_group, recipe, [0, 2])
+        campaign.prepare(trainer, checkpoints)
+        clock = Ticks(8 if reached[0] < 4 else math.inf)
+        finished = campaign.train_runs(
+            trainer, checkpoints, clock, lambda trainer, row: seen.append((trainer.epoch, trainer.done, row is None))
+        )
+        assert finished == (reached[0] == 4)
+        for run in (0, 2):
+            record = checkpoints.latest(run)[1]
+            assert (record["epoch"], record["batches"]) == reached
+            assert checkpoints.load(run)[1]["epoch"] == reached[0]
+            assert checkpoints.path(run, "midway").exists() == (reached[1] > 0)
+        assert not trainer.finished or same(trainer, straight)
+    assert [epoch for epoch, _, within in seen if not within] == [1, 2, 3, 4]
+    assert all(within == (done > 0) for _, done, within in seen)
+    assert trainer.finished
+
+
+def test_what_is_published_is_of_whole_epochs(small_group, data, monkeypatch):
+    """A run that was stopped within an epoch is published with the weights after the one before."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=3))
+    trainer = Trainer(small_group, QUICK, [0])
+    trainer.run_epoch()
+    after_one = weights(trainer)
+    again = Trainer(small_group, QUICK, [0])
+    assert not campaign.train_runs(again, checkpoints, Ticks(9), lambda *_: None)
+    assert (again.epoch, again.done) == (1, 4)
+    campaign.train_group(replace(checkpoints, recipe=replace(QUICK, limit=1)), [0], data / "runs", say=lambda _: None)
+    published = runs.load("small")
+    assert published.record["epochs"] == 1
+    for name, p in after_one.items():
+        assert torch.equal(published.weights[name][0], p.half().float()), name
+    assert checkpoints.latest(0)[1]["batches"] == 4
+
+
+def test_a_midway_checkpoint_of_another_epoch_is_not_gone_on_from(small_group, data):
+    """One that a kill left behind, or whose run is to be trained anew."""
+    checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
+    trainer = Trainer(small_group, QUICK, [0])
+    campaign.train_runs(trainer, checkpoints, Ticks(9), lambda *_: None)
+    midway = checkpoints.path(0, "midway")
+    kept = midway.read_bytes()
+    assert checkpoints.latest(0)[1]["batches"] == 4
+    while trainer.epoch < 2:
+        trainer.run_epoch()
+    checkpoints.save(trainer.freeze()())
+    assert not midway.exists()
+    midway.write_bytes(kept)
+    assert (checkpoints.latest(0)[1]["epoch"], checkpoints.latest(0)[1]["batches"]) == (2, 0)
+    checkpoints.path(0).unlink()
+    assert checkpoints.latest(0) is None
+
+
+def test_a_damaged_midway_checkpoint_is_refused(small_group, data):
+    checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
+    campaign.train_runs(Trainer(small_group, QUICK, [0]), checkpoints, Ticks(2), lambda *_: None)
+    midway, whole = checkpoints.path(0, "midway"), checkpoints.path(0)
+    kept = midway.read_bytes()
+    midway.write_bytes(kept[:-1])
+    with pytest.raises(BadInput, match=r"run0.midway.safetensors is damaged .*delete it to go on from the last whole"):
+        campaign.train_group(checkpoints, [0], data / "runs")
+    midway.write_bytes(whole.read_bytes())
+    with pytest.raises(BadInput, match="midway.* is damaged .its record’s batches is 0"):
+        checkpoints.latest(0)
+    whole.write_bytes(kept)
+    with pytest.raises(BadInput, match="its record’s batches is 2.*delete it to train this run anew"):
+        checkpoints.latest(0)
 
 
 def train_and_publish(group, data, recipe, numbers):
@@ -410,6 +524,34 @@ def test_a_run_is_trained_by_one_process_at_a_time(small_group, data, monkeypatc
     again([3])
     assert runs.load("small").numbers == (0, 1, 2, 3)
     assert len(complaints) == 1
+    assert verify(data) == []
+
+
+def test_two_campaigns_share_the_runs(small_group, data, monkeypatch):
+    """What one of them trains the other leaves to it; whoever gets done publishes what is finished by then."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
+    train = partial(campaign.train_group, checkpoints, out=data / "runs", share=True)
+    said, finished = [], []
+
+    def report(trainer, row):
+        if (trainer.runs, trainer.epoch) == ([0], 1):
+            for numbers in ([0, 1], [0, 1, 2]):
+                other = threading.Thread(target=lambda n=numbers: finished.append(train(n, say=said.append)))
+                other.start()
+                other.join()
+
+    assert train([0, 1], report=report, say=said.append)
+    left = [
+        f"Left out for now: Run {run} of small, recipe quick, is being trained by another process: let it finish or"
+        " stop it, or choose other runs with --runs."
+        for run in (0, 1)
+    ]
+    where = f"2 epochs in fp32 to {data / 'runs'}."
+    assert said[:4] == left + left
+    assert said[4] == f"small: published 1 run(s) of {where}"
+    assert said[5:] == [f"small: published 3 run(s) of {where}"]
+    assert finished == [False, False]
     assert verify(data) == []
 
 
@@ -703,6 +845,8 @@ def test_a_checkpoint_that_nothing_can_go_on_from_is_refused(small_group, data, 
 
     write(tensors, record)
     assert checkpoints.load(0)[1] == record
+    write(tensors, without(record, "batches"))  # older ones know of whole epochs only
+    assert checkpoints.latest(0)[1] == without(record, "batches")
     write(*spoil(tensors, record))
     with pytest.raises(BadInput, match=re.escape(f"Checkpoint {path} is damaged ({complaint}): delete it to train")):
         campaign.train_group(checkpoints, [0], data / "runs")
