@@ -16,7 +16,7 @@ from carry_core.sums import n_sums
 from carry_core.train import State, Trainer
 
 SAVE_EVERY = 15.0  # seconds between checkpoints, which fall between epochs
-SAVE_WITHIN = 60.0  # seconds after which one falls within an epoch
+SAVE_WITHIN = 60.0  # seconds after which one falls within an epoch, between batches
 TESTING = 0.3  # of a step: what the same sums cost in a test, which is a forward pass
 
 
@@ -166,9 +166,9 @@ def train_group(
         mine = []
         for run in _missing(checkpoints, numbers):
             try:
-                held.enter_context(checkpoints.training(run))
                 if checkpoints.group.parent is not None and checkpoints.latest(run) is None:
                     _parent(checkpoints, *checkpoints.group.parent, run)
+                held.enter_context(checkpoints.training(run))
                 mine.append(run)
             except NotNow as reason:
                 if not share:
@@ -183,7 +183,7 @@ def train_group(
             trainer = Trainer(checkpoints.group, checkpoints.recipe, stack, device, precision)
             prepare(trainer, checkpoints)
             finished = train_runs(trainer, checkpoints, clock, report) and finished
-    if finished or (todo and not _missing(checkpoints, mine)):
+    if not _missing(checkpoints, mine) and set(numbers) > {*_missing(checkpoints, numbers)}:
         say(publish(checkpoints, out))
     return finished
 

@@ -78,6 +78,8 @@ class Checkpoints:
     def latest(self, run: int) -> State | None:
         """How far the run came, within an epoch or after one; None where it was never saved.
 
+        Another process may train the run meanwhile, and remove what lay midway: then an epoch may be missed.
+
         Raises:
             BadInput: as `load`.
         """
@@ -106,7 +108,9 @@ class Checkpoints:
             record = json.loads(metadata["record"])
             if not isinstance(record, dict):
                 raise ValueError("its record is none")
-        except (SafetensorError, OSError, KeyError, ValueError) as error:
+        except (SafetensorError, OSError, RuntimeError, KeyError, ValueError) as error:
+            if not path.exists():  # removed meanwhile, by who trains the run
+                return None
             raise self._damaged(run, moment, str(error)) from error
         expected = {"format": FORMAT, "group": self.group.name, "recipe": self.recipe.name, "run": run}
         expected |= {"epoch": moment} if isinstance(moment, int) else {}
@@ -149,7 +153,8 @@ class Checkpoints:
             if not isinstance(record.get(key), kind):
                 return f"its record’s {key} is {record.get(key)!r}"
         batches = record.get("batches", 0)  # older ones have none
-        if batches not in (range(1, self.group.steps) if moment == "midway" else (0,)):
+        fits = range(1, self.group.steps + 1) if moment == "midway" else (0,)  # after the last comes the test
+        if not isinstance(batches, int) or batches not in fits:
             return f"its record’s batches is {batches!r}"
         with torch.device("meta"):
             model = Transformer(self.group.config)
@@ -159,7 +164,7 @@ class Checkpoints:
             for name, p in model.named_parameters()
         }
         if batches:
-            each = (len(self.group.config.layout.answer),)
+            each = (len(self.group.config.layout.read),)
             expected |= {"running/loss": (), "running/accuracy": each, "running/whole": ()}
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         curves = {name: shape for name, shape in shapes.items() if name.startswith("history/")}

@@ -68,7 +68,10 @@ def verify(accept: tuple[str, ...]) -> None:
 @carry.command()
 @click.argument("names", metavar="GROUP...", nargs=-1)
 @click.option(
-    "--all", "every", is_flag=True, help="Every group, what figures need most first; two such commands share the work."
+    "--all",
+    "every",
+    is_flag=True,
+    help="Every group, what figures need most first; two such commands share the groups.",
 )
 @click.option("--runs", "numbers", default=None, help="Runs such as 0-5 or 0,2 [default: the group's own].")
 @click.option("--epochs", type=click.IntRange(min=1), help="Stop after this many epochs [default: the recipe's].")
@@ -98,7 +101,7 @@ def train(
     torch.set_num_threads(threads)
     clock = campaign.Clock(minutes)
     chosen = replace(groups.RECIPES[recipe], limit=epochs)
-    total = 0.0
+    total, left_out = 0.0, False
     for group in todo:
         runs_of, done = _numbers(numbers, group), True
         checkpoints = Checkpoints(data_dir() / "checkpoints", group, chosen)
@@ -115,9 +118,13 @@ def train(
                     checkpoints, runs_of, out, device=where, precision=precision, share=every, clock=clock,
                     report=report, say=click.echo,
                 )  # fmt: skip
+        left_out = left_out or not done
         if clock.over and not (done and group is todo[-1]):
             click.echo("Time is up; the same command goes on from here.")
             break
+    else:
+        if left_out:
+            click.echo("Some runs were left out; the same command takes them up later.")
     if dry_run:
         click.echo(f"In all about {_time(total)} on {where} in {precision}, estimated from two steps of each group.")
 
@@ -220,17 +227,18 @@ def _reporting() -> Any:
     last = time.monotonic()
 
     def line(trainer: Trainer, row: dict[str, Any] | None) -> str:
-        who = f"run {_list(trainer.runs)}"
         if row is None:
-            return f"{who}: batch {trainer.done}/{trainer.group.steps} of the next epoch"
-        return f"{who}: loss {row['test_loss'].mean():.1e}, accuracy {row['test_whole'].mean():.3f}"
+            far = f"batch {trainer.done}/{trainer.group.steps}"
+        else:
+            far = f"loss {row['test_loss'].mean():.1e}, accuracy {row['test_whole'].mean():.3f}"
+        return f"run {_list(trainer.runs)}: {far}"
 
     def quiet(trainer: Trainer, row: dict[str, Any] | None) -> None:
         nonlocal last
-        total = trainer.recipe.epochs(trainer.group)
+        epoch = f"epoch {trainer.epoch + (row is None)}/{trainer.recipe.epochs(trainer.group)}"
         if trainer.finished or time.monotonic() - last > QUIET_EVERY:
             last = time.monotonic()
-            click.echo(f"{trainer.group.name} {line(trainer, row)}, epoch {trainer.epoch}/{total}", err=True)
+            click.echo(f"{trainer.group.name} {line(trainer, row)}, {epoch}", err=True)
 
     if not console.is_terminal:
         yield quiet

@@ -90,7 +90,7 @@ def _finished(checkpoints: Checkpoints) -> tuple[Training, dict[int, int]]:
     states = {run: state for run in checkpoints.runs() if (state := checkpoints.load(run)) is not None}
     reached = {run: record["epoch"] for run, (_, record) in states.items()}
     epochs = max(reached.values(), default=0)
-    hidden = {"dropout", "epoch", "group", "recipe", "adam_step"}
+    hidden = {"dropout", "epoch", "batches", "group", "recipe", "adam_step"}
     found = {}
     for run, (tensors, record) in states.items():
         if reached[run] < epochs:

@@ -73,7 +73,8 @@ class Data:
 class Trainer:
     """Several runs of one group in lockstep; a run's result does not depend on which others are beside it.
 
-    So it is bit by bit on a CPU; on a GPU other stacks may mean other kernels, and then it is so up to rounding.
+    So it is bit by bit where each is a stack of its own, as `carry train` has it on a CPU; other stacks may mean other
+    kernels, and then it is so up to rounding.
 
     Attributes:
         done: batches of the epoch under way that it has trained on.
@@ -132,7 +133,7 @@ class Trainer:
     def run_epoch(self, pause: Callable[[], bool] = lambda: False) -> dict[str, NDArray[np.float32]] | None:
         """Train for one epoch, or what is left of it, then test; returns the new row of the history, each `[run, …]`.
 
-        `pause` is asked between batches: where it says so, None is returned, and the next call goes on there.
+        `pause` is asked after each batch: where it says so, None is returned, and the next call goes on there.
         """
         row = self.train_epoch(pause)
         if row is None:
@@ -151,7 +152,8 @@ class Trainer:
             row = self.step(a, b, self.epoch * self.group.steps + self.done)
             self.running = {k: self.running[k] + value if self.done else value.clone() for k, value in row.items()}
             self.done += 1
-            if self.done < self.group.steps and pause():
+            if pause():
+                self.running["loss"].sum().item()  # a GPU is behind; who measures the time should know
                 return None
         means = {f"train_{key}": value / self.group.steps for key, value in self.running.items()}
         self.done, self.running = 0, {}

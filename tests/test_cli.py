@@ -143,6 +143,6 @@ def test_progress_is_visible_within_an_epoch(monkeypatch, capsys):
         report(trainer, None)
         report(trainer, row)
     assert capsys.readouterr().err.splitlines() == [
-        "n2_s0.3_w0.2 run 3: batch 40/147 of the next epoch, epoch 2/60",
+        "n2_s0.3_w0.2 run 3: batch 40/147, epoch 3/60",
         "n2_s0.3_w0.2 run 3: loss 5.0e-01, accuracy 0.250, epoch 2/60",
     ]

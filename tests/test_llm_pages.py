@@ -97,7 +97,7 @@ def test_a_layer_that_the_model_has_not(planted):
 def test_the_costliest_pair_and_the_random_ones(planted):
     assert planted.accuracies(random=False) == [0.0]
     assert planted.accuracies(random=True) == [1.0]
-    assert planted.costliest == planted.ablated[0]
+    assert planted.chosen[0] == planted.ablated[0]
 
 
 # ---------------------------------------------------------------- which model

@@ -15,10 +15,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from carry_core import campaign, files, groups, publishing, runs, sums
+from carry_core import checkpoints as checkpoints_module
 from carry_core import train as train_module
 from carry_core.checkpoints import Checkpoints, digest
 from carry_core.edits import Ablation
@@ -30,6 +32,7 @@ from carry_core.model import ModelConfig, Transformer
 from carry_core.stacked import Stack
 from carry_core.train import Data, Trainer, initialise
 from carry_core.verify import verify
+from tests.conftest import SHAPES
 
 SERVER = multiprocessing.get_context("forkserver")  # imports torch once, not in every process that is killed
 SERVER.set_forkserver_preload(["carry_core.campaign"])
@@ -97,8 +100,6 @@ def test_priming_joins_the_first_long_sums(small_group):
 @pytest.mark.parametrize("which", ["encoder", "decoder", "three layers"])
 def test_stacked_runs_equal_separate_runs(which):
     """Thirty AdamW steps in float64: what a run becomes does not depend on the runs beside it."""
-    from tests.conftest import SHAPES
-
     group = Group("small", SHAPES[which], n_digits=2, batch=256, epochs=5, n_runs=3)
     together, apart = Trainer(group, QUICK, [0, 1, 2]), [Trainer(group, QUICK, [run]) for run in range(3)]
     for trainer in (together, *apart):
@@ -270,6 +271,11 @@ def test_finetuning_continues_weights_and_moments(small_group, data, monkeypatch
         assert torch.equal(p, early[0][f"parameters/{name}"])
     tuned.run_epoch()
     assert steps_of(tuned) == 2 * group.steps + 1
+    checkpoints.save(tuned.freeze()())
+    parent.path(0, 2).unlink()  # not needed any more
+    assert campaign.train_group(
+        replace(checkpoints, recipe=replace(recipe, limit=2)), [0], data / "runs", say=said.append
+    )
     assert tuned.long.shape[2] == groups.N_LONG - 50
 
 
@@ -368,32 +374,116 @@ def same(trainer: Trainer, other: Trainer) -> bool:
     )
 
 
-def test_a_training_stops_within_an_epoch_and_goes_on(small_group, data):
-    """Time is up within the second epoch, and within the fourth; six batches an epoch, and five questions."""
-    recipe = replace(QUICK, limit=4)
-    checkpoints = Checkpoints(data / "checkpoints", small_group, recipe)
-    straight = Trainer(small_group, recipe, [0, 2])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_training_stops_within_an_epoch_and_goes_on(small_group, data, monkeypatch, shape):
+    """Time is up after two batches of an epoch, after the last before its test, and after three; all is on disk."""
+    monkeypatch.setattr(train_module, "N_LONG", 600)
+    recipe, group = replace(QUICK, limit=4), replace(small_group, config=SHAPES[shape])
+    checkpoints = Checkpoints(data / "checkpoints", group, recipe)
+    straight = Trainer(group, recipe, [0, 2])
     for _ in range(recipe.limit):
         straight.run_epoch()
-    assert small_group.steps == 6
+    assert group.steps == 6
     seen = []
-    for reached in ((1, 3), (3, 1), (4, 0)):
-        trainer = Trainer(small_group, recipe, [0, 2])
+
+    def report(trainer, row):
+        seen.append((trainer.epoch, row is None))
+        if row is None:
+            records = [checkpoints.latest(run)[1] for run in trainer.runs]
+            assert {(record["epoch"], record["batches"]) for record in records} == {(trainer.epoch, trainer.done)}
+
+    for batches, reached in ((8, (1, 2)), (4, (1, 6)), (9, (3, 3)), (math.inf, (4, 0))):
+        trainer = Trainer(group, recipe, [0, 2])
         campaign.prepare(trainer, checkpoints)
-        clock = Ticks(8 if reached[0] < 4 else math.inf)
-        finished = campaign.train_runs(
-            trainer, checkpoints, clock, lambda trainer, row: seen.append((trainer.epoch, trainer.done, row is None))
-        )
-        assert finished == (reached[0] == 4)
+        assert campaign.train_runs(trainer, checkpoints, Ticks(batches), report) == trainer.finished
+        assert (trainer.epoch, trainer.done) == reached
         for run in (0, 2):
             record = checkpoints.latest(run)[1]
             assert (record["epoch"], record["batches"]) == reached
             assert checkpoints.load(run)[1]["epoch"] == reached[0]
             assert checkpoints.path(run, "midway").exists() == (reached[1] > 0)
-        assert not trainer.finished or same(trainer, straight)
-    assert [epoch for epoch, _, within in seen if not within] == [1, 2, 3, 4]
-    assert all(within == (done > 0) for _, done, within in seen)
     assert trainer.finished
+    assert same(trainer, straight)
+    assert [epoch for epoch, within in seen if not within] == [1, 2, 3, 4]
+    assert sum(within for _, within in seen) > 6
+
+
+def test_when_to_save(monkeypatch):
+    """After an epoch every quarter of a minute, within one every minute, and where time is up."""
+    clock = campaign.Clock(2.0, start=100.0, saved=100.0)
+
+    def at(now):
+        monkeypatch.setattr(campaign.time, "monotonic", lambda: now)
+        return clock.due, clock.pause(), clock.over
+
+    assert [at(114.0), at(116.0), at(159.0)] == [(False, False, False), (True, False, False), (True, False, False)]
+    assert at(161.0) == (True, True, False)
+    clock.saved = 219.0
+    assert at(219.5) == (False, False, False)
+    assert at(220.0) == (False, True, True)
+
+
+def test_a_save_starts_the_clock_anew(small_group, data):
+    clock = campaign.Clock(saved=-math.inf)
+    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
+    seen = []
+    trainer = Trainer(small_group, checkpoints.recipe, [0])
+    campaign.train_runs(trainer, checkpoints, clock, lambda trainer, row: seen.append((trainer.epoch, trainer.done)))
+    assert seen == [(0, 1), (1, 0), (2, 0)]
+    assert not clock.due
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_a_save_that_was_interrupted_is_made_up_for(small_group, data, monkeypatch, within):
+    checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
+    save, calls = Checkpoints.save, []
+
+    def interrupted(self, states, snapshot=False):
+        calls.append(states[0][1]["batches"])
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        save(self, states, snapshot)
+
+    monkeypatch.setattr(Checkpoints, "save", interrupted)
+    monkeypatch.setattr(campaign, "SAVE_EVERY", 0.0)
+    clock = Ticks(2) if within else campaign.Clock()
+    with pytest.raises(KeyboardInterrupt):
+        campaign.train_runs(Trainer(small_group, QUICK, [0]), checkpoints, clock, lambda *_: None)
+    record = checkpoints.latest(0)[1]
+    assert (record["epoch"], record["batches"]) == ((0, 2) if within else (1, 0))
+
+
+def test_runs_that_came_unequally_far_are_trained_apart(small_group, data, monkeypatch):
+    """In lockstep, as on a GPU: runs at one batch of one epoch together, others by themselves; the same result."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
+    for run, batches in ((0, 2), (2, 2), (1, 4)):
+        campaign.train_runs(
+            Trainer(small_group, checkpoints.recipe, [run]), checkpoints, Ticks(batches), lambda *_: None
+        )
+    stacks = []
+    report = lambda trainer, row: stacks.append(trainer.runs)  # noqa: E731
+    assert campaign.train_group(checkpoints, [0, 1, 2], data / "runs", device="cpu:0", report=report, say=str)
+    assert stacks == [[1], [1], [0, 2], [0, 2]]
+    straight = Trainer(small_group, checkpoints.recipe, [0, 1, 2])
+    straight.run_epoch(), straight.run_epoch()
+    for i in range(3):
+        for name, p in weights(straight, i).items():
+            found = checkpoints.load(i)[0][f"parameters/{name}"]  # a wrong batch or mask would move it by 1e-3
+            torch.testing.assert_close(found, p, rtol=0, atol=1e-5, msg=name)
+
+
+def test_an_estimate_counts_what_is_left(small_group, data, monkeypatch):
+    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
+    ticks = iter(range(100))
+    monkeypatch.setattr(campaign.time, "perf_counter", lambda: float(next(ticks)))
+    whole = campaign.estimate(checkpoints, [0, 1], "cpu", "fp32")
+    assert whole == pytest.approx(2 * 2 * 0.5 * (1 + campaign.TESTING) * small_group.n_train / small_group.batch)
+    monkeypatch.undo()
+    campaign.train_runs(Trainer(small_group, checkpoints.recipe, [1]), checkpoints, Ticks(9), lambda *_: None)
+    monkeypatch.setattr(campaign.time, "perf_counter", lambda: float(next(ticks)))
+    left = campaign.estimate(checkpoints, [0, 1], "cpu", "fp32")
+    assert left / whole == pytest.approx((2 + 0.5) / 4)
 
 
 def test_what_is_published_is_of_whole_epochs(small_group, data, monkeypatch):
@@ -405,13 +495,14 @@ def test_what_is_published_is_of_whole_epochs(small_group, data, monkeypatch):
     after_one = weights(trainer)
     again = Trainer(small_group, QUICK, [0])
     assert not campaign.train_runs(again, checkpoints, Ticks(9), lambda *_: None)
-    assert (again.epoch, again.done) == (1, 4)
+    assert (again.epoch, again.done) == (1, 3)
     campaign.train_group(replace(checkpoints, recipe=replace(QUICK, limit=1)), [0], data / "runs", say=lambda _: None)
     published = runs.load("small")
     assert published.record["epochs"] == 1
+    assert set(published.record["runs"][0]) == {"run", "precision", "device", "torch", "numpy", "commit", "seconds"}
     for name, p in after_one.items():
         assert torch.equal(published.weights[name][0], p.half().float()), name
-    assert checkpoints.latest(0)[1]["batches"] == 4
+    assert checkpoints.latest(0)[1]["batches"] == 3
 
 
 def test_a_midway_checkpoint_of_another_epoch_is_not_gone_on_from(small_group, data):
@@ -421,7 +512,7 @@ def test_a_midway_checkpoint_of_another_epoch_is_not_gone_on_from(small_group, d
     campaign.train_runs(trainer, checkpoints, Ticks(9), lambda *_: None)
     midway = checkpoints.path(0, "midway")
     kept = midway.read_bytes()
-    assert checkpoints.latest(0)[1]["batches"] == 4
+    assert checkpoints.latest(0)[1]["batches"] == 3
     while trainer.epoch < 2:
         trainer.run_epoch()
     checkpoints.save(trainer.freeze()())
@@ -446,6 +537,21 @@ def test_a_damaged_midway_checkpoint_is_refused(small_group, data):
     whole.write_bytes(kept)
     with pytest.raises(BadInput, match="its record’s batches is 2.*delete it to train this run anew"):
         checkpoints.latest(0)
+
+
+def test_a_midway_checkpoint_that_is_gone_meanwhile(small_group, data, monkeypatch):
+    """Who only looks, such as a second campaign, may find it removed by who trains the run."""
+    checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
+    campaign.train_runs(Trainer(small_group, QUICK, [0]), checkpoints, Ticks(2), lambda *_: None)
+
+    def removed(path, framework):
+        if path == checkpoints.path(0, "midway"):
+            path.unlink()
+            raise RuntimeError(f"unable to open file <{path}>")
+        return safe_open(path, framework)
+
+    monkeypatch.setattr(checkpoints_module, "safe_open", removed)
+    assert checkpoints.latest(0)[1]["batches"] == 0
 
 
 def train_and_publish(group, data, recipe, numbers):

@@ -101,14 +101,14 @@ def _ablated(found: Survey, pair: str) -> Found:
 
 
 def _addition_heads(key: str, found: Survey) -> Found:
-    """The pairs among those that were ablated which cost most, as many as the paper names."""
-    tried = sorted((a for a in found.ablated if len(a.heads) == 2), key=lambda a: found.without(a).accuracy)
+    """The pairs among those ablated for a reason which cost most, as many as the paper names."""
+    tried = [a for a in found.chosen if len(a.heads) == 2]
     if not tried:
         raise BadInput(f"The survey of {found.title} ablated no pairs: run `{MODELS[key].command}`.")
     best = [[list(head) for head in a.heads] for a in tried[: len(MODELS[key].pairs)]]
     value = best if len(best) > 1 else best[0]
     costs = ", ".join(f"{heads.name(a.heads)} {found.without(a).accuracy:.3f}" for a in tried)
-    return Found({0: value}, value, detail=f"Of the pairs that were ablated: {costs}.")
+    return Found({0: value}, value, detail=f"Of the pairs that were chosen: {costs}.")
 
 
 def llm_heads(evidence: Evidence) -> Found:
@@ -129,7 +129,8 @@ def llm_heads(evidence: Evidence) -> Found:
         if not chosen or not random:
             continue
         values[number], shows[number] = min(chosen), min(chosen) < min(random)
-        told.append(f"{model.title}: lowest of the chosen pairs {min(chosen):.3f}, of random ones {min(random):.3f}")
+        lowest = f"lowest of {len(chosen)} chosen {min(chosen):.3f}, of {len(random)} random {min(random):.3f}"
+        told.append(f"{model.title}: {lowest}")
     if not values:
         commands = "; ".join(f"`{model.command}`" for model in MODELS.values())
         whose = "The author's release has no such runs, and it" if evidence.source == "author" else "It"

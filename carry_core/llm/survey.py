@@ -99,10 +99,9 @@ class Survey:
         return [self.without(a).accuracy for a in self.ablated if (a.kind == "random") == random]
 
     @property
-    def costliest(self) -> Ablated | None:
-        """Of the heads that were taken out for a reason, those whose absence costs most (Tab. 2's addition heads)."""
-        chosen = [a for a in self.ablated if a.kind != "random"]
-        return min(chosen, key=lambda a: self.without(a).accuracy, default=None)
+    def chosen(self) -> list[Ablated]:
+        """Heads that were taken out for a reason, the costliest first (Tab. 2's addition heads)."""
+        return sorted((a for a in self.ablated if a.kind != "random"), key=lambda a: self.without(a).accuracy)
 
     def lines(self) -> list[str]:
         """What came out, as text."""

@@ -82,7 +82,8 @@ def table_of_models(printed: Mapping[str, Any], recorded: Mapping[str, Any], fou
             cell(f"llm/{key}", "carry_mistakes", 2), "\n".join(billions.pairs), "\n".join(ablated),
         ])  # fmt: skip
     last = ["–", "–"]
-    if isinstance(found, Survey) and (costliest := found.costliest) is not None:
+    if isinstance(found, Survey) and found.chosen:
+        costliest = found.chosen[0]
         last = [name(costliest.heads), number(found.without(costliest).accuracy)]
     answers = found.answers
     computed = [number(answers.accuracy), str(found.n_staircase), number(answers.carry_share)]
