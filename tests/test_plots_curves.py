@@ -161,6 +161,18 @@ def test_the_grid_has_each_cell_of_each_run_and_frames_where_a_one_arrives(histo
     assert {tasks.name(p) for p in tasks.patterns(3)} | {"pos. 7", "pos. 8", "pos. 9"} <= set(texts(figure))
 
 
+@pytest.mark.parametrize(("n", "step"), [(100, 1), (101, 2), (250, 3), (1000, 10)])
+def test_the_grid_draws_no_more_than_a_hundred_epochs_and_the_last(n, step):
+    values = np.random.default_rng(0).random((n, 5, 3))
+    found = dynamics.Evolution(np.arange(1, n + 1), values, values, values[:, 0, 0])
+    ax = plots.evolution_grid({0: found}, 0).axes[4]
+    for line in ax.lines:
+        epochs = line.get_xdata()
+        assert (epochs[-1], len(epochs)) == (n, -(-n // step))
+        assert set(np.diff(epochs)) == {step}
+        np.testing.assert_array_equal(line.get_ydata(), values[epochs - 1, 1, 1])
+
+
 def test_of_more_digits_the_grid_shows_five_classes():
     values = np.random.default_rng(0).random((2, 13, 4))
     found = dynamics.Evolution(np.array([1, 2]), values, values, np.array([0.1, 0.2]))

@@ -28,6 +28,7 @@ OTHERS: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.35}  # runs that are not 
 BOX: dict[str, Any] = {"frameon": True, "framealpha": 1, "edgecolor": "none", "borderpad": 0.1}  # over such lines
 FORGOT = "#D9534A"  # right but for the one: `OFF_BY_ONE`, dark enough for a line
 END = 1.1  # where the last epoch's values stand, as a multiple of the last epoch that is drawn
+POINTS = 100  # of a curve in a small panel at most, which keeps the page light
 
 
 @styled
@@ -177,6 +178,7 @@ def evolution_grid(evolutions: Mapping[int, Evolution], run: int) -> Figure:
     """Accuracies and corrected accuracies without the final MLP, class by class over all epochs (Sec. 5).
 
     One run bold, the others thin behind it; heavy frames where a one arrives; of more than five classes the first five.
+    Of more than `POINTS` epochs every second, third, … is drawn, counted from the last.
     """
     n_digits = evolutions[run].accuracy.shape[-1]
     classes, names = tasks.patterns(n_digits)[:5], Layout(n_digits).names
@@ -189,8 +191,10 @@ def evolution_grid(evolutions: Mapping[int, Evolution], run: int) -> Figure:
             ax = panel(figure, left + task * (width + gap), title + pos * (height + gap), width, height)
             for other, found in sorted(evolutions.items(), key=lambda item: item[0] == run):
                 look = {"linewidth": 1.4} if other == run else OTHERS
+                step = -(-len(found.epochs) // POINTS)
+                every = slice((len(found.epochs) - 1) % step, None, step)
                 for values, colour in ((found.accuracy, RIGHT), (found.corrected, FORGOT)):
-                    _along(ax, found.epochs, values[:, task, pos], last, colour, **look)
+                    _along(ax, found.epochs[every], values[every, task, pos], last, colour, **look)
             ax.set(xlim=(0, 1.05 * last), ylim=(-0.05, 1.05), yticks=[0, 0.5, 1])
             ax.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 3, 5, 10], integer=True))
             ax.tick_params(labelbottom=pos == n_digits - 1, labelleft=task == 0, labelsize=6.5)

@@ -15,7 +15,7 @@ from carry_core.page import FAINT, INK, WIDTH, number, styled
 from carry_core.pentagon import Pentagon, centres
 from carry_core.plots.common import DIGIT_COLOURS, class_colours, dots, panel
 
-LARGE, MEDIUM, SMALL = 5_000, 2_500, 1_000  # dots in a panel at most; all sums count for what is computed
+LARGE, MEDIUM, SMALL = 2_500, 1_250, 500  # dots in a panel at most; all sums count for what is computed
 
 
 def _cloud(
