@@ -279,6 +279,38 @@ def test_finetuning_continues_weights_and_moments(small_group, data, monkeypatch
     assert tuned.long.shape[2] == groups.N_LONG - 50
 
 
+def test_a_run_that_waits_for_its_parent_holds_nothing_up(small_group, data, monkeypatch):
+    """Its lock is free while another is trained, and what was finished before is published without it."""
+    config = replace(small_group.config, width=3)
+    parent = replace(small_group, name="parent", config=config, snapshots=(2,))
+    child = replace(parent, name="child", primed=50, epochs=2, parent=("parent", 2), snapshots=())
+    for group in (parent, child):
+        monkeypatch.setitem(groups.GROUPS, group.name, group)
+    whole = Checkpoints(data / "checkpoints", parent, RECIPES["paper"])
+    campaign.train_runs(Trainer(parent, whole.recipe, [0]), whole, campaign.Clock(), lambda *_: None)
+    checkpoints, said, free = replace(whole, group=child), [], []
+
+    def take():
+        with checkpoints.training(1):
+            free.append(True)
+
+    def report(trainer, row):
+        other = threading.Thread(target=take)
+        other.start()
+        other.join()
+
+    train = partial(campaign.train_group, checkpoints, [0, 1], data / "runs", share=True, say=said.append)
+    published = f"child: published 1 run(s) of 2 epochs in fp32 to {data / 'runs'}."
+    assert not train(report=report)
+    assert free == [True, True]
+    assert said[1:] == [published]
+    shutil.rmtree(data / "runs")  # as if it had been killed before it published
+    (data / "manifest.json").unlink()
+    assert not train()
+    assert said[-1] == published
+    assert runs.load("child").numbers == (0,)
+
+
 def train_small(folder):
     """Runs in a process of its own, to be killed: two runs, a checkpoint after every batch."""
     campaign.SAVE_EVERY = campaign.SAVE_WITHIN = 0.0
