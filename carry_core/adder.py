@@ -197,7 +197,7 @@ def parts(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) 
     halfway = "blocks.0.resid_mid"
     stream = measure.streams(model, a, b, list(dict.fromkeys([halfway, first, before, after])))
     edits = [INTACT, measure.final_mlp(model), *measure.last_heads(model)]
-    acting = [(edit.first_layer(config), edit.site(config)) for edit in edits]
+    acting = [edit.steps(config) for edit in edits]
     intact, without, *headless = measure.guesses(model, a, b, acting, config.width)
     leaky = headless[measure.decision_head([measure.score(guess, a, b) for guess in headless])]
     tens, ones = half_adders(model, stream[first], a, b)

@@ -86,10 +86,21 @@ class Ablation:
                 if not 0 <= layer < config.layers:
                     raise BadInput(f"{name} has layer {layer}, but this model has layers 0-{config.layers - 1}.")
 
-    def first_layer(self, config: ModelConfig) -> int:
-        """The first layer that it changes, from `attn.z` on; `config.layers` if it changes nothing."""
-        layers = {layer for layer, _ in self.heads | self.neurons} | self.mlps | self.skips
-        return min(layers, default=config.layers)
+    def at(self, layer: int) -> "Ablation":
+        """What it takes out of one layer."""
+        pairs = ({pair for pair in part if pair[0] == layer} for part in (self.heads, self.neurons))
+        heads, neurons = map(frozenset, pairs)
+        return Ablation(heads, self.mlps & {layer}, neurons, self.skips & {layer})
+
+    def steps(self, config: ModelConfig) -> dict[int, tuple["Ablation", Site]]:
+        """The layers that it changes, each with what it does there, as `forks.Forks` takes it.
+
+        Raises:
+            BadInput: the model has no such part.
+        """
+        self.check(config)
+        parts = {layer: self.at(layer) for layer in range(config.layers)}
+        return {layer: (part, part.site(config)) for layer, part in parts.items() if part != INTACT}
 
     def site(self, config: ModelConfig) -> Site:
         """The ablation as a site function for `config`'s model.

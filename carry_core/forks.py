@@ -1,11 +1,11 @@
-"""Forward passes that share their beginning: one model under several edits, batch after batch.
+"""Forward passes that share what they have in common: one model under several edits, batch after batch.
 
 The first layer sees one of 12 tokens at each position. So there are few terms that its softmaxes can be made of, and
 few vectors that its heads can write for a key: both stand in tables, and a sum's attention is put together from them.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -15,16 +15,20 @@ from torch import Tensor
 from carry_core.model import Site, Transformer, untouched
 from carry_core.sums import VOCABULARY
 
+Step = tuple[Hashable, Site]  # what is done in a layer, and the site function that does it
+Edit = Mapping[int, Step]  # by layer
+NOTHING: Step = (None, untouched)
+
 
 class Forks:
-    """Logits of a model under each of several edits, computing what the edits share only once.
+    """Logits of a model under each of several edits, that fork where they first differ.
 
     The model's weights must not change while this is used.
 
     Args:
         model: the run.
-        edits: pairs of a layer and a site function that changes nothing before that layer's `attn.z`.
-            A layer equal to `config.layers` means the intact model.
+        edits: what each does in which layers. A layer's site function acts from that layer's `attn.z` on, up to the
+            next one's `attn.pattern`; where two edits do equal things, one of the functions is called for both.
         read: positions that are read out, all if None; the last layer's attention serves only those queries.
         last_mid: called with the intact model's `resid_mid` of the last layer.
     """
@@ -32,9 +36,9 @@ class Forks:
     def __init__(
         self,
         model: Transformer,
-        edits: Sequence[tuple[int, Site]],
+        edits: Sequence[Edit],
         read: Sequence[int] | None = None,
-        last_mid: Callable[[Tensor], object] = lambda mid: None,
+        last_mid: Callable[[Tensor], object] | None = None,
     ) -> None:
         self.model, self.edits, self.read, self.last_mid = model, edits, read, last_mid
         self.first = FirstLayer(model)
@@ -42,26 +46,45 @@ class Forks:
     @torch.inference_mode()
     def __call__(self, tokens: Int[Tensor, "batch pos"]) -> list[Float[Tensor, "batch query vocab"]]:
         """The logits under each edit."""
-        model, logits = self.model, [torch.empty(0)] * len(self.edits)
-        here = model.read_at(0, self.read)
+        here = self.model.read_at(0, self.read)
         pattern = self.first.pattern(tokens, here)
-        mid = self.first.mid(tokens, pattern, here)
-        for l in range(model.config.layers):
-            edits = [(i, site) for i, (first, site) in enumerate(self.edits) if first == l]
-            if l == 0 and edits:
-                resid, z = self.first.stream(tokens, here), self.first.gathered(tokens, pattern)
-            elif l > 0:
-                resid, here = model.blocks[l - 1].feed(mid, untouched), model.read_at(l, self.read)
-                z = model.blocks[l].attend(*model.blocks[l].project(resid, here), untouched, here)
-                resid = resid if here is None else resid[:, here]
-                mid = model.blocks[l].mix(resid, z, untouched)
-            for i, site in edits:
-                logits[i] = model.resume(l, resid, z, site, self.read)
-        self.last_mid(mid)
-        for i, (first, site) in enumerate(self.edits):
-            if first == model.config.layers:
-                logits[i] = site("logits", model.unembed(model.norm(model.blocks[first - 1].feed(mid, untouched))))
-        return logits
+        watched = [] if self.last_mid is None else [None]
+        found: dict[int | None, Tensor] = {}
+        for (name, site), members in self._apart(0, [*range(len(self.edits)), *watched]):
+            if name is None:
+                mid = self.first.mid(tokens, pattern, here)
+            else:
+                stream, z = self.first.stream(tokens, here), self.first.gathered(tokens, pattern)
+                mid = self.model.blocks[0].mix(stream, z, site)
+            self._follow(0, mid, site, members, found)
+        return [found[i] for i in range(len(self.edits))]
+
+    def _follow(
+        self, l: int, mid: Tensor, site: Site, members: list[int | None], found: dict[int | None, Tensor]
+    ) -> None:
+        """Go on from a layer's `resid_mid` with the edits that are the same so far; None is the intact model."""
+        model = self.model
+        if l == model.config.layers - 1:
+            if None in members and self.last_mid is not None:
+                self.last_mid(mid)
+            if members != [None]:
+                resid = model.blocks[l].feed(mid, site)
+                found |= dict.fromkeys(members, site("logits", model.unembed(model.norm(resid))))
+            return
+        resid = model.blocks[l].feed(mid, site)
+        here, block = model.read_at(l + 1, self.read), model.blocks[l + 1]
+        z = block.attend(*block.project(resid, here), site, here)
+        resid = resid if here is None else resid[:, here]
+        for (_, after), apart in self._apart(l + 1, members):
+            self._follow(l + 1, block.mix(resid, z, after), after, apart, found)
+
+    def _apart(self, l: int, members: Sequence[int | None]) -> list[tuple[Step, list[int | None]]]:
+        """The members by what they do in a layer."""
+        found: dict[Hashable, tuple[Step, list[int | None]]] = {}
+        for i in members:
+            step = NOTHING if i is None else self.edits[i].get(l, NOTHING)
+            found.setdefault(step[0], (step, []))[1].append(i)
+        return list(found.values())
 
 
 class FirstLayer:

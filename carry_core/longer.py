@@ -15,7 +15,6 @@ from torch import Tensor
 from carry_core import at_hand, geometry, groups, measure, neurons, sums, tasks
 from carry_core.at_hand import AtHand
 from carry_core.criteria import SEPARATES, STAIRCASE
-from carry_core.edits import INTACT
 from carry_core.errors import BadInput
 from carry_core.model import Transformer
 from carry_core.sums import Layout
@@ -273,8 +272,7 @@ def widened(model: Transformer, width: int) -> Transformer:
 
 def right_digits(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> Bool[Tensor, "sums pos"]:
     """Which digits of the answers are right, at every position of the model."""
-    edits = [(model.config.layers, INTACT.site(model.config))]
-    return measure.guesses(model, a, b, edits, model.config.width)[0] == sums.digits(a + b, model.config.width)
+    return measure.guesses(model, a, b, [{}], model.config.width)[0] == sums.digits(a + b, model.config.width)
 
 
 def accuracy(model: Transformer, n_digits: int, n_examples: int, seed: int = 0) -> tuple[float, Float[Tensor, " pos"]]:

@@ -44,10 +44,21 @@ class Held:
         """
         Ablation(heads=self.heads | self.patterns, mlps=self.mlps).check(config)
 
-    def first_layer(self, config: ModelConfig) -> int:
-        """The first layer that has to be computed again, as `Forks` takes it."""
-        layers = {layer for layer, _ in self.heads} | {layer - 1 for layer, _ in self.patterns} | self.mlps
-        return min(layers, default=config.layers)
+    def at(self, layer: int) -> "Held":
+        """What acts in one layer, between its heads and the next layer's patterns, as in `Forks`."""
+        heads = {(l, head) for l, head in self.heads if l == layer}
+        patterns = {(l, head) for l, head in self.patterns if l == layer + 1}
+        return Held(heads, patterns, self.mlps & {layer})
+
+    def steps(self, config: ModelConfig, average: Mapping[str, Tensor]) -> dict[int, tuple["Held", Site]]:
+        """The layers that it changes, each with what it does there, as `Forks` takes it; `average` as from `averages`.
+
+        Raises:
+            BadInput: the model has no such part.
+        """
+        self.check(config)
+        parts = {layer: self.at(layer) for layer in range(config.layers)}
+        return {layer: (part, part.site(config, average)) for layer, part in parts.items() if part != Held()}
 
     def names(self) -> list[str]:
         """The sites that are held, or a part of them."""
@@ -119,7 +130,7 @@ def cells(
         each.check(model.config)
     names = sorted({name for each in held for name in each.names()})
     average = averages(model, a, b, names, n_digits)
-    edits = [(each.first_layer(model.config), each.site(model.config, average)) for each in held]
+    edits = [each.steps(model.config, average) for each in held]
     return [measure.score(guess, a, b) for guess in measure.guesses(model, a, b, edits, n_digits)]
 
 

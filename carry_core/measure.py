@@ -10,8 +10,8 @@ from torch import Tensor
 from carry_core import sums, tasks
 from carry_core.edits import INTACT, Ablation, recorder
 from carry_core.errors import BadInput
-from carry_core.forks import Forks
-from carry_core.model import ModelConfig, Site, Transformer
+from carry_core.forks import Edit, Forks
+from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import Layout
 
 BATCH = 256  # sums in a pass: what a layer needs then stays in the processor's cache
@@ -48,7 +48,7 @@ def cells(
         n_digits: digits by which the sums are classed; the model's width if None.
     """
     n_digits = model.config.width if n_digits is None else n_digits
-    edits = [(ablation.first_layer(model.config), ablation.site(model.config)) for ablation in ablations]
+    edits = [ablation.steps(model.config) for ablation in ablations]
     return [score(guess, a, b) for guess in guesses(model, a, b, edits, n_digits)]
 
 
@@ -57,9 +57,9 @@ def guesses(
     model: Transformer,
     a: Int[Tensor, " sums"],
     b: Int[Tensor, " sums"],
-    edits: Sequence[tuple[int, Site]],
+    edits: Sequence[Edit],
     n_digits: int,
-    last_mid: Callable[[Tensor], object] = lambda mid: None,
+    last_mid: Callable[[Tensor], object] | None = None,
 ) -> list[Int[Tensor, "sums pos"]]:
     """The tokens that the model answers with under each edit, greedily, at the last `n_digits` digits; int8.
 

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from jaxtyping import Complex, Float, Int
 from torch import Tensor, nn
 
-from carry_core.kernels import Linear, applied
+from carry_core.kernels import Linear, applied, softmax
 from carry_core.sums import VOCABULARY, Layout
 
 Site = Callable[[str, Tensor], Tensor]
@@ -106,7 +106,7 @@ class Block(nn.Module):
             key = torch.arange(k.shape[1], device=k.device)
             query = key if read is None else key[read]
             score = score.masked_fill(key > query[:, None], -torch.inf)
-        pattern = site(f"{self.name}.attn.pattern", score.softmax(-1))
+        pattern = site(f"{self.name}.attn.pattern", softmax(score))
         return torch.stack([pattern[:, h] @ v[:, :, h] for h in heads], 2)
 
     def finish(
@@ -155,20 +155,6 @@ class Transformer(nn.Module):
         """Logits at the positions `read` (all if None); the last block's attention serves only those queries."""
         resid = site("embed", self.embed(tokens) * math.sqrt(self.config.d_model))
         for l in range(self.config.layers):
-            resid = self._block(l, resid, site, read)
-        return site("logits", self.unembed(self.norm(resid)))
-
-    def resume(
-        self,
-        layer: int,
-        resid: Float[Tensor, "batch query d_model"],
-        z: Float[Tensor, "batch query head d_head"],
-        site: Site,
-        read: Sequence[int] | None = None,
-    ) -> Float[Tensor, "batch read vocab"]:
-        """Logits from the heads of `layer` on: from the stream there and what they have gathered."""
-        resid = self.blocks[layer].finish(resid, z, site)
-        for l in range(layer + 1, self.config.layers):
             resid = self._block(l, resid, site, read)
         return site("logits", self.unembed(self.norm(resid)))
 

@@ -48,7 +48,7 @@ def activity(
     active, total = torch.zeros(2, *arrives.shape, config.d_ff, dtype=torch.float64)
     count = torch.zeros(len(arrives), dtype=torch.float64)
     kept: dict[str, Tensor] = {}
-    forks = Forks(model, [(last, recorder(kept, name))], read)
+    forks = Forks(model, [{last: (name, recorder(kept, name))}], read)
     for part_a, part_b in zip(a.split(measure.BATCH), b.split(measure.BATCH), strict=True):
         forks(sums.encode(part_a, part_b, config.layout))
         task, post = tasks.classify(part_a, part_b, n_digits), kept[name].double()

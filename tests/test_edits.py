@@ -3,11 +3,11 @@ import copy
 import pytest
 import torch
 
-from carry_core import sums
+from carry_core import measure, sums
 from carry_core.edits import INTACT, Ablation, recorder
 from carry_core.errors import BadInput
 from carry_core.forks import Forks
-from carry_core.model import ModelConfig, Transformer, untouched
+from carry_core.model import Block, ModelConfig, Transformer
 
 
 def tokens_of(config: ModelConfig) -> torch.Tensor:
@@ -77,7 +77,7 @@ def test_skip_removal_leaves_the_attention_output_alone(config, model):
 def test_forks_equal_separate_passes(config, model, everywhere):
     tokens, read = tokens_of(config), None if everywhere else list(config.layout.read)
     edits, mids, kept = [*ablations(config), Ablation(skips={0})], [], {}
-    forks = Forks(model, [(e.first_layer(config), e.site(config)) for e in edits], read, mids.append)
+    forks = Forks(model, [e.steps(config) for e in edits], read, mids.append)
     for ablation, logits in zip(edits, forks(tokens), strict=True):
         alone = model(tokens, ablation.site(config), read)
         torch.testing.assert_close(logits, alone, rtol=0, atol=1e-12, msg=str(ablation))
@@ -86,13 +86,24 @@ def test_forks_equal_separate_passes(config, model, everywhere):
     torch.testing.assert_close(mids, [kept[name]], rtol=0, atol=1e-12)
 
 
+def test_edits_that_begin_alike_are_computed_together(monkeypatch):
+    """The pairs of parts of App. C.3 have the whole attention of layer 1 in common."""
+    model, fed = Transformer(ModelConfig(layers=3)), []
+    feed = Block.feed
+    monkeypatch.setattr(Block, "feed", lambda self, mid, site: fed.append(self.name) or feed(self, mid, site))
+    pairs = [pair.steps(model.config) for pair in measure.head_pairs(model.config)]
+    assert [pair.keys() for pair in pairs] == [{1, 2}, {1, 2}]
+    Forks(model, [{}, *pairs])(tokens_of(model.config))
+    assert sorted(fed) == ["blocks.0", "blocks.1", "blocks.1", "blocks.2", "blocks.2", "blocks.2"]
+
+
 def test_forks_where_a_digit_that_a_sum_has_not_would_score_far_above_all_others():
     model = Transformer(ModelConfig(heads=1)).requires_grad_(False)
     block, slow = model.blocks[0], 126  # the pair of coordinates that the rotary embedding hardly turns
     block.q.weight[slow], block.q.bias[slow] = 0, 40
     block.k.weight[slow] = 0.3 * block.norm(model.embed.weight[9])
     tokens = sums.encode(torch.tensor([123, 876]), torch.tensor([456, 12]), model.config.layout)
-    (logits,) = Forks(model, [(model.config.layers, untouched)])(tokens)
+    (logits,) = Forks(model, [{}])(tokens)
     torch.testing.assert_close(logits, model(tokens), rtol=0, atol=1e-4)
 
 

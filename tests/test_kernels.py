@@ -155,3 +155,16 @@ def test_linear_is_linear_with_and_without_gradients(x, one_dnn):
     assert torch.equal(ours.double()(x), plain.double()(x))
     with torch.inference_mode():
         torch.testing.assert_close(ours.float()(x.float()), plain(x).float(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_softmax_is_a_softmax_also_of_scores_that_are_large_or_hidden():
+    scores = 30 * random(5, 4, 11)
+    scores[0], scores[1, :, 3:], scores[2] = 1e4 * scores[0], -torch.inf, scores[2] - 1e6
+    with torch.inference_mode():
+        for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
+            found, exact = kernels.softmax(scores.to(dtype)), scores.to(dtype).double().softmax(-1)
+            torch.testing.assert_close(found.double(), exact, rtol=0, atol=tolerance)
+    for a, b in zip(
+        with_gradients(kernels.softmax, scores), with_gradients(lambda x: x.softmax(-1), scores), strict=True
+    ):
+        torch.testing.assert_close(a, b)

@@ -117,8 +117,8 @@ def test_as_data():
     held = Held(heads={(1, 0)}, mlps={1})
     assert len({held, Held(heads={(1, 0)}, mlps={1})}) == 1
     assert held.names() == ["blocks.1.attn.z", "blocks.1.mlp_out"]
-    assert Held(patterns={(2, 0)}).first_layer(ModelConfig(layers=3)) == 1
-    assert Held().first_layer(ModelConfig()) == 2
+    assert Held({(1, 0)}, {(2, 0)}, {0}).at(1) == Held({(1, 0)}, {(2, 0)})
+    assert Held({(1, 0)}, {(2, 0)}, {0}).at(0) == Held(mlps={0})
 
 
 def test_parts_that_cannot_be_held_are_named():

@@ -5,20 +5,23 @@ The residual stream after the last attention is kept for all of them, at the ans
 neurons on all sums and ablating them, doing so again on draws of the paper's size, squashing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carry_core import measure, tasks
-from carry_core.edits import INTACT, Ablation, recorder
+from carry_core.edits import Ablation
+from carry_core.kernels import applied
 from carry_core.measure import Cells
-from carry_core.model import Transformer
+from carry_core.model import Transformer, untouched
 from carry_core.outcomes import FEWEST
 
 DRAWS, DRAWN = 10, 20_000  # how often the dissection is drawn again; sums per class in a draw of the paper's
+CHUNK = 2_048  # sums that pass through the last MLP at once, for all draws
 
 
 @dataclass(frozen=True)
@@ -79,24 +82,26 @@ def survey(
             rest.keep(mid)
 
     parts = [ablation for ablation in ablations if ablation != mlp]
-    edits = [(part.first_layer(model.config), part.site(model.config)) for part in parts]
+    edits = [part.steps(model.config) for part in parts]
     found = measure.guesses(model, a, b, edits, n_digits, see)
     cells = {part: measure.score(guess, a, b) for part, guess in zip(parts, found, strict=True)}
     cells[mlp] = measure.score(torch.cat(without_mlp), a, b)
+    squashed = rest.squashing() if rest is not None and squash else {}
     if rest is None or not dissect:
-        return Survey(cells, squashing=rest.squashing() if rest is not None else {})
-    draws = []
+        return Survey(cells, squashing=squashed)
+    every, pairs = torch.arange(len(a)), []
     for seed in range(DRAWS):
         generator = torch.Generator().manual_seed(seed)
-        draws.append(rest.dissect(rest.draw(generator), rest.draw(generator)))
-    return Survey(cells, rest.dissect(), tuple(draws), rest.squashing() if squash else {})
+        pairs.append((rest.draw(generator), rest.draw(generator)))
+    of_all, *of_draws = rest.dissect([(every, every), *pairs])
+    return Survey(cells, of_all, tuple(of_draws), squashed)
 
 
 class Rest:
     """A run from its last attention on, for many sums: `mid` is the stream there, at the answer's positions."""
 
     def __init__(self, model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], n_digits: int) -> None:
-        self.model, self.a, self.b, self.last = model, a, b, model.config.layers - 1
+        self.model, self.a, self.b, self.block = model, a, b, model.blocks[model.config.layers - 1]
         self.mid = torch.empty(len(a), n_digits, model.config.d_model)
         self.filled = 0
         self.task = tasks.classify(a, b, n_digits)
@@ -108,39 +113,59 @@ class Rest:
         self.filled += len(mid)
 
     def draw(self, generator: torch.Generator) -> Int[Tensor, " sums"]:
-        """`DRAWN` sums of every class, as indices."""
-        return torch.cat([m[torch.randint(len(m), (DRAWN,), generator=generator)] for m in self.members])
+        """`DRAWN` sums of every class, as indices in ascending order."""
+        drawn = [m[torch.randint(len(m), (DRAWN,), generator=generator)] for m in self.members]
+        return torch.cat(drawn).sort().values
 
-    def finish(self, mid: Float[Tensor, "sums pos d_model"], ablation: Ablation, kept: dict[str, Tensor]) -> Tensor:
-        """The stream after the last MLP, from the one before it; records `mlp.post` of the last block in `kept`."""
-        edit, record = ablation.site(self.model.config), recorder(kept, f"blocks.{self.last}.mlp.post")
-        return self.model.blocks[self.last].feed(mid, lambda name, tensor: record(name, edit(name, tensor)))
+    def dissect(self, pairs: Sequence[tuple[Int[Tensor, " _"], Int[Tensor, " _"]]]) -> list[Dissected]:
+        """Choose the carry neurons on some sums and ablate them on others; both as sorted indices."""
+        neurons = self.carry_neurons([chosen_on for chosen_on, _ in pairs])
+        ablated_on = [which for _, which in pairs]
+        return [
+            Dissected(int(chosen.sum()), measure.score(guess, self.a[which], self.b[which]))
+            for chosen, which, guess in zip(neurons, ablated_on, self.answers(~neurons, ablated_on), strict=True)
+        ]
 
-    def cells(self, ablation: Ablation, which: Int[Tensor, " sums"] | None = None) -> Cells:
-        """Accuracies under an ablation of the last MLP."""
-        which = torch.arange(len(self.a)) if which is None else which
-        found = []
-        for part in which.split(measure.BATCH):
-            resid = self.finish(self.mid[part], ablation, {})
-            found.append(self.model.unembed(self.model.norm(resid)).argmax(-1).to(torch.int8))
-        return measure.score(torch.cat(found), self.a[which], self.b[which])
+    def carry_neurons(self, chosen_on: Sequence[Int[Tensor, " _"]]) -> Bool[Tensor, "set neuron"]:
+        """As `measure.carry_neurons`, on each set of sums; one pass for all sets, since they overlap."""
+        counts = torch.stack([torch.bincount(which, minlength=len(self.a)) for which in chosen_on])
+        member = torch.stack([self.task == task for task in range(len(self.members))])
+        total = torch.zeros(len(counts), len(member), self.model.config.d_ff, dtype=torch.float64)
+        size = torch.zeros(len(counts), len(member), 1, dtype=torch.float64)
+        for part in self._chunks():
+            post = self.block.up(self.block.norm(self.mid[part, 0])).relu().double()
+            weight = (counts[:, None, part] * member[:, part]).double()
+            total += weight @ post
+            size += weight.sum(-1, keepdim=True)
+        return torch.stack([measure.more_active(mean) for mean in total / size])
 
-    def carry_neurons(self, which: Int[Tensor, " sums"] | None = None) -> Bool[Tensor, " neuron"]:
-        """As `measure.carry_neurons`."""
-        which = torch.arange(len(self.a)) if which is None else which
-        total = torch.zeros(len(self.members), self.model.config.d_ff, dtype=torch.float64)
-        for part in which.split(measure.BATCH):
-            kept: dict[str, Tensor] = {}
-            self.finish(self.mid[part, :1], INTACT, kept)
-            total.index_add_(0, self.task[part], kept[f"blocks.{self.last}.mlp.post"][:, 0].double())
-        return measure.more_active(total / torch.bincount(self.task[which]).unsqueeze(-1))
+    def answers(
+        self, kept: Bool[Tensor, "set neuron"], asked: Sequence[Int[Tensor, " _"]]
+    ) -> list[Int[Tensor, "_ pos"]]:
+        """What the model answers with some neurons of the last MLP only, each set of them on sums of its own; int8.
 
-    def dissect(
-        self, chosen_on: Int[Tensor, " sums"] | None = None, ablated_on: Int[Tensor, " sums"] | None = None
-    ) -> Dissected:
-        """Choose the carry neurons on some sums and ablate them on others; on all if None."""
-        neurons = self.carry_neurons(chosen_on)
-        return Dissected(int(neurons.sum()), self.cells(measure.dissection(neurons, self.last), ablated_on))
+        The neurons that all sets keep are computed once.
+
+        Args:
+            kept: the neurons.
+            asked: the sums, as sorted indices.
+        """
+        up, down, in_all = self.block.up, self.block.down, kept.all(0)
+        in_some = kept.any(0) & ~in_all
+        found = [torch.empty(len(which), self.mid.shape[1], dtype=torch.int8) for which in asked]
+        added = [down.weight[:, in_some] * chosen for chosen in kept[:, in_some]]
+        for part in self._chunks():
+            mid = self.mid[part]
+            x = self.block.norm(mid)
+            shared = applied(x, up.weight[in_all], up.bias[in_all]).relu()
+            shared = mid + applied(shared, down.weight[:, in_all].contiguous(), down.bias)
+            post = F.linear(x, up.weight[in_some], up.bias[in_some]).relu()
+            for guess, which, weight in zip(found, asked, added, strict=True):
+                ends = torch.searchsorted(which, torch.tensor([part.start, part.stop]))
+                here = which[slice(*ends)] - part.start
+                resid = shared[here] + F.linear(post[here], weight)
+                guess[slice(*ends)] = self.model.unembed(self.model.norm(resid)).argmax(-1)
+        return found
 
     def squashing(self) -> dict[int, Float[Tensor, " pos"]]:
         """As `measure.squashing`, for every outcome with at least `FEWEST` sums a >= b."""
@@ -151,6 +176,9 @@ class Rest:
         for total, which in enumerate(ordered[-sum(counts) :].split(counts)):
             if len(which) >= FEWEST:
                 mid = self.mid[which]
-                after = self.finish(mid, INTACT, {})
+                after = self.block.feed(mid, untouched)
                 found[total] = measure.cosine_spread(after) / measure.cosine_spread(mid)
         return found
+
+    def _chunks(self) -> list[slice]:
+        return [slice(start, start + CHUNK) for start in range(0, len(self.a), CHUNK)]
