@@ -1,0 +1,248 @@
+"""What `carry train` publishes, and that neither a kill nor another recipe or process loses any of it."""
+
+import shutil
+import threading
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from carry_core import campaign, files, groups, publishing, runs
+from carry_core.checkpoints import Checkpoints
+from carry_core.files import replacing
+from carry_core.groups import RECIPES
+from carry_core.train import Trainer
+from carry_core.verify import verify
+from tests.trainings import QUICK, Ticks, train_and_publish, weights
+
+
+def test_what_is_published_is_of_whole_epochs(small_group, data, monkeypatch):
+    """A run that was stopped within an epoch is published with the weights after the one before."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=3))
+    trainer = Trainer(small_group, QUICK, [0])
+    trainer.run_epoch()
+    after_one = weights(trainer)
+    again = Trainer(small_group, QUICK, [0])
+    assert not campaign.train_runs(again, checkpoints, Ticks(9), lambda *_: None)
+    assert (again.epoch, again.done) == (1, 3)
+    campaign.train_group(replace(checkpoints, recipe=replace(QUICK, limit=1)), [0], data / "runs", say=lambda _: None)
+    published = runs.load("small")
+    assert published.record["epochs"] == 1
+    assert set(published.record["runs"][0]) == {"run", "precision", "device", "torch", "numpy", "commit", "seconds"}
+    for name, p in after_one.items():
+        assert torch.equal(published.weights[name][0], p.half().float()), name
+    assert checkpoints.latest(0)[1]["batches"] == 3
+
+
+def test_publishing_never_goes_backwards(small_group, data, monkeypatch):
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    quick = replace(QUICK, limit=4)
+    train = partial(train_and_publish, small_group, data)
+    assert train(quick, [0, 1])[1] == {"quick": ([0, 1], 4)}
+    assert train(replace(quick, limit=6), [0, 1])[1] == {"quick": ([0, 1], 6)}
+    shutil.rmtree(data / "checkpoints")
+    said, found = train(quick, [0])
+    assert found == {"quick": ([0, 1], 6)}
+    assert "the quick group with 6 epochs, run(s) 0, 1, is kept" in said
+
+
+def test_two_trainings_publish_one_after_the_other(small_group, data, monkeypatch):
+    """Neither loses what the other publishes after it looked at what was there."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    here, there = (Checkpoints(data / "checkpoints" / name, small_group, replace(QUICK, limit=1)) for name in "ab")
+    for run, checkpoints in enumerate((here, there)):
+        trainer = Trainer(small_group, checkpoints.recipe, [run])
+        campaign.train_runs(trainer, checkpoints, campaign.Clock(), lambda *_: None)
+    look = publishing._published
+    other = threading.Thread(target=publishing.publish, args=(there, data / "runs"))
+
+    def look_and_wait(group, out):
+        found = look(group, out)
+        if threading.current_thread() is not other:
+            other.start()
+            other.join(1)
+        return found
+
+    monkeypatch.setattr(publishing, "_published", look_and_wait)
+    publishing.publish(here, data / "runs")
+    other.join()
+    assert runs.load("small").numbers == (0, 1)
+    assert verify(data) == []
+
+
+def test_published_runs_stay_where_no_checkpoint_has_them(small_group, data, monkeypatch):
+    """In a fresh clone, where there are no checkpoints, another run joins those that are there."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    quick = replace(QUICK, limit=2)
+    train_and_publish(small_group, data, quick, [0, 1])
+    before, curves = runs.load("small"), runs.history("small")
+    shutil.rmtree(data / "checkpoints")
+    _, found = train_and_publish(small_group, data, quick, [2])
+    assert found == {"quick": ([0, 1, 2], 2)}
+    after = runs.load("small")
+    assert after.record["runs"][:2] == before.record["runs"]
+    assert all(torch.equal(p, after.weights[name][:2]) for name, p in before.weights.items())
+    np.testing.assert_array_equal(curves["test_loss"], runs.history("small")["test_loss"][:2])
+
+
+def test_a_damaged_file_costs_nothing_that_lies_beside(small_group, data, monkeypatch):
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    paper = replace(RECIPES["paper"], limit=3)
+    train_and_publish(small_group, data, replace(QUICK, limit=4), [0])
+    train_and_publish(small_group, data, paper, [0, 1])
+    shutil.rmtree(data / "checkpoints")
+    (data / "runs" / "small.safetensors").write_bytes(b"half")
+    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(paper, limit=1))
+    said = []
+    campaign.train_group(checkpoints, [0], data / "runs", say=said.append)
+    assert "the paper group with 3 epochs, run(s) 0, 1, is kept" in said[-1]
+    assert runs.read(data / "runs" / "paper", "small")[0].numbers == (0, 1)
+
+
+@pytest.mark.parametrize("order", [("quick", "paper"), ("paper", "quick")])
+@pytest.mark.parametrize(
+    ("quick", "paper", "leads"),
+    [
+        (([0], 2), ([0], 2), "paper"),
+        (([0], 2), ([0, 1], 3), "paper"),
+        (([0], 3), ([0], 2), "quick"),  # fewer epochs
+        (([0, 1], 2), ([0], 3), "quick"),  # fewer runs
+    ],
+)
+def test_paper_leads_with_as_many_runs_and_epochs(small_group, data, monkeypatch, order, quick, paper, leads):
+    """Whichever came first; then both are complete."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    recipes = {
+        "quick": (replace(QUICK, limit=quick[1]), quick),
+        "paper": (replace(RECIPES["paper"], limit=paper[1]), paper),
+    }
+    for name in order:
+        recipe, (numbers, _) = recipes[name]
+        assert not campaign.complete(Checkpoints(data / "checkpoints", small_group, recipe), numbers, data / "runs")
+        _, found = train_and_publish(small_group, data, recipe, numbers)
+    assert found == {"quick": quick, "paper": paper}
+    assert next(iter(found)) == leads
+    for recipe, (numbers, _) in recipes.values():
+        assert campaign.complete(Checkpoints(data / "checkpoints", small_group, recipe), numbers, data / "runs")
+
+
+def test_data_on_another_disk(small_group, data, tmp_path, monkeypatch):
+    """`data/runs` may be a link, and `--out` a link to it."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    (tmp_path / "disk").mkdir()
+    (data / "runs").symlink_to(tmp_path / "disk")
+    (tmp_path / "link").symlink_to(data / "runs")
+    train_and_publish(small_group, data, replace(QUICK, limit=2), [0])
+    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(RECIPES["paper"], limit=1))
+    campaign.train_group(checkpoints, [0], tmp_path / "link", say=str)
+    assert list(runs.trainings("small")) == ["quick", "paper"]
+    assert verify(data) == []
+
+
+def test_runs_without_weights_count_too(small_group, data, monkeypatch):
+    """A group keeps the weights of some of its runs and the histories of all: fewer runs do not replace these."""
+    group = replace(small_group, kept=1)
+    monkeypatch.setitem(groups.GROUPS, "small", group)
+    quick = replace(QUICK, limit=2)
+    train_and_publish(group, data, quick, [0, 1, 2])
+    shutil.rmtree(data / "checkpoints")
+    said, found = train_and_publish(group, data, quick, [1])
+    assert "published 1 run(s) of 2 epochs" in said
+    assert found == {"quick": ([0], 2)}
+    assert runs.history("small")["runs"].tolist() == [0, 1, 2]
+    said, _ = train_and_publish(group, data, replace(quick, limit=3), [1])
+    assert "the quick group with 2 epochs, run(s) 0, 1, 2, is kept" in said  # further, but not all of them
+
+
+def test_what_lies_beside_is_listed_where_the_group_is(small_group, data, tmp_path, monkeypatch):
+    """A folder that happens to be called `quick` is a folder like any other."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
+    out = tmp_path / "mine" / "quick"
+    campaign.train_group(checkpoints, [0], out, say=str)
+    assert [path.name for path in out.parent.iterdir()] == ["quick"]
+    assert verify(out) == []
+    paper = replace(checkpoints, recipe=replace(RECIPES["paper"], limit=1))
+    campaign.train_group(paper, [0], out, say=str)
+    assert (out / "paper" / "small.safetensors").exists()
+    assert verify(out) == []
+
+
+def test_snapshots_that_older_runs_lack_are_not_left_out_silently(small_group, data, monkeypatch):
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    quick = replace(QUICK, limit=2)
+    train_and_publish(small_group, data, quick, [0, 1])
+    shutil.rmtree(data / "checkpoints")
+    group = replace(small_group, snapshots=(1,))
+    said, _ = train_and_publish(group, data, quick, [2])
+    assert said.endswith("runs. Left out: epoch_1, which run(s) 0, 1 lack(s).")
+    assert runs.load("small").numbers == (0, 1, 2)
+
+
+def test_the_other_recipe_is_kept_beside(small_group, data, monkeypatch):
+    """`paper` becomes the group when it has as many epochs and runs; until then, and after, both are there."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    quick, paper = replace(QUICK, limit=3), replace(RECIPES["paper"], limit=4)
+    train = partial(train_and_publish, small_group, data)
+    assert train(quick, [0, 1])[1] == {"quick": ([0, 1], 3)}
+    said, found = train(replace(paper, limit=2), [0, 1])
+    assert list(found.items()) == [("quick", ([0, 1], 3)), ("paper", ([0, 1], 2))]  # cut short
+    assert "runs/paper" in said
+    shutil.rmtree(data / "checkpoints")
+    early = runs.load("small", recipe="paper").weights
+    said, found = train(replace(paper, limit=2), [0])
+    assert found["paper"] == ([0, 1], 2)
+    assert "published 2 run(s)" in said
+    assert all(torch.equal(early[k], v) for k, v in runs.load("small", recipe="paper").weights.items())
+    assert runs.load("small").record["recipe"] == "quick"
+
+    before = runs.load("small").weights
+    said, found = train(paper, [0, 1])
+    assert list(found.items()) == [("paper", ([0, 1], 4)), ("quick", ([0, 1], 3))]
+    assert not (data / "runs" / "paper" / "small.safetensors").exists()
+    assert all(torch.equal(before[k], v) for k, v in runs.load("small", recipe="quick").weights.items())
+    said, found = train(quick, [0, 1, 2])  # their checkpoints are gone: all from scratch
+    assert list(found.items()) == [("quick", ([0, 1, 2], 3)), ("paper", ([0, 1], 4))]
+
+
+@pytest.mark.parametrize("moment", range(1, 10))
+def test_killed_while_one_recipe_takes_the_others_place(small_group, data, monkeypatch, moment):
+    """Stopped before any of the writes and removals: the manifest knows every file, or training again puts it right."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    quick, paper = replace(QUICK, limit=2), replace(RECIPES["paper"], limit=small_group.epochs)
+    train_and_publish(small_group, data, quick, [0])
+    train_and_publish(small_group, data, replace(paper, limit=1), [0])
+    writes = 0
+
+    @contextmanager
+    def killed(path):
+        nonlocal writes
+        if "checkpoints" not in path.parts:
+            writes += 1
+        if writes == moment:
+            raise KeyboardInterrupt
+        with replacing(path) as temporary:
+            yield temporary
+
+    def killed_while_removing(path, **how):
+        nonlocal writes
+        writes += path.name in ("small.safetensors", "small.history.npz") and path.exists()
+        if writes == moment:
+            raise KeyboardInterrupt
+        unlink(path, **how)
+
+    unlink = Path.unlink
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        for module in (runs, publishing, files):
+            patch.setattr(module, "replacing", killed)
+        patch.setattr(Path, "unlink", killed_while_removing)
+        campaign.train_group(Checkpoints(data / "checkpoints", small_group, paper), [0], data / "runs", say=str)
+    assert all("carry train small" in line for line in verify(data))
+    found = train_and_publish(small_group, data, paper, [0])[1]
+    assert list(found.items()) == [("paper", ([0], small_group.epochs)), ("quick", ([0], 2))]
+    assert writes == moment
