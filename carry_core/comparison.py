@@ -1,5 +1,6 @@
 """A page beside the ledger: tables that it computes, judged as the ledger judges them, and rows that the ledger has."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -116,7 +117,8 @@ def by_run(row: claims.Row) -> dict[str, Any]:
 def table_of_rows(names: Mapping[str, str]) -> Table:
     """Rows of the ledger, from all sums: what the paper has, the author's weights and ours give, and the verdicts.
 
-    In small type their ids, and the runs if there are several, a dash for one in which nothing was found.
+    In small type their ids, and the runs if there are several, a dash for one in which nothing was found, or why
+    nothing was run.
 
     Args:
         names: what to call each row, by its id.
@@ -131,7 +133,7 @@ def table_of_rows(names: Mapping[str, str]) -> Table:
 
 def _cell(row: claims.Row) -> str:
     if row.value is None:
-        return row.verdict
+        return "\n".join([row.verdict, *textwrap.wrap(row.detail, 40)])
     runs = ["–" if x is None else _text(x, 3) for x in row.runs]
     lines = [" ".join(runs[i : i + 3]) for i in range(0, len(runs), 3)] if len(runs) > 1 else []
     return "\n".join([f"{_text(row.value, 4)} {row.verdict}", *lines])

@@ -70,6 +70,11 @@ def only_carrying_goes(carry: float, rest: float) -> bool:
     return carry < GONE and rest >= SURE
 
 
+def unable(rest: float) -> bool:
+    """Whether a run cannot take the full ablation, from the no-carry accuracy without its final MLP (App. C.2, C.4)."""
+    return rest < UNABLE
+
+
 def most_carrying_goes(carry: float) -> bool:
     """Whether most digits to which a one arrives are lost, for Tab. 4 and 5, which the paper gives number by number."""
     return carry < HALF

@@ -66,21 +66,29 @@ def told(found: Mapping[str, Training]) -> str:
 def inside(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], n_digits: int) -> dict[str, float]:
     """What one run does with the sums, and what it needs for it (Sec. 3 to 5), by what to call it.
 
+    With one layer nothing reads the rows of the digits: attention is that of the answer's rows (Fig. 2).
+
     Args:
         model: the run.
         a, b: the sums' two numbers.
         n_digits: their digits.
     """
     last = measure.last_layer(model, a, b, n_digits)
-    mass = measure.partner_mass(measure.attention(model, a, b)[0], model.config.layout)
-    return {
+    pattern, layout = measure.attention(model, a, b)[0], model.config.layout
+    found = {
         "whole answers": last.intact.whole,
         "lost without the decision head": last.intact.whole - last.decision.whole,
         "lost without the last layer’s other head": last.intact.whole - last.other.whole,
-        "without the final MLP: correlation with a model that cannot carry": measure.pearson(
-            last.mlp, measure.cannot_carry(n_digits)
+    }
+    if model.config.layers == 1:
+        own = measure.column_mass(pattern, layout)[:, -n_digits:].amax(0)
+        return found | {"the least attention that a row of the answer gives its own column": float(own.min())}
+    correlation = measure.pearson(last.mlp, measure.cannot_carry(n_digits))
+    return found | {
+        "without the final MLP: correlation with a model that cannot carry": correlation,
+        "staircase: the least attention that a digit gives its partner": float(
+            measure.partner_mass(pattern, layout).amax(0).min()
         ),
-        "staircase: the least attention that a digit gives its partner": float(mass.amax(0).min()),
     }
 
 

@@ -47,6 +47,7 @@ def double(*rows: list[float]) -> torch.Tensor:
         (lambda after: criteria.checkerboard(0.3, after), 0.3, (False, False, True)),
         (lambda carry: criteria.only_carrying_goes(carry, 1.0), 0.1, (True, False, False)),
         (criteria.most_carrying_goes, 0.5, (True, False, False)),
+        (criteria.unable, 0.9, (True, False, False)),
         (criteria.fails, 0.05, (True, False, False)),
         (criteria.changes_little, 0.05, (True, False, False)),
         (lambda order: criteria.loses_order(order, [0.7, 0.6]), 0.6, (True, False, False)),
@@ -56,10 +57,6 @@ def double(*rows: list[float]) -> torch.Tensor:
 def test_the_edge_of_a_criterion(criterion, edge, shows):
     """The next number below it, the edge itself and the next one above it."""
     assert tuple(criterion(x) for x in (math.nextafter(edge, -1), edge, math.nextafter(edge, 2))) == shows
-
-
-def test_the_edge_that_is_compared_in_the_ledger():
-    assert criteria.UNABLE == 0.9  # of the digits to which no one arrives, without the final MLP
 
 
 def test_a_head_decides_if_it_costs_and_leaves_every_one_that_is_needed():

@@ -156,13 +156,14 @@ ELSEWHERE = ("data/", "tab2/", "llm/")
 
 
 def families(name: str) -> list[str]:
-    """An id and what is before its slashes, but for the first: a page may show a table by its name."""
+    """An id, and of a table's cell what is before its slashes: a page may show a table by its name."""
     parts = name.split("/")
-    return ["/".join(parts[:n]) for n in range(2, len(parts) + 1)]
+    return ["/".join(parts[:n]) for n in range(2, len(parts))] + [name] if name.startswith("tab") else [name]
 
 
-def test_a_finding_is_a_family_of_its_own():
+def test_only_a_table_may_be_shown_by_its_name():
     assert families("finding/biases") == ["finding/biases"]
+    assert families("n2/dissection/neurons") == ["n2/dissection/neurons"]
     assert families("tab1/final_mlp/NC/accuracy/pos7")[0] == "tab1/final_mlp"
 
 

@@ -149,6 +149,18 @@ def test_inside_is_what_ablating_by_hand_gives():
     assert correlation == pytest.approx(measure.pearson(mlp, measure.cannot_carry(2)))
 
 
+def test_inside_one_layer_the_answers_rows_look():
+    config = ModelConfig(layers=1, width=2, d_model=16, d_ff=16)
+    model = Transformer(config).eval()
+    a, b = measure.sample(100, 2, 0)
+    found = trainings.inside(model, a, b, 2)
+    with torch.inference_mode():
+        pattern = measure.attention(model, a, b)[0]
+    own = [max(float(pattern[h, row, list(keys)].sum()) for h in range(2)) for row, keys in ((5, (0, 3)), (6, (1, 4)))]
+    assert found["the least attention that a row of the answer gives its own column"] == pytest.approx(min(own))
+    assert not any("correlation" in name or "staircase" in name for name in found)
+
+
 def test_insides_are_means_over_runs_with_the_runs_below():
     table = table_of_insides({"one": [{"x": 0.25}], "two": [{"x": 0.5}, {"x": 1.0}]})
     assert table.header == ["", "one", "two"]

@@ -135,10 +135,11 @@ def test_the_run_that_the_paper_shows_stands_for_the_author_only(published):
 def test_only_some_runs_may_count(published):
     evidence_ = small("ours")
     low = min(s.cells[INTACT].whole for s in evidence_.surveys("small").values())
-    found = readings.evaluate(reading(among=lambda s: s.cells[INTACT].whole > low), evidence_)
+    found = readings.evaluate(reading(among=lambda s: s.cells[INTACT].whole > low, kind="fly"), evidence_)
+    assert "runs that fly" in found.detail
     assert (len(found.runs), found.at_hand) == (2, 3)
-    with pytest.raises(BadInput, match="No run of small"):
-        readings.evaluate(reading(among=lambda s: False), evidence_)
+    with pytest.raises(BadInput, match=r"runs that fly: small has none, of 3\."):
+        readings.evaluate(reading(among=lambda s: False, kind="fly"), evidence_)
 
 
 def test_the_dissection_shows_its_draws(published):

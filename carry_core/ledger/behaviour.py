@@ -184,7 +184,7 @@ def wide_mlp(evidence: Evidence) -> Found:
         whole, part = without_mlp(DFF1024)(survey), survey.dissected.cells
         kept[run] = measure.mean_over(whole, "accuracy", carry=False)
         rest, carry = (measure.mean_over(part, "accuracy", carry=c) for c in (False, True))
-        shows[run] = kept[run] < criteria.UNABLE and criteria.only_carrying_goes(carry, rest)
+        shows[run] = criteria.unable(kept[run]) and criteria.only_carrying_goes(carry, rest)
         notes.append(f"run {run}: {kept[run]:.3f}; of {survey.dissected.neurons} neurons {rest:.3f} and {carry:.3f}")
     return result(
         kept,

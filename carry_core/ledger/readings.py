@@ -8,7 +8,6 @@ from statistics import mean, median
 from typing import Any
 
 from carry_core import criteria, measure, tasks
-from carry_core.criteria import UNABLE
 from carry_core.edits import INTACT, Ablation
 from carry_core.errors import BadInput
 from carry_core.groups import GROUPS, MAIN
@@ -58,6 +57,7 @@ class Reading:
         shown: the released run whose value the paper prints; None for all of them.
         combine: how the runs' values make one.
         among: which runs count.
+        kind: what these can or cannot do, after "run(s) that".
         note: on the protocol and its alternatives, given what was found.
     """
 
@@ -68,6 +68,7 @@ class Reading:
     shown: int | None = None
     combine: Callable[[list[float]], float] = mean
     among: Callable[[Survey], bool] = lambda survey: True
+    kind: str = ""
     note: Callable[[Mapping[int, Survey]], str] = lambda surveys: ""
 
 
@@ -80,11 +81,11 @@ def evaluate(reading: Reading, evidence: Evidence) -> Found:
     every = evidence.surveys(reading.group)
     surveys = {run: survey for run, survey in every.items() if reading.among(survey)}
     if not surveys:
-        raise BadInput(f"No run of {reading.group} is of the kind that this number is about.")
+        raise BadInput(f"It is about runs that {reading.kind}: {reading.group} has none, of {len(every)}.")
     runs = {run: reading.of(survey) for run, survey in surveys.items()}
     notes, chosen = [], list(runs)
     if len(surveys) < len(every):
-        notes.append(f"Over the runs that cannot take the full ablation: {listed(chosen)} of {listed(every)}.")
+        notes.append(f"Over the runs that {reading.kind}: {listed(chosen)} of {listed(every)}.")
     if evidence.source == "author" and reading.shown in runs:
         chosen = [reading.shown]
         if len(runs) > 1:
@@ -208,7 +209,7 @@ def _dissections() -> dict[str, Reading]:
     }
     wanted: dict[str, tuple[str, list[str], dict[str, Any]]] = {
         "n2": (MAIN, list(parts), {"shown": MAIN_RUN}),
-        "n2_s01": (S01, list(parts), {"among": _unable}),
+        "n2_s01": (S01, list(parts), {"among": _unable, "kind": "cannot take the full ablation"}),
         "n2_dff1024": (DFF1024, ["neurons"], {}),
         "n2_dff512": (DFF512, ["neurons"], {"shown": 0}),
         "decoder": (DECODER, ["neurons"], {"shown": 0}),
@@ -222,7 +223,7 @@ def _dissections() -> dict[str, Reading]:
 
 
 def _unable(survey: Survey) -> bool:
-    return measure.mean_over(without_mlp(S01)(survey), "accuracy", carry=False) < UNABLE
+    return criteria.unable(measure.mean_over(without_mlp(S01)(survey), "accuracy", carry=False))
 
 
 def _others() -> dict[str, Reading]:
