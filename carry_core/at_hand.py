@@ -154,7 +154,6 @@ def _told(group: str, source: str, loaded: Runs | None, epoch: int | None) -> st
     text = f"**{'The author’s weights' if source == 'author' else 'Our own weights'}.** {loaded.provenance}"
     if not loaded.stands_in:
         return text
-    text += f" They stand in for those of all {groups.find(group).epochs} epochs of the recipe “paper”."
     recipe = RECIPES[loaded.record["recipe"]]
     here = {papers: ours for ours, papers in recipe.snapshots(groups.find(group)).items()}
     if epoch in here:

@@ -108,15 +108,17 @@ class Runs:
 
     @property
     def provenance(self) -> str:
-        """One sentence on where the weights come from, for the page that uses them."""
+        """Where the weights come from, and whether they stand in for others, for the page that uses them."""
         if self.source == "author":
             return f"{self.group}: {len(self.numbers)} run(s) of the author's release."
         devices = ", ".join(sorted({r["device"] for r in self.record["runs"]}))
         precisions = ", ".join(sorted({r["precision"] for r in self.record["runs"]}))
         torches = ", ".join(sorted({r["torch"] for r in self.record["runs"]}))
+        whole = groups.find(self.group).epochs
+        note = f" They stand in for those of all {whole} epochs of the recipe “paper”." if self.stands_in else ""
         return (
             f"{self.group}: {len(self.numbers)} run(s) of our own, {self.training}, {precisions}, {devices},"
-            f" torch {torches}."
+            f" torch {torches}.{note}"
         )
 
 

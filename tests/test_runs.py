@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 import re
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -45,6 +46,9 @@ def test_what_is_saved_is_loaded(group_file):
     with pytest.raises(BadInput, match="No learning curves of run 77 of .* expected one of"):
         runs.history(NAME, run=77)
     assert "quick" in loaded.provenance
+    assert loaded.provenance.endswith("They stand in for those of all 1000 epochs of the recipe “paper”.")
+    whole = replace(loaded, record=loaded.record | {"recipe": "paper", "epochs": 1000})
+    assert "stand in" not in whole.provenance + replace(loaded, source="author").provenance
     assert verify() == []
 
 
