@@ -1,7 +1,7 @@
 import json
-from dataclasses import replace
 import re
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import numpy as np
