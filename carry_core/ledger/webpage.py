@@ -108,6 +108,12 @@ def glued(outcomes: Outcomes) -> dict[str, int]:
     }
 
 
+def glued_findings(outcomes: Outcomes) -> dict[str, str]:
+    """`Outcomes.runs_that_show` of each finding, such as `shown_decision_head`."""
+    ids = [e.claim.id for e in outcomes.chosen(findings=True)]
+    return {f"shown_{name.removeprefix('finding/')}": outcomes.runs_that_show(name) for name in ids}
+
+
 def overview(outcomes: Outcomes) -> Html:
     """A table of sections by sources: how many rows have which verdict, each count a link to those rows."""
     header = [tag("th", "Part of the paper", scope="col"), tag("th", "Rows", scope="col")]
