@@ -101,10 +101,12 @@ def train(
     torch.set_num_threads(threads)
     clock = campaign.Clock(minutes)
     chosen = replace(groups.RECIPES[recipe], limit=epochs)
+    plan = [(Checkpoints(data_dir() / "checkpoints", group, chosen), _numbers(numbers, group)) for group in todo]
+    if not every:
+        _check_parents(plan, out)
     total, left_out = 0.0, False
-    for group in todo:
-        runs_of, done = _numbers(numbers, group), True
-        checkpoints = Checkpoints(data_dir() / "checkpoints", group, chosen)
+    for checkpoints, runs_of in plan:
+        group, done = checkpoints.group, True
         if campaign.complete(checkpoints, runs_of, out):
             click.echo(f"{group.name}: complete.")
         elif dry_run:
@@ -185,6 +187,15 @@ def _check_json(file: Path | None) -> None:
         if not file.parent.is_dir() or (file.exists() and not file.is_file()):
             raise BadInput(f"--json {file}: expected a file in a folder that there is.")
         check_writable(file.parent, file)
+
+
+def _check_parents(plan: list[tuple[Checkpoints, list[int]]], out: Path) -> None:
+    """Find out before anything long starts whether a run that continues another has it by then."""
+    before: dict[str, list[int]] = {}
+    for checkpoints, numbers in plan:
+        if not campaign.complete(checkpoints, numbers, out):
+            campaign.check_parents(checkpoints, numbers, before)
+            before[checkpoints.group.name] = numbers
 
 
 def _device(device: str, precision: str) -> str:

@@ -94,6 +94,37 @@ def test_a_dry_run_refuses_what_the_run_would(carry, data, out, complaint):
     assert sorted(data.rglob("*")) == before
 
 
+PAD6, FINETUNED = "pad6_n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (FINETUNED,),
+        (FINETUNED, PAD6),  # too late
+        (PAD6, FINETUNED, "--epochs", "3"),  # not far enough
+        ("n1_s0.3_w0.2", FINETUNED),
+    ],
+)
+def test_a_run_without_its_parent_is_refused_before_anything_is_written(carry, data, arguments):
+    command = ("train", *arguments, "--runs", "0")
+    code, said, err = carry(*command, "--dry-run")
+    assert (code, said) == (2, "")
+    assert err.startswith(f"{FINETUNED} continues run 0 of {PAD6}")
+    assert err.count("\n") == 1
+    assert carry(*command) == (2, "", err)
+    assert list(data.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [(PAD6, FINETUNED), ("--all",)])
+def test_a_parent_may_be_trained_by_the_same_command(carry, data, monkeypatch, arguments):
+    monkeypatch.setattr(cli.campaign, "estimate", lambda *_: 60.0)
+    code, said, err = carry("train", *arguments, "--runs", "0", "--dry-run")
+    assert (code, err) == (0, "")
+    assert f"{FINETUNED}: runs 0, 50 epochs, about 1.0 min." in said
+    assert list(data.iterdir()) == []
+
+
 def test_train_stops_on_time_and_goes_on(carry, data):
     """A real group for one epoch: interrupted by the clock, resumed, published, found complete."""
     command = ("train", "n1_s0.2_w1.0", "--runs", "0", "--epochs", "1", "--precision", "bf16")
