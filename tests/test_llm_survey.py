@@ -1,9 +1,11 @@
 """Surveys of tiny models: against the naive way, stopped and gone on with, and refused with one line."""
 
+import logging
 from dataclasses import replace
 
 import pytest
 import torch
+from huggingface_hub import logging as hub_logging
 from transformers import AutoModelForCausalLM, BertConfig, PreTrainedTokenizerFast
 
 from carry_core.errors import BadInput
@@ -237,6 +239,25 @@ def test_a_hub_id_while_offline(carry, data, monkeypatch):
     monkeypatch.setattr(loading.constants, "HF_HUB_OFFLINE", True)
     err = refused(carry, data, "nobody/no-such-model")
     assert "nobody/no-such-model is neither a folder nor a model in the hub's cache, and HF_HUB_OFFLINE is set" in err
+
+
+@pytest.mark.usefixtures("never_loaded")
+def test_a_hub_that_does_not_answer(carry, data, monkeypatch):
+    """What the hub's library says of each retry is not shown, and a long reason ends with a whole word."""
+    hub = hub_logging.get_logger("huggingface_hub.utils._http")
+    before = hub.getEffectiveLevel()
+    heard = []
+
+    def fail(*args, **kwargs):
+        heard.append(hub.isEnabledFor(logging.WARNING))
+        raise OSError("We couldn't connect\nto the hub, " + 20 * "wherever " + "it is")
+
+    monkeypatch.setattr(loading.AutoConfig, "from_pretrained", fail)
+    err = refused(carry, data, "nobody/no-such-model")
+    assert heard == [False]
+    assert hub.getEffectiveLevel() == before <= logging.WARNING
+    assert "(OSError: We couldn't connect to the hub, wherever " in err
+    assert "wherever…): expected a folder or a hub id." in err
 
 
 @pytest.mark.usefixtures("never_loaded")
