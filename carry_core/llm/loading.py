@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from logging import ERROR
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -211,7 +212,7 @@ def quiet() -> Iterator[None]:
     """Without the chatter and the progress bars of `transformers`, and of the hub's retries."""
     before, bars, hub = logging.get_verbosity(), logging.is_progress_bar_enabled(), hub_logging.get_verbosity()
     logging.set_verbosity_error()
-    hub_logging.set_verbosity_error()
+    hub_logging.set_verbosity(ERROR)
     logging.disable_progress_bar()
     try:
         yield
