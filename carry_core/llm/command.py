@@ -40,7 +40,7 @@ def llm(
     """Ask a language model four-digit sums and look inside: Tab. 2 and Fig. 6.
 
     MODEL is a folder in the format of transformers, or an id on the Hugging Face hub. A survey that was stopped goes on
-    where it was. Every set of heads is compared with a random pair.
+    where it was. Every set of heads is compared with a random pair of others.
     """
     from carry_core.llm import heads, loading, prompts, survey, surveyor
 
