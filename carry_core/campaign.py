@@ -1,7 +1,7 @@
 """Training groups from start to published file: what is missing, resuming, progress."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -114,6 +114,30 @@ def _parent(checkpoints: Checkpoints, name: str, after: int, run: int) -> State:
     return state
 
 
+def check_parents(
+    checkpoints: Checkpoints, numbers: list[int], before: Mapping[str, Collection[int]] | None = None
+) -> None:
+    """Find out before anything is written whether each run has what it is to continue.
+
+    Args:
+        checkpoints: of the group.
+        numbers: runs that are to be trained.
+        before: runs of other groups that are trained before these.
+
+    Raises:
+        NotNow: a run that has not begun lacks its parent, which is not trained before it far enough either.
+    """
+    if checkpoints.group.parent is None:
+        return
+    name, after = checkpoints.group.parent
+    parent, recipe = groups.find(name), checkpoints.recipe
+    comes = after in [papers for ours, papers in recipe.snapshots(parent).items() if ours <= recipe.epochs(parent)]
+    coming = (before or {}).get(name, ()) if comes else ()
+    for run in _missing(checkpoints, numbers):
+        if run not in coming and checkpoints.latest(run) is None:
+            _parent(checkpoints, name, after, run)
+
+
 def check(checkpoints: Checkpoints, out: Path, *, dry: bool = False) -> None:
     """Find out before anything long starts what would stop a training or its publishing.
 
@@ -159,6 +183,8 @@ def train_group(
         BadInput: see `check` and `prepare`.
     """
     clock = clock or Clock()
+    if not share:
+        check_parents(checkpoints, numbers)
     check(checkpoints, out)
     keep_memory()
     finished = True

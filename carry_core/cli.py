@@ -37,7 +37,7 @@ def carry() -> None:
     """A reproducible companion to *Carrying over Algorithm in Transformers*."""
 
 
-@carry.command("import-author")
+@carry.command("import-author", short_help="Convert the author's released weights.")
 @click.argument("directory", type=PATH)
 @click.option("--out", type=PATH, help="Where to put the group files [default: data/author].")
 def import_author(directory: Path, out: Path | None) -> None:
@@ -65,7 +65,10 @@ def verify(accept: tuple[str, ...]) -> None:
     click.echo(f"Every file in {data_dir()} is as its manifest says.")
 
 
-@carry.command()
+@carry.command(
+    short_help="Train the missing runs of groups, and publish them.",
+    epilog=f"Groups, what figures need most first: {', '.join(groups.CAMPAIGN)}.",
+)
 @click.argument("names", metavar="GROUP...", nargs=-1)
 @click.option(
     "--all",
@@ -75,7 +78,14 @@ def verify(accept: tuple[str, ...]) -> None:
 )
 @click.option("--runs", "numbers", default=None, help="Runs such as 0-5 or 0,2 [default: the group's own].")
 @click.option("--epochs", type=click.IntRange(min=1), help="Stop after this many epochs [default: the recipe's].")
-@click.option("--recipe", type=click.Choice(list(groups.RECIPES)), default="paper", show_default=True)
+@click.option(
+    "--recipe",
+    type=click.Choice(list(groups.RECIPES)),
+    default="paper",
+    show_default=True,
+    help="The paper's protocol, in fp32 hours to days on a CPU core; or its quick stand-in, on one core 15-20 minutes"
+    " a two-layer run, 5 a one-layer run. --dry-run estimates what it takes here.",
+)
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @click.option("--precision", type=click.Choice(list(PRECISIONS)), default="fp32", show_default=True)
 @click.option(
@@ -101,17 +111,21 @@ def train(
     torch.set_num_threads(threads)
     clock = campaign.Clock(minutes)
     chosen = replace(groups.RECIPES[recipe], limit=epochs)
+    plan = [(Checkpoints(data_dir() / "checkpoints", group, chosen), _numbers(numbers, group)) for group in todo]
+    if not every:
+        _check_parents(plan, out)
     total, left_out = 0.0, False
-    for group in todo:
-        runs_of, done = _numbers(numbers, group), True
-        checkpoints = Checkpoints(data_dir() / "checkpoints", group, chosen)
+    for checkpoints, runs_of in plan:
+        group, done = checkpoints.group, True
         if campaign.complete(checkpoints, runs_of, out):
             click.echo(f"{group.name}: complete.")
         elif dry_run:
             campaign.check(checkpoints, out, dry=True)
             seconds = campaign.estimate(checkpoints, runs_of, where, precision)
             total += seconds
-            click.echo(f"{group.name}: runs {_list(runs_of)}, {chosen.epochs(group)} epochs, about {_time(seconds)}.")
+            each = "" if len(runs_of) == 1 else " each"
+            what = f"{_runs(runs_of)}, {chosen.epochs(group)} epochs{each}"
+            click.echo(f"{group.name}: {what}, about {_time(seconds)}.")
         else:
             with _reporting() as report:
                 done = campaign.train_group(
@@ -129,7 +143,7 @@ def train(
         click.echo(f"In all about {_time(total)} on {where} in {precision}, estimated from two steps of each group.")
 
 
-@carry.command("bench")
+@carry.command("bench", short_help="Speed beside plain PyTorch: of training, or of the ledger.")
 @click.argument("what", type=click.Choice(["train", "claims"]))
 @click.option("--json", "file", type=PATH, help="Also write the rows there.")
 @click.option("--save", is_flag=True, help="Also write data/results/bench_WHAT.json; the book shows that of train.")
@@ -149,7 +163,7 @@ def bench_(what: str, file: Path | None, save: bool) -> None:
         update_manifest(data_dir(), [bench.save(what, rows + on_gpu).relative_to(data_dir()).as_posix()])
 
 
-@carry.command("claims")
+@carry.command("claims", short_help="Every number of the paper, computed and judged.")
 @click.option("--source", type=click.Choice(runs.SOURCES), required=True, help="Whose weights to compute from.")
 @click.option("--only", default="", metavar="PREFIX", help="Rows whose id starts with this.")
 @click.option("--json", "file", type=PATH, help="Also write the rows there, as a list.")
@@ -187,6 +201,15 @@ def _check_json(file: Path | None) -> None:
         check_writable(file.parent, file)
 
 
+def _check_parents(plan: list[tuple[Checkpoints, list[int]]], out: Path) -> None:
+    """Find out before anything long starts whether a run that continues another has it by then."""
+    before: dict[str, list[int]] = {}
+    for checkpoints, numbers in plan:
+        if not campaign.complete(checkpoints, numbers, out):
+            campaign.check_parents(checkpoints, numbers, before)
+            before[checkpoints.group.name] = numbers
+
+
 def _device(device: str, precision: str) -> str:
     if device == "cuda" and not torch.cuda.is_available():
         raise BadInput("--device cuda: PyTorch finds no CUDA device here; pass --device cpu, or install a CUDA build.")
@@ -212,8 +235,12 @@ def _numbers(text: str | None, group: groups.Group) -> list[int]:
     return sorted(numbers)
 
 
-def _list(numbers: list[int]) -> str:
-    return ", ".join(map(str, numbers))
+def _runs(numbers: list[int]) -> str:
+    """Sorted numbers as `--runs` takes them: runs 0-2,5."""
+    starts = [n for n in numbers if n - 1 not in numbers]
+    ends = [n for n in numbers if n + 1 not in numbers]
+    parts = [f"{a}" if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True)]
+    return f"run{'s' * (len(numbers) > 1)} {','.join(parts)}"
 
 
 def _time(seconds: float) -> str:
@@ -231,7 +258,7 @@ def _reporting() -> Any:
             far = f"batch {trainer.done}/{trainer.group.steps}"
         else:
             far = f"loss {row['test_loss'].mean():.1e}, accuracy {row['test_whole'].mean():.3f}"
-        return f"run {_list(trainer.runs)}: {far}"
+        return f"{_runs(trainer.runs)}: {far}"
 
     def quiet(trainer: Trainer, row: dict[str, Any] | None) -> None:
         nonlocal last
@@ -267,12 +294,15 @@ def main(run: Callable[..., Any] = carry) -> None:
         run(standalone_mode=False)
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
+    except click.exceptions.NoArgsIsHelpError as nothing:
+        click.echo(nothing.format_message())
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "carry"
-        click.echo(f"{error.format_message()} Try `{command} --help`.", err=True)
+        what = " ".join(error.format_message().split()).removesuffix(".")
+        click.echo(f"{what}. Try `{command} --help`.", err=True)
         sys.exit(2)
     except click.ClickException as error:
-        click.echo(error.format_message(), err=True)
+        click.echo(" ".join(error.format_message().split()), err=True)
         sys.exit(2)
     except BadInput as error:
         click.echo(" ".join(str(error).split()), err=True)

@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -44,7 +45,9 @@ def test_the_installed_command(tmp_path):
         (("import-author", ""), "Invalid value for 'DIRECTORY': an empty path"),
         (("train", "pad5_n2_s0.3_w0.2"), "is not in the paper"),
         (("import-author", "/nowhere"), "/nowhere"),
-        (("nonsense",), "No such command 'nonsense'"),
+        (("nonsense",), "No such command 'nonsense'. Try `"),
+        (("claims",), "Missing option '--source'. Choose from: ours, author. Try `"),
+        (("llm",), "Missing argument 'MODEL'. Try `"),
     ],
 )
 def test_bad_input_is_one_line_and_changes_nothing(carry, data, arguments, complaint, monkeypatch):
@@ -61,7 +64,7 @@ def test_bad_input_is_one_line_and_changes_nothing(carry, data, arguments, compl
 def test_dry_run_says_what_it_would_do(carry, data):
     code, out, err = carry("train", "n1_s0.3_w0.2", "--recipe", "quick", "--runs", "0-1", "--dry-run")
     assert code == 0, err
-    assert "n1_s0.3_w0.2: runs 0, 1, 60 epochs, about" in out
+    assert "n1_s0.3_w0.2: runs 0-1, 60 epochs each, about" in out
     assert list(data.iterdir()) == []
 
 
@@ -92,6 +95,37 @@ def test_a_dry_run_refuses_what_the_run_would(carry, data, out, complaint):
     assert err.startswith(complaint.format(out=data / out, data=data))
     assert carry(*command) == (2, "", err)
     assert sorted(data.rglob("*")) == before
+
+
+PAD6, FINETUNED = "pad6_n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (FINETUNED,),
+        (FINETUNED, PAD6),  # too late
+        (PAD6, FINETUNED, "--epochs", "3"),  # not far enough
+        ("n1_s0.3_w0.2", FINETUNED),
+    ],
+)
+def test_a_run_without_its_parent_is_refused_before_anything_is_written(carry, data, arguments):
+    command = ("train", *arguments, "--runs", "0")
+    code, said, err = carry(*command, "--dry-run")
+    assert (code, said) == (2, "")
+    assert err.startswith(f"{FINETUNED} continues run 0 of {PAD6}")
+    assert err.count("\n") == 1
+    assert carry(*command) == (2, "", err)
+    assert list(data.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [(PAD6, FINETUNED), ("--all",)])
+def test_a_parent_may_be_trained_by_the_same_command(carry, data, monkeypatch, arguments):
+    monkeypatch.setattr(cli.campaign, "estimate", lambda *_: 60.0)
+    code, said, err = carry("train", *arguments, "--runs", "0", "--dry-run")
+    assert (code, err) == (0, "")
+    assert f"{FINETUNED}: run 0, 50 epochs, about 1.0 min." in said
+    assert list(data.iterdir()) == []
 
 
 def test_train_stops_on_time_and_goes_on(carry, data):
@@ -127,10 +161,28 @@ def test_accepting_a_file_written_by_hand(carry, data):
 
 
 def test_help_lists_every_command(carry):
-    code, out, _ = carry("--help")
-    assert code == 0
-    for command in ("train", "import-author", "verify"):
-        assert command in out
+    """With a whole sentence each; without a command it is all there is to say."""
+    code, out, err = carry("--help")
+    assert (code, err) == (0, "")
+    listed = out.split("Commands:")[1]
+    for command in ("train", "import-author", "verify", "llm"):
+        assert f"  {command} " in listed
+    assert "look inside (Tab. 2, Fig. 6)." in listed
+    assert "..." not in listed
+    assert carry() == (0, out, "")
+
+
+def test_help_of_train_says_what_can_be_trained_and_what_it_costs(carry):
+    out = " ".join(carry("train", "--help")[1].split())
+    assert "hours to days on a CPU core" in out
+    for name in [*groups.GROUPS, *groups.RECIPES]:
+        assert re.search(rf"(?<!\w){re.escape(name)}(?!\w)", out), name
+
+
+def test_runs_are_named_as_the_option_takes_them():
+    assert [cli._runs(x) for x in ([3], [0, 1, 2], [0, 2], [0, 1, 4, 7, 8])] == [
+        "run 3", "runs 0-2", "runs 0,2", "runs 0-1,4,7-8",
+    ]  # fmt: skip
 
 
 def test_progress_is_visible_within_an_epoch(monkeypatch, capsys):

@@ -1,9 +1,11 @@
 """Surveys of tiny models: against the naive way, stopped and gone on with, and refused with one line."""
 
+import logging
 from dataclasses import replace
 
 import pytest
 import torch
+from huggingface_hub import logging as hub_logging
 from transformers import AutoModelForCausalLM, BertConfig, PreTrainedTokenizerFast
 
 from carry_core.errors import BadInput
@@ -71,8 +73,18 @@ def test_a_survey_is_what_the_naive_way_gives(where, tmp_path):
         torch.testing.assert_close(found.mean[i][there], square.mean(0)[there], atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(found.std[i][there], square.std(0)[there], atol=1e-4, rtol=1e-3)
     kinds = [a.kind for a in found.ablated]
-    assert kinds == ["asked", "frequent", "frequent", "random", "random", "random"]
-    assert len({a.heads for a in found.ablated}) == 6
+    others = 12 - len({*found.shown, *PLAN.asked[0]})
+    assert kinds == ["asked", "frequent", "frequent"] + ["random"] * min(3, others * (others - 1) // 2)
+    assert len({a.heads for a in found.ablated}) == len(kinds)
+
+
+def test_random_pairs_share_no_head_with_what_they_are_compared_with(where, tmp_path):
+    """Nor with other frequent winners, whose pairs were not asked for."""
+    plan = replace(PLAN, pairs=1, asked=(((0, 1), (2, 3)), ((1, 1),)))
+    found = run(where, tmp_path, plan)
+    drawn = {head for a in found.ablated if a.kind == "random" for head in a.heads}
+    assert drawn
+    assert not drawn & {*found.shown, (0, 1), (2, 3), (1, 1)}
 
 
 def test_replies_without_heads_are_those_of_a_model_with_zeroed_columns(where, tmp_path):
@@ -135,15 +147,15 @@ def test_what_was_stopped_goes_on_where_it_was(where, tmp_path, monkeypatch):
     generate = surveyor.Surveyor._generate
     monkeypatch.setattr(surveyor.Surveyor, "_generate", lambda self, x: asked.append(len(x)) or generate(self, x))
     again = run(where, tmp_path / "parts")
-    assert asked == [6, 2, *[6, 6, 6, 2] * 6]  # the damaged batch, the last one, and six ablations
+    assert asked == [6, 2, *[6, 6, 6, 2] * len(whole.ablated)]  # the damaged batch, the last one, and the ablations
     assert again.ablated == whole.ablated
     assert torch.equal(again.wins, whole.wins)
     torch.testing.assert_close(again.points, whole.points, equal_nan=True)
     asked.clear()
     run(where, tmp_path / "parts")
     assert asked == []
-    run(where, tmp_path / "parts", replace(PLAN, seed=1))  # other prompts are another survey
-    assert len(asked) == 28
+    other = run(where, tmp_path / "parts", replace(PLAN, seed=1))  # other prompts are another survey
+    assert len(asked) == 4 * (1 + len(other.ablated))
 
 
 def test_labels_of_the_answers_digits():
@@ -237,6 +249,25 @@ def test_a_hub_id_while_offline(carry, data, monkeypatch):
     monkeypatch.setattr(loading.constants, "HF_HUB_OFFLINE", True)
     err = refused(carry, data, "nobody/no-such-model")
     assert "nobody/no-such-model is neither a folder nor a model in the hub's cache, and HF_HUB_OFFLINE is set" in err
+
+
+@pytest.mark.usefixtures("never_loaded")
+def test_a_hub_that_does_not_answer(carry, data, monkeypatch):
+    """What the hub's library says of each retry is not shown, and a long reason ends with a whole word."""
+    hub = hub_logging.get_logger("huggingface_hub.utils._http")
+    before = hub.getEffectiveLevel()
+    heard = []
+
+    def fail(*args, **kwargs):
+        heard.append(hub.isEnabledFor(logging.WARNING))
+        raise OSError("We couldn't connect\nto the hub, " + 20 * "wherever " + "it is")
+
+    monkeypatch.setattr(loading.AutoConfig, "from_pretrained", fail)
+    err = refused(carry, data, "nobody/no-such-model")
+    assert heard == [False]
+    assert hub.getEffectiveLevel() == before <= logging.WARNING
+    assert "(OSError: We couldn't connect to the hub, wherever " in err
+    assert "wherever…): expected a folder or a hub id." in err
 
 
 @pytest.mark.usefixtures("never_loaded")

@@ -18,7 +18,7 @@ from carry_core.options import PATH
 QUIET_EVERY = 60.0  # seconds between progress lines where the output is not a terminal
 
 
-@click.command("llm")
+@click.command("llm", short_help="Ask a language model sums and look inside (Tab. 2, Fig. 6).")
 @click.argument("model")
 @click.option("--prompts", "count", type=click.IntRange(min=10, max=100_000), default=1000, show_default=True)
 @click.option(
@@ -40,7 +40,7 @@ def llm(
     """Ask a language model four-digit sums and look inside: Tab. 2 and Fig. 6.
 
     MODEL is a folder in the format of transformers, or an id on the Hugging Face hub. A survey that was stopped goes on
-    where it was. Every set of heads is compared with a random pair.
+    where it was. Every set of heads is compared with a random pair of others.
     """
     from carry_core.llm import heads, loading, prompts, survey, surveyor
 
@@ -62,7 +62,7 @@ def llm(
     click.echo(f"Written to {path}. Its batches stay in {work.parts}: more heads can be ablated without asking again.")
 
 
-@click.command("train-llm")
+@click.command("train-llm", short_help="Train the small language model, in half an hour.")
 @click.option("--out", type=PATH, help="Where to write the model [default: data/llm/small].")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, …")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="CPU threads.")

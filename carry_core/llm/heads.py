@@ -1,9 +1,9 @@
 """Heads of a language model: named, drawn in pairs, and ablated (Sec. 6, Tab. 2)."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import torch
@@ -94,10 +94,9 @@ def frequent_pairs(wins: Int[Tensor, "layer head"], count: int) -> list[Heads]:
     return [tuple(sorted(pair)) for pair in pairs[:count]]
 
 
-def random_pairs(size: Size, count: int, others: Sequence[Heads], seed: int) -> list[Heads]:
-    """As many pairs drawn from all heads, none of them among `others` and none twice; fewer if there are no more."""
-    every = [(layer, head) for layer in range(size.layers) for head in range(size.heads)]
-    taken = set(others)
-    left = [pair for pair in combinations(every, 2) if pair not in taken]
+def random_pairs(size: Size, count: int, others: Collection[Head], seed: int) -> list[Heads]:
+    """As many pairs drawn from all heads but `others`, none twice; fewer if there are no more."""
+    every = [head for head in product(range(size.layers), range(size.heads)) if head not in others]
+    left = list(combinations(every, 2))
     order = torch.randperm(len(left), generator=torch.Generator().manual_seed(seed))
     return [left[i] for i in order[:count].tolist()]

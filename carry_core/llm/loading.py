@@ -4,11 +4,14 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from logging import ERROR
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import torch
 from huggingface_hub import constants
+from huggingface_hub import logging as hub_logging
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
@@ -201,18 +204,20 @@ def _where(name: str) -> dict[str, bool]:
 
 def _line(error: Exception) -> str:
     """What went wrong, on one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
+    return f"{type(error).__name__}: {shorten(str(error), 120, placeholder='…')}"
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the chatter and the progress bars of `transformers`."""
-    before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    """Without the chatter and the progress bars of `transformers`, and of the hub's retries."""
+    before, bars, hub = logging.get_verbosity(), logging.is_progress_bar_enabled(), hub_logging.get_verbosity()
     logging.set_verbosity_error()
+    hub_logging.set_verbosity(ERROR)
     logging.disable_progress_bar()
     try:
         yield
     finally:
         logging.set_verbosity(before)
+        hub_logging.set_verbosity(hub)
         if bars:
             logging.enable_progress_bar()

@@ -98,7 +98,8 @@ class Surveyor:
         wins = torch.stack([part["wins"] for part, _ in intact]).sum(0)
         wanted = [(chosen, "asked") for chosen in self.plan.asked]
         wanted += [(pair, "frequent") for pair in heads.frequent_pairs(wins.sum(0), self.plan.n_frequent)]
-        others = heads.random_pairs(self.source.size, len(wanted), [chosen for chosen, _ in wanted], self.plan.seed)
+        compared = {*heads.most_frequent(wins.sum(0))}.union(*self.plan.asked)
+        others = heads.random_pairs(self.source.size, len(wanted), compared, self.plan.seed)
         wanted += [(pair, "random") for pair in others]
         ablated = tuple(Ablated(chosen, kind, self._without(chosen)) for chosen, kind in wanted)
         return self._join(intact, wins, ablated)
