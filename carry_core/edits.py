@@ -88,8 +88,7 @@ class Ablation:
 
     def at(self, layer: int) -> "Ablation":
         """What it takes out of one layer."""
-        pairs = ({pair for pair in part if pair[0] == layer} for part in (self.heads, self.neurons))
-        heads, neurons = map(frozenset, pairs)
+        heads, neurons = ({pair for pair in part if pair[0] == layer} for part in (self.heads, self.neurons))
         return Ablation(heads, self.mlps & {layer}, neurons, self.skips & {layer})
 
     def steps(self, config: ModelConfig) -> dict[int, tuple["Ablation", Site]]:

@@ -15,9 +15,10 @@ from torch import Tensor
 from carry_core.model import Site, Transformer, untouched
 from carry_core.sums import VOCABULARY
 
-Step = tuple[Hashable, Site]  # what is done in a layer, and the site function that does it
-Edit = Mapping[int, Step]  # by layer
+Step = tuple[Hashable, Site]  # what is done in a layer, None for nothing, and the site function that does it
+Edit = Mapping[int, Step]  # by layer; layers that the model has not are passed over
 NOTHING: Step = (None, untouched)
+WATCHED = -1  # among numbers of edits: the intact model's pass up to the stream that `last_mid` is shown
 
 
 class Forks:
@@ -28,7 +29,8 @@ class Forks:
     Args:
         model: the run.
         edits: what each does in which layers. A layer's site function acts from that layer's `attn.z` on, up to the
-            next one's `attn.pattern`; where two edits do equal things, one of the functions is called for both.
+            next one's `attn.pattern`, or to `logits`. Where two edits do equal things, one function is called for
+            both, and edits that are equal throughout give the same tensor.
         read: positions that are read out, all if None; the last layer's attention serves only those queries.
         last_mid: called with the intact model's `resid_mid` of the last layer.
     """
@@ -48,26 +50,30 @@ class Forks:
         """The logits under each edit."""
         here = self.model.read_at(0, self.read)
         pattern = self.first.pattern(tokens, here)
-        watched = [] if self.last_mid is None else [None]
-        found: dict[int | None, Tensor] = {}
-        for (name, site), members in self._apart(0, [*range(len(self.edits)), *watched]):
-            if name is None:
-                mid = self.first.mid(tokens, pattern, here)
-            else:
-                stream, z = self.first.stream(tokens, here), self.first.gathered(tokens, pattern)
-                mid = self.model.blocks[0].mix(stream, z, site)
+        apart = self._apart(0, [*range(len(self.edits)), *([WATCHED] if self.last_mid else [])])
+        found: dict[int, Tensor] = {}
+        if any(name is not None for (name, _), _ in apart):
+            stream, z = self.first.stream(tokens, here), self.first.gathered(tokens, pattern)
+        for (name, site), members in apart:
+            intact = name is None
+            mid = self.first.mid(tokens, pattern, here) if intact else self.model.blocks[0].mix(stream, z, site)
             self._follow(0, mid, site, members, found)
         return [found[i] for i in range(len(self.edits))]
 
     def _follow(
-        self, l: int, mid: Tensor, site: Site, members: list[int | None], found: dict[int | None, Tensor]
+        self,
+        l: int,
+        mid: Float[Tensor, "batch query d_model"],
+        site: Site,
+        members: list[int],
+        found: dict[int, Tensor],
     ) -> None:
-        """Go on from a layer's `resid_mid` with the edits that are the same so far; None is the intact model."""
+        """Go on from a layer's `resid_mid` with the edits that are the same so far; their logits come into `found`."""
         model = self.model
         if l == model.config.layers - 1:
-            if None in members and self.last_mid is not None:
+            if WATCHED in members and self.last_mid:
                 self.last_mid(mid)
-            if members != [None]:
+            if members != [WATCHED]:
                 resid = model.blocks[l].feed(mid, site)
                 found |= dict.fromkeys(members, site("logits", model.unembed(model.norm(resid))))
             return
@@ -78,11 +84,11 @@ class Forks:
         for (_, after), apart in self._apart(l + 1, members):
             self._follow(l + 1, block.mix(resid, z, after), after, apart, found)
 
-    def _apart(self, l: int, members: Sequence[int | None]) -> list[tuple[Step, list[int | None]]]:
+    def _apart(self, l: int, members: Sequence[int]) -> list[tuple[Step, list[int]]]:
         """The members by what they do in a layer."""
-        found: dict[Hashable, tuple[Step, list[int | None]]] = {}
+        found: dict[Hashable, tuple[Step, list[int]]] = {}
         for i in members:
-            step = NOTHING if i is None else self.edits[i].get(l, NOTHING)
+            step = NOTHING if i == WATCHED else self.edits[i].get(l, NOTHING)
             found.setdefault(step[0], (step, []))[1].append(i)
         return list(found.values())
 

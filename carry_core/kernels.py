@@ -33,7 +33,7 @@ def applied(
 ) -> Float[Tensor, "*batch d_out"]:
     """`x @ weight.T + bias`, by the faster library where no gradient is asked for."""
     asked = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad or bias.requires_grad)
-    if asked or not by_one_dnn(x):
+    if asked or not by_one_dnn(x) or not weight.numel():  # oneDNN cannot take an empty product
         return F.linear(x, weight, bias)
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return out
@@ -50,8 +50,8 @@ def linear(
 
 
 def softmax(score: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch key"]:
-    """Softmax over the last axis; where no gradient is asked for, in passes that vectorise also where it is short."""
-    if score.requires_grad or not on_cpu(score):
+    """Softmax over the last axis; where that is short, and no gradient is asked for, in passes that vectorise."""
+    if score.requires_grad or not on_cpu(score) or score.shape[-1] >= 16:  # PyTorch's vectorises from 16 numbers on
         return score.softmax(-1)
     term = (score - score.amax(-1, keepdim=True)).exp_()
     return term.div_(term.sum(-1, keepdim=True))

@@ -53,6 +53,8 @@ class Held:
     def steps(self, config: ModelConfig, average: Mapping[str, Tensor]) -> dict[int, tuple["Held", Site]]:
         """The layers that it changes, each with what it does there, as `Forks` takes it; `average` as from `averages`.
 
+        All edits of one `Forks` need the same `average`: it is not a part of what they are told apart by.
+
         Raises:
             BadInput: the model has no such part.
         """

@@ -40,7 +40,7 @@ def cells(
     ablations: Sequence[Ablation] = (INTACT,),
     n_digits: int | None = None,
 ) -> list[Cells]:
-    """Accuracies under each ablation, from one shared forward prefix.
+    """Accuracies under each ablation; what ablations have in common is computed once.
 
     Args:
         a, b: the sums' two numbers.

@@ -6,7 +6,7 @@ import torch
 from carry_core import measure, sums
 from carry_core.edits import INTACT, Ablation, recorder
 from carry_core.errors import BadInput
-from carry_core.forks import Forks
+from carry_core.forks import FirstLayer, Forks
 from carry_core.model import Block, ModelConfig, Transformer
 
 
@@ -86,15 +86,54 @@ def test_forks_equal_separate_passes(config, model, everywhere):
     torch.testing.assert_close(mids, [kept[name]], rtol=0, atol=1e-12)
 
 
-def test_edits_that_begin_alike_are_computed_together(monkeypatch):
+@pytest.fixture
+def fed(monkeypatch) -> list[int]:
+    """The layers whose MLPs are computed, one entry each time."""
+    layers, feed = [], Block.feed
+    monkeypatch.setattr(
+        Block, "feed", lambda self, mid, site: layers.append(int(self.name[-1])) or feed(self, mid, site)
+    )
+    return layers
+
+
+def test_edits_that_begin_alike_are_computed_together(fed):
     """The pairs of parts of App. C.3 have the whole attention of layer 1 in common."""
-    model, fed = Transformer(ModelConfig(layers=3)), []
-    feed = Block.feed
-    monkeypatch.setattr(Block, "feed", lambda self, mid, site: fed.append(self.name) or feed(self, mid, site))
+    model = Transformer(ModelConfig(layers=3))
     pairs = [pair.steps(model.config) for pair in measure.head_pairs(model.config)]
     assert [pair.keys() for pair in pairs] == [{1, 2}, {1, 2}]
     Forks(model, [{}, *pairs])(tokens_of(model.config))
-    assert sorted(fed) == ["blocks.0", "blocks.1", "blocks.1", "blocks.2", "blocks.2", "blocks.2"]
+    assert sorted(fed) == [0, 1, 1, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("ablations", "watched", "expected"),
+    [
+        ([], False, []),
+        ([], True, [0, 1]),
+        ([INTACT, INTACT], True, [0, 1, 2]),
+        ([Ablation(heads={(0, 0)})], False, [0, 1, 2]),
+        ([Ablation(heads={(0, 0)})], True, [0, 0, 1, 1, 2]),
+        ([Ablation(mlps={1}), Ablation(mlps={1}, skips={2})], False, [0, 1, 2, 2]),
+        ([Ablation(neurons={(0, 0), (1, 0)}), Ablation(neurons={(0, 0), (2, 0)})], False, [0, 1, 1, 2, 2]),
+    ],
+)
+def test_what_is_not_asked_for_is_not_computed(ablations, watched, expected, fed):
+    model = Transformer(ModelConfig(layers=3, width=2, d_model=16, d_ff=8))
+    edits = [ablation.steps(model.config) for ablation in ablations]
+    Forks(model, edits, last_mid=(lambda mid: None) if watched else None)(tokens_of(model.config))
+    assert sorted(fed) == expected
+
+
+def test_a_first_layer_that_is_intact_comes_from_tables(config, model, monkeypatch):
+    monkeypatch.delattr(FirstLayer, "gathered")
+    Forks(model, [{}, Ablation(mlps={1}).steps(config)] if config.layers > 1 else [{}])(tokens_of(config))
+
+
+def test_a_step_of_the_last_layer_sees_the_logits(config, model):
+    (found,) = Forks(model, [{config.layers - 1: ("half", lambda name, x: x / 2 if name == "logits" else x)}])(
+        tokens_of(config)
+    )
+    torch.testing.assert_close(found, model(tokens_of(config)) / 2, rtol=0, atol=1e-12)
 
 
 def test_forks_where_a_digit_that_a_sum_has_not_would_score_far_above_all_others():
@@ -145,5 +184,6 @@ def test_what_is_no_text_is_no_json(given):
     "ablation", [Ablation(heads={(1, 2)}), Ablation(heads={(2, 0)}), Ablation(mlps={2}), Ablation(neurons={(0, 128)})]
 )
 def test_parts_that_do_not_exist_are_named(ablation):
-    with pytest.raises(BadInput, match="layers 0-1"):
-        ablation.site(ModelConfig())
+    for made in (ablation.site, ablation.steps):
+        with pytest.raises(BadInput, match="layers 0-1"):
+            made(ModelConfig())

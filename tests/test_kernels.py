@@ -168,3 +168,18 @@ def test_a_softmax_is_a_softmax_also_of_scores_that_are_large_or_hidden():
         with_gradients(kernels.softmax, scores), with_gradients(lambda x: x.softmax(-1), scores), strict=True
     ):
         torch.testing.assert_close(a, b)
+
+
+def test_a_softmax_is_pytorchs_where_these_kernels_are_not_to_be_used(monkeypatch):
+    scores = random(50, 10)
+    monkeypatch.setattr(torch.Tensor, "softmax", lambda self, dim: torch.zeros_like(self))
+    assert kernels.softmax(scores).sum() > 49
+    monkeypatch.setattr(kernels, "on_cpu", lambda x: False)
+    assert kernels.softmax(scores).sum() == 0
+
+
+@pytest.mark.parametrize(("d_in", "d_out"), [(3, 0), (0, 3)])
+def test_products_with_nothing(d_in, d_out, one_dnn):
+    x, bias = torch.ones(2, 5, d_in), torch.arange(float(d_out))
+    with torch.inference_mode():
+        assert torch.equal(kernels.applied(x, torch.ones(d_out, d_in), bias), bias.expand(2, 5, d_out))

@@ -127,5 +127,7 @@ def test_parts_that_cannot_be_held_are_named():
     for held in (Held(heads={(2, 0)}), Held(patterns={(1, 2)}), Held(mlps={2})):
         with pytest.raises(BadInput, match="layers 0-1"):
             means.cells(model, a, b, [held])
+        with pytest.raises(BadInput, match="layers 0-1"):
+            held.steps(model.config, {})
     with pytest.raises(BadInput, match=r"patterns=\[\(0, 1\)\]: expected heads of later layers"):
         Held(patterns={(0, 1)})

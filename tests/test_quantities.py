@@ -65,6 +65,53 @@ def test_draws_choose_neurons_on_one_half_and_are_scored_on_another(noisy):
     ablation = measure.dissection(neurons, noisy.config.layers - 1)
     assert found.draws[3].neurons == neurons.sum()
     same(found.draws[3].cells, measure.cells(noisy, a[other], b[other], [ablation])[0])
+    assert not found.squashing
+
+
+@pytest.mark.parametrize("chunk", [700, 100_000])
+def test_sets_of_sums_are_dissected_as_if_each_were_the_only_one(noisy, monkeypatch, chunk):
+    """A model whose neurons matter, and sets of sums so small that each chooses others."""
+    monkeypatch.setattr(survey, "CHUNK", chunk)
+    generator = torch.Generator().manual_seed(7)
+    a, b, last = *all_sums(2), noisy.config.layers - 1
+    with torch.no_grad():
+        for parameter in noisy.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
+        noisy.blocks[last].down.weight.mul_(5)
+    rest = survey.Rest(noisy, a, b, 2)
+    with torch.inference_mode():
+        measure.guesses(noisy, a, b, [], 2, rest.keep)
+        few = [torch.cat([m[torch.randint(len(m), (3,), generator=generator)] for m in rest.members]) for _ in "abc"]
+        few = [x.repeat_interleave(torch.randint(1, 9, x.shape, generator=generator)).sort().values for x in few]
+        every, ends = torch.arange(len(a)), torch.tensor([0, 0, len(a) - 1])
+        pairs = [(few[0], every), (few[1], few[2]), (few[2], ends)]
+        found, sets = rest.dissect(pairs), rest.carry_neurons([on for on, _ in pairs])
+        answers = rest.answers(~sets, [which for _, which in pairs])
+    assert len({tuple(neurons.tolist()) for neurons in sets}) == len(pairs)
+    assert not sets.any(0).all()
+    for one, neurons, answer, (on, which) in zip(found, sets, answers, pairs, strict=True):
+        assert torch.equal(neurons, measure.carry_neurons(noisy, a[on], b[on]))
+        without = measure.dissection(neurons, last).steps(noisy.config)
+        intact, expected = measure.guesses(noisy, a[which], b[which], [{}, without], 2)
+        assert (answer != expected).float().mean() < 1e-3  # a tie may be broken either way
+        assert which is not every or (intact != expected).float().mean() > 0.1
+        assert one.neurons == neurons.sum()
+        scored = measure.score(answer, a[which], b[which])
+        torch.testing.assert_close(one.cells.accuracy, scored.accuracy, equal_nan=True)
+
+
+@pytest.mark.parametrize("kept", [0, 6, 12])
+def test_sets_that_have_no_neuron_in_common_can_be_dissected(noisy, kept):
+    """Of a run of four digits, draws of the paper's size together choose 123 of 128 neurons."""
+    a, b = all_sums(2)
+    rest, every, last = survey.Rest(noisy, a, b, 2), torch.arange(len(a)), noisy.config.layers - 1
+    sets = torch.stack([torch.arange(12) < kept, torch.arange(12) >= 12 - kept])
+    with torch.inference_mode():
+        measure.guesses(noisy, a, b, [], 2, rest.keep)
+        answers = rest.answers(sets, [every, every])
+    for neurons, answer in zip(sets, answers, strict=True):
+        without = measure.dissection(~neurons, last).steps(noisy.config)
+        assert (answer != measure.guesses(noisy, a, b, [without], 2)[0]).float().mean() < 1e-3
 
 
 def test_whole_answers_without_the_skip_by_brute_force():

@@ -21,7 +21,7 @@ from carry_core.model import Transformer, untouched
 from carry_core.outcomes import FEWEST
 
 DRAWS, DRAWN = 10, 20_000  # how often the dissection is drawn again; sums per class in a draw of the paper's
-CHUNK = 2_048  # sums that pass through the last MLP at once, for all draws
+CHUNK = 2_048  # sums that pass through the last MLP at once: of each some hundred are in a draw
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Rest:
         ]
 
     def carry_neurons(self, chosen_on: Sequence[Int[Tensor, " _"]]) -> Bool[Tensor, "set neuron"]:
-        """As `measure.carry_neurons`, on each set of sums; one pass for all sets, since they overlap."""
+        """As `measure.carry_neurons`, on each set of sums, once `mid` is filled; in one pass, since the sets overlap."""
         counts = torch.stack([torch.bincount(which, minlength=len(self.a)) for which in chosen_on])
         member = torch.stack([self.task == task for task in range(len(self.members))])
         total = torch.zeros(len(counts), len(member), self.model.config.d_ff, dtype=torch.float64)
@@ -144,11 +144,11 @@ class Rest:
     ) -> list[Int[Tensor, "_ pos"]]:
         """What the model answers with some neurons of the last MLP only, each set of them on sums of its own; int8.
 
-        The neurons that all sets keep are computed once.
+        The neurons that all sets keep are computed once; `mid` must be filled.
 
         Args:
-            kept: the neurons.
-            asked: the sums, as sorted indices.
+            kept: which neurons each set keeps.
+            asked: the sums of each set, as sorted indices.
         """
         up, down, in_all = self.block.up, self.block.down, kept.all(0)
         in_some = kept.any(0) & ~in_all
