@@ -186,7 +186,7 @@ def told_staircases(found: Sequence[Heads], n_long: int) -> str:
     for kind in found[0].staircases if found else ():
         stands = [h.staircases[kind] >= STAIRCASE for h in found]
         trained, every = (sum(bool(x[n:].all()) for x in stands) for n in (n_long, 0))
-        text = f"{kind}: in every {'trained ' if n_long else ''}column in **{trained} of {len(found)}** runs"
+        text = f"one {kind} in every {'trained ' if n_long else ''}column in **{trained} of {len(found)}** runs"
         told.append(text + (f", in all columns in **{every}**" if n_long else ""))
     return "; ".join(told)
 
@@ -196,7 +196,7 @@ def told_heads(found: Sequence[Heads], n_long: int) -> str:
     early = sum(float(h.ahead.nanmean(-1).max()) >= STAIRCASE for h in found)
     late = sum(float((h.right - h.own)[-1, h.decides, :-1].mean()) > 0 for h in found)
     return (
-        f"Staircases, steps of half the attention or more: {told_staircases(found, n_long)}."
+        f"A staircase has steps of half the attention or more. There is {told_staircases(found, n_long)}."
         " A head before the last layer that gives half or more of a digit's attention to the column to the right:"
         f" in **{early}**. A decision head that looks more to the right than at its own column: in **{late}**."
     )

@@ -101,7 +101,7 @@ def told_needed(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]]) -> str:
     needed = [f"{part} ({fall:.2f})" for part, fall in needed_without_carry(lost).items()]
     if not needed:
         return f"Where none arrives, no part costs more than {SUFFERS}."
-    return f"Where none arrives, accuracy falls by more than {SUFFERS} {' and '.join(needed)}."
+    return f"Where none arrives, accuracy falls by more than {SUFFERS} {', '.join(needed)}."
 
 
 def over_epochs(

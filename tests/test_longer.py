@@ -146,15 +146,13 @@ def test_what_is_told_of_planted_heads():
         planted_heads(flat, rows=trained),
     ]
     text = longer.told_heads(found, 3)
-    assert "between the digits: in every trained column in **2 of 5** runs, in all columns in **1**;" in text
+    assert "one between the digits in every trained column in **2 of 5** runs, in all columns in **1**;" in text
     for layer in (0, 1):
-        told = (
-            f"of the answer rows in layer {layer}: in every trained column in **3 of 5** runs, in all columns in **1**"
-        )
-        assert told in text
+        told = f"one of the answer rows in layer {layer} in every trained column in **3 of 5** runs, in all"
+        assert f"{told} columns in **1**" in text
     assert "to the column to the right: in **1**" in text
     assert text.endswith("than at its own column: in **1**.")
-    assert "between the digits: in every column in **1 of 5** runs; of the answer" in longer.told_heads(found, 0)
+    assert "one between the digits in every column in **1 of 5** runs; one of the answer" in longer.told_heads(found, 0)
 
 
 # ---------------------------------------------------------------- forgetting
@@ -218,7 +216,7 @@ def test_the_staircase_of_the_answer_rows_is_followed_by_itself():
 
     sinks = [("epoch 500", rows(0.8, 0.7, 0.9)), ("epoch 1000", rows(0.4, 0.6, 0.95))]
     grows = [("epoch 500", rows(0.6, 0.7, 0.9)), ("epoch 1000", rows(0.7, 0.8, 0.8))]
-    digits, first, second = forgetting.told_stairs({"sinks": sinks, "grows": grows}, 2).split("\n\n")
+    digits, first, second, *_ = forgetting.told_stairs({"sinks": sinks, "grows": grows}, 2).split("\n\n")
     assert digits.startswith(
         "Staircase **between the digits**, its weakest long step at the epochs that are kept, sinks: 0.1"
     )
@@ -282,6 +280,22 @@ def test_who_carries_and_who_corrects_in_a_planted_model():
     assert not replace(spared, corrected=0.05).spares
 
 
+def test_a_head_that_loses_its_staircase_is_told_though_the_best_head_of_each_column_keeps_it():
+    def stairs(first: list[float], trained: float) -> longer.Heads:
+        found = planted_heads(torch.full((3,), 0.1), rows=torch.full((3,), 0.9))
+        found.own[0, 1] = torch.tensor([*first, trained])
+        return found
+
+    alone = [("epoch 500", stairs([0.8, 0.7], 0.6)), ("epoch 1000", stairs([0.7, 0.4], 0.8))]
+    together = [("epoch 500", stairs([0.8, 0.7], 0.6)), ("epoch 1000", stairs([0.7, 0.4], 0.3))]
+    *_, best, _, first, second = forgetting.told_stairs({"alone": alone, "together": together}, 2).split("\n\n")
+    assert "alone: 0.90 → 0.90; together: 0.90 → 0.90" in best
+    assert "alone, head 0:1: 0.70 → 0.40, trained 0.60 → 0.80; together, head 0:1: 0.70" in first
+    assert first.endswith("in **1 of 2** runs.")
+    assert "alone, head 1:0: 0.90 → 0.90, trained 0.90 → 0.90" in second
+    assert second.endswith("in **0 of 2** runs.")
+
+
 def test_the_parts_that_are_needed_where_no_one_arrives():
     def none(accuracy: float) -> torch.Tensor:
         return torch.tensor([[accuracy] * 3, [0.0, 0.0, torch.nan]])
@@ -290,9 +304,7 @@ def test_the_parts_that_are_needed_where_no_one_arrives():
     lost = {INTACT: none(1), Ablation(heads={(0, 0)}): none(0.95), head: none(0.5), mlp: none(0.25)}
     assert roles.needed_without_carry(lost) == {head: pytest.approx(0.5), mlp: pytest.approx(0.75)}
     text = roles.told_needed(lost)
-    assert (
-        text == "Where none arrives, accuracy falls by more than 0.1 without head 0:1 (0.50) and without MLP 1 (0.75)."
-    )
+    assert text == "Where none arrives, accuracy falls by more than 0.1 without head 0:1 (0.50), without MLP 1 (0.75)."
     assert roles.told_needed({INTACT: none(1), mlp: none(0.95)}) == "Where none arrives, no part costs more than 0.1."
 
 

@@ -88,15 +88,11 @@ def test_the_table_of_staircases_names_each_kind_and_has_every_column():
     found = heads(0.8, 0.6, 0.25)
     found.own[0, 1] = torch.tensor([0.6, 0.7, 0.8, 1.0])
     table = plots.table_of_stairs([("our run\nepoch 500", found)], 2)
-    assert table.header == [
-        "run",
-        "between the digits",
-        "of the answer rows in layer 0",
-        "of the answer rows in layer 1",
-    ]
-    cells = [".70 .70 | .80 .80", ".60 .70 | .80 1.00", ".50 .50 | .50 .50"]
+    assert table.header == ["run", "best head", "0:0", "0:1", "1:0", "1:1"]
+    assert table.spans == [("", 1), ("between the digits", 1), ("of the answer rows", 4)]
+    cells = [".80 .80\n.70 .70", ".50 .50\n.50 .50", ".80 1.00\n.60 .70", *[".50 .50\n.50 .50"] * 2]
     assert table.rows == [["our run\nepoch 500", *cells]]
-    assert plots.table_of_stairs([("our run", found)], 0).rows[0][2] == ".60 .70 .80 1.00"
+    assert plots.table_of_stairs([("our run", found)], 0).rows[0][3] == ".60 .70 .80 1.00"
 
 
 def test_the_journey_has_a_panel_for_every_place_and_the_colours_of_its_labels():

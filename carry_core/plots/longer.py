@@ -154,7 +154,7 @@ def table_of_heads(found: Sequence[tuple[str, Heads]], n_long: int) -> Table:
 
 
 def table_of_stairs(found: Sequence[tuple[str, Heads]], n_long: int) -> Table:
-    """Each kind of staircase, column by column, a bar between the long ones and the trained ones (App. F, H).
+    """Each kind of staircase, column by column: the trained ones, and in small type the long ones (App. F, H).
 
     Args:
         found: whose run, and its heads.
@@ -163,10 +163,14 @@ def table_of_stairs(found: Sequence[tuple[str, Heads]], n_long: int) -> Table:
 
     def cell(steps: Float[Tensor, " column"]) -> str:
         texts = [number(x).removeprefix("0") for x in steps.tolist()]
-        return " | ".join(" ".join(part) for part in (texts[:n_long], texts[n_long:]) if part)
+        return "\n".join(" ".join(part) for part in (texts[n_long:], texts[:n_long]) if part)
 
-    kinds = list(found[0][1].staircases) if found else []
-    return Table(["run", *kinds], [[name, *map(cell, h.staircases.values())] for name, h in found])
+    rows, heads = [], []
+    for name, h in found:
+        heads = [(layer, head) for layer in range(len(h.own)) for head in range(h.own.shape[1])]
+        rows.append([name, cell(h.staircase), *(cell(h.own[place]) for place in heads)])
+    header = ["run", "best head", *(f"{layer}:{head}" for layer, head in heads)]
+    return Table(header, rows, [("", 1), ("between the digits", 1), ("of the answer rows", len(heads))])
 
 
 @styled
