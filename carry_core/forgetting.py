@@ -83,7 +83,7 @@ def told(name: str, found: Mapping[int, Forgetting]) -> str:
 
 
 def told_stairs(found: Mapping[str, Sequence[tuple[str, Heads]]], n_long: int) -> str:
-    """What becomes of each kind of staircase over the epochs that are kept (App. H), a paragraph for each."""
+    """What becomes of each kind of staircase, and of single heads' ones, over the epochs that are kept (App. H)."""
     if not found:
         return "No run without priming has weights from along the way here."
     kinds = next(iter(found.values()))[0][1].staircases
@@ -110,8 +110,8 @@ def _told_kind(kind: str, steps: Mapping[str, Sequence[Float[Tensor, " column"]]
         for part in (slice(0, n_long), slice(n_long, None))
     )
     return (
-        f"Staircase **{kind}**, its weakest long step at the epochs that are kept, {listed}. It reaches one half in"
-        f" **{len(formed)} of {len(steps)}** runs, and of these it breaks, falling below one half later, in"
+        f"Staircase **{kind}**, its weakest long step by each column's best head, at the epochs that are kept, {listed}."
+        f" It reaches one half in **{len(formed)} of {len(steps)}** runs, and of these it breaks, falling below one half later, in"
         f" **{breaks}**. It is lower at the last of these epochs than at the first in **{long}**; the weakest trained"
         f" step is in **{trained}**."
     )
