@@ -124,6 +124,24 @@ def mark(loaded: Runs) -> str:
     return f"ours ({recipe})" if reached == str(epochs) else f"ours ({recipe}, {reached} epochs)"
 
 
+def kept(loaded: Runs) -> tuple[int, ...]:
+    """The epochs at which its weights are there, as `Runs.model` takes them."""
+    return tuple(dict.fromkeys((*loaded.snapshots, loaded.record["epochs"])))
+
+
+def epoch_label(loaded: Runs, epoch: int) -> str:
+    """An epoch of `kept` by the paper's number, with ours behind it where they differ: `epoch 500 (here 12)`."""
+    if loaded.source == "author":
+        return f"epoch {epoch}"
+    group, recipe = groups.find(loaded.group), RECIPES[loaded.record["recipe"]]
+    here = {papers: ours for ours, papers in recipe.snapshots(group).items()}
+    if epoch in loaded.snapshots:
+        papers, own = epoch, here.get(epoch, epoch)
+    else:
+        papers, own = round(epoch / recipe.share(group)), epoch
+    return f"epoch {papers}" if own == papers else f"epoch {papers} (here {own})"
+
+
 def _find(group: str, source: str, epoch: int | None, *, may_wait: bool) -> Runs | None:
     """The runs; None if their file, or the snapshot in it, is not there and may be awaited."""
     if may_wait and not (runs.folder(source) / f"{group}.safetensors").exists():

@@ -1,10 +1,12 @@
 """How longer sums are learned and forgotten over the epochs of a padded run (Sec. 6, App. H, Fig. 20)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from jaxtyping import Float
+from torch import Tensor
 
 from carry_core import dynamics
 from carry_core.criteria import STAIRCASE
@@ -80,18 +82,53 @@ def told(name: str, found: Mapping[int, Forgetting]) -> str:
     return f"{name}: **{forget} of {len(found)}** forget. Best at epoch {peaks}. Position that goes first: {gone}."
 
 
-def told_stairs(found: Mapping[str, Sequence[tuple[int, Heads]]], n_long: int) -> str:
-    """The weakest long staircase over the epochs that are kept, and in how many runs it breaks, as a sentence.
+def told_stairs(found: Mapping[str, Sequence[tuple[str, Heads]]], n_long: int) -> str:
+    """What becomes of each kind of staircase, and of single heads' ones, over the epochs that are kept (App. H)."""
+    if not found:
+        return "No run without priming has weights from along the way here."
+    kinds = next(iter(found.values()))[0][1].staircases
+    steps = {kind: {run: [h.staircases[kind] for _, h in every] for run, every in found.items()} for kind in kinds}
+    told = [_told_kind(kind, by_run, n_long) for kind, by_run in steps.items()]
+    return "\n\n".join([*told, *(_told_falling(layer, found, n_long) for layer in range(len(kinds) - 1))])
+
+
+def _path(values: Iterable[float]) -> str:
+    return " → ".join(f"{x:.2f}" for x in values)
+
+
+def _told_kind(kind: str, steps: Mapping[str, Sequence[Float[Tensor, " column"]]], n_long: int) -> str:
+    """The weakest long step over the epochs, in how many runs it breaks, and whether trained ones sink as well.
 
     It breaks if it is at least one half at some epoch and below at a later one.
     """
-    weakest = {run: [float(h.staircase[:n_long].min()) for _, h in every] for run, every in found.items()}
-    formed = {run: [value >= STAIRCASE for value in x] for run, x in weakest.items() if max(x) >= STAIRCASE}
-    breaks = sum(not all(holds[holds.index(True) :]) for holds in formed.values())
-    listed = "; ".join(f"{run}: " + " → ".join(f"{x:.2f}" for x in values) for run, values in weakest.items())
-    if not listed:
-        return "No run without priming has weights from along the way here."
+    weakest = {run: [float(x[:n_long].min()) for x in every] for run, every in steps.items()}
+    formed = [[value >= STAIRCASE for value in x] for x in weakest.values() if max(x) >= STAIRCASE]
+    breaks = sum(not all(holds[holds.index(True) :]) for holds in formed)
+    listed = "; ".join(f"{run}: {_path(values)}" for run, values in weakest.items())
+    long, trained = (
+        sum(float(every[-1][part].min()) < float(every[0][part].min()) for every in steps.values())
+        for part in (slice(0, n_long), slice(n_long, None))
+    )
     return (
-        f"Weakest long staircase at the epochs that are kept, {listed}. It reaches one half in **{len(formed)} of"
-        f" {len(weakest)}** runs, and of these it breaks, falling below one half later, in **{breaks}**."
+        f"Staircase **{kind}**, its weakest long step by each column's best head, at the epochs that are kept, {listed}."
+        f" It reaches one half in **{len(formed)} of {len(steps)}** runs, and of these it breaks, falling below one half later, in"
+        f" **{breaks}**. It is lower at the last of these epochs than at the first in **{long}**; the weakest trained"
+        f" step is in **{trained}**."
+    )
+
+
+def _told_falling(layer: int, found: Mapping[str, Sequence[tuple[str, Heads]]], n_long: int) -> str:
+    """Each run's head of a layer whose own answer rows' staircase sinks most at the long columns, as a sentence."""
+    told, alone = [], 0
+    for run, every in found.items():
+        steps = torch.stack([h.own[layer] for _, h in every])  # (epoch, head, column)
+        long, trained = (part.amin(-1) for part in (steps[..., :n_long], steps[..., n_long:]))
+        head = int((long[0] - long[-1]).argmax())
+        long, trained = long[:, head], trained[:, head]
+        told.append(f"{run}, head {layer}:{head}: {_path(long.tolist())}, trained {_path(trained.tolist())}")
+        alone += bool(long[0] >= STAIRCASE > long[-1]) and bool(trained.min() >= STAIRCASE)
+    return (
+        f"One head by itself: of layer {layer}, the one whose weakest long step of the answer rows falls most, or rises"
+        f" least, {'; '.join(told)}. It goes from half or more to less, while the trained steps stay at half or more,"
+        f" in **{alone} of {len(found)}** runs."
     )

@@ -81,10 +81,13 @@ class Recipe:
             return group.epochs
         return max(1, round(self.steps / group.steps))
 
+    def share(self, group: Group) -> float:
+        """How many epochs of its own the recipe has in place of one of the paper's; `--epochs` moves no snapshot."""
+        return replace(self, limit=None).epochs(group) / group.epochs
+
     def snapshots(self, group: Group) -> dict[int, int]:
         """Epochs whose weights are kept, and the paper's epochs that they stand for: the same share of the whole."""
-        share = replace(self, limit=None).epochs(group) / group.epochs  # `--epochs` moves no snapshot
-        return {max(1, round(share * epoch)): epoch for epoch in group.snapshots}
+        return {max(1, round(self.share(group) * epoch)): epoch for epoch in group.snapshots}
 
 
 RECIPES = {r.name: r for r in (Recipe("paper", 1.4e-4), Recipe("quick", 1e-3, warmup=300, steps=8820))}

@@ -122,20 +122,32 @@ class Heads:
 
     @property
     def staircase(self) -> Float[Tensor, " column"]:
-        """Of the best head of any layer but the last, column by column."""
+        """Between the digits: of the best head of any layer but the last, column by column."""
         return self.stairs.amax((0, 1))
+
+    @property
+    def staircases(self) -> dict[str, Float[Tensor, " column"]]:
+        """Both kinds by name: between the digits, and of the answer rows by each layer's best head (App. F, H)."""
+        rows = {f"of the answer rows in layer {layer}": own.amax(0) for layer, own in enumerate(self.own)}
+        return {"between the digits": self.staircase, **rows}
 
 
 def heads(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> Heads:
     """Measure `Heads` on the given sums; the decision head is chosen on as many drawn from all, as in the ledger."""
     layout = model.config.layout
     pattern = measure.attention(model, a, b)
-    stairs = measure.partner_mass(pattern[:-1], layout).unflatten(-1, (-1, layout.width)).mean(-2)
+    stairs = partner_steps(pattern[:-1], layout)
     decides = measure.last_layer(model, *random_sums(layout.width, len(a))).decision_head
     last = measure.last_layer(model, a, b)
     own, right = (measure.column_mass(pattern, layout, shift) for shift in (0, 1))
     early, without = ahead(pattern[:-1], layout), last.heads[decides].whole
     return Heads(stairs, early, own, right, decides, last.intact.whole, without)
+
+
+def partner_steps(pattern: Float[Tensor, "*batch query key"], layout: Layout) -> Float[Tensor, "*batch column"]:
+    """How much the digits of a column give to their partners, averaged over both: the staircase between the digits."""
+    both: Tensor = measure.partner_mass(pattern, layout).unflatten(-1, (-1, layout.width))
+    return both.mean(-2)
 
 
 def ahead(pattern: Float[Tensor, "*batch query key"], layout: Layout) -> Float[Tensor, "*batch column"]:
@@ -150,38 +162,43 @@ def ahead(pattern: Float[Tensor, "*batch query key"], layout: Layout) -> Float[T
     return mass
 
 
-def told_by_epoch(found: Mapping[str, Sequence[tuple[int, Heads]]]) -> list[tuple[str, Heads]]:
+def told_by_epoch(found: Mapping[str, Sequence[tuple[str, Heads]]]) -> list[tuple[str, Heads]]:
     """What `heads_of` found, one after the other, each with its run and its epoch."""
-    return [(f"{name}\nepoch {epoch}", each) for name, every in found.items() for epoch, each in every]
+    return [(f"{name}\n{epoch}", each) for name, every in found.items() for epoch, each in every]
 
 
 def heads_of(
     shown: AtHand, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], *, snapshots: bool = False
-) -> dict[str, list[tuple[int, Heads]]]:
+) -> dict[str, list[tuple[str, Heads]]]:
     """`Heads` of every run that a page shows, by whose it is: at the page's epoch, or at all that are kept."""
-    found: dict[str, list[tuple[int, Heads]]] = {}
+    found: dict[str, list[tuple[str, Heads]]] = {}
     for loaded in shown:
-        end = loaded.record["epochs"]
-        epochs = (*loaded.snapshots, end) if snapshots else (shown.epoch or end,)
+        epochs = at_hand.kept(loaded) if snapshots else (shown.epoch or loaded.record["epochs"],)
         for run in loaded.numbers:
-            measured = [(epoch, heads(loaded.model(run, epoch), a, b)) for epoch in epochs]
+            measured = [(at_hand.epoch_label(loaded, e), heads(loaded.model(run, e), a, b)) for e in epochs]
             found[f"{at_hand.mark(loaded)} {run}"] = measured
     return found
 
 
+def told_staircases(found: Sequence[Heads], n_long: int) -> str:
+    """In how many runs there is each kind of staircase, in the trained columns and in all of them, as a sentence."""
+    told = []
+    for kind in found[0].staircases if found else ():
+        stands = [h.staircases[kind] >= STAIRCASE for h in found]
+        trained, every = (sum(bool(x[n:].all()) for x in stands) for n in (n_long, 0))
+        text = f"one {kind} in every {'trained ' if n_long else ''}column in **{trained} of {len(found)}** runs"
+        told.append(text + (f", in all columns in **{every}**" if n_long else ""))
+    return "; ".join(told)
+
+
 def told_heads(found: Sequence[Heads], n_long: int) -> str:
     """In how many runs there are staircases, and heads that look to the right, as a sentence."""
-    trained, every = (
-        sum(bool((h.staircase[part] >= STAIRCASE).all()) for h in found) for part in (slice(n_long, None), slice(None))
-    )
     early = sum(float(h.ahead.nanmean(-1).max()) >= STAIRCASE for h in found)
     late = sum(float((h.right - h.own)[-1, h.decides, :-1].mean()) > 0 for h in found)
     return (
-        "A staircase, a head of the first layer that gives half or more of a digit's attention to its partner:"
-        f" in every {'trained ' if n_long else ''}column in **{trained} of {len(found)}** runs"
-        + (f", in all of them in **{every}**" if n_long else "")
-        + f". A head of the first layer that gives half or more of it to the column to the right: in **{early}**."
-        f" A decision head that looks more to the right than at its own column: in **{late}**."
+        f"A staircase has steps of half the attention or more. There is {told_staircases(found, n_long)}."
+        " A head before the last layer that gives half or more of a digit's attention to the column to the right:"
+        f" in **{early}**. A decision head that looks more to the right than at its own column: in **{late}**."
     )
 
 
@@ -287,10 +304,9 @@ def accuracies(
     """`accuracy` of every run that a page shows, on sums of `n_digits` digits and on the longest, epoch by epoch."""
     found = []
     for loaded in shown:
-        end = loaded.record["epochs"]
         for run in loaded.numbers:
-            for epoch in (*loaded.snapshots, end) if snapshots else (shown.epoch or end,):
+            for epoch in at_hand.kept(loaded) if snapshots else (shown.epoch or loaded.record["epochs"],):
                 for size in (n_digits, loaded.config.width):
-                    name = f"{at_hand.mark(loaded)} {run}\nepoch {epoch}"
+                    name = f"{at_hand.mark(loaded)} {run}\n{at_hand.epoch_label(loaded, epoch)}"
                     found.append((name, size, accuracy(loaded.model(run, epoch), size, n_examples, seed)))
     return found

@@ -90,14 +90,28 @@ def primed_parts(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]], n_long: 
     return Primed(head, first[head], float(none.mean()), float(one[n_long:].nanmean()), float(one[:n_long].mean()))
 
 
+def needed_without_carry(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]]) -> dict[Ablation, float]:
+    """How much accuracy falls where no carried one arrives, without each part that costs more than `SUFFERS`."""
+    falls = {part: float((lost[INTACT] - found)[0].mean()) for part, found in lost.items()}
+    return {part: fall for part, fall in falls.items() if fall > SUFFERS}
+
+
+def told_needed(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]]) -> str:
+    """Which parts are needed where no carried one arrives, the final MLP or others too, as a sentence."""
+    needed = [f"{part} ({fall:.2f})" for part, fall in needed_without_carry(lost).items()]
+    if not needed:
+        return f"Where none arrives, no part costs more than {SUFFERS}."
+    return f"Where none arrives, accuracy falls by more than {SUFFERS} {', '.join(needed)}."
+
+
 def over_epochs(
     shown: AtHand, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], n_digits: int
-) -> dict[str, dict[int, tuple[float, Cells]]]:
+) -> dict[str, dict[str, tuple[float, Cells]]]:
     """`trained_correlation` of every run that a page shows, at every epoch that is kept, by whose it is (App. H)."""
     return {
         f"{at_hand.mark(loaded)} {run}": {
-            epoch: trained_correlation(loaded.model(run, epoch), a, b, n_digits)
-            for epoch in (*loaded.snapshots, loaded.record["epochs"])
+            at_hand.epoch_label(loaded, epoch): trained_correlation(loaded.model(run, epoch), a, b, n_digits)
+            for epoch in at_hand.kept(loaded)
         }
         for loaded in shown
         for run in loaded.numbers
@@ -109,7 +123,7 @@ def comes_to_carry(early: float, late: float) -> bool:
     return criteria.cannot_carry(late) and late > early
 
 
-def told_epochs(found: Mapping[str, Mapping[int, tuple[float, Cells]]]) -> str:
+def told_epochs(found: Mapping[str, Mapping[str, tuple[float, Cells]]]) -> str:
     """The correlations of every run, and in how many the final MLP comes to carry, as a sentence."""
     ends = [[correlation for correlation, _ in by_epoch.values()] for by_epoch in found.values()]
     listed = "; ".join(

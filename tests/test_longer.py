@@ -101,17 +101,58 @@ def test_heads_are_what_the_measurements_give(tiny):
     assert (found.decides, found.intact, found.without) == (decides, last.intact.whole, last.heads[decides].whole)
 
 
+def test_the_two_kinds_of_staircase_by_hand():
+    """The digits' staircase is planted in head 0:1, that of the answer rows in 0:0 and, but for position 0, in 1:1."""
+    layout = Layout(4)
+    pattern = torch.zeros(2, 2, layout.length, layout.length)
+    digits, rows = pattern.clone(), pattern.clone()
+    for i, row in enumerate(layout.answer):
+        first, second = i, i + 5
+        digits[0, 1, first, second] = digits[0, 1, second, first] = 0.9
+        rows[0, 0, row, first], rows[0, 0, row, second] = 0.5, 0.25
+        rows[1, 1, row, [first, second]] = 0.3 if i else 0.0
+    names = ["between the digits", "of the answer rows in layer 0", "of the answer rows in layer 1"]
+    nothing, high = [0.0] * 4, [0.9] * 4
+    for planted, expected in (
+        (digits, [high, nothing, nothing]),
+        (rows, [nothing, [0.75] * 4, [0.0, 0.6, 0.6, 0.6]]),
+    ):
+        steps, own = longer.partner_steps(planted[:-1], layout), measure.column_mass(planted, layout)
+        kinds = longer.Heads(steps, torch.zeros(1, 2, 4), own, torch.zeros(2, 2, 4), 0, 1.0, 1.0).staircases
+        assert list(kinds) == names
+        assert [x.tolist() for x in kinds.values()] == [pytest.approx(x) for x in expected]
+
+
+def planted_heads(
+    digits: torch.Tensor,
+    rows: torch.Tensor | None = None,
+    ahead: torch.Tensor | None = None,
+    right: torch.Tensor | None = None,
+) -> longer.Heads:
+    """Steps between the digits and of the answer rows, `[column]` each, what is left out at 0.1; 1:* as 0:*."""
+    columns = [torch.full((len(digits),), 0.1) if x is None else x for x in (digits, rows, ahead, right)]
+    stairs, own, early, to_right = (x.expand(1, 2, -1) for x in columns)
+    return longer.Heads(stairs, early, own.repeat(2, 1, 1), to_right.repeat(2, 1, 1), 0, 1.0, 0.5)
+
+
 def test_what_is_told_of_planted_heads():
-    flat, high = torch.full((1, 2, 6), 0.1), torch.full((1, 2, 6), 0.9)
-    trained = torch.cat([flat[..., :3], high[..., 3:]], -1)
-
-    def planted(stairs: torch.Tensor, ahead: torch.Tensor, right: torch.Tensor) -> longer.Heads:
-        return longer.Heads(stairs, ahead, flat.repeat(2, 1, 1), right.repeat(2, 1, 1), 0, 1.0, 0.5)
-
-    text = longer.told_heads([planted(high, flat, high), planted(trained, high, flat), planted(flat, flat, flat)], 3)
-    assert "in every trained column in **2 of 3** runs, in all of them in **1**" in text
+    flat, high = torch.full((6,), 0.1), torch.full((6,), 0.9)
+    trained = torch.cat([flat[:3], high[3:]])
+    found = [
+        planted_heads(high, ahead=flat, right=high),
+        planted_heads(trained, ahead=high),
+        planted_heads(flat, rows=high),
+        planted_heads(flat, rows=trained),
+        planted_heads(flat, rows=trained),
+    ]
+    text = longer.told_heads(found, 3)
+    assert "one between the digits in every trained column in **2 of 5** runs, in all columns in **1**;" in text
+    for layer in (0, 1):
+        told = f"one of the answer rows in layer {layer} in every trained column in **3 of 5** runs, in all"
+        assert f"{told} columns in **1**" in text
     assert "to the column to the right: in **1**" in text
     assert text.endswith("than at its own column: in **1**.")
+    assert "one between the digits in every column in **1 of 5** runs; one of the answer" in longer.told_heads(found, 0)
 
 
 # ---------------------------------------------------------------- forgetting
@@ -152,20 +193,44 @@ def test_a_run_that_ends_at_its_peak_or_above_half_has_not_forgotten():
 
 def test_a_staircase_breaks_between_two_epochs():
     def stairs(weakest: float) -> longer.Heads:
-        values = torch.tensor([[[weakest, 0.9, 0.9]]])
-        return longer.Heads(values, values, values, values, 0, 1.0, 1.0)
+        return planted_heads(torch.tensor([weakest, 0.9, 0.9]))
 
     runs_ = {
-        "breaks": [(500, stairs(0.7)), (1000, stairs(0.3))],
-        "forms": [(500, stairs(0.3)), (1000, stairs(0.7))],
-        "never": [(500, stairs(0.3)), (1000, stairs(0.2))],
-        "mends": [(300, stairs(0.6)), (500, stairs(0.4)), (1000, stairs(0.8))],
+        "breaks": [("epoch 500", stairs(0.7)), ("epoch 1000", stairs(0.3))],
+        "forms": [("epoch 500", stairs(0.3)), ("epoch 1000", stairs(0.7))],
+        "never": [("epoch 500", stairs(0.3)), ("epoch 1000", stairs(0.2))],
+        "mends": [("epoch 300", stairs(0.6)), ("epoch 500", stairs(0.4)), ("epoch 1000", stairs(0.8))],
     }
-    text = forgetting.told_stairs(runs_, 1)
+    text, *_ = forgetting.told_stairs(runs_, 1).split("\n\n")
     assert "breaks: 0.70 → 0.30" in text
     assert "It reaches one half in **3 of 4** runs, and of these it breaks" in text
-    assert text.endswith("in **2**.")
+    assert "below one half later, in **2**." in text
     assert "No run without priming" in forgetting.told_stairs({}, 1)
+
+
+def test_the_staircase_of_the_answer_rows_is_followed_by_itself():
+    """It sinks at the long positions and stays at the trained ones; there is none between the digits."""
+
+    def rows(*steps: float) -> longer.Heads:
+        return planted_heads(torch.full((3,), 0.1), rows=torch.tensor(steps))
+
+    sinks = [("epoch 500", rows(0.8, 0.7, 0.9)), ("epoch 1000", rows(0.4, 0.6, 0.95))]
+    grows = [("epoch 500", rows(0.6, 0.7, 0.9)), ("epoch 1000", rows(0.7, 0.8, 0.8))]
+    digits, first, second, *_ = forgetting.told_stairs({"sinks": sinks, "grows": grows}, 2).split("\n\n")
+    assert digits.startswith(
+        "Staircase **between the digits**, its weakest long step by each column's best head, at the epochs that are kept"
+    )
+    assert "It reaches one half in **0 of 2** runs" in digits
+    assert (
+        "lower at the last of these epochs than at the first in **0**; the weakest trained step is in **0**." in digits
+    )
+    assert first.startswith("Staircase **of the answer rows in layer 0**, ")
+    assert "sinks: 0.70 → 0.40; grows: 0.60 → 0.70. It reaches one half in **2 of 2** runs" in first
+    assert "below one half later, in **1**." in first
+    assert (
+        "lower at the last of these epochs than at the first in **1**; the weakest trained step is in **1**." in first
+    )
+    assert second == first.replace("layer 0", "layer 1")
 
 
 # ---------------------------------------------------------------- ablations
@@ -215,6 +280,34 @@ def test_who_carries_and_who_corrects_in_a_planted_model():
     assert not replace(spared, corrected=0.05).spares
 
 
+def test_a_head_that_loses_its_staircase_is_told_though_the_best_head_of_each_column_keeps_it():
+    def stairs(first: list[float], trained: float) -> longer.Heads:
+        found = planted_heads(torch.full((3,), 0.1), rows=torch.full((3,), 0.9))
+        found.own[0, 1] = torch.tensor([*first, trained])
+        return found
+
+    alone = [("epoch 500", stairs([0.8, 0.7], 0.6)), ("epoch 1000", stairs([0.7, 0.4], 0.8))]
+    together = [("epoch 500", stairs([0.8, 0.7], 0.6)), ("epoch 1000", stairs([0.7, 0.4], 0.3))]
+    *_, best, _, first, second = forgetting.told_stairs({"alone": alone, "together": together}, 2).split("\n\n")
+    assert "alone: 0.90 → 0.90; together: 0.90 → 0.90" in best
+    assert "alone, head 0:1: 0.70 → 0.40, trained 0.60 → 0.80; together, head 0:1: 0.70" in first
+    assert first.endswith("in **1 of 2** runs.")
+    assert "alone, head 1:0: 0.90 → 0.90, trained 0.90 → 0.90" in second
+    assert second.endswith("in **0 of 2** runs.")
+
+
+def test_the_parts_that_are_needed_where_no_one_arrives():
+    def none(accuracy: float) -> torch.Tensor:
+        return torch.tensor([[accuracy] * 3, [0.0, 0.0, torch.nan]])
+
+    head, mlp = Ablation(heads={(0, 1)}), Ablation(mlps={1})
+    lost = {INTACT: none(1), Ablation(heads={(0, 0)}): none(0.95), head: none(0.5), mlp: none(0.25)}
+    assert roles.needed_without_carry(lost) == {head: pytest.approx(0.5), mlp: pytest.approx(0.75)}
+    text = roles.told_needed(lost)
+    assert text == "Where none arrives, accuracy falls by more than 0.1 without head 0:1 (0.50), without MLP 1 (0.75)."
+    assert roles.told_needed({INTACT: none(1), mlp: none(0.95)}) == "Where none arrives, no part costs more than 0.1."
+
+
 def test_the_correlation_of_the_trained_positions(tiny, monkeypatch):
     a, b = measure.sample(20, 3, seed=0)
     (without,) = measure.cells(tiny, a, b, [measure.final_mlp(tiny)])
@@ -237,7 +330,8 @@ def test_the_mlp_comes_to_carry():
     assert not roles.comes_to_carry(0.3, 0.89)
     assert not roles.comes_to_carry(0.97, 0.95)
     cells = measure.cannot_carry(3)
-    text = roles.told_epochs({"a": {500: (0.3, cells), 2500: (0.95, cells)}, "b": {2500: (0.95, cells)}})
+    first, last = "epoch 500", "epoch 2500"
+    text = roles.told_epochs({"a": {first: (0.3, cells), last: (0.95, cells)}, "b": {last: (0.95, cells)}})
     assert "a: 0.30 → 0.95; b: 0.95" in text
     assert "in **1 of 2** runs" in text
 
@@ -487,5 +581,32 @@ def test_groups_on_one_page_have_as_many_long_positions():
 
 def test_heads_by_epoch_are_told_one_after_the_other(drawn, tiny):
     heads = longer.heads(tiny, *drawn.balanced(50))
-    told = longer.told_by_epoch({"ours 4": [(1, heads), (2, heads)], "ours 5": [(2, heads)]})
+    told = longer.told_by_epoch({"ours 4": [("epoch 1", heads), ("epoch 2", heads)], "ours 5": [("epoch 2", heads)]})
     assert [name for name, _ in told] == ["ours 4\nepoch 1", "ours 4\nepoch 2", "ours 5\nepoch 2"]
+
+
+@pytest.mark.parametrize(
+    ("source", "recipe", "epochs", "labels"),
+    [
+        ("ours", "quick", 60, ["epoch 500 (here 12)", "epoch 1000 (here 24)", "epoch 2500 (here 60)"]),
+        ("ours", "quick", 30, ["epoch 500 (here 12)", "epoch 1000 (here 24)", "epoch 1250 (here 30)"]),
+        ("ours", "paper", 2500, ["epoch 500", "epoch 1000", "epoch 2500"]),
+        ("author", "author", 2500, ["epoch 500", "epoch 1000", "epoch 2500"]),
+    ],
+)
+def test_epochs_are_named_alike_wherever_a_page_has_them(source, recipe, epochs, labels, monkeypatch):
+    group = replace(GROUPS[PAD6], config=replace(GROUPS[PAD6].config, d_model=16, d_ff=12))
+    monkeypatch.setitem(GROUPS, PAD6, group)
+    weights = {key: value[None] for key, value in Transformer(group.config).state_dict().items()}
+    record = {"recipe": recipe, "epochs": epochs}
+    early = dict.fromkeys(group.snapshots, weights)
+    shown = at_hand.AtHand({source: runs.Runs(PAD6, source, group.config, (0,), weights, record, early)}, "")
+    a, b = measure.sample(1, 6, seed=0)
+    (heads,) = longer.heads_of(shown, a, b, snapshots=True).values()
+    assert [label for label, _ in heads] == labels
+    names = [name for name, *_ in longer.accuracies(shown, 6, 10, snapshots=True)]
+    assert [name.split("\n")[1] for name in names[::2]] == labels
+    (mlp,) = roles.over_epochs(shown, a, b, 3).values()
+    assert list(mlp) == labels
+    (last,) = longer.heads_of(shown, a, b).values()
+    assert [label for label, _ in last] == labels[-1:]

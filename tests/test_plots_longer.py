@@ -84,6 +84,17 @@ def test_the_table_of_heads_has_the_long_positions_in_small_type():
     assert alone.rows[0][1] == "0.70"
 
 
+def test_the_table_of_staircases_names_each_kind_and_has_every_column():
+    found = heads(0.8, 0.6, 0.25)
+    found.own[0, 1] = torch.tensor([0.6, 0.7, 0.8, 1.0])
+    table = plots.table_of_stairs([("our run\nepoch 500", found)], 2)
+    assert table.header == ["run", "best head", "0:0", "0:1", "1:0", "1:1"]
+    assert table.spans == [("", 1), ("between the digits", 1), ("of the answer rows", 4)]
+    cells = [".80 .80\n.70 .70", ".50 .50\n.50 .50", ".80 1.00\n.60 .70", *[".50 .50\n.50 .50"] * 2]
+    assert table.rows == [["our run\nepoch 500", *cells]]
+    assert plots.table_of_stairs([("our run", found)], 0).rows[0][3] == ".60 .70 .80 1.00"
+
+
 def test_the_journey_has_a_panel_for_every_place_and_the_colours_of_its_labels():
     torch.manual_seed(0)
     model = Transformer(ModelConfig(width=3, d_model=16, d_ff=8)).eval()
@@ -113,7 +124,7 @@ def test_the_tables_of_ablations_separate_where_a_one_arrives():
     assert table.rows[1][0] == "without MLP 1"
     ideal = cannot_carry(3)
     without = Cells(ideal.accuracy, ideal.corrected, 0.0)
-    table = plots.table_of_mlp({"ours 0": {500: (0.25, without)}})
+    table = plots.table_of_mlp({"ours 0": {"epoch 500": (0.25, without)}})
     assert table.rows == [["ours 0\nepoch 500", "0.25", "0.00\n1.00", "0.00\n1.00", "1.00", "1.00", "1.00"]]
     assert roles.by_arrival(without)[1, :2].tolist() == [0, 0]
 

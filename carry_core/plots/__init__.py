@@ -39,6 +39,7 @@ from carry_core.plots.longer import (
     table_of_moves,
     table_of_parts,
     table_of_separations,
+    table_of_stairs,
 )
 from carry_core.plots.neurons import board_grid, neuron_grid, table_of_carriers
 from carry_core.plots.pentagon import pentagon_panels, pentagon_runs
@@ -96,6 +97,7 @@ __all__ = [
     "table_of_parts",
     "table_of_planes",
     "table_of_separations",
+    "table_of_stairs",
     "table_of_traces",
     "table_of_transitions",
     "training_curves",

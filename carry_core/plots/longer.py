@@ -128,7 +128,7 @@ def class_journeys(drawn: ByClass, source: str) -> list[Figure]:
 
 
 def table_of_heads(found: Sequence[tuple[str, Heads]], n_long: int) -> Table:
-    """Staircases, and where the heads look, at the trained positions and in small type at the long ones.
+    """The weakest step between the digits, and where heads look; at trained positions, in small type at long ones.
 
     Args:
         found: whose run, and its heads.
@@ -151,6 +151,26 @@ def table_of_heads(found: Sequence[tuple[str, Heads]], n_long: int) -> Table:
         rows.append([name, "\n".join(stairs), *looks, number(h.intact, 3), number(h.without, 3)])
     header = ["run", "to partner", "to the right", *(f"{layer}:{head}" for layer, head in heads), "intact", "without ◂"]
     return Table(header, rows, [("", 1), ("digits", 2), ("answer rows: right / own", len(heads)), ("right answers", 2)])
+
+
+def table_of_stairs(found: Sequence[tuple[str, Heads]], n_long: int) -> Table:
+    """Each kind of staircase, column by column: the trained ones, and in small type the long ones (App. F, H).
+
+    Args:
+        found: whose run, and its heads.
+        n_long: how many leading columns are long; none without padding.
+    """
+
+    def cell(steps: Float[Tensor, " column"]) -> str:
+        texts = [number(x).removeprefix("0") for x in steps.tolist()]
+        return "\n".join(" ".join(part) for part in (texts[n_long:], texts[:n_long]) if part)
+
+    rows, heads = [], []
+    for name, h in found:
+        heads = [(layer, head) for layer in range(len(h.own)) for head in range(h.own.shape[1])]
+        rows.append([name, cell(h.staircase), *(cell(h.own[place]) for place in heads)])
+    header = ["run", "best head", *(f"{layer}:{head}" for layer, head in heads)]
+    return Table(header, rows, [("", 1), ("between the digits", 1), ("of the answer rows", len(heads))])
 
 
 @styled
@@ -224,7 +244,7 @@ def table_of_parts(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]]) -> Tab
     return Table(header, rows, [("", 1), ("a one arrives, at position", width - 1), ("none arrives", width)])
 
 
-def table_of_mlp(found: Mapping[str, Mapping[int, tuple[float, Cells]]]) -> Table:
+def table_of_mlp(found: Mapping[str, Mapping[str, tuple[float, Cells]]]) -> Table:
     """What is right without the final MLP at each position, over the epochs (App. H): `roles.over_epochs`.
 
     Where a one arrives, in small type once corrected; and where none does.
@@ -235,7 +255,7 @@ def table_of_mlp(found: Mapping[str, Mapping[int, tuple[float, Cells]]]) -> Tabl
             width = cells.accuracy.shape[1]
             (none, one), (_, fixed) = by_arrival(cells), by_arrival(cells, "corrected")
             with_one = [f"{number(float(x))}\n{number(float(y))}" for x, y in zip(one[:-1], fixed[:-1], strict=True)]
-            rows.append([f"{name}\nepoch {epoch}", number(correlation), *with_one, *map(number, none.tolist())])
+            rows.append([f"{name}\n{epoch}", number(correlation), *with_one, *map(number, none.tolist())])
     header = ["run", "correlation", *map(str, range(width - 1)), *map(str, range(width))]
     spans = [("", 1), ("trained positions", 1), ("a one arrives, at position", width - 1), ("none arrives", width)]
     return Table(header, rows, spans)
