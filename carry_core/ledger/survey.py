@@ -127,7 +127,7 @@ class Rest:
         ]
 
     def carry_neurons(self, chosen_on: Sequence[Int[Tensor, " _"]]) -> Bool[Tensor, "set neuron"]:
-        """As `measure.carry_neurons`, on each set of sums, once `mid` is filled; in one pass, since the sets overlap."""
+        """As `measure.carry_neurons`, on each set of sums, once `mid` is filled; in one pass, since sets overlap."""
         counts = torch.stack([torch.bincount(which, minlength=len(self.a)) for which in chosen_on])
         member = torch.stack([self.task == task for task in range(len(self.members))])
         total = torch.zeros(len(counts), len(member), self.model.config.d_ff, dtype=torch.float64)
