@@ -112,8 +112,8 @@ def _told_kind(kind: str, steps: Mapping[str, Sequence[Float[Tensor, " column"]]
     return (
         f"Staircase **{kind}**, its weakest long step by each column's best head, at the epochs that are kept,"
         f" {listed}. It reaches one half in **{len(formed)} of {len(steps)}** runs, and of these it breaks, falling"
-        f" below one half later, in **{breaks}**. It is lower at the last of these epochs than at the first in **{long}**; the weakest trained"
-        f" step is in **{trained}**."
+        f" below one half later, in **{breaks}**. It is lower at the last of these epochs than at the first in"
+        f" **{long}**; the weakest trained step is in **{trained}**."
     )
 
 
