@@ -110,10 +110,10 @@ def _told_kind(kind: str, steps: Mapping[str, Sequence[Float[Tensor, " column"]]
         for part in (slice(0, n_long), slice(n_long, None))
     )
     return (
-        f"Staircase **{kind}**, its weakest long step by each column's best head, at the epochs that are kept, {listed}."
-        f" It reaches one half in **{len(formed)} of {len(steps)}** runs, and of these it breaks, falling below one half later, in"
-        f" **{breaks}**. It is lower at the last of these epochs than at the first in **{long}**; the weakest trained"
-        f" step is in **{trained}**."
+        f"Staircase **{kind}**, its weakest long step by each column's best head, at the epochs that are kept,"
+        f" {listed}. It reaches one half in **{len(formed)} of {len(steps)}** runs, and of these it breaks, falling"
+        f" below one half later, in **{breaks}**. It is lower at the last of these epochs than at the first in"
+        f" **{long}**; the weakest trained step is in **{trained}**."
     )
 
 

@@ -217,9 +217,7 @@ def test_the_staircase_of_the_answer_rows_is_followed_by_itself():
     sinks = [("epoch 500", rows(0.8, 0.7, 0.9)), ("epoch 1000", rows(0.4, 0.6, 0.95))]
     grows = [("epoch 500", rows(0.6, 0.7, 0.9)), ("epoch 1000", rows(0.7, 0.8, 0.8))]
     digits, first, second, *_ = forgetting.told_stairs({"sinks": sinks, "grows": grows}, 2).split("\n\n")
-    assert digits.startswith(
-        "Staircase **between the digits**, its weakest long step by each column's best head, at the epochs that are kept"
-    )
+    assert digits.startswith("Staircase **between the digits**, its weakest long step by each column's best head")
     assert "It reaches one half in **0 of 2** runs" in digits
     assert (
         "lower at the last of these epochs than at the first in **0**; the weakest trained step is in **0**." in digits
