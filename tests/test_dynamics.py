@@ -482,8 +482,7 @@ def test_the_cost_of_biases_is_that_of_a_model_without_them():
         model.unembed.weight[1] = 1.0
         model.unembed.bias.copy_(torch.tensor([100.0] + [0.0] * 11))
     assert behaviour.bias_cost(model, a, b) == pytest.approx(2 / 3)  # 000 turns into 111
-    assert all((m.bias == 0).all() for m in model.modules() if isinstance(m, torch.nn.Linear))
-    assert (model.norm.bias == 0.5).all()
+    assert model.unembed.bias[0] == 100  # the model itself stays as it is
 
 
 def test_the_findings_are_registered():

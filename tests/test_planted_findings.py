@@ -1,6 +1,7 @@
 """Findings on planted surveys, streams and attention: the value of each run, and whether it shows what is claimed."""
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -298,12 +299,14 @@ def test_what_biases_cost_is_counted_without_them():
     torch.manual_seed(0)
     model = Transformer(ModelConfig(width=2, d_model=16, d_ff=8)).eval().requires_grad_(requires_grad=False)
     model.unembed.bias[:] = torch.nn.functional.one_hot(torch.tensor(0), 12) * 100.0  # answers with zeros
-    a = torch.tensor([0, 0, 1, 0])
-    assert behaviour.bias_cost(model, a, torch.zeros_like(a)) == pytest.approx(
-        0.75 - behaviour.right_digits(model, a, torch.zeros_like(a)).all(1).double().mean().item()
-    )
-    assert all(not m.bias.any() for m in model.modules() if isinstance(m, torch.nn.Linear))
-    assert all(m.weight.any() for m in model.modules() if isinstance(m, torch.nn.LayerNorm))
+    bare, a = deepcopy(model), torch.tensor([0, 0, 1, 0])
+    for name, p in bare.named_parameters():
+        if name.endswith(".bias") and "norm" not in name:
+            p.zero_()
+    without = behaviour.right_digits(bare, a, torch.zeros_like(a)).all(1).double().mean().item()
+    assert without < 0.75
+    assert behaviour.bias_cost(model, a, torch.zeros_like(a)) == pytest.approx(0.75 - without)
+    assert model.unembed.bias.any()
 
 
 def test_three_digit_weights_fail_at_six(monkeypatch):

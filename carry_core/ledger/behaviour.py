@@ -5,6 +5,7 @@ stands in the detail.
 """
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from statistics import mean
 from typing import Any
@@ -224,12 +225,13 @@ def decoder(evidence: Evidence) -> Found:
 
 
 def bias_cost(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> float:
-    """How many of the whole answers are lost if every linear layer's bias is zeroed, which it then is (App. A.1)."""
-    before = right_digits(model, a, b).all(1)
-    for module in model.modules():
+    """Share of the whole answers that is lost if every linear layer's bias is zeroed, LayerNorm's kept (App. A.1)."""
+    without = deepcopy(model)
+    for module in without.modules():
         if isinstance(module, nn.Linear):
             nn.init.zeros_(module.bias)
-    return float(before.double().mean() - right_digits(model, a, b).all(1).double().mean())
+    before, after = (right_digits(one, a, b).all(1).double().mean() for one in (model, without))
+    return float(before - after)
 
 
 @finding("biases")
