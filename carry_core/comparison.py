@@ -133,7 +133,7 @@ def table_of_rows(names: Mapping[str, str]) -> Table:
 
 def _cell(row: claims.Row) -> str:
     if row.value is None:
-        return "\n".join([row.verdict, *textwrap.wrap(row.detail, 40)])
+        return "\n".join([row.verdict, *textwrap.wrap(textwrap.shorten(row.detail, 120, placeholder=" …"), 40)])
     runs = ["–" if x is None else _text(x, 3) for x in row.runs]
     lines = [" ".join(runs[i : i + 3]) for i in range(0, len(runs), 3)] if len(runs) > 1 else []
     return "\n".join([f"{_text(row.value, 4)} {row.verdict}", *lines])

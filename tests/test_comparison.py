@@ -130,6 +130,19 @@ def test_a_part_has_the_papers_table_only_beside_runs_of_its_group(theirs):
     assert comparison.part("without it", {0: SAME}, other, "tab5/final_mlp", a, b).verdicts is None
 
 
+@pytest.mark.parametrize("reason", ["needs: weights", "needs: " + "weights that are not here, " * 9])
+def test_why_a_row_was_not_run_stands_in_it_in_a_few_short_lines(data, reason):
+    shutil.copy(ROOT / "data" / "claims.yml", data)
+    name = "n2/dissection/neurons"
+    claims.save_results("ours", [replace(row(name, []), verdict="not run", detail=reason)])
+    verdict_, *lines = comparison.table_of_rows({name: "neurons"}).rows[0][3].split("\n")
+    assert verdict_ == "not run"
+    assert max(map(len, lines)) <= 40
+    told = " ".join(lines)
+    assert reason.startswith(told.removesuffix(" …"))
+    assert told == reason or (told.endswith("…") and 100 < len(told) <= 120)
+
+
 def test_rows_of_the_ledger_as_a_table(data, monkeypatch):
     shutil.copy(ROOT / "data" / "claims.yml", data)
     name, no_paper = "n2/dissection/neurons", "finding/checkerboard"
