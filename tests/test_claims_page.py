@@ -247,8 +247,8 @@ def test_how_many_runs_show_a_finding_is_said_of_each_source(committed):
     told = webpage.glued_findings(committed)
     (entry,) = [e for e in committed.entries if e.claim.id == "finding/final_mlp_carries"]
     numbers = [re.search(r"(\d+ of \d+) runs show it", entry.rows[source].detail)[1] for source in ("author", "ours")]
-    assert told["shown_final_mlp_carries"] == f"{numbers[0]} of the author's runs; {numbers[1]} of ours"
-    assert told["shown_llm_heads"] == "not run with the author's weights; not run with our weights"
+    assert told["shown_final_mlp_carries"] == f"{numbers[0]} of the author's runs, {numbers[1]} of ours"
+    assert told["shown_llm_heads"] == "not run with the author's weights, not run with our weights"
 
 
 # ---------------------------------------------------------------- the text

@@ -71,14 +71,14 @@ class Outcomes:
         ]
 
     def runs_that_show(self, name: str) -> str:
-        """How many runs of each source show a finding, such as `5 of 6 of the author's runs; 4 of 6 of ours`."""
+        """How many runs of each source show a finding, such as `5 of 6 of the author's runs, 4 of 6 of ours`."""
         (entry,) = [e for e in self.entries if e.claim.id == name]
         whose, told = {"author": "of the author's runs", "ours": "of ours"}, []
         for source in self.sources:
             counts = shown(entry.rows[source])
             missing = f"{entry.verdict(source)} with {SOURCES[source]}"
             told.append(f"{counts[0]} of {counts[1]} {whose[source]}" if counts else missing)
-        return "; ".join(told)
+        return ", ".join(told)
 
     def undecided(self, source: str) -> dict[str, list[Entry]]:
         """The claims that a source leaves undecided, by the key of their cause in `CAUSES`."""
