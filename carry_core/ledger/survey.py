@@ -154,12 +154,13 @@ class Rest:
         in_some = kept.any(0) & ~in_all
         found = [torch.empty(len(which), self.mid.shape[1], dtype=torch.int8) for which in asked]
         added = [down.weight[:, in_some] * chosen for chosen in kept[:, in_some]]
+        first = up.weight[in_all], up.bias[in_all]
+        second = down.weight[:, in_all].contiguous()  # oneDNN is slow where neither rows nor columns are dense
         for part in self._chunks():
             mid = self.mid[part]
             x = self.block.norm(mid)
-            shared = applied(x, up.weight[in_all], up.bias[in_all]).relu()
-            shared = mid + applied(shared, down.weight[:, in_all].contiguous(), down.bias)
-            post = F.linear(x, up.weight[in_some], up.bias[in_some]).relu()
+            shared = mid + applied(applied(x, *first).relu(), second, down.bias)
+            post = applied(x, up.weight[in_some], up.bias[in_some]).relu()
             for guess, which, weight in zip(found, asked, added, strict=True):
                 ends = torch.searchsorted(which, torch.tensor([part.start, part.stop]))
                 here = which[slice(*ends)] - part.start
