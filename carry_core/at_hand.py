@@ -7,7 +7,7 @@ shows the author's where they were imported, ours where there are any, and says 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from carry_core import groups, release, runs
+from carry_core import draws, groups, release, runs
 from carry_core.errors import BadInput
 from carry_core.groups import RECIPES
 from carry_core.runs import History, Runs
@@ -52,7 +52,7 @@ def check(
     group: str,
     run: int | None = None,
     epoch: int | None = None,
-    n_examples: object = runs.FEWEST_EXAMPLES,
+    n_examples: object = draws.FEWEST,
     seed: object = 0,
 ) -> AtHand:
     """As `runs.check`, except that our weights of the page's own group may be missing.
@@ -70,7 +70,7 @@ def check(
     Raises:
         BadInput: one of them is not what it should be; the message says which and what was expected.
     """
-    runs.check_draw(n_examples=n_examples, seed=seed)
+    draws.check(n_examples=n_examples, seed=seed)
     planned = (None, *groups.find(group).snapshots, groups.find(group).epochs)
     if epoch not in planned:
         known = ", ".join(map(str, planned[1:]))
@@ -79,7 +79,7 @@ def check(
 
 
 def check_each(
-    wanted: Mapping[str, tuple[str, str]], *, source: str, n_examples: object = runs.FEWEST_EXAMPLES, seed: object = 0
+    wanted: Mapping[str, tuple[str, str]], *, source: str, n_examples: object = draws.FEWEST, seed: object = 0
 ) -> dict[str, AtHand]:
     """As `check`, for a page about several groups, which goes without those that a source has not got.
 
@@ -92,7 +92,7 @@ def check_each(
     Raises:
         BadInput: as `check`.
     """
-    runs.check_draw(n_examples=n_examples, seed=seed)
+    draws.check(n_examples=n_examples, seed=seed)
     found = {
         name: _gather(group, source, None, None, may_wait=group == awaited) for name, (awaited, group) in wanted.items()
     }

@@ -2,8 +2,9 @@
 
 `<group>.safetensors` holds every parameter stacked over runs, `[run, …]`, in float16 if it is ours, under the names
 of `model.Transformer` (snapshots under `epoch_500/…`), with the group's config and the training record as
-JSON in its metadata. `<group>.history.npz` holds the learning curves, `[run, epoch, …]`. Of our own groups, a folder
-`quick/` or `paper/` beside them holds what was trained by the other recipe, to compare the two.
+JSON in its metadata. `<group>.history.npz` holds the learning curves, `[run, epoch, …]`, of which attention patterns
+are in float16 if they are ours. Of our own groups, a folder `quick/` or `paper/` beside them holds what was trained by
+the other recipe, to compare the two.
 """
 
 import json
@@ -23,15 +24,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from carry_core import groups, manifest, release
+from carry_core import draws, groups, manifest, release
 from carry_core.errors import BadInput
 from carry_core.files import author_dir, data_dir, locked, replacing, sha256
 from carry_core.model import ModelConfig, Transformer
 
 FORMAT = "1"
 SUFFIXES = ("safetensors", "history.npz")
-FEWEST_EXAMPLES = 10
-MOST_EXAMPLES = 200_000  # more than any three-digit class has, and they still fit into memory
 SOURCES = ("ours", "author")
 Record = dict[str, Any]
 History = dict[str, NDArray[Any]]
@@ -242,11 +241,15 @@ def history(group: str, source: str = "ours", run: int | None = None, *, recipe:
 def _curves(path: Path, source: str) -> History:
     try:
         with np.load(path, allow_pickle=False) as file:
-            curves = {key: file[key] for key in file.files}
+            curves = {key: _widened(file[key]) for key in file.files}
         curves["runs"] = curves["runs"].astype(int)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
         raise _damaged(path, source, str(error)) from error
     return curves
+
+
+def _widened(curve: NDArray[Any]) -> NDArray[Any]:
+    return curve.astype(np.float32) if curve.dtype == np.float16 else curve
 
 
 def read(where: Path, group: str) -> tuple[Runs, History]:
@@ -267,7 +270,12 @@ def save(
     record: Record,
     curves: History | None = None,
 ) -> None:
-    """Write a group's files and its manifest entries; each file is the old one or the new one at any moment."""
+    """Write a group's files and its manifest entries; each file is the old one or the new one at any moment.
+
+    Attention patterns, most of a history's bytes, are rounded to float16: by less than 0.0003.
+    """
+    if curves is not None and "pattern" in curves:
+        curves = curves | {"pattern": curves["pattern"].astype(np.float16)}
     description = {"format": FORMAT, "group": group, "config": config.to_dict(), "record": record}
     # one entry, since safetensors writes several in random order: the same weights are the same bytes
     metadata = {"carry": json.dumps(description)}
@@ -303,7 +311,7 @@ def _damaged(path: Path, source: str, why: str) -> BadInput:
 
 
 def check(
-    *, source: str, group: str, run: int | None = None, n_examples: object = FEWEST_EXAMPLES, seed: object = 0
+    *, source: str, group: str, run: int | None = None, n_examples: object = draws.FEWEST, seed: object = 0
 ) -> Runs:
     """Check a notebook's parameters before anything is computed, and load the group they name.
 
@@ -312,33 +320,11 @@ def check(
     Raises:
         BadInput: one of them is not what it should be; the message says which and what was expected.
     """
-    check_draw(n_examples=n_examples, seed=seed)
+    draws.check(n_examples=n_examples, seed=seed)
     loaded = load(group, source)
     if run is not None:
         loaded.model(run)
     return loaded
-
-
-def check_draw(*, n_examples: object = FEWEST_EXAMPLES, seed: object = 0) -> None:
-    """Check how many sums a notebook is to draw, and from which seed; what is left out passes, but None does not.
-
-    Raises:
-        BadInput: one of them is not what it should be.
-    """
-    if type(n_examples) is not int or not FEWEST_EXAMPLES <= n_examples <= MOST_EXAMPLES:
-        allowed = f"{FEWEST_EXAMPLES} to {MOST_EXAMPLES:,}"
-        raise BadInput(f"n_examples={n_examples!r}: expected a whole number of sums from {allowed}.")
-    check_seed(seed)
-
-
-def check_seed(seed: object) -> None:
-    """Check that a seed is one that every generator takes.
-
-    Raises:
-        BadInput: it is not.
-    """
-    if type(seed) is not int or not 0 <= seed < 2**63:
-        raise BadInput(f"seed={seed!r}: expected a whole number from 0 to 2**63 - 1.")
 
 
 def summary(values: torch.Tensor) -> tuple[float, float | None]:

@@ -90,6 +90,25 @@ def test_published_runs_stay_where_no_checkpoint_has_them(small_group, data, mon
     np.testing.assert_array_equal(curves["test_loss"], runs.history("small")["test_loss"][:2])
 
 
+def test_attention_patterns_are_rounded_once(small_group, data, monkeypatch):
+    """They are half the size of float32, near what was measured, and publishing again does not move them."""
+    group = replace(small_group, config=replace(small_group.config, layers=1))
+    monkeypatch.setitem(groups.GROUPS, "small", group)
+    quick = replace(QUICK, limit=2)
+    train_and_publish(group, data, quick, [0])
+    measured, _ = Checkpoints(data / "checkpoints", group, quick).load(0)
+    pattern = runs.history("small")["pattern"]
+    assert pattern.dtype == np.float32
+    np.testing.assert_allclose(pattern[0], measured["history/pattern"], atol=3e-4)
+    with np.load(data / "runs" / "small.history.npz") as file:
+        assert {name: file[name].dtype for name in ("pattern", "test_loss")} == {
+            "pattern": np.float16, "test_loss": np.float32
+        }  # fmt: skip
+    shutil.rmtree(data / "checkpoints")
+    train_and_publish(group, data, quick, [1])
+    np.testing.assert_array_equal(runs.history("small")["pattern"][:1], pattern)
+
+
 def test_a_damaged_file_costs_nothing_that_lies_beside(small_group, data, monkeypatch):
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
     paper = replace(RECIPES["paper"], limit=3)

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
+from carry_core.draws import check_seed
 from carry_core.errors import BadInput
 from carry_core.files import data_dir
 from carry_core.llm import heads, prompts, recorded
 from carry_core.llm.recorded import MODELS, Recording
 from carry_core.llm.survey import Survey
-from carry_core.runs import check_seed
 
 SMALL = "small"
 DEFAULT = "default"
