@@ -67,9 +67,10 @@ serve: book ## the same, then serve the site on this machine
 
 test: lint types unit nbval ## everything that CI checks: lint, types, unit, nbval
 
-lint: $(READY) ## ruff: rules and format
+lint: $(READY) ## ruff: rules and format; import-linter: who may import whom
 	@$(PY) -m ruff check
 	@$(PY) -m ruff format --check
+	@.venv/bin/lint-imports --no-cache --no-logo
 
 types: $(READY) ## mypy, strict, on carry_core
 	@$(PY) -m mypy

@@ -17,10 +17,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from carry_core import author, bench, campaign, claims, groups, runs
+from carry_core import author, bench, campaign, groups, runs
 from carry_core.checkpoints import Checkpoints
 from carry_core.errors import BadInput
 from carry_core.files import author_dir, check_writable, data_dir, keep_memory, update_manifest, write_json
+from carry_core.ledger import compute, results
 from carry_core.ledger.report import show
 from carry_core.llm.command import llm, train_llm
 from carry_core.options import PATH
@@ -179,14 +180,14 @@ def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
         console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True,
     ) as progress:  # fmt: skip
         task = progress.add_task("loading", total=None)
-        ledger = claims.Ledger(source, only, lambda done: progress.update(task, advance=1, description=done))
+        ledger = compute.Ledger(source, only, lambda done: progress.update(task, advance=1, description=done))
         progress.update(task, total=ledger.steps(), description="measuring")
         rows = ledger.rows()
     show(rows)
     if file is not None:
         write_json(file, [asdict(row) for row in rows])
     if save:
-        update_manifest(data_dir(), [claims.save_results(source, rows).relative_to(data_dir()).as_posix()])
+        update_manifest(data_dir(), [results.save(source, rows).relative_to(data_dir()).as_posix()])
 
 
 carry.add_command(llm)

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from carry_core import claims, tasks
+from carry_core import tasks
 from carry_core.errors import BadInput
-from carry_core.ledger import verdicts
+from carry_core.ledger import compute, published, results, verdicts
 from carry_core.ledger.readings import KINDS, READINGS, Found, binomial, drawn_for
 from carry_core.ledger.survey import DRAWN
 from carry_core.measure import Cells
@@ -41,7 +41,7 @@ def judge_cells(table: str, source: str, runs: Mapping[int, Cells], drawn: Seque
     Raises:
         BadInput: the ledger has no such table.
     """
-    printed, rows, theirs = claims.printed_cells(table), claims.published(), claims.author_rows()
+    printed, rows, theirs = published.cells(table), published.claims(), results.author_rows()
 
     def verdict(kind: str, task: int, pos: int) -> str:
         pattern = tasks.patterns(3)[task]
@@ -56,7 +56,7 @@ def judge_cells(table: str, source: str, runs: Mapping[int, Cells], drawn: Seque
             sizes = (drawn_for(reading.group, pattern), drawn[task])
             variance = sum(binomial(values[run], size) for run in shown for size in sizes) / len(shown) ** 2
         found = Found(values, reading.combine([values[run] for run in shown]), variance**0.5)
-        return claims.judge(claim, source, found, row.runs if row else []).verdict
+        return compute.judge(claim, source, found, row.runs if row else []).verdict
 
     n_tasks, n_pos = printed.accuracy.shape
     return Judged(
@@ -83,7 +83,7 @@ def part(
     return Part(title, list(cells.values()), *judge_cells(table, loaded.source, cells, drawn))
 
 
-def committed(name: str) -> dict[str, claims.Row]:
+def committed(name: str) -> dict[str, results.Row]:
     """A row of the ledger as `carry claims --save` wrote it, for each source that has results.
 
     Raises:
@@ -91,10 +91,10 @@ def committed(name: str) -> dict[str, claims.Row]:
     """
     found = {}
     for source in ("author", "ours"):
-        if claims.results_path(source).exists():
-            rows = {row.id: row for row in claims.read_results(source)["rows"]}
+        if results.path_of(source).exists():
+            rows = {row.id: row for row in results.read(source)["rows"]}
             if name not in rows:
-                path = claims.results_path(source)
+                path = results.path_of(source)
                 raise BadInput(f"{path} has no row {name}: write it with `carry claims --source {source} --save`.")
             found[source] = rows[name]
     return found
@@ -109,7 +109,7 @@ def paired(first: str, second: str) -> dict[str, dict[str, tuple[float, float]]]
     return {source: runs for source, runs in both.items() if runs}
 
 
-def by_run(row: claims.Row) -> dict[str, Any]:
+def by_run(row: results.Row) -> dict[str, Any]:
     """What a row has of each run, by what it calls the run; without runs in which nothing was found."""
     return {run: value for run, value in zip(row.keys, row.runs, strict=True) if value is not None}
 
@@ -125,13 +125,13 @@ def table_of_rows(names: Mapping[str, str]) -> Table:
     """
     rows = []
     for name, title in names.items():
-        found, paper = committed(name), claims.published()[name].paper
+        found, paper = committed(name), published.claims()[name].paper
         cells = [_cell(found[source]) if source in found else "–" for source in ("author", "ours")]
         rows.append([f"{title}\n{name}", "–" if paper is None else _text(paper, 4), *cells])
     return Table(["", "paper", "author’s weights", "ours"], rows)
 
 
-def _cell(row: claims.Row) -> str:
+def _cell(row: results.Row) -> str:
     if row.value is None:
         return "\n".join([row.verdict, *textwrap.wrap(textwrap.shorten(row.detail, 120, placeholder=" …"), 40)])
     runs = ["–" if x is None else _text(x, 3) for x in row.runs]

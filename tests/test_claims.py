@@ -8,18 +8,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from carry_core import author, claims, comparison, measure, sums, tasks
+from carry_core import author, comparison, measure, sums, tasks
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_core.ledger import evidence, findings, quantities
-from carry_core.ledger.contents import NOTEBOOKS
+from carry_core.ledger import compute, evidence, findings, published, quantities, results
 from carry_core.ledger.readings import READINGS
 
 GOOD = {
     "id": "data/sums3",
     "where": "Sec. 2",
     "paper": 1,
-    "notebook": NOTEBOOKS[0],
+    "notebook": published.NOTEBOOKS[0],
     "rule": "exact",
     "reason": "why",
 }
@@ -53,7 +52,7 @@ def released(ledger, imported) -> Path:
 
 
 def test_every_number_and_finding_of_the_paper_has_a_row(shared, ledger):
-    rows = claims.published()
+    rows = published.claims()
     numbers = yaml.safe_load((shared / "paper" / "numbers.yml").read_text())
     found = yaml.safe_load((shared / "paper" / "findings.yml").read_text())
     assert list(rows) == [row["id"] for row in numbers + found]
@@ -72,18 +71,18 @@ def test_every_number_and_finding_of_the_paper_has_a_row(shared, ledger):
 
 
 def test_every_row_can_be_computed(ledger):
-    numbers = {name for name, claim in claims.published().items() if claim.paper is not None}
+    numbers = {name for name, claim in published.claims().items() if claim.paper is not None}
     others = {name for name in numbers if name.startswith(("tab2/", "llm/"))}
     assert numbers == set(READINGS) | set(quantities.SPECIAL) | others
     assert all(map(quantities.known, numbers))
     assert not any(map(quantities.known, ["tab2/alpaca/ablated_accuracy/9", "tab2/gpt/accuracy", "llm/alpaca", "tab2"]))
-    stated = {name for name in claims.published() if name.startswith("finding/")}
+    stated = {name for name in published.claims() if name.startswith("finding/")}
     assert stated == set(findings.FINDINGS) | {"finding/llm_heads"}  # 7B models have a path of their own
 
 
 def test_the_notebooks_that_exist_are_planned():
     """All but the page of the ledger itself, which shows every row and computes none."""
-    assert {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")} <= {*claims.NOTEBOOKS, "claims"}
+    assert {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")} <= {*published.NOTEBOOKS, "claims"}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -208,7 +207,7 @@ def test_without_weights_every_row_says_what_would_make_it(carry, ledger, tmp_pa
     code, out, err = carry("claims", "--source", "ours", "--json", str(tmp_path / "rows.json"))
     assert (code, err) == (0, "")
     rows = json.loads((tmp_path / "rows.json").read_text())
-    assert [row["id"] for row in rows] == list(claims.published())
+    assert [row["id"] for row in rows] == list(published.claims())
     assert list(rows[0]) == ["id", "where", "paper", "value", "std", "runs", "tolerance", "verdict", "detail"]
     by_id = {row["id"]: row for row in rows}
     assert by_id["data/sums3"]["verdict"] == "reproduced"
@@ -241,8 +240,8 @@ SAMPLE = (
 @pytest.mark.parametrize("prefix", SAMPLE)
 def test_a_sample_of_the_authors_results_again(released, prefix):
     """What the weights give today is what stands in the file: neither a value nor a verdict has moved."""
-    stored = {row.id: row for row in claims.read_results("author")["rows"]}
-    for row in claims.Ledger("author", prefix).rows():
+    stored = {row.id: row for row in results.read("author")["rows"]}
+    for row in compute.Ledger("author", prefix).rows():
         _same(row, stored[row.id])
 
 
@@ -251,7 +250,7 @@ def test_a_sample_of_the_authors_results_again(released, prefix):
 )
 def test_cells_of_the_rarest_class_again(released, table, group):
     """All 20,250 sums of `C all con.`, so that its cells must come out as they did among all sums."""
-    stored = {row.id: row for row in claims.read_results("author")["rows"]}
+    stored = {row.id: row for row in results.read("author")["rows"]}
     a, b = sums.all_sums(3)
     rare = tasks.classify(a, b) == 4
     found = [
@@ -264,36 +263,36 @@ def test_cells_of_the_rarest_class_again(released, table, group):
             assert stored[f"{table}/C_all_con/{kind}/pos{pos}"].runs == pytest.approx(runs, abs=1e-3)
 
 
-def _same(found: claims.Row, stored: claims.Row) -> None:
+def _same(found: results.Row, stored: results.Row) -> None:
     assert (found.id, found.paper, found.verdict) == (stored.id, stored.paper, stored.verdict)
     assert found.value == pytest.approx(stored.value, abs=1e-3)
     assert found.runs == pytest.approx(stored.runs, abs=1e-3)
 
 
 def test_the_authors_results_name_the_files_that_they_saw(released):
-    results = claims.read_results("author")
-    assert [row.id for row in results["rows"]] == list(claims.published())
-    assert results["weights"] == evidence.weights("author"), "run `carry claims --source author --save`"
+    stored = results.read("author")
+    assert [row.id for row in stored["rows"]] == list(published.claims())
+    assert stored["weights"] == evidence.weights("author"), "run `carry claims --source author --save`"
 
 
 def test_our_results_are_those_of_the_weights_that_are_shipped(monkeypatch):
     monkeypatch.delenv("CARRY_DATA", raising=False)
     shipped = evidence.weights("ours")
-    if not claims.results_path("ours").exists():
+    if not results.path_of("ours").exists():
         assert shipped == {}, "weights without results: run `carry claims --source ours --save`"
         return
-    results = claims.read_results("ours")
-    assert results["weights"] == shipped, "stale: run `carry claims --source ours --save`"
-    stored = {row.id: row for row in results["rows"]}
-    assert list(stored) == list(claims.published())
+    saved = results.read("ours")
+    assert saved["weights"] == shipped, "stale: run `carry claims --source ours --save`"
+    stored = {row.id: row for row in saved["rows"]}
+    assert list(stored) == list(published.claims())
     for prefix in ("data/", "n2/squashing", "finding/one_layer_imperfect"):
-        for row in claims.Ledger("ours", prefix).rows():
+        for row in compute.Ledger("ours", prefix).rows():
             _same(row, stored[row.id])
 
 
 def test_save_writes_results_and_manifest(carry, ledger, monkeypatch):
     assert carry("claims", "--source", "ours", "--save")[0] == 0
-    results = claims.read_results("ours")
-    assert (results["version"], results["source"], results["weights"]) == (1, "ours", {})
-    assert len(results["rows"]) == 280
+    saved = results.read("ours")
+    assert (saved["version"], saved["source"], saved["weights"]) == (1, "ours", {})
+    assert len(saved["rows"]) == 280
     assert "results/ours.json" in (ledger / "manifest.json").read_text()

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
-from carry_core import claims
-from carry_core.claims import Claim, Row
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir
-from carry_core.ledger import names, outcomes, strips, verdicts, webpage
+from carry_core.ledger import names, outcomes, published, strips, verdicts, webpage
 from carry_core.ledger.outcomes import Outcomes
+from carry_core.ledger.published import Claim
+from carry_core.ledger.results import Row
 from tests.test_claims import ledger  # noqa: F401 (a fixture)
 
 VOID = {"input", "br", "img", "path"}
@@ -97,10 +97,9 @@ def body(page: Element) -> list[Element]:
 
 
 def test_every_row_has_a_title_and_a_section_of_its_own():
-    published = claims.published()
-    titles = Counter(names.title(claim) for claim in published.values())
+    titles = Counter(names.title(claim) for claim in published.claims().values())
     assert [title for title, count in titles.items() if count > 1] == []
-    assert {names.place(name)[0].key for name in published} == set(SECTIONS)
+    assert {names.place(name)[0].key for name in published.claims()} == set(SECTIONS)
     assert not any("_" in title.replace("d_ff", "") for title in titles)
 
 
@@ -167,7 +166,7 @@ def test_both_sources_or_one(ledger):  # noqa: F811
     assert outcomes.read().sources == ("author", "ours")
     assert outcomes.read("ours").sources == ("ours",)
     (ledger / "results" / "author.json").unlink()
-    assert len(outcomes.read("ours").entries) == len(claims.published())
+    assert len(outcomes.read("ours").entries) == len(published.claims())
     with pytest.raises(BadInput, match=r"author\.json does not exist: write it with `carry claims --source author"):
         outcomes.read()
 
@@ -337,7 +336,7 @@ def test_every_row_of_the_ledger_is_in_the_table_with_its_anchor(page, committed
 
 
 def place(entry: outcomes.Entry) -> int:
-    headings = list(dict.fromkeys(names.heading(name) for name in claims.published()))
+    headings = list(dict.fromkeys(names.heading(name) for name in published.claims()))
     return headings.index(names.heading(entry.claim.id))
 
 
@@ -352,7 +351,7 @@ def test_the_table_is_one_to_a_screen_reader(page):
         assert cells[0].attributes["scope"] == "row"
         assert [x.attributes["data-label"] for x in cells[1:]] == [th.text for th in head[1:]]
     groups = page.all("tr", **{"class": "claims-group"})
-    assert [group.text for group in groups] == list(dict.fromkeys(map(names.heading, claims.published())))
+    assert [group.text for group in groups] == list(dict.fromkeys(map(names.heading, published.claims())))
     for group in groups:
         (th,) = group.all("th")
         assert (th.attributes["scope"], th.attributes["colspan"]) == ("rowgroup", "7")
@@ -377,7 +376,7 @@ def test_a_verdict_is_a_sign_and_a_word(page, committed):
 
 def test_only_pages_that_exist_are_linked(page):
     links = {tr.attributes["id"]: [a.attributes["href"] for a in tr.all("a")] for tr in body(page)}
-    expected = {name for name, claim in claims.published().items() if claim.notebook == "fig04_pca_journey"}
+    expected = {name for name, claim in published.claims().items() if claim.notebook == "fig04_pca_journey"}
     assert {name for name, some in links.items() if "fig04_pca_journey.html" in some} == expected
     assert {link for some in links.values() for link in some if link.endswith(".html")} == {"fig04_pca_journey.html"}
     assert all(some[0] == webpage.PAPER for some in links.values())

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from carry_core import claims, comparison, measure, sums, tasks
+from carry_core import comparison, measure, sums, tasks
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.groups import MAIN
+from carry_core.ledger import compute, findings, results
 from carry_core.ledger.readings import DECODER, N1, Found
 from carry_core.measure import Cells
 from carry_core.model import ModelConfig, Transformer
@@ -29,16 +30,16 @@ TABLES = [
 
 
 @pytest.fixture
-def theirs(data, monkeypatch) -> dict[str, claims.Row]:
+def theirs(data, monkeypatch) -> dict[str, results.Row]:
     """A ledger without weights, whose author's rows are the ones that are put in here."""
     shutil.copy(ROOT / "data" / "claims.yml", data)
-    rows: dict[str, claims.Row] = {}
-    monkeypatch.setattr(claims, "author_rows", lambda: rows)
+    rows: dict[str, results.Row] = {}
+    monkeypatch.setattr(results, "author_rows", lambda: rows)
     return rows
 
 
-def row(name: str, runs: list[float], tolerance: float | None = None) -> claims.Row:
-    return claims.Row(name, "", None, None, None, runs, tolerance, "undecided", "")
+def row(name: str, runs: list[float], tolerance: float | None = None) -> results.Row:
+    return results.Row(name, "", None, None, None, runs, tolerance, "undecided", "")
 
 
 def verdict(table: str, values: list[float], source: str, drawn: float = math.inf) -> str:
@@ -93,9 +94,9 @@ def test_one_run_of_ours_against_one_of_the_papers_decides_nothing(theirs):
 def test_on_the_ledgers_own_values_the_verdicts_are_the_ledgers(table, source, monkeypatch):
     """There is one rule: what `carry claims` wrote down, judged cell by cell as a page does, comes out the same."""
     monkeypatch.delenv("CARRY_DATA", raising=False)
-    if not claims.results_path(source).exists():
-        pytest.skip(f"no {claims.results_path(source)}")
-    rows = {row.id: row for row in claims.read_results(source)["rows"] if row.id.startswith(table)}
+    if not results.path_of(source).exists():
+        pytest.skip(f"no {results.path_of(source)}")
+    rows = {row.id: row for row in results.read(source)["rows"] if row.id.startswith(table)}
     n_runs = {len(row.runs) for row in rows.values()}
     assert len(n_runs) == 1
     if n_runs == {0}:
@@ -134,7 +135,7 @@ def test_a_part_has_the_papers_table_only_beside_runs_of_its_group(theirs):
 def test_why_a_row_was_not_run_stands_in_it_in_a_few_short_lines(data, reason):
     shutil.copy(ROOT / "data" / "claims.yml", data)
     name = "n2/dissection/neurons"
-    claims.save_results("ours", [replace(row(name, []), verdict="not run", detail=reason)])
+    results.save("ours", [replace(row(name, []), verdict="not run", detail=reason)])
     verdict_, *lines = comparison.table_of_rows({name: "neurons"}).rows[0][3].split("\n")
     assert verdict_ == "not run"
     assert max(map(len, lines)) <= 40
@@ -147,22 +148,22 @@ def test_rows_of_the_ledger_as_a_table(data, monkeypatch):
     shutil.copy(ROOT / "data" / "claims.yml", data)
     name, no_paper = "n2/dissection/neurons", "finding/checkerboard"
 
-    def rows(values: dict[str, list[float | None]]) -> list[claims.Row]:
+    def rows(values: dict[str, list[float | None]]) -> list[results.Row]:
         return [
             replace(row(name, found), value=found[0] if found else None, verdict="reproduced" if found else "not run")
             for name, found in values.items()
         ]
 
     assert comparison.table_of_rows({name: "neurons"}).rows == [[f"neurons\n{name}", "86", "–", "–"]]
-    claims.save_results("ours", rows({name: [81.666667, 80.0, 72.0, 71.0], no_paper: []}))
-    claims.save_results("author", rows({name: [87.0], no_paper: [0.5, None, 0.25]}))
+    results.save("ours", rows({name: [81.666667, 80.0, 72.0, 71.0], no_paper: []}))
+    results.save("author", rows({name: [87.0], no_paper: [0.5, None, 0.25]}))
     assert comparison.table_of_rows({no_paper: "gap", name: "neurons"}).rows == [
         [f"gap\n{no_paper}", "–", "0.5 reproduced\n0.5 – 0.25", "not run"],
         [f"neurons\n{name}", "86", "87 reproduced", "81.67 reproduced\n81.7 80 72\n71"],
     ]
     assert comparison.committed(name)["ours"].runs == [81.666667, 80.0, 72.0, 71.0]
     assert comparison.paired(name, no_paper) == {"author": {"0": (87.0, 0.5)}}
-    claims.save_results(
+    results.save(
         "author",
         [
             replace(row(name, [87.0, 80.0]), detail="Read anew. Runs in order: 2, 5."),
@@ -184,8 +185,8 @@ def test_a_row_knows_its_runs(monkeypatch, keys, said, known):
     found = Found(
         {key: float(i) for i, key in enumerate(keys)}, 1.0, detail="The size.", shows=dict.fromkeys(keys, True)
     )
-    monkeypatch.setattr(claims.findings, "find", lambda name, evidence: found)
-    (row,) = claims.Ledger("ours", "finding/biases").rows()
+    monkeypatch.setattr(findings, "find", lambda name, evidence: found)
+    (row,) = compute.Ledger("ours", "finding/biases").rows()
     assert row.detail == f"The size. {len(keys)} of {len(keys)} runs show it. {said}".strip()
     assert row.runs == list(found.runs.values())
     assert row.keys == known

@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from carry_core import author, claims
+from carry_core import author
 from carry_core.errors import BadInput
-from carry_core.ledger import billions, findings
+from carry_core.ledger import billions, findings, published
 from carry_core.ledger.evidence import Evidence
 from carry_core.llm import heads, prompts, recorded, survey
 from carry_core.llm.answers import Answers
@@ -28,11 +28,11 @@ def of(name: str, source: str = "author"):
 
 
 def printed(name: str) -> float:
-    return claims.published()[name].paper
+    return published.claims()[name].paper
 
 
 def test_llemma_is_as_the_paper_prints(release, shared):
-    claimed = {c.id: c for c in claims._read(Path(__file__).parent.parent / "data" / "claims.yml", 0).values()}
+    claimed = {c.id: c for c in published._read(Path(__file__).parent.parent / "data" / "claims.yml", 0).values()}
     for name in ("tab2/llemma/accuracy", "tab2/llemma/staircase_heads", "llm/llemma/carry_mistakes"):
         claim = claimed[name]
         assert abs(of(name).value - claim.paper) <= claim.unit / 2, name
@@ -153,7 +153,7 @@ def printed_pairs(key: str) -> list[list[list[int]]]:
 
 
 def test_the_pairs_of_the_commands_are_the_papers():
-    ledger = claims._read(Path(__file__).parent.parent / "data" / "claims.yml", 0)
+    ledger = published._read(Path(__file__).parent.parent / "data" / "claims.yml", 0)
     for key in recorded.MODELS:
         assert ledger[f"tab2/{key}/addition_heads"].paper == printed_pairs(key)
 

@@ -10,8 +10,8 @@ from typing import Any
 import nbformat
 import pytest
 
-from carry_core import claims
 from carry_core.errors import BadInput
+from carry_core.ledger import published
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -170,7 +170,7 @@ def test_only_a_table_may_be_shown_by_its_name():
 def test_it_shows_the_rows_that_the_ledger_says_it_shows(notebook: Path):
     tables = ["".join(output.data.get("text/html", "")) for cell in code(notebook) for output in cell.outputs]
     shown = "\n".join([*(cell.source for cell in code(notebook)), *tables])
-    mine = [claim.id for claim in claims.published().values() if claim.notebook == notebook.stem]
+    mine = [claim.id for claim in published.claims().values() if claim.notebook == notebook.stem]
     judged = [name for name in mine if not name.startswith(ELSEWHERE)]
     assert [name for name in judged if not any(family in shown for family in families(name))] == []
 

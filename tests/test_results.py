@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from carry_core import claims, tasks
-from carry_core.claims import Claim, Row
+from carry_core import tasks
 from carry_core.files import ROOT
 from carry_core.groups import MAIN
-from carry_core.ledger import outcomes, verdicts
+from carry_core.ledger import compute, outcomes, published, results, verdicts
+from carry_core.ledger.published import Claim
 from carry_core.ledger.quantities import SPECIAL
 from carry_core.ledger.readings import READINGS, Found, binomial, drawn_for
+from carry_core.ledger.results import Row
 
 SOURCES = ("author", "ours")
 NO_SHARE = {"decoder/ablate_head_1_0/carry_accuracy"}  # a mean of cells that were drawn in different numbers
@@ -27,7 +28,7 @@ Rows = dict[str, Row]
 @pytest.fixture
 def committed(monkeypatch) -> dict[str, Rows]:
     monkeypatch.delenv("CARRY_DATA", raising=False)
-    return {source: {row.id: row for row in claims.read_results(source)["rows"]} for source in SOURCES}
+    return {source: {row.id: row for row in results.read(source)["rows"]} for source in SOURCES}
 
 
 # ---------------------------------------------------------------- each verdict follows from its runs
@@ -64,16 +65,16 @@ def judged(claim: Claim, source: str, rows: Rows, theirs: Rows) -> verdicts.Judg
     if claim.paper is None:
         shown, n = outcomes.shown(row) or (0, 0)
         shows = {run: run < shown for run in range(n)}
-        return claims.judge(claim, source, Found({}, row.value, shows=shows), [])
+        return compute.judge(claim, source, Found({}, row.value, shows=shows), [])
     added = noise(claim, row) if source == "author" else 0.0
     found = Found(dict(enumerate(row.runs)), row.value, added, at_hand=runs_of_group(claim.id, rows))
-    return claims.judge(claim, source, found, theirs[claim.id].runs)
+    return compute.judge(claim, source, found, theirs[claim.id].runs)
 
 
 def wrong(source: str, rows: Rows, theirs: Rows) -> list[str]:
     """The rows that do not follow from their own runs by today's rules."""
     found = []
-    for name, claim in claims.published().items():
+    for name, claim in published.claims().items():
         row = rows[name]
         if row.verdict == "not run":
             ok = (row.value, row.std, row.runs, row.tolerance) == (None, None, [], None) and row.detail.endswith(".")
@@ -208,24 +209,24 @@ def test_a_verdict_moves_only_with_its_weights_or_with_a_word_in_the_changelog(s
     assert found == {}, "the weights are the same: name these rows in CHANGELOG.md, and say why their verdict moved"
 
 
-def results(verdict: str, runs: list[float], weights: dict[str, str] | None = None) -> dict[str, Any]:
+def saved(verdict: str, runs: list[float], weights: dict[str, str] | None = None) -> dict[str, Any]:
     return {"weights": weights or {"a": "1"}, "rows": [{"id": "n2/x", "verdict": verdict, "runs": runs}]}
 
 
 def test_what_counts_as_moved():
-    one, two = results("reproduced", [0.5, 0.6]), results("differs", [0.5, 0.6])
+    one, two = saved("reproduced", [0.5, 0.6]), saved("differs", [0.5, 0.6])
     assert moved(one, two, set()) == {"n2/x": "reproduced -> differs"}
     assert moved(one, one, set()) == {}
     assert moved(one, two, {"n2/x"}) == {}  # ours, and the author's runs are others
-    assert moved(results("not run", []), two, set()) == {}  # a first verdict
-    assert moved(one, results("not run", []), set()) == {"n2/x": "reproduced -> not run"}
+    assert moved(saved("not run", []), two, set()) == {}  # a first verdict
+    assert moved(one, saved("not run", []), set()) == {"n2/x": "reproduced -> not run"}
     # the same runs, whatever happened to the files
-    assert moved(one, results("differs", [0.5, 0.6], {"a": "2"}), set()) != {}
+    assert moved(one, saved("differs", [0.5, 0.6], {"a": "2"}), set()) != {}
     # other runs from the same files: another measure
-    assert moved(one, results("differs", [0.5, 0.7]), set()) != {}
+    assert moved(one, saved("differs", [0.5, 0.7]), set()) != {}
     # other runs from other files, and more runs since a file was added
-    assert moved(one, results("differs", [0.5, 0.7], {"a": "2"}), set()) == {}
-    assert moved(one, results("differs", [0.5, 0.6, 0.7], {"a": "1", "b": "1"}), set()) == {}
+    assert moved(one, saved("differs", [0.5, 0.7], {"a": "2"}), set()) == {}
+    assert moved(one, saved("differs", [0.5, 0.6, 0.7], {"a": "1", "b": "1"}), set()) == {}
 
 
 def test_what_counts_as_announced():

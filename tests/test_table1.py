@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from carry_core import author, claims, comparison, measure, runs
+from carry_core import author, comparison, measure, runs
 from carry_core.edits import INTACT
+from carry_core.ledger import published
 from carry_core.measure import Cells
 
 N_EXAMPLES = 3000
@@ -40,7 +41,7 @@ def test_table_1(released, table):
         chosen = [cells[-1] for cells in released]
     else:
         chosen = [cells[1 + measure.decision_head(cells[1:-1])] for cells in released]
-    printed = claims.printed_cells(f"tab1/{table}")
+    printed = published.cells(f"tab1/{table}")
     for kind in ("accuracy", "corrected"):
         per_run = torch.stack([getattr(c, kind) for c in chosen])
         error = (per_run * (1 - per_run) / N_EXAMPLES).sum(0).sqrt() / len(chosen)

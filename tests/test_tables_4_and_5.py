@@ -2,7 +2,8 @@
 
 import pytest
 
-from carry_core import author, claims, comparison, measure, runs, tasks
+from carry_core import author, comparison, measure, runs, tasks
+from carry_core.ledger import published
 from carry_core.ledger.readings import DECODER, DFF512
 from carry_core.measure import LastLayer
 
@@ -40,7 +41,7 @@ def test_every_cell_is_judged_to_be_reproduced(released, table):
 @pytest.mark.parametrize(("table", "row"), [("tab4", "n2_dff512"), ("tab5", "decoder")])
 def test_about_as_many_neurons_carry_as_the_paper_says(released, table, row):
     """A draw of 3,000 sums a class in place of 20,000: a tenth more or less."""
-    printed = claims.published()[f"{row}/dissection/neurons"].paper
+    printed = published.claims()[f"{row}/dissection/neurons"].paper
     assert int(released[table].neurons.sum()) == pytest.approx(printed, rel=0.1)
 
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from carry_core import tasks
-from carry_core.claims import Claim
+from carry_core.ledger.published import Claim
 
 
 @dataclass(frozen=True)

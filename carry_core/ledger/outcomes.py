@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from carry_core import claims, groups, release, runs
-from carry_core.claims import Claim, Row
+from carry_core import groups, release, runs
 from carry_core.errors import BadInput
 from carry_core.files import data_dir
-from carry_core.ledger import evidence, names
+from carry_core.ledger import evidence, names, published, results
+from carry_core.ledger.published import Claim
+from carry_core.ledger.results import Row
 from carry_core.ledger.verdicts import ENOUGH, PAPER_RUNS, VERDICTS, WIDEST
 
 SOURCES = {"author": "the author's weights", "ours": "our weights"}
@@ -122,15 +123,15 @@ def read(source: str | None = None) -> Outcomes:
     if source is not None and source not in SOURCES:
         raise BadInput(f"Unknown source {source!r}: expected 'ours', 'author', or None for both.")
     sources = tuple(SOURCES) if source is None else (source,)
-    published, results = claims.published(), {s: claims.read_results(s) for s in sources}
-    known = {s: {row.id: row for row in results[s]["rows"]} for s in sources}
-    rows = {s: [_current(claim, s, known[s].get(claim.id)) for claim in published.values()] for s in sources}
+    claims, saved = published.claims(), {s: results.read(s) for s in sources}
+    known = {s: {row.id: row for row in saved[s]["rows"]} for s in sources}
+    rows = {s: [_current(claim, s, known[s].get(claim.id)) for claim in claims.values()] for s in sources}
     ranks = {s: _ranks(rows[s]) for s in sources}
     entries = [
         Entry(claim, {s: rows[s][i] for s in sources}, {s: ranks[s][i] for s in sources})
-        for i, claim in enumerate(published.values())
+        for i, claim in enumerate(claims.values())
     ]
-    return Outcomes(sources, tuple(entries), {s: results[s]["weights"] for s in sources})
+    return Outcomes(sources, tuple(entries), {s: saved[s]["weights"] for s in sources})
 
 
 def _current(claim: Claim, source: str, row: Row | None) -> Row:

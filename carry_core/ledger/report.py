@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from carry_core.claims import Row
 from carry_core.ledger import names
 from carry_core.ledger.outcomes import badness, text
+from carry_core.ledger.results import Row
 from carry_core.ledger.verdicts import VERDICTS
 
 MARKS = {"reproduced": "green", "differs": "bold red", "undecided": "yellow", "not run": "dim"}

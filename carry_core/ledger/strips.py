@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from carry_core.claims import Claim, Row
 from carry_core.ledger.outcomes import SOURCES, text
+from carry_core.ledger.published import Claim
+from carry_core.ledger.results import Row
 
 WIDTH, LANE, EDGE, FOOT = 180, 14, 6, 10  # in px
 

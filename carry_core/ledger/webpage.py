@@ -14,10 +14,10 @@ from urllib.parse import urlencode
 
 import yaml
 
-from carry_core.claims import Row
 from carry_core.files import ROOT
 from carry_core.ledger import names, strips
 from carry_core.ledger.outcomes import CAUSES, SOURCES, Entry, Outcomes, printed, shown, text
+from carry_core.ledger.results import Row
 from carry_core.ledger.verdicts import FINDING_RULES, RULES, VERDICTS
 
 PAPER = "https://arxiv.org/abs/2401.07993"
