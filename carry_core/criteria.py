@@ -132,6 +132,17 @@ def brings_previous_sum(mass: Float[Tensor, "head pos"], head: int) -> bool:
     return bool(((mass[head] > UNIFORM) & (mass[head] > others)).all())
 
 
+def looks_right(own: Float[Tensor, "head pos"], right: Float[Tensor, "head pos"], head: int) -> bool:
+    """Whether a head looks more to the right than at its own column, averaged over positions (Fig. 3, 15, 18, 23).
+
+    Args:
+        own: `measure.column_mass` of the last layer.
+        right: the same, one column to the right.
+        head: the decision head.
+    """
+    return bool((right - own)[head, :-1].mean() > 0)  # the last position has no column to its right
+
+
 def leading_axis_separates(scores: Iterable[Sequence[float]]) -> bool:
     """Whether the leading axis separates at each position, and is the one that does so best.
 

@@ -12,9 +12,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from carry_core import at_hand, geometry, groups, measure, neurons, sums, tasks
+from carry_core import at_hand, criteria, geometry, groups, measure, neurons, sums, tasks
 from carry_core.at_hand import AtHand
-from carry_core.criteria import SEPARATES, STAIRCASE
 from carry_core.errors import BadInput
 from carry_core.model import Transformer
 from carry_core.sums import Layout
@@ -184,7 +183,7 @@ def told_staircases(found: Sequence[Heads], n_long: int) -> str:
     """In how many runs there is each kind of staircase, in the trained columns and in all of them, as a sentence."""
     told = []
     for kind in found[0].staircases if found else ():
-        stands = [h.staircases[kind] >= STAIRCASE for h in found]
+        stands = [h.staircases[kind] >= criteria.STAIRCASE for h in found]
         trained, every = (sum(bool(x[n:].all()) for x in stands) for n in (n_long, 0))
         text = f"one {kind} in every {'trained ' if n_long else ''}column in **{trained} of {len(found)}** runs"
         told.append(text + (f", in all columns in **{every}**" if n_long else ""))
@@ -193,8 +192,8 @@ def told_staircases(found: Sequence[Heads], n_long: int) -> str:
 
 def told_heads(found: Sequence[Heads], n_long: int) -> str:
     """In how many runs there are staircases, and heads that look to the right, as a sentence."""
-    early = sum(float(h.ahead.nanmean(-1).max()) >= STAIRCASE for h in found)
-    late = sum(float((h.right - h.own)[-1, h.decides, :-1].mean()) > 0 for h in found)
+    early = sum(float(h.ahead.nanmean(-1).max()) >= criteria.STAIRCASE for h in found)
+    late = sum(criteria.looks_right(h.own[-1], h.right[-1], h.decides) for h in found)
     return (
         f"A staircase has steps of half the attention or more. There is {told_staircases(found, n_long)}."
         " A head before the last layer that gives half or more of a digit's attention to the column to the right:"
@@ -248,12 +247,12 @@ def told_separations(found: Mapping[str, Separation], n_long: int) -> str:
     told = []
     for what, part in parts.items():
         values = [[[x for x in side[part] if x == x] for side in (s.tens, s.ones)] for s in found.values()]
-        tens, ones = (sum(all(y >= SEPARATES for y in x[i]) for x in values) for i in (0, 1))
+        tens, ones = (sum(all(y >= criteria.SEPARATES for y in x[i]) for x in values) for i in (0, 1))
         told.append(
             f"at every {what} position ten or more is apart in **{tens} of {len(found)}** runs".replace("  ", " ")
             + f" and an arriving one in **{ones}**"
         )
-    return f"By {SEPARATES} or more, {'; '.join(told)}."
+    return f"By {criteria.SEPARATES} or more, {'; '.join(told)}."
 
 
 # ---------------------------------------------------------------- neurons and accuracies

@@ -116,6 +116,14 @@ def test_the_decision_head_looks_right_more_than_the_other_and_more_than_by_chan
     assert not criteria.brings_previous_sum(torch.tensor([[0.3, 0.4], [0.1, 0.5]]), 0)
 
 
+def test_a_head_looks_right_on_average_over_the_positions_that_can():
+    """The last position has no column to its right, and counts for nothing."""
+    own, right = torch.tensor([[0.1, 0.6, 9.0], [0.5, 0.5, 0.0]]), torch.tensor([[0.8, 0.1, torch.nan]] * 2)
+    assert criteria.looks_right(own, right, 0)
+    assert not criteria.looks_right(own, right, 1)
+    assert not criteria.looks_right(own, own, 0)
+
+
 def test_the_leading_axis_must_separate_and_win():
     assert criteria.leading_axis_separates([[0.95, 0.9], [1.0, 1.0]])
     assert not criteria.leading_axis_separates([[0.94, 0.9], [1.0, 1.0]])
