@@ -1,10 +1,9 @@
 """How longer sums are learned and forgotten over the epochs of a padded run (Sec. 6, App. H, Fig. 20)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -74,61 +73,44 @@ def forgetting(history: History) -> dict[int, Forgetting]:
     return found
 
 
-def told(name: str, found: Mapping[int, Forgetting]) -> str:
-    """How many runs forget, when they are best, and which positions go first, as a sentence."""
-    peaks = ", ".join(f"{f.peak} of {f.epochs}" for f in found.values())
-    gone = ", ".join("none" if not f.first else " and ".join(map(str, f.first)) for f in found.values())
-    forget = sum(f.forgets for f in found.values())
-    return f"{name}: **{forget} of {len(found)}** forget. Best at epoch {peaks}. Position that goes first: {gone}."
+@dataclass(frozen=True)
+class Steps:
+    """The weakest steps of a staircase at the epochs that are kept, at long positions and at the others (App. H)."""
+
+    long: tuple[float, ...]
+    trained: tuple[float, ...]
+
+    @property
+    def stands(self) -> tuple[bool, ...]:
+        """At which of the epochs it stands at the long positions."""
+        return tuple(step >= STAIRCASE for step in self.long)
+
+    @property
+    def breaks(self) -> bool:
+        """Whether it stands there at some epoch and does not at a later one."""
+        return True in self.stands and not all(self.stands[self.stands.index(True) :])
+
+    @property
+    def ends_alone(self) -> bool:
+        """Whether it stands there at first and not at last, while the trained steps stand all along."""
+        return self.stands[0] and not self.stands[-1] and min(self.trained) >= STAIRCASE
 
 
-def told_stairs(found: Mapping[str, Sequence[tuple[str, Heads]]], n_long: int) -> str:
-    """What becomes of each kind of staircase, and of single heads' ones, over the epochs that are kept (App. H)."""
-    if not found:
-        return "No run without priming has weights from along the way here."
-    kinds = next(iter(found.values()))[0][1].staircases
-    steps = {kind: {run: [h.staircases[kind] for _, h in every] for run, every in found.items()} for kind in kinds}
-    told = [_told_kind(kind, by_run, n_long) for kind, by_run in steps.items()]
-    return "\n\n".join([*told, *(_told_falling(layer, found, n_long) for layer in range(len(kinds) - 1))])
+def steps(columns: Iterable[Float[Tensor, " column"]], n_long: int) -> Steps:
+    """`Steps` of one staircase, column by column at each epoch."""
+    weakest = [(float(x[:n_long].min()), float(x[n_long:].min())) for x in columns]
+    long, trained = zip(*weakest, strict=True)
+    return Steps(long, trained)
 
 
-def _path(values: Iterable[float]) -> str:
-    return " → ".join(f"{x:.2f}" for x in values)
+def falling(layer: int, every: Sequence[Heads], n_long: int) -> tuple[int, Steps]:
+    """The head of a layer whose answer rows' weakest long step falls most over the epochs, or rises least.
 
-
-def _told_kind(kind: str, steps: Mapping[str, Sequence[Float[Tensor, " column"]]], n_long: int) -> str:
-    """The weakest long step over the epochs, in how many runs it breaks, and whether trained ones sink as well.
-
-    It breaks if it is at least one half at some epoch and below at a later one.
+    Args:
+        layer: which.
+        every: the run's heads at each epoch that is kept.
+        n_long: how many positions are long.
     """
-    weakest = {run: [float(x[:n_long].min()) for x in every] for run, every in steps.items()}
-    formed = [[value >= STAIRCASE for value in x] for x in weakest.values() if max(x) >= STAIRCASE]
-    breaks = sum(not all(holds[holds.index(True) :]) for holds in formed)
-    listed = "; ".join(f"{run}: {_path(values)}" for run, values in weakest.items())
-    long, trained = (
-        sum(float(every[-1][part].min()) < float(every[0][part].min()) for every in steps.values())
-        for part in (slice(0, n_long), slice(n_long, None))
-    )
-    return (
-        f"Staircase **{kind}**, its weakest long step by each column's best head, at the epochs that are kept,"
-        f" {listed}. It reaches one half in **{len(formed)} of {len(steps)}** runs, and of these it breaks, falling"
-        f" below one half later, in **{breaks}**. It is lower at the last of these epochs than at the first in"
-        f" **{long}**; the weakest trained step is in **{trained}**."
-    )
-
-
-def _told_falling(layer: int, found: Mapping[str, Sequence[tuple[str, Heads]]], n_long: int) -> str:
-    """Each run's head of a layer whose own answer rows' staircase sinks most at the long columns, as a sentence."""
-    told, alone = [], 0
-    for run, every in found.items():
-        steps = torch.stack([h.own[layer] for _, h in every])  # (epoch, head, column)
-        long, trained = (part.amin(-1) for part in (steps[..., :n_long], steps[..., n_long:]))
-        head = int((long[0] - long[-1]).argmax())
-        long, trained = long[:, head], trained[:, head]
-        told.append(f"{run}, head {layer}:{head}: {_path(long.tolist())}, trained {_path(trained.tolist())}")
-        alone += bool(long[0] >= STAIRCASE > long[-1]) and bool(trained.min() >= STAIRCASE)
-    return (
-        f"One head by itself: of layer {layer}, the one whose weakest long step of the answer rows falls most, or rises"
-        f" least, {'; '.join(told)}. It goes from half or more to less, while the trained steps stay at half or more,"
-        f" in **{alone} of {len(found)}** runs."
-    )
+    by_head = [steps((h.own[layer, head] for h in every), n_long) for head in range(every[0].own.shape[1])]
+    head = max(range(len(by_head)), key=lambda head: by_head[head].long[0] - by_head[head].long[-1])
+    return head, by_head[head]

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from carry_core import at_hand, criteria, geometry, groups, measure, neurons, sums, tasks
+from carry_core import at_hand, geometry, groups, measure, neurons, sums, tasks
 from carry_core.at_hand import AtHand
 from carry_core.errors import BadInput
 from carry_core.model import Transformer
@@ -161,7 +161,7 @@ def ahead(pattern: Float[Tensor, "*batch query key"], layout: Layout) -> Float[T
     return mass
 
 
-def told_by_epoch(found: Mapping[str, Sequence[tuple[str, Heads]]]) -> list[tuple[str, Heads]]:
+def by_epoch(found: Mapping[str, Sequence[tuple[str, Heads]]]) -> list[tuple[str, Heads]]:
     """What `heads_of` found, one after the other, each with its run and its epoch."""
     return [(f"{name}\n{epoch}", each) for name, every in found.items() for epoch, each in every]
 
@@ -177,28 +177,6 @@ def heads_of(
             measured = [(at_hand.epoch_label(loaded, e), heads(loaded.model(run, e), a, b)) for e in epochs]
             found[f"{at_hand.mark(loaded)} {run}"] = measured
     return found
-
-
-def told_staircases(found: Sequence[Heads], n_long: int) -> str:
-    """In how many runs there is each kind of staircase, in the trained columns and in all of them, as a sentence."""
-    told = []
-    for kind in found[0].staircases if found else ():
-        stands = [h.staircases[kind] >= criteria.STAIRCASE for h in found]
-        trained, every = (sum(bool(x[n:].all()) for x in stands) for n in (n_long, 0))
-        text = f"one {kind} in every {'trained ' if n_long else ''}column in **{trained} of {len(found)}** runs"
-        told.append(text + (f", in all columns in **{every}**" if n_long else ""))
-    return "; ".join(told)
-
-
-def told_heads(found: Sequence[Heads], n_long: int) -> str:
-    """In how many runs there are staircases, and heads that look to the right, as a sentence."""
-    early = sum(float(h.ahead.nanmean(-1).max()) >= criteria.STAIRCASE for h in found)
-    late = sum(criteria.looks_right(h.own[-1], h.right[-1], h.decides) for h in found)
-    return (
-        f"A staircase has steps of half the attention or more. There is {told_staircases(found, n_long)}."
-        " A head before the last layer that gives half or more of a digit's attention to the column to the right:"
-        f" in **{early}**. A decision head that looks more to the right than at its own column: in **{late}**."
-    )
 
 
 # ---------------------------------------------------------------- the residual stream
@@ -239,20 +217,6 @@ def separations(shown: AtHand, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"])
         for loaded in shown
         for run in loaded.numbers
     }
-
-
-def told_separations(found: Mapping[str, Separation], n_long: int) -> str:
-    """In how many runs the clouds are apart at every position, trained and long, as a sentence."""
-    parts = {"trained": slice(n_long, None), "long": slice(0, n_long)} if n_long else {"": slice(0, None)}
-    told = []
-    for what, part in parts.items():
-        values = [[[x for x in side[part] if x == x] for side in (s.tens, s.ones)] for s in found.values()]
-        tens, ones = (sum(all(y >= criteria.SEPARATES for y in x[i]) for x in values) for i in (0, 1))
-        told.append(
-            f"at every {what} position ten or more is apart in **{tens} of {len(found)}** runs".replace("  ", " ")
-            + f" and an arriving one in **{ones}**"
-        )
-    return f"By {criteria.SEPARATES} or more, {'; '.join(told)}."
 
 
 # ---------------------------------------------------------------- neurons and accuracies

@@ -1,6 +1,5 @@
 """Digits as a pentagon of pairs at distance five, in the residual stream before the last MLP (App. E, Fig. 17)."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -119,18 +118,3 @@ def turn(one: Complex[Tensor, " 10"], other: Complex[Tensor, " 10"]) -> float:
     way = 2 if spectrum(one)[2] >= spectrum(one)[8] else 8
     angle = (torch.fft.fft(other)[way] / torch.fft.fft(one)[way]).angle()
     return float(angle / (2 * torch.pi / 5)) * (1 if way == 2 else -1)
-
-
-def told_halves(found: Mapping[int, Pentagon]) -> str:
-    """Whether the best plane shows a pentagon of which the leading one may hold one direction, as a sentence."""
-    halves = {run: p for run, p in found.items() if abs(p.score - 0.5) <= NEAR}
-    if not halves:
-        return f"No run's score in the leading plane is within {NEAR} of one half."
-    whole = sum(p.score < VISIBLE <= p.best for p in halves.values())
-    alone = [str(run) for run, p in halves.items() if p.best == p.score]
-    more = f" In run(s) {', '.join(alone)} no other plane scores higher than the leading one." if alone else ""
-    return (
-        f"In the leading plane **{len(halves)} of {len(found)}** runs score within {NEAR} of one half"
-        f" ({', '.join(map(str, halves))}). In **{whole}** of these the best plane shows a pentagon ({VISIBLE} or"
-        f" more).{more}"
-    )

@@ -96,14 +96,6 @@ def needed_without_carry(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]]) 
     return {part: fall for part, fall in falls.items() if fall > SUFFERS}
 
 
-def told_needed(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]]) -> str:
-    """Which parts are needed where no carried one arrives, the final MLP or others too, as a sentence."""
-    needed = [f"{part} ({fall:.2f})" for part, fall in needed_without_carry(lost).items()]
-    if not needed:
-        return f"Where none arrives, no part costs more than {SUFFERS}."
-    return f"Where none arrives, accuracy falls by more than {SUFFERS} {', '.join(needed)}."
-
-
 def over_epochs(
     shown: AtHand, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], n_digits: int
 ) -> dict[str, dict[str, tuple[float, Cells]]]:
@@ -121,19 +113,6 @@ def over_epochs(
 def comes_to_carry(early: float, late: float) -> bool:
     """Whether the final MLP carries at the later epoch, and does so more than at the earlier one."""
     return criteria.cannot_carry(late) and late > early
-
-
-def told_epochs(found: Mapping[str, Mapping[str, tuple[float, Cells]]]) -> str:
-    """The correlations of every run, and in how many the final MLP comes to carry, as a sentence."""
-    ends = [[correlation for correlation, _ in by_epoch.values()] for by_epoch in found.values()]
-    listed = "; ".join(
-        f"{name}: " + " → ".join(f"{x:.2f}" for x in values) for name, values in zip(found, ends, strict=True)
-    )
-    carries = sum(len(values) > 1 and comes_to_carry(values[0], values[-1]) for values in ends)
-    return (
-        f"Correlation at the trained positions, {listed}. It ends at {criteria.CANNOT_CARRY} or more and above its"
-        f" first value in **{carries} of {len(found)}** runs."
-    )
 
 
 def trained_correlation(

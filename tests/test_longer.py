@@ -22,6 +22,7 @@ from carry_core import (
     release,
     roles,
     runs,
+    said,
     sums,
     tasks,
 )  # fmt: skip
@@ -145,14 +146,14 @@ def test_what_is_told_of_planted_heads():
         planted_heads(flat, rows=trained),
         planted_heads(flat, rows=trained),
     ]
-    text = longer.told_heads(found, 3)
+    text = said.heads(found, 3)
     assert "one between the digits in every trained column in **2 of 5** runs, in all columns in **1**;" in text
     for layer in (0, 1):
         told = f"one of the answer rows in layer {layer} in every trained column in **3 of 5** runs, in all"
         assert f"{told} columns in **1**" in text
     assert "to the column to the right: in **1**" in text
     assert text.endswith("than at its own column: in **1**.")
-    assert "one between the digits in every column in **1 of 5** runs; one of the answer" in longer.told_heads(found, 0)
+    assert "one between the digits in every column in **1 of 5** runs; one of the answer" in said.heads(found, 0)
 
 
 # ---------------------------------------------------------------- forgetting
@@ -179,7 +180,7 @@ def test_forgetting_on_planted_curves():
     assert (first.epochs, first.peak, first.best, first.last) == (4, 2, 0.8, 0.4)
     assert (first.goes[:2], first.first, first.forgets) == ((4, 3), (1,), True)
     assert (second.peak, second.first, second.forgets) == (3, (), False)
-    text = forgetting.told("unprimed", found)
+    text = said.forgetting("unprimed", found)
     assert "**1 of 2** forget. Best at epoch 2 of 4, 3 of 4. Position that goes first: 1, none." in text
     with pytest.raises(BadInput, match="expected those of a padded group"):
         forgetting.forgetting({"runs": np.arange(1)})
@@ -201,11 +202,11 @@ def test_a_staircase_breaks_between_two_epochs():
         "never": [("epoch 500", stairs(0.3)), ("epoch 1000", stairs(0.2))],
         "mends": [("epoch 300", stairs(0.6)), ("epoch 500", stairs(0.4)), ("epoch 1000", stairs(0.8))],
     }
-    text, *_ = forgetting.told_stairs(runs_, 1).split("\n\n")
+    text, *_ = said.stairs(runs_, 1).split("\n\n")
     assert "breaks: 0.70 → 0.30" in text
     assert "It reaches one half in **3 of 4** runs, and of these it breaks" in text
     assert "below one half later, in **2**." in text
-    assert "No run without priming" in forgetting.told_stairs({}, 1)
+    assert "No run without priming" in said.stairs({}, 1)
 
 
 def test_the_staircase_of_the_answer_rows_is_followed_by_itself():
@@ -216,7 +217,7 @@ def test_the_staircase_of_the_answer_rows_is_followed_by_itself():
 
     sinks = [("epoch 500", rows(0.8, 0.7, 0.9)), ("epoch 1000", rows(0.4, 0.6, 0.95))]
     grows = [("epoch 500", rows(0.6, 0.7, 0.9)), ("epoch 1000", rows(0.7, 0.8, 0.8))]
-    digits, first, second, *_ = forgetting.told_stairs({"sinks": sinks, "grows": grows}, 2).split("\n\n")
+    digits, first, second, *_ = said.stairs({"sinks": sinks, "grows": grows}, 2).split("\n\n")
     assert digits.startswith("Staircase **between the digits**, its weakest long step by each column's best head")
     assert "It reaches one half in **0 of 2** runs" in digits
     assert (
@@ -286,7 +287,7 @@ def test_a_head_that_loses_its_staircase_is_told_though_the_best_head_of_each_co
 
     alone = [("epoch 500", stairs([0.8, 0.7], 0.6)), ("epoch 1000", stairs([0.7, 0.4], 0.8))]
     together = [("epoch 500", stairs([0.8, 0.7], 0.6)), ("epoch 1000", stairs([0.7, 0.4], 0.3))]
-    *_, best, _, first, second = forgetting.told_stairs({"alone": alone, "together": together}, 2).split("\n\n")
+    *_, best, _, first, second = said.stairs({"alone": alone, "together": together}, 2).split("\n\n")
     assert "alone: 0.90 → 0.90; together: 0.90 → 0.90" in best
     assert "alone, head 0:1: 0.70 → 0.40, trained 0.60 → 0.80; together, head 0:1: 0.70" in first
     assert first.endswith("in **1 of 2** runs.")
@@ -301,9 +302,9 @@ def test_the_parts_that_are_needed_where_no_one_arrives():
     head, mlp = Ablation(heads={(0, 1)}), Ablation(mlps={1})
     lost = {INTACT: none(1), Ablation(heads={(0, 0)}): none(0.95), head: none(0.5), mlp: none(0.25)}
     assert roles.needed_without_carry(lost) == {head: pytest.approx(0.5), mlp: pytest.approx(0.75)}
-    text = roles.told_needed(lost)
+    text = said.needed(lost)
     assert text == "Where none arrives, accuracy falls by more than 0.1 without head 0:1 (0.50), without MLP 1 (0.75)."
-    assert roles.told_needed({INTACT: none(1), mlp: none(0.95)}) == "Where none arrives, no part costs more than 0.1."
+    assert said.needed({INTACT: none(1), mlp: none(0.95)}) == "Where none arrives, no part costs more than 0.1."
 
 
 def test_the_correlation_of_the_trained_positions(tiny, monkeypatch):
@@ -329,7 +330,7 @@ def test_the_mlp_comes_to_carry():
     assert not roles.comes_to_carry(0.97, 0.95)
     cells = measure.cannot_carry(3)
     first, last = "epoch 500", "epoch 2500"
-    text = roles.told_epochs({"a": {first: (0.3, cells), last: (0.95, cells)}, "b": {last: (0.95, cells)}})
+    text = said.correlations({"a": {first: (0.3, cells), last: (0.95, cells)}, "b": {last: (0.95, cells)}})
     assert "a: 0.30 → 0.95; b: 0.95" in text
     assert "in **1 of 2** runs" in text
 
@@ -344,7 +345,7 @@ def test_separation_is_that_of_the_planes(tiny):
     by_place = {(p.layer, p.after, p.position): geometry.apart_on_all_axes(p) for p in planes}
     assert found.tens == pytest.approx([by_place[0, "MLP", p] for p in (7, 8, 9)], nan_ok=True)
     assert found.ones == pytest.approx([by_place[1, "attention", p] for p in (7, 8, 9)], nan_ok=True)
-    text = longer.told_separations({"a": longer.Separation((np.nan, 1.0, 0.96), (0.9, 1.0, np.nan))}, 1)
+    text = said.separations({"a": longer.Separation((np.nan, 1.0, 0.96), (0.9, 1.0, np.nan))}, 1)
     assert "every trained position ten or more is apart in **1 of 1** runs and an arriving one in **1**" in text
     assert text.endswith("and an arriving one in **0**.")
 
@@ -579,7 +580,7 @@ def test_groups_on_one_page_have_as_many_long_positions():
 
 def test_heads_by_epoch_are_told_one_after_the_other(drawn, tiny):
     heads = longer.heads(tiny, *drawn.balanced(50))
-    told = longer.told_by_epoch({"ours 4": [("epoch 1", heads), ("epoch 2", heads)], "ours 5": [("epoch 2", heads)]})
+    told = longer.by_epoch({"ours 4": [("epoch 1", heads), ("epoch 2", heads)], "ours 5": [("epoch 2", heads)]})
     assert [name for name, _ in told] == ["ours 4\nepoch 1", "ours 4\nepoch 2", "ours 5\nepoch 2"]
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from carry_core import adder, geometry, measure, pentagon, sums
+from carry_core import adder, geometry, measure, pentagon, said, sums
 from carry_core.ledger import structure
 from carry_core.ledger.evidence import Evidence
 from carry_core.model import ModelConfig, Transformer
@@ -110,11 +110,11 @@ def test_half_a_pentagon_in_the_leading_plane_is_whole_in_the_best(monkeypatch):
         7: replace(one, score=0.39, best=0.98, plane=(1, 2)),
         8: replace(one, score=0.61, best=0.98, plane=(1, 2)),
     }
-    text = pentagon.told_halves(runs)
+    text = said.halves(runs)
     assert "**3 of 6** runs score within 0.1 of one half (2, 3, 5). In **1** of these the best plane" in text
     assert text.endswith("In run(s) 3 no other plane scores higher than the leading one.")
-    assert pentagon.told_halves({2: runs[2]}).endswith("(0.9 or more).")
-    assert pentagon.told_halves({0: one}) == "No run's score in the leading plane is within 0.1 of one half."
+    assert said.halves({2: runs[2]}).endswith("(0.9 or more).")
+    assert said.halves({0: one}) == "No run's score in the leading plane is within 0.1 of one half."
 
 
 def test_one_direction_of_a_pentagon_scores_one_half_at_most():
