@@ -196,9 +196,15 @@ def processor() -> str:
 def train_stacked(group: Group = GROUPS[MAIN], runs: int = 6, device: str = "cuda", steps: int = 200) -> list[Row]:
     """A training step of several stacked runs on a GPU, captured, in each precision; the data stay on the device.
 
-    Seconds on the clock between two synchronisations, after a step that compiles and captures; the floor as in `train`.
+    Seconds on the clock between two synchronisations, after a step that compiles and captures. Beside it are three
+    floors, each at a speed that is measured in the same run, and which of them binds: the operations of the matrix
+    products at that of one large product, the bytes of `step_bytes` at that of a large copy, and the step's kernels at
+    that of empty ones, launched by one graph. On a CPU, where nothing is launched, the last is missing.
     """
     rows = []
+    copied = torch.empty(2**26, device=device)
+    byte = per_call(lambda _: copied.add_(1), 20, device) / (2 * copied.nbytes)  # read and written
+    launch = seconds_of_a_launch(device)
     for precision, dtype in PRECISIONS.items():
         if precision == "tf32" and device == "cpu":
             continue
@@ -208,11 +214,19 @@ def train_stacked(group: Group = GROUPS[MAIN], runs: int = 6, device: str = "cud
         step = per_call(partial(trainer.step, a, b), steps, device)
         with tf32(precision == "tf32"):
             product = per_call(lambda _, x=square: torch.matmul(x, x), steps, device)  # type: ignore[misc]
-        floor = runs * step_flops(group.config, group.batch) * product / (2 * len(square) ** 3)
+        floors = {
+            "operations": runs * step_flops(group.config, group.batch) * product / (2 * len(square) ** 3),
+            "bytes": runs * step_bytes(group.config, group.batch, dtype.itemsize) * byte,
+            "launches": launch * launches(partial(trainer.step, a, b, steps + 1), device),
+        }
+        binds = max(floors, key=lambda name: floors[name])
         rows.append({
             "device": device_name(torch.device(device)), "runs": runs, "layers": group.config.layers,
-            "precision": precision, "ours, ms": round(1e3 * step, 3), "floor, ms": round(1e3 * floor, 3),
-            "share of matmul peak": round(floor / step, 2), "an epoch's steps, s": round(group.steps * step, 2),
+            "precision": precision, "ours, ms": round(1e3 * step, 3),
+            "floor, ms": round(1e3 * floors["operations"], 3),
+            **{f"floor of {name}, ms": round(1e3 * floors[name], 3) for name in ("bytes", "launches")}, "binds": binds,
+            "share of matmul peak": round(floors["operations"] / step, 2),
+            "an epoch's steps, s": round(group.steps * step, 2),
         })  # fmt: skip
     return rows
 
@@ -230,15 +244,56 @@ def per_call(task: Callable[[int], Any], times: int, device: str) -> float:
     return (time.perf_counter() - began) / times
 
 
-def step_flops(config: ModelConfig, batch: int) -> float:
-    """Operations in the matrix products of one training step after the shortcuts of `stacked`."""
+def launches(task: Callable[[], Any], device: str) -> int:
+    """How many kernels a task runs on a GPU, replayed ones included; none on a CPU."""
+    if torch.device(device).type == "cpu":
+        return 0
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        task()
+        torch.cuda.synchronize(device)
+    return sum(event.device_type.name == "CUDA" for event in profile.events() or ())
+
+
+def seconds_of_a_launch(device: str, count: int = 1000) -> float:
+    """What a kernel costs that does nothing, as one of many in a captured graph; nothing on a CPU."""
+    if torch.device(device).type == "cpu":
+        return 0.0
+    x, graph = torch.zeros(1, device=device), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(count):
+            x.add_(1)
+    return per_call(lambda _: graph.replay(), 10, device) / count
+
+
+def products(config: ModelConfig, batch: int) -> Iterator[tuple[int, int, int]]:
+    """Rows, inner size and columns of the matrix products forward in a step, after the shortcuts of `stacked`.
+
+    The unembedding, of a dozen columns, is left out.
+    """
     every, read, d = config.layout.length, len(config.layout.read), config.d_model
-    products = 0.0
     for l in range(config.layers):
         queries = read if l == config.layers - 1 else every
-        projections = 0 if l == 0 else 2 * every + queries  # layer 0's are looked up; its output is a product
-        products += (projections + queries) * d * d + 2 * queries * d * config.d_ff
-    return 3 * 2 * batch * products
+        if l > 0:  # layer 0's queries, keys and values are looked up
+            yield from ((batch * rows, d, d) for rows in (every, every, queries))
+        yield batch * queries, d, d
+        yield batch * queries, d, config.d_ff
+        yield batch * queries, config.d_ff, d
+
+
+def step_flops(config: ModelConfig, batch: int) -> int:
+    """Operations in the matrix products of one run's training step: forward, and twice as many backward."""
+    return sum(3 * 2 * n * m * k for n, m, k in products(config, batch))
+
+
+def step_bytes(config: ModelConfig, batch: int, itemsize: int) -> int:
+    """Bytes that one run's training step moves at least, if nothing stays in a cache between two products.
+
+    Each product reads two matrices and writes one, forward once and backward twice; AdamW reads four float32 for each
+    parameter and writes three.
+    """
+    moved = sum(3 * itemsize * (n * m + m * k + n * k) for n, m, k in products(config, batch))
+    parameters = sum(p.numel() for p in Transformer(config).parameters())
+    return moved + 7 * 4 * parameters
 
 
 def claims(rounds: int = 5, n_sums: int = 16_384, clock: Callable[[], float] = time.perf_counter) -> list[Row]:

@@ -6,7 +6,7 @@ import torch
 from carry_core import bench, sums
 from carry_core.errors import BadInput
 from carry_core.groups import Group
-from carry_core.model import ModelConfig, rotate
+from carry_core.model import ModelConfig, Transformer, rotate
 from carry_core.plots import table_of_costs
 
 
@@ -23,6 +23,14 @@ def test_flops_by_counting():
     """Two layers: 10 looked-up outputs and 20 in the first MLP; 20 keys and values, 3 + 3 + 6 in the last block."""
     assert bench.step_flops(ModelConfig(), 1024) == 6 * 1024 * (30 + 32) * 128 * 128
     assert bench.step_flops(ModelConfig(layers=1), 1) == 6 * (3 + 6) * 128 * 128
+
+
+def test_bytes_by_counting():
+    """One layer, one sum: three rows through the output projection and both matrices of an MLP of width 256."""
+    config = ModelConfig(layers=1, d_ff=256)
+    square, wide = 3 * 128 + 128 * 128 + 3 * 128, 3 * 128 + 128 * 256 + 3 * 256
+    parameters = sum(p.numel() for p in Transformer(config).parameters())
+    assert bench.step_bytes(config, 1, 2) == 3 * 2 * (square + 2 * wide) + 28 * parameters
 
 
 def clock(rounds):
@@ -89,7 +97,13 @@ def test_the_gpus_benchmark_runs(small_group):
     """On the CPU here: what is measured is the trainer's own step, of so many runs."""
     rows = bench.train_stacked(small_group, runs=2, device="cpu", steps=1)
     assert [row["precision"] for row in rows] == ["fp32", "bf16"]
-    assert all(row["runs"] == 2 and row["ours, ms"] > 0 and row["device"].startswith("cpu") for row in rows)
+    for row in rows:
+        assert row["runs"] == 2
+        assert row["ours, ms"] > 0
+        assert row["device"].startswith("cpu")
+        floors = {"operations": row["floor, ms"]} | {n: row[f"floor of {n}, ms"] for n in ("bytes", "launches")}
+        assert floors["launches"] == 0 < min(floors["operations"], floors["bytes"])  # nothing is launched here
+        assert row["binds"] == max(floors, key=floors.get)
 
 
 def test_what_is_saved_is_what_the_book_shows(data):
@@ -109,6 +123,9 @@ def test_what_is_saved_is_what_the_book_shows(data):
     on_gpu = {"device": "NVIDIA", "runs": 6, "layers": 2, "precision": "fp32", "ours, ms": 1.5, "floor, ms": 1.0}
     rows = table_of_costs({"rows": [row, on_gpu | {"share of matmul peak": 0.67}]}).rows
     assert rows[1] == ["NVIDIA", "6", "2", "fp32", "–", "1.5 ms", "–", "1 ms", "67%"]
+    floors = {"floor of bytes, ms": 0.5, "floor of launches, ms": 1.2, "binds": "launches"}
+    rows = table_of_costs({"rows": [on_gpu | floors | {"share of matmul peak": 0.67}]}).rows
+    assert rows[0][7] == "1.2 ms (launches)\n1 ms (operations)\n0.5 ms (bytes)"
     bench.save("train", [{"device": "cpu"}])
     with pytest.raises(BadInput, match="a row lacks floor, ms, layers, ours, ms"):
         bench.saved("train")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from carry_core import train
+from carry_core import bench, train
 from carry_core.groups import Group, Recipe
 from carry_core.model import ModelConfig
 from carry_core.train import Trainer
@@ -125,3 +125,15 @@ def test_a_resumed_training_goes_on(which, precision, device, monkeypatch, reque
         assert len(other.history[key]) == 3
         tolerance = 0.0 if device == "cpu" else 0.02
         torch.testing.assert_close(*map(torch.from_numpy, (rows[1][key], value)), rtol=tolerance, atol=tolerance)
+
+
+@CUDA
+def test_kernels_are_counted_also_in_a_replayed_graph():
+    x, graph = torch.zeros(8, device="cuda"), torch.cuda.CUDAGraph()
+    x.add_(1)
+    with torch.cuda.graph(graph):
+        for _ in range(3):
+            x.add_(1)
+    assert bench.launches(lambda: x.add_(1), "cuda") == 1
+    assert bench.launches(graph.replay, "cuda") == 3
+    assert 0 < bench.seconds_of_a_launch("cuda", 100) < 1e-3

@@ -101,6 +101,10 @@ def table_of_costs(found: Mapping[str, Any] | None) -> Table:
                 f"{number(row['ratio'], 1)}\n{number(row['ratio, lowest'], 1)} to {number(row['ratio, highest'], 1)}"
             )
         ours, floor = (f"{row[key]:.3g} ms" for key in ("ours, ms", "floor, ms"))
+        if "binds" in row:
+            others = {name: row[f"floor of {name}, ms"] for name in ("bytes", "launches")}
+            each = sorted(({"operations": row["floor, ms"]} | others).items(), key=lambda floor: -floor[1])
+            floor = "\n".join(f"{value:.3g} ms ({name})" for name, value in each)
         share = f"{100 * row['share of matmul peak']:.0f}%"
         rows.append(
             [row["device"], *map(str, (row["runs"], row["layers"])), row["precision"], plain, ours, ratio, floor, share]
