@@ -2,19 +2,22 @@
 
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from torch import Tensor
 
 from carry_core import manifest, runs
 from carry_core.checkpoints import Checkpoints
 from carry_core.errors import BadInput
-from carry_core.files import locked, replacing
+from carry_core.files import locked
 from carry_core.groups import RECIPES, Group
 
 
@@ -63,7 +66,9 @@ def _publish(checkpoints: Checkpoints, out: Path) -> str:
     new, behind = _finished(checkpoints)
     if new.epochs < recipe.epochs(group):
         return f"{group.name}: no run has finished its {recipe.epochs(group)} epochs yet."
-    there = _published(group, out)
+    for place in filter(Path.is_dir, (out, *(out / name for name in RECIPES))):
+        manifest.put_back(place, _files(group.name))
+    there, unusable = _published(group, out)
     mine, rival = there.pop(recipe.name, None), next(iter(there.values()), None)
     if mine is not None:
         lost = sorted(set(mine.runs) - set(new.runs))
@@ -78,6 +83,8 @@ def _publish(checkpoints: Checkpoints, out: Path) -> str:
             keep_beside(out, group.name)
         else:
             where = out / recipe.name
+    if lost := sorted(_held(where, group) - set(new.runs)) if where in unusable else []:
+        raise BadInput(f"{unusable[where]} It held {_told(lost)}, of which there is no checkpoint here.")
     text = _save(where, group, new)
     if where == out:
         forget(out / recipe.name, group.name)
@@ -106,15 +113,17 @@ def _finished(checkpoints: Checkpoints) -> tuple[Training, dict[int, int]]:
     return Training(checkpoints.recipe.name, epochs, found), {r: e for r, e in reached.items() if e < epochs}
 
 
-def _published(group: Group, out: Path) -> dict[str, Training]:
-    """What can be read of a group's published runs by recipe: its own file, then what lies beside."""
+def _published(group: Group, out: Path) -> tuple[dict[str, Training], dict[Path, BadInput]]:
+    """What can be read of a group's published runs by recipe, its own file, then what lies beside; and what cannot."""
     found: dict[str, Training] = {}
+    unusable = {}
     for where in (out, *(out / recipe for recipe in RECIPES)):
         if not (where / f"{group.name}.safetensors").exists():
             continue
         try:
             loaded, history = runs.read(where, group.name)
-        except BadInput:
+        except BadInput as error:
+            unusable[where] = error
             continue
         curves = {run: {k: v[i] for k, v in history.items() if k != "runs"} for i, run in enumerate(history["runs"])}
         each = {int(run): Run(curve) for run, curve in curves.items()}
@@ -125,6 +134,21 @@ def _published(group: Group, out: Path) -> dict[str, Training]:
             each[run] = Run(each[run].curves, loaded.record["runs"][i], weights)
         recipe = loaded.record["recipe"]
         found.setdefault(recipe, Training(recipe, loaded.record["epochs"], each, where))
+    return found, unusable
+
+
+def _held(where: Path, group: Group) -> set[int]:
+    """Runs of files of which one is damaged or missing, as far as the other, or what is left, still tells."""
+    found: set[int] = set()
+    with suppress(SafetensorError, OSError, KeyError, ValueError):
+        record = runs.describe(where / f"{group.name}.safetensors")["record"]
+        found |= {int(run["run"]) for run in record["runs"]}
+    with (
+        suppress(OSError, ValueError, KeyError, BadZipFile, EOFError),
+        (where / f"{group.name}.history.npz").open("rb") as file,
+        np.load(file) as curves,
+    ):
+        found |= set(curves["runs"].tolist())
     return found
 
 
@@ -171,17 +195,19 @@ def _told(found: Iterable[int]) -> str:
 def keep_beside(where: Path, group: str) -> None:
     """Copy a group's files into the folder of their recipe, before another recipe's take their place."""
     beside = where / runs.describe(where / f"{group}.safetensors")["record"]["recipe"]
-    with locked(manifest.home(where)[0]):
-        for name in (f"{group}.{suffix}" for suffix in runs.SUFFIXES):
-            if (where / name).exists():
-                with replacing(beside / name) as temporary:
-                    shutil.copyfile(where / name, temporary)
-        manifest.update(beside, [f"{group}.{suffix}" for suffix in runs.SUFFIXES])
+    names = [name for name in _files(group) if (where / name).exists()]
+    with manifest.replacing_all(beside, names) as temporaries:
+        for name, temporary in zip(names, temporaries, strict=True):
+            shutil.copyfile(where / name, temporary)
+
+
+def _files(group: str) -> list[str]:
+    return [f"{group}.{suffix}" for suffix in runs.SUFFIXES]
 
 
 def forget(where: Path, group: str) -> None:
     """Remove a group's files, their manifest entries first: a kill leaves a file too many, none too few."""
-    names = [f"{group}.{suffix}" for suffix in runs.SUFFIXES]
+    names = _files(group)
     if any((where / name).exists() for name in names):
         with locked(manifest.home(where)[0]):
             manifest.remove(where, names)

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from carry_core import draws, groups, manifest, release
 from carry_core.errors import BadInput
-from carry_core.files import author_dir, data_dir, locked, replacing, sha256
+from carry_core.files import author_dir, data_dir, sha256
 from carry_core.model import ModelConfig, Transformer
 
 FORMAT = "1"
@@ -240,7 +240,7 @@ def history(group: str, source: str = "ours", run: int | None = None, *, recipe:
 
 def _curves(path: Path, source: str) -> History:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:  # else a damaged one stays open
             curves = {key: _widened(file[key]) for key in file.files}
         curves["runs"] = curves["runs"].astype(int)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
@@ -270,7 +270,7 @@ def save(
     record: Record,
     curves: History | None = None,
 ) -> None:
-    """Write a group's files and its manifest entries; each file is the old one or the new one at any moment.
+    """Write a group's files and its manifest entries, all or none: see `manifest.replacing_all`.
 
     Attention patterns, most of a history's bytes, are rounded to float16: by less than 0.0003.
     """
@@ -279,13 +279,12 @@ def save(
     description = {"format": FORMAT, "group": group, "config": config.to_dict(), "record": record}
     # one entry, since safetensors writes several in random order: the same weights are the same bytes
     metadata = {"carry": json.dumps(description)}
-    with locked(manifest.home(where)[0]):
-        with replacing(where / f"{group}.safetensors") as temporary:
-            save_file({key: value.contiguous() for key, value in weights.items()}, temporary, metadata)
+    names = [f"{group}.{suffix}" for suffix in SUFFIXES]
+    with manifest.replacing_all(where, names if curves is not None else names[:1]) as temporaries:
+        save_file({key: value.contiguous() for key, value in weights.items()}, temporaries[0], metadata)
         if curves is not None:
-            with replacing(where / f"{group}.history.npz") as temporary, temporary.open("wb") as file:
+            with temporaries[1].open("wb") as file:
                 np.savez_compressed(file, allow_pickle=False, **curves)
-        manifest.update(where, [f"{group}.{suffix}" for suffix in SUFFIXES])
 
 
 def _checked(where: Path, group: str, source: str, suffix: str, recipe: str | None = None) -> Path:

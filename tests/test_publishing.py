@@ -1,5 +1,7 @@
 """What `carry train` publishes, and that neither a kill nor another recipe or process loses any of it."""
 
+import errno
+import os
 import shutil
 import threading
 from contextlib import contextmanager, suppress
@@ -11,8 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from carry_core import campaign, files, groups, publishing, runs
+from carry_core import campaign, files, groups, manifest, publishing, runs
 from carry_core.checkpoints import Checkpoints
+from carry_core.errors import BadInput
 from carry_core.files import replacing
 from carry_core.groups import RECIPES
 from carry_core.train import Trainer
@@ -88,6 +91,88 @@ def test_published_runs_stay_where_no_checkpoint_has_them(small_group, data, mon
     assert after.record["runs"][:2] == before.record["runs"]
     assert all(torch.equal(p, after.weights[name][:2]) for name, p in before.weights.items())
     np.testing.assert_array_equal(curves["test_loss"], runs.history("small")["test_loss"][:2])
+
+
+class Killed(BaseException):
+    """The process, at this moment."""
+
+
+def others_runs(small_group, data) -> dict[str, torch.Tensor]:
+    """Runs 0 and 1, published by somebody else: no checkpoint of them is here. Returns their weights."""
+    train_and_publish(small_group, data, replace(QUICK, limit=2), [0, 1])
+    shutil.rmtree(data / "checkpoints")
+    return runs.load("small").weights
+
+
+@pytest.mark.parametrize("moment", range(1, 8))
+def test_a_kill_while_a_run_joins_loses_nobodys(small_group, data, monkeypatch, moment):
+    """Killed before a file is kept, takes its place or is cleared away: the process itself puts nothing back."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    before = others_runs(small_group, data)
+    happened = []
+
+    def dying(act):
+        def wrapped(path, *others):
+            if "small" in path.name or "manifest" in path.name:  # and not a checkpoint
+                happened.append(path.name)
+                if len(happened) == moment:
+                    raise Killed
+            if len(happened) < moment:
+                return act(path, *others)
+            raise Killed
+
+        return wrapped
+
+    with monkeypatch.context() as patch, suppress(Killed):
+        patch.setattr(Path, "replace", dying(Path.replace))
+        patch.setattr(manifest.os, "link", dying(os.link))
+        unlink = dying(Path.unlink)
+        patch.setattr(Path, "unlink", lambda path, missing_ok=False: path.exists() and unlink(path))
+        train_and_publish(small_group, data, replace(QUICK, limit=2), [2])
+    assert len(happened) >= moment, "there is no such moment"
+    assert all("carry train small" in line for line in verify(data))
+    _, found = train_and_publish(small_group, data, replace(QUICK, limit=2), [2])
+    assert found == {"quick": ([0, 1, 2], 2)}
+    assert all(torch.equal(p, runs.load("small").weights[name][:2]) for name, p in before.items())
+    assert [path.name for path in (data / "runs").iterdir() if path.name.startswith(".small")] == []
+
+
+@pytest.mark.parametrize("writer", ["carry_core.runs.save_file", "carry_core.runs.np.savez_compressed"])
+def test_a_full_disk_leaves_both_files_as_they_were(small_group, data, monkeypatch, writer):
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    others_runs(small_group, data)
+    before = {path.name: path.read_bytes() for path in (data / "runs").iterdir()}
+
+    def full(*args, **options):
+        raise OSError(errno.ENOSPC, "no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, full)
+        with pytest.raises(BadInput, match=r"No space left on device. Free some space; what was there is untouched"):
+            train_and_publish(small_group, data, replace(QUICK, limit=2), [2])
+    assert {path.name: path.read_bytes() for path in (data / "runs").iterdir()} == before
+    assert verify(data) == []
+
+
+@pytest.mark.parametrize("suffix", runs.SUFFIXES)
+def test_a_damaged_file_with_runs_of_others_is_not_overwritten(small_group, data, monkeypatch, suffix):
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    others_runs(small_group, data)
+    path = data / "runs" / f"small.{suffix}"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100])
+    with pytest.raises(
+        BadInput, match=r"small.* is damaged .*git checkout.* It held run\(s\) 0, 1, of which there is no"
+    ):
+        train_and_publish(small_group, data, replace(QUICK, limit=2), [2])
+    assert path.read_bytes() == whole[:100]
+    path.write_bytes(whole)
+    assert train_and_publish(small_group, data, replace(QUICK, limit=2), [2])[1] == {"quick": ([0, 1, 2], 2)}
+    path.write_bytes(whole[:100])  # of run 2 there is a checkpoint, but the file held two more
+    with pytest.raises(BadInput, match="is damaged"):
+        train_and_publish(small_group, data, replace(QUICK, limit=2), [2])
+    train_and_publish(small_group, data, replace(QUICK, limit=2), [0, 1])  # now there is one of all that it held
+    assert runs.load("small").numbers == (0, 1, 2)
 
 
 def test_attention_patterns_are_rounded_once(small_group, data, monkeypatch):
