@@ -11,7 +11,7 @@ from carry_core import groups, manifest, runs
 from carry_core.checkpoints import Checkpoints
 from carry_core.errors import BadInput, NotNow
 from carry_core.files import author_dir, check_writable, keep_memory, read_manifest
-from carry_core.publishing import publish
+from carry_core.publishing import publish, published_runs, put_back
 from carry_core.sums import n_sums
 from carry_core.train import State, Trainer
 
@@ -115,13 +115,14 @@ def _parent(checkpoints: Checkpoints, name: str, after: int, run: int) -> State:
 
 
 def check_parents(
-    checkpoints: Checkpoints, numbers: list[int], before: Mapping[str, Collection[int]] | None = None
+    checkpoints: Checkpoints, numbers: list[int], out: Path, before: Mapping[str, Collection[int]] | None = None
 ) -> None:
     """Find out before anything is written whether each run has what it is to continue.
 
     Args:
         checkpoints: of the group.
         numbers: runs that are to be trained.
+        out: where they are published.
         before: runs of other groups that are trained before these.
 
     Raises:
@@ -133,7 +134,7 @@ def check_parents(
     parent, recipe = groups.find(name), checkpoints.recipe
     comes = after in [papers for ours, papers in recipe.snapshots(parent).items() if ours <= recipe.epochs(parent)]
     coming = (before or {}).get(name, ()) if comes else ()
-    for run in _missing(checkpoints, numbers):
+    for run in missing(checkpoints, numbers, out):
         if run not in coming and checkpoints.latest(run) is None:
             _parent(checkpoints, name, after, run)
 
@@ -183,14 +184,15 @@ def train_group(
         BadInput: see `check` and `prepare`.
     """
     clock = clock or Clock()
+    put_back(checkpoints.group, out)
     if not share:
-        check_parents(checkpoints, numbers)
+        check_parents(checkpoints, numbers, out)
     check(checkpoints, out)
     keep_memory()
     finished = True
     with ExitStack() as held:
         mine = []
-        for run in _missing(checkpoints, numbers):
+        for run in missing(checkpoints, numbers, out):
             try:
                 if checkpoints.group.parent is not None and checkpoints.latest(run) is None:
                     _parent(checkpoints, *checkpoints.group.parent, run)
@@ -201,7 +203,7 @@ def train_group(
                     raise
                 say(f"Left out for now: {reason}")
                 finished = False
-        todo = _missing(checkpoints, mine)  # again, now that nobody else trains them
+        todo = missing(checkpoints, mine, out)  # again, now that nobody else trains them
         stacks = [[run for run in todo if todo[run] == far] for far in sorted({*todo.values()}, reverse=True)]
         for stack in stacks if device != "cpu" else [[run] for run in sorted(todo)]:
             if clock.over:
@@ -209,15 +211,19 @@ def train_group(
             trainer = Trainer(checkpoints.group, checkpoints.recipe, stack, device, precision)
             prepare(trainer, checkpoints)
             finished = train_runs(trainer, checkpoints, clock, report) and finished
-    if not _missing(checkpoints, mine) and set(numbers) > {*_missing(checkpoints, numbers)}:
+    if not missing(checkpoints, mine, out) and set(numbers) > {*missing(checkpoints, numbers, out)}:
         say(publish(checkpoints, out))
     return finished
 
 
-def _missing(checkpoints: Checkpoints, numbers: list[int]) -> dict[int, tuple[int, int]]:
-    """The runs that have not finished, and how many epochs they have, and batches of the next."""
+def missing(checkpoints: Checkpoints, numbers: list[int], out: Path) -> dict[int, tuple[int, int]]:
+    """The runs that are neither finished here nor published: how many epochs they have, and batches of the next.
+
+    Raises:
+        BadInput: a checkpoint is unusable.
+    """
     reached = {}
-    for run in numbers:
+    for run in sorted(set(numbers) - published_runs(checkpoints.group, checkpoints.recipe, out)):
         state = checkpoints.latest(run)
         reached[run] = (state[1]["epoch"], state[1].get("batches", 0)) if state else (0, 0)
     return {run: far for run, far in reached.items() if far[0] < checkpoints.recipe.epochs(checkpoints.group)}
@@ -241,17 +247,16 @@ def complete(checkpoints: Checkpoints, numbers: list[int], out: Path) -> bool:
     return enough and set(numbers) <= set(trained.tolist()) and not left_behind
 
 
-def estimate(checkpoints: Checkpoints, numbers: list[int], device: str, precision: str) -> float:
-    """Seconds that the missing epochs should take, from a few steps on random sums of the group's shape.
+def estimate(checkpoints: Checkpoints, todo: Mapping[int, tuple[int, int]], device: str, precision: str) -> float:
+    """Seconds that what `missing` found should take, from a few steps on random sums of the group's shape.
 
     On a GPU a step is one of all runs in lockstep.
     """
     group, recipe = checkpoints.group, checkpoints.recipe
-    missing = _missing(checkpoints, numbers)
-    if not missing:
+    if not todo:
         return 0.0
-    left = [recipe.epochs(group) - epoch - batches / group.steps for epoch, batches in missing.values()]
-    waiting, stacked = list(missing), device != "cpu"
+    left = [recipe.epochs(group) - epoch - batches / group.steps for epoch, batches in todo.values()]
+    waiting, stacked = list(todo), device != "cpu"
     small = replace(group, fraction=2 * group.batch / n_sums(group.n_digits), primed=0, parent=None)
     trainer = Trainer(small, recipe, waiting if stacked else [0], device, precision)
     batches = trainer.batches(trainer.train, group.batch)

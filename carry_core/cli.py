@@ -122,10 +122,11 @@ def train(
             click.echo(f"{group.name}: complete.")
         elif dry_run:
             campaign.check(checkpoints, out, dry=True)
-            seconds = campaign.estimate(checkpoints, runs_of, where, precision)
+            left = campaign.missing(checkpoints, runs_of, out)
+            seconds = campaign.estimate(checkpoints, left, where, precision)
             total += seconds
-            each = "" if len(runs_of) == 1 else " each"
-            what = f"{_runs(runs_of)}, {chosen.epochs(group)} epochs{each}"
+            each = "" if len(left) == 1 else " each"
+            what = f"{_runs(list(left))}, {chosen.epochs(group)} epochs{each}" if left else "publishing"
             click.echo(f"{group.name}: {what}, about {_time(seconds)}.")
         else:
             with _reporting() as report:
@@ -207,8 +208,8 @@ def _check_parents(plan: list[tuple[Checkpoints, list[int]]], out: Path) -> None
     before: dict[str, list[int]] = {}
     for checkpoints, numbers in plan:
         if not campaign.complete(checkpoints, numbers, out):
-            campaign.check_parents(checkpoints, numbers, before)
-            before[checkpoints.group.name] = numbers
+            campaign.check_parents(checkpoints, numbers, out, before)
+            before[checkpoints.group.name] = list(campaign.missing(checkpoints, numbers, out))
 
 
 def _device(device: str, precision: str) -> str:
@@ -259,14 +260,14 @@ def _reporting() -> Any:
             far = f"batch {trainer.done}/{trainer.group.steps}"
         else:
             far = f"loss {row['test_loss'].mean():.1e}, accuracy {row['test_whole'].mean():.3f}"
-        return f"{_runs(trainer.runs)}: {far}"
+        return f"{trainer.group.name} {_runs(trainer.runs)}: {far}"
 
     def quiet(trainer: Trainer, row: dict[str, Any] | None) -> None:
         nonlocal last
         epoch = f"epoch {trainer.epoch + (row is None)}/{trainer.recipe.epochs(trainer.group)}"
         if trainer.finished or time.monotonic() - last > QUIET_EVERY:
             last = time.monotonic()
-            click.echo(f"{trainer.group.name} {line(trainer, row)}, {epoch}", err=True)
+            click.echo(f"{line(trainer, row)}, {epoch}", err=True)
 
     if not console.is_terminal:
         yield quiet

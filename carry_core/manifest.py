@@ -75,6 +75,8 @@ def replacing_all(where: Path, names: Sequence[str]) -> Iterator[list[Path]]:
 
 def put_back(where: Path, names: Sequence[str]) -> None:
     """Restore files that a killed `replacing_all` had begun to replace, and sweep away what else it left."""
+    if not any(left for name in names for left in where.glob(f".{name}.*")):
+        return
     with locked(home(where)[0]):
         for name in names:
             path, before = where / name, _before(where / name)

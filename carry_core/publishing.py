@@ -18,7 +18,7 @@ from carry_core import manifest, runs
 from carry_core.checkpoints import Checkpoints
 from carry_core.errors import BadInput
 from carry_core.files import locked
-from carry_core.groups import RECIPES, Group
+from carry_core.groups import RECIPES, Group, Recipe
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,10 @@ def _publish(checkpoints: Checkpoints, out: Path) -> str:
     group, recipe = checkpoints.group, checkpoints.recipe
     new, behind = _finished(checkpoints)
     if new.epochs < recipe.epochs(group):
+        if known := published_runs(group, recipe, out):
+            return f"{group.name}: {_told(known)} by {recipe.name} are published already, as far or further."
         return f"{group.name}: no run has finished its {recipe.epochs(group)} epochs yet."
-    for place in filter(Path.is_dir, (out, *(out / name for name in RECIPES))):
-        manifest.put_back(place, _files(group.name))
+    put_back(group, out)
     there, unusable = _published(group, out)
     mine, rival = there.pop(recipe.name, None), next(iter(there.values()), None)
     if mine is not None:
@@ -90,6 +91,22 @@ def _publish(checkpoints: Checkpoints, out: Path) -> str:
         forget(out / recipe.name, group.name)
     waiting = "".join(f" Run {run} is at {epoch} epochs and waits." for run, epoch in behind.items())
     return f"{group.name}: {text}{waiting}"
+
+
+def put_back(group: Group, out: Path) -> None:
+    """Restore what a killed publishing had begun to replace."""
+    for where in filter(Path.is_dir, (out, *(out / recipe for recipe in RECIPES))):
+        manifest.put_back(where, _files(group.name))
+
+
+def published_runs(group: Group, recipe: Recipe, out: Path) -> set[int]:
+    """Runs that are published there with all epochs of a recipe, with or without their weights."""
+    for where in (out, out / recipe.name):
+        with suppress(BadInput):
+            loaded, history = runs.read(where, group.name)
+            if loaded.record["recipe"] == recipe.name and loaded.record["epochs"] >= recipe.epochs(group):
+                return set(history["runs"].tolist())
+    return set()
 
 
 def _finished(checkpoints: Checkpoints) -> tuple[Training, dict[int, int]]:

@@ -242,12 +242,12 @@ def test_an_estimate_counts_what_is_left(small_group, data, monkeypatch):
     checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
     ticks = iter(range(100))
     monkeypatch.setattr(campaign.time, "perf_counter", lambda: float(next(ticks)))
-    whole = campaign.estimate(checkpoints, [0, 1], "cpu", "fp32")
+    whole = campaign.estimate(checkpoints, campaign.missing(checkpoints, [0, 1], data / "runs"), "cpu", "fp32")
     assert whole == pytest.approx(2 * 2 * 0.5 * (1 + campaign.TESTING) * small_group.n_train / small_group.batch)
     monkeypatch.undo()
     campaign.train_runs(Trainer(small_group, checkpoints.recipe, [1]), checkpoints, Ticks(9), lambda *_: None)
     monkeypatch.setattr(campaign.time, "perf_counter", lambda: float(next(ticks)))
-    left = campaign.estimate(checkpoints, [0, 1], "cpu", "fp32")
+    left = campaign.estimate(checkpoints, campaign.missing(checkpoints, [0, 1], data / "runs"), "cpu", "fp32")
     assert left / whole == pytest.approx((2 + 0.5) / 4)
 
 

@@ -51,7 +51,10 @@ def test_publishing_never_goes_backwards(small_group, data, monkeypatch):
     shutil.rmtree(data / "checkpoints")
     said, found = train(quick, [0])
     assert found == {"quick": ([0, 1], 6)}
+    assert said == "small: run(s) 0, 1 by quick are published already, as far or further."
+    said, found = train(replace(quick, limit=5), [2])
     assert "the quick group with 6 epochs, run(s) 0, 1, is kept" in said
+    assert found == {"quick": ([0, 1], 6)}
 
 
 def test_two_trainings_publish_one_after_the_other(small_group, data, monkeypatch):
@@ -131,8 +134,13 @@ def test_a_kill_while_a_run_joins_loses_nobodys(small_group, data, monkeypatch, 
         train_and_publish(small_group, data, replace(QUICK, limit=2), [2])
     assert len(happened) >= moment, "there is no such moment"
     assert all("carry train small" in line for line in verify(data))
-    _, found = train_and_publish(small_group, data, replace(QUICK, limit=2), [2])
-    assert found == {"quick": ([0, 1, 2], 2)}
+    stacks = []
+    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
+    report = lambda trainer, row: stacks.append(trainer.runs)  # noqa: E731
+    campaign.train_group(checkpoints, [0, 1, 2], data / "runs", report=report, say=str)
+    assert stacks == []  # neither what was published nor run 2 is trained again
+    assert verify(data) == []
+    assert runs.load("small").numbers == (0, 1, 2)
     assert all(torch.equal(p, runs.load("small").weights[name][:2]) for name, p in before.items())
     assert [path.name for path in (data / "runs").iterdir() if path.name.startswith(".small")] == []
 
@@ -175,6 +183,29 @@ def test_a_damaged_file_with_runs_of_others_is_not_overwritten(small_group, data
     assert runs.load("small").numbers == (0, 1, 2)
 
 
+def test_runs_that_are_published_are_not_trained_again(small_group, data, monkeypatch):
+    """Whoever published them, and at whatever precision; with more epochs asked for, or a damaged file, they are."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    quick, out = replace(QUICK, limit=2), data / "runs"
+    others_runs(small_group, data)
+    before, stacks = runs.load("small").record["runs"], []
+    checkpoints = Checkpoints(data / "checkpoints", small_group, quick)
+    assert campaign.missing(checkpoints, [0, 1, 2], out) == {2: (0, 0)}
+    report = lambda trainer, row: stacks.append(trainer.runs)  # noqa: E731
+    said = []
+    assert campaign.train_group(checkpoints, [0, 1], out, report=report, say=said.append)
+    assert (stacks, said) == ([], ["small: run(s) 0, 1 by quick are published already, as far or further."])
+    assert campaign.train_group(checkpoints, [0, 1, 2], out, precision="bf16", report=report, say=str)
+    assert stacks == [[2], [2]]
+    record = runs.load("small").record["runs"]
+    assert [r["precision"] for r in record] == ["fp32", "fp32", "bf16"]
+    assert record[:2] == before
+    assert list(campaign.missing(replace(checkpoints, recipe=replace(quick, limit=3)), [0, 1, 2], out)) == [0, 1, 2]
+    assert list(campaign.missing(replace(checkpoints, recipe=replace(RECIPES["paper"], limit=2)), [0], out)) == [0]
+    (out / "small.safetensors").write_bytes(b"half")
+    assert list(campaign.missing(checkpoints, [0, 1, 2], out)) == [0, 1]
+
+
 def test_attention_patterns_are_rounded_once(small_group, data, monkeypatch):
     """They are half the size of float32, near what was measured, and publishing again does not move them."""
     group = replace(small_group, config=replace(small_group.config, layers=1))
@@ -204,7 +235,7 @@ def test_a_damaged_file_costs_nothing_that_lies_beside(small_group, data, monkey
     checkpoints = Checkpoints(data / "checkpoints", small_group, replace(paper, limit=1))
     said = []
     campaign.train_group(checkpoints, [0], data / "runs", say=said.append)
-    assert "the paper group with 3 epochs, run(s) 0, 1, is kept" in said[-1]
+    assert said[-1] == "small: run(s) 0, 1 by paper are published already, as far or further."
     assert runs.read(data / "runs" / "paper", "small")[0].numbers == (0, 1)
 
 
@@ -256,7 +287,7 @@ def test_runs_without_weights_count_too(small_group, data, monkeypatch):
     train_and_publish(group, data, quick, [0, 1, 2])
     shutil.rmtree(data / "checkpoints")
     said, found = train_and_publish(group, data, quick, [1])
-    assert "published 1 run(s) of 2 epochs" in said
+    assert "run(s) 0, 1, 2 by quick are published already, as far or further" in said
     assert found == {"quick": ([0], 2)}
     assert runs.history("small")["runs"].tolist() == [0, 1, 2]
     said, _ = train_and_publish(group, data, replace(quick, limit=3), [1])
@@ -301,7 +332,7 @@ def test_the_other_recipe_is_kept_beside(small_group, data, monkeypatch):
     early = runs.load("small", recipe="paper").weights
     said, found = train(replace(paper, limit=2), [0])
     assert found["paper"] == ([0, 1], 2)
-    assert "published 2 run(s)" in said
+    assert "run(s) 0, 1 by paper are published already, as far or further" in said
     assert all(torch.equal(early[k], v) for k, v in runs.load("small", recipe="paper").weights.items())
     assert runs.load("small").record["recipe"] == "quick"
 
@@ -310,7 +341,7 @@ def test_the_other_recipe_is_kept_beside(small_group, data, monkeypatch):
     assert list(found.items()) == [("paper", ([0, 1], 4)), ("quick", ([0, 1], 3))]
     assert not (data / "runs" / "paper" / "small.safetensors").exists()
     assert all(torch.equal(before[k], v) for k, v in runs.load("small", recipe="quick").weights.items())
-    said, found = train(quick, [0, 1, 2])  # their checkpoints are gone: all from scratch
+    said, found = train(quick, [0, 1, 2])  # run 2 joins those that lie beside
     assert list(found.items()) == [("quick", ([0, 1, 2], 3)), ("paper", ([0, 1], 4))]
 
 
@@ -342,7 +373,7 @@ def test_killed_while_one_recipe_takes_the_others_place(small_group, data, monke
 
     unlink = Path.unlink
     with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
-        for module in (runs, publishing, files):
+        for module in (manifest, files):
             patch.setattr(module, "replacing", killed)
         patch.setattr(Path, "unlink", killed_while_removing)
         campaign.train_group(Checkpoints(data / "checkpoints", small_group, paper), [0], data / "runs", say=str)
