@@ -92,3 +92,21 @@ def watched(function, seen):
         return function(*arguments)
 
     return watching
+
+
+def test_a_batch_that_is_filled_up_counts_its_own_sums_alone(small_group):
+    """The short last batch, as a GPU's graph takes it, has the loss, accuracies and gradients that it has by itself."""
+    short, filled = (Trainer(small_group, Recipe("quick", 1e-3), [0, 1]) for _ in range(2))
+    for trainer in (short, filled):
+        trainer.masks = None  # no dropout: masks of another shape are others
+    a, b = short.batches(short.train, small_group.batch)[-1]
+    free = small_group.batch - a.shape[1]
+    assert 0 < free < small_group.batch
+    weight = (torch.arange(small_group.batch) < a.shape[1]).float()
+    by_itself = short.eager_step(a, b)
+    found = filled.eager_step(*(torch.nn.functional.pad(x.long(), (0, free), value=7) for x in (a, b)), weight)
+    assert found.keys() == by_itself.keys()
+    for name, value in by_itself.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-6, msg=name)
+    for name, p in short.parameters.items():
+        torch.testing.assert_close(filled.parameters[name].grad, p.grad, rtol=1e-4, atol=1e-6, msg=name)
