@@ -71,10 +71,16 @@ def symbols(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], n_digits: int) -
 def classify(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], n_digits: int = 3) -> Int[Tensor, "*batch"]:
     """Index into `patterns(n_digits)` of each sum's carry class."""
     powers = 3 ** torch.arange(n_digits - 1, -1, -1, device=a.device)
+    return _index(n_digits, a.device)[(symbols(a, b, n_digits) * powers).sum(-1)]
+
+
+@cache
+def _index(n_digits: int, device: torch.device) -> Int[Tensor, " number"]:
+    """Index into `patterns(n_digits)` of a pattern that is read as a number with base 3; copied to a device once."""
     table = torch.full((3**n_digits,), -1)
     for i, pattern in enumerate(patterns(n_digits)):
         table[int(pattern, 3)] = i
-    return table.to(a.device)[(symbols(a, b, n_digits) * powers).sum(-1)]
+    return table.to(device)
 
 
 def carry_arrives(n_digits: int = 3) -> Bool[Tensor, "task pos"]:

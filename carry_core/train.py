@@ -108,6 +108,7 @@ class Trainer:
         self.parameters = {
             name: torch.stack([f[name] for f in fresh]).to(self.device).requires_grad_() for name in fresh[0]
         }
+        self.arrives = tasks.carry_arrives(group.n_digits).to(self.device)
         self.rate = torch.tensor(recipe.rate, device=self.device)
         cuda = self.device.type == "cuda"
         self.optimiser = torch.optim.AdamW(
@@ -211,7 +212,6 @@ class Trainer:
         total: dict[str, Tensor] = {}
         per_class = self.group.name in (MAIN, "digits4_n2_s0.3_w0.2")
         n_classes = len(tasks.patterns(self.group.n_digits))
-        arrives = tasks.carry_arrives(self.group.n_digits).to(self.device)
         for a, b in self.batches(pairs, self.test_batch):
             mid, post = self.stack.streams(self.parameters, self.stack.pairs.rows(a, b))
             target = self.targets(a, b)
@@ -223,7 +223,7 @@ class Trainer:
                 guess = self.stack.unembed(self.parameters, mid).argmax(-1)  # (run, pos, batch)
                 task = tasks.classify(a.long(), b.long(), self.group.n_digits)
                 member = F.one_hot(task, n_classes).to(torch.float32)
-                shift = torch.where(arrives[task], 1, -1).transpose(1, 2)
+                shift = torch.where(self.arrives[task], 1, -1).transpose(1, 2)
                 row["ablated_count"] = member.sum(1)
                 row["ablated_accuracy"] = torch.einsum("rpb,rbc->rcp", (guess == target).float(), member)
                 corrected = (guess + shift) % 10 == target

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from carry_core import bench, train
-from carry_core.groups import Group, Recipe
+from carry_core.groups import MAIN, Group, Recipe
 from carry_core.model import ModelConfig
 from carry_core.train import Trainer
 from tests.conftest import SHAPES
@@ -137,3 +137,22 @@ def test_kernels_are_counted_also_in_a_replayed_graph():
     assert bench.launches(lambda: x.add_(1), "cuda") == 1
     assert bench.launches(graph.replay, "cuda") == 3
     assert 0 < bench.seconds_of_a_launch("cuda", 100) < 1e-3
+
+
+@CUDA
+def test_nobody_waits_for_the_gpu_within_an_epoch():
+    """From the second epoch on, the test by classes included: the first compiles, captures and copies tables."""
+    trainer = Trainer(replace(group(), name=MAIN), RECIPE, [0, 1], "cuda", compiled=False)
+
+    def epoch():
+        for number, (a, b) in enumerate(trainer.batches(trainer.train, 256)):
+            trainer.step(a, b, number)
+        with torch.inference_mode():
+            return trainer.test_epoch()
+
+    assert "test_ablated_accuracy" in epoch()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        epoch()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
