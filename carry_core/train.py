@@ -95,7 +95,11 @@ class Trainer:
     ) -> None:
         self.group, self.recipe, self.runs = group, recipe, runs
         self.device, self.precision = torch.device(device), precision
-        self.epoch, self.done, self.seconds, self.commit = 0, 0, 0.0, commit()
+        self.epoch, self.done, self.seconds = 0, 0, 0.0
+        self.made_by = {
+            "device": device_name(self.device), "torch": torch.__version__, "numpy": np.__version__, "commit": commit(),
+        }  # fmt: skip
+        self.sessions: list[list[dict[str, Any]]] = [[] for _ in runs]
         self.running: dict[str, Tensor] = {}
         self.earlier = [0.0] * len(runs)
         self.history: dict[str, list[NDArray[np.float32]]] = {}
@@ -272,12 +276,13 @@ class Trainer:
         history = {f"history/{key}": list(rows) for key, rows in self.history.items()}
         record = {
             "group": self.group.name, "recipe": self.recipe.name, "precision": self.precision, "epoch": self.epoch,
-            "batches": self.done, "adam_step": int(moments[0]["step"].item()), "device": device_name(self.device),
-            "torch": torch.__version__, "numpy": np.__version__, "commit": self.commit,
+            "batches": self.done, "adam_step": int(moments[0]["step"].item()), **self.made_by,
         }  # fmt: skip
         seconds = [round(earlier + self.seconds / len(self.runs), 1) for earlier in self.earlier]
         records = [
-            record | {"run": run, "seconds": seconds[i], "dropout": self.masks.state(i)}
+            record
+            | {"run": run, "seconds": seconds[i], "dropout": self.masks.state(i)}
+            | ({"sessions": self.sessions[i]} if self.sessions[i] else {})
             for i, run in enumerate(self.runs)
         ]
 
@@ -289,9 +294,16 @@ class Trainer:
         return read
 
     def restore(self, states: list[State]) -> None:
-        """Go on from what `freeze` kept of the same runs at the same batch of the same epoch."""
+        """Go on from what `freeze` kept of the same runs at the same batch of the same epoch.
+
+        Where it was made by another commit, version or device, the record names that too, with the epochs it reached.
+        """
         self.epoch, self.done, self.seconds = states[0][1]["epoch"], states[0][1].get("batches", 0), 0.0
         self.earlier = [record["seconds"] for _, record in states]
+        for i, (_, record) in enumerate(states):
+            before = {key: record.get(key) for key in self.made_by}
+            other = [{"epochs": self.epoch} | before] if before != self.made_by else []
+            self.sessions[i] = [*record.get("sessions", []), *other]
         self.load(states)
         self.running = {
             key.removeprefix("running/"): torch.stack([tensors[key] for tensors, _ in states]).to(self.device)

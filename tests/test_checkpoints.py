@@ -9,10 +9,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from carry_core import campaign
+from carry_core import campaign, groups, runs, train
 from carry_core import checkpoints as checkpoints_module
 from carry_core.checkpoints import Checkpoints, digest
 from carry_core.errors import BadInput
+from carry_core.publishing import publish
 from carry_core.train import Trainer
 from tests.trainings import QUICK, Ticks
 
@@ -146,3 +147,22 @@ def test_a_changed_record_is_found(small_group, data):
     checkpoints.path(0).write_bytes(content.replace(b'adam_step\\": 0', b'adam_step\\": 7'))
     with pytest.raises(BadInput, match="its record is not the one that was written"):
         checkpoints.load(0)
+
+
+def test_who_takes_a_run_further_names_who_had_it_before(small_group, data, monkeypatch):
+    """The record is of what made the weights: each commit, version and device, with the epochs it reached."""
+    checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
+    for epochs, name in ((1, "first"), (2, "first"), (3, "second"), (4, "third")):
+        monkeypatch.setattr(train, "commit", lambda name=name: name)
+        trainer = Trainer(small_group, replace(QUICK, limit=epochs), [0])
+        campaign.prepare(trainer, checkpoints)
+        assert campaign.train_runs(trainer, checkpoints, campaign.Clock(), lambda *_: None)
+        record = checkpoints.load(0)[1]
+        assert record["commit"] == name
+        if epochs < 3:
+            assert "sessions" not in record
+    assert [(s["epochs"], s["commit"]) for s in record["sessions"]] == [(2, "first"), (3, "second")]
+    assert {"device", "torch", "numpy"} < record["sessions"][0].keys()
+    publish(replace(checkpoints, recipe=replace(QUICK, limit=4)), data / "runs")
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    assert runs.load("small").record["runs"][0]["sessions"] == record["sessions"]
