@@ -110,15 +110,21 @@ class Runs:
         """Where the weights come from, and whether they stand in for others, for the page that uses them."""
         if self.source == "author":
             return f"{self.group}: {len(self.numbers)} run(s) of the author's release."
-        devices = ", ".join(sorted({r["device"] for r in self.record["runs"]}))
         precisions = ", ".join(sorted({r["precision"] for r in self.record["runs"]}))
-        torches = ", ".join(sorted({r["torch"] for r in self.record["runs"]}))
+        sessions = [session for r in self.record["runs"] for session in (r, *r.get("sessions", ()))]
+        devices, torches = (", ".join(sorted({s[key] for s in sessions})) for key in ("device", "torch"))
         whole = groups.find(self.group).epochs
         note = f" They stand in for those of all {whole} epochs of the recipe “paper”." if self.stands_in else ""
         return (
             f"{self.group}: {len(self.numbers)} run(s) of our own, {self.training}, {precisions}, {devices},"
             f" torch {torches}.{note}"
         )
+
+    def beside(self, other: "Runs") -> str:
+        """Where these weights and those that a page compares them with come from; says if they differ in training."""
+        how = {(x.record["recipe"], x.record["epochs"] / x.whole) for x in (self, other) if x.source == "ours"}
+        note = "" if len(how) < 2 else " They were not trained alike: what differs may be the training's doing."
+        return f"{self.provenance} Beside it {other.provenance}{note}"
 
 
 def folder(source: str) -> Path:

@@ -49,6 +49,12 @@ def test_what_is_saved_is_loaded(group_file):
     assert loaded.provenance.endswith("They stand in for those of all 1000 epochs of the recipe “paper”.")
     whole = replace(loaded, record=loaded.record | {"recipe": "paper", "epochs": 1000})
     assert "stand in" not in whole.provenance + replace(loaded, source="author").provenance
+    assert "not trained alike" in loaded.beside(whole)
+    assert "not trained alike" not in loaded.beside(loaded) + whole.beside(whole)
+    assert "not trained alike" not in whole.beside(replace(loaded, source="author"))
+    moved = [record | {"sessions": [{"device": "a GPU", "torch": "2.9"}]} for record in loaded.record["runs"]]
+    told = replace(loaded, record=loaded.record | {"runs": moved}).provenance
+    assert ", a GPU, cpu, torch 2, 2.9. " in told
     assert verify() == []
 
 
