@@ -159,6 +159,8 @@ def bench_(what: str, file: Path | None, save: bool) -> None:
         for row in part:
             table.add_row(*map(str, row.values()))
         Console(width=None if sys.stdout.isatty() else 180).print(table)
+    if what == "train" and not on_gpu:
+        click.echo("On a GPU: not measured, PyTorch finds none here.")
     if file is not None:
         write_json(file, rows + on_gpu)
     if save:

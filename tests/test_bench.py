@@ -1,9 +1,11 @@
 """The benchmarks compare like with like, and count what they say; nothing here is timed."""
 
+import sys
+
 import pytest
 import torch
 
-from carry_core import bench, sums
+from carry_core import bench, cli, sums
 from carry_core.errors import BadInput
 from carry_core.groups import Group
 from carry_core.model import ModelConfig, Transformer, rotate
@@ -132,3 +134,15 @@ def test_what_is_saved_is_what_the_book_shows(data):
     bench.results_path("train").write_text("{}")
     with pytest.raises(BadInput, match="bench_train.json is damaged .*carry bench train --save"):
         bench.saved("train")
+
+
+@pytest.mark.parametrize(("on_gpu", "said"), [(False, True), (True, False)])
+def test_a_gpu_that_is_not_there_is_said_to_be_not_measured(monkeypatch, capsys, on_gpu, said):
+    monkeypatch.setattr(sys, "argv", ["carry", "bench", "train"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: on_gpu)
+    monkeypatch.setattr(bench, "train", lambda: [{"device": "cpu"}])
+    monkeypatch.setattr(bench, "train_stacked", lambda: [{"device": "NVIDIA"}])
+    cli.main()
+    shown = capsys.readouterr().out
+    assert ("On a GPU: not measured" in shown) == said
+    assert ("NVIDIA" in shown) == on_gpu

@@ -1,6 +1,7 @@
 """The files that name packages and versions agree with each other, and name no host."""
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -63,3 +64,13 @@ def test_one_python_floor():
 @pytest.mark.parametrize("name", FILES)
 def test_no_host_and_no_path_of_one_machine(name: str):
     assert re.findall(r"\w+://\S+|--(?:extra-)?index-url|--find-links|/(?:home|root|tmp|work|Users)/", text(name)) == []
+
+
+def test_the_tracked_tree_fits_onto_the_machine_that_trains():
+    """56 MiB is what is taken along to a borrowed GPU (CONTRIBUTING)."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    sizes = {name: (ROOT / name).stat().st_size for name in listed.split("\0") if name and (ROOT / name).exists()}
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:5]
+    assert sum(sizes.values()) < 56 * 2**20, f"the largest: {', '.join(largest)}"
