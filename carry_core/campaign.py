@@ -10,8 +10,8 @@ from typing import Any
 from carry_core import groups, manifest, runs
 from carry_core.checkpoints import Checkpoints
 from carry_core.errors import BadInput, NotNow
-from carry_core.files import author_dir, check_writable, keep_memory, read_manifest
-from carry_core.publishing import publish, published_runs, put_back
+from carry_core.files import author_dir, check_writable, keep_memory, locked, read_manifest
+from carry_core.publishing import check_usable, publish, published_runs, put_back
 from carry_core.sums import n_sums
 from carry_core.train import State, Trainer
 
@@ -156,6 +156,9 @@ def check(checkpoints: Checkpoints, out: Path, *, dry: bool = False) -> None:
     read_manifest(manifest.home(out)[0])
     for folder in (out, checkpoints.folder):
         check_writable(folder, dry=dry)
+    if not dry:
+        with locked(manifest.home(out)[0]):  # not while another process publishes
+            check_usable(checkpoints, out)
     for run in checkpoints.runs():
         if (state := checkpoints.latest(run)) is not None:
             checkpoints.snapshots(run, state[1]["epoch"])
@@ -236,6 +239,9 @@ def complete(checkpoints: Checkpoints, numbers: list[int], out: Path) -> bool:
         return False
     folder = out / recipe.name
     try:
+        for name in (f"{group.name}.{suffix}" for suffix in runs.SUFFIXES):
+            if manifest.expected(out, name) is None:  # a killed publishing has yet to list it
+                return False
         own = runs.load(group.name).record
         done = own["recipe"] == "paper" and own["epochs"] >= group.epochs
         stands = "paper" if recipe.name == "quick" and done else recipe.name

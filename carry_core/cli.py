@@ -25,6 +25,7 @@ from carry_core.ledger import compute, results
 from carry_core.ledger.report import show
 from carry_core.llm.command import llm, train_llm
 from carry_core.options import PATH
+from carry_core.publishing import put_back
 from carry_core.train import PRECISIONS, Trainer
 from carry_core.verify import verify as verify_files
 
@@ -113,6 +114,9 @@ def train(
     clock = campaign.Clock(minutes)
     chosen = replace(groups.RECIPES[recipe], limit=epochs)
     plan = [(Checkpoints(data_dir() / "checkpoints", group, chosen), _numbers(numbers, group)) for group in todo]
+    if not dry_run:
+        for checkpoints, _ in plan:
+            put_back(checkpoints.group, out)
     if not every:
         _check_parents(plan, out)
     total, left_out = 0.0, False

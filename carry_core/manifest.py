@@ -75,17 +75,17 @@ def replacing_all(where: Path, names: Sequence[str]) -> Iterator[list[Path]]:
 
 def put_back(where: Path, names: Sequence[str]) -> None:
     """Restore files that a killed `replacing_all` had begun to replace, and sweep away what else it left."""
-    if not any(left for name in names for left in where.glob(f".{name}.*")):
+    if not any(left for name in names for left in where.glob(f"*.{name}.*")):
         return
     with locked(home(where)[0]):
         for name in names:
             path, before = where / name, _before(where / name)
             if before.exists():
-                if path.exists() and expected(where, name) == sha256(path):
-                    before.unlink()
-                else:
+                listed = expected(where, name)
+                committed = path.exists() and listed == sha256(path)
+                if not committed and listed in (None, sha256(before)):
                     before.replace(path)
-            for left in where.glob(f".{name}.*"):
+            for left in where.glob(f"*.{name}.*"):  # what was kept, too, where it is not what the manifest lists
                 left.unlink(missing_ok=True)
 
 

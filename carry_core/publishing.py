@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -69,7 +68,8 @@ def _publish(checkpoints: Checkpoints, out: Path) -> str:
             return f"{group.name}: {_told(known)} by {recipe.name} are published already, as far or further."
         return f"{group.name}: no run has finished its {recipe.epochs(group)} epochs yet."
     put_back(group, out)
-    there, unusable = _published(group, out)
+    check_usable(checkpoints, out)
+    there = _published(group, out)
     mine, rival = there.pop(recipe.name, None), next(iter(there.values()), None)
     if mine is not None:
         lost = sorted(set(mine.runs) - set(new.runs))
@@ -84,8 +84,6 @@ def _publish(checkpoints: Checkpoints, out: Path) -> str:
             keep_beside(out, group.name)
         else:
             where = out / recipe.name
-    if lost := sorted(_held(where, group) - set(new.runs)) if where in unusable else []:
-        raise BadInput(f"{unusable[where]} It held {_told(lost)}, of which there is no checkpoint here.")
     text = _save(where, group, new)
     if where == out:
         forget(out / recipe.name, group.name)
@@ -97,6 +95,45 @@ def put_back(group: Group, out: Path) -> None:
     """Restore what a killed publishing had begun to replace."""
     for where in filter(Path.is_dir, (out, *(out / recipe for recipe in RECIPES))):
         manifest.put_back(where, _files(group.name))
+
+
+def check_usable(checkpoints: Checkpoints, out: Path) -> None:
+    """Find out before anything is trained, and before anything is replaced, whether what is published can be read.
+
+    What cannot be read may be replaced where a checkpoint of each of its runs is here that got as far. Files that no
+    manifest lists are those of a first publishing that was killed, and count for nothing.
+
+    Raises:
+        BadInput: one of the group's files is damaged, or gone without the other, and cannot be made again from here.
+    """
+    group = checkpoints.group
+    for where in (out, *(out / recipe for recipe in RECIPES)):
+        names = [name for name in _files(group.name) if (where / name).exists()]
+        if names and any(manifest.expected(where, name) for name in _files(group.name)):
+            try:
+                runs.read(where, group.name)
+            except BadInput as error:
+                if not _at_hand(checkpoints, where):
+                    raise BadInput(
+                        f"Published runs of {group.name} in {where} cannot be read, and are not replaced: {error}"
+                        f" Or move {' and '.join(names)} away."
+                    ) from error
+
+
+def _at_hand(checkpoints: Checkpoints, where: Path) -> bool:
+    """Whether a damaged file still tells its runs, and there is a checkpoint of each of them that got as far."""
+    group = checkpoints.group
+    try:
+        record = runs.describe(where / f"{group.name}.safetensors")["record"]
+        held = {int(run["run"]) for run in record["runs"]} | set(
+            range(group.n_runs if group.kept < group.n_runs else 0)
+        )
+        states = [checkpoints.load(run) for run in held]
+        return record["recipe"] == checkpoints.recipe.name and all(
+            state is not None and state[1]["epoch"] >= record["epochs"] for state in states
+        )
+    except (SafetensorError, OSError, KeyError, ValueError):
+        return False
 
 
 def published_runs(group: Group, recipe: Recipe, out: Path) -> set[int]:
@@ -130,17 +167,15 @@ def _finished(checkpoints: Checkpoints) -> tuple[Training, dict[int, int]]:
     return Training(checkpoints.recipe.name, epochs, found), {r: e for r, e in reached.items() if e < epochs}
 
 
-def _published(group: Group, out: Path) -> tuple[dict[str, Training], dict[Path, BadInput]]:
-    """What can be read of a group's published runs by recipe, its own file, then what lies beside; and what cannot."""
+def _published(group: Group, out: Path) -> dict[str, Training]:
+    """What can be read of a group's published runs by recipe: its own file, then what lies beside."""
     found: dict[str, Training] = {}
-    unusable = {}
     for where in (out, *(out / recipe for recipe in RECIPES)):
         if not (where / f"{group.name}.safetensors").exists():
             continue
         try:
             loaded, history = runs.read(where, group.name)
-        except BadInput as error:
-            unusable[where] = error
+        except BadInput:
             continue
         curves = {run: {k: v[i] for k, v in history.items() if k != "runs"} for i, run in enumerate(history["runs"])}
         each = {int(run): Run(curve) for run, curve in curves.items()}
@@ -151,21 +186,6 @@ def _published(group: Group, out: Path) -> tuple[dict[str, Training], dict[Path,
             each[run] = Run(each[run].curves, loaded.record["runs"][i], weights)
         recipe = loaded.record["recipe"]
         found.setdefault(recipe, Training(recipe, loaded.record["epochs"], each, where))
-    return found, unusable
-
-
-def _held(where: Path, group: Group) -> set[int]:
-    """Runs of files of which one is damaged or missing, as far as the other, or what is left, still tells."""
-    found: set[int] = set()
-    with suppress(SafetensorError, OSError, KeyError, ValueError):
-        record = runs.describe(where / f"{group.name}.safetensors")["record"]
-        found |= {int(run["run"]) for run in record["runs"]}
-    with (
-        suppress(OSError, ValueError, KeyError, BadZipFile, EOFError),
-        (where / f"{group.name}.history.npz").open("rb") as file,
-        np.load(file) as curves,
-    ):
-        found |= set(curves["runs"].tolist())
     return found
 
 

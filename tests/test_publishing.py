@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import sys
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from carry_core import campaign, files, groups, manifest, publishing, runs
+from carry_core import campaign, cli, files, groups, manifest, publishing, runs
 from carry_core.checkpoints import Checkpoints
 from carry_core.errors import BadInput
 from carry_core.files import replacing
@@ -162,29 +163,78 @@ def test_a_full_disk_leaves_both_files_as_they_were(small_group, data, monkeypat
     assert verify(data) == []
 
 
-@pytest.mark.parametrize("suffix", runs.SUFFIXES)
-def test_a_damaged_file_with_runs_of_others_is_not_overwritten(small_group, data, monkeypatch, suffix):
+@pytest.mark.parametrize(
+    "recipe", [replace(QUICK, limit=2), replace(QUICK, limit=1), replace(RECIPES["paper"], limit=2)]
+)
+@pytest.mark.parametrize("harm", ["weights", "curves", "both", "gone"])
+def test_what_cannot_be_read_is_not_replaced(small_group, data, monkeypatch, recipe, harm):
+    """Whose runs they were cannot be told any more: nothing is trained or written until they are back, or away."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    before = others_runs(small_group, data)
+    paths = [data / "runs" / f"small.{suffix}" for suffix in runs.SUFFIXES]
+    whole = [path.read_bytes() for path in paths]
+    for path, what in zip(paths, ("weights", "curves"), strict=True):
+        if harm in (what, "both"):
+            path.write_bytes(path.read_bytes()[:100])
+    if harm == "gone":
+        paths[0].unlink()
+    there = {path: path.read_bytes() for path in paths if path.exists()}
+    checkpoints = Checkpoints(data / "checkpoints", small_group, recipe)
+    with pytest.raises(BadInput, match=r"Published runs of small in .* cannot be read, and are not replaced: .*small"):
+        campaign.train_group(checkpoints, [0, 1, 2], data / "runs", say=str)
+    assert {path: path.read_bytes() for path in paths if path.exists()} == there
+    assert checkpoints.runs() == []
+    for path, content in zip(paths, whole, strict=True):
+        path.write_bytes(content)
+    campaign.train_group(checkpoints, [2], data / "runs", say=str)
+    found = runs.load("small", recipe="quick").weights  # of one epoch, by the other recipe, or joined by run 2
+    assert all(torch.equal(p, found[name][:2]) for name, p in before.items())
+
+
+def test_what_cannot_be_read_is_made_again_from_its_checkpoints(small_group, data, monkeypatch):
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    train_and_publish(small_group, data, replace(QUICK, limit=2), [0, 1])
+    path = data / "runs" / "small.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + b"?")
+    further = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=1))
+    with pytest.raises(BadInput, match="cannot be read"):
+        publishing.check_usable(replace(further, recipe=replace(RECIPES["paper"], limit=2)), data / "runs")
+    train_and_publish(small_group, data, replace(QUICK, limit=2), [0, 1])
+    assert path.read_bytes() == whole
+    path.write_bytes(whole[:-1] + b"?")
+    further.path(1).unlink()
+    with pytest.raises(BadInput, match="cannot be read"):
+        train_and_publish(small_group, data, replace(QUICK, limit=2), [0])
+
+
+def test_what_was_kept_is_put_back_only_if_the_manifest_lists_it(small_group, data, monkeypatch):
+    """Files that somebody has put there since stay, and what a late kill left goes."""
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
     others_runs(small_group, data)
-    path = data / "runs" / f"small.{suffix}"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:100])
-    with pytest.raises(
-        BadInput, match=r"small.* is damaged .*git checkout.* It held run\(s\) 0, 1, of which there is no"
-    ):
-        train_and_publish(small_group, data, replace(QUICK, limit=2), [2])
-    assert path.read_bytes() == whole[:100]
-    path.write_bytes(whole)
-    assert train_and_publish(small_group, data, replace(QUICK, limit=2), [2])[1] == {"quick": ([0, 1, 2], 2)}
-    path.write_bytes(whole[:100])  # of run 2 there is a checkpoint, but the file held two more
-    with pytest.raises(BadInput, match="is damaged"):
-        train_and_publish(small_group, data, replace(QUICK, limit=2), [2])
-    train_and_publish(small_group, data, replace(QUICK, limit=2), [0, 1])  # now there is one of all that it held
-    assert runs.load("small").numbers == (0, 1, 2)
+    path = data / "runs" / "small.safetensors"
+    kept = path.with_name(".small.safetensors.before")
+    kept.write_bytes(b"of long ago")
+    newer = path.read_bytes() + b" "
+    path.write_bytes(newer)
+    publishing.put_back(small_group, data / "runs")
+    assert path.read_bytes() == newer
+    assert not kept.exists()
+
+
+def test_the_command_repairs_a_first_publishing_that_was_killed(small_group, data, monkeypatch, capsys):
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    with monkeypatch.context() as patch, suppress(Killed):
+        patch.setattr(manifest, "update", lambda *args: (_ for _ in ()).throw(Killed))
+        train_and_publish(small_group, data, replace(QUICK, limit=2), [0])
+    monkeypatch.setattr(sys, "argv", ["carry", "train", "small", "--recipe", "quick", "--epochs", "2", "--runs", "0"])
+    cli.main()
+    assert "published 1 run(s)" in capsys.readouterr().out
+    assert verify(data) == []
 
 
 def test_runs_that_are_published_are_not_trained_again(small_group, data, monkeypatch):
-    """Whoever published them, and at whatever precision; with more epochs asked for, or a damaged file, they are."""
+    """Whoever published them, and at whatever precision; asked for more epochs or the other recipe, they are."""
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
     quick, out = replace(QUICK, limit=2), data / "runs"
     others_runs(small_group, data)
@@ -202,8 +252,6 @@ def test_runs_that_are_published_are_not_trained_again(small_group, data, monkey
     assert record[:2] == before
     assert list(campaign.missing(replace(checkpoints, recipe=replace(quick, limit=3)), [0, 1, 2], out)) == [0, 1, 2]
     assert list(campaign.missing(replace(checkpoints, recipe=replace(RECIPES["paper"], limit=2)), [0], out)) == [0]
-    (out / "small.safetensors").write_bytes(b"half")
-    assert list(campaign.missing(checkpoints, [0, 1, 2], out)) == [0, 1]
 
 
 def test_attention_patterns_are_rounded_once(small_group, data, monkeypatch):
@@ -223,20 +271,6 @@ def test_attention_patterns_are_rounded_once(small_group, data, monkeypatch):
     shutil.rmtree(data / "checkpoints")
     train_and_publish(group, data, quick, [1])
     np.testing.assert_array_equal(runs.history("small")["pattern"][:1], pattern)
-
-
-def test_a_damaged_file_costs_nothing_that_lies_beside(small_group, data, monkeypatch):
-    monkeypatch.setitem(groups.GROUPS, "small", small_group)
-    paper = replace(RECIPES["paper"], limit=3)
-    train_and_publish(small_group, data, replace(QUICK, limit=4), [0])
-    train_and_publish(small_group, data, paper, [0, 1])
-    shutil.rmtree(data / "checkpoints")
-    (data / "runs" / "small.safetensors").write_bytes(b"half")
-    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(paper, limit=1))
-    said = []
-    campaign.train_group(checkpoints, [0], data / "runs", say=said.append)
-    assert said[-1] == "small: run(s) 0, 1 by paper are published already, as far or further."
-    assert runs.read(data / "runs" / "paper", "small")[0].numbers == (0, 1)
 
 
 @pytest.mark.parametrize("order", [("quick", "paper"), ("paper", "quick")])
