@@ -198,8 +198,8 @@ def train_stacked(group: Group = GROUPS[MAIN], runs: int = 6, device: str = "cud
 
     Seconds on the clock between two synchronisations, after a step that compiles and captures. Beside it are three
     floors, each at a speed that is measured in the same run, and which of them binds: the operations of the matrix
-    products at that of one large product, the bytes of `step_bytes` at that of a large copy, and the step's kernels at
-    that of empty ones, launched by one graph. On a CPU, where nothing is launched, the last is missing.
+    products at that of one large product, the bytes of `step_bytes` at that of adding to a large array in place, and
+    the step's kernels at that of empty ones, launched by one graph. On a CPU nothing is launched.
     """
     rows = []
     copied = torch.empty(2**26, device=device)

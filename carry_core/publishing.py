@@ -125,10 +125,8 @@ def _at_hand(checkpoints: Checkpoints, where: Path) -> bool:
     group = checkpoints.group
     try:
         record = runs.describe(where / f"{group.name}.safetensors")["record"]
-        held = {int(run["run"]) for run in record["runs"]} | set(
-            range(group.n_runs if group.kept < group.n_runs else 0)
-        )
-        states = [checkpoints.load(run) for run in held]
+        curves_alone = range(group.n_runs) if group.kept < group.n_runs else ()  # untold by the weights
+        states = [checkpoints.load(run) for run in {*curves_alone, *(run["run"] for run in record["runs"])}]
         return record["recipe"] == checkpoints.recipe.name and all(
             state is not None and state[1]["epoch"] >= record["epochs"] for state in states
         )
