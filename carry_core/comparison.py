@@ -117,8 +117,8 @@ def by_run(row: results.Row) -> dict[str, Any]:
 def table_of_rows(names: Mapping[str, str]) -> Table:
     """Rows of the ledger, from all sums: what the paper has, the author's weights and ours give, and the verdicts.
 
-    In small type their ids, and the runs if there are several, a dash for one in which nothing was found, or why
-    nothing was run.
+    In small type their ids, the runs if there are several, a dash for one in which nothing was found, how they were
+    trained if not as the paper's were, or why nothing was run.
 
     Args:
         names: what to call each row, by its id.
@@ -136,7 +136,7 @@ def _cell(row: results.Row) -> str:
         return "\n".join([row.verdict, *textwrap.wrap(textwrap.shorten(row.detail, 120, placeholder=" …"), 40)])
     runs = ["–" if x is None else _text(x, 3) for x in row.runs]
     lines = [" ".join(runs[i : i + 3]) for i in range(0, len(runs), 3)] if len(runs) > 1 else []
-    return "\n".join([f"{_text(row.value, 4)} {row.verdict}", *lines])
+    return "\n".join([f"{_text(row.value, 4)} {row.verdict}", *lines, *row.trainings])
 
 
 def _text(value: Any, places: int) -> str:

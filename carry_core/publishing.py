@@ -18,6 +18,7 @@ from carry_core.checkpoints import Checkpoints
 from carry_core.errors import BadInput
 from carry_core.files import locked
 from carry_core.groups import RECIPES, Group, Recipe
+from carry_core.words import counted, named
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def _publish(checkpoints: Checkpoints, out: Path) -> str:
     new, behind = _finished(checkpoints)
     if new.epochs < recipe.epochs(group):
         if known := published_runs(group, recipe, out):
-            return f"{group.name}: {_told(known)} by {recipe.name} are published already, as far or further."
+            return f"{group.name}: published already, as far or further: {_told(known)} by {recipe.name}."
         return f"{group.name}: no run has finished its {recipe.epochs(group)} epochs yet."
     put_back(group, out)
     check_usable(checkpoints, out)
@@ -207,7 +208,8 @@ def _save(where: Path, group: Group, training: Training) -> str:
     record = {"recipe": training.recipe, "epochs": training.epochs, "runs": records}
     runs.save(where, group.name, group.config, weights, record, curves)
     precisions = " and ".join(sorted({r["precision"] for r in records}))
-    return f"published {len(kept)} run(s) of {training.epochs} epochs in {precisions} to {where}.{less}{fewer}"
+    told = f"{counted(len(kept), 'run')} of {counted(training.epochs, 'epoch')} in {precisions}"
+    return f"published {told} to {where}.{less}{fewer}"
 
 
 def _stacked(parts: dict[int, dict[str, Any]], stack: Any) -> tuple[dict[str, Any], str]:
@@ -215,7 +217,7 @@ def _stacked(parts: dict[int, dict[str, Any]], stack: Any) -> tuple[dict[str, An
     every = dict.fromkeys(name for part in parts.values() for name in part)
     lack = {name: [run for run, part in parts.items() if name not in part] for name in every}
     without = {name.split("/")[0]: _told(lack[name]) for name in every if lack[name]}
-    left_out = "".join(f" Left out: {name}, which {who} lack(s)." for name, who in without.items())
+    left_out = "".join(f" Left out: {name}, missing in {who}." for name, who in without.items())
     return {name: stack([part[name] for part in parts.values()]) for name in every if not lack[name]}, left_out
 
 
@@ -224,7 +226,7 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _told(found: Iterable[int]) -> str:
-    return f"run(s) {', '.join(map(str, sorted(found)))}"
+    return named("run", sorted(found))
 
 
 def keep_beside(where: Path, group: str) -> None:

@@ -28,6 +28,7 @@ from carry_core import draws, groups, manifest, release
 from carry_core.errors import BadInput
 from carry_core.files import author_dir, data_dir, sha256
 from carry_core.model import ModelConfig, Transformer
+from carry_core.words import counted
 
 FORMAT = "1"
 SUFFIXES = ("safetensors", "history.npz")
@@ -109,14 +110,15 @@ class Runs:
     def provenance(self) -> str:
         """Where the weights come from, and whether they stand in for others, for the page that uses them."""
         if self.source == "author":
-            return f"{self.group}: {len(self.numbers)} run(s) of the author's release."
+            return f"{self.group}: {counted(len(self.numbers), 'run')} of the author's release."
         precisions = ", ".join(sorted({r["precision"] for r in self.record["runs"]}))
         sessions = [session for r in self.record["runs"] for session in (r, *r.get("sessions", ()))]
         devices, torches = (", ".join(sorted({s[key] for s in sessions})) for key in ("device", "torch"))
         whole = groups.find(self.group).epochs
-        note = f" They stand in for those of all {whole} epochs of the recipe “paper”." if self.stands_in else ""
+        stand = "It stands in for a run" if len(self.numbers) == 1 else "They stand in for runs"
+        note = f" {stand} of all {whole} epochs by the recipe “paper”." if self.stands_in else ""
         return (
-            f"{self.group}: {len(self.numbers)} run(s) of our own, {self.training}, {precisions}, {devices},"
+            f"{self.group}: {counted(len(self.numbers), 'run')} of our own, {self.training}, {precisions}, {devices},"
             f" torch {torches}.{note}"
         )
 
@@ -208,20 +210,6 @@ def describe(path: Path) -> dict[str, Any]:
 def load_model(group: str, run: SupportsIndex = 0, source: str = "ours") -> Transformer:
     """One run of a group as a model."""
     return load(group, source).model(run)
-
-
-def trainings(group: str) -> dict[str, tuple[Runs, History]]:
-    """Our runs of a group and their learning curves by recipe, those of the group's own file first.
-
-    Raises:
-        BadInput: as `load`, if a file is there.
-    """
-    where = folder("ours")
-    own = [load(group).record["recipe"]] if (where / f"{group}.safetensors").exists() else []
-    beside = [recipe for recipe in groups.RECIPES if (where / recipe / f"{group}.safetensors").exists()]
-    return {
-        recipe: (load(group, recipe=recipe), history(group, recipe=recipe)) for recipe in dict.fromkeys([*own, *beside])
-    }
 
 
 def history(group: str, source: str = "ours", run: int | None = None, *, recipe: str | None = None) -> History:

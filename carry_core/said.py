@@ -11,6 +11,7 @@ from carry_core.forgetting import Forgetting, falling, steps
 from carry_core.longer import Heads, Separation
 from carry_core.measure import Cells
 from carry_core.pentagon import Pentagon
+from carry_core.words import named
 
 
 def heads(found: Sequence[Heads], n_long: int) -> str:
@@ -82,8 +83,8 @@ def _kind(kind: str, every: Mapping[str, Sequence[Heads]], n_long: int) -> str:
     return (
         f"Staircase **{kind}**, its weakest long step by each column's best head, at the epochs that are kept,"
         f" {listed}. It reaches one half in **{formed} of {len(found)}** runs, and of these it breaks, falling"
-        f" below one half later, in **{broken}**. It is lower at the last of these epochs than at the first in"
-        f" **{long}**; the weakest trained step is in **{trained}**."
+        f" below one half later, in **{broken}**. From the first of these epochs to the last it sinks in **{long} of"
+        f" {len(found)}**; the weakest trained step, in **{trained} of {len(found)}**."
     )
 
 
@@ -103,7 +104,7 @@ def _falling(layer: int, every: Mapping[str, Sequence[Heads]], n_long: int) -> s
 
 def needed(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]]) -> str:
     """Which parts are needed where no carried one arrives, the final MLP or others too (App. H.1)."""
-    found = [f"{part} ({fall:.2f})" for part, fall in roles.needed_without_carry(lost).items()]
+    found = [f"{part} ({fall:.3f})" for part, fall in roles.needed_without_carry(lost).items()]
     if not found:
         return f"Where none arrives, no part costs more than {roles.SUFFERS}."
     return f"Where none arrives, accuracy falls by more than {roles.SUFFERS} {', '.join(found)}."
@@ -127,7 +128,7 @@ def halves(found: Mapping[int, Pentagon]) -> str:
         return f"No run's score in the leading plane is within {pentagon.NEAR} of one half."
     whole = sum(p.score < pentagon.VISIBLE <= p.best for p in near.values())
     alone = [str(run) for run, p in near.items() if p.best == p.score]
-    more = f" In run(s) {', '.join(alone)} no other plane scores higher than the leading one." if alone else ""
+    more = f" In {named('run', alone)} no other plane scores higher than the leading one." if alone else ""
     return (
         f"In the leading plane **{len(near)} of {len(found)}** runs score within {pentagon.NEAR} of one half"
         f" ({', '.join(map(str, near))}). In **{whole}** of these the best plane shows a pentagon"

@@ -17,11 +17,11 @@ class Training:
 
     Attributes:
         runs: their weights at the end.
-        history: their learning curves, None if there are none.
+        history: their learning curves; empty if there are none.
     """
 
     runs: Runs
-    history: History | None
+    history: History
 
     @property
     def kind(self) -> str:
@@ -43,13 +43,37 @@ def of(group: str, source: str) -> dict[str, Training]:
     if (runs.folder("author") / f"{group}.safetensors").exists():
         theirs = runs.load(group, "author")
         curves = (runs.folder("author") / f"{group}.history.npz").exists()
-        found[at_hand.mark(theirs)] = Training(theirs, runs.history(group, "author") if curves else None)
+        found[at_hand.mark(theirs)] = Training(theirs, runs.history(group, "author") if curves else {})
     if source == "ours":
-        there = runs.trainings(group)
-        found |= {
-            at_hand.mark(there[recipe][0]): Training(*there[recipe]) for recipe in groups.RECIPES if recipe in there
-        }
+        there = ours(group)
+        found |= {at_hand.mark(there[recipe].runs): there[recipe] for recipe in groups.RECIPES if recipe in there}
     return found
+
+
+def ours(group: str) -> dict[str, Training]:
+    """Our trainings of a group by recipe, that of the group's own file first.
+
+    Raises:
+        BadInput: as `runs.load`, if a file is there.
+    """
+    where = runs.folder("ours")
+    own = [runs.load(group).record["recipe"]] if (where / f"{group}.safetensors").exists() else []
+    beside = [recipe for recipe in groups.RECIPES if (where / recipe / f"{group}.safetensors").exists()]
+    return {
+        recipe: Training(runs.load(group, recipe=recipe), runs.history(group, recipe=recipe))
+        for recipe in dict.fromkeys([*own, *beside])
+    }
+
+
+def alike(group: str, loaded: Runs) -> Training:
+    """Runs of another group to compare `loaded` with: by the same recipe if there are such, else its own file's.
+
+    Raises:
+        BadInput: as `runs.load`.
+    """
+    if loaded.source == "ours" and (found := ours(group).get(loaded.record["recipe"])):
+        return found
+    return Training(runs.load(group, loaded.source), runs.history(group, loaded.source))
 
 
 def compared() -> list[str]:

@@ -53,14 +53,14 @@ def test_the_authors_come_first_unless_ours_are_of_the_papers_recipe(save):
     assert "`carry train pad6_n2_s0.3_w0.2 --recipe quick --precision bf16` makes a stand-in" in look().told
     save(PAD6, "ours", "quick")
     assert [at_hand.mark(loaded) for loaded in look()] == ["author’s", "ours (quick)"]
-    assert "stand in for those of all 2500 epochs of the recipe “paper”" in look().told
+    assert "stands in for a run of all 2500 epochs by the recipe “paper”" in look().told
     assert [loaded.source for loaded in look(source="author")] == ["author"]
     save(PAD6, "ours", "paper", epochs=900)
     assert [at_hand.mark(loaded) for loaded in look()] == ["author’s", "ours (paper, 900 of 2500 epochs)"]
-    assert "stand in for those of all 2500 epochs of the recipe “paper”" in look().told
+    assert "stands in for a run of all 2500 epochs by the recipe “paper”" in look().told
     save(PAD6, "ours", "paper")
     assert [loaded.source for loaded in look()] == ["ours"]
-    assert "stand in" not in look().told
+    assert "stands in" not in look().told
 
 
 @pytest.mark.parametrize(

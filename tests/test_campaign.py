@@ -49,7 +49,7 @@ def test_a_run_that_waits_for_its_parent_holds_nothing_up(small_group, data, mon
         other.join()
 
     train = partial(campaign.train_group, checkpoints, [0, 1], data / "runs", share=True, say=said.append)
-    published = f"child: published 1 run(s) of 2 epochs in fp32 to {data / 'runs'}."
+    published = f"child: published 1 run of 2 epochs in fp32 to {data / 'runs'}."
     assert not train(report=report)
     assert free == [True, True]
     assert said[1:] == [published]
@@ -304,8 +304,8 @@ def test_two_campaigns_share_the_runs(small_group, data, monkeypatch):
     ]
     where = f"2 epochs in fp32 to {data / 'runs'}."
     assert said[:4] == left + left
-    assert said[4] == f"small: published 1 run(s) of {where}"
-    assert said[5:] == [f"small: published 3 run(s) of {where}"]
+    assert said[4] == f"small: published 1 run of {where}"
+    assert said[5:] == [f"small: published 3 runs of {where}"]
     assert finished == [False, False]
     assert verify(data) == []
 

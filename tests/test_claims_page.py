@@ -183,7 +183,7 @@ def test_results_of_other_weights_are_called_stale(committed, monkeypatch):
     assert "n2_s0.3_w0.2 (recipe “" in committed.origin("ours")
     record = outcomes.runs.describe(data_dir() / "runs/digits4_n2_s0.3_w0.2.safetensors")["record"]
     reached = outcomes.groups.reached("digits4_n2_s0.3_w0.2", record["recipe"], record["epochs"])
-    expected = f"digits4_n2_s0.3_w0.2 (recipe “{record['recipe']}”, 1 run(s), epochs: {reached})"
+    expected = f"digits4_n2_s0.3_w0.2 (recipe “{record['recipe']}”, 1 run, epochs: {reached})"
     assert expected in committed.origin("ours")
     assert f"{len(committed.weights['author'])} of the 123 files" in committed.origin("author")
     monkeypatch.setattr(outcomes.evidence, "weights", lambda source: {"runs/x.safetensors": "0" * 64})

@@ -136,7 +136,7 @@ def test_train_stops_on_time_and_goes_on(carry, data):
     assert "Time is up" in out
     code, out, err = carry(*command)
     assert code == 0, err
-    assert "published 1 run(s) of 1 epochs" in out
+    assert "published 1 run of 1 epoch" in out
     assert "complete" in carry(*command)[1]
     assert carry("verify")[0] == 0
     path = data / "runs" / "n1_s0.2_w1.0.safetensors"

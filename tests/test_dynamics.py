@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.optimize import curve_fit
 
-from carry_core import dynamics, geometry, measure, runs, sums, tasks
+from carry_core import dynamics, geometry, measure, runs, sums, tasks, transitions
 from carry_core.errors import BadInput
 from carry_core.groups import GROUPS
 from carry_core.ledger import behaviour
@@ -71,7 +71,7 @@ def test_a_loss_that_rises_in_the_end():
 
 
 def test_a_planted_transition_is_found_in_each_run():
-    found = dynamics.transitions(one_layer(), Layout())
+    found = transitions.of_runs(one_layer(), Layout())
     assert list(found) == [4, 7]
     first, second = found.values()
     assert (first.passes, second.passes) == ((100, 200), (200, 100))
@@ -80,18 +80,30 @@ def test_a_planted_transition_is_found_in_each_run():
     assert first.jump == pytest.approx(0.9 - 0.11)
     assert first.coincides
     assert first.bounces
+    assert first.fall == pytest.approx(1 - 500 / 600)  # from 600 at the first epoch to 500 at the turn
+    assert first.rebound == pytest.approx(799 / 500 - 1)
+    assert first.evident
+
+
+@pytest.mark.parametrize(("top", "height", "evident"), [(1000, 30, True), (1000, 6, False), (906, 30, False)])
+def test_a_bounce_is_evident_if_one_percent_is_lost_before_and_gained_after(top, height, evident):
+    down, up = np.linspace(top, 900, 101), 900 + np.linspace(height / 6, height, 6)
+    norm = np.concatenate([down, up, np.linspace(899, 600, EPOCHS - 107)])
+    found = transitions.of_runs(one_layer() | {"weight_norm": np.stack([norm] * 2)}, Layout())[4]
+    assert (found.bounce, found.bounces, found.evident) == (101, True, evident)
+    assert (found.fall, found.rebound) == (pytest.approx(1 - 900 / top), pytest.approx(height / 900))
 
 
 def test_what_does_not_coincide_and_does_not_bounce_is_said_not_to():
-    far = dynamics.transitions(one_layer(first=50, turn=120), Layout())[4]
+    far = transitions.of_runs(one_layer(first=50, turn=120), Layout())[4]
     assert (far.lag, far.bounce) == (51, 120)
     assert not far.coincides  # 8 epochs are 2% of 400
     assert not far.bounces
-    near = dynamics.transitions(one_layer(first=93, turn=105), Layout())[4]
+    near = transitions.of_runs(one_layer(first=93, turn=105), Layout())[4]
     assert near.coincides
     assert near.bounces
     falling = one_layer() | {"weight_norm": np.stack([-1.0 * EPOCH] * 2)}
-    never = dynamics.transitions(falling, Layout())[4]
+    never = transitions.of_runs(falling, Layout())[4]
     assert np.isnan(never.bounce)
     assert not never.bounces
 
@@ -101,14 +113,14 @@ def test_what_does_not_coincide_and_does_not_bounce_is_said_not_to():
 )
 def test_heads_that_change_apart_and_a_rise_that_waits_for_the_second(second, apart, late):
     first = 99.0 if second > 101 else 50.0
-    made = dynamics.Transition(400, 400, 101.0, 0.5, (first, second), 101.0)
+    made = transitions.Transition(400, 400, 101.0, 0.5, (first, second), 101.0)
     assert (made.apart, made.late) == (apart, late)
 
 
 def test_a_training_that_stopped_early_is_judged_by_the_epochs_of_the_whole():
     """Ten epochs of 1000 are ten epochs, wherever the training stopped."""
     history = one_layer(first=89, turn=110)  # twelve and nine epochs before and after the rise
-    early, whole = (dynamics.transitions(history, Layout(), epochs)[4] for epochs in (0, 1000))
+    early, whole = (transitions.of_runs(history, Layout(), epochs)[4] for epochs in (0, 1000))
     assert (early.epochs, whole.epochs) == (EPOCHS, EPOCHS)
     assert (early.coincides, early.bounces) == (False, False)
     assert (whole.coincides, whole.bounces) == (True, True)
@@ -128,7 +140,7 @@ def test_a_training_that_stopped_early_is_judged_by_the_epochs_of_the_whole():
 def test_attention_to_other_digits_is_no_transition():
     history = one_layer()
     history["pattern"] = np.roll(history["pattern"], 1, axis=-1)
-    found = dynamics.transitions(history, Layout())[4]
+    found = transitions.of_runs(history, Layout())[4]
     assert np.isnan(found.passes).all()
     assert np.isnan(found.lag)
     assert not found.coincides
@@ -145,25 +157,25 @@ def test_attention_to_other_digits_is_no_transition():
     ],
 )
 def test_maps_are_shown_halfway_between_the_transitions(passes, shown):
-    assert dynamics.Transition(400, 400, 101.0, 0.5, passes, 101.0).shown() == shown
+    assert transitions.Transition(400, 400, 101.0, 0.5, passes, 101.0).shown() == shown
 
 
-def test_the_run_with_the_widest_gap_is_shown():
-    def made(*passes):
-        return dynamics.Transition(400, 400, 101.0, 0.5, passes, 101.0)
+def test_the_run_with_the_sharpest_rise_is_shown_if_its_heads_change_apart():
+    def made(jump, *passes):
+        return transitions.Transition(400, 400, 101.0, jump, passes, 101.0)
 
     nan = float("nan")
-    assert dynamics.shown_run({0: made(5.0, 5.0), 1: made(9.0, 3.0), 2: made(3.0, 9.0), 3: made(nan, nan)}) == 1
-    assert dynamics.shown_run({2: made(nan, nan), 3: made(7.0, nan)}) == 3
-    assert dynamics.shown_run({5: made(nan, nan)}) == 5
-    assert dynamics.shown_run({0: made(5.0, 5.0), 1: made(9.0, 3.0)}, 0) == 0
+    together, apart, sharper = made(0.9, 5.0, 9.0), made(0.3, 5.0, 90.0), made(0.5, 30.0, 5.0)
+    assert transitions.shown_run({0: together, 1: apart, 2: sharper, 3: made(1.0, nan, nan)}) == 2
+    assert transitions.shown_run({2: made(0.2, nan, nan), 3: made(0.3, 7.0, nan)}) == 3
+    assert transitions.shown_run({0: apart, 1: sharper}, 0) == 0
     with pytest.raises(BadInput, match="No learning curves of run 2: expected one of 0, 1"):
-        dynamics.shown_run({0: made(5.0, 5.0), 1: made(9.0, 3.0)}, 2)
+        transitions.shown_run({0: apart, 1: sharper}, 2)
 
 
 @pytest.mark.parametrize("epochs", [[0], [401], [True], []])
 def test_epochs_that_the_training_does_not_have_are_refused(epochs):
-    made = dynamics.Transition(400, 400, 101.0, 0.5, (1.0,), 101.0)
+    made = transitions.Transition(400, 400, 101.0, 0.5, (1.0,), 101.0)
     assert made.shown([50, 400]) == (50, 400)
     with pytest.raises(BadInput, match="expected a list of whole numbers from 1 to 400"):
         made.shown(epochs)
@@ -175,7 +187,7 @@ def test_a_history_without_one_layers_attention_is_refused():
     del history["pattern"]
     for other in (history, two_layers):
         with pytest.raises(BadInput, match="expected that of a one-layer group"):
-            dynamics.transitions(other, Layout())
+            transitions.of_runs(other, Layout())
 
 
 # ---------------------------------------------------------------- the kink
@@ -463,7 +475,7 @@ def test_the_released_run_has_its_transition_where_the_paper_has_it(shared):
         history = runs.history(N1, "author")
     except BadInput:
         pytest.skip("the author's release is not imported: `carry import-author`")
-    found = dynamics.transitions(history, GROUPS[N1].config.layout)[0]
+    found = transitions.of_runs(history, GROUPS[N1].config.layout)[0]
     assert 50 < found.formed[0] < 200 < found.formed[1] < 400
     assert found.coincides
     assert found.bounces

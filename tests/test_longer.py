@@ -220,15 +220,11 @@ def test_the_staircase_of_the_answer_rows_is_followed_by_itself():
     digits, first, second, *_ = said.stairs({"sinks": sinks, "grows": grows}, 2).split("\n\n")
     assert digits.startswith("Staircase **between the digits**, its weakest long step by each column's best head")
     assert "It reaches one half in **0 of 2** runs" in digits
-    assert (
-        "lower at the last of these epochs than at the first in **0**; the weakest trained step is in **0**." in digits
-    )
+    assert "to the last it sinks in **0 of 2**; the weakest trained step, in **0 of 2**." in digits
     assert first.startswith("Staircase **of the answer rows in layer 0**, ")
     assert "sinks: 0.70 → 0.40; grows: 0.60 → 0.70. It reaches one half in **2 of 2** runs" in first
     assert "below one half later, in **1**." in first
-    assert (
-        "lower at the last of these epochs than at the first in **1**; the weakest trained step is in **1**." in first
-    )
+    assert "to the last it sinks in **1 of 2**; the weakest trained step, in **1 of 2**." in first
     assert second == first.replace("layer 0", "layer 1")
 
 
@@ -303,7 +299,9 @@ def test_the_parts_that_are_needed_where_no_one_arrives():
     lost = {INTACT: none(1), Ablation(heads={(0, 0)}): none(0.95), head: none(0.5), mlp: none(0.25)}
     assert roles.needed_without_carry(lost) == {head: pytest.approx(0.5), mlp: pytest.approx(0.75)}
     text = said.needed(lost)
-    assert text == "Where none arrives, accuracy falls by more than 0.1 without head 0:1 (0.50), without MLP 1 (0.75)."
+    assert (
+        text == "Where none arrives, accuracy falls by more than 0.1 without head 0:1 (0.500), without MLP 1 (0.750)."
+    )
     assert said.needed({INTACT: none(1), mlp: none(0.95)}) == "Where none arrives, no part costs more than 0.1."
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from carry_core import dynamics, geometry, plots, tasks
+from carry_core import dynamics, geometry, plots, tasks, transitions
 from carry_core.sums import Layout
 
 EPOCHS = 50
@@ -78,13 +78,13 @@ def test_the_transition_shows_one_runs_curves_and_its_maps(history, run, end):
 def test_the_table_of_transitions_has_a_dash_for_never():
     nan = float("nan")
     found = {
-        0: dynamics.Transition(60, 60, 27.0, 0.654, (29.0, 30.0), 26.0),
-        4: dynamics.Transition(60, 60, 18.0, 0.3, (nan, 2.0), nan),
+        0: transitions.Transition(60, 60, 27.0, 0.654, (29.0, 30.0), 26.0, 0.3, 0.0148),
+        4: transitions.Transition(60, 60, 18.0, 0.3, (nan, 2.0), nan),
     }
     table = plots.table_of_transitions(found)
     assert table.rows == [
-        ["0", "27", "0.65", "29", "30", "-2", "26"],
-        ["4", "18", "0.30", "–", "2", "16", "–"],
+        ["0", "27", "0.65", "29", "30", "-2", "26", "30.0%", "1.5%"],
+        ["4", "18", "0.30", "–", "2", "16", "–", "–", "–"],
     ]
     assert len(table.header) == len(table.rows[0]) == sum(width for _, width in table.spans)
 

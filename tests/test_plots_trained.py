@@ -59,7 +59,7 @@ def test_trainings_are_found_and_called_by_source_and_recipe(both):
     assert trainings.compared() == [N1]
     told = trainings.told(found).splitlines()
     assert len(told) == 3
-    assert "1 run(s) of our own, recipe “paper”, 7 of 1000 epochs" in told[1]
+    assert "1 run of our own, recipe “paper”, 7 of 1000 epochs" in told[1]
 
 
 def test_both_recipes_have_a_line_and_what_is_missing_says_so(both):
@@ -99,7 +99,7 @@ def test_an_epoch_has_147_steps():
 
 def test_norms_at_the_epochs_that_a_training_reached():
     table = table_of_norms(
-        {"short": training(60, 1), "long": training(1000), "none": replace(training(9), history=None)}, MAIN
+        {"short": training(60, 1), "long": training(1000), "none": replace(training(9), history={})}, MAIN
     )
     assert table.header == ["", "epoch 1", "epoch 20", "epoch 60", "epoch 90", "epoch 1000"]
     assert table.rows[0] == ["short, run 0", "2000", "1981", "1941", "–", "–"]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from carry_core import campaign, cli, files, groups, manifest, publishing, runs
+from carry_core import campaign, cli, files, groups, manifest, publishing, runs, trainings
 from carry_core.checkpoints import Checkpoints
 from carry_core.errors import BadInput
 from carry_core.files import replacing
@@ -52,9 +52,9 @@ def test_publishing_never_goes_backwards(small_group, data, monkeypatch):
     shutil.rmtree(data / "checkpoints")
     said, found = train(quick, [0])
     assert found == {"quick": ([0, 1], 6)}
-    assert said == "small: run(s) 0, 1 by quick are published already, as far or further."
+    assert said == "small: published already, as far or further: runs 0, 1 by quick."
     said, found = train(replace(quick, limit=5), [2])
-    assert "the quick group with 6 epochs, run(s) 0, 1, is kept" in said
+    assert "the quick group with 6 epochs, runs 0, 1, is kept" in said
     assert found == {"quick": ([0, 1], 6)}
 
 
@@ -229,7 +229,7 @@ def test_the_command_repairs_a_first_publishing_that_was_killed(small_group, dat
         train_and_publish(small_group, data, replace(QUICK, limit=2), [0])
     monkeypatch.setattr(sys, "argv", ["carry", "train", "small", "--recipe", "quick", "--epochs", "2", "--runs", "0"])
     cli.main()
-    assert "published 1 run(s)" in capsys.readouterr().out
+    assert "published 1 run of" in capsys.readouterr().out
     assert verify(data) == []
 
 
@@ -244,7 +244,7 @@ def test_runs_that_are_published_are_not_trained_again(small_group, data, monkey
     report = lambda trainer, row: stacks.append(trainer.runs)  # noqa: E731
     said = []
     assert campaign.train_group(checkpoints, [0, 1], out, report=report, say=said.append)
-    assert (stacks, said) == ([], ["small: run(s) 0, 1 by quick are published already, as far or further."])
+    assert (stacks, said) == ([], ["small: published already, as far or further: runs 0, 1 by quick."])
     assert campaign.train_group(checkpoints, [0, 1, 2], out, precision="bf16", report=report, say=str)
     assert stacks == [[2], [2]]
     record = runs.load("small").record["runs"]
@@ -309,7 +309,7 @@ def test_data_on_another_disk(small_group, data, tmp_path, monkeypatch):
     train_and_publish(small_group, data, replace(QUICK, limit=2), [0])
     checkpoints = Checkpoints(data / "checkpoints", small_group, replace(RECIPES["paper"], limit=1))
     campaign.train_group(checkpoints, [0], tmp_path / "link", say=str)
-    assert list(runs.trainings("small")) == ["quick", "paper"]
+    assert list(trainings.ours("small")) == ["quick", "paper"]
     assert verify(data) == []
 
 
@@ -321,11 +321,11 @@ def test_runs_without_weights_count_too(small_group, data, monkeypatch):
     train_and_publish(group, data, quick, [0, 1, 2])
     shutil.rmtree(data / "checkpoints")
     said, found = train_and_publish(group, data, quick, [1])
-    assert "run(s) 0, 1, 2 by quick are published already, as far or further" in said
+    assert "published already, as far or further: runs 0, 1, 2 by quick" in said
     assert found == {"quick": ([0], 2)}
     assert runs.history("small")["runs"].tolist() == [0, 1, 2]
     said, _ = train_and_publish(group, data, replace(quick, limit=3), [1])
-    assert "the quick group with 2 epochs, run(s) 0, 1, 2, is kept" in said  # further, but not all of them
+    assert "the quick group with 2 epochs, runs 0, 1, 2, is kept" in said  # further, but not all of them
 
 
 def test_what_lies_beside_is_listed_where_the_group_is(small_group, data, tmp_path, monkeypatch):
@@ -349,7 +349,7 @@ def test_snapshots_that_older_runs_lack_are_not_left_out_silently(small_group, d
     shutil.rmtree(data / "checkpoints")
     group = replace(small_group, snapshots=(1,))
     said, _ = train_and_publish(group, data, quick, [2])
-    assert said.endswith("runs. Left out: epoch_1, which run(s) 0, 1 lack(s).")
+    assert said.endswith("runs. Left out: epoch_1, missing in runs 0, 1.")
     assert runs.load("small").numbers == (0, 1, 2)
 
 
@@ -366,7 +366,7 @@ def test_the_other_recipe_is_kept_beside(small_group, data, monkeypatch):
     early = runs.load("small", recipe="paper").weights
     said, found = train(replace(paper, limit=2), [0])
     assert found["paper"] == ([0, 1], 2)
-    assert "run(s) 0, 1 by paper are published already, as far or further" in said
+    assert "published already, as far or further: runs 0, 1 by paper" in said
     assert all(torch.equal(early[k], v) for k, v in runs.load("small", recipe="paper").weights.items())
     assert runs.load("small").record["recipe"] == "quick"
 

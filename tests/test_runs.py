@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors import SafetensorError, safe_open
 
-from carry_core import files, groups, manifest, measure, runs
+from carry_core import files, groups, manifest, measure, runs, trainings
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, author_dir, data_dir, replacing, sha256, update_manifest, write_json
 from carry_core.train import initialise
@@ -46,7 +46,7 @@ def test_what_is_saved_is_loaded(group_file):
     with pytest.raises(BadInput, match="No learning curves of run 77 of .* expected one of"):
         runs.history(NAME, run=77)
     assert "quick" in loaded.provenance
-    assert loaded.provenance.endswith("They stand in for those of all 1000 epochs of the recipe “paper”.")
+    assert loaded.provenance.endswith("They stand in for runs of all 1000 epochs by the recipe “paper”.")
     whole = replace(loaded, record=loaded.record | {"recipe": "paper", "epochs": 1000})
     assert "stand in" not in whole.provenance + replace(loaded, source="author").provenance
     assert "not trained alike" in loaded.beside(whole)
@@ -212,7 +212,7 @@ def test_the_repositorys_data_is_as_its_manifest_says():
 def test_shipped_groups_say_how_they_were_trained():
     shipped = sorted((ROOT / "data" / "runs").glob("*.safetensors"))
     assert shipped, "no weights of our own are shipped"
-    trained = [(recipe, *found) for path in shipped for recipe, found in runs.trainings(path.stem).items()]
+    trained = [(recipe, t.runs, t.history) for path in shipped for recipe, t in trainings.ours(path.stem).items()]
     assert len(trained) == len(list((ROOT / "data" / "runs").rglob("*.safetensors")))
     for recipe, loaded, curves in trained:
         assert loaded.config == groups.find(loaded.group).config

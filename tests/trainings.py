@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from carry_core import campaign, runs
+from carry_core import campaign, trainings
 from carry_core.checkpoints import Checkpoints
 from carry_core.groups import Recipe
 from carry_core.train import Trainer
@@ -38,8 +38,8 @@ def train_and_publish(group, data, recipe, numbers):
     said = []
     campaign.train_group(Checkpoints(data / "checkpoints", group, recipe), numbers, data / "runs", say=said.append)
     found = {
-        name: (list(loaded.numbers), loaded.record["epochs"])
-        for name, (loaded, _) in runs.trainings(group.name).items()
+        name: (list(found.runs.numbers), found.runs.record["epochs"])
+        for name, found in trainings.ours(group.name).items()
     }
     assert verify(data) == []
     return said[-1], found

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from carry_core import criteria, measure, sums
-from carry_core.dynamics import LEARNT, SOON, first_at, transitions, window
+from carry_core import criteria, measure, sums, transitions
+from carry_core.dynamics import LEARNT, SOON, first_at, window
 from carry_core.edits import INTACT
 from carry_core.errors import BadInput
 from carry_core.groups import GROUPS, MAIN
@@ -84,7 +84,7 @@ def per_model(evidence: Evidence, group: str, of: Callable[[int, Transformer], A
 @finding("transition")
 def transition(evidence: Evidence) -> Found:
     """Sec. 3, Fig. 2: attention from the units' answer position to its two digits, against its accuracy."""
-    found = transitions(evidence.curves(N1), GROUPS[N1].config.layout, evidence.whole(N1))
+    found = transitions.of_runs(evidence.curves(N1), GROUPS[N1].config.layout, evidence.whole(N1))
     notes = [
         f"run {run}: steepest rise at epoch {t.rise:.0f}, attention passes one half at {t.formed[0]:.0f}"
         for run, t in found.items()
@@ -99,11 +99,12 @@ def transition(evidence: Evidence) -> Found:
 @finding("norm_bounce")
 def norm_bounce(evidence: Evidence) -> Found:
     """Sec. 3, Fig. 2: the squared norm turns from falling to rising."""
-    found = transitions(evidence.curves(N1), GROUPS[N1].config.layout, evidence.whole(N1))
+    found = transitions.of_runs(evidence.curves(N1), GROUPS[N1].config.layout, evidence.whole(N1))
+    notes = [f"run {run}: it has lost {t.fall:.1%} and gains {t.rebound:.1%}" for run, t in found.items()]
     return result(
         {run: t.bounce - t.rise for run, t in found.items()},
         {run: t.bounces for run, t in found.items()},
-        "Epochs from the steepest rise of units accuracy to the nearest turn of the norm.",
+        f"Epochs from the steepest rise of units accuracy to the nearest turn of the norm. {'; '.join(notes)}.",
     )
 
 

@@ -13,6 +13,7 @@ from carry_core.ledger import evidence, names, published, results
 from carry_core.ledger.published import Claim
 from carry_core.ledger.results import Row
 from carry_core.ledger.verdicts import ENOUGH, PAPER_RUNS, VERDICTS, WIDEST
+from carry_core.words import counted
 
 SOURCES = {"author": "the author's weights", "ours": "our weights"}
 SHOWN = re.compile(r"(\d+) of (\d+) runs show it")
@@ -108,7 +109,8 @@ class Outcomes:
         for path in [data_dir() / name for name in files if name.endswith(".safetensors")]:
             record = runs.describe(path)["record"]
             reached = groups.reached(path.stem, record["recipe"], record["epochs"])
-            found.append(f"{path.stem} (recipe “{record['recipe']}”, {len(record['runs'])} run(s), epochs: {reached})")
+            n_runs = counted(len(record["runs"]), "run")
+            found.append(f"{path.stem} (recipe “{record['recipe']}”, {n_runs}, epochs: {reached})")
         return f"Our weights: {', '.join(found) if found else 'none yet'}."
 
 

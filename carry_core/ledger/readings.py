@@ -57,7 +57,7 @@ class Reading:
         shown: the released run whose value the paper prints; None for all of them.
         combine: how the runs' values make one.
         among: which runs count.
-        kind: what these can or cannot do, after "run(s) that".
+        kind: what these can or cannot do, after "runs that".
         note: on the protocol and its alternatives, given what was found.
     """
 

@@ -14,6 +14,7 @@ from carry_core.ledger.evidence import weights
 from carry_core.ledger.published import numeric
 
 VERSION = 1  # of results files
+TRAINED = re.compile(r"by the (recipe “\w+”(?:, \d+ of \d+ epochs)?)")  # in a row's detail
 NAMED = re.compile(r"Runs in order: (.+?)\.(?: |$)")  # in a row's detail
 
 
@@ -48,6 +49,11 @@ class Row:
             return [str(number) for number in range(len(self.runs))]
         parts = [part.rpartition(" ")[0::2] for part in said[1].replace(", ", ",").split("; ")]
         return [f"{group} {number}".strip() for group, numbers in parts for number in numbers.split(",")]
+
+    @property
+    def trainings(self) -> list[str]:
+        """How its groups were trained that were not trained as the paper's: recipes, and how far they got."""
+        return sorted(set(TRAINED.findall(self.detail)))
 
 
 def named(keys: Collection[Any]) -> str:

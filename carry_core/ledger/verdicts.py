@@ -23,8 +23,8 @@ RULES = {
     "selected": "author: rounding and three times the scatter of ten draws of neurons; ours: the interval",
     "unnamed": "one run that the paper does not name, so for both: the prediction interval from the runs at hand",
     "spread": "a standard deviation over runs, uncertain by itself over the root of 2 (n - 1)",
-    "every": "a finding: reproduced if every run shows it, differs if at most half do; ours: from three runs on",
-    "most": "a finding: reproduced if more than half of the runs show it, else differs; ours: from three runs on",
+    "every": "a finding: reproduced if every run shows it, differs if at most half do; of ours, three runs are needed",
+    "most": "a finding: reproduced if more than half of the runs show it, else differs; of ours, three runs are needed",
     "some": "a finding: reproduced if a run shows it, differs if none of as many runs as the paper had does",
 }
 FINDING_RULES = ("every", "most", "some")
@@ -166,8 +166,6 @@ def disagreement(runs: Sequence[float | int], range_: float | int = 1.0) -> str:
     if not gaps or max(gaps) <= APART * range_:
         return ""
     split = gaps.index(max(gaps)) + 1
-    low, high = ordered[:split], ordered[split:]
-    return (
-        f"The runs disagree (bimodal): {len(low)} at {low[0]:.3g} to {low[-1]:.3g},"
-        f" {len(high)} at {high[0]:.3g} to {high[-1]:.3g}; no run need be near the mean."
-    )
+    sides = ordered[:split], ordered[split:]
+    low, high = (f"{len(x)} at {x[0]:.3g}" + (f" to {x[-1]:.3g}" if x[0] < x[-1] else "") for x in sides)
+    return f"The runs disagree (bimodal): {low}, {high}; no run need be near the mean."

@@ -24,7 +24,6 @@ PAPER = "https://arxiv.org/abs/2401.07993"
 MARKS = {"reproduced": "✓", "undecided": "?", "differs": "≠", "not run": "–"}  # none relies on its colour
 HEADINGS = {"author": "Author’s weights", "ours": "Our weights"}
 FEW = 3  # rows that a list names at once; more open at a click
-TRAINING = re.compile(r"by the (recipe “\w+”(?:, \d+ of \d+ epochs)?)")
 
 
 @dataclass(frozen=True)
@@ -307,8 +306,8 @@ def _result(row: Row) -> str:
     if counts := shown(row):
         parts.append(tag("small", f"{counts[0]} of {counts[1]} runs show it"))
     if "The runs disagree" in row.detail:
-        parts.append(tag("small", "two groups of runs"))
-    parts += [tag("small", training) for training in sorted(set(TRAINING.findall(row.detail)))]
+        parts.append(tag("small", "runs disagree"))
+    parts += [tag("small", training) for training in row.trainings]
     return "".join(parts)
 
 

@@ -54,6 +54,11 @@ def name(heads: Heads) -> str:
     return ",".join(f"{layer}:{head}" for layer, head in heads)
 
 
+def listed(heads: Heads) -> str:
+    """Heads as a sentence lists them."""
+    return name(heads).replace(",", ", ")
+
+
 @contextmanager
 def ablated(model: Any, heads: Heads) -> Iterator[None]:
     """Without these heads: what they give the output projection is zero; its bias stays.

@@ -57,5 +57,5 @@ def attention_grid(
     bar = figure.colorbar(
         ScalarMappable(Normalize(0, 1), ATTENTION), cax=panel(figure, WIDTH - right + 0.12, title, 0.1, tall)
     )
-    bar.set_label("attention probability")
+    bar.set_label("attention")
     return figure

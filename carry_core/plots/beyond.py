@@ -16,11 +16,13 @@ SOURCE_MARKS = {"author": ("o", "#7A1F5C", "author’s weights"), "ours": ("s", 
 MIXED, PURE = "#2381A0", "#D55E00"
 
 
-def together(runs: Mapping[str, tuple[float, float]], near: float = 0.03) -> dict[tuple[float, float], str]:
-    """The runs' numbers by their points; those of points that lie on top of each other are joined."""
+def together(
+    runs: Mapping[str, tuple[float, float]], near: tuple[float, float] = (0.03, 0.02)
+) -> dict[tuple[float, float], str]:
+    """The runs' numbers by their points; those of points too near each other for two labels are joined."""
     named: dict[tuple[float, float], str] = {}
     for run, point in runs.items():
-        same = [p for p in named if max(abs(p[0] - point[0]), abs(p[1] - point[1])) < near]
+        same = [p for p in named if all(abs(x - y) < d for x, y, d in zip(p, point, near, strict=True))]
         named[same[0] if same else point] = f"{named[same[0]]}, {run}" if same else run
     return named
 
@@ -33,7 +35,7 @@ def two_kinds(points: Mapping[str, Mapping[str, tuple[float, float]]], limits: t
         points: by source and run, cost and separation.
         limits: the cost from which a head counts, and the separation from which an axis does.
     """
-    figure = Figure(figsize=(5.2, 3.3), layout="constrained")
+    figure = Figure(figsize=(5.6, 4.6), layout="constrained")
     ax = figure.subplots()
     ax.axvline(limits[0], color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)))
     ax.axhline(limits[1], color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)))

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from carry_core import tasks
-from carry_core.dynamics import Carrying, Evolution, Kink, Transition, finished
+from carry_core.dynamics import Carrying, Evolution, Kink, finished
 from carry_core.page import INK, WIDTH, Table, number, styled
 from carry_core.plots.attention import ATTENTION
 from carry_core.plots.cells import RIGHT
@@ -21,6 +21,7 @@ from carry_core.plots.common import panel, position
 from carry_core.plots.curves import TEST, TRAIN, plain_log
 from carry_core.runs import History
 from carry_core.sums import Layout
+from carry_core.transitions import Transition
 
 POSITIONS = ("#D55E00", "#009E73", "#0072B2", "#CC79A7")  # of the answer's digits, from the left
 MARK: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": (0, (3, 2))}  # an epoch that the text speaks of
@@ -232,9 +233,11 @@ def table_of_transitions(found: Mapping[int, Transition]) -> Table:
     rows = []
     for run, t in found.items():
         passes = [number(epoch, 0) for epoch in t.passes]
-        rows.append([f"{run}", number(t.rise, 0), number(t.jump), *passes, number(t.lag, 0), number(t.bounce, 0)])
+        turn = [number(t.bounce, 0), *(f"{x:.1%}" if x == x else "–" for x in (t.fall, t.rebound))]
+        rows.append([f"{run}", number(t.rise, 0), number(t.jump), *passes, number(t.lag, 0), *turn])
     n_heads = max(len(t.passes) for t in found.values())
-    header = ["run", "epoch", "by", *(f"0:{head}" for head in range(n_heads)), "lag", "epoch"]
+    header = ["run", "epoch", "by", *(f"0:{head}" for head in range(n_heads)), "lag"]
+    header += ["epoch", "lost by then", "gained after"]
     return Table(
-        header, rows, [("", 1), ("units rise most", 2), ("attention passes ½", n_heads + 1), ("norm turns", 1)]
+        header, rows, [("", 1), ("units rise most", 2), ("attention passes ½", n_heads + 1), ("norm turns", 3)]
     )

@@ -202,6 +202,8 @@ def separation_curves(found: Sequence[Separation]) -> Figure:
     figure = Figure(figsize=(WIDTH, 2.45))
     left, gap, top, foot = 0.42, 0.12, 0.25, 0.85  # inches
     wide = (WIDTH - left - 0.1 - gap * (len(found) - 1)) / len(found)
+    ordered = any(label.startswith("order") for separation in found for label in separation.values)
+    measured = "accuracy, or correlation" if ordered else "accuracy"
     lines: list[Any] = []
     for i, separation in enumerate(found):
         ax = panel(figure, left + i * (wide + gap), top, wide, 2.45 - top - foot)
@@ -214,6 +216,7 @@ def separation_curves(found: Sequence[Separation]) -> Figure:
         ax.set(ylim=(-0.03, 1.03), xlim=(-0.25, n - 0.25), yticks=[0, 0.5, 1], xlabel="layer")
         ax.set_xticks(range(0, n, every))
         ax.set_yticklabels(["0", "½", "1"] if i == 0 else [])
+        ax.set_ylabel(measured if i == 0 else "")
         ax.axhline(0.5, color=FAINT, linewidth=0.5, zorder=0)
         ax.set_title(f"{ORDINALS[separation.output]} digit")
     figure.legend(handles=lines, loc="lower center", ncols=len(lines))

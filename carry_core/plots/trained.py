@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from carry_core import runs
+from carry_core import trainings
 from carry_core.dynamics import finished
 from carry_core.groups import CAMPAIGN, GROUPS, MAIN, reached
 from carry_core.page import WIDTH, Table, number, styled
@@ -27,16 +27,16 @@ def table_of_groups() -> Table:
     """
     rows = []
     for name in CAMPAIGN:
-        there = runs.trainings(name)
+        there = trainings.ours(name)
         if not there:
             rows.append([name, f"0 of {GROUPS[name].n_runs}", *["–"] * 5])
-        for recipe, (loaded, history) in there.items():
-            last = [float(finished(curve)[-1]) for curve in history["test_whole"]]
-            each = loaded.record["runs"]
+        for recipe, training in there.items():
+            last = [float(finished(curve)[-1]) for curve in training.history["test_whole"]]
+            each = training.runs.record["runs"]
             minutes = [run["seconds"] / 60 for run in each]
             precisions = ", ".join(sorted({run["precision"] for run in each}))
             took = "–".join(dict.fromkeys(f"{end(minutes):.0f}" for end in (min, max)))
-            epochs = reached(name, recipe, loaded.record["epochs"])
+            epochs = reached(name, recipe, training.runs.record["epochs"])
             rows.append([
                 name, f"{len(each)} of {GROUPS[name].n_runs}", recipe, epochs, precisions, took, number(min(last), 4)
             ])  # fmt: skip
@@ -60,7 +60,7 @@ def training_curves(found: Mapping[str, Training], group: str) -> Figure:
     panels = {"test_loss": "test loss", "test_whole": "test accuracy, whole answer", "weight_norm": "squared norm"}
     for ax, (key, title) in zip(figure.subplots(1, 3), panels.items(), strict=True):
         for name, training in found.items():
-            if training.history is None:
+            if not training.history:
                 continue
             at, colour = steps(training.history, group), COLOURS[training.kind]
             for i, curve in enumerate(training.history[key]):
@@ -80,7 +80,7 @@ def table_of_norms(found: Mapping[str, Training], group: str) -> Table:
     wanted = sorted({max(1, round(share * GROUPS[group].epochs)) for share in MOMENTS})
     rows = []
     for name, training in found.items():
-        if training.history is None:
+        if not training.history:
             continue
         for run, curve in zip(training.history["runs"].tolist(), training.history["weight_norm"], strict=True):
             known = finished(curve)
