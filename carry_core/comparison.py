@@ -114,20 +114,23 @@ def by_run(row: results.Row) -> dict[str, Any]:
     return {run: value for run, value in zip(row.keys, row.runs, strict=True) if value is not None}
 
 
-def table_of_rows(names: Mapping[str, str]) -> Table:
+def table_of_rows(names: Mapping[str, str], group: str | None = None) -> Table:
     """Rows of the ledger, from all sums: what the paper has, the author's weights and ours give, and the verdicts.
 
-    In small type their ids, the runs if there are several, a dash for one in which nothing was found, how they were
-    trained if not as the paper's were, or why nothing was run.
+    In small type their ids, whose rows they are if not the page's, the runs if there are several, a dash for one in
+    which nothing was found, how they were trained if not as the paper's were, or why nothing was run.
 
     Args:
         names: what to call each row, by its id.
+        group: the one that the page shows; None for several.
     """
     rows = []
     for name, title in names.items():
-        found, paper = committed(name), published.claims()[name].paper
+        found, claim = committed(name), published.claims()[name]
         cells = [_cell(found[source]) if source in found else "–" for source in ("author", "ours")]
-        rows.append([f"{title}\n{name}", "–" if paper is None else _text(paper, 4), *cells])
+        about = compute.about(claim)
+        other = f"\nof {', '.join(sorted(about))}, not of {group}" if group and about and group not in about else ""
+        rows.append([f"{title}\n{name}{other}", "–" if claim.paper is None else _text(claim.paper, 4), *cells])
     return Table(["", "paper", "author’s weights", "ours"], rows)
 
 

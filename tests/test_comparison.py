@@ -10,9 +10,9 @@ import torch
 from carry_core import comparison, measure, sums, tasks
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_core.groups import MAIN
-from carry_core.ledger import compute, findings, results
-from carry_core.ledger.readings import DECODER, N1, Found
+from carry_core.groups import GROUPS, MAIN
+from carry_core.ledger import compute, findings, published, results
+from carry_core.ledger.readings import DECODER, N1, N3, W0, Found
 from carry_core.measure import Cells
 from carry_core.model import ModelConfig, Transformer
 from carry_core.runs import Runs
@@ -144,6 +144,23 @@ def test_why_a_row_was_not_run_stands_in_it_in_a_few_short_lines(data, reason):
     assert told == reason or (told.endswith("…") and 100 < len(told) <= 120)
 
 
+def test_whose_rows_they_are_is_what_their_measures_ask_for():
+    claims = published.claims()
+    for name, groups in {
+        "tab5/dissected/NC/accuracy/pos7": {DECODER},
+        "n2/decision_head_spread": {MAIN},
+        "n2_w0/accuracy": {W0},
+        "finding/biases": {N1},
+        "finding/three_layers_pairs": {N3},
+        "finding/no_grokking": set(GROUPS),
+        "data/sums3": set(),
+    }.items():
+        assert compute.about(claims[name]) == groups
+    nobodys = {name for name, claim in claims.items() if not compute.about(claim)}
+    assert {name.split("/")[0] for name in nobodys} == {"data", "tab2", "llm", "finding", "pad6_primed"}
+    assert {name for name in nobodys if name.startswith("finding/")} == {"finding/llm_heads"}
+
+
 def test_rows_of_the_ledger_as_a_table(data, monkeypatch):
     shutil.copy(ROOT / "data" / "claims.yml", data)
     name, no_paper = "n2/dissection/neurons", "finding/checkerboard"
@@ -161,6 +178,9 @@ def test_rows_of_the_ledger_as_a_table(data, monkeypatch):
         [f"gap\n{no_paper}", "–", "0.5 reproduced\n0.5 – 0.25", "not run"],
         [f"neurons\n{name}", "86", "87 reproduced", "81.67 reproduced\n81.7 80 72\n71"],
     ]
+    titles = [first for first, *_ in comparison.table_of_rows({no_paper: "gap", name: "neurons"}, N1).rows]
+    assert titles == [f"{title}\nof {MAIN}, not of {N1}" for title in (f"gap\n{no_paper}", f"neurons\n{name}")]
+    assert comparison.table_of_rows({name: "neurons"}, MAIN).rows[0][0] == f"neurons\n{name}"
     assert comparison.committed(name)["ours"].runs == [81.666667, 80.0, 72.0, 71.0]
     assert comparison.paired(name, no_paper) == {"author": {"0": (87.0, 0.5)}}
     results.save(

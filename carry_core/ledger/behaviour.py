@@ -242,7 +242,7 @@ def biases(evidence: Evidence) -> Found:
     def cost(run: int, model: Transformer) -> float:
         return bias_cost(model, *random_sums())
 
-    two, one = per_model(evidence, MAIN, cost), per_model(evidence, N1, cost)
+    one, two = per_model(evidence, N1, cost), per_model(evidence, MAIN, cost)
     runs = {(group, run): x for group, found in ((MAIN, two), (N1, one)) for run, x in found.items()}
     shows = {key: criteria.needs_biases(x) == (key[0] == N1) for key, x in runs.items()}
     detail = f"Loss of whole answers: two layers {listed(two.values())}; one layer {listed(one.values())}."

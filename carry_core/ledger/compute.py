@@ -1,6 +1,7 @@
 """The ledger of one source, computed from weights: a row and a verdict for each number and finding."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from carry_core.errors import BadInput
 from carry_core.files import data_dir
 from carry_core.ledger import findings, published, quantities, results, verdicts
-from carry_core.ledger.evidence import Evidence, Need
+from carry_core.ledger.evidence import Evidence, Need, Nothing
 from carry_core.ledger.published import Claim
 from carry_core.ledger.readings import Found
 from carry_core.ledger.results import Row
@@ -50,13 +51,11 @@ class Ledger:
         """Compute one."""
         self.evidence.used.clear()
         try:
-            if claim.paper is None:
-                found = findings.find(claim.id, self.evidence)
-                self.report(claim.id)
-            else:
-                found = quantities.find(claim.id, self.evidence)
+            found = find(claim, self.evidence)
         except BadInput as error:
             return Row(claim.id, claim.where, claim.paper, None, None, [], None, "not run", str(error))
+        if claim.paper is None:
+            self.report(claim.id)
         judgement = self._judge(claim, found)
         numbers = list(found.runs.values())
         pooled = len({key[0] for key in found.runs if isinstance(key, tuple)}) > 1  # groups that need not be alike
@@ -74,6 +73,23 @@ class Ledger:
     def _judge(self, claim: Claim, found: Found) -> verdicts.Judgement:
         theirs = self.theirs.get(claim.id)
         return judge(claim, self.source, found, theirs.runs if theirs else [])
+
+
+def find(claim: Claim, evidence: Evidence) -> Found:
+    """What a source's weights give for a claim.
+
+    Raises:
+        BadInput: it cannot be measured; says why.
+    """
+    return (findings if claim.paper is None else quantities).find(claim.id, evidence)
+
+
+def about(claim: Claim) -> frozenset[str]:
+    """The group whose runs a row is about: the one that its measure asks for first. All, if it goes on without them."""
+    asked = Nothing()
+    with suppress(BadInput):
+        find(claim, asked)
+    return frozenset(asked.used)
 
 
 def judge(claim: Claim, source: str, found: Found, theirs: Sequence[Any]) -> verdicts.Judgement:

@@ -149,6 +149,16 @@ class Evidence:
         return " ".join(notes)
 
 
+class Nothing(Evidence):
+    """Evidence that has nothing, and only remembers which group it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__("ours")
+
+    def _found(self, group: str, suffix: str, read: Callable[[], T]) -> T:
+        raise BadInput(f"No {group}.{suffix}: expected nothing, since only names are asked for.")
+
+
 def each(of: Callable[[Item], Any], items: Iterable[Item]) -> list[Any]:
     """`of` every item, in order, with one thread for each item and as many items at once as PyTorch has threads."""
     threads = torch.get_num_threads()
