@@ -13,6 +13,7 @@ from torch import Tensor
 
 from carry_core import measure, tasks
 from carry_core.measure import Cells
+from carry_core.sums import Layout
 
 COSTS = 0.1  # of the whole answers: what a part has to cost to matter
 SURE = 0.99  # of the digits of a cell: from here on they count as right
@@ -26,7 +27,6 @@ BIASES = 0.01  # of the whole answers: what zeroed biases may cost a model that 
 FAILS = 0.05  # of the whole answers, on sums of a length that the weights were not trained on: below it they fail
 MOVED = 0.05  # of the norm of the weights: what finetuning has to move them by to change them much (App. H.2)
 STAIRCASE = 0.5  # of a digit's attention, to its partner
-UNIFORM = 2 / 10  # attention to two digits of a head that attends to all ten tokens alike
 SEPARATES = 0.95  # balanced accuracy of a threshold from which an axis separates two kinds of sums
 CARRY_AXIS = 0.7  # size of the correlation from which an axis is a carry axis
 BOARD = 0.1  # gap between cosines within and across carry status that makes a checkerboard
@@ -119,7 +119,7 @@ def staircase(mass: Float[Tensor, "head digit"]) -> bool:
     return bool((mass.amax(0) >= STAIRCASE).all())
 
 
-def brings_previous_sum(mass: Float[Tensor, "head pos"], head: int) -> bool:
+def brings_previous_sum(mass: Float[Tensor, "head pos"], head: int, layout: Layout) -> bool:
     """Whether a head looks right more than others do, and than one that looks at everything alike would.
 
     At every given position (`finding/previous_sum`): Sec. 4.
@@ -127,9 +127,10 @@ def brings_previous_sum(mass: Float[Tensor, "head pos"], head: int) -> bool:
     Args:
         mass: `measure.column_mass` of the last layer, one column to the right, where there is one.
         head: the decision head.
+        layout: of the sums; a head that looks at all their tokens alike gives two of them to that column.
     """
     others = torch.cat([mass[:head], mass[head + 1 :]]).amax(0)
-    return bool(((mass[head] > UNIFORM) & (mass[head] > others)).all())
+    return bool(((mass[head] > 2 / layout.length) & (mass[head] > others)).all())
 
 
 def looks_right(own: Float[Tensor, "head pos"], right: Float[Tensor, "head pos"], head: int) -> bool:

@@ -73,18 +73,19 @@ class Ablation:
         Raises:
             BadInput: it does not.
         """
+        layers = f"layers 0-{config.layers - 1}" if config.layers > 1 else "layer 0 only"
         limits = {"heads": config.heads, "neurons": config.d_ff}
         for name, limit in limits.items():
             for layer, i in getattr(self, name):
                 if not (0 <= layer < config.layers and 0 <= i < limit):
                     raise BadInput(
-                        f"{name} has {layer}:{i}, but this model has layers 0-{config.layers - 1}"
+                        f"{name} has {layer}:{i}, but this model has {layers}"
                         f" with {name} 0-{limit - 1}: choose one of these."
                     )
         for name in ("mlps", "skips"):
             for layer in getattr(self, name):
                 if not 0 <= layer < config.layers:
-                    raise BadInput(f"{name} has layer {layer}, but this model has layers 0-{config.layers - 1}.")
+                    raise BadInput(f"{name} has layer {layer}, but this model has {layers}.")
 
     def at(self, layer: int) -> "Ablation":
         """What it takes out of one layer."""

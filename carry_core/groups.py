@@ -136,6 +136,19 @@ def find(name: str) -> Group:
     return group
 
 
+def decoder(name: str) -> Group:
+    """The group called `name`, if its models are decoders (App. D).
+
+    Raises:
+        BadInput: no such group, or its models are encoders.
+    """
+    group = find(name)
+    if not group.config.causal:
+        known = [other.name for other in GROUPS.values() if other.config.causal]
+        raise BadInput(f"{name} has no decoders: expected {' or '.join(known)}.")
+    return group
+
+
 def listed(wanted: Any) -> list[str]:
     """Names of groups as a list, from a list or from one name, which is all that papermill's command can give.
 

@@ -36,12 +36,15 @@ def classes(n_digits: int, wanted: Any = None) -> list[str]:
         return list(dict.fromkeys(five if n > 0 else tasks.patterns(n_digits)))
     if wanted == "all":
         return list(tasks.patterns(n_digits))
-    if type(wanted) is int:  # what papermill makes of `-p classes 001110`
-        wanted = f"{wanted:0{n_digits}d}"
-    names = [name.strip() for name in wanted.split(",")] if isinstance(wanted, str) else wanted
-    if not isinstance(names, list) or not names:
-        raise BadInput(f"classes={wanted!r}: expected None, 'all', or names such as '{classes(n_digits)[1]}'.")
-    return [tasks.find(name, n_digits) for name in names]
+    text = f"{wanted:0{n_digits}d}" if type(wanted) is int else wanted  # what papermill makes of `-p classes 001110`
+    names = [name.strip() for name in text.split(",")] if isinstance(text, str) else text
+    try:
+        if not isinstance(names, list) or not names:
+            raise BadInput("not a list of names")
+        return [tasks.find(name, n_digits) for name in names]
+    except BadInput as error:
+        expected = f"expected None, 'all', or names such as '{classes(n_digits)[1]}'"
+        raise BadInput(f"classes={wanted!r} for sums of {n_digits} digits: {expected}.") from error
 
 
 def class_attention(

@@ -19,12 +19,13 @@ def every(step: int = 1, n_digits: int = 3) -> list[int]:
     """Every `step`-th outcome that has at least 20 sums a >= b, the paper's 74 among them.
 
     Raises:
-        BadInput: the step is no positive whole number.
+        BadInput: the step is no positive whole number, or leaves 74 alone.
     """
-    if type(step) is not int or step < 1:
-        raise BadInput(f"step={step!r}: expected a whole number, 1 for all outcomes.")
-    first = 2 * (FEWEST - 1)
-    return list(range(first + (PAPER - first) % step, 10**n_digits, step))
+    first, end = 2 * (FEWEST - 1), 10**n_digits
+    most = max(PAPER - first, end - 1 - PAPER)
+    if type(step) is not int or not 1 <= step <= most:
+        raise BadInput(f"step={step!r}: expected a whole number from 1, for all outcomes, to {most}.")
+    return list(range(first + (PAPER - first) % step, end, step))
 
 
 def carry_differs(outcome: int, n_digits: int = 3) -> Bool[Tensor, " pos"]:

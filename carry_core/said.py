@@ -11,7 +11,7 @@ from carry_core.forgetting import Forgetting, falling, steps
 from carry_core.longer import Heads, Separation
 from carry_core.measure import Cells
 from carry_core.pentagon import Pentagon
-from carry_core.words import named
+from carry_core.words import counted, named
 
 
 def heads(found: Sequence[Heads], n_long: int) -> str:
@@ -31,21 +31,22 @@ def _staircases(found: Sequence[Heads], n_long: int) -> str:
     for kind in found[0].staircases if found else ():
         stands = [h.staircases[kind] >= criteria.STAIRCASE for h in found]
         trained, every = (sum(bool(x[n:].all()) for x in stands) for n in (n_long, 0))
-        text = f"one {kind} in every {'trained ' if n_long else ''}column in **{trained} of {len(found)}** runs"
+        columns = f"every {'trained ' if n_long else ''}column"
+        text = f"one {kind} in {columns} in **{trained}** of {counted(len(found), 'run')}"
         told.append(text + (f", in all columns in **{every}**" if n_long else ""))
     return "; ".join(told)
 
 
 def separations(found: Mapping[str, Separation], n_long: int) -> str:
     """In how many runs the clouds are apart at every position, trained and long (Fig. 19, 22, 24)."""
-    parts = {"trained": slice(n_long, None), "long": slice(0, n_long)} if n_long else {"": slice(0, None)}
+    parts = {"trained ": slice(n_long, None), "long ": slice(0, n_long)} if n_long else {"": slice(0, None)}
     told = []
     for what, part in parts.items():
         values = [[[x for x in side[part] if x == x] for side in (s.tens, s.ones)] for s in found.values()]
         tens, ones = (sum(all(y >= criteria.SEPARATES for y in x[i]) for x in values) for i in (0, 1))
         told.append(
-            f"at every {what} position ten or more is apart in **{tens} of {len(found)}** runs".replace("  ", " ")
-            + f" and an arriving one in **{ones}**"
+            f"at every {what}position ten or more is apart in **{tens}** of {counted(len(found), 'run')}"
+            f" and an arriving one in **{ones}**"
         )
     return f"By {criteria.SEPARATES} or more, {'; '.join(told)}."
 
@@ -82,9 +83,9 @@ def _kind(kind: str, every: Mapping[str, Sequence[Heads]], n_long: int) -> str:
     )
     return (
         f"Staircase **{kind}**, its weakest long step by each column's best head, at the epochs that are kept,"
-        f" {listed}. It reaches one half in **{formed} of {len(found)}** runs, and of these it breaks, falling"
-        f" below one half later, in **{broken}**. From the first of these epochs to the last it sinks in **{long} of"
-        f" {len(found)}**; the weakest trained step, in **{trained} of {len(found)}**."
+        f" {listed}. It reaches one half in **{formed}** of {counted(len(found), 'run')}, and of these it breaks,"
+        f" falling below one half later, in **{broken}**. From the first of these epochs to the last it sinks in"
+        f" **{long} of {len(found)}**; the weakest trained step, in **{trained} of {len(found)}**."
     )
 
 
@@ -98,7 +99,7 @@ def _falling(layer: int, every: Mapping[str, Sequence[Heads]], n_long: int) -> s
     return (
         f"One head by itself: of layer {layer}, the one whose weakest long step of the answer rows falls most, or rises"
         f" least, {'; '.join(told)}. It goes from half or more to less, while the trained steps stay at half or more,"
-        f" in **{alone} of {len(found)}** runs."
+        f" in **{alone}** of {counted(len(found), 'run')}."
     )
 
 
@@ -117,7 +118,7 @@ def correlations(found: Mapping[str, Mapping[str, tuple[float, Cells]]]) -> str:
     carries = sum(len(values) > 1 and roles.comes_to_carry(values[0], values[-1]) for values in ends)
     return (
         f"Correlation at the trained positions, {listed}. It ends at {criteria.CANNOT_CARRY} or more and above its"
-        f" first value in **{carries} of {len(found)}** runs."
+        f" first value in **{carries}** of {counted(len(found), 'run')}."
     )
 
 
@@ -130,7 +131,7 @@ def halves(found: Mapping[int, Pentagon]) -> str:
     alone = [str(run) for run, p in near.items() if p.best == p.score]
     more = f" In {named('run', alone)} no other plane scores higher than the leading one." if alone else ""
     return (
-        f"In the leading plane **{len(near)} of {len(found)}** runs score within {pentagon.NEAR} of one half"
+        f"Runs whose score in the leading plane is within {pentagon.NEAR} of one half: **{len(near)} of {len(found)}**"
         f" ({', '.join(map(str, near))}). In **{whole}** of these the best plane shows a pentagon"
         f" ({pentagon.VISIBLE} or more).{more}"
     )

@@ -12,6 +12,7 @@ import torch
 from carry_core import criteria, measure, tasks
 from carry_core.files import ROOT
 from carry_core.measure import Cells
+from carry_core.sums import Layout
 
 ARRIVES = tasks.carry_arrives(3)
 
@@ -40,8 +41,8 @@ def double(*rows: list[float]) -> torch.Tensor:
         (lambda right: criteria.decides(0.2, without_decision(right=right, too_large=0)), 0.99, (False, True, True)),
         (lambda share: criteria.always_adds(without_decision(too_large=share)), 0.95, (False, True, True)),
         (lambda mass: criteria.staircase(double([mass, 1.0])), 0.5, (False, True, True)),
-        (lambda mass: criteria.brings_previous_sum(double([mass], [0.1]), 0), 0.2, (False, False, True)),
-        (lambda mass: criteria.brings_previous_sum(double([mass], [0.3]), 0), 0.3, (False, False, True)),
+        (lambda mass: criteria.brings_previous_sum(double([mass], [0.1]), 0, Layout()), 0.2, (False, False, True)),
+        (lambda mass: criteria.brings_previous_sum(double([mass], [0.3]), 0, Layout()), 0.3, (False, False, True)),
         (criteria.needs_biases, 0.01, (False, False, True)),
         (lambda after: criteria.checkerboard(0.05, after), 0.1, (False, False, True)),
         (lambda after: criteria.checkerboard(0.3, after), 0.3, (False, False, True)),
@@ -110,10 +111,11 @@ def test_each_digit_needs_a_head_that_looks_at_its_partner():
 
 def test_the_decision_head_looks_right_more_than_the_other_and_more_than_by_chance():
     mass = torch.tensor([[0.3, 0.4], [0.1, 0.3]])
-    assert criteria.brings_previous_sum(mass, 0)
-    assert not criteria.brings_previous_sum(mass, 1)
-    assert not criteria.brings_previous_sum(mass - 0.11, 0)
-    assert not criteria.brings_previous_sum(torch.tensor([[0.3, 0.4], [0.1, 0.5]]), 0)
+    assert criteria.brings_previous_sum(mass, 0, Layout())
+    assert not criteria.brings_previous_sum(mass, 1, Layout())
+    assert not criteria.brings_previous_sum(mass - 0.11, 0, Layout())
+    assert criteria.brings_previous_sum(mass - 0.11, 0, Layout(4))  # 2 of 13 tokens, not of 10
+    assert not criteria.brings_previous_sum(torch.tensor([[0.3, 0.4], [0.1, 0.5]]), 0, Layout())
 
 
 def test_a_head_looks_right_on_average_over_the_positions_that_can():

@@ -187,3 +187,9 @@ def test_parts_that_do_not_exist_are_named(ablation):
     for made in (ablation.site, ablation.steps):
         with pytest.raises(BadInput, match="layers 0-1"):
             made(ModelConfig())
+
+
+@pytest.mark.parametrize("ablation", [Ablation(heads={(1, 2)}), Ablation(mlps={1})])
+def test_one_layer_is_no_range_of_layers(ablation):
+    with pytest.raises(BadInput, match="but this model has layer 0 only"):
+        ablation.check(ModelConfig(layers=1))

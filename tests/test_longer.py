@@ -1,5 +1,6 @@
 """Longer sums: against brute force, on planted attention, curves and accuracies, and on the author's primed run."""
 
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -60,8 +61,8 @@ def test_the_five_default_classes_are_classes():
 
 
 @pytest.mark.parametrize("wrong", ["", 7, [], ["222222"], "001110,2"])
-def test_a_class_that_is_none_is_bad_input(wrong):
-    with pytest.raises(BadInput, match="expected"):
+def test_a_class_that_is_none_is_bad_input_and_what_was_given_is_named(wrong):
+    with pytest.raises(BadInput, match=rf"classes={re.escape(repr(wrong))} .* expected None, 'all', or names such as"):
         longer.classes(6, wrong)
 
 
@@ -147,13 +148,13 @@ def test_what_is_told_of_planted_heads():
         planted_heads(flat, rows=trained),
     ]
     text = said.heads(found, 3)
-    assert "one between the digits in every trained column in **2 of 5** runs, in all columns in **1**;" in text
+    assert "one between the digits in every trained column in **2** of 5 runs, in all columns in **1**;" in text
     for layer in (0, 1):
-        told = f"one of the answer rows in layer {layer} in every trained column in **3 of 5** runs, in all"
+        told = f"one of the answer rows in layer {layer} in every trained column in **3** of 5 runs, in all"
         assert f"{told} columns in **1**" in text
     assert "to the column to the right: in **1**" in text
     assert text.endswith("than at its own column: in **1**.")
-    assert "one between the digits in every column in **1 of 5** runs; one of the answer" in said.heads(found, 0)
+    assert "one between the digits in every column in **1** of 5 runs; one of the answer" in said.heads(found, 0)
 
 
 # ---------------------------------------------------------------- forgetting
@@ -204,7 +205,7 @@ def test_a_staircase_breaks_between_two_epochs():
     }
     text, *_ = said.stairs(runs_, 1).split("\n\n")
     assert "breaks: 0.70 → 0.30" in text
-    assert "It reaches one half in **3 of 4** runs, and of these it breaks" in text
+    assert "It reaches one half in **3** of 4 runs, and of these it breaks, falling below one half later," in text
     assert "below one half later, in **2**." in text
     assert "No run without priming" in said.stairs({}, 1)
 
@@ -219,10 +220,10 @@ def test_the_staircase_of_the_answer_rows_is_followed_by_itself():
     grows = [("epoch 500", rows(0.6, 0.7, 0.9)), ("epoch 1000", rows(0.7, 0.8, 0.8))]
     digits, first, second, *_ = said.stairs({"sinks": sinks, "grows": grows}, 2).split("\n\n")
     assert digits.startswith("Staircase **between the digits**, its weakest long step by each column's best head")
-    assert "It reaches one half in **0 of 2** runs" in digits
+    assert "It reaches one half in **0** of 2 runs" in digits
     assert "to the last it sinks in **0 of 2**; the weakest trained step, in **0 of 2**." in digits
     assert first.startswith("Staircase **of the answer rows in layer 0**, ")
-    assert "sinks: 0.70 → 0.40; grows: 0.60 → 0.70. It reaches one half in **2 of 2** runs" in first
+    assert "sinks: 0.70 → 0.40; grows: 0.60 → 0.70. It reaches one half in **2** of 2 runs" in first
     assert "below one half later, in **1**." in first
     assert "to the last it sinks in **1 of 2**; the weakest trained step, in **1 of 2**." in first
     assert second == first.replace("layer 0", "layer 1")
@@ -286,9 +287,9 @@ def test_a_head_that_loses_its_staircase_is_told_though_the_best_head_of_each_co
     *_, best, _, first, second = said.stairs({"alone": alone, "together": together}, 2).split("\n\n")
     assert "alone: 0.90 → 0.90; together: 0.90 → 0.90" in best
     assert "alone, head 0:1: 0.70 → 0.40, trained 0.60 → 0.80; together, head 0:1: 0.70" in first
-    assert first.endswith("in **1 of 2** runs.")
+    assert first.endswith("in **1** of 2 runs.")
     assert "alone, head 1:0: 0.90 → 0.90, trained 0.90 → 0.90" in second
-    assert second.endswith("in **0 of 2** runs.")
+    assert second.endswith("in **0** of 2 runs.")
 
 
 def test_the_parts_that_are_needed_where_no_one_arrives():
@@ -330,7 +331,7 @@ def test_the_mlp_comes_to_carry():
     first, last = "epoch 500", "epoch 2500"
     text = said.correlations({"a": {first: (0.3, cells), last: (0.95, cells)}, "b": {last: (0.95, cells)}})
     assert "a: 0.30 → 0.95; b: 0.95" in text
-    assert "in **1 of 2** runs" in text
+    assert "in **1** of 2 runs" in text
 
 
 # ---------------------------------------------------------------- streams, accuracies, weights
@@ -344,7 +345,7 @@ def test_separation_is_that_of_the_planes(tiny):
     assert found.tens == pytest.approx([by_place[0, "MLP", p] for p in (7, 8, 9)], nan_ok=True)
     assert found.ones == pytest.approx([by_place[1, "attention", p] for p in (7, 8, 9)], nan_ok=True)
     text = said.separations({"a": longer.Separation((np.nan, 1.0, 0.96), (0.9, 1.0, np.nan))}, 1)
-    assert "every trained position ten or more is apart in **1 of 1** runs and an arriving one in **1**" in text
+    assert "every trained position ten or more is apart in **1** of 1 run and an arriving one in **1**" in text
     assert text.endswith("and an arriving one in **0**.")
 
 

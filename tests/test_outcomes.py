@@ -22,10 +22,11 @@ def test_outcomes_have_twenty_sums_and_the_papers_is_among_them(step):
         assert found == (counts >= 20).nonzero().flatten().tolist()
 
 
-@pytest.mark.parametrize("step", [0, -1, True])
-def test_a_bad_step_is_named(step):
-    with pytest.raises(BadInput, match="expected a whole number"):
+@pytest.mark.parametrize("step", [0, -1, True, 926, 10**6])
+def test_a_bad_step_is_named_and_one_that_leaves_74_alone(step):
+    with pytest.raises(BadInput, match="expected a whole number from 1, for all outcomes, to 925"):
         outcomes.every(step)
+    assert outcomes.every(925) == [74, 999]
 
 
 def test_where_carries_differ_by_enumeration():

@@ -111,7 +111,7 @@ def test_half_a_pentagon_in_the_leading_plane_is_whole_in_the_best(monkeypatch):
         8: replace(one, score=0.61, best=0.98, plane=(1, 2)),
     }
     text = said.halves(runs)
-    assert "**3 of 6** runs score within 0.1 of one half (2, 3, 5). In **1** of these the best plane" in text
+    assert "within 0.1 of one half: **3 of 6** (2, 3, 5). In **1** of these the best plane" in text
     assert text.endswith("In run 3 no other plane scores higher than the leading one.")
     assert said.halves({2: runs[2]}).endswith("(0.9 or more).")
     assert said.halves({0: one}) == "No run's score in the leading plane is within 0.1 of one half."

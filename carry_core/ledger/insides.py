@@ -44,7 +44,7 @@ def previous_sum(evidence: Evidence) -> Found:
         mass = measure.column_mass(pattern[-1], GROUPS[MAIN].config.layout, shift=1)[:, :2]
         ((_, head),) = ranked_heads(evidence.surveys(MAIN)[run], MAIN)[0].heads
         found[run] = float(mass[head].mean())
-        shows[run] = criteria.brings_previous_sum(mass, head)
+        shows[run] = criteria.brings_previous_sum(mass, head, GROUPS[MAIN].config.layout)
         each_head = "; ".join(f"1:{h} {listed(mass[h].tolist())}" for h in range(len(mass)))
         notes.append(f"run {run} (1:{head} decides): {each_head}")
     return result(found, shows, f"Attention to the digits one to the right, at 7 and 8. {'. '.join(notes)}.")
