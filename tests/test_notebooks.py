@@ -140,6 +140,8 @@ def test_papermill_stops_with_the_line_too(tmp_path: Path):
     assert "BadInput: Unknown source 'authr': expected 'ours' or 'author'." in result.stderr
     ran = [cell for cell in code(tmp_path / "out.ipynb") if cell.execution_count]
     assert len(ran) <= 4
+    shown = [output.traceback for output in ran[-1].outputs if output.output_type == "error"]
+    assert shown == [["BadInput: Unknown source 'authr': expected 'ours' or 'author'."]]
 
 
 def test_one_group_may_be_given_for_a_list_of_them():

@@ -81,7 +81,8 @@ def find(claim: Claim, evidence: Evidence) -> Found:
     Raises:
         BadInput: it cannot be measured; says why.
     """
-    return (findings if claim.paper is None else quantities).find(claim.id, evidence)
+    of = findings.find if claim.paper is None else quantities.find
+    return of(claim.id, evidence)
 
 
 def about(claim: Claim) -> frozenset[str]:
