@@ -255,6 +255,7 @@ def test_squashing_shows_the_median_run_and_the_range_of_each_outcome():
     assert first.collections[0].get_segments()[1].tolist() == [
         [74, pytest.approx(ratio[:, 1, 0].min().item())], [74, pytest.approx(ratio[:, 1, 0].max().item())],
     ]  # fmt: skip
+    assert one.get_marker() != other.get_marker()
     assert (ring.get_xdata()[0], first.texts[0].get_text()) == (74, "74")
     assert [ax.get_title() for ax in figure.axes] == ["pos. 7", "pos. 8", "pos. 9"]
 

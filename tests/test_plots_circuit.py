@@ -11,6 +11,7 @@ from matplotlib.colors import to_rgb
 from carry_core import adder, neurons, pentagon, plots, sums, tasks
 from carry_core.plots import circuit
 from carry_core.plots.neurons import OFTEN
+from carry_core.plots.pentagon import moved_apart
 
 NAMES = ["pos7", "pos8", "pos9"]
 
@@ -107,6 +108,8 @@ def test_the_summary_draws_attention_as_wide_as_it_is_and_only_where_it_counts()
     widths = [found[c] for c in (circuit.PARTNER, circuit.ELSEWHERE, circuit.DECIDES, circuit.HELPS)]
     np.testing.assert_allclose(np.array(widths) / widths[0], [1, 0.5 / 0.9, 0.8 / 0.9, 0.3 / 0.9], rtol=1e-6)
     (line,) = [line for line in figure.axes[0].lines if line.get_color() == circuit.DECIDES]
+    (other,) = [line for line in figure.axes[0].lines if line.get_color() == circuit.HELPS]
+    assert (line.is_dashed(), other.is_dashed()) == (False, True)  # in grey the two are as dark as each other
     assert line.get_xdata()[0] == min(t.get_position()[0] for t in figure.axes[0].texts if t.get_text() == "7")
     assert line.get_ydata()[0] < line.get_ydata()[1]
 
@@ -165,6 +168,24 @@ def test_pentagon_panels_show_all_sums_and_then_those_with_and_without_an_arrivi
     expected = [[np.cos(2 * np.pi * d / 5), np.sin(2 * np.pi * d / 5)] for d in (0, 1, 2, 3, 4, 0)]
     np.testing.assert_allclose(corners, expected, atol=0.01)
     assert [text.get_text() for text in figure.axes[4].texts] == [str(d) for d in range(10)]
+
+
+def test_digits_that_would_hide_each_other_are_moved_apart_and_no_others():
+    places = np.array([0, 0, 0.03 + 0.01j, 5, 5.2j])
+    moved = moved_apart(places, 0.1)
+    gaps = np.abs(moved[:, None] - moved[None]) + np.eye(5)
+    assert gaps.min() >= 0.1
+    assert np.abs(moved - places).max() < 0.15
+    np.testing.assert_array_equal(moved[3:], places[3:])
+    unknown = moved_apart(np.array([0, 0, complex("nan")]), 0.1)
+    assert np.isnan(unknown[2])
+    assert abs(unknown[0] - unknown[1]) >= 0.1
+
+
+def test_in_the_pentagon_pairs_of_digits_stand_beside_each_other(found):
+    figure = plots.pentagon_panels(found)
+    at = {text.get_text(): np.array(text.get_position()) for text in figure.axes[4].texts}
+    assert all(np.linalg.norm(at[str(d)] - at[str(d + 5)]) > 0.1 for d in range(5))
 
 
 def test_pentagon_runs_show_each_run_in_both_planes_with_its_scores(found):

@@ -13,7 +13,7 @@ from carry_core.page import FAINT, INK, WIDTH, styled
 from carry_core.plots.common import position
 
 SOURCE_MARKS = {"author": ("o", "#7A1F5C", "author’s weights"), "ours": ("s", "#2381A0", "ours")}
-MIXED, PURE = "#2381A0", "#D55E00"
+KINDS = ("#2381A0", "o", 2.6, "a one arrives in some sums"), ("#D55E00", "^", 3.2, "in all or in none")
 
 
 def together(
@@ -80,22 +80,28 @@ def squashing_by_outcome(
     for i, (ax, name) in enumerate(zip(np.atleast_1d(axes), names, strict=True)):
         here = ratio[..., i].double().numpy()
         low, middle, high = here.min(0), np.median(here, 0), here.max(0)
-        for side, colour in ((mixed[:, i].numpy(), MIXED), (~mixed[:, i].numpy(), PURE)):
+        for side, (colour, marker, size, _) in zip((mixed[:, i].numpy(), ~mixed[:, i].numpy()), KINDS, strict=True):
             ax.vlines(x[side], low[side], high[side], color=colour, linewidth=0.7, alpha=0.35)
-            ax.plot(x[side], middle[side], linestyle="", marker="o", markersize=2.6, color=colour)
+            ax.plot(x[side], middle[side], linestyle="", marker=marker, markersize=size, color=colour)
         ax.axhline(1, color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)))
         if shown in outcomes:
             at = list(outcomes).index(shown)
             ax.plot(shown, middle[at], marker="o", markersize=8, markerfacecolor="none", markeredgecolor=INK)
-            ax.annotate(str(shown), (shown, middle[at]), xytext=(7, 4), textcoords="offset points", fontsize=7.5)
+            leader = {"arrowstyle": "-", "color": INK, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 4}
+            ax.annotate(
+                str(shown), (shown, middle[at]), xytext=(shown, 0.02), textcoords=("data", "axes fraction"),
+                ha="center", fontsize=7.5, arrowprops=leader,
+            )  # fmt: skip
         ax.set(yscale="log", title=position(name), xlabel="outcome", xlim=(0, 1.02 * x.max()))
         ax.yaxis.set_major_locator(FixedLocator([0.03, 0.1, 0.3, 1, 3]))
         ax.yaxis.set_minor_locator(NullLocator())
         ax.yaxis.set_major_formatter("{x:g}")
+    low, high = np.atleast_1d(axes)[0].get_ylim()
+    np.atleast_1d(axes)[0].set_ylim(0.7 * low, high)  # for the number, below all dots
     np.atleast_1d(axes)[0].set_ylabel("spread of cosines,\nafter the MLP to before")
     entries = [
-        Line2D([], [], linestyle="", marker="o", markersize=4, color=colour, label=text)
-        for colour, text in ((MIXED, "a one arrives in some sums"), (PURE, "in all or in none"))
+        Line2D([], [], linestyle="", marker=marker, markersize=1.6 * size, color=colour, label=text)
+        for colour, marker, size, text in KINDS
     ]
     figure.legend(handles=entries, loc="outside lower center", ncols=2)
     return figure

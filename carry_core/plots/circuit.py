@@ -18,6 +18,7 @@ from carry_core.sums import SYMBOLS, encode
 
 PARTNER, ELSEWHERE = "#2B6CA3", "#B8BDC7"
 DECIDES, HELPS = "#D55E00", "#5B8A72"
+DASHED = (0, (2.5, 0.6))  # heads of the last layer that do not decide, which are as dark as the one that does
 BIG, SMALL = "#BBDCF5", "#1F5F99"  # digit sums of ten or more light, below ten dark, as in the paper
 ONE, NONE = "#FAD7A8", "#B85C12"  # where a one arrives light, elsewhere dark, as in the paper
 PAPER, PLAIN, WRONG = "#FFFFFF", "#EEF0F3", "#C8102E"
@@ -68,8 +69,8 @@ def summary_circuit(trace: Trace) -> Figure:
     for pattern in trace.first:
         _attention(ax, x, y[0], y[1], pattern, range(layout.length), first, 1)
     for head, pattern in enumerate(trace.last):
-        colour, over = (DECIDES, 3) if head == trace.decision_head else (HELPS, 2)
-        _attention(ax, x, y[1], y[2], pattern, layout.answer, always(colour), over)
+        colour, over, dashes = (DECIDES, 3, "-") if head == trace.decision_head else (HELPS, 2, DASHED)
+        _attention(ax, x, y[1], y[2], pattern, layout.answer, always(colour), over, dashes)
     tokens = encode(torch.tensor([trace.a]), torch.tensor([trace.b]), layout)[0].tolist()
     for position, token in enumerate(tokens):
         box(ax, x[position], y[0], SYMBOLS[token], PAPER)
@@ -104,14 +105,14 @@ def always(colour: str) -> Callable[[int, int], str]:
 
 def _attention(
     ax: Axes, x: Sequence[float], low: float, high: float, pattern: Float[Tensor, "query key"], queries: Sequence[int],
-    colour: Callable[[int, int], str], over: int,
+    colour: Callable[[int, int], str], over: int, dashes: Any = "-",
 ) -> None:  # fmt: skip
     for query in queries:
         for key, share in enumerate(pattern[query].tolist()):
             if share >= LEAST:
                 ends = [x[key], x[query]], [low + TALL, high - TALL]
                 style: dict[str, Any] = {"linewidth": 4.5 * share, "alpha": 0.75, "solid_capstyle": "butt"}
-                ax.plot(*ends, color=colour(query, key), zorder=over, **style)
+                ax.plot(*ends, color=colour(query, key), zorder=over, linestyle=dashes, **style)
 
 
 def _labels(ax: Axes, x: float, y: Sequence[float], trace: Trace) -> None:
@@ -131,8 +132,8 @@ def _labels(ax: Axes, x: float, y: Sequence[float], trace: Trace) -> None:
 
 
 def _keys(figure: Figure, ax: Axes, x: float, y: float, trace: Trace) -> None:
-    def line(colour: str, label: str) -> Line2D:
-        return Line2D([], [], color=colour, label=label, linewidth=3, alpha=0.75)
+    def line(colour: str, label: str, dashes: Any = "-") -> Line2D:
+        return Line2D([], [], color=colour, label=label, linewidth=3, alpha=0.75, linestyle=dashes)
 
     def patches(*pairs: tuple[str, str]) -> list[Patch]:
         return [Patch(color=colour, label=label) for colour, label in pairs]
@@ -140,18 +141,19 @@ def _keys(figure: Figure, ax: Axes, x: float, y: float, trace: Trace) -> None:
     names = [f"{trace.last_layer}:{head}" for head in range(len(trace.last))]
     decides = names.pop(trace.decision_head)
     lines = [line(PARTNER, "to a digit of one's own column"), line(ELSEWHERE, "elsewhere, in layer 0")]
-    lines += [line(DECIDES, f"of the decision head {decides}"), line(HELPS, f"of head {', '.join(names)}")]
+    lines += [line(DECIDES, f"of the decision head {decides}"), line(HELPS, f"of head {', '.join(names)}", DASHED)]
     boxes = patches((BIG, "ten or more"), (SMALL, "below ten"), (ONE, "a one arrives"), (NONE, "none arrives"))
     answers = patches((RIGHT, "right"), (OFF_BY_ONE, "off by the one"), (OTHER, "otherwise wrong"))
-    keys: list[tuple[float, str, list[Any]]] = [
-        (0, "attention (width)", lines),
-        (2.15, "boxes", boxes),
-        (3.35, "answer (probability)", answers),
+    keys: list[tuple[float, float, str, list[Any]]] = [
+        (0.3, 0, "attention (width)", lines),
+        (2.75, 0, "boxes", boxes),
+        (0.3, 0.85, "answer (probability)", answers),
     ]
-    for across, title, handles in keys:
+    for across, down, title, handles in keys:
         figure.legend(
-            handles=handles, title=title, loc="upper left", bbox_to_anchor=(x + across, y), bbox_transform=ax.transData,
-            alignment="left", borderpad=0, borderaxespad=0, fontsize=7.5, title_fontsize=7.5, handlelength=1.2,
+            handles=handles, title=title, loc="upper left", bbox_to_anchor=(x + across, y - down),
+            bbox_transform=ax.transData, alignment="left", borderpad=0, borderaxespad=0, fontsize=7.5,
+            title_fontsize=7.5, handlelength=2 if handles is lines else 1.2,
         )  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def learning_curves(
         names: of the positions.
     """
     chosen = slice(None) if run is None else slice(at := list(history["runs"]).index(run), at + 1)
-    figure = Figure(figsize=(WIDTH, 2.2 if run is None else 4.1), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 2.4 if run is None else 4.3), layout="constrained")
     n = len(names)
     wide: list[Any] = [[name for name in names for _ in "xx"], ["loss"] * n + ["norm"] * n]
     grid = figure.subplot_mosaic([["loss", "whole", "norm"]] if run is None else wide)
@@ -70,7 +70,7 @@ def learning_curves(
             draw_runs(ax, rows[..., list(names).index(name)] if curve == "accuracy" else rows, colour, part)
         if name == "loss":
             plain_log(ax)
-            ax.legend(loc="upper right", handlelength=1.2)
+            figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=2)
         else:
             ax.set_ylim(-0.03, 1.03)
     return figure

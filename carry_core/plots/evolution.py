@@ -25,6 +25,7 @@ from carry_core.transitions import Transition
 
 POSITIONS = ("#D55E00", "#009E73", "#0072B2", "#CC79A7")  # of the answer's digits, from the left
 MARK: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": (0, (3, 2))}  # an epoch that the text speaks of
+DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (4, 1, 1, 1)), (0, (1, 1)))  # of the same, to tell them in grey
 OTHERS: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.35}  # runs that are not the one that is shown
 BOX: dict[str, Any] = {"frameon": True, "framealpha": 1, "edgecolor": "none", "borderpad": 0.1}  # over such lines
 FORGOT = "#D9534A"  # right but for the one: `OFF_BY_ONE`, dark enough for a line
@@ -80,8 +81,8 @@ def _curves(
         curve = finished(history[key][i])
         axes[0].plot(range(1, len(curve) + 1), curve, color=colour, label=key.removesuffix("_loss"))
     accuracy = finished(history["test_accuracy"][i])
-    for name, curve, colour in zip(names, accuracy.T, POSITIONS, strict=False):
-        axes[1].plot(range(1, len(curve) + 1), curve, color=colour, label=position(name))
+    for name, curve, colour, dashes in zip(names, accuracy.T, POSITIONS, DASHES, strict=False):
+        axes[1].plot(range(1, len(curve) + 1), curve, color=colour, linestyle=dashes, label=position(name))
     norm = finished(history["weight_norm"][i])
     axes[2].plot(range(1, len(norm) + 1), norm, color=INK)
     plain_log(axes[0])
@@ -97,7 +98,7 @@ def _curves(
         if ax is not axes[-1]:
             ax.set_xticklabels([])
     axes[0].legend(loc="upper right", handlelength=1.2, **BOX)
-    axes[1].legend(loc="lower right", handlelength=1.2, **BOX)
+    axes[1].legend(loc="lower right", handlelength=2.4, **BOX)
 
 
 def _along(
@@ -133,7 +134,7 @@ def evolution(history: History, evolutions: Mapping[int, Evolution], run: int, k
         kink: of its test loss.
     """
     end, shown = kink.end, evolutions[run]
-    figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 2.8), layout="constrained")
     correlation, accuracy, loss = figure.subplots(1, 3)
     for other, found in evolutions.items():
         look: dict[str, Any] = {"linewidth": 1.6, "zorder": 3} if other == run else OTHERS
@@ -168,7 +169,7 @@ def evolution(history: History, evolutions: Mapping[int, Evolution], run: int, k
     ]
     if len(evolutions) > 1:
         lines.insert(1, Line2D([], [], color=INK, label="other runs", **OTHERS))
-    correlation.legend(handles=lines, loc="lower right", **BOX)
+    figure.legend(handles=lines, loc="outside lower center", ncols=len(lines))
     accuracy.legend(handles=_kinds(), loc="best", handlelength=1.2, **BOX)
     loss.legend(loc="upper right", handlelength=1.2)
     return figure

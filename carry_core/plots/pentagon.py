@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import matplotlib as mpl
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Complex, Int
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
@@ -15,7 +15,25 @@ from carry_core.page import FAINT, INK, WIDTH, number, styled
 from carry_core.pentagon import Pentagon, centres
 from carry_core.plots.common import DIGIT_COLOURS, class_colours, dots, panel
 
+DIGIT = 0.1  # inches that a digit takes
 LARGE, MEDIUM, SMALL = 2_500, 1_250, 500  # dots in a panel at most; all sums count for what is computed
+
+
+def moved_apart(
+    places: Complex[np.ndarray, " digit"], least: float, rounds: int = 200
+) -> Complex[np.ndarray, " digit"]:
+    """The places of labels, moved as little as it takes until no two are nearer to each other than `least`."""
+    moved = places.copy()
+    for _ in range(rounds):
+        gap = moved[:, None] - moved[None]
+        far = np.abs(gap)
+        np.fill_diagonal(far, np.inf)
+        if not (far < least).any():
+            break
+        which = np.arange(len(moved))
+        away = np.where(far > 0, gap / np.where(far > 0, far, 1), np.sign(which[:, None] - which[None]))
+        moved = moved + (np.where(far < least, (least - far) / 2 + 0.01 * least, 0) * away).sum(1)
+    return moved
 
 
 def _cloud(
@@ -32,11 +50,12 @@ def _cloud(
 
 
 def _corners(ax: Axes, found: Pentagon, axes: tuple[int, int], which: Bool[Tensor, " sums"]) -> None:
-    """Each digit on the middle of its sums, and lines from each pair of digits to the next."""
+    """Each digit on the middle of its sums or beside it, and lines from each pair of digits to the next."""
     middle = centres(found.points[which][:, axes], found.digit[which]).numpy()
     vertex = np.array([np.nanmean(middle[[d, d + 5]]) for d in (0, 1, 2, 3, 4, 0)])
     ax.plot(vertex.real, vertex.imag, color=INK, linewidth=0.7, alpha=0.7)
-    for digit, place in enumerate(middle):
+    inch = 1.1 * max(ax.dataLim.width, ax.dataLim.height) / (ax.get_window_extent().width / ax.figure.dpi)
+    for digit, place in enumerate(moved_apart(middle, DIGIT * inch)):
         if place == place:
             outline = [withStroke(linewidth=1.6, foreground="white")]
             ax.text(place.real, place.imag, str(digit), ha="center", va="center", fontsize=6.5, weight="bold",
