@@ -1,17 +1,17 @@
 """Training groups from start to published file: what is missing, resuming, progress."""
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from carry_core import groups, manifest, runs
+from carry_core import groups, manifest
 from carry_core.checkpoints import Checkpoints
 from carry_core.errors import BadInput, NotNow
-from carry_core.files import author_dir, check_writable, keep_memory, locked, read_manifest
-from carry_core.publishing import check_usable, publish, published_runs, put_back
+from carry_core.files import author_dir, check_writable, keep_memory, read_manifest
+from carry_core.publishing import look, publish, published_runs
 from carry_core.sums import n_sums
 from carry_core.train import State, Trainer
 
@@ -87,16 +87,20 @@ def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
     """
     states = [checkpoints.latest(run) for run in trainer.runs]
     known = [state for state in states if state is not None]
-    for _, record in known:
-        if record["precision"] != trainer.precision:
-            raise BadInput(
-                f"{checkpoints.path(record['run'])} was trained in {record['precision']}, not {trainer.precision}:"
-                f" pass --precision {record['precision']}, or move it away."
-            )
+    _check_precision(checkpoints, known, trainer.precision)
     if len(known) == len(states):
         trainer.restore(known)
     elif trainer.group.parent is not None:
         trainer.load([_parent(checkpoints, *trainer.group.parent, run) for run in trainer.runs])
+
+
+def _check_precision(checkpoints: Checkpoints, states: Iterable[State], precision: str) -> None:
+    for _, record in states:
+        if record["precision"] != precision:
+            raise BadInput(
+                f"{checkpoints.path(record['run'])} was trained in {record['precision']}, not {precision}:"
+                f" pass --precision {record['precision']}, or move it away."
+            )
 
 
 def _parent(checkpoints: Checkpoints, name: str, after: int, run: int) -> State:
@@ -153,12 +157,15 @@ def check(checkpoints: Checkpoints, out: Path, *, dry: bool = False) -> None:
     for taken, what in ((checkpoints.folder, "checkpoints"), (author_dir(), "the author's release")):
         if out.resolve().is_relative_to(taken.resolve()):
             raise BadInput(f"--out {out}: {taken} is for {what}; choose a folder outside of it.")
-    read_manifest(manifest.home(out)[0])
+    root, inside = manifest.home(out)
+    if inside.name in groups.RECIPES:
+        raise BadInput(f"--out {out}: that folder is for what {out.parent} has by another recipe; choose {out.parent}.")
+    read_manifest(root)
     for folder in (out, checkpoints.folder):
         check_writable(folder, dry=dry)
     if not dry:
-        with locked(manifest.home(out)[0]):  # not while another process publishes
-            check_usable(checkpoints, out)
+        manifest.finish(root)
+    look(checkpoints.group, out)
     for run in checkpoints.runs():
         if (state := checkpoints.latest(run)) is not None:
             checkpoints.snapshots(run, state[1]["epoch"])
@@ -187,7 +194,7 @@ def train_group(
         BadInput: see `check` and `prepare`.
     """
     clock = clock or Clock()
-    put_back(checkpoints.group, out)
+    manifest.finish(manifest.home(out)[0])
     if not share:
         check_parents(checkpoints, numbers, out)
     check(checkpoints, out)
@@ -207,6 +214,7 @@ def train_group(
                 say(f"Left out for now: {reason}")
                 finished = False
         todo = missing(checkpoints, mine, out)  # again, now that nobody else trains them
+        _check_precision(checkpoints, filter(None, map(checkpoints.latest, todo)), precision)
         stacks = [[run for run in todo if todo[run] == far] for far in sorted({*todo.values()}, reverse=True)]
         for stack in stacks if device != "cpu" else [[run] for run in sorted(todo)]:
             if clock.over:
@@ -223,7 +231,7 @@ def missing(checkpoints: Checkpoints, numbers: list[int], out: Path) -> dict[int
     """The runs that are neither finished here nor published: how many epochs they have, and batches of the next.
 
     Raises:
-        BadInput: a checkpoint is unusable.
+        BadInput: a checkpoint or what is published is unusable.
     """
     reached = {}
     for run in sorted(set(numbers) - published_runs(checkpoints.group, checkpoints.recipe, out)):
@@ -233,24 +241,19 @@ def missing(checkpoints: Checkpoints, numbers: list[int], out: Path) -> dict[int
 
 
 def complete(checkpoints: Checkpoints, numbers: list[int], out: Path) -> bool:
-    """Whether the published group already holds these runs at these epochs (or better), undamaged and tidy."""
+    """Whether these runs are published there at these epochs, or the whole of `paper` in place of `quick`.
+
+    Raises:
+        BadInput: as `publishing.look`.
+    """
     group, recipe = checkpoints.group, checkpoints.recipe
-    if out.resolve() != runs.folder("ours").resolve():
-        return False
-    folder = out / recipe.name
-    try:
-        for name in (f"{group.name}.{suffix}" for suffix in runs.SUFFIXES):
-            if manifest.expected(out, name) is None:  # a killed publishing has yet to list it
-                return False
-        own = runs.load(group.name).record
-        done = own["recipe"] == "paper" and own["epochs"] >= group.epochs
-        stands = "paper" if recipe.name == "quick" and done else recipe.name
-        there, trained = runs.load(group.name, recipe=stands), runs.history(group.name, recipe=stands)["runs"]
-    except BadInput:
-        return False
-    left_behind = own["recipe"] == recipe.name and any((folder / f"{group.name}.{s}").exists() for s in runs.SUFFIXES)
-    enough = stands != recipe.name or there.record["epochs"] >= recipe.epochs(group)
-    return enough and set(numbers) <= set(trained.tolist()) and not left_behind
+    there, enough = look(group, out), {recipe.name: recipe.epochs(group)}
+    if recipe.name == "quick":
+        enough["paper"] = group.epochs
+    return any(
+        name in there and there[name].epochs >= epochs and {*numbers} <= {*there[name].runs}
+        for name, epochs in enough.items()
+    )
 
 
 def estimate(checkpoints: Checkpoints, todo: Mapping[int, tuple[int, int]], device: str, precision: str) -> float:

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -55,14 +56,22 @@ class Checkpoints:
         names = (path.stem.removeprefix("run") for path in self.path(0).parent.glob("run*.safetensors"))
         return sorted(int(name) for name in names if name.isdigit())
 
-    def training(self, run: int) -> AbstractContextManager[None]:
-        """Hold the run while it is trained: whoever else trains it, here or in another process, is refused."""
+    @contextmanager
+    def training(self, run: int) -> Iterator[None]:
+        """Hold the run while it is trained, without what a killed save left of it.
+
+        Raises:
+            NotNow: it is being trained, here or by another process.
+        """
         path = self.path(run)
         busy = (
             f"Run {run} of {self.group.name}, recipe {self.recipe.name}, is being trained by another process:"
             " let it finish or stop it, or choose other runs with --runs."
         )
-        return locked(path.parent, f".{path.stem}.lock", busy)
+        with locked(path.parent, f".{path.stem}.lock", busy):
+            for left in path.parent.glob(f".{path.stem}.*safetensors.*"):
+                left.unlink(missing_ok=True)
+            yield
 
     def save(self, states: list[State], snapshot: bool = False) -> None:
         """Write each run's state, whole or not at all; one within an epoch only beside that of the epoch before."""

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from carry_core import author, bench, campaign, groups, runs
+from carry_core import author, bench, campaign, groups, manifest, runs
 from carry_core.checkpoints import Checkpoints
 from carry_core.errors import BadInput
 from carry_core.files import author_dir, check_writable, data_dir, keep_memory, update_manifest, write_json
@@ -25,8 +25,8 @@ from carry_core.ledger import compute, results
 from carry_core.ledger.report import show
 from carry_core.llm.command import llm, train_llm
 from carry_core.options import PATH
-from carry_core.publishing import put_back
 from carry_core.train import PRECISIONS, Trainer
+from carry_core.verify import check_listed
 from carry_core.verify import verify as verify_files
 
 QUIET_EVERY = 300.0  # seconds between progress lines where the output is not a terminal
@@ -55,8 +55,7 @@ def import_author(directory: Path, out: Path | None) -> None:
 def verify(accept: tuple[str, ...]) -> None:
     """Compare every file in data/ with its manifest."""
     for name in accept:
-        if not (data_dir() / name).is_file():
-            raise BadInput(f"{data_dir() / name} does not exist: name a file relative to {data_dir()}.")
+        check_listed(name)
     if accept:
         update_manifest(data_dir(), list(accept))
     problems = verify_files()
@@ -115,8 +114,7 @@ def train(
     chosen = replace(groups.RECIPES[recipe], limit=epochs)
     plan = [(Checkpoints(data_dir() / "checkpoints", group, chosen), _numbers(numbers, group)) for group in todo]
     if not dry_run:
-        for checkpoints, _ in plan:
-            put_back(checkpoints.group, out)
+        manifest.finish(manifest.home(out)[0])
     if not every:
         _check_parents(plan, out)
     total, left_out = 0.0, False

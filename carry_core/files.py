@@ -59,11 +59,25 @@ def replacing(path: Path) -> Iterator[Path]:
         raise BadInput(f"Cannot write {path}: {error.strerror}. Choose a folder that can be written to.") from error
     temporary = Path(name)
     try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
+        with writing(path):
+            yield temporary
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            temporary.chmod(0o644)
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """What goes wrong in the block, on the way to what is to be at `path`, is said in one line.
+
+    Raises:
+        BadInput: the folder cannot be written or the disk is full.
+    """
+    try:
+        yield
     except (OSError, SafetensorError) as error:
         number = _errno(error)
         if number is None:
@@ -71,8 +85,6 @@ def replacing(path: Path) -> Iterator[Path]:
         remedy = "Free some space" if number in (errno.ENOSPC, errno.EDQUOT) else "Choose another place"
         why = os.strerror(number)
         raise BadInput(f"Cannot write {path}: {why}. {remedy}; what was there is untouched.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _errno(error: OSError | SafetensorError) -> int | None:
@@ -153,6 +165,18 @@ def locked(folder: Path, name: str = ".lock", busy: str | None = None) -> Iterat
         yield
 
 
+@contextmanager
+def steady(folder: Path) -> Iterator[None]:
+    """Wait until nobody changes the folder, and keep it so; for readers, who may not be able to write there."""
+    path = folder.resolve() / ".lock"
+    if path in _held.get() or not path.exists():
+        yield
+        return
+    with path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
 def read_manifest(folder: Path) -> dict[str, str]:
     """sha256 by path relative to `folder`; empty where there is no manifest yet.
 
@@ -179,10 +203,10 @@ def read_manifest(folder: Path) -> dict[str, str]:
     return dict(manifest)
 
 
-def update_manifest(folder: Path, names: Sequence[str], forgotten: Sequence[str] = ()) -> None:
+def update_manifest(folder: Path, names: Sequence[str]) -> None:
     """Record the sha256 of the files `names`, relative to `folder`; what is not there any more is forgotten too."""
     with locked(folder):
-        manifest = {name: known for name, known in read_manifest(folder).items() if name not in {*names, *forgotten}}
+        manifest = {name: known for name, known in read_manifest(folder).items() if name not in names}
         manifest |= {name: sha256(folder / name) for name in names if (folder / name).exists()}
         write_json(folder / "manifest.json", dict(sorted(manifest.items())))
 

@@ -1,28 +1,43 @@
-"""Which manifest lists a folder's files, keeping it true, and replacing files that belong together."""
+"""Which manifest lists a folder's files, and changing files that belong together in one step."""
 
+import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
-from carry_core.files import data_dir, locked, read_manifest, replacing, sha256, update_manifest
+from carry_core.errors import BadInput
+from carry_core.files import author_dir, data_dir, locked, read_manifest, sha256, update_manifest, write_json, writing
 from carry_core.groups import RECIPES
+
+JOURNAL = ".publication.json"  # what a publication is about to change: sha256 by name, None for what goes
 
 
 def home(where: Path) -> tuple[Path, PurePosixPath]:
-    """The folder whose manifest lists the group files of `where`, and what `where` is called in there.
+    """The folder whose manifest lists the files of `where`, and what `where` is called in there.
 
-    `data/` for our runs; any other folder has a manifest of its own, also for a recipe's folder in it.
+    That is `data/` for what lies in it, but for checkpoints and the author's release; of other folders the one above
+    whose manifest lists files there or that has `where` as its recipe's folder, else itself.
 
     Raises:
         BadInput: what lies beside a recipe's folder is no manifest.
     """
-    ours = (data_dir() / "runs").resolve()
-    if where.name in RECIPES and (where.resolve().parent == ours or read_manifest(where.parent)):
-        root, name = home(where.parent)
-        return root, name / where.name
-    return (data_dir(), PurePosixPath("runs")) if where.resolve() == ours else (where, PurePosixPath())
+    for real in (os.path.abspath, os.path.realpath):  # `data/runs`, or where it is linked to, may be on another disk
+        path, *private = (Path(real(x)) for x in (where, data_dir() / "checkpoints", author_dir()))
+        for inside in ("runs", "."):
+            base = Path(real(data_dir() / inside))
+            if path.is_relative_to(base) and not any(path.is_relative_to(other) for other in private):
+                return data_dir(), PurePosixPath(inside) / path.relative_to(base)
+    path = where.absolute()
+    if path.name in RECIPES and read_manifest(path.parent):
+        return path.parent, PurePosixPath(path.name)
+    for folder in path.parents:
+        inside_it = path.relative_to(folder)
+        with suppress(BadInput):
+            if any(PurePosixPath(name).is_relative_to(inside_it) for name in read_manifest(folder)):
+                return folder, PurePosixPath(inside_it)
+    return where, PurePosixPath()
 
 
 def expected(where: Path, name: str) -> str | None:
@@ -35,69 +50,96 @@ def expected(where: Path, name: str) -> str | None:
     return read_manifest(root).get((folder / name).as_posix())
 
 
-def update(where: Path, names: Sequence[str]) -> None:
-    """Record files of `where` as they are, and forget those that are gone; its home's lock has to be held."""
-    root, folder = home(where)
-    update_manifest(root, [(folder / name).as_posix() for name in names])
+class Publication:
+    """Files that are written, copied and removed in one step: see `publication`. Names are relative to its folder."""
 
+    def __init__(self, root: Path, folder: PurePosixPath) -> None:
+        self.root, self.folder = root, folder
+        self.changed: dict[str, Path | None] = {}
 
-def remove(where: Path, names: Sequence[str]) -> None:
-    """Forget files of `where`, whether they are there or not; its home's lock has to be held."""
-    root, folder = home(where)
-    update_manifest(root, [], [(folder / name).as_posix() for name in names])
+    def new(self, name: str) -> Path:
+        """Where to write what is to become the file of that name."""
+        listed = (self.folder / name).as_posix()
+        self.changed[listed] = temporary = _temporary(self.root / listed)
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        return temporary
+
+    def copy(self, source: Path, name: str) -> None:
+        """Have under that name what is at `source` now."""
+        shutil.copyfile(source, self.new(name))
+
+    def remove(self, name: str) -> None:
+        """Have nothing under that name."""
+        self.changed[(self.folder / name).as_posix()] = None
+
+    def sums(self) -> dict[str, str | None]:
+        """What it changes: the sha256 of what is written, which is then on the disk, and None for what goes."""
+        for temporary in filter(None, self.changed.values()):
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+        return {name: None if path is None else sha256(path) for name, path in self.changed.items()}
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        for temporary in filter(None, self.changed.values()):
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
-def replacing_all(where: Path, names: Sequence[str]) -> Iterator[list[Path]]:
-    """Temporary paths for files of `where`, which take their places together when the block ends without an error.
+def publication(where: Path) -> Iterator[Publication]:
+    """Change files of `where`, or of folders in it, and their manifest in one step when the block ends.
 
-    All are written before the first takes its place, and what they replace is kept until the manifest knows them. So a
-    full disk changes nothing, and after a kill the next `put_back` restores what was there.
+    All is written before any of it takes its place, and then a journal says what is about to change. A process that
+    dies before that leaves the old files, and after it the new ones, for `finish` has only renaming left to do.
 
     Raises:
         BadInput: the folder cannot be written or the disk is full; the files are as they were.
     """
-    with locked(home(where)[0]):
-        put_back(where, names)
+    root, folder = home(where)
+    with locked(root):
+        finish(root)
+        for left in (left for name in (JOURNAL, "manifest.json") for left in root.glob(f".{name}.*")):
+            left.unlink(missing_ok=True)  # by who was killed, since whoever writes these has the lock
+        found = Publication(root, folder)
         try:
-            with ExitStack() as written:
-                temporaries = [written.enter_context(replacing(where / name)) for name in names]
-                yield temporaries
-                for temporary in temporaries:
-                    with temporary.open("rb") as file:
-                        os.fsync(file.fileno())
-                for name in names:
-                    _keep(where / name)
-            update(where, names)
-        finally:
-            put_back(where, names)
+            with writing(where):
+                yield found
+                sums = found.sums()
+            if sums:
+                write_json(root / JOURNAL, sums)
+        except BaseException:
+            if not (root / JOURNAL).exists():
+                found.discard()
+            raise
+        finish(root)
 
 
-def put_back(where: Path, names: Sequence[str]) -> None:
-    """Restore files that a killed `replacing_all` had begun to replace, and sweep away what else it left."""
-    if not any(left for name in names for left in where.glob(f"*.{name}.*")):
-        return
-    with locked(home(where)[0]):
-        for name in names:
-            path, before = where / name, _before(where / name)
-            if before.exists():
-                listed = expected(where, name)
-                committed = path.exists() and listed == sha256(path)
-                if not committed and listed in (None, sha256(before)):
-                    before.replace(path)
-            for left in where.glob(f"*.{name}.*"):  # what was kept, too, where it is not what the manifest lists
-                left.unlink(missing_ok=True)
+def finish(root: Path) -> list[str]:
+    """Finish a publication that was killed when its journal was written; the names of what it changed.
 
-
-def _before(path: Path) -> Path:
-    return path.with_name(f".{path.name}.before")
-
-
-def _keep(path: Path) -> None:
-    """Keep a file under another name: linked, or copied where the disk has no links."""
-    if path.exists():
+    Raises:
+        BadInput: the folder cannot be written.
+    """
+    journal = root / JOURNAL
+    if not journal.exists():
+        return []
+    with locked(root):
+        if not journal.exists():  # another process was faster
+            return []
         try:
-            os.link(path, _before(path))
-        except OSError:
-            with replacing(_before(path)) as temporary:
-                shutil.copyfile(path, temporary)
+            sums: dict[str, str | None] = json.loads(journal.read_text())
+            for name, wanted in sums.items():
+                if wanted is None:
+                    (root / name).unlink(missing_ok=True)
+                elif _temporary(root / name).exists():
+                    _temporary(root / name).replace(root / name)
+            update_manifest(root, list(sums))
+            journal.unlink()
+        except OSError as error:
+            why = f"Cannot finish the publication that {journal} describes: {error.strerror}."
+            raise BadInput(f"{why} Mend that; `carry verify` then finishes it.") from error
+    return list(sums)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.new")

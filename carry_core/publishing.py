@@ -1,23 +1,21 @@
 """From finished checkpoints to group files: which runs are put together, and what they may take the place of."""
 
-import shutil
 from collections.abc import Iterable
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from torch import Tensor
 
 from carry_core import manifest, runs
 from carry_core.checkpoints import Checkpoints
 from carry_core.errors import BadInput
-from carry_core.files import locked
+from carry_core.files import steady
 from carry_core.groups import RECIPES, Group, Recipe
+from carry_core.manifest import Publication
 from carry_core.words import counted, named
 
 
@@ -38,111 +36,102 @@ class Run:
 
 @dataclass(frozen=True)
 class Training:
-    """Runs of one group by one recipe that got equally far, by their numbers, and where they are published."""
+    """Runs of one group by one recipe that got equally far.
+
+    Attributes:
+        runs: by their numbers.
+        folder: in which they are published: none, or that of their recipe with a slash.
+    """
 
     recipe: str
     epochs: int
     runs: dict[int, Run]
-    where: Path | None = None
+    folder: str = ""
 
 
 def publish(checkpoints: Checkpoints, out: Path) -> str:
     """Put a group's finished runs together as its group file; says what was done, or why not.
 
-    Published runs that have no checkpoint here stay, if they got as far. Runs with fewer epochs never replace those
-    with more, and `paper` leads, whichever came first, where it has as many runs and as many epochs as `quick`; what is
-    by the other recipe is kept beside, in a folder of that name.
+    Published runs stay, and those that have a checkpoint here join them if they got as far. Runs with fewer epochs
+    never replace those with more, and `paper` leads, whichever came first, where it has as many runs and as many epochs
+    as `quick`; what is by the other recipe is kept beside, in a folder of that name.
     Weights are rounded to float16, which moves no number of the ledger by 0.001 (`tests/test_runs.py`, training.md).
 
     Raises:
-        BadInput: a checkpoint is unusable, or the files cannot be written; what was published is untouched.
+        BadInput: a checkpoint or what is published is unusable, or the files cannot be written; these are untouched.
     """
-    with locked(manifest.home(out)[0]):  # from the first look at what is there: another training may publish now
-        return _publish(checkpoints, out)
+    with manifest.publication(out) as publication:  # from the first look on: another training may publish now
+        return _publish(publication, checkpoints, out)
 
 
-def _publish(checkpoints: Checkpoints, out: Path) -> str:
+def _publish(publication: Publication, checkpoints: Checkpoints, out: Path) -> str:
     group, recipe = checkpoints.group, checkpoints.recipe
     new, behind = _finished(checkpoints)
-    if new.epochs < recipe.epochs(group):
-        if known := published_runs(group, recipe, out):
-            return f"{group.name}: published already, as far or further: {_told(known)} by {recipe.name}."
-        return f"{group.name}: no run has finished its {recipe.epochs(group)} epochs yet."
-    put_back(group, out)
-    check_usable(checkpoints, out)
-    there = _published(group, out)
+    there = look(group, out)
     mine, rival = there.pop(recipe.name, None), next(iter(there.values()), None)
+    if new.epochs < recipe.epochs(group):
+        if mine is not None and mine.epochs >= recipe.epochs(group):
+            told = _told(mine.runs)
+            return f"{group.name}: published already, as far or further: {told} by {recipe.name}."
+        return f"{group.name}: no run has finished its {recipe.epochs(group)} epochs yet."
     if mine is not None:
-        lost = sorted(set(mine.runs) - set(new.runs))
+        lost = {*mine.runs} - {*new.runs}
         if mine.epochs > new.epochs or (mine.epochs < new.epochs and lost):
             return f"{group.name}: the {recipe.name} group with {mine.epochs} epochs, {_told(mine.runs)}, is kept."
         if mine.epochs == new.epochs:
-            new = Training(recipe.name, new.epochs, mine.runs | new.runs)
+            new = _joined(mine, new)
 
-    where = out
-    if rival is not None and rival.where == out:
+    folder = ""
+    if rival is not None and not rival.folder:
         if _leads(new, rival):
-            keep_beside(out, group.name)
+            for name in runs.files_of(group.name):
+                publication.copy(out / name, f"{rival.recipe}/{name}")
         else:
-            where = out / recipe.name
-    text = _save(where, group, new)
-    if where == out:
-        forget(out / recipe.name, group.name)
+            folder = f"{recipe.name}/"
+    text = _write(publication, out, folder, group, new, mine)
+    if mine is not None and mine.folder and not folder:
+        for name in runs.files_of(group.name):
+            publication.remove(mine.folder + name)
     waiting = "".join(f" Run {run} is at {epoch} epochs and waits." for run, epoch in behind.items())
     return f"{group.name}: {text}{waiting}"
 
 
-def put_back(group: Group, out: Path) -> None:
-    """Restore what a killed publishing had begun to replace."""
-    for where in filter(Path.is_dir, (out, *(out / recipe for recipe in RECIPES))):
-        manifest.put_back(where, _files(group.name))
-
-
-def check_usable(checkpoints: Checkpoints, out: Path) -> None:
-    """Find out before anything is trained, and before anything is replaced, whether what is published can be read.
-
-    What cannot be read may be replaced where a checkpoint of each of its runs is here that got as far. Files that no
-    manifest lists are those of a first publishing that was killed, and count for nothing.
+def look(group: Group, out: Path) -> dict[str, Training]:
+    """What is published of a group by recipe: its own file, then what lies beside.
 
     Raises:
-        BadInput: one of the group's files is damaged, or gone without the other, and cannot be made again from here.
+        BadInput: one of its files is damaged, or gone without the other, or in the folder of another recipe.
     """
-    group = checkpoints.group
-    for where in (out, *(out / recipe for recipe in RECIPES)):
-        names = [name for name in _files(group.name) if (where / name).exists()]
-        if names and any(manifest.expected(where, name) for name in _files(group.name)):
+    found: dict[str, Training] = {}
+    with steady(manifest.home(out)[0]):
+        for folder in ("", *(f"{recipe}/" for recipe in RECIPES)):
+            names = [name for name in runs.files_of(group.name) if (out / folder / name).exists()]
+            if not names:
+                continue
             try:
-                runs.read(where, group.name)
+                training = _read(group, out, folder)
             except BadInput as error:
-                if not _at_hand(checkpoints, where):
-                    raise BadInput(
-                        f"Published runs of {group.name} in {where} cannot be read, and are not replaced: {error}"
-                        f" Or move {' and '.join(names)} away."
-                    ) from error
-
-
-def _at_hand(checkpoints: Checkpoints, where: Path) -> bool:
-    """Whether a damaged file still tells its runs, and there is a checkpoint of each of them that got as far."""
-    group = checkpoints.group
-    try:
-        record = runs.describe(where / f"{group.name}.safetensors")["record"]
-        curves_alone = range(group.n_runs) if group.kept < group.n_runs else ()  # untold by the weights
-        states = [checkpoints.load(run) for run in {*curves_alone, *(run["run"] for run in record["runs"])}]
-        return record["recipe"] == checkpoints.recipe.name and all(
-            state is not None and state[1]["epoch"] >= record["epochs"] for state in states
-        )
-    except (SafetensorError, OSError, KeyError, ValueError):
-        return False
+                raise BadInput(
+                    f"Published runs of {group.name} in {out / folder} cannot be read, and are not replaced: {error}"
+                    f" Or move {' and '.join(names)} away."
+                ) from error
+            if training.recipe in found or folder not in ("", f"{training.recipe}/"):
+                raise BadInput(
+                    f"{out / folder} has runs of {group.name} by {training.recipe}, expected none or those of another"
+                    f" recipe than {out} has: move them away."
+                )
+            found[training.recipe] = training
+    return found
 
 
 def published_runs(group: Group, recipe: Recipe, out: Path) -> set[int]:
-    """Runs that are published there with all epochs of a recipe, with or without their weights."""
-    for where in (out, out / recipe.name):
-        with suppress(BadInput):
-            loaded, history = runs.read(where, group.name)
-            if loaded.record["recipe"] == recipe.name and loaded.record["epochs"] >= recipe.epochs(group):
-                return set(history["runs"].tolist())
-    return set()
+    """Runs that are published there with all epochs of a recipe, with or without their weights.
+
+    Raises:
+        BadInput: as `look`.
+    """
+    there = look(group, out).get(recipe.name)
+    return {*there.runs} if there is not None and there.epochs >= recipe.epochs(group) else set()
 
 
 def _finished(checkpoints: Checkpoints) -> tuple[Training, dict[int, int]]:
@@ -166,26 +155,30 @@ def _finished(checkpoints: Checkpoints) -> tuple[Training, dict[int, int]]:
     return Training(checkpoints.recipe.name, epochs, found), {r: e for r, e in reached.items() if e < epochs}
 
 
-def _published(group: Group, out: Path) -> dict[str, Training]:
-    """What can be read of a group's published runs by recipe: its own file, then what lies beside."""
-    found: dict[str, Training] = {}
-    for where in (out, *(out / recipe for recipe in RECIPES)):
-        if not (where / f"{group.name}.safetensors").exists():
-            continue
-        try:
-            loaded, history = runs.read(where, group.name)
-        except BadInput:
-            continue
-        curves = {run: {k: v[i] for k, v in history.items() if k != "runs"} for i, run in enumerate(history["runs"])}
-        each = {int(run): Run(curve) for run, curve in curves.items()}
-        for i, run in enumerate(loaded.numbers):
-            weights = {name: p[i].half() for name, p in loaded.weights.items()}
-            for epoch, early in loaded.snapshots.items():
-                weights |= {f"epoch_{epoch}/{name}": p[i].half() for name, p in early.items()}
-            each[run] = Run(each[run].curves, loaded.record["runs"][i], weights)
-        recipe = loaded.record["recipe"]
-        found.setdefault(recipe, Training(recipe, loaded.record["epochs"], each, where))
-    return found
+def _read(group: Group, out: Path, folder: str) -> Training:
+    loaded, history = runs.read(out / folder, group.name)
+    numbers, epochs = history["runs"].tolist(), history["test_loss"].shape[1] if "test_loss" in history else 0
+    if loaded.record.get("recipe") not in RECIPES:
+        raise BadInput(f"the recipe is {loaded.record.get('recipe')}, expected one of {', '.join(RECIPES)}.")
+    if epochs != loaded.record["epochs"] or not {*loaded.numbers} <= {*numbers}:
+        raise BadInput("its weights and its learning curves are of other runs or epochs.")
+    each = {run: Run({k: v[i] for k, v in history.items() if k != "runs"}) for i, run in enumerate(numbers)}
+    for i, run in enumerate(loaded.numbers):
+        weights = {name: p[i].half() for name, p in loaded.weights.items()}
+        for epoch, early in loaded.snapshots.items():
+            weights |= {f"epoch_{epoch}/{name}": p[i].half() for name, p in early.items()}
+        each[run] = Run(each[run].curves, loaded.record["runs"][i], weights)
+    return Training(loaded.record["recipe"], loaded.record["epochs"], each, folder)
+
+
+def _joined(published: Training, new: Training) -> Training:
+    """Published runs and others that got as far; one that is published stays if nothing is missing of it."""
+    stay = {
+        run: known
+        for run, known in published.runs.items()
+        if run not in new.runs or {*known.weights} >= {*new.runs[run].weights}
+    }
+    return replace(new, runs=new.runs | stay)
 
 
 def _leads(new: Training, rival: Training) -> bool:
@@ -195,21 +188,24 @@ def _leads(new: Training, rival: Training) -> bool:
     return stands_in == (new is quick)
 
 
-def _save(where: Path, group: Group, training: Training) -> str:
+def _write(
+    publication: Publication, out: Path, folder: str, group: Group, training: Training, before: Training | None
+) -> str:
     """Write the files of a training; says what is in them, and what could not be."""
     numbers = sorted(training.runs)
     kept = [run for run in numbers if training.runs[run].weights]
     if len(numbers) <= group.n_runs:  # who trains more of them than the group has wants all their weights
-        kept = kept[: group.kept]
+        had = [run for run in kept if before is not None and run in before.runs and before.runs[run].weights]
+        kept = sorted([*had, *(run for run in kept if run not in had)][: max(group.kept, len(had))])
     records = [training.runs[run].record for run in kept]
     weights, less = _stacked({run: training.runs[run].weights for run in kept}, torch.stack)
     curves, fewer = _stacked({run: training.runs[run].curves for run in numbers}, np.stack)
     curves["runs"] = np.array(numbers)
     record = {"recipe": training.recipe, "epochs": training.epochs, "runs": records}
-    runs.save(where, group.name, group.config, weights, record, curves)
+    runs.write(publication, folder + group.name, group.config, weights, record, curves)
     precisions = " and ".join(sorted({r["precision"] for r in records}))
     told = f"{counted(len(kept), 'run')} of {counted(training.epochs, 'epoch')} in {precisions}"
-    return f"published {told} to {where}.{less}{fewer}"
+    return f"published {told} to {out / folder}.{less}{fewer}"
 
 
 def _stacked(parts: dict[int, dict[str, Any]], stack: Any) -> tuple[dict[str, Any], str]:
@@ -227,26 +223,3 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def _told(found: Iterable[int]) -> str:
     return named("run", sorted(found))
-
-
-def keep_beside(where: Path, group: str) -> None:
-    """Copy a group's files into the folder of their recipe, before another recipe's take their place."""
-    beside = where / runs.describe(where / f"{group}.safetensors")["record"]["recipe"]
-    names = [name for name in _files(group) if (where / name).exists()]
-    with manifest.replacing_all(beside, names) as temporaries:
-        for name, temporary in zip(names, temporaries, strict=True):
-            shutil.copyfile(where / name, temporary)
-
-
-def _files(group: str) -> list[str]:
-    return [f"{group}.{suffix}" for suffix in runs.SUFFIXES]
-
-
-def forget(where: Path, group: str) -> None:
-    """Remove a group's files, their manifest entries first: a kill leaves a file too many, none too few."""
-    names = _files(group)
-    if any((where / name).exists() for name in names):
-        with locked(manifest.home(where)[0]):
-            manifest.remove(where, names)
-            for name in names:
-                (where / name).unlink(missing_ok=True)

@@ -27,11 +27,11 @@ from torch import Tensor
 from carry_core import draws, groups, manifest, release
 from carry_core.errors import BadInput
 from carry_core.files import author_dir, data_dir, sha256
+from carry_core.manifest import Publication
 from carry_core.model import ModelConfig, Transformer
 from carry_core.words import counted
 
 FORMAT = "1"
-SUFFIXES = ("safetensors", "history.npz")
 SOURCES = ("ours", "author")
 Record = dict[str, Any]
 History = dict[str, NDArray[Any]]
@@ -153,6 +153,11 @@ def folder_of(group: str, source: str, recipe: str | None = None) -> Path:
     return where / recipe
 
 
+def files_of(group: str) -> tuple[str, str]:
+    """The names of a group's files: weights, learning curves."""
+    return f"{group}.safetensors", f"{group}.history.npz"
+
+
 def load(group: str, source: str = "ours", *, recipe: str | None = None) -> Runs:
     """The runs of a group.
 
@@ -264,21 +269,37 @@ def save(
     record: Record,
     curves: History | None = None,
 ) -> None:
-    """Write a group's files and its manifest entries, all or none: see `manifest.replacing_all`.
+    """Write a group's files and its manifest entries, all or none.
+
+    Raises:
+        BadInput: as `manifest.publication`.
+    """
+    with manifest.publication(where) as publication:
+        write(publication, group, config, weights, record, curves)
+
+
+def write(
+    publication: Publication,
+    name: str,
+    config: ModelConfig,
+    weights: dict[str, Tensor],
+    record: Record,
+    curves: History | None = None,
+) -> None:
+    """Write a group's files as a part of what is published, under its name, in a recipe's folder `quick/` and its name.
 
     Attention patterns, most of a history's bytes, are rounded to float16: by less than 0.0003.
     """
     if curves is not None and "pattern" in curves:
         curves = curves | {"pattern": curves["pattern"].astype(np.float16)}
-    description = {"format": FORMAT, "group": group, "config": config.to_dict(), "record": record}
+    description = {"format": FORMAT, "group": name.split("/")[-1], "config": config.to_dict(), "record": record}
     # one entry, since safetensors writes several in random order: the same weights are the same bytes
     metadata = {"carry": json.dumps(description)}
-    names = [f"{group}.{suffix}" for suffix in SUFFIXES]
-    with manifest.replacing_all(where, names if curves is not None else names[:1]) as temporaries:
-        save_file({key: value.contiguous() for key, value in weights.items()}, temporaries[0], metadata)
-        if curves is not None:
-            with temporaries[1].open("wb") as file:
-                np.savez_compressed(file, allow_pickle=False, **curves)
+    parameters, history = files_of(name)
+    save_file({key: value.contiguous() for key, value in weights.items()}, publication.new(parameters), metadata)
+    if curves is not None:
+        with publication.new(history).open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **curves)
 
 
 def _checked(where: Path, group: str, source: str, suffix: str, recipe: str | None = None) -> Path:
@@ -294,6 +315,8 @@ def _checked(where: Path, group: str, source: str, suffix: str, recipe: str | No
         raise BadInput(f"No {path.name} from {source}: {path} does not exist. Make it with {remedy}.")
     expected = manifest.expected(where, path.name)
     if expected is not None and sha256(path) != expected:
+        if (manifest.home(where)[0] / manifest.JOURNAL).exists():
+            raise BadInput(f"{path} is being published, or that was interrupted: `carry verify` finishes it.")
         raise _damaged(path, source, "its sha256 is not the manifest's")
     return path
 

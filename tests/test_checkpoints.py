@@ -166,3 +166,19 @@ def test_who_takes_a_run_further_names_who_had_it_before(small_group, data, monk
     publish(replace(checkpoints, recipe=replace(QUICK, limit=4)), data / "runs")
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
     assert runs.load("small").record["runs"][0]["sessions"] == record["sessions"]
+
+
+def test_what_a_killed_save_left_goes_when_the_run_is_trained_again(small_group, data):
+    checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
+    folder = checkpoints.path(1).parent
+    folder.mkdir(parents=True)
+    dead = [
+        f".run1.safetensors.{'a' * 8}",
+        f".run1.midway.safetensors.{'b' * 8}",
+        f".run1.epoch3.safetensors.{'c' * 8}",
+    ]
+    others = [f".run10.safetensors.{'d' * 8}", "run1.safetensors", "notes.safetensors.old"]
+    for name in (*dead, *others):
+        (folder / name).write_text("x")
+    with checkpoints.training(1):
+        assert sorted(path.name for path in folder.iterdir()) == sorted([*others, ".run1.lock"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from carry_core import cli, groups
+from carry_core import cli, groups, runs
 from carry_core.train import Trainer
 
 
@@ -76,25 +76,24 @@ def test_dry_run_says_what_it_would_do(carry, data):
         ("checkpoints", "--out {out}: {data}/checkpoints is for checkpoints; choose a folder outside of it."),
         ("checkpoints/in", "--out {out}: {data}/checkpoints is for checkpoints"),
         ("author", "--out {out}: {data}/author is for the author's release"),
-        (
-            "web",
-            "{data}/web/manifest.json is not of this program, or damaged (name has no sha256): expected the sha256",
-        ),
-        ("web/quick", "{data}/web/manifest.json is not of this program"),
+        ("../web", "{out}/manifest.json is not of this program, or damaged (name has no sha256): expected the sha256"),
+        ("../web/quick", "{data}/../web/manifest.json is not of this program"),
+        ("runs/quick", "--out {out}: that folder is for what {data}/runs has by another recipe; choose {data}/runs."),
     ],
 )
 def test_a_dry_run_refuses_what_the_run_would(carry, data, out, complaint):
     """In the same words, and neither leaves anything."""
     (data / "file").write_text("")
-    (data / "web").mkdir()
-    (data / "web" / "manifest.json").write_text('{"name": "App", "icons": []}')
-    before = sorted(data.rglob("*"))
+    web = data.parent / "web"
+    web.mkdir()
+    (web / "manifest.json").write_text('{"name": "App", "icons": []}')
+    before = sorted(data.parent.rglob("*"))
     command = ("train", "n1_s0.3_w0.2", "--runs", "0", "--epochs", "1", "--out", str(data / out))
     code, said, err = carry(*command, "--dry-run")
     assert (code, said) == (2, "")
     assert err.startswith(complaint.format(out=data / out, data=data))
     assert carry(*command) == (2, "", err)
-    assert sorted(data.rglob("*")) == before
+    assert sorted(data.parent.rglob("*")) == before
 
 
 PAD6, FINETUNED = "pad6_n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2"
@@ -146,6 +145,12 @@ def test_train_stops_on_time_and_goes_on(carry, data):
     code, out, err = carry("verify")
     assert code == 2
     assert "runs/n1_s0.2_w1.0.safetensors is damaged" in err
+    code, out, err = carry(*command)
+    assert code == 2
+    assert "cannot be read, and are not replaced" in err
+    assert path.read_bytes() == content
+    for name in runs.files_of("n1_s0.2_w1.0"):
+        (data / "runs" / name).unlink()
     assert "published" in carry(*command)[1]
     assert carry("verify")[0] == 0
 
@@ -155,9 +160,24 @@ def test_accepting_a_file_written_by_hand(carry, data):
     assert carry("verify")[0] == 2
     assert carry("verify", "--accept", "claims.yml")[0] == 0
     assert carry("verify")[0] == 0
-    code, _, err = carry("verify", "--accept", "nothing.yml")
-    assert code == 2
-    assert "nothing.yml does not exist" in err
+    (data / "checkpoints").mkdir()
+    for name in ("checkpoints/run0.safetensors", "../outside.md", ".hidden"):
+        (data / name).write_text("x")
+    outside = str((data / "../outside.md").resolve())
+    before = (data / "manifest.json").read_text()
+    for name in (
+        "nothing.yml",
+        "../outside.md",
+        outside,
+        "manifest.json",
+        "checkpoints/run0.safetensors",
+        ".hidden",
+        "",
+    ):
+        code, _, err = carry("verify", "--accept", name)
+        assert code == 2
+        assert f"{name}: expected the name of a file relative to" in err
+    assert (data / "manifest.json").read_text() == before
 
 
 def test_help_lists_every_command(carry):

@@ -1,23 +1,20 @@
 """What `carry train` publishes, and that neither a kill nor another recipe or process loses any of it."""
 
 import errno
-import os
 import shutil
-import sys
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pytest
 import torch
 
-from carry_core import campaign, cli, files, groups, manifest, publishing, runs, trainings
+from carry_core import campaign, files, groups, manifest, publishing, runs, trainings
 from carry_core.checkpoints import Checkpoints
 from carry_core.errors import BadInput
-from carry_core.files import replacing
 from carry_core.groups import RECIPES
 from carry_core.train import Trainer
 from carry_core.verify import verify
@@ -65,7 +62,7 @@ def test_two_trainings_publish_one_after_the_other(small_group, data, monkeypatc
     for run, checkpoints in enumerate((here, there)):
         trainer = Trainer(small_group, checkpoints.recipe, [run])
         campaign.train_runs(trainer, checkpoints, campaign.Clock(), lambda *_: None)
-    look = publishing._published
+    look = publishing.look
     other = threading.Thread(target=publishing.publish, args=(there, data / "runs"))
 
     def look_and_wait(group, out):
@@ -75,7 +72,7 @@ def test_two_trainings_publish_one_after_the_other(small_group, data, monkeypatc
             other.join(1)
         return found
 
-    monkeypatch.setattr(publishing, "_published", look_and_wait)
+    monkeypatch.setattr(publishing, "look", look_and_wait)
     publishing.publish(here, data / "runs")
     other.join()
     assert runs.load("small").numbers == (0, 1)
@@ -108,33 +105,42 @@ def others_runs(small_group, data) -> dict[str, torch.Tensor]:
     return runs.load("small").weights
 
 
-@pytest.mark.parametrize("moment", range(1, 8))
-def test_a_kill_while_a_run_joins_loses_nobodys(small_group, data, monkeypatch, moment):
-    """Killed before a file is kept, takes its place or is cleared away: the process itself puts nothing back."""
-    monkeypatch.setitem(groups.GROUPS, "small", small_group)
-    before = others_runs(small_group, data)
-    happened = []
+@contextmanager
+def dying(monkeypatch, moment: int):
+    """A process that dies before one of its changes to published files, and changes nothing any more.
 
-    def dying(act):
-        def wrapped(path, *others):
-            if "small" in path.name or "manifest" in path.name:  # and not a checkpoint
-                happened.append(path.name)
-                if len(happened) == moment:
-                    raise Killed
-            if len(happened) < moment:
-                return act(path, *others)
+    A change is a file that takes its place, one that is removed, or one that is begun under its temporary name. Yields
+    those that it came to.
+    """
+    happened: list[str] = []
+    unlink, new = Path.unlink, manifest.Publication.new
+
+    def mortal(act, path, *others, **options):
+        private = {"checkpoints", ".lock"} & {*path.parts} or ".probe" in path.name
+        if private or (act is unlink and not path.exists()):
+            return act(path, *others, **options)
+        if len(happened) < moment:
+            happened.append(path.name)
+        if len(happened) == moment:
             raise Killed
-
-        return wrapped
+        return act(path, *others, **options)
 
     with monkeypatch.context() as patch, suppress(Killed):
-        patch.setattr(Path, "replace", dying(Path.replace))
-        patch.setattr(manifest.os, "link", dying(os.link))
-        unlink = dying(Path.unlink)
-        patch.setattr(Path, "unlink", lambda path, missing_ok=False: path.exists() and unlink(path))
+        for name, act in (("replace", Path.replace), ("unlink", unlink)):
+            patch.setattr(Path, name, lambda path, *others, act=act, **options: mortal(act, path, *others, **options))
+        patch.setattr(manifest.Publication, "new", lambda p, name: mortal(lambda path: new(p, name), p.root / name))
+        yield happened
+
+
+@pytest.mark.parametrize("moment", range(1, 8))
+def test_a_kill_while_a_run_joins_loses_nobodys(small_group, data, monkeypatch, moment):
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    before = others_runs(small_group, data)
+    with dying(monkeypatch, moment) as happened:
         train_and_publish(small_group, data, replace(QUICK, limit=2), [2])
-    assert len(happened) >= moment, "there is no such moment"
-    assert all("carry train small" in line for line in verify(data))
+    assert len(happened) == moment, "there is no such moment"
+    assert verify(data) == []
+    assert runs.load("small").numbers in ((0, 1), (0, 1, 2))
     stacks = []
     checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
     report = lambda trainer, row: stacks.append(trainer.runs)  # noqa: E731
@@ -143,7 +149,8 @@ def test_a_kill_while_a_run_joins_loses_nobodys(small_group, data, monkeypatch, 
     assert verify(data) == []
     assert runs.load("small").numbers == (0, 1, 2)
     assert all(torch.equal(p, runs.load("small").weights[name][:2]) for name, p in before.items())
-    assert [path.name for path in (data / "runs").iterdir() if path.name.startswith(".small")] == []
+    left = [path.name for path in (*data.iterdir(), *(data / "runs").iterdir()) if path.name.startswith(".")]
+    assert left == [".lock"]
 
 
 @pytest.mark.parametrize("writer", ["carry_core.runs.save_file", "carry_core.runs.np.savez_compressed"])
@@ -171,7 +178,7 @@ def test_what_cannot_be_read_is_not_replaced(small_group, data, monkeypatch, rec
     """Whose runs they were cannot be told any more: nothing is trained or written until they are back, or away."""
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
     before = others_runs(small_group, data)
-    paths = [data / "runs" / f"small.{suffix}" for suffix in runs.SUFFIXES]
+    paths = [data / "runs" / name for name in runs.files_of("small")]
     whole = [path.read_bytes() for path in paths]
     for path, what in zip(paths, ("weights", "curves"), strict=True):
         if harm in (what, "both"):
@@ -191,46 +198,128 @@ def test_what_cannot_be_read_is_not_replaced(small_group, data, monkeypatch, rec
     assert all(torch.equal(p, found[name][:2]) for name, p in before.items())
 
 
-def test_what_cannot_be_read_is_made_again_from_its_checkpoints(small_group, data, monkeypatch):
+def test_what_was_moved_away_is_published_again_from_its_checkpoints(small_group, data, monkeypatch):
+    """As `carry verify` says of a damaged file."""
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
     train_and_publish(small_group, data, replace(QUICK, limit=2), [0, 1])
     path = data / "runs" / "small.safetensors"
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + b"?")
-    further = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=1))
-    with pytest.raises(BadInput, match="cannot be read"):
-        publishing.check_usable(replace(further, recipe=replace(RECIPES["paper"], limit=2)), data / "runs")
+    (told,) = verify(data)
+    assert told.endswith("move the group's files away and run `carry train small --recipe quick`.")
+    for name in runs.files_of("small"):
+        (data / "runs" / name).unlink()
     train_and_publish(small_group, data, replace(QUICK, limit=2), [0, 1])
     assert path.read_bytes() == whole
-    path.write_bytes(whole[:-1] + b"?")
-    further.path(1).unlink()
-    with pytest.raises(BadInput, match="cannot be read"):
-        train_and_publish(small_group, data, replace(QUICK, limit=2), [0])
 
 
-def test_what_was_kept_is_put_back_only_if_the_manifest_lists_it(small_group, data, monkeypatch):
-    """Files that somebody has put there since stay, and what a late kill left goes."""
+def test_weights_and_curves_of_different_publications_are_refused(small_group, data, monkeypatch):
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    train_and_publish(small_group, data, replace(QUICK, limit=2), [0])
+    path = data / "runs" / "small.history.npz"
+    older = path.read_bytes()
+    for limit, numbers in ((2, [0, 1]), (3, [0, 1])):
+        train_and_publish(small_group, data, replace(QUICK, limit=limit), numbers)
+        newer = path.read_bytes()
+        path.write_bytes(older)
+        files.update_manifest(data, ["runs/small.history.npz"])
+        with pytest.raises(BadInput, match="its weights and its learning curves are of other runs or epochs"):
+            train_and_publish(small_group, data, replace(QUICK, limit=3), [2])
+        path.write_bytes(newer)
+        files.update_manifest(data, ["runs/small.history.npz"])
+
+
+def test_another_publication_of_the_same_recipe_is_not_forgotten(small_group, data, monkeypatch):
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
     others_runs(small_group, data)
-    path = data / "runs" / "small.safetensors"
-    kept = path.with_name(".small.safetensors.before")
-    kept.write_bytes(b"of long ago")
-    newer = path.read_bytes() + b" "
-    path.write_bytes(newer)
-    publishing.put_back(small_group, data / "runs")
-    assert path.read_bytes() == newer
-    assert not kept.exists()
+    for folder in ("quick", "paper"):
+        shutil.copytree(data / "runs", data / "runs" / folder, ignore=shutil.ignore_patterns("quick"))
+        with pytest.raises(BadInput, match=f"{folder} has runs of small by quick, expected none or"):
+            train_and_publish(small_group, data, replace(QUICK, limit=2), [2])
+        shutil.rmtree(data / "runs" / folder)
+    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
+    with pytest.raises(BadInput, match=r"that folder is for what .*runs has by another recipe"):
+        campaign.train_group(checkpoints, [2], data / "runs" / "quick", say=str)
 
 
-def test_the_command_repairs_a_first_publishing_that_was_killed(small_group, data, monkeypatch, capsys):
+def test_weights_that_are_published_stay_where_a_group_keeps_few(small_group, data, monkeypatch):
+    group = replace(small_group, kept=2)
+    monkeypatch.setitem(groups.GROUPS, "small", group)
+    quick = replace(QUICK, limit=2)
+    train_and_publish(group, data, quick, [1, 2])
+    shutil.rmtree(data / "checkpoints")
+    train_and_publish(group, data, quick, [0])
+    assert runs.load("small").numbers == (1, 2)
+    assert runs.history("small")["runs"].tolist() == [0, 1, 2]
+
+
+def test_published_runs_stay_as_they_are_if_others_were_trained_here_too(small_group, data, monkeypatch, tmp_path):
+    """At another precision, for another folder: what is published has been read, computed from and cited."""
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
-    with monkeypatch.context() as patch, suppress(Killed):
-        patch.setattr(manifest, "update", lambda *args: (_ for _ in ()).throw(Killed))
-        train_and_publish(small_group, data, replace(QUICK, limit=2), [0])
-    monkeypatch.setattr(sys, "argv", ["carry", "train", "small", "--recipe", "quick", "--epochs", "2", "--runs", "0"])
-    cli.main()
-    assert "published 1 run of" in capsys.readouterr().out
+    others_runs(small_group, data)
+    before = runs.load("small")
+    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
+    campaign.train_group(checkpoints, [0, 1], tmp_path / "mine", precision="bf16", say=str)
+    campaign.train_group(checkpoints, [0, 1, 2], data / "runs", precision="bf16", say=str)
+    after = runs.load("small")
+    assert [r["precision"] for r in after.record["runs"]] == ["fp32", "fp32", "bf16"]
+    assert all(torch.equal(p, after.weights[name][:2]) for name, p in before.weights.items())
+
+
+def test_a_run_of_another_precision_is_refused_before_any_is_trained(small_group, data, monkeypatch):
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
+    campaign.train_runs(
+        Trainer(small_group, replace(QUICK, limit=1), [1], precision="bf16"),
+        checkpoints,
+        campaign.Clock(),
+        lambda *_: None,
+    )
+    with pytest.raises(BadInput, match="was trained in bf16, not fp32"):
+        campaign.train_group(checkpoints, [0, 1], data / "runs", say=str)
+    assert checkpoints.runs() == [1]
+
+
+def test_a_folder_that_another_manifest_lists_is_published_there(small_group, data, tmp_path, monkeypatch):
+    """A training with a data folder of its own publishes to that of a checkout, whose manifest and lock it takes."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    others_runs(small_group, data)
+    monkeypatch.setenv("CARRY_DATA", str(tmp_path / "elsewhere"))
+    checkpoints = Checkpoints(tmp_path / "elsewhere" / "checkpoints", small_group, replace(QUICK, limit=2))
+    campaign.train_group(checkpoints, [2], data / "runs", say=str)
+    monkeypatch.setenv("CARRY_DATA", str(data))
+    assert runs.load("small").numbers == (0, 1, 2)
+    assert not (data / "runs" / "manifest.json").exists()
     assert verify(data) == []
+    monkeypatch.chdir(data / "runs")
+    assert manifest.home(Path()) == (data, PurePosixPath("runs"))
+    assert manifest.home(data / "runs" / "mine") == (data, PurePosixPath("runs/mine"))
+
+
+def test_what_is_being_published_is_waited_for(small_group, data, monkeypatch):
+    """A reader that comes between a rename and the manifest neither takes files for damaged nor trains again."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    others_runs(small_group, data)
+    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
+    found = {}
+    update = manifest.update_manifest
+
+    def read():
+        found["problems"] = verify(data)
+        found["missing"] = campaign.missing(checkpoints, [0, 1, 2], data / "runs")
+
+    reader = threading.Thread(target=read)
+
+    def update_late(*what):
+        reader.start()
+        reader.join(1)
+        assert reader.is_alive()
+        update(*what)
+
+    monkeypatch.setattr(manifest, "update_manifest", update_late)
+    campaign.train_group(checkpoints, [2], data / "runs", say=str)
+    reader.join()
+    assert found == {"problems": [], "missing": {}}
 
 
 def test_runs_that_are_published_are_not_trained_again(small_group, data, monkeypatch):
@@ -379,39 +468,17 @@ def test_the_other_recipe_is_kept_beside(small_group, data, monkeypatch):
     assert list(found.items()) == [("quick", ([0, 1, 2], 3)), ("paper", ([0, 1], 4))]
 
 
-@pytest.mark.parametrize("moment", range(1, 10))
+@pytest.mark.parametrize("moment", range(1, 14))
 def test_killed_while_one_recipe_takes_the_others_place(small_group, data, monkeypatch, moment):
-    """Stopped before any of the writes and removals: the manifest knows every file, or training again puts it right."""
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
     quick, paper = replace(QUICK, limit=2), replace(RECIPES["paper"], limit=small_group.epochs)
     train_and_publish(small_group, data, quick, [0])
     train_and_publish(small_group, data, replace(paper, limit=1), [0])
-    writes = 0
-
-    @contextmanager
-    def killed(path):
-        nonlocal writes
-        if "checkpoints" not in path.parts:
-            writes += 1
-        if writes == moment:
-            raise KeyboardInterrupt
-        with replacing(path) as temporary:
-            yield temporary
-
-    def killed_while_removing(path, **how):
-        nonlocal writes
-        writes += path.name in ("small.safetensors", "small.history.npz") and path.exists()
-        if writes == moment:
-            raise KeyboardInterrupt
-        unlink(path, **how)
-
-    unlink = Path.unlink
-    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
-        for module in (manifest, files):
-            patch.setattr(module, "replacing", killed)
-        patch.setattr(Path, "unlink", killed_while_removing)
+    before = runs.load("small", recipe="quick").weights
+    with dying(monkeypatch, moment) as happened:
         campaign.train_group(Checkpoints(data / "checkpoints", small_group, paper), [0], data / "runs", say=str)
-    assert all("carry train small" in line for line in verify(data))
+    assert len(happened) == moment, "there is no such moment"
+    assert verify(data) == []
     found = train_and_publish(small_group, data, paper, [0])[1]
     assert list(found.items()) == [("paper", ([0], small_group.epochs)), ("quick", ([0], 2))]
-    assert writes == moment
+    assert all(torch.equal(p, runs.load("small", recipe="quick").weights[name]) for name, p in before.items())

@@ -192,7 +192,7 @@ def test_a_full_disk_under_safetensors_is_one_line(tmp_path):
     [
         (f"{NAME}.safetensors", f"carry train {NAME}`"),  # what it was nobody knows
         (f"{NAME}.history.npz", f"carry train {NAME} --recipe quick`"),
-        (f"paper/{NAME}.history.npz", f"carry train {NAME} --recipe paper`"),
+        (f"paper/{NAME}.history.npz", "remove it"),
         ("stray.bin", "remove it"),
     ],
 )
@@ -202,7 +202,7 @@ def test_verify_says_which_command_makes_a_file(group_file, name, command):
     path.write_bytes(b"something else")
     (problem,) = verify()
     assert command in problem
-    assert ("carry train" in problem) == (NAME in name)
+    assert ("carry train" in problem) == name.startswith(NAME)
 
 
 def test_the_repositorys_data_is_as_its_manifest_says():
