@@ -314,6 +314,9 @@ def main(run: Callable[..., Any] = carry) -> None:
         click.echo(" ".join(str(error).split()), err=True)
         sys.exit(2)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("Stopped; what was finished is kept, and `carry train` goes on from there.", err=True)
+        kept = (
+            "; what was finished is kept, and the same command goes on from there" if "train" in sys.argv[1:2] else ""
+        )
+        click.echo(f"Stopped{kept}.", err=True)
         sys.stderr.flush()
         os._exit(130)  # without waiting for threads that are in the middle of a pass

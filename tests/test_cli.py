@@ -218,3 +218,21 @@ def test_progress_is_visible_within_an_epoch(monkeypatch, capsys):
         "n2_s0.3_w0.2 run 3: batch 40/147, epoch 3/60",
         "n2_s0.3_w0.2 run 3: loss 5.0e-01, accuracy 0.250, epoch 2/60",
     ]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["train", "--all"], "Stopped; what was finished is kept, and the same command goes on from there.\n"),
+        (["verify"], "Stopped.\n"),
+    ],
+)
+def test_a_command_that_is_stopped_says_what_is_kept(monkeypatch, capsys, command, said):
+    def stopped(**_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["carry", *command])
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit) as code:
+        cli.main(stopped)
+    assert (code.value.code, capsys.readouterr().err) == (130, said)
