@@ -10,7 +10,7 @@ from carry_core.groups import MAIN
 from carry_core.ledger.behaviour import finding, per_model, random_sums, result
 from carry_core.ledger.evidence import Evidence
 from carry_core.ledger.readings import Found
-from carry_core.pentagon import BEYOND, pentagon
+from carry_core.pentagon import BEYOND, VISIBLE, pentagon
 
 AGREES = 0.99  # share of sums from which a part's truth table counts as the schoolbook's
 ADDED = 6_000  # random sums for the truth tables: some sixty for each pair of digits
@@ -26,6 +26,8 @@ def pentagons(evidence: Evidence) -> Found:
         for run, p in found.items()
     )
     detail = f"Share of the spread of the ten digits that a pentagon explains, in brackets {BEYOND} of shuffled labels."
+    seen, best = (sum(getattr(p, x) >= VISIBLE for p in found.values()) for x in ("score", "best"))
+    told += f". One can see a pentagon ({VISIBLE} or more) in {seen} leading planes and in {best} best ones"
     shows = {run: p.rank > BEYOND for run, p in found.items()}
     return result({run: p.score for run, p in found.items()}, shows, f"{detail} In the leading plane: {told}.")
 
