@@ -10,7 +10,7 @@ from typing import Any
 from carry_core import groups, manifest
 from carry_core.checkpoints import Checkpoints
 from carry_core.errors import BadInput, NotNow
-from carry_core.files import author_dir, check_writable, keep_memory, read_manifest
+from carry_core.files import author_dir, check_writable, keep_memory, locked, read_manifest
 from carry_core.publishing import look, publish, published_runs
 from carry_core.sums import n_sums
 from carry_core.train import State, Trainer
@@ -164,7 +164,8 @@ def check(checkpoints: Checkpoints, out: Path, *, dry: bool = False) -> None:
     for folder in (out, checkpoints.folder):
         check_writable(folder, dry=dry)
     if not dry:
-        manifest.finish(root)
+        with locked(root):  # from now on there is a lock, for which who reads what is published waits
+            manifest.finish(root)
     look(checkpoints.group, out)
     for run in checkpoints.runs():
         if (state := checkpoints.latest(run)) is not None:

@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -167,13 +167,13 @@ def locked(folder: Path, name: str = ".lock", busy: str | None = None) -> Iterat
 
 @contextmanager
 def steady(folder: Path) -> Iterator[None]:
-    """Wait until nobody changes the folder, and keep it so; for readers, who may not be able to write there."""
+    """Wait until nobody changes the folder, and keep it so; for readers, who write nothing there, not even a lock."""
     path = folder.resolve() / ".lock"
-    if path in _held.get() or not path.exists():
-        yield
-        return
-    with path.open() as file:
-        fcntl.flock(file, fcntl.LOCK_SH)
+    with ExitStack() as held:
+        if path not in _held.get():
+            with suppress(OSError):
+                file = held.enter_context(path.open())
+                fcntl.flock(file, fcntl.LOCK_SH)
         yield
 
 
@@ -206,9 +206,14 @@ def read_manifest(folder: Path) -> dict[str, str]:
 def update_manifest(folder: Path, names: Sequence[str]) -> None:
     """Record the sha256 of the files `names`, relative to `folder`; what is not there any more is forgotten too."""
     with locked(folder):
-        manifest = {name: known for name, known in read_manifest(folder).items() if name not in names}
-        manifest |= {name: sha256(folder / name) for name in names if (folder / name).exists()}
-        write_json(folder / "manifest.json", dict(sorted(manifest.items())))
+        write_manifest(folder, {name: sha256(folder / name) if (folder / name).exists() else None for name in names})
+
+
+def write_manifest(folder: Path, changes: Mapping[str, str | None]) -> None:
+    """Record these sha256 by name, None for what is to be forgotten; the folder's lock has to be held."""
+    manifest = {name: known for name, known in read_manifest(folder).items() if name not in changes}
+    manifest |= {name: known for name, known in changes.items() if known is not None}
+    write_json(folder / "manifest.json", dict(sorted(manifest.items())))
 
 
 def keep_memory() -> None:

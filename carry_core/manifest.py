@@ -3,15 +3,27 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import product
 from pathlib import Path, PurePosixPath
 
 from carry_core.errors import BadInput
-from carry_core.files import author_dir, data_dir, locked, read_manifest, sha256, update_manifest, write_json, writing
+from carry_core.files import (
+    author_dir,
+    data_dir,
+    locked,
+    read_manifest,
+    sha256,
+    steady,
+    write_json,
+    write_manifest,
+    writing,
+)  # fmt: skip
 from carry_core.groups import RECIPES
 
-JOURNAL = ".publication.json"  # what a publication is about to change: sha256 by name, None for what goes
+JOURNAL = ".publication.json"  # what a publication is about to change: sha256 by name, before and after
+_SPELLINGS: tuple[Callable[[Path], str], ...] = (os.path.abspath, os.path.realpath)
 
 
 def home(where: Path) -> tuple[Path, PurePosixPath]:
@@ -23,20 +35,21 @@ def home(where: Path) -> tuple[Path, PurePosixPath]:
     Raises:
         BadInput: what lies beside a recipe's folder is no manifest.
     """
-    for real in (os.path.abspath, os.path.realpath):  # `data/runs`, or where it is linked to, may be on another disk
-        path, *private = (Path(real(x)) for x in (where, data_dir() / "checkpoints", author_dir()))
-        for inside in ("runs", "."):
+    spellings = [Path(real(where)) for real in _SPELLINGS]
+    for path in spellings[".." in where.parts :]:  # which may lead elsewhere than the name says
+        private = [Path(real(x)) for x in (data_dir() / "checkpoints", author_dir()) for real in _SPELLINGS]
+        for inside, real in product(("runs", "."), _SPELLINGS):  # `data/runs` may be linked to another disk
             base = Path(real(data_dir() / inside))
             if path.is_relative_to(base) and not any(path.is_relative_to(other) for other in private):
                 return data_dir(), PurePosixPath(inside) / path.relative_to(base)
-    path = where.absolute()
-    if path.name in RECIPES and read_manifest(path.parent):
-        return path.parent, PurePosixPath(path.name)
-    for folder in path.parents:
-        inside_it = path.relative_to(folder)
-        with suppress(BadInput):
-            if any(PurePosixPath(name).is_relative_to(inside_it) for name in read_manifest(folder)):
-                return folder, PurePosixPath(inside_it)
+    for path in spellings[".." in where.parts :]:
+        if path.name in RECIPES and read_manifest(path.parent):
+            return path.parent, PurePosixPath(path.name)
+        for folder in path.parents:
+            inside_it = path.relative_to(folder)
+            with suppress(BadInput):
+                if any(PurePosixPath(name).is_relative_to(inside_it) for name in read_manifest(folder)):
+                    return folder, PurePosixPath(inside_it)
     return where, PurePosixPath()
 
 
@@ -72,12 +85,15 @@ class Publication:
         """Have nothing under that name."""
         self.changed[(self.folder / name).as_posix()] = None
 
-    def sums(self) -> dict[str, str | None]:
-        """What it changes: the sha256 of what is written, which is then on the disk, and None for what goes."""
+    def sums(self) -> dict[str, tuple[str | None, str | None]]:
+        """What it changes: the sha256 of each file before and after, None for none; what is written is on the disk."""
         for temporary in filter(None, self.changed.values()):
+            temporary.chmod(0o644)  # safetensors lets nobody else read
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
-        return {name: None if path is None else sha256(path) for name, path in self.changed.items()}
+        return {
+            name: (_sum(self.root / name), None if path is None else _sum(path)) for name, path in self.changed.items()
+        }
 
     def discard(self) -> None:
         """Remove what was written."""
@@ -114,31 +130,65 @@ def publication(where: Path) -> Iterator[Publication]:
         finish(root)
 
 
-def finish(root: Path) -> list[str]:
-    """Finish a publication that was killed when its journal was written; the names of what it changed.
+def finish(root: Path) -> None:
+    """Finish a publication that was killed when its journal was written.
+
+    Where its files are not any more what the journal says, since somebody has restored or moved some, it is forgotten.
 
     Raises:
-        BadInput: the folder cannot be written.
+        BadInput: the folder cannot be written, the disk is full, or the journal is damaged.
     """
     journal = root / JOURNAL
-    if not journal.exists():
-        return []
+    if not os.path.exists(journal):  # noqa: PTH110 (a name that is too long is none)
+        return
     with locked(root):
         if not journal.exists():  # another process was faster
-            return []
+            return
         try:
-            sums: dict[str, str | None] = json.loads(journal.read_text())
-            for name, wanted in sums.items():
-                if wanted is None:
-                    (root / name).unlink(missing_ok=True)
-                elif _temporary(root / name).exists():
-                    _temporary(root / name).replace(root / name)
-            update_manifest(root, list(sums))
+            sums = {name: (before, after) for name, (before, after) in json.loads(journal.read_text()).items()}
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise BadInput(f"{journal} is damaged ({error}): remove it, then `carry verify`.") from error
+        try:
+            if all(_ready(root / name, *pair) for name, pair in sums.items()):
+                for name, (_, after) in sums.items():
+                    if after is None:
+                        (root / name).unlink(missing_ok=True)
+                    elif _temporary(root / name).exists():
+                        _temporary(root / name).replace(root / name)
+                write_manifest(root, {name: after for name, (_, after) in sums.items()})
+            else:
+                for name in sums:
+                    _temporary(root / name).unlink(missing_ok=True)
             journal.unlink()
-        except OSError as error:
-            why = f"Cannot finish the publication that {journal} describes: {error.strerror}."
-            raise BadInput(f"{why} Mend that; `carry verify` then finishes it.") from error
-    return list(sums)
+        except (OSError, BadInput) as error:
+            raise BadInput(f"Cannot finish the publication that {journal} describes, which waits: {error}") from error
+
+
+@contextmanager
+def settled(where: Path) -> Iterator[None]:
+    """Nobody changes files of `where` meanwhile, and nothing is half published; for readers.
+
+    Raises:
+        BadInput: as `finish`, where the folder can be written.
+    """
+    root, _ = home(where)
+    while True:
+        if writable := os.access(root, os.W_OK):
+            finish(root)
+        with steady(root):
+            if not (writable and os.path.exists(root / JOURNAL)):  # noqa: PTH110 (as above)
+                yield
+                return
+
+
+def _ready(path: Path, before: str | None, after: str | None) -> bool:
+    """Whether a file is as after a publication, or as before it and what is to take its place is there."""
+    now = _sum(path)
+    return now == after or (now == before and (after is None or _sum(_temporary(path)) == after))
+
+
+def _sum(path: Path) -> str | None:
+    return sha256(path) if path.exists() else None
 
 
 def _temporary(path: Path) -> Path:

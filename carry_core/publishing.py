@@ -1,5 +1,6 @@
 """From finished checkpoints to group files: which runs are put together, and what they may take the place of."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +14,6 @@ from torch import Tensor
 from carry_core import manifest, runs
 from carry_core.checkpoints import Checkpoints
 from carry_core.errors import BadInput
-from carry_core.files import steady
 from carry_core.groups import RECIPES, Group, Recipe
 from carry_core.manifest import Publication
 from carry_core.words import counted, named
@@ -89,9 +89,9 @@ def _publish(publication: Publication, checkpoints: Checkpoints, out: Path) -> s
         else:
             folder = f"{recipe.name}/"
     text = _write(publication, out, folder, group, new, mine)
-    if mine is not None and mine.folder and not folder:
+    if not folder:
         for name in runs.files_of(group.name):
-            publication.remove(mine.folder + name)
+            publication.remove(f"{recipe.name}/{name}")
     waiting = "".join(f" Run {run} is at {epoch} epochs and waits." for run, epoch in behind.items())
     return f"{group.name}: {text}{waiting}"
 
@@ -103,17 +103,22 @@ def look(group: Group, out: Path) -> dict[str, Training]:
         BadInput: one of its files is damaged, or gone without the other, or in the folder of another recipe.
     """
     found: dict[str, Training] = {}
-    with steady(manifest.home(out)[0]):
+    with manifest.settled(out):
         for folder in ("", *(f"{recipe}/" for recipe in RECIPES)):
-            names = [name for name in runs.files_of(group.name) if (out / folder / name).exists()]
+            names = [name for name in runs.files_of(group.name) if os.path.exists(out / folder / name)]  # noqa: PTH110
             if not names:
                 continue
+            if len(names) == 1:
+                raise BadInput(
+                    f"{out / folder / names[0]} is there without the other file of its group: restore that"
+                    f" with git, or move {names[0]} away."
+                )
             try:
                 training = _read(group, out, folder)
             except BadInput as error:
                 raise BadInput(
                     f"Published runs of {group.name} in {out / folder} cannot be read, and are not replaced: {error}"
-                    f" Or move {' and '.join(names)} away."
+                    f" Else move {' and '.join(names)} away."
                 ) from error
             if training.recipe in found or folder not in ("", f"{training.recipe}/"):
                 raise BadInput(

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from carry_core import draws, groups, manifest, release
 from carry_core.errors import BadInput
-from carry_core.files import author_dir, data_dir, sha256
+from carry_core.files import author_dir, data_dir, sha256, steady
 from carry_core.manifest import Publication
 from carry_core.model import ModelConfig, Transformer
 from carry_core.words import counted
@@ -170,7 +170,8 @@ def load(group: str, source: str = "ours", *, recipe: str | None = None) -> Runs
         BadInput: unknown group, source or recipe, or the file is missing, damaged, or of another version.
     """
     where = folder_of(groups.find(group).name, source, recipe)
-    return _load(_checked(where, group, source, "safetensors", recipe), source)
+    with steady(manifest.home(where)[0]):
+        return _load(_checked(where, group, source, "safetensors", recipe), source)
 
 
 def _load(path: Path, source: str) -> Runs:
@@ -230,7 +231,8 @@ def history(group: str, source: str = "ours", run: int | None = None, *, recipe:
         BadInput: as `load`, or the run is not among them.
     """
     where = folder_of(groups.find(group).name, source, recipe)
-    curves = _curves(_checked(where, group, source, "history.npz", recipe), source)
+    with steady(manifest.home(where)[0]):
+        curves = _curves(_checked(where, group, source, "history.npz", recipe), source)
     if run is not None and run not in curves["runs"]:
         known = ", ".join(map(str, curves["runs"]))
         raise BadInput(f"No learning curves of run {run!r} of {group} from {source}: expected one of {known}.")
@@ -316,7 +318,7 @@ def _checked(where: Path, group: str, source: str, suffix: str, recipe: str | No
     expected = manifest.expected(where, path.name)
     if expected is not None and sha256(path) != expected:
         if (manifest.home(where)[0] / manifest.JOURNAL).exists():
-            raise BadInput(f"{path} is being published, or that was interrupted: `carry verify` finishes it.")
+            raise BadInput(f"The publication of {path} was interrupted: `carry verify`, or `carry train`, finishes it.")
         raise _damaged(path, source, "its sha256 is not the manifest's")
     return path
 

@@ -7,7 +7,7 @@ from safetensors import SafetensorError
 
 from carry_core import groups, manifest, runs
 from carry_core.errors import BadInput
-from carry_core.files import data_dir, read_manifest, sha256, steady
+from carry_core.files import author_dir, data_dir, read_manifest, sha256
 
 
 def verify(root: Path | None = None) -> list[str]:
@@ -19,9 +19,11 @@ def verify(root: Path | None = None) -> list[str]:
     Raises:
         BadInput: the manifest is damaged, or what was interrupted cannot be finished.
     """
-    root = data_dir() if root is None else root
-    manifest.finish(root)
-    with steady(root):
+    if root is None:
+        root = data_dir()
+        with manifest.settled(author_dir()):  # has a manifest of its own, which loading it compares with
+            pass
+    with manifest.settled(root):
         return _compare(root)
 
 
@@ -36,7 +38,9 @@ def _compare(root: Path) -> list[str]:
     for name, expected in listed.items():
         path = root / name
         if not path.is_file():
-            problems.append(f"{name} is missing: {_restore(root, name)}.")
+            problems.append(
+                f"{name} is missing: {_restore(root, name)}, or `carry verify --accept {name}` to forget it."
+            )
         elif sha256(path) != expected:
             problems.append(f"{name} is damaged: {_restore(root, name)}.")
     for path in sorted(root.rglob("*")):
@@ -61,7 +65,7 @@ def check_listed(name: str) -> None:
     root = data_dir()
     path = PurePosixPath(name)
     inside = not path.is_absolute() and ".." not in path.parts and path.parts and name == path.as_posix()
-    if not inside or not _is_listed(name) or not (root / name).is_file():
+    if not inside or not _is_listed(name) or not ((root / name).is_file() or name in read_manifest(root)):
         raise BadInput(f"{name}: expected the name of a file relative to {root}, and none of its checkpoints.")
 
 

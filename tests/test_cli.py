@@ -77,7 +77,7 @@ def test_dry_run_says_what_it_would_do(carry, data):
         ("checkpoints/in", "--out {out}: {data}/checkpoints is for checkpoints"),
         ("author", "--out {out}: {data}/author is for the author's release"),
         ("../web", "{out}/manifest.json is not of this program, or damaged (name has no sha256): expected the sha256"),
-        ("../web/quick", "{data}/../web/manifest.json is not of this program"),
+        ("../web/quick", "{data.parent}/web/manifest.json is not of this program"),
         ("runs/quick", "--out {out}: that folder is for what {data}/runs has by another recipe; choose {data}/runs."),
     ],
 )

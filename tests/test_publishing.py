@@ -89,6 +89,7 @@ def test_published_runs_stay_where_no_checkpoint_has_them(small_group, data, mon
     _, found = train_and_publish(small_group, data, quick, [2])
     assert found == {"quick": ([0, 1, 2], 2)}
     after = runs.load("small")
+    assert {(data / "runs" / name).stat().st_mode & 0o777 for name in runs.files_of("small")} == {0o644}
     assert after.record["runs"][:2] == before.record["runs"]
     assert all(torch.equal(p, after.weights[name][:2]) for name, p in before.weights.items())
     np.testing.assert_array_equal(curves["test_loss"], runs.history("small")["test_loss"][:2])
@@ -153,6 +154,68 @@ def test_a_kill_while_a_run_joins_loses_nobodys(small_group, data, monkeypatch, 
     assert left == [".lock"]
 
 
+@pytest.mark.parametrize("lost", ["weights and curves", "curves to come", "all"])
+def test_a_publication_is_not_finished_with_other_files_than_its_own(small_group, data, monkeypatch, lost):
+    """What somebody has restored with git since, or cleared away, is compared with the manifest as it is."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    others_runs(small_group, data)
+    shutil.copytree(data, data.parent / "git")
+    shutil.rmtree(data)
+    shutil.copytree(data.parent / "git", data)
+    with dying(monkeypatch, 5) as happened:
+        train_and_publish(small_group, data, replace(QUICK, limit=2), [2])
+    assert happened[-1] == ".small.history.npz.new"
+    if lost == "curves to come":
+        (data / "runs" / ".small.history.npz.new").unlink()
+        assert len(verify(data)) == 1  # the new weights, which the manifest does not list
+    for name in ("manifest.json", "runs/small.safetensors", "runs/small.history.npz"):
+        shutil.copyfile(data.parent / "git" / name, data / name)
+    if lost == "all":
+        (data / "runs" / ".small.history.npz.new").unlink()
+    assert verify(data) == []
+    assert runs.load("small").numbers == (0, 1)
+    assert runs.history("small")["runs"].tolist() == [0, 1]
+    assert not (data / manifest.JOURNAL).exists()
+    assert not (data / "runs" / ".small.history.npz.new").exists()
+
+
+def test_removals_wait_for_what_takes_their_place(small_group, data, monkeypatch):
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    train_and_publish(small_group, data, replace(QUICK, limit=2), [0])
+    paper = replace(RECIPES["paper"], limit=small_group.epochs)
+    train_and_publish(small_group, data, replace(paper, limit=1), [0])
+    with dying(monkeypatch, 6):
+        campaign.train_group(Checkpoints(data / "checkpoints", small_group, paper), [0], data / "runs", say=str)
+    assert (data / manifest.JOURNAL).exists()
+    for path in (data / "runs").rglob(".small*.new"):
+        path.unlink()
+    assert verify(data) == []
+    assert (data / "runs" / "paper" / "small.safetensors").exists()
+
+
+def test_a_disk_that_fills_up_last_leaves_a_publication_that_waits(small_group, data, monkeypatch):
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    others_runs(small_group, data)
+
+    def full(*args):
+        raise BadInput("Cannot write manifest.json: No space left on device.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(manifest, "write_manifest", full)
+        with pytest.raises(BadInput, match=r"Cannot finish the publication that .* which waits: .*No space left"):
+            train_and_publish(small_group, data, replace(QUICK, limit=2), [2])
+    assert verify(data) == []
+    assert runs.load("small").numbers == (0, 1, 2)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"runs/small.safetensors": null}'])
+def test_a_damaged_journal_is_one_clear_line(small_group, data, content):
+    data.mkdir(exist_ok=True)
+    (data / manifest.JOURNAL).write_text(content)
+    with pytest.raises(BadInput, match=r"publication.json is damaged .*: remove it"):
+        verify(data)
+
+
 @pytest.mark.parametrize("writer", ["carry_core.runs.save_file", "carry_core.runs.np.savez_compressed"])
 def test_a_full_disk_leaves_both_files_as_they_were(small_group, data, monkeypatch, writer):
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
@@ -187,7 +250,7 @@ def test_what_cannot_be_read_is_not_replaced(small_group, data, monkeypatch, rec
         paths[0].unlink()
     there = {path: path.read_bytes() for path in paths if path.exists()}
     checkpoints = Checkpoints(data / "checkpoints", small_group, recipe)
-    with pytest.raises(BadInput, match=r"Published runs of small in .* cannot be read, and are not replaced: .*small"):
+    with pytest.raises(BadInput, match="cannot be read, and are not replaced|without the other file"):
         campaign.train_group(checkpoints, [0, 1, 2], data / "runs", say=str)
     assert {path: path.read_bytes() for path in paths if path.exists()} == there
     assert checkpoints.runs() == []
@@ -293,6 +356,11 @@ def test_a_folder_that_another_manifest_lists_is_published_there(small_group, da
     assert verify(data) == []
     monkeypatch.chdir(data / "runs")
     assert manifest.home(Path()) == (data, PurePosixPath("runs"))
+    (tmp_path / "link").symlink_to(data / "runs")
+    monkeypatch.setenv("CARRY_DATA", str(tmp_path / "elsewhere"))
+    assert manifest.home(tmp_path / "link") == (data, PurePosixPath("runs"))
+    assert manifest.home(tmp_path / "elsewhere" / ".." / "link") == (data, PurePosixPath("runs"))
+    monkeypatch.setenv("CARRY_DATA", str(data))
     assert manifest.home(data / "runs" / "mine") == (data, PurePosixPath("runs/mine"))
 
 
@@ -302,7 +370,7 @@ def test_what_is_being_published_is_waited_for(small_group, data, monkeypatch):
     others_runs(small_group, data)
     checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
     found = {}
-    update = manifest.update_manifest
+    update = manifest.write_manifest
 
     def read():
         found["problems"] = verify(data)
@@ -316,7 +384,7 @@ def test_what_is_being_published_is_waited_for(small_group, data, monkeypatch):
         assert reader.is_alive()
         update(*what)
 
-    monkeypatch.setattr(manifest, "update_manifest", update_late)
+    monkeypatch.setattr(manifest, "write_manifest", update_late)
     campaign.train_group(checkpoints, [2], data / "runs", say=str)
     reader.join()
     assert found == {"problems": [], "missing": {}}
