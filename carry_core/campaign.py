@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -163,10 +163,8 @@ def check(checkpoints: Checkpoints, out: Path, *, dry: bool = False) -> None:
     read_manifest(root)
     for folder in (out, checkpoints.folder):
         check_writable(folder, dry=dry)
-    if not dry:
-        with locked(root):  # from now on there is a lock, for which who reads what is published waits
-            manifest.finish(root)
-    look(checkpoints.group, out)
+    with nullcontext() if dry else locked(root):  # from now on there is a lock for readers to wait for
+        look(checkpoints.group, out)
     for run in checkpoints.runs():
         if (state := checkpoints.latest(run)) is not None:
             checkpoints.snapshots(run, state[1]["epoch"])
@@ -195,7 +193,6 @@ def train_group(
         BadInput: see `check` and `prepare`.
     """
     clock = clock or Clock()
-    manifest.finish(manifest.home(out)[0])
     if not share:
         check_parents(checkpoints, numbers, out)
     check(checkpoints, out)

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from carry_core import author, bench, campaign, groups, manifest, runs
+from carry_core import author, bench, campaign, groups, runs
 from carry_core.checkpoints import Checkpoints
 from carry_core.errors import BadInput
 from carry_core.files import author_dir, check_writable, data_dir, keep_memory, update_manifest, write_json
@@ -113,8 +113,6 @@ def train(
     clock = campaign.Clock(minutes)
     chosen = replace(groups.RECIPES[recipe], limit=epochs)
     plan = [(Checkpoints(data_dir() / "checkpoints", group, chosen), _numbers(numbers, group)) for group in todo]
-    if not dry_run:
-        manifest.finish(manifest.home(out)[0])
     if not every:
         _check_parents(plan, out)
     total, left_out = 0.0, False

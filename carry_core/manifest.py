@@ -8,18 +8,9 @@ from contextlib import contextmanager, suppress
 from itertools import product
 from pathlib import Path, PurePosixPath
 
+from carry_core import files
 from carry_core.errors import BadInput
-from carry_core.files import (
-    author_dir,
-    data_dir,
-    locked,
-    read_manifest,
-    sha256,
-    steady,
-    write_json,
-    write_manifest,
-    writing,
-)  # fmt: skip
+from carry_core.files import author_dir, data_dir, locked, read_manifest, sha256, steady
 from carry_core.groups import RECIPES
 
 JOURNAL = ".publication.json"  # what a publication is about to change: sha256 by name, before and after
@@ -118,11 +109,11 @@ def publication(where: Path) -> Iterator[Publication]:
             left.unlink(missing_ok=True)  # by who was killed, since whoever writes these has the lock
         found = Publication(root, folder)
         try:
-            with writing(where):
+            with files.writing(where):
                 yield found
                 sums = found.sums()
             if sums:
-                write_json(root / JOURNAL, sums)
+                files.write_json(root / JOURNAL, sums)
         except BaseException:
             if not (root / JOURNAL).exists():
                 found.discard()
@@ -155,7 +146,7 @@ def finish(root: Path) -> None:
                         (root / name).unlink(missing_ok=True)
                     elif _temporary(root / name).exists():
                         _temporary(root / name).replace(root / name)
-                write_manifest(root, {name: after for name, (_, after) in sums.items()})
+                files.write_manifest(root, {name: after for name, (_, after) in sums.items()})
             else:
                 for name in sums:
                     _temporary(root / name).unlink(missing_ok=True)

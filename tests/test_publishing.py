@@ -201,7 +201,7 @@ def test_a_disk_that_fills_up_last_leaves_a_publication_that_waits(small_group, 
         raise BadInput("Cannot write manifest.json: No space left on device.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(manifest, "write_manifest", full)
+        patch.setattr(files, "write_manifest", full)
         with pytest.raises(BadInput, match=r"Cannot finish the publication that .* which waits: .*No space left"):
             train_and_publish(small_group, data, replace(QUICK, limit=2), [2])
     assert verify(data) == []
@@ -370,7 +370,7 @@ def test_what_is_being_published_is_waited_for(small_group, data, monkeypatch):
     others_runs(small_group, data)
     checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
     found = {}
-    update = manifest.write_manifest
+    update = files.write_manifest
 
     def read():
         found["problems"] = verify(data)
@@ -384,7 +384,7 @@ def test_what_is_being_published_is_waited_for(small_group, data, monkeypatch):
         assert reader.is_alive()
         update(*what)
 
-    monkeypatch.setattr(manifest, "write_manifest", update_late)
+    monkeypatch.setattr(files, "write_manifest", update_late)
     campaign.train_group(checkpoints, [2], data / "runs", say=str)
     reader.join()
     assert found == {"problems": [], "missing": {}}
