@@ -13,7 +13,6 @@ from carry_core.errors import BadInput
 from carry_core.forks import Edit, Forks
 from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import Layout
-from carry_core.words import counted
 
 BATCH = 256  # sums in a pass: what a layer needs then stays in the processor's cache
 
@@ -102,7 +101,7 @@ def last_heads(model: Transformer | ModelConfig, layers: int = 1) -> list[Ablati
     config = model.config if isinstance(model, Transformer) else model
     n = config.layers
     if layers > n:
-        raise BadInput(f"A model with {counted(n, 'layer')}: expected at least {layers}, choose another group.")
+        raise BadInput(f"Expected a model with at least {layers} layers, this one has {n}: choose another group.")
     every = [(layer, head) for layer in range(n - layers, n) for head in range(config.heads)]
     return [Ablation(heads=frozenset({pair})) for pair in every]
 

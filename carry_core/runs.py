@@ -288,7 +288,7 @@ def write(
     record: Record,
     curves: History | None = None,
 ) -> None:
-    """Write a group's files as a part of what is published, under its name, in a recipe's folder `quick/` and its name.
+    """Write a group's files as a part of what is published; `name` is the group's, after `quick/` if that is where.
 
     Attention patterns, most of a history's bytes, are rounded to float16: by less than 0.0003.
     """

@@ -58,7 +58,7 @@ def test_the_heads_of_several_last_layers():
     assert measure.last_heads(model) == found[2:]
     assert measure.last_heads(model.config, 2) == found
     assert measure.final_mlp(model) == measure.final_mlp(model.config) == Ablation(mlps={2})
-    with pytest.raises(BadInput, match="expected at least 4"):
+    with pytest.raises(BadInput, match="at least 4 layers"):
         measure.last_heads(model, 4)
 
 
