@@ -20,7 +20,7 @@ unexport JUPYTER_PATH PYTHONPATH PYTHONHOME SNAKEMAKE_PROFILE
 export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs serve test lint types unit nbval lock clean
+.PHONY: help setup book notebooks outputs serve lab test lint types unit compare mutation nbval lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -53,19 +53,23 @@ notebooks: $(READY) ## run the notebooks that are stale, into _build/book/notebo
 	@mkdir -p _build
 	@$(SNAKEMAKE) notebooks
 
-# Pages show the author's weights where these were imported. What is committed, and compared, is without them.
-outputs nbval: export CARRY_AUTHOR := $(CURDIR)/_build/no-author
-outputs: $(READY) ## run all notebooks and write their outputs back into notebooks/, to be committed
-	@mkdir -p _build && rm -rf _build/book/notebooks
-	@$(SNAKEMAKE) notebooks
+outputs: notebooks ## write the outputs of the executed copies back into notebooks/, to be committed
 	@$(PY) workflow/outputs.py
-	@rm -rf _build/book/notebooks
+	@$(PY) -c "from carry_core.files import write_checksums; write_checksums()"
 
 serve: book ## the same, then serve the site on this machine
 	@echo "Serving at localhost:$(PORT), until Ctrl-C"
 	@$(PY) -m http.server --bind localhost --directory _build/html $(PORT)
 
-test: lint types unit nbval ## everything that CI checks: lint, types, unit, nbval
+# A copy that was changed is never overwritten. JupyterLab is fetched once, when it is first asked for.
+lab: $(READY) ## open a copy of the notebooks in JupyterLab, to change them
+	@mkdir -p _build/lab
+	@cp -n notebooks/*.ipynb _build/lab/ 2>/dev/null || true
+	@.venv/bin/jupyter-lab --version >/dev/null 2>&1 || \
+	  $(PY) -m pip install --quiet --constraint requirements.lock jupyterlab
+	@.venv/bin/jupyter-lab _build/lab
+
+test: lint types unit compare mutation ## everything that CI checks: lint, types, unit, compare, mutation
 
 lint: $(READY) ## ruff: rules and format; import-linter: who may import whom
 	@$(PY) -m ruff check
@@ -78,8 +82,14 @@ types: $(READY) ## mypy, strict, on carry_core
 unit: $(READY) ## pytest
 	@$(PY) -m pytest -n 2
 
-nbval: $(READY) ## run the notebooks again and compare with the outputs that are committed
-	@$(PY) -m pytest --nbval --nbval-sanitize-with workflow/nbval.cfg -n 2 --dist loadfile notebooks
+compare: notebooks ## compare the executed notebooks with the outputs that are committed; runs those that are stale
+	@$(PY) workflow/compare.py
+
+mutation: $(READY) ## see that the comparison notices broken weights; PAGES=--all on every page
+	@$(PY) workflow/mutation.py $(PAGES)
+
+nbval: $(READY) ## run all notebooks again and compare: the same as compare, by pytest and without what is built
+	@$(PY) -m pytest --nbval -n 2 --dist loadfile notebooks
 
 lock: $(READY) ## write requirements.lock anew from requirements.in, with the newest versions
 	@$(PY) -m pip install --quiet uv

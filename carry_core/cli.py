@@ -17,20 +17,23 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from carry_core import author, bench, campaign, groups, runs
-from carry_core.checkpoints import Checkpoints
+from carry_core import author, files, groups, runs
 from carry_core.errors import BadInput
-from carry_core.files import author_dir, check_writable, data_dir, keep_memory, update_manifest, write_json
+from carry_core.files import author_dir, check_writable, data_dir, keep_memory, write_checksums, write_json
+from carry_core.findings import interchange, typology
 from carry_core.ledger import compute, results
 from carry_core.ledger.report import show
 from carry_core.llm.command import llm, train_llm
+from carry_core.model import ModelConfig
 from carry_core.options import PATH
-from carry_core.train import PRECISIONS, Trainer
-from carry_core.verify import check_listed
-from carry_core.verify import verify as verify_files
+from carry_core.training import bench, campaign
+from carry_core.training.checkpoints import Checkpoints
+from carry_core.training.fused import why_not
+from carry_core.training.trainer import PRECISIONS, Trainer
 
 QUIET_EVERY = 300.0  # seconds between progress lines where the output is not a terminal
 MOST_RUNS = 1000  # a run number more is a slip
+MOST_THREADS = 1024  # likewise
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -53,30 +56,23 @@ def import_author(directory: Path, out: Path | None) -> None:
 @carry.command()
 @click.option("--accept", metavar="NAME", multiple=True, help="First record this file of data/ as it is now.")
 def verify(accept: tuple[str, ...]) -> None:
-    """Compare every file in data/ with its manifest."""
-    for name in accept:
-        check_listed(name)
+    """Compare every shipped file in data/ with data/SHA256SUMS."""
     if accept:
-        update_manifest(data_dir(), list(accept))
-    problems = verify_files()
+        write_checksums(accept)
+    problems = files.verify()
     for problem in problems:
         click.echo(problem, err=True)
     if problems:
         sys.exit(2)
-    click.echo(f"Every file in {data_dir()} is as its manifest says.")
+    click.echo(f"Every shipped file in {data_dir()} is as {files.SUMS} says.")
 
 
 @carry.command(
-    short_help="Train the missing runs of groups, and publish them.",
+    short_help="Train the missing runs of groups.",
     epilog=f"Groups, what figures need most first: {', '.join(groups.CAMPAIGN)}.",
 )
 @click.argument("names", metavar="GROUP...", nargs=-1)
-@click.option(
-    "--all",
-    "every",
-    is_flag=True,
-    help="Every group, what figures need most first; two such commands share the groups.",
-)
+@click.option("--all", "every", is_flag=True, help="Every group, what figures need most first.")
 @click.option("--runs", "numbers", default=None, help="Runs such as 0-5 or 0,2 [default: the group's own].")
 @click.option("--epochs", type=click.IntRange(min=1), help="Stop after this many epochs [default: the recipe's].")
 @click.option(
@@ -90,59 +86,98 @@ def verify(accept: tuple[str, ...]) -> None:
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @click.option("--precision", type=click.Choice(list(PRECISIONS)), default="fp32", show_default=True)
 @click.option(
-    "--threads", type=click.IntRange(min=1), default=1, show_default=True, help="CPU threads; last bits depend on it."
+    "--threads",
+    type=click.IntRange(min=1, max=MOST_THREADS),
+    default=1,
+    show_default=True,
+    help="CPU threads; last bits depend on it.",
 )
-@click.option("--out", type=PATH, help="Where to publish [default: data/runs].")
+@click.option("--out", type=PATH, help="Where to put finished runs [default: data/runs].")
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Stop, resumable, after this time.")
 @click.option("--dry-run", is_flag=True, help="Say what would be trained, and about how long it would take.")
 def train(
-    names: tuple[str, ...], every: bool, numbers: str | None, epochs: int | None, recipe: str, device: str,
-    precision: str, threads: int, out: Path | None, minutes: float | None, dry_run: bool,
-) -> None:  # fmt: skip
-    """Train the missing runs of each GROUP, then publish them; goes on where an earlier call stopped."""
+    names: tuple[str, ...],
+    every: bool,
+    numbers: str | None,
+    epochs: int | None,
+    recipe: str,
+    device: str,
+    precision: str,
+    threads: int,
+    out: Path | None,
+    minutes: float | None,
+    dry_run: bool,
+) -> None:
+    """Train the missing runs of each GROUP; goes on where an earlier call stopped."""
     if minutes is not None and not math.isfinite(minutes):
         raise BadInput(f"--minutes {minutes}: expected a number of minutes.")
     if every == bool(names):
         raise BadInput("What to train? Expected either one or more groups, or --all.")
     todo = [groups.find(name) for name in (groups.CAMPAIGN if every else names)]
-    for group in todo:
-        if group.name not in groups.GROUPS:
-            raise BadInput(f"{group.name} is not in the paper, so there is no protocol to train it by.")
-    where, out = _device(device, precision), out or data_dir() / "runs"
+    where, out = _device(device, precision), _out(out)
     torch.set_num_threads(threads)
-    clock = campaign.Clock(minutes)
-    chosen = replace(groups.RECIPES[recipe], limit=epochs)
-    plan = [(Checkpoints(data_dir() / "checkpoints", group, chosen), _numbers(numbers, group)) for group in todo]
-    if not every:
-        _check_parents(plan, out)
-    total, left_out = 0.0, False
-    for checkpoints, runs_of in plan:
-        group, done = checkpoints.group, True
-        if campaign.complete(checkpoints, runs_of, out):
-            click.echo(f"{group.name}: complete.")
-        elif dry_run:
-            campaign.check(checkpoints, out, dry=True)
-            left = campaign.missing(checkpoints, runs_of, out)
-            seconds = campaign.estimate(checkpoints, left, where, precision)
-            total += seconds
-            each = "" if len(left) == 1 else " each"
-            what = f"{_runs(list(left))}, {chosen.epochs(group)} epochs{each}" if left else "publishing"
-            click.echo(f"{group.name}: {what}, about {_time(seconds)}.")
-        else:
-            with _reporting() as report:
-                done = campaign.train_group(
-                    checkpoints, runs_of, out, device=where, precision=precision, share=every, clock=clock,
-                    report=report, say=click.echo,
-                )  # fmt: skip
-        left_out = left_out or not done
-        if clock.over and not (done and group is todo[-1]):
-            click.echo("Time is up; the same command goes on from here.")
-            break
-    else:
-        if left_out:
-            click.echo("Some runs were left out; the same command takes them up later.")
+    clock, plan = campaign.Clock(minutes), []
+    for group in todo:
+        checkpoints = Checkpoints(data_dir() / "checkpoints", group, _recipe(recipe, group, epochs))
+        plan.append((checkpoints, list(campaign.missing(checkpoints, _numbers(numbers, group), out))))
+    campaign.check_parents(plan)
     if dry_run:
-        click.echo(f"In all about {_time(total)} on {where} in {precision}, estimated from two steps of each group.")
+        _estimate(plan, where, precision)
+        return
+    for checkpoints, missing in plan:
+        if not missing:
+            click.echo(f"{checkpoints.group.name}: complete in {out}.")
+            continue
+        click.echo(f"{checkpoints.group.name}: {checkpoints.group}.")
+        with _reporting() as report:
+            if not campaign.train_group(
+                checkpoints, missing, out,
+                device=where, precision=precision, clock=clock, report=report, say=click.echo,
+            ):  # fmt: skip
+                click.echo("Time is up; the same command goes on from here.")
+                return
+
+
+def _estimate(plan: list[tuple[Checkpoints, list[int]]], device: str, precision: str) -> None:
+    """Say what is to be trained, and about how long it takes."""
+    total = 0.0
+    for checkpoints, missing in plan:
+        group = checkpoints.group
+        if missing:
+            seconds = campaign.estimate(checkpoints, campaign.progress(checkpoints, missing), device, precision)
+            total += seconds
+            epochs = f"{checkpoints.recipe.epochs(group)} epochs{' each' * (len(missing) > 1)}"
+            click.echo(f"{group.name}: {_runs(missing)}, {epochs}, about {_time(seconds)}.")
+        else:
+            click.echo(f"{group.name}: complete.")
+    click.echo(f"In all about {_time(total)} on {device} in {precision}, estimated from two steps of each group.")
+
+
+def _recipe(name: str, group: groups.Group, epochs: int | None) -> groups.Recipe:
+    """The recipe, cut short; never longer than it is."""
+    if group.name not in groups.GROUPS:
+        raise BadInput(f"{group.name} is not in the paper, so there is no protocol to train it by.")
+    recipe = groups.RECIPES[name]
+    if epochs is not None and epochs > recipe.epochs(group):
+        raise BadInput(
+            f"--epochs {epochs}: {group.name} has {recipe.epochs(group)} by the recipe {name}; expected fewer."
+        )
+    return replace(recipe, limit=epochs)
+
+
+def _out(out: Path | None) -> Path:
+    """Where finished runs go, once it is known that they can be written there."""
+    out, checkpoints = out or data_dir() / "runs", data_dir() / "checkpoints"
+    try:
+        resolved = out.resolve(strict=False)
+    except (OSError, RuntimeError) as error:
+        raise BadInput(f"--out {out}: its links lead in a circle; expected a folder.") from error
+    for taken, what in ((checkpoints, "checkpoints"), (author_dir(), "the author's release")):
+        if resolved.is_relative_to(taken.resolve()):
+            raise BadInput(f"--out {out}: {taken} is for {what}; choose a folder outside of it.")
+    for folder in (out, checkpoints):
+        check_writable(folder)
+    return out
 
 
 @carry.command("bench", short_help="Speed beside plain PyTorch: of training, or of the ledger.")
@@ -152,6 +187,8 @@ def train(
 def bench_(what: str, file: Path | None, save: bool) -> None:
     """Speed of training or of the ledger, side by side with plain PyTorch in one run."""
     _check_json(file)
+    if save:
+        check_writable(bench.results_path(what).parent)
     rows = bench.train() if what == "train" else bench.claims()
     on_gpu = bench.train_stacked() if what == "train" and torch.cuda.is_available() else []
     for part in filter(None, (rows, on_gpu)):
@@ -161,10 +198,12 @@ def bench_(what: str, file: Path | None, save: bool) -> None:
         Console(width=None if sys.stdout.isatty() else 180).print(table)
     if what == "train" and not on_gpu:
         click.echo("On a GPU: not measured, PyTorch finds none here.")
+    if what == "train" and (why := why_not(ModelConfig(), torch.device("cpu"), "bf16")):
+        click.echo(f"bf16 on the CPU is PyTorch's: the fused step cannot be had here ({why}).")
     if file is not None:
         write_json(file, rows + on_gpu)
     if save:
-        update_manifest(data_dir(), [bench.save(what, rows + on_gpu).relative_to(data_dir()).as_posix()])
+        write_checksums([bench.save(what, rows + on_gpu).relative_to(data_dir()).as_posix()])
 
 
 @carry.command("claims", short_help="Every number of the paper, computed and judged.")
@@ -177,6 +216,8 @@ def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
     if save and only:
         raise BadInput("--save writes the whole ledger of a source: drop --only, or use --json.")
     _check_json(file)
+    if save:
+        check_writable(results.path_of(source).parent)
     keep_memory()
     with Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
@@ -185,12 +226,35 @@ def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
         task = progress.add_task("loading", total=None)
         ledger = compute.Ledger(source, only, lambda done: progress.update(task, advance=1, description=done))
         progress.update(task, total=ledger.steps(), description="measuring")
-        rows = ledger.rows()
+        rows = ledger.rows(compute.journal(source))
     show(rows)
     if file is not None:
         write_json(file, [asdict(row) for row in rows])
     if save:
-        update_manifest(data_dir(), [results.save(source, rows).relative_to(data_dir()).as_posix()])
+        write_checksums([results.save(source, rows).relative_to(data_dir()).as_posix()])
+    if ledger.failed:
+        click.echo(f"{len(ledger.failed)} failed unexpectedly: {', '.join(ledger.failed)}", err=True)
+        raise SystemExit(1)
+
+
+@carry.command("interchange", short_help="Where the carry lives: swaps between two sums, component by component.")
+@click.option("--source", type=click.Choice(runs.SOURCES), required=True, help="Whose weights to swap in.")
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.option("--json", "file", type=PATH, help="Also write the rows there, as a list.")
+@click.option("--save", is_flag=True, help="Also write data/results/interchange/SOURCE/GROUP.json.")
+def interchange_(source: str, names: tuple[str, ...], file: Path | None, save: bool) -> None:
+    """Interchange-intervention accuracy of every component and position in all runs of each GROUP."""
+    for name in names:
+        interchange.check_group(name)
+    _check_json(file)
+    rows = []
+    for name in names:
+        rows += (found := interchange.records(source, name, lambda done: click.echo(done, err=True)))
+        click.echo(typology.summary(found))
+        if save:
+            write_checksums([interchange.save(source, name, found).relative_to(data_dir()).as_posix()])
+    if file is not None:
+        interchange.write(file, rows)
 
 
 carry.add_command(llm)
@@ -203,15 +267,6 @@ def _check_json(file: Path | None) -> None:
         if not file.parent.is_dir() or (file.exists() and not file.is_file()):
             raise BadInput(f"--json {file}: expected a file in a folder that there is.")
         check_writable(file.parent, file)
-
-
-def _check_parents(plan: list[tuple[Checkpoints, list[int]]], out: Path) -> None:
-    """Find out before anything long starts whether a run that continues another has it by then."""
-    before: dict[str, list[int]] = {}
-    for checkpoints, numbers in plan:
-        if not campaign.complete(checkpoints, numbers, out):
-            campaign.check_parents(checkpoints, numbers, out, before)
-            before[checkpoints.group.name] = list(campaign.missing(checkpoints, numbers, out))
 
 
 def _device(device: str, precision: str) -> str:

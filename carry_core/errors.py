@@ -11,7 +11,3 @@ class BadInput(ValueError):
     def _render_traceback_(self) -> list[str]:
         """What IPython shows in place of a traceback."""
         return [f"{type(self).__name__}: {self}"]
-
-
-class NotNow(BadInput):
-    """Nothing is wrong, but it has to wait: for another process, or for what is to be made before."""

@@ -1,26 +1,24 @@
-"""Where things lie, writing them so that a killed process leaves the old file or the new one, and keeping memory."""
+"""Where data lie, atomic writes, and the checksums of what is shipped."""
 
 import ctypes
 import errno
-import fcntl
 import hashlib
 import json
 import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from contextvars import ContextVar
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from safetensors import SafetensorError
 
-from carry_core.errors import BadInput, NotNow
+from carry_core.errors import BadInput
 
 ROOT = Path(__file__).resolve().parent.parent
-_held: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())  # this thread's locks
+SUMS = "SHA256SUMS"
 
 
 def data_dir() -> Path:
@@ -51,74 +49,52 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         BadInput: the folder cannot be written or the disk is full; `path` is as it was.
     """
+    temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         os.close(handle)
-    except OSError as error:
-        raise BadInput(f"Cannot write {path}: {error.strerror}. Choose a folder that can be written to.") from error
-    temporary = Path(name)
-    try:
-        with writing(path):
-            yield temporary
-            with temporary.open("rb+") as file:
-                os.fsync(file.fileno())
-            temporary.chmod(0o644)
-            temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """What goes wrong in the block, on the way to what is to be at `path`, is said in one line.
-
-    Raises:
-        BadInput: the folder cannot be written or the disk is full.
-    """
-    try:
-        yield
+        temporary = Path(name)
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)  # safetensors lets nobody else read
+        temporary.replace(path)
     except (OSError, SafetensorError) as error:
         number = _errno(error)
         if number is None:
             raise
         remedy = "Free some space" if number in (errno.ENOSPC, errno.EDQUOT) else "Choose another place"
-        why = os.strerror(number)
-        raise BadInput(f"Cannot write {path}: {why}. {remedy}; what was there is untouched.") from error
+        raise BadInput(f"Cannot write {path}: {os.strerror(number)}. {remedy}; nothing was changed.") from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
 
 
 def _errno(error: OSError | SafetensorError) -> int | None:
     """The system's error number, which safetensors only writes into its message; None if there is none."""
     if isinstance(error, OSError):
         return error.errno
-    found = re.search(r"os error (\d+)", str(error))
-    return int(found[1]) if found else None
+    match = re.search(r"os error (\d+)", str(error))
+    return int(match[1]) if match else None
 
 
-def check_writable(folder: Path, meant: Path | None = None, *, dry: bool = False) -> None:
-    """Make the folder, and find out before anything long starts whether files can be written there.
+def check_writable(folder: Path, meant: Path | None = None) -> None:
+    """Find out before anything long starts whether files can be written to a folder; changes nothing.
 
     Args:
-        folder: which one.
+        folder: which one; it need not exist.
         meant: the file that is to be written there, for the message.
-        dry: make and write nothing, and find out what can be known without.
 
     Raises:
         BadInput: they cannot.
     """
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        why = os.strerror(errno.EACCES if there.is_dir() else errno.ENOTDIR)
+    place = folder.absolute()
+    while not os.path.lexists(place):
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        why = os.strerror(errno.EACCES if place.is_dir() else errno.ENOTDIR)
         raise BadInput(f"Cannot write {meant or folder}: {why}. Choose a folder that can be written to.")
-    if dry:
-        return
-    probe = folder / ".probe"
-    try:
-        with replacing(probe):
-            pass
-    except BadInput as error:
-        raise BadInput(str(error).replace(str(probe), str(meant or folder))) from error
-    probe.unlink(missing_ok=True)  # another process that asks the same has removed it
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -133,87 +109,70 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-@contextmanager
-def locked(folder: Path, name: str = ".lock", busy: str | None = None) -> Iterator[None]:
-    """Hold a lock of the folder; who holds it may take it again, and the system frees it when the process dies.
+def read_checksums() -> dict[str, str]:
+    """The sha256 of every shipped file by its name in the data folder, as `data/SHA256SUMS` has it.
+
+    Raises:
+        BadInput: the list is missing or damaged, or names a file outside of that folder.
+    """
+    path = data_dir() / SUMS
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path} cannot be read: restore it with git, or name the data folder in CARRY_DATA.") from error
+    sums = {}
+    for number, line in enumerate(lines, 1):
+        match = re.fullmatch(r"([0-9a-f]{64})  (.{1,255})", line)
+        if not match or not _is_inside(match[2]):
+            raise BadInput(f"{path}, line {number}: expected a sha256 and the name of a file in {data_dir()}.")
+        sums[match[2]] = match[1]
+    return sums
+
+
+def _is_inside(name: str) -> bool:
+    return not PurePosixPath(name).is_absolute() and ".." not in PurePosixPath(name).parts
+
+
+def write_checksums(names: Iterable[str] | None = None) -> None:
+    """Write `data/SHA256SUMS`, in the format of `sha256sum -c`.
 
     Args:
-        folder: which one.
-        name: of the lock's file, which stays.
-        busy: what to say where somebody else holds it; None to wait for it.
+        names: files whose lines are written anew; None for all of the data folder but checkpoints, the author's
+            release and hidden files.
 
     Raises:
-        NotNow: somebody else holds it.
-        BadInput: the folder cannot be written.
+        BadInput: a name is not that of such a file, or the list cannot be written.
     """
-    path = folder.resolve() / name
-    if path in _held.get():
-        yield
-        return
-    with ExitStack() as held:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            file = held.enter_context(path.open("w"))
-            fcntl.flock(file, fcntl.LOCK_EX if busy is None else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise NotNow(busy) from error
-        except OSError as error:
-            raise BadInput(
-                f"Cannot write to {folder}: {error.strerror}. Choose a folder that can be written to."
-            ) from error
-        held.callback(_held.reset, _held.set(_held.get() | {path}))
-        yield
+    root = data_dir()
+    shipped = {
+        path.relative_to(root).as_posix(): path
+        for path in root.rglob("*")
+        if path.is_file() and path.name != SUMS and not any(part[0] == "." for part in path.relative_to(root).parts)
+    }
+    shipped = {name: path for name, path in shipped.items() if name.split("/")[0] not in ("checkpoints", "author")}
+    sums = {} if names is None or not (root / SUMS).exists() else read_checksums()
+    for name in shipped if names is None else names:
+        if name not in shipped:
+            raise BadInput(f"{name}: expected the name of a file relative to {root}, and none of its checkpoints.")
+        sums[name] = sha256(shipped[name])
+    with replacing(root / SUMS) as temporary:
+        temporary.write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items())), encoding="utf-8")
 
 
-@contextmanager
-def steady(folder: Path) -> Iterator[None]:
-    """Wait until nobody changes the folder, and keep it so; for readers, who write nothing there, not even a lock."""
-    path = folder.resolve() / ".lock"
-    with ExitStack() as held:
-        if path not in _held.get():
-            with suppress(OSError):
-                file = held.enter_context(path.open())
-                fcntl.flock(file, fcntl.LOCK_SH)
-        yield
-
-
-def read_manifest(folder: Path) -> dict[str, str]:
-    """sha256 by path relative to `folder`; empty where there is no manifest yet.
+def verify() -> list[str]:
+    """Compare every shipped file with its checksum: a line for each that is missing or damaged.
 
     Raises:
-        BadInput: the manifest is damaged, or somebody else's.
+        BadInput: as `read_checksums`.
     """
-    path = folder / "manifest.json"
-    if not path.exists():
-        return {}
-    try:
-        manifest = json.loads(path.read_text())
-        if not isinstance(manifest, dict):
-            raise ValueError("no names of files")
-        for name, entry in manifest.items():
-            if not isinstance(entry, str) or not re.fullmatch("[0-9a-f]{64}", entry):
-                raise ValueError(f"{name} has no sha256")
-    except (OSError, ValueError) as error:
-        if folder.resolve() == data_dir().resolve():
-            raise BadInput(f"{path} is damaged ({error}): restore it with `git checkout {path}`.") from error
-        raise BadInput(
-            f"{path} is not of this program, or damaged ({error}): expected the sha256 of each file by its name."
-            " Choose another folder, or move that file away."
-        ) from error
-    return dict(manifest)
-
-
-def update_manifest(folder: Path, names: Sequence[str]) -> None:
-    """Record the sha256 of the files `names`, relative to `folder`; what is not there any more is forgotten too."""
-    with locked(folder):
-        write_manifest(folder, {name: sha256(folder / name) if (folder / name).exists() else None for name in names})
-
-
-def write_manifest(folder: Path, changes: Mapping[str, str | None]) -> None:
-    """Record these sha256 by name, None for what is to be forgotten; the folder's lock has to be held."""
-    manifest = {name: known for name, known in read_manifest(folder).items() if name not in changes}
-    manifest |= {name: known for name, known in changes.items() if known is not None}
-    write_json(folder / "manifest.json", dict(sorted(manifest.items())))
+    problems = []
+    for name, expected in read_checksums().items():
+        path = data_dir() / name
+        if not path.is_file():
+            problems.append(f"{name} is missing: restore it with git.")
+        elif sha256(path) != expected:
+            problems.append(f"{name} is damaged: restore it with git, or `carry verify --accept {name}`.")
+    return problems
 
 
 def keep_memory() -> None:

@@ -23,9 +23,9 @@ class Group:
         fraction: share of all sums in the training set, and again in the test set (the paper's s).
         decay: weight decay (the paper's lambda).
         primed: how many longer sums join the training set, or make it up when finetuning.
-        kept: of its own runs, those whose weights are shipped; histories are shipped for all.
         snapshots: epochs whose weights are kept beside the last.
         parent: group and epoch that finetuning starts from.
+        tracks_final_mlp: its history has the accuracies per carry class without the final MLP (Fig. 5).
     """
 
     name: str
@@ -36,10 +36,24 @@ class Group:
     batch: int = 1024
     epochs: int = 1000
     n_runs: int = 6
-    kept: int = 6
     primed: int = 0
     snapshots: tuple[int, ...] = ()
     parent: tuple[str, int] | None = None
+    tracks_final_mlp: bool = False
+
+    def __str__(self) -> str:
+        """In words: "2 layers, 30 % of the sums, weight decay 0.2"."""
+        config = self.config
+        parts = [f"{config.layers} layer{'s' * (config.layers > 1)}"]
+        parts += ["causal"] * config.causal + [f"{self.n_digits} digits"] * (self.n_digits != 3)
+        parts += [f"d_ff {config.d_ff}"] * (config.d_ff != ModelConfig.d_ff)
+        parts += [f"{100 * self.fraction:.0f} % of the sums", f"weight decay {self.decay}"]
+        parts += [f"padded to {config.width} digits"] * self.padded
+        if self.parent is not None:
+            parts.append(f"from epoch {self.parent[1]} finetuned on {self.primed} {config.width}-digit sums")
+        elif self.primed:
+            parts.append(f"with {self.primed} {config.width}-digit sums")
+        return ", ".join(parts)
 
     @property
     def padded(self) -> bool:
@@ -100,19 +114,19 @@ GROUPS = {
         Group("n1_s0.3_w0.2", ModelConfig(layers=1)),
         Group("n1_s0.3_w0.0", ModelConfig(layers=1), decay=0.0),
         Group("n1_s0.2_w1.0", ModelConfig(layers=1), fraction=0.2, decay=1.0),
-        Group(MAIN, ModelConfig()),
+        Group(MAIN, ModelConfig(), tracks_final_mlp=True),
         Group("n2_s0.3_w0.0", ModelConfig(), decay=0.0),
         Group("n2_s0.1_w0.2", ModelConfig(), fraction=0.1),
         Group("n2_s0.3_w0.2_dff1024", ModelConfig(d_ff=1024)),
         Group("n2_s0.2_w1.0_dff512", ModelConfig(d_ff=512), fraction=0.2, decay=1.0),
         Group("n3_s0.3_w0.2", ModelConfig(layers=3)),
         Group("decoder_n2_s0.3_w0.2", ModelConfig(causal=True)),
-        Group("digits4_n2_s0.3_w0.2", ModelConfig(width=4), n_digits=4, batch=8192, n_runs=1, kept=1),
-        Group("pad6_n2_s0.3_w0.2", _PAD6, epochs=2500, kept=2, snapshots=(500, 1000)),
+        Group("digits4_n2_s0.3_w0.2", ModelConfig(width=4), n_digits=4, batch=8192, n_runs=1, tracks_final_mlp=True),
+        Group("pad6_n2_s0.3_w0.2", _PAD6, epochs=2500, snapshots=(500, 1000)),
         Group("pad6_primed100_n2_s0.3_w0.2", _PAD6, primed=100),
         Group("pad6_finetuned500_n2_s0.3_w0.2", _PAD6, primed=500, epochs=50, parent=("pad6_n2_s0.3_w0.2", 500)),
-        Group("pad10_primed500_n2_s0.3_w0.2", ModelConfig(width=10), primed=500, kept=2),
-        Group("decoder_pad6_primed500_n2_s0.3_w0.2", ModelConfig(width=6, causal=True), primed=500, kept=2),
+        Group("pad10_primed500_n2_s0.3_w0.2", ModelConfig(width=10), primed=500),
+        Group("decoder_pad6_primed500_n2_s0.3_w0.2", ModelConfig(width=6, causal=True), primed=500),
     )
 }
 CAMPAIGN = tuple(sorted(GROUPS, key=[

@@ -1,19 +1,17 @@
-"""Group files: the weights and histories of all runs of a group, from our trainer or from the author's release.
+"""Trained runs: a pair of files each, and those of a group together.
 
-`<group>.safetensors` holds every parameter stacked over runs, `[run, …]`, in float16 if it is ours, under the names
-of `model.Transformer` (snapshots under `epoch_500/…`), with the group's config and the training record as
-JSON in its metadata. `<group>.history.npz` holds the learning curves, `[run, epoch, …]`, of which attention patterns
-are in float16 if they are ours. Of our own groups, a folder `quick/` or `paper/` beside them holds what was trained by
-the other recipe, to compare the two.
+`data/runs/<group>/<recipe>/run<k>.safetensors` holds a run's parameters in float16 under the names of
+`model.Transformer`, those of earlier epochs under `epoch_500/…`, and as JSON in its metadata the group, its config and
+a record: recipe, run (its only seed), epochs reached, precision, device, versions, commit. `run<k>.npz` beside it has
+the learning curves, `[epoch, …]`, attention patterns in float16. A run exists if its safetensors does, which is written
+last. What was imported from the author's release is in `data/author/<group>/` likewise, in float32.
 """
 
 import json
 import zipfile
-from collections.abc import Iterator
-from contextlib import suppress
-from copy import deepcopy
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -24,39 +22,70 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from carry_core import draws, groups, manifest, release
+from carry_core import draws, groups
 from carry_core.errors import BadInput
-from carry_core.files import author_dir, data_dir, sha256, steady
-from carry_core.manifest import Publication
+from carry_core.files import author_dir, data_dir, replacing
 from carry_core.model import ModelConfig, Transformer
 from carry_core.words import counted
 
-FORMAT = "1"
+FORMAT = "2"
 SOURCES = ("ours", "author")
+FIRST = range(6)  # the runs of a group that stand for it; others are there for who asks for them
 Record = dict[str, Any]
 History = dict[str, NDArray[Any]]
+Weights = Mapping[str, Tensor]
+
+
+class StoredWeights(Mapping[str, Tensor]):
+    """Parameters of a run by name, float32, read when one is first asked for.
+
+    Args:
+        path: the run's file.
+        prefix: `epoch_500/` for those of an earlier epoch.
+    """
+
+    def __init__(self, path: Path, prefix: str = "") -> None:
+        self.path, self.prefix = path, prefix
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        try:
+            with safe_open(self.path, "pt") as file:
+                names = [name for name in file.keys() if f"{name.rpartition('/')[0]}/".lstrip("/") == self.prefix]  # noqa: SIM118
+                return {name.removeprefix(self.prefix): file.get_tensor(name).float() for name in names}
+        except (SafetensorError, OSError) as error:
+            raise _damaged(self.path, str(error)) from error
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
 
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs of one group.
+    """Runs of one group that were trained alike.
 
     Attributes:
         group: its name.
         source: `ours` or `author`.
-        numbers: the runs' numbers, in the order of the leading axis of `weights`.
-        weights: parameters by name, float32, `[run, …]`.
-        record: how they were trained, as stored (`recipe`, `epochs` and a record for each run).
-        snapshots: parameters at earlier epochs, by the paper's number of each, `[run, …]`.
+        numbers: the runs' numbers.
+        weights: each run's parameters by name.
+        record: how they were trained: `recipe`, `epochs`, and in `runs` the record of each.
+        snapshots: parameters at earlier epochs, by the paper's number of each, then by run.
     """
 
     group: str
     source: str
     config: ModelConfig
     numbers: tuple[int, ...]
-    weights: dict[str, Tensor]
+    weights: Mapping[int, Weights]
     record: Record
-    snapshots: dict[int, dict[str, Tensor]]
+    snapshots: Mapping[int, Mapping[int, Weights]]
 
     def model(self, run: SupportsIndex, epoch: int | None = None) -> Transformer:
         """One run as a model of its own, ready to look into; at a snapshot's epoch if one is given.
@@ -67,7 +96,7 @@ class Runs:
                 share of its fewer epochs.
 
         Raises:
-            BadInput: no such run, or no snapshot of that epoch.
+            BadInput: no such run, no snapshot of that epoch, or the run's file is damaged.
         """
         if isinstance(run, bool) or not isinstance(run, int | np.integer) or run not in self.numbers:
             raise BadInput(
@@ -77,9 +106,14 @@ class Runs:
         if epoch is not None and epoch != self.record["epochs"] and epoch not in self.snapshots:
             known = ", ".join(map(str, [*self.snapshots, self.record["epochs"]]))
             raise BadInput(f"No weights of {self.group} at epoch {epoch!r}: expected one of {known}.")
-        weights = self.snapshots.get(epoch, self.weights) if epoch is not None else self.weights
+        weights = (self.weights if epoch is None else self.snapshots.get(epoch, self.weights))[int(run)]
         model = Transformer(self.config)
-        model.load_state_dict({name: p[self.numbers.index(run)] for name, p in weights.items()})
+        try:
+            model.load_state_dict(dict(weights))
+        except RuntimeError as error:
+            raise BadInput(
+                f"Run {run} of {self.group} from {self.source} is damaged: {' '.join(str(error).split())}"
+            ) from error
         return model.requires_grad_(requires_grad=False).eval()
 
     def models(self) -> Iterator[tuple[int, Transformer]]:
@@ -88,7 +122,7 @@ class Runs:
             yield run, self.model(run)
 
     @property
-    def whole(self) -> int:
+    def planned_epochs(self) -> int:
         """Epochs of their whole recipe, of which they may have had a part only."""
         group = groups.find(self.group)
         return group.epochs if self.source == "author" else groups.RECIPES[self.record["recipe"]].epochs(group)
@@ -124,13 +158,13 @@ class Runs:
 
     def beside(self, other: "Runs") -> str:
         """Where these weights and those that a page compares them with come from; says if they differ in training."""
-        how = {(x.record["recipe"], x.record["epochs"] / x.whole) for x in (self, other) if x.source == "ours"}
+        how = {(x.record["recipe"], x.record["epochs"] / x.planned_epochs) for x in (self, other) if x.source == "ours"}
         note = "" if len(how) < 2 else " They were not trained alike: what differs may be the training's doing."
         return f"{self.provenance} Beside it {other.provenance}{note}"
 
 
 def folder(source: str) -> Path:
-    """Where the group files of a source lie.
+    """Where the groups of a source lie.
 
     Raises:
         BadInput: the source is neither `ours` nor `author`.
@@ -140,77 +174,72 @@ def folder(source: str) -> Path:
     return author_dir() if source == "author" else data_dir() / "runs"
 
 
-def folder_of(group: str, source: str, recipe: str | None = None) -> Path:
-    """The folder with a group's files: the source's own, or the one beside it if that has another recipe's runs."""
-    where = folder(source)
-    if recipe is None:
-        return where
-    if source != "ours" or recipe not in groups.RECIPES:
+def run_path(out: Path, group: str, recipe: str, run: int) -> Path:
+    """Where a run's weights lie in `data/runs` or a folder like it; its learning curves lie beside, as `.npz`."""
+    return out / group / recipe / f"run{run}.safetensors"
+
+
+def find(
+    group: str, source: str = "ours", *, recipe: str | None = None, runs: Collection[int] | None = None
+) -> dict[int, Path]:
+    """The files of the runs that `load` gives, by number; empty where there are none.
+
+    Of those that were trained equally long by one recipe: where there are most of the runs, then the most epochs, then
+    `paper`. So `paper` leads, unless `quick` has more of the first six runs or reached further.
+
+    Raises:
+        BadInput: unknown group, source or recipe, or a file is damaged or not of this group.
+    """
+    if recipe is not None and (source != "ours" or recipe not in groups.RECIPES):
         raise BadInput(f"recipe={recipe!r} of {source}: expected one of {', '.join(groups.RECIPES)}, of ours.")
-    with suppress(OSError, SafetensorError, KeyError, ValueError):
-        if describe(where / f"{group}.safetensors")["record"]["recipe"] == recipe:
-            return where
-    return where / recipe
+    where, alike = folder(source) / groups.find(group).name, dict[tuple[int, bool], dict[int, Path]]()
+    for path in sorted(where.glob("run*.safetensors" if source == "author" else f"{recipe or '*'}/run*.safetensors")):
+        number = path.stem.removeprefix("run")
+        if number.isdecimal() and int(number) in (FIRST if runs is None else runs):
+            record = describe(path, group)["record"]
+            alike.setdefault((record["epochs"], record["recipe"] == "paper"), {})[int(number)] = path
+    _, found = max(alike.items(), key=lambda item: (len(item[1]), item[0]), default=(None, {}))
+    return dict(sorted(found.items()))
 
 
-def files_of(group: str) -> tuple[str, str]:
-    """The names of a group's files: weights, learning curves."""
-    return f"{group}.safetensors", f"{group}.history.npz"
+def recipes(group: str) -> list[str]:
+    """The recipes that ours of a group were trained by, the one that `load` gives first."""
+    there = [recipe for recipe in groups.RECIPES if find(group, recipe=recipe)]
+    leading = [path.parent.name for path in find(group).values()]
+    return list(dict.fromkeys([*leading, *there]))
 
 
-def load(group: str, source: str = "ours", *, recipe: str | None = None) -> Runs:
-    """The runs of a group.
+def load(group: str, source: str = "ours", *, recipe: str | None = None, runs: Collection[int] | None = None) -> Runs:
+    """The runs of a group, never of two recipes: 0 to 5 of the one that leads (see `find`).
 
     Args:
         group: its name.
         source: `ours` or `author`.
-        recipe: by which ours were trained; None for the group's own file, by whichever it is.
+        recipe: by which ours were trained.
+        runs: numbers of others than 0 to 5, which all have to be there.
 
     Raises:
-        BadInput: unknown group, source or recipe, or the file is missing, damaged, or of another version.
+        BadInput: unknown group, source or recipe, or a file is missing, damaged, or of another version.
     """
-    where = folder_of(groups.find(group).name, source, recipe)
-    with steady(manifest.home(where)[0]):
-        return _load(_checked(where, group, source, "safetensors", recipe), source)
-
-
-def _load(path: Path, source: str) -> Runs:
-    """A copy for each caller, who may change it, of a file that is read once."""
-    return deepcopy(_read(path, source, path.stat().st_mtime_ns))
-
-
-@lru_cache(maxsize=8)
-def _read(path: Path, source: str, _modified: int) -> Runs:
-    try:
-        with safe_open(path, "pt") as file:
-            tensors = {key: file.get_tensor(key).float() for key in file.keys()}  # noqa: SIM118 (not a dict)
-        found = describe(path)
-        record = found["record"]
-        snapshots: dict[int, dict[str, Tensor]] = {}
-        for key in [key for key in tensors if key.startswith("epoch_")]:
-            epoch, name = key.removeprefix("epoch_").split("/")
-            snapshots.setdefault(int(epoch), {})[name] = tensors.pop(key)
-        config = ModelConfig(**found["config"])
-        numbers = tuple(r["run"] for r in record["runs"])
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, source, str(error)) from error
-    return Runs(found["group"], source, config, numbers, tensors, record, dict(sorted(snapshots.items())))
-
-
-def describe(path: Path) -> dict[str, Any]:
-    """What a group file says of itself (`group`, `config`, `record`), without reading its weights.
-
-    Raises:
-        BadInput: the file has another format.
-        SafetensorError, OSError, KeyError, ValueError: it cannot be read.
-    """
-    with safe_open(path, "pt") as file:
-        found = json.loads((file.metadata() or {})["carry"])
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} says nothing of itself")
-    if found["format"] != FORMAT:
-        raise BadInput(f"{path} has format {found['format']!r}, expected {FORMAT!r}: update carry-core.")
-    return dict(found)
+    found = find(group, source, recipe=recipe, runs=runs)
+    if not found or set(runs or ()) - {*found}:
+        raise _missing("weights", group, source, recipe, sorted(set(runs or ()) - {*found}))
+    described = [describe(path, group) for path in found.values()]
+    records = [about["record"] for about in described]
+    snapshots = {epoch for record in records for epoch in record.get("snapshots", ())}
+    return Runs(
+        group,
+        source,
+        groups.find(group).config,
+        tuple(found),
+        {run: StoredWeights(path) for run, path in found.items()},
+        {"recipe": records[0]["recipe"], "epochs": records[0]["epochs"], "runs": records},
+        {
+            epoch: {run: StoredWeights(path, f"epoch_{epoch}/") for run, path in found.items()}
+            for epoch in sorted(snapshots)
+            if all(epoch in record["snapshots"] for record in records)
+        },
+    )
 
 
 def load_model(group: str, run: SupportsIndex = 0, source: str = "ours") -> Transformer:
@@ -218,113 +247,145 @@ def load_model(group: str, run: SupportsIndex = 0, source: str = "ours") -> Tran
     return load(group, source).model(run)
 
 
-def history(group: str, source: str = "ours", run: int | None = None, *, recipe: str | None = None) -> History:
+def describe(path: Path, group: str | None = None) -> dict[str, Any]:
+    """What a run's file says of itself (`group`, `config`, `record`), without reading its weights.
+
+    Raises:
+        BadInput: the file is damaged, has another format, or is not of the group.
+    """
+    try:
+        if not path.is_file():
+            raise ValueError("it is not a file")
+        with safe_open(path, "pt") as file:
+            about: dict[str, Any] = json.loads((file.metadata() or {})["carry"])
+        if about["format"] != FORMAT:
+            raise BadInput(
+                f"{path} has format {about['format']!r}, expected {FORMAT!r}: use that carry-core's version."
+            )
+        record = about["record"]
+        if not (isinstance(record["recipe"], str) and type(record["epochs"]) is int):
+            raise ValueError("its record is not one of a training")
+        if group is not None and (about["group"], about["config"]) != (group, groups.find(group).config.to_dict()):
+            raise ValueError(f"it is of {about['group']} with {about['config']}, not of {group}")
+        return about
+    except (SafetensorError, OSError, KeyError, TypeError, RecursionError, ValueError) as error:
+        raise error if isinstance(error, BadInput) else _damaged(path, str(error)) from error
+
+
+def history(
+    group: str,
+    source: str = "ours",
+    run: int | None = None,
+    *,
+    recipe: str | None = None,
+    runs: Collection[int] | None = None,
+) -> History:
     """The learning curves of a group, `[run, epoch, …]` each, and the `runs` they belong to.
+
+    NaN where a run has no such curve or epoch.
 
     Args:
         group: its name.
-        source: `ours` or `author`, whose release has the curves of fewer runs than weights.
+        source: `ours` or `author`, whose release has the curves of other runs than weights.
         run: one that has to be among them.
         recipe: as in `load`.
+        runs: as in `load`.
 
     Raises:
         BadInput: as `load`, or the run is not among them.
     """
-    where = folder_of(groups.find(group).name, source, recipe)
-    with steady(manifest.home(where)[0]):
-        curves = _curves(_checked(where, group, source, "history.npz", recipe), source)
-    if run is not None and run not in curves["runs"]:
-        known = ", ".join(map(str, curves["runs"]))
-        raise BadInput(f"No learning curves of run {run!r} of {group} from {source}: expected one of {known}.")
-    return curves
+    paths = _histories(group, source, recipe, runs)
+    if not paths:
+        raise _missing("learning curves", group, source, recipe)
+    if run is not None and run not in paths:
+        raise BadInput(
+            f"No learning curves of run {run!r} of {group} from {source}: expected one of {', '.join(map(str, paths))}."
+        )
+    return {"runs": np.array(list(paths))} | _stacked([_curves(path) for path in paths.values()])
 
 
-def _curves(path: Path, source: str) -> History:
+def has_history(group: str, source: str = "ours") -> bool:
+    """Whether `history` has learning curves to give."""
+    return bool(_histories(group, source))
+
+
+def _histories(
+    group: str, source: str, recipe: str | None = None, runs: Collection[int] | None = None
+) -> dict[int, Path]:
+    if source == "author":
+        where = folder(source) / groups.find(group).name
+        paths = {int(path.stem.removeprefix("run")): path for path in where.glob("run*.npz")}
+    else:
+        paths = {number: path.with_suffix(".npz") for number, path in find(group, recipe=recipe, runs=runs).items()}
+    return {number: path for number, path in sorted(paths.items()) if path.exists()}
+
+
+def _curves(path: Path) -> History:
     try:
+        if not path.is_file():
+            raise ValueError("it is not a file")
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:  # else a damaged one stays open
-            curves = {key: _widened(file[key]) for key in file.files}
-        curves["runs"] = curves["runs"].astype(int)
+            curves = {key: file[key] for key in file.files}
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
-        raise _damaged(path, source, str(error)) from error
-    return curves
+        raise _damaged(path, str(error)) from error
+    return {key: x.astype(np.float32) if x.dtype == np.float16 else x for key, x in curves.items()}
 
 
-def _widened(curve: NDArray[Any]) -> NDArray[Any]:
-    return curve.astype(np.float32) if curve.dtype == np.float16 else curve
-
-
-def read(where: Path, group: str) -> tuple[Runs, History]:
-    """Our runs of a group in any folder, and their learning curves.
-
-    Raises:
-        BadInput: a file is missing, damaged, or of another version.
-    """
-    path = _checked(where, group, "ours", "safetensors")
-    return _load(path, "ours"), _curves(_checked(where, group, "ours", "history.npz"), "ours")
+def _stacked(curves: list[History]) -> History:
+    stacked = {}
+    for key in dict.fromkeys(key for each in curves for key in each):
+        arrays = [each[key] for each in curves if key in each]
+        shape = np.max([array.shape for array in arrays], axis=0)
+        stacked[key] = np.full((len(curves), *shape), np.nan, arrays[0].dtype)
+        for row, each in zip(stacked[key], curves, strict=True):
+            if key in each:
+                row[tuple(map(slice, each[key].shape))] = each[key]
+    return stacked
 
 
 def save(
-    where: Path,
-    group: str,
-    config: ModelConfig,
-    weights: dict[str, Tensor],
-    record: Record,
-    curves: History | None = None,
+    path: Path, group: str, config: ModelConfig, weights: Weights, record: Record, curves: History | None = None
 ) -> None:
-    """Write a group's files and its manifest entries, all or none.
+    """Write a run's pair of files, the learning curves first.
+
+    Args:
+        path: of the weights.
+        group: its name.
+        config: of the model.
+        weights: parameters by name, snapshots under `epoch_500/…`.
+        record: how it was trained: at least `run`, `recipe` and `epochs`.
+        curves: `[epoch, …]`.
 
     Raises:
-        BadInput: as `manifest.publication`.
+        BadInput: the folder cannot be written or the disk is full.
     """
-    with manifest.publication(where) as publication:
-        write(publication, group, config, weights, record, curves)
-
-
-def write(
-    publication: Publication,
-    name: str,
-    config: ModelConfig,
-    weights: dict[str, Tensor],
-    record: Record,
-    curves: History | None = None,
-) -> None:
-    """Write a group's files as a part of what is published; `name` is the group's, after `quick/` if that is where.
-
-    Attention patterns, most of a history's bytes, are rounded to float16: by less than 0.0003.
-    """
-    if curves is not None and "pattern" in curves:
-        curves = curves | {"pattern": curves["pattern"].astype(np.float16)}
-    description = {"format": FORMAT, "group": name.split("/")[-1], "config": config.to_dict(), "record": record}
-    # one entry, since safetensors writes several in random order: the same weights are the same bytes
-    metadata = {"carry": json.dumps(description)}
-    parameters, history = files_of(name)
-    save_file({key: value.contiguous() for key, value in weights.items()}, publication.new(parameters), metadata)
-    if curves is not None:
-        with publication.new(history).open("wb") as file:
+    if curves:
+        with replacing(path.with_suffix(".npz")) as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **curves)
+    snapshots = sorted({int(name.split("/")[0].removeprefix("epoch_")) for name in weights if "/" in name})
+    record = record | ({"snapshots": snapshots} if snapshots else {})
+    about = {"format": FORMAT, "group": group, "config": config.to_dict(), "record": record}
+    with replacing(path) as temporary:  # one entry of metadata: several are written in random order
+        save_file({key: p.contiguous() for key, p in weights.items()}, temporary, {"carry": json.dumps(about)})
 
 
-def _checked(where: Path, group: str, source: str, suffix: str, recipe: str | None = None) -> Path:
-    """Path of a group's file, once it is known to be there and to match the manifest."""
-    path = where / f"{group}.{suffix}"
-    if not path.exists():
-        if source == "author" and not release.holds("weights" if suffix == "safetensors" else "history", group):
-            raise BadInput(f"No {path.name} from author, whose release has none: expected another group or source.")
-        if source == "ours" and group in groups.RELEASED_ONLY:
-            raise BadInput(f"No {path.name} from ours: {group} is in the author's release, not in the paper.")
-        by = "" if recipe is None else f" --recipe {recipe}"
-        remedy = "`carry import-author DIR`" if source == "author" else f"`carry train {group}{by}`"
-        raise BadInput(f"No {path.name} from {source}: {path} does not exist. Make it with {remedy}.")
-    expected = manifest.expected(where, path.name)
-    if expected is not None and sha256(path) != expected:
-        if (manifest.home(where)[0] / manifest.JOURNAL).exists():
-            raise BadInput(f"The publication of {path} was interrupted: `carry verify`, or `carry train`, finishes it.")
-        raise _damaged(path, source, "its sha256 is not the manifest's")
-    return path
+def _missing(what: str, group: str, source: str, recipe: str | None = None, numbers: Collection[int] = ()) -> BadInput:
+    which = f" runs {', '.join(map(str, numbers))}" if numbers else ""
+    start = f"No {what} of {group}{which} from {source} in {folder(source)}:"
+    if source == "author":
+        return BadInput(f"{start} `carry import-author DIR` imports what his release has.")
+    if group in groups.RELEASED_ONLY:
+        return BadInput(f"{start} it is in the author's release, not in the paper.")
+    if not data_dir().is_dir():
+        return BadInput(
+            f"{start} weights come with the repository, not with the package; name its data/ in CARRY_DATA."
+        )
+    return BadInput(f"{start} make them with `carry train {group}{f' --recipe {recipe}' if recipe else ''}`.")
 
 
-def _damaged(path: Path, source: str, why: str) -> BadInput:
-    remedy = "run `carry import-author DIR` again" if source == "author" else f"restore it with `git checkout {path}`"
+def _damaged(path: Path, why: str) -> BadInput:
+    is_author = path.is_relative_to(author_dir())
+    remedy = "run `carry import-author DIR` again" if is_author else f"restore it with `git checkout {path}`"
     return BadInput(f"{path} is damaged ({why}): {remedy}.")
 
 

@@ -34,21 +34,21 @@ class Layout:
         return 3 * self.width + 1
 
     @property
-    def read(self) -> tuple[int, ...]:
+    def loss_positions(self) -> tuple[int, ...]:
         """Positions whose prediction enters the loss (the decoder's last one predicts the closing `=`)."""
         return tuple(range(2 * self.width + (not self.causal), self.length))
 
     @property
     def answer(self) -> tuple[int, ...]:
         """Positions that predict the answer's digits, most significant first."""
-        return self.read[: self.width]
+        return self.loss_positions[: self.width]
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def position_names(self) -> tuple[str, ...]:
         """The paper's names of the answer digits, `pos7`, `pos8`, `pos9`, in the decoder too."""
         return tuple(f"pos{2 * self.width + 1 + i}" for i in range(self.width))
 
-    def marks(self) -> list[str]:
+    def tick_labels(self) -> list[str]:
         """Axis labels for the input positions: `*` for a digit, as in the paper's attention figures."""
         tail = ["*"] * self.width if self.causal else ["="] * self.width
         return ["*"] * self.width + ["+"] + ["*"] * self.width + tail
@@ -79,8 +79,8 @@ def encode(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], layout: Layout) -
     return torch.cat([digits(a, layout.width), plus, digits(b, layout.width), tail], -1)
 
 
-def targets(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], layout: Layout) -> Int[Tensor, "*batch read"]:
-    """What the positions `layout.read` should predict."""
+def targets(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], layout: Layout) -> Int[Tensor, "*batch loss"]:
+    """What the positions `layout.loss_positions` should predict."""
     answer = digits(a + b, layout.width)
     if not layout.causal:
         return answer

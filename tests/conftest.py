@@ -53,7 +53,7 @@ def model(config: ModelConfig) -> Transformer:
 @pytest.fixture
 def small_group() -> Group:
     """All two-digit sums, seconds to train."""
-    return Group("small", ModelConfig(width=2, d_model=16, d_ff=16), n_digits=2, batch=256, epochs=4, n_runs=3, kept=3)
+    return Group("small", ModelConfig(width=2, d_model=16, d_ff=16), n_digits=2, batch=256, epochs=4, n_runs=3)
 
 
 @pytest.fixture

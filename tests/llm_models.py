@@ -8,7 +8,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, PreTrainedTokenizerFast
 
 from carry_core.llm import prompts, small
-from carry_core.llm.loading import quiet
+from carry_core.llm.model import quiet
 
 SPECIAL = ["<pad>", "<s>", "</s>"]
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from carry_core import adder, measure, sums
-from carry_core.edits import Ablation
+from carry_core import measure, sums
 from carry_core.errors import BadInput
+from carry_core.findings import adder
+from carry_core.interventions import Ablation
 from carry_core.model import ModelConfig, Transformer
 
 
@@ -113,21 +114,21 @@ def test_the_parts_are_read_where_they_are(small):
     a, b = sums.long_sums(600, 3, torch.Generator().manual_seed(0))
     found, wires = adder.parts(small, a, b), adder.schoolbook(a, b)
     names = ["blocks.0.resid_post", "blocks.1.resid_mid"]
-    stream = measure.streams(small, a, b, names)
+    stream = measure.activations(small, a, b, names)
     left, right = sums.digits(a, 3), sums.digits(b, 3)
     x = stream[names[0]][:, 2]  # the units of a
     assert torch.equal(found.ones.found[:, 1], adder.read(x, wires.ones[:, 2], left[:, 2], right[:, 2]))
     assert torch.equal(found.ones.expected, wires.ones[:, 1:])
     assert torch.equal(found.tens.found[:, 0], adder.read(
         stream[names[0]][:, 1], wires.tens[:, 1].long(), left[:, 1], right[:, 1]))  # fmt: skip
-    halfway = measure.streams(small, a, b, ["blocks.0.resid_mid"])["blocks.0.resid_mid"][:, 2]
+    halfway = measure.activations(small, a, b, ["blocks.0.resid_mid"])["blocks.0.resid_mid"][:, 2]
     assert torch.equal(found.halfway.found[:, 1], adder.read(halfway, wires.ones[:, 2], left[:, 2], right[:, 2]))
     arrives = wires.arrives[:, 0].long()  # at the hundreds, from the tens
     for truth, name in ((found.early, names[0]), (found.carry, names[1])):
         assert torch.equal(truth.found[:, 0], adder.read(stream[name][:, 7], arrives, left[:, 1], right[:, 1]))
         assert torch.equal(truth.expected[:, 0], arrives)
     for truth, mlps in ((found.digit, frozenset()), (found.bypassed, {1})):
-        logits = small(sums.encode(a, b, small.config.layout), Ablation(mlps=mlps).site(small.config))
+        logits = small(sums.encode(a, b, small.config.layout), Ablation(mlps=mlps).hook(small))
         assert torch.equal(truth.found, logits[:, 7:].argmax(-1))
     assert torch.equal(found.digit.expected, sums.digits(a + b, 3))
     assert torch.equal(found.bypassed.expected, (left + right) % 10)
@@ -139,7 +140,7 @@ def test_a_decoder_is_read_at_the_digits_of_b():
     torch.manual_seed(0)
     model = Transformer(ModelConfig(causal=True, d_model=16, d_ff=12)).eval()
     a, b = sums.long_sums(400, 3, torch.Generator().manual_seed(0))
-    stream = measure.streams(model, a, b, ["blocks.0.resid_post"])["blocks.0.resid_post"]
+    stream = measure.activations(model, a, b, ["blocks.0.resid_post"])["blocks.0.resid_post"]
     _, ones = adder.half_adders(model, stream, a, b)
     left, right = sums.digits(a, 3), sums.digits(b, 3)
     expected = adder.read(stream[:, 6], (left + right)[:, 2] % 10, left[:, 2], right[:, 2])
@@ -157,12 +158,12 @@ def test_a_trace_is_what_the_model_does_with_the_sum(small):
     assert [digit for digit, _ in found.answers["intact"]] == probability.argmax(-1).tolist()
     assert [p for _, p in found.answers["intact"]] == pytest.approx(probability.amax(-1).tolist(), abs=1e-6)
     for name, ablation in {"head": Ablation(heads={(1, 1)}), "MLP": Ablation(mlps={1})}.items():
-        logits = small(tokens, ablation.site(small.config))[0, 7:]
+        logits = small(tokens, ablation.hook(small))[0, 7:]
         assert [digit for digit, _ in found.answers[name]] == logits.argmax(-1).tolist()
     assert set(found.tens) == set(found.ones) == {1, 2, 5, 6}
     assert set(found.arrives) == {7, 8}
     a, b = (torch.cat([x, torch.tensor([y])]) for x, y in zip(others, (347, 128), strict=True))
-    stream = measure.streams(small, a, b, ["blocks.0.resid_post"])["blocks.0.resid_post"]
+    stream = measure.activations(small, a, b, ["blocks.0.resid_post"])["blocks.0.resid_post"]
     tens, _ = adder.half_adders(small, stream, a, b, second=True)
     assert [found.tens[5], found.tens[6]] == tens.found[-1].bool().tolist()
 

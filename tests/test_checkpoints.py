@@ -1,184 +1,166 @@
-"""Checkpoints: which are refused, and what is said."""
+"""Checkpoints: what is kept, which are refused, and the pair of files that a run becomes."""
 
 import json
-import re
+import threading
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
-from carry_core import campaign, groups, runs, train
-from carry_core import checkpoints as checkpoints_module
-from carry_core.checkpoints import Checkpoints, digest
+from carry_core import groups, runs
 from carry_core.errors import BadInput
-from carry_core.publishing import publish
-from carry_core.train import Trainer
+from carry_core.files import ROOT
+from carry_core.training import campaign, trainer
+from carry_core.training.checkpoints import Checkpoints, digest
+from carry_core.training.trainer import Trainer
 from tests.trainings import QUICK, Ticks
 
 
-def test_a_midway_checkpoint_of_another_epoch_is_not_gone_on_from(small_group, data):
-    """One that a kill left behind, or whose run is to be trained anew."""
+def write(path: Path, tensors: dict[str, torch.Tensor], record: object, **more: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, path, {"format": "1", "record": json.dumps(record), "sha256": digest(tensors)} | more)
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+
+
+HARM = {
+    "truncated": lambda path, state: path.write_bytes(path.read_bytes()[:-1]),
+    "a flipped bit": lambda path, state: flip(path),
+    "no record": lambda path, state: write(path, state[0], []),
+    "another shape": lambda path, state: write(path, state[0] | {"exp_avg/norm.bias": torch.zeros(3)}, state[1]),
+    "without a tensor": lambda path, state: write(path, {"running/loss": torch.zeros(1)}, state[1]),
+}
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_a_checkpoint_that_nothing_can_go_on_from_is_refused(small_group, data, harm):
     checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
-    trainer = Trainer(small_group, QUICK, [0])
-    campaign.train_runs(trainer, checkpoints, Ticks(9), lambda *_: None)
-    midway = checkpoints.path(0, "midway")
-    kept = midway.read_bytes()
-    assert checkpoints.latest(0)[1]["batches"] == 3
-    while trainer.epoch < 2:
-        trainer.run_epoch()
-    checkpoints.save(trainer.freeze()())
-    assert not midway.exists()
-    midway.write_bytes(kept)
-    assert (checkpoints.latest(0)[1]["epoch"], checkpoints.latest(0)[1]["batches"]) == (2, 0)
-    checkpoints.path(0).unlink()
-    assert checkpoints.latest(0) is None
-
-
-def test_a_damaged_midway_checkpoint_is_refused(small_group, data):
-    checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
-    campaign.train_runs(Trainer(small_group, QUICK, [0]), checkpoints, Ticks(2), lambda *_: None)
-    midway, whole = checkpoints.path(0, "midway"), checkpoints.path(0)
-    kept = midway.read_bytes()
-    midway.write_bytes(kept[:-1])
-    with pytest.raises(BadInput, match=r"run0.midway.safetensors is damaged .*delete it to go on from the last whole"):
-        campaign.train_group(checkpoints, [0], data / "runs")
-    midway.write_bytes(whole.read_bytes())
-    with pytest.raises(BadInput, match="midway.* is damaged .its record’s batches is 0"):
-        checkpoints.latest(0)
-    whole.write_bytes(kept)
-    with pytest.raises(BadInput, match="its record’s batches is 2.*delete it to train this run anew"):
-        checkpoints.latest(0)
-
-
-def test_a_midway_checkpoint_that_is_gone_meanwhile(small_group, data, monkeypatch):
-    """Who only looks, such as a second campaign, may find it removed by who trains the run."""
-    checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
-    campaign.train_runs(Trainer(small_group, QUICK, [0]), checkpoints, Ticks(2), lambda *_: None)
-
-    def removed(path, framework):
-        if path == checkpoints.path(0, "midway"):
-            path.unlink()
-            raise RuntimeError(f"unable to open file <{path}>")
-        return safe_open(path, framework)
-
-    monkeypatch.setattr(checkpoints_module, "safe_open", removed)
-    assert checkpoints.latest(0)[1]["batches"] == 0
-
-
-def test_checkpoints_of_another_kind_are_refused(small_group, data):
-    checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
-    trainer = Trainer(small_group, QUICK, [0])
-    checkpoints.save(trainer.freeze()())
-    other = Checkpoints(data / "checkpoints", replace(small_group, name="other"), QUICK)
-    other.path(0).parent.mkdir()
-    checkpoints.path(0).rename(other.path(0))
-    with pytest.raises(BadInput, match="is of .*small.*expected .*other"):
-        other.load(0)
-    checkpoints.save(trainer.freeze()())
-    with pytest.raises(BadInput, match="was trained in fp32, not bf16: pass --precision fp32"):
-        campaign.prepare(Trainer(small_group, QUICK, [0], precision="bf16"), checkpoints)
-    with pytest.raises(BadInput, match="run0.safetensors was trained in fp32, not bf16"):  # one of a stack
-        campaign.prepare(Trainer(small_group, QUICK, [1, 0], precision="bf16"), checkpoints)
-    half = checkpoints.path(0).read_bytes()
-    checkpoints.path(0).write_bytes(half[: len(half) // 2])
-    with pytest.raises(BadInput, match="is damaged .*delete it to train this run anew"):
-        checkpoints.load(0)
-    flipped = bytearray(half)
-    flipped[-100] ^= 1
-    checkpoints.path(0).write_bytes(flipped)
-    with pytest.raises(BadInput, match="its tensors are not those that were written"):
-        checkpoints.load(0)
-
-
-def without(record, key):
-    return {name: value for name, value in record.items() if name != key}
-
-
-@pytest.mark.parametrize(
-    ("spoil", "complaint"),
-    [
-        (lambda tensors, record: (tensors, without(record, "epoch")), "its record’s epoch is None"),
-        (lambda tensors, record: (tensors, record | {"seconds": "1"}), "its record’s seconds is '1'"),
-        (lambda tensors, record: (tensors, []), "its record is none"),
-        (lambda tensors, record: (tensors, record | {"epoch": 2}), "its learning curves are not those of 2 epochs"),
-        (
-            lambda tensors, record: (tensors | {"exp_avg/norm.bias": torch.zeros(3)}, record),
-            "its exp_avg/norm.bias has shape (3,), small (16,)",
-        ),
-        (
-            lambda tensors, record: (without(tensors, "parameters/norm.bias"), record),
-            "its parameters/norm.bias has shape None, small (16,)",
-        ),
-        (
-            lambda tensors, record: (tensors | {"another": torch.zeros(3)}, record),
-            "its another has shape (3,), small None",
-        ),
-    ],
-)
-def test_a_checkpoint_that_nothing_can_go_on_from_is_refused(small_group, data, spoil, complaint):
-    """Also an older one, whose sha256 is of its tensors only."""
-    checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
-    trainer = Trainer(small_group, QUICK, [0])
-    trainer.run_epoch()
-    ((tensors, record),) = trainer.freeze()()
-    path = checkpoints.path(0)
-    path.parent.mkdir(parents=True)
-
-    def write(tensors, record):
-        found = {"format": "1", "record": json.dumps(record), "sha256": digest(tensors)}
-        save_file(tensors, path, found)
-
-    write(tensors, record)
-    assert checkpoints.load(0)[1] == record
-    write(tensors, without(record, "batches"))  # older ones know of whole epochs only
-    assert checkpoints.latest(0)[1] == without(record, "batches")
-    write(*spoil(tensors, record))
-    with pytest.raises(BadInput, match=re.escape(f"Checkpoint {path} is damaged ({complaint}): delete it to train")):
+    (state,) = Trainer(small_group, QUICK, [0]).freeze()()
+    checkpoints.save([state])
+    assert checkpoints.load(0)[1].items() >= state[1].items()
+    HARM[harm](checkpoints.path(0), state)
+    with pytest.raises(BadInput, match=r"run0.safetensors is damaged .*delete run 0's files there to train it anew"):
         campaign.train_group(checkpoints, [0], data / "runs")
 
 
-def test_a_changed_record_is_found(small_group, data):
+def test_a_checkpoint_of_another_kind_is_refused(small_group, data):
     checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
     checkpoints.save(Trainer(small_group, QUICK, [0]).freeze()())
-    content = checkpoints.path(0).read_bytes()
-    assert content.count(b'adam_step\\": 0') == 1
-    checkpoints.path(0).write_bytes(content.replace(b'adam_step\\": 0', b'adam_step\\": 7'))
-    with pytest.raises(BadInput, match="its record is not the one that was written"):
-        checkpoints.load(0)
+    other = replace(checkpoints, group=replace(small_group, name="other"))
+    other.path(0).parent.mkdir()
+    other.path(0).write_bytes(checkpoints.path(0).read_bytes())
+    with pytest.raises(BadInput, match="is not of .*'other'.*move it away"):
+        other.load(0)
+    with pytest.raises(BadInput, match="was trained in fp32, not bf16: pass --precision fp32"):
+        campaign.prepare(Trainer(small_group, QUICK, [0], precision="bf16"), checkpoints)
 
 
 def test_who_takes_a_run_further_names_who_had_it_before(small_group, data, monkeypatch):
     """The record is of what made the weights: each commit, version and device, with the epochs it reached."""
     checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
     for epochs, name in ((1, "first"), (2, "first"), (3, "second"), (4, "third")):
-        monkeypatch.setattr(train, "commit", lambda name=name: name)
-        trainer = Trainer(small_group, replace(QUICK, limit=epochs), [0])
-        campaign.prepare(trainer, checkpoints)
-        assert campaign.train_runs(trainer, checkpoints, campaign.Clock(), lambda *_: None)
+        monkeypatch.setattr(trainer, "commit", lambda name=name: name)
+        again = Trainer(small_group, replace(QUICK, limit=epochs), [0])
+        campaign.prepare(again, checkpoints)
+        assert campaign.train_runs(again, checkpoints, campaign.Clock(), lambda *_: None)
         record = checkpoints.load(0)[1]
         assert record["commit"] == name
-        if epochs < 3:
-            assert "sessions" not in record
+        assert ("sessions" in record) == (epochs > 2)
     assert [(s["epochs"], s["commit"]) for s in record["sessions"]] == [(2, "first"), (3, "second")]
     assert {"device", "torch", "numpy"} < record["sessions"][0].keys()
-    publish(replace(checkpoints, recipe=replace(QUICK, limit=4)), data / "runs")
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    checkpoints.publish(0, data / "runs")
     assert runs.load("small").record["runs"][0]["sessions"] == record["sessions"]
 
 
-def test_what_a_killed_save_left_goes_when_the_run_is_trained_again(small_group, data):
-    checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
-    folder = checkpoints.path(1).parent
-    folder.mkdir(parents=True)
-    dead = [
-        f".run1.safetensors.{'a' * 8}",
-        f".run1.midway.safetensors.{'b' * 8}",
-        f".run1.epoch3.safetensors.{'c' * 8}",
-    ]
-    others = [f".run10.safetensors.{'d' * 8}", "run1.safetensors", "notes.safetensors.old"]
-    for name in (*dead, *others):
-        (folder / name).write_text("x")
-    with checkpoints.training(1):
-        assert sorted(path.name for path in folder.iterdir()) == sorted([*others, ".run1.lock"])
+def test_a_run_becomes_a_pair_of_files(small_group, data, monkeypatch):
+    """Weights in float16 with their snapshots, then every learning curve; nothing of what only resuming needs."""
+    group = replace(small_group, config=replace(small_group.config, layers=1), snapshots=(2,))
+    monkeypatch.setitem(groups.GROUPS, "small", group)
+    checkpoints = Checkpoints(data / "checkpoints", group, replace(QUICK, limit=3))
+    trained = Trainer(group, checkpoints.recipe, [1])
+    campaign.train_runs(trained, checkpoints, campaign.Clock(), lambda *_: None)
+    path = checkpoints.publish(1, data / "runs")
+    assert path == data / "runs" / "small" / "quick" / "run1.safetensors"
+    tensors = load_file(path)
+    for name, p in trained.parameters.items():
+        assert torch.equal(tensors[name], p[0].half())
+    early = checkpoints.load(1, 2)[0]
+    assert torch.equal(tensors["epoch_2/norm.bias"], early["parameters/norm.bias"].half())
+    with np.load(path.with_suffix(".npz")) as curves:
+        assert set(curves.files) == trained.history.keys()
+        assert curves["pattern"].dtype == np.float16
+        np.testing.assert_array_equal(curves["test_loss"], np.stack(trained.history["test_loss"])[:, 0])
+    assert runs.load("small").record["runs"][0].keys() == {
+        "recipe", "run", "epochs", "snapshots", "precision", "kernel", "seconds", "device", "torch", "numpy", "commit",
+    }  # fmt: skip
+    checkpoints.path(1, 2).unlink()
+    with pytest.raises(BadInput, match=r"run1.epoch2.safetensors is missing: delete .*run1.safetensors to train"):
+        checkpoints.publish(1, data / "runs")
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(small_group, data, monkeypatch):
+    """A lock is of an open file, so that a thread stands in for a process."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
+    complaints = []
+
+    def again() -> None:
+        try:
+            campaign.train_group(checkpoints, [0], data / "runs")
+        except BadInput as error:
+            complaints.append(str(error))
+
+    def report(trainer, row) -> None:
+        other = threading.Thread(target=again)
+        other.start()
+        other.join()
+
+    assert campaign.train_group(checkpoints, [0], data / "runs", report=report, say=str)
+    assert set(complaints) == {
+        "Run 0 of small, recipe quick, is being trained by another process: let it finish or stop it, or choose other"
+        " runs with --runs."
+    }
+    said: list[str] = []
+    assert campaign.train_group(checkpoints, [0], data / "runs", say=said.append)  # free again, and nothing to do
+    assert said == []
+
+
+def test_old_files_are_converted(small_group, data, monkeypatch):
+    """The checkpoint of a finished run, with a snapshot, and a group file of two runs with its history."""
+    import sys
+
+    monkeypatch.syspath_prepend(str(ROOT / "workflow"))
+    import convert_runs
+
+    group = replace(small_group, snapshots=(2,))
+    monkeypatch.setitem(groups.GROUPS, "small", group)
+    recipe = replace(QUICK, name="paper")
+    monkeypatch.setitem(groups.RECIPES, "paper", recipe)
+    checkpoints = Checkpoints(data / "checkpoints", group, recipe)
+    trained = Trainer(group, recipe, [6])
+    campaign.train_runs(trained, checkpoints, Ticks(13), lambda *_: None)
+    with pytest.raises(BadInput, match="has 2 of 4 epochs: expected a finished run"):
+        convert_runs.main(data / "runs", [checkpoints.path(6)])
+    campaign.train_runs(trained, checkpoints, campaign.Clock(), lambda *_: None)
+    convert_runs.main(data / "runs", [checkpoints.path(6)])
+    loaded = runs.load("small", runs=[6])
+    assert torch.equal(loaded.weights[6]["norm.bias"], trained.parameters["norm.bias"][0].half().float())
+    assert list(loaded.snapshots) == [2]
+
+    weights = {name: torch.stack([p, 2 * p]) for name, p in loaded.weights[6].items()}
+    record = {"recipe": "quick", "epochs": 60, "runs": [{"run": 0}, {"run": 3}]}
+    about = {"format": "1", "group": "small", "config": group.config.to_dict(), "record": record}
+    save_file(weights, data / "small.safetensors", {"carry": json.dumps(about)})
+    np.savez(data / "small.history.npz", runs=np.array([3, 0]), test_loss=np.array([[3.0], [0.0]]))
+    convert_runs.main(data / "runs", [data / "small.safetensors"])
+    assert torch.equal(runs.load("small").weights[3]["norm.bias"], 2 * loaded.weights[6]["norm.bias"])
+    assert runs.history("small")["test_loss"].tolist() == [[0.0], [3.0]]
+    sys.modules.pop("convert_runs")

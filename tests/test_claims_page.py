@@ -14,11 +14,11 @@ import pytest
 import yaml
 
 from carry_core.errors import BadInput
-from carry_core.files import ROOT, data_dir
-from carry_core.ledger import names, outcomes, published, strips, verdicts, webpage
-from carry_core.ledger.outcomes import Outcomes
-from carry_core.ledger.published import Claim
+from carry_core.files import ROOT
+from carry_core.ledger import claims, names, verdicts, webpage
+from carry_core.ledger.claims import Claim
 from carry_core.ledger.results import Row
+from carry_core.ledger.webpage import Outcomes
 from tests.test_claims import ledger  # noqa: F401 (a fixture)
 
 VOID = {"input", "br", "img", "path"}
@@ -81,7 +81,7 @@ class Element:
 def committed() -> Outcomes:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("CARRY_DATA", raising=False)
-        return outcomes.read()
+        return webpage.read()
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +97,9 @@ def body(page: Element) -> list[Element]:
 
 
 def test_every_row_has_a_title_and_a_section_of_its_own():
-    titles = Counter(names.title(claim) for claim in published.claims().values())
+    titles = Counter(names.title(claim) for claim in claims.claims().values())
     assert [title for title, count in titles.items() if count > 1] == []
-    assert {names.place(name)[0].key for name in published.claims()} == set(SECTIONS)
+    assert {names.place(name)[0].key for name in claims.claims()} == set(SECTIONS)
     assert not any("_" in title.replace("d_ff", "") for title in titles)
 
 
@@ -130,11 +130,11 @@ def test_titles_and_pages():
 
 def test_a_number_has_the_places_that_the_paper_prints():
     printed = {0.9: "0.90", 1.0: "1.00", 0.0: "0.00"}
-    assert {x: outcomes.printed(replace(NUMBER, paper=x)) for x in printed} == printed
-    assert outcomes.printed(replace(NUMBER, paper=1.0, unit=0.001)) == "1.000"
-    assert outcomes.printed(replace(NUMBER, paper=5e7, unit=1e7)) == "50,000,000"
-    assert outcomes.printed(replace(NUMBER, paper=[0.1, 0.15])) == "[0.10, 0.15]"
-    assert outcomes.printed(replace(NUMBER, paper=[[6, 23], [13, 15]])) == "[[6, 23], [13, 15]]"
+    assert {x: webpage.printed(replace(NUMBER, paper=x)) for x in printed} == printed
+    assert webpage.printed(replace(NUMBER, paper=1.0, unit=0.001)) == "1.000"
+    assert webpage.printed(replace(NUMBER, paper=5e7, unit=1e7)) == "50,000,000"
+    assert webpage.printed(replace(NUMBER, paper=[0.1, 0.15])) == "[0.10, 0.15]"
+    assert webpage.printed(replace(NUMBER, paper=[[6, 23], [13, 15]])) == "[[6, 23], [13, 15]]"
 
 
 # ---------------------------------------------------------------- ledger and results, joined
@@ -150,7 +150,7 @@ def change(folder: Path, source: str, edit: Any) -> None:
 def test_a_row_that_the_results_do_not_know_is_not_run(ledger):  # noqa: F811
     name = "n2/squashing/pos7"
     change(ledger, "ours", lambda found: found.update(rows=[r for r in found["rows"] if r["id"] != name]))
-    (entry,) = [e for e in outcomes.read().entries if e.claim.id == name]
+    (entry,) = [e for e in webpage.read().entries if e.claim.id == name]
     assert (entry.verdict("ours"), entry.verdict("author")) == ("not run", "reproduced")
     assert "`carry claims --source ours --save`" in entry.rows["ours"].detail
 
@@ -158,35 +158,35 @@ def test_a_row_that_the_results_do_not_know_is_not_run(ledger):  # noqa: F811
 def test_a_row_whose_number_was_corrected_since_is_not_run(ledger):  # noqa: F811
     path = ledger / "claims.yml"
     path.write_text(path.read_text().replace("pos7\n  paper: 0.42", "pos7\n  paper: 0.43"))
-    (entry,) = [e for e in outcomes.read().entries if e.claim.id == "n2/squashing/pos7"]
+    (entry,) = [e for e in webpage.read().entries if e.claim.id == "n2/squashing/pos7"]
     assert (entry.claim.paper, entry.verdict("ours"), entry.rows["ours"].value) == (0.43, "not run", None)
 
 
 def test_both_sources_or_one(ledger):  # noqa: F811
-    assert outcomes.read().sources == ("author", "ours")
-    assert outcomes.read("ours").sources == ("ours",)
+    assert webpage.read().sources == ("author", "ours")
+    assert webpage.read("ours").sources == ("ours",)
     (ledger / "results" / "author.json").unlink()
-    assert len(outcomes.read("ours").entries) == len(published.claims())
+    assert len(webpage.read("ours").entries) == len(claims.claims())
     with pytest.raises(BadInput, match=r"author\.json does not exist: write it with `carry claims --source author"):
-        outcomes.read()
+        webpage.read()
 
 
 @pytest.mark.parametrize("source", ["authr", "", "both"])
 def test_an_unknown_source(source):
     with pytest.raises(BadInput, match="expected 'ours', 'author', or None"):
-        outcomes.read(source)
+        webpage.read(source)
 
 
 def test_results_of_other_weights_are_called_stale(committed, monkeypatch):
     monkeypatch.delenv("CARRY_DATA", raising=False)
-    monkeypatch.setattr(outcomes.evidence, "weights", lambda source: committed.weights[source])
+    monkeypatch.setattr(webpage.results, "weights", lambda source: committed.weights[source])
     assert "n2_s0.3_w0.2 (recipe “" in committed.origin("ours")
-    record = outcomes.runs.describe(data_dir() / "runs/digits4_n2_s0.3_w0.2.safetensors")["record"]
-    reached = outcomes.groups.reached("digits4_n2_s0.3_w0.2", record["recipe"], record["epochs"])
+    record = webpage.runs.load("digits4_n2_s0.3_w0.2").record
+    reached = webpage.groups.reached("digits4_n2_s0.3_w0.2", record["recipe"], record["epochs"])
     expected = f"digits4_n2_s0.3_w0.2 (recipe “{record['recipe']}”, 1 run, epochs: {reached})"
     assert expected in committed.origin("ours")
     assert f"{len(committed.weights['author'])} of the 123 files" in committed.origin("author")
-    monkeypatch.setattr(outcomes.evidence, "weights", lambda source: {"runs/x.safetensors": "0" * 64})
+    monkeypatch.setattr(webpage.results, "weights", lambda source: {"runs/x.safetensors": "0" * 64})
     assert "stale" in committed.origin("ours")
 
 
@@ -200,7 +200,7 @@ def test_results_of_other_weights_are_called_stale(committed, monkeypatch):
     ],
 )
 def test_why_a_row_is_undecided(claim, more, cause):
-    assert outcomes.cause(claim, row(claim, "undecided", **more)) == cause
+    assert webpage.cause(claim, row(claim, "undecided", **more)) == cause
 
 
 def test_the_causes_are_those_of_the_rules():
@@ -214,16 +214,16 @@ def test_the_causes_are_those_of_the_rules():
     one = verdicts.judge_ours("drawn", printed, paper, runs[:1], None)
     for judgement, cause in ((wide, "scatter"), (few, "few"), (one, "one")):
         assert judgement.verdict == "undecided"
-        assert outcomes.cause(NUMBER, row(verdict="undecided", tolerance=judgement.tolerance)) == cause
+        assert webpage.cause(NUMBER, row(verdict="undecided", tolerance=judgement.tolerance)) == cause
     some = verdicts.judge_finding("every", [True, True, False])
-    found = row(FINDING, some.verdict, detail=some.detail)
-    assert (outcomes.cause(FINDING, found), outcomes.shown(found)) == ("some", (2, 3))
+    found = row(FINDING, some.verdict, detail=some.detail, fields={"shows": [True, True, False]})
+    assert (webpage.cause(FINDING, found), found.shown) == ("some", (2, 3))
     short = verdicts.judge_finding("every", [True, True], 3)
-    assert outcomes.cause(FINDING, row(FINDING, short.verdict, detail=short.detail)) == "short"
+    assert webpage.cause(FINDING, row(FINDING, short.verdict, fields={"shows": [True, True]})) == "short"
     none = verdicts.judge_finding("some", [False, False])
     assert none.verdict == "undecided"
     of_some = replace(FINDING, rule="some")
-    assert outcomes.cause(of_some, row(of_some, none.verdict, detail=none.detail)) == "none"
+    assert webpage.cause(of_some, row(of_some, none.verdict, detail=none.detail)) == "none"
 
 
 def test_the_counts_add_up(committed):
@@ -254,12 +254,12 @@ def test_how_many_runs_show_a_finding_is_said_of_each_source(committed):
 
 
 def planted() -> Outcomes:
-    def entry(claim: Claim, author: Row, ours: Row, order: int) -> outcomes.Entry:
-        return outcomes.Entry(claim, {"author": author, "ours": ours}, {"author": order, "ours": order})
+    def entry(claim: Claim, author: Row, ours: Row, order: int) -> webpage.Entry:
+        return webpage.Entry(claim, {"author": author, "ours": ours}, {"author": order, "ours": order})
 
     second = replace(NUMBER, id="n2/accuracy", paper=1.0, where="Sec. 4")
     waiting = {"value": None, "std": None, "runs": [], "tolerance": None, "detail": "needs: `carry llm` <soon>."}
-    told = {"tolerance": None, "detail": "The lag. 1 of 3 runs show it."}
+    told = {"tolerance": None, "detail": "The lag.", "fields": {"shows": [True, False, False]}}
     return Outcomes(
         ("author", "ours"),
         (
@@ -301,7 +301,7 @@ def test_what_differs_is_said_in_words():
 
 def test_what_is_undecided_or_was_not_run_is_listed_with_the_reason():
     found = Tree(webpage.undecided(planted()).html).root
-    assert [li.text for li in found.all("li")] == [f"{outcomes.CAUSES['scatter']}. Two layers: accuracy."]
+    assert [li.text for li in found.all("li")] == [f"{webpage.CAUSES['scatter']}. Two layers: accuracy."]
     found = Tree(webpage.waiting(planted()).html).root
     assert [li.text for li in found.all("li")] == ["needs: carry llm <soon>. Two layers: accuracy."]
     assert [code.text for code in found.all("code")] == ["carry llm"]
@@ -335,8 +335,8 @@ def test_every_row_of_the_ledger_is_in_the_table_with_its_anchor(page, committed
     assert len(page.all("table")) == 1
 
 
-def place(entry: outcomes.Entry) -> int:
-    headings = list(dict.fromkeys(names.heading(name) for name in published.claims()))
+def place(entry: webpage.Entry) -> int:
+    headings = list(dict.fromkeys(names.heading(name) for name in claims.claims()))
     return headings.index(names.heading(entry.claim.id))
 
 
@@ -351,7 +351,7 @@ def test_the_table_is_one_to_a_screen_reader(page):
         assert cells[0].attributes["scope"] == "row"
         assert [x.attributes["data-label"] for x in cells[1:]] == [th.text for th in head[1:]]
     groups = page.all("tr", **{"class": "claims-group"})
-    assert [group.text for group in groups] == list(dict.fromkeys(map(names.heading, published.claims())))
+    assert [group.text for group in groups] == list(dict.fromkeys(map(names.heading, claims.claims())))
     for group in groups:
         (th,) = group.all("th")
         assert (th.attributes["scope"], th.attributes["colspan"]) == ("rowgroup", "7")
@@ -376,7 +376,7 @@ def test_a_verdict_is_a_sign_and_a_word(page, committed):
 
 def test_only_pages_that_exist_are_linked(page):
     links = {tr.attributes["id"]: [a.attributes["href"] for a in tr.all("a")] for tr in body(page)}
-    expected = {name for name, claim in published.claims().items() if claim.notebook == "fig04_pca_journey"}
+    expected = {name for name, claim in claims.claims().items() if claim.notebook == "fig04_pca_journey"}
     assert {name for name, some in links.items() if "fig04_pca_journey.html" in some} == expected
     assert {link for some in links.values() for link in some if link.endswith(".html")} == {"fig04_pca_journey.html"}
     assert all(some[0] == webpage.PAPER for some in links.values())
@@ -443,13 +443,13 @@ def paths(svg: str, kind: str) -> list[str]:
 
 
 def test_a_strip_has_a_dot_for_each_run_the_paper_and_what_is_allowed():
-    svg = strips.strip(
+    svg = webpage.strip(
         NUMBER, {"author": row(runs=[0.0, 1.0, 0.5]), "ours": row(value=0.25, tolerance=0.2, runs=[0.25])}
     )
-    width = strips.WIDTH - 2 * strips.EDGE
+    width = webpage.WIDTH - 2 * webpage.EDGE
 
     def x(value: float) -> str:
-        return f"{round(strips.EDGE + width * value, 1):g}"
+        return f"{round(webpage.EDGE + width * value, 1):g}"
 
     assert paths(svg, "author") == [f"M{x(0)} 7h0M{x(1)} 7h0M{x(0.5)} 7h0"]
     assert paths(svg, "ours") == [f"M{x(0.25)} 21h0"]
@@ -465,25 +465,25 @@ def test_a_strip_has_a_dot_for_each_run_the_paper_and_what_is_allowed():
 
 def test_a_strip_of_other_numbers_says_where_it_ends():
     claim = replace(NUMBER, paper=86, range=128)
-    svg = strips.strip(claim, {"ours": row(claim, runs=[70.0, 100.0], value=85.0, tolerance=30.0)})
-    assert strips.domain(claim, {"ours": row(claim, runs=[70.0, 100.0], value=85.0, tolerance=30.0)}) == (56, 116)
+    svg = webpage.strip(claim, {"ours": row(claim, runs=[70.0, 100.0], value=85.0, tolerance=30.0)})
+    assert webpage.domain(claim, {"ours": row(claim, runs=[70.0, 100.0], value=85.0, tolerance=30.0)}) == (56, 116)
     assert re.findall(r"<text[^>]*>([^<]*)<", svg) == ["56", "116"]
-    assert paths(svg, "band") == [f"M{strips.EDGE} 7H{strips.WIDTH - strips.EDGE}"]
+    assert paths(svg, "band") == [f"M{webpage.EDGE} 7H{webpage.WIDTH - webpage.EDGE}"]
 
 
 def test_a_strip_of_lists_of_findings_and_of_nothing():
     listed = replace(NUMBER, paper=[0.1, 0.15])
-    svg = strips.strip(listed, {"ours": row(listed, value=[0.2, 0.3], runs=[[0.2, 0.3], [0.1, 0.4]])})
+    svg = webpage.strip(listed, {"ours": row(listed, value=[0.2, 0.3], runs=[[0.2, 0.3], [0.1, 0.4]])})
     assert len(paths(svg, "paper")) == len(paths(svg, "band")) == len(paths(svg, "judged")) == 2
     assert paths(svg, "ours")[0].count("h0") == 4
-    finding = strips.strip(FINDING, {"ours": row(FINDING, tolerance=None, value=-2.0, runs=[-1.0, None, -3.0])})
+    finding = webpage.strip(FINDING, {"ours": row(FINDING, tolerance=None, value=-2.0, runs=[-1.0, None, -3.0])})
     assert (paths(finding, "paper"), paths(finding, "band")) == ([], [])
     assert paths(finding, "ours")[0].count("h0") == 2
     nothing = row(verdict="not run", value=None, runs=[], tolerance=None)
-    assert strips.strip(NUMBER, {"author": nothing, "ours": nothing}) == ""
+    assert webpage.strip(NUMBER, {"author": nothing, "ours": nothing}) == ""
     heads = replace(NUMBER, paper=[[6, 23], [13, 15]])
-    assert strips.strip(heads, {"ours": row(heads, value=[[6, 23]], runs=[])}) == ""
-    half = strips.strip(NUMBER, {"author": nothing, "ours": row()})
+    assert webpage.strip(heads, {"ours": row(heads, value=[[6, 23]], runs=[])}) == ""
+    half = webpage.strip(NUMBER, {"author": nothing, "ours": row()})
     assert (paths(half, "author"), len(paths(half, "axis")), len(paths(half, "band"))) == ([], 2, 1)
 
 

@@ -1,24 +1,27 @@
 """How runs are chosen and compared with the paper, and how attention is summed up."""
 
+import json
 import math
+import re
 import shutil
 from dataclasses import replace
 
 import pytest
 import torch
 
-from carry_core import comparison, measure, sums, tasks
+from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
+from carry_core.findings.base import DECODER, N1, N3, W0, Measurement
 from carry_core.groups import GROUPS, MAIN
-from carry_core.ledger import compute, findings, published, results
-from carry_core.ledger.readings import DECODER, N1, N3, W0, Found
-from carry_core.measure import Cells
+from carry_core.ledger import claims, compute, quantities, results
+from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
+from carry_core.pages import comparison
 from carry_core.runs import Runs
 from carry_core.sums import Layout
 
-SAME = Cells(torch.full((5, 3), 0.5), torch.full((5, 3), 0.5), 0.5)
+SAME = ClassAccuracies(torch.full((5, 3), 0.5), torch.full((5, 3), 0.5), 0.5)
 TABLES = [
     "tab1/decision_head",
     "tab1/final_mlp",
@@ -103,19 +106,19 @@ def test_on_the_ledgers_own_values_the_verdicts_are_the_ledgers(table, source, m
         pytest.skip(f"no weights of {source} for {table}")
 
     def cell(kind: str, pattern: str, pos: int, run: int) -> float:
-        return rows[f"{table}/{tasks.key(pattern)}/{kind}/pos{7 + pos}"].runs[run]
+        return rows[f"{table}/{carries.claim_key(pattern)}/{kind}/pos{7 + pos}"].runs[run]
 
-    def cells(run: int) -> Cells:
+    def cells(run: int) -> ClassAccuracies:
         kinds = [
-            torch.tensor([[cell(kind, pattern, pos, run) for pos in range(3)] for pattern in tasks.patterns(3)])
+            torch.tensor([[cell(kind, pattern, pos, run) for pos in range(3)] for pattern in carries.patterns(3)])
             for kind in ("accuracy", "corrected")
         ]
-        return Cells(*kinds, whole=math.nan)
+        return ClassAccuracies(*kinds, exact_match=math.nan)
 
     found = comparison.judge_cells(table, source, {run: cells(run) for run in range(*n_runs)}, [math.inf] * 5)
     for kind, verdicts in found.verdicts.items():
-        for pattern, task in zip(tasks.patterns(3), verdicts, strict=True):
-            expected = [rows[f"{table}/{tasks.key(pattern)}/{kind}/pos{pos}"].verdict for pos in (7, 8, 9)]
+        for pattern, task in zip(carries.patterns(3), verdicts, strict=True):
+            expected = [rows[f"{table}/{carries.claim_key(pattern)}/{kind}/pos{pos}"].verdict for pos in (7, 8, 9)]
             assert task == expected
 
 
@@ -131,32 +134,19 @@ def test_a_part_has_the_papers_table_only_beside_runs_of_its_group(theirs):
     assert comparison.part("without it", {0: SAME}, other, "tab5/final_mlp", a, b).verdicts is None
 
 
-@pytest.mark.parametrize("reason", ["needs: weights", "needs: " + "weights that are not here, " * 9])
-def test_why_a_row_was_not_run_stands_in_it_in_a_few_short_lines(data, reason):
-    shutil.copy(ROOT / "data" / "claims.yml", data)
-    name = "n2/dissection/neurons"
-    results.save("ours", [replace(row(name, []), verdict="not run", detail=reason)])
-    verdict_, *lines = comparison.table_of_rows({name: "neurons"}).rows[0][3].split("\n")
-    assert verdict_ == "not run"
-    assert max(map(len, lines)) <= 40
-    told = " ".join(lines)
-    assert reason.startswith(told.removesuffix(" …"))
-    assert told == reason or (told.endswith("…") and 100 < len(told) <= 120)
-
-
 def test_whose_rows_they_are_is_what_their_measures_ask_for():
-    claims = published.claims()
+    known = claims.claims()
     for name, groups in {
         "tab5/dissected/NC/accuracy/pos7": {DECODER},
         "n2/decision_head_spread": {MAIN},
         "n2_w0/accuracy": {W0},
-        "finding/biases": {N1},
+        "finding/biases": {N1, MAIN},
         "finding/three_layers_pairs": {N3},
         "finding/no_grokking": set(GROUPS),
         "data/sums3": set(),
     }.items():
-        assert compute.about(claims[name]) == groups
-    nobodys = {name for name, claim in claims.items() if not compute.about(claim)}
+        assert set(quantities.groups_of(name)) == groups
+    nobodys = {name for name in known if not quantities.groups_of(name)}
     assert {name.split("/")[0] for name in nobodys} == {"data", "tab2", "llm", "finding", "pad6_primed"}
     assert {name for name in nobodys if name.startswith("finding/")} == {"finding/llm_heads"}
 
@@ -186,30 +176,11 @@ def test_rows_of_the_ledger_as_a_table(data, monkeypatch):
     results.save(
         "author",
         [
-            replace(row(name, [87.0, 80.0]), detail="Read anew. Runs in order: 2, 5."),
-            replace(row(no_paper, [0.1, 0.2, None, 0.4, 0.5, 0.6]), detail="Of nothing."),
+            replace(row(name, [87.0, 80.0]), fields={"run": ["2", "5"]}),
+            replace(row(no_paper, [0.1, 0.2, None, 0.4, 0.5, 0.6])),
         ],
     )
     assert comparison.paired(no_paper, name) == {"author": {"5": (0.6, 80.0)}}
-
-
-@pytest.mark.parametrize(
-    ("keys", "said", "known"),
-    [
-        ([0, 1, 2], "", ["0", "1", "2"]),
-        ([0, 2, 5], "Runs in order: 0, 2, 5.", ["0", "2", "5"]),
-        ([(N1, 0), (N1, 3), (MAIN, 1)], f"Runs in order: {N1} 0, 3; {MAIN} 1.", [f"{N1} 0", f"{N1} 3", f"{MAIN} 1"]),
-    ],
-)
-def test_a_row_knows_its_runs(monkeypatch, keys, said, known):
-    found = Found(
-        {key: float(i) for i, key in enumerate(keys)}, 1.0, detail="The size.", shows=dict.fromkeys(keys, True)
-    )
-    monkeypatch.setattr(findings, "find", lambda name, evidence: found)
-    (row,) = compute.Ledger("ours", "finding/biases").rows()
-    assert row.detail == f"The size. {len(keys)} of {len(keys)} runs show it. {said}".strip()
-    assert row.runs == list(found.runs.values())
-    assert row.keys == known
 
 
 def test_a_table_that_the_ledger_does_not_have(theirs):
@@ -218,8 +189,8 @@ def test_a_table_that_the_ledger_does_not_have(theirs):
 
 
 def test_the_clearest_run_is_the_first_of_those_whose_decision_head_matters_most():
-    assert measure.clearest_run({0: 0.98, 1: 0.97, 2: 0.48, 3: 0.72, 4: 0.48, 5: 0.46}) == 2
-    assert measure.clearest_run({3: 0.9, 5: 0.1}) == 5
+    assert measure.run_most_hurt_by_decision_head({0: 0.98, 1: 0.97, 2: 0.48, 3: 0.72, 4: 0.48, 5: 0.46}) == 2
+    assert measure.run_most_hurt_by_decision_head({3: 0.9, 5: 0.1}) == 5
 
 
 def test_masses_read_the_cells_that_they_name():
@@ -236,20 +207,52 @@ def test_masses_read_the_cells_that_they_name():
 @pytest.mark.parametrize("config", ["encoder", "decoder"], indirect=True)
 def test_last_layer_is_the_same_ablations_one_by_one(model: Transformer):
     a, b = measure.sample(20, model.config.width, seed=0)
-    found = measure.last_layer(model, a, b)
+    found = measure.ablate_last_layer(model, a, b)
     for one, ablation in zip(found.heads, measure.last_heads(model), strict=True):
-        assert torch.equal(one.accuracy, measure.cells(model, a, b, [ablation])[0].accuracy)
-    assert torch.equal(found.mlp.corrected, measure.cells(model, a, b, [measure.final_mlp(model)])[0].corrected)
-    assert found.intact.whole == measure.cells(model, a, b)[0].whole
-    assert found.decision.whole == min(one.whole for one in found.heads)
-    assert found.other.whole == max(one.whole for one in found.heads)
+        assert torch.equal(one.accuracy, measure.class_accuracies(model, a, b, [ablation])[0].accuracy)
+    assert torch.equal(
+        found.mlp.corrected, measure.class_accuracies(model, a, b, [measure.final_mlp(model)])[0].corrected
+    )
+    assert found.intact.exact_match == measure.class_accuracies(model, a, b)[0].exact_match
+    assert found.decision.exact_match == min(one.exact_match for one in found.heads)
+    assert found.other.exact_match == max(one.exact_match for one in found.heads)
     assert (found.neurons, found.dissected) == (None, None)
-    taken = measure.last_layer(model, a, b, chosen_on=measure.sample(30, model.config.width, seed=1))
+    taken = measure.ablate_last_layer(model, a, b, chosen_on=measure.sample(30, model.config.width, seed=1))
     neurons = measure.carry_neurons(model, *measure.sample(30, model.config.width, seed=1))
     assert torch.equal(taken.neurons, neurons)
-    alone = measure.cells(model, a, b, [measure.dissection(neurons, model.config.layers - 1)])[0]
+    alone = measure.class_accuracies(model, a, b, [measure.dissection(neurons, model.config.layers - 1)])[0]
     assert torch.equal(taken.dissected.accuracy, alone.accuracy)
     assert torch.equal(taken.mlp.corrected, found.mlp.corrected)
     whole = measure.without_decision([(4, model)], model.config.width)
     a, b = sums.long_sums(10_000, model.config.width, torch.Generator().manual_seed(0))
-    assert whole == {4: min(one.whole for one in measure.cells(model, a, b, measure.last_heads(model)))}
+    assert whole == {
+        4: min(one.exact_match for one in measure.class_accuracies(model, a, b, measure.last_heads(model)))
+    }
+
+
+def test_a_row_knows_its_runs_and_what_else_was_measured(monkeypatch):
+    fields = {(N1, 0): {"cost": 0.25}, (MAIN, 3): {"cost": None}}
+    found = Measurement(
+        dict.fromkeys(fields, 1.0), 1.0, how="The size.", shows=dict.fromkeys(fields, True), fields=fields
+    )
+    monkeypatch.setattr(quantities, "find", lambda name, evidence: found)
+    (row,) = compute.Ledger("ours", "finding/biases").rows()
+    assert row.fields["run"] == row.keys == [f"{N1} 0", f"{MAIN} 3"]
+    assert (row.fields["shows"], row.fields["cost"], row.shown, row.n) == ([True, True], [0.25, None], (2, 2), 2)
+    assert row.detail.startswith("The size. 2 of 2 runs show it.")
+
+
+def test_a_row_that_fails_takes_no_other_with_it(monkeypatch, tmp_path):
+    def fall(evidence):
+        raise KeyError("train_whole")
+
+    monkeypatch.setitem(quantities.SPECIAL, "data/sums4", quantities.Special(fall))
+    ledger = compute.Ledger("ours", "data/")
+    journal = tmp_path / "ledger" / "ours.jsonl"
+    rows = {row.id: row for row in ledger.rows(journal)}
+    assert ledger.failed == ["data/sums4"]
+    assert rows["data/sums4"].verdict == "not run"
+    assert "KeyError: 'train_whole'" in rows["data/sums4"].detail
+    assert re.search(r"\(\w+\.py:\d+\)", rows["data/sums4"].detail)
+    assert rows["data/sums3"].verdict == "reproduced"
+    assert [json.loads(line)["id"] for line in journal.read_text().splitlines()] == list(rows)

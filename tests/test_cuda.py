@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from carry_core import bench, train
-from carry_core.groups import MAIN, Group, Recipe
+from carry_core.groups import Group, Recipe
 from carry_core.model import ModelConfig
-from carry_core.train import Trainer
+from carry_core.training import trainer
+from carry_core.training.trainer import Trainer
 from tests.conftest import SHAPES
 
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -105,7 +105,7 @@ def test_a_resumed_training_goes_on(which, precision, device, monkeypatch, reque
     """
     if device == "cuda":
         request.getfixturevalue("unchecked")
-    monkeypatch.setattr(train, "N_LONG", 600)
+    monkeypatch.setattr(trainer, "N_LONG", 600)
     config = ModelConfig(width=10, d_model=16, d_ff=16) if which == "ten digits" else SHAPES[which]
     small = replace(group(), config=config, primed=100 * (config.width > 2), n_runs=2)
     going_on, other = (Trainer(small, RECIPE, [3, 5], device, precision) for _ in range(2))
@@ -128,21 +128,9 @@ def test_a_resumed_training_goes_on(which, precision, device, monkeypatch, reque
 
 
 @CUDA
-def test_kernels_are_counted_also_in_a_replayed_graph():
-    x, graph = torch.zeros(8, device="cuda"), torch.cuda.CUDAGraph()
-    x.add_(1)
-    with torch.cuda.graph(graph):
-        for _ in range(3):
-            x.add_(1)
-    assert bench.launches(lambda: x.add_(1), "cuda") == 1
-    assert bench.launches(graph.replay, "cuda") == 3
-    assert 0 < bench.seconds_of_a_launch("cuda", 100) < 1e-3
-
-
-@CUDA
 def test_nobody_waits_for_the_gpu_within_an_epoch():
     """From the second epoch on, the test by classes included: the first compiles, captures and copies tables."""
-    trainer = Trainer(replace(group(), name=MAIN), RECIPE, [0, 1], "cuda", compiled=False)
+    trainer = Trainer(replace(group(), tracks_final_mlp=True), RECIPE, [0, 1], "cuda", compiled=False)
 
     def epoch():
         for number, (a, b) in enumerate(trainer.batches(trainer.train, 256)):

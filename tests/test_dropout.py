@@ -3,8 +3,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from carry_core.dropout import SCALE, THRESHOLD, CounterMasks, StreamMasks
 from carry_core.groups import Seeds
+from carry_core.training.dropout import SCALE, THRESHOLD, CounterMasks, StreamMasks
 
 SHAPE = (2, 1001, 997)
 

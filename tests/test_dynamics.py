@@ -1,6 +1,5 @@
 """Learning curves with planted transitions, kinks and evolutions; the findings about them on planted runs."""
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -8,15 +7,15 @@ import pytest
 import torch
 from scipy.optimize import curve_fit
 
-from carry_core import dynamics, geometry, measure, runs, sums, tasks, transitions
+from carry_core import carries, measure, runs, sums
 from carry_core.errors import BadInput
+from carry_core.findings import base, dynamics, geometry, heads
+from carry_core.findings.base import N1
+from carry_core.findings.survey import Evidence
 from carry_core.groups import GROUPS
-from carry_core.ledger import behaviour
-from carry_core.ledger import dynamics as findings
-from carry_core.ledger.evidence import Evidence
-from carry_core.ledger.readings import N1
 from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import Layout
+from tests.trainings import save_group
 
 EPOCHS = 400
 EPOCH = np.arange(1, EPOCHS + 1)
@@ -71,7 +70,7 @@ def test_a_loss_that_rises_in_the_end():
 
 
 def test_a_planted_transition_is_found_in_each_run():
-    found = transitions.of_runs(one_layer(), Layout())
+    found = dynamics.transitions(one_layer(), Layout())
     assert list(found) == [4, 7]
     first, second = found.values()
     assert (first.passes, second.passes) == ((100, 200), (200, 100))
@@ -89,21 +88,21 @@ def test_a_planted_transition_is_found_in_each_run():
 def test_a_bounce_is_evident_if_one_percent_is_lost_before_and_gained_after(top, height, evident):
     down, up = np.linspace(top, 900, 101), 900 + np.linspace(height / 6, height, 6)
     norm = np.concatenate([down, up, np.linspace(899, 600, EPOCHS - 107)])
-    found = transitions.of_runs(one_layer() | {"weight_norm": np.stack([norm] * 2)}, Layout())[4]
+    found = dynamics.transitions(one_layer() | {"weight_norm": np.stack([norm] * 2)}, Layout())[4]
     assert (found.bounce, found.bounces, found.evident) == (101, True, evident)
     assert (found.fall, found.rebound) == (pytest.approx(1 - 900 / top), pytest.approx(height / 900))
 
 
 def test_what_does_not_coincide_and_does_not_bounce_is_said_not_to():
-    far = transitions.of_runs(one_layer(first=50, turn=120), Layout())[4]
+    far = dynamics.transitions(one_layer(first=50, turn=120), Layout())[4]
     assert (far.lag, far.bounce) == (51, 120)
     assert not far.coincides  # 8 epochs are 2% of 400
     assert not far.bounces
-    near = transitions.of_runs(one_layer(first=93, turn=105), Layout())[4]
+    near = dynamics.transitions(one_layer(first=93, turn=105), Layout())[4]
     assert near.coincides
     assert near.bounces
     falling = one_layer() | {"weight_norm": np.stack([-1.0 * EPOCH] * 2)}
-    never = transitions.of_runs(falling, Layout())[4]
+    never = dynamics.transitions(falling, Layout())[4]
     assert np.isnan(never.bounce)
     assert not never.bounces
 
@@ -113,14 +112,14 @@ def test_what_does_not_coincide_and_does_not_bounce_is_said_not_to():
 )
 def test_heads_that_change_apart_and_a_rise_that_waits_for_the_second(second, apart, late):
     first = 99.0 if second > 101 else 50.0
-    made = transitions.Transition(400, 400, 101.0, 0.5, (first, second), 101.0)
+    made = dynamics.Transition(400, 400, 101.0, 0.5, (first, second), 101.0)
     assert (made.apart, made.late) == (apart, late)
 
 
 def test_a_training_that_stopped_early_is_judged_by_the_epochs_of_the_whole():
     """Ten epochs of 1000 are ten epochs, wherever the training stopped."""
     history = one_layer(first=89, turn=110)  # twelve and nine epochs before and after the rise
-    early, whole = (transitions.of_runs(history, Layout(), epochs)[4] for epochs in (0, 1000))
+    early, whole = (dynamics.transitions(history, Layout(), epochs)[4] for epochs in (0, 1000))
     assert (early.epochs, whole.epochs) == (EPOCHS, EPOCHS)
     assert (early.coincides, early.bounces) == (False, False)
     assert (whole.coincides, whole.bounces) == (True, True)
@@ -140,7 +139,7 @@ def test_a_training_that_stopped_early_is_judged_by_the_epochs_of_the_whole():
 def test_attention_to_other_digits_is_no_transition():
     history = one_layer()
     history["pattern"] = np.roll(history["pattern"], 1, axis=-1)
-    found = transitions.of_runs(history, Layout())[4]
+    found = dynamics.transitions(history, Layout())[4]
     assert np.isnan(found.passes).all()
     assert np.isnan(found.lag)
     assert not found.coincides
@@ -157,25 +156,25 @@ def test_attention_to_other_digits_is_no_transition():
     ],
 )
 def test_maps_are_shown_halfway_between_the_transitions(passes, shown):
-    assert transitions.Transition(400, 400, 101.0, 0.5, passes, 101.0).shown() == shown
+    assert dynamics.Transition(400, 400, 101.0, 0.5, passes, 101.0).shown() == shown
 
 
 def test_the_run_with_the_sharpest_rise_is_shown_if_its_heads_change_apart():
     def made(jump, *passes):
-        return transitions.Transition(400, 400, 101.0, jump, passes, 101.0)
+        return dynamics.Transition(400, 400, 101.0, jump, passes, 101.0)
 
     nan = float("nan")
     together, apart, sharper = made(0.9, 5.0, 9.0), made(0.3, 5.0, 90.0), made(0.5, 30.0, 5.0)
-    assert transitions.shown_run({0: together, 1: apart, 2: sharper, 3: made(1.0, nan, nan)}) == 2
-    assert transitions.shown_run({2: made(0.2, nan, nan), 3: made(0.3, 7.0, nan)}) == 3
-    assert transitions.shown_run({0: apart, 1: sharper}, 0) == 0
+    assert dynamics.shown_run({0: together, 1: apart, 2: sharper, 3: made(1.0, nan, nan)}) == 2
+    assert dynamics.shown_run({2: made(0.2, nan, nan), 3: made(0.3, 7.0, nan)}) == 3
+    assert dynamics.shown_run({0: apart, 1: sharper}, 0) == 0
     with pytest.raises(BadInput, match="No learning curves of run 2: expected one of 0, 1"):
-        transitions.shown_run({0: apart, 1: sharper}, 2)
+        dynamics.shown_run({0: apart, 1: sharper}, 2)
 
 
 @pytest.mark.parametrize("epochs", [[0], [401], [True], []])
 def test_epochs_that_the_training_does_not_have_are_refused(epochs):
-    made = transitions.Transition(400, 400, 101.0, 0.5, (1.0,), 101.0)
+    made = dynamics.Transition(400, 400, 101.0, 0.5, (1.0,), 101.0)
     assert made.shown([50, 400]) == (50, 400)
     with pytest.raises(BadInput, match="expected a list of whole numbers from 1 to 400"):
         made.shown(epochs)
@@ -187,7 +186,7 @@ def test_a_history_without_one_layers_attention_is_refused():
     del history["pattern"]
     for other in (history, two_layers):
         with pytest.raises(BadInput, match="expected that of a one-layer group"):
-            transitions.of_runs(other, Layout())
+            dynamics.transitions(other, Layout())
 
 
 # ---------------------------------------------------------------- the kink
@@ -263,7 +262,7 @@ def test_a_short_training_has_no_kink():
 
 def learns_not_to_carry(start: int) -> dict[str, np.ndarray]:
     """Everything half right, then from `start` on more and more like a model that cannot carry; two runs."""
-    expected = measure.cannot_carry()
+    expected = measure.no_carry_reference()
     share = np.clip((EPOCH - start) / 100, 0, 1)[:, None, None]
     rng = np.random.default_rng(0)
     chaos = rng.random((2, 5, 3))
@@ -281,7 +280,7 @@ def test_the_evolution_is_the_correlation_of_each_epochs_thirty_numbers():
     found = dynamics.evolutions(history)
     assert list(found) == [1, 3]
     assert [len(e.epochs) for e in found.values()] == [400, 300]
-    expected = measure.cannot_carry()
+    expected = measure.no_carry_reference()
     flat = np.concatenate([expected.accuracy.numpy().ravel(), expected.corrected.numpy().ravel()])
     for epoch in (1, 90, 400):
         kinds = [history[f"test_ablated_{kind}"][0, epoch - 1].ravel() for kind in ("accuracy", "corrected")]
@@ -295,11 +294,11 @@ def test_the_last_point_from_weights_is_what_the_ablation_gives():
     model = Transformer(ModelConfig(d_model=16, d_ff=16)).eval()
     a, b = measure.sample(200, 3, seed=0)
     found = dynamics.at_the_end(model, a, b, 60)
-    (cells,) = measure.cells(model, a, b, [measure.final_mlp(model)])
+    (cells,) = measure.class_accuracies(model, a, b, [measure.final_mlp(model)])
     assert found.epochs.tolist() == [60]
     np.testing.assert_array_equal(found.accuracy[0], cells.accuracy)
     np.testing.assert_array_equal(found.corrected[0], cells.corrected)
-    assert found.correlation[0] == pytest.approx(measure.pearson(cells, measure.cannot_carry()))
+    assert found.correlation[0] == pytest.approx(measure.pearson(cells, measure.no_carry_reference()))
 
 
 def test_the_start_of_the_rise_is_the_bottom_of_the_deepest_fall():
@@ -316,7 +315,7 @@ def test_the_start_of_the_rise_is_the_bottom_of_the_deepest_fall():
 def planted(monkeypatch):
     def plant(history: dict[str, np.ndarray]) -> Evidence:
         monkeypatch.setattr(Evidence, "curves", lambda self, group: history)
-        monkeypatch.setattr(Evidence, "whole", lambda self, group: EPOCHS)
+        monkeypatch.setattr(Evidence, "planned_epochs", lambda self, group: EPOCHS)
         return Evidence("ours")
 
     return plant
@@ -325,7 +324,7 @@ def planted(monkeypatch):
 def dips(at: int) -> dict[str, np.ndarray]:
     """As `learns_not_to_carry`, but the correlation falls until `at`, so that it is there that it starts to rise."""
     history = learns_not_to_carry(60)
-    expected = measure.cannot_carry()
+    expected = measure.no_carry_reference()
     share = (0.5 - 0.4 * (np.minimum(at, EPOCH) / at) + 0.5 * np.clip((EPOCH - at) / 200, 0, 1))[:, None, None]
     for kind in ("accuracy", "corrected"):
         chaos = history[f"test_ablated_{kind}"][:, 0]
@@ -335,10 +334,9 @@ def dips(at: int) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize(("at", "shows"), [(60, True), (64, True), (65, False), (30, False)])
 def test_the_kink_coincides_within_a_hundredth_of_the_epochs(planted, at, shows):
-    found = findings.kink(planted(dips(at)))
+    found = dynamics.kink_of_runs(planted(dips(at)))
     assert list(found.runs.values()) == [at - 60, at - 60]
     assert found.shows == {1: shows, 3: shows}
-    assert f"run 3: kink at epoch 60, rise from {at} " in found.detail
 
 
 def test_a_loss_that_does_not_decay_exponentially_does_not_show_the_kink(planted):
@@ -346,7 +344,7 @@ def test_a_loss_that_does_not_decay_exponentially_does_not_show_the_kink(planted
     history["test_loss"][0] = np.concatenate([bent(60, 0.08, 0.02, 100), np.full(300, bent(60, 0.08, 0.02)[99])])
     noise = np.exp(np.random.default_rng(0).normal(0, 1, EPOCHS))
     history["test_loss"][1, 60:] *= noise[60:]
-    assert findings.kink(planted(history)).shows == {1: False, 3: False}
+    assert dynamics.kink_of_runs(planted(history)).shows == {1: False, 3: False}
     rising = dynamics.carrying(bent(60, 0.08, -0.02), dynamics.evolutions(history)[1])
     assert rising.kink.explained == pytest.approx(1)
     assert not rising.exponential
@@ -365,7 +363,7 @@ def test_a_rise_that_is_not_known_coincides_with_nothing():
 
 def test_without_evolutions_the_kink_says_what_it_needs(planted):
     with pytest.raises(BadInput, match="^needs: accuracies without the final MLP after every epoch"):
-        findings.kink(planted({"runs": np.array([0]), "test_loss": np.ones((1, 10))}))
+        dynamics.kink_of_runs(planted({"runs": np.array([0]), "test_loss": np.ones((1, 10))}))
 
 
 def test_digits_in_order_along_either_axis():
@@ -412,12 +410,12 @@ def test_orders_pair_each_plane_with_its_own_column(monkeypatch):
     torch.manual_seed(0)
     model = Transformer(ModelConfig(layers=2, d_model=16, d_ff=16)).eval()
     a, b = sums.long_sums(300, 3, torch.Generator().manual_seed(0))
-    passes = tasks.symbols(a, b, 3) > 0
+    passes = carries.symbols(a, b, 3) > 0
     found = geometry.digit_orders(geometry.journey(model, a, b), passes)
     assert list(found) == ["attention", "MLP"]
     answer = sums.digits(a + b, 3)
     for after, site in {"attention": "resid_mid", "MLP": "resid_post"}.items():
-        stream = measure.streams(model, a, b, [f"blocks.1.{site}"])[f"blocks.1.{site}"]
+        stream = measure.activations(model, a, b, [f"blocks.1.{site}"])[f"blocks.1.{site}"]
         for i, position in enumerate(model.config.layout.answer):
             points, _ = geometry.principal_axes(stream[:, position], [])
             column = a // 10 ** (2 - i) % 10 + b // 10 ** (2 - i) % 10
@@ -429,7 +427,7 @@ def test_orders_pair_each_plane_with_its_own_column(monkeypatch):
 @pytest.fixture
 def decayed(data, monkeypatch):
     """Small random runs with and without decay, whose orders are planted; they are told apart by their width."""
-    for name, d_ff in {N1: 12, findings.N1_W0: 8}.items():
+    for name, d_ff in {N1: 12, base.N1_W0: 8}.items():
         group = GROUPS[name]
         config = replace(group.config, d_model=16, d_ff=d_ff)
         monkeypatch.setitem(GROUPS, name, replace(group, config=config))
@@ -437,36 +435,35 @@ def decayed(data, monkeypatch):
         states = [Transformer(config).state_dict() for _ in range(3)]
         weights = {key: torch.stack([state[key] for state in states]) for key in states[0]}
         record = {"recipe": "paper", "epochs": group.epochs, "runs": [{"run": run} for run in range(3)]}
-        runs.save(runs.folder("ours"), name, config, weights, record)
+        save_group(runs.folder("ours"), name, config, weights, record)
 
 
 def test_decay_matters_where_the_order_is_weaker_than_in_every_run_with_it(decayed, monkeypatch):
     planted = {12: iter([0.8, 0.6, 0.7]), 8: iter([0.5, 0.65, 0.59])}
-    monkeypatch.setattr(findings, "order", lambda run, model: next(planted[model.config.d_ff]))
-    monkeypatch.setattr(findings, "per_model", lambda evidence, group, of: {
-        run: of(run, model) for run, model in evidence.models(group).items()})  # fmt: skip
-    found = findings.decay_matters_one_layer(Evidence("ours"))
+    monkeypatch.setattr(geometry, "order", lambda run, model: next(planted[model.config.d_ff]))
+    monkeypatch.setattr(Evidence, "each", lambda self, group, of: {
+        run: of(run, model) for run, model in self.models(group).items()})  # fmt: skip
+    found = geometry.decay_matters_one_layer(Evidence("ours"))
     assert found.runs == {0: pytest.approx(0.5), 1: pytest.approx(0.65), 2: pytest.approx(0.59)}
     assert found.shows == {0: True, 1: False, 2: True}
-    assert re.search(r"without decay 0\.5, 0\.65, 0\.59; with decay 0\.8, 0\.6, 0\.7\.$", found.detail)
 
 
 def test_the_order_of_a_run_is_the_mean_over_positions_and_places(decayed, monkeypatch):
-    monkeypatch.setattr(findings, "ORDERED", 400)
+    monkeypatch.setattr(geometry, "ORDERED", 400)
     model = runs.load(N1).model(0)
     a, b = sums.long_sums(400, 3, torch.Generator().manual_seed(0))
     found = geometry.orders_of_runs(runs.load(N1).models(), a, b, 3)
     assert list(found) == [0, 1, 2]
-    expected = geometry.digit_orders(geometry.journey(model, a, b), tasks.symbols(a, b, 3) > 0)
+    expected = geometry.digit_orders(geometry.journey(model, a, b), carries.symbols(a, b, 3) > 0)
     assert found[0] == expected
     assert found[0] != found[1]
-    assert findings.order(0, model) == pytest.approx(np.mean([expected["attention"], expected["MLP"]]))
+    assert geometry.order(0, model) == pytest.approx(np.mean([expected["attention"], expected["MLP"]]))
     assert all(0 <= value <= 1 for values in expected.values() for value in values)
 
 
 def test_without_the_runs_that_had_no_decay_the_finding_says_what_it_needs(data):
     with pytest.raises(BadInput, match="carry train n1_s0.3_w0.0"):
-        findings.decay_matters_one_layer(Evidence("ours"))
+        geometry.decay_matters_one_layer(Evidence("ours"))
 
 
 def test_the_released_run_has_its_transition_where_the_paper_has_it(shared):
@@ -475,7 +472,7 @@ def test_the_released_run_has_its_transition_where_the_paper_has_it(shared):
         history = runs.history(N1, "author")
     except BadInput:
         pytest.skip("the author's release is not imported: `carry import-author`")
-    found = transitions.of_runs(history, GROUPS[N1].config.layout)[0]
+    found = dynamics.transitions(history, GROUPS[N1].config.layout)[0]
     assert 50 < found.formed[0] < 200 < found.formed[1] < 400
     assert found.coincides
     assert found.bounces
@@ -489,13 +486,13 @@ def test_the_cost_of_biases_is_that_of_a_model_without_them():
         model.unembed.bias.copy_(-torch.arange(12.0))
         model.norm.bias.fill_(0.5)
     a, b = torch.tensor([0, 0, 1]), torch.tensor([0, 0, 1])
-    assert behaviour.bias_cost(model, a, b) == pytest.approx(2 / 3 - 2 / 3)  # equal logits: the first token again
+    assert heads.bias_cost(model, a, b) == pytest.approx(2 / 3 - 2 / 3)  # equal logits: the first token again
     with torch.no_grad():
         model.unembed.weight[1] = 1.0
         model.unembed.bias.copy_(torch.tensor([100.0] + [0.0] * 11))
-    assert behaviour.bias_cost(model, a, b) == pytest.approx(2 / 3)  # 000 turns into 111
+    assert heads.bias_cost(model, a, b) == pytest.approx(2 / 3)  # 000 turns into 111
     assert model.unembed.bias[0] == 100  # the model itself stays as it is
 
 
 def test_the_findings_are_registered():
-    assert {"finding/kink", "finding/decay_matters_one_layer"} <= behaviour.FINDINGS.keys()
+    assert {"finding/kink", "finding/decay_matters_one_layer"} <= base.FINDINGS.keys()

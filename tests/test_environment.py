@@ -43,10 +43,14 @@ def test_the_lock_has_exact_pins_and_no_torch():
     assert [name for name in locked if re.match(r"torch|nvidia|cuda|triton", name)] == []
 
 
-def test_the_package_needs_only_what_is_listed():
-    needed = [Requirement(line) for line in tomllib.loads(text("pyproject.toml"))["project"]["dependencies"]]
+def test_the_package_and_its_extras_need_what_is_listed():
+    project = tomllib.loads(text("pyproject.toml"))["project"]
+    lines = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
+    needed = {canonicalize_name(r.name): r for r in map(Requirement, lines)}
     listed = requirements("requirements.in")
-    assert {canonicalize_name(requirement.name) for requirement in needed} - {"torch"} <= listed.keys()
+    assert needed.keys() - {"torch"} == listed.keys() - {"setuptools"}
+    for name in listed.keys() & needed.keys():
+        assert listed[name].specifier in (needed[name].specifier, ""), name
 
 
 def test_environment_yml_is_the_lock_and_the_makefiles_torch():
@@ -67,10 +71,10 @@ def test_no_host_and_no_path_of_one_machine(name: str):
 
 
 def test_the_tracked_tree_fits_onto_the_machine_that_trains():
-    """56 MiB is what is taken along to a borrowed GPU (CONTRIBUTING)."""
+    """100 MiB is what is taken along to a borrowed GPU (CONTRIBUTING)."""
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     sizes = {name: (ROOT / name).stat().st_size for name in listed.split("\0") if name and (ROOT / name).exists()}
     largest = sorted(sizes, key=lambda name: -sizes[name])[:5]
-    assert sum(sizes.values()) < 56 * 2**20, f"the largest: {', '.join(largest)}"
+    assert sum(sizes.values()) < 100 * 2**20, f"the largest: {', '.join(largest)}"

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from carry_core.dropout import CounterMasks
 from carry_core.files import ROOT
 from carry_core.groups import Group, Recipe, Seeds
-from carry_core.train import Trainer
+from carry_core.training.dropout import CounterMasks
+from carry_core.training.trainer import Trainer
 
 RUNS = [0, 2]
 RECIPE = Recipe("quick", 2e-3, warmup=9)  # six steps an epoch: it ends in the middle of the second
@@ -78,10 +78,11 @@ def test_four_digits_take_less_than_four_gibibytes():
     """Fifty million sums: the most that a process of its own held until it had trained, tested and stood by to save."""
     program = """
         import torch
-        from carry_core import groups, train
+        from carry_core import groups
+        from carry_core.training.trainer import Trainer
         from carry_core.files import keep_memory
         keep_memory()  # as `carry train` does
-        trainer = train.Trainer(groups.find("digits4_n2_s0.3_w0.2"), groups.RECIPES["quick"], [0])
+        trainer = Trainer(groups.find("digits4_n2_s0.3_w0.2"), groups.RECIPES["quick"], [0])
         assert trainer.train.shape == trainer.test.shape == (1, 2, 15_001_500)
         batches = trainer.batches(trainer.train, trainer.group.batch)
         for batch in (batches[0], batches[-1]):

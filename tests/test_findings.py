@@ -8,13 +8,13 @@ import torch
 
 from carry_core import measure, runs
 from carry_core.errors import BadInput
+from carry_core.findings import base, dynamics, geometry, lengths, survey
+from carry_core.findings.base import DECODER, DFF1024, DIGITS4, FINETUNED, N1, N1_W0, N3, PAD6, PRIMED, S01
+from carry_core.findings.survey import Evidence
 from carry_core.groups import GROUPS, MAIN
-from carry_core.ledger import behaviour, evidence, findings, insides, longer, survey
-from carry_core.ledger.dynamics import N1_W0
-from carry_core.ledger.evidence import Evidence
-from carry_core.ledger.quantities import FINETUNED, PAD6, PRIMED
-from carry_core.ledger.readings import DECODER, DFF1024, DIGITS4, N1, N3, S01
+from carry_core.ledger import quantities
 from carry_core.model import Transformer
+from tests.trainings import save_group
 
 EPOCHS = 200
 
@@ -45,23 +45,23 @@ def planted(monkeypatch):
             return curves(**more)
 
         monkeypatch.setattr(Evidence, "curves", read)
-        monkeypatch.setattr(Evidence, "whole", lambda self, name: EPOCHS)
+        monkeypatch.setattr(Evidence, "planned_epochs", lambda self, name: EPOCHS)
         return Evidence("ours")
 
     return plant
 
 
 def test_a_transition_that_coincides(planted):
-    found = behaviour.transition(planted(N1))
+    found = dynamics.transition(planted(N1))
     assert (found.value, found.shows) == (2, {0: True})
     late = np.zeros((EPOCHS, 2, 10, 10))
-    assert behaviour.transition(planted(N1, pattern=late)).shows == {0: False}
+    assert dynamics.transition(planted(N1, pattern=late)).shows == {0: False}
 
 
 def test_a_norm_that_bounces(planted):
-    found = behaviour.norm_bounce(planted(N1))
+    found = dynamics.norm_bounce(planted(N1))
     assert (found.value, found.shows) == (1, {0: True})
-    falling = behaviour.norm_bounce(planted(N1, weight_norm=np.arange(EPOCHS, 0, -1.0)))
+    falling = dynamics.norm_bounce(planted(N1, weight_norm=np.arange(EPOCHS, 0, -1.0)))
     assert falling.shows == {0: False}
     assert np.isnan(falling.value)
 
@@ -70,17 +70,24 @@ def test_grokking_would_be_seen(planted):
     epoch = np.arange(EPOCHS)
     soon = {"train_whole": np.where(epoch < 50, 0, 1), "test_whole": np.where(epoch < 55, 0, 1)}
     late = soon | {"test_whole": np.where(epoch < 150, 0, 1)}
-    found = behaviour.no_grokking(planted(MAIN, **soon))
+    found = dynamics.no_grokking(planted(MAIN, **soon))
     assert (found.value, found.shows) == (5, {(MAIN, 0): True})
-    assert behaviour.no_grokking(planted(MAIN, **late)).shows == {(MAIN, 0): False}
-    assert behaviour.no_grokking(planted(MAIN, **soon | {"test_whole": 0.0 * epoch})).shows == {(MAIN, 0): False}
+    assert dynamics.no_grokking(planted(MAIN, **late)).shows == {(MAIN, 0): False}
+    assert dynamics.no_grokking(planted(MAIN, **soon | {"test_whole": 0.0 * epoch})).shows == {(MAIN, 0): False}
     with pytest.raises(BadInput, match="needs: learning curves"):
-        behaviour.no_grokking(planted(MAIN))
+        dynamics.no_grokking(planted(MAIN))
+
+
+def test_a_history_without_exact_match_says_nothing_of_grokking(monkeypatch):
+    digits_only = {"runs": np.zeros(1, int), "test_accuracy": np.ones((1, EPOCHS, 3))}
+    monkeypatch.setattr(Evidence, "curves", lambda self, group: digits_only)
+    with pytest.raises(BadInput, match="needs: learning curves"):
+        dynamics.no_grokking(Evidence("author"))
 
 
 def test_a_one_layer_run_that_is_perfect_differs(planted):
-    assert behaviour.one_layer_imperfect(planted(N1)).shows == {0: True}
-    assert behaviour.one_layer_imperfect(planted(N1, test_whole=np.ones(EPOCHS))).shows == {0: False}
+    assert dynamics.one_layer_imperfect(planted(N1)).shows == {0: True}
+    assert dynamics.one_layer_imperfect(planted(N1, test_whole=np.ones(EPOCHS))).shows == {0: False}
 
 
 @pytest.fixture
@@ -102,30 +109,31 @@ def small(data, monkeypatch):
             if name in (MAIN, N1, PAD6, PRIMED)
             else None
         )
-        runs.save(runs.folder("ours"), name, config, weights, record, found)
+        save_group(runs.folder("ours"), name, config, weights, record, found)
     b = torch.arange(38)
     few = tuple(torch.cat(pair) for pair in zip(measure.sample(100, 3, seed=0), (74 - b, b), strict=True))
     four = measure.sample(20, 4, seed=0)
-    monkeypatch.setattr(evidence, "_sums", lambda group: four if group == DIGITS4 else few)
-    monkeypatch.setattr(longer, "BALANCED", 89)
-    monkeypatch.setattr(longer, "RANDOM", 200)
-    monkeypatch.setattr(behaviour, "SAMPLE", 500)
+    monkeypatch.setattr(survey, "fixed_sums", lambda group: four if group == DIGITS4 else few)
+    monkeypatch.setattr(lengths, "BALANCED", 89)
+    monkeypatch.setattr(lengths, "RANDOM", 200)
+    monkeypatch.setattr(survey, "SAMPLE", 500)
     monkeypatch.setattr(survey, "DRAWN", 50)
     return Evidence
 
 
-@pytest.mark.parametrize("name", findings.FINDINGS)
+@pytest.mark.parametrize("name", base.FINDINGS)
 def test_every_finding_is_measured_in_each_run(small, name):
-    found = findings.find(name, small("ours", findings.needed(name)))
+    found = quantities.find(name, small("ours", quantities.needed(name)))
     assert set(found.runs) == set(found.shows)
     assert 1 <= len(found.runs) <= 4
     assert all(isinstance(x, float) for x in found.runs.values())
     assert all(isinstance(x, bool) for x in found.shows.values())
-    assert found.detail.endswith(".")
+    assert found.how.endswith(".")
+    assert set(found.fields) == set(found.runs)
 
 
 def test_the_leading_axis_must_separate_and_win():
-    found = insides.leading({0: {7: [1.0, 0.5], 8: [0.99, 0.6]}}, "here")
+    found = geometry.leading({0: {7: [1.0, 0.5], 8: [0.99, 0.6]}}, "here")
     assert (found.value, found.shows) == (0.99, {0: True})
-    assert insides.leading({0: {7: [0.96, 0.97], 8: [0.99, 0.6]}}, "here").shows == {0: False}
-    assert insides.leading({0: {7: [0.94, 0.5], 8: [0.99, 0.6]}}, "here").shows == {0: False}
+    assert geometry.leading({0: {7: [0.96, 0.97], 8: [0.99, 0.6]}}, "here").shows == {0: False}
+    assert geometry.leading({0: {7: [0.94, 0.5], 8: [0.99, 0.6]}}, "here").shows == {0: False}

@@ -6,7 +6,8 @@ import pytest
 import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from carry_core import geometry, sums, tasks
+from carry_core import carries, sums
+from carry_core.findings import geometry
 from carry_core.model import ModelConfig, Transformer
 
 
@@ -82,7 +83,7 @@ def test_the_journey_says_of_each_sum_what_a_schoolbook_says(config: ModelConfig
                 assert (plane.digit[i], plane.split[i]) == ((x + y) % place // low, carry)
             else:
                 assert (plane.digit[i], plane.split[i]) == (total % 10, total >= 10)
-        assert torch.equal(plane.task, tasks.classify(a, b, n_digits))
+        assert torch.equal(plane.task, carries.classify(a, b, n_digits))
         assert plane.points.shape == (40, geometry.AXES)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from carry_core import kernels
+from carry_core.training import layers
 
 
 def with_gradients(function, *inputs):
@@ -27,7 +27,7 @@ def test_products_are_products(n, turned, one_dnn):
     x, weight, bias = random(n, 50, 24), random(n, 24, 16) if turned else random(n, 16, 24), random(n, 16)
 
     def found(x, weight, bias):
-        return kernels.linear(x, weight.mT if turned else weight, bias)
+        return layers.linear(x, weight.mT if turned else weight, bias)
 
     def expected(x, weight, bias):
         return x @ (weight if turned else weight.mT) + bias.unsqueeze(1)
@@ -42,15 +42,15 @@ def test_products_are_products(n, turned, one_dnn):
 @pytest.fixture(params=[False, True], ids=["plain", "oneDNN"])
 def one_dnn(request, monkeypatch):
     """With and without the faster library; where PyTorch comes without it, only the latter can be tested."""
-    if request.param and not kernels.ONE_DNN:
+    if request.param and not layers.ONE_DNN:
         pytest.skip("this PyTorch has no oneDNN")
-    monkeypatch.setattr(kernels, "ONE_DNN", request.param)
+    monkeypatch.setattr(layers, "ONE_DNN", request.param)
     return request.param
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="PyTorch has oneDNN on other machines or not")
 def test_one_dnn_is_found():
-    assert kernels.ONE_DNN
+    assert layers.ONE_DNN
 
 
 @pytest.mark.parametrize("fails", [TypeError("another signature"), RuntimeError("not built"), None])
@@ -61,43 +61,22 @@ def test_one_dnn_is_not_used_where_its_product_does_not_work(monkeypatch, fails)
         return torch.zeros(1, 1)
 
     monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", product)
-    assert not kernels.has_one_dnn()
+    assert not layers.has_one_dnn()
 
 
 def test_one_dnn_can_be_switched_off(one_dnn, monkeypatch):
     x = torch.ones(2, 3)
-    assert kernels.by_one_dnn(x) == one_dnn
-    assert not kernels.by_one_dnn(x.double())
+    assert layers.by_one_dnn(x) == one_dnn
+    assert not layers.by_one_dnn(x.double())
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
-    assert not kernels.by_one_dnn(x)
-
-
-@pytest.mark.parametrize("learning", [[], [0], [1], [2]], ids=["nothing", "x", "weight", "bias"])
-@pytest.mark.parametrize("recording", [False, True])
-def test_the_faster_product_is_used_unless_a_gradient_is_asked_for(one_dnn, monkeypatch, learning, recording):
-    """Weights that are not learned, as of a loaded run, give the same bits with and without `no_grad`."""
-    given = [t.float() for t in (random(50, 24), random(16, 24), random(16))]
-    with torch.no_grad():
-        expected = kernels.applied(*given)
-    for i in learning:
-        given[i].requires_grad_()
-    plain = []
-    monkeypatch.setattr(F, "linear", lambda *arguments: plain.append(arguments) or torch._C._nn.linear(*arguments))
-    with torch.set_grad_enabled(recording):
-        found = kernels.applied(*given)
-    asked = bool(learning) and recording
-    assert found.requires_grad == asked
-    assert bool(plain) == (asked or not one_dnn)
-    if not asked:
-        assert torch.equal(found, expected)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    assert not layers.by_one_dnn(x)
 
 
 def test_a_product_does_not_depend_on_its_neighbours(one_dnn):
     x, weight, bias = (t.float() for t in (random(3, 50, 24), random(3, 16, 24), random(3, 16)))
-    together = with_gradients(kernels.linear, x, weight, bias)
-    with_others = with_gradients(kernels.linear, *(torch.cat([t, t]) for t in (x, weight, bias)))
-    alone = kernels.linear(x[1:2], weight[1:2], bias[1:2])[0]
+    together = with_gradients(layers.linear, x, weight, bias)
+    with_others = with_gradients(layers.linear, *(torch.cat([t, t]) for t in (x, weight, bias)))
+    alone = layers.linear(x[1:2], weight[1:2], bias[1:2])[0]
     tolerance = {} if one_dnn is False else {"rtol": 0.0, "atol": 0.0}  # PyTorch's batched product promises no bits
     torch.testing.assert_close(with_others[0][:3], together[0], **tolerance)
     torch.testing.assert_close(alone, together[0][1], **tolerance)
@@ -107,7 +86,7 @@ def test_normed_is_layer_norm():
     x = 3 + random(2, 5, 7, 24)
     exact = with_gradients(lambda x: F.layer_norm(x, (24,)), x)
     for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
-        for a, b in zip(with_gradients(kernels.normed, x.to(dtype)), exact, strict=True):
+        for a, b in zip(with_gradients(layers.normed, x.to(dtype)), exact, strict=True):
             torch.testing.assert_close(a.double(), b, rtol=tolerance, atol=tolerance)
 
 
@@ -116,70 +95,24 @@ def test_gated_is_relu_times_mask():
     x[0, 0] = 0.0
     assert 0 < (mask == 0).sum() < 60
     exact = with_gradients(lambda x: x.relu() * mask, x)
-    for a, b in zip(with_gradients(lambda x: kernels.gated(x, mask), x), exact, strict=True):
+    for a, b in zip(with_gradients(lambda x: layers.gated(x, mask), x), exact, strict=True):
         assert torch.equal(a, b)
 
 
 def test_under_a_compiler_the_plain_operations_are_used(monkeypatch):
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     x, weight, bias = (t.float().requires_grad_() for t in (random(1, 5, 4), random(1, 3, 4), random(1, 3)))
-    assert "Product" not in type(kernels.linear(x, weight, bias).grad_fn).__name__
-    assert "Normed" not in type(kernels.normed(x).grad_fn).__name__
+    assert "Product" not in type(layers.linear(x, weight, bias).grad_fn).__name__
+    assert "Normed" not in type(layers.normed(x).grad_fn).__name__
 
 
 def test_under_a_compiler_values_and_gradients_are_the_same(monkeypatch):
     """Also where the norm's epsilon matters, and where the ReLU or the mask lets nothing through."""
     x, mask = 0.01 * random(4, 5, 24), (random(2, 10, 24).view(4, 5, 24) > 0).double()
-    own = [with_gradients(kernels.normed, x), with_gradients(lambda x: kernels.gated(x, mask), x)]
+    own = [with_gradients(layers.normed, x), with_gradients(lambda x: layers.gated(x, mask), x)]
     exact = [with_gradients(lambda x: F.layer_norm(x, (24,), eps=1e-5), x)]
     exact.append(with_gradients(lambda x: x.clamp(min=0) * mask, x))
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    compiled = [with_gradients(kernels.normed, x), with_gradients(lambda x: kernels.gated(x, mask), x)]
+    compiled = [with_gradients(layers.normed, x), with_gradients(lambda x: layers.gated(x, mask), x)]
     for found in (own, compiled):
         torch.testing.assert_close(found, exact, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize(
-    "x",
-    [
-        random(24), random(0, 24), random(3, 0, 24), random(2, 5, 24)[:, [1, 3]], random(2, 5, 24)[:, 1:4],
-        random(24, 6).T, random(1, 24).expand(7, 24), random(4, 24, 5).transpose(1, 2), random(2, 3, 4, 24),
-    ],
-    ids=lambda x: f"{tuple(x.shape)}",
-)  # fmt: skip
-def test_linear_is_linear_with_and_without_gradients(x, one_dnn):
-    plain = torch.nn.Linear(24, 16)
-    ours = kernels.Linear(24, 16)
-    ours.load_state_dict(plain.state_dict())
-    assert torch.equal(ours(x.float()), plain(x.float()))
-    assert torch.equal(ours.double()(x), plain.double()(x))
-    with torch.inference_mode():
-        torch.testing.assert_close(ours.float()(x.float()), plain(x).float(), rtol=1e-5, atol=1e-5)
-
-
-def test_a_softmax_is_a_softmax_also_of_scores_that_are_large_or_hidden():
-    scores = 30 * random(5, 4, 11)
-    scores[0], scores[1, :, 3:], scores[2] = 1e4 * scores[0], -torch.inf, scores[2] - 1e6
-    with torch.inference_mode():
-        for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
-            found, exact = kernels.softmax(scores.to(dtype)), scores.to(dtype).double().softmax(-1)
-            torch.testing.assert_close(found.double(), exact, rtol=0, atol=tolerance)
-    for a, b in zip(
-        with_gradients(kernels.softmax, scores), with_gradients(lambda x: x.softmax(-1), scores), strict=True
-    ):
-        torch.testing.assert_close(a, b)
-
-
-def test_a_softmax_is_pytorchs_where_these_kernels_are_not_to_be_used(monkeypatch):
-    scores = random(50, 10)
-    monkeypatch.setattr(torch.Tensor, "softmax", lambda self, dim: torch.zeros_like(self))
-    assert kernels.softmax(scores).sum() > 49
-    monkeypatch.setattr(kernels, "on_cpu", lambda x: False)
-    assert kernels.softmax(scores).sum() == 0
-
-
-@pytest.mark.parametrize(("d_in", "d_out"), [(3, 0), (0, 3)])
-def test_products_with_nothing(d_in, d_out, one_dnn):
-    x, bias = torch.ones(2, 5, d_in), torch.arange(float(d_out))
-    with torch.inference_mode():
-        assert torch.equal(kernels.applied(x, torch.ones(d_out, d_in), bias), bias.expand(2, 5, d_out))

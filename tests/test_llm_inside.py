@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from carry_core.errors import BadInput
-from carry_core.llm import heads, positions, prompts, staircases
-from carry_core.llm.architecture import Size, blocks
-from carry_core.llm.observer import OUTPUTS, Observer
+from carry_core.llm import prompts, staircases
+from carry_core.llm.model import OUTPUTS, Observer, Size, ablated, blocks
 from tests.llm_models import KINDS, TOKENIZERS, build
 
 
@@ -24,7 +23,7 @@ def test_an_ablated_head_is_zeroed_columns_of_the_output_projection(model, chose
     ids = tokens()
     with torch.inference_mode():
         intact = model(ids).logits
-        with heads.ablated(model, chosen):
+        with ablated(model, chosen):
             found = model(ids).logits
         again = model(ids).logits
         size = Size.of(model.config)
@@ -42,7 +41,7 @@ def test_an_ablated_head_is_zeroed_columns_of_the_output_projection(model, chose
 
 
 def test_a_head_that_does_not_exist(model):
-    with pytest.raises(BadInput, match="No head 3:0: expected a layer from 0 to 2"), heads.ablated(model, ((3, 0),)):
+    with pytest.raises(BadInput, match="No head 3:0: expected a layer from 0 to 2"), ablated(model, ((3, 0),)):
         pass
 
 
@@ -56,9 +55,9 @@ def test_a_model_laid_out_in_another_way():
 # ---------------------------------------------------------------- the staircase search
 
 
-def places() -> positions.Positions:
+def places() -> prompts.Positions:
     """`<s> a a a a + b b b b =`."""
-    return positions.Positions(0, (1, 2, 3, 4), 5, (6, 7, 8, 9), 10)
+    return prompts.Positions(0, (1, 2, 3, 4), 5, (6, 7, 8, 9), 10)
 
 
 def test_the_cells_are_the_protocols():
@@ -70,10 +69,10 @@ def test_the_cells_are_the_protocols():
 
 def test_maps_are_squares():
     cells = staircases.map_cells(places())
-    side = len(places().marked) + staircases.SHOWN
+    side = len(places().marked) + staircases.N_MAPPED
     values = torch.tensor([100.0 * row + column for row, column in cells])
     square = staircases.grid(values)
-    marked = [*range(11), *range(11, 11 + staircases.SHOWN)]
+    marked = [*range(11), *range(11, 11 + staircases.N_MAPPED)]
     assert square.shape == (side, side)
     for i in range(side):
         for j in range(side):
@@ -110,7 +109,7 @@ def test_planted_staircases_are_found_exactly():
     with observer.watching(), torch.inference_mode():
         model.generate(ids, max_new_tokens=n, do_sample=False, eos_token_id=None, pad_token_id=0)
     there = staircases.reached(observer.rows, 11, torch.tensor([n] * 7))
-    wins = staircases.count(staircases.winners(observer.attention), there, Size.of(model.config))
+    wins = staircases.count_wins(observer.attention, there, Size.of(model.config))
     expected = torch.zeros(10, 3, 4, dtype=torch.int64)
     expected[4, 0, 1] = 7
     expected[:4, 1, 2] = 7
@@ -125,7 +124,8 @@ def test_tokens_that_were_not_fed_back_win_nothing():
     assert there.tolist() == [[1, 1, 0, 0, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]
     size = Size(2, 2, 1, 2)
     winner = torch.tensor([[0, 1, 2, 3, 3], [0, 1, 2, 3, 3], [3, 1, 2, 3, 0]])
-    wins = staircases.count(winner, there, size).flatten(1)
+    attention = torch.nn.functional.one_hot(winner, 4).mT.unflatten(1, (2, 2)).float()
+    wins = staircases.count_wins(attention, there, size).flatten(1)
     assert wins.tolist() == [[2, 0, 0, 1], [0, 3, 0, 0], [0, 0, 2, 0], [0, 0, 0, 2], [1, 0, 0, 0]]
 
 
@@ -142,7 +142,7 @@ def test_what_is_read_while_generating_is_what_a_whole_pass_has(kind, name):
     pads = (inputs["attention_mask"] == 0).sum(1)
     found = []
     for text, (a, b) in zip(texts, pairs, strict=True):
-        place = positions.locate(text, tokenizer(text, return_offsets_mapping=True)["offset_mapping"], a, b)
+        place = prompts.locate(text, tokenizer(text, return_offsets_mapping=True)["offset_mapping"], a, b)
         found.append(staircases.cells(place, n) + staircases.map_cells(place))
     length = inputs["input_ids"].shape[1]
     observer = Observer(model, *staircases.padded(found, pads), length)
@@ -165,6 +165,6 @@ def test_what_is_read_while_generating_is_what_a_whole_pass_has(kind, name):
             if layer + 1 < len(blocks(model)):  # the last entry of hidden_states is after the final norm
                 torch.testing.assert_close(end, whole.hidden_states[layer + 1][0, at], atol=1e-4, rtol=1e-4)
             with torch.inference_mode():
-                added = block.whole.mlp(block.norm(middle))
+                added = block.layer.mlp(block.norm(middle))
             torch.testing.assert_close(middle + added, end, atol=1e-4, rtol=1e-4)
     assert bool(pads.any()) == (name in ("grouped_digits", "bytes_and_threes"))

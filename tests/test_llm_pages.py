@@ -1,24 +1,21 @@
-"""What the pages show of a language model: which one, its streams by planted geometry, and what the plots draw."""
+"""The pages' language model: which one, its streams by planted geometry, and what the plots draw."""
 
-import json
 import socket
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
-from matplotlib.figure import Figure
 
-from carry_core import geometry
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_core.llm import chosen, heads, loading, prompts, recorded, streams, survey, surveyor
-from carry_core.llm.answers import Answers
+from carry_core.findings import geometry
+from carry_core.llm import prompts, recordings, streams, survey
+from carry_core.llm.model import Size, Source, inspect_model
+from carry_core.llm.prompts import Answers
 from carry_core.plots import language
 
 BARE = prompts.TEMPLATES["bare"]
-N, SIZE = 400, heads.Size(3, 4, 2, 8)
+N, SIZE = 400, Size(3, 4, 2, 8)
 
 
 @pytest.fixture
@@ -28,7 +25,7 @@ def planted() -> survey.Survey:
     generator = torch.Generator().manual_seed(0)
     points = 0.1 * torch.randn(3, 2, 5, N, 6, generator=generator)
     for output in range(5):
-        digit, arrives = survey.label(pairs, output)
+        digit, arrives = prompts.digit_and_carry(pairs, output)
         points[1, 0, output, :, 0] += arrives
         points[1, 1, output, :, 0] += 3 * digit
     spelled = torch.ones(N, 5, dtype=torch.bool)
@@ -43,10 +40,9 @@ def planted() -> survey.Survey:
         survey.Ablated(((1, 2), (2, 0)), "frequent", tuple("0" for _ in replies)),
         survey.Ablated(((0, 0), (0, 1)), "random", replies),
     )
-    return survey.Survey(
-        "planted", Answers(pairs, replies, BARE), wins, ((1, 2), (2, 0)), maps, 0.5 * maps, points,
-        torch.full((3, 2, 5, 6), 1 / 6), spelled, ablated, {"dtype": "float32"},
-    )  # fmt: skip
+    share, answers = torch.full((3, 2, 5, 6), 1 / 6), Answers(pairs, replies, BARE)
+    heads = ((1, 2), (2, 0))
+    return survey.Survey("planted", answers, wins, heads, maps, 0.5 * maps, points, share, spelled, ablated, {})
 
 
 def test_streams_find_what_was_planted(planted):
@@ -60,9 +56,11 @@ def test_streams_find_what_was_planted(planted):
         assert pockets[3] > 0.99
         assert max(pockets[i] for i in (0, 1, 4, 5)) < 0.5
     assert streams.clearest_layer(found) in range(3)
+    assert planted.accuracies(random=False) == [0.0]
+    assert planted.accuracies(random=True) == [1.0]
     first = streams.separations(planted, streams.first_carry(planted))
-    arrives = survey.label(planted.answers.pairs, 2)[1]
-    at_first = survey.label(planted.answers.pairs, 0)[1]
+    arrives = prompts.digit_and_carry(planted.answers.pairs, 2)[1]
+    at_first = prompts.digit_and_carry(planted.answers.pairs, 0)[1]
     x = planted.points[1, 0, 2, :, 0]
     assert first[2].values["a one arrives here"][2] == geometry.threshold_accuracy(x, arrives)
     assert first[2].values["a one arrives at the first digit"][2] == geometry.threshold_accuracy(x, at_first)
@@ -73,17 +71,9 @@ def test_planes_hold_the_prompts_whose_digit_is_right(planted):
     planes = streams.planes(planted, 1)
     assert [(p.position, p.after) for p in planes] == [(i, after) for i in range(4) for after in streams.AFTER]
     assert [len(p.points) for p in planes] == [N] * 6 + [50] * 2
-    digit, arrives = survey.label(planted.answers.pairs, 3)
+    digit, arrives = prompts.digit_and_carry(planted.answers.pairs, 3)
     assert torch.equal(planes[6].digit, digit[350:])
     assert torch.equal(planes[6].split, arrives[350:])
-
-
-def test_the_clearest_layer_is_after_its_mlp():
-    def at(*values: float) -> streams.Separation:
-        return streams.Separation(0, {"a one arrives, in the plane": list(values)})
-
-    assert streams.clearest_layer([at(1.0, 0.5, 0.0, 0.7, 1.0, 0.6), at(1.0, 0.5, 0.0, 0.7, 1.0, 0.9)]) == 2
-    assert streams.clearest_layer([at(1.0, 0.5, 0.0, 0.5)]) == 0
 
 
 def test_a_layer_that_the_model_has_not(planted):
@@ -94,12 +84,6 @@ def test_a_layer_that_the_model_has_not(planted):
             streams.check_layer(planted, layer)
 
 
-def test_the_costliest_pair_and_the_random_ones(planted):
-    assert planted.accuracies(random=False) == [0.0]
-    assert planted.accuracies(random=True) == [1.0]
-    assert planted.chosen[0] == planted.ablated[0]
-
-
 # ---------------------------------------------------------------- which model
 
 
@@ -108,46 +92,23 @@ def test_the_costliest_pair_and_the_random_ones(planted):
     [
         ({"source": "authr"}, "Unknown source 'authr': expected 'ours' or 'author'"),
         ({"group": "n9"}, "Unknown language model 'n9' from ours: expected one of default, small, alpaca"),
-        ({"source": "author", "group": "small"}, "Unknown language model 'small' from author"),
         ({"source": "author", "model": "/some/where"}, "expected None for source='author'"),
         ({"n_examples": 3}, "n_examples=3: expected a whole number of prompts from 100"),
-        ({"n_examples": True}, "n_examples=True: expected"),
-        ({"seed": -1}, "seed=-1: expected"),
         ({"n_pairs": 29}, "n_pairs=29: expected a whole number of pairs from 0 to 28"),
     ],
 )
 def test_wrong_parameters_are_one_line(arguments, complaint):
     with pytest.raises(BadInput, match="expected") as error:
-        chosen.load(**{"source": "ours", "group": "default"} | arguments)
+        recordings.load(**{"source": "ours", "group": "default"} | arguments)
     assert complaint in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_what_default_means():
-    assert chosen.check("ours", "default") == "small"
-    assert chosen.check("author", "default") == "llemma"
-    assert chosen.check("author", "default", theirs="alpaca") == "alpaca"
-    assert chosen.check("ours", "zephyr") == "zephyr"
-
-
-def test_how_the_small_model_was_made(data):
-    path = data / "llm" / "small" / "training.json"
-    with pytest.raises(BadInput, match="restore it with git, or run `carry train-llm`"):
-        chosen.training()
-    path.parent.mkdir(parents=True)
-    sizes = [{"width": 8, "parameters": 1234, "accuracy": 0.5}, {"width": 16, "parameters": 5678, "accuracy": 0.96}]
-    path.write_text(json.dumps({"ladder": sizes, "steps": 2000, "seconds": 500, "device": "cpu"}))
-    assert chosen.training() == (
-        "Width 8 (1,234 parameters) reached 0.500; kept was width 16 (5,678 parameters), which reached 0.960 on other"
-        " sums after 2,000 steps, 8 minutes on a cpu."
-    )
-
-
 def test_a_survey_on_disk_is_shown(data, planted):
     planted.save(data / "llm" / "zephyr" / survey.FILE)
-    assert chosen.load("ours", "zephyr").title == "planted"
+    assert recordings.load("ours", "zephyr").title == "planted"
     with pytest.raises(BadInput, match="Needs the weights of Llemma 7B: `carry llm EleutherAI/llemma_7b"):
-        chosen.load("ours", "llemma")
+        recordings.load("ours", "llemma")
 
 
 def test_the_small_model_needs_no_network(monkeypatch):
@@ -156,20 +117,20 @@ def test_the_small_model_needs_no_network(monkeypatch):
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    found = chosen.load("ours", "default", n_examples=100, n_pairs=1)
+    found = recordings.load("ours", "default", n_examples=100, n_pairs=1)
     assert found.answers.accuracy >= 0.95
     assert [a.kind for a in found.ablated] == ["frequent", "random"]
 
 
 def test_other_weights_are_surveyed_and_gone_on_with(data, monkeypatch):
     where = str(ROOT / "data" / "llm" / "small")
-    found = chosen.load("ours", "default", model=where, n_examples=100)
+    found = recordings.load("ours", "default", model=where, n_examples=100)
     assert len(list((data / "checkpoints" / "llm").iterdir())) == 1
-    monkeypatch.setattr(loading.Source, "load", lambda self: pytest.fail("it was on disk"))
-    again = chosen.load("ours", "default", model=where, n_examples=100)
+    monkeypatch.setattr(Source, "load", lambda self: pytest.fail("it was on disk"))
+    again = recordings.load("ours", "default", model=where, n_examples=100)
     assert again.answers.replies == found.answers.replies
     with pytest.raises(BadInput, match="No head 13:23: expected a layer from 0 to 3"):
-        chosen.load("ours", "llemma", model=where, n_examples=100)
+        recordings.load("ours", "llemma", model=where, n_examples=100)
 
 
 # ---------------------------------------------------------------- plots
@@ -186,26 +147,15 @@ def test_bars_are_shares_of_all_prompts():
 
 
 def test_maps_show_the_values_they_are_given(planted):
-    figure = language.wins_map(planted.counts, planted.shown)
+    figure = language.wins_map(planted.counts, planted.frequent_heads)
     image = figure.axes[0].images[0].get_array()
     assert image.mask.sum() == 10
     assert (image[1, 2], image[2, 0]) == (7, 3)
-    figure = language.attention_maps(planted.shown, planted.mean, planted.std, planted.marks)
+    figure = language.attention_maps(planted.frequent_heads, planted.mean, planted.std, planted.marks)
     shown = [ax.images[0].get_array() for ax in figure.axes if ax.images and ax.images[0].get_array().shape == (16, 16)]
     assert len(shown) == 4
     assert np.array_equal(shown[0], planted.mean[0].numpy())
     assert len(planted.marks) == 16
-
-
-def test_curves_and_scatter_plots(planted):
-    found = streams.separations(planted)
-    figure = language.separation_curves(found)
-    for ax, s in zip(figure.axes, found, strict=True):
-        drawn = [line.get_ydata().tolist() for line in ax.lines if len(line.get_ydata()) == 6]
-        assert drawn == list(s.values.values())
-    figure = language.stream_grid(streams.planes(planted, 1))
-    assert isinstance(figure, Figure)
-    assert [len(ax.collections[0].get_offsets()) for ax in figure.axes] == ([400] * 6 + [50] * 2) * 2
 
 
 def test_the_table_has_the_papers_numbers_in_brackets(planted):
@@ -217,28 +167,10 @@ def test_the_table_has_the_papers_numbers_in_brackets(planted):
     assert rows["planted, here"] == ["planted, here", "1.00", "2", "–", "1:2,2:0", "0.00"]
 
 
-def test_a_recording_is_drawn_by_the_same_plots(shared):
-    try:
-        found = recorded.recording("llemma")
-    except BadInput:
-        pytest.skip("the author's recordings were not imported here")
-    assert found.shown[3:5] == ((13, 23), (15, 15))
-    assert isinstance(language.attention_maps(found.shown, found.mean, found.std, found.marks), Figure)
-    assert found.n_staircase == int(
-        (language.wins_map(found.counts, found.shown).axes[0].images[0].get_array() > 0).sum()
-    )
-
-
 def test_the_survey_of_the_pages_is_the_commands(tmp_path):
     """In batches of another size, the same words and the same winners."""
-    source = loading.find(str(ROOT / "data" / "llm" / "small"), BARE)
-    command = surveyor.Surveyor(source, surveyor.Plan(count=100, pairs=0), tmp_path).run()
-    page = chosen.load("ours", "default", n_examples=100)
+    source = inspect_model(str(ROOT / "data" / "llm" / "small"), BARE)
+    command = survey.Surveyor(source, survey.Plan(count=100, pairs=0), tmp_path).run()
+    page = recordings.load("ours", "default", n_examples=100)
     assert page.answers.replies == command.answers.replies
     assert torch.equal(page.wins, command.wins)
-
-
-def test_pages_and_commands_that_need_no_language_model_do_not_import_one():
-    code = "import carry_core.cli, carry_core.plots, sys; print('transformers' in sys.modules)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert result.stdout.strip() == "False"

@@ -1,17 +1,13 @@
 """The small model: its tokens and sums, its trainer, and the weights that are shipped."""
 
-import sys
-
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from carry_core import cli
-from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_core.llm import loading, prompts, small, surveyor
+from carry_core.llm import prompts, recordings, small, survey
+from carry_core.llm.model import inspect_model
 
-TINY = small.Recipe(width=8, layers=1, heads=2, steps=250, batch=16, warmup=5)
+BARE = prompts.TEMPLATES["bare"]
 SHIPPED = ROOT / "data" / "llm" / "small"
 
 
@@ -47,73 +43,42 @@ def test_the_loss_sees_the_answer_only_and_never_a_prompt_of_the_protocol():
     assert found[1, 0] != -100
 
 
-def test_validation_is_the_share_of_whole_answers():
-    trainer = small.Trainer(TINY)
-    generator = torch.Generator().manual_seed(TINY.seed + 1)
-    pairs = torch.randint(1000, 10000, (small.N_VALIDATION, 2), generator=generator)
-    tokens = small.encode(pairs)
-    wrong = 0
+def test_validation_is_the_share_of_exact_matches(monkeypatch):
+    def logits(model, tokens):
+        right = torch.nn.functional.one_hot(tokens[:, small.PROMPT_LENGTH :], len(small.TOKENS)).float()
+        right[:100, 2] = 0  # the third digit of a hundred sums becomes a padding token
+        return right
 
-    def logits(tokens):
-        nonlocal wrong
-        found = torch.nn.functional.one_hot(tokens[:, small.PROMPT_LENGTH :], len(small.TOKENS)).float()
-        found[:100, 2] = 0  # the third digit of a hundred sums becomes a padding token
-        return found
-
-    trainer.logits = logits
-    assert trainer.validate() == pytest.approx(0.9)
-    assert tokens[:, small.PROMPT_LENGTH + 2].min() >= small.ZERO
+    monkeypatch.setattr(small, "logits", logits)
+    assert small.validate(None, seed=1) == pytest.approx(0.9)
 
 
-def test_training_that_was_stopped_goes_on_to_the_same_bits(tmp_path):
-    whole = small.train(TINY, tmp_path / "whole.safetensors")
-
-    def stop(trainer):
-        trainer.save(tmp_path / "part.safetensors")
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        small.train(TINY, tmp_path / "part.safetensors", report=stop)
-    again = small.train(TINY, tmp_path / "part.safetensors")
-    assert again.history == whole.history
-    assert [row["step"] for row in again.history] == [100, 200, 250]
-    for p, q in zip(whole.model.parameters(), again.model.parameters(), strict=True):
-        assert torch.equal(p, q)
-    assert whole.history[-1]["loss"] < whole.history[0]["loss"]
+def test_training_again_gives_the_same_bits_and_learns():
+    tiny = small.Recipe(width=8, layers=1, heads=2, steps=250, batch=16, warmup=5)
+    first, again = small.train(tiny), small.train(tiny)
+    assert first.history == again.history
+    assert [row["step"] for row in first.history] == [100, 200, 250]
+    assert all(map(torch.equal, first.model.parameters(), again.model.parameters()))
+    assert first.history[-1]["loss"] < first.history[0]["loss"]
 
 
-def test_another_recipe_or_a_damaged_checkpoint_is_refused(tmp_path):
-    path = tmp_path / "some.safetensors"
-    small.Trainer(TINY).save(path)
-    with pytest.raises(BadInput, match="of another recipe: move it away"):
-        small.Trainer(small.Recipe(width=16, layers=1, heads=2)).load(path)
-    path.write_bytes(b"0" * 30)
-    with pytest.raises(BadInput, match="is damaged"):
-        small.Trainer(TINY).load(path)
+def test_the_command_writes_a_model_that_can_be_loaded(data, carry, monkeypatch):
+    monkeypatch.setattr(small, "RECIPE", small.Recipe(width=8, layers=1, heads=2, steps=3, batch=8))
+    code, out, err = carry("train-llm")
+    assert (code, err) == (0, "")
+    names = {path.name for path in (data / "llm" / "small").iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "training.json"} <= names
+    assert all(name in out for name in names)
+    assert inspect_model(str(data / "llm" / "small"), BARE).load().config.hidden_size == 8
+    assert "width 8 (" in recordings.small_model_training()
 
 
-def test_the_ladder_stops_at_the_first_good_size(tmp_path, monkeypatch):
-    recipes = [small.Recipe(width=w, layers=1, heads=2, steps=3, batch=8) for w in (8, 12, 16)]
-    monkeypatch.setattr(small.Trainer, "validate", lambda self: 0.97 if self.recipe.width == 12 else 0.5)
-    names = small.climb(tmp_path / "out", tmp_path / "checkpoints", ladder=recipes)
-    assert {"config.json", "model.safetensors", "tokenizer.json", "training.json"} <= set(names)
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
-    assert AutoModelForCausalLM.from_pretrained(tmp_path / "out").config.hidden_size == 12
-    assert AutoTokenizer.from_pretrained(tmp_path / "out").decode([1, 11, 12]) == "<s>56"
-    with pytest.raises(BadInput, match="No size reached"):
-        small.climb(tmp_path / "out", tmp_path / "checkpoints", ladder=recipes[::2])
-
-
-def test_the_command_trains_and_lists_its_files(data, monkeypatch, capsys):
-    monkeypatch.setattr(small, "LADDER", (small.Recipe(width=8, layers=1, heads=2, steps=3, batch=8),))
-    monkeypatch.setattr(small, "ENOUGH", 0.0)
-    for command in ("train-llm", "verify"):
-        monkeypatch.setattr(sys, "argv", ["carry", command])
-        cli.main()
-    out = capsys.readouterr().out
-    assert "model.safetensors" in out
-    assert "is as its manifest says" in out
-    assert (data / "checkpoints" / "llm" / "small_width8.safetensors").exists()
+@pytest.mark.parametrize("device", ["cuda:99", "foo", "meta"])
+def test_a_device_that_is_not_here_is_one_line(data, carry, device):
+    code, out, err = carry("train-llm", "--device", device)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "expected cpu" in err
+    assert list(data.iterdir()) == []
 
 
 # ---------------------------------------------------------------- what is shipped
@@ -121,10 +86,9 @@ def test_the_command_trains_and_lists_its_files(data, monkeypatch, capsys):
 
 def test_the_shipped_model_adds_and_is_small(tmp_path):
     assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 8 * 2**20
-    bare = prompts.TEMPLATES["bare"]
-    source = loading.find(str(SHIPPED), bare)
-    plan = surveyor.Plan(batch=250, pairs=0)
-    found = surveyor.Surveyor(source, plan, tmp_path).run()
+    source = inspect_model(str(SHIPPED), BARE)
+    plan = survey.Plan(batch=250, pairs=0)
+    found = survey.Surveyor(source, plan, tmp_path).run()
     assert found.answers.accuracy >= 0.95
     assert found.answers.right.tolist() == [
         r == str(s) for r, s in zip(found.answers.replies, found.answers.totals.tolist(), strict=True)

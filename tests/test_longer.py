@@ -2,41 +2,24 @@
 
 import re
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from carry_core import (
-    at_hand,
-    by_class,
-    comparison,
-    finetuning,
-    forgetting,
-    geometry,
-    groups,
-    longer,
-    measure,
-    neurons,
-    plots,
-    release,
-    roles,
-    runs,
-    said,
-    sums,
-    tasks,
-)  # fmt: skip
-from carry_core.edits import INTACT, Ablation
+from carry_core import author, carries, groups, measure, runs, sums
 from carry_core.errors import BadInput
+from carry_core.findings import geometry, lengths, neurons
+from carry_core.findings.base import FINETUNED, PAD6, PRIMED
+from carry_core.findings.survey import Evidence
 from carry_core.groups import GROUPS
-from carry_core.ledger import longer as ledger
+from carry_core.interventions import INTACT, Ablation
 from carry_core.ledger import quantities
-from carry_core.ledger.evidence import Evidence
-from carry_core.ledger.quantities import FINETUNED, PAD6, PRIMED
-from carry_core.measure import Cells
+from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
+from carry_core.pages import at_hand, comparison, over_runs, said
 from carry_core.sums import Layout
+from tests.trainings import save_group
 
 TINY = ModelConfig(width=3, d_model=16, d_ff=12)
 
@@ -51,28 +34,28 @@ def tiny() -> Transformer:
 
 
 def test_the_five_default_classes_are_classes():
-    assert longer.classes(3) == list(tasks.patterns(3))
-    assert longer.classes(6) == ["000000", "000010", "001110", "010000", "012221"]
+    assert lengths.classes(3) == list(carries.patterns(3))
+    assert lengths.classes(6) == ["000000", "000010", "001110", "010000", "012221"]
     for n_digits in range(4, 11):
-        assert set(longer.classes(n_digits)) <= set(tasks.patterns(n_digits))
-    assert longer.classes(6, "all") == list(tasks.patterns(6))
-    assert longer.classes(6, 1110) == longer.classes(6, "001110") == ["001110"]
-    assert longer.classes(3, ["C all", "010"]) == longer.classes(3, "C all, 010") == ["011", "010"]
+        assert set(lengths.classes(n_digits)) <= set(carries.patterns(n_digits))
+    assert lengths.classes(6, "all") == list(carries.patterns(6))
+    assert lengths.classes(6, 1110) == lengths.classes(6, "001110") == ["001110"]
+    assert lengths.classes(3, ["C all", "010"]) == lengths.classes(3, "C all, 010") == ["011", "010"]
 
 
 @pytest.mark.parametrize("wrong", ["", 7, [], ["222222"], "001110,2"])
 def test_a_class_that_is_none_is_bad_input_and_what_was_given_is_named(wrong):
     with pytest.raises(BadInput, match=rf"classes={re.escape(repr(wrong))} .* expected None, 'all', or names such as"):
-        longer.classes(6, wrong)
+        lengths.classes(6, wrong)
 
 
 def test_sums_are_drawn_class_by_class():
-    wanted = longer.classes(6)
-    a, b = tasks.draw_classes(wanted, 7, torch.Generator().manual_seed(1))
-    found = [tasks.patterns(6)[i] for i in tasks.classify(a, b, 6).tolist()]
+    wanted = lengths.classes(6)
+    a, b = carries.sample_classes(wanted, 7, torch.Generator().manual_seed(1))
+    found = [carries.patterns(6)[i] for i in carries.classify(a, b, 6).tolist()]
     assert found == [pattern for pattern in wanted for _ in range(7)]
-    a, b = longer.balanced(4, 130)
-    assert torch.bincount(tasks.classify(a, b, 4)).tolist() == [10] * 13
+    a, b = lengths.balanced(4, 130)
+    assert torch.bincount(carries.classify(a, b, 4)).tolist() == [10] * 13
 
 
 # ---------------------------------------------------------------- attention
@@ -82,7 +65,7 @@ def test_attention_ahead_by_hand():
     for causal in (False, True):
         layout = Layout(4, causal)
         pattern = torch.rand(2, layout.length, layout.length, generator=torch.Generator().manual_seed(0))
-        found = longer.ahead(pattern, layout)
+        found = lengths.ahead(pattern, layout)
         assert found[:, 3].isnan().all()
         for column in range(3):
             rows = [5 + column] if causal else [column, 5 + column]
@@ -92,15 +75,19 @@ def test_attention_ahead_by_hand():
 
 def test_heads_are_what_the_measurements_give(tiny):
     a, b = measure.sample(30, 3, seed=0)
-    found = longer.heads(tiny, a, b)
+    found = lengths.heads(tiny, a, b)
     pattern = measure.attention(tiny, a, b)
     for column in range(3):
         both = (pattern[0, :, column, column + 4] + pattern[0, :, column + 4, column]) / 2
         torch.testing.assert_close(found.stairs[0, :, column], both)
     torch.testing.assert_close(found.staircase, found.stairs[0].amax(0))
-    last = measure.last_layer(tiny, a, b)
-    decides = measure.last_layer(tiny, *longer.random_sums(3, len(a))).decision_head
-    assert (found.decides, found.intact, found.without) == (decides, last.intact.whole, last.heads[decides].whole)
+    last = measure.ablate_last_layer(tiny, a, b)
+    decides = measure.ablate_last_layer(tiny, *lengths.random_sums(3, len(a))).decision_head
+    assert (found.decides, found.intact, found.without) == (
+        decides,
+        last.intact.exact_match,
+        last.heads[decides].exact_match,
+    )
 
 
 def test_the_two_kinds_of_staircase_by_hand():
@@ -119,8 +106,8 @@ def test_the_two_kinds_of_staircase_by_hand():
         (digits, [high, nothing, nothing]),
         (rows, [nothing, [0.75] * 4, [0.0, 0.6, 0.6, 0.6]]),
     ):
-        steps, own = longer.partner_steps(planted[:-1], layout), measure.column_mass(planted, layout)
-        kinds = longer.Heads(steps, torch.zeros(1, 2, 4), own, torch.zeros(2, 2, 4), 0, 1.0, 1.0).staircases
+        steps, own = lengths.partner_steps(planted[:-1], layout), measure.column_mass(planted, layout)
+        kinds = lengths.Heads(steps, torch.zeros(1, 2, 4), own, torch.zeros(2, 2, 4), 0, 1.0, 1.0).staircases
         assert list(kinds) == names
         assert [x.tolist() for x in kinds.values()] == [pytest.approx(x) for x in expected]
 
@@ -130,11 +117,11 @@ def planted_heads(
     rows: torch.Tensor | None = None,
     ahead: torch.Tensor | None = None,
     right: torch.Tensor | None = None,
-) -> longer.Heads:
+) -> lengths.Heads:
     """Steps between the digits and of the answer rows, `[column]` each, what is left out at 0.1; 1:* as 0:*."""
     columns = [torch.full((len(digits),), 0.1) if x is None else x for x in (digits, rows, ahead, right)]
     stairs, own, early, to_right = (x.expand(1, 2, -1) for x in columns)
-    return longer.Heads(stairs, early, own.repeat(2, 1, 1), to_right.repeat(2, 1, 1), 0, 1.0, 0.5)
+    return lengths.Heads(stairs, early, own.repeat(2, 1, 1), to_right.repeat(2, 1, 1), 0, 1.0, 0.5)
 
 
 def test_what_is_told_of_planted_heads():
@@ -166,15 +153,15 @@ def history(**curves: list[list[float]]) -> dict[str, np.ndarray]:
 
 
 def test_a_position_goes_when_it_stays_below():
-    assert forgetting.goes_at(np.array([0.2, 1.0, 0.8, 0.95, 0.8, 0.7])) == 5
-    assert np.isnan(forgetting.goes_at(np.array([0.2, 0.8, 1.0, 0.91])))
-    assert np.isnan(forgetting.goes_at(np.array([0.2, 0.3, 1.0])))
+    assert lengths.goes_at(np.array([0.2, 1.0, 0.8, 0.95, 0.8, 0.7])) == 5
+    assert np.isnan(lengths.goes_at(np.array([0.2, 0.8, 1.0, 0.91])))
+    assert np.isnan(lengths.goes_at(np.array([0.2, 0.3, 1.0])))
 
 
 def test_forgetting_on_planted_curves():
     falls = [[0.2, 1.0, 1.0], [1.0, 1.0, 1.0], [1.0, 0.5, 1.0], [0.4, 0.4, 1.0]]
     keeps = [[0.1, 0.1, 0.1], [0.5, 0.5, 1.0], [0.9, 0.9, 1.0], [0.9, 0.95, 1.0]]
-    found = forgetting.forgetting(
+    found = lengths.forgetting(
         history(long_whole=[[0.1, 0.8, 0.5, 0.4], [0.0, 0.5, 0.9, 0.6]], long_accuracy=[falls, keeps])
     )
     first, second = found[0], found[1]
@@ -184,17 +171,17 @@ def test_forgetting_on_planted_curves():
     text = said.forgetting("unprimed", found)
     assert "**1 of 2** forget. Best at epoch 2 of 4, 3 of 4. Position that goes first: 1, none." in text
     with pytest.raises(BadInput, match="expected those of a padded group"):
-        forgetting.forgetting({"runs": np.arange(1)})
+        lengths.forgetting({"runs": np.arange(1)})
 
 
 def test_a_run_that_ends_at_its_peak_or_above_half_has_not_forgotten():
     planted = [[0.1, 0.9], [0.9, 0.451], [0.9, 0.45]]
     curves = history(long_whole=planted, long_accuracy=[[[1.0] * 2] * 2] * len(planted))
-    assert [f.forgets for f in forgetting.forgetting(curves).values()] == [False, False, True]
+    assert [f.forgets for f in lengths.forgetting(curves).values()] == [False, False, True]
 
 
 def test_a_staircase_breaks_between_two_epochs():
-    def stairs(weakest: float) -> longer.Heads:
+    def stairs(weakest: float) -> lengths.Heads:
         return planted_heads(torch.tensor([weakest, 0.9, 0.9]))
 
     runs_ = {
@@ -213,7 +200,7 @@ def test_a_staircase_breaks_between_two_epochs():
 def test_the_staircase_of_the_answer_rows_is_followed_by_itself():
     """It sinks at the long positions and stays at the trained ones; there is none between the digits."""
 
-    def rows(*steps: float) -> longer.Heads:
+    def rows(*steps: float) -> lengths.Heads:
         return planted_heads(torch.full((3,), 0.1), rows=torch.tensor(steps))
 
     sinks = [("epoch 500", rows(0.8, 0.7, 0.9)), ("epoch 1000", rows(0.4, 0.6, 0.95))]
@@ -234,7 +221,7 @@ def test_the_staircase_of_the_answer_rows_is_followed_by_itself():
 
 def test_cells_by_arrival_by_hand():
     accuracy = torch.arange(15.0).reshape(5, 3)
-    found = roles.by_arrival(Cells(accuracy, -accuracy, 0.0))
+    found = lengths.by_arrival(ClassAccuracies(accuracy, -accuracy, 0.0))
     # a one arrives at position 0 in C@1, C all and C all con., at 1 in C@2, C all and C all con.; never at 2
     torch.testing.assert_close(found[1], torch.tensor([(3 + 9 + 12) / 3, (7 + 10 + 13) / 3, torch.nan]), equal_nan=True)
     torch.testing.assert_close(found[0], torch.tensor([(0 + 6) / 2, (1 + 4) / 2, (2 + 5 + 8 + 11 + 14) / 5]))
@@ -242,14 +229,14 @@ def test_cells_by_arrival_by_hand():
 
 def test_every_part_is_taken_out_once(tiny):
     a, b = measure.sample(20, 3, seed=0)
-    found = roles.without_parts(tiny, a, b)
+    found = lengths.without_parts(tiny, a, b)
     assert [str(part) for part in found] == [
         "intact", "without head 0:0", "without head 0:1", "without head 1:0", "without head 1:1",
         "without MLP 0", "without MLP 1",
     ]  # fmt: skip
     for part, accuracies in found.items():
-        (cells,) = measure.cells(tiny, a, b, [part])
-        torch.testing.assert_close(accuracies, roles.by_arrival(cells), equal_nan=True)
+        (cells,) = measure.class_accuracies(tiny, a, b, [part])
+        torch.testing.assert_close(accuracies, lengths.by_arrival(cells), equal_nan=True)
 
 
 def test_who_carries_and_who_corrects_in_a_planted_model():
@@ -261,7 +248,7 @@ def test_who_carries_and_who_corrects_in_a_planted_model():
         INTACT: cells(1, 1, 1), heads[0]: cells(1, 0.9, 0), heads[1]: cells(0.9, 0.2, 1), heads[2]: cells(1, 0, 1),
         heads[3]: cells(1, 1, 1), Ablation(mlps={0}): cells(0, 1, 1), Ablation(mlps={1}): cells(0.6, 0.75, 0.5),
     }  # fmt: skip
-    found = roles.primed_parts(lost, 3)
+    found = lengths.primed_parts(lost, 3)
     assert found.head == heads[1]
     assert (found.carried, found.corrected, found.trained, found.spared) == pytest.approx((0.8, 0.4, 0.5, 0.25))
     assert found.shows
@@ -277,7 +264,7 @@ def test_who_carries_and_who_corrects_in_a_planted_model():
 
 
 def test_a_head_that_loses_its_staircase_is_told_though_the_best_head_of_each_column_keeps_it():
-    def stairs(first: list[float], trained: float) -> longer.Heads:
+    def stairs(first: list[float], trained: float) -> lengths.Heads:
         found = planted_heads(torch.full((3,), 0.1), rows=torch.full((3,), 0.9))
         found.own[0, 1] = torch.tensor([*first, trained])
         return found
@@ -298,7 +285,7 @@ def test_the_parts_that_are_needed_where_no_one_arrives():
 
     head, mlp = Ablation(heads={(0, 1)}), Ablation(mlps={1})
     lost = {INTACT: none(1), Ablation(heads={(0, 0)}): none(0.95), head: none(0.5), mlp: none(0.25)}
-    assert roles.needed_without_carry(lost) == {head: pytest.approx(0.5), mlp: pytest.approx(0.75)}
+    assert lengths.needed_without_carry(lost) == {head: pytest.approx(0.5), mlp: pytest.approx(0.75)}
     text = said.needed(lost)
     assert (
         text == "Where none arrives, accuracy falls by more than 0.1 without head 0:1 (0.500), without MLP 1 (0.750)."
@@ -308,26 +295,26 @@ def test_the_parts_that_are_needed_where_no_one_arrives():
 
 def test_the_correlation_of_the_trained_positions(tiny, monkeypatch):
     a, b = measure.sample(20, 3, seed=0)
-    (without,) = measure.cells(tiny, a, b, [measure.final_mlp(tiny)])
-    correlation, found = roles.trained_correlation(tiny, a, b, 2)
+    (without,) = measure.class_accuracies(tiny, a, b, [measure.final_mlp(tiny)])
+    correlation, found = lengths.trained_correlation(tiny, a, b, 2)
     torch.testing.assert_close(found.accuracy, without.accuracy)
-    arrives = tasks.carry_arrives(3)[:, 1:].float()
+    arrives = carries.carry_in(3)[:, 1:].float()
     x = torch.cat([without.accuracy[:, 1:], without.corrected[:, 1:]]).flatten().double()
     y = torch.cat([1 - arrives, arrives]).flatten().double()
     assert correlation == pytest.approx(np.corrcoef(x, y)[0, 1])
-    ideal = measure.cannot_carry(3)
-    wrong = Cells(ideal.accuracy.clone(), ideal.corrected, 0.0)
+    ideal = measure.no_carry_reference(3)
+    wrong = ClassAccuracies(ideal.accuracy.clone(), ideal.corrected, 0.0)
     wrong.accuracy[:, 0] = 1 - wrong.accuracy[:, 0]  # the long position does not count
-    monkeypatch.setattr(measure, "cells", lambda *_: [wrong])
-    assert roles.trained_correlation(tiny, a, b, 2)[0] == pytest.approx(1)
-    assert roles.trained_correlation(tiny, a, b, 3)[0] < 0.9
+    monkeypatch.setattr(measure, "class_accuracies", lambda *_: [wrong])
+    assert lengths.trained_correlation(tiny, a, b, 2)[0] == pytest.approx(1)
+    assert lengths.trained_correlation(tiny, a, b, 3)[0] < 0.9
 
 
 def test_the_mlp_comes_to_carry():
-    assert roles.comes_to_carry(0.3, 0.95)
-    assert not roles.comes_to_carry(0.3, 0.89)
-    assert not roles.comes_to_carry(0.97, 0.95)
-    cells = measure.cannot_carry(3)
+    assert lengths.comes_to_carry(0.3, 0.95)
+    assert not lengths.comes_to_carry(0.3, 0.89)
+    assert not lengths.comes_to_carry(0.97, 0.95)
+    cells = measure.no_carry_reference(3)
     first, last = "epoch 500", "epoch 2500"
     text = said.correlations({"a": {first: (0.3, cells), last: (0.95, cells)}, "b": {last: (0.95, cells)}})
     assert "a: 0.30 → 0.95; b: 0.95" in text
@@ -339,20 +326,20 @@ def test_the_mlp_comes_to_carry():
 
 def test_separation_is_that_of_the_planes(tiny):
     a, b = measure.sample(60, 3, seed=0)
-    found = longer.separation(tiny, a, b)
-    planes = geometry.journey(tiny, a, b, 3, longer.answer_columns(tiny))
+    found = lengths.separation(tiny, a, b)
+    planes = geometry.journey(tiny, a, b, 3, lengths.answer_columns(tiny))
     by_place = {(p.layer, p.after, p.position): geometry.apart_on_all_axes(p) for p in planes}
     assert found.tens == pytest.approx([by_place[0, "MLP", p] for p in (7, 8, 9)], nan_ok=True)
     assert found.ones == pytest.approx([by_place[1, "attention", p] for p in (7, 8, 9)], nan_ok=True)
-    text = said.separations({"a": longer.Separation((np.nan, 1.0, 0.96), (0.9, 1.0, np.nan))}, 1)
+    text = said.separations({"a": lengths.Separation((np.nan, 1.0, 0.96), (0.9, 1.0, np.nan))}, 1)
     assert "every trained position ten or more is apart in **1** of 1 run and an arriving one in **1**" in text
     assert text.endswith("and an arriving one in **0**.")
 
 
 def test_accuracy_counts_every_position(tiny):
-    wide = longer.widened(tiny, 5)
+    wide = lengths.widened(tiny, 5)
     assert wide.config.width == 5
-    whole, each = longer.accuracy(wide, 2, 40, seed=3)
+    whole, each = lengths.accuracy(wide, 2, 40, seed=3)
     a, b = sums.long_sums(40, 2, torch.Generator().manual_seed(3))
     logits = wide(sums.encode(a, b, wide.config.layout))[:, list(wide.config.layout.answer)]
     hit = logits.argmax(-1) == sums.digits(a + b, 5)
@@ -361,13 +348,13 @@ def test_accuracy_counts_every_position(tiny):
 
 
 def test_a_widened_model_has_the_same_weights(tiny):
-    for name, value in longer.widened(tiny, 7).state_dict().items():
+    for name, value in lengths.widened(tiny, 7).state_dict().items():
         assert torch.equal(value, tiny.state_dict()[name])
 
 
 def test_the_best_direction_in_the_plane_is_at_least_as_good_as_the_axis(tiny):
     a, b = measure.sample(60, 3, seed=0)
-    axis, plane = longer.axis_and_plane(tiny, a, b)
+    axis, plane = lengths.axis_and_plane(tiny, a, b)
     assert 0 <= axis <= plane <= 1
     points, more = neurons.carry_axis(tiny, a, b).points.numpy(), neurons.activity(tiny, a, b).more.numpy()
     best = max(abs(np.corrcoef(points @ [np.cos(t), np.sin(t)], more)[0, 1]) for t in np.linspace(0, np.pi, 2000))
@@ -379,7 +366,7 @@ def test_moved_by_hand(tiny):
     after.load_state_dict(tiny.state_dict())
     with torch.no_grad():
         after.embed.weight.mul_(2)
-    found = finetuning.moved(tiny, after)
+    found = lengths.moved(tiny, after)
     size = {name: float(p.double().square().sum()) for name, p in tiny.named_parameters()}
     total = sum(size.values())
     assert found.before == pytest.approx(total)
@@ -394,25 +381,26 @@ def test_a_finetuned_run_is_compared_with_the_run_of_its_number_or_the_only_one(
     def stack(numbers: tuple[int, ...], factor: float) -> runs.Runs:
         """Run r has all its weights multiplied by r + 1 and `factor`; at epoch 500 by another 10."""
         scale = factor * (torch.tensor(numbers) + 1)
-        weights = {key: torch.stack([x * value for x in scale]) for key, value in tiny.state_dict().items()}
-        early = {500: {key: 10 * value for key, value in weights.items()}}
+        state = tiny.state_dict()
+        weights = {run: {key: x * p for key, p in state.items()} for run, x in zip(numbers, scale, strict=True)}
+        early = {500: {run: {key: 10 * p for key, p in own.items()} for run, own in weights.items()}}
         return runs.Runs("g", "ours", TINY, numbers, weights, {"epochs": 60}, early)
 
     def ratio(pair: tuple[Transformer, Transformer]) -> float:
         return float(pair[0].embed.weight[0, 0] / pair[1].embed.weight[0, 0])
 
-    found = finetuning.finetuned_pairs(stack((0, 1), 3), stack((1,), 1), 500)
+    found = lengths.finetuned_pairs(stack((0, 1), 3), stack((1,), 1), 500)
     assert {run: ratio(pair) for run, pair in found.items()} == pytest.approx({1: 30})
-    found = finetuning.finetuned_pairs(stack((0,), 3), stack((1,), 1), 500)
+    found = lengths.finetuned_pairs(stack((0,), 3), stack((1,), 1), 500)
     assert {run: ratio(pair) for run, pair in found.items()} == pytest.approx({1: 15})
 
 
 def test_long_positions():
-    assert longer.long_positions(PAD6) == 3
-    assert longer.long_positions("pad10_primed500_n2_s0.3_w0.2") == 7
-    assert longer.long_positions(groups.MAIN, padded=False) == 0
+    assert lengths.long_positions(PAD6) == 3
+    assert lengths.long_positions("pad10_primed500_n2_s0.3_w0.2") == 7
+    assert lengths.long_positions(groups.MAIN, padded=False) == 0
     with pytest.raises(BadInput, match="expected a padded group, one of pad6_n2"):
-        longer.long_positions(groups.MAIN)
+        lengths.long_positions(groups.MAIN)
 
 
 # ---------------------------------------------------------------- the ledger
@@ -433,18 +421,17 @@ def planted(data, monkeypatch):
             record = {"recipe": recipe, "epochs": epochs, "runs": [{"run": 0}]}
             curve = np.array([whole.get(name, [0.5])])
             curves = {"long_whole": curve, "long_accuracy": np.repeat(curve[..., None], 6, -1), "runs": np.arange(1)}
-            runs.save(runs.folder("ours"), name, group.config, weights, record, curves)
+            save_group(runs.folder("ours"), name, group.config, weights, record, curves)
         return Evidence("ours")
 
     return plant
 
 
 def test_length_is_shown_by_runs_that_forget_unprimed_and_remember_primed(planted):
-    found = ledger.length(planted("paper", {PAD6: [0.1, 0.8, 0.2], PRIMED: [0.1, 0.8, 0.7]}))
+    found = lengths.length(planted("paper", {PAD6: [0.1, 0.8, 0.2], PRIMED: [0.1, 0.8, 0.7]}))
     assert list(found.shows.values()) == [True, True]
     assert found.value == pytest.approx(0.25)
-    assert "unprimed 0: 0.800 at epoch 2, 0.200 at 3" in found.detail
-    found = ledger.length(planted("paper", {PAD6: [0.1, 0.8, 0.7], PRIMED: [0.1, 0.8, 0.2]}))
+    found = lengths.length(planted("paper", {PAD6: [0.1, 0.8, 0.7], PRIMED: [0.1, 0.8, 0.2]}))
     assert list(found.shows.values()) == [False, False]
 
 
@@ -454,7 +441,7 @@ def test_short_runs_of_ours_do_not_speak_to_epochs_of_the_paper(planted):
         with pytest.raises(BadInput, match=r"^needs: pad6_n2_s0.3_w0.2 at epoch .*of the recipe “paper”"):
             quantities.find(name, quick)
     with pytest.raises(BadInput, match=r"^needs: .*epoch 500, 1000, 2500 of the recipe “paper”"):
-        ledger.mlp_2500(quick)
+        lengths.mlp_2500(quick)
     assert quantities.find("pad6_finetuned/weight_norm_change", quick).runs.keys() == {0}
 
 
@@ -462,7 +449,7 @@ def test_runs_that_stopped_early_do_not_speak_to_forgetting(planted, monkeypatch
     evidence = planted("paper", {})
     monkeypatch.setitem(GROUPS, PRIMED, replace(GROUPS[PRIMED], epochs=1001))
     with pytest.raises(BadInput, match=r"^needs: pad6_primed100.* for all 1001 epochs of its recipe; it has 1000\.$"):
-        ledger.length(evidence)
+        lengths.length(evidence)
 
 
 def test_the_range_needs_a_thousand_epochs(planted):
@@ -485,23 +472,23 @@ def test_a_range_of_the_ledger_stands_on_a_page():
 def primed(shared) -> Transformer:
     """The author's primed run, from the part of the release beside the repository."""
     path = "Length generalisation/primed/model_n2_s0.3_w0.2_0"
-    content = release.read(shared / "CarryingTransformers" / path, release.checksums()[path])
-    where = release.place(path)
+    content = author.read(shared / "CarryingTransformers" / path, author.checksums()[path])
+    where = author.place(path)
     assert where is not None
     model = Transformer(GROUPS[PRIMED].config)
-    model.load_state_dict(release.convert(where, release.unpack(path, content)))
+    model.load_state_dict(author.convert(where, author.unpack(path, content)))
     return model.requires_grad_(requires_grad=False).eval()
 
 
 def test_the_authors_primed_run_adds_six_digits(primed):
-    whole, each = longer.accuracy(primed, 6, 20_000)
+    whole, each = lengths.accuracy(primed, 6, 20_000)
     assert whole == pytest.approx(0.931, abs=0.01)
     assert each[3:].min() > 0.999 > each[:3].max()
-    assert longer.accuracy(primed, 3, 2_000)[0] > 0.999
+    assert lengths.accuracy(primed, 3, 2_000)[0] > 0.999
 
 
 def test_the_authors_primed_run_looks_to_the_right_in_its_first_layer(primed):
-    found = longer.heads(primed, *longer.balanced(6, 500))
+    found = lengths.heads(primed, *lengths.balanced(6, 500))
     assert found.staircase.min() > 0.5
     assert found.ahead[0].nanmean(-1).argmax() == 0
     assert found.ahead[0, 0].nanmean() > 0.5 > found.ahead[0, 1].nanmean()
@@ -510,76 +497,18 @@ def test_the_authors_primed_run_looks_to_the_right_in_its_first_layer(primed):
 # ---------------------------------------------------------------- what pages draw class by class
 
 
-@pytest.fixture
-def drawn(tiny, monkeypatch) -> by_class.ByClass:
-    """Our run 4 of a group with three-digit sums, after one epoch of two."""
-
-    other = {name: torch.stack([value + 1, value + 1]) for name, value in tiny.state_dict().items()}
-    early = {name: torch.stack([value + 1, value]) for name, value in tiny.state_dict().items()}
-    loaded = runs.Runs("tiny", "ours", TINY, (1, 4), other, {"epochs": 2, "recipe": "quick"}, {1: early})
-    monkeypatch.setitem(GROUPS, "tiny", replace(GROUPS[groups.MAIN], config=TINY))
-    shown = at_hand.AtHand({"ours": loaded}, "Ours are here.", run=4, epoch=1)
-    monkeypatch.setattr(longer, "chosen_runs", lambda shown: {"ours": shown.run})
-    return by_class.choose(shown, "tiny", "000,011", 12, 3)
-
-
-def test_a_page_draws_the_run_and_the_classes_that_it_names(drawn, tiny):
-    assert drawn.introduced == "Ours are here.\n\nShown is **our run 4**."
-    (loaded,) = drawn.shown
-    expected = longer.class_attention(tiny, ["000", "011"], 12, 3)
-    torch.testing.assert_close(drawn.attention(loaded), expected)
-    (figure,) = plots.class_grids(drawn, "ours")
-    images = [ax.images[0].get_array() for ax in figure.axes if ax.images]
-    np.testing.assert_allclose(images[0], expected[0, 0, 0])
-    assert plots.class_grids(drawn, "author") == plots.class_journeys(drawn, "author") == []
-    with pytest.raises(BadInput, match="expected"):
-        by_class.choose(drawn.shown, "tiny", "222", 12, 3)
-
-
-def test_tiles_are_of_every_class_and_no_more_sums_than_asked_for(drawn, tiny):
-    every = drawn.every(5)
-    assert (list(every.wanted), every.n_examples, drawn.every(50).n_examples) == (list(tasks.patterns(3)), 5, 12)
-    (figure,) = plots.class_tiles(drawn, at_most=5)
-    assert [ax.get_title() for ax in figure.axes] == [tasks.name(pattern) for pattern in tasks.patterns(3)]
-    expected = longer.class_attention(tiny, tasks.patterns(3), 5, 3)[4, -1][:, list(TINY.layout.answer)]
-    np.testing.assert_allclose(figure.axes[4].images[0].get_array(), expected.flatten(0, 1))
-
-
-def test_the_journey_has_half_of_the_sums_from_each_of_two_classes(drawn):
-    (loaded,) = drawn.shown
-    planes = drawn.journey(loaded)
-    assert torch.bincount(planes[0].task).tolist() == [6, 0, 0, 6]
-    assert [(p.layer, p.position) for p in planes[::2]] == [(layer, i) for layer in (0, 1) for i in (7, 8, 9)]
-    assert len(plots.class_journeys(drawn, "ours")) == 1
-    assert torch.bincount(tasks.classify(*drawn.balanced(50))).tolist() == [10] * 5
-
-
-def test_a_journey_needs_a_sum_of_every_class(drawn):
-    choose = partial(by_class.choose, drawn.shown, "tiny", "all", seed=3)
-    assert choose(n_examples=5, in_all=True).n_examples == 5
-    assert choose(n_examples=4).n_examples == 4  # of each class
-    with pytest.raises(BadInput, match="n_examples=4: expected 5 or more, one for each of the classes"):
-        choose(n_examples=4, in_all=True)
-
-
-def test_a_page_about_two_layers_refuses_one(drawn, monkeypatch):
-    monkeypatch.setitem(GROUPS, "tiny", replace(GROUPS[groups.MAIN], config=replace(TINY, layers=1)))
-    with pytest.raises(BadInput, match="tiny has 1 layer: expected a group with 2 layers or more"):
-        by_class.choose(drawn.shown, "tiny", None, 12, 3)
-
-
 def test_groups_on_one_page_have_as_many_long_positions():
-    assert longer.long_positions(PAD6, PRIMED) == 3
-    assert longer.long_positions("pad10_primed500_n2_s0.3_w0.2") == 7
+    assert lengths.long_positions(PAD6, PRIMED) == 3
+    assert lengths.long_positions("pad10_primed500_n2_s0.3_w0.2") == 7
     with pytest.raises(BadInput, match="expected groups with as many long positions"):
-        longer.long_positions(PAD6, "pad10_primed500_n2_s0.3_w0.2")
+        lengths.long_positions(PAD6, "pad10_primed500_n2_s0.3_w0.2")
     with pytest.raises(BadInput, match=f"{groups.MAIN} has no longer sums"):
-        longer.long_positions(PAD6, groups.MAIN)
+        lengths.long_positions(PAD6, groups.MAIN)
 
 
-def test_heads_by_epoch_are_told_one_after_the_other(drawn, tiny):
-    heads = longer.heads(tiny, *drawn.balanced(50))
-    told = longer.by_epoch({"ours 4": [("epoch 1", heads), ("epoch 2", heads)], "ours 5": [("epoch 2", heads)]})
+def test_heads_by_epoch_are_told_one_after_the_other(tiny):
+    heads = lengths.heads(tiny, *lengths.balanced(3, 50))
+    told = over_runs.by_epoch({"ours 4": [("epoch 1", heads), ("epoch 2", heads)], "ours 5": [("epoch 2", heads)]})
     assert [name for name, _ in told] == ["ours 4\nepoch 1", "ours 4\nepoch 2", "ours 5\nepoch 2"]
 
 
@@ -595,16 +524,16 @@ def test_heads_by_epoch_are_told_one_after_the_other(drawn, tiny):
 def test_epochs_are_named_alike_wherever_a_page_has_them(source, recipe, epochs, labels, monkeypatch):
     group = replace(GROUPS[PAD6], config=replace(GROUPS[PAD6].config, d_model=16, d_ff=12))
     monkeypatch.setitem(GROUPS, PAD6, group)
-    weights = {key: value[None] for key, value in Transformer(group.config).state_dict().items()}
+    weights = {0: Transformer(group.config).state_dict()}
     record = {"recipe": recipe, "epochs": epochs}
     early = dict.fromkeys(group.snapshots, weights)
-    shown = at_hand.AtHand({source: runs.Runs(PAD6, source, group.config, (0,), weights, record, early)}, "")
+    shown = at_hand.AtHand(runs.Runs(PAD6, source, group.config, (0,), weights, record, early))
     a, b = measure.sample(1, 6, seed=0)
-    (heads,) = longer.heads_of(shown, a, b, snapshots=True).values()
+    (heads,) = over_runs.heads_of(shown, a, b, snapshots=True).values()
     assert [label for label, _ in heads] == labels
-    names = [name for name, *_ in longer.accuracies(shown, 6, 10, snapshots=True)]
+    names = [name for name, *_ in over_runs.accuracies(shown, 6, 10, snapshots=True)]
     assert [name.split("\n")[1] for name in names[::2]] == labels
-    (mlp,) = roles.over_epochs(shown, a, b, 3).values()
+    (mlp,) = over_runs.correlations_over_epochs(shown, a, b, 3).values()
     assert list(mlp) == labels
-    (last,) = longer.heads_of(shown, a, b).values()
+    (last,) = over_runs.heads_of(shown, a, b).values()
     assert [label for label, _ in last] == labels[-1:]

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from carry_core import measure, sums, tasks
-from carry_core.edits import INTACT, Ablation
+from carry_core import carries, interventions, measure, sums
 from carry_core.errors import BadInput
-from carry_core.measure import Cells
+from carry_core.interventions import INTACT, Ablation, MeanAblation
+from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
 
 
@@ -22,10 +22,10 @@ def noisy(monkeypatch) -> Transformer:
 def test_cells_by_brute_force(noisy):
     a, b = sums.all_sums(2)
     ablations = [INTACT, Ablation(mlps={1}), Ablation(heads={(1, 0)})]
-    found = measure.cells(noisy, a, b, ablations)
+    found = measure.class_accuracies(noisy, a, b, ablations)
     for ablation, cells in zip(ablations, found, strict=True):
         layout = noisy.config.layout
-        logits = noisy(sums.encode(a, b, layout), ablation.site(noisy.config))[:, list(layout.answer)]
+        logits = noisy(sums.encode(a, b, layout), ablation.hook(noisy))[:, list(layout.answer)]
         guesses = logits.argmax(-1).tolist()
         hits: dict[tuple[int, int], list[tuple[bool, bool]]] = {}
         whole = 0
@@ -40,23 +40,41 @@ def test_cells_by_brute_force(noisy):
             right, corrected = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
             assert cells.accuracy[task, pos].item() == pytest.approx(right, abs=1e-6)
             assert cells.corrected[task, pos].item() == pytest.approx(corrected, abs=1e-6)
-        assert cells.whole == pytest.approx(whole / len(a))
+        assert cells.exact_match == pytest.approx(whole / len(a))
+
+
+def test_accuracy_as_a_frame(noisy):
+    a, b = sums.all_sums(2)
+    ablations = {"intact": INTACT, "no MLP": Ablation(mlps={1}), "mean": MeanAblation(heads={(1, 0)})}
+    frame = measure.accuracy(noisy, (a, b), ablations)
+    measured = measure.class_accuracies(noisy, a, b, list(ablations.values()))
+    assert len(frame) == 3 * 2 * 2
+    for name, cells in zip(ablations, measured, strict=True):
+        rows = frame[frame.ablation == name]
+        table = rows.pivot_table(index="carry_class", columns="position", values=["accuracy", "corrected"])
+        for task, pattern in enumerate(carries.patterns(2)):
+            assert table.loc[carries.paper_name(pattern), "accuracy"].tolist() == cells.accuracy[task].tolist()
+            assert table.loc[carries.paper_name(pattern), "corrected"].tolist() == cells.corrected[task].tolist()
+        assert set(rows.exact_match) == {cells.exact_match}
+    assert list(table["accuracy"]) == ["pos5", "pos6"]
 
 
 def test_padded_sums_are_read_at_their_own_digits():
     model = Transformer(ModelConfig(width=4, d_model=16, d_ff=8)).eval()
     a, b = sums.all_sums(2)
-    (cells,) = measure.cells(model, a, b, n_digits=2)
+    (cells,) = measure.class_accuracies(model, a, b, n_digits=2)
     guess = model(sums.encode(a, b, model.config.layout))[:, -2:].argmax(-1)
     right = (guess == sums.digits(a + b, 2)).float()
     for task in range(2):
-        expected = right[tasks.classify(a, b, 2) == task].mean(0)
+        expected = right[carries.classify(a, b, 2) == task].mean(0)
         torch.testing.assert_close(cells.accuracy[task], expected)
 
 
 def test_decision_head_costs_more():
     accuracy = torch.zeros(5, 3)
-    assert measure.decision_head([Cells(accuracy, accuracy, 0.9), Cells(accuracy, accuracy, 0.3)]) == 1
+    assert (
+        measure.decision_head([ClassAccuracies(accuracy, accuracy, 0.9), ClassAccuracies(accuracy, accuracy, 0.3)]) == 1
+    )
 
 
 def test_pairs_are_all_of_the_layer_before_and_a_head_of_the_last():
@@ -67,20 +85,55 @@ def test_pairs_are_all_of_the_layer_before_and_a_head_of_the_last():
 
 
 def test_of_runs_within_a_twentieth_of_the_clearest_the_first_is_shown():
-    assert measure.clearest_run({3: 0.56, 4: 0.54, 5: 0.5}) == 4
-    assert measure.clearest_run({5: 0.5, 4: 0.54, 3: 0.56}) == 4
-    assert measure.clearest_run({3: 0.051, 4: 0.049, 5: 0.0}) == 4
+    assert measure.run_most_hurt_by_decision_head({3: 0.56, 4: 0.54, 5: 0.5}) == 4
+    assert measure.run_most_hurt_by_decision_head({5: 0.5, 4: 0.54, 3: 0.56}) == 4
+    assert measure.run_most_hurt_by_decision_head({3: 0.051, 4: 0.049, 5: 0.0}) == 4
 
 
 def test_pearson_with_a_model_that_cannot_carry():
-    expected = measure.cannot_carry(3)
+    expected = measure.no_carry_reference(3)
     assert measure.pearson(expected, expected) == pytest.approx(1)
-    assert measure.pearson(Cells(expected.corrected, expected.accuracy, 0.0), expected) == pytest.approx(-1)
+    assert measure.pearson(ClassAccuracies(expected.corrected, expected.accuracy, 0.0), expected) == pytest.approx(-1)
     torch.manual_seed(0)
-    noise = Cells(torch.rand(5, 3), torch.rand(5, 3), 0.0)
+    noise = ClassAccuracies(torch.rand(5, 3), torch.rand(5, 3), 0.0)
     x, y = (torch.cat([c.accuracy, c.corrected]).flatten() for c in (noise, expected))
     by_hand = ((x - x.mean()) * (y - y.mean())).mean() / (x.std(correction=0) * y.std(correction=0))
     assert measure.pearson(noise, expected) == pytest.approx(by_hand.item(), abs=1e-5)
+
+
+def test_means_are_over_the_sums(noisy):
+    a, b = sums.all_sums(2)
+    names, answer = ["blocks.0.mlp_out", "blocks.1.attn.z"], list(noisy.config.layout.answer)
+    with torch.no_grad():
+        _, cache = noisy.run_with_cache(sums.encode(a, b, noisy.config.layout), names)
+        first, last = interventions.means(noisy, a, b, names, answer).values()
+    torch.testing.assert_close(first, cache[names[0]].mean(0))
+    torch.testing.assert_close(last, cache[names[1]].mean(0)[answer])
+
+
+def test_what_is_the_same_for_all_sums_can_be_its_mean_without_loss():
+    """An MLP that adds a constant is missed when it is set to zero, and not when it is held."""
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(width=2, d_model=16, d_ff=8)).eval()
+    with torch.no_grad():
+        model.blocks[1].down.weight.zero_()
+        model.blocks[1].down.bias.copy_(5 * torch.randn(16))
+    a, b = measure.sample(200, 2, seed=0)
+    intact, zero = measure.class_accuracies(model, a, b, [Ablation(), Ablation(mlps={1})])
+    (held,) = measure.class_accuracies(model, a, b, [MeanAblation(mlps={1})])
+    assert torch.equal(held.accuracy, intact.accuracy)
+    assert not torch.equal(zero.accuracy, intact.accuracy)
+    assert held.accuracy.shape == (len(carries.patterns(2)), 2)
+
+
+def test_which_way_a_model_errs():
+    assert measure.underadds(measure.no_carry_reference())
+    always = measure.no_carry_reference()
+    assert not measure.underadds(ClassAccuracies(always.corrected, always.accuracy, 0.0))
+    units = torch.ones(5, 3)
+    units[:, 2] = 0  # where no one can arrive: says nothing
+    units[1, 0] = 0.9
+    assert measure.underadds(ClassAccuracies(units, 1 - units, 0.0))
 
 
 def test_carry_neurons_by_brute_force(noisy):
@@ -119,19 +172,19 @@ def test_attention_is_the_mean_over_sums(noisy):
     torch.testing.assert_close(measure.attention(noisy, a, b), expected)
 
 
-def test_streams_under_an_ablation(noisy):
+def test_activations_under_an_ablation(noisy):
     a, b = sums.all_sums(2)
     names = ["blocks.1.resid_mid", "blocks.1.resid_post"]
-    found = measure.streams(noisy, a, b, names, Ablation(mlps={1}))
+    found = measure.activations(noisy, a, b, names, Ablation(mlps={1}))
     assert torch.equal(found[names[0]], found[names[1]])
-    intact = measure.streams(noisy, a, b, names)
+    intact = measure.activations(noisy, a, b, names)
     assert torch.equal(intact[names[0]], found[names[0]])
     assert not torch.equal(intact[names[1]], found[names[1]])
 
 
 def test_sample_has_every_class_in_turn():
     a, b = measure.sample(50, 3, seed=0)
-    assert tasks.classify(a, b).tolist() == [task for task in range(5) for _ in range(50)]
+    assert carries.classify(a, b).tolist() == [task for task in range(5) for _ in range(50)]
     assert torch.equal(a, measure.sample(50, 3, seed=0)[0])
     assert not torch.equal(a, measure.sample(50, 3, seed=1)[0])
 

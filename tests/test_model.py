@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from carry_core import sums
-from carry_core.edits import recorder
-from carry_core.model import ModelConfig, Transformer, rotary, rotate
+from carry_core.errors import BadInput
+from carry_core.model import POINTS, ModelConfig, Transformer, rotary, rotate
 
 
 def tokens_of(config: ModelConfig, count: int = 7) -> torch.Tensor:
@@ -13,46 +13,102 @@ def tokens_of(config: ModelConfig, count: int = 7) -> torch.Tensor:
     return sums.encode(a, b, config.layout)
 
 
-def sites(config: ModelConfig) -> list[str]:
-    per_block = ["attn.pattern", "attn.z", "attn_out", "attn.skip", "resid_mid", "mlp.post", "mlp_out", "resid_post"]
-    return ["embed", *(f"blocks.{l}.{name}" for l in range(config.layers) for name in per_block), "logits"]
-
-
-def test_recording_changes_nothing(config, model):
-    kept: dict[str, torch.Tensor] = {}
+def test_a_cache_has_every_point_and_changes_nothing(config, model):
     tokens = tokens_of(config)
-    assert torch.equal(model(tokens), model(tokens, recorder(kept)))
-    assert sorted(kept) == sorted(sites(config))
-    shape = (len(tokens), config.layout.length)
-    assert kept["blocks.0.attn.pattern"].shape == (len(tokens), config.heads, shape[1], shape[1])
-    assert kept["blocks.0.attn.z"].shape == (*shape, config.heads, config.d_head)
-    assert kept["blocks.0.mlp.post"].shape == (*shape, config.d_ff)
-    total = kept["blocks.0.attn.pattern"].sum(-1)
+    logits, cache = model.run_with_cache(tokens)
+    assert torch.equal(model(tokens), logits)
+    assert list(cache) == config.hook_names
+    batch, length = tokens.shape
+    heads, pairs = (batch, length, config.heads, config.d_head), (batch, config.heads, length, length)
+    shapes = dict.fromkeys(POINTS, (batch, length, config.d_model))
+    shapes |= {f"attn.{x}": heads for x in "qkvz"} | {"attn.scores": pairs, "attn.pattern": pairs}
+    shapes |= {f"mlp.{x}": (batch, length, config.d_ff) for x in ("pre", "post")}
+    assert {point: cache[f"blocks.0.{point}"].shape for point in POINTS} == shapes
+    total = cache["blocks.0.attn.pattern"].sum(-1)
     torch.testing.assert_close(total, torch.ones_like(total))
 
 
-def test_every_site_matters_and_only_from_its_position_on(config, model):
-    """Adding to one position of a site moves the logits there; in the decoder never at an earlier position."""
+def test_every_point_is_what_it_says_it_is(config, model):
+    """A forward pass by hand from the cache: what each point's neighbours make of it."""
+    _, cache = model.run_with_cache(tokens_of(config))
+    for l, block in enumerate(model.blocks):
+        pre, q, k, v, scores, pattern, z, out, skip, mid, up, post, down, past, after = (
+            cache[f"blocks.{l}.{point}"] for point in POINTS
+        )
+        assert torch.equal(pre, cache[f"blocks.{l - 1}.resid_post"] if l else cache["embed"])
+        torch.testing.assert_close(q.flatten(-2), block.q(block.norm(pre)))
+        q, k, v = (rotate(x, block.turn) for x in (q, k, v))
+        by_hand = torch.stack([q[:, :, h] @ k[:, :, h].mT for h in range(config.heads)], 1) / config.d_head**0.5
+        seen = scores > -torch.inf
+        torch.testing.assert_close(scores[seen], by_hand[seen])
+        torch.testing.assert_close(pattern, scores.softmax(-1))
+        torch.testing.assert_close(z, torch.stack([pattern[:, h] @ v[:, :, h] for h in range(config.heads)], 2))
+        torch.testing.assert_close(out, block.o(z.flatten(-2)))
+        assert torch.equal(skip, pre)
+        assert torch.equal(past, mid)
+        torch.testing.assert_close(mid, pre + out)
+        torch.testing.assert_close(up, block.up(block.norm(mid)))
+        torch.testing.assert_close(post, up.relu())
+        torch.testing.assert_close(after, mid + block.down(post))
+        torch.testing.assert_close(down, block.down(post))
+
+
+def test_every_point_matters_and_only_from_its_position_on(config, model):
+    """Adding to one position of a point moves the logits; in the decoder never at an earlier position."""
     tokens = tokens_of(config)
     plain, at = model(tokens), 4
-    for name in sites(config):
-        where = (..., at, slice(None)) if name.endswith("pattern") else (slice(None), at)
+    for name in config.hook_names:
+        where = (..., at, slice(None)) if name.endswith(("pattern", "scores")) else (slice(None), at)
 
-        def change(site, x, name=name, where=where):
-            if site != name:
-                return x
+        def change(x, where=where):
             x = x.clone()
             x[where] += 0.5 * torch.rand(x[where].shape, generator=torch.Generator().manual_seed(0)).double()
             return x
 
-        moved = (model(tokens, change) - plain).abs().amax((0, 2))
-        assert moved[at] > 1e-9, name
+        moved = (model.run_with_hooks(tokens, {name: change}) - plain).abs().amax((0, 2))
+        assert moved.max() > 1e-9, name
+        if not name.endswith(("attn.k", "attn.v")):
+            assert moved[at] > 1e-9, name
         if config.causal:
             assert (moved[:at] == 0).all(), name
 
 
+def test_a_function_that_asks_for_it_is_given_the_name():
+    model, names = Transformer(ModelConfig(d_model=16)), []
+
+    def note(x, hook):
+        names.append(hook)
+        return x
+
+    tokens = tokens_of(model.config)
+    logits = model.run_with_hooks(tokens, {"blocks.1.attn.hook_z": note, "blocks.0.hook_resid_pre": note})
+    assert names == ["blocks.0.resid_pre", "blocks.1.attn.z"]
+    assert torch.equal(logits, model(tokens))
+
+
+def test_names_of_transformer_lens_are_understood_and_unknown_ones_refused():
+    model = Transformer(ModelConfig(d_model=16))
+    tokens = tokens_of(model.config)
+    theirs = {
+        "hook_embed": "embed",
+        "blocks.0.hook_resid_pre": "blocks.0.resid_pre",
+        "blocks.1.attn.hook_attn_scores": "blocks.1.attn.scores",
+        "blocks.1.attn.hook_pattern": "blocks.1.attn.pattern",
+        "blocks.0.mlp.hook_post": "blocks.0.mlp.post",
+        "blocks.0.hook_mlp_out": "blocks.0.mlp_out",
+    }
+    _, cache = model.run_with_cache(tokens, theirs)
+    _, own = model.run_with_cache(tokens, theirs.values())
+    assert all(torch.equal(cache[name], own[plain]) for name, plain in theirs.items())
+    for wrong in ("blocks.2.attn.z", "blocks.0.attn.zz", ""):
+        with pytest.raises(BadInput, match="is no hook point of this model: expected one such as"):
+            model.run_with_hooks(tokens, {wrong: lambda x: x})
+        with pytest.raises(BadInput, match="is no hook point"):
+            model.run_with_cache(tokens, [wrong])
+
+
 def test_reading_fewer_positions_gives_the_same_logits(config, model):
-    tokens, read = tokens_of(config), list(config.layout.read)
+    tokens, read = tokens_of(config), list(config.layout.loss_positions)
     torch.testing.assert_close(model(tokens, read=read), model(tokens)[:, read], rtol=0, atol=1e-12)
 
 

@@ -5,9 +5,10 @@ import math
 import pytest
 import torch
 
-from carry_core import measure, neurons, sums, tasks
-from carry_core.edits import Ablation
+from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
+from carry_core.findings import neurons
+from carry_core.interventions import Ablation
 from carry_core.model import ModelConfig, Transformer
 
 
@@ -22,7 +23,7 @@ def small(monkeypatch) -> Transformer:
 def post(model: Transformer, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Activations of the last MLP, from the stream before it."""
     last = model.config.layers - 1
-    mid = measure.streams(model, a, b, [f"blocks.{last}.resid_mid"])[f"blocks.{last}.resid_mid"]
+    mid = measure.activations(model, a, b, [f"blocks.{last}.resid_mid"])[f"blocks.{last}.resid_mid"]
     block = model.blocks[last]
     return block.up(block.norm(mid)).relu()
 
@@ -69,7 +70,9 @@ def plant(model: Transformer, towards: torch.Tensor) -> torch.Tensor:
     """Give the last MLP input weights along one direction: neuron i looks for it `towards[i]` strongly."""
     up = model.blocks[1].up
     a, b = sums.all_sums(2)
-    mid = measure.streams(model, a, b, ["blocks.1.resid_mid"])["blocks.1.resid_mid"][:, model.config.layout.answer[0]]
+    mid = measure.activations(model, a, b, ["blocks.1.resid_mid"])["blocks.1.resid_mid"][
+        :, model.config.layout.answer[0]
+    ]
     x = model.blocks[1].norm(mid)
     carry = a % 10 + b % 10 >= 10
     direction = x[carry].mean(0) - x[~carry].mean(0)
@@ -152,7 +155,9 @@ def test_boards_by_brute_force(small):
     (board,) = neurons.boards(small, a, b, without)
     assert board.position == small.config.layout.answer[0]
     assert board.arrives.tolist() == [x % 10 + y % 10 >= 10 for x, y in zip(a.tolist(), b.tolist(), strict=True)]
-    stream = measure.streams(small, a, b, ["blocks.1.resid_post"], without)["blocks.1.resid_post"][:, board.position]
+    stream = measure.activations(small, a, b, ["blocks.1.resid_post"], without)["blocks.1.resid_post"][
+        :, board.position
+    ]
     for i, j in ((0, 0), (3, 17), (30, 2)):
         expected = torch.nn.functional.cosine_similarity(stream[i], stream[j], dim=0).item()
         assert board.cosine[i, j].item() == pytest.approx(expected, abs=1e-5)
@@ -189,9 +194,9 @@ def test_carriers_are_what_is_left_without_them(monkeypatch):
     sample, chosen = measure.sample(30, 3, seed=0), torch.arange(12) < 5
     axis = neurons.carry_axis(model, *sample)
     found = neurons.carriers(model, axis, chosen, *sample)
-    (left,) = measure.cells(model, *sample, [Ablation(neurons={(1, i) for i in range(5)})])
+    (left,) = measure.class_accuracies(model, *sample, [Ablation(neurons={(1, i) for i in range(5)})])
     where = {True: [], False: []}
-    for task, pattern in enumerate(tasks.patterns(3)):
+    for task, pattern in enumerate(carries.patterns(3)):
         for pos in range(3):
             arrives = pos < 2 and pattern[pos + 1] != "0"
             where[arrives].append((task, pos))

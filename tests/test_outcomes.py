@@ -5,8 +5,9 @@ from itertools import pairwise
 import pytest
 import torch
 
-from carry_core import measure, outcomes, sums
+from carry_core import measure, sums
 from carry_core.errors import BadInput
+from carry_core.findings import heads
 from carry_core.model import ModelConfig, Transformer
 
 
@@ -14,7 +15,7 @@ from carry_core.model import ModelConfig, Transformer
 def test_outcomes_have_twenty_sums_and_the_papers_is_among_them(step):
     a, b = sums.all_sums(3)
     counts = torch.bincount((a + b)[a >= b], minlength=1000)
-    found = outcomes.every(step)
+    found = heads.outcomes(step)
     assert 74 in found
     assert (counts[found] >= 20).all()
     assert {later - earlier for earlier, later in pairwise(found)} == {step}
@@ -25,8 +26,8 @@ def test_outcomes_have_twenty_sums_and_the_papers_is_among_them(step):
 @pytest.mark.parametrize("step", [0, -1, True, 926, 10**6])
 def test_a_bad_step_is_named_and_one_that_leaves_74_alone(step):
     with pytest.raises(BadInput, match="expected a whole number from 1, for all outcomes, to 925"):
-        outcomes.every(step)
-    assert outcomes.every(925) == [74, 999]
+        heads.outcomes(step)
+    assert heads.outcomes(925) == [74, 999]
 
 
 def test_where_carries_differ_by_enumeration():
@@ -37,12 +38,12 @@ def test_where_carries_differ_by_enumeration():
             arriving = [(a % 100 + b % 100) // 100, (a % 10 + b % 10) // 10, 0]
             for kinds, one in zip(seen, arriving, strict=True):
                 kinds.add(one)
-        assert outcomes.carry_differs(outcome).tolist() == [len(kinds) == 2 for kinds in seen], outcome
+        assert heads.carry_differs(outcome).tolist() == [len(kinds) == 2 for kinds in seen], outcome
 
 
 def test_squashing_goes_outcome_by_outcome():
     torch.manual_seed(0)
     model = Transformer(ModelConfig(d_model=16, d_ff=8)).eval()
-    found = outcomes.squashing(model, [74, 500])
+    found = heads.squashing_by_outcome(model, [74, 500])
     assert torch.equal(found[0], measure.squashing(model))
     assert torch.equal(found[1], measure.squashing(model, 500))

@@ -5,33 +5,32 @@ import copy
 import pytest
 import torch
 
-from carry_core import measure, sums, tasks
-from carry_core.edits import INTACT, Ablation
+from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
-from carry_core.ledger import behaviour, insides, pairs
-from carry_core.ledger.evidence import Evidence
-from carry_core.ledger.readings import N3, S01
-from carry_core.ledger.survey import Survey
-from carry_core.measure import Cells
+from carry_core.findings import base, geometry, heads, survey
+from carry_core.findings.base import N3, S01
+from carry_core.findings.survey import Evidence, Survey
+from carry_core.interventions import INTACT, Ablation
+from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
 
-ARRIVES = tasks.carry_arrives(3)
+ARRIVES = carries.carry_in(3)
 
 
-def cells(carry: float, right: float, off: float, whole: float) -> Cells:
+def cells(carry: float, right: float, off: float, whole: float) -> ClassAccuracies:
     """So many digits right where a one arrives; elsewhere so many right and so many one too large."""
     accuracy = torch.where(ARRIVES, torch.tensor(carry), torch.tensor(right))
     corrected = torch.where(ARRIVES, torch.tensor(1 - carry), torch.tensor(off))
-    return Cells(accuracy, corrected, whole)
+    return ClassAccuracies(accuracy, corrected, whole)
 
 
 def test_the_decision_pattern_is_the_worst_cell_of_each_kind():
     found = cells(1.0, 0.4, 0.6, 0.3)
-    assert measure.decision_pattern(found) == pytest.approx((1, 1))
+    assert measure.decision_head_scores(found) == pytest.approx((1, 1))
     found.accuracy[3, 1] = 0.7  # a one arrives there
     found.corrected[0, 2] = 0.5  # none arrives
-    assert measure.decision_pattern(found) == pytest.approx((0.7, 0.9))
-    assert measure.decision_pattern(measure.cannot_carry()) == (0, 1)
+    assert measure.decision_head_scores(found) == pytest.approx((0.7, 0.9))
+    assert measure.decision_head_scores(measure.no_carry_reference()) == (0, 1)
 
 
 def test_the_pairs_are_a_layers_attention_with_each_head_of_the_next(model: Transformer):
@@ -48,7 +47,7 @@ def test_the_pairs_are_a_layers_attention_with_each_head_of_the_next(model: Tran
         with torch.no_grad():
             edited.blocks[last - 1].o.weight.zero_()
             edited.blocks[last].o.weight[:, head * d_head : (head + 1) * d_head] = 0
-        torch.testing.assert_close(model(tokens, pair.site(config)), edited(tokens), rtol=0, atol=1e-12)
+        torch.testing.assert_close(model(tokens, pair.hook(model)), edited(tokens), rtol=0, atol=1e-12)
 
 
 def test_the_heads_of_several_last_layers():
@@ -64,10 +63,10 @@ def test_the_heads_of_several_last_layers():
 
 @pytest.fixture
 def surveyed(monkeypatch):
-    def plant(*runs: tuple[Cells, Cells]) -> Evidence:
+    def plant(*runs: tuple[ClassAccuracies, ClassAccuracies]) -> Evidence:
         intact = cells(1.0, 1.0, 0.0, 1.0)
         found = {
-            run: Survey({INTACT: intact, **dict(zip(pairs.PAIRS, both, strict=True))}) for run, both in enumerate(runs)
+            run: Survey({INTACT: intact, **dict(zip(heads.PAIRS, both, strict=True))}) for run, both in enumerate(runs)
         }
         monkeypatch.setattr(Evidence, "surveys", lambda self, group: {N3: found}[group])
         return Evidence("ours")
@@ -78,18 +77,17 @@ def surveyed(monkeypatch):
 def test_three_layer_runs_that_show_the_pattern(surveyed):
     idle, shows = cells(1.0, 0.99, 0.01, 0.97), cells(1.0, 0.4, 0.6, 0.3)
     wrong_carry, otherwise_wrong = cells(0.9, 0.4, 0.6, 0.3), cells(1.0, 0.4, 0.5, 0.3)
-    found = pairs.three_layers_pairs(
+    found = heads.three_layers_pairs(
         surveyed((idle, shows), (shows, idle), (idle, idle), (wrong_carry, idle), (idle, otherwise_wrong))
     )
     assert found.shows == {0: True, 1: True, 2: False, 3: False, 4: False}
     assert list(found.runs.values()) == pytest.approx([0.7, 0.7, 0.03, 0.7, 0.7])
-    assert "run 3 without head 1:0, head 1:1, head 2:0 0.3, lowest carry cell 0.900" in found.detail
 
 
 def test_the_finding_asks_for_the_pairs_that_it_reads():
-    need = behaviour.FINDINGS["finding/three_layers_pairs"].needs[N3]
+    need = base.FINDINGS["finding/three_layers_pairs"].need
     both = {Ablation(heads={(1, 0), (1, 1), (2, 0)}), Ablation(heads={(1, 0), (1, 1), (2, 1)})}
-    assert set(pairs.PAIRS) == both
+    assert set(heads.PAIRS) == both
     assert need.ablations == both | {INTACT}  # which the cost of a pair is counted from
 
 
@@ -99,7 +97,7 @@ def streams(monkeypatch):
 
     def plant(*known: set[int]) -> Evidence:
         models = {run: Transformer(ModelConfig(d_model=16, d_ff=8)).eval() for run in range(len(known))}
-        monkeypatch.setattr(behaviour, "SAMPLE", 2_000)
+        monkeypatch.setattr(survey, "SAMPLE", 2_000)
         monkeypatch.setattr(Evidence, "models", lambda self, group: {S01: models}[group])
         names = {id(model): positions for model, positions in zip(models.values(), known, strict=True)}
 
@@ -107,24 +105,23 @@ def streams(monkeypatch):
             assert (list(sites), ablation) == (["blocks.0.resid_post"], INTACT)
             generator = torch.Generator().manual_seed(0)
             x = torch.randn(len(a), 10, 16, generator=generator)
-            arrives = ARRIVES[tasks.classify(a, b)]
+            arrives = ARRIVES[carries.classify(a, b)]
             for position in names[id(model)]:
                 x[:, position, 3] += 12.0 * arrives[:, position % 7]
             return {sites[0]: x}
 
-        monkeypatch.setattr(insides.measure, "streams", stream)
+        monkeypatch.setattr(heads.measure, "activations", stream)
         pattern = torch.zeros(2, 2, 10, 10)
         pattern[0, 1, 7, [1, 5]] = 0.3
-        monkeypatch.setattr(pairs, "mean_attention", lambda run, model: pattern)
+        monkeypatch.setattr(geometry, "mean_attention", lambda run, model: pattern)
         return Evidence("ours")
 
     return plant
 
 
 def test_a_carry_that_layer_0_knows(streams):
-    found = pairs.carry_in_layer0(streams({7, 8}, {7}, {0, 1}))
+    found = geometry.carry_in_layer0(streams({7, 8}, {7}, {0, 1}))
     assert found.shows == {0: True, 1: False, 2: False}
     assert found.runs[0] > 0.99
     assert all(0.5 <= found.runs[run] < 0.7 for run in (1, 2))
     assert found.value == pytest.approx(sum(found.runs.values()) / 3)
-    assert "run 2 attends 0.6, 0, best axis at 0: 1.000, 1: 1.000, 7: 0.5" in found.detail

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from carry_core import finetuning, measure, neurons, roles, sums, tasks
-from carry_core.edits import INTACT, Ablation
+from carry_core import carries, measure, sums
+from carry_core.findings import base, geometry, heads, lengths, neurons, pentagon, survey
+from carry_core.findings.base import DECODER, DFF1024, DIGITS4, N1, N3, Measurement
+from carry_core.findings.survey import Dissected, Evidence, Survey
 from carry_core.groups import MAIN
-from carry_core.ledger import behaviour, insides, longer, structure
-from carry_core.ledger.evidence import Evidence
-from carry_core.ledger.readings import DECODER, DFF1024, DIGITS4, N1, N3, Found
-from carry_core.ledger.survey import Dissected, Survey
-from carry_core.measure import Cells
+from carry_core.interventions import INTACT, Ablation
+from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
 
 Plant = Callable[..., Evidence]
@@ -22,14 +21,16 @@ ONE, OTHER = (Ablation(heads={(1, head)}) for head in (0, 1))
 MLP = Ablation(mlps={1})
 
 
-def cells(carry: float, right: float, off: float | None = None, whole: float = 0.0, n_digits: int = 3) -> Cells:
+def cells(
+    carry: float, right: float, off: float | None = None, whole: float = 0.0, n_digits: int = 3
+) -> ClassAccuracies:
     """So many digits right where a one arrives, the rest one too small; elsewhere so many right, so many one off."""
-    arrives = tasks.carry_arrives(n_digits)
+    arrives = carries.carry_in(n_digits)
     off = 1 - right if off is None else off
     accuracy, corrected = (
         torch.where(arrives, torch.tensor(x), torch.tensor(y)) for x, y in ((carry, right), (1 - carry, off))
     )
-    return Cells(accuracy, corrected, whole)
+    return ClassAccuracies(accuracy, corrected, whole)
 
 
 @pytest.fixture
@@ -41,13 +42,13 @@ def surveyed(monkeypatch) -> Plant:
     return plant
 
 
-def values(found: Found) -> list[float]:
+def values(found: Measurement) -> list[float]:
     assert list(found.runs) == list(found.shows or {})
     assert found.value == pytest.approx(sum(found.runs.values()) / len(found.runs))
     return list(found.runs.values())
 
 
-def shown(found: Found) -> list[bool]:
+def shown(found: Measurement) -> list[bool]:
     return list((found.shows or {}).values())
 
 
@@ -57,18 +58,17 @@ def shown(found: Found) -> list[bool]:
 def test_a_decision_head_costs_more_than_the_other_and_only_adds(surveyed):
     decides, idle = cells(1.0, 0.4, 0.6, whole=0.3), cells(1.0, 1.0, whole=0.95)
     small, wrong = cells(1.0, 0.9, whole=0.9), cells(0.9, 0.4, 0.6, whole=0.3)
-    found = behaviour.decision_head(surveyed(MAIN, *(
+    found = heads.decision_head(surveyed(MAIN, *(
         Survey({ONE: one, OTHER: other}) for one, other in ((idle, decides), (idle, small), (idle, wrong))
     )))  # fmt: skip
     assert values(found) == pytest.approx([0.65, 0.05, 0.65])
     assert shown(found) == [True, False, False]
-    assert "run 0: without head 1:1 0.3, 0.95, lowest carry cell 1.000" in found.detail
 
 
 def test_four_digits_need_the_final_mlp_and_a_decision_head(surveyed):
     decides, idle = (cells(1.0, right, whole=whole, n_digits=4) for right, whole in ((0.4, 0.3), (1.0, 0.95)))
     carries, spared = cells(0.0, 1.0, n_digits=4), cells(1.0, 0.0, n_digits=4)
-    found = longer.four_digits(surveyed(DIGITS4, *(
+    found = lengths.four_digits(surveyed(DIGITS4, *(
         Survey({MLP: mlp, ONE: decides, OTHER: other})
         for mlp, other in ((carries, idle), (spared, idle), (carries, decides))
     )))  # fmt: skip
@@ -77,7 +77,7 @@ def test_four_digits_need_the_final_mlp_and_a_decision_head(surveyed):
 
 
 def test_the_final_mlp_carries_where_without_it_nothing_does(surveyed):
-    found = behaviour.final_mlp_carries(
+    found = heads.final_mlp_carries(
         surveyed(MAIN, Survey({MLP: cells(0.0, 1.0)}), Survey({MLP: cells(1.0, 0.0)}), Survey({MLP: cells(0.0, 0.5)}))
     )
     assert values(found)[:2] == pytest.approx([1, -1])
@@ -87,34 +87,32 @@ def test_the_final_mlp_carries_where_without_it_nothing_does(surveyed):
 
 def test_squashing_asks_for_every_position_of_74(surveyed):
     here, there = torch.tensor([0.4, 0.1, 0.4]), torch.tensor([0.2, 0.1, 1.2])
-    found = behaviour.squashing(
+    found = heads.squashing(
         surveyed(MAIN, Survey({}, squashing={74: here, 500: there}), Survey({}, squashing={74: there, 500: here}))
     )
     assert values(found) == pytest.approx([0.3, 0.5])
     assert shown(found) == [True, False]
-    assert "run 1: 0.2, 0.1, 1.2, below one in 1, 1, 0.5" in found.detail
 
 
 def test_a_wide_mlp_cannot_go_but_its_carry_neurons_can(surveyed):
     missed, taken, whole = cells(0.0, 0.8), Dissected(650, cells(0.05, 1.0)), cells(0.0, 0.95)
     crude = Dissected(650, cells(0.2, 1.0))
-    found = behaviour.wide_mlp(surveyed(DFF1024, *(
+    found = heads.wide_mlp(surveyed(DFF1024, *(
         Survey({MLP: mlp}, dissected) for mlp, dissected in ((missed, taken), (whole, taken), (missed, crude))
     )))  # fmt: skip
     assert values(found) == pytest.approx([0.8, 0.95, 0.8])
     assert shown(found) == [True, False, False]
-    assert "run 2: 0.800; of 650 neurons 1.000 and 0.200" in found.detail
 
 
 def test_of_three_layers_no_single_head_matters(surveyed):
-    heads = [Ablation(heads={(layer, head)}) for layer in (1, 2) for head in (0, 1)]
+    every = [Ablation(heads={(layer, head)}) for layer in (1, 2) for head in (0, 1)]
 
-    def survey(costs: list[float], mlp: Cells) -> Survey:
-        without = {head: cells(1.0, 1.0, whole=1 - cost) for head, cost in zip(heads, costs, strict=True)}
+    def survey(costs: list[float], mlp: ClassAccuracies) -> Survey:
+        without = {head: cells(1.0, 1.0, whole=1 - cost) for head, cost in zip(every, costs, strict=True)}
         return Survey({INTACT: cells(1.0, 1.0, whole=1.0), Ablation(mlps={2}): mlp, **without})
 
     carries = cells(0.0, 1.0)
-    found = behaviour.three_layers(
+    found = heads.three_layers(
         surveyed(
             N3,
             survey([0.0, 0.05, 0.0, 0.0], carries),
@@ -125,7 +123,6 @@ def test_of_three_layers_no_single_head_matters(surveyed):
     )
     assert values(found) == pytest.approx([1, 1, 1, -1])
     assert shown(found) == [True, False, False, False]
-    assert "run 2: heads 1:0, 1:1, 2:0, 2:1 cost 0, 0, 0, 0.2" in found.detail
 
 
 def test_a_decoder_always_adds_a_one_without_its_decision_head(surveyed):
@@ -133,10 +130,9 @@ def test_a_decoder_always_adds_a_one_without_its_decision_head(surveyed):
     always, often = cells(1.0, 0.0, 1.0, whole=0.2), cells(1.0, 0.1, 0.9, whole=0.2)
     often.corrected[:, 2] = 0.5  # where no one can be carried over
     often.corrected[0, 0] = 0.7
-    found = behaviour.decoder(surveyed(DECODER, Survey({ONE: always, OTHER: idle}), Survey({ONE: idle, OTHER: often})))
+    found = heads.decoder(surveyed(DECODER, Survey({ONE: always, OTHER: idle}), Survey({ONE: idle, OTHER: often})))
     assert values(found) == pytest.approx([1, (0.7 + 3 * 0.9) / 4])  # NC twice, C@1 at 8, C@2 at 7
     assert shown(found) == [True, False]
-    assert "run 1 without head 1:1, one too large" in found.detail
 
 
 # ---------------------------------------------------------------- attention
@@ -149,7 +145,7 @@ def models(monkeypatch) -> Callable[[str, int], list[Transformer]]:
     def plant(group: str, count: int) -> list[Transformer]:
         config = ModelConfig(layers=1 if group == N1 else 2, d_model=16, d_ff=8)
         found = [Transformer(config).eval() for _ in range(count)]
-        monkeypatch.setattr(behaviour, "SAMPLE", 2_000)
+        monkeypatch.setattr(survey, "SAMPLE", 2_000)
         monkeypatch.setattr(Evidence, "models", lambda self, name: {group: dict(enumerate(found))}[name])
         return found
 
@@ -168,7 +164,7 @@ def test_every_digit_needs_a_stair(models, monkeypatch):
     broken = whole.clone()
     broken[0, 1, 5, 1] = 0.4
     looking(models(MAIN, 2), [whole, broken], monkeypatch)
-    found = insides.staircase(Evidence("ours"))
+    found = heads.staircase(Evidence("ours"))
     assert values(found) == pytest.approx([0.8, 0.4])
     assert shown(found) == [True, False]
 
@@ -181,10 +177,9 @@ def test_the_decision_head_brings_the_previous_sum(models, surveyed, monkeypatch
     cheap, dear = cells(1.0, 1.0, whole=0.9), cells(1.0, 0.4, whole=0.3)
     looking(models(MAIN, 2), [pattern, pattern], monkeypatch)
     evidence = surveyed(MAIN, Survey({ONE: cheap, OTHER: dear}), Survey({ONE: dear, OTHER: cheap}))
-    found = insides.previous_sum(evidence)
+    found = heads.previous_sum(evidence)
     assert values(found) == pytest.approx([0.4, 0.1])
     assert shown(found) == [True, False]
-    assert "run 1 (1:0 decides): 1:0 0.1, 0.1; 1:1 0.4, 0.4" in found.detail
 
 
 # ---------------------------------------------------------------- the residual stream
@@ -206,11 +201,11 @@ def streaming(
                 found[name][:, position, : values.shape[1]] += values
         return found
 
-    monkeypatch.setattr(measure, "streams", streams)
+    monkeypatch.setattr(measure, "activations", streams)
 
 
 def arriving(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return tasks.carry_arrives(3)[tasks.classify(a, b)].float()
+    return carries.carry_in(3)[carries.classify(a, b)].float()
 
 
 def at_answer(x: torch.Tensor) -> dict[int, torch.Tensor]:
@@ -228,8 +223,8 @@ def test_tens_and_carries_are_told_by_the_leading_axis(models, monkeypatch):
 
     streaming(monkeypatch, models(MAIN, 2), plant)
     for found, expected in (
-        (insides.layer0_tens(Evidence("ours")), [True, False]),
-        (insides.layer1_carry(Evidence("ours")), [False, True]),
+        (geometry.layer0_tens(Evidence("ours")), [True, False]),
+        (geometry.layer1_carry(Evidence("ours")), [False, True]),
     ):
         assert shown(found) == expected
         assert [x > 0.99 for x in values(found)] == expected
@@ -242,22 +237,21 @@ def test_no_leading_axis_of_one_layer_may_tell_a_carry(models, monkeypatch):
         return {8: [second, second[:, 1:]][run]} if site == "blocks.0.resid_post" else {}
 
     streaming(monkeypatch, models(N1, 2), plant)
-    found = insides.one_layer_no_carry(Evidence("ours"))
+    found = geometry.one_layer_no_carry(Evidence("ours"))
     assert values(found)[0] < 0.7
     assert values(found)[1] > 0.99
     assert shown(found) == [True, False]
-    assert "best of six axes 1.000" in found.detail
 
 
 def test_pockets_by_outcome_after_the_mlp(models, monkeypatch):
     def plant(run: int, site: str, ablation: Ablation, a: torch.Tensor, b: torch.Tensor) -> dict[int, torch.Tensor]:
-        label = [sums.digits(a + b, 3), tasks.classify(a, b)[:, None].expand(-1, 3)][run]
+        label = [sums.digits(a + b, 3), carries.classify(a, b)[:, None].expand(-1, 3)][run]
         if site == "blocks.1.resid_mid":
             return {}
         return {7 + i: 40 * torch.stack([torch.cos(label[:, i]), torch.sin(label[:, i])], 1) for i in range(2)}
 
     streaming(monkeypatch, models(MAIN, 2), plant)
-    found = insides.outcome_pockets(Evidence("ours"))
+    found = geometry.outcome_pockets(Evidence("ours"))
     assert values(found)[0] == pytest.approx(1)
     assert values(found)[1] < 0.5
     assert shown(found) == [True, False]
@@ -271,7 +265,7 @@ def test_without_the_decision_head_no_axis_tells_a_carry(models, surveyed, monke
 
     streaming(monkeypatch, models(MAIN, 4), plant)
     both = Survey({ONE: cells(1.0, 0.4, whole=0.3), OTHER: cells(1.0, 1.0, whole=0.9)})
-    found = insides.pca_without_decision_head(surveyed(MAIN, both, both, both, both))
+    found = geometry.pca_without_decision_head(surveyed(MAIN, both, both, both, both))
     assert [x > 0.99 for x in values(found)] == [False, True, False, True]
     assert shown(found) == [True, False, False, False]
 
@@ -279,17 +273,23 @@ def test_without_the_decision_head_no_axis_tells_a_carry(models, surveyed, monke
 # ---------------------------------------------------------------- measured elsewhere, judged here
 
 
-def each_run(module: Any, monkeypatch: pytest.MonkeyPatch, **planted: list[Any]) -> Evidence:
+def each_run(monkeypatch: pytest.MonkeyPatch, **planted: list[Any]) -> Evidence:
     """What is measured in the runs of each group is given."""
-    named = {"main": MAIN, "n1": N1, "primed": longer.PRIMED, "finetuned": longer.FINETUNED, "pad6": longer.PAD6}
+    named = {
+        "main": MAIN,
+        "n1": N1,
+        "primed": base.PRIMED,
+        "finetuned": base.FINETUNED,
+        "pad6": base.PAD6,
+    }
     known = {named[name]: dict(enumerate(found)) for name, found in planted.items()}
-    monkeypatch.setattr(module, "per_model", lambda evidence, group, of: known[group])
+    monkeypatch.setattr(Evidence, "each", lambda self, group, of: known[group])
     monkeypatch.setattr(Evidence, "has", lambda self, group: group in known)
     return Evidence("ours")
 
 
 def test_biases_are_needed_by_one_layer_and_not_by_two(monkeypatch):
-    found = behaviour.biases(each_run(behaviour, monkeypatch, main=[0.0, 0.02], n1=[0.3, 0.001]))
+    found = heads.biases(each_run(monkeypatch, main=[0.0, 0.02], n1=[0.3, 0.001]))
     assert found.runs == {(MAIN, 0): 0.0, (MAIN, 1): 0.02, (N1, 0): 0.3, (N1, 1): 0.001}
     assert shown(found) == [True, False, True, False]
     assert found.value == pytest.approx(0.01)  # of two layers
@@ -303,62 +303,58 @@ def test_what_biases_cost_is_counted_without_them():
     for name, p in bare.named_parameters():
         if name.endswith(".bias") and "norm" not in name:
             p.zero_()
-    without = behaviour.right_digits(bare, a, torch.zeros_like(a)).all(1).double().mean().item()
+    without = heads.right_digits(bare, a, torch.zeros_like(a)).all(1).double().mean().item()
     assert without < 0.75
-    assert behaviour.bias_cost(model, a, torch.zeros_like(a)) == pytest.approx(0.75 - without)
+    assert heads.bias_cost(model, a, torch.zeros_like(a)) == pytest.approx(0.75 - without)
     assert model.unembed.bias.any()
 
 
 def test_three_digit_weights_fail_at_six(monkeypatch):
     hit = torch.ones(100, 6, dtype=torch.bool)
     hit[3:, 2] = False
-    found = behaviour.unpadded_fail(each_run(behaviour, monkeypatch, main=[hit, hit | True]))
+    found = lengths.unpadded_fail(each_run(monkeypatch, main=[hit, hit | True]))
     assert values(found) == pytest.approx([0.03, 1])
     assert shown(found) == [True, False]
-    assert "run 0: 1, 1, 0.03, 1, 1, 1" in found.detail
 
 
 def test_finetuning_moves_little(monkeypatch):
-    moved = {run: finetuning.Moved(4.0, 4.1, distance, {}) for run, distance in enumerate((0.04, 0.06))}
-    monkeypatch.setattr(behaviour, "finetuned", lambda evidence: moved)
-    found = behaviour.finetune_small_change(Evidence("ours"))
+    moved = {run: lengths.Moved(4.0, 4.1, distance, {}) for run, distance in enumerate((0.04, 0.06))}
+    monkeypatch.setattr(lengths, "finetuning", lambda evidence: moved)
+    found = lengths.finetune_small_change(Evidence("ours"))
     assert values(found) == [0.04, 0.06]
     assert shown(found) == [True, False]
-    assert "run 1: squared norm +0.0250" in found.detail
 
 
 def test_carry_axes_and_checkerboards(monkeypatch):
-    found = insides.carry_axis(each_run(insides, monkeypatch, main=[0.9, 0.6]))
+    found = neurons.carry_axis_of_runs(each_run(monkeypatch, main=[0.9, 0.6]))
     assert (values(found), shown(found)) == ([0.9, 0.6], [True, False])
-    found = insides.checkerboard(each_run(insides, monkeypatch, main=[(0.05, 0.2), (0.3, 0.2)]))
+    found = neurons.checkerboard_of_runs(each_run(monkeypatch, main=[(0.05, 0.2), (0.3, 0.2)]))
     assert (values(found), shown(found)) == ([0.2, 0.2], [True, False])
-    assert f"over {len(neurons.OUTCOMES)} outcomes at 7 and 8: run 0: 0.050 to 0.200" in found.detail
 
 
 def test_carry_axes_of_longer_sums_where_there_are_weights(monkeypatch):
-    found = longer.carry_axis_long(each_run(longer, monkeypatch, primed=[(0.6, 0.8)], finetuned=[(0.9, 0.95)]))
+    found = lengths.carry_axis_long(each_run(monkeypatch, primed=[(0.6, 0.8)], finetuned=[(0.9, 0.95)]))
     assert found.runs == {("primed", 0): 0.6, ("finetuned", 0): 0.9}
     assert shown(found) == [False, True]
-    found = longer.carry_axis_long(each_run(longer, monkeypatch, primed=[(0.8, 0.9)]))
+    found = lengths.carry_axis_long(each_run(monkeypatch, primed=[(0.8, 0.9)]))
     assert (found.runs, shown(found)) == ({("primed", 0): 0.8}, [True])
-    assert "finetuned: no weights at hand" in found.detail
 
 
 def test_the_mlp_comes_to_carry_by_the_last_epoch(monkeypatch):
-    monkeypatch.setattr(longer, "of_the_papers_epochs", lambda *_: None)
-    found = longer.mlp_2500(each_run(longer, monkeypatch, pad6=[[0.3, 0.5, 0.95], [0.97, 0.5, 0.95], [0.3, 0.95, 0.8]]))
+    monkeypatch.setattr(lengths, "at_the_papers_epochs", lambda *_: None)
+    found = lengths.mlp_2500(each_run(monkeypatch, pad6=[[0.3, 0.5, 0.95], [0.97, 0.5, 0.95], [0.3, 0.95, 0.8]]))
     assert values(found) == [0.95, 0.95, 0.8]
     assert shown(found) == [True, False, False]
 
 
 def test_the_head_that_carries_has_to_be_the_authors_in_his_release_only(monkeypatch):
     named = [Ablation(heads={(0, head)}) for head in (0, 1)]
-    runs = [roles.Primed(head, carried, 0.3, 0.3, 0.0) for head in named for carried in (0.8, 0.4)]
-    evidence = each_run(longer, monkeypatch, primed=runs)
-    found = longer.primed_parts(evidence)
+    runs = [lengths.Primed(head, carried, 0.3, 0.3, 0.0) for head in named for carried in (0.8, 0.4)]
+    evidence = each_run(monkeypatch, primed=runs)
+    found = lengths.primed_parts_of_runs(evidence)
     assert (values(found), shown(found)) == ([0.8, 0.4, 0.8, 0.4], [True, False, True, False])
     evidence.source = "author"
-    assert shown(longer.primed_parts(evidence)) == [True, False, False, False]
+    assert shown(lengths.primed_parts_of_runs(evidence)) == [True, False, False, False]
 
 
 def test_a_pentagon_has_to_beat_shuffled_labels(models, monkeypatch):
@@ -367,7 +363,7 @@ def test_a_pentagon_has_to_beat_shuffled_labels(models, monkeypatch):
         return {8: 9 * torch.stack([angle.cos(), angle.sin()], 1)} if run == 0 else {}
 
     streaming(monkeypatch, models(MAIN, 2), plant)
-    found = structure.pentagons(Evidence("ours"))
+    found = pentagon.pentagons(Evidence("ours"))
     assert shown(found) == [True, False]
     assert values(found)[0] > 0.99
     assert values(found)[1] < 0.7

@@ -10,9 +10,11 @@ import pytest
 import torch
 from matplotlib.colors import to_rgb
 
-from carry_core import geometry, page, plots, tasks
-from carry_core.measure import Cells
+from carry_core import carries, plots
+from carry_core.findings import geometry
+from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
+from carry_core.plots import style as page
 from carry_core.sums import Layout, long_sums
 
 NAMES = ["pos7", "pos8", "pos9"]
@@ -51,16 +53,6 @@ def test_colours_are_apart_in_every_eye(palette, sight):
     )  # about twice what can just be noticed
 
 
-def test_digit_colours_get_lighter_with_the_digit():
-    lightness = [lab(colour, np.eye(3))[0] for colour in plots.DIGIT_COLOURS]
-    assert min(np.diff(lightness)) > 3
-
-
-def test_the_five_classes_have_fixed_colours_and_more_classes_distinct_ones():
-    assert plots.class_colours(5) == plots.CLASS_COLOURS
-    assert len(set(plots.class_colours(13))) == 13
-
-
 # ---------------------------------------------------------------- figures
 
 
@@ -79,7 +71,7 @@ def test_attention_grid_shows_every_head_and_of_the_last_layer_the_answer_rows(c
     shown = texts(figure)
     assert {f"{l}:{h}" for l, h, _ in panels} <= set(shown)
     assert set(names) <= set(shown)
-    assert [tick.get_text() for tick in figure.axes[-2].get_xticklabels()] == layout.marks()
+    assert [tick.get_text() for tick in figure.axes[-2].get_xticklabels()] == layout.tick_labels()
 
 
 @pytest.fixture
@@ -94,32 +86,16 @@ def test_pca_grid_draws_every_plane_by_digit_and_by_class(config: ModelConfig, p
     figure = plots.pca_grid(planes, n_digits)
     drawn = [ax.collections[0] for ax in figure.axes]
     assert len(drawn) == 2 * len(planes)
-    colours = plots.class_colours(len(tasks.patterns(n_digits)))
+    colours = plots.class_colours(len(carries.patterns(n_digits)))
     for i, scatter in enumerate(drawn):
         plane = planes[i % len(planes)]
         np.testing.assert_allclose(scatter.get_offsets(), plane.points[:, :2], atol=1e-6)
         palette, label = (plots.DIGIT_COLOURS, plane.digit) if i < len(planes) else (colours, plane.task)
         np.testing.assert_allclose(scatter.get_facecolors()[:, :3], [to_rgb(palette[k]) for k in label.tolist()])
     assert {f"layer {p.layer}, pos. {p.position}" for p in planes} <= set(texts(figure))
-    assert {str(d) for d in range(10)} | {tasks.name(p) for p in tasks.patterns(n_digits)} <= set(texts(figure))
-
-
-def test_digits_are_written_into_a_plane_of_pockets_only():
-    digit = torch.arange(200) % 10
-    angle = digit * 0.6
-    noise = 0.05 * torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
-    apart = torch.stack([angle.cos(), angle.sin()], 1) + noise
-    for points, marked in ((apart, 10), (noise, 0)):
-        plane = geometry.Plane(1, "MLP", 7, points, (0.5, 0.3), digit, digit % 5, digit > 4)
-        by_digit, *_ = plots.pca_grid([plane, plane]).axes
-        assert len(by_digit.texts) == marked
-
-
-def test_the_table_of_planes_has_a_column_for_each_position(config: ModelConfig, planes):
-    table = plots.table_of_planes(planes)
-    assert len(table.header) == 1 + len(planes) // 2 == sum(width for _, width in table.spans)
-    assert len(table.rows) == 6
-    assert table.rows[1][1] == page.number(geometry.pocket_accuracy(planes[0].points, planes[0].digit))
+    assert {str(d) for d in range(10)} | {carries.paper_name(p) for p in carries.patterns(n_digits)} <= set(
+        texts(figure)
+    )
 
 
 @pytest.fixture
@@ -149,22 +125,13 @@ def test_learning_curves_draw_each_run_and_the_mean_of_those_that_are_known(hist
     assert whole.get_ylim()[0] <= 0 < 1 <= whole.get_ylim()[1]
 
 
-def test_learning_curves_of_one_run_show_its_positions(history):
-    figure = plots.learning_curves(history, 2, NAMES)
-    assert [ax.get_title() for ax in figure.axes] == [
-        "accuracy, pos. 7", "accuracy, pos. 8", "accuracy, pos. 9", "loss", "squared weight norm",
-    ]  # fmt: skip
-    middle = [line.get_ydata() for line in figure.axes[1].lines if len(line.get_xdata())]
-    np.testing.assert_array_equal(middle, [history["train_accuracy"][1, :, 1], history["test_accuracy"][1, :, 1]])
-
-
 @pytest.fixture
 def parts() -> list[plots.Part]:
     generator = torch.Generator().manual_seed(0)
 
-    def cells() -> Cells:
+    def cells() -> ClassAccuracies:
         accuracy = torch.rand(5, 3, generator=generator)
-        return Cells(accuracy, (1 - accuracy) * torch.rand(5, 3, generator=generator), 0.5)
+        return ClassAccuracies(accuracy, (1 - accuracy) * torch.rand(5, 3, generator=generator), 0.5)
 
     verdicts = {kind: [["reproduced", "differs", "undecided"]] * 5 for kind in ("accuracy", "corrected")}
     titles = ("without this", "without that")
@@ -183,12 +150,6 @@ def test_bars_stack_right_on_off_by_one(parts):
     assert [t.get_text() for t in figure.axes[-1].get_xticklabels()] == ["0", "1", "2", "5"]
 
 
-def test_heavy_frames_stand_where_a_one_arrives(parts):
-    widths = [ax.spines["left"].get_linewidth() for ax in plots.bars_of_cells(parts, 3, NAMES, range(4)).axes]
-    heavy = torch.tensor(widths).view(5, 6) > 1
-    assert torch.equal(heavy, tasks.carry_arrives(3).repeat(1, 2))
-
-
 def test_summary_averages_the_cells_at_positions_where_a_one_can_arrive(parts):
     figure = plots.summary_bars([plots.Part("intact", parts[0].cells), *parts], 3, range(4))
     heights = np.array([bar.get_height() for bar in figure.axes[5].patches]).reshape(3, 4)  # none arrives, without that
@@ -196,15 +157,6 @@ def test_summary_averages_the_cells_at_positions_where_a_one_can_arrive(parts):
         torch.stack([c.accuracy[t, p] for t, p in ((0, 0), (0, 1), (1, 1), (2, 0))]).mean() for c in parts[1].cells
     ]
     np.testing.assert_allclose(heights[2], right, atol=0.005)
-
-
-def test_a_part_without_a_paper_has_no_line_and_no_brackets(parts):
-    alone = plots.Part("without it", parts[0].cells)
-    drawn = plots.bars_of_cells([alone, parts[1]], 3, NAMES, range(4)).axes
-    assert [len(ax.lines) for ax in drawn[:6]] == [0, 0, 0, 1, 1, 1]
-    assert not any(ax.lines for ax in plots.bars_of_cells([alone], 3, NAMES, range(4)).axes)
-    cell = plots.table_of_cells([alone], 3, NAMES).rows[0][1].split("\n")[0]
-    assert cell == page.number(np.mean([c.accuracy[0, 0].item() for c in parts[0].cells]))
 
 
 def test_the_table_has_mean_paper_and_runs_in_each_cell(parts):
@@ -218,11 +170,6 @@ def test_the_table_has_mean_paper_and_runs_in_each_cell(parts):
     assert table.spans[2] == (part.title, 3)
 
 
-def test_one_run_is_its_own_mean(parts):
-    one = plots.table_of_cells([plots.Part("", parts[0].cells[:1])], 3, NAMES)
-    assert not any("\n" in cell for row in one.rows for cell in row)
-
-
 def test_the_table_marks_what_differs_and_what_is_undecided(parts):
     row = plots.table_of_cells(parts, 3, NAMES).rows[3]
     ends = [cell.split("\n")[0].rsplit(")")[-1] for cell in row[1:]]
@@ -230,49 +177,7 @@ def test_the_table_marks_what_differs_and_what_is_undecided(parts):
     assert parts[0].tally() == "Cells without this, of 30: 10 reproduced, 10 differs, 10 undecided."
 
 
-def test_each_run_of_both_sources_is_a_point_with_its_number():
-    points = {"author": {"0": (0.1, 0.6), "1": (0.7, 1.0), "4": (0.705, 0.998)}, "ours": {"3": (0.4, 0.97)}}
-    figure = plots.two_kinds(points, (0.1, 0.95))
-    (ax,) = figure.axes
-    vertical, horizontal, *drawn = ax.lines
-    assert (vertical.get_xdata()[0], horizontal.get_ydata()[0]) == (0.1, 0.95)
-    for line, runs in zip(drawn, points.values(), strict=True):
-        np.testing.assert_array_equal(line.get_xydata(), [*runs.values()])
-    assert [(note.get_text(), note.xy) for note in ax.texts] == [
-        ("0", (0.1, 0.6)), ("1, 4", (0.7, 1.0)), ("3", (0.4, 0.97)),
-    ]  # fmt: skip
-
-
-def test_squashing_shows_the_median_run_and_the_range_of_each_outcome():
-    ratio = torch.rand(5, 4, 3, generator=torch.Generator().manual_seed(0)) + 0.1
-    outcomes, mixed = [61, 74, 87, 100], torch.tensor([[True, False, False]] * 2 + [[False, True, False]] * 2)
-    figure = plots.squashing_by_outcome(ratio, outcomes, mixed, NAMES)
-    first = figure.axes[0]
-    one, other, _, ring = first.lines
-    np.testing.assert_array_equal(one.get_xdata(), [61, 74])
-    np.testing.assert_allclose(one.get_ydata(), ratio[:, :2, 0].median(0).values)
-    np.testing.assert_allclose(other.get_ydata(), ratio[:, 2:, 0].median(0).values)
-    assert first.collections[0].get_segments()[1].tolist() == [
-        [74, pytest.approx(ratio[:, 1, 0].min().item())], [74, pytest.approx(ratio[:, 1, 0].max().item())],
-    ]  # fmt: skip
-    assert one.get_marker() != other.get_marker()
-    assert (ring.get_xdata()[0], first.texts[0].get_text()) == (74, "74")
-    assert [ax.get_title() for ax in figure.axes] == ["pos. 7", "pos. 8", "pos. 9"]
-
-
 # ---------------------------------------------------------------- the page
-
-
-def test_the_same_figure_gives_the_same_svg_whatever_the_readers_settings():
-    def draw() -> str:
-        pattern = torch.eye(10).expand(2, 2, 2, 10, 10)
-        return page.svg(plots.attention_grid(pattern, ["a", "b"], Layout()))
-
-    first = draw()
-    with mpl.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "none"}):
-        assert draw() == first
-    assert first.startswith("<?xml")
-    assert "<dc:date>" not in first
 
 
 def test_numbers_are_rounded_and_have_no_negative_zero():
@@ -289,13 +194,6 @@ def test_a_table_is_html_that_cannot_break_out_and_plain_text():
     assert repr(table) == "run | <b>\n0 | 0.5 & more"
 
 
-def test_a_picture_carries_its_text_and_loads_nothing():
-    figure = plots.attention_grid(torch.eye(10).expand(1, 1, 1, 10, 10), ["a"], Layout())
-    html = page.Picture(figure, 'said "so"', "caption")._repr_html_()
-    assert 'alt="said &quot;so&quot;"' in html
-    assert 'src="data:image/svg+xml;base64,' in html
-
-
 def test_show_and_say_give_what_the_book_and_a_terminal_can_read(monkeypatch: pytest.MonkeyPatch):
     shown: list[dict[str, str]] = []
     monkeypatch.setattr("IPython.display.display", lambda data, raw: shown.append(data))
@@ -306,3 +204,13 @@ def test_show_and_say_give_what_the_book_and_a_terminal_can_read(monkeypatch: py
         ["image/svg+xml", "text/plain"], ["text/html", "text/plain"], ["text/markdown", "text/plain"],
     ]  # fmt: skip
     assert [data["text/plain"] for data in shown] == ["<a figure>", "a\nb", "**1** of 2"]
+
+
+def test_a_history_without_whole_answers_has_its_other_curves(history):
+    known = {name: curve for name, curve in history.items() if not name.endswith("_whole")}
+    loss, whole, _ = plots.learning_curves(known).axes
+    assert len(loss.lines) > 2
+    assert not whole.lines
+    row = plots.table_of_curves(known).rows[0]
+    assert row[1:3] == ["–", "–"]
+    assert row[4] == f"{history['test_loss'][0, -1]:.1e}"

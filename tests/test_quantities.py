@@ -5,15 +5,17 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from carry_core import groups, measure, runs, tasks
-from carry_core.edits import INTACT, Ablation
+from carry_core import carries, groups, measure, runs
 from carry_core.errors import BadInput
+from carry_core.findings import survey
+from carry_core.findings.base import Need
+from carry_core.findings.survey import Dissected, Evidence, Survey
 from carry_core.groups import Group
-from carry_core.ledger import findings, quantities, readings, survey
-from carry_core.ledger.evidence import Evidence, Need
-from carry_core.ledger.survey import Dissected, Survey
-from carry_core.model import ModelConfig, Transformer
+from carry_core.interventions import INTACT, Ablation
+from carry_core.ledger import quantities
+from carry_core.model import Hook, ModelConfig, Transformer, no_hook
 from carry_core.sums import all_sums, digits, encode
+from tests.trainings import save_group
 
 
 def model_of(config: ModelConfig, seed: int = 1) -> Transformer:
@@ -30,10 +32,10 @@ def noisy(request, monkeypatch) -> Transformer:
     return model_of(request.param)
 
 
-def same(found: measure.Cells, expected: measure.Cells) -> None:
+def same(found: measure.ClassAccuracies, expected: measure.ClassAccuracies) -> None:
     torch.testing.assert_close(found.accuracy, expected.accuracy)
     torch.testing.assert_close(found.corrected, expected.corrected)
-    assert found.whole == pytest.approx(expected.whole)
+    assert found.exact_match == pytest.approx(expected.exact_match)
 
 
 def test_a_survey_is_what_the_measurements_give_one_by_one(noisy):
@@ -41,11 +43,11 @@ def test_a_survey_is_what_the_measurements_give_one_by_one(noisy):
     last = noisy.config.layers - 1
     wanted = [INTACT, measure.final_mlp(noisy), Ablation(heads={(last, 1)}), Ablation(skips={0})]
     found = survey.survey(noisy, a, b, wanted, dissect=True, squash=True)
-    for ablation, cells in zip(wanted, measure.cells(noisy, a, b, wanted), strict=True):
+    for ablation, cells in zip(wanted, measure.class_accuracies(noisy, a, b, wanted), strict=True):
         same(found.cells[ablation], cells)
     neurons = measure.carry_neurons(noisy, a, b)
     assert found.dissected.neurons == neurons.sum() > 0
-    same(found.dissected.cells, measure.cells(noisy, a, b, [measure.dissection(neurons, last)])[0])
+    same(found.dissected.cells, measure.class_accuracies(noisy, a, b, [measure.dissection(neurons, last)])[0])
     for outcome in (18, 57, 99):
         expected = measure.squashing(noisy, outcome)
         torch.testing.assert_close(found.squashing[outcome], expected, rtol=1e-5, atol=0)
@@ -59,13 +61,24 @@ def test_draws_choose_neurons_on_one_half_and_are_scored_on_another(noisy):
     assert len(found.draws) == survey.DRAWS
     assert [d.neurons for d in found.draws] == [d.neurons for d in again.draws]
     generator = torch.Generator().manual_seed(3)
-    members = [(tasks.classify(a, b, 2) == task).nonzero().flatten() for task in range(2)]
+    members = [(carries.classify(a, b, 2) == task).nonzero().flatten() for task in range(2)]
     one, other = (torch.cat([m[torch.randint(len(m), (300,), generator=generator)] for m in members]) for _ in "ab")
     neurons = measure.carry_neurons(noisy, a[one], b[one])
     ablation = measure.dissection(neurons, noisy.config.layers - 1)
     assert found.draws[3].neurons == neurons.sum()
-    same(found.draws[3].cells, measure.cells(noisy, a[other], b[other], [ablation])[0])
+    same(found.draws[3].cells, measure.class_accuracies(noisy, a[other], b[other], [ablation])[0])
     assert not found.squashing
+
+
+def keeps(rest: survey.Rest, layer: int) -> Hook:
+    """A hook that fills what `rest` knows of a run."""
+
+    def hook(name: str, x: torch.Tensor) -> torch.Tensor:
+        if name == f"blocks.{layer}.resid_mid":
+            rest.keep(x)
+        return x
+
+    return hook
 
 
 @pytest.mark.parametrize("chunk", [700, 100_000])
@@ -80,7 +93,7 @@ def test_sets_of_sums_are_dissected_as_if_each_were_the_only_one(noisy, monkeypa
         noisy.blocks[last].down.weight.mul_(5)
     rest = survey.Rest(noisy, a, b, 2)
     with torch.inference_mode():
-        measure.guesses(noisy, a, b, [], 2, rest.keep)
+        measure.predict(noisy, a, b, [], 2, keeps(rest, last))
         few = [torch.cat([m[torch.randint(len(m), (3,), generator=generator)] for m in rest.members]) for _ in "abc"]
         few = [x.repeat_interleave(torch.randint(1, 9, x.shape, generator=generator)).sort().values for x in few]
         every, ends = torch.arange(len(a)), torch.tensor([0, 0, len(a) - 1])
@@ -91,8 +104,8 @@ def test_sets_of_sums_are_dissected_as_if_each_were_the_only_one(noisy, monkeypa
     assert not sets.any(0).all()
     for one, neurons, answer, (on, which) in zip(found, sets, answers, pairs, strict=True):
         assert torch.equal(neurons, measure.carry_neurons(noisy, a[on], b[on]))
-        without = measure.dissection(neurons, last).steps(noisy.config)
-        intact, expected = measure.guesses(noisy, a[which], b[which], [{}, without], 2)
+        without = measure.dissection(neurons, last)
+        intact, expected = measure.predict(noisy, a[which], b[which], [INTACT, without], 2)
         assert (answer != expected).float().mean() < 1e-3  # a tie may be broken either way
         assert which is not every or (intact != expected).float().mean() > 0.1
         assert one.neurons == neurons.sum()
@@ -107,32 +120,32 @@ def test_sets_that_have_no_neuron_in_common_can_be_dissected(noisy, kept):
     rest, every, last = survey.Rest(noisy, a, b, 2), torch.arange(len(a)), noisy.config.layers - 1
     sets = torch.stack([torch.arange(12) < kept, torch.arange(12) >= 12 - kept])
     with torch.inference_mode():
-        measure.guesses(noisy, a, b, [], 2, rest.keep)
+        measure.predict(noisy, a, b, [], 2, keeps(rest, last))
         answers = rest.answers(sets, [every, every])
     for neurons, answer in zip(sets, answers, strict=True):
-        without = measure.dissection(~neurons, last).steps(noisy.config)
-        assert (answer != measure.guesses(noisy, a, b, [without], 2)[0]).float().mean() < 1e-3
+        without = measure.dissection(~neurons, last)
+        assert (answer != measure.predict(noisy, a, b, [without], 2)[0]).float().mean() < 1e-3
 
 
 def test_whole_answers_without_the_skip_by_brute_force():
     """Sec. 4: layer 0's stream becomes attn(LN(x)) alone."""
     model = model_of(ModelConfig(width=2, d_model=16, d_ff=12))
     a, b = all_sums(2)
-    found = survey.survey(model, a, b, [readings.NO_SKIP]).cells[readings.NO_SKIP]
+    found = survey.survey(model, a, b, [quantities.NO_SKIP]).cells[quantities.NO_SKIP]
     with torch.no_grad():
         x = model.embed(encode(a, b, model.config.layout)) * 4
         block = model.blocks[0]
-        mid = block.o(block.attend(*block.project(x), lambda name, t: t, None).flatten(-2))
+        mid = block.o(block.attention(x, no_hook).flatten(-2))
         x = mid + block.down(torch.relu(block.up(block.norm(mid))))
         block = model.blocks[1]
-        x = block.finish(x, block.attend(*block.project(x), lambda name, t: t, None), lambda name, t: t)
+        x = block.mlp(block.mix(x, block.attention(x, no_hook), no_hook), no_hook)
         guess = model.unembed(model.norm(x))[:, -2:].argmax(-1)
-    assert found.whole == pytest.approx((guess == digits(a + b, 2)).all(1).double().mean().item(), abs=1e-3)
+    assert found.exact_match == pytest.approx((guess == digits(a + b, 2)).all(1).double().mean().item(), abs=1e-3)
 
 
 def test_means_over_cells_with_and_without_a_carry():
     accuracy = torch.arange(15.0).reshape(5, 3)
-    cells = measure.Cells(accuracy, -accuracy, 0.0)
+    cells = measure.ClassAccuracies(accuracy, -accuracy, 0.0)
     with_carry = [(1, 0), (2, 1), (3, 0), (3, 1), (4, 0), (4, 1)]  # C@1, C@2, C all twice, C all con. twice
     total = sum(3 * t + p for t, p in with_carry)
     assert measure.mean_over(cells, "accuracy", carry=True) == pytest.approx(total / 6)
@@ -148,23 +161,23 @@ def published(data, monkeypatch) -> Iterator[str]:
     weights = {name: torch.stack([state[name] for state in states]) for name in states[0]}
     record = {"recipe": "quick", "epochs": 60, "runs": [{"run": run} for run in range(3)]}
     for source in ("ours", "author"):
-        runs.save(runs.folder(source), "small", group.config, weights, record)
+        save_group(runs.folder(source), "small", group.config, weights, record)
     monkeypatch.setattr(survey, "DRAWN", 300)
     return "small"
 
 
-def reading(**more) -> readings.Reading:
-    return readings.share("small", lambda s: s.cells[INTACT].whole, **more)
+def reading(**more) -> quantities.Reading:
+    return quantities.share("small", lambda s: s.cells[INTACT].exact_match, **more)
 
 
 def small(source: str) -> Evidence:
-    return Evidence(source, {"small": readings.WHOLE})
+    return Evidence(source, {"small": quantities.WHOLE})
 
 
 def test_a_reading_is_the_mean_over_runs_and_names_each(published):
-    found = readings.evaluate(reading(), small("ours"))
+    found = quantities.evaluate(reading(), small("ours"))
     a, b = all_sums(2)
-    expected = {run: measure.cells(model, a, b)[0].whole for run, model in runs.load("small").models()}
+    expected = {run: measure.class_accuracies(model, a, b)[0].exact_match for run, model in runs.load("small").models()}
     assert found.runs == pytest.approx(expected)
     assert found.value == pytest.approx(sum(expected.values()) / 3)
     noise = sum(x * (1 - x) / 20_000 for x in expected.values()) ** 0.5 / 3
@@ -172,43 +185,42 @@ def test_a_reading_is_the_mean_over_runs_and_names_each(published):
 
 
 def test_the_run_that_the_paper_shows_stands_for_the_author_only(published):
-    theirs = readings.evaluate(reading(shown=1), small("author"))
+    theirs = quantities.evaluate(reading(shown=1), small("author"))
     assert theirs.value == theirs.runs[1]
-    assert "run 1, which the paper shows" in theirs.detail
+    assert "run 1, which the paper shows" in theirs.how
     assert len(theirs.runs) == 3
-    assert readings.evaluate(reading(shown=1), small("ours")).value != theirs.value
+    assert quantities.evaluate(reading(shown=1), small("ours")).value != theirs.value
 
 
 def test_only_some_runs_may_count(published):
     evidence_ = small("ours")
-    low = min(s.cells[INTACT].whole for s in evidence_.surveys("small").values())
-    found = readings.evaluate(reading(among=lambda s: s.cells[INTACT].whole > low, kind="fly"), evidence_)
-    assert "runs that fly" in found.detail
+    low = min(s.cells[INTACT].exact_match for s in evidence_.surveys("small").values())
+    found = quantities.evaluate(reading(among=lambda s: s.cells[INTACT].exact_match > low, kind="fly"), evidence_)
+    assert "runs that fly" in found.how
     assert (len(found.runs), found.at_hand) == (2, 3)
     with pytest.raises(BadInput, match=r"runs that fly: small has none, of 3\."):
-        readings.evaluate(reading(among=lambda s: False, kind="fly"), evidence_)
+        quantities.evaluate(reading(among=lambda s: False, kind="fly"), evidence_)
 
 
 def test_the_dissection_shows_its_draws(published):
-    quantity = readings.carved("small", lambda d: float(d.neurons))
+    quantity = quantities.carved("small", lambda d: float(d.neurons))
     evidence_ = Evidence("ours", {"small": quantity.need})
-    found = readings.evaluate(quantity, evidence_)
+    found = quantities.evaluate(quantity, evidence_)
     draws = {run: [d.neurons for d in s.draws] for run, s in evidence_.surveys("small").items()}
-    assert f"{min(draws[0])} to {max(draws[0])}" in found.detail
+    assert found.fields[0]["ten_draws"] == [min(draws[0]), max(draws[0])]
     squares = [sum((n - found.runs[run]) ** 2 for n in drawn) / 10 for run, drawn in draws.items()]
     assert found.noise == pytest.approx(sum(squares) ** 0.5 / 3)
 
 
 def test_each_run_is_surveyed_once_for_all_its_rows(published, monkeypatch):
     seen = []
-    evidence_ = Evidence("ours", {"small": readings.WHOLE}, seen.append)
+    evidence_ = Evidence("ours", {"small": quantities.WHOLE}, seen.append)
     assert evidence_.steps() == 3
     for _ in range(2):
-        readings.evaluate(reading(), evidence_)
+        quantities.evaluate(reading(), evidence_)
     assert sorted(seen) == ["small run 0", "small run 1", "small run 2"]
     whole = groups.RECIPES["quick"].epochs(groups.find("small"))
     assert whole > 60
-    assert evidence_.recipes() == f"From small by the recipe “quick”, 60 of {whole} epochs."
 
 
 def test_what_is_missing_says_how_to_get_it(data):
@@ -231,17 +243,17 @@ def test_a_pass_needs_what_its_rows_need():
     assert both.dissect
     assert both.ablations == needs.ablations
     assert quantities.needed("data/sums3") == {}
-    assert findings.needed("finding/squashing")["n2_s0.3_w0.2"].squash
-    assert findings.needed("finding/kink") == {}
+    assert quantities.needed("finding/squashing")["n2_s0.3_w0.2"].squash
+    assert quantities.needed("finding/kink") == {}
 
 
 def test_the_decoders_classes_share_one_draw():
-    sizes = [readings.drawn_for_decoder(pattern) for pattern in tasks.patterns(3)]
+    sizes = [quantities.drawn_for_decoder(pattern) for pattern in carries.patterns(3)]
     assert sum(sizes) == pytest.approx(100_000)
     assert sizes[-1] == pytest.approx(100_000 * 20_250 / 500_500)
 
 
 def test_dissected_cells_reach_the_table():
-    cells = measure.Cells(torch.arange(15.0).reshape(5, 3), torch.zeros(5, 3), 0.0)
+    cells = measure.ClassAccuracies(torch.arange(15.0).reshape(5, 3), torch.zeros(5, 3), 0.0)
     found = Survey({}, Dissected(3, cells), (Dissected(4, cells),))
-    assert readings.READINGS["tab4/dissected/C_all/accuracy/pos8"].of(found) == cells.accuracy[3, 1]
+    assert quantities.READINGS["tab4/dissected/C_all/accuracy/pos8"].of(found) == cells.accuracy[3, 1]

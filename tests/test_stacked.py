@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from carry_core import sums
-from carry_core.dropout import SCALE, StreamMasks
 from carry_core.groups import Seeds
 from carry_core.model import ModelConfig, Transformer, rotary, rotate
-from carry_core.stacked import Pairs, Stack, turned
+from carry_core.training.dropout import SCALE, StreamMasks
+from carry_core.training.stacked import Pairs, Stack, turned
 
 DOUBLE = torch.float64
 
@@ -47,7 +47,7 @@ def test_pairs_are_the_tokens_that_can_occur():
 
 def test_logits_and_gradients_equal_the_plain_model(config, model):
     a, b = batch(config)
-    plain = model(sums.encode(a, b, config.layout), read=config.layout.read)
+    plain = model(sums.encode(a, b, config.layout), read=config.layout.loss_positions)
     target = sums.targets(a, b, config.layout)
     torch.nn.functional.cross_entropy(plain.flatten(0, 1), target.flatten()).backward()
 
@@ -91,7 +91,7 @@ def test_dropout_falls_where_the_released_code_has_it(config, model):
         full[..., -mask.shape[-2] :, :] = mask
         return x * full * SCALE
 
-    plain = model(sums.encode(a, b, config.layout), dropout)[:, list(config.layout.read)]
+    plain = model(sums.encode(a, b, config.layout), dropout)[:, list(config.layout.loss_positions)]
     torch.testing.assert_close(found[0].transpose(0, 1), plain, rtol=1e-12, atol=1e-12)
 
 
@@ -117,6 +117,6 @@ def test_in_half_precision_norms_and_scores_are_taken_in_single(config, model, m
     a, b = batch(config)
     with torch.no_grad():
         found = stack.logits(stacked(model.float()), stack.pairs.rows(a[None], b[None])).float()
-        plain = model(sums.encode(a, b, config.layout), read=config.layout.read)
+        plain = model(sums.encode(a, b, config.layout), read=config.layout.loss_positions)
     assert scores == [torch.float32] * config.layers
     torch.testing.assert_close(found[0].transpose(0, 1), plain, rtol=0.1, atol=0.1)

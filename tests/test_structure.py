@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from carry_core import adder, geometry, measure, pentagon, said, sums
-from carry_core.ledger import structure
-from carry_core.ledger.evidence import Evidence
+from carry_core import measure, sums
+from carry_core.findings import adder, geometry, pentagon
+from carry_core.findings.survey import Evidence
 from carry_core.model import ModelConfig, Transformer
+from carry_core.pages import said
 
 
 def ring(step: float, count: int = 10) -> torch.Tensor:
@@ -46,7 +47,7 @@ def test_the_score_is_what_the_best_fitting_pentagon_explains():
 
 def test_digits_in_a_row_are_no_pentagon():
     row = torch.arange(10).to(torch.complex128)
-    assert pentagon.score(row) < 0.1 < pentagon.shuffled(row[None]).quantile(pentagon.BEYOND)
+    assert pentagon.score(row) < 0.1 < pentagon.shuffled(row[None]).quantile(pentagon.RANK_AMONG_SHUFFLED)
 
 
 def test_shuffled_labels_hardly_make_a_pentagon_and_a_search_makes_better_ones():
@@ -79,7 +80,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, strength: float) -> pentagon.Pentag
     stream[:, 8, 3] += strength * corner.real
     stream[:, 8, 7] += strength * corner.imag
     stream[:, 8, 1] += wires.arrives[:, 1]
-    monkeypatch.setattr(measure, "streams", lambda model, a, b, names: dict.fromkeys(names, stream))
+    monkeypatch.setattr(measure, "activations", lambda model, a, b, names: dict.fromkeys(names, stream))
     return pentagon.pentagon(model, a, b)
 
 
@@ -97,7 +98,7 @@ def test_a_planted_pentagon_is_found_and_turned_by_the_carry(monkeypatch):
 def test_where_there_is_none_none_is_found(monkeypatch):
     found = planted(monkeypatch, 0)
     assert found.score < 0.6
-    assert found.rank <= pentagon.BEYOND
+    assert found.rank <= pentagon.RANK_AMONG_SHUFFLED
 
 
 def test_half_a_pentagon_in_the_leading_plane_is_whole_in_the_best(monkeypatch):
@@ -152,7 +153,7 @@ def hand_made(**wrong: torch.Tensor) -> adder.Parts:
 def test_a_hand_made_full_adder_is_one():
     parts = hand_made()
     assert parts.claimed == dict.fromkeys(("tens", "ones", "carry", "digit", "bypassed"), 1)
-    assert structure.is_full_adder(parts)
+    assert adder.is_full_adder(parts)
 
 
 @pytest.mark.parametrize("name", ["tens", "ones", "carry", "digit", "bypassed"])
@@ -161,7 +162,7 @@ def test_one_broken_part_is_enough_to_be_none(name):
     broken[:20, 0] += 1  # one in fifty, in one column
     parts = hand_made(**{name: broken})
     assert parts.claimed[name] == pytest.approx(0.98)
-    assert not structure.is_full_adder(parts)
+    assert not adder.is_full_adder(parts)
 
 
 def test_the_ledger_has_each_networks_worst_part(monkeypatch):
@@ -170,19 +171,18 @@ def test_the_ledger_has_each_networks_worst_part(monkeypatch):
     made = {0: hand_made(), 4: hand_made(bypassed=broken)}
     monkeypatch.setattr(Evidence, "models", lambda self, group: {run: run for run in made})
     monkeypatch.setattr(adder, "parts", lambda run, a, b: made[run])
-    found = structure.full_adder(Evidence("ours"))
+    found = adder.full_adder(Evidence("ours"))
     assert found.runs == pytest.approx({0: 1, 4: 0.9})
     assert found.value == pytest.approx(0.95)
     assert found.shows == {0: True, 4: False}
-    assert "run 4: tens 1.000, ones 1.000, carry 1.000, digit 1.000, bypassed 0.900, one before" in found.detail
 
 
 def test_a_carry_line_that_is_there_too_early_is_none():
     parts = hand_made()
     early = parts.early.found.clone()
     early[:, 1] = parts.early.expected[:, 1]
-    assert not structure.is_full_adder(hand_made(early=early))
+    assert not adder.is_full_adder(hand_made(early=early))
 
 
 def test_what_happens_without_the_decision_head_does_not_decide():
-    assert structure.is_full_adder(hand_made(leaky=hand_made().wires.ones))
+    assert adder.is_full_adder(hand_made(leaky=hand_made().wires.ones))

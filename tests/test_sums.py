@@ -11,10 +11,10 @@ def test_layout_of_the_paper():
     a, b = torch.tensor([123]), torch.tensor([456])
     assert "".join(sums.SYMBOLS[t] for t in sums.encode(a, b, encoder)[0]) == "123+456==="
     assert "".join(sums.SYMBOLS[t] for t in sums.encode(a, b, decoder)[0]) == "123+456579"
-    assert encoder.read == encoder.answer == (7, 8, 9)
-    assert decoder.read == (6, 7, 8, 9)
+    assert encoder.loss_positions == encoder.answer == (7, 8, 9)
+    assert decoder.loss_positions == (6, 7, 8, 9)
     assert decoder.answer == (6, 7, 8)
-    assert encoder.names == decoder.names == ("pos7", "pos8", "pos9")
+    assert encoder.position_names == decoder.position_names == ("pos7", "pos8", "pos9")
     assert sums.targets(a, b, encoder).tolist() == [[5, 7, 9]]
     assert sums.targets(a, b, decoder).tolist() == [[5, 7, 9, sums.EQUALS]]
 

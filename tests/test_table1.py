@@ -3,16 +3,17 @@
 import pytest
 import torch
 
-from carry_core import author, comparison, measure, runs
-from carry_core.edits import INTACT
-from carry_core.ledger import published
-from carry_core.measure import Cells
+from carry_core import author, measure, runs
+from carry_core.interventions import INTACT
+from carry_core.ledger import claims
+from carry_core.measure import ClassAccuracies
+from carry_core.pages import comparison
 
 N_EXAMPLES = 3000
 
 
 @pytest.fixture(scope="module")
-def released(shared, tmp_path_factory) -> list[list[Cells]]:
+def released(shared, tmp_path_factory) -> list[list[ClassAccuracies]]:
     """Per run: intact, without each head of the last layer, without the final MLP."""
     where = tmp_path_factory.mktemp("data")
     author.import_release(shared / "CarryingTransformers", where / "author")
@@ -21,13 +22,15 @@ def released(shared, tmp_path_factory) -> list[list[Cells]]:
     a, b = measure.sample(N_EXAMPLES, 3, seed=0)
     found = []
     for _, model in runs.load("n2_s0.3_w0.2", "author").models():
-        found.append(measure.cells(model, a, b, [INTACT, *measure.last_heads(model), measure.final_mlp(model)]))
+        found.append(
+            measure.class_accuracies(model, a, b, [INTACT, *measure.last_heads(model), measure.final_mlp(model)])
+        )
     patch.undo()
     return found
 
 
 def test_every_released_main_run_is_perfect(released):
-    assert [intact.whole for intact, *_ in released] == [1.0] * 6
+    assert [intact.exact_match for intact, *_ in released] == [1.0] * 6
 
 
 def test_decision_heads_of_the_released_runs(released):
@@ -41,7 +44,7 @@ def test_table_1(released, table):
         chosen = [cells[-1] for cells in released]
     else:
         chosen = [cells[1 + measure.decision_head(cells[1:-1])] for cells in released]
-    printed = published.cells(f"tab1/{table}")
+    printed = claims.cells(f"tab1/{table}")
     for kind in ("accuracy", "corrected"):
         per_run = torch.stack([getattr(c, kind) for c in chosen])
         error = (per_run * (1 - per_run) / N_EXAMPLES).sum(0).sqrt() / len(chosen)
@@ -69,6 +72,6 @@ def test_the_means_hide_that_runs_disagree(released):
 
 def test_pearson_of_the_released_runs(released):
     """The paper's 0.98 is one run's; the released runs have a median near it and one at 0.55."""
-    found = sorted(measure.pearson(cells[-1], measure.cannot_carry()) for cells in released)
+    found = sorted(measure.pearson(cells[-1], measure.no_carry_reference()) for cells in released)
     assert found[0] == pytest.approx(0.55, abs=0.05)
     assert found[-1] > 0.97

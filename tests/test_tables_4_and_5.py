@@ -2,10 +2,11 @@
 
 import pytest
 
-from carry_core import author, comparison, measure, runs, tasks
-from carry_core.ledger import published
-from carry_core.ledger.readings import DECODER, DFF512
+from carry_core import author, carries, measure, runs
+from carry_core.findings.base import DECODER, DFF512
+from carry_core.ledger import claims
 from carry_core.measure import LastLayer
+from carry_core.pages import comparison
 
 N_EXAMPLES = 3000
 GROUPS = {"tab4": DFF512, "tab5": DECODER}
@@ -22,7 +23,7 @@ def released(shared, tmp_path_factory) -> dict[str, LastLayer]:
     chosen_on = measure.sample(N_EXAMPLES, 3, seed=1)
     models = {table: runs.load(group, "author").model(0) for table, group in GROUPS.items()}
     patch.undo()
-    return {table: measure.last_layer(model, a, b, chosen_on=chosen_on) for table, model in models.items()}
+    return {table: measure.ablate_last_layer(model, a, b, chosen_on=chosen_on) for table, model in models.items()}
 
 
 @pytest.mark.parametrize("table", ["tab4/dissected", "tab5/dissected", "tab5/final_mlp"])
@@ -33,7 +34,7 @@ def test_every_cell_is_judged_to_be_reproduced(released, table):
     judged = comparison.judge_cells(table, "author", {0: cells}, [N_EXAMPLES] * 5)
     assert {verdict for rows in judged.verdicts.values() for row in rows for verdict in row} == {"reproduced"}
     intact = comparison.judge_cells(table, "author", {0: found.intact}, [N_EXAMPLES] * 5).verdicts["accuracy"]
-    arrives = tasks.carry_arrives(3).tolist()
+    arrives = carries.carry_in(3).tolist()
     wrong = [intact[t][p] for t in range(5) for p in range(3) if arrives[t][p]]
     assert wrong == ["differs"] * 6  # what judges the ablated model would not take the intact one for it
 
@@ -41,12 +42,12 @@ def test_every_cell_is_judged_to_be_reproduced(released, table):
 @pytest.mark.parametrize(("table", "row"), [("tab4", "n2_dff512"), ("tab5", "decoder")])
 def test_about_as_many_neurons_carry_as_the_paper_says(released, table, row):
     """A draw of 3,000 sums a class in place of 20,000: a tenth more or less."""
-    printed = published.claims()[f"{row}/dissection/neurons"].paper
+    printed = claims.claims()[f"{row}/dissection/neurons"].paper
     assert int(released[table].neurons.sum()) == pytest.approx(printed, rel=0.1)
 
 
 def test_the_wide_run_cannot_take_the_full_ablation_and_the_decoder_can(released):
-    elsewhere = ~tasks.carry_arrives(3)
+    elsewhere = ~carries.carry_in(3)
     assert released["tab4"].mlp.accuracy[elsewhere].mean() < 0.5
     assert released["tab5"].mlp.accuracy[elsewhere].mean() > 0.9
     for found in released.values():

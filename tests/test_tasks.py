@@ -3,7 +3,7 @@ from collections import Counter
 import pytest
 import torch
 
-from carry_core import sums, tasks
+from carry_core import carries, sums
 from carry_core.errors import BadInput
 
 FIBONACCI = {2: 2, 3: 5, 4: 13, 5: 34, 6: 89}
@@ -22,59 +22,59 @@ def by_hand(a: int, b: int, n_digits: int) -> str:
 
 @pytest.mark.parametrize(("n_digits", "count"), FIBONACCI.items())
 def test_number_of_patterns(n_digits, count):
-    assert len(set(tasks.patterns(n_digits))) == count
+    assert len(set(carries.patterns(n_digits))) == count
 
 
 @pytest.mark.parametrize("n_digits", [2, 3])
 def test_classes_by_enumeration(n_digits):
     a, b = sums.all_sums(n_digits)
-    found = [tasks.patterns(n_digits)[i] for i in tasks.classify(a, b, n_digits).tolist()]
+    found = [carries.patterns(n_digits)[i] for i in carries.classify(a, b, n_digits).tolist()]
     expected = [by_hand(x, y, n_digits) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
     assert found == expected
-    assert {p: tasks.size(p) for p in tasks.patterns(n_digits)} == Counter(expected)
+    assert {p: carries.n_sums_in_class(p) for p in carries.patterns(n_digits)} == Counter(expected)
 
 
 def test_sizes_of_the_paper():
-    assert [tasks.size(p) for p in tasks.patterns(3)] == [166375, 111375, 111375, 91125, 20250]
-    assert [tasks.name(p) for p in tasks.patterns(3)] == ["NC", "C@1", "C@2", "C all", "C all con."]
+    assert [carries.n_sums_in_class(p) for p in carries.patterns(3)] == [166375, 111375, 111375, 91125, 20250]
+    assert [carries.paper_name(p) for p in carries.patterns(3)] == ["NC", "C@1", "C@2", "C all", "C all con."]
     for n_digits in (4, 5, 6):
-        assert sum(tasks.size(p) for p in tasks.patterns(n_digits)) == sums.n_sums(n_digits)
+        assert sum(carries.n_sums_in_class(p) for p in carries.patterns(n_digits)) == sums.n_sums(n_digits)
 
 
 @pytest.mark.parametrize("n_digits", [4, 6])
 def test_long_sums_are_classified_as_by_hand(n_digits):
     a, b = sums.long_sums(500, n_digits, torch.Generator().manual_seed(0))
-    found = [tasks.patterns(n_digits)[i] for i in tasks.classify(a, b, n_digits).tolist()]
+    found = [carries.patterns(n_digits)[i] for i in carries.classify(a, b, n_digits).tolist()]
     assert found == [by_hand(x, y, n_digits) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
 
 
 def test_carry_arrives_where_the_answer_differs_from_the_digit_sum():
     a, b = sums.all_sums(3)
     plain = (sums.digits(a, 3) + sums.digits(b, 3)) % 10
-    assert torch.equal(tasks.carry_arrives(3)[tasks.classify(a, b)], sums.digits(a + b, 3) != plain)
+    assert torch.equal(carries.carry_in(3)[carries.classify(a, b)], sums.digits(a + b, 3) != plain)
 
 
-@pytest.mark.parametrize("pattern", [*tasks.patterns(2), *tasks.patterns(3)])
+@pytest.mark.parametrize("pattern", [*carries.patterns(2), *carries.patterns(3)])
 def test_draw_is_uniform_over_the_class(pattern):
     """Chi-square against the enumerated class: twelve draws a sum on average, five standard deviations allowed."""
-    n_digits, count = len(pattern), tasks.size(pattern)
-    a, b = tasks.draw(pattern, 12 * count, torch.Generator().manual_seed(0))
-    assert {tasks.patterns(n_digits)[i] for i in set(tasks.classify(a, b, n_digits).tolist())} == {pattern}
+    n_digits, count = len(pattern), carries.n_sums_in_class(pattern)
+    a, b = carries.sample_class(pattern, 12 * count, torch.Generator().manual_seed(0))
+    assert {carries.patterns(n_digits)[i] for i in set(carries.classify(a, b, n_digits).tolist())} == {pattern}
     seen = torch.bincount(a * 10**n_digits + b).double()
     chi = ((seen[seen > 0] - 12) ** 2 / 12).sum() + 12 * (count - (seen > 0).sum())
     assert abs(chi - (count - 1)) < 5 * (2 * count) ** 0.5
 
 
 def test_find():
-    assert tasks.find("C all") == tasks.find("C_all") == tasks.find("011") == "011"
+    assert carries.parse_class("C all") == carries.parse_class("C_all") == carries.parse_class("011") == "011"
     with pytest.raises(BadInput, match="No carry class 'C@9' for 3 digits: expected one such as NC"):
-        tasks.find("C@9")
+        carries.parse_class("C@9")
 
 
 def test_sums_of_all_have_every_class_or_are_refused():
-    draw = tasks.draw_from_all(300, 3, torch.Generator().manual_seed(1))
-    assert set(tasks.classify(*draw).tolist()) == set(range(5))
+    draw = carries.sample_from_all(300, 3, torch.Generator().manual_seed(1))
+    assert set(carries.classify(*draw).tolist()) == set(range(5))
     expected = sums.long_sums(300, 3, torch.Generator().manual_seed(1))
     assert all(torch.equal(x, y) for x, y in zip(draw, expected, strict=True))
     with pytest.raises(BadInput, match="n_examples=4: expected more sums, since these have none of class"):
-        tasks.draw_from_all(4, 3, torch.Generator().manual_seed(1))
+        carries.sample_from_all(4, 3, torch.Generator().manual_seed(1))

@@ -5,10 +5,10 @@ from fractions import Fraction
 
 import pytest
 
-from carry_core import campaign, dropout
 from carry_core.files import ROOT
 from carry_core.groups import GROUPS, MAIN, RECIPES
 from carry_core.sums import Layout, n_sums
+from carry_core.training import campaign, dropout
 
 PAPER, QUICK = RECIPES["paper"], RECIPES["quick"]
 FINETUNED, FOUR, LONG = (GROUPS[f"{name}_n2_s0.3_w0.2"] for name in ("pad6_finetuned500", "digits4", "pad6"))

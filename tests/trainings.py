@@ -1,14 +1,18 @@
-"""Helpers for the tests of training: a short recipe, a clock that ends within an epoch, and what was published."""
+"""Helpers for tests that train, or that need trained runs: short recipes, a clock in batches, files of random runs."""
 
 import math
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
-from carry_core import campaign, trainings
-from carry_core.checkpoints import Checkpoints
+from carry_core import runs
+from carry_core.files import author_dir
 from carry_core.groups import Recipe
-from carry_core.train import Trainer
-from carry_core.verify import verify
+from carry_core.model import ModelConfig
+from carry_core.training import campaign
+from carry_core.training.trainer import Trainer
 
 QUICK = Recipe("quick", 1e-3, warmup=10)
 
@@ -33,13 +37,18 @@ class Ticks(campaign.Clock):
         return self.over or self.left % 2 == 0
 
 
-def train_and_publish(group, data, recipe, numbers):
-    """What `carry train` says in the end, and the runs and epochs that are then there by recipe, the group's first."""
-    said = []
-    campaign.train_group(Checkpoints(data / "checkpoints", group, recipe), numbers, data / "runs", say=said.append)
-    found = {
-        name: (list(found.runs.numbers), found.runs.record["epochs"])
-        for name, found in trainings.ours(group.name).items()
-    }
-    assert verify(data) == []
-    return said[-1], found
+def save_group(
+    where: Path,
+    group: str,
+    config: ModelConfig,
+    stacked: dict[str, torch.Tensor],
+    record: dict[str, Any],
+    curves: dict[str, np.ndarray] | None = None,
+) -> None:
+    """Write runs whose weights and curves are given as `[run, …]`, into the folder of a source."""
+    folder = where / group if where == author_dir() else where / group / record["recipe"]
+    shared = {key: value for key, value in record.items() if key != "runs"}
+    for i, entry in enumerate(record["runs"]):
+        own = {key: value[i] for key, value in (curves or {}).items() if key != "runs" and i < len(value)}
+        path = folder / f"run{entry['run']}.safetensors"
+        runs.save(path, group, config, {name: p[i] for name, p in stacked.items()}, shared | entry, own)

@@ -3,8 +3,8 @@
 import re
 from dataclasses import dataclass
 
-from carry_core import tasks
-from carry_core.ledger.published import Claim
+from carry_core import carries
+from carry_core.ledger.claims import Claim
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,11 @@ def title(claim: Claim) -> str:
     first, *rest = claim.id.split("/")
     if len(rest) == 4:  # a cell of a table of classes and positions
         (_, part), (_, pattern, kind, position) = place(claim.id), rest
-        words = [tasks.name(tasks.find(pattern)), WORDS[kind], f"at position {position.removeprefix('pos')}"]
+        words = [
+            carries.paper_name(carries.parse_class(pattern)),
+            WORDS[kind],
+            f"at position {position.removeprefix('pos')}",
+        ]
         return f"{part[:1].upper() + part[1:]}: {words[0]}, {' '.join(words[1:])}"
     words = [re.sub(r"^pos(\d)$", r"position \1", WORDS.get(word, word.replace("_", " "))) for word in rest]
     return f"{MODELS.get(first, first)}: {', '.join(words)}"

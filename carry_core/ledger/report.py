@@ -9,9 +9,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from carry_core.ledger import names
-from carry_core.ledger.outcomes import badness, text
 from carry_core.ledger.results import Row
 from carry_core.ledger.verdicts import VERDICTS
+from carry_core.ledger.webpage import badness, text
 
 MARKS = {"reproduced": "green", "differs": "bold red", "undecided": "yellow", "not run": "dim"}
 RUNS = 42  # columns for the values of the runs

@@ -1,21 +1,18 @@
 """The ledger's rows, and the files in `data/results/` that keep those of each source."""
 
 import json
-import re
-from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from carry_core import groups, runs
 from carry_core.errors import BadInput
-from carry_core.files import data_dir, write_json
+from carry_core.files import data_dir, sha256, write_json
 from carry_core.ledger import verdicts
-from carry_core.ledger.evidence import weights
-from carry_core.ledger.published import numeric
+from carry_core.ledger.claims import numeric
 
-VERSION = 1  # of results files
-TRAINED = re.compile(r"by the (recipe “\w+”(?:, \d+ of \d+ epochs)?)")  # in a row's detail
-NAMED = re.compile(r"Runs in order: (.+?)\.(?: |$)")  # in a row's detail
+VERSION = 2  # of results files
 
 
 @dataclass(frozen=True)
@@ -28,7 +25,11 @@ class Row:
         runs: the value of each run.
         tolerance: how far `value` may lie from `paper`; None where there is no such distance.
         verdict: `reproduced`, `differs`, `undecided` or `not run`.
-        detail: how it was obtained, what the alternatives give, or why it was not run.
+        detail: `fields` and how the row was obtained as a sentence, or why it was not run.
+        n: how many runs it is judged on.
+        fields: a list with an entry for each run, by name: `run` (what it is called: its number, with its group before
+            it where there are several), for a finding `shows`, `training` where runs were not trained as the
+            paper's were, and what else was measured.
     """
 
     id: str
@@ -40,32 +41,34 @@ class Row:
     tolerance: float | None
     verdict: str
     detail: str
+    n: int = 0
+    fields: dict[str, list[Any]] = field(default_factory=dict)
 
     @property
     def keys(self) -> list[str]:
-        """What each run is called: its number, with its group before it where there are several."""
-        said = NAMED.search(self.detail)
-        if not said:
-            return [str(number) for number in range(len(self.runs))]
-        parts = [part.rpartition(" ")[0::2] for part in said[1].replace(", ", ",").split("; ")]
-        return [f"{group} {number}".strip() for group, numbers in parts for number in numbers.split(",")]
+        """What each run is called."""
+        return self.fields.get("run", [str(number) for number in range(len(self.runs))])
 
     @property
     def trainings(self) -> list[str]:
         """How its groups were trained that were not trained as the paper's: recipes, and how far they got."""
-        return sorted(set(TRAINED.findall(self.detail)))
+        return sorted({training for every in self.fields.get("training", []) for training in every})
+
+    @property
+    def shown(self) -> tuple[int, int] | None:
+        """Of a finding, how many runs show it and how many there are."""
+        return (sum(self.fields["shows"]), len(self.fields["shows"])) if "shows" in self.fields else None
+
+    @property
+    def pooled(self) -> bool:
+        """Whether its runs are of several groups, which need not be alike."""
+        return len({name.rpartition(" ")[0] for name in self.keys}) > 1
 
 
-def named(keys: Collection[Any]) -> str:
-    """The sentence from which `Row.keys` knows the runs; none where they are 0, 1, 2 and so on."""
-    if list(keys) == list(range(len(keys))):
-        return ""
-    groups: dict[str, list[str]] = {}
-    for key in keys:
-        group, number = key if isinstance(key, tuple) else ("", key)
-        groups.setdefault(group, []).append(str(number))
-    told = "; ".join(f"{group} {', '.join(numbers)}".strip() for group, numbers in groups.items())
-    return f"Runs in order: {told}."
+def disagreement(row: Row, range_: float | int) -> str:
+    """A sentence if the runs of one group fall into two groups of values, else nothing (`verdicts.disagreement`)."""
+    bounded = all(isinstance(x, float) and abs(x) <= range_ for x in row.runs)
+    return verdicts.disagreement(row.runs, range_) if bounded and not row.pooled else ""
 
 
 def path_of(source: str) -> Path:
@@ -80,6 +83,21 @@ def save(source: str, rows: list[Row]) -> Path:
     return path_of(source)
 
 
+def weights(source: str) -> dict[str, str]:
+    """The sha256 of every file that a source's rows come from.
+
+    Of the author's, the released files that were imported, by their path in his repository; of ours, the group files.
+    """
+    folder = runs.folder(source)
+    if source == "ours":
+        first = [path for group in groups.GROUPS for path in runs.find(group).values()]
+        pairs = [file for path in first for file in (path, path.with_suffix(".npz")) if file.exists()]
+        return {path.relative_to(data_dir()).as_posix(): sha256(path) for path in sorted(pairs)}
+    path = folder / "sources.json"
+    imported = json.loads(path.read_text()) if path.exists() else {}
+    return dict(sorted(item for output in imported.values() for item in output["files"].items()))
+
+
 def read(source: str) -> dict[str, Any]:
     """A source's committed results: `version`, `source`, `weights` and `rows`, these as `Row`.
 
@@ -90,14 +108,13 @@ def read(source: str) -> dict[str, Any]:
     remedy = f"write it with `carry claims --source {source} --save`"
     try:
         found = json.loads(path.read_text())
-        if found["version"] != VERSION:
-            raise BadInput(f"{path} has version {found['version']!r}, expected {VERSION}: {remedy}.")
-        if found["source"] != source:
-            raise BadInput(f"{path} has the results of {found['source']!r}, expected {source!r}: {remedy}.")
+        for key, expected in {"version": VERSION, "source": source}.items():
+            if found[key] != expected:
+                raise BadInput(f"{path} has the {key} {found[key]!r}, expected {expected!r}: {remedy}.")
         return {**found, "weights": dict(found["weights"]), "rows": [_row(row) for row in found["rows"]]}
     except FileNotFoundError as error:
         raise BadInput(f"{path} does not exist: {remedy}.") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, BadInput):
             raise
         raise BadInput(f"{path} is damaged ({error}): {remedy}.") from error
@@ -108,7 +125,8 @@ def _row(values: dict[str, Any]) -> Row:
     row = Row(**values)
     texts = all(isinstance(x, str) for x in (row.id, row.where, row.detail)) and row.verdict in verdicts.VERDICTS
     numbers = all(map(_numbers, (row.paper, row.value, row.std, row.tolerance, row.runs)))
-    if not (texts and numbers and isinstance(row.runs, list)):
+    columns = isinstance(row.fields, Mapping) and all(isinstance(column, list) for column in row.fields.values())
+    if not (texts and numbers and columns and isinstance(row.runs, list)):
         raise ValueError(f"an entry of {row.id!r} is not of its kind")
     return row
 

@@ -3,8 +3,9 @@
 `book/_static/claims.js` reads the `data-` attributes that are written here; `claims.css` gives them their looks.
 """
 
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
@@ -14,16 +15,194 @@ from urllib.parse import urlencode
 
 import yaml
 
+from carry_core import author, groups, runs
+from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_core.ledger import names, strips
-from carry_core.ledger.outcomes import CAUSES, SOURCES, Entry, Outcomes, printed, shown, text
+from carry_core.ledger import claims, names, results
+from carry_core.ledger.claims import Claim
 from carry_core.ledger.results import Row
-from carry_core.ledger.verdicts import FINDING_RULES, RULES, VERDICTS
+from carry_core.ledger.verdicts import ENOUGH, FINDING_RULES, PAPER_RUNS, RULES, VERDICTS, WIDEST
+from carry_core.words import counted as plural
 
 PAPER = "https://arxiv.org/abs/2401.07993"
 MARKS = {"reproduced": "✓", "undecided": "?", "differs": "≠", "not run": "–"}  # none relies on its colour
 HEADINGS = {"author": "Author’s weights", "ours": "Our weights"}
 FEW = 3  # rows that a list names at once; more open at a click
+
+
+SOURCES = {"author": "the author's weights", "ours": "our weights"}
+CAUSES = {
+    "scatter": "The runs scatter too much: the interval in which the difference to the paper would have to lie is wider"
+    " than a quarter of the range of the quantity, so that agreement would mean little",
+    "some": "Most runs show it, but not all of them",
+    "none": "It is said of some runs; none at hand shows it, but these are fewer than the paper had",
+    "short": f"Fewer than {ENOUGH} runs are at hand, which cannot say what every run does, or most",
+    "few": f"The paper's number is a mean over {PAPER_RUNS} runs, and fewer of them are at hand",
+    "one": "There is one run on each side, and nothing says how far two runs lie apart",
+}  # why a row is undecided, as a sentence without its end
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A claim and what became of it, by source; `order` says the worst come first, by source."""
+
+    claim: Claim
+    rows: dict[str, Row]
+    order: dict[str, int]
+
+    @property
+    def title(self) -> str:
+        """The claim in words."""
+        return names.title(self.claim)
+
+    def verdict(self, source: str) -> str:
+        """What became of it."""
+        return self.rows[source].verdict
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """The whole ledger for some sources.
+
+    Attributes:
+        sources: among `SOURCES`, in that order.
+        entries: every claim, in the ledger's order.
+        weights: by source, the sha256 of each file behind its results.
+    """
+
+    sources: tuple[str, ...]
+    entries: tuple[Entry, ...]
+    weights: dict[str, dict[str, str]]
+
+    def count(self, source: str, verdict: str, *, findings: bool | None = None, section: str = "") -> int:
+        """How many claims have a verdict: numbers, findings or both (None), of one section or of all."""
+        return sum(e.verdict(source) == verdict for e in self.chosen(findings=findings, section=section))
+
+    def chosen(self, *, findings: bool | None = None, section: str = "") -> list[Entry]:
+        """Claims that are numbers, findings or either (None), of one section or of all."""
+        return [
+            e
+            for e in self.entries
+            if findings in (None, e.claim.paper is None) and section in ("", names.place(e.claim.id)[0].key)
+        ]
+
+    def runs_that_show(self, name: str) -> str:
+        """How many runs of each source show a finding, such as `5 of 6 of the author's runs, 4 of 6 of ours`."""
+        (entry,) = [e for e in self.entries if e.claim.id == name]
+        whose, told = {"author": "of the author's runs", "ours": "of ours"}, []
+        for source in self.sources:
+            counts = entry.rows[source].shown
+            missing = f"{entry.verdict(source)} with {SOURCES[source]}"
+            told.append(f"{counts[0]} of {counts[1]} {whose[source]}" if counts else missing)
+        return ", ".join(told)
+
+    def undecided(self, source: str) -> dict[str, list[Entry]]:
+        """The claims that a source leaves undecided, by the key of their cause in `CAUSES`."""
+        found: dict[str, list[Entry]] = {cause: [] for cause in CAUSES}
+        for entry in self.entries:
+            if entry.verdict(source) == "undecided":
+                found[cause(entry.claim, entry.rows[source])].append(entry)
+        return {key: entries for key, entries in found.items() if entries}
+
+    def waiting(self, source: str) -> dict[str, list[Entry]]:
+        """The claims that were not run from a source, by the reason."""
+        found: dict[str, list[Entry]] = {}
+        for entry in self.entries:
+            if entry.verdict(source) == "not run":
+                found.setdefault(entry.rows[source].detail, []).append(entry)
+        return found
+
+    def origin(self, source: str) -> str:
+        """A sentence on the weights behind a source's results, and whether they are still those that lie here."""
+        files = self.weights[source]
+        if source == "author":
+            return f"The author's weights are {len(files)} of the {len(author.checksums())} files of his release."
+        if results.weights(source) != files:
+            return "**The results are stale**: other weights lie here now; run `carry claims --source ours --save`."
+        found = []
+        for group in sorted({name.split("/")[1] for name in files}):
+            record = runs.load(group).record
+            reached = groups.reached(group, record["recipe"], record["epochs"])
+            n_runs = plural(len(record["runs"]), "run")
+            found.append(f"{group} (recipe “{record['recipe']}”, {n_runs}, epochs: {reached})")
+        return f"Our weights: {', '.join(found) if found else 'none yet'}."
+
+
+def read(source: str | None = None) -> Outcomes:
+    """The ledger with the committed results of one source, or of both (None).
+
+    A claim that the results do not know, or that has been given another number since, is `not run`.
+
+    Raises:
+        BadInput: unknown source, or the ledger or the results cannot be read.
+    """
+    if source is not None and source not in SOURCES:
+        raise BadInput(f"Unknown source {source!r}: expected 'ours', 'author', or None for both.")
+    sources = tuple(SOURCES) if source is None else (source,)
+    known_claims, saved = claims.claims(), {s: results.read(s) for s in sources}
+    known = {s: {row.id: row for row in saved[s]["rows"]} for s in sources}
+    rows = {s: [_current(claim, s, known[s].get(claim.id)) for claim in known_claims.values()] for s in sources}
+    ranks = {s: _ranks(rows[s]) for s in sources}
+    entries = [
+        Entry(claim, {s: rows[s][i] for s in sources}, {s: ranks[s][i] for s in sources})
+        for i, claim in enumerate(known_claims.values())
+    ]
+    return Outcomes(sources, tuple(entries), {s: saved[s]["weights"] for s in sources})
+
+
+def _current(claim: Claim, source: str, row: Row | None) -> Row:
+    if row is not None and row.paper == claim.paper:
+        return row
+    detail = f"Newer than the results: `carry claims --source {source} --save` computes it."
+    return Row(claim.id, claim.where, claim.paper, None, None, [], None, "not run", detail)
+
+
+def _ranks(rows: Sequence[Row]) -> list[int]:
+    order = sorted(range(len(rows)), key=lambda i: badness(rows[i]))
+    return [order.index(i) for i in range(len(rows))]
+
+
+def badness(row: Row) -> tuple[int, float]:
+    """A key to sort by: the worst verdict first, then the farthest from the paper for what is allowed."""
+    order = VERDICTS.index(row.verdict)
+    if not isinstance(row.value, (int, float)) or not isinstance(row.paper, (int, float)):
+        return order, 0.0
+    return order, -abs(row.value - row.paper) / (row.tolerance or 1.0)
+
+
+def cause(claim: Claim, row: Row) -> str:
+    """Why a row is undecided, as a key of `CAUSES`."""
+    if claim.paper is None:
+        counts = row.shown
+        return "none" if claim.rule == "some" else "short" if counts and counts[1] < ENOUGH else "some"
+    if row.tolerance is None:
+        return "one"
+    return "scatter" if 2 * row.tolerance > WIDEST * claim.range else "few"
+
+
+def text(value: Any) -> str:
+    """A number of a row, or a list of them, as short as it can be read."""
+    if value is None:
+        return "–"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(text, value)) + "]"
+    if isinstance(value, float) and value != int(value):
+        if abs(value) < 0.01:
+            return f"{value:.2g}"
+        return f"{value:.3f}" if abs(value) < 100 else f"{value:.1f}"
+    return f"{int(value)}" if abs(value) < 1e4 else f"{int(value):,}"
+
+
+def printed(claim: Claim) -> str:
+    """The paper's number with the places that it has there."""
+    places = max(0, round(-math.log10(claim.unit)))
+
+    def one(value: Any) -> str:
+        if isinstance(value, list):
+            return "[" + ", ".join(map(one, value)) + "]"
+        return f"{value:.{places}f}" if isinstance(value, float) and places else text(value)
+
+    return one(claim.paper)
 
 
 @dataclass(frozen=True)
@@ -157,7 +336,7 @@ def differing(outcomes: Outcomes) -> Html:
 def _why_differs(entry: Entry, source: str) -> str:
     row = entry.rows[source]
     if entry.claim.paper is None:
-        k, n = shown(row) or (0, 0)
+        k, n = row.shown or (0, 0)
         runs = f"{k} of {n} runs show it" if n > 1 else "the one run does not show it"
         rule = RULES[entry.claim.rule].removeprefix("a finding: ")
         more = f"A finding is {rule}. Measured: {entry.claim.measure}."
@@ -278,8 +457,8 @@ def _row(entry: Entry, sources: Sequence[str], known: frozenset[str]) -> str:
     cells = [
         tag("th", escape(entry.title), scope="row", role="rowheader"),
         tag("td", value, tag("small", where), **_cell("Paper")),
-        *(tag("td", _result(entry.rows[source]), **_cell(HEADINGS[source])) for source in sources),
-        tag("td", strips.strip(claim, entry.rows) or "–", **_cell("Runs")),
+        *(tag("td", _result(entry.rows[source], claim), **_cell(HEADINGS[source])) for source in sources),
+        tag("td", strip(claim, entry.rows) or "–", **_cell("Runs")),
         tag("td", linked, **_cell("Page")),
         tag("td", anchor, _how(entry, sources), **_cell("How")),
     ]
@@ -297,15 +476,15 @@ def _class(verdict: str) -> str:
     return f"claims-verdict {verdict.replace(' ', '-')}"
 
 
-def _result(row: Row) -> str:
+def _result(row: Row, claim: Claim) -> str:
     mark = tag("span", MARKS[row.verdict], aria_hidden="true")
     parts = [tag("span", mark, " ", row.verdict, class_=_class(row.verdict))]
     if row.value is not None:
         spread = f" ± {text(row.std)}" if isinstance(row.std, float) else ""
         parts.append(tag("span", tag("b", escape(text(row.value))), spread, class_="claims-value"))
-    if counts := shown(row):
+    if counts := row.shown:
         parts.append(tag("small", f"{counts[0]} of {counts[1]} runs show it"))
-    if "The runs disagree" in row.detail:
+    if results.disagreement(row, claim.range):
         parts.append(tag("small", "runs disagree"))
     parts += [tag("small", training) for training in row.trainings]
     return "".join(parts)
@@ -322,3 +501,74 @@ def _how(entry: Entry, sources: Sequence[str]) -> str:
         about.append((HEADINGS[source], f"{runs}{allowed}{row.detail}"))
     inside = [tag("dt", title) + tag("dd", words(said)) for title, said in about if said]
     return tag("details", tag("summary", "How"), tag("dl", *inside))
+
+
+# ---------------------------------------------------------------- the runs of a row as dots on a line
+
+
+WIDTH, LANE, EDGE, FOOT = 180, 14, 6, 10  # in px
+
+
+def flat(value: Any) -> list[float]:
+    """The numbers in a value of a row: a number, a list of them, None; nothing of deeper lists."""
+    values = value if isinstance(value, list) else [value]
+    return [float(x) for x in values if isinstance(x, (int, float))]
+
+
+def domain(claim: Claim, rows: Mapping[str, Row]) -> tuple[float, float]:
+    """The ends of the line: 0 and 1 for what ranges between them, else what holds the paper's value and all runs."""
+    values = flat(claim.paper) + [x for row in rows.values() for run in [row.value, *row.runs] for x in flat(run)]
+    low, high = min(values), max(values)
+    if claim.range == 1 and low >= 0 and high <= 1:
+        return 0.0, 1.0
+    allowed = max([row.tolerance for row in rows.values() if row.tolerance is not None], default=0.0)
+    for printed in flat(claim.paper):
+        low, high = min(low, printed - allowed), max(high, printed + allowed)
+    return (low, high) if high > low else (low - 1, high + 1)
+
+
+def strip(claim: Claim, rows: Mapping[str, Row]) -> str:
+    """The strip of a row, empty where there are no runs.
+
+    Dots are runs, a tick is what is judged, the long line is the paper's value, the band what is allowed.
+    """
+    if not any(flat(run) for row in rows.values() for run in row.runs):
+        return ""
+    low, high = domain(claim, rows)
+    drawn = []
+
+    def x(value: float) -> float:
+        return round(EDGE + (WIDTH - 2 * EDGE) * (min(max(value, low), high) - low) / (high - low), 1)
+
+    for lane, (source, row) in enumerate(rows.items()):
+        y = LANE * lane + LANE / 2
+        drawn.append(f'<path class="axis" d="M{EDGE} {y:g}H{WIDTH - EDGE}"/>')
+        for value in flat(claim.paper) if row.value is not None else []:
+            left, right = (x(value + side * (row.tolerance or 0.0)) for side in (-1, 1))
+            drawn.append(f'<path class="band" d="M{left:g} {y:g}H{max(right, left + 1):g}"/>')
+        if dots := [x(value) for run in row.runs for value in flat(run)]:
+            path = "".join(f"M{dot:g} {y:g}h0" for dot in dots)
+            drawn.append(f'<path class="{source}" d="{path}"/>')
+        drawn += [f'<path class="judged" d="M{x(value):g} {y - 5:g}v10"/>' for value in flat(row.value)]
+    height = LANE * len(rows)
+    drawn += [f'<path class="paper" d="M{x(value):g} 0V{height}"/>' for value in flat(claim.paper)]
+    if (low, high) != (0.0, 1.0):
+        drawn.append(f'<text x="{EDGE}" y="{height + FOOT - 1}">{low:.3g}</text>')
+        drawn.append(f'<text x="{WIDTH - EDGE}" y="{height + FOOT - 1}" text-anchor="end">{high:.3g}</text>')
+        height += FOOT
+    name = escape(_said(claim, rows))
+    return (
+        f'<svg class="claims-strip" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" role="img"'
+        f' aria-label="{name}">{"".join(drawn)}</svg>'
+    )
+
+
+def _said(claim: Claim, rows: Mapping[str, Row]) -> str:
+    parts = []
+    for source, row in rows.items():
+        if values := [value for run in row.runs for value in flat(run)]:
+            ends = f"{text(min(values))} to {text(max(values))}"
+            parts.append(f"{len(row.runs)} {'run' if len(row.runs) == 1 else 'runs'} of {SOURCES[source]}: {ends}")
+    if claim.paper is not None:
+        parts.append(f"paper: {text(claim.paper)}")
+    return "; ".join(parts)

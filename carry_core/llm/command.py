@@ -1,4 +1,4 @@
-"""`carry llm` and `carry train-llm`. What they run is imported only then: `transformers` takes seconds to import."""
+"""`carry llm` and `carry train-llm`; what they run is imported only then."""
 
 import sys
 import time
@@ -12,7 +12,10 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from carry_core.files import check_writable, data_dir, update_manifest
+from carry_core.errors import BadInput
+from carry_core.files import check_writable, data_dir
+from carry_core.llm.model import DTYPES, MOST_PAIRS, check_device, inspect_model, library, parse_heads
+from carry_core.llm.prompts import TEMPLATES
 from carry_core.options import PATH
 
 QUIET_EVERY = 60.0  # seconds between progress lines where the output is not a terminal
@@ -20,76 +23,74 @@ QUIET_EVERY = 60.0  # seconds between progress lines where the output is not a t
 
 @click.command("llm", short_help="Ask a language model sums and look inside (Tab. 2, Fig. 6).")
 @click.argument("model")
-@click.option("--prompts", "count", type=click.IntRange(min=10, max=100_000), default=1000, show_default=True)
+@click.option("--prompts", "count", type=click.IntRange(10, 100_000), default=1000, show_default=True)
 @click.option(
-    "--ablate", metavar="HEADS", multiple=True,
-    help="Heads to take out together, such as 13:23,15:15 (layer:head); may be given again."
+    "--ablate",
+    metavar="HEADS",
+    multiple=True,
+    help="Heads to ablate together, such as 13:23,15:15 (layer:head); may be given again."
     " Without it: the three pairs that win most often.",
-)  # fmt: skip
-@click.option("--pairs", type=click.IntRange(min=0), help="How many pairs of frequent winners to take out.")
-@click.option("--template", type=click.Choice(["bare", "alpaca"]), default="bare", show_default=True)
+)
+@click.option("--pairs", type=click.IntRange(0, MOST_PAIRS), help="How many pairs of frequent winners to ablate.")
+@click.option("--template", type=click.Choice(list(TEMPLATES)), default="bare", show_default=True)
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, …")
-@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="[default: as the model has it]")
-@click.option("--batch", type=click.IntRange(min=1), default=25, show_default=True, help="Prompts at a time.")
-@click.option("--seed", type=click.IntRange(min=0), default=42, show_default=True, help="Of prompts and random pairs.")
+@click.option("--dtype", type=click.Choice(list(DTYPES)), help="[default: as the model has it]")
+@click.option("--batch", type=click.IntRange(1, 10_000), default=25, show_default=True, help="Prompts at a time.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**63 - 1), default=42, show_default=True, help="Of prompts and random pairs."
+)
 @click.option("--out", type=PATH, help="Where to write [default: data/llm/NAME].")
-def llm(
-    model: str, count: int, ablate: tuple[str, ...], pairs: int | None, template: str, device: str, dtype: str | None,
-    batch: int, seed: int, out: Path | None,
-) -> None:  # fmt: skip
+def llm(count: int, ablate: tuple[str, ...], model: str, out: Path | None, **options: Any) -> None:
     """Ask a language model four-digit sums and look inside: Tab. 2 and Fig. 6.
 
     MODEL is a folder in the format of transformers, or an id on the Hugging Face hub. A survey that was stopped goes on
     where it was. Every set of heads is compared with a random pair of others.
     """
-    from carry_core.llm import heads, loading, prompts, survey, surveyor
+    library()
+    from carry_core.llm import survey
 
-    chosen = prompts.template(template)
-    device = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    source = loading.find(model, chosen, device, dtype, batch, [*ablate])
-    asked = tuple(heads.parse(text, source.size) for text in ablate)
+    template, device = TEMPLATES[options["template"]], options["device"]
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    source = inspect_model(model, template, device, options["dtype"])
+    asked = tuple(parse_heads(text, source.size) for text in ablate)
     out = out or data_dir() / "llm" / source.title
+    if (out / "config.json").exists():
+        raise BadInput(f"{out} holds a model: expected another folder for its survey, so pass --out.")
     check_writable(out)
-    plan = surveyor.Plan(chosen, count, seed, batch, asked, pairs)
+    plan = survey.Plan(template, count, options["seed"], options["batch"], asked, options["pairs"])
     with _reporting(source.title) as report:
-        work = surveyor.Surveyor(source, plan, data_dir() / "checkpoints" / "llm", report)
-        found = work.run()
-    path = out / survey.FILE
-    found.save(path)
-    _record([path])
-    for line in found.lines():
+        surveyor = survey.Surveyor(source, plan, data_dir() / "checkpoints" / "llm", report)
+        result = surveyor.run()
+    result.save(out / survey.FILE)
+    for line in result.lines():
         click.echo(line)
-    click.echo(f"Written to {path}. Its batches stay in {work.parts}: more heads can be ablated without asking again.")
+    click.echo(
+        f"Written to {out / survey.FILE}. Its batches stay in {surveyor.parts}: more heads can be ablated without"
+        " asking again."
+    )
 
 
-@click.command("train-llm", short_help="Train the small language model, in half an hour.")
+@click.command("train-llm", short_help="Train the small language model, in ten minutes.")
 @click.option("--out", type=PATH, help="Where to write the model [default: data/llm/small].")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, …")
-@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="CPU threads.")
+@click.option("--threads", type=click.IntRange(1, 1024), default=1, show_default=True, help="CPU threads.")
 def train_llm(out: Path | None, device: str, threads: int) -> None:
-    """Train the small language model from scratch, in half an hour; goes on where an earlier call stopped."""
+    """Train the small language model from scratch, in ten minutes on a CPU core."""
+    library()
+    check_device(device)
     from carry_core.llm import small
 
     torch.set_num_threads(threads)
     out = out or data_dir() / "llm" / "small"
+    check_writable(out)
     with _reporting("small") as report:
 
-        def tell(trainer: small.Trainer) -> None:
-            row = trainer.history[-1]
-            what = f"{trainer.recipe.name}: loss {row['loss']:.1e}, accuracy {row['accuracy']:.3f}"
-            report(what, trainer.step / trainer.recipe.steps)
+        def tell(row: dict[str, Any]) -> None:
+            report(f"loss {row['loss']:.1e}, accuracy {row['accuracy']:.3f}", row["step"] / small.RECIPE.steps)
 
-        names = small.climb(out, data_dir() / "checkpoints" / "llm", device, tell)
-    _record([out / name for name in names])
+        names = small.publish(small.train(small.RECIPE, device, tell), out)
     click.echo(f"Written to {out}: {', '.join(names)}.")
-
-
-def _record(paths: list[Path]) -> None:
-    """List files in the manifest, where they lie in the data folder."""
-    root = data_dir().resolve()
-    inside = [path.resolve().relative_to(root).as_posix() for path in paths if path.resolve().is_relative_to(root)]
-    if inside:
-        update_manifest(data_dir(), inside)
 
 
 @contextmanager

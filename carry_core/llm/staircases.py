@@ -11,11 +11,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from carry_core.llm.architecture import Size
-from carry_core.llm.positions import Positions
-from carry_core.llm.prompts import DIGITS
+from carry_core.llm.model import Size
+from carry_core.llm.prompts import DIGITS, Positions
 
-SHOWN = 5  # generated tokens on a map of the attention
+N_MAPPED = 5  # generated tokens on a map of the attention
 
 
 def n_cells(generated: int) -> int:
@@ -31,7 +30,7 @@ def cells(places: Positions, generated: int) -> list[tuple[int, int]]:
 
 def map_cells(places: Positions) -> list[tuple[int, int]]:
     """Row and column of all cells on and below the diagonal between the marked and the first generated tokens."""
-    marked = [*places.marked, *(places.last + j for j in range(1, SHOWN + 1))]
+    marked = [*places.marked, *(places.last + j for j in range(1, N_MAPPED + 1))]
     return [(row, column) for i, row in enumerate(marked) for column in marked[: i + 1]]
 
 
@@ -44,10 +43,16 @@ def grid(values: Float[Tensor, "*batch cell"]) -> Float[Tensor, "*batch query ke
     return square
 
 
+def padded(cells: Sequence[Sequence[tuple[int, int]]], pads: Int[Tensor, " batch"]) -> Int[Tensor, "two batch cell"]:
+    """Rows and columns of every example's cells in the left-padded batch."""
+    rows_and_columns: Tensor = torch.tensor(cells).permute(2, 0, 1)
+    return rows_and_columns + pads.unsqueeze(1)
+
+
 def reached(
     rows: Int[Tensor, "batch cell"], length: int, produced: Int[Tensor, " batch"]
 ) -> Bool[Tensor, "batch cell"]:
-    """Which cells are there: rows of the prompt, and of generated tokens that were fed back.
+    """Which cells exist: rows of the prompt, and of generated tokens that were fed back.
 
     Args:
         rows: in the padded batch.
@@ -57,23 +62,10 @@ def reached(
     return rows < length + produced.unsqueeze(1) - 1
 
 
-def winners(attention: Float[Tensor, "batch layer head cell"]) -> Int[Tensor, "batch cell"]:
-    """The number `layer * heads + head` of the head with the largest value in each cell; of equals the first."""
-    return attention.flatten(1, 2).argmax(1)
-
-
-def count(
-    winner: Int[Tensor, "batch cell"], there: Bool[Tensor, "batch cell"], size: Size
+def count_wins(
+    attention: Float[Tensor, "batch layer head cell"], exists: Bool[Tensor, "batch cell"], size: Size
 ) -> Int[Tensor, "cell layer head"]:
-    """How often each head wins each of the cells that are there."""
-    n = size.layers * size.heads
-    wins = torch.zeros(winner.shape[1], n, dtype=torch.int64)
-    for cell in range(winner.shape[1]):
-        wins[cell] = winner[there[:, cell], cell].bincount(minlength=n)
-    return wins.view(-1, size.layers, size.heads)
-
-
-def padded(found: Sequence[Sequence[tuple[int, int]]], pads: Int[Tensor, " batch"]) -> Int[Tensor, "two batch cell"]:
-    """Rows and columns of every example's cells in the left-padded batch."""
-    rows_and_columns: Tensor = torch.tensor(found).permute(2, 0, 1)
-    return rows_and_columns + pads.unsqueeze(1)
+    """How often each head has the largest value in each of the cells that exist; of equals the first wins."""
+    winner, n_heads = attention.flatten(1, 2).argmax(1), size.layers * size.heads
+    wins = [winner[exists[:, cell], cell].bincount(minlength=n_heads) for cell in range(winner.shape[1])]
+    return torch.stack(wins).view(-1, size.layers, size.heads)

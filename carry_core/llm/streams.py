@@ -6,51 +6,51 @@ from statistics import mean
 
 from scipy.stats import spearmanr
 
-from carry_core import tasks
+from carry_core import carries
 from carry_core.errors import BadInput
-from carry_core.geometry import Plane, apart, apart_on_all_axes, pocket_accuracy, threshold_accuracy
-from carry_core.llm.answers import WIDTH
-from carry_core.llm.prompts import DIGITS
-from carry_core.llm.recorded import Recording
-from carry_core.llm.survey import Survey, label
+from carry_core.findings.geometry import Plane, apart, apart_on_all_axes, pocket_accuracy, threshold_accuracy
+from carry_core.llm.prompts import DIGITS, WIDTH, digit_and_carry
+from carry_core.llm.recordings import Recording
+from carry_core.llm.survey import Survey
 
 AFTER = ("attention", "MLP")
-FEWEST = 50  # prompts with a right digit, below which nothing is said about a position
+MIN_PROMPTS = 50  # with a right digit, below which nothing is said about a position
 
 
 def planes(survey: Survey, layer: int) -> list[Plane]:
     """The stream of a layer at each digit of the answer, after attention and after MLP: a column of Fig. 6 each.
 
-    Only prompts whose digit there is right and a token of its own count. Sums are told apart by whether a one arrives.
+    Only prompts whose digit there is right and a token of its own count. The two sides are sums with a carry-in and
+    without.
     """
-    found = []
+    planes = []
     pairs = survey.answers.pairs
     a, b = pairs.unbind(1)
-    task = tasks.classify(a, b, WIDTH)
+    carry_class = carries.classify(a, b, WIDTH)
     for output in positions(survey):
-        there = survey.spelled[:, output]
-        digit, arrives = label(pairs, output)
+        right = survey.spelled[:, output]
+        digit, carry = digit_and_carry(pairs, output)
         for after, name in enumerate(AFTER):
-            points = survey.points[layer, after, output, there]
+            points = survey.points[layer, after, output, right]
             share = tuple(survey.share[layer, after, output].tolist())
-            found.append(Plane(layer, name, output, points, share, digit[there], task[there], arrives[there]))
-    return found
+            planes.append(Plane(layer, name, output, points, share, digit[right], carry_class[right], carry[right]))
+    return planes
 
 
-def check_layer(found: Survey | Recording, layer: int | None) -> None:
+def check_layer(model: Survey | Recording, layer: int | None) -> None:
     """See that the model has this layer; None is any.
 
     Raises:
         BadInput: it has not.
     """
-    last = found.counts.shape[0] - 1
+    last = model.counts.shape[0] - 1
     if layer is not None and (type(layer) is not int or not 0 <= layer <= last):
-        raise BadInput(f"layer={layer!r}: expected None or a layer of {found.title}, from 0 to {last}.")
+        raise BadInput(f"layer={layer!r}: expected None or a layer of {model.title}, from 0 to {last}.")
 
 
 def positions(survey: Survey) -> list[int]:
     """The digits of the answer, from the left, that enough prompts have right."""
-    return [i for i in range(DIGITS) if int(survey.spelled[:, i].sum()) >= FEWEST]
+    return [i for i in range(DIGITS) if int(survey.spelled[:, i].sum()) >= MIN_PROMPTS]
 
 
 @dataclass(frozen=True)
@@ -77,26 +77,24 @@ MEASURES: dict[str, Measure] = {
 def separations(survey: Survey, measures: dict[str, Measure] | None = None) -> list[Separation]:
     """The measures at every layer, for each digit of the answer."""
     measures = MEASURES if measures is None else measures
-    every = [planes(survey, layer) for layer in range(survey.counts.shape[0])]
-    return [
-        Separation(output, {
-            name: [measure(plane) for layer in every for plane in layer[2 * i : 2 * i + 2]]
-            for name, measure in measures.items()
-        })
-        for i, output in enumerate(positions(survey))
-    ]  # fmt: skip
+    layers = [planes(survey, layer) for layer in range(survey.counts.shape[0])]
+    result = []
+    for i, output in enumerate(positions(survey)):
+        column = [plane for layer in layers for plane in layer[2 * i : 2 * i + 2]]
+        result.append(Separation(output, {name: [*map(measure, column)] for name, measure in measures.items()}))
+    return result
 
 
-def clearest_layer(found: Sequence[Separation], measure: str = "a one arrives, in the plane") -> int:
+def clearest_layer(separations: Sequence[Separation], measure: str = "a one arrives, in the plane") -> int:
     """The first layer after whose MLP the sides are farthest apart, averaged over the digits of the answer."""
-    values = [s.values[measure][1::2] for s in found]
+    values = [s.values[measure][1::2] for s in separations]
     averages = [mean(column) for column in zip(*values, strict=True)]
     return averages.index(max(averages))
 
 
 def first_carry(survey: Survey) -> dict[str, Measure]:
     """App. G's measures of the leading axis: the carry at the first digit, the carry here, and the digit's order."""
-    first = label(survey.answers.pairs, 0)[1]
+    first = digit_and_carry(survey.answers.pairs, 0)[1]
 
     def at_first(plane: Plane) -> float:
         return threshold_accuracy(plane.points[:, 0], first[survey.spelled[:, plane.position]])

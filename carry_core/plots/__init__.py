@@ -1,19 +1,10 @@
 """The paper's figures and tables: each function returns a `Figure` or a `Table`, for `page` to show."""
 
-from carry_core.plots.attention import attention_grid
-from carry_core.plots.beyond import squashing_by_outcome, two_kinds
+from carry_core.plots.attention import attention_grid, attention_tiles
 from carry_core.plots.cells import Part, bars_of_cells, outcome_bars, summary_bars, table_of_cells
-from carry_core.plots.circuit import summary_circuit, table_of_traces
-from carry_core.plots.common import CLASS_COLOURS, DIGIT_COLOURS, class_colours
-from carry_core.plots.curves import learning_curves, table_of_curves
-from carry_core.plots.evolution import (
-    evolution,
-    evolution_grid,
-    table_of_kinks,
-    table_of_transitions,
-    transition,
-)
-from carry_core.plots.full_adder import full_adder_circuit, truth_tables
+from carry_core.plots.circuits import full_adder_circuit, summary_circuit, table_of_traces, truth_tables
+from carry_core.plots.curves import learning_curves, length_curves, table_of_curves
+from carry_core.plots.evolution import evolution, evolution_grid, table_of_kinks, table_of_transitions, transition
 from carry_core.plots.language import (
     ORDINALS,
     answer_bars,
@@ -24,12 +15,6 @@ from carry_core.plots.language import (
     wins_map,
 )
 from carry_core.plots.longer import (
-    attention_tiles,
-    class_grids,
-    class_journeys,
-    class_tiles,
-    journey_grid,
-    length_curves,
     moved_bars,
     table_of_accuracies,
     table_of_axes,
@@ -41,10 +26,17 @@ from carry_core.plots.longer import (
     table_of_separations,
     table_of_stairs,
 )
-from carry_core.plots.neurons import board_grid, neuron_grid, table_of_carriers
-from carry_core.plots.pentagon import pentagon_panels, pentagon_runs
-from carry_core.plots.planes import pca_grid, table_of_orders, table_of_planes
-from carry_core.plots.trained import table_of_costs, table_of_groups, table_of_insides, table_of_norms, training_curves
+from carry_core.plots.neurons import board_grid, neuron_grid, squashing_by_outcome, table_of_carriers
+from carry_core.plots.scatter import (
+    journey_grid,
+    pca_grid,
+    pentagon_panels,
+    pentagon_runs,
+    table_of_orders,
+    table_of_planes,
+    two_kinds,
+)
+from carry_core.plots.style import CLASS_COLOURS, DIGIT_COLOURS, class_colours
 
 __all__ = [
     "CLASS_COLOURS",
@@ -58,9 +50,6 @@ __all__ = [
     "bars_of_cells",
     "board_grid",
     "class_colours",
-    "class_grids",
-    "class_journeys",
-    "class_tiles",
     "evolution",
     "evolution_grid",
     "full_adder_circuit",
@@ -82,17 +71,13 @@ __all__ = [
     "table_of_axes",
     "table_of_carriers",
     "table_of_cells",
-    "table_of_costs",
     "table_of_curves",
     "table_of_forgetting",
-    "table_of_groups",
     "table_of_heads",
-    "table_of_insides",
     "table_of_kinks",
     "table_of_mlp",
     "table_of_models",
     "table_of_moves",
-    "table_of_norms",
     "table_of_orders",
     "table_of_parts",
     "table_of_planes",
@@ -100,7 +85,6 @@ __all__ = [
     "table_of_stairs",
     "table_of_traces",
     "table_of_transitions",
-    "training_curves",
     "transition",
     "truth_tables",
     "two_kinds",

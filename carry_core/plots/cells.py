@@ -12,10 +12,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from torch import Tensor
 
-from carry_core import tasks
-from carry_core.measure import Cells
-from carry_core.page import INK, WIDTH, Table, number, styled
-from carry_core.plots.common import panel, position
+from carry_core import carries
+from carry_core.measure import ClassAccuracies
+from carry_core.plots.style import INK, WIDTH, Table, number, panel, position, styled
 
 MARKS = {"reproduced": "", "differs": " ≠", "undecided": " ?"}
 RIGHT, OFF_BY_ONE, OTHER = "#2B4570", "#F4A6A0", "#E5E7EB"
@@ -34,8 +33,8 @@ class Part:
     """
 
     title: str
-    cells: Sequence[Cells]
-    printed: Cells | None = None
+    cells: Sequence[ClassAccuracies]
+    printed: ClassAccuracies | None = None
     verdicts: Mapping[str, Sequence[Sequence[str]]] | None = None
 
     def tally(self) -> str:
@@ -126,8 +125,9 @@ def bars_of_cells(
     printed = [unknown if part.printed is None else part.printed.accuracy for part in parts]
     known = any(part.printed is not None for part in parts)
     return outcome_bars(
-        right, off, [tasks.name(p) for p in tasks.patterns(n_digits)], [*map(position, names)] * len(parts), runs,
-        torch.cat(printed, 1) if known else None, tasks.carry_arrives(n_digits).repeat(1, len(parts)),
+        right, off, [carries.paper_name(p) for p in carries.patterns(n_digits)],
+        [*map(position, names)] * len(parts), runs,
+        torch.cat(printed, 1) if known else None, carries.carry_in(n_digits).repeat(1, len(parts)),
         [(part.title, len(names)) for part in parts], total,
     )  # fmt: skip
 
@@ -137,10 +137,10 @@ def summary_bars(parts: Sequence[Part], n_digits: int, runs: Sequence[int], tota
 
     Averages over the cells of Tab. 1 at the positions where a one can arrive, to two places.
     """
-    arrives = tasks.carry_arrives(n_digits)
+    arrives = carries.carry_in(n_digits)
     masks = [arrives, ~arrives & arrives.any(0)]
 
-    def means(cells: Sequence[Cells], kind: str) -> Tensor:
+    def means(cells: Sequence[ClassAccuracies], kind: str) -> Tensor:
         return torch.stack([torch.stack([getattr(c, kind)[mask].mean() for c in cells]) for mask in masks])
 
     right, off = (
@@ -157,9 +157,9 @@ def table_of_cells(parts: Sequence[Part], n_digits: int, names: Sequence[str]) -
     A mean that was found to differ from the paper's is marked ≠, one that decides nothing ?.
     """
     rows = []
-    for task, pattern in enumerate(tasks.patterns(n_digits)):
+    for task, pattern in enumerate(carries.patterns(n_digits)):
         for kind in ("accuracy", "corrected"):
-            row = [tasks.name(pattern) if kind == "accuracy" else "corrected"]
+            row = [carries.paper_name(pattern) if kind == "accuracy" else "corrected"]
             for part in parts:
                 values = torch.stack([getattr(c, kind)[task] for c in part.cells])  # (run, pos)
                 for pos in range(len(names)):

@@ -1,6 +1,6 @@
-"""Learning curves (Fig. 8 to 12)."""
+"""Learning curves (Fig. 8 to 12), and those of longer sums (Fig. 20)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,11 +9,19 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from carry_core.dynamics import finished
-from carry_core.page import INK, WIDTH, Table, number, styled
-from carry_core.plots.common import position
+from carry_core.findings.dynamics import finished
+from carry_core.plots.style import (
+    INK,
+    WIDTH,
+    Table,
+    number,
+    position,
+    styled,
+)
+from carry_core.runs import History
 
 TRAIN, TEST = "#8A8D93", "#7A1F5C"
+UNPRIMED, PRIMED = "#2B6CA3", "#D98324"  # as in the paper: blue and orange
 
 
 def draw_runs(ax: Axes, rows: NDArray[Any], colour: str, label: str = "") -> None:
@@ -66,6 +74,8 @@ def learning_curves(
             ax.set_ylim(0)
             continue
         for part, colour in (("train", TRAIN), ("test", TEST)):
+            if f"{part}_{curve}" not in history:  # the author's histories of n2_s0.1_w0.2 have no whole answers
+                continue
             rows = history[f"{part}_{curve}"][chosen]
             draw_runs(ax, rows[..., list(names).index(name)] if curve == "accuracy" else rows, colour, part)
         if name == "loss":
@@ -83,10 +93,46 @@ def table_of_curves(history: dict[str, NDArray[Any]]) -> Table:
     """
     rows = []
     for i, run in enumerate(history["runs"].tolist()):
-        whole, loss, norm = (finished(history[key][i]) for key in ("test_whole", "test_loss", "weight_norm"))
-        best = f"{number(whole.max(), 4)}\n{whole.argmax() + 1}"
+        loss, norm = (finished(history[key][i]) for key in ("test_loss", "weight_norm"))
+        best, last = "–", "–"
+        if "test_whole" in history:
+            whole = finished(history["test_whole"][i])
+            best, last = f"{number(whole.max(), 4)}\n{whole.argmax() + 1}", f"{number(whole[-1], 4)}\n{len(whole)}"
         lowest = f"{loss.min():.1e}\n{loss.argmin() + 1}"
         norms = [number(norm[0], 0), f"{number(norm.min(), 0)}\n{norm.argmin() + 1}", number(norm[-1], 0)]
-        rows.append([f"{run}", best, f"{number(whole[-1], 4)}\n{len(whole)}", lowest, f"{loss[-1]:.1e}", *norms])
+        rows.append([f"{run}", best, last, lowest, f"{loss[-1]:.1e}", *norms])
     header = ["run", "best", "last", "lowest", "last", "first", "lowest", "last"]
     return Table(header, rows, [("", 1), ("test accuracy", 2), ("test loss", 2), ("squared norm", 3)])
+
+
+@styled
+def length_curves(curves: Mapping[str, History], n_long: int) -> Figure:
+    """Accuracy on longer sums, whole and position by position, over the epochs (Fig. 20).
+
+    Args:
+        curves: learning curves by name, of runs without priming and with; every run is a line.
+        n_long: how many positions are longer than the training's sums; their titles say so.
+    """
+    # a decoder's curves have one column more, for the token that ends the sequence
+    width = min(history["long_accuracy"].shape[-1] for history in curves.values())
+    titles = ["whole answer", *(f"position {i}{' (long)' if i < n_long else ''}" for i in range(width))]
+    columns = min(4, len(titles))
+    rows = -(-len(titles) // columns)
+    figure = Figure(figsize=(WIDTH, 0.35 + 1.55 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
+    for ax in axes[len(titles) :]:
+        ax.axis("off")
+    for i, (ax, title) in enumerate(zip(axes, titles, strict=False)):
+        for (name, history), colour in zip(curves.items(), (UNPRIMED, PRIMED), strict=True):
+            for curve in history["long_whole"] if i == 0 else history["long_accuracy"][..., i - 1]:
+                known = finished(curve)
+                epochs = np.arange(1, len(known) + 1)
+                ax.plot(epochs, known, color=colour, linewidth=0.9, alpha=0.85, rasterized=len(known) > 200)
+            if i == 0:
+                ax.plot([], [], color=colour, linewidth=1.6, label=name)
+        ax.set(title=title, ylim=(-0.03, 1.03), xlim=(0, None))
+        ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=True))
+        if i >= len(titles) - columns:
+            ax.set_xlabel("epoch")
+    figure.legend(loc="outside lower center", ncols=4, handlelength=1.2)
+    return figure

@@ -12,16 +12,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from carry_core import tasks
-from carry_core.dynamics import Carrying, Evolution, Kink, finished
-from carry_core.page import INK, WIDTH, Table, number, styled
+from carry_core import carries
+from carry_core.findings.dynamics import Carrying, Evolution, Kink, Transition, finished
 from carry_core.plots.attention import ATTENTION
 from carry_core.plots.cells import RIGHT
-from carry_core.plots.common import panel, position
 from carry_core.plots.curves import TEST, TRAIN, plain_log
+from carry_core.plots.style import INK, WIDTH, Table, number, panel, position, styled
 from carry_core.runs import History
 from carry_core.sums import Layout
-from carry_core.transitions import Transition
 
 POSITIONS = ("#D55E00", "#009E73", "#0072B2", "#CC79A7")  # of the answer's digits, from the left
 MARK: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": (0, (3, 2))}  # an epoch that the text speaks of
@@ -45,7 +43,7 @@ def transition(history: History, run: int, epochs: Sequence[int], layout: Layout
     """
     i = history["runs"].tolist().index(run)
     pattern = history["pattern"][i]
-    n_heads, marks, every = pattern.shape[1], layout.marks(), range(layout.length)
+    n_heads, marks, every = pattern.shape[1], layout.tick_labels(), range(layout.length)
     side, title, foot, gap, right = 1.42, 0.26, 0.4, 0.2, 0.62  # inches
     height = len(epochs) * side + (len(epochs) - 1) * gap
     maps = WIDTH - right - n_heads * side - (n_heads - 1) * 0.12
@@ -76,7 +74,7 @@ def _curves(
     """The three curves on the left of Fig. 2; `place` is the uppermost one's left, top, width and height in inches."""
     left, top, width, height = place
     axes = [panel(figure, left, top + row * (height + 0.3), width, height) for row in range(3)]
-    names = layout.names[-history["test_accuracy"].shape[2] :]
+    names = layout.position_names[-history["test_accuracy"].shape[2] :]
     for key, colour in (("train_loss", TRAIN), ("test_loss", TEST)):
         curve = finished(history[key][i])
         axes[0].plot(range(1, len(curve) + 1), curve, color=colour, label=key.removesuffix("_loss"))
@@ -140,7 +138,7 @@ def evolution(history: History, evolutions: Mapping[int, Evolution], run: int, k
         look: dict[str, Any] = {"linewidth": 1.6, "zorder": 3} if other == run else OTHERS
         _along(correlation, found.epochs, found.correlation, end, INK, **look)
     n_digits = shown.accuracy.shape[-1]
-    needs = int(tasks.carry_arrives(n_digits)[1].nonzero()[0, 0])
+    needs = int(carries.carry_in(n_digits)[1].nonzero()[0, 0])
     for values, colour in ((shown.accuracy, RIGHT), (shown.corrected, FORGOT)):
         _along(accuracy, shown.epochs, values[:, 1, needs], end, colour)
     i = history["runs"].tolist().index(run)
@@ -150,7 +148,7 @@ def evolution(history: History, evolutions: Mapping[int, Evolution], run: int, k
     loss.plot(*kink.curve(), color="#E69F00", linewidth=1.8, label="fitted decay")
     loss.set_yscale("log")
     correlation.set(ylim=(-0.4, 1.05), title="correlation with no carrying")
-    name, where = tasks.name(tasks.patterns(n_digits)[1]), position(Layout(n_digits).names[needs])
+    name, where = carries.paper_name(carries.patterns(n_digits)[1]), position(Layout(n_digits).position_names[needs])
     accuracy.set(ylim=(-0.03, 1.03), title=f"accuracy of {name} at {where}")
     loss.set_title("loss, intact")
     known = [len(curve), *(int(e.epochs[-1]) for e in evolutions.values())]
@@ -183,7 +181,7 @@ def evolution_grid(evolutions: Mapping[int, Evolution], run: int) -> Figure:
     Of more than `POINTS` epochs every second, third, … is drawn, counted from the last.
     """
     n_digits = evolutions[run].accuracy.shape[-1]
-    classes, names = tasks.patterns(n_digits)[:5], Layout(n_digits).names
+    classes, names = carries.patterns(n_digits)[:5], Layout(n_digits).position_names
     last = max(int(found.epochs[-1]) for found in evolutions.values())
     left, gap, title, foot = 0.85, 0.1, 0.26, 0.62  # inches
     width, height = (WIDTH - left - 0.05 - gap * (len(classes) - 1)) / len(classes), 0.95
@@ -200,10 +198,10 @@ def evolution_grid(evolutions: Mapping[int, Evolution], run: int) -> Figure:
             ax.set(xlim=(0, 1.05 * last), ylim=(-0.05, 1.05), yticks=[0, 0.5, 1])
             ax.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 3, 5, 10], integer=True))
             ax.tick_params(labelbottom=pos == n_digits - 1, labelleft=task == 0, labelsize=6.5)
-            if tasks.carry_arrives(n_digits)[task, pos]:
+            if carries.carry_in(n_digits)[task, pos]:
                 ax.spines[:].set(linewidth=2, color=INK)
             if pos == 0:
-                ax.set_title(tasks.name(pattern))
+                ax.set_title(carries.paper_name(pattern))
             if task == 0:
                 ax.set_ylabel(position(names[pos]), rotation=0, ha="right", va="center", weight="bold")
     figure.text(0.5, 0.34 / figure.get_size_inches()[1], "epoch", ha="center", va="center")

@@ -13,16 +13,15 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from torch import Tensor
 
-from carry_core.geometry import Plane
-from carry_core.llm.answers import Answers
-from carry_core.llm.heads import Heads, name
-from carry_core.llm.recorded import MODELS, Recording
+from carry_core.findings.geometry import Plane
+from carry_core.llm.model import Heads, format_heads
+from carry_core.llm.prompts import Answers
+from carry_core.llm.recordings import MODELS, Recording
 from carry_core.llm.streams import Separation
 from carry_core.llm.survey import Survey
-from carry_core.page import FAINT, INK, WIDTH, Table, number, styled
 from carry_core.plots.attention import ATTENTION
 from carry_core.plots.cells import OFF_BY_ONE, OTHER, RIGHT
-from carry_core.plots.common import CLASS_COLOURS, DIGIT_COLOURS, dots, panel
+from carry_core.plots.style import CLASS_COLOURS, DIGIT_COLOURS, FAINT, INK, WIDTH, Table, dots, number, panel, styled
 
 DRAWN = 500  # sums in each panel of a scatter plot, at most
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
@@ -82,9 +81,9 @@ def table_of_models(printed: Mapping[str, Any], recorded: Mapping[str, Any], fou
             cell(f"llm/{key}", "carry_mistakes", 2), "\n".join(billions.pairs), "\n".join(ablated),
         ])  # fmt: skip
     last = ["–", "–"]
-    if isinstance(found, Survey) and found.chosen:
-        costliest = found.chosen[0]
-        last = [name(costliest.heads), number(found.without(costliest).accuracy)]
+    if isinstance(found, Survey) and found.targeted:
+        costliest = found.targeted[0]
+        last = [format_heads(costliest.heads), number(found.ablated_answers(costliest).accuracy)]
     answers = found.answers
     computed = [number(answers.accuracy), str(found.n_staircase), number(answers.carry_share)]
     rows.append([f"{found.title}, here", *computed, *last])
@@ -145,7 +144,7 @@ def attention_maps(
             ax.set_yticks(ticks, marks if column == 0 else [""] * len(marks), fontsize=size)
             ax.tick_params(length=0, pad=1.5)
             if j == 0:
-                ax.set_title(name((head,)), weight="bold")
+                ax.set_title(format_heads((head,)), weight="bold")
             if column == 0:
                 ax.set_ylabel(what, labelpad=4)
     for j, (label, top) in enumerate((("mean", 1.0), ("standard deviation", 0.5))):

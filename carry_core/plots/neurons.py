@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, NullLocator
 from torch import Tensor
 
-from carry_core import tasks
-from carry_core.neurons import Board, Carriers, CarryAxis
-from carry_core.page import FAINT, INK, WIDTH, Table, number, styled
-from carry_core.plots.common import panel, position
+from carry_core import carries
+from carry_core.findings.neurons import Board, Carriers, CarryAxis
+from carry_core.plots.style import FAINT, INK, WIDTH, Table, number, panel, position, styled
 
 OFTEN, SELDOM = "#D1352B", "#7C93B8"
 COSINES = "RdBu_r"
@@ -28,8 +28,8 @@ def neuron_grid(axis: CarryAxis, chosen: Bool[Tensor, "task pos neuron"], names:
     Heavy frames stand where a one arrives.
     """
     n_tasks, n_positions = chosen.shape[:2]
-    patterns = tasks.patterns(n_positions)
-    arrives = tasks.carry_arrives(n_positions)
+    patterns = carries.patterns(n_positions)
+    arrives = carries.carry_in(n_positions)
     left, gap, title, foot = 0.56, 0.1, 0.22, 0.44  # inches
     width = (WIDTH - left - 0.02 - gap * (n_tasks - 1)) / n_tasks
     height = 0.72 * width
@@ -48,7 +48,7 @@ def neuron_grid(axis: CarryAxis, chosen: Bool[Tensor, "task pos neuron"], names:
             if arrives[task, pos]:
                 ax.spines[:].set(linewidth=2, color=INK)
             if pos == 0:
-                ax.set_title(tasks.name(patterns[task]), weight="bold")
+                ax.set_title(carries.paper_name(patterns[task]), weight="bold")
             if task == 0:
                 ax.set_ylabel(position(names[pos]), rotation=0, ha="right", va="center")
     down = figure.get_size_inches()[1]
@@ -108,3 +108,56 @@ def table_of_carriers(found: Mapping[int, Carriers]) -> Table:
     spans = [("", 3), ("right without the carry neurons", 3), ("gap", 2)]
     header = ["run", "correlation", "carry neurons", "a one arrives", "corrected", "elsewhere"]
     return Table([*header, "intact", "without"], rows, spans)
+
+
+KINDS = ("#2381A0", "o", 2.6, "a one arrives in some sums"), ("#D55E00", "^", 3.2, "in all or in none")
+
+
+@styled
+def squashing_by_outcome(
+    ratio: Float[Tensor, "run outcome pos"],
+    outcomes: Sequence[int],
+    mixed: Bool[Tensor, "outcome pos"],
+    names: Sequence[str],
+    shown: int = 74,
+) -> Figure:
+    """The final MLP's squashing of each outcome: a dot for the median run, a line from the lowest to the highest.
+
+    Args:
+        ratio: as `measure.squashing`.
+        outcomes: which.
+        mixed: whether at this position a one arrives in some of the outcome's sums and not in others.
+        names: of the positions.
+        shown: the outcome that gets a ring and its number.
+    """
+    figure = Figure(figsize=(WIDTH, 2.7), layout="constrained")
+    axes = figure.subplots(1, len(names), sharey=True)
+    x = np.array(outcomes)
+    for i, (ax, name) in enumerate(zip(np.atleast_1d(axes), names, strict=True)):
+        here = ratio[..., i].double().numpy()
+        low, middle, high = here.min(0), np.median(here, 0), here.max(0)
+        for side, (colour, marker, size, _) in zip((mixed[:, i].numpy(), ~mixed[:, i].numpy()), KINDS, strict=True):
+            ax.vlines(x[side], low[side], high[side], color=colour, linewidth=0.7, alpha=0.35)
+            ax.plot(x[side], middle[side], linestyle="", marker=marker, markersize=size, color=colour)
+        ax.axhline(1, color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)))
+        if shown in outcomes:
+            at = list(outcomes).index(shown)
+            ax.plot(shown, middle[at], marker="o", markersize=8, markerfacecolor="none", markeredgecolor=INK)
+            leader = {"arrowstyle": "-", "color": INK, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 4}
+            ax.annotate(
+                str(shown), (shown, middle[at]), xytext=(shown, 0.02), textcoords=("data", "axes fraction"),
+                ha="center", fontsize=7.5, arrowprops=leader,
+            )  # fmt: skip
+        ax.set(yscale="log", title=position(name), xlabel="outcome", xlim=(0, 1.02 * x.max()))
+        ax.yaxis.set_major_locator(FixedLocator([0.03, 0.1, 0.3, 1, 3]))
+        ax.yaxis.set_minor_locator(NullLocator())
+        ax.yaxis.set_major_formatter("{x:g}")
+    low, high = np.atleast_1d(axes)[0].get_ylim()
+    np.atleast_1d(axes)[0].set_ylim(0.7 * low, high)  # for the number, below all dots
+    np.atleast_1d(axes)[0].set_ylabel("spread of cosines,\nafter the MLP to before")
+    entries = [
+        Line2D([], [], linestyle="", marker=marker, markersize=1.6 * size, color=colour, label=text)
+        for colour, marker, size, text in KINDS
+    ]
+    figure.legend(handles=entries, loc="outside lower center", ncols=2)
+    return figure

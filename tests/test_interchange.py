@@ -1,0 +1,297 @@
+"""Interchange interventions, on networks whose algorithm is known because it was made by hand, and by brute force."""
+
+import pytest
+import torch
+from torch import nn
+
+from carry_core import sums
+from carry_core.errors import BadInput
+from carry_core.findings import interchange, typology
+from carry_core.findings.interchange import Pairs, count, draw, full_adder
+from carry_core.model import ModelConfig, Transformer
+
+# The stream of a hand-made network: its position, the digit and the half digit sum in its column's own place, the
+# mean of the digits to the right as each head brings it, and the logits.
+POS, DIGIT, HALF, LOW, LOGITS = slice(0, 10), slice(10, 13), slice(13, 16), slice(16, 18), slice(18, 30)
+PLACE = torch.tensor([100.0, 10.0, 1.0])
+
+
+class Embedding(nn.Module):
+    """Digit and position, scaled back since the model scales embeddings."""
+
+    def forward(self, tokens):
+        x = torch.zeros(*tokens.shape, 32)
+        x[..., POS] = torch.eye(10)
+        for position in (0, 1, 2, 4, 5, 6):
+            x[:, position, DIGIT.start + position % 4] = tokens[:, position].float()
+        return x / 32**0.5
+
+
+class Adder(nn.Module):
+    """An MLP's first half that adds the carried one at the answer's positions: one-hot digits."""
+
+    def forward(self, x):
+        column = x[..., 7:10] > 0.5
+        right = torch.tensor([2, 1, 0])
+        total = (x[..., LOW].amax(-1, keepdim=True) * 2 * right).round()
+        digit = (2 * x[..., HALF]).round() + (total >= 10**right)
+        digit = (digit * column).sum(-1).long() % 10
+        return 10 * nn.functional.one_hot(digit, 12) * column.any(-1, keepdim=True)
+
+
+class Logits(nn.Module):
+    def forward(self, x):
+        return nn.functional.pad(x.float(), (LOGITS.start, 2))
+
+
+class Nothing(nn.Module):
+    def forward(self, x):
+        return torch.zeros_like(x)
+
+
+def attend(block, head, keys, read, write):
+    """Let a head look at `keys[query]` alike, and write there what `read`, a matrix, makes of the stream."""
+    rows = slice(16 * head, 16 * head + 16)
+    score = torch.zeros(16, 32)
+    for query in range(10):
+        score[keys.get(query, [3]), query] = 200.0
+    block.q.weight.data[rows] = score
+    block.k.weight.data[rows, POS] = torch.eye(16)[:, :10]
+    block.v.weight.data[rows][: len(read)] = read
+    block.o.weight.data[write, 16 * head : 16 * head + len(read)] = torch.eye(len(read))
+
+
+def hand_made(where):
+    """A network that adds digits in its first layer, and decides in `first`, in `last`, or twice, in `both` heads."""
+    model = Transformer(ModelConfig(d_model=32, d_ff=12)).requires_grad_(requires_grad=False)
+    for parameter in model.parameters():
+        parameter.zero_()
+    model.embed, model.norm = Embedding(), nn.Identity()
+    for block in model.blocks:
+        block.norm, block.turn = nn.Identity(), torch.ones_like(block.turn)
+        block.up, block.down = Nothing(), Nothing()
+    model.blocks[1].up, model.blocks[1].down = Adder(), Logits()
+    model.unembed.weight.data[:, LOGITS] = torch.eye(12)
+    own = {position: [position % 4, position % 4 + 4] for position in (0, 1, 2, 4, 5, 6)}
+    own |= {7 + i: [i, 4 + i] for i in range(3)}
+    right = {7: [1, 2, 5, 6], 8: [2, 6]}
+    digits, from_digits, from_sums = torch.zeros(3, 32), torch.zeros(1, 32), torch.zeros(1, 32)
+    digits[:, DIGIT], from_digits[0, DIGIT], from_sums[0, HALF] = torch.eye(3), PLACE, PLACE
+    attend(model.blocks[0], 0, own, digits, HALF)
+    if where == "first":
+        attend(model.blocks[0], 1, right, from_digits, slice(17, 18))
+    else:
+        for head in (0, 1) if where == "both" else (0,):
+            attend(model.blocks[1], head, right, from_sums, slice(16 + head, 17 + head))
+    return model
+
+
+def cell(frame, component, position="pos8", reads="pos8", variable="carry_in", direction="both"):
+    keys = {"component": component, "position": position, "reads": reads, "variable": variable, "direction": direction}
+    (row,) = frame[(frame[list(keys)] == list(keys.values())).all(axis=1)].to_dict("records")
+    return row["accuracy"], row["elsewhere"]
+
+
+@pytest.fixture(scope="module", params=["first", "last", "both"])
+def planted(request):
+    return request.param, interchange.sweep(
+        hand_made(request.param), (100, 30), variables=("carry_in", "digit_sum"), own=True
+    )
+
+
+def test_the_map_finds_who_decides_in_a_network_made_by_hand(planted):
+    where, frame = planted
+    assert (frame.right == 1).all()
+    for reads in ("pos7", "pos8"):
+        found = {
+            component: tuple(cell(frame, component, reads, reads, direction=d)[0] for d in ("up", "down"))
+            for component in ("blocks.0.attn.z:1", "blocks.1.attn.z:0", "blocks.1.attn.z:1", "blocks.1.attn.skip",
+                              "blocks.1.attn_out", "blocks.1.mlp_out", "blocks.1.mlp.skip", "blocks.1.resid_post")
+        }  # fmt: skip
+        yes, no = (1.0, 1.0), (0.0, 0.0)
+        head0, head1 = {"first": (no, no), "last": (yes, no), "both": ((1.0, 0.0), (1.0, 0.0))}[where]
+        assert list(found.values()) == [
+            yes if where == "first" else no,
+            head0,
+            head1,
+            yes if where == "first" else no,
+            no if where == "first" else yes,
+            yes,
+            no,
+            yes,
+        ]
+    assert cell(frame, "blocks.0.attn.z:0", variable="digit_sum") == (1, 1)
+    assert cell(frame, "blocks.1.attn_out", variable="digit_sum") == (0, 1)
+    kind = typology.who_decides(frame.assign(run=0), 2, 2).kind[0]
+    assert kind == {"first": "earlier", "last": "one head", "both": "heads together"}[where]
+
+
+def test_elsewhere_counts_what_must_not_change():
+    """The units' digit reaches their own answer, and as a carry the ones to the left."""
+    pairs = draw("digit_sum", 2, 500, torch.Generator().manual_seed(1))
+    found = count(hand_made("last"), pairs, [("blocks.0.resid_pre", 2), ("blocks.0.attn_out", 9)])
+    units, answer = (found[cell]["up"] + found[cell]["down"] for cell in found)
+    assert units.hits < units.pairs / 4  # the digit of b stays, so that the new sum comes out by chance only
+    assert 0 < units.stays < units.pairs
+    assert (answer.hits, answer.stays) == (1000, 1000)
+
+
+def test_it_agrees_with_running_the_model_with_a_hook(model):
+    if model.config.causal:
+        return
+    config, width = model.config, model.config.width
+    pairs = draw("carry_in", 0, 12, torch.Generator().manual_seed(0), width)
+    cells = interchange.reachable(config, 0)
+    found = count(model, pairs, cells)
+    kept = []
+    for numbers in (pairs.low, pairs.high):
+        kept.append({})
+        model(sums.encode(*numbers, config.layout), lambda name, x: kept[-1].setdefault(name, x))
+    (low, high), answer = kept, list(config.layout.answer)
+    right = high["logits"][:, answer[0]].argmax(-1)
+    for component, position in cells:
+        layer, part = int(component.split(".")[1]), component.split(".", 2)[2]
+        before = f"blocks.{layer - 1}.resid_post" if layer else "embed"
+        name = {"resid_pre": before, "mlp.skip": f"blocks.{layer}.resid_post"}.get(part, component.split(":")[0])
+
+        def hook(at, x, component=component, position=position, layer=layer, part=part, before=before, name=name):
+            if at != name:
+                return x
+            x = x.clone()
+            if part == "mlp.skip":
+                x[:, position] = (high[f"blocks.{layer}.resid_mid"] + low[f"blocks.{layer}.mlp_out"])[:, position]
+            elif ":" in part:
+                x[:, position, int(part[-1])] = high[name][:, position, int(part[-1])]
+            else:
+                x[:, position] = high[before if part == "attn.skip" else name][:, position]
+            return x
+
+        guess = model(sums.encode(*pairs.low, config.layout), hook)[:, answer].argmax(-1)
+        same = guess == low["logits"][:, answer].argmax(-1)
+        up = found[component, position]["up"]
+        assert (up.hits, up.stays) == (int((guess[:, 0] == right).sum()), int(same[:, 1:].all(1).sum())), component
+
+
+@pytest.mark.parametrize("variable", interchange.VARIABLES)
+@pytest.mark.parametrize("control", [False, True])
+def test_pairs_are_uniform_over_all_that_there_are(variable, control):
+    """Two digits: how often each four digits of the left column occur, beside counting all pairs (chi-square)."""
+    p, q, r, s = torch.cartesian_prod(*[torch.arange(10)] * 4).unbind(1)
+    step, alike = (r + s) - (p + q), (p == r) & (q == s)
+    carries = {0: 55, 1: 45}  # pairs of units digits that carry none, or a one
+    rule = {
+        ("carry_in", False): (alike, [(0, 1)]),
+        ("digit_sum", False): (step > 0, [0, 1]),
+        ("both", False): (~torch.isin(step % 10, torch.tensor([0, 1, 9])), [(0, 1)]),
+        ("carry_in", True): (alike, [(0, 0), (1, 1)]),
+        ("digit_sum", True): ((step == 0) & ~alike, [0, 1]),
+        ("both", True): ((step == 0) & ~alike, [(0, 0), (1, 1)]),
+    }[variable, control]
+    ways = torch.zeros(10_000)
+    for units in rule[1]:  # the same units digits in both sums, or any of a kind in each
+        low, high = (units, units) if isinstance(units, int) else units
+        count = carries[low] * (1 if isinstance(units, int) else carries[high])
+        ways += count * (rule[0] & (p + q + low < 10) & (r + s + high < 10))
+    n = 40_000
+    pairs = draw(variable, 0, n, torch.Generator().manual_seed(0), 2, control=control)
+    digits = torch.stack([*pairs.low, *pairs.high], 1) // 10 @ torch.tensor([1000, 100, 10, 1])
+    seen, expected = torch.bincount(digits, minlength=10_000), n * ways / ways.sum()
+    assert not seen[ways == 0].any()
+    freedom = int((ways > 0).sum()) - 1
+    chi = ((seen - expected) ** 2 / expected)[ways > 0].sum()
+    assert abs(float(chi) - freedom) < 5 * (2 * freedom) ** 0.5
+
+
+def test_the_causal_model_adds():
+    a, b = sums.all_sums(3)
+    answer, carries = full_adder(interchange.digit_sums(a, b, 3))
+    assert torch.equal(answer, sums.digits(a + b, 3))
+    assert torch.equal(carries[:, 0], (a % 100 + b % 100) // 100)
+    forced, _ = full_adder(torch.tensor([[4, 9, 3]]), {1: torch.tensor([1])})
+    assert forced.tolist() == [[4, 0, 3]]
+
+
+def test_only_pairs_that_the_model_gets_right_are_counted():
+    model = hand_made("last")
+    model.unembed.weight.data[7] = 0  # no answer has a seven
+    pairs = interchange.right_pairs(model, "carry_in", 0, 300, torch.Generator().manual_seed(0))
+    outcomes = torch.cat([x + y for x, y in (pairs.low, pairs.high)])
+    assert len(pairs) == 300
+    assert not (sums.digits(outcomes, 3) == 7).any()
+    assert 0.2 < len(pairs) / pairs.drawn < 0.7
+
+
+def test_the_full_adder_explains_a_network_made_by_hand():
+    for where, carry in (("last", 1), ("first", 0)):
+        found = typology.abstraction(hand_made(where), 0, "digits and answer", 60).set_index("variable").accuracy
+        assert found["carry_in"] == carry
+        assert found["digit_sum"] == found["all"] == 1 if where == "last" else found["all"] < 1
+
+
+def test_what_four_interventions_say_of_a_network_made_by_hand():
+    """Its head brings nothing at zero, so that no one is carried; its MLP writes the whole digit."""
+    model = hand_made("last")
+    found = typology.compare(model, 0, typology.carry_pairs(model, 100))
+    said = typology.says(found)
+    assert (said["head", "zero"], said["head", "interchange"]) == ("forgets", "moves it")
+    assert said["MLP", "interchange"] == "moves it"
+    resampled = found[(found.component == "head") & (found.intervention == "resample")]
+    assert resampled["right"].between(0.3, 0.7).all()
+    brings = typology.what_it_brings(model, ["blocks.1.attn.z:0", "blocks.1.attn.z:1", "blocks.1.mlp_out"], 50)
+    assert brings.to_numpy().argmax(1).tolist() == [0, 3, 2]
+    assert (brings.max(axis=1) == 1).all()
+
+
+def test_records_are_stored_and_read_back(monkeypatch, tmp_path):
+    class Loaded:
+        def models(self):
+            return [(3, hand_made("last"))]
+
+    monkeypatch.setenv("CARRY_DATA", str(tmp_path))
+    monkeypatch.setattr(interchange.runs, "load", lambda name, source: Loaded())
+    cells = interchange.sweep(hand_made("last"), (20, 20), variables=("carry_in",), own=True)
+    monkeypatch.setattr(interchange, "sweep", lambda model: cells)
+    rows = interchange.records("ours", "n2_s0.3_w0.2")
+    assert list(rows[0]) == interchange.COLUMNS
+    interchange.save("ours", "n2_s0.3_w0.2", rows)
+    assert interchange.saved("ours", "n2_s0.3_w0.2").to_dict("records") == rows
+    assert typology.summary(rows).endswith("one head of the last layer decides: 1.")
+    with pytest.raises(BadInput, match="carry interchange --source author n2_s0.3_w0.2 --save"):
+        interchange.saved("author", "n2_s0.3_w0.2")
+
+
+ONE = torch.tensor([1])
+
+
+@pytest.mark.parametrize(
+    ("variable", "column", "low", "high", "said"),
+    [
+        ("carry_in", 0, (100, 100), (199, 299), "no pair"),
+        ("carry_in", 0, (155, 155), (101, 101), "no pair"),
+        ("digit_sum", 1, (110, 110), (120, 115), "no pair"),
+        ("carry_in", 0, (955, 155), (955, 155), "no sum of 3 digits"),
+        ("carry_in", 2, (1, 1), (9, 9), "column=2"),
+        ("carry", 0, (1, 1), (9, 9), "variable='carry'"),
+    ],
+)
+def test_what_is_no_pair_is_refused_in_one_line(variable, column, low, high, said):
+    numbers = [tuple(x * ONE for x in pair) for pair in (low, high)]
+    with pytest.raises(BadInput, match=said) as error:
+        Pairs(variable, column, *numbers)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("component", "position"),
+    [("blocks.2.attn_out", 7), ("blocks.1.attn.z:2", 7), ("nonsense", 7), ("blocks.0.mlp_out", 10)],
+)
+def test_a_component_or_position_that_the_model_lacks_is_refused(component, position):
+    pairs = draw("carry_in", 0, 3, torch.Generator().manual_seed(0))
+    with pytest.raises(BadInput, match="expected"):
+        count(hand_made("last"), pairs, [(component, position)])
+
+
+@pytest.mark.parametrize("name", ["decoder_n2_s0.3_w0.2", "pad6_n2_s0.3_w0.2", "nonsense"])
+def test_a_group_that_cannot_be_swapped_is_refused(name):
+    with pytest.raises(BadInput, match="expected"):
+        interchange.check_group(name)

@@ -1,0 +1,230 @@
+"""Ablation, mean ablation and patching against brute force; passes with a shared prefix against separate ones."""
+
+import copy
+
+import pytest
+import torch
+
+from carry_core import interventions, measure, sums
+from carry_core.errors import BadInput
+from carry_core.interventions import INTACT, Ablation, Combined, MeanAblation, Patch
+from carry_core.model import Block, ModelConfig, Transformer, cache_hook
+from carry_core.training.layers import FirstLayer
+
+
+def drawn(config: ModelConfig, seed: int = 4, count: int = 9) -> tuple[torch.Tensor, torch.Tensor]:
+    return sums.long_sums(count, config.width, torch.Generator().manual_seed(seed))
+
+
+def tokens_of(config: ModelConfig, seed: int = 4) -> torch.Tensor:
+    return sums.encode(*drawn(config, seed), config.layout)
+
+
+def by_weights(model, ablation):
+    """The same ablation made by hand in the weights. Skips have no weights to edit."""
+    model = copy.deepcopy(model)
+    d_head = model.config.d_head
+    with torch.no_grad():
+        for layer, head in ablation.heads:
+            model.blocks[layer].o.weight[:, head * d_head : (head + 1) * d_head] = 0
+        for layer in ablation.mlps:
+            model.blocks[layer].down.weight.zero_()
+            model.blocks[layer].down.bias.zero_()
+        for layer, neuron in ablation.neurons:
+            model.blocks[layer].up.weight[neuron] = 0
+            model.blocks[layer].up.bias[neuron] = 0
+    return model
+
+
+def ablations(config: ModelConfig) -> list[Ablation]:
+    last = config.layers - 1
+    return [
+        INTACT,
+        Ablation(heads={(0, 0)}),
+        Ablation(heads={(last, config.heads - 1)}),
+        Ablation(heads={(last, head) for head in range(config.heads)}),
+        Ablation(mlps={0}),
+        Ablation(mlps={last}),
+        Ablation(neurons={(last, 1), (last, 5), (0, 0)}),
+        Ablation(heads={(last, 0)}, mlps={last}, neurons={(0, 2)}),
+    ]
+
+
+def everything(config: ModelConfig, kind: type, positions: tuple[int, ...] | None = None) -> list:
+    """An intervention of one kind on each part, and on some together."""
+    last = config.layers - 1
+    parts = [
+        {"heads": {(last, 0)}}, {"heads": {(0, 1), (last, 1)}}, {"mlps": {0}}, {"mlps": {last}},
+        {"neurons": {(last, 1), (0, 3)}}, {"skips": {last}}, {"patterns": {(0, 0)}}, {"patterns": {(last, 1)}},
+        {"resid": {0}}, {"resid": {last}}, {"names": {"embed"}}, {"names": {f"blocks.{last}.resid_mid"}},
+        {"heads": {(last, 0)}, "patterns": {(0, 1)}, "mlps": {0}},
+    ]  # fmt: skip
+    return [kind(**part, positions=positions) for part in parts]
+
+
+def by_hand(model, tokens, intervention, value):
+    """Logits of a full pass in which each named part is overwritten; `value(name, x)` says with what."""
+
+    def hook(name, x):
+        layer, _, point = name.removeprefix("blocks.").partition(".")
+        at = slice(None) if intervention.positions is None else list(intervention.positions)
+        new, changed = x.clone(), value(name, x)
+        parts = {"attn.z": intervention.heads, "mlp.post": intervention.neurons}
+        for l, i in parts.get(point, ()):
+            if int(layer) == l:
+                new[:, at, i] = changed[:, at, i]
+        for l, i in intervention.patterns if point == "attn.pattern" else []:
+            if int(layer) == l:
+                new[:, i, at] = changed[:, i, at]
+        for field, where in (("mlps", "mlp_out"), ("skips", "attn.skip"), ("resid", "resid_pre")):
+            if point == where and int(layer) in getattr(intervention, field):
+                new[:, at] = changed[:, at]
+        if name in intervention.names:
+            new[:, at] = changed[:, at]
+        return new
+
+    return model(tokens, hook)
+
+
+def test_ablations_equal_edited_weights(config, model):
+    tokens = tokens_of(config)
+    for ablation in ablations(config):
+        logits = model(tokens, ablation.hook(model))
+        torch.testing.assert_close(logits, by_weights(model, ablation)(tokens), rtol=0, atol=1e-12, msg=str(ablation))
+        assert torch.equal(logits, model(tokens)) == (ablation == INTACT)
+
+
+@pytest.mark.parametrize("positions", [None, (1, 6)])
+def test_each_kind_equals_a_pass_overwritten_by_hand(config, model, positions):
+    tokens, source = tokens_of(config), drawn(config, seed=5)
+    _, cache = model.run_with_cache(sums.encode(*source, config.layout))
+    values = {
+        Ablation: lambda name, x: torch.zeros_like(x),
+        MeanAblation: lambda name, x: cache[name].mean(0, keepdim=True).expand_as(x),
+        Patch: lambda name, x: cache[name],
+    }
+    for kind, value in values.items():
+        for intervention in everything(config, kind, positions):
+            expected = by_hand(model, tokens, intervention, value)
+            hook = intervention.hook(model, source)
+            torch.testing.assert_close(model(tokens, hook), expected, rtol=0, atol=1e-12, msg=str(intervention))
+            assert not torch.equal(expected, model(tokens)), str(intervention)
+
+
+def test_reading_fewer_positions_is_the_same_intervention(config, model):
+    tokens, source, read = tokens_of(config), drawn(config, seed=5), list(config.layout.loss_positions)
+    for kind in (Ablation, MeanAblation, Patch):
+        for intervention in everything(config, kind, tuple(read[:2])):
+            expected = model(tokens, intervention.hook(model, source))[:, read]
+            logits = model(tokens, intervention.hook(model, source, read), read)
+            torch.testing.assert_close(logits, expected, rtol=0, atol=1e-12, msg=str(intervention))
+
+
+def test_a_patch_from_the_sum_itself_changes_nothing(config, model):
+    a, b = drawn(config)
+    for patch in everything(config, Patch):
+        assert torch.equal(model(tokens_of(config), patch.hook(model, (a, b))), model(tokens_of(config)))
+
+
+def test_a_patch_from_one_sum_is_one_from_it_for_every_row(config, model):
+    one = (12, 35)
+    for patch in everything(config, Patch):
+        rows = tuple(torch.full((9,), number) for number in one)
+        alone = Patch(heads=patch.heads, mlps=patch.mlps, names=patch.names, source=one).hook(model)
+        expected = Patch(heads=patch.heads, mlps=patch.mlps, names=patch.names).hook(model, rows)
+        torch.testing.assert_close(model(tokens_of(config), alone), model(tokens_of(config), expected))
+
+
+def test_a_combination_does_the_one_then_the_other(config, model):
+    tokens, last, source = tokens_of(config), config.layers - 1, drawn(config, seed=5)
+    patch, ablation = Patch(heads={(last, 0)}), Ablation(mlps={last})
+    both = (patch | ablation).hook(model, source)
+    expected = by_weights(model, ablation)(tokens, patch.hook(model, source))
+    torch.testing.assert_close(model(tokens, both), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_a_shared_prefix_gives_what_separate_passes_give(config, model, everywhere):
+    tokens, read = tokens_of(config), None if everywhere else list(config.layout.loss_positions)
+    source, cache = drawn(config, seed=5), {}
+    asked = [*ablations(config), Ablation(skips={0}), Patch(heads={(0, 0)}) | Ablation(mlps={0})]
+    asked += [i for kind in (MeanAblation, Patch) for i in everything(config, kind)]
+    name = f"blocks.{config.layers - 1}.resid_mid"
+    shared = measure.SharedPrefix(model, asked, read, cache_hook(cache, name), source)
+    for intervention, logits in zip(asked, shared(tokens), strict=True):
+        alone = model(tokens, intervention.hook(model, source, read), read)
+        torch.testing.assert_close(logits, alone, rtol=0, atol=1e-12, msg=str(intervention))
+    watched = cache[name]
+    model(tokens, cache_hook(cache, name), read)
+    torch.testing.assert_close(watched, cache[name], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ([], []),
+        ([INTACT, INTACT], [0, 1, 2]),
+        ([Ablation(mlps={1}), Ablation(mlps={1}, skips={2})], [0, 1, 2, 2]),
+        ([Ablation(neurons={(0, 0), (1, 0)}), Ablation(neurons={(0, 0), (2, 0)})], [0, 1, 1, 2, 2]),
+        ([INTACT, *measure.head_pairs(ModelConfig(layers=3, d_model=16))], [0, 1, 1, 2, 2, 2]),
+    ],
+)
+def test_what_interventions_have_in_common_is_computed_once(asked, expected, monkeypatch):
+    layers, mlp = [], Block.mlp
+    monkeypatch.setattr(Block, "mlp", lambda self, mid, hook: layers.append(int(self.name[-1])) or mlp(self, mid, hook))
+    model = Transformer(ModelConfig(layers=3, width=2, d_model=16, d_ff=8))
+    measure.SharedPrefix(model, asked)(tokens_of(model.config))
+    assert sorted(layers) == expected
+
+
+def test_tables_where_a_digit_that_a_sum_has_not_would_score_far_above_all_others():
+    model = Transformer(ModelConfig(heads=1)).requires_grad_(False)
+    block, slow = model.blocks[0], 126  # the pair of coordinates that the rotary embedding hardly turns
+    block.q.weight[slow], block.q.bias[slow] = 0, 40
+    block.k.weight[slow] = 0.3 * block.norm(model.embed.weight[9])
+    tokens = sums.encode(torch.tensor([123, 876]), torch.tensor([456, 12]), model.config.layout)
+    z = block.attention(model.embed(tokens) * 128**0.5, lambda name, x: x)
+    torch.testing.assert_close(FirstLayer(model).z(tokens), z, rtol=0, atol=1e-4)
+
+
+def test_as_data():
+    ablation = Ablation(heads={(1, 0)}, mlps={1}, neurons={(1, 17)})
+    assert len({ablation, Ablation(heads={(1, 0)}, mlps={1}, neurons={(1, 17)})}) == 1
+    assert ablation.to_json() == '{"kind": "Ablation", "heads": [[1, 0]], "mlps": [1], "neurons": [[1, 17]]}'
+    assert ablation | Ablation(skips={0}) == Ablation({(1, 0)}, {1}, {(1, 17)}, {0})
+    patch = Patch(heads={(1, 0)}, names={"blocks.0.hook_resid_mid"}, positions=(8, 7), source=(152, 261))
+    both = patch | MeanAblation(patterns={(1, 1)})
+    assert isinstance(both, Combined)
+    for intervention in (INTACT, ablation, patch, both):
+        assert interventions.from_json(intervention.to_json()) == intervention
+    assert ablation != MeanAblation(heads={(1, 0)}, mlps={1}, neurons={(1, 17)})
+    assert [str(i) for i in (INTACT, ablation, both)] == [
+        "intact",
+        "without head 1:0, MLP 1, neuron 1:17",
+        "patched head 1:0, blocks.0.resid_mid at 7, 8 from 152+261; mean of pattern 1:1",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["heads", "3", '{"head": [[1, 0]]}', '{"heads": [1]}', '{"heads": [[1, "0"]]}', '{"mlps": 1}', '{"mlps": [true]}',
+     '{"kind": "Held"}', '[{"heads": 3}]'],
+)  # fmt: skip
+def test_bad_json_is_named(text):
+    with pytest.raises(BadInput, match="expected") as error:
+        interventions.from_json(text)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "intervention",
+    [
+        Ablation(heads={(1, 2)}), MeanAblation(heads={(2, 0)}), Patch(mlps={2}, source=(1, 2)),
+        Ablation(neurons={(0, 128)}), Ablation(names={"blocks.1.attn.hook_zz"}), Ablation(mlps={1}, positions=(10,)),
+        Patch(mlps={1}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_parts_that_do_not_exist_are_named(intervention):
+    with pytest.raises(BadInput, match="expected"):
+        intervention.hook(Transformer(ModelConfig(d_model=16)))

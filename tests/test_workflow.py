@@ -1,0 +1,84 @@
+"""What is stale is told by contents, and the comparison of executed notebooks is nbval's."""
+
+import os
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from carry_core.files import ROOT
+
+sys.path.insert(0, str(ROOT / "workflow"))
+
+import compare
+import inputs
+import mutation
+
+
+def notebook(*texts: str, svg: str = "<?xml 1 </svg>", tags: tuple[str, ...] = ()) -> nbformat.NotebookNode:
+    outputs = [nbformat.v4.new_output("display_data", {"text/markdown": text}) for text in texts]
+    outputs.append(nbformat.v4.new_output("display_data", {"image/svg+xml": svg, "text/plain": "<a figure>"}))
+    cell = nbformat.v4.new_code_cell("1", outputs=outputs, metadata={"tags": list(tags)})
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# A page"), cell])
+
+
+def test_a_number_that_differs_is_found_whatever_the_cells_tags():
+    (found,) = compare.differences(notebook("0.50", tags=("nbval-ignore-output",)), notebook("0.51"))
+    assert "-0.50" in found
+    assert "+0.51" in found
+    assert compare.differences(notebook("0.50"), notebook("0.50", "more"))
+    assert compare.differences(notebook("0.50"), notebook())
+
+
+def test_coordinates_of_figures_may_differ_and_nothing_else():
+    assert compare.differences(notebook("0.50"), notebook("0.50", svg="<?xml 2\n </svg>")) == []
+    bare = notebook("0.50")
+    bare.cells[1].outputs.pop()
+    assert compare.differences(notebook("0.50"), bare)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in ("carry_core/model.py", "data/claims.yml", "data/runs/a/run0.safetensors", "_toc.yml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("old")
+    (tmp_path / "notebooks").mkdir()
+    nbformat.write(notebook("0.50"), tmp_path / "notebooks" / "fig.ipynb")
+    return tmp_path
+
+
+def digest(root: Path) -> str:
+    inputs.shared.cache_clear()
+    return inputs.notebook("fig", root)
+
+
+@pytest.mark.parametrize("name", ["carry_core/model.py", "data/claims.yml", "data/runs/a/run0.safetensors"])
+def test_other_contents_are_stale_with_an_older_clock_too_and_a_touch_is_not(root, name):
+    before, path = digest(root), root / name
+    path.touch()
+    assert digest(root) == before
+    path.write_text("new")
+    os.utime(path, (0, 0))
+    assert digest(root) != before
+
+
+def test_a_notebook_is_stale_by_its_code_and_not_by_its_outputs(root):
+    before, path = digest(root), root / "notebooks" / "fig.ipynb"
+    written = nbformat.read(path, 4)
+    written.cells[1].outputs = []
+    nbformat.write(written, path)
+    assert digest(root) == before
+    written.cells[1].source = "2"
+    nbformat.write(written, path)
+    assert digest(root) != before
+
+
+def test_the_mutation_zeroes_the_last_mlp_only(tmp_path):
+    weights = {f"{part}blocks.{l}.down.weight": torch.ones(3, 3) for part in ("", "epoch_5/") for l in (0, 1)}
+    save_file(weights, tmp_path / "old.safetensors", {"carry": "{}"})
+    mutation.zero(tmp_path / "old.safetensors", tmp_path / "new.safetensors")
+    found = {name: bool(value.any()) for name, value in load_file(tmp_path / "new.safetensors").items()}
+    assert found == {name: "1.down" not in name for name in weights}
