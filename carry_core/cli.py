@@ -23,9 +23,8 @@ from carry_core.files import author_dir, check_writable, data_dir, keep_memory, 
 from carry_core.findings import interchange, typology
 from carry_core.ledger import compute, results
 from carry_core.ledger.report import show
-from carry_core.llm.command import llm, train_llm
+from carry_core.llm.command import PATH, llm, train_llm
 from carry_core.model import ModelConfig
-from carry_core.options import PATH
 from carry_core.training import bench, campaign
 from carry_core.training.checkpoints import Checkpoints
 from carry_core.training.fused import why_not

@@ -22,14 +22,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from carry_core import draws, groups
+from carry_core import groups
 from carry_core.errors import BadInput
 from carry_core.files import author_dir, data_dir, replacing
 from carry_core.model import ModelConfig, Transformer
-from carry_core.words import counted
 
 FORMAT = "2"
 SOURCES = ("ours", "author")
+MIN_EXAMPLES, MAX_EXAMPLES = 10, 200_000  # sums of a draw: more than any class has, and they still fit into memory
 FIRST = range(6)  # the runs of a group that stand for it; others are there for who asks for them
 Record = dict[str, Any]
 History = dict[str, NDArray[Any]]
@@ -143,18 +143,16 @@ class Runs:
     @property
     def provenance(self) -> str:
         """Where the weights come from, and whether they stand in for others, for the page that uses them."""
+        n_runs = "1 run" if len(self.numbers) == 1 else f"{len(self.numbers)} runs"
         if self.source == "author":
-            return f"{self.group}: {counted(len(self.numbers), 'run')} of the author's release."
+            return f"{self.group}: {n_runs} of the author's release."
         precisions = ", ".join(sorted({r["precision"] for r in self.record["runs"]}))
         sessions = [session for r in self.record["runs"] for session in (r, *r.get("sessions", ()))]
         devices, torches = (", ".join(sorted({s[key] for s in sessions})) for key in ("device", "torch"))
         whole = groups.find(self.group).epochs
         stand = "It stands in for a run" if len(self.numbers) == 1 else "They stand in for runs"
         note = f" {stand} of all {whole} epochs by the recipe “paper”." if self.stands_in else ""
-        return (
-            f"{self.group}: {counted(len(self.numbers), 'run')} of our own, {self.training}, {precisions}, {devices},"
-            f" torch {torches}.{note}"
-        )
+        return f"{self.group}: {n_runs} of our own, {self.training}, {precisions}, {devices}, torch {torches}.{note}"
 
     def beside(self, other: "Runs") -> str:
         """Where these weights and those that a page compares them with come from; says if they differ in training."""
@@ -390,20 +388,47 @@ def _damaged(path: Path, why: str) -> BadInput:
 
 
 def check(
-    *, source: str, group: str, run: int | None = None, n_examples: object = draws.FEWEST, seed: object = 0
+    *,
+    source: str,
+    group: str,
+    run: int | None = None,
+    n_examples: object = MAX_EXAMPLES,
+    seed: object = 0,
+    at_least: int = MIN_EXAMPLES,
 ) -> Runs:
     """Check a notebook's parameters before anything is computed, and load the group they name.
 
     Parameters that a notebook does not have are left out, and are then what passes.
 
+    Args:
+        source: `ours` or `author`.
+        group: its name.
+        run: one of its runs.
+        n_examples: how many sums.
+        seed: of the draw of sums.
+        at_least: with how many sums what the notebook measures is defined.
+
     Raises:
         BadInput: one of them is not what it should be; the message says which and what was expected.
     """
-    draws.check(n_examples=n_examples, seed=seed)
+    if type(n_examples) is not int or not at_least <= n_examples <= MAX_EXAMPLES:
+        allowed = f"{at_least:,} to {MAX_EXAMPLES:,}"
+        raise BadInput(f"n_examples={n_examples!r}: expected a whole number of sums from {allowed}.")
+    check_seed(seed)
     loaded = load(group, source)
     if run is not None:
         loaded.model(run)
     return loaded
+
+
+def check_seed(seed: object) -> None:
+    """Check that a seed is one that every generator takes.
+
+    Raises:
+        BadInput: it is not.
+    """
+    if type(seed) is not int or not 0 <= seed < 2**63:
+        raise BadInput(f"seed={seed!r}: expected a whole number from 0 to 2**63 - 1.")
 
 
 def summary(values: torch.Tensor) -> tuple[float, float | None]:

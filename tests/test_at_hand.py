@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from carry_core import carries, draws, groups, runs
+from carry_core import carries, groups, runs
 from carry_core.errors import BadInput
 from carry_core.findings import heads, lengths
 from carry_core.pages import at_hand, by_class
@@ -46,7 +46,10 @@ def test_a_wrong_parameter_stops_a_page_with_one_line(wrong, complaint):
         (lambda: groups.listed(7), "7: expected a group"),
         (lambda: lengths.parent(MAIN), f"{MAIN} is not finetuned: expected"),
         (lambda: heads.outcomes(10**6), "step=1000000: expected a whole number"),
-        (lambda: draws.check(n_examples=50, fewest=1_000), "n_examples=50: expected a whole number of sums from 1,000"),
+        (
+            lambda: runs.check(source="ours", group=MAIN, n_examples=50, at_least=1_000),
+            "n_examples=50: expected a whole number of sums from 1,000",
+        ),
     ],
 )
 def test_a_parameter_of_which_nothing_can_be_shown_is_refused(call, complaint):

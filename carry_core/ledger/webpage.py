@@ -22,7 +22,6 @@ from carry_core.ledger import claims, names, results
 from carry_core.ledger.claims import Claim
 from carry_core.ledger.results import Row
 from carry_core.ledger.verdicts import ENOUGH, FINDING_RULES, PAPER_RUNS, RULES, VERDICTS, WIDEST
-from carry_core.words import counted as plural
 
 PAPER = "https://arxiv.org/abs/2401.07993"
 MARKS = {"reproduced": "✓", "undecided": "?", "differs": "≠", "not run": "–"}  # none relies on its colour
@@ -123,7 +122,7 @@ class Outcomes:
         for group in sorted({name.split("/")[1] for name in files}):
             record = runs.load(group).record
             reached = groups.reached(group, record["recipe"], record["epochs"])
-            n_runs = plural(len(record["runs"]), "run")
+            n_runs = f"{len(record['runs'])} run{'s' * (len(record['runs']) != 1)}"
             found.append(f"{group} (recipe “{record['recipe']}”, {n_runs}, epochs: {reached})")
         return f"Our weights: {', '.join(found) if found else 'none yet'}."
 

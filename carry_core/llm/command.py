@@ -16,8 +16,21 @@ from carry_core.errors import BadInput
 from carry_core.files import check_writable, data_dir
 from carry_core.llm.model import DTYPES, MOST_PAIRS, check_device, inspect_model, library, parse_heads
 from carry_core.llm.prompts import TEMPLATES
-from carry_core.options import PATH
 
+
+class PathOption(click.Path):
+    """A path, as a `Path`; not an empty one, which would be the current folder."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("an empty path, expected one that names something.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = PathOption()
 QUIET_EVERY = 60.0  # seconds between progress lines where the output is not a terminal
 
 

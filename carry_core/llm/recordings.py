@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from carry_core.draws import check_seed
+from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import author_dir, data_dir
 from carry_core.llm import prompts, survey
@@ -242,7 +242,7 @@ def load(
     name = model_name(source, group, model, theirs)
     if type(n_examples) is not int or not 100 <= n_examples <= 100_000:
         raise BadInput(f"n_examples={n_examples!r}: expected a whole number of prompts from 100 to 100,000.")
-    check_seed(seed)
+    runs.check_seed(seed)
     if type(n_pairs) is not int or not 0 <= n_pairs <= MOST_PAIRS:
         raise BadInput(f"n_pairs={n_pairs!r}: expected a whole number of pairs from 0 to {MOST_PAIRS}.")
     if source == "author":

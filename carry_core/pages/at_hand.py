@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from carry_core import author, draws, groups, runs
+from carry_core import author, groups, runs
 from carry_core.errors import BadInput
 from carry_core.groups import RECIPES
 from carry_core.runs import History, Runs
@@ -52,7 +52,7 @@ def check(
     group: str,
     run: int | None = None,
     epoch: int | None = None,
-    n_examples: object = draws.FEWEST,
+    n_examples: object = runs.MIN_EXAMPLES,
     seed: object = 0,
 ) -> AtHand:
     """As `runs.check`, for a page that can also show snapshots.
@@ -66,7 +66,7 @@ def check(
 
 
 def check_each(
-    wanted: Mapping[str, str], *, source: str, n_examples: object = draws.FEWEST, seed: object = 0
+    wanted: Mapping[str, str], *, source: str, n_examples: object = runs.MIN_EXAMPLES, seed: object = 0
 ) -> dict[str, AtHand]:
     """As `check`, for a page about several groups; goes without those that the author's release does not have.
 
