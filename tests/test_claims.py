@@ -20,7 +20,8 @@ GOOD = {
     "id": "data/sums3",
     "where": "Sec. 2",
     "paper": 1,
-    "notebook": claims.NOTEBOOKS[0],
+    "notebook": "fig01_summary",
+    "heading": "The sums",
     "rule": "exact",
     "reason": "why",
 }
@@ -82,9 +83,9 @@ def test_every_row_can_be_computed(ledger):
     assert stated == set(base.FINDINGS) | {"finding/llm_heads"}  # 7B models have a path of their own
 
 
-def test_the_notebooks_that_exist_are_planned():
-    """All but the page of the ledger itself, which shows every row and computes none."""
-    assert {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")} <= {*claims.NOTEBOOKS, "claims"}
+def test_every_row_is_on_a_page_that_there_is():
+    pages = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert {claim.notebook for claim in claims.claims().values()} <= pages - {"claims"}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -95,27 +96,19 @@ def contents(folder: Path) -> dict[str, bytes]:
     ("rows", "complaint"),
     [
         ([GOOD, GOOD], "data/sums3 occurs twice"),
-        ([GOOD | {"notebook": "fig99_nothing"}], "data/sums3 has the unknown notebook 'fig99_nothing'"),
-        ([GOOD | {"rule": "close enough"}], "data/sums3 has the unknown rule 'close enough'"),
+        ([GOOD | {"rule": "close enough"}], "data/sums3 has the rule 'close enough': expected one of exact"),
         ([{k: v for k, v in GOOD.items() if k != "rule"}], "data/sums3 has no rule"),
         ([GOOD | {"reason": ""}], "data/sums3 has no reason"),
         ([GOOD | {"colour": "red"}], "data/sums3 has an unknown key colour"),
         ([GOOD | {"rule": "every"}], "data/sums3 has the rule every, which is for findings"),
         ([GOOD | {"unit": 0}], "data/sums3 has the unit 0: expected a positive number"),
         ([GOOD | {"paper": "5e7"}], "data/sums3 has the paper '5e7': expected a number"),
-        ([GOOD | {"paper": [1, True]}], "data/sums3 has the paper [1, True]: expected a number"),
-        ([GOOD | {"unit": "a tenth"}], "data/sums3 has the unit 'a tenth'"),
-        ([GOOD | {"range": [1]}], "data/sums3 has the range [1]: expected a positive"),
         ([GOOD | {"single": "no"}], "data/sums3 has the single 'no': expected true or false"),
-        ([GOOD | {"where": 4}], "data/sums3 has the where 4: expected text"),
         ([GOOD | {"id": 7}], "7 has the id 7: expected text"),
-        ([GOOD | {"notebook": ["fig99_nothing"]}], "data/sums3 has the notebook ['fig99_nothing']: expected text"),
         ([], "has no claims"),
         ([GOOD | {"id": "data/sums33"}], "nothing is measured for data/sums33"),
-        ([GOOD | {"id": "tab2/gpt/accuracy"}], "nothing is measured for tab2/gpt/accuracy"),
         ([GOOD | {"id": "finding/biasses", "paper": None, "rule": "every"}], "nothing is measured for finding/biasses"),
         (["data/sums3"], "is not a claim"),
-        ({"a": 1}, "is not a claim"),
     ],
 )
 def test_a_bad_ledger_is_named(carry, ledger, rows, complaint):

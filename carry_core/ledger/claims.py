@@ -1,7 +1,8 @@
 """What the paper prints and states: every number and every finding, as `data/claims.yml` has them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+import re
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,19 +16,7 @@ from carry_core.files import data_dir
 from carry_core.ledger import verdicts
 from carry_core.measure import ClassAccuracies
 
-NOTEBOOKS = (
-    "fig01_summary", "fig02_one_layer_transition", "fig03_attention_per_task", "fig04_pca_journey",
-    "fig05_mlp_evolution", "fig06_llemma", "fig07_one_layer_journey", "fig08_one_layer_runs",
-    "fig09_one_layer_without_decay", "fig10_one_layer_strong_decay", "fig11_learning_dynamics",
-    "fig12_two_layers_without_decay", "fig13_carry_axis_dff512", "fig14_carry_axis", "fig15_decoder_attention",
-    "fig16_decoder_journey", "fig17_pentagon", "fig18_four_digits_attention", "fig19_four_digits_journey",
-    "fig20_length_generalisation", "fig21_unprimed_attention", "fig22_unprimed_journey", "fig23_primed_attention",
-    "fig24_primed_journey", "fig25_finetuned", "fig26_full_adder", "tab01_decision_head_and_final_mlp",
-    "tab02_language_models", "tab03_three_layers", "tab04_dissection", "tab05_decoder", "app_g_alpaca",
-    "app_h_longer_sums", "beyond_the_paper", "beyond_74", "does_the_head_decide", "two_ways_to_break_a_head",
-    "trained_groups",
-)  # fmt: skip
-"""The pages that a claim can be shown on."""
+KINDS = {"accuracy": "accuracy", "corrected": "corrected accuracy"}
 
 
 @dataclass(frozen=True)
@@ -39,12 +28,14 @@ class Claim:
         where: section, table or figure of the paper.
         paper: the printed value or a list of them; None for a finding.
         notebook: the page that shows it.
+        heading: its section of the ledger, and after a comma what the rows around it have in common.
         rule: one of `verdicts.RULES`.
         reason: why this rule.
         note: what the paper leaves open.
         unit: the last printed digit.
         range: how far the quantity can range.
         single: whether the paper's number is one run's.
+        title: the number in words; not of a cell of a table, or a finding.
         claim: what a finding says.
         measure: what is computed for it.
     """
@@ -53,27 +44,73 @@ class Claim:
     where: str
     paper: Any
     notebook: str
+    heading: str
     rule: str
     reason: str
     note: str = ""
     unit: float | int = 0.01
     range: float | int = 1.0
     single: bool = False
+    title: str = ""
     claim: str = ""
     measure: str = ""
 
+    @property
+    def section(self) -> str:
+        """Its part of the ledger, such as `Table 1`."""
+        return self.heading.partition(", ")[0]
 
-REQUIRED = ("id", "where", "paper", "notebook", "rule", "reason")
-TEXTS = ("id", "where", "notebook", "rule", "reason", "note", "claim", "measure")
-CHOICES: dict[str, Sequence[str]] = {"notebook": NOTEBOOKS, "rule": tuple(verdicts.RULES)}
+    @property
+    def part(self) -> str:
+        """What the rows around it have in common, such as `without the final MLP`; empty if nothing."""
+        return self.heading.partition(", ")[2]
+
+    @property
+    def words(self) -> str:
+        """What a number is of, or what a finding says."""
+        if self.title or self.paper is None:
+            text = self.title or self.claim
+        else:
+            _, _, pattern, kind, position = self.id.split("/")
+            name, digit = carries.paper_name(carries.parse_class(pattern)), position.removeprefix("pos")
+            text = f"{self.part}: {name}, {KINDS[kind]} at position {digit}"
+        return text[:1].upper() + text[1:]
+
+    @property
+    def page(self) -> str:
+        """The notebook that shows it in words, such as `Table 1`."""
+        float_, appendix = re.match(r"(fig|tab)(\d+)_", self.notebook), re.match(r"app_([a-z])_", self.notebook)
+        if float_:
+            return f"{'Figure' if float_[1] == 'fig' else 'Table'} {int(float_[2])}"
+        return f"Appendix {appendix[1].upper()}" if appendix else self.notebook.capitalize().replace("_", " ")
+
+
+def numeric(value: Any) -> bool:
+    """Whether it is a number, or a list of such."""
+    if isinstance(value, list):
+        return bool(value) and all(map(numeric, value))
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _positive(value: Any) -> bool:
+    return numeric(value) and not isinstance(value, list) and value > 0
+
+
+TEXT: tuple[Callable[[Any], bool], str] = (lambda value: isinstance(value, str), "text")
+EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = dict.fromkeys((f.name for f in fields(Claim)), TEXT) | {
+    "paper": (lambda value: value is None or numeric(value), "a number, or a list of numbers, as in 5.0e+7"),
+    "unit": (_positive, "a positive number"),
+    "range": (_positive, "a positive number"),
+    "single": (lambda value: isinstance(value, bool), "true or false"),
+    "rule": (lambda value: value in tuple(verdicts.RULES), f"one of {', '.join(verdicts.RULES)}"),
+}
 
 
 def claims() -> dict[str, Claim]:
     """All claims of `data/claims.yml` by id.
 
     Raises:
-        BadInput: the file is not a list of claims, a key is unknown or missing, an id occurs twice, or a notebook or
-            a rule is none that there is.
+        BadInput: the file is not a list of claims, a key is unknown, missing or not of its kind, or an id occurs twice.
     """
     path = data_dir() / "claims.yml"
     try:
@@ -98,40 +135,23 @@ def _read(path: Path, _modified: int) -> dict[str, Claim]:
 
 
 def _claim(path: Path, row: Any) -> Claim:
+    required = [f.name for f in fields(Claim) if f.default is MISSING]
     if not isinstance(row, dict) or "id" not in row:
-        raise BadInput(f"{path}: {row!r} is not a claim: expected a mapping with {', '.join(REQUIRED)}.")
+        raise BadInput(f"{path}: {row!r} is not a claim: expected a mapping with {', '.join(required)}.")
     name = row["id"]
-    if unknown := set(row) - {f.name for f in fields(Claim)}:
-        raise BadInput(f"{path}: {name} has an unknown key {min(map(str, unknown))}: remove it.")
-    for key in REQUIRED:
-        if key not in row or (row[key] in (None, "") and key != "paper"):
+    for key in required:
+        if key not in row or row[key] == "":
             raise BadInput(f"{path}: {name} has no {key}: write one, or refer to a family that has one.")
-    for key, fits, expected in (
-        *((key, isinstance(row.get(key, ""), str), "text") for key in TEXTS),
-        ("single", isinstance(row.get("single", False), bool), "true or false"),
-        ("paper", row["paper"] is None or numeric(row["paper"]), "a number, or a list of numbers, as in 5.0e+7"),
-        *((key, _positive(row.get(key, 1)), "a positive number") for key in ("unit", "range")),
-    ):
-        if not fits:
-            raise BadInput(f"{path}: {name} has the {key} {row[key]!r}: expected {expected}.")
-    for key, choices in CHOICES.items():
-        if row[key] not in choices:
-            raise BadInput(f"{path}: {name} has the unknown {key} {row[key]!r}: expected one of {', '.join(choices)}.")
+    for key, value in row.items():
+        if key not in EXPECTED:
+            raise BadInput(f"{path}: {name} has an unknown key {key}: remove it.")
+        fits, expected = EXPECTED[key]
+        if not fits(value):
+            raise BadInput(f"{path}: {name} has the {key} {value!r}: expected {expected}.")
     if (row["paper"] is None) != (row["rule"] in verdicts.FINDING_RULES):
         whose = "numbers" if row["paper"] is None else "findings"
         raise BadInput(f"{path}: {name} has the rule {row['rule']}, which is for {whose}: choose another.")
     return Claim(**row)
-
-
-def numeric(value: Any) -> bool:
-    """Whether it is a number, or a list of such."""
-    if isinstance(value, list):
-        return bool(value) and all(map(numeric, value))
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _positive(value: Any) -> bool:
-    return numeric(value) and not isinstance(value, list) and value > 0
 
 
 def cells(prefix: str) -> ClassAccuracies:
@@ -141,14 +161,13 @@ def cells(prefix: str) -> ClassAccuracies:
         BadInput: the ledger has no such table.
     """
     known = claims()
-    values = {}
-    for kind in ("accuracy", "corrected"):
+    values = []
+    for kind in KINDS:
         ids = [[f"{prefix}/{carries.claim_key(p)}/{kind}/pos{i}" for i in (7, 8, 9)] for p in carries.patterns(3)]
-        missing = [name for row in ids for name in row if name not in known]
-        if missing:
+        if missing := [name for row in ids for name in row if name not in known]:
             raise BadInput(f"The ledger has no {missing[0]}: expected a table such as tab1/final_mlp.")
-        values[kind] = torch.tensor([[float(known[name].paper) for name in row] for row in ids])
-    return ClassAccuracies(values["accuracy"], values["corrected"], exact_match=float("nan"))
+        values.append(torch.tensor([[float(known[name].paper) for name in row] for row in ids]))
+    return ClassAccuracies(*values, exact_match=float("nan"))
 
 
 def chosen(only: str = "") -> list[Claim]:

@@ -75,10 +75,10 @@ class Ledger:
             found = quantities.find(claim.id, self.evidence)
             row = self._judged(claim, found)
         except BadInput as error:
-            return not_run(claim, str(error))
+            return results.not_run(claim, str(error))
         except Exception as error:
             self.failed.append(claim.id)
-            return not_run(claim, _said(error))
+            return results.not_run(claim, _unforeseen(error))
         if claim.paper is None:
             self.report(claim.id)
         return row
@@ -119,12 +119,7 @@ class Ledger:
         return columns
 
 
-def not_run(claim: Claim, why: str) -> Row:
-    """A row that could not be computed."""
-    return Row(claim.id, claim.where, claim.paper, None, None, [], None, "not run", why)
-
-
-def _said(error: Exception) -> str:
+def _unforeseen(error: Exception) -> str:
     """An error that nobody had foreseen, and where in this package it was raised."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "carry_core" in frame.filename]
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""

@@ -1,7 +1,7 @@
 """The ledger's rows, and the files in `data/results/` that keep those of each source."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, sha256, write_json
 from carry_core.ledger import verdicts
-from carry_core.ledger.claims import numeric
+from carry_core.ledger.claims import Claim, numeric
 
 VERSION = 2  # of results files
 
@@ -134,6 +134,22 @@ def _row(values: dict[str, Any]) -> Row:
 def _numbers(value: Any) -> bool:
     """Whether it is a number, None where there is none, or a list of such."""
     return value is None or (all(map(_numbers, value)) if isinstance(value, list) else numeric(value))
+
+
+def current(known: Mapping[str, Claim], source: str, rows: Iterable[Row]) -> dict[str, Row]:
+    """Results by id for every claim; one that they lack, or that has another number since, is `not run`."""
+    detail = f"Newer than the results: `carry claims --source {source} --save` computes it."
+    stored = {row.id: row for row in rows}
+    found = {}
+    for name, claim in known.items():
+        row = stored.get(name)
+        found[name] = row if row is not None and row.paper == claim.paper else not_run(claim, detail)
+    return found
+
+
+def not_run(claim: Claim, why: str) -> Row:
+    """A row that could not be computed."""
+    return Row(claim.id, claim.where, claim.paper, None, None, [], None, "not run", why)
 
 
 def author_rows() -> dict[str, Row]:

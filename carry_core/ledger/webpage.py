@@ -1,34 +1,32 @@
-"""The claims page of the book: the ledger as HTML that reads without a script, and filters and sorts with one.
+"""The claims page of the book: the ledger, which reads without a script, and filters and sorts with one.
 
-`book/_static/claims.js` reads the `data-` attributes that are written here; `claims.css` gives them their looks.
+Its HTML is `claims.html.j2`; `book/_static/claims.js` reads the `data-` attributes that are written there.
 """
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import jinja2
 import yaml
+from markupsafe import Markup, escape
 
 from carry_core import author, groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_core.ledger import claims, names, results
+from carry_core.ledger import claims, results
 from carry_core.ledger.claims import Claim
 from carry_core.ledger.results import Row
 from carry_core.ledger.verdicts import ENOUGH, FINDING_RULES, PAPER_RUNS, RULES, VERDICTS, WIDEST
 
-PAPER = "https://arxiv.org/abs/2401.07993"
 MARKS = {"reproduced": "✓", "undecided": "?", "differs": "≠", "not run": "–"}  # none relies on its colour
 HEADINGS = {"author": "Author’s weights", "ours": "Our weights"}
-FEW = 3  # rows that a list names at once; more open at a click
-
-
 SOURCES = {"author": "the author's weights", "ours": "our weights"}
 CAUSES = {
     "scatter": "The runs scatter too much: the interval in which the difference to the paper would have to lie is wider"
@@ -48,11 +46,6 @@ class Entry:
     claim: Claim
     rows: dict[str, Row]
     order: dict[str, int]
-
-    @property
-    def title(self) -> str:
-        """The claim in words."""
-        return names.title(self.claim)
 
     def verdict(self, source: str) -> str:
         """What became of it."""
@@ -80,36 +73,27 @@ class Outcomes:
     def chosen(self, *, findings: bool | None = None, section: str = "") -> list[Entry]:
         """Claims that are numbers, findings or either (None), of one section or of all."""
         return [
-            e
-            for e in self.entries
-            if findings in (None, e.claim.paper is None) and section in ("", names.place(e.claim.id)[0].key)
+            e for e in self.entries if findings in (None, e.claim.paper is None) and section in ("", e.claim.section)
         ]
+
+    def sections(self) -> dict[str, list[str]]:
+        """The sections of the ledger, with what the rows of each have in common."""
+        found: dict[str, list[str]] = {}
+        for claim in (entry.claim for entry in self.entries):
+            found.setdefault(claim.section, [])
+            if claim.part not in found[claim.section]:
+                found[claim.section].append(claim.part)
+        return {section: parts if all(parts) else [] for section, parts in found.items()}
 
     def runs_that_show(self, name: str) -> str:
         """How many runs of each source show a finding, such as `5 of 6 of the author's runs, 4 of 6 of ours`."""
         (entry,) = [e for e in self.entries if e.claim.id == name]
-        whose, told = {"author": "of the author's runs", "ours": "of ours"}, []
+        whose, counts = {"author": "of the author's runs", "ours": "of ours"}, []
         for source in self.sources:
-            counts = entry.rows[source].shown
+            shown = entry.rows[source].shown
             missing = f"{entry.verdict(source)} with {SOURCES[source]}"
-            told.append(f"{counts[0]} of {counts[1]} {whose[source]}" if counts else missing)
-        return ", ".join(told)
-
-    def undecided(self, source: str) -> dict[str, list[Entry]]:
-        """The claims that a source leaves undecided, by the key of their cause in `CAUSES`."""
-        found: dict[str, list[Entry]] = {cause: [] for cause in CAUSES}
-        for entry in self.entries:
-            if entry.verdict(source) == "undecided":
-                found[cause(entry.claim, entry.rows[source])].append(entry)
-        return {key: entries for key, entries in found.items() if entries}
-
-    def waiting(self, source: str) -> dict[str, list[Entry]]:
-        """The claims that were not run from a source, by the reason."""
-        found: dict[str, list[Entry]] = {}
-        for entry in self.entries:
-            if entry.verdict(source) == "not run":
-                found.setdefault(entry.rows[source].detail, []).append(entry)
-        return found
+            counts.append(f"{shown[0]} of {shown[1]} {whose[source]}" if shown else missing)
+        return ", ".join(counts)
 
     def origin(self, source: str) -> str:
         """A sentence on the weights behind a source's results, and whether they are still those that lie here."""
@@ -118,13 +102,13 @@ class Outcomes:
             return f"The author's weights are {len(files)} of the {len(author.checksums())} files of his release."
         if results.weights(source) != files:
             return "**The results are stale**: other weights lie here now; run `carry claims --source ours --save`."
-        found = []
+        trained = []
         for group in sorted({name.split("/")[1] for name in files}):
             record = runs.load(group).record
             reached = groups.reached(group, record["recipe"], record["epochs"])
-            n_runs = f"{len(record['runs'])} run{'s' * (len(record['runs']) != 1)}"
-            found.append(f"{group} (recipe “{record['recipe']}”, {n_runs}, epochs: {reached})")
-        return f"Our weights: {', '.join(found) if found else 'none yet'}."
+            n_runs = "1 run" if len(record["runs"]) == 1 else f"{len(record['runs'])} runs"
+            trained.append(f"{group} (recipe “{record['recipe']}”, {n_runs}, epochs: {reached})")
+        return f"Our weights: {', '.join(trained) if trained else 'none yet'}."
 
 
 def read(source: str | None = None) -> Outcomes:
@@ -138,27 +122,14 @@ def read(source: str | None = None) -> Outcomes:
     if source is not None and source not in SOURCES:
         raise BadInput(f"Unknown source {source!r}: expected 'ours', 'author', or None for both.")
     sources = tuple(SOURCES) if source is None else (source,)
-    known_claims, saved = claims.claims(), {s: results.read(s) for s in sources}
-    known = {s: {row.id: row for row in saved[s]["rows"]} for s in sources}
-    rows = {s: [_current(claim, s, known[s].get(claim.id)) for claim in known_claims.values()] for s in sources}
-    ranks = {s: _ranks(rows[s]) for s in sources}
+    known, saved = claims.claims(), {s: results.read(s) for s in sources}
+    rows = {s: results.current(known, s, saved[s]["rows"]) for s in sources}
+    ranks = {s: {name: i for i, name in enumerate(sorted(known, key=lambda n: badness(rows[s][n])))} for s in sources}
     entries = [
-        Entry(claim, {s: rows[s][i] for s in sources}, {s: ranks[s][i] for s in sources})
-        for i, claim in enumerate(known_claims.values())
+        Entry(claim, {s: rows[s][name] for s in sources}, {s: ranks[s][name] for s in sources})
+        for name, claim in known.items()
     ]
     return Outcomes(sources, tuple(entries), {s: saved[s]["weights"] for s in sources})
-
-
-def _current(claim: Claim, source: str, row: Row | None) -> Row:
-    if row is not None and row.paper == claim.paper:
-        return row
-    detail = f"Newer than the results: `carry claims --source {source} --save` computes it."
-    return Row(claim.id, claim.where, claim.paper, None, None, [], None, "not run", detail)
-
-
-def _ranks(rows: Sequence[Row]) -> list[int]:
-    order = sorted(range(len(rows)), key=lambda i: badness(rows[i]))
-    return [order.index(i) for i in range(len(rows))]
 
 
 def badness(row: Row) -> tuple[int, float]:
@@ -177,6 +148,9 @@ def cause(claim: Claim, row: Row) -> str:
     if row.tolerance is None:
         return "one"
     return "scatter" if 2 * row.tolerance > WIDEST * claim.range else "few"
+
+
+# ---------------------------------------------------------------- numbers and sentences
 
 
 def text(value: Any) -> str:
@@ -202,47 +176,6 @@ def printed(claim: Claim) -> str:
         return f"{value:.{places}f}" if isinstance(value, float) and places else text(value)
 
     return one(claim.paper)
-
-
-@dataclass(frozen=True)
-class Html:
-    """A piece of the page; `summary` is what stands in its place where there is no HTML."""
-
-    html: str
-    summary: str
-
-    def _repr_html_(self) -> str:
-        return self.html
-
-    def __repr__(self) -> str:
-        return self.summary
-
-
-def tag(element: str, /, *inside: str, **attributes: Any) -> str:
-    """An element. `inside` is HTML; attributes are escaped, and left out if None or False; `class_` is `class`."""
-    written = "".join(
-        f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{escape(str(value))}"')
-        for key, value in attributes.items()
-        if value is not None and value is not False
-    )
-    line = "\n" if element in ("tr", "li") else ""  # so that a row that changes is a line that changes
-    return f"{line}<{element}{written}>{''.join(inside)}</{element}>"
-
-
-def words(plain: str) -> str:
-    """Plain text as HTML, with what stands between backticks as code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(plain, quote=False))
-
-
-def pages(root: Path = ROOT) -> frozenset[str]:
-    """The notebooks that the book has: they are there, and its table of contents names them."""
-    toc = root / "_toc.yml"
-    parts = yaml.safe_load(toc.read_text())["parts"] if toc.exists() else []
-    named = [Path(chapter["file"]) for part in parts for chapter in part["chapters"]]
-    return frozenset(path.name for path in named if (root / path).with_suffix(".ipynb").exists())
-
-
-# ---------------------------------------------------------------- the text on top
 
 
 def counted(outcomes: Outcomes, source: str) -> str:
@@ -274,137 +207,69 @@ def _by_chance(outcomes: Outcomes) -> str:
     )
 
 
-def glued(outcomes: Outcomes) -> dict[str, int]:
-    """The counts that other pages glue in, such as `numbers_ours_differs` and `findings_author_not_run`."""
-    kinds = {"numbers": False, "findings": True}
-    return {
+def glued(outcomes: Outcomes) -> dict[str, Any]:
+    """What other pages glue in: counts such as `numbers_ours_differs`, and `shown_decision_head` of each finding."""
+    counts = {
         f"{kind}_{source}_{verdict.replace(' ', '_')}": outcomes.count(source, verdict, findings=findings)
-        for kind, findings in kinds.items()
+        for kind, findings in {"numbers": False, "findings": True}.items()
         for source in outcomes.sources
         for verdict in VERDICTS
     }
+    ids = [entry.claim.id for entry in outcomes.chosen(findings=True)]
+    return counts | {f"shown_{name.removeprefix('finding/')}": outcomes.runs_that_show(name) for name in ids}
 
 
-def glued_findings(outcomes: Outcomes) -> dict[str, str]:
-    """`Outcomes.runs_that_show` of each finding, such as `shown_decision_head`."""
-    ids = [e.claim.id for e in outcomes.chosen(findings=True)]
-    return {f"shown_{name.removeprefix('finding/')}": outcomes.runs_that_show(name) for name in ids}
+# ---------------------------------------------------------------- the page's parts
+
+
+@dataclass(frozen=True)
+class Html:
+    """A piece of the page; `summary` is what stands in its place where there is no HTML."""
+
+    html: str
+    summary: str
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return self.summary
 
 
 def overview(outcomes: Outcomes) -> Html:
     """A table of sections by sources: how many rows have which verdict, each count a link to those rows."""
-    header = [tag("th", "Part of the paper", scope="col"), tag("th", "Rows", scope="col")]
-    header += [tag("th", HEADINGS[source], scope="col") for source in outcomes.sources]
-    lines = []
-    for section in names.SECTIONS:
-        if entries := outcomes.chosen(section=section.key):
-            parts = "; ".join(section.parts.values()) if all(section.parts.values()) else ""
-            name = tag("strong", escape(section.title)) + (tag("small", " ", escape(parts)) if parts else "")
-            bars = [tag("td", _bar(outcomes, source, section.key)) for source in outcomes.sources]
-            lines.append(tag("tr", tag("th", name, scope="row"), tag("td", str(len(entries))), *bars))
-    bars = [tag("td", _bar(outcomes, source)) for source in outcomes.sources]
-    lines.append(tag("tr", tag("th", "All", scope="row"), tag("td", str(len(outcomes.entries))), *bars))
-    caption = tag("caption", "Verdicts by part of the paper")
-    html = tag("table", caption, tag("thead", tag("tr", *header)), tag("tbody", *lines), class_="claims-overview")
-    return Html(html, "; ".join(counted(outcomes, source) for source in outcomes.sources))
-
-
-def _bar(outcomes: Outcomes, source: str, section: str = "") -> str:
-    parts = []
-    for verdict, mark in MARKS.items():
-        if n := outcomes.count(source, verdict, section=section):
-            filters = {"verdict": verdict, "source": source, "section": section}
-            query = urlencode({key: value for key, value in filters.items() if value})
-            inside = [tag("span", mark, aria_hidden="true"), f" {n}", tag("span", f" {verdict}", class_="claims-sr")]
-            css = {"class_": _class(verdict), "style": f"flex-grow: {n}", "title": verdict}
-            parts.append(tag("a", *inside, href="#claims", data_filter=query, **css))
-    return tag("div", *parts, class_="claims-bar")
+    return _html("overview", outcomes, "; ".join(counted(outcomes, source) for source in outcomes.sources))
 
 
 def differing(outcomes: Outcomes) -> Html:
-    """What differs from the paper, in sentences."""
-    lists = []
-    for source in outcomes.sources:
-        entries = [entry for entry in outcomes.entries if entry.verdict(source) == "differs"]
-        lines = [tag("li", _link(entry), " ", _why_differs(entry, source)) for entry in _by_order(entries, source)]
-        heading = f"From {SOURCES[source]}: {_rows(len(lines))}."
-        lists.append(tag("p", tag("strong", escape(heading))) + (tag("ul", *lines) if lines else ""))
-    return Html(tag("div", *lists, class_="claims-list"), f"{sum(x.count('<li>') for x in lists)} differ")
-
-
-def _why_differs(entry: Entry, source: str) -> str:
-    row = entry.rows[source]
-    if entry.claim.paper is None:
-        k, n = row.shown or (0, 0)
-        runs = f"{k} of {n} runs show it" if n > 1 else "the one run does not show it"
-        rule = RULES[entry.claim.rule].removeprefix("a finding: ")
-        more = f"A finding is {rule}. Measured: {entry.claim.measure}."
-        return f"({escape(row.where)}): {runs}. " + tag("small", words(more))
-    numbers = f"the paper prints {printed(entry.claim)}, {SOURCES[source]} give {text(row.value)}"
-    allowed = f", and {text(row.tolerance)} would be allowed" if row.tolerance else ""
-    return f"({escape(row.where)}): {numbers}{allowed}. " + tag("small", words(row.detail))
+    """What differs from the paper, in sentences, the worst first."""
+    rows = {
+        source: sorted((e for e in outcomes.entries if e.verdict(source) == "differs"), key=lambda e: e.order[source])
+        for source in outcomes.sources
+    }
+    return _html("differing", outcomes, f"{sum(map(len, rows.values()))} differ", rows=rows)
 
 
 def undecided(outcomes: Outcomes) -> Html:
     """What is undecided, by the reason why."""
-    return _grouped(
-        (source, CAUSES[cause], entries)
-        for source in outcomes.sources
-        for cause, entries in outcomes.undecided(source).items()
-    )
+    return _grouped(outcomes, "undecided", lambda entry, source: CAUSES[cause(entry.claim, entry.rows[source])])
 
 
 def waiting(outcomes: Outcomes) -> Html:
     """What was not run, by what it waits for."""
-    return _grouped(
-        (source, reason.rstrip("."), entries)
-        for source in outcomes.sources
-        for reason, entries in sorted(outcomes.waiting(source).items(), key=lambda item: -len(item[1]))
-    )
+    return _grouped(outcomes, "not run", lambda entry, source: entry.rows[source].detail.rstrip("."))
 
 
-def _grouped(found: Iterable[tuple[str, str, list[Entry]]]) -> Html:
-    lists, total = [], 0
-    for source, some in groupby(found, key=lambda item: item[0]):
-        lines, here = [], 0
-        for _, reason, entries in some:
-            here += len(entries)
-            lines.append(tag("li", words(reason), ". ", _listed(entries)))
-        lists.append(tag("p", tag("strong", escape(f"From {SOURCES[source]}: {_rows(here)}."))) + tag("ul", *lines))
-        total += here
-    return Html(tag("div", *lists, class_="claims-list"), f"{total} rows")
-
-
-def _listed(entries: Sequence[Entry]) -> str:
-    if len(entries) <= FEW:
-        return "; ".join(map(_link, entries)) + "."
-    parts = [
-        tag("p", tag("strong", escape(heading)), ": ", "; ".join(map(_link, members)))
-        for heading, members in _by_heading(entries).items()
-    ]
-    return tag("details", tag("summary", _rows(len(entries))), *parts)
-
-
-def _by_heading(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
-    groups: dict[str, list[Entry]] = {}
-    for entry in entries:
-        groups.setdefault(names.heading(entry.claim.id), []).append(entry)
-    return groups
-
-
-def _rows(n: int) -> str:
-    return "no row" if n == 0 else "1 row" if n == 1 else f"{n} rows"
-
-
-def _link(entry: Entry) -> str:
-    return tag("a", escape(entry.title), href=f"#{entry.claim.id}")
-
-
-def _by_order(entries: Sequence[Entry], source: str) -> list[Entry]:
-    return sorted(entries, key=lambda entry: entry.order[source])
-
-
-# ---------------------------------------------------------------- the whole ledger
+def _grouped(outcomes: Outcomes, verdict: str, reason: Any) -> Html:
+    """Lists of the rows with a verdict, those for the same reason together, the most frequent first."""
+    rows: dict[str, dict[str, list[Entry]]] = {source: {} for source in outcomes.sources}
+    for source, reasons in rows.items():
+        for entry in outcomes.entries:
+            if entry.verdict(source) == verdict:
+                reasons.setdefault(reason(entry, source), []).append(entry)
+        rows[source] = dict(sorted(reasons.items(), key=lambda item: -len(item[1])))
+    total = sum(len(entries) for reasons in rows.values() for entries in reasons.values())
+    return _html("grouped", outcomes, f"{total} rows", rows=rows)
 
 
 def ledger(outcomes: Outcomes, known: frozenset[str] | None = None) -> Html:
@@ -415,97 +280,72 @@ def ledger(outcomes: Outcomes, known: frozenset[str] | None = None) -> Html:
         known: notebooks that can be linked to; those of `pages()` if None.
     """
     known = pages() if known is None else known
-    columns = [("Claim", "order"), ("Paper", "paper"), *((HEADINGS[s], s) for s in outcomes.sources)]
-    head = [tag("th", title, scope="col", role="columnheader", data_sort=key) for title, key in columns]
-    head += [tag("th", title, scope="col", role="columnheader") for title in ("Runs", "Page", "How")]
-    bodies = []
-    for heading, entries in _by_heading(outcomes.entries).items():
-        group = tag("th", escape(heading), scope="rowgroup", role="rowheader", colspan=len(head))
-        rows = [_row(entry, outcomes.sources, known) for entry in entries]
-        bodies.append(tag("tbody", tag("tr", group, class_="claims-group", role="row"), *rows, role="rowgroup"))
-    caption = "What the paper prints or says, and what the weights give"
-    html = tag(
-        "table", tag("caption", caption), tag("thead", tag("tr", *head, role="row"), role="rowgroup"), *bodies,
-        class_="claims-table", role="table",
-    )  # fmt: skip
-    return Html(tag("div", _form(outcomes), html, id="claims", class_="claims"), f"{len(outcomes.entries)} rows")
+    return _html("ledger", outcomes, f"{len(outcomes.entries)} rows", known=known)
 
 
-def _form(outcomes: Outcomes) -> str:
-    def choice(label: str, name: str, options: Iterable[tuple[str, str]]) -> str:
-        inside = [tag("option", escape(title), value=value) for value, title in options]
-        return tag("label", escape(label), " ", tag("select", *inside, name=name))
-
-    present = {s.key: s.title for s in (names.place(entry.claim.id)[0] for entry in outcomes.entries)}
-    fields = [choice("Verdict", "verdict", [("", "any"), *((verdict, verdict) for verdict in MARKS)])]
-    if len(outcomes.sources) > 1:
-        fields.append(choice("Source", "source", [("", "either"), *((s, SOURCES[s]) for s in outcomes.sources)]))
-    fields.append(choice("Part", "section", [("", "all"), *present.items()]))
-    fields.append(tag("label", "Words ", tag("input", type="search", name="q", size="12").removesuffix("</input>")))
-    fields += [tag("button", "Show all", type="reset"), tag("output")]
-    return tag("form", *fields, class_="claims-form", role="search", aria_label="Filter the ledger", hidden=True)
+def pages(root: Path = ROOT) -> frozenset[str]:
+    """The notebooks that the book has: they are there, and its table of contents names them."""
+    toc = root / "_toc.yml"
+    parts = yaml.safe_load(toc.read_text())["parts"] if toc.exists() else []
+    named = [Path(chapter["file"]) for part in parts for chapter in part["chapters"]]
+    return frozenset(path.name for path in named if (root / path).with_suffix(".ipynb").exists())
 
 
-def _row(entry: Entry, sources: Sequence[str], known: frozenset[str]) -> str:
-    claim, number, section = entry.claim, entry.claim.paper, names.place(entry.claim.id)[0].key
-    value = tag("b", "in words" if number is None else printed(claim))
-    anchor = tag("a", escape(claim.id), href=f"#{claim.id}", class_="claims-id", title="Link to this row")
-    where = tag("a", escape(claim.where), href=PAPER)
-    page = names.page(claim.notebook)
-    linked = tag("a", escape(page), href=f"{claim.notebook}.html") if claim.notebook in known else escape(page)
-    cells = [
-        tag("th", escape(entry.title), scope="row", role="rowheader"),
-        tag("td", value, tag("small", where), **_cell("Paper")),
-        *(tag("td", _result(entry.rows[source], claim), **_cell(HEADINGS[source])) for source in sources),
-        tag("td", strip(claim, entry.rows) or "–", **_cell("Runs")),
-        tag("td", linked, **_cell("Page")),
-        tag("td", anchor, _how(entry, sources), **_cell("How")),
-    ]
-    verdicts = {f"data_{source}": entry.verdict(source) for source in sources}
-    ranks = {f"data_rank_{source}": entry.order[source] for source in sources}
-    paper = number if isinstance(number, (int, float)) else None
-    return tag("tr", *cells, id=claim.id, role="row", data_section=section, data_paper=paper, **verdicts, **ranks)
+def by_heading(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
+    """Rows by what stands above them."""
+    order = list(dict.fromkeys(entry.claim.heading for entry in entries))
+    ordered = sorted(entries, key=lambda entry: order.index(entry.claim.heading))
+    return {heading: list(some) for heading, some in groupby(ordered, key=lambda entry: entry.claim.heading)}
 
 
-def _cell(label: str) -> dict[str, str]:
-    return {"role": "cell", "data_label": label}
+def words(plain: str) -> Markup:
+    """Plain text as HTML, with what stands between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(plain))))
 
 
-def _class(verdict: str) -> str:
-    return f"claims-verdict {verdict.replace(' ', '-')}"
+def slug(name: str) -> str:
+    """A section or a verdict as addresses and style sheets write it."""
+    return name.lower().replace(" ", "-")
 
 
-def _result(row: Row, claim: Claim) -> str:
-    mark = tag("span", MARKS[row.verdict], aria_hidden="true")
-    parts = [tag("span", mark, " ", row.verdict, class_=_class(row.verdict))]
-    if row.value is not None:
-        spread = f" ± {text(row.std)}" if isinstance(row.std, float) else ""
-        parts.append(tag("span", tag("b", escape(text(row.value))), spread, class_="claims-value"))
-    if counts := row.shown:
-        parts.append(tag("small", f"{counts[0]} of {counts[1]} runs show it"))
-    if results.disagreement(row, claim.range):
-        parts.append(tag("small", "runs disagree"))
-    parts += [tag("small", training) for training in row.trainings]
-    return "".join(parts)
+@cache
+def _template() -> jinja2.Template:
+    loader = jinja2.PackageLoader("carry_core.ledger", "")
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters |= {"words": words, "slug": slug, "number": text, "query": urlencode}
+    environment.globals |= {"marks": MARKS, "headings": HEADINGS, "sources": SOURCES, "rules": RULES}
+    environment.globals |= {"printed": printed, "by_heading": by_heading, "strip": strip}
+    environment.globals |= {"disagreement": results.disagreement}
+    return environment.get_template("claims.html.j2")
 
 
-def _how(entry: Entry, sources: Sequence[str]) -> str:
-    claim = entry.claim
-    about = [("Measured", claim.measure), ("In the paper", claim.note), ("Rule", f"{RULES[claim.rule]} ({claim.rule})")]
-    about.append(("Why this rule", claim.reason))
-    for source in sources:
-        row = entry.rows[source]
-        runs = f"Runs: {', '.join(map(text, row.runs))}. " if row.runs else ""
-        allowed = f"Allowed: ± {text(row.tolerance)}. " if row.tolerance is not None else ""
-        about.append((HEADINGS[source], f"{runs}{allowed}{row.detail}"))
-    inside = [tag("dt", title) + tag("dd", words(said)) for title, said in about if said]
-    return tag("details", tag("summary", "How"), tag("dl", *inside))
+def _html(part: str, outcomes: Outcomes, summary: str, **more: Any) -> Html:
+    return Html(_template().render(part=part, outcomes=outcomes, **more).strip(), summary)
 
 
 # ---------------------------------------------------------------- the runs of a row as dots on a line
 
 
 WIDTH, LANE, EDGE, FOOT = 180, 14, 6, 10  # in px
+
+
+@dataclass(frozen=True)
+class Strip:
+    """Runs as dots, what is judged as a tick, the paper's value as a long line, what is allowed as a band.
+
+    Attributes:
+        paths: pairs of a class and the path's data.
+        height: in px.
+        ends: of the line where it does not go from 0 to 1.
+        label: the same in words.
+    """
+
+    paths: list[tuple[str, str]]
+    height: int
+    ends: tuple[float, float] | None
+    label: str
 
 
 def flat(value: Any) -> list[float]:
@@ -521,53 +361,37 @@ def domain(claim: Claim, rows: Mapping[str, Row]) -> tuple[float, float]:
     if claim.range == 1 and low >= 0 and high <= 1:
         return 0.0, 1.0
     allowed = max([row.tolerance for row in rows.values() if row.tolerance is not None], default=0.0)
-    for printed in flat(claim.paper):
-        low, high = min(low, printed - allowed), max(high, printed + allowed)
+    low, high = (
+        min([low, *(x - allowed for x in flat(claim.paper))]),
+        max([high, *(x + allowed for x in flat(claim.paper))]),
+    )
     return (low, high) if high > low else (low - 1, high + 1)
 
 
-def strip(claim: Claim, rows: Mapping[str, Row]) -> str:
-    """The strip of a row, empty where there are no runs.
-
-    Dots are runs, a tick is what is judged, the long line is the paper's value, the band what is allowed.
-    """
+def strip(claim: Claim, rows: Mapping[str, Row]) -> Strip | None:
+    """The strip of a row, a lane for each source; None where there are no runs."""
     if not any(flat(run) for row in rows.values() for run in row.runs):
-        return ""
+        return None
     low, high = domain(claim, rows)
-    drawn = []
+    paths, labels = [], []
 
     def x(value: float) -> float:
         return round(EDGE + (WIDTH - 2 * EDGE) * (min(max(value, low), high) - low) / (high - low), 1)
 
     for lane, (source, row) in enumerate(rows.items()):
         y = LANE * lane + LANE / 2
-        drawn.append(f'<path class="axis" d="M{EDGE} {y:g}H{WIDTH - EDGE}"/>')
+        paths.append(("axis", f"M{EDGE} {y:g}H{WIDTH - EDGE}"))
         for value in flat(claim.paper) if row.value is not None else []:
             left, right = (x(value + side * (row.tolerance or 0.0)) for side in (-1, 1))
-            drawn.append(f'<path class="band" d="M{left:g} {y:g}H{max(right, left + 1):g}"/>')
-        if dots := [x(value) for run in row.runs for value in flat(run)]:
-            path = "".join(f"M{dot:g} {y:g}h0" for dot in dots)
-            drawn.append(f'<path class="{source}" d="{path}"/>')
-        drawn += [f'<path class="judged" d="M{x(value):g} {y - 5:g}v10"/>' for value in flat(row.value)]
-    height = LANE * len(rows)
-    drawn += [f'<path class="paper" d="M{x(value):g} 0V{height}"/>' for value in flat(claim.paper)]
-    if (low, high) != (0.0, 1.0):
-        drawn.append(f'<text x="{EDGE}" y="{height + FOOT - 1}">{low:.3g}</text>')
-        drawn.append(f'<text x="{WIDTH - EDGE}" y="{height + FOOT - 1}" text-anchor="end">{high:.3g}</text>')
-        height += FOOT
-    name = escape(_said(claim, rows))
-    return (
-        f'<svg class="claims-strip" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" role="img"'
-        f' aria-label="{name}">{"".join(drawn)}</svg>'
-    )
-
-
-def _said(claim: Claim, rows: Mapping[str, Row]) -> str:
-    parts = []
-    for source, row in rows.items():
+            paths.append(("band", f"M{left:g} {y:g}H{max(right, left + 1):g}"))
         if values := [value for run in row.runs for value in flat(run)]:
-            ends = f"{text(min(values))} to {text(max(values))}"
-            parts.append(f"{len(row.runs)} {'run' if len(row.runs) == 1 else 'runs'} of {SOURCES[source]}: {ends}")
+            paths.append((source, "".join(f"M{x(value):g} {y:g}h0" for value in values)))
+            n = "1 run" if len(row.runs) == 1 else f"{len(row.runs)} runs"
+            labels.append(f"{n} of {SOURCES[source]}: {text(min(values))} to {text(max(values))}")
+        paths += [("judged", f"M{x(value):g} {y - 5:g}v10") for value in flat(row.value)]
+    height = LANE * len(rows)
+    paths += [("paper", f"M{x(value):g} 0V{height}") for value in flat(claim.paper)]
     if claim.paper is not None:
-        parts.append(f"paper: {text(claim.paper)}")
-    return "; ".join(parts)
+        labels.append(f"paper: {text(claim.paper)}")
+    ends = None if (low, high) == (0.0, 1.0) else (low, high)
+    return Strip(paths, height + FOOT * (ends is not None), ends, "; ".join(labels))
