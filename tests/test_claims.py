@@ -22,6 +22,7 @@ GOOD = {
     "paper": 1,
     "notebook": "fig01_summary",
     "heading": "The sums",
+    "title": "sums",
     "rule": "exact",
     "reason": "why",
 }

@@ -16,6 +16,7 @@ from carry_core.files import data_dir
 from carry_core.ledger import verdicts
 from carry_core.measure import ClassAccuracies
 
+CELL = 4  # slashes in the id of a cell: table, ablated part, class, kind, position
 KINDS = {"accuracy": "accuracy", "corrected": "corrected accuracy"}
 
 
@@ -151,6 +152,8 @@ def _claim(path: Path, row: Any) -> Claim:
     if (row["paper"] is None) != (row["rule"] in verdicts.FINDING_RULES):
         whose = "numbers" if row["paper"] is None else "findings"
         raise BadInput(f"{path}: {name} has the rule {row['rule']}, which is for {whose}: choose another.")
+    if row["paper"] is not None and not row.get("title") and name.count("/") != CELL:
+        raise BadInput(f"{path}: {name} has no title: write one; only the cell of a table is named by its id.")
     return Claim(**row)
 
 
