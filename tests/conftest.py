@@ -68,6 +68,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "data"
     folder.mkdir()
     monkeypatch.setenv("CARRY_DATA", str(folder))
+    monkeypatch.delenv("CARRY_AUTHOR", raising=False)
     return folder
 
 

@@ -12,6 +12,7 @@ import torch
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
+from carry_core.findings import heads
 from carry_core.findings.base import DECODER, N1, N3, W0, Measurement
 from carry_core.groups import GROUPS, MAIN
 from carry_core.ledger import claims, compute, quantities, results
@@ -189,45 +190,43 @@ def test_a_table_that_the_ledger_does_not_have(theirs):
 
 
 def test_the_clearest_run_is_the_first_of_those_whose_decision_head_matters_most():
-    assert measure.run_most_hurt_by_decision_head({0: 0.98, 1: 0.97, 2: 0.48, 3: 0.72, 4: 0.48, 5: 0.46}) == 2
-    assert measure.run_most_hurt_by_decision_head({3: 0.9, 5: 0.1}) == 5
+    assert heads.run_most_hurt_by_decision_head({0: 0.98, 1: 0.97, 2: 0.48, 3: 0.72, 4: 0.48, 5: 0.46}) == 2
+    assert heads.run_most_hurt_by_decision_head({3: 0.9, 5: 0.1}) == 5
 
 
 def test_masses_read_the_cells_that_they_name():
     layout = Layout()
     pattern = torch.arange(100.0).view(10, 10)  # row q, column k holds 10 q + k
-    assert measure.partner_mass(pattern, layout).tolist() == [4, 15, 26, 40, 51, 62]
-    assert measure.column_mass(pattern, layout).tolist() == [70 + 74, 81 + 85, 92 + 96]
-    assert measure.column_mass(pattern, layout, shift=1)[:2].tolist() == [71 + 75, 82 + 86]
-    assert math.isnan(measure.column_mass(pattern, layout, shift=1)[2])
-    assert measure.partner_mass(pattern, Layout(causal=True)).tolist() == [40, 51, 62]
-    assert measure.column_mass(pattern, Layout(causal=True)).tolist() == [60 + 64, 71 + 75, 82 + 86]
+    assert heads.partner_mass(pattern, layout).tolist() == [4, 15, 26, 40, 51, 62]
+    assert heads.column_mass(pattern, layout).tolist() == [70 + 74, 81 + 85, 92 + 96]
+    assert heads.column_mass(pattern, layout, shift=1)[:2].tolist() == [71 + 75, 82 + 86]
+    assert math.isnan(heads.column_mass(pattern, layout, shift=1)[2])
+    assert heads.partner_mass(pattern, Layout(causal=True)).tolist() == [40, 51, 62]
+    assert heads.column_mass(pattern, Layout(causal=True)).tolist() == [60 + 64, 71 + 75, 82 + 86]
 
 
 @pytest.mark.parametrize("config", ["encoder", "decoder"], indirect=True)
 def test_last_layer_is_the_same_ablations_one_by_one(model: Transformer):
-    a, b = measure.sample(20, model.config.width, seed=0)
-    found = measure.ablate_last_layer(model, a, b)
-    for one, ablation in zip(found.heads, measure.last_heads(model), strict=True):
-        assert torch.equal(one.accuracy, measure.class_accuracies(model, a, b, [ablation])[0].accuracy)
-    assert torch.equal(
-        found.mlp.corrected, measure.class_accuracies(model, a, b, [measure.final_mlp(model)])[0].corrected
-    )
-    assert found.intact.exact_match == measure.class_accuracies(model, a, b)[0].exact_match
-    assert found.decision.exact_match == min(one.exact_match for one in found.heads)
-    assert found.other.exact_match == max(one.exact_match for one in found.heads)
-    assert (found.neurons, found.dissected) == (None, None)
-    taken = measure.ablate_last_layer(model, a, b, chosen_on=measure.sample(30, model.config.width, seed=1))
-    neurons = measure.carry_neurons(model, *measure.sample(30, model.config.width, seed=1))
-    assert torch.equal(taken.neurons, neurons)
-    alone = measure.class_accuracies(model, a, b, [measure.dissection(neurons, model.config.layers - 1)])[0]
-    assert torch.equal(taken.dissected.accuracy, alone.accuracy)
-    assert torch.equal(taken.mlp.corrected, found.mlp.corrected)
-    whole = measure.without_decision([(4, model)], model.config.width)
+    width, last = model.config.width, model.config.layers - 1
+    a, b = measure.sample(20, width, seed=0)
+    taken = heads.ablate_last_layer(model, a, b, chosen_on=measure.sample(30, width, seed=1))
+    neurons = heads.carry_neurons(model, *measure.sample(30, width, seed=1))
+    parts = [*measure.last_heads(model), measure.final_mlp(model), heads.dissection(neurons, last)]
+    for together, part in zip([*taken.heads, taken.mlp, taken.dissected], parts, strict=True):
+        (alone,) = measure.class_accuracies(model, a, b, [part])
+        assert torch.equal(together.accuracy, alone.accuracy)
+        assert torch.equal(together.corrected, alone.corrected)
+    assert taken.intact.exact_match == measure.class_accuracies(model, a, b)[0].exact_match
+
+
+def test_the_decision_head_costs_most_whatever_sums_a_page_draws(model: Transformer):
     a, b = sums.long_sums(10_000, model.config.width, torch.Generator().manual_seed(0))
-    assert whole == {
-        4: min(one.exact_match for one in measure.class_accuracies(model, a, b, measure.last_heads(model)))
-    }
+    parts = measure.class_accuracies(model, a, b, measure.last_heads(model))
+    exact = [accuracies.exact_match for accuracies in parts]
+    decides = measure.decision_head(model)
+    assert exact[decides] == min(exact)
+    assert heads.without_decision([(4, model)]) == {4: min(exact)}
+    assert heads.ablate_last_layer(model, a[:50], b[:50]).decision_head == decides
 
 
 def test_a_row_knows_its_runs_and_what_else_was_measured(monkeypatch):

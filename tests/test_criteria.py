@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from carry_core import carries, measure
+from carry_core import carries
 from carry_core.findings import geometry, heads, neurons
 from carry_core.measure import ClassAccuracies
 from carry_core.sums import Layout
@@ -39,7 +39,7 @@ def test_of_nothing_known_nothing_is_said():
 
 
 def test_a_model_that_cannot_carry():
-    perfect = measure.pearson(measure.no_carry_reference(3), measure.no_carry_reference(3))
+    perfect = heads.pearson(heads.no_carry_reference(3), heads.no_carry_reference(3))
     assert perfect == pytest.approx(1)
     assert heads.cannot_carry(perfect)
     assert not heads.cannot_carry(0.89)

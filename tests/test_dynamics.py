@@ -262,7 +262,7 @@ def test_a_short_training_has_no_kink():
 
 def learns_not_to_carry(start: int) -> dict[str, np.ndarray]:
     """Everything half right, then from `start` on more and more like a model that cannot carry; two runs."""
-    expected = measure.no_carry_reference()
+    expected = heads.no_carry_reference()
     share = np.clip((EPOCH - start) / 100, 0, 1)[:, None, None]
     rng = np.random.default_rng(0)
     chaos = rng.random((2, 5, 3))
@@ -280,7 +280,7 @@ def test_the_evolution_is_the_correlation_of_each_epochs_thirty_numbers():
     found = dynamics.evolutions(history)
     assert list(found) == [1, 3]
     assert [len(e.epochs) for e in found.values()] == [400, 300]
-    expected = measure.no_carry_reference()
+    expected = heads.no_carry_reference()
     flat = np.concatenate([expected.accuracy.numpy().ravel(), expected.corrected.numpy().ravel()])
     for epoch in (1, 90, 400):
         kinds = [history[f"test_ablated_{kind}"][0, epoch - 1].ravel() for kind in ("accuracy", "corrected")]
@@ -298,7 +298,7 @@ def test_the_last_point_from_weights_is_what_the_ablation_gives():
     assert found.epochs.tolist() == [60]
     np.testing.assert_array_equal(found.accuracy[0], cells.accuracy)
     np.testing.assert_array_equal(found.corrected[0], cells.corrected)
-    assert found.correlation[0] == pytest.approx(measure.pearson(cells, measure.no_carry_reference()))
+    assert found.correlation[0] == pytest.approx(heads.pearson(cells, heads.no_carry_reference()))
 
 
 def test_the_start_of_the_rise_is_the_bottom_of_the_deepest_fall():
@@ -324,7 +324,7 @@ def planted(monkeypatch):
 def dips(at: int) -> dict[str, np.ndarray]:
     """As `learns_not_to_carry`, but the correlation falls until `at`, so that it is there that it starts to rise."""
     history = learns_not_to_carry(60)
-    expected = measure.no_carry_reference()
+    expected = heads.no_carry_reference()
     share = (0.5 - 0.4 * (np.minimum(at, EPOCH) / at) + 0.5 * np.clip((EPOCH - at) / 200, 0, 1))[:, None, None]
     for kind in ("accuracy", "corrected"):
         chaos = history[f"test_ablated_{kind}"][:, 0]

@@ -7,6 +7,7 @@ import torch
 
 from carry_core import interventions, measure, sums
 from carry_core.errors import BadInput
+from carry_core.findings import heads
 from carry_core.interventions import INTACT, Ablation, Combined, MeanAblation, Patch
 from carry_core.model import Block, ModelConfig, Transformer, cache_hook
 from carry_core.training.layers import FirstLayer
@@ -166,7 +167,7 @@ def test_a_shared_prefix_gives_what_separate_passes_give(config, model, everywhe
         ([INTACT, INTACT], [0, 1, 2]),
         ([Ablation(mlps={1}), Ablation(mlps={1}, skips={2})], [0, 1, 2, 2]),
         ([Ablation(neurons={(0, 0), (1, 0)}), Ablation(neurons={(0, 0), (2, 0)})], [0, 1, 1, 2, 2]),
-        ([INTACT, *measure.head_pairs(ModelConfig(layers=3, d_model=16))], [0, 1, 1, 2, 2, 2]),
+        ([INTACT, *heads.head_pairs(ModelConfig(layers=3, d_model=16))], [0, 1, 1, 2, 2, 2]),
     ],
 )
 def test_what_interventions_have_in_common_is_computed_once(asked, expected, monkeypatch):

@@ -9,7 +9,7 @@ import torch
 
 from carry_core import author, carries, groups, measure, runs, sums
 from carry_core.errors import BadInput
-from carry_core.findings import geometry, lengths, neurons
+from carry_core.findings import geometry, heads, lengths, neurons
 from carry_core.findings.base import FINETUNED, PAD6, PRIMED
 from carry_core.findings.survey import Evidence
 from carry_core.groups import GROUPS
@@ -81,8 +81,8 @@ def test_heads_are_what_the_measurements_give(tiny):
         both = (pattern[0, :, column, column + 4] + pattern[0, :, column + 4, column]) / 2
         torch.testing.assert_close(found.stairs[0, :, column], both)
     torch.testing.assert_close(found.staircase, found.stairs[0].amax(0))
-    last = measure.ablate_last_layer(tiny, a, b)
-    decides = measure.ablate_last_layer(tiny, *lengths.random_sums(3, len(a))).decision_head
+    last = heads.ablate_last_layer(tiny, a, b)
+    decides = heads.ablate_last_layer(tiny, *lengths.random_sums(3, len(a))).decision_head
     assert (found.decides, found.intact, found.without) == (
         decides,
         last.intact.exact_match,
@@ -106,7 +106,7 @@ def test_the_two_kinds_of_staircase_by_hand():
         (digits, [high, nothing, nothing]),
         (rows, [nothing, [0.75] * 4, [0.0, 0.6, 0.6, 0.6]]),
     ):
-        steps, own = lengths.partner_steps(planted[:-1], layout), measure.column_mass(planted, layout)
+        steps, own = lengths.partner_steps(planted[:-1], layout), heads.column_mass(planted, layout)
         kinds = lengths.Heads(steps, torch.zeros(1, 2, 4), own, torch.zeros(2, 2, 4), 0, 1.0, 1.0).staircases
         assert list(kinds) == names
         assert [x.tolist() for x in kinds.values()] == [pytest.approx(x) for x in expected]
@@ -302,7 +302,7 @@ def test_the_correlation_of_the_trained_positions(tiny, monkeypatch):
     x = torch.cat([without.accuracy[:, 1:], without.corrected[:, 1:]]).flatten().double()
     y = torch.cat([1 - arrives, arrives]).flatten().double()
     assert correlation == pytest.approx(np.corrcoef(x, y)[0, 1])
-    ideal = measure.no_carry_reference(3)
+    ideal = heads.no_carry_reference(3)
     wrong = ClassAccuracies(ideal.accuracy.clone(), ideal.corrected, 0.0)
     wrong.accuracy[:, 0] = 1 - wrong.accuracy[:, 0]  # the long position does not count
     monkeypatch.setattr(measure, "class_accuracies", lambda *_: [wrong])
@@ -314,7 +314,7 @@ def test_the_mlp_comes_to_carry():
     assert lengths.comes_to_carry(0.3, 0.95)
     assert not lengths.comes_to_carry(0.3, 0.89)
     assert not lengths.comes_to_carry(0.97, 0.95)
-    cells = measure.no_carry_reference(3)
+    cells = heads.no_carry_reference(3)
     first, last = "epoch 500", "epoch 2500"
     text = said.correlations({"a": {first: (0.3, cells), last: (0.95, cells)}, "b": {last: (0.95, cells)}})
     assert "a: 0.30 → 0.95; b: 0.95" in text

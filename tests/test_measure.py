@@ -5,6 +5,7 @@ import torch
 
 from carry_core import carries, interventions, measure, sums
 from carry_core.errors import BadInput
+from carry_core.findings import heads
 from carry_core.interventions import INTACT, Ablation, MeanAblation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
@@ -70,35 +71,28 @@ def test_padded_sums_are_read_at_their_own_digits():
         torch.testing.assert_close(cells.accuracy[task], expected)
 
 
-def test_decision_head_costs_more():
-    accuracy = torch.zeros(5, 3)
-    assert (
-        measure.decision_head([ClassAccuracies(accuracy, accuracy, 0.9), ClassAccuracies(accuracy, accuracy, 0.3)]) == 1
-    )
-
-
 def test_pairs_are_all_of_the_layer_before_and_a_head_of_the_last():
     config = ModelConfig(layers=3, heads=2, d_model=16)
-    assert [pair.heads for pair in measure.head_pairs(config)] == [{(1, 0), (1, 1), (2, h)} for h in (0, 1)]
+    assert [pair.heads for pair in heads.head_pairs(config)] == [{(1, 0), (1, 1), (2, h)} for h in (0, 1)]
     with pytest.raises(BadInput, match="at least 2 layers, this one has 1"):
-        measure.head_pairs(ModelConfig(layers=1))
+        heads.head_pairs(ModelConfig(layers=1))
 
 
 def test_of_runs_within_a_twentieth_of_the_clearest_the_first_is_shown():
-    assert measure.run_most_hurt_by_decision_head({3: 0.56, 4: 0.54, 5: 0.5}) == 4
-    assert measure.run_most_hurt_by_decision_head({5: 0.5, 4: 0.54, 3: 0.56}) == 4
-    assert measure.run_most_hurt_by_decision_head({3: 0.051, 4: 0.049, 5: 0.0}) == 4
+    assert heads.run_most_hurt_by_decision_head({3: 0.56, 4: 0.54, 5: 0.5}) == 4
+    assert heads.run_most_hurt_by_decision_head({5: 0.5, 4: 0.54, 3: 0.56}) == 4
+    assert heads.run_most_hurt_by_decision_head({3: 0.051, 4: 0.049, 5: 0.0}) == 4
 
 
 def test_pearson_with_a_model_that_cannot_carry():
-    expected = measure.no_carry_reference(3)
-    assert measure.pearson(expected, expected) == pytest.approx(1)
-    assert measure.pearson(ClassAccuracies(expected.corrected, expected.accuracy, 0.0), expected) == pytest.approx(-1)
+    expected = heads.no_carry_reference(3)
+    assert heads.pearson(expected, expected) == pytest.approx(1)
+    assert heads.pearson(ClassAccuracies(expected.corrected, expected.accuracy, 0.0), expected) == pytest.approx(-1)
     torch.manual_seed(0)
     noise = ClassAccuracies(torch.rand(5, 3), torch.rand(5, 3), 0.0)
     x, y = (torch.cat([c.accuracy, c.corrected]).flatten() for c in (noise, expected))
     by_hand = ((x - x.mean()) * (y - y.mean())).mean() / (x.std(correction=0) * y.std(correction=0))
-    assert measure.pearson(noise, expected) == pytest.approx(by_hand.item(), abs=1e-5)
+    assert heads.pearson(noise, expected) == pytest.approx(by_hand.item(), abs=1e-5)
 
 
 def test_means_are_over_the_sums(noisy):
@@ -127,13 +121,13 @@ def test_what_is_the_same_for_all_sums_can_be_its_mean_without_loss():
 
 
 def test_which_way_a_model_errs():
-    assert measure.underadds(measure.no_carry_reference())
-    always = measure.no_carry_reference()
-    assert not measure.underadds(ClassAccuracies(always.corrected, always.accuracy, 0.0))
+    assert heads.underadds(heads.no_carry_reference())
+    always = heads.no_carry_reference()
+    assert not heads.underadds(ClassAccuracies(always.corrected, always.accuracy, 0.0))
     units = torch.ones(5, 3)
     units[:, 2] = 0  # where no one can arrive: says nothing
     units[1, 0] = 0.9
-    assert measure.underadds(ClassAccuracies(units, 1 - units, 0.0))
+    assert heads.underadds(ClassAccuracies(units, 1 - units, 0.0))
 
 
 def test_carry_neurons_by_brute_force(noisy):
@@ -143,14 +137,14 @@ def test_carry_neurons_by_brute_force(noisy):
     active = kept["blocks.1.mlp.post"][:, noisy.config.layout.answer[0]].double()
     carry = a % 10 + b % 10 >= 10
     expected = active[carry].mean(0) > active[~carry].mean(0)
-    assert torch.equal(measure.carry_neurons(noisy, a, b), expected)
+    assert torch.equal(heads.carry_neurons(noisy, a, b), expected)
     assert 0 < expected.sum() < len(expected)
     neurons = {(1, i) for i in expected.nonzero().flatten().tolist()}
-    assert measure.dissection(expected, 1) == Ablation(neurons=neurons)
+    assert heads.dissection(expected, 1) == Ablation(neurons=neurons)
 
 
 def test_squashing_by_brute_force(noisy):
-    found = measure.squashing(noisy, outcome=18)
+    found = heads.squashing(noisy, outcome=18)
     pairs = [(18 - y, y) for y in range(10)]
     a, b = torch.tensor(pairs).T
     kept = {}

@@ -7,7 +7,7 @@ import torch
 
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
-from carry_core.findings import neurons
+from carry_core.findings import heads, neurons
 from carry_core.interventions import Ablation
 from carry_core.model import ModelConfig, Transformer
 
@@ -167,7 +167,7 @@ def test_boards_by_brute_force(small):
 
 @pytest.mark.parametrize("outcome", [-1, 1, 100, True])
 def test_an_outcome_that_two_sums_cannot_have_is_refused(small, outcome):
-    for use in (lambda: sums.equal_sums(outcome, 2), lambda: measure.squashing(small, outcome)):
+    for use in (lambda: sums.equal_sums(outcome, 2), lambda: heads.squashing(small, outcome)):
         with pytest.raises(BadInput, match="expected a whole number from 2 to 99") as error:
             use()
         assert repr(outcome) in str(error.value)
@@ -179,7 +179,7 @@ def test_the_checkerboard_is_the_mean_gap_over_outcomes(monkeypatch):
     monkeypatch.setattr(neurons, "OUTCOMES", (74, 574))
     chosen = torch.arange(12) < 4
     before, after = neurons.checkerboard(model, chosen)
-    for found, ablation in ((before, Ablation()), (after, measure.dissection(chosen, 1))):
+    for found, ablation in ((before, Ablation()), (after, heads.dissection(chosen, 1))):
         gaps = [board.gap for o in (74, 574) for board in neurons.boards(model, *sums.equal_sums(o), ablation)]
         known = [gap for gap in gaps if not math.isnan(gap)]
         assert len(known) == 3  # no one ever arrives at the hundreds of 74

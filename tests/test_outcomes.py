@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from carry_core import measure, sums
+from carry_core import sums
 from carry_core.errors import BadInput
 from carry_core.findings import heads
 from carry_core.model import ModelConfig, Transformer
@@ -45,5 +45,5 @@ def test_squashing_goes_outcome_by_outcome():
     torch.manual_seed(0)
     model = Transformer(ModelConfig(d_model=16, d_ff=8)).eval()
     found = heads.squashing_by_outcome(model, [74, 500])
-    assert torch.equal(found[0], measure.squashing(model))
-    assert torch.equal(found[1], measure.squashing(model, 500))
+    assert torch.equal(found[0], heads.squashing(model))
+    assert torch.equal(found[1], heads.squashing(model, 500))

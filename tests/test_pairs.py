@@ -26,11 +26,11 @@ def cells(carry: float, right: float, off: float, whole: float) -> ClassAccuraci
 
 def test_the_decision_pattern_is_the_worst_cell_of_each_kind():
     found = cells(1.0, 0.4, 0.6, 0.3)
-    assert measure.decision_head_scores(found) == pytest.approx((1, 1))
+    assert heads.decision_head_scores(found) == pytest.approx((1, 1))
     found.accuracy[3, 1] = 0.7  # a one arrives there
     found.corrected[0, 2] = 0.5  # none arrives
-    assert measure.decision_head_scores(found) == pytest.approx((0.7, 0.9))
-    assert measure.decision_head_scores(measure.no_carry_reference()) == (0, 1)
+    assert heads.decision_head_scores(found) == pytest.approx((0.7, 0.9))
+    assert heads.decision_head_scores(heads.no_carry_reference()) == (0, 1)
 
 
 def test_the_pairs_are_a_layers_attention_with_each_head_of_the_next(model: Transformer):
@@ -38,7 +38,7 @@ def test_the_pairs_are_a_layers_attention_with_each_head_of_the_next(model: Tran
     if config.layers < 2:
         return
     last, d_head = config.layers - 1, config.d_head
-    found = measure.head_pairs(config)
+    found = heads.head_pairs(config)
     assert len(found) == config.heads
     a, b = sums.long_sums(40, config.width, torch.Generator().manual_seed(0))
     tokens = sums.encode(a, b, config.layout)

@@ -58,7 +58,7 @@ def shown(found: Measurement) -> list[bool]:
 def test_a_decision_head_costs_more_than_the_other_and_only_adds(surveyed):
     decides, idle = cells(1.0, 0.4, 0.6, whole=0.3), cells(1.0, 1.0, whole=0.95)
     small, wrong = cells(1.0, 0.9, whole=0.9), cells(0.9, 0.4, 0.6, whole=0.3)
-    found = heads.decision_head(surveyed(MAIN, *(
+    found = heads.decision_head_costs(surveyed(MAIN, *(
         Survey({ONE: one, OTHER: other}) for one, other in ((idle, decides), (idle, small), (idle, wrong))
     )))  # fmt: skip
     assert values(found) == pytest.approx([0.65, 0.05, 0.65])
@@ -87,7 +87,7 @@ def test_the_final_mlp_carries_where_without_it_nothing_does(surveyed):
 
 def test_squashing_asks_for_every_position_of_74(surveyed):
     here, there = torch.tensor([0.4, 0.1, 0.4]), torch.tensor([0.2, 0.1, 1.2])
-    found = heads.squashing(
+    found = heads.squashing_of_runs(
         surveyed(MAIN, Survey({}, squashing={74: here, 500: there}), Survey({}, squashing={74: there, 500: here}))
     )
     assert values(found) == pytest.approx([0.3, 0.5])

@@ -7,7 +7,7 @@ import torch
 
 from carry_core import carries, groups, measure, runs
 from carry_core.errors import BadInput
-from carry_core.findings import survey
+from carry_core.findings import heads, survey
 from carry_core.findings.base import Need
 from carry_core.findings.survey import Dissected, Evidence, Survey
 from carry_core.groups import Group
@@ -45,11 +45,11 @@ def test_a_survey_is_what_the_measurements_give_one_by_one(noisy):
     found = survey.survey(noisy, a, b, wanted, dissect=True, squash=True)
     for ablation, cells in zip(wanted, measure.class_accuracies(noisy, a, b, wanted), strict=True):
         same(found.cells[ablation], cells)
-    neurons = measure.carry_neurons(noisy, a, b)
+    neurons = heads.carry_neurons(noisy, a, b)
     assert found.dissected.neurons == neurons.sum() > 0
-    same(found.dissected.cells, measure.class_accuracies(noisy, a, b, [measure.dissection(neurons, last)])[0])
+    same(found.dissected.cells, measure.class_accuracies(noisy, a, b, [heads.dissection(neurons, last)])[0])
     for outcome in (18, 57, 99):
-        expected = measure.squashing(noisy, outcome)
+        expected = heads.squashing(noisy, outcome)
         torch.testing.assert_close(found.squashing[outcome], expected, rtol=1e-5, atol=0)
     assert set(found.squashing) == set(range(8, 100))
 
@@ -63,8 +63,8 @@ def test_draws_choose_neurons_on_one_half_and_are_scored_on_another(noisy):
     generator = torch.Generator().manual_seed(3)
     members = [(carries.classify(a, b, 2) == task).nonzero().flatten() for task in range(2)]
     one, other = (torch.cat([m[torch.randint(len(m), (300,), generator=generator)] for m in members]) for _ in "ab")
-    neurons = measure.carry_neurons(noisy, a[one], b[one])
-    ablation = measure.dissection(neurons, noisy.config.layers - 1)
+    neurons = heads.carry_neurons(noisy, a[one], b[one])
+    ablation = heads.dissection(neurons, noisy.config.layers - 1)
     assert found.draws[3].neurons == neurons.sum()
     same(found.draws[3].cells, measure.class_accuracies(noisy, a[other], b[other], [ablation])[0])
     assert not found.squashing
@@ -103,8 +103,8 @@ def test_sets_of_sums_are_dissected_as_if_each_were_the_only_one(noisy, monkeypa
     assert len({tuple(neurons.tolist()) for neurons in sets}) == len(pairs)
     assert not sets.any(0).all()
     for one, neurons, answer, (on, which) in zip(found, sets, answers, pairs, strict=True):
-        assert torch.equal(neurons, measure.carry_neurons(noisy, a[on], b[on]))
-        without = measure.dissection(neurons, last)
+        assert torch.equal(neurons, heads.carry_neurons(noisy, a[on], b[on]))
+        without = heads.dissection(neurons, last)
         intact, expected = measure.predict(noisy, a[which], b[which], [INTACT, without], 2)
         assert (answer != expected).float().mean() < 1e-3  # a tie may be broken either way
         assert which is not every or (intact != expected).float().mean() > 0.1
@@ -123,7 +123,7 @@ def test_sets_that_have_no_neuron_in_common_can_be_dissected(noisy, kept):
         measure.predict(noisy, a, b, [], 2, keeps(rest, last))
         answers = rest.answers(sets, [every, every])
     for neurons, answer in zip(sets, answers, strict=True):
-        without = measure.dissection(~neurons, last)
+        without = heads.dissection(~neurons, last)
         assert (answer != measure.predict(noisy, a, b, [without], 2)[0]).float().mean() < 1e-3
 
 
@@ -148,8 +148,8 @@ def test_means_over_cells_with_and_without_a_carry():
     cells = measure.ClassAccuracies(accuracy, -accuracy, 0.0)
     with_carry = [(1, 0), (2, 1), (3, 0), (3, 1), (4, 0), (4, 1)]  # C@1, C@2, C all twice, C all con. twice
     total = sum(3 * t + p for t, p in with_carry)
-    assert measure.mean_over(cells, "accuracy", carry=True) == pytest.approx(total / 6)
-    assert measure.mean_over(cells, "corrected", carry=False) == pytest.approx((total - 105) / 9)
+    assert heads.mean_over(cells, "accuracy", carry=True) == pytest.approx(total / 6)
+    assert heads.mean_over(cells, "corrected", carry=False) == pytest.approx((total - 105) / 9)
 
 
 @pytest.fixture

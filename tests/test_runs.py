@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from carry_core import files, groups, measure, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, author_dir, data_dir, replacing
+from carry_core.findings import heads
 from carry_core.training.trainer import initialise
 from tests.trainings import save_group
 
@@ -286,7 +287,7 @@ def test_rounding_to_float16_moves_no_cell_of_table_1():
             with torch.no_grad():
                 for p in model.parameters():
                     p *= 1 + size * (2 * torch.rand(p.shape, generator=generator) - 1)
-            last = measure.ablate_last_layer(model, a, b)
+            last = heads.ablate_last_layer(model, a, b)
             parts = (last.intact, last.decision, last.other, last.mlp)
             found.append(torch.stack([x for cells in parts for x in (cells.accuracy, cells.corrected)]))
         moved.append(found[1] - found[0])

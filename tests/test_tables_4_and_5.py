@@ -3,9 +3,10 @@
 import pytest
 
 from carry_core import author, carries, measure, runs
+from carry_core.findings import heads
 from carry_core.findings.base import DECODER, DFF512
+from carry_core.findings.heads import LastLayer
 from carry_core.ledger import claims
-from carry_core.measure import LastLayer
 from carry_core.pages import comparison
 
 N_EXAMPLES = 3000
@@ -23,7 +24,7 @@ def released(shared, tmp_path_factory) -> dict[str, LastLayer]:
     chosen_on = measure.sample(N_EXAMPLES, 3, seed=1)
     models = {table: runs.load(group, "author").model(0) for table, group in GROUPS.items()}
     patch.undo()
-    return {table: measure.ablate_last_layer(model, a, b, chosen_on=chosen_on) for table, model in models.items()}
+    return {table: heads.ablate_last_layer(model, a, b, chosen_on=chosen_on) for table, model in models.items()}
 
 
 @pytest.mark.parametrize("table", ["tab4/dissected", "tab5/dissected", "tab5/final_mlp"])

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from carry_core import groups, measure, runs, sums
+from carry_core.findings import heads
 from carry_core.groups import MAIN
 from carry_core.interventions import Ablation
 from carry_core.model import ModelConfig, Transformer
@@ -95,16 +96,16 @@ def test_inside_is_what_ablating_by_hand_gives():
         return site
 
     with torch.inference_mode():
-        whole, *heads = right(), right(site=without(0)), right(site=without(1))
+        whole, *without_head = right(), right(site=without(0)), right(site=without(1))
         pattern = measure.attention(model, a, b)[0]
     assert found["whole answers"] == pytest.approx(whole)
-    assert found["lost without the decision head"] == pytest.approx(whole - min(heads))
-    assert found["lost without the last layer’s other head"] == pytest.approx(whole - max(heads))
+    assert found["lost without the decision head"] == pytest.approx(whole - min(without_head))
+    assert found["lost without the last layer’s other head"] == pytest.approx(whole - max(without_head))
     partners = [max(pattern[h, i, j].item() for h in range(2)) for i, j in ((0, 3), (1, 4), (3, 0), (4, 1))]
     assert found["staircase: the least attention that a digit gives its partner"] == pytest.approx(min(partners))
     (mlp,) = measure.class_accuracies(model, a, b, [Ablation(mlps=frozenset({1}))])
     (correlation,) = (value for name, value in found.items() if "correlation" in name)
-    assert correlation == pytest.approx(measure.pearson(mlp, measure.no_carry_reference(2)))
+    assert correlation == pytest.approx(heads.pearson(mlp, heads.no_carry_reference(2)))
 
 
 def test_inside_one_layer_the_answers_rows_look():

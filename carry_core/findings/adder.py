@@ -203,7 +203,7 @@ def parts(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) 
     edits = [INTACT, measure.final_mlp(model), *measure.last_heads(model)]
     acting = edits
     intact, without, *headless = measure.predict(model, a, b, acting, config.width)
-    leaky = headless[measure.decision_head([measure.score(guess, a, b) for guess in headless])]
+    leaky = headless[measure.decision_head(model)]
     tens, ones = half_adders(model, stream[first], a, b)
     every = tuple(range(config.width))
     return Parts(

@@ -17,6 +17,7 @@ from torch import Tensor
 from carry_core import measure
 from carry_core.errors import BadInput
 from carry_core.findings.base import MAIN, N1, Measurement, finding, measurement
+from carry_core.findings.heads import column_mass, no_carry_reference, pearson
 from carry_core.findings.survey import Evidence
 from carry_core.groups import GROUPS
 from carry_core.measure import ClassAccuracies
@@ -165,9 +166,9 @@ def _evolution(
     accuracy: Float[np.ndarray, "epoch task pos"],
     corrected: Float[np.ndarray, "epoch task pos"],
 ) -> Evolution:
-    expected = measure.no_carry_reference(accuracy.shape[-1])
+    expected = no_carry_reference(accuracy.shape[-1])
     pairs = zip(torch.from_numpy(accuracy), torch.from_numpy(corrected), strict=True)
-    correlation = [measure.pearson(ClassAccuracies(*pair, exact_match=float("nan")), expected) for pair in pairs]
+    correlation = [pearson(ClassAccuracies(*pair, exact_match=float("nan")), expected) for pair in pairs]
     return Evolution(epochs, accuracy, corrected, np.array(correlation))
 
 
@@ -320,7 +321,7 @@ def transition_of(
     whole: int = 0,
 ) -> Transition:
     """The transition of one run, from its units' test accuracy, its mean attention and its squared norm."""
-    mass = measure.column_mass(torch.from_numpy(pattern), layout)[..., -1].numpy()
+    mass = column_mass(torch.from_numpy(pattern), layout)[..., -1].numpy()
     slope, rise = np.diff(norm), steepest(units)
     turns = np.flatnonzero((slope[:-1] < 0) & (slope[1:] > 0)) + 2.0
     bounce = float(turns[np.abs(turns - rise).argmin()]) if len(turns) else float("nan")

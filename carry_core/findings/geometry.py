@@ -12,7 +12,7 @@ from torch import Tensor
 
 from carry_core import carries, measure, sums
 from carry_core.findings.base import MAIN, N1, N1_W0, S01, Measurement, all_heads, finding, measurement
-from carry_core.findings.heads import mean_attention
+from carry_core.findings.heads import column_mass, mean_attention
 from carry_core.findings.survey import Evidence, random_sums, ranked_heads
 from carry_core.groups import GROUPS
 from carry_core.interventions import INTACT, Ablation
@@ -383,7 +383,7 @@ def carry_in_layer0(evidence: Evidence) -> Measurement:
     rows = {}
     for run, scores in evidence.each(S01, axes).items():
         best = {position: max(found) for position, found in scores.items()}
-        mass = measure.column_mass(patterns[run][0], GROUPS[S01].config.layout, shift=1)[:, :2].amax(0)
+        mass = column_mass(patterns[run][0], GROUPS[S01].config.layout, shift=1)[:, :2].amax(0)
         value = min(best[position] for position in answer)
         rows[run] = {
             "value": value,

@@ -3,8 +3,9 @@
 Thresholds say when a run shows a claim; why they are what they are is the `reason` of the claim's row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,11 +15,20 @@ from torch import Tensor, nn
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
 from carry_core.findings.base import DECODER, DFF1024, MAIN, N1, N3, Measurement, Need, all_heads, finding, measurement
-from carry_core.findings.survey import FEWEST, Evidence, Survey, pearson, random_sums, ranked_heads, without_mlp
+from carry_core.findings.survey import (
+    FEWEST,
+    Evidence,
+    Survey,
+    carry_neuron_mask,
+    cosine_spread,
+    random_sums,
+    ranked_heads,
+    without_mlp,
+)
 from carry_core.groups import GROUPS
-from carry_core.interventions import INTACT
+from carry_core.interventions import INTACT, Ablation
 from carry_core.measure import ClassAccuracies
-from carry_core.model import Transformer
+from carry_core.model import ModelConfig, Transformer, cache_hook
 from carry_core.sums import Layout, equal_sums
 
 EXACT_MATCH_COST = 0.1  # what a part has to cost to matter
@@ -34,6 +44,160 @@ PARTNER_ATTENTION = 0.5  # of a digit's attention, to its partner: a step of a s
 SQUASHED_OUTCOME = 74  # the paper's
 
 
+# ---------------------------------------------------------------- the last layer, part by part
+
+
+def head_pairs(config: ModelConfig) -> list[Ablation]:
+    """The whole attention of the layer before the last, together with each head of the last layer (App. C.3).
+
+    Raises:
+        BadInput: as `last_heads`, for two layers.
+    """
+    heads = [part.heads for part in measure.last_heads(config, 2)]
+    before = frozenset().union(*heads[: config.heads])
+    return [Ablation(heads=before | head) for head in heads[config.heads :]]
+
+
+@dataclass(frozen=True)
+class LastLayer:
+    """What becomes of the accuracies when a part of the last block is taken out (Tab. 1, 4 and 5, Sec. 4 and 5).
+
+    Attributes:
+        intact: with nothing taken out.
+        heads: without each head.
+        mlp: without the MLP.
+        decision_head: which of the heads decides (`measure.decision_head`).
+        neurons: the MLP's carry neurons, if they were asked for.
+        dissected: without these.
+    """
+
+    intact: ClassAccuracies
+    heads: tuple[ClassAccuracies, ...]
+    mlp: ClassAccuracies
+    decision_head: int
+    neurons: Bool[Tensor, " neuron"] | None = None
+    dissected: ClassAccuracies | None = None
+
+    @property
+    def decision(self) -> ClassAccuracies:
+        return self.heads[self.decision_head]
+
+    @property
+    def other(self) -> ClassAccuracies:
+        """Without the head that costs least."""
+        return max(self.heads, key=lambda cells: cells.exact_match)
+
+
+def ablate_last_layer(
+    model: Transformer,
+    a: Int[Tensor, " sums"],
+    b: Int[Tensor, " sums"],
+    n_digits: int | None = None,
+    chosen_on: tuple[Int[Tensor, " other"], Int[Tensor, " other"]] | None = None,
+) -> LastLayer:
+    """Accuracies intact, without each of the last block's heads, without its MLP, and without its carry neurons.
+
+    Args:
+        model: the run.
+        a, b: the sums' two numbers.
+        n_digits: digits by which the sums are classed; the model's width if None.
+        chosen_on: other sums, on which the carry neurons are chosen; they are left alone if None.
+    """
+    parts = [INTACT, *measure.last_heads(model), measure.final_mlp(model)]
+    neurons = None if chosen_on is None else carry_neurons(model, *chosen_on, n_digits)
+    if neurons is not None:
+        parts.append(dissection(neurons, model.config.layers - 1))
+    intact, *accuracies = measure.class_accuracies(model, a, b, parts, n_digits)
+    heads, (mlp, *dissected) = accuracies[: model.config.heads], accuracies[model.config.heads :]
+    return LastLayer(intact, tuple(heads), mlp, measure.decision_head(model), neurons, *dissected)
+
+
+def decision_head_scores(found: ClassAccuracies) -> tuple[float, float]:
+    """How nearly a model adds every one that it should and only ever errs by adding more of them (Tab. 1, Sec. 4).
+
+    Returns:
+        The lowest accuracy of a cell at which a one arrives, and the lowest share that is right or exactly one too
+        large of any other cell: both 1 where a decision head is gone, as the paper has it.
+    """
+    arrives = carries.carry_in(found.accuracy.shape[1])
+    either = found.accuracy + found.corrected
+    return found.accuracy[arrives].min().item(), either[~arrives].min().item()
+
+
+def mean_over(found: ClassAccuracies, kind: str, *, carry: bool) -> float:
+    """Mean of the cells at which a one arrives, or of the others; `kind` is `accuracy` or `corrected`."""
+    arrives = carries.carry_in(found.accuracy.shape[1])
+    return float(getattr(found, kind)[arrives == carry].mean())
+
+
+def no_carry_reference(n_digits: int = 3) -> ClassAccuracies:
+    """What is expected of a model that adds every position right and never carries (Sec. 5, Fig. 5)."""
+    arrives = carries.carry_in(n_digits).float()
+    return ClassAccuracies(1 - arrives, arrives, exact_match=float("nan"))
+
+
+def underadds(measured: ClassAccuracies) -> bool:
+    """Whether a model forgets ones that are needed more than it adds others: the lower mean accuracy tells.
+
+    Cells at positions where no carried one can arrive do not count.
+    """
+    arrives = carries.carry_in(measured.accuracy.shape[1])
+    elsewhere = ~arrives & arrives.any(0)
+    return bool(measured.accuracy[arrives].mean() < measured.accuracy[elsewhere].mean())
+
+
+def carry_neurons(
+    model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], n_digits: int | None = None
+) -> Bool[Tensor, " neuron"]:
+    """Neurons of the last MLP that are more active for some carry class than for NC (Sec. 5, Dissection).
+
+    Mean activation after the ReLU at the first answer position, class by class.
+    """
+    config = model.config
+    n_digits = config.width if n_digits is None else n_digits
+    name, first = f"blocks.{config.layers - 1}.mlp.post", config.layout.answer[-n_digits]
+    total = torch.zeros(len(carries.patterns(n_digits)), config.d_ff, dtype=torch.float64)
+    count = torch.zeros(len(total))
+    with torch.inference_mode():
+        for part_a, part_b in zip(a.split(measure.BATCH), b.split(measure.BATCH), strict=True):
+            kept: dict[str, Tensor] = {}
+            model(sums.encode(part_a, part_b, config.layout), cache_hook(kept, name), read=[first])
+            task = carries.classify(part_a, part_b, n_digits)
+            total.index_add_(0, task, kept[name][:, 0].double())
+            count += torch.bincount(task, minlength=len(total))
+    return carry_neuron_mask(total / count.unsqueeze(-1))
+
+
+def dissection(neurons: Bool[Tensor, " neuron"], layer: int) -> Ablation:
+    """The ablation of the chosen neurons of a layer."""
+    return Ablation(neurons=frozenset((layer, i) for i in neurons.nonzero().flatten().tolist()))
+
+
+def without_decision(models: Iterable[tuple[int, Transformer]]) -> dict[int, float]:
+    """For each run, its exact match without the decision head, on a fixed draw."""
+    return {run: min(measure.exact_match_without_heads(model)) for run, model in models}
+
+
+def run_most_hurt_by_decision_head(without: Mapping[int, float]) -> int:
+    """The run whose decision head matters most, from `without_decision`; of those within 0.05 of it, the first.
+
+    In the author's release of the main model this is run 2, the one that the paper shows.
+    """
+    return min(run for run in without if without[run] <= min(without.values()) + 0.05)
+
+
+def pearson(found: ClassAccuracies, expected: ClassAccuracies) -> float:
+    """Pearson correlation over all accuracies and corrected accuracies; NaN if either side is constant."""
+    pair = torch.stack([torch.cat([c.accuracy, c.corrected]).flatten().double() for c in (found, expected)])
+    return torch.corrcoef(pair)[0, 1].item()
+
+
+def no_carry_correlation(survey: Survey, group: str) -> float:
+    """Correlation with a model that cannot carry, once the final MLP is gone (Sec. 5)."""
+    cells = without_mlp(survey, group)
+    return pearson(cells, no_carry_reference(cells.accuracy.shape[1]))
+
+
 # ---------------------------------------------------------------- criteria
 
 
@@ -44,7 +208,7 @@ def matters(cost: float) -> bool:
 
 def adds_every_one(without: ClassAccuracies) -> bool:
     """Whether every cell at which a one arrives stays right (the first half of `finding/decision_head`)."""
-    return measure.decision_head_scores(without)[0] >= CELL_ACCURACY
+    return decision_head_scores(without)[0] >= CELL_ACCURACY
 
 
 def decides(cost: float, without: ClassAccuracies) -> bool:
@@ -54,7 +218,7 @@ def decides(cost: float, without: ClassAccuracies) -> bool:
         cost: how many more exact matches are lost without it.
         without: what is right without it: every one is added that should be, and the only mistake is to add more.
     """
-    return matters(cost) and all(share >= CELL_ACCURACY for share in measure.decision_head_scores(without))
+    return matters(cost) and all(share >= CELL_ACCURACY for share in decision_head_scores(without))
 
 
 def cannot_carry(correlation: float) -> bool:
@@ -105,7 +269,7 @@ def has_staircase(mass: Float[Tensor, "head digit"]) -> bool:
     """Whether every digit has a head that looks at its partner (`finding/staircase`): Sec. 4.
 
     Args:
-        mass: `measure.partner_mass` of a layer.
+        mass: `partner_mass` of a layer.
     """
     return bool((mass.amax(0) >= PARTNER_ATTENTION).all())
 
@@ -116,7 +280,7 @@ def brings_previous_sum(mass: Float[Tensor, "head pos"], head: int, layout: Layo
     At every given position (`finding/previous_sum`): Sec. 4.
 
     Args:
-        mass: `measure.column_mass` of the last layer, one column to the right, where there is one.
+        mass: `column_mass` of the last layer, one column to the right, where there is one.
         head: the decision head.
         layout: of the sums; a head that looks at all their tokens alike gives two of them to that column.
     """
@@ -128,7 +292,7 @@ def looks_right(own: Float[Tensor, "head pos"], right: Float[Tensor, "head pos"]
     """Whether a head looks more to the right than at its own column, averaged over positions (Fig. 3, 15, 18, 23).
 
     Args:
-        own: `measure.column_mass` of the last layer.
+        own: `column_mass` of the last layer.
         right: the same, one column to the right.
         head: the decision head.
     """
@@ -142,7 +306,7 @@ def decision(survey: Survey, group: str) -> dict[str, Any]:
     """How many more exact matches a run's decision head costs than its other head, and what is right without it."""
     first, *_, last = ranked_heads(survey, group)
     cost = survey.cells[last].exact_match - survey.cells[first].exact_match
-    carry, other = measure.decision_head_scores(survey.cells[first])
+    carry, other = decision_head_scores(survey.cells[first])
     return {
         "value": cost,
         "shows": decides(cost, survey.cells[first]),
@@ -154,7 +318,7 @@ def decision(survey: Survey, group: str) -> dict[str, Any]:
 
 
 @finding("decision_head", MAIN, need=all_heads(MAIN))
-def decision_head(evidence: Evidence) -> Measurement:
+def decision_head_costs(evidence: Evidence) -> Measurement:
     """Sec. 4, Tab. 1."""
     rows = {run: decision(survey, MAIN) for run, survey in evidence.surveys(MAIN).items()}
     return measurement(rows, "How many more exact matches the decision head costs than the other.")
@@ -163,7 +327,7 @@ def decision_head(evidence: Evidence) -> Measurement:
 @finding("final_mlp_carries", MAIN, need=Need())
 def final_mlp_carries(evidence: Evidence) -> Measurement:
     """Sec. 4, Tab. 1."""
-    found = {run: pearson(survey, MAIN) for run, survey in evidence.surveys(MAIN).items()}
+    found = {run: no_carry_correlation(survey, MAIN) for run, survey in evidence.surveys(MAIN).items()}
     rows = {run: {"value": x, "shows": cannot_carry(x)} for run, x in found.items()}
     return measurement(rows, "Pearson correlation with a model that cannot carry.")
 
@@ -175,13 +339,13 @@ def three_layers(evidence: Evidence) -> Measurement:
     for run, survey in evidence.surveys(N3).items():
         heads = measure.last_heads(GROUPS[N3].config, 2)
         costs = [survey.cells[INTACT].exact_match - survey.cells[head].exact_match for head in heads]
-        correlation = pearson(survey, N3)
+        correlation = no_carry_correlation(survey, N3)
         shows = cannot_carry(correlation) and not matters(max(costs))
         rows[run] = {"value": correlation, "shows": shows, "cost_of_heads_1:0_1:1_2:0_2:1": costs}
     return measurement(rows, "Pearson correlation without the last MLP.")
 
 
-PAIRS = measure.head_pairs(GROUPS[N3].config)
+PAIRS = head_pairs(GROUPS[N3].config)
 
 
 @finding("three_layers_pairs", N3, need=Need(frozenset([INTACT, *PAIRS])))
@@ -190,7 +354,7 @@ def three_layers_pairs(evidence: Evidence) -> Measurement:
     rows = {}
     for run, survey in evidence.surveys(N3).items():
         costs = [survey.cells[INTACT].exact_match - survey.cells[pair].exact_match for pair in PAIRS]
-        patterns = [measure.decision_head_scores(survey.cells[pair]) for pair in PAIRS]
+        patterns = [decision_head_scores(survey.cells[pair]) for pair in PAIRS]
         rows[run] = {
             "value": max(costs),
             "shows": any(decides(cost, survey.cells[pair]) for cost, pair in zip(costs, PAIRS, strict=True)),
@@ -214,7 +378,7 @@ def decoder(evidence: Evidence) -> Measurement:
             "shows": always_adds(survey.cells[head]),
             "decision_head": str(head).removeprefix("without "),
             **{f"one_too_large_at_{7 + i}": column.tolist() for i, column in enumerate(added)},
-            "lowest_right_or_too_large": measure.decision_head_scores(survey.cells[head])[1],
+            "lowest_right_or_too_large": decision_head_scores(survey.cells[head])[1],
         }
     return measurement(rows, "Share of answers that are one too large at 7 and 8 where no one arrives.")
 
@@ -250,6 +414,18 @@ def biases(evidence: Evidence) -> Measurement:
 # ---------------------------------------------------------------- squashing
 
 
+def squashing(model: Transformer, outcome: int = 74) -> Float[Tensor, " pos"]:
+    """How much the final MLP squashes sums of equal outcome together, per answer position (Sec. 4).
+
+    The `cosine_spread` of `sums.equal_sums` after the MLP, over that before; below one: squashed.
+    """
+    last = model.config.layers - 1
+    a, b = sums.equal_sums(outcome, model.config.width)
+    found = measure.activations(model, a, b, [f"blocks.{last}.resid_mid", f"blocks.{last}.resid_post"])
+    before, after = (cosine_spread(x[:, list(model.config.layout.answer)]) for x in found.values())
+    return after / before
+
+
 def outcomes(step: int = 1, n_digits: int = 3) -> list[int]:
     """Every `step`-th outcome that has at least 20 sums a >= b, the paper's 74 among them.
 
@@ -270,12 +446,12 @@ def carry_differs(outcome: int, n_digits: int = 3) -> Bool[Tensor, " pos"]:
 
 
 def squashing_by_outcome(model: Transformer, asked: Sequence[int]) -> Float[Tensor, "outcome pos"]:
-    """`measure.squashing` of each outcome."""
-    return torch.stack([measure.squashing(model, outcome) for outcome in asked])
+    """`squashing` of each outcome."""
+    return torch.stack([squashing(model, outcome) for outcome in asked])
 
 
 @finding("squashing", MAIN, need=Need(squash=True))
-def squashing(evidence: Evidence) -> Measurement:
+def squashing_of_runs(evidence: Evidence) -> Measurement:
     """Sec. 4: 74 is the paper's; all other outcomes with at least 20 sums a >= b beside it."""
     rows = {}
     for run, survey in evidence.surveys(MAIN).items():
@@ -292,6 +468,32 @@ def squashing(evidence: Evidence) -> Measurement:
 # ---------------------------------------------------------------- attention
 
 
+def partner_mass(pattern: Float[Tensor, "*batch query key"], layout: Layout) -> Float[Tensor, "*batch pos"]:
+    """How much attention each digit's row puts on the other number's digit in its column: the staircase (Sec. 4).
+
+    For the digits of a, which a decoder cannot let look at b and which are left out there, then those of b.
+    """
+    left = torch.arange(layout.width)
+    right = left + layout.width + 1
+    looks_back = pattern[..., right, left]
+    return looks_back if layout.causal else torch.cat([pattern[..., left, right], looks_back], -1)
+
+
+def column_mass(
+    pattern: Float[Tensor, "*batch query key"], layout: Layout, shift: int = 0
+) -> Float[Tensor, "*batch pos"]:
+    """How much attention each answer row puts on the two digits of the column `shift` to the right of its own.
+
+    NaN where there is no such column.
+    """
+    mass = torch.full((*pattern.shape[:-2], layout.width), torch.nan)
+    for i, row in enumerate(layout.answer):
+        if 0 <= i + shift < layout.width:
+            keys = [i + shift, i + shift + layout.width + 1]
+            mass[..., i] = pattern[..., row, keys].sum(-1)
+    return mass
+
+
 def mean_attention(run: int, model: Transformer) -> Float[Tensor, "layer head query key"]:
     """Attention averaged over random sums."""
     return measure.attention(model, *random_sums())
@@ -302,8 +504,8 @@ def staircase(evidence: Evidence) -> Measurement:
     """Sec. 4, Fig. 3."""
     layout, rows = GROUPS[MAIN].config.layout, {}
     for run, pattern in evidence.each(MAIN, mean_attention).items():
-        mass = measure.partner_mass(pattern[0], layout)
-        at_answer = float(measure.column_mass(pattern[0], layout).amax(0).min())
+        mass = partner_mass(pattern[0], layout)
+        at_answer = float(column_mass(pattern[0], layout).amax(0).min())
         rows[run] = {"value": float(mass.amax(0).min()), "shows": has_staircase(mass), "at_answer_rows": at_answer}
     return measurement(rows, "Attention of the weakest digit row's best head to its partner.")
 
@@ -313,7 +515,7 @@ def previous_sum(evidence: Evidence) -> Measurement:
     """Sec. 4, Fig. 3."""
     rows = {}
     for run, pattern in evidence.each(MAIN, mean_attention).items():
-        mass = measure.column_mass(pattern[-1], GROUPS[MAIN].config.layout, shift=1)[:, :2]
+        mass = column_mass(pattern[-1], GROUPS[MAIN].config.layout, shift=1)[:, :2]
         ((_, head),) = ranked_heads(evidence.surveys(MAIN)[run], MAIN)[0].heads
         rows[run] = {
             "value": float(mass[head].mean()),
@@ -333,8 +535,8 @@ def wide_mlp(evidence: Evidence) -> Measurement:
     rows = {}
     for run, survey in evidence.surveys(DFF1024).items():
         assert survey.dissected is not None
-        kept = measure.mean_over(without_mlp(survey, DFF1024), "accuracy", carry=False)
-        rest, carry = (measure.mean_over(survey.dissected.cells, "accuracy", carry=c) for c in (False, True))
+        kept = mean_over(without_mlp(survey, DFF1024), "accuracy", carry=False)
+        rest, carry = (mean_over(survey.dissected.cells, "accuracy", carry=c) for c in (False, True))
         rows[run] = {
             "value": kept,
             "shows": unable(kept) and only_carrying_goes(carry, rest),

@@ -27,8 +27,19 @@ from carry_core.findings.base import (
     finding,
     measurement,
 )
-from carry_core.findings.heads import PARTNER_ATTENTION, cannot_carry, decision, right_digits
-from carry_core.findings.survey import SAMPLE, Evidence, pearson
+from carry_core.findings.heads import (
+    PARTNER_ATTENTION,
+    ablate_last_layer,
+    cannot_carry,
+    column_mass,
+    decision,
+    no_carry_correlation,
+    no_carry_reference,
+    partner_mass,
+    pearson,
+    right_digits,
+)
+from carry_core.findings.survey import SAMPLE, Evidence
 from carry_core.interventions import INTACT, Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import Transformer
@@ -146,20 +157,19 @@ class Heads:
 
 
 def heads(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> Heads:
-    """Measure `Heads` on the given sums; the decision head is chosen on as many drawn from all, as in the ledger."""
+    """Measure `Heads` on the given sums; the decision head is `measure.decision_head`."""
     layout = model.config.layout
     pattern = measure.attention(model, a, b)
     stairs = partner_steps(pattern[:-1], layout)
-    decides = measure.ablate_last_layer(model, *random_sums(layout.width, len(a))).decision_head
-    last = measure.ablate_last_layer(model, a, b)
-    own, right = (measure.column_mass(pattern, layout, shift) for shift in (0, 1))
-    early, without = ahead(pattern[:-1], layout), last.heads[decides].exact_match
-    return Heads(stairs, early, own, right, decides, last.intact.exact_match, without)
+    last = ablate_last_layer(model, a, b)
+    own, right = (column_mass(pattern, layout, shift) for shift in (0, 1))
+    early = ahead(pattern[:-1], layout)
+    return Heads(stairs, early, own, right, last.decision_head, last.intact.exact_match, last.decision.exact_match)
 
 
 def partner_steps(pattern: Float[Tensor, "*batch query key"], layout: Layout) -> Float[Tensor, "*batch column"]:
     """How much the digits of a column give to their partners, averaged over both: the staircase between the digits."""
-    both: Tensor = measure.partner_mass(pattern, layout).unflatten(-1, (-1, layout.width))
+    both: Tensor = partner_mass(pattern, layout).unflatten(-1, (-1, layout.width))
     return both.mean(-2)
 
 
@@ -333,11 +343,11 @@ def trained_correlation(
         It and the accuracies of all positions, classed by the full pattern.
     """
     (found,) = measure.class_accuracies(model, a, b, [measure.final_mlp(model)])
-    expected = measure.no_carry_reference(model.config.width)
+    expected = no_carry_reference(model.config.width)
     ends = [
         ClassAccuracies(c.accuracy[:, -n_digits:], c.corrected[:, -n_digits:], c.exact_match) for c in (found, expected)
     ]
-    return measure.pearson(*ends), found
+    return pearson(*ends), found
 
 
 # ---------------------------------------------------------------- forgetting (Fig. 20)
@@ -514,7 +524,7 @@ def four_digits(evidence: Evidence) -> Measurement:
     """App. F: the final MLP carries and a head decides, over the thirteen classes."""
     rows = {}
     for run, survey in evidence.surveys(DIGITS4).items():
-        correlation, head = pearson(survey, DIGITS4), decision(survey, DIGITS4)
+        correlation, head = no_carry_correlation(survey, DIGITS4), decision(survey, DIGITS4)
         shows = cannot_carry(correlation) and head["shows"]
         rows[run] = head | {"value": correlation, "shows": shows, "cost_over_other_head": head["value"]}
     return measurement(rows, "Pearson correlation without the final MLP.")

@@ -1,6 +1,6 @@
 """The last MLP neuron by neuron: the singular axes of its input weights, and what becomes of equal outcomes (Sec. 5).
 
-Which neurons carry the one, and what is left without them, is `measure.carry_neurons` and `measure.dissection`.
+Which neurons carry the one, and what is left without them, is `heads.carry_neurons` and `heads.dissection`.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from carry_core import carries, measure, sums
 from carry_core.findings.base import MAIN, Measurement, finding, measurement
-from carry_core.findings.heads import only_carrying_goes
+from carry_core.findings.heads import carry_neurons, dissection, mean_over, only_carrying_goes
 from carry_core.findings.survey import Evidence, random_sums
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import Transformer, cache_hook
@@ -182,7 +182,7 @@ def checkerboard(model: Transformer, neurons: Bool[Tensor, " neuron"]) -> tuple[
 
     Boards where a one arrives at all sums or at none are left out.
     """
-    without = measure.dissection(neurons, model.config.layers - 1)
+    without = dissection(neurons, model.config.layers - 1)
     gaps = [
         [board.gap for outcome in OUTCOMES for board in boards(model, *sums.equal_sums(outcome), ablation)]
         for ablation in (INTACT, without)
@@ -231,9 +231,9 @@ def carriers(
 ) -> Carriers:
     """Take the chosen neurons out and count on the given sums, which they should not have been chosen on."""
     n_digits = model.config.width if n_digits is None else n_digits
-    (left,) = measure.class_accuracies(model, a, b, [measure.dissection(chosen, model.config.layers - 1)], n_digits)
-    carry, rest = (measure.mean_over(left, "accuracy", carry=arrives) for arrives in (True, False))
-    corrected = measure.mean_over(left, "corrected", carry=True)
+    (left,) = measure.class_accuracies(model, a, b, [dissection(chosen, model.config.layers - 1)], n_digits)
+    carry, rest = (mean_over(left, "accuracy", carry=arrives) for arrives in (True, False))
+    corrected = mean_over(left, "corrected", carry=True)
     return Carriers(axis.correlation, int(chosen.sum()), carry, corrected, rest, checkerboard(model, chosen))
 
 
@@ -252,7 +252,7 @@ def carry_axis_of_runs(evidence: Evidence) -> Measurement:
 def checkerboard_of_runs(evidence: Evidence) -> Measurement:
     """Sec. 5: cosines between sums of equal outcome, within minus across carry status, before and after dissection."""
     chosen_on = measure.sample(2_000, 3, seed=0)
-    found = evidence.each(MAIN, lambda run, m: checkerboard(m, measure.carry_neurons(m, *chosen_on)))
+    found = evidence.each(MAIN, lambda run, m: checkerboard(m, carry_neurons(m, *chosen_on)))
     rows = {
         run: {"value": after, "shows": makes_checkerboard(before, after), "intact": before}
         for run, (before, after) in found.items()

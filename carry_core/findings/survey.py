@@ -48,7 +48,7 @@ class Survey:
         cells: accuracies under each ablation; the final MLP is always among them, since that costs next to nothing.
         dissected: neurons chosen on all sums and ablated on all sums.
         draws: the same, chosen on one random draw and ablated on another, `DRAWS` times.
-        squashing: `measure.squashing` of each outcome that has enough sums.
+        squashing: `heads.squashing` of each outcome that has enough sums.
     """
 
     cells: Mapping[Ablation, ClassAccuracies]
@@ -136,7 +136,7 @@ class Rest:
         ]
 
     def carry_neurons(self, chosen_on: Sequence[Int[Tensor, " _"]]) -> Bool[Tensor, "set neuron"]:
-        """As `measure.carry_neurons`, on each set of sums, once `mid` is filled; in one pass, since sets overlap."""
+        """As `heads.carry_neurons`, on each set of sums, once `mid` is filled; in one pass, since sets overlap."""
         counts = torch.stack([torch.bincount(which, minlength=len(self.a)) for which in chosen_on])
         member = torch.stack([self.task == task for task in range(len(self.members))])
         total = torch.zeros(len(counts), len(member), self.model.config.d_ff, dtype=torch.float64)
@@ -146,7 +146,7 @@ class Rest:
             weight = (counts[:, None, part] * member[:, part]).double()
             total += weight @ post
             size += weight.sum(-1, keepdim=True)
-        return torch.stack([measure.carry_neuron_mask(mean) for mean in total / size])
+        return torch.stack([carry_neuron_mask(mean) for mean in total / size])
 
     def answers(
         self, kept: Bool[Tensor, "set neuron"], asked: Sequence[Int[Tensor, " _"]]
@@ -178,7 +178,7 @@ class Rest:
         return found
 
     def squashing(self) -> dict[int, Float[Tensor, " pos"]]:
-        """As `measure.squashing`, for every outcome with at least `FEWEST` sums a >= b."""
+        """As `heads.squashing`, for every outcome with at least `FEWEST` sums a >= b."""
         outcome = self.a + self.b
         ordered = torch.where(self.a >= self.b, outcome, -1).argsort(stable=True)
         counts = torch.bincount(outcome[self.a >= self.b]).tolist()
@@ -187,11 +187,23 @@ class Rest:
             if len(which) >= FEWEST:
                 mid = self.mid[which]
                 after = self.block.mlp(mid, no_hook)
-                found[total] = measure.cosine_spread(after) / measure.cosine_spread(mid)
+                found[total] = cosine_spread(after) / cosine_spread(mid)
         return found
 
     def _chunks(self) -> list[slice]:
         return [slice(start, start + CHUNK) for start in range(0, len(self.a), CHUNK)]
+
+
+def carry_neuron_mask(mean: Float[Tensor, "task neuron"]) -> Bool[Tensor, " neuron"]:
+    """Neurons whose mean activation is strictly larger in some carry class than in NC, which comes first."""
+    return (mean[1:] > mean[0]).any(0)
+
+
+def cosine_spread(x: Float[Tensor, "sums pos d_model"]) -> Float[Tensor, " pos"]:
+    """The largest minus the smallest cosine between the streams of any two sums, position by position."""
+    x = torch.nn.functional.normalize(x.double(), dim=-1).transpose(0, 1)
+    cosine = (x @ x.mT).flatten(1)
+    return cosine.amax(1) - cosine.amin(1)
 
 
 # ---------------------------------------------------------------- what is read off a survey
@@ -205,12 +217,6 @@ def without_mlp(survey: Survey, group: str) -> ClassAccuracies:
 def ranked_heads(survey: Survey, group: str) -> list[Ablation]:
     """The last layer's heads, the decision head first: the one that costs most exact matches (Sec. 4)."""
     return sorted(measure.last_heads(groups.find(group).config), key=lambda head: survey.cells[head].exact_match)
-
-
-def pearson(survey: Survey, group: str) -> float:
-    """Correlation with a model that cannot carry, once the final MLP is gone (Sec. 5)."""
-    cells = without_mlp(survey, group)
-    return measure.pearson(cells, measure.no_carry_reference(cells.accuracy.shape[1]))
 
 
 # ---------------------------------------------------------------- all that a source has

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from carry_core import groups, measure, sums
 from carry_core.errors import BadInput
-from carry_core.findings import interchange
+from carry_core.findings import heads, interchange
 from carry_core.findings.interchange import Activations, Pairs
 from carry_core.model import Hook, Transformer
 
@@ -121,12 +121,6 @@ def statements(
 # what a page computes itself
 
 
-def decision_head(model: Transformer) -> int:
-    """The last layer's head whose zero ablation costs more exact matches (Sec. 4), on a fixed draw."""
-    a, b = sums.long_sums(5_000, model.config.width, torch.Generator().manual_seed(0))
-    return measure.decision_head(measure.class_accuracies(model, a, b, measure.last_heads(model)))
-
-
 def carry_pairs(model: Transformer, count: int = COUNT, seed: int = 0) -> list[Pairs]:
     """Pairs that differ in the carry into a column, for each column that has one; the model gets both sums right."""
     generator = torch.Generator().manual_seed(seed)
@@ -230,7 +224,7 @@ def neuron_swaps(model: Transformer, pairs: Sequence[Pairs], draws: int = 5) -> 
         one; `stays`: it does not change. What is missing to 1 becomes another digit.
     """
     config, generator = model.config, torch.Generator().manual_seed(0)
-    chosen = measure.carry_neurons(model, *measure.sample(1_000, config.width, 0))
+    chosen = heads.carry_neurons(model, *measure.sample(1_000, config.width, 0))
     sets = [("carry", chosen), ("rest", ~chosen)]
     for _ in range(draws):
         some = torch.zeros(config.d_ff, dtype=torch.bool)

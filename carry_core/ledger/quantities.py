@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from carry_core import carries, measure, sums
+from carry_core import carries, sums
 from carry_core.errors import BadInput
-from carry_core.findings import lengths
+from carry_core.findings import heads, lengths
 from carry_core.findings.base import (
     DECODER,
     DECODER_PAD6,
@@ -37,7 +37,7 @@ from carry_core.findings.base import (
 )
 from carry_core.findings.heads import ablation_works, right_digits, unable
 from carry_core.findings.lengths import at_the_papers_epochs, finetuning
-from carry_core.findings.survey import DRAWN, Dissected, Evidence, Survey, pearson, ranked_heads, without_mlp
+from carry_core.findings.survey import DRAWN, Dissected, Evidence, Survey, ranked_heads, without_mlp
 from carry_core.groups import GROUPS
 from carry_core.interventions import INTACT, Ablation
 from carry_core.ledger import billions
@@ -188,9 +188,9 @@ def _then(
 def _dissections() -> dict[str, Reading]:
     parts: dict[str, Callable[[Dissected], float]] = {
         "neurons": lambda d: float(d.neurons),
-        "carry_accuracy": lambda d: measure.mean_over(d.cells, "accuracy", carry=True),
-        "carry_corrected": lambda d: measure.mean_over(d.cells, "corrected", carry=True),
-        "non_carry_accuracy": lambda d: measure.mean_over(d.cells, "accuracy", carry=False),
+        "carry_accuracy": lambda d: heads.mean_over(d.cells, "accuracy", carry=True),
+        "carry_corrected": lambda d: heads.mean_over(d.cells, "corrected", carry=True),
+        "non_carry_accuracy": lambda d: heads.mean_over(d.cells, "accuracy", carry=False),
     }
     wanted: dict[str, tuple[str, list[str], dict[str, Any]]] = {
         "n2": (MAIN, list(parts), {"shown": MAIN_RUN}),
@@ -208,7 +208,7 @@ def _dissections() -> dict[str, Reading]:
 
 
 def _unable(survey: Survey) -> bool:
-    return unable(measure.mean_over(without_mlp(survey, S01), "accuracy", carry=False))
+    return unable(heads.mean_over(without_mlp(survey, S01), "accuracy", carry=False))
 
 
 def _others() -> dict[str, Reading]:
@@ -219,22 +219,25 @@ def _others() -> dict[str, Reading]:
     }
     for kind, name in zip(KINDS, ("carry_accuracy", "carry_corrected"), strict=True):
         found[f"digits4/final_mlp/{name}"] = share(
-            DIGITS4, _then(lambda s: without_mlp(s, DIGITS4), partial(measure.mean_over, kind=kind, carry=True))
+            DIGITS4, _then(lambda s: without_mlp(s, DIGITS4), partial(heads.mean_over, kind=kind, carry=True))
         )
     found["n2/no_skip_accuracy"] = share(MAIN, lambda s: s.cells[NO_SKIP].exact_match, Need(frozenset({NO_SKIP})))
     found["n2/evolution/final_pcc"] = Reading(
-        MAIN, lambda s: pearson(s, MAIN), combine=median, how="The median, since the paper does not name its run."
+        MAIN,
+        lambda s: heads.no_carry_correlation(s, MAIN),
+        combine=median,
+        how="The median, since the paper does not name its run.",
     )
     found["n2_w0/runs_full_mlp_ablation_works"] = Reading(
         W0,
-        lambda s: float(ablation_works(pearson(s, W0))),
+        lambda s: float(ablation_works(heads.no_carry_correlation(s, W0))),
         combine=sum,
         how="How many runs have a Pearson correlation with a model that cannot carry from which the ablation works.",
-        fields=lambda s: {"correlation": pearson(s, W0)},
+        fields=lambda s: {"correlation": heads.no_carry_correlation(s, W0)},
     )
     found["decoder/ablate_head_1_0/carry_accuracy"] = Reading(
         DECODER,
-        lambda s: measure.mean_over(s.cells[ranked_heads(s, DECODER)[-1]], "accuracy", carry=True),
+        lambda s: heads.mean_over(s.cells[ranked_heads(s, DECODER)[-1]], "accuracy", carry=True),
         all_heads(DECODER),
         shown=0,
         how="Mean of the six cells with a carry, without the head that is not the decision head.",
@@ -273,7 +276,7 @@ def squashing(group: str, position: int) -> Callable[[Evidence], Measurement]:
 
     def found(evidence: Evidence) -> Measurement:
         def ratios(run: int, model: Transformer) -> list[float]:
-            return [float(measure.squashing(model, outcome)[position]) for outcome in (74, *OTHER_OUTCOMES)]
+            return [float(heads.squashing(model, outcome)[position]) for outcome in (74, *OTHER_OUTCOMES)]
 
         every = evidence.each(group, ratios)
         others = {run: {"outcomes": list(OTHER_OUTCOMES), "their_ratios": rest} for run, (_, *rest) in every.items()}

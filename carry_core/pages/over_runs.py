@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carry_core import measure
-from carry_core.findings import lengths
+from carry_core.findings import heads, lengths
 from carry_core.findings.lengths import Heads, Moved, Separation
 from carry_core.measure import ClassAccuracies
 from carry_core.pages import at_hand
@@ -23,9 +22,7 @@ def chosen_runs(shown: AtHand) -> dict[str, int]:
         elif len(models) == 1:
             found[loaded.source] = loaded.numbers[0]
         else:
-            found[loaded.source] = measure.run_most_hurt_by_decision_head(
-                measure.without_decision(models.items(), loaded.config.width)
-            )
+            found[loaded.source] = heads.run_most_hurt_by_decision_head(heads.without_decision(models.items()))
     return found
 
 

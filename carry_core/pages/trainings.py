@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from carry_core import author, groups, measure, runs
+from carry_core.findings import heads
 from carry_core.findings.dynamics import finished
 from carry_core.model import Transformer
 from carry_core.pages import at_hand
@@ -97,7 +98,7 @@ def inside(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"],
         a, b: the sums' two numbers.
         n_digits: their digits.
     """
-    last = measure.ablate_last_layer(model, a, b, n_digits)
+    last = heads.ablate_last_layer(model, a, b, n_digits)
     pattern, layout = measure.attention(model, a, b)[0], model.config.layout
     found = {
         "whole answers": last.intact.exact_match,
@@ -105,13 +106,13 @@ def inside(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"],
         "lost without the last layer’s other head": last.intact.exact_match - last.other.exact_match,
     }
     if model.config.layers == 1:
-        own = measure.column_mass(pattern, layout)[:, -n_digits:].amax(0)
+        own = heads.column_mass(pattern, layout)[:, -n_digits:].amax(0)
         return found | {"the least attention that a row of the answer gives its own column": float(own.min())}
-    correlation = measure.pearson(last.mlp, measure.no_carry_reference(n_digits))
+    correlation = heads.pearson(last.mlp, heads.no_carry_reference(n_digits))
     return found | {
         "without the final MLP: correlation with a model that cannot carry": correlation,
         "staircase: the least attention that a digit gives its partner": float(
-            measure.partner_mass(pattern, layout).amax(0).min()
+            heads.partner_mass(pattern, layout).amax(0).min()
         ),
     }
 

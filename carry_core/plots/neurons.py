@@ -124,7 +124,7 @@ def squashing_by_outcome(
     """The final MLP's squashing of each outcome: a dot for the median run, a line from the lowest to the highest.
 
     Args:
-        ratio: as `measure.squashing`.
+        ratio: as `heads.squashing`.
         outcomes: which.
         mixed: whether at this position a one arrives in some of the outcome's sums and not in others.
         names: of the positions.
