@@ -170,7 +170,7 @@ def cells(prefix: str) -> ClassAccuracies:
         if missing := [name for row in ids for name in row if name not in known]:
             raise BadInput(f"The ledger has no {missing[0]}: expected a table such as tab1/final_mlp.")
         values.append(torch.tensor([[float(known[name].paper) for name in row] for row in ids]))
-    return ClassAccuracies(*values, exact_match=float("nan"))
+    return ClassAccuracies(values[0], values[1], exact_match=float("nan"))
 
 
 def chosen(only: str = "") -> list[Claim]:
