@@ -1,6 +1,7 @@
 """Helpers for tests that train, or that need trained runs: short recipes, a clock in batches, files of random runs."""
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from carry_core.training import campaign
 from carry_core.training.trainer import Trainer
 
 QUICK = Recipe("quick", 1e-3, warmup=10)
+LONG = bool(os.environ.get("CARRY_LONG"))  # tests that come in two lengths: minutes, not seconds
 
 
 def weights(trainer: Trainer, i: int = 0) -> dict[str, torch.Tensor]:
