@@ -16,7 +16,7 @@ from carry_core.training import campaign
 from carry_core.training.trainer import Trainer
 
 QUICK = Recipe("quick", 1e-3, warmup=10)
-LONG = bool(os.environ.get("CARRY_LONG"))  # tests that come in two lengths: minutes, not seconds
+LONG = int(os.environ.get("CARRY_LONG") or 0)  # minutes, not seconds, of tests that come in two lengths
 
 
 def weights(trainer: Trainer, i: int = 0) -> dict[str, torch.Tensor]:

@@ -128,7 +128,6 @@ def _load() -> ctypes.CDLL | Unavailable:
         if not path.exists():
             _build(compiler, path)
         loaded = ctypes.CDLL(str(path))
-        loaded.workspace.restype = ctypes.c_long
     except (OSError, RuntimeError, BadInput, subprocess.SubprocessError) as error:
         why = _first_line(error)
         print(f"Training in bf16 by PyTorch, since the faster step could not be built: {why}", file=sys.stderr)
@@ -202,7 +201,6 @@ class FusedStep:
             self.config.layers, layout.length, layout.loss_positions[0], self.config.d_ff, len(self.stack.pairs.token),
             layout.causal, self.cosine.data_ptr(), self.sine.data_ptr(),
         )  # fmt: skip
-        self.memory = torch.empty(self.library.workspace(ctypes.byref(self.shape)), dtype=torch.uint8)
 
     def step(
         self, rows: Int[Tensor, "run pos batch"], target: Int[Tensor, "run read batch"], masks: LaneMasks
@@ -212,11 +210,12 @@ class FusedStep:
         folded = self.folded(65536 / (65536 - THRESHOLD))
         gradients = [torch.zeros_like(x) for x in folded]
         metrics = torch.zeros(len(rows), 2 + target.shape[1], dtype=torch.float64)
+        packed = self.packed(folded)
         for run in range(len(rows)):
-            self.library.step(
-                ctypes.byref(self.shape), _pointer(self.memory), _pointers(folded, run), _pointers(gradients, run),
-                ctypes.c_long(count), _pointer(rows[run]), _pointer(target[run]),
-                ctypes.c_void_p(masks.words[run].ctypes.data), THRESHOLD, _pointer(metrics[run]),
+            self.library.run(
+                ctypes.byref(self.shape), _pointers(packed, run), _pointers(gradients, run), ctypes.c_long(count),
+                _pointer(rows[run]), _pointer(target[run]), ctypes.c_void_p(masks.words[run].ctypes.data), THRESHOLD,
+                _pointer(metrics[run]), None, None,
             )  # fmt: skip
         for p in self.parameters.values():
             p.grad = None
@@ -229,17 +228,19 @@ class FusedStep:
         self, rows: Int[Tensor, "run pos batch"]
     ) -> tuple[Float[Tensor, "run read batch vocab"], Float[Tensor, "run read batch vocab"]]:
         """Logits without dropout: with the final MLP ablated, and intact."""
-        rows, folded = rows.int().contiguous(), self.folded(1.0)
+        rows, packed = rows.int().contiguous(), self.packed(self.folded(1.0))
+        masks = torch.zeros(256, dtype=torch.uint8)
         after, before = torch.empty(2, len(rows), len(self.config.layout.loss_positions), rows.shape[2], VOCABULARY)
         for run in range(len(rows)):
-            self.library.predict(
-                ctypes.byref(self.shape), _pointer(self.memory), _pointers(folded, run), ctypes.c_long(rows.shape[2]),
-                _pointer(rows[run]), _pointer(after[run]), _pointer(before[run]),
+            pointers = _pointers(packed, run)  # no gradient is taken, and no sum dropped
+            self.library.run(
+                ctypes.byref(self.shape), pointers, pointers, ctypes.c_long(rows.shape[2]), _pointer(rows[run]), None,
+                _pointer(masks), 0, None, _pointer(after[run]), _pointer(before[run]),
             )  # fmt: skip
         return before, after
 
     def folded(self, scale: float) -> list[Tensor]:
-        """What `Engine::set` takes, from the parameters and dropout's scale, each `[run, …]`."""
+        """Weights and biases, and layer 0's tables, from the parameters and dropout's scale, each `[run, …]`."""
         p, found = self.parameters, []
         for l in range(self.config.layers):
             block, out_bias = f"blocks.{l}", p[f"blocks.{l}.o.bias"] * scale
@@ -253,6 +254,17 @@ class FusedStep:
             found += [*self._behind(f"{block}.norm", f"{block}.up")]
             found += [p[f"{block}.down.weight"] * scale**2, p[f"{block}.down.bias"] * scale]
         return [x.contiguous() for x in (*found, *self._behind("norm", "unembed"))]
+
+    @torch.no_grad()
+    def packed(self, folded: list[Tensor]) -> list[Tensor]:
+        """What `Model` takes: of each layer's weights two copies in bf16 in their place, as `Linear` has them."""
+        found = folded[:4]
+        for weight, bias in zip(folded[4:-2:2], folded[5:-2:2], strict=True):
+            half = weight.bfloat16()
+            columns = half.view(len(half), -1, 128, half.shape[2] // 2, 2)  # (run, block, output, word, 2)
+            rows = half.view(len(half), half.shape[1] // 2, 2, -1, 128)  # (run, word, 2, block, input)
+            found += [columns.transpose(2, 3).contiguous(), rows.permute(0, 3, 1, 4, 2).contiguous(), bias]
+        return found + folded[-2:]
 
     def _behind(self, norm: str, *names: str) -> tuple[Tensor, Tensor]:
         """Weights and biases of linear maps behind a norm, one under the other, with its gain and shift folded in."""
