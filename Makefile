@@ -20,10 +20,10 @@ unexport JUPYTER_PATH PYTHONPATH PYTHONHOME SNAKEMAKE_PROFILE
 export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs serve lab test lint types unit compare mutation nbval lock clean
+.PHONY: help setup book notebooks outputs author-figures serve lab test lint types unit compare mutation nbval lock clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "Variables: PYTHON=$(PYTHON)  TORCH=$(TORCH)  PROFILE=$(PROFILE) (or slurm)  PORT=$(PORT)"
 
@@ -55,6 +55,14 @@ notebooks: $(READY) ## run the notebooks that are stale, into _build/book/notebo
 
 outputs: notebooks ## write the outputs of the executed copies back into notebooks/, to be committed
 	@$(PY) workflow/outputs.py
+	@$(PY) -c "from carry_core.files import write_checksums; write_checksums()"
+
+# Each page stores what its figures draw, so that the default pages show it without an import.
+author-figures: $(READY) ## recompute data/results/author/ from the author's imported release
+	@mkdir -p _build/author
+	@for page in $$(grep -l 'beside(' notebooks/*.ipynb); do echo "running $$page"; \
+	  CARRY_STORE_AUTHOR=1 $(PY) -m papermill $$page _build/author/$$(basename $$page) -p source author \
+	  --kernel python3 --cwd . --no-progress-bar --log-level ERROR || exit 1; done
 	@$(PY) -c "from carry_core.files import write_checksums; write_checksums()"
 
 serve: book ## the same, then serve the site on this machine

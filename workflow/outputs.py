@@ -1,5 +1,7 @@
 """Write the outputs of the executed copies in _build/ back into notebooks/, and the README's picture from them.
 
+Of a figure that is there as PNG and as SVG, the notebooks keep the PNG.
+
 Names on the command line, such as fig05_mlp_evolution, are the only ones that are written.
 """
 
@@ -14,10 +16,18 @@ PICTURE = ROOT / "book" / "summary.svg"
 
 
 def figure(notebook: nbformat.NotebookNode, name: str) -> str:
-    """The SVG of the figure called `name` in the book."""
-    (cell,) = (c for c in notebook.cells if c.metadata.get("mystnb", {}).get("figure", {}).get("name") == name)
-    (svg,) = (o.data["image/svg+xml"] for o in cell.outputs if "image/svg+xml" in o.get("data", {}))
-    return "".join(svg)
+    """The SVG of the figure that is glued as `name`."""
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    (glued,) = (output for output in outputs if output.metadata.get("scrapbook", {}).get("name") == name)
+    return "".join(glued.data["image/svg+xml"])
+
+
+def without_svg(output: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """An output as notebooks keep it."""
+    if "image/png" in output.get("data", {}):
+        for fields in (output.data, output.metadata):
+            fields.pop("image/svg+xml", None)
+    return output
 
 
 def main(names: Sequence[str]) -> None:
@@ -27,12 +37,12 @@ def main(names: Sequence[str]) -> None:
             continue
         notebook = nbformat.read(path, 4)
         executed = nbformat.read(ROOT / "_build" / "book" / "notebooks" / path.name, 4)
+        if path.stem.startswith("tab01_"):
+            PICTURE.write_text(figure(executed, "figure"))
         for cell, ran in zip(notebook.cells, executed.cells, strict=True):
             if cell.cell_type == "code":  # papermill's own records stay behind
-                cell.outputs, cell.execution_count = ran.outputs, ran.execution_count
+                cell.outputs, cell.execution_count = [*map(without_svg, ran.outputs)], ran.execution_count
         nbformat.write(notebook, path)
-        if path.stem.startswith("tab01_"):
-            PICTURE.write_text(figure(notebook, "fig-summary"))
 
 
 if __name__ == "__main__":

@@ -31,13 +31,14 @@ DIGIT_COLOURS = (
     "#180E30", "#57112D", "#593D00", "#1A7923", "#2381A0", "#9760D5", "#E66989", "#BBAD53", "#83DF9C", "#ACDCFA",
 )  # fmt: skip
 STYLE = {
-    "font.family": "DejaVu Sans", "font.size": 8.5, "axes.titlesize": 8.5, "axes.labelsize": 8.5,
+    "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans", "Verdana"],
+    "font.size": 8.5, "axes.titlesize": 8.5, "axes.labelsize": 8.5,
     "xtick.labelsize": 7.5, "ytick.labelsize": 7.5, "legend.fontsize": 8, "figure.titlesize": 9,
     "axes.edgecolor": FAINT, "axes.linewidth": 0.6, "axes.labelcolor": INK, "text.color": INK, "axes.titlepad": 4,
     "xtick.color": INK, "ytick.color": INK, "xtick.major.width": 0.6, "ytick.major.width": 0.6,
     "xtick.major.size": 2.5, "ytick.major.size": 2.5, "legend.frameon": False, "legend.handletextpad": 0.4,
     "axes.spines.top": False, "axes.spines.right": False, "lines.linewidth": 1.2,
-    "svg.fonttype": "path", "svg.hashsalt": "carry", "savefig.dpi": 200, "figure.facecolor": "white",
+    "svg.fonttype": "none", "svg.hashsalt": "carry", "savefig.dpi": 200, "figure.facecolor": "white",
 }  # fmt: skip
 
 
@@ -60,10 +61,10 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
 
 
 @styled
-def svg(figure: Figure) -> str:
-    """The figure as SVG text; the same figure gives the same text."""
+def svg(figure: Figure, alt: str = "") -> str:
+    """The figure as SVG text; the same figure gives the same text. `alt` becomes its `dc:title`."""
     text = io.StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Title": alt or None})
     return text.getvalue()
 
 
