@@ -127,7 +127,7 @@ def test_every_number_that_a_page_glues_in_is_computed_by_a_notebook():
         for path in NOTEBOOKS
         for cell in code(path)
         for output in cell.outputs
-        for output_key in [output.metadata.get("scrapbook", {}).get("name", "")]
+        for output_key in [output.get("metadata", {}).get("scrapbook", {}).get("name", "")]
     }
     wanted = {key for page in PAGES for found in GLUED.findall(page.read_text()) for key in found if key}
     assert wanted

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,6 @@ PNG_DPI = 96
 GLUED = "application/papermill.record/"  # before the MIME type of what only other cells show
 KEPT_BITS = np.int32(~0x1FFF)  # of a stored float32: three digits, so that it is compressed to half
 Arrays = dict[str, NDArray[Any]]
-Stored = TypeVar("Stored", pd.DataFrame, Arrays)
 
 
 def show(thing: Any, name: str | None = None, alt: str = "") -> None:
@@ -100,7 +99,7 @@ def _and(names: Sequence[Any]) -> str:
 # ---------------------------------------------------------------- the author's side
 
 
-def beside(name: str, data: Stored, source: str, group: str) -> dict[str, Stored]:
+def beside(name: str, data: Any, source: str, group: str) -> dict[str, Any]:
     """What a figure draws, from both sources: the author's as it is stored, and what was computed here.
 
     `make author-figures` runs every page with `source = "author"` and has this function store what it is given, floats
@@ -117,7 +116,10 @@ def beside(name: str, data: Stored, source: str, group: str) -> dict[str, Stored
         if os.environ.get("CARRY_STORE_AUTHOR"):
             _store(path, data, group)
         return {AUTHORS: data}
-    return {AUTHORS: _stored(path, type(data)), OURS: data} if path.exists() else {OURS: data}
+    if not path.exists():
+        return {OURS: data}
+    stored = _stored(path)
+    return {AUTHORS: pd.DataFrame(stored) if isinstance(data, pd.DataFrame) else stored, OURS: data}
 
 
 @styled
@@ -164,7 +166,6 @@ def _thin(x: NDArray[Any]) -> NDArray[Any]:
     return x.astype(np.int16) if x.dtype.kind == "i" and abs(x).max() < 2**15 else x
 
 
-def _stored(path: Path, kind: type[Stored]) -> Stored:
+def _stored(path: Path) -> Arrays:
     with np.load(path, allow_pickle=False) as file:
-        arrays = {key: file[key] for key in file.files if key != "sources"}
-    return pd.DataFrame(arrays) if kind is pd.DataFrame else arrays
+        return {key: file[key] for key in file.files if key != "sources"}
