@@ -16,9 +16,10 @@ whose hook does the first, then the second.
 """
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, fields
-from functools import partial
+from collections.abc import Hashable, Mapping, Sequence, Set
+from dataclasses import dataclass, fields, replace
+from functools import reduce
+from operator import index
 from typing import Any, ClassVar, cast
 
 import torch
@@ -34,15 +35,21 @@ Sums = tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]
 Cache = Mapping[str, Float[Tensor, "..."]]
 Source = Pair | Sums | Cache
 
-# Where each kind of part acts, and the axis that its heads or neurons have there.
-POINTS = {
-    "heads": ("attn.z", -2),
-    "mlps": ("mlp_out", None),
-    "neurons": ("mlp.post", -1),
-    "skips": ("attn.skip", None),
-    "patterns": ("attn.pattern", -3),
-    "resid": ("resid_pre", None),
+Read = Sequence[int] | None
+Values = Mapping[str, float | Tensor]
+
+# What each kind of part is called, where it acts, and the axis that its heads or neurons have there.
+PARTS = {
+    "heads": ("head", "attn.z", -2),
+    "patterns": ("pattern", "attn.pattern", -3),
+    "mlps": ("MLP", "mlp_out", None),
+    "neurons": ("neuron", "mlp.post", -1),
+    "skips": ("skip", "attn.skip", None),
+    "resid": ("stream", "resid_pre", None),
 }
+PAIRS = ("heads", "patterns", "neurons")
+AT_ALL_POSITIONS = ("resid_pre", "attn.k", "attn.v")  # in the last layer too, when few positions are read
+POSITION_THIRD = ("attn.q", "attn.k", "attn.v", "attn.z")  # axis of the positions from the end; else the second
 
 
 @dataclass(frozen=True)
@@ -72,56 +79,45 @@ class Intervention:
     verb: ClassVar[str] = "replaced"
 
     def __post_init__(self) -> None:
-        for part in (*POINTS, "names"):
-            object.__setattr__(self, part, _frozen(part, getattr(self, part)))
-        if self.positions is not None:
-            object.__setattr__(self, "positions", _parsed("positions", self.positions))
+        for field in fields(self):
+            object.__setattr__(self, field.name, _parsed(field.name, getattr(self, field.name)))
 
     def __str__(self) -> str:
-        parts = [f"head {layer}:{head}" for layer, head in sorted(self.heads)]
-        parts += [f"pattern {layer}:{head}" for layer, head in sorted(self.patterns)]
-        parts += [f"MLP {layer}" for layer in sorted(self.mlps)]
-        few = len(self.neurons) <= 8
-        parts += (
-            [f"neuron {layer}:{i}" for layer, i in sorted(self.neurons)] if few else [f"{len(self.neurons)} neurons"]
-        )
-        parts += [f"skip {layer}" for layer in sorted(self.skips)] + [f"stream {layer}" for layer in sorted(self.resid)]
+        parts: list[str] = []
+        for kind, (label, *_) in PARTS.items():
+            chosen = [":".join(map(str, p)) if kind in PAIRS else p for p in sorted(getattr(self, kind))]
+            parts += [f"{label} {part}" for part in chosen] if len(chosen) <= 8 else [f"{len(chosen)} {kind}"]
         parts += sorted(self.names)
         where = "" if self.positions is None else f" at {', '.join(map(str, self.positions))}"
         return f"{self.verb} {', '.join(parts)}{where}" if parts else "intact"
 
     def __or__(self, other: "Intervention | Combined") -> "Intervention | Combined":
         """Both at once."""
-        same = type(other) is type(self) and all(
-            getattr(self, f.name) == getattr(other, f.name) for f in fields(self) if f.name not in (*POINTS, "names")
-        )
-        if not same:
+        if not isinstance(other, Intervention) or self._elsewhere(self) != other._elsewhere(self):
             return Combined((self,)) | other
-        parts = {name: getattr(self, name) | getattr(other, name) for name in (*POINTS, "names")}
-        return type(self)(**{f.name: parts.get(f.name, getattr(self, f.name)) for f in fields(self)})
+        return replace(self, **{name: getattr(self, name) | getattr(other, name) for name in (*PARTS, "names")})
+
+    def _elsewhere(self, parts: "Intervention") -> "Intervention":
+        """This one's kind, positions and source, with the parts of another."""
+        return replace(self, **{name: getattr(parts, name) for name in (*PARTS, "names")})
 
     def to_json(self) -> str:
         """A stable text: the kind, then fields in order, numbers sorted, empty fields left out."""
-        return json.dumps(self._values())
+        return json.dumps(self._fields())
 
-    def _values(self) -> dict[str, Any]:
+    def _fields(self) -> dict[str, Any]:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values = {name: sorted(value) if isinstance(value, Set) else value for name, value in values.items()}
-        return {"kind": type(self).__name__} | {
-            name: value for name, value in values.items() if value not in (None, [])
-        }
+        return {"kind": type(self).__name__} | {k: value for k, value in values.items() if value not in (None, [])}
 
     @classmethod
-    def from_json(cls, text: str) -> "Intervention":
-        """Read what `to_json` wrote; without a kind, it is one of this class.
+    def from_json(cls, text: str) -> "Intervention | Combined":
+        """Read what `to_json` wrote; one that names no kind is of this class.
 
         Raises:
-            BadInput: not JSON, another kind, an unknown field, or a value of the wrong shape.
+            BadInput: not JSON, an unknown kind or field, or a value of the wrong shape.
         """
-        found = from_json(text, cls.__name__)
-        if not isinstance(found, cls):
-            raise BadInput(f"{text!r} is no {cls.__name__}.")
-        return found
+        return from_json(text, cls.__name__)
 
     def targets(self, config: ModelConfig) -> dict[str, tuple[int, ...] | None]:
         """The names of the activations that are replaced, each with its heads or neurons (None: all of it).
@@ -130,13 +126,12 @@ class Intervention:
             BadInput: the model has no such part or position.
         """
         targets: dict[str, tuple[int, ...] | None] = {}
-        for kind, (point, axis) in POINTS.items():
+        for kind, (_, point, axis) in PARTS.items():
+            count = config.d_ff if kind == "neurons" else config.heads
             for part in sorted(getattr(self, kind)):
-                layer, i = part if isinstance(part, tuple) else (part, 0)
-                count = config.d_ff if kind == "neurons" else config.heads
+                layer, i = part if kind in PAIRS else (part, 0)
                 if not (0 <= layer < config.layers and 0 <= i < count):
-                    layers = f"layers 0-{config.layers - 1}" if config.layers > 1 else "layer 0 only"
-                    raise BadInput(f"{kind} has {part}: expected parts of this model, {layers}, {count} in each.")
+                    raise BadInput(f"{kind} has {part}: expected one of {config.layers} layers and, in each, {count}.")
                 name = f"blocks.{layer}.{point}"
                 targets[name] = None if axis is None else (*(targets.get(name) or ()), i)
         targets |= dict.fromkeys(map(config.hook_name, sorted(self.names)))
@@ -149,7 +144,7 @@ class Intervention:
         how = (type(self), self.positions, getattr(self, "source", None))
         return {name: (how, indices) for name, indices in self.targets(config).items()}
 
-    def hook(self, model: Transformer, source: Source | None = None, read: Sequence[int] | None = None) -> Hook:
+    def hook(self, model: Transformer, source: Source | None = None, read: Read = None) -> Hook:
         """The intervention as a hook for `model`; arguments as at the top of this module.
 
         Raises:
@@ -157,36 +152,24 @@ class Intervention:
         """
         targets = self.targets(model.config)
         values = self.values(model, list(targets), source, read) if targets else {}
-        changes: dict[str, Callable[[Tensor], Tensor]] = {}
-        for name, indices in targets.items():
-            mask = self._mask(name, indices, model.config, read)
-            changes[name] = partial(_replace, mask.to(model.embed.weight.device), values[name])
-        return lambda name, x: changes[name](x) if name in changes else x
+        device = model.embed.weight.device
+        masks = {name: self._mask(name, i, model.config, read).to(device) for name, i in targets.items()}
+        return lambda name, x: torch.where(masks[name], values[name], x) if name in masks else x
 
-    def _mask(
-        self, name: str, indices: Sequence[int] | None, config: ModelConfig, read: Sequence[int] | None
-    ) -> Bool[Tensor, "..."]:
+    def _mask(self, name: str, indices: Sequence[int] | None, config: ModelConfig, read: Read) -> Bool[Tensor, "..."]:
         """Where in the named tensor values are replaced; it broadcasts over the batch."""
         mask = torch.tensor(True)
         if indices is not None:
-            axis = next(axis for point, axis in POINTS.values() if axis is not None and name.endswith(point))
+            axis = next(axis for _, point, axis in PARTS.values() if axis is not None and name.endswith(point))
             mask = mask & _along(axis, config.d_ff if axis == -1 else config.heads, indices)
         if self.positions is not None:
-            everywhere = (
-                "resid_pre",
-                "attn.k",
-                "attn.v",
-            )  # of the last layer, where other points have rows to read only
-            last = name.startswith((f"blocks.{config.layers - 1}.", "logits")) and not name.endswith(everywhere)
+            last = name.startswith((f"blocks.{config.layers - 1}.", "logits")) and not name.endswith(AT_ALL_POSITIONS)
             rows = read if last and read is not None else range(config.layout.length)
             chosen = [row for row, position in enumerate(rows) if position in self.positions]
-            axis = -3 if name.endswith(("attn.q", "attn.k", "attn.v", "attn.z")) else -2
-            mask = mask & _along(axis, len(rows), chosen)
+            mask = mask & _along(-3 if name.endswith(POSITION_THIRD) else -2, len(rows), chosen)
         return mask
 
-    def values(
-        self, model: Transformer, names: Sequence[str], source: Source | None, read: Sequence[int] | None
-    ) -> Mapping[str, float | Tensor]:
+    def values(self, model: Transformer, names: Sequence[str], source: Source | None, read: Read) -> Values:
         """What stands in place of the named activations."""
         raise NotImplementedError
 
@@ -199,9 +182,7 @@ class Ablation(Intervention):
 
     verb = "without"
 
-    def values(
-        self, model: Transformer, names: Sequence[str], source: Source | None, read: Sequence[int] | None
-    ) -> Mapping[str, float | Tensor]:
+    def values(self, model: Transformer, names: Sequence[str], source: Source | None, read: Read) -> Values:
         """Zeros."""
         return dict.fromkeys(names, 0.0)
 
@@ -215,9 +196,7 @@ class MeanAblation(Intervention):
 
     verb = "mean of"
 
-    def values(
-        self, model: Transformer, names: Sequence[str], source: Source | None, read: Sequence[int] | None
-    ) -> Mapping[str, float | Tensor]:
+    def values(self, model: Transformer, names: Sequence[str], source: Source | None, read: Read) -> Values:
         """Means over the reference set."""
         if isinstance(source, Mapping):
             return source
@@ -237,18 +216,11 @@ class Patch(Intervention):
 
     verb: ClassVar[str] = "patched"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.source is not None:
-            object.__setattr__(self, "source", _parsed("source", self.source))
-
     def __str__(self) -> str:
         text = super().__str__()
         return text if self.source is None or text == "intact" else f"{text} from {self.source[0]}+{self.source[1]}"
 
-    def values(
-        self, model: Transformer, names: Sequence[str], source: Source | None, read: Sequence[int] | None
-    ) -> Mapping[str, float | Tensor]:
+    def values(self, model: Transformer, names: Sequence[str], source: Source | None, read: Read) -> Values:
         """The activations of the source's sums, or of one that broadcasts over the batch."""
         source = self.source if source is None else source
         if source is None:
@@ -276,7 +248,7 @@ class Combined:
 
     def to_json(self) -> str:
         """A list of what `Intervention.to_json` writes."""
-        return json.dumps([part._values() for part in self.parts])
+        return json.dumps([part._fields() for part in self.parts])
 
     def changes(self, config: ModelConfig) -> dict[str, Hashable]:
         """As `Intervention.changes`."""
@@ -285,16 +257,10 @@ class Combined:
             changes |= {name: (changes.get(name), change) for name, change in part.changes(config).items()}
         return changes
 
-    def hook(self, model: Transformer, source: Source | None = None, read: Sequence[int] | None = None) -> Hook:
+    def hook(self, model: Transformer, source: Source | None = None, read: Read = None) -> Hook:
         """All parts' hooks; a `source` is for patches that have none of their own."""
         hooks = [part.hook(model, None if getattr(part, "source", None) else source, read) for part in self.parts]
-
-        def hook(name: str, tensor: Tensor) -> Tensor:
-            for each in hooks:
-                tensor = each(name, tensor)
-            return tensor
-
-        return hook
+        return lambda name, x: reduce(lambda changed, hook: hook(name, changed), hooks, x)
 
 
 def from_json(text: str, kind: str = "Ablation") -> Intervention | Combined:
@@ -304,26 +270,19 @@ def from_json(text: str, kind: str = "Ablation") -> Intervention | Combined:
         BadInput: not JSON, an unknown kind or field, or a value of the wrong shape.
     """
     kinds = {cls.__name__: cls for cls in (Ablation, MeanAblation, Patch)}
-    expected = f'expected JSON such as \'{{"kind": "{kind}", "heads": [[1, 0]]}}\''
     try:
         values = json.loads(text)
-    except (TypeError, ValueError) as error:
-        raise BadInput(f"{text!r} is not an intervention: {expected}.") from error
-    if isinstance(values, list):
-        return Combined(tuple(cast(Intervention, from_json(json.dumps(part), kind)) for part in values))
-    cls = kinds.get(values.pop("kind", kind)) if isinstance(values, dict) else None
-    if cls is None or not values.keys() <= {f.name for f in fields(cls)}:
-        raise BadInput(f"{text!r} is not an intervention: {expected}.")
-    return cls(**{name: _parsed(name, value) for name, value in values.items()})
+        if isinstance(values, list):
+            return Combined(tuple(cast(Intervention, from_json(json.dumps(part), kind)) for part in values))
+        return kinds[values.pop("kind", kind)](**{name: _parsed(name, value) for name, value in values.items()})
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        expected = f'{{"kind": "{kind}", "heads": [[1, 0]]}}'
+        raise BadInput(f"{text!r} is not an intervention: expected JSON such as '{expected}'.") from error
 
 
 @torch.no_grad()
 def means(
-    model: Transformer,
-    a: Int[Tensor, " sums"],
-    b: Int[Tensor, " sums"],
-    names: Sequence[str],
-    read: Sequence[int] | None = None,
+    model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], names: Sequence[str], read: Read = None
 ) -> dict[str, Float[Tensor, "..."]]:
     """The named activations averaged over sums; of the last layer at the positions `read` only (all if None)."""
     total: dict[str, Tensor] = {}
@@ -335,10 +294,6 @@ def means(
     return {name: (x / len(a)).to(model.embed.weight.dtype) for name, x in total.items()}
 
 
-def _replace(mask: Bool[Tensor, "..."], value: float | Tensor, x: Tensor) -> Tensor:
-    return torch.where(mask, value, x)
-
-
 def _along(axis: int, size: int, indices: Sequence[int]) -> Bool[Tensor, "..."]:
     """A mask over one axis, counted from the end, that broadcasts over the others."""
     mask = torch.zeros(size, dtype=torch.bool)
@@ -346,24 +301,23 @@ def _along(axis: int, size: int, indices: Sequence[int]) -> Bool[Tensor, "..."]:
     return mask.view(-1, *[1] * (-axis - 1))
 
 
-def _parsed(name: str, value: Any) -> Any:
-    if name == "source":
-        return next(iter(_frozen("heads", [value])))
-    return tuple(sorted(_frozen(name, value))) if name == "positions" else _frozen(name, value)
-
-
-EXAMPLES: dict[Any, str] = {(int, int): "[[1, 0]]", int: "[1]", str: '["blocks.0.resid_mid"]'}
-
-
-def _frozen(kind: str, values: Any) -> frozenset[Any]:
-    """Parts of one kind as a frozen set: pairs for heads, patterns and neurons, strings for names, else numbers."""
-    wanted: Any = (int, int) if kind in ("heads", "patterns", "neurons") else str if kind == "names" else int
-    items: list[Any] | None = None
-    if isinstance(values, Iterable) and not isinstance(values, str):
-        items = [tuple(value) if isinstance(value, list) else value for value in values]
-    if items is None or any((tuple(map(type, i)) if isinstance(i, tuple) else type(i)) != wanted for i in items):
-        raise BadInput(f"{kind}={values!r}: expected values such as {EXAMPLES[wanted]}.")
-    return frozenset(item.replace("hook_", "") if wanted is str else item for item in items)
+def _parsed(field: str, value: Any) -> Any:
+    """A field's value as frozen data: pairs, layers and names as a set, positions in order, the source as a pair."""
+    if value is None and field in ("positions", "source"):
+        return None
+    try:
+        if field == "names":
+            return frozenset(name.replace("hook_", "") for name in value)
+        if field in PAIRS:
+            return frozenset((index(layer), index(i)) for layer, i in value)
+        numbers = tuple(map(index, value))
+        if field == "source":
+            a, b = numbers
+            return a, b
+        return tuple(sorted(set(numbers))) if field == "positions" else frozenset(numbers)
+    except (AttributeError, TypeError, ValueError) as error:
+        example = '["blocks.0.resid_mid"]' if field == "names" else "[[1, 0]]" if field in PAIRS else "[1]"
+        raise BadInput(f"{field}={value!r}: expected values such as {example}.") from error
 
 
 INTACT = Ablation()
