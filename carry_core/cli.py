@@ -248,8 +248,9 @@ def interchange_(source: str, names: tuple[str, ...], file: Path | None, save: b
     _check_json(file)
     rows = []
     for name in names:
-        rows += (found := interchange.records(source, name, lambda done: click.echo(done, err=True)))
-        click.echo(typology.summary(found))
+        found = interchange.maps(source, name, lambda done: click.echo(done, err=True))
+        rows += (of_group := interchange.records(source, name, found))
+        click.echo(typology.summary(of_group))
         if save:
             write_checksums([interchange.save(source, name, found).relative_to(data_dir()).as_posix()])
     if file is not None:

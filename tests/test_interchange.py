@@ -1,5 +1,8 @@
 """Interchange interventions, on networks whose algorithm is known because it was made by hand, and by brute force."""
 
+import json
+
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -250,11 +253,18 @@ def test_records_are_stored_and_read_back(monkeypatch, tmp_path):
     monkeypatch.setenv("CARRY_DATA", str(tmp_path))
     monkeypatch.setattr(interchange.runs, "load", lambda name, source: Loaded())
     cells = interchange.sweep(hand_made("last"), (20, 20), variables=("carry_in",), own=True)
-    monkeypatch.setattr(interchange, "sweep", lambda model: cells)
-    rows = interchange.records("ours", "n2_s0.3_w0.2")
+    monkeypatch.setattr(interchange, "sweep", lambda model, *counts, control=False, **more: cells.assign(right=0.5))
+    maps = interchange.maps("ours", "n2_s0.3_w0.2")
+    rows = interchange.records("ours", "n2_s0.3_w0.2", maps)
     assert list(rows[0]) == interchange.COLUMNS
-    interchange.save("ours", "n2_s0.3_w0.2", rows)
-    assert interchange.saved("ours", "n2_s0.3_w0.2").to_dict("records") == rows
+    path = interchange.save("ours", "n2_s0.3_w0.2", maps)
+    assert len(json.loads(path.read_text())["data"]) == len(interchange.thinned(maps)) < 2 * len(maps) / 3
+    for control in (False, True):
+        found = interchange.saved("ours", "n2_s0.3_w0.2", control=control)
+        assert (found.right == 0.5).all()
+        by = [*interchange.CELL, "pairs"]
+        read, written = (pd.DataFrame(x)[interchange.COLUMNS].sort_values(by) for x in (found, rows))
+        pd.testing.assert_frame_equal(read.reset_index(drop=True), written.reset_index(drop=True), check_dtype=False)
     assert typology.summary(rows).endswith("one head of the last layer decides: 1.")
     with pytest.raises(BadInput, match="carry interchange --source author n2_s0.3_w0.2 --save"):
         interchange.saved("author", "n2_s0.3_w0.2")

@@ -24,10 +24,8 @@ from carry_core.model import ModelConfig, Transformer, rotate
 
 VARIABLES = ("carry_in", "digit_sum", "both")
 DIRECTIONS = ("up", "down", "both")
-COLUMNS = [
-    *["source", "group", "run", "component", "position", "reads", "variable", "direction"],
-    *["pairs", "accuracy", "elsewhere"],
-]
+CELL = ["component", "position", "reads", "variable", "direction"]
+COLUMNS = ["source", "group", "run", *CELL, "pairs", "accuracy", "elsewhere"]  # of a record
 AT_ANSWER, ELSEWHERE = 10_000, 2_000  # pairs for a patch at an answer position, and at any other
 BATCH = 250  # pairs in a pass: what a cell needs then stays in the processor's cache
 TRIES = 20  # drawn pairs for each that is asked for, before a model that gets few of them right is given up
@@ -478,25 +476,40 @@ def sweep(
             found = count(model, pairs[: counts[0]], at_answer)
             found |= count(model, pairs[: counts[1]], [cell for cell in cells if cell not in at_answer])
             reads, share = config.layout.position_names[column], len(pairs) / pairs.drawn
-            frames.append(_frame(found, variable, reads, share, config))
-    return pd.concat(frames, ignore_index=True)
+            frames.append(_frame(found, variable, reads, share))
+    return completed(pd.concat(frames, ignore_index=True))
 
 
-def _frame(found: Counts, variable: str, reads: str, right: float, config: ModelConfig) -> pd.DataFrame:
-    rows = []
-    for (component, position), by in found.items():
-        layer = int(component.split(".")[1]) + 1
-        after = [f"blocks.{layer}.resid_pre"] if component.endswith("resid_post") and layer < config.layers else []
-        for name in [component, *after]:
-            for direction, c in {**by, "both": by["up"] + by["down"]}.items():
-                shares = [x / c.pairs if c.pairs else float("nan") for x in (c.hits, c.stays)]
-                rows.append((name, f"pos{position}", reads, variable, direction, c.pairs, *shares, right))
-    names = ["component", "position", "reads", "variable", "direction", "pairs", "accuracy", "elsewhere", "right"]
-    return pd.DataFrame(rows, columns=names)
+def _frame(found: Counts, variable: str, reads: str, right: float) -> pd.DataFrame:
+    rows = [
+        (component, f"pos{position}", reads, variable, direction, c.pairs, c.hits, c.stays, right)
+        for (component, position), by in found.items()
+        for direction, c in by.items()
+    ]
+    frame = pd.DataFrame(rows, columns=[*CELL, "pairs", "accuracy", "elsewhere", "right"])
+    return frame.assign(accuracy=frame.accuracy / frame.pairs, elsewhere=frame.elsewhere / frame.pairs)
+
+
+def completed(frame: pd.DataFrame) -> pd.DataFrame:
+    """A map with what follows from it: both directions together, and a layer's `resid_pre`, the `resid_post` before."""
+    keys = [name for name in frame if name not in ("direction", "pairs", "accuracy", "elsewhere", "right")]
+    means = {"pairs": "sum", "accuracy": "mean", "elsewhere": "mean", "right": "first"}
+    both = frame.groupby(keys, sort=False, as_index=False).agg(means).assign(direction="both")
+    frame = pd.concat([frame, both], ignore_index=True)
+    layers = frame.component.str.split(".").str[1].astype(int)
+    before = frame[frame.component.str.endswith("resid_post") & (layers < layers.max())]
+    entering = "blocks." + (layers[before.index] + 1).astype(str) + ".resid_pre"
+    return pd.concat([frame, before.assign(component=entering)], ignore_index=True)
+
+
+def thinned(frame: pd.DataFrame) -> pd.DataFrame:
+    """A map without what `completed` adds."""
+    again = frame.component.str.match(r"blocks\.[1-9]\d*\.resid_pre")
+    return frame[(frame.direction != "both") & ~again]
 
 
 def standard_error(share: pd.Series, pairs: pd.Series) -> pd.Series:
-    """Of a share of independently drawn pairs."""
+    """Of a share of independently drawn pairs, such as `accuracy`."""
     return (share * (1 - share) / pairs) ** 0.5
 
 
@@ -515,8 +528,8 @@ def check_group(name: str) -> groups.Group:
     return group
 
 
-def records(source: str, name: str, report: Callable[[str], object] = lambda done: None) -> list[dict[str, object]]:
-    """The maps of all runs of a group, as `carry interchange` writes them.
+def maps(source: str, name: str, report: Callable[[str], object] = lambda done: None) -> pd.DataFrame:
+    """The maps of all runs of a group: as from `sweep`, with `run`, and `control`, whether nothing may change.
 
     Args:
         report: called after each run, with what it was.
@@ -525,13 +538,19 @@ def records(source: str, name: str, report: Callable[[str], object] = lambda don
         BadInput: as `check_group`, or the group is missing or damaged.
     """
     check_group(name)
-    rows: list[dict[str, object]] = []
+    frames = []
     for run, model in runs.load(name, source).models():
-        frame = sweep(model).round({"accuracy": 5, "elsewhere": 5, "right": 5})
-        frame.insert(0, "run", run)
-        frame = frame.assign(source=source, group=name)[COLUMNS].astype(object)
-        rows += frame.where(frame.notna(), None).to_dict("records")
+        control = sweep(model, (ELSEWHERE, ELSEWHERE), own=True, control=True)
+        both = [sweep(model).assign(control=False), control.assign(control=True)]
+        frames.append(pd.concat(both, ignore_index=True).assign(run=run))
         report(f"{name} run {run}")
+    return pd.concat(frames, ignore_index=True).round({"accuracy": 5, "elsewhere": 5, "right": 5})
+
+
+def records(source: str, name: str, frame: pd.DataFrame) -> list[dict[str, object]]:
+    """A group's maps as `carry interchange --json` writes them; without the controls."""
+    cells = frame[~frame.control].assign(source=source, group=name)[COLUMNS].astype(object)
+    rows: list[dict[str, object]] = cells.where(cells.notna(), None).to_dict("records")
     return rows
 
 
@@ -546,24 +565,31 @@ def path_of(source: str, name: str) -> Path:
     return data_dir() / "results" / "interchange" / source / f"{name}.json"
 
 
-def save(source: str, name: str, rows: Sequence[Mapping[str, object]]) -> Path:
-    """Store a group's records with the results."""
-    write(path_of(source, name), rows)
-    return path_of(source, name)
+def save(source: str, name: str, frame: pd.DataFrame) -> Path:
+    """Store a group's maps with the results, as columns and rows, without what `completed` adds."""
+    path = path_of(source, name)
+    with replacing(path) as temporary:
+        thinned(frame).to_json(temporary, orient="split", index=False, double_precision=5)
+    return path
 
 
-def saved(source: str, name: str) -> pd.DataFrame:
-    """A group's stored records.
+def saved(source: str, name: str, *, control: bool = False) -> pd.DataFrame:
+    """A group's stored maps, completed: `COLUMNS`, and `right`, the share of drawn pairs that the model gets right.
+
+    Args:
+        control: those with pairs that agree in the variable, so that nothing may change, instead.
 
     Raises:
         BadInput: there are none, or the file is damaged.
     """
     path = path_of(source, check_group(name).name)
     try:
-        return pd.DataFrame(json.loads(path.read_text()), columns=COLUMNS)
-    except (OSError, ValueError) as error:
+        frame = pd.DataFrame(**json.loads(path.read_text())).astype({"accuracy": float, "elsewhere": float})
+        frame = frame[frame.control == control].drop(columns="control")
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         command = f"`carry interchange --source {source} {name} --save`"
         raise BadInput(f"{path} is not there, or damaged: write it with {command}.") from error
+    return completed(frame).assign(source=source, group=name)[[*COLUMNS, "right"]]
 
 
 def stored(name: str) -> dict[str, pd.DataFrame]:
