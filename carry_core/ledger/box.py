@@ -171,8 +171,8 @@ def cell(name: str) -> str:
 
 
 def address(name: str) -> str:
-    """Where a row stands on the built site, from another page of the notebooks."""
-    return f"claims.html#{name}"
+    """Where a row stands on the built site, from a page of `notebooks` or `book`."""
+    return f"../notebooks/claims.html#{name}"
 
 
 def _chosen(wanted: Mapping[str, str] | Sequence[str]) -> list[Entry]:
@@ -192,23 +192,27 @@ def _chosen(wanted: Mapping[str, str] | Sequence[str]) -> list[Entry]:
     return entries
 
 
-def verdict_box(wanted: Mapping[str, str] | Sequence[str], group: str | None = None) -> Html:
+def verdict_box(
+    wanted: Mapping[str, str] | Sequence[str], group: str | None = None, most: int = MOST_ROWS, pages: bool = False
+) -> Html:
     """The box at the top of a page: what the paper claims, and what the author's weights and ours have of it.
 
     Args:
         wanted: in words what is claimed, by id, or by the beginning of ids for a whole table; ids alone for findings
             that are to be called as in `data/claims.yml`. Six at most.
         group: the one that the page shows; where a claim is about others, nothing is judged.
+        most: rows that it may have.
+        pages: whether each row links to the page that computes it, for a box that is about many pages.
 
     Raises:
         BadInput: no such id.
     """
     entries = _chosen(wanted)
-    assert len(entries) <= MOST_ROWS
+    assert len(entries) <= most
     judged = [e for e in entries if group is None or not e.groups or group in e.groups]
     trainings = sorted({t for e in judged for c in e.claims for t in _trainings(e.rows["ours"].get(c.id))})
     html = TEMPLATES.get_template("box.html.j2").render(
-        entries=entries, judged=judged, group=group, trainings=trainings, named=groups.find
+        entries=entries, judged=judged, group=group, trainings=[] if pages else trainings, named=groups.find, pages=pages
     )
     lines = []
     for entry in entries:
