@@ -2,10 +2,11 @@
 
 import math
 import os
+import re
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,9 +18,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from carry_core import author, files, groups, runs
+from carry_core import author, groups, runs
 from carry_core.errors import BadInput
-from carry_core.files import author_dir, check_writable, data_dir, keep_memory, write_checksums, write_json
+from carry_core.files import author_dir, check_writable, data_dir, replacing, sha256, write_json
 from carry_core.findings import interchange, typology
 from carry_core.ledger import compute, results
 from carry_core.ledger.report import show
@@ -28,8 +29,10 @@ from carry_core.model import ModelConfig
 from carry_core.training import bench, campaign
 from carry_core.training.checkpoints import Checkpoints
 from carry_core.training.fused import why_not
+from carry_core.training.layers import keep_memory
 from carry_core.training.trainer import PRECISIONS, Trainer
 
+SUMS = "SHA256SUMS"
 QUIET_EVERY = 300.0  # seconds between progress lines where the output is not a terminal
 MOST_RUNS = 1000  # a run number more is a slip
 MOST_THREADS = 1024  # likewise
@@ -58,17 +61,17 @@ def verify(accept: tuple[str, ...]) -> None:
     """Compare every shipped file in data/ with data/SHA256SUMS."""
     if accept:
         write_checksums(accept)
-    problems = files.verify()
+    problems = damaged_files()
     for problem in problems:
         click.echo(problem, err=True)
     if problems:
         sys.exit(2)
-    click.echo(f"Every shipped file in {data_dir()} is as {files.SUMS} says.")
+    click.echo(f"Every shipped file in {data_dir()} is as {SUMS} says.")
 
 
 @carry.command(
     short_help="Train the missing runs of groups.",
-    epilog=f"Groups, what figures need most first: {', '.join(groups.CAMPAIGN)}.",
+    epilog=f"Groups, what figures need most first: {', '.join(groups.GROUPS)}.",
 )
 @click.argument("names", metavar="GROUP...", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Every group, what figures need most first.")
@@ -112,7 +115,7 @@ def train(
         raise BadInput(f"--minutes {minutes}: expected a number of minutes.")
     if every == bool(names):
         raise BadInput("What to train? Expected either one or more groups, or --all.")
-    todo = [groups.find(name) for name in (groups.CAMPAIGN if every else names)]
+    todo = [groups.find(name) for name in (groups.GROUPS if every else names)]
     where, out = _device(device, precision), _out(out)
     torch.set_num_threads(threads)
     clock, plan = campaign.Clock(minutes), []
@@ -259,6 +262,68 @@ def interchange_(source: str, names: tuple[str, ...], file: Path | None, save: b
 
 carry.add_command(llm)
 carry.add_command(train_llm)
+
+
+def read_checksums() -> dict[str, str]:
+    """The sha256 of every shipped file by its name in the data folder, as `data/SHA256SUMS` has it.
+
+    Raises:
+        BadInput: the list is missing or damaged, or names a file outside of that folder.
+    """
+    path = data_dir() / SUMS
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path} cannot be read: restore it with git, or name the data folder in CARRY_DATA.") from error
+    sums = {}
+    for number, line in enumerate(lines, 1):
+        match = re.fullmatch(r"([0-9a-f]{64})  (.{1,255})", line)
+        if not match or match[2].startswith("/") or ".." in match[2].split("/"):
+            raise BadInput(f"{path}, line {number}: expected a sha256 and the name of a file in {data_dir()}.")
+        sums[match[2]] = match[1]
+    return sums
+
+
+def write_checksums(names: Iterable[str] | None = None) -> None:
+    """Write `data/SHA256SUMS`, in the format of `sha256sum -c`.
+
+    Args:
+        names: files whose lines are written anew; None for all of the data folder but checkpoints, the author's
+            release and hidden files.
+
+    Raises:
+        BadInput: a name is not that of such a file, or the list cannot be written.
+    """
+    root = data_dir()
+    shipped = {
+        path.relative_to(root).as_posix(): path
+        for path in root.rglob("*")
+        if path.is_file() and path.name != SUMS and not any(part[0] == "." for part in path.relative_to(root).parts)
+    }
+    shipped = {name: path for name, path in shipped.items() if name.split("/")[0] not in ("checkpoints", "author")}
+    sums = {} if names is None or not (root / SUMS).exists() else read_checksums()
+    for name in shipped if names is None else names:
+        if name not in shipped:
+            raise BadInput(f"{name}: expected the name of a file relative to {root}, and none of its checkpoints.")
+        sums[name] = sha256(shipped[name])
+    with replacing(root / SUMS) as temporary:
+        temporary.write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items())), encoding="utf-8")
+
+
+def damaged_files() -> list[str]:
+    """Compare every shipped file with its checksum: a line for each that is missing or damaged.
+
+    Raises:
+        BadInput: as `read_checksums`.
+    """
+    problems = []
+    for name, expected in read_checksums().items():
+        path = data_dir() / name
+        if not path.is_file():
+            problems.append(f"{name} is missing: restore it with git.")
+        elif sha256(path) != expected:
+            problems.append(f"{name} is damaged: restore it with git, or `carry verify --accept {name}`.")
+    return problems
 
 
 def _check_json(file: Path | None) -> None:

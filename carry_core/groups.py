@@ -108,33 +108,25 @@ RECIPES = {r.name: r for r in (Recipe("paper", 1.4e-4), Recipe("quick", 1e-3, wa
 
 MAIN = "n2_s0.3_w0.2"
 _PAD6 = ModelConfig(width=6)
-GROUPS = {
-    group.name: group
-    for group in (
-        Group("n1_s0.3_w0.2", ModelConfig(layers=1)),
-        Group("n1_s0.3_w0.0", ModelConfig(layers=1), decay=0.0),
-        Group("n1_s0.2_w1.0", ModelConfig(layers=1), fraction=0.2, decay=1.0),
-        Group(MAIN, ModelConfig(), tracks_final_mlp=True),
-        Group("n2_s0.3_w0.0", ModelConfig(), decay=0.0),
-        Group("n2_s0.1_w0.2", ModelConfig(), fraction=0.1),
-        Group("n2_s0.3_w0.2_dff1024", ModelConfig(d_ff=1024)),
-        Group("n2_s0.2_w1.0_dff512", ModelConfig(d_ff=512), fraction=0.2, decay=1.0),
-        Group("n3_s0.3_w0.2", ModelConfig(layers=3)),
-        Group("decoder_n2_s0.3_w0.2", ModelConfig(causal=True)),
-        Group("digits4_n2_s0.3_w0.2", ModelConfig(width=4), n_digits=4, batch=8192, n_runs=1, tracks_final_mlp=True),
-        Group("pad6_n2_s0.3_w0.2", _PAD6, epochs=2500, snapshots=(500, 1000)),
-        Group("pad6_primed100_n2_s0.3_w0.2", _PAD6, primed=100),
-        Group("pad6_finetuned500_n2_s0.3_w0.2", _PAD6, primed=500, epochs=50, parent=("pad6_n2_s0.3_w0.2", 500)),
-        Group("pad10_primed500_n2_s0.3_w0.2", ModelConfig(width=10), primed=500),
-        Group("decoder_pad6_primed500_n2_s0.3_w0.2", ModelConfig(width=6, causal=True), primed=500),
-    )
-}
-CAMPAIGN = tuple(sorted(GROUPS, key=[
-    MAIN, "n1_s0.3_w0.2", "n3_s0.3_w0.2", "decoder_n2_s0.3_w0.2", "n2_s0.2_w1.0_dff512", "pad6_n2_s0.3_w0.2",
-    "pad6_primed100_n2_s0.3_w0.2", "n1_s0.3_w0.0", "n1_s0.2_w1.0", "n2_s0.3_w0.0", "n2_s0.1_w0.2",
-    "n2_s0.3_w0.2_dff1024", "digits4_n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2",
-    "pad10_primed500_n2_s0.3_w0.2", "decoder_pad6_primed500_n2_s0.3_w0.2",
-].index))  # what figures need most comes first  # fmt: skip
+_LISTED = (  # what figures need most comes first
+    Group(MAIN, ModelConfig(), tracks_final_mlp=True),
+    Group("n1_s0.3_w0.2", ModelConfig(layers=1)),
+    Group("n3_s0.3_w0.2", ModelConfig(layers=3)),
+    Group("decoder_n2_s0.3_w0.2", ModelConfig(causal=True)),
+    Group("n2_s0.2_w1.0_dff512", ModelConfig(d_ff=512), fraction=0.2, decay=1.0),
+    Group("pad6_n2_s0.3_w0.2", _PAD6, epochs=2500, snapshots=(500, 1000)),
+    Group("pad6_primed100_n2_s0.3_w0.2", _PAD6, primed=100),
+    Group("n1_s0.3_w0.0", ModelConfig(layers=1), decay=0.0),
+    Group("n1_s0.2_w1.0", ModelConfig(layers=1), fraction=0.2, decay=1.0),
+    Group("n2_s0.3_w0.0", ModelConfig(), decay=0.0),
+    Group("n2_s0.1_w0.2", ModelConfig(), fraction=0.1),
+    Group("n2_s0.3_w0.2_dff1024", ModelConfig(d_ff=1024)),
+    Group("digits4_n2_s0.3_w0.2", ModelConfig(width=4), n_digits=4, batch=8192, n_runs=1, tracks_final_mlp=True),
+    Group("pad6_finetuned500_n2_s0.3_w0.2", _PAD6, primed=500, epochs=50, parent=("pad6_n2_s0.3_w0.2", 500)),
+    Group("pad10_primed500_n2_s0.3_w0.2", ModelConfig(width=10), primed=500),
+    Group("decoder_pad6_primed500_n2_s0.3_w0.2", ModelConfig(width=6, causal=True), primed=500),
+)
+GROUPS = {group.name: group for group in _LISTED}
 RELEASED_ONLY = {"pad5_n2_s0.3_w0.2": Group("pad5_n2_s0.3_w0.2", ModelConfig(width=5))}  # absent from the paper
 
 
@@ -163,22 +155,21 @@ def decoder(name: str) -> Group:
     return group
 
 
-def listed(wanted: Any) -> list[str]:
+def listed(names: Any) -> list[str]:
     """Names of groups as a list, from a list or from one name, which is all that papermill's command can give.
 
     Raises:
         BadInput: neither, or no such group.
     """
-    names = [wanted] if isinstance(wanted, str) else wanted
-    if not isinstance(names, list):
-        raise BadInput(f"{wanted!r}: expected a group or a list of groups, such as {MAIN!r}.")
-    return [find(name).name for name in names]
+    if not isinstance(names, str | list):
+        raise BadInput(f"{names!r}: expected a group or a list of groups, such as {MAIN!r}.")
+    return [find(name).name for name in ([names] if isinstance(names, str) else names)]
 
 
 def reached(name: str, recipe: str, epochs: int) -> str:
     """How far a training came, in epochs: `60`, or `1 of 5` if its recipe has more."""
-    whole = RECIPES[recipe].epochs(find(name))
-    return f"{epochs}" if epochs >= whole else f"{epochs} of {whole}"
+    planned = RECIPES[recipe].epochs(find(name))
+    return f"{epochs}" if epochs >= planned else f"{epochs} of {planned}"
 
 
 @dataclass(frozen=True)
@@ -191,9 +182,7 @@ class Seeds:
 
     @classmethod
     def of(cls, run: int) -> "Seeds":
-        data, weights, dropout = SeedSequence(run).spawn(3)
-        return cls(_generator(data), _generator(weights), dropout)
-
-
-def _generator(seed: SeedSequence) -> torch.Generator:
-    return torch.Generator().manual_seed(int(seed.generate_state(1, np.uint64)[0] >> np.uint64(1)))
+        *torchs, dropout = SeedSequence(run).spawn(3)
+        seeds = [int(seed.generate_state(1, np.uint64)[0] >> np.uint64(1)) for seed in torchs]
+        data, weights = (torch.Generator().manual_seed(seed) for seed in seeds)
+        return cls(data, weights, dropout)

@@ -11,15 +11,13 @@ import json
 import zipfile
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, SupportsIndex
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from carry_core import groups
@@ -29,41 +27,11 @@ from carry_core.model import ModelConfig, Transformer
 
 FORMAT = "2"
 SOURCES = ("ours", "author")
-MIN_EXAMPLES, MAX_EXAMPLES = 10, 200_000  # sums of a draw: more than any class has, and they still fit into memory
 FIRST = range(6)  # the runs of a group that stand for it; others are there for who asks for them
+MIN_EXAMPLES, MAX_EXAMPLES = 10, 200_000  # sums of a draw: more than any class has, and they still fit into memory
 Record = dict[str, Any]
 History = dict[str, NDArray[Any]]
 Weights = Mapping[str, Tensor]
-
-
-class StoredWeights(Mapping[str, Tensor]):
-    """Parameters of a run by name, float32, read when one is first asked for.
-
-    Args:
-        path: the run's file.
-        prefix: `epoch_500/` for those of an earlier epoch.
-    """
-
-    def __init__(self, path: Path, prefix: str = "") -> None:
-        self.path, self.prefix = path, prefix
-
-    @cached_property
-    def tensors(self) -> dict[str, Tensor]:
-        try:
-            with safe_open(self.path, "pt") as file:
-                names = [name for name in file.keys() if f"{name.rpartition('/')[0]}/".lstrip("/") == self.prefix]  # noqa: SIM118
-                return {name.removeprefix(self.prefix): file.get_tensor(name).float() for name in names}
-        except (SafetensorError, OSError) as error:
-            raise _damaged(self.path, str(error)) from error
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self.tensors[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.tensors)
-
-    def __len__(self) -> int:
-        return len(self.tensors)
 
 
 @dataclass(frozen=True)
@@ -85,7 +53,7 @@ class Runs:
     numbers: tuple[int, ...]
     weights: Mapping[int, Weights]
     record: Record
-    snapshots: Mapping[int, Mapping[int, Weights]]
+    snapshots: Mapping[int | None, Mapping[int, Weights]]
 
     def model(self, run: SupportsIndex, epoch: int | None = None) -> Transformer:
         """One run as a model of its own, ready to look into; at a snapshot's epoch if one is given.
@@ -98,22 +66,18 @@ class Runs:
         Raises:
             BadInput: no such run, no snapshot of that epoch, or the run's file is damaged.
         """
-        if isinstance(run, bool) or not isinstance(run, int | np.integer) or run not in self.numbers:
-            raise BadInput(
-                f"No run {run!r} of {self.group} from {self.source}: expected one of"
-                f" {', '.join(map(str, self.numbers))}."
-            )
-        if epoch is not None and epoch != self.record["epochs"] and epoch not in self.snapshots:
+        if run not in self.numbers:
+            known = ", ".join(map(str, self.numbers))
+            raise BadInput(f"No run {run!r} of {self.group} from {self.source}: expected one of {known}.")
+        if epoch not in (None, self.record["epochs"], *self.snapshots):
             known = ", ".join(map(str, [*self.snapshots, self.record["epochs"]]))
             raise BadInput(f"No weights of {self.group} at epoch {epoch!r}: expected one of {known}.")
-        weights = (self.weights if epoch is None else self.snapshots.get(epoch, self.weights))[int(run)]
         model = Transformer(self.config)
         try:
-            model.load_state_dict(dict(weights))
+            model.load_state_dict(dict(self.snapshots.get(epoch, self.weights)[int(run)]))
         except RuntimeError as error:
-            raise BadInput(
-                f"Run {run} of {self.group} from {self.source} is damaged: {' '.join(str(error).split())}"
-            ) from error
+            why = " ".join(str(error).split())
+            raise BadInput(f"Run {run} of {self.group} from {self.source} is damaged: {why}") from error
         return model.requires_grad_(requires_grad=False).eval()
 
     def models(self) -> Iterator[tuple[int, Transformer]]:
@@ -130,9 +94,8 @@ class Runs:
     @property
     def stands_in(self) -> bool:
         """Whether they stand in for runs trained as the paper's: by another recipe, or not to its end."""
-        if self.source == "author":
-            return False
-        return (self.record["recipe"], self.record["epochs"]) != ("paper", groups.find(self.group).epochs)
+        as_in_paper = (self.record["recipe"], self.record["epochs"]) == ("paper", groups.find(self.group).epochs)
+        return self.source == "ours" and not as_in_paper
 
     @property
     def training(self) -> str:
@@ -143,16 +106,18 @@ class Runs:
     @property
     def provenance(self) -> str:
         """Where the weights come from, and whether they stand in for others, for the page that uses them."""
-        n_runs = "1 run" if len(self.numbers) == 1 else f"{len(self.numbers)} runs"
+        one = len(self.numbers) == 1
+        n_runs = "1 run" if one else f"{len(self.numbers)} runs"
         if self.source == "author":
             return f"{self.group}: {n_runs} of the author's release."
-        precisions = ", ".join(sorted({r["precision"] for r in self.record["runs"]}))
         sessions = [session for r in self.record["runs"] for session in (r, *r.get("sessions", ()))]
-        devices, torches = (", ".join(sorted({s[key] for s in sessions})) for key in ("device", "torch"))
-        whole = groups.find(self.group).epochs
-        stand = "It stands in for a run" if len(self.numbers) == 1 else "They stand in for runs"
-        note = f" {stand} of all {whole} epochs by the recipe “paper”." if self.stands_in else ""
-        return f"{self.group}: {n_runs} of our own, {self.training}, {precisions}, {devices}, torch {torches}.{note}"
+        precision, device, torchs = (
+            ", ".join(sorted({s[key] for s in sessions if key in s})) for key in ("precision", "device", "torch")
+        )
+        text = f"{self.group}: {n_runs} of our own, {self.training}, {precision}, {device}, torch {torchs}."
+        stand = "It stands in for a run" if one else "They stand in for runs"
+        planned = groups.find(self.group).epochs
+        return text + (f" {stand} of all {planned} epochs by the recipe “paper”." if self.stands_in else "")
 
     def beside(self, other: "Runs") -> str:
         """Where these weights and those that a page compares them with come from; says if they differ in training."""
@@ -219,25 +184,38 @@ def load(group: str, source: str = "ours", *, recipe: str | None = None, runs: C
     Raises:
         BadInput: unknown group, source or recipe, or a file is missing, damaged, or of another version.
     """
-    found = find(group, source, recipe=recipe, runs=runs)
-    if not found or set(runs or ()) - {*found}:
-        raise _missing("weights", group, source, recipe, sorted(set(runs or ()) - {*found}))
-    described = [describe(path, group) for path in found.values()]
-    records = [about["record"] for about in described]
+    paths = find(group, source, recipe=recipe, runs=runs)
+    if not paths or set(runs or ()) - {*paths}:
+        raise _missing("weights", group, source, recipe, sorted(set(runs or ()) - {*paths}))
+    records = [describe(path, group)["record"] for path in paths.values()]
+    tensors = {run: _tensors(path) for run, path in paths.items()}
     snapshots = {epoch for record in records for epoch in record.get("snapshots", ())}
     return Runs(
         group,
         source,
         groups.find(group).config,
-        tuple(found),
-        {run: StoredWeights(path) for run, path in found.items()},
+        tuple(paths),
+        {run: _part(of_run, "") for run, of_run in tensors.items()},
         {"recipe": records[0]["recipe"], "epochs": records[0]["epochs"], "runs": records},
         {
-            epoch: {run: StoredWeights(path, f"epoch_{epoch}/") for run, path in found.items()}
+            epoch: {run: _part(of_run, f"epoch_{epoch}/") for run, of_run in tensors.items()}
             for epoch in sorted(snapshots)
             if all(epoch in record["snapshots"] for record in records)
         },
     )
+
+
+def _tensors(path: Path) -> Weights:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise _damaged(path, str(error)) from error
+
+
+def _part(tensors: Weights, prefix: str) -> Weights:
+    """Parameters at one epoch, in float32 under the model's own names."""
+    chosen = [name for name in tensors if name.rpartition("/")[0] == prefix.removesuffix("/")]
+    return {name.removeprefix(prefix): tensors[name].float() for name in chosen}
 
 
 def load_model(group: str, run: SupportsIndex = 0, source: str = "ours") -> Transformer:
@@ -256,18 +234,16 @@ def describe(path: Path, group: str | None = None) -> dict[str, Any]:
             raise ValueError("it is not a file")
         with safe_open(path, "pt") as file:
             about: dict[str, Any] = json.loads((file.metadata() or {})["carry"])
-        if about["format"] != FORMAT:
-            raise BadInput(
-                f"{path} has format {about['format']!r}, expected {FORMAT!r}: use that carry-core's version."
-            )
-        record = about["record"]
-        if not (isinstance(record["recipe"], str) and type(record["epochs"]) is int):
-            raise ValueError("its record is not one of a training")
-        if group is not None and (about["group"], about["config"]) != (group, groups.find(group).config.to_dict()):
-            raise ValueError(f"it is of {about['group']} with {about['config']}, not of {group}")
-        return about
+        if about["format"] == FORMAT:
+            record = about["record"]
+            if not (isinstance(record["recipe"], str) and type(record["epochs"]) is int):
+                raise ValueError("its record is not one of a training")
+            if group is not None and (about["group"], about["config"]) != (group, groups.find(group).config.to_dict()):
+                raise ValueError(f"it is of {about['group']} with {about['config']}, not of {group}")
+            return about
     except (SafetensorError, OSError, KeyError, TypeError, RecursionError, ValueError) as error:
-        raise error if isinstance(error, BadInput) else _damaged(path, str(error)) from error
+        raise _damaged(path, str(error)) from error
+    raise BadInput(f"{path} has format {about['format']!r}, expected {FORMAT!r}: use that carry-core's version.")
 
 
 def history(
@@ -429,8 +405,3 @@ def check_seed(seed: object) -> None:
     """
     if type(seed) is not int or not 0 <= seed < 2**63:
         raise BadInput(f"seed={seed!r}: expected a whole number from 0 to 2**63 - 1.")
-
-
-def summary(values: torch.Tensor) -> tuple[float, float | None]:
-    """Mean over runs and standard deviation with n - 1 (None for a single run)."""
-    return values.double().mean().item(), values.double().std().item() if len(values) > 1 else None

@@ -80,7 +80,7 @@ def test_four_digits_take_less_than_four_gibibytes():
         import torch
         from carry_core import groups
         from carry_core.training.trainer import Trainer
-        from carry_core.files import keep_memory
+        from carry_core.training.layers import keep_memory
         keep_memory()  # as `carry train` does
         trainer = Trainer(groups.find("digits4_n2_s0.3_w0.2"), groups.RECIPES["quick"], [0])
         assert trainer.train.shape == trainer.test.shape == (1, 2, 15_001_500)

@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
-from carry_core import files, groups, measure, runs
+from carry_core import cli, groups, measure, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, author_dir, data_dir, replacing
 from carry_core.findings import heads
@@ -98,7 +98,7 @@ def test_curves_of_unequal_runs_are_filled_up(data):
 @pytest.mark.parametrize(
     ("call", "complaint"),
     [
-        (lambda: runs.load("n9"), "Unknown group 'n9': expected one of n1_s0.3_w0.2"),
+        (lambda: runs.load("n9"), "Unknown group 'n9': expected one of n2_s0.3_w0.2, n1"),
         (lambda: runs.load(NAME, "authr"), "Unknown source 'authr': expected 'ours' or 'author'"),
         (lambda: runs.load(NAME, recipe="slow"), "recipe='slow' of ours: expected one of paper, quick"),
         (lambda: runs.load(NAME, "author"), "`carry import-author DIR` imports what his release has"),
@@ -228,29 +228,29 @@ def test_checksums_find_what_is_damaged_or_missing(two):
         path = data_dir() / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("not shipped")
-    files.write_checksums()
-    assert len(files.read_checksums()) == 4
-    assert files.verify() == []
+    cli.write_checksums()
+    assert len(cli.read_checksums()) == 4
+    assert cli.damaged_files() == []
     content = bytearray(two.read_bytes())
     content[len(content) // 2] ^= 1
     two.write_bytes(content)
     two.with_suffix(".npz").unlink()
-    assert [line.split(":")[0] for line in files.verify()] == [
+    assert [line.split(":")[0] for line in cli.damaged_files()] == [
         f"runs/{NAME}/quick/run0.npz is missing",
         f"runs/{NAME}/quick/run0.safetensors is damaged",
     ]
-    files.write_checksums([f"runs/{NAME}/quick/run0.safetensors"])
-    assert len(files.verify()) == 1
+    cli.write_checksums([f"runs/{NAME}/quick/run0.safetensors"])
+    assert len(cli.damaged_files()) == 1
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "runs/../../outside", "x" * 5000, ""])
 def test_checksums_name_only_files_of_the_data_folder(two, name):
-    (data_dir() / files.SUMS).write_text(f"{'0' * 64}  {name}\n")
+    (data_dir() / cli.SUMS).write_text(f"{'0' * 64}  {name}\n")
     with pytest.raises(BadInput, match="line 1: expected a sha256 and the name of a file in"):
-        files.verify()
-    (data_dir() / files.SUMS).unlink()
+        cli.damaged_files()
+    (data_dir() / cli.SUMS).unlink()
     with pytest.raises(BadInput, match="expected the name of a file relative to"):
-        files.write_checksums([name])
+        cli.write_checksums([name])
 
 
 # What is shipped
@@ -258,7 +258,7 @@ def test_checksums_name_only_files_of_the_data_folder(two, name):
 
 def test_shipped_data_are_as_their_checksums(monkeypatch):
     monkeypatch.delenv("CARRY_DATA", raising=False)
-    assert files.verify() == []
+    assert cli.damaged_files() == []
 
 
 def test_shipped_runs_say_how_they_were_trained(monkeypatch):

@@ -80,7 +80,7 @@ def alike(group: str, loaded: Runs) -> Training:
 
 def compared() -> list[str]:
     """Groups of which ours were trained by both recipes, in the order of the campaign."""
-    return [name for name in groups.CAMPAIGN if len(runs.recipes(name)) > 1]
+    return [name for name in groups.GROUPS if len(runs.recipes(name)) > 1]
 
 
 def told(found: Mapping[str, Training]) -> str:
@@ -137,7 +137,7 @@ def table_of_groups() -> Table:
     The accuracy is that of whole answers on the test sums after the last epoch, the lowest of the runs.
     """
     rows = []
-    for name in groups.CAMPAIGN:
+    for name in groups.GROUPS:
         for recipe, training in ours(name).items():
             last = [float(finished(curve)[-1]) for curve in training.history["test_whole"]]
             each = training.runs.record["runs"]
@@ -238,3 +238,8 @@ def table_of_insides(found: Mapping[str, Sequence[Mapping[str, float]]]) -> Tabl
             cells.append("\n".join([number(sum(values) / len(values), 3), *lines]))
         rows.append([quantity, *cells])
     return Table(["", *found], rows)
+
+
+def summary(values: Tensor) -> tuple[float, float | None]:
+    """Mean over runs and standard deviation with n - 1 (None for a single run)."""
+    return values.double().mean().item(), values.double().std().item() if len(values) > 1 else None

@@ -17,11 +17,11 @@ from torch.utils.benchmark import Timer
 
 from carry_core import measure, sums
 from carry_core.errors import BadInput
-from carry_core.files import commit, data_dir, keep_memory, write_json
+from carry_core.files import commit, data_dir, write_json
 from carry_core.groups import GROUPS, MAIN, RECIPES, Group
 from carry_core.interventions import INTACT
 from carry_core.model import ModelConfig, Transformer, rotate
-from carry_core.training.layers import linear
+from carry_core.training.layers import keep_memory, linear
 from carry_core.training.trainer import PRECISIONS, Trainer, device_name, tf32
 
 Row = dict[str, Any]

@@ -9,9 +9,9 @@ from typing import Any
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
-from carry_core.files import keep_memory
 from carry_core.sums import n_sums
 from carry_core.training.checkpoints import Checkpoints
+from carry_core.training.layers import keep_memory
 from carry_core.training.trainer import State, Trainer
 
 SAVE_EVERY = 15.0  # seconds between checkpoints, which fall between epochs

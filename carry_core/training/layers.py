@@ -3,6 +3,7 @@
 On a GPU, and under `torch.compile`, the plain operations are used in training. This module knows torch only.
 """
 
+import ctypes
 import math
 from contextlib import suppress
 from typing import Any
@@ -11,6 +12,15 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
+
+
+def keep_memory() -> None:
+    """Have the C library keep freed blocks: to return them and fault them in again slows every step."""
+    m_trim_threshold, m_mmap_max = -1, -4
+    with suppress(OSError, AttributeError):  # another C library: slower, no less right
+        libc = ctypes.CDLL(None)
+        libc.mallopt(m_mmap_max, 0)
+        libc.mallopt(m_trim_threshold, 2**31 - 1)
 
 
 def has_one_dnn() -> bool:
