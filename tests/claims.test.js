@@ -6,7 +6,7 @@ const { parse, format, matches, compare } = require("../book/_static/claims.js")
 
 const row = (more = {}) => ({
   section: "tab1",
-  verdicts: { author: "reproduced", ours: "undecided" },
+  verdicts: { author: "reproduced", ours: "compatible" },
   text: "Without the final MLP: C@1, accuracy at position 7 tab1/final_mlp/C@1/accuracy/pos7",
   keys: { order: 3, paper: 0.14, author: 5, ours: 2 },
   ...more,
@@ -34,9 +34,9 @@ test("a state and its address say the same", () => {
 
 test("a row is filtered by its verdict, from either source or from one", () => {
   assert.ok(matches(row(), {}));
-  assert.ok(matches(row(), { verdict: "undecided" }));
-  assert.ok(matches(row(), { verdict: "undecided", source: "ours" }));
-  assert.ok(!matches(row(), { verdict: "undecided", source: "author" }));
+  assert.ok(matches(row(), { verdict: "compatible" }));
+  assert.ok(matches(row(), { verdict: "compatible", source: "ours" }));
+  assert.ok(!matches(row(), { verdict: "compatible", source: "author" }));
   assert.ok(!matches(row(), { verdict: "differs" }));
   assert.ok(matches(row(), { source: "author" }));
 });
@@ -48,7 +48,7 @@ test("a row is filtered by its section and by words, all of which it has to have
   assert.ok(matches(row(), { q: "  FINAL  " }));
   assert.ok(!matches(row(), { q: "mlp c@2" }));
   assert.ok(!matches(row(), { q: "(.*" }));
-  assert.ok(!matches(row(), { section: "tab1", verdict: "undecided", source: "author", q: "mlp" }));
+  assert.ok(!matches(row(), { section: "tab1", verdict: "compatible", source: "author", q: "mlp" }));
 });
 
 test("rows are sorted by a column, both ways, equal ones in the ledger's order", () => {

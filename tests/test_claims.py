@@ -98,17 +98,17 @@ def contents(folder: Path) -> dict[str, bytes]:
     [
         ([GOOD, GOOD], "data/sums3 occurs twice"),
         ([GOOD | {"rule": "close enough"}], "data/sums3 has the rule 'close enough': expected one of exact"),
-        ([{k: v for k, v in GOOD.items() if k != "rule"}], "data/sums3 has no rule"),
+        ([{k: v for k, v in GOOD.items() if k != "rule"}], "data/sums3 needs a rule"),
         ([GOOD | {"reason": ""}], "data/sums3 has no reason"),
         ([GOOD | {"colour": "red"}], "data/sums3 has an unknown key colour"),
-        ([GOOD | {"rule": "every"}], "data/sums3 has the rule every, which is for findings"),
+        ([GOOD | {"quantifier": "all"}], "data/sums3 needs a rule and no quantifier"),
+        ([GOOD | {"paper": None}], "data/sums3 needs a quantifier and no rule"),
         ([GOOD | {"unit": 0}], "data/sums3 has the unit 0: expected a positive number"),
         ([GOOD | {"paper": "5e7"}], "data/sums3 has the paper '5e7': expected a number"),
         ([GOOD | {"single": "no"}], "data/sums3 has the single 'no': expected true or false"),
         ([GOOD | {"id": 7}], "7 has the id 7: expected text"),
         ([], "has no claims"),
         ([GOOD | {"id": "data/sums33"}], "nothing is measured for data/sums33"),
-        ([GOOD | {"id": "finding/biasses", "paper": None, "rule": "every"}], "nothing is measured for finding/biasses"),
         (["data/sums3"], "is not a claim"),
     ],
 )
@@ -150,8 +150,8 @@ def test_bad_arguments(carry, ledger, arguments, complaint):
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"version": 0}, "has the version 0, expected 2: write it with `carry claims --source author --save`"),
-        ({"version": "1"}, "has the version '1', expected 2"),
+        ({"version": 0}, "has the version 0, expected 3: write it with `carry claims --source author --save`"),
+        ({"version": "1"}, "has the version '1', expected 3"),
         ({"source": "ours"}, "has the source 'ours', expected 'author'"),
         ({"rows": [{"id": "data/sums3"}]}, "is damaged"),
         ({"rows": 3}, "is damaged"),
@@ -203,7 +203,7 @@ def test_without_weights_every_row_says_what_would_make_it(carry, ledger, tmp_pa
     assert (code, err) == (0, "")
     rows = json.loads((tmp_path / "rows.json").read_text())
     assert [row["id"] for row in rows] == list(claims.claims())
-    keys = ["id", "where", "paper", "value", "std", "runs", "tolerance", "verdict", "detail", "n", "fields"]
+    keys = ["id", "where", "paper", "value", "std", "runs", "tolerance", "verdict", "detail", "n", "fields", "interval"]
     assert list(rows[0]) == keys
     by_id = {row["id"]: row for row in rows}
     assert by_id["data/sums3"]["verdict"] == "reproduced"
@@ -287,6 +287,6 @@ def test_our_results_are_those_of_the_weights_that_are_shipped(monkeypatch):
 def test_save_writes_results_and_manifest(carry, ledger, monkeypatch):
     assert carry("claims", "--source", "ours", "--save")[0] == 0
     saved = results.read("ours")
-    assert (saved["version"], saved["source"], saved["weights"]) == (2, "ours", {})
+    assert (saved["version"], saved["source"], saved["weights"]) == (3, "ours", {})
     assert len(saved["rows"]) == 280
     assert "results/ours.json" in (ledger / "SHA256SUMS").read_text()

@@ -24,11 +24,19 @@ from tests.test_claims import ledger  # noqa: F401 (a fixture)
 PAPER = "https://arxiv.org/abs/2401.07993"
 VOID = {"input", "br", "img", "path"}
 NUMBER = Claim(
-    "tab1/final_mlp/NC/accuracy/pos7", "Tab. 1", 0.9, "fig01_summary", "Table 1, without the final MLP", "drawn", "why"
+    "tab1/final_mlp/NC/accuracy/pos7", "Tab. 1", 0.9, "fig01_summary", "Table 1, without the final MLP", "why", "drawn"
 )
 LONG = "finding/final_mlp_carries"
 FINDING = Claim(
-    "finding/x", "Sec. 4", None, "fig01_summary", "In words", "every", "why", claim="it adds", measure="how much"
+    "finding/x",
+    "Sec. 4",
+    None,
+    "fig01_summary",
+    "In words",
+    "why",
+    quantifier="all",
+    claim="it adds",
+    measure="how much",
 )
 
 
@@ -183,7 +191,7 @@ def test_the_counts_add_up(committed):
         worst = [verdicts.VERDICTS.index(e.verdict(source)) for e in order]
         assert worst == sorted(worst)
     glued = webpage.glued(committed)
-    assert glued["numbers_ours_differs"] == committed.count("ours", "differs", findings=False)
+    assert glued["numbers_ours_differs"] == committed.count("ours", "differs", findings=False, informative=True)
     shows = [row.fields["shows"] for row in next(e.rows for e in committed.entries if e.claim.id == LONG).values()]
     counts = [f"{sum(some)} of {len(some)}" for some in shows]
     assert glued["shown_final_mlp_carries"] == f"{counts[0]} of the author's runs, {counts[1]} of ours"
@@ -204,7 +212,7 @@ def planted() -> Outcomes:
         ("author", "ours"),
         (
             entry(NUMBER, row(), row(verdict="differs", value=0.5, runs=[0.5], detail="Because <b>."), 1),
-            entry(second, row(second, "undecided", tolerance=0.4), row(second, "not run", **waiting), 2),
+            entry(second, row(second, "compatible", tolerance=0.4), row(second, "not run", **waiting), 2),
             entry(FINDING, row(FINDING, tolerance=None), row(FINDING, "differs", **told), 0),
         ),
         {"author": {}, "ours": {}},
@@ -225,9 +233,9 @@ def test_rows_of_a_verdict_are_all_listed_with_the_reason(committed):
     found = Tree(webpage.waiting(planted()).html).root
     assert [" ".join(li.text.split()) for li in found.all("li")] == ["needs: carry llm <soon>. Two layers."]
     assert [code.text for code in found.all("code")] == ["carry llm"]
-    for show, verdict in ((webpage.undecided, "undecided"), (webpage.waiting, "not run")):
+    for show, some in ((webpage.unsettled, webpage.OPEN), (webpage.waiting, ("not run",))):
         links = Counter(a.attributes["href"] for a in Tree(show(committed).html).root.all("a"))
-        rows = [e for source in committed.sources for e in committed.entries if e.verdict(source) == verdict]
+        rows = [e for source in committed.sources for e in committed.entries if e.verdict(source) in some]
         assert links == Counter(f"#{e.claim.id}" for e in rows)
 
 
@@ -240,7 +248,7 @@ def test_the_overview_counts_every_row_and_links_to_it(committed):
         asked = dict(pair.split("=") for pair in a.attributes["data-filter"].split("&"))
         mark, number, verdict = a.text.split(maxsplit=2)
         assert verdict == asked["verdict"].replace("+", " ")
-        assert mark == webpage.MARKS[verdict]
+        assert mark == webpage.SIGNS[verdict]
         section = sections[asked["section"]] if "section" in asked else ""
         assert int(number) == committed.count(asked["source"], verdict, section=section)
     assert sum(int(a.text.split()[1]) for a in total.all("a")) == 2 * 280
@@ -254,7 +262,7 @@ def test_every_row_of_the_ledger_is_in_the_table_with_its_anchor_and_verdicts(pa
     rows = body(page)
     assert Counter(tr.attributes["id"] for tr in rows) == Counter(by_id.keys())
     head = [th.text for th in page.all("thead")[0].all("th")]
-    assert len(set(webpage.MARKS.values())) == len(webpage.MARKS) == len(verdicts.VERDICTS)
+    assert len(set(webpage.SIGNS.values())) == len(webpage.SIGNS) == len(verdicts.VERDICTS)
     for tr in rows:
         entry, cells = by_id[tr.attributes["id"]], [x for x in tr.inside if isinstance(x, Element)]
         assert [x.attributes["role"] for x in cells] == ["rowheader"] + ["cell"] * 6  # the style sheet makes it a grid
@@ -262,7 +270,7 @@ def test_every_row_of_the_ledger_is_in_the_table_with_its_anchor_and_verdicts(pa
         for source in committed.sources:
             (cell,) = tr.all("td", data_label=webpage.HEADINGS[source])
             verdict = entry.verdict(source)
-            assert cell.text.startswith(f"{webpage.MARKS[verdict]} {verdict}"), cell.text  # none relies on its colour
+            assert cell.text.startswith(f"{webpage.SIGNS[verdict]} {verdict}"), cell.text  # none relies on its colour
             assert tr.attributes[f"data-{source}"] == verdict
             assert int(tr.attributes[f"data-rank-{source}"]) == entry.order[source]
             assert entry.rows[source].detail.replace("`", "") in tr.all("details")[0].text

@@ -133,7 +133,7 @@ def parts() -> list[plots.Part]:
         accuracy = torch.rand(5, 3, generator=generator)
         return ClassAccuracies(accuracy, (1 - accuracy) * torch.rand(5, 3, generator=generator), 0.5)
 
-    verdicts = {kind: [["reproduced", "differs", "undecided"]] * 5 for kind in ("accuracy", "corrected")}
+    verdicts = {kind: [["reproduced", "differs", "compatible"]] * 5 for kind in ("accuracy", "corrected")}
     titles = ("without this", "without that")
     return [plots.Part(title, [cells() for _ in range(4)], cells(), verdicts) for title in titles]
 
@@ -170,11 +170,11 @@ def test_the_table_has_mean_paper_and_runs_in_each_cell(parts):
     assert table.spans[2] == (part.title, 3)
 
 
-def test_the_table_marks_what_differs_and_what_is_undecided(parts):
+def test_the_table_marks_what_differs_and_what_is_open(parts):
     row = plots.table_of_cells(parts, 3, NAMES).rows[3]
     ends = [cell.split("\n")[0].rsplit(")")[-1] for cell in row[1:]]
     assert ends == ["", " ≠", " ?"] * 2
-    assert parts[0].tally() == "Cells without this, of 30: 10 reproduced, 10 differs, 10 undecided."
+    assert parts[0].tally() == "Cells without this, of 30: 10 reproduced, 10 differs, 10 compatible."
 
 
 # ---------------------------------------------------------------- the page

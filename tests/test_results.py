@@ -104,7 +104,7 @@ def test_every_stored_verdict_follows_from_the_runs_beside_it(committed, source)
 
 
 CHANGES = {
-    "a verdict": lambda row: replace(row, verdict="undecided" if row.verdict == "reproduced" else "reproduced"),
+    "a verdict": lambda row: replace(row, verdict="compatible" if row.verdict == "reproduced" else "reproduced"),
     "a value": lambda row: replace(row, value=row.value + 0.1),
     "a run": lambda row: replace(row, runs=[row.runs[0] + 0.1, *row.runs[1:]]),
     "what is allowed": lambda row: replace(row, tolerance=row.tolerance + 0.01),
@@ -127,3 +127,25 @@ def test_a_finding_that_does_not_follow_would_be_found(committed):
     row = rows["finding/staircase"]
     rows[row.id] = replace(row, fields=row.fields | {"shows": [True, True] + [False] * 4})
     assert wrong("author", rows, rows) == ["finding/staircase"]
+
+
+# ---------------------------------------------------------------- rows that can hardly fail
+
+
+def test_rows_that_can_hardly_fail_are_counted_apart(committed):
+    why = results.uninformative(committed)
+    assert "data/sums3" in why
+    assert "tab1/decision_head/NC/accuracy/pos9" in why
+    assert "tab1/final_mlp/NC/accuracy/pos9" not in why  # the final MLP can spoil the units
+    name = "tab1/final_mlp/C_all_con/corrected/pos8"
+    first = name.replace("corrected", "accuracy")
+    assert (name in why, first in why) == (True, False)
+    for rows in committed.values():
+        sums = np.add(rows[name].runs, rows[first].runs)
+        assert sums == pytest.approx(np.ones(len(sums)), abs=1.5e-6)
+    for source in SOURCES:  # of both sources, and of every run
+        row = committed[source][name]
+        changed = committed | {
+            source: committed[source] | {name: replace(row, runs=[row.runs[0] - 1e-4, *row.runs[1:]])}
+        }
+        assert name not in results.uninformative(changed)

@@ -23,9 +23,7 @@ from carry_core.ledger.results import Row
 SOURCES = {"author": "author’s weights", "ours": "ours"}
 MOST_ROWS = 6  # of a box: more cannot be read at a glance
 LONG = 12  # rows of a ledger table from which on it is collapsed
-SIGNS = {
-    "reproduced": "✓", "mostly": "✓", "mixed": "~", "compatible": "?", "undecided": "?", "differs": "≠", "not run": "–",
-}  # fmt: skip
+SIGNS = {"reproduced": "✓", "mostly": "≈", "mixed": "±", "compatible": "?", "differs": "≠", "not run": "–"}
 
 
 TEMPLATES = Environment(
@@ -178,16 +176,14 @@ def address(name: str) -> str:
 def _chosen(wanted: Mapping[str, str] | Sequence[str]) -> list[Entry]:
     """The claims that are meant by ids, or by the beginnings of ids for all cells of a table."""
     words = wanted if isinstance(wanted, Mapping) else dict.fromkeys(wanted, "")
-    rows = {
-        source: {row.id: row for row in results.read(source)["rows"]} if results.path_of(source).exists() else {}
-        for source in SOURCES
-    }
+    rows = {source: results.by_id(source) for source in SOURCES}
+    weightless = results.uninformative(rows)
     entries = []
     for prefix, text in words.items():
         found = [claims()[prefix]] if prefix in claims() else [c for c in claims().values() if c.id.startswith(prefix)]
         if not found:
             raise BadInput(f"{prefix!r} is the beginning of no id of data/claims.yml: expected one such as tab1/.")
-        counted = [claim for claim in found if getattr(claim, "informative", True)]
+        counted = [claim for claim in found if claim.id not in weightless]
         entries.append(Entry(text or found[0].claim or prefix, counted or found, rows))
     return entries
 
@@ -212,7 +208,12 @@ def verdict_box(
     judged = [e for e in entries if group is None or not e.groups or group in e.groups]
     trainings = sorted({t for e in judged for c in e.claims for t in _trainings(e.rows["ours"].get(c.id))})
     html = TEMPLATES.get_template("box.html.j2").render(
-        entries=entries, judged=judged, group=group, trainings=[] if pages else trainings, named=groups.find, pages=pages
+        entries=entries,
+        judged=judged,
+        group=group,
+        trainings=[] if pages else trainings,
+        named=groups.find,
+        pages=pages,
     )
     lines = []
     for entry in entries:

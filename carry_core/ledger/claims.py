@@ -30,12 +30,13 @@ class Claim:
         paper: the printed value or a list of them; None for a finding.
         notebook: the page that shows it.
         heading: its section of the ledger, and after a comma what the rows around it have in common.
-        rule: one of `verdicts.RULES`.
-        reason: why this rule.
+        reason: why this rule; of a finding, when a run shows it.
+        rule: of a number, one of `verdicts.RULES`.
+        quantifier: of a finding, one of `verdicts.QUANTIFIERS`.
         note: what the paper leaves open.
         unit: the last printed digit.
         range: how far the quantity can range.
-        single: whether the paper's number is one run's.
+        single: whether the paper's number, or what it says, is of one run.
         title: the number in words; not of a cell of a table, or a finding.
         claim: what a finding says.
         measure: what is computed for it.
@@ -46,8 +47,9 @@ class Claim:
     paper: Any
     notebook: str
     heading: str
-    rule: str
     reason: str
+    rule: str = ""
+    quantifier: str = ""
     note: str = ""
     unit: float | int = 0.01
     range: float | int = 1.0
@@ -104,6 +106,10 @@ EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = dict.fromkeys((f.name f
     "range": (_positive, "a positive number"),
     "single": (lambda value: isinstance(value, bool), "true or false"),
     "rule": (lambda value: value in tuple(verdicts.RULES), f"one of {', '.join(verdicts.RULES)}"),
+    "quantifier": (
+        lambda value: value in tuple(verdicts.QUANTIFIERS),
+        f"one of {', '.join(verdicts.QUANTIFIERS)}",
+    ),
 }
 
 
@@ -149,9 +155,9 @@ def _claim(path: Path, row: Any) -> Claim:
         fits, expected = EXPECTED[key]
         if not fits(value):
             raise BadInput(f"{path}: {name} has the {key} {value!r}: expected {expected}.")
-    if (row["paper"] is None) != (row["rule"] in verdicts.FINDING_RULES):
-        whose = "numbers" if row["paper"] is None else "findings"
-        raise BadInput(f"{path}: {name} has the rule {row['rule']}, which is for {whose}: choose another.")
+    needed, other = ("quantifier", "rule") if row["paper"] is None else ("rule", "quantifier")
+    if needed not in row or other in row:
+        raise BadInput(f"{path}: {name} needs a {needed} and no {other}: numbers have rules, findings quantifiers.")
     if row["paper"] is not None and not row.get("title") and name.count("/") != CELL:
         raise BadInput(f"{path}: {name} has no title: write one; only the cell of a table is named by its id.")
     return Claim(**row)

@@ -100,6 +100,7 @@ class Ledger:
             "",
             len(numbers),
             fields,
+            None if judgement.interval is None else _plain(judgement.interval.tolist()),
         )
         apart = results.disagreement(row, claim.range)
         detail = " ".join(filter(None, [found.how, judgement.detail, apart, sentence(fields)]))
@@ -158,8 +159,7 @@ def _text(value: Any) -> str:
 def judge(claim: Claim, source: str, found: Measurement, theirs: Sequence[Any]) -> verdicts.Judgement:
     """The verdict on what a source's runs gave; `theirs` are the author's runs, which ours are compared with."""
     if found.shows is not None:
-        enough = verdicts.ENOUGH if source == "ours" and not claim.single else 1
-        return verdicts.judge_finding(claim.rule, list(found.shows.values()), enough)
+        return verdicts.judge_finding(claim.quantifier, list(found.shows.values()), single=claim.single)
     printed = verdicts.Printed(_array(claim.paper), claim.unit, claim.range, claim.single)
     if (n := len(_array(found.value))) != len(printed.value):
         raise BadInput(f"{claim.id}: {n} number(s) were computed, but `paper` has {len(printed.value)}: correct it.")
@@ -168,6 +168,10 @@ def judge(claim: Claim, source: str, found: Measurement, theirs: Sequence[Any]) 
     if source == "author":
         return verdicts.judge_author(claim.rule, printed, _array(found.value), found.noise, at_hand, runs)
     known = np.stack([_array(x) for x in theirs]) if theirs else None
+    if claim.id in quantities.COUNTS:  # of runs: their mean is scaled to what the paper counted among
+        value, runs = verdicts.PAPER_RUNS * runs.mean(0), verdicts.PAPER_RUNS * runs
+        known = None if known is None else verdicts.PAPER_RUNS * known
+        return verdicts.judge_ours(claim.rule, printed, value, runs, known, at_hand)
     return verdicts.judge_ours(claim.rule, printed, _array(found.value), runs, known, at_hand)
 
 

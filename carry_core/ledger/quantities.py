@@ -261,6 +261,7 @@ def _other_head(survey: Survey) -> Fields:
 
 
 READINGS = _tables() | _dissections() | _others()
+COUNTS = {name for name, reading in READINGS.items() if reading.combine is sum}  # of runs
 
 
 # ---------------------------------------------------------------- others

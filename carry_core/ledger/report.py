@@ -13,7 +13,10 @@ from carry_core.ledger.results import Row
 from carry_core.ledger.verdicts import VERDICTS
 from carry_core.ledger.webpage import badness, text
 
-STYLES = {"reproduced": "green", "differs": "bold red", "undecided": "yellow", "not run": "dim"}
+STYLES = {
+    "reproduced": "green", "mostly": "green", "compatible": "yellow", "mixed": "yellow", "differs": "bold red",
+    "not run": "dim",
+}  # fmt: skip
 NARROW = 150  # columns where the output is no terminal
 
 
@@ -42,7 +45,7 @@ def _section(console: Console, title: str, rows: list[Row]) -> None:
     table = Table(title=f"{title}: {totals(rows)}", title_justify="left", title_style="bold", box=None, pad_edge=False)
     findings = all(row.paper is None for row in rows)
     table.add_column("id")
-    for name in ("value",) if findings else ("paper", "value", "± std", "allowed"):
+    for name in ("value", "n") if findings else ("paper", "value", "± std", "allowed", "n"):
         table.add_column(name, justify="right")
     table.add_column("runs", no_wrap=True, max_width=42, overflow="ellipsis")
     table.add_column("verdict", no_wrap=True)
@@ -50,7 +53,7 @@ def _section(console: Console, title: str, rows: list[Row]) -> None:
         table.add_column("how", no_wrap=True, max_width=48, overflow="ellipsis")
     done = [row for row in rows if row.verdict != "not run"]
     for row in sorted(done, key=badness):
-        numbers = [row.value] if findings else [row.paper, row.value, row.std, row.tolerance]
+        numbers = [row.value, row.n] if findings else [row.paper, row.value, row.std, row.tolerance, row.n]
         verdict = f"[{STYLES[row.verdict]}]{row.verdict}[/]"
         how = [escape(row.detail)] if findings else []
         table.add_row(row.id, *map(text, numbers), " ".join(map(text, row.runs)), verdict, *how)

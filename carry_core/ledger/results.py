@@ -7,12 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from carry_core import groups, runs
+from carry_core.carries import carry_in
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, sha256, write_json
 from carry_core.ledger import verdicts
-from carry_core.ledger.claims import Claim, numeric
+from carry_core.ledger.claims import Claim, claims, numeric
 
-VERSION = 2  # of results files
+VERSION = 3  # of results files
+COMPLEMENT = 1.5e-6  # values are stored to six places
+NEVER_CARRIED = tuple(
+    f"/{name}"
+    for name, arrives in zip(("pos7", "pos8", "pos9"), carry_in(3).any(0).tolist(), strict=True)
+    if not arrives
+)  # the units: no class of sums has a carry-in there
 
 
 @dataclass(frozen=True)
@@ -24,12 +31,13 @@ class Row:
         std: standard deviation between runs with n - 1; None for fewer than two, or runs of several groups.
         runs: the value of each run.
         tolerance: how far `value` may lie from `paper`; None where there is no such distance.
-        verdict: `reproduced`, `differs`, `undecided` or `not run`.
+        verdict: one of `verdicts.VERDICTS`.
         detail: `fields` and how the row was obtained as a sentence, or why it was not run.
         n: how many runs it is judged on.
         fields: a list with an entry for each run, by name: `run` (what it is called: its number, with its group before
             it where there are several), for a finding `shows`, `training` where runs were not trained as the
             paper's were, and what else was measured.
+        interval: of the difference to the author's runs or the printed value, low and high of each entry; None if none.
     """
 
     id: str
@@ -43,6 +51,7 @@ class Row:
     detail: str
     n: int = 0
     fields: dict[str, list[Any]] = field(default_factory=dict)
+    interval: list[list[float]] | None = None
 
     @property
     def keys(self) -> list[str]:
@@ -124,7 +133,7 @@ def _row(values: dict[str, Any]) -> Row:
     """A row as it was read, if every entry is of its kind."""
     row = Row(**values)
     texts = all(isinstance(x, str) for x in (row.id, row.where, row.detail)) and row.verdict in verdicts.VERDICTS
-    numbers = all(map(_numbers, (row.paper, row.value, row.std, row.tolerance, row.runs)))
+    numbers = all(map(_numbers, (row.paper, row.value, row.std, row.tolerance, row.runs, row.interval)))
     columns = isinstance(row.fields, Mapping) and all(isinstance(column, list) for column in row.fields.values())
     if not (texts and numbers and columns and isinstance(row.runs, list)):
         raise ValueError(f"an entry of {row.id!r} is not of its kind")
@@ -152,6 +161,38 @@ def not_run(claim: Claim, why: str) -> Row:
     return Row(claim.id, claim.where, claim.paper, None, None, [], None, "not run", why)
 
 
+def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:
+    """The rows that can hardly fail, by id, and why: they carry little, and are counted apart.
+
+    Args:
+        rows: results by source, then by id.
+    """
+    known = {name: [by_id[name] for by_id in rows.values() if name in by_id] for name in claims()}
+    why = {}
+    for name, claim in claims().items():
+        first = known.get(name.replace("/corrected/", "/accuracy/"), []) if "/corrected/" in name else []
+        if claim.rule == "exact" and known[name] and not any(r.runs or r.value is None for r in known[name]):
+            why[name] = "a fact of the data set"
+        elif name.startswith("tab1/decision_head/") and name.endswith(NEVER_CARRIED):
+            why[name] = "no carry can arrive there, with or without the head"
+        elif (
+            first and len(first) == len(known[name]) == len(runs.SOURCES) and all(map(_complements, first, known[name]))
+        ):
+            why[name] = "accuracy and corrected accuracy add up to one, so it says what the other row says"
+    return why
+
+
+def _complements(one: Row, other: Row) -> bool:
+    """Whether each run's values add up to one, to the places that are stored."""
+    pairs = zip(one.runs, other.runs, strict=True)
+    return bool(one.runs) and all(abs(x + y - 1) <= COMPLEMENT for x, y in pairs)
+
+
+def by_id(source: str) -> dict[str, Row]:
+    """The committed results of a source by id; empty where there are none."""
+    return {row.id: row for row in read(source)["rows"]} if path_of(source).exists() else {}
+
+
 def author_rows() -> dict[str, Row]:
-    """The committed results of the author's weights by id; empty where there are none."""
-    return {row.id: row for row in read("author")["rows"]} if path_of("author").exists() else {}
+    """Those of the author's weights."""
+    return by_id("author")

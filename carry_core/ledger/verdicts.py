@@ -1,11 +1,12 @@
-"""Whether a number agrees with the printed one: the rules that `data/claims.yml` names, and when none can decide.
+"""Whether a number agrees with the printed one, and whether a finding holds: the rules that `data/claims.yml` names.
 
-From the author's weights, which gave the printed numbers, only two things lie between: rounding, and the noise of
-the sums that the paper drew. From ours, which are other runs, there is the scatter between runs: the 95% interval of
-the difference to the author's runs (Welch; a prediction interval where the paper's number is one run's), plus the
-rounding. Where that is wider than a quarter of the quantity's range, nothing is decided.
+A number from the author's weights, which gave the printed ones, may be off by two things only: rounding, and the noise
+of the sums that the paper drew. A number from ours, which are other runs, is compared with his runs by equivalence: the
+95% interval of the difference must lie within a tenth of the quantity's range, so that a real difference would have
+been seen. A finding is judged by how many runs show it, and by how many runs the paper says that they do.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -15,23 +16,27 @@ import numpy as np
 import scipy.stats
 from numpy.typing import NDArray
 
-VERDICTS = ("differs", "undecided", "not run", "reproduced")  # what a reader should look at first comes first
+VERDICTS = ("differs", "mixed", "compatible", "mostly", "not run", "reproduced")  # what to look at first comes first
 RULES = {
     "exact": "nothing but rounding lies between, whatever the weights",
-    "fixed": "author: rounding alone, since nothing is drawn; ours: the interval between runs",
-    "drawn": "author: rounding and three standard errors of the shares counted on 20,000 sums; ours: the interval",
-    "selected": "author: rounding and three times the scatter of ten draws of neurons; ours: the interval",
-    "unnamed": "one run that the paper does not name, so for both: the prediction interval from the runs at hand",
-    "spread": "a standard deviation over runs, uncertain by itself over the root of 2 (n - 1)",
-    "every": "a finding: reproduced if every run shows it, differs if at most half do; of ours, three runs are needed",
-    "most": "a finding: reproduced if more than half of the runs show it, else differs; of ours, three runs are needed",
-    "some": "a finding: reproduced if a run shows it, differs if none of as many runs as the paper had does",
+    "fixed": "author: rounding alone, since nothing is drawn; ours: equivalence to the author's runs",
+    "drawn": "author: rounding and three standard errors of the shares counted on 20,000 sums; ours: equivalence",
+    "selected": "author: rounding and three times the scatter of ten draws of neurons; ours: equivalence",
+    "unnamed": "one run that the paper does not name, so for both: equivalence, by the prediction interval",
+    "spread": "ours: equivalence of a standard deviation, uncertain by itself over the root of 2 (n - 1)",
 }
-FINDING_RULES = ("every", "most", "some")
+QUANTIFIERS = {
+    "all": "reproduced if every run shows it, mostly if two thirds do, differs if at most a third does, else mixed",
+    "most": "reproduced if two thirds of the runs show it, differs if at most a third does, else mixed",
+    "some": "reproduced if a run shows it, differs if none of six does",
+    "one": "reproduced if a run shows it, differs if none of six does",
+    "none": "reproduced if no run shows it, mostly if at most a third does, differs if two thirds do, else mixed",
+}
 STANDARD_ERRORS = 3  # a hundred cells and more are judged: two would let five in a hundred differ by chance
-WIDEST = 0.25  # of the quantity's range, as the width of the whole interval
+CONFIDENCE = 0.95
+EQUIVALENT = 0.1  # of the range: smaller differences do not count
 PAPER_RUNS = 6  # behind a mean of the paper
-ENOUGH = 3  # runs of ours that can say what every run does, or most; one is enough where the paper had one
+ENOUGH = 3  # runs that a finding takes, unless the paper says it of one
 APART = 1 / 3  # of the range: an empty gap between runs from which they are said to disagree
 EPSILON = 1e-6  # float32 shares
 Array = NDArray[np.float64]
@@ -46,14 +51,24 @@ class Printed:
     range: float | int = 1.0
     single: bool = False
 
+    @property
+    def rounding(self) -> float:
+        """How far the number may be from what was printed."""
+        return self.unit / 2
+
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict, the distance that it allows (None where nothing says how far is far), and how it was found."""
+    """A verdict, the distance that it allows (None where nothing says how far is far), and how it was found.
+
+    Attributes:
+        interval: of the difference to the author's runs or the printed value, `[entry, (low, high)]`; None if none.
+    """
 
     verdict: str
     tolerance: float | None
     detail: str = ""
+    interval: Array | None = None
 
 
 def judge_author(
@@ -71,9 +86,9 @@ def judge_author(
     """
     if rule == "unnamed" and runs is not None:
         return judge_ours(rule, replace(printed, single=True), value, runs, None)
-    tolerance = printed.unit / 2 + (STANDARD_ERRORS * noise if rule in ("drawn", "selected") else 0.0)
+    tolerance = printed.rounding + (STANDARD_ERRORS * noise if rule in ("drawn", "selected") else 0.0)
     if rule != "exact" and not printed.single and n_runs < PAPER_RUNS:
-        return Judgement("undecided", tolerance, f"{n_runs} of the paper's {PAPER_RUNS} runs at hand.")
+        return Judgement("compatible", tolerance, f"{n_runs} of the paper's {PAPER_RUNS} runs at hand.")
     return Judgement(_compare(printed, value, tolerance), tolerance)
 
 
@@ -90,25 +105,29 @@ def judge_ours(
         theirs: the same from the author's runs, None if these are not known.
         n_runs: how many runs a standard deviation over them has.
     """
-    if not np.isfinite(value).all():
-        return Judgement("undecided", None, "It is not a number.")
-    rounding = printed.unit / 2
     if rule == "exact":
-        return Judgement(_compare(printed, value, rounding), rounding)
+        return Judgement(_compare(printed, value, printed.rounding), printed.rounding)
+    tolerance = EQUIVALENT * printed.range + printed.rounding
+    interval: Array | None
     if rule == "spread":
-        width = 1.96 * float(np.abs(value).max()) * sqrt(sum(1 / (2 * (n - 1)) for n in (n_runs, PAPER_RUNS)))
-        how = f"A standard deviation of n runs is known to 1 / sqrt(2 (n - 1)) of itself: ours are {n_runs}."
+        width = 1.96 * np.abs(value) * sqrt(sum(1 / (2 * (n - 1)) for n in (n_runs, PAPER_RUNS)))
+        how, interval = f"of a standard deviation of {n_runs} runs", _around(value - printed.value, width)
     else:
-        found, how = _interval(runs, theirs, single=printed.single)
-        if found is None:
-            return Judgement("undecided", None, how)
-        width = found
-    tolerance = width + rounding
-    if 2 * tolerance > WIDEST * printed.range:
-        outside = _compare(printed, value, tolerance) == "differs"
-        more = " The difference lies outside of it all the same." if outside else ""
-        return Judgement("undecided", tolerance, f"{how} It is wider than a quarter of the range.{more}")
-    return Judgement(_compare(printed, value, tolerance), tolerance, how)
+        how, interval = _interval(printed, value, runs, theirs)
+    if interval is None or not np.isfinite(interval).all():
+        apart = ", ".join(f"{x:.3g}" for x in value - printed.value)
+        return Judgement("compatible", None, f"It is {apart} off the paper; {how}.")
+    low, high = interval[:, 0], interval[:, 1]
+    ends = "; ".join(f"{a:.3g} to {b:.3g}" for a, b in interval)
+    detail = f"95% interval of the difference, {how}: {ends}."
+    if (np.maximum(-low, high) <= tolerance + EPSILON).all():
+        verdict = "reproduced"
+    elif (np.maximum(low, -high) > printed.rounding + EPSILON).any():
+        verdict = "differs"
+    else:
+        verdict = "compatible"
+        detail += f" It could have seen a difference of {((high - low) / 2).max() + printed.rounding:.2g} or more."
+    return Judgement(verdict, tolerance, detail, interval)
 
 
 def _compare(printed: Printed, value: Array, tolerance: float) -> str:
@@ -118,45 +137,64 @@ def _compare(printed: Printed, value: Array, tolerance: float) -> str:
     return "reproduced" if near else "differs"
 
 
-def _interval(runs: Array, theirs: Array | None, *, single: bool) -> tuple[float | None, str]:
-    """Half the width of the 95% interval of the difference, the widest entry's; None if nothing says how runs scatter.
+def _interval(printed: Printed, value: Array, runs: Array, theirs: Array | None) -> tuple[str, Array | None]:
+    """What the 95% interval of the difference is of, and its ends; None if nothing says how runs scatter.
 
-    Standard deviations have n - 1. A side that does not scatter adds nothing, and if neither does, nothing is added.
+    To the author's runs if there are several, else to the printed value. Standard deviations have n - 1.
     """
-    n, known = len(runs), theirs is not None and len(theirs) > 1 and not single
-    if known and n > 1:
-        assert theirs is not None
-        ours_, theirs_ = runs.var(0, ddof=1) / n, theirs.var(0, ddof=1) / len(theirs)
-        total = ours_ + theirs_
-        weight = ours_**2 / (n - 1) + theirs_**2 / (len(theirs) - 1)
-        freedom = np.divide(total**2, weight, out=np.full_like(total, np.inf), where=weight > 0)
-        width = scipy.stats.t.ppf(0.975, freedom) * np.sqrt(total)
-        return float(width.max()), f"Welch interval of the difference to the author's {len(theirs)} runs."
+    n, known = len(runs), 0 if theirs is None else len(theirs)
+    if n > 1 and theirs is not None and known > 1:
+        return f"Welch's, to the author's {known} runs", welch(runs, theirs)
     if n > 1:
-        others = 1 if single else PAPER_RUNS
-        width = scipy.stats.t.ppf(0.975, n - 1) * runs.std(0, ddof=1) * sqrt(1 / n + 1 / others)
-        why = "the paper's number is one run's" if single else "the author's runs are not at hand"
-        return float(width.max()), f"Prediction interval from the scatter of {n} runs: {why}."
-    if known:
-        assert theirs is not None
-        width = scipy.stats.t.ppf(0.975, len(theirs) - 1) * theirs.std(0, ddof=1) * sqrt(1 + 1 / len(theirs))
-        if not width.all():
-            return None, "One run of ours, and the author's do not scatter: nothing says how far runs lie apart."
-        return float(width.max()), f"Prediction interval for our one run from the author's {len(theirs)}."
-    return None, "One run of ours and one of the paper's: nothing says how far runs lie apart."
+        others = 1 if printed.single else PAPER_RUNS
+        width = _quantile(n) * runs.std(0, ddof=1) * sqrt(1 / n + 1 / others)
+        return f"to the printed value, from the scatter of {n} runs", _around(value - printed.value, width)
+    if theirs is not None and known > 1 and theirs.std(0).all():
+        width = _quantile(known) * theirs.std(0, ddof=1) * sqrt(1 + 1 / known)
+        return f"of one run to the author's {known}", _around(value - theirs.mean(0), width)
+    return "nothing says how far runs lie apart", None
 
 
-def judge_finding(rule: str, shows: Sequence[bool], enough: int = 1) -> Judgement:
-    """A finding, from whether each run shows it; `enough` runs can say what every run does, or most."""
+def welch(ours: Array, theirs: Array) -> Array:
+    """The 95% interval of the difference of two means, `[entry, (low, high)]`; variances need not be equal (Welch)."""
+    difference = ours.mean(0) - theirs.mean(0)
+    still = (ours.std(0) == 0) & (theirs.std(0) == 0)  # of runs that are all the same it is the difference itself
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore", RuntimeWarning)  # scipy says of nearly equal runs that digits cancel
+        found = scipy.stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(CONFIDENCE)
+    return np.stack([np.where(still, difference, end) for end in (found.low, found.high)], axis=1)
+
+
+def _quantile(n: int) -> float:
+    return float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, n - 1))
+
+
+def _around(difference: Array, width: Array) -> Array:
+    return np.stack([difference - width, difference + width], axis=1)
+
+
+def judge_finding(quantifier: str, shows: Sequence[bool], *, single: bool = False) -> Judgement:
+    """A finding, from whether each run shows it.
+
+    Args:
+        quantifier: one of `QUANTIFIERS`.
+        shows: whether a run shows it, by run.
+        single: whether the paper says it of one run; else fewer than three are `compatible` at best.
+    """
     count, n = sum(shows), len(shows)
     detail = f"{count} of {n} runs show it."
-    if rule == "some":  # fewer runs than the paper's cannot show that none of so many would
-        return Judgement("reproduced" if count else "differs" if n >= PAPER_RUNS else "undecided", None, detail)
-    if n < enough:
-        return Judgement("undecided", None, f"{detail} That is fewer than the {enough} that it takes.")
-    if 2 * count <= n:
-        return Judgement("differs", None, detail)
-    return Judgement("reproduced" if rule == "most" or count == n else "undecided", None, detail)
+    if quantifier in ("some", "one"):
+        verdict = "reproduced" if count else "differs" if n >= PAPER_RUNS else "compatible"
+    else:
+        agreeing = n - count if quantifier == "none" else count
+        if agreeing == n or (quantifier == "most" and 3 * agreeing >= 2 * n):
+            verdict = "reproduced"
+        else:
+            verdict = "mostly" if 3 * agreeing >= 2 * n else "differs" if 3 * agreeing <= n else "mixed"
+    decided = ("reproduced", "mostly", "mixed", "differs") if quantifier == "most" else ("reproduced", "mostly")
+    if n < ENOUGH and not single and verdict in decided:  # two runs cannot contradict what is said of most
+        return Judgement("compatible", None, f"{detail} It takes {ENOUGH} to say more.")
+    return Judgement(verdict, None, detail)
 
 
 def disagreement(runs: Sequence[float | int], range_: float | int = 1.0) -> str:

@@ -5,15 +5,13 @@ Its HTML is `claims.html.j2`; `book/_static/claims.js` reads the `data-` attribu
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import jinja2
 import yaml
 from markupsafe import Markup, escape
 
@@ -21,31 +19,38 @@ from carry_core import author, groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.ledger import claims, results
+from carry_core.ledger.box import SIGNS, TEMPLATES, Html
 from carry_core.ledger.claims import Claim
 from carry_core.ledger.results import Row
-from carry_core.ledger.verdicts import ENOUGH, FINDING_RULES, PAPER_RUNS, RULES, VERDICTS, WIDEST
+from carry_core.ledger.verdicts import ENOUGH, EQUIVALENT, PAPER_RUNS, QUANTIFIERS, RULES, VERDICTS
 
-MARKS = {"reproduced": "✓", "undecided": "?", "differs": "≠", "not run": "–"}  # none relies on its colour
+OPEN = ("mixed", "mostly", "compatible")
 HEADINGS = {"author": "Author’s weights", "ours": "Our weights"}
 SOURCES = {"author": "the author's weights", "ours": "our weights"}
-CAUSES = {
-    "scatter": "The runs scatter too much: the interval in which the difference to the paper would have to lie is wider"
-    " than a quarter of the range of the quantity, so that agreement would mean little",
-    "some": "Most runs show it, but not all of them",
-    "none": "It is said of some runs; none at hand shows it, but these are fewer than the paper had",
+REASONS = {
+    "mixed": "Some of the runs show it, others do not",
+    "mostly": "Two thirds of the runs show it or more, but not all, of which the paper says it",
+    "wide": f"The runs scatter too much: the interval of the difference does not lie within {EQUIVALENT:.0%} of the"
+    " quantity's range, and includes no difference as well",
     "short": f"Fewer than {ENOUGH} runs are at hand, which cannot say what every run does, or most",
     "few": f"The paper's number is a mean over {PAPER_RUNS} runs, and fewer of them are at hand",
     "one": "There is one run on each side, and nothing says how far two runs lie apart",
-}  # why a row is undecided, as a sentence without its end
+}  # why a row is neither reproduced nor differs, as a sentence without its end
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A claim and what became of it, by source; `order` says the worst come first, by source."""
+    """A claim and what became of it, by source.
+
+    Attributes:
+        order: the worst come first, by source.
+        weightless: why it can hardly fail and is counted apart; empty if it can.
+    """
 
     claim: Claim
     rows: dict[str, Row]
     order: dict[str, int]
+    weightless: str = ""
 
     def verdict(self, source: str) -> str:
         """What became of it."""
@@ -66,14 +71,18 @@ class Outcomes:
     entries: tuple[Entry, ...]
     weights: dict[str, dict[str, str]]
 
-    def count(self, source: str, verdict: str, *, findings: bool | None = None, section: str = "") -> int:
-        """How many claims have a verdict: numbers, findings or both (None), of one section or of all."""
-        return sum(e.verdict(source) == verdict for e in self.chosen(findings=findings, section=section))
+    def count(self, source: str, verdict: str, **of: Any) -> int:
+        """How many claims of `chosen` have a verdict."""
+        return sum(e.verdict(source) == verdict for e in self.chosen(**of))
 
-    def chosen(self, *, findings: bool | None = None, section: str = "") -> list[Entry]:
-        """Claims that are numbers, findings or either (None), of one section or of all."""
+    def chosen(self, *, findings: bool | None = None, section: str = "", informative: bool = False) -> list[Entry]:
+        """Claims that are numbers, findings or either (None), of one section or of all; all, or the informative."""
         return [
-            e for e in self.entries if findings in (None, e.claim.paper is None) and section in ("", e.claim.section)
+            e
+            for e in self.entries
+            if findings in (None, e.claim.paper is None)
+            and section in ("", e.claim.section)
+            and not (informative and e.weightless)
         ]
 
     def sections(self) -> dict[str, list[str]]:
@@ -125,8 +134,11 @@ def read(source: str | None = None) -> Outcomes:
     known, saved = claims.claims(), {s: results.read(s) for s in sources}
     rows = {s: results.current(known, s, saved[s]["rows"]) for s in sources}
     ranks = {s: {name: i for i, name in enumerate(sorted(known, key=lambda n: badness(rows[s][n])))} for s in sources}
+    weightless = results.uninformative({s: results.by_id(s) for s in SOURCES})
     entries = [
-        Entry(claim, {s: rows[s][name] for s in sources}, {s: ranks[s][name] for s in sources})
+        Entry(
+            claim, {s: rows[s][name] for s in sources}, {s: ranks[s][name] for s in sources}, weightless.get(name, "")
+        )
         for name, claim in known.items()
     ]
     return Outcomes(sources, tuple(entries), {s: saved[s]["weights"] for s in sources})
@@ -140,14 +152,13 @@ def badness(row: Row) -> tuple[int, float]:
     return order, -abs(row.value - row.paper) / (row.tolerance or 1.0)
 
 
-def cause(claim: Claim, row: Row) -> str:
-    """Why a row is undecided, as a key of `CAUSES`."""
+def reason(claim: Claim, row: Row) -> str:
+    """Why a row is neither reproduced nor differs, as a key of `REASONS`."""
+    if row.verdict in REASONS:
+        return row.verdict
     if claim.paper is None:
-        counts = row.shown
-        return "none" if claim.rule == "some" else "short" if counts and counts[1] < ENOUGH else "some"
-    if row.tolerance is None:
-        return "one"
-    return "scatter" if 2 * row.tolerance > WIDEST * claim.range else "few"
+        return "short"
+    return "wide" if row.interval is not None else "few" if row.tolerance is not None else "one"
 
 
 # ---------------------------------------------------------------- numbers and sentences
@@ -179,61 +190,40 @@ def printed(claim: Claim) -> str:
 
 
 def counted(outcomes: Outcomes, source: str) -> str:
-    """A sentence in Markdown: how much of the paper a source gives back."""
+    """Sentences in Markdown: how much of the paper a source gives back, counted on what could have failed."""
 
-    def counts(*, findings: bool) -> str:
-        n = {verdict: outcomes.count(source, verdict, findings=findings) for verdict in VERDICTS}
+    def counts(what: str, **of: Any) -> str:
+        n = {verdict: outcomes.count(source, verdict, **of) for verdict in SIGNS}
         ran = sum(n.values()) - n["not run"]
-        what = "findings" if findings else "numbers"
-        return (
-            f"{n['reproduced']} of the {ran} {what} that could be computed are **reproduced**, {n['differs']}"
-            f" **{'differs' if n['differs'] == 1 else 'differ'}** and {n['undecided']}"
-            f" {'is' if n['undecided'] == 1 else 'are'} **undecided**; {n['not run']} more"
-            f" {'was' if n['not run'] == 1 else 'were'} **not run**"
-        )
+        *parts, last = (f"{n[v]} **{v}**" for v in ("reproduced", *OPEN, "differs") if n[v])
+        listed = " and ".join(filter(None, [", ".join(parts), last]))
+        return f"{ran} {what} could be computed: {listed}; {n['not run']} more were **not run**"
 
-    chance = _by_chance(outcomes) if source == "ours" else ""
+    apart = len(outcomes.entries) - len(outcomes.chosen(informative=True))
+    kept = outcomes.count(source, "reproduced") - outcomes.count(source, "reproduced", informative=True)
     return (
-        f"From {SOURCES[source]}, {counts(findings=False)}.{chance} Of what it says in words, {counts(findings=True)}."
-    )
-
-
-def _by_chance(outcomes: Outcomes) -> str:
-    """A sentence: how many of our numbers would differ if ours and the paper's runs were of one kind."""
-    judged = [entry.verdict("ours") for entry in outcomes.entries if entry.claim.rule not in ("exact", *FINDING_RULES)]
-    decided = sum(verdict in ("reproduced", "differs") for verdict in judged)
-    return (
-        f" A 95% interval decides {decided} of the numbers, so {0.05 * decided:.0f} or so would differ by chance alone."
+        f"From {SOURCES[source]}, {counts('numbers', findings=False, informative=True)}. Of what the paper says in"
+        f" words, {counts('findings', findings=True)}. Counted apart are {apart} numbers that can hardly fail,"
+        f" {kept} of which are reproduced."
     )
 
 
 def glued(outcomes: Outcomes) -> dict[str, Any]:
-    """What other pages glue in: counts such as `numbers_ours_differs`, and `shown_decision_head` of each finding."""
+    """What other pages glue in: counts of informative rows such as `numbers_ours_differs`; `shown_decision_head`."""
     counts = {
-        f"{kind}_{source}_{verdict.replace(' ', '_')}": outcomes.count(source, verdict, findings=findings)
+        f"{kind}_{source}_{verdict.replace(' ', '_')}": outcomes.count(
+            source, verdict, findings=findings, informative=True
+        )
         for kind, findings in {"numbers": False, "findings": True}.items()
         for source in outcomes.sources
         for verdict in VERDICTS
     }
     ids = [entry.claim.id for entry in outcomes.chosen(findings=True)]
-    return counts | {f"shown_{name.removeprefix('finding/')}": outcomes.runs_that_show(name) for name in ids}
+    total = {"numbers": len(outcomes.chosen(findings=False, informative=True)), "findings": len(ids)}
+    return total | counts | {f"shown_{name.removeprefix('finding/')}": outcomes.runs_that_show(name) for name in ids}
 
 
 # ---------------------------------------------------------------- the page's parts
-
-
-@dataclass(frozen=True)
-class Html:
-    """A piece of the page; `summary` is what stands in its place where there is no HTML."""
-
-    html: str
-    summary: str
-
-    def _repr_html_(self) -> str:
-        return self.html
-
-    def __repr__(self) -> str:
-        return self.summary
 
 
 def overview(outcomes: Outcomes) -> Html:
@@ -250,22 +240,22 @@ def differing(outcomes: Outcomes) -> Html:
     return _html("differing", outcomes, f"{sum(map(len, rows.values()))} differ", rows=rows)
 
 
-def undecided(outcomes: Outcomes) -> Html:
-    """What is undecided, by the reason why."""
-    return _grouped(outcomes, "undecided", lambda entry, source: CAUSES[cause(entry.claim, entry.rows[source])])
+def unsettled(outcomes: Outcomes) -> Html:
+    """What is neither reproduced nor differs, by the reason why."""
+    return _grouped(outcomes, OPEN, lambda entry, source: REASONS[reason(entry.claim, entry.rows[source])])
 
 
 def waiting(outcomes: Outcomes) -> Html:
     """What was not run, by what it waits for."""
-    return _grouped(outcomes, "not run", lambda entry, source: entry.rows[source].detail.rstrip("."))
+    return _grouped(outcomes, ("not run",), lambda entry, source: entry.rows[source].detail.rstrip("."))
 
 
-def _grouped(outcomes: Outcomes, verdict: str, reason: Any) -> Html:
-    """Lists of the rows with a verdict, those for the same reason together, the most frequent first."""
+def _grouped(outcomes: Outcomes, verdicts: Sequence[str], reason: Callable[[Entry, str], str]) -> Html:
+    """Lists of the rows with some verdicts, those for the same reason together, the most frequent first."""
     rows: dict[str, dict[str, list[Entry]]] = {source: {} for source in outcomes.sources}
     for source, reasons in rows.items():
         for entry in outcomes.entries:
-            if entry.verdict(source) == verdict:
+            if entry.verdict(source) in verdicts:
                 reasons.setdefault(reason(entry, source), []).append(entry)
         rows[source] = dict(sorted(reasons.items(), key=lambda item: -len(item[1])))
     total = sum(len(entries) for reasons in rows.values() for entries in reasons.values())
@@ -308,21 +298,9 @@ def slug(name: str) -> str:
     return name.lower().replace(" ", "-")
 
 
-@cache
-def _template() -> jinja2.Template:
-    loader = jinja2.PackageLoader("carry_core.ledger", "")
-    environment = jinja2.Environment(
-        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    environment.filters |= {"words": words, "slug": slug, "number": text, "query": urlencode}
-    environment.globals |= {"marks": MARKS, "headings": HEADINGS, "sources": SOURCES, "rules": RULES}
-    environment.globals |= {"printed": printed, "by_heading": by_heading, "strip": strip}
-    environment.globals |= {"disagreement": results.disagreement}
-    return environment.get_template("claims.html.j2")
-
-
 def _html(part: str, outcomes: Outcomes, summary: str, **more: Any) -> Html:
-    return Html(_template().render(part=part, outcomes=outcomes, **more).strip(), summary)
+    template = TEMPLATES.get_template("claims.html.j2", globals=NAMES)
+    return Html(template.render(part=part, outcomes=outcomes, **more).strip(), summary)
 
 
 # ---------------------------------------------------------------- the runs of a row as dots on a line
@@ -395,3 +373,10 @@ def strip(claim: Claim, rows: Mapping[str, Row]) -> Strip | None:
         labels.append(f"paper: {text(claim.paper)}")
     ends = None if (low, high) == (0.0, 1.0) else (low, high)
     return Strip(paths, height + FOOT * (ends is not None), ends, "; ".join(labels))
+
+
+TEMPLATES.filters |= {"words": words, "slug": slug, "number": text, "query": urlencode}
+NAMES = {
+    "signs": SIGNS, "headings": HEADINGS, "sources": SOURCES, "rules": RULES | QUANTIFIERS, "printed": printed,
+    "by_heading": by_heading, "strip": strip, "disagreement": results.disagreement,
+}  # fmt: skip

@@ -16,7 +16,7 @@ from carry_core import carries
 from carry_core.measure import ClassAccuracies
 from carry_core.plots.style import INK, WIDTH, Table, number, panel, position, styled
 
-MARKS = {"reproduced": "", "differs": " ≠", "undecided": " ?"}
+MARKS = {"reproduced": "", "differs": " ≠", "compatible": " ?"}
 RIGHT, OFF_BY_ONE, OTHER = "#2B4570", "#F4A6A0", "#E5E7EB"
 PAPER_LINE = (0, (2.5, 1.2))
 
