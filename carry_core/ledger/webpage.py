@@ -94,16 +94,6 @@ class Outcomes:
                 found[claim.section].append(claim.part)
         return {section: parts if all(parts) else [] for section, parts in found.items()}
 
-    def runs_that_show(self, name: str) -> str:
-        """How many runs of each source show a finding, such as `5 of 6 of the author's runs, 4 of 6 of ours`."""
-        (entry,) = [e for e in self.entries if e.claim.id == name]
-        whose, counts = {"author": "of the author's runs", "ours": "of ours"}, []
-        for source in self.sources:
-            shown = entry.rows[source].shown
-            missing = f"{entry.verdict(source)} with {SOURCES[source]}"
-            counts.append(f"{shown[0]} of {shown[1]} {whose[source]}" if shown else missing)
-        return ", ".join(counts)
-
     def origin(self, source: str) -> str:
         """A sentence on the weights behind a source's results, and whether they are still those that lie here."""
         files = self.weights[source]
@@ -206,21 +196,6 @@ def counted(outcomes: Outcomes, source: str) -> str:
         f" words, {counts('findings', findings=True)}. Counted apart are {apart} numbers that can hardly fail,"
         f" {kept} of which are reproduced."
     )
-
-
-def glued(outcomes: Outcomes) -> dict[str, Any]:
-    """What other pages glue in: counts of informative rows such as `numbers_ours_differs`; `shown_decision_head`."""
-    counts = {
-        f"{kind}_{source}_{verdict.replace(' ', '_')}": outcomes.count(
-            source, verdict, findings=findings, informative=True
-        )
-        for kind, findings in {"numbers": False, "findings": True}.items()
-        for source in outcomes.sources
-        for verdict in VERDICTS
-    }
-    ids = [entry.claim.id for entry in outcomes.chosen(findings=True)]
-    total = {"numbers": len(outcomes.chosen(findings=False, informative=True)), "findings": len(ids)}
-    return total | counts | {f"shown_{name.removeprefix('finding/')}": outcomes.runs_that_show(name) for name in ids}
 
 
 # ---------------------------------------------------------------- the page's parts
