@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
@@ -24,9 +25,9 @@ TRAIN, TEST = "#8A8D93", "#7A1F5C"
 UNPRIMED, PRIMED = "#2B6CA3", "#D98324"  # as in the paper: blue and orange
 
 
-def draw_runs(ax: Axes, rows: NDArray[Any], colour: str, label: str = "") -> None:
+def draw_runs(ax: Axes, rows: NDArray[Any], colour: str, label: str = "", epochs: NDArray[Any] | None = None) -> None:
     """Each run thin, their mean bold where there are several."""
-    epochs = np.arange(1, rows.shape[1] + 1)
+    epochs = np.arange(1, rows.shape[1] + 1) if epochs is None else epochs
     rows = rows[~np.isnan(rows).all(1)]
     several = len(rows) > 1
     width, alpha = (0.6, 0.45) if several else (1.2, 1)
@@ -46,6 +47,62 @@ def plain_log(ax: Axes) -> None:
         ax.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
         ax.yaxis.set_major_formatter("{x:g}")
         ax.yaxis.set_minor_locator(NullLocator())
+
+
+PANELS = {  # of Fig. 8 to 12: the curves of each with their colours and labels
+    "loss": {"train_loss": (TRAIN, "train"), "test_loss": (TEST, "test")},
+    "exact match": {"train_whole": (TRAIN, ""), "test_whole": (TEST, "")},
+    "squared norm of the weights": {"weight_norm": (INK, "")},
+}
+
+
+def thinned(history: History, at_most: int = 150) -> dict[str, NDArray[Any]]:
+    """The curves of Fig. 8 to 12 at so many epochs, the first and the last among them: `[run, epoch]`, and `epoch`."""
+    epochs = history["test_loss"].shape[1]
+    epoch = np.unique(np.linspace(1, epochs, min(at_most, epochs)).round().astype(int))
+    names = [name for panel in PANELS.values() for name in panel if name in history]
+    return {"epoch": epoch} | {name: history[name][:, epoch - 1] for name in names}
+
+
+def draw_curves(figure: SubFigure, curves: Mapping[str, NDArray[Any]]) -> None:
+    """Loss, exact match and squared weight norm of every run, thin, and their mean, bold (Fig. 8 to 12).
+
+    Args:
+        figure: a side of the page's figure.
+        curves: as `thinned` gives them.
+    """
+    for ax, (title, panel) in zip(figure.subplots(1, 3), PANELS.items(), strict=True):
+        for name, (colour, label) in panel.items():
+            if name in curves:  # the author's histories of n2_s0.1_w0.2 have no exact matches
+                draw_runs(ax, curves[name], colour, label, curves["epoch"])
+        ax.set(title=title, xlabel="epoch")
+        ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
+        if title == "loss":
+            plain_log(ax)
+            ax.legend(handlelength=1.2)
+        else:
+            ax.set_ylim(0, 1.03 if title == "exact match" else None)
+
+
+def ends(history: History) -> pd.DataFrame:
+    """Where each run is best and where it ends: test exact match, test loss, squared norm (Fig. 8 to 12).
+
+    Returns:
+        A row for each run; the columns have two levels, the curve and what of it. An epoch follows each extreme.
+    """
+    rows: dict[int, dict[tuple[str, str], float]] = {}
+    extremes = {"exact match": ("test_whole", "best", np.argmax), "loss": ("test_loss", "lowest", np.argmin)}
+    for i, run in enumerate(history["runs"].tolist()):
+        row = rows.setdefault(run, {})
+        for name, (key, extreme, where) in extremes.items():
+            if key in history:
+                curve = finished(history[key][i])
+                at = int(where(curve))
+                row |= {(name, extreme): float(curve[at]), (name, "epoch"): at + 1, (name, "at the end"): curve[-1]}
+        norm = finished(history["weight_norm"][i])
+        row |= {("squared norm", "at the start"): norm[0], ("squared norm", "at the end"): norm[-1]}
+    frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("run")
+    return frame.set_axis(pd.MultiIndex.from_tuples(frame.columns), axis=1)
 
 
 @styled
