@@ -200,7 +200,7 @@ def load(group: str, source: str = "ours", *, recipe: str | None = None, runs: C
         {
             epoch: {run: _part(of_run, f"epoch_{epoch}/") for run, of_run in tensors.items()}
             for epoch in sorted(snapshots)
-            if all(epoch in record["snapshots"] for record in records)
+            if all(epoch in record.get("snapshots", ()) for record in records)
         },
     )
 

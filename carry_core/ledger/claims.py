@@ -120,6 +120,8 @@ def claims() -> dict[str, Claim]:
         BadInput: the file is not a list of claims, a key is unknown, missing or not of its kind, or an id occurs twice.
     """
     path = data_dir() / "claims.yml"
+    if not path.exists():
+        path = Path(__file__).with_name("claims.yml")  # installed without the repository's data
     try:
         return _read(path, path.stat().st_mtime_ns)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -1,0 +1,506 @@
+"""The author's public release, converted to our own file formats without running anything that is in it.
+
+His files are pickles, which can run code when opened. Weights and language-model files go through
+`torch.load(weights_only=True)`; the histories need an unpickler, which here knows three harmless names and refuses all
+others, also inside the pickles that tensors carry within pickles.
+
+The release has no licence: what this module writes is for the user alone and is never committed. Under `out`:
+
+    <group>/run<k>.safetensors   weights, as `runs` describes; the record names the released file and its sha256
+    <group>/run<k>.npz    float32 [epoch, …]: our trainer's names, NaN where there is no such epoch.
+                          `pattern` [epoch, (layer if more than one,) head, query, key]; `class_accuracy`,
+                          `class_corrected` [epoch, class, pos] of the intact one-layer model, classes NC, C@1,
+                          C@2 (C all con. among them), C all; `list_<i>` if not understood
+    decoder_scores.npz    Tab. 5: `att` [class, (accuracy, corrected without head 1:1; the same without 1:0), pos],
+                          `ffn` [class, (accuracy, corrected without the final MLP), pos]
+    llm/<model>.safetensors   `inputs` and `gen_tokens` [prompt, token] (-1 after the end), `wins` [layer, head],
+                          `attention_mean` and `attention_std` [map, query, key]
+    llm/<model>.json      `prompts`, `correct`, `generations` (lists of one entry per prompt), `accuracy`
+    sources.json          sha256 of each of these files, and of the released files that it was made from
+"""
+
+import hashlib
+import io
+import json
+import pickle
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import save_file
+from torch import Tensor
+
+from carry_core import groups, runs
+from carry_core.errors import BadInput
+from carry_core.files import author_dir, data_dir, replacing, sha256, write_json
+from carry_core.groups import Group
+from carry_core.model import ModelConfig, Transformer
+
+VERSION = 2  # of the conversion: what another one wrote is converted anew
+Checksums = Mapping[str, str]  # by path in the release
+Curves = dict[str, NDArray[np.float32]]
+
+FOLDERS = {
+    "Encoder-only/5digits/n2_s0.3_w0.2": "pad5_n2_s0.3_w0.2",
+    "Decoder-only/n2_s0.3_w0.2": "decoder_n2_s0.3_w0.2",
+    "Length generalisation/unprimed": "pad6_n2_s0.3_w0.2",
+    "Length generalisation/primed": "pad6_primed100_n2_s0.3_w0.2",
+    "Length generalisation/finetuning": "pad6_finetuned500_n2_s0.3_w0.2",
+}
+MODELS = {
+    "Llemma 7B": "llemma",
+    "Zephyr 7B": "zephyr",
+    "Alpaca 7B/addition/test": "alpaca",
+    "Alpaca 7B/addition/test_ablated": "alpaca_ablated",
+}
+RUN_FILE = re.compile(
+    r"(?P<what>model|DATA)_n\d_s\d\.\d_w\d\.\d(_(?P<run>\d))?(_FT_p_epoch_500|_epoch_(?P<epoch>\d+))?(\.data)?"
+)
+THEIRS = {
+    "embed": "embed.Emb", "norm": "decoder.norm", "unembed": "generator.ln",
+    "q": "attn.linears.0", "k": "attn.linears.1", "v": "attn.linears.2", "o": "attn.linears.3",
+    "up": "ffn.w1", "down": "ffn.w2",
+}  # fmt: skip
+DATA_ITEMS = ("prompts", "correct", "accuracy", "wins", "attention_mean", "attention_std")
+AS_TEXT = ("prompts", "correct", "accuracy", "generations")
+
+
+class Unusable(Exception):
+    """One released file cannot be used; the message says why, and goes on after the file's name."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a released file belongs: an output, and its part in it.
+
+    Attributes:
+        kind: `weights`, `history`, `scores` or `llm`.
+        name: the group, or what the output is called.
+        epoch: of weights, how long they were trained; of a history, what its file name says, else 0.
+        part: which table or which of a language model's files.
+    """
+
+    kind: str
+    name: str
+    run: int = 0
+    epoch: int = 0
+    part: str = ""
+
+    @property
+    def output(self) -> str:
+        if self.kind in ("weights", "history"):
+            return f"{self.name}/run{self.run}{'.history' * (self.kind == 'history')}"
+        return self.name
+
+
+def checksums() -> dict[str, str]:
+    """sha256 of every file of the release, by path in a clone of the author's repository."""
+    lines = Path(__file__).with_name("release.sha256").read_text(encoding="utf-8").splitlines()
+    return {path: digest for digest, path in (line.split("  ", 1) for line in lines)}
+
+
+def place(path: str) -> Place | None:
+    """Where the released file `path` belongs; None if it is nothing that we know."""
+    folder, _, file = path.rpartition("/")
+    if folder in MODELS and file.endswith(".pt"):
+        return Place("llm", f"llm/{MODELS[folder]}", part=file.removesuffix(".pt"))
+    name = FOLDERS.get(folder, folder.removeprefix("Encoder-only/"))
+    if match := re.fullmatch(r"scores_(att|ffn)\.data", file):
+        return Place("scores", "decoder_scores", part=match[1])
+    match = RUN_FILE.fullmatch(file)
+    if match is None or name not in groups.GROUPS | groups.RELEASED_ONLY:
+        return None
+    run, epoch = int(match["run"] or 0), int(match["epoch"] or 0)
+    if match["what"] == "DATA":
+        return Place("history", name, run, epoch)
+    return Place("weights", name, run, epoch or groups.find(name).epochs)
+
+
+@cache
+def holds(kind: str, name: str) -> bool:
+    """Whether the whole release has something of a kind, such as the `weights` of a group."""
+    return any(found is not None and (found.kind, found.name) == (kind, name) for found in map(place, checksums()))
+
+
+def read(path: Path, expected: str) -> bytes:
+    """The file's content, once it is known to be the released one."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise Unusable(f"it cannot be read ({error.strerror}): make it readable") from error
+    found = hashlib.sha256(content).hexdigest()
+    if found != expected:
+        raise Unusable(f"its sha256 is {found[:12]}…, expected {expected[:12]}…: fetch it again")
+    return content
+
+
+def _storage(data: bytes) -> Any:
+    """What `torch.storage._load_from_bytes` does, except that the original would unpickle anything."""
+    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+
+
+ALLOWED: dict[tuple[str, str], Any] = {
+    ("collections", "OrderedDict"): OrderedDict,
+    ("torch._utils", "_rebuild_tensor_v2"): torch._utils._rebuild_tensor_v2,
+    ("torch.storage", "_load_from_bytes"): _storage,
+}
+
+
+class _DataUnpickler(pickle.Unpickler):
+    """Reads lists and tensors, and nothing that could run."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (allowed := ALLOWED.get((module, name))) is None:
+            raise pickle.UnpicklingError(f"GLOBAL {module}.{name} is not data")
+        return lambda *args: allowed(*args)  # a fresh one each time: a pickle can set attributes of what it gets
+
+
+def unpack(path: str, content: bytes) -> Any:
+    """The lists, dicts and tensors that a file holds."""
+    try:
+        if path.endswith(".data"):
+            return _DataUnpickler(io.BytesIO(content)).load()
+        return _storage(content)
+    except Exception as error:  # a broken pickle can fail in any way
+        if code := re.search(r"GLOBAL ([\w.]+)", str(error)):
+            raise Unusable(f"it wants to run {code[1]}, data does not; nothing was run: get a clean copy") from error
+        raise Unusable(f"it cannot be opened ({_line(error)}): get a clean copy") from error
+
+
+def convert(where: Place, value: Any) -> Any:
+    """The content of a file, in our names and shapes."""
+    try:
+        if where.kind == "weights":
+            return parameters(value, groups.find(where.name).config)
+        if where.kind == "history":
+            return curves(value, groups.find(where.name))
+        if where.kind == "scores":
+            return torch.as_tensor(value, dtype=torch.float32).numpy()
+        return _answers(where.part, value)
+    except (TypeError, ValueError, LookupError, RuntimeError, AttributeError) as error:
+        raise Unusable(f"its content is not what such a file holds ({_line(error)}): get a clean copy") from error
+
+
+def _line(error: Exception) -> str:
+    """What went wrong, on one line."""
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:100]}"
+
+
+def parameters(state: Any, config: ModelConfig) -> dict[str, Tensor]:
+    """Our names for the author's parameters, given bare or under `model`.
+
+    Raises:
+        Unusable: a parameter is missing, too many, of another shape, or the two copies of the unembedding differ.
+    """
+    state = dict(state.get("model", state))
+    with torch.device("meta"):
+        shapes = {name: p.shape for name, p in Transformer(config).named_parameters()}
+    found = {}
+    for name, shape in shapes.items():
+        *block, owner, kind = name.split(".")  # blocks.0.q.weight, or embed.weight
+        theirs = f"{THEIRS[owner]}.{kind}"
+        if block:
+            theirs = f"decoder.layers.{block[1]}." + (f"norm.{kind}" if owner == "norm" else theirs)
+        tensor = state.pop(theirs, None)
+        if not isinstance(tensor, Tensor) or tensor.shape != shape:
+            size = list(tensor.shape) if isinstance(tensor, Tensor) else "missing"
+            raise Unusable(f"its {theirs} is {size}, expected {list(shape)}: it is not a model of this group")
+        found[name] = tensor.detach().float()
+    for kind in ("weight", "bias"):  # stored twice
+        if not torch.equal(state.pop(f"gen.ln.{kind}", found[f"unembed.{kind}"]).float(), found[f"unembed.{kind}"]):
+            raise Unusable(f"its gen.ln.{kind} and generator.ln.{kind} differ, expected the same twice")
+    if state:
+        raise Unusable(f"it also holds {', '.join(state)}: it is not a model of this group")
+    return found
+
+
+def curves(lists: Any, group: Group) -> Curves:
+    """The learning curves of one run, `[epoch, …]`, from the author's list of six to ten lists.
+
+    Raises:
+        Unusable: there are more or fewer lists, or one is not what its position or shape says.
+    """
+    if not isinstance(lists, list | tuple) or not 6 <= len(lists) <= 10:
+        raise Unusable("it does not hold six to ten lists: it is not a history")
+    config, length, read = group.config, group.config.layout.length, len(group.config.layout.loss_positions)
+    first = ["train_loss", "test_loss", "train_accuracy", "test_accuracy", "train_whole", "test_whole"]
+    first = first if len(lists) > 6 else first[:4]
+    norm = 6 if group.padded and len(lists) > 6 else len(lists) - 1
+    last = ["weight_norm", "long_loss", "long_accuracy", "long_whole"]
+    found: Curves = {}
+    for i, values in enumerate(lists):
+        array = torch.stack([torch.as_tensor(value, dtype=torch.float32) for value in values]).numpy()
+        if i < len(first) or i >= norm:
+            name = first[i] if i < len(first) else last[i - norm]
+            low, high = (0.0, 1.001) if name.endswith(("accuracy", "whole")) else (float(i == norm), np.inf)
+            shape = (read,) if name.endswith("accuracy") else ()
+            if array.shape[1:] != shape or not ((array >= low) & (array <= high)).all():
+                raise Unusable(f"its list {i + 1} of {len(lists)} is not the {name} of {group.name}")
+        elif array.shape[-2:] == (length, length):
+            name, array = "pattern", array.reshape(-1, config.layers, config.heads, length, length)
+            array = array[:, 0] if config.layers == 1 else array
+        elif array.ndim == 3:
+            name = "class_corrected" if "class_accuracy" in found else "class_accuracy"
+        else:
+            name, array = f"list_{i + 1}", array.reshape(len(array), -1)
+        found[name] = array
+    return found
+
+
+def _answers(part: str, value: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors, and what goes into JSON, of one file of a language model."""
+    items = {part: value}
+    if part == "data":
+        names = [*DATA_ITEMS, *(f"data_{i + 1}" for i in range(len(DATA_ITEMS), len(value)))]
+        items = dict(zip(names, value, strict=False))
+    tensors: dict[str, Tensor] = {}
+    texts: dict[str, Any] = {}
+    for name, item in items.items():
+        found = {} if name in AS_TEXT else dict(_tensors(name, item))
+        tensors |= {key: t.long() if key in ("inputs", "gen_tokens") else t for key, t in found.items()}
+        texts |= {} if found else {name: _plain(item)}
+    return tensors, texts
+
+
+def _tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    """The tensors in nested lists: stacked where shapes allow, rows of tokens padded with -1."""
+    if isinstance(value, Tensor):
+        yield name, value.detach().clone().contiguous()
+    elif isinstance(value, list | tuple):
+        if value and all(isinstance(item, Tensor) for item in value):
+            if len({item.shape for item in value}) == 1:
+                yield name, torch.stack(list(value))
+                return
+            if all(item.ndim == 1 for item in value):
+                yield name, torch.nn.utils.rnn.pad_sequence(list(value), batch_first=True, padding_value=-1)
+                return
+        for i, item in enumerate(value):
+            yield from _tensors(f"{name}.{i}", item)
+
+
+def _plain(value: Any) -> Any:
+    """Text, numbers and lists of them."""
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Tensor):
+        return value.tolist()
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise TypeError(f"a {type(value).__name__}")
+
+
+@dataclass
+class Report:
+    """What an import did.
+
+    Attributes:
+        imported: released files by the output that now holds them (written, or found there unchanged).
+        missing: files of the release that the folder lacks.
+        damaged: files that are there but cannot be used, and why.
+        kept: outputs left as an earlier, fuller import made them, and why.
+    """
+
+    imported: dict[str, list[str]] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    damaged: list[tuple[str, str]] = field(default_factory=list)
+    kept: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """2 if a file was damaged; a missing one is no error."""
+        return 2 if self.damaged else 0
+
+    def lines(self) -> list[str]:
+        """The report as text: a line per group and per file that was not imported, then the totals."""
+        each = sorted((output.partition("/run")[0], len(paths)) for output, paths in self.imported.items())
+        n_files = {name: sum(n for _, n in parts) for name, parts in groupby(each, lambda item: item[0])}
+        return [
+            *(f"imported {name} from {n} file(s)" for name, n in n_files.items()),
+            *(f"missing {path}" for path in self.missing),
+            *(f"kept {output}: {why}" for output, why in self.kept),
+            *(f"damaged {path}: {why}" for path, why in self.damaged),
+            f"{sum(n_files.values())} files imported, {len(self.missing)} missing, {len(self.damaged)} damaged.",
+        ]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One released file, converted."""
+
+    place: Place
+    path: str
+    sha256: str
+    content: Any
+
+
+def import_release(source: Path, out: Path | None = None, expected: Checksums | None = None) -> Report:
+    """Convert what is in a clone of the author's repository.
+
+    A file that is missing or damaged is named in the report and the rest is imported. An output that an
+    earlier import made from more files than are usable here stays as it is.
+
+    Args:
+        source: the clone, or a part of it.
+        out: where to write; `data/author` if None.
+        expected: sha256 by path; those of the public release if None. Other files are ignored.
+
+    Raises:
+        BadInput: the folder is not a clone of that repository, or `out` cannot be written to or holds something else.
+    """
+    out = author_dir() if out is None else out
+    expected = checksums() if expected is None else expected
+    present = [path for path in expected if (source / path).is_file()]
+    if not present:
+        what = "is not a clone of the author's repository" if source.is_dir() else "is not a folder"
+        example = min(expected, key=lambda path: (not path.startswith("Encoder-only"), path), default="")
+        raise BadInput(
+            f"{source} {what}: expected files such as `{example}` in it."
+            " Clone the repository that the paper names and give its folder."
+        )
+    sources = _sources(out)
+    report = Report(missing=[path for path in expected if path not in present])
+    outputs: dict[str, dict[str, Place]] = {}
+    for path in present:
+        if (where := place(path)) is None:
+            report.damaged.append((path, "its name fits no group of runs: take it off the list of sha256s"))
+        else:
+            outputs.setdefault(where.output, {})[path] = where
+    for output, places in outputs.items():
+        wanted = {path: (where, expected[path]) for path, where in places.items()}
+        _import_output(source, out, output, wanted, sources, report)
+    return report
+
+
+def _import_output(
+    source: Path,
+    out: Path,
+    output: str,
+    wanted: dict[str, tuple[Place, str]],
+    sources: dict[str, Any],
+    report: Report,
+) -> None:
+    contents: dict[str, bytes] = {}
+    for path, (_, digest) in wanted.items():
+        try:
+            contents[path] = read(source / path, digest)
+        except Unusable as error:
+            report.damaged.append((path, str(error)))
+    before = sources.get(output, {}).get("files", {})
+    if before and before == {path: wanted[path][1] for path in contents}:
+        report.imported[output] = list(contents)  # as it is: a second import leaves the same bytes
+        return
+    parts = []
+    for path, content in contents.items():
+        where, digest = wanted[path]
+        try:
+            parts.append(Part(where, path, digest, convert(where, unpack(path, content))))
+        except Unusable as error:
+            report.damaged.append((path, str(error)))
+    if len(parts) < len(before):
+        why = f"an earlier import made it from {len(before)} files, and only {len(parts)} of them are usable here"
+        report.kept.append((output, why))
+    elif parts:
+        if not (out / "sources.json").exists():  # first: it tells a folder that we may fill from any other
+            write_json(out / "sources.json", {})
+        names = WRITERS[parts[0].place.kind](out, sorted(parts, key=lambda part: part.place.epoch))
+        sources[output] = {
+            "version": VERSION,
+            "outputs": {name: sha256(out / name) for name in names},
+            "files": {part.path: part.sha256 for part in parts},
+        }
+        write_json(out / "sources.json", dict(sorted(sources.items())))
+        report.imported[output] = [part.path for part in parts]
+
+
+def _write_weights(out: Path, parts: list[Part]) -> list[str]:
+    """The latest weights of a run, and earlier ones as snapshots."""
+    *earlier, last = parts
+    weights = dict(last.content)
+    for part in earlier:
+        weights |= {f"epoch_{part.place.epoch}/{name}": p for name, p in part.content.items()}
+    group, name = groups.find(last.place.name), f"{last.place.output}.safetensors"
+    record = {"recipe": "author", "run": last.place.run, "epochs": last.place.epoch}
+    record |= {"file": last.path, "sha256": last.sha256}
+    runs.save(out / name, group.name, group.config, weights, record)
+    return [name]
+
+
+def _write_history(out: Path, parts: list[Part]) -> list[str]:
+    curves: Curves = {}
+    for part in parts:
+        curves = _continued(curves, part.content, part.place.epoch)
+    return _write_arrays(out, f"{parts[0].place.name}/run{parts[0].place.run}", curves)
+
+
+def _continued(before: Curves, after: Curves, end: int) -> Curves:
+    """One run's curves to epoch `end`: where `after` does not reach back to the start, `before` precedes it."""
+    gap = end - len(after["train_loss"])
+    if gap <= 0:
+        return after
+    joined = {}
+    for key, array in after.items():
+        joined[key] = np.full((gap + len(array), *array.shape[1:]), np.nan, np.float32)
+        known = before[key][:gap] if key in before else array[:0]
+        joined[key][: len(known)], joined[key][gap:] = known, array
+    return joined
+
+
+def _write_scores(out: Path, parts: list[Part]) -> list[str]:
+    return _write_arrays(out, parts[0].place.output, {part.place.part: part.content for part in parts})
+
+
+def _write_arrays(out: Path, name: str, arrays: dict[str, Any]) -> list[str]:
+    with replacing(out / f"{name}.npz") as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+    return [f"{name}.npz"]
+
+
+def _write_answers(out: Path, parts: list[Part]) -> list[str]:
+    output = parts[0].place.output
+    tensors = {name: tensor for part in parts for name, tensor in part.content[0].items()}
+    texts = {name: text for part in parts for name, text in part.content[1].items()}
+    with replacing(out / f"{output}.safetensors") as temporary:
+        save_file(tensors, temporary)
+    write_json(out / f"{output}.json", texts)
+    return [f"{output}.safetensors", f"{output}.json"]
+
+
+WRITERS: dict[str, Callable[[Path, list[Part]], list[str]]] = {
+    "weights": _write_weights,
+    "history": _write_history,
+    "scores": _write_scores,
+    "llm": _write_answers,
+}
+
+
+def _sources(out: Path) -> dict[str, dict[str, Any]]:
+    """Entries of `sources.json` whose files are still as an earlier import wrote them.
+
+    Raises:
+        BadInput: `out` is no folder, or not one for this.
+    """
+    path = out / "sources.json"
+    foreign = not path.exists() and out.exists() and (not out.is_dir() or any(out.iterdir()))
+    if foreign or (data_dir().resolve() / "runs").is_relative_to(out.resolve()):
+        raise BadInput(f"Cannot import into {out}: expected a folder of its own, such as {data_dir() / 'author'}.")
+    try:
+        sources = json.loads(path.read_text()) if path.exists() else {}
+        return {
+            output: entry
+            for output, entry in sources.items()
+            if entry["version"] == VERSION and all(_intact(out / n, digest) for n, digest in entry["outputs"].items())
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BadInput(f"{path} is damaged: delete {out} and import again.") from error
+
+
+def _intact(path: Path, digest: str) -> bool:
+    return path.is_file() and sha256(path) == digest

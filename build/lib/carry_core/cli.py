@@ -1,0 +1,440 @@
+"""The `carry` command."""
+
+import math
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from carry_core import author, groups, runs
+from carry_core.errors import BadInput
+from carry_core.files import author_dir, check_writable, data_dir, replacing, sha256, write_json
+from carry_core.findings import interchange, typology
+from carry_core.ledger import compute, results
+from carry_core.ledger.report import show
+from carry_core.llm.command import PATH, llm, train_llm
+from carry_core.model import ModelConfig
+from carry_core.training import bench, campaign
+from carry_core.training.checkpoints import Checkpoints
+from carry_core.training.fused import why_not
+from carry_core.training.layers import keep_memory
+from carry_core.training.trainer import PRECISIONS, Trainer
+
+SUMS = "SHA256SUMS"
+QUIET_EVERY = 300.0  # seconds between progress lines where the output is not a terminal
+MOST_RUNS = 1000  # a run number more is a slip
+MOST_THREADS = 1024  # likewise
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="carry-core")
+def carry() -> None:
+    """A reproducible companion to *Carrying over Algorithm in Transformers*."""
+
+
+@carry.command("import-author", short_help="Convert the author's released weights.")
+@click.argument("directory", type=PATH)
+@click.option("--out", type=PATH, help="Where to put the group files [default: data/author].")
+def import_author(directory: Path, out: Path | None) -> None:
+    """Convert the author's released weights in DIRECTORY, a clone of his repository."""
+    report = author.import_release(directory, out or author_dir())
+    for line in report.lines():
+        click.echo(line)
+    sys.exit(report.exit_code)
+
+
+@carry.command()
+@click.option("--accept", metavar="NAME", multiple=True, help="First record this file of data/ as it is now.")
+def verify(accept: tuple[str, ...]) -> None:
+    """Compare every shipped file in data/ with data/SHA256SUMS."""
+    if accept:
+        write_checksums(accept)
+    problems = damaged_files()
+    for problem in problems:
+        click.echo(problem, err=True)
+    if problems:
+        sys.exit(2)
+    click.echo(f"Every shipped file in {data_dir()} is as {SUMS} says.")
+
+
+@carry.command(
+    short_help="Train the missing runs of groups.",
+    epilog=f"Groups, what figures need most first: {', '.join(groups.GROUPS)}.",
+)
+@click.argument("names", metavar="GROUP...", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="Every group, what figures need most first.")
+@click.option("--runs", "numbers", default=None, help="Runs such as 0-5 or 0,2 [default: the group's own].")
+@click.option("--epochs", type=click.IntRange(min=1), help="Stop after this many epochs [default: the recipe's].")
+@click.option(
+    "--recipe",
+    type=click.Choice(list(groups.RECIPES)),
+    default="paper",
+    show_default=True,
+    help="The paper's protocol, in fp32 hours to days on a CPU core; or its quick stand-in, on one core 15-20 minutes"
+    " a two-layer run, 5 a one-layer run. --dry-run estimates what it takes here.",
+)
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+@click.option("--precision", type=click.Choice(list(PRECISIONS)), default="fp32", show_default=True)
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1, max=MOST_THREADS),
+    default=1,
+    show_default=True,
+    help="CPU threads; last bits depend on it.",
+)
+@click.option("--out", type=PATH, help="Where to put finished runs [default: data/runs].")
+@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Stop, resumable, after this time.")
+@click.option("--dry-run", is_flag=True, help="Say what would be trained, and about how long it would take.")
+def train(
+    names: tuple[str, ...],
+    every: bool,
+    numbers: str | None,
+    epochs: int | None,
+    recipe: str,
+    device: str,
+    precision: str,
+    threads: int,
+    out: Path | None,
+    minutes: float | None,
+    dry_run: bool,
+) -> None:
+    """Train the missing runs of each GROUP; goes on where an earlier call stopped."""
+    if minutes is not None and not math.isfinite(minutes):
+        raise BadInput(f"--minutes {minutes}: expected a number of minutes.")
+    if every == bool(names):
+        raise BadInput("What to train? Expected either one or more groups, or --all.")
+    todo = [groups.find(name) for name in (groups.GROUPS if every else names)]
+    where, out = _device(device, precision), _out(out)
+    torch.set_num_threads(threads)
+    clock, plan = campaign.Clock(minutes), []
+    for group in todo:
+        checkpoints = Checkpoints(data_dir() / "checkpoints", group, _recipe(recipe, group, epochs))
+        plan.append((checkpoints, list(campaign.missing(checkpoints, _numbers(numbers, group), out))))
+    campaign.check_parents(plan)
+    if dry_run:
+        _estimate(plan, where, precision)
+        return
+    for checkpoints, missing in plan:
+        if not missing:
+            click.echo(f"{checkpoints.group.name}: complete in {out}.")
+            continue
+        click.echo(f"{checkpoints.group.name}: {checkpoints.group}.")
+        with _reporting() as report:
+            if not campaign.train_group(
+                checkpoints, missing, out,
+                device=where, precision=precision, clock=clock, report=report, say=click.echo,
+            ):  # fmt: skip
+                click.echo("Time is up; the same command goes on from here.")
+                return
+
+
+def _estimate(plan: list[tuple[Checkpoints, list[int]]], device: str, precision: str) -> None:
+    """Say what is to be trained, and about how long it takes."""
+    total = 0.0
+    for checkpoints, missing in plan:
+        group = checkpoints.group
+        if missing:
+            seconds = campaign.estimate(checkpoints, campaign.progress(checkpoints, missing), device, precision)
+            total += seconds
+            epochs = f"{checkpoints.recipe.epochs(group)} epochs{' each' * (len(missing) > 1)}"
+            click.echo(f"{group.name}: {_runs(missing)}, {epochs}, about {_time(seconds)}.")
+        else:
+            click.echo(f"{group.name}: complete.")
+    click.echo(f"In all about {_time(total)} on {device} in {precision}, estimated from two steps of each group.")
+
+
+def _recipe(name: str, group: groups.Group, epochs: int | None) -> groups.Recipe:
+    """The recipe, cut short; never longer than it is."""
+    if group.name not in groups.GROUPS:
+        raise BadInput(f"{group.name} is not in the paper, so there is no protocol to train it by.")
+    recipe = groups.RECIPES[name]
+    if epochs is not None and epochs > recipe.epochs(group):
+        raise BadInput(
+            f"--epochs {epochs}: {group.name} has {recipe.epochs(group)} by the recipe {name}; expected fewer."
+        )
+    return replace(recipe, limit=epochs)
+
+
+def _out(out: Path | None) -> Path:
+    """Where finished runs go, once it is known that they can be written there."""
+    out, checkpoints = out or data_dir() / "runs", data_dir() / "checkpoints"
+    try:
+        resolved = out.resolve(strict=False)
+    except (OSError, RuntimeError) as error:
+        raise BadInput(f"--out {out}: its links lead in a circle; expected a folder.") from error
+    for taken, what in ((checkpoints, "checkpoints"), (author_dir(), "the author's release")):
+        if resolved.is_relative_to(taken.resolve()):
+            raise BadInput(f"--out {out}: {taken} is for {what}; choose a folder outside of it.")
+    for folder in (out, checkpoints):
+        check_writable(folder)
+    return out
+
+
+@carry.command("bench", short_help="Speed beside plain PyTorch: of training, or of the ledger.")
+@click.argument("what", type=click.Choice(["train", "claims"]))
+@click.option("--json", "file", type=PATH, help="Also write the rows there.")
+@click.option("--save", is_flag=True, help="Also write data/results/bench_WHAT.json; the book shows that of train.")
+def bench_(what: str, file: Path | None, save: bool) -> None:
+    """Speed of training or of the ledger, side by side with plain PyTorch in one run."""
+    _check_json(file)
+    if save:
+        check_writable(bench.results_path(what).parent)
+    rows = bench.train() if what == "train" else bench.claims()
+    on_gpu = bench.train_stacked() if what == "train" and torch.cuda.is_available() else []
+    for part in filter(None, (rows, on_gpu)):
+        table = Table(*part[0])
+        for row in part:
+            table.add_row(*map(str, row.values()))
+        Console(width=None if sys.stdout.isatty() else 180).print(table)
+    if what == "train" and not on_gpu:
+        click.echo("On a GPU: not measured, PyTorch finds none here.")
+    if what == "train" and (why := why_not(ModelConfig(), torch.device("cpu"), "bf16")):
+        click.echo(f"bf16 on the CPU is PyTorch's: the fused step cannot be had here ({why}).")
+    if file is not None:
+        write_json(file, rows + on_gpu)
+    if save:
+        write_checksums([bench.save(what, rows + on_gpu).relative_to(data_dir()).as_posix()])
+
+
+@carry.command("claims", short_help="Every number of the paper, computed and judged.")
+@click.option("--source", type=click.Choice(runs.SOURCES), required=True, help="Whose weights to compute from.")
+@click.option("--only", default="", metavar="PREFIX", help="Rows whose id starts with this.")
+@click.option("--json", "file", type=PATH, help="Also write the rows there, as a list.")
+@click.option("--save", is_flag=True, help="Also write data/results/SOURCE.json, with the sha256 of the weights.")
+def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
+    """Every number of the paper, computed from weights and judged."""
+    if save and only:
+        raise BadInput("--save writes the whole ledger of a source: drop --only, or use --json.")
+    _check_json(file)
+    if save:
+        check_writable(results.path_of(source).parent)
+    keep_memory()
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+        console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True,
+    ) as progress:  # fmt: skip
+        task = progress.add_task("loading", total=None)
+        ledger = compute.Ledger(source, only, lambda done: progress.update(task, advance=1, description=done))
+        progress.update(task, total=ledger.steps(), description="measuring")
+        rows = ledger.rows(compute.journal(source))
+    show(rows)
+    if file is not None:
+        write_json(file, [asdict(row) for row in rows])
+    if save:
+        write_checksums([results.save(source, rows).relative_to(data_dir()).as_posix()])
+    if ledger.failed:
+        click.echo(f"{len(ledger.failed)} failed unexpectedly: {', '.join(ledger.failed)}", err=True)
+        raise SystemExit(1)
+
+
+@carry.command("interchange", short_help="Where the carry lives: swaps between two sums, component by component.")
+@click.option("--source", type=click.Choice(runs.SOURCES), required=True, help="Whose weights to swap in.")
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.option("--json", "file", type=PATH, help="Also write the rows there, as a list.")
+@click.option("--save", is_flag=True, help="Also write data/results/interchange/SOURCE/GROUP.json.")
+def interchange_(source: str, names: tuple[str, ...], file: Path | None, save: bool) -> None:
+    """Interchange-intervention accuracy of every component and position in all runs of each GROUP."""
+    for name in names:
+        interchange.check_group(name)
+    _check_json(file)
+    rows = []
+    for name in names:
+        found = interchange.maps(source, name, lambda done: click.echo(done, err=True))
+        rows += (of_group := interchange.records(source, name, found))
+        click.echo(typology.summary(of_group))
+        if save:
+            write_checksums([interchange.save(source, name, found).relative_to(data_dir()).as_posix()])
+    if file is not None:
+        interchange.write(file, rows)
+
+
+carry.add_command(llm)
+carry.add_command(train_llm)
+
+
+def read_checksums() -> dict[str, str]:
+    """The sha256 of every shipped file by its name in the data folder, as `data/SHA256SUMS` has it.
+
+    Raises:
+        BadInput: the list is missing or damaged, or names a file outside of that folder.
+    """
+    path = data_dir() / SUMS
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path} cannot be read: restore it with git, or name the data folder in CARRY_DATA.") from error
+    sums = {}
+    for number, line in enumerate(lines, 1):
+        match = re.fullmatch(r"([0-9a-f]{64})  (.{1,255})", line)
+        if not match or match[2].startswith("/") or ".." in match[2].split("/"):
+            raise BadInput(f"{path}, line {number}: expected a sha256 and the name of a file in {data_dir()}.")
+        sums[match[2]] = match[1]
+    return sums
+
+
+def write_checksums(names: Iterable[str] | None = None) -> None:
+    """Write `data/SHA256SUMS`, in the format of `sha256sum -c`.
+
+    Args:
+        names: files whose lines are written anew; None for all of the data folder but checkpoints, the author's
+            release and hidden files.
+
+    Raises:
+        BadInput: a name is not that of such a file, or the list cannot be written.
+    """
+    root = data_dir()
+    shipped = {
+        path.relative_to(root).as_posix(): path
+        for path in root.rglob("*")
+        if path.is_file() and path.name != SUMS and not any(part[0] == "." for part in path.relative_to(root).parts)
+    }
+    shipped = {name: path for name, path in shipped.items() if name.split("/")[0] not in ("checkpoints", "author")}
+    sums = {} if names is None or not (root / SUMS).exists() else read_checksums()
+    for name in shipped if names is None else names:
+        if name not in shipped:
+            raise BadInput(f"{name}: expected the name of a file relative to {root}, and none of its checkpoints.")
+        sums[name] = sha256(shipped[name])
+    with replacing(root / SUMS) as temporary:
+        temporary.write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items())), encoding="utf-8")
+
+
+def damaged_files() -> list[str]:
+    """Compare every shipped file with its checksum: a line for each that is missing or damaged.
+
+    Raises:
+        BadInput: as `read_checksums`.
+    """
+    problems = []
+    for name, expected in read_checksums().items():
+        path = data_dir() / name
+        if not path.is_file():
+            problems.append(f"{name} is missing: restore it with git.")
+        elif sha256(path) != expected:
+            problems.append(f"{name} is damaged: restore it with git, or `carry verify --accept {name}`.")
+    return problems
+
+
+def _check_json(file: Path | None) -> None:
+    """Find out before anything long starts whether the file can be written."""
+    if file is not None:
+        if not file.parent.is_dir() or (file.exists() and not file.is_file()):
+            raise BadInput(f"--json {file}: expected a file in a folder that there is.")
+        check_writable(file.parent, file)
+
+
+def _device(device: str, precision: str) -> str:
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BadInput("--device cuda: PyTorch finds no CUDA device here; pass --device cpu, or install a CUDA build.")
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if precision == "tf32" and device == "cpu":
+        raise BadInput("--precision tf32 exists on CUDA devices only: choose fp32 or bf16.")
+    return device
+
+
+def _numbers(text: str | None, group: groups.Group) -> list[int]:
+    if text is None:
+        return list(range(group.n_runs))
+    numbers: set[int] = set()
+    for part in text.split(","):
+        ends = part.split("-")
+        numeric = len(ends) <= 2 and all(end.isascii() and end.isdigit() for end in ends)
+        if not numeric or not int(ends[0]) <= int(ends[-1]) < MOST_RUNS:
+            raise BadInput(
+                f"--runs {text}: expected run numbers such as 0-5 or 0,2,4, lower ones first, below {MOST_RUNS}."
+            )
+        numbers |= set(range(int(ends[0]), int(ends[-1]) + 1))
+    return sorted(numbers)
+
+
+def _runs(numbers: list[int]) -> str:
+    """Sorted numbers as `--runs` takes them: runs 0-2,5."""
+    starts = [n for n in numbers if n - 1 not in numbers]
+    ends = [n for n in numbers if n + 1 not in numbers]
+    parts = [f"{a}" if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True)]
+    return f"run{'s' * (len(numbers) > 1)} {','.join(parts)}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds > 5400 else f"{seconds / 60:.1f} min"
+
+
+@contextmanager
+def _reporting() -> Any:
+    """A progress bar on a terminal, else a line now and then."""
+    console = Console(stderr=True)
+    last = time.monotonic()
+
+    def line(trainer: Trainer, row: dict[str, Any] | None) -> str:
+        if row is None:
+            far = f"batch {trainer.done}/{trainer.group.steps}"
+        else:
+            far = f"loss {row['test_loss'].mean():.1e}, accuracy {row['test_whole'].mean():.3f}"
+        return f"{trainer.group.name} {_runs(trainer.runs)}: {far}"
+
+    def quiet(trainer: Trainer, row: dict[str, Any] | None) -> None:
+        nonlocal last
+        epoch = f"epoch {trainer.epoch + (row is None)}/{trainer.recipe.epochs(trainer.group)}"
+        if trainer.finished or time.monotonic() - last > QUIET_EVERY:
+            last = time.monotonic()
+            click.echo(f"{line(trainer, row)}, {epoch}", err=True)
+
+    if not console.is_terminal:
+        yield quiet
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("epoch"), MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn(), TextColumn("left"), console=console) as progress:
+        tasks: dict[tuple[int, ...], Any] = {}
+
+        def loud(trainer: Trainer, row: dict[str, Any] | None) -> None:
+            key = tuple(trainer.runs)
+            if key not in tasks:
+                tasks[key] = progress.add_task("", total=trainer.recipe.epochs(trainer.group))
+            progress.update(tasks[key], completed=trainer.epoch, description=line(trainer, row))
+
+        yield loud
+
+
+def _stop(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def main(run: Callable[..., Any] = carry) -> None:
+    """Run the command line; what a user got wrong is one line on stderr and exit code 2."""
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        run(standalone_mode=False)
+    except click.exceptions.Exit as exit_:
+        sys.exit(exit_.exit_code)
+    except click.exceptions.NoArgsIsHelpError as nothing:
+        click.echo(nothing.format_message())
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "carry"
+        what = " ".join(error.format_message().split()).removesuffix(".")
+        click.echo(f"{what}. Try `{command} --help`.", err=True)
+        sys.exit(2)
+    except click.ClickException as error:
+        click.echo(" ".join(error.format_message().split()), err=True)
+        sys.exit(2)
+    except BadInput as error:
+        click.echo(" ".join(str(error).split()), err=True)
+        sys.exit(2)
+    except (KeyboardInterrupt, click.Abort):
+        kept = (
+            "; what was finished is kept, and the same command goes on from there" if "train" in sys.argv[1:2] else ""
+        )
+        click.echo(f"Stopped{kept}.", err=True)
+        sys.stderr.flush()
+        os._exit(130)  # without waiting for threads that are in the middle of a pass

@@ -1,0 +1,100 @@
+"""Where data lie, and atomic writes."""
+
+import errno
+import hashlib
+import json
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from carry_core.errors import BadInput
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def data_dir() -> Path:
+    """The folder with weights and results: `data/` of the repository, or what CARRY_DATA names."""
+    return Path(os.environ.get("CARRY_DATA") or ROOT / "data")
+
+
+def author_dir() -> Path:
+    """The folder with the author's imported release: `author/` in the data folder, or what CARRY_AUTHOR names."""
+    return Path(os.environ.get("CARRY_AUTHOR") or data_dir() / "author")
+
+
+def commit() -> str:
+    """The commit of this checkout, with `+` where `carry_core` was changed since; `unknown` outside of one."""
+    git = ["git", "-C", str(ROOT)]
+    try:
+        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
+        diff = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "carry_core"], capture_output=True, check=False)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head.stdout.strip() + ("+" if diff.returncode else "")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path` that takes its place when the block ends without an error.
+
+    Raises:
+        BadInput: the folder cannot be written or the disk is full; `path` is as it was.
+    """
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)  # safetensors lets nobody else read
+        temporary.replace(path)
+    except (OSError, SafetensorError) as error:
+        told = re.search(r"os error (\d+)", str(error))  # safetensors writes the number into its message only
+        number = error.errno if isinstance(error, OSError) else int(told[1]) if told else None
+        if number is None:
+            raise
+        remedy = "Free some space" if number in (errno.ENOSPC, errno.EDQUOT) else "Choose another place"
+        raise BadInput(f"Cannot write {path}: {os.strerror(number)}. {remedy}; nothing was changed.") from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def check_writable(folder: Path, meant: Path | None = None) -> None:
+    """Find out before anything long starts whether files can be written to a folder; changes nothing.
+
+    Args:
+        folder: which one; it need not exist.
+        meant: the file that is to be written there, for the message.
+
+    Raises:
+        BadInput: they cannot.
+    """
+    place = folder.absolute()
+    while not os.path.lexists(place):
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        why = os.strerror(errno.EACCES if place.is_dir() else errno.ENOTDIR)
+        raise BadInput(f"Cannot write {meant or folder}: {why}. Choose a folder that can be written to.")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON with one line per entry, atomically."""
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=1, sort_keys=False) + "\n")
+
+
+def sha256(path: Path) -> str:
+    """Hexadecimal sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,364 @@
+"""Everything that the ledger reads off one run, from one pass over its sums; and all that a source has, as `Evidence`.
+
+The residual stream after the last attention is kept for all of them, at the answer's positions (0.8 GB for the
+500,500 sums of three digits). Whatever is done to the final MLP is then cheap: taking it out, choosing its carry
+neurons on all sums and ablating them, doing so again on draws of the paper's size, squashing.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TypeVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from carry_core import author, carries, groups, measure, runs, sums
+from carry_core.errors import BadInput
+from carry_core.files import data_dir
+from carry_core.findings.base import Need
+from carry_core.interventions import Ablation
+from carry_core.measure import ClassAccuracies
+from carry_core.model import Transformer, no_hook
+
+DRAWS, DRAWN = 10, 20_000  # how often the dissection is drawn again; sums per class in a draw of the paper's
+SAMPLE = 20_000  # random sums where a finding does not need all
+FEWEST = 20  # sums a >= b that an outcome needs for its squashing to count
+T = TypeVar("T")
+Item = TypeVar("Item")
+CHUNK = 2_048  # sums that pass through the last MLP at once: of each some hundred are in a draw
+
+
+@dataclass(frozen=True)
+class Dissected:
+    """How many carry neurons there are (Sec. 5), and what the model gets right without them."""
+
+    neurons: int
+    cells: ClassAccuracies
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was measured on one run.
+
+    Attributes:
+        cells: accuracies under each ablation; the final MLP is always among them, since that costs next to nothing.
+        dissected: neurons chosen on all sums and ablated on all sums.
+        draws: the same, chosen on one random draw and ablated on another, `DRAWS` times.
+        squashing: `heads.squashing` of each outcome that has enough sums.
+    """
+
+    cells: Mapping[Ablation, ClassAccuracies]
+    dissected: Dissected | None = None
+    draws: tuple[Dissected, ...] = ()
+    squashing: Mapping[int, Float[Tensor, " pos"]] = field(default_factory=dict)
+
+
+@torch.inference_mode()
+def survey(
+    model: Transformer,
+    a: Int[Tensor, " sums"],
+    b: Int[Tensor, " sums"],
+    ablations: Iterable[Ablation] = (),
+    n_digits: int | None = None,
+    *,
+    dissect: bool = False,
+    squash: bool = False,
+) -> Survey:
+    """Survey one run.
+
+    Args:
+        model: the run.
+        a: first numbers; of every class there must be some.
+        b: second numbers.
+        ablations: what to take out besides the final MLP; `INTACT` for nothing.
+        n_digits: digits by which the sums are classed; the model's width if None.
+        dissect: whether to dissect the final MLP.
+        squash: whether to measure squashing; the sums must then be all there are.
+    """
+    n_digits = model.config.width if n_digits is None else n_digits
+    rest = Rest(model, a, b, n_digits) if dissect or squash else None
+    mlp = measure.final_mlp(model)
+    without_mlp: list[Tensor] = []
+
+    def see(name: str, mid: Tensor) -> Tensor:
+        if name == f"blocks.{model.config.layers - 1}.resid_mid":
+            without_mlp.append(model.unembed(model.norm(mid)).argmax(-1))
+            if rest is not None:
+                rest.keep(mid)
+        return mid
+
+    parts = [ablation for ablation in ablations if ablation != mlp]
+    found = measure.predict(model, a, b, parts, n_digits, see)
+    cells = {part: measure.score(guess, a, b) for part, guess in zip(parts, found, strict=True)}
+    cells[mlp] = measure.score(torch.cat(without_mlp), a, b)
+    squashed = rest.squashing() if rest is not None and squash else {}
+    if rest is None or not dissect:
+        return Survey(cells, squashing=squashed)
+    every, pairs = torch.arange(len(a)), []
+    for seed in range(DRAWS):
+        generator = torch.Generator().manual_seed(seed)
+        pairs.append((rest.draw(generator), rest.draw(generator)))
+    of_all, *of_draws = rest.dissect([(every, every), *pairs])
+    return Survey(cells, of_all, tuple(of_draws), squashed)
+
+
+class Rest:
+    """A run from its last attention on, for many sums: `mid` is the stream there, at the answer's positions."""
+
+    def __init__(self, model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], n_digits: int) -> None:
+        self.model, self.a, self.b, self.block = model, a, b, model.blocks[model.config.layers - 1]
+        self.mid = torch.empty(len(a), n_digits, model.config.d_model)
+        self.filled = 0
+        self.task = carries.classify(a, b, n_digits)
+        self.members = [(self.task == task).nonzero().flatten() for task in range(len(carries.patterns(n_digits)))]
+
+    def keep(self, mid: Float[Tensor, "batch pos d_model"]) -> None:
+        """Fill `mid`, batch after batch."""
+        self.mid[self.filled : self.filled + len(mid)] = mid
+        self.filled += len(mid)
+
+    def draw(self, generator: torch.Generator) -> Int[Tensor, " sums"]:
+        """`DRAWN` sums of every class, as indices in ascending order."""
+        drawn = [m[torch.randint(len(m), (DRAWN,), generator=generator)] for m in self.members]
+        return torch.cat(drawn).sort().values
+
+    def dissect(self, pairs: Sequence[tuple[Int[Tensor, " _"], Int[Tensor, " _"]]]) -> list[Dissected]:
+        """Choose the carry neurons on some sums and ablate them on others; both as sorted indices."""
+        neurons = self.carry_neurons([chosen_on for chosen_on, _ in pairs])
+        ablated_on = [which for _, which in pairs]
+        return [
+            Dissected(int(chosen.sum()), measure.score(guess, self.a[which], self.b[which]))
+            for chosen, which, guess in zip(neurons, ablated_on, self.answers(~neurons, ablated_on), strict=True)
+        ]
+
+    def carry_neurons(self, chosen_on: Sequence[Int[Tensor, " _"]]) -> Bool[Tensor, "set neuron"]:
+        """As `heads.carry_neurons`, on each set of sums, once `mid` is filled; in one pass, since sets overlap."""
+        counts = torch.stack([torch.bincount(which, minlength=len(self.a)) for which in chosen_on])
+        member = torch.stack([self.task == task for task in range(len(self.members))])
+        total = torch.zeros(len(counts), len(member), self.model.config.d_ff, dtype=torch.float64)
+        size = torch.zeros(len(counts), len(member), 1, dtype=torch.float64)
+        for part in self._chunks():
+            post = self.block.up(self.block.norm(self.mid[part, 0])).relu().double()
+            weight = (counts[:, None, part] * member[:, part]).double()
+            total += weight @ post
+            size += weight.sum(-1, keepdim=True)
+        return torch.stack([carry_neuron_mask(mean) for mean in total / size])
+
+    def answers(
+        self, kept: Bool[Tensor, "set neuron"], asked: Sequence[Int[Tensor, " _"]]
+    ) -> list[Int[Tensor, "_ pos"]]:
+        """What the model answers with some neurons of the last MLP only, each set of them on sums of its own; int8.
+
+        The neurons that all sets keep are computed once; `mid` must be filled.
+
+        Args:
+            kept: which neurons each set keeps.
+            asked: the sums of each set, as sorted indices.
+        """
+        up, down, in_all = self.block.up, self.block.down, kept.all(0)
+        in_some = kept.any(0) & ~in_all
+        found = [torch.empty(len(which), self.mid.shape[1], dtype=torch.int8) for which in asked]
+        added = [down.weight[:, in_some] * chosen for chosen in kept[:, in_some]]
+        first = up.weight[in_all], up.bias[in_all]
+        second = down.weight[:, in_all].contiguous()  # oneDNN is slow where neither rows nor columns are dense
+        for part in self._chunks():
+            mid = self.mid[part]
+            x = self.block.norm(mid)
+            shared = mid + F.linear(F.linear(x, *first).relu(), second, down.bias)
+            post = F.linear(x, up.weight[in_some], up.bias[in_some]).relu()
+            for guess, which, weight in zip(found, asked, added, strict=True):
+                ends = torch.searchsorted(which, torch.tensor([part.start, part.stop]))
+                here = which[slice(*ends)] - part.start
+                resid = shared[here] + F.linear(post[here], weight)
+                guess[slice(*ends)] = self.model.unembed(self.model.norm(resid)).argmax(-1)
+        return found
+
+    def squashing(self) -> dict[int, Float[Tensor, " pos"]]:
+        """As `heads.squashing`, for every outcome with at least `FEWEST` sums a >= b."""
+        outcome = self.a + self.b
+        ordered = torch.where(self.a >= self.b, outcome, -1).argsort(stable=True)
+        counts = torch.bincount(outcome[self.a >= self.b]).tolist()
+        found = {}
+        for total, which in enumerate(ordered[-sum(counts) :].split(counts)):
+            if len(which) >= FEWEST:
+                mid = self.mid[which]
+                after = self.block.mlp(mid, no_hook)
+                found[total] = cosine_spread(after) / cosine_spread(mid)
+        return found
+
+    def _chunks(self) -> list[slice]:
+        return [slice(start, start + CHUNK) for start in range(0, len(self.a), CHUNK)]
+
+
+def carry_neuron_mask(mean: Float[Tensor, "task neuron"]) -> Bool[Tensor, " neuron"]:
+    """Neurons whose mean activation is strictly larger in some carry class than in NC, which comes first."""
+    return (mean[1:] > mean[0]).any(0)
+
+
+def cosine_spread(x: Float[Tensor, "sums pos d_model"]) -> Float[Tensor, " pos"]:
+    """The largest minus the smallest cosine between the streams of any two sums, position by position."""
+    x = torch.nn.functional.normalize(x.double(), dim=-1).transpose(0, 1)
+    cosine = (x @ x.mT).flatten(1)
+    return cosine.amax(1) - cosine.amin(1)
+
+
+# ---------------------------------------------------------------- what is read off a survey
+
+
+def without_mlp(survey: Survey, group: str) -> ClassAccuracies:
+    """Accuracies without the final MLP."""
+    return survey.cells[measure.final_mlp(groups.find(group).config)]
+
+
+def ranked_heads(survey: Survey, group: str) -> list[Ablation]:
+    """The last layer's heads, the decision head first: the one that costs most exact matches (Sec. 4)."""
+    return sorted(measure.last_heads(groups.find(group).config), key=lambda head: survey.cells[head].exact_match)
+
+
+# ---------------------------------------------------------------- all that a source has
+
+
+class Evidence:
+    """One source's weights and learning curves, and the surveys that several rows of the ledger share.
+
+    Args:
+        source: `ours` or `author`.
+        needs: for each group, what the rows that are asked for need of it.
+        report: called after each run that was measured, with what it was.
+    """
+
+    def __init__(
+        self, source: str, needs: Mapping[str, Need] | None = None, report: Callable[[str], None] = lambda done: None
+    ) -> None:
+        runs.folder(source)
+        self.source, self.needs, self.report = source, dict(needs or {}), report
+        self._surveys: dict[str, dict[int, Survey | Exception]] = {}
+
+    def steps(self) -> int:
+        """How many runs have to be surveyed."""
+        return sum(len(self.group(group).numbers) for group in self.needs if self.has(group))
+
+    def has(self, group: str) -> bool:
+        """Whether the group's weights are there and whole."""
+        try:
+            self.group(group)
+        except BadInput:
+            return False
+        return True
+
+    def group(self, group: str) -> runs.Runs:
+        """The group's runs.
+
+        Raises:
+            BadInput: they are missing or damaged; says how to get them.
+        """
+        return self._found(group, "safetensors", lambda: runs.load(group, self.source))
+
+    def curves(self, group: str) -> runs.History:
+        """The group's learning curves.
+
+        Raises:
+            BadInput: they are missing or damaged; says how to get them.
+        """
+        return self._found(group, "history.npz", lambda: runs.history(group, self.source))
+
+    def planned_epochs(self, group: str) -> int:
+        """Epochs of the whole training of a group; ours may have had a part of them only."""
+        return self.group(group).planned_epochs if self.source == "ours" else groups.find(group).epochs
+
+    def training(self, group: str) -> str:
+        """How a group was trained, if not as the paper's: the recipe, and how far it got; else nothing."""
+        if self.source != "ours" or not self.has(group):
+            return ""
+        loaded = self.group(group)
+        return loaded.training if loaded.stands_in else ""
+
+    def models(self, group: str) -> dict[int, Transformer]:
+        """Each run as a model.
+
+        Raises:
+            BadInput: the group is missing or damaged.
+        """
+        return dict(self.group(group).models())
+
+    def each(self, group: str, of: Callable[[int, Transformer], T]) -> dict[int, T]:
+        """`of(run, model)` for each run of a group, several at once."""
+        models = self.models(group)
+        return dict(zip(models, in_parallel(lambda run: of(run, models[run]), models), strict=True))
+
+    def _found(self, group: str, suffix: str, read: Callable[[], T]) -> T:
+        there = runs.find if suffix == "safetensors" else runs.has_history
+        if not there(group, self.source):
+            what = "weights" if suffix == "safetensors" else "learning curves"
+            if self.source == "ours":
+                raise BadInput(f"No {what} of {group} yet: `carry train {group}` makes them.")
+            if not author.holds("weights" if suffix == "safetensors" else "history", group):
+                raise BadInput(f"The author's release has no {what} of {group}.")
+            raise BadInput(f"No {what} of {group} at hand: `carry import-author DIR` of the whole release.")
+        try:
+            return read()
+        except BadInput as error:
+            raise BadInput(str(error).replace(f"{data_dir()}/", "data/")) from error
+
+    def surveys(self, group: str) -> dict[int, Survey]:
+        """A survey of each of the group's runs; the first call surveys all groups that are needed and at hand.
+
+        Several runs at once, on as many threads as PyTorch would use. Each has one thread, so that the number of cores
+        changes no bit.
+
+        Raises:
+            BadInput: the group is missing or damaged.
+            Exception: whatever the survey of one of its runs raised; other groups' surveys are not touched by that.
+        """
+        self.group(group)
+        if group not in self._surveys:
+            self._survey([group, *(name for name in self.needs if name not in self._surveys and self.has(name))])
+        for found in self._surveys[group].values():
+            if isinstance(found, Exception):
+                raise found
+        return {run: found for run, found in self._surveys[group].items() if isinstance(found, Survey)}
+
+    def _survey(self, names: Iterable[str]) -> None:
+        loaded = {name: self.group(name) for name in names}
+
+        def one(pair: tuple[str, int]) -> Survey | Exception:
+            (group, run), need = pair, self.needs.get(pair[0], Need())
+            parts, asked = sorted(need.ablations, key=str), fixed_sums(group)
+            try:
+                return survey(loaded[group].model(run), *asked, parts, dissect=need.dissect, squash=need.squash)
+            except Exception as error:
+                return error
+            finally:
+                self.report(f"{group} run {run}")
+
+        pairs = [(group, run) for group, its in loaded.items() for run in its.numbers]
+        for (group, run), found in zip(pairs, in_parallel(one, pairs), strict=True):
+            self._surveys.setdefault(group, {})[run] = found
+
+
+def in_parallel(of: Callable[[Item], T], items: Iterable[Item]) -> list[T]:
+    """`of` every item, in order, with one thread for each item and as many items at once as PyTorch has threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    pool = ThreadPoolExecutor(threads)
+    try:
+        return list(pool.map(of, items))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C nothing that waits is begun
+        torch.set_num_threads(threads)
+
+
+@cache
+def fixed_sums(group: str) -> tuple[Tensor, Tensor]:
+    """All sums of three digits; of more, a draw of the paper's size from every class."""
+    n_digits = groups.find(group).n_digits
+    return sums.all_sums(n_digits) if n_digits <= 3 else measure.sample(DRAWN, n_digits, seed=0)
+
+
+def random_sums() -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
+    """The same 20,000 random three-digit sums every time, for findings that do not need all."""
+    return sums.long_sums(SAMPLE, 3, torch.Generator().manual_seed(0))

@@ -1,0 +1,188 @@
+"""The run groups of the paper: what was trained, by the author's names, and the two recipes we train them with."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.random import SeedSequence
+
+from carry_core.errors import BadInput
+from carry_core.model import ModelConfig
+from carry_core.sums import n_sums
+
+N_LONG = 20_000  # random longer sums of a padded group: the first ones prime, the rest test (App. H)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ only in seed (App. A, C, D, F, H).
+
+    Attributes:
+        n_digits: digits of the sums in the training set; `config.width` more when they are padded.
+        fraction: share of all sums in the training set, and again in the test set (the paper's s).
+        decay: weight decay (the paper's lambda).
+        primed: how many longer sums join the training set, or make it up when finetuning.
+        snapshots: epochs whose weights are kept beside the last.
+        parent: group and epoch that finetuning starts from.
+        tracks_final_mlp: its history has the accuracies per carry class without the final MLP (Fig. 5).
+    """
+
+    name: str
+    config: ModelConfig
+    fraction: float = 0.3
+    decay: float = 0.2
+    n_digits: int = 3
+    batch: int = 1024
+    epochs: int = 1000
+    n_runs: int = 6
+    primed: int = 0
+    snapshots: tuple[int, ...] = ()
+    parent: tuple[str, int] | None = None
+    tracks_final_mlp: bool = False
+
+    def __str__(self) -> str:
+        """In words: "2 layers, 30 % of the sums, weight decay 0.2"."""
+        config = self.config
+        parts = [f"{config.layers} layer{'s' * (config.layers > 1)}"]
+        parts += ["causal"] * config.causal + [f"{self.n_digits} digits"] * (self.n_digits != 3)
+        parts += [f"d_ff {config.d_ff}"] * (config.d_ff != ModelConfig.d_ff)
+        parts += [f"{100 * self.fraction:.0f} % of the sums", f"weight decay {self.decay}"]
+        parts += [f"padded to {config.width} digits"] * self.padded
+        if self.parent is not None:
+            parts.append(f"from epoch {self.parent[1]} finetuned on {self.primed} {config.width}-digit sums")
+        elif self.primed:
+            parts.append(f"with {self.primed} {config.width}-digit sums")
+        return ", ".join(parts)
+
+    @property
+    def padded(self) -> bool:
+        return self.config.width > self.n_digits
+
+    @property
+    def n_train(self) -> int:
+        """Sums in the training set: 150,150 for three digits at s = 0.3, priming sums included."""
+        if self.parent is not None:
+            return self.primed
+        return round(self.fraction * n_sums(self.n_digits)) + self.primed
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps in an epoch; the last batch is short."""
+        return -(-self.n_train // self.batch)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How long and how fast a group is trained; everything else is the group's.
+
+    Attributes:
+        rate: learning rate, constant after `warmup` linear steps.
+        steps: optimiser steps in all, rounded to whole epochs; None for the group's own epochs.
+        limit: epochs asked for by the user, in place of either.
+    """
+
+    name: str
+    rate: float
+    warmup: int = 0
+    steps: int | None = None
+    limit: int | None = None
+
+    def epochs(self, group: Group) -> int:
+        if self.limit is not None:
+            return self.limit
+        if self.steps is None or group.parent is not None:
+            return group.epochs
+        return max(1, round(self.steps / group.steps))
+
+    def share(self, group: Group) -> float:
+        """How many epochs of its own the recipe has in place of one of the paper's; `--epochs` moves no snapshot."""
+        return replace(self, limit=None).epochs(group) / group.epochs
+
+    def snapshots(self, group: Group) -> dict[int, int]:
+        """Epochs whose weights are kept, and the paper's epochs that they stand for: the same share of the whole."""
+        return {max(1, round(self.share(group) * epoch)): epoch for epoch in group.snapshots}
+
+
+RECIPES = {r.name: r for r in (Recipe("paper", 1.4e-4), Recipe("quick", 1e-3, warmup=300, steps=8820))}
+
+MAIN = "n2_s0.3_w0.2"
+_PAD6 = ModelConfig(width=6)
+_LISTED = (  # what figures need most comes first
+    Group(MAIN, ModelConfig(), tracks_final_mlp=True),
+    Group("n1_s0.3_w0.2", ModelConfig(layers=1)),
+    Group("n3_s0.3_w0.2", ModelConfig(layers=3)),
+    Group("decoder_n2_s0.3_w0.2", ModelConfig(causal=True)),
+    Group("n2_s0.2_w1.0_dff512", ModelConfig(d_ff=512), fraction=0.2, decay=1.0),
+    Group("pad6_n2_s0.3_w0.2", _PAD6, epochs=2500, snapshots=(500, 1000)),
+    Group("pad6_primed100_n2_s0.3_w0.2", _PAD6, primed=100),
+    Group("n1_s0.3_w0.0", ModelConfig(layers=1), decay=0.0),
+    Group("n1_s0.2_w1.0", ModelConfig(layers=1), fraction=0.2, decay=1.0),
+    Group("n2_s0.3_w0.0", ModelConfig(), decay=0.0),
+    Group("n2_s0.1_w0.2", ModelConfig(), fraction=0.1),
+    Group("n2_s0.3_w0.2_dff1024", ModelConfig(d_ff=1024)),
+    Group("digits4_n2_s0.3_w0.2", ModelConfig(width=4), n_digits=4, batch=8192, n_runs=1, tracks_final_mlp=True),
+    Group("pad6_finetuned500_n2_s0.3_w0.2", _PAD6, primed=500, epochs=50, parent=("pad6_n2_s0.3_w0.2", 500)),
+    Group("pad10_primed500_n2_s0.3_w0.2", ModelConfig(width=10), primed=500),
+    Group("decoder_pad6_primed500_n2_s0.3_w0.2", ModelConfig(width=6, causal=True), primed=500),
+)
+GROUPS = {group.name: group for group in _LISTED}
+RELEASED_ONLY = {"pad5_n2_s0.3_w0.2": Group("pad5_n2_s0.3_w0.2", ModelConfig(width=5))}  # absent from the paper
+
+
+def find(name: str) -> Group:
+    """The group called `name`.
+
+    Raises:
+        BadInput: no such group.
+    """
+    group = (GROUPS | RELEASED_ONLY).get(name) if isinstance(name, str) else None
+    if group is None:
+        raise BadInput(f"Unknown group {name!r}: expected one of {', '.join(GROUPS)}.")
+    return group
+
+
+def decoder(name: str) -> Group:
+    """The group called `name`, if its models are decoders (App. D).
+
+    Raises:
+        BadInput: no such group, or its models are encoders.
+    """
+    group = find(name)
+    if not group.config.causal:
+        known = [other.name for other in GROUPS.values() if other.config.causal]
+        raise BadInput(f"{name} has no decoders: expected {' or '.join(known)}.")
+    return group
+
+
+def listed(names: Any) -> list[str]:
+    """Names of groups as a list, from a list or from one name, which is all that papermill's command can give.
+
+    Raises:
+        BadInput: neither, or no such group.
+    """
+    if not isinstance(names, str | list):
+        raise BadInput(f"{names!r}: expected a group or a list of groups, such as {MAIN!r}.")
+    return [find(name).name for name in ([names] if isinstance(names, str) else names)]
+
+
+def reached(name: str, recipe: str, epochs: int) -> str:
+    """How far a training came, in epochs: `60`, or `1 of 5` if its recipe has more."""
+    planned = RECIPES[recipe].epochs(find(name))
+    return f"{epochs}" if epochs >= planned else f"{epochs} of {planned}"
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Independent random streams of one run, all from its number: split and order, initialisation, dropout."""
+
+    data: torch.Generator
+    weights: torch.Generator
+    dropout: SeedSequence
+
+    @classmethod
+    def of(cls, run: int) -> "Seeds":
+        *torchs, dropout = SeedSequence(run).spawn(3)
+        seeds = [int(seed.generate_state(1, np.uint64)[0] >> np.uint64(1)) for seed in torchs]
+        data, weights = (torch.Generator().manual_seed(seed) for seed in seeds)
+        return cls(data, weights, dropout)

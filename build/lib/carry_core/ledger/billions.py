@@ -1,0 +1,151 @@
+"""The rows of the 7B models (Tab. 2, Sec. 6, App. G): from the author's recordings, or from a survey of our own."""
+
+from collections.abc import Callable
+from typing import Any
+
+from carry_core.errors import BadInput
+from carry_core.findings.base import Measurement, measurement
+from carry_core.findings.survey import Evidence
+from carry_core.llm import recordings
+from carry_core.llm.model import format_heads
+from carry_core.llm.prompts import Answers
+from carry_core.llm.recordings import MODELS, Recording
+from carry_core.llm.survey import Survey
+
+Part = Callable[[Recording | Survey], Measurement]
+
+
+def _one(value: float | int, how: str) -> Measurement:
+    return Measurement({0: value}, value, how=how)
+
+
+def accuracy(found: Recording | Survey) -> Measurement:
+    """Share of whole answers that are right, as recorded, and again from the generations where all are there."""
+    if isinstance(found, Survey):
+        return _one(found.answers.accuracy, f"On {len(found.answers.replies)} prompts.")
+    if not found.complete:
+        n = len(found.answers.replies)
+        return _one(found.accuracy, f"As recorded; {n} of {len(found.correct)} generations were released.")
+    if found.answers.right.tolist() != found.correct.tolist():
+        raise BadInput("The recorded generations do not give the recorded verdicts: import the release again.")
+    return _one(found.answers.accuracy, "From the recorded generations.")
+
+
+def staircase_heads(found: Recording | Survey) -> Measurement:
+    """How many heads win at least one cell of the staircase search."""
+    ours = isinstance(found, Survey)
+    return _one(found.n_staircase, "Heads that win a cell." if ours else "Heads that win a cell, as recorded.")
+
+
+def carry_mistakes(found: Recording | Survey) -> Measurement:
+    """Share of the mistakes in which a digit that receives a one is exactly one too small."""
+    answers = _all(found)
+    wrong = int((~answers.right).sum())
+    return _one(answers.carry_share, f"{int(answers.carrying.sum())} of {wrong} mistakes.")
+
+
+def first_position(found: Recording | Survey) -> Measurement:
+    """Share of answers whose first digit is right (App. G)."""
+    n, every = len(found.answers.replies), len(found.answers.pairs)
+    return _one(found.answers.by_position[0], f"Of {n} generations at hand, of {every}.")
+
+
+def _all(found: Recording | Survey) -> Answers:
+    if isinstance(found, Recording) and not found.complete:
+        raise BadInput(f"Needs all generations; {len(found.answers.replies)} were released.")
+    return found.answers
+
+
+PARTS: dict[str, Part] = {
+    "accuracy": accuracy, "staircase_heads": staircase_heads, "carry_mistakes": carry_mistakes,
+    "first_position_accuracy": first_position,
+}  # fmt: skip
+
+
+def known(name: str) -> bool:
+    """Whether a row is one of these."""
+    if name == "finding/llm_heads":
+        return True
+    table, _, rest = name.partition("/")
+    parts = [*PARTS, "addition_heads"]
+    rows = [f"{key}/{part}" for key in MODELS for part in parts]
+    rows += [f"{key}/ablated_accuracy/{i}" for key, model in MODELS.items() for i in range(len(model.pairs))]
+    return table in ("tab2", "llm") and rest in rows
+
+
+def find(name: str, evidence: Evidence) -> Measurement:
+    """A row whose id starts with `tab2/` or `llm/`, or `finding/llm_heads`.
+
+    Raises:
+        BadInput: what it needs is not at hand; says which command makes it.
+    """
+    if name == "finding/llm_heads":
+        return llm_heads(evidence)
+    _, key, part, *number = name.split("/")
+    if part in PARTS:
+        return PARTS[part](recordings.recording(key) if evidence.source == "author" else recordings.stored_survey(key))
+    if evidence.source == "author":
+        return _recorded_ablation(key, part)
+    found = recordings.stored_survey(key)
+    if part == "ablated_accuracy":
+        return _ablated(found, MODELS[key].pairs[int(number[0])])
+    return _addition_heads(key, found)
+
+
+def _recorded_ablation(key: str, part: str) -> Measurement:
+    """Without heads, the author's recordings have Alpaca's accuracy only."""
+    if (key, part) == ("alpaca", "ablated_accuracy"):
+        return _one(recordings.ablated_accuracy(), "As recorded.")
+    raise BadInput(f"The author's release has no ablated run of {key}; it needs the weights: `{MODELS[key].command}`.")
+
+
+def _ablated(found: Survey, pair: str) -> Measurement:
+    for ablated in found.ablated:
+        if format_heads(ablated.heads) == pair:
+            return _one(
+                found.ablated_answers(ablated).accuracy, f"Without {pair}; intact {found.answers.accuracy:.3f}."
+            )
+    raise BadInput(f"The survey of {found.title} is without {pair}: run `carry llm` with --ablate {pair}.")
+
+
+def _addition_heads(key: str, found: Survey) -> Measurement:
+    """The pairs among those ablated for a reason which cost most, as many as the paper names."""
+    tried = [a for a in found.targeted if len(a.heads) == 2]
+    if not tried:
+        raise BadInput(f"The survey of {found.title} ablated no pairs: run `{MODELS[key].command}`.")
+    best = [[list(head) for head in a.heads] for a in tried[: len(MODELS[key].pairs)]]
+    value = best if len(best) > 1 else best[0]
+    costs = ", ".join(f"{format_heads(a.heads)} {found.ablated_answers(a).accuracy:.3f}" for a in tried)
+    return Measurement({0: value}, value, how=f"Of the pairs that were chosen: {costs}.")
+
+
+def llm_heads(evidence: Evidence) -> Measurement:
+    """Accuracy without the most frequent winners, against random pairs (`finding/llm_heads`).
+
+    Raises:
+        BadInput: no 7B model was surveyed; says which commands do it.
+    """
+    rows: dict[int, dict[str, Any]] = {}
+    for number, (key, model) in enumerate(MODELS.items()):
+        if evidence.source == "author":  # his release has no such runs
+            break
+        try:
+            found = recordings.stored_survey(key)
+        except BadInput:
+            continue
+        chosen, random = found.accuracies(random=False), found.accuracies(random=True)
+        if chosen and random:
+            rows[number] = {
+                "value": min(chosen),
+                "shows": min(chosen) < min(random),
+                "model": model.title,
+                "chosen_pairs": len(chosen),
+                "random_pairs": len(random),
+                "lowest_of_random_pairs": min(random),
+            }
+    if not rows:
+        commands = "; ".join(f"`{model.command}`" for model in MODELS.values())
+        whose = "The author's release has no such runs, and it" if evidence.source == "author" else "It"
+        raise BadInput(f"{whose} needs 7B weights: {commands}.")
+    lowest = min(rows, key=lambda number: rows[number]["value"])
+    return measurement(rows, "Accuracy without the costliest pair of chosen heads; the lowest model's.", among=[lowest])

@@ -1,0 +1,290 @@
+"""The ledger on a page: the verdict box at its top, and its rows as a table.
+
+Both are made from the committed results, so they need no weights and are the same wherever a page is run. A page that
+is run with another group than the claims are about says what the paper claims, and judges nothing.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import log10
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, PackageLoader
+
+from carry_core import carries, groups
+from carry_core.errors import BadInput
+from carry_core.ledger import quantities, results
+from carry_core.ledger.claims import Claim, claims
+from carry_core.ledger.results import Row
+
+SOURCES = {"author": "author’s weights", "ours": "ours"}
+MOST_ROWS = 6  # of a box: more cannot be read at a glance
+LONG = 12  # rows of a ledger table from which on it is collapsed
+SIGNS = {
+    "reproduced": "✓", "mostly": "✓", "mixed": "~", "compatible": "?", "undecided": "?", "differs": "≠", "not run": "–",
+}  # fmt: skip
+
+
+TEMPLATES = Environment(
+    loader=PackageLoader("carry_core.ledger", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
+)
+
+
+@dataclass(frozen=True)
+class Html:
+    """Something for `plots.page.show`; `text` stands in its place where there is no HTML."""
+
+    html: str
+    text: str
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Pill:
+    """A verdict that links to the row of the ledger which has it; with how many have it, for a table."""
+
+    verdict: str
+    href: str
+    count: int | None = None
+
+    @property
+    def css(self) -> str:
+        return self.verdict.replace(" ", "-")
+
+    @property
+    def words(self) -> str:
+        return f"{SIGNS[self.verdict]} {'' if self.count is None else f'{self.count} '}{self.verdict}"
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one source has of some claims: a value in words, the verdicts, and on how many runs."""
+
+    value: str
+    pills: list[Pill]
+    n: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the box: one claim, or all cells of a table.
+
+    Attributes:
+        words: what the paper claims.
+        claims: one, or those of the cells.
+        rows: the results of each source by id.
+    """
+
+    words: str
+    claims: list[Claim]
+    rows: Mapping[str, Mapping[str, Row]] = field(repr=False)
+
+    @property
+    def where(self) -> str:
+        return self.claims[0].where
+
+    @property
+    def paper(self) -> str:
+        """The printed number; nothing for a finding, which is words, nor for a table."""
+        claim = self.claims[0]
+        return number(claim.paper, claim) if len(self.claims) == 1 and claim.paper is not None else ""
+
+    @cached_property
+    def groups(self) -> list[str]:
+        return sorted({name for claim in self.claims for name in quantities.groups_of(claim.id)})
+
+    def side(self, source: str) -> Side | None:
+        """What a source has; None where it has no results."""
+        found = [self.rows[source][c.id] for c in self.claims if c.id in self.rows[source]]
+        if not found:
+            return None
+        row, claim = found[0], self.claims[0]
+        if len(self.claims) == 1:
+            value = f"{row.shown[0]} of {row.shown[1]} runs" if row.shown else number(row.value, claim)
+            return Side(value, [Pill(row.verdict, address(row.id))], row.n)
+        counts = Counter(row.verdict for row in found)
+        value = f"{counts['reproduced']} of {len(found)} cells"
+        first = {row.verdict: row.id for row in reversed(found)}
+        pills = [Pill(v, address(first[v]), None if v == "reproduced" else counts[v]) for v in SIGNS if counts[v]]
+        return Side(value, pills, max(row.n for row in found))
+
+    @property
+    def difference(self) -> str:
+        """In words what is not as the paper has it, in our runs; nothing where all is."""
+        found = [self.rows["ours"][c.id] for c in self.claims if c.id in self.rows["ours"]]
+        if not found or all(row.verdict == "reproduced" for row in found):
+            return ""
+        if len(self.claims) == 1:
+            return difference(self.claims[0], found[0])
+        pairs = [(row, c) for row, c in zip(found, self.claims, strict=False) if row.value is not None]
+        if not pairs:
+            return ""
+        row, claim = max(pairs, key=lambda pair: abs(pair[0].value - pair[1].paper))
+        return f"farthest: {cell(claim.id)}, {difference(claim, row)}"
+
+
+def number(value: Any, claim: Claim) -> str:
+    """A value with the places that the paper's number has; a dash for none."""
+    if isinstance(value, list):
+        return ", ".join(number(x, claim) for x in value)
+    if value is None:
+        return "–"
+    places = max(0, round(-log10(claim.unit)))
+    return f"{value:,.{places}f}" if isinstance(value, float) else f"{value:,}"
+
+
+def difference(claim: Claim, row: Row) -> str:
+    """In words how a row differs from what the paper has."""
+    if row.value is None:
+        return "not run"
+    if row.shown:
+        without = [key for key, shows in zip(row.keys, row.fields["shows"], strict=True) if not shows]
+        if not without:
+            return ""
+        return "in no run" if len(without) == len(row.keys) else f"not in {listed('run', without)}"
+    if isinstance(row.value, list):
+        return ""
+    return f"{number(claim.paper, claim)} in the paper, {number(row.value, claim)} in ours"
+
+
+def listed(noun: str, names: Sequence[object]) -> str:
+    """Which are meant: `run 3`; `runs 0, 2 and 5`; `no run`."""
+    *some, last = map(str, names) if names else [""]
+    if not last:
+        return f"no {noun}"
+    return f"{noun}s {', '.join(some)} and {last}" if some else f"{noun} {last}"
+
+
+def cell(name: str) -> str:
+    """A table's cell in words: `C@1, position 7`, with its kind if it is not the accuracy."""
+    *_, task, kind, position = name.split("/")
+    kinds = "" if kind == "accuracy" else f"{kind.replace('_', ' ')}, "
+    return f"{task.replace('_', ' ')}, {kinds}{position.replace('pos', 'position ')}"
+
+
+def address(name: str) -> str:
+    """Where a row stands on the built site, from a page of `notebooks` or `book`."""
+    return f"../notebooks/claims.html#{name}"
+
+
+def _chosen(wanted: Mapping[str, str] | Sequence[str]) -> list[Entry]:
+    """The claims that are meant by ids, or by the beginnings of ids for all cells of a table."""
+    words = wanted if isinstance(wanted, Mapping) else dict.fromkeys(wanted, "")
+    rows = {
+        source: {row.id: row for row in results.read(source)["rows"]} if results.path_of(source).exists() else {}
+        for source in SOURCES
+    }
+    entries = []
+    for prefix, text in words.items():
+        found = [claims()[prefix]] if prefix in claims() else [c for c in claims().values() if c.id.startswith(prefix)]
+        if not found:
+            raise BadInput(f"{prefix!r} is the beginning of no id of data/claims.yml: expected one such as tab1/.")
+        counted = [claim for claim in found if getattr(claim, "informative", True)]
+        entries.append(Entry(text or found[0].claim or prefix, counted or found, rows))
+    return entries
+
+
+def verdict_box(
+    wanted: Mapping[str, str] | Sequence[str], group: str | None = None, most: int = MOST_ROWS, pages: bool = False
+) -> Html:
+    """The box at the top of a page: what the paper claims, and what the author's weights and ours have of it.
+
+    Args:
+        wanted: in words what is claimed, by id, or by the beginning of ids for a whole table; ids alone for findings
+            that are to be called as in `data/claims.yml`. Six at most.
+        group: the one that the page shows; where a claim is about others, nothing is judged.
+        most: rows that it may have.
+        pages: whether each row links to the page that computes it, for a box that is about many pages.
+
+    Raises:
+        BadInput: no such id.
+    """
+    entries = _chosen(wanted)
+    assert len(entries) <= most
+    judged = [e for e in entries if group is None or not e.groups or group in e.groups]
+    trainings = sorted({t for e in judged for c in e.claims for t in _trainings(e.rows["ours"].get(c.id))})
+    html = TEMPLATES.get_template("box.html.j2").render(
+        entries=entries,
+        judged=judged,
+        group=group,
+        trainings=[] if pages else trainings,
+        named=groups.find,
+        pages=pages,
+    )
+    lines = []
+    for entry in entries:
+        sides = [entry.side(source) if entry in judged else None for source in SOURCES]
+        told = [f"{name}: {x.value} {x.pills[0].verdict}" for name, x in zip(SOURCES.values(), sides, strict=True) if x]
+        lines.append(" | ".join([entry.words, entry.paper, *told]))
+    return Html(html, "\n".join(lines))
+
+
+def _trainings(row: Row | None) -> list[str]:
+    return row.trainings if row else []
+
+
+def ledger(*prefixes: str, group: str | None = None) -> Html:
+    """The page's rows of the ledger: paper, author's weights, ours, runs, verdicts, and in words what differs.
+
+    Args:
+        prefixes: beginnings of ids, such as `tab1/` or `finding/decision_head`.
+        group: the one that the page shows; rows about others name theirs.
+
+    Raises:
+        BadInput: no id starts with one of them.
+    """
+    entries = []
+    for prefix in prefixes:
+        found = [name for name in claims() if name.startswith(prefix)]
+        entries += _chosen(found or [prefix])
+    lines = []
+    for entry in entries:
+        (claim,) = entry.claims
+        line = {"row": _link(claim.id, group, entry.groups), "paper": entry.paper or "–"}
+        for source, title in SOURCES.items():
+            side = entry.side(source)
+            line[title] = f"{side.value} {_pill(side.pills[0])}" if side else "–"
+            line[f"n, {title}"] = f"{side.n or '–'}" if side else "–"
+        lines.append(line | {"what differs in ours": entry.difference})
+    frame = pd.DataFrame(lines)
+    styler = frame.style.hide(axis="index").set_table_attributes('class="dataframe ledger-rows"').set_uuid("ledger")
+    table = f'<div class="table-scroll" tabindex="0">{styler.to_html()}</div>'
+    if len(lines) > LONG:
+        summary = f"All {len(lines)} rows of the ledger that this page is about"
+        table = f"<details><summary>{summary}</summary>{table}</details>"
+    plain = [" | ".join([e.claims[0].id, e.paper, *(s.value for s in map(e.side, SOURCES) if s)]) for e in entries]
+    return Html(table, "\n".join(plain))
+
+
+def printed_cells(table: str) -> pd.DataFrame:
+    """A table of the paper as a frame: `carry_class`, `position`, `accuracy`, `corrected`.
+
+    Args:
+        table: the beginning of its ids, such as `tab1/final_mlp`.
+    """
+    names = {carries.claim_key(pattern): carries.paper_name(pattern) for pattern in carries.patterns(3)}
+    rows = [
+        (names[task], position, kind, claim.paper)
+        for name, claim in claims().items()
+        if name.startswith(f"{table}/")
+        for task, kind, position in [name.removeprefix(f"{table}/").split("/")]
+    ]
+    cells = pd.DataFrame(rows, columns=["carry_class", "position", "kind", "paper"])
+    return cells.pivot_table("paper", ["carry_class", "position"], "kind", sort=False).reset_index()
+
+
+def _link(name: str, group: str | None, about: Sequence[str]) -> str:
+    other = f"<small>of {', '.join(about)}</small>" if group and about and group not in about else ""
+    return f'<a href="{address(name)}">{name}</a>{other}'
+
+
+def _pill(pill: Pill) -> str:
+    return f'<a class="verdict {pill.css}" href="{pill.href}">{pill.words}</a>'

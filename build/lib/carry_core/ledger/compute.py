@@ -1,0 +1,189 @@
+"""The ledger of one source, computed from weights: a row and a verdict for each number and finding."""
+
+import json
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from carry_core.errors import BadInput
+from carry_core.files import ROOT, data_dir
+from carry_core.findings.base import Measurement, Need
+from carry_core.findings.survey import Evidence
+from carry_core.ledger import claims, quantities, results, verdicts
+from carry_core.ledger.claims import Claim
+from carry_core.ledger.results import Row
+
+
+class Ledger:
+    """The rows of one source.
+
+    A row whose computation fails is `not run` with the reason, and takes no other with it.
+
+    Args:
+        source: `ours` or `author`.
+        only: the rows whose id starts with this.
+        report: called with a line after each run that was measured and each row that took its time.
+
+    Attributes:
+        failed: rows that raised what nobody had foreseen.
+
+    Raises:
+        BadInput: unknown source, no such row, or a row that nothing is measured for.
+    """
+
+    def __init__(self, source: str, only: str = "", report: Callable[[str], None] = lambda done: None) -> None:
+        self.source, self.claims, self.report = source, claims.chosen(only), report
+        for claim in self.claims:
+            if not quantities.known(claim.id):
+                raise BadInput(f"{data_dir() / 'claims.yml'}: nothing is measured for {claim.id}: correct the id.")
+        needs: dict[str, Need] = {}
+        for claim in self.claims:
+            for group, need in quantities.needed(claim.id).items():
+                needs[group] = needs.get(group, Need()) | need
+        self.evidence = Evidence(source, needs, report)
+        self.theirs = results.author_rows() if source == "ours" else {}
+        self.failed: list[str] = []
+
+    def steps(self) -> int:
+        """How often `report` will be called at most."""
+        return self.evidence.steps() + sum(claim.paper is None for claim in self.claims)
+
+    def rows(self, journal: Path | None = None) -> list[Row]:
+        """Compute them all, from weights; what cannot be computed says why.
+
+        Args:
+            journal: a file that gets a row as a line of JSON as soon as it is there; none if None.
+        """
+        rows = []
+        if journal is not None:
+            journal.parent.mkdir(parents=True, exist_ok=True)
+            journal.write_text("")
+        for claim in self.claims:
+            rows.append(self.row(claim))
+            if journal is not None:
+                with journal.open("a") as file:
+                    file.write(json.dumps(asdict(rows[-1])) + "\n")
+        return rows
+
+    def row(self, claim: Claim) -> Row:
+        """Compute one."""
+        try:
+            found = quantities.find(claim.id, self.evidence)
+            row = self._judged(claim, found)
+        except BadInput as error:
+            return results.not_run(claim, str(error))
+        except Exception as error:
+            self.failed.append(claim.id)
+            return results.not_run(claim, _unforeseen(error))
+        if claim.paper is None:
+            self.report(claim.id)
+        return row
+
+    def _judged(self, claim: Claim, found: Measurement) -> Row:
+        theirs = self.theirs.get(claim.id)
+        judgement = judge(claim, self.source, found, theirs.runs if theirs else [])
+        numbers, fields = list(found.runs.values()), self._fields(claim, found)
+        pooled = len({key[0] for key in found.runs if isinstance(key, tuple)}) > 1  # groups that need not be alike
+        row = Row(
+            claim.id,
+            claim.where,
+            claim.paper,
+            _plain(found.value),
+            _plain(np.std(numbers, axis=0, ddof=1).tolist()) if len(numbers) > 1 and not pooled else None,
+            [_plain(x) for x in numbers],
+            judgement.tolerance if judgement.tolerance is None else round(judgement.tolerance, 6),
+            judgement.verdict,
+            "",
+            len(numbers),
+            fields,
+        )
+        apart = results.disagreement(row, claim.range)
+        detail = " ".join(filter(None, [found.how, judgement.detail, apart, sentence(fields)]))
+        return replace(row, detail=detail)
+
+    def _fields(self, claim: Claim, found: Measurement) -> dict[str, list[Any]]:
+        """What was measured besides the value, a list by run each."""
+        columns: dict[str, list[Any]] = {"run": [_name(key) for key in found.runs]} if found.runs else {}
+        if found.shows is not None:
+            columns["shows"] = list(found.shows.values())
+        about = quantities.groups_of(claim.id)
+        trained = {group: self.evidence.training(group) for group in about}
+        if any(trained.values()):
+            columns["training"] = [sorted({trained[g] for g in _groups(key, about)} - {""}) for key in found.runs]
+        for name in dict.fromkeys(name for row in found.fields.values() for name in row):
+            columns[name] = [_plain(found.fields.get(key, {}).get(name)) for key in found.runs]
+        return columns
+
+
+def _unforeseen(error: Exception) -> str:
+    """An error that nobody had foreseen, and where in this package it was raised."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "carry_core" in frame.filename]
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"It failed unexpectedly: {type(error).__name__}: {' '.join(str(error).split())}{place}."
+
+
+def _name(key: Any) -> str:
+    return f"{key[0]} {key[1]}" if isinstance(key, tuple) else str(key)
+
+
+def _groups(key: Any, about: Sequence[str]) -> Sequence[str]:
+    """The groups behind the value of a run: its own if a measurement calls it by one, else all of the row's."""
+    return [key[0]] if isinstance(key, tuple) and key[0] in about else about
+
+
+def sentence(fields: Mapping[str, Sequence[Any]]) -> str:
+    """The fields of a row in words, run by run; nothing where a run has no more than a name."""
+    names = [name for name in fields if name not in ("run", "shows")]
+    if not names:
+        return ""
+    told = [
+        f"run {run}: " + ", ".join(f"{name.replace('_', ' ')} {_text(fields[name][i])}" for name in names)
+        for i, run in enumerate(fields.get("run", []))
+    ]
+    return f"{'; '.join(told)}."[:1].upper() + f"{'; '.join(told)}."[1:]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(map(_text, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def judge(claim: Claim, source: str, found: Measurement, theirs: Sequence[Any]) -> verdicts.Judgement:
+    """The verdict on what a source's runs gave; `theirs` are the author's runs, which ours are compared with."""
+    if found.shows is not None:
+        enough = verdicts.ENOUGH if source == "ours" and not claim.single else 1
+        return verdicts.judge_finding(claim.rule, list(found.shows.values()), enough)
+    printed = verdicts.Printed(_array(claim.paper), claim.unit, claim.range, claim.single)
+    if (n := len(_array(found.value))) != len(printed.value):
+        raise BadInput(f"{claim.id}: {n} number(s) were computed, but `paper` has {len(printed.value)}: correct it.")
+    at_hand = len(found.runs) if found.at_hand is None else found.at_hand
+    runs = np.stack([_array(x) for x in found.runs.values()]) if found.runs else np.zeros((0, 1))
+    if source == "author":
+        return verdicts.judge_author(claim.rule, printed, _array(found.value), found.noise, at_hand, runs)
+    known = np.stack([_array(x) for x in theirs]) if theirs else None
+    return verdicts.judge_ours(claim.rule, printed, _array(found.value), runs, known, at_hand)
+
+
+def journal(source: str) -> Path:
+    """Where the rows of a source go as they come: beside the book's build."""
+    return (ROOT if (ROOT / "pyproject.toml").exists() else Path.cwd()) / "_build" / "ledger" / f"{source}.jsonl"
+
+
+def _array(value: Any) -> verdicts.Array:
+    return np.atleast_1d(np.asarray(value, dtype=np.float64))
+
+
+def _plain(value: Any) -> Any:
+    """A number with six places, so that the last bits of another processor change no file."""
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return [_plain(x) for x in value]
+    if isinstance(value, float):
+        return round(value, 6) if value == value else None
+    return value

@@ -1,0 +1,417 @@
+"""From a number's id in the ledger to its value in each run, for one source of weights.
+
+Most are read off one `Survey` per run (`READINGS`); others have a function each (`SPECIAL`); those of the 7B models
+come from the author's recordings or from a survey of our own (`billions`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+from statistics import mean, median
+from typing import Any
+
+import torch
+
+from carry_core import carries, sums
+from carry_core.errors import BadInput
+from carry_core.findings import heads, lengths
+from carry_core.findings.base import (
+    DECODER,
+    DECODER_PAD6,
+    DFF512,
+    DFF1024,
+    DIGITS4,
+    FINDINGS,
+    FINETUNED,
+    MAIN,
+    N3,
+    PAD6,
+    PRIMED,
+    S01,
+    W0,
+    Fields,
+    Measurement,
+    Need,
+    all_heads,
+)
+from carry_core.findings.heads import ablation_works, right_digits, unable
+from carry_core.findings.lengths import at_the_papers_epochs, finetuning
+from carry_core.findings.survey import DRAWN, Dissected, Evidence, Survey, ranked_heads, without_mlp
+from carry_core.groups import GROUPS
+from carry_core.interventions import INTACT, Ablation
+from carry_core.ledger import billions
+from carry_core.measure import ClassAccuracies
+from carry_core.model import Transformer
+from carry_core.sums import n_sums
+
+NO_NEED = Need()
+MAIN_RUN = 2  # the released run of `MAIN` that Sec. 5 and Fig. 3, 4, 14 show
+NO_SKIP = Ablation(skips=frozenset({0}))
+WHOLE = Need(frozenset({INTACT}))
+KINDS = ("accuracy", "corrected")
+OTHER_OUTCOMES = (24, 49, 99, 149, 250, 499, 750, 998)  # shown beside the paper's 74
+LONG = 20_000  # random sums that a padded model is tested on
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A number that is read off the surveys of a group's runs.
+
+    Attributes:
+        of: the value of one run.
+        variance: of that value, from the paper's own draw of sums.
+        shown: the released run whose value the paper prints; None for all of them.
+        combine: how the runs' values make one.
+        among: which runs count.
+        kind: what these can or cannot do, after "runs that".
+        how: on the protocol.
+        fields: what else is measured on a run.
+    """
+
+    group: str
+    of: Callable[[Survey], float]
+    need: Need = NO_NEED
+    variance: Callable[[Survey], float] = lambda survey: 0.0
+    shown: int | None = None
+    combine: Callable[[list[float]], float] = mean
+    among: Callable[[Survey], bool] = lambda survey: True
+    kind: str = ""
+    how: str = ""
+    fields: Callable[[Survey], Fields] = lambda survey: {}
+
+
+def evaluate(reading: Reading, evidence: Evidence) -> Measurement:
+    """The number in every run of a source.
+
+    Raises:
+        BadInput: its group is missing or damaged, or none of its runs counts.
+    """
+    every = evidence.surveys(reading.group)
+    surveys = {run: survey for run, survey in every.items() if reading.among(survey)}
+    if not surveys:
+        raise BadInput(f"It is about runs that {reading.kind}: {reading.group} has none, of {len(every)}.")
+    runs = {run: reading.of(survey) for run, survey in surveys.items()}
+    how, chosen = [reading.how], list(runs)
+    if len(surveys) < len(every):
+        how.append(f"Over the runs that {reading.kind}.")
+    if evidence.source == "author" and reading.shown in runs:
+        chosen = [reading.shown]
+        if len(runs) > 1:
+            how.append(f"The value is that of run {reading.shown}, which the paper shows.")
+    value = reading.combine([runs[run] for run in chosen])
+    noise = sum(reading.variance(surveys[run]) for run in chosen) ** 0.5 / len(chosen)
+    fields = {run: reading.fields(survey) for run, survey in surveys.items()}
+    return Measurement(runs, value, noise, " ".join(filter(None, how)), len(every), fields=fields)
+
+
+def share(
+    group: str, of: Callable[[Survey], float], need: Need = NO_NEED, drawn: float | int = DRAWN, **more: Any
+) -> Reading:
+    """A share of right answers, which the paper counted on so many drawn sums."""
+    return Reading(group, of, need, lambda survey: binomial(of(survey), drawn), **more)
+
+
+def binomial(share: float, drawn: float | int = DRAWN) -> float:
+    """Variance of a share that was counted on a draw."""
+    return max(0.0, share * (1 - share)) / drawn
+
+
+def drawn_for_decoder(pattern: str) -> float:
+    """Sums of a class among the 100,000 that Tab. 5 is said to average over.
+
+    They were drawn from all sums, not class by class: the scores in the release are fractions of 6747, 4415, 4425,
+    3561 and 817 sums.
+    """
+    return 100_000 * carries.n_sums_in_class(pattern) / n_sums(3)
+
+
+def drawn_for(group: str, pattern: str) -> float | int:
+    """Sums of a class that the paper counted on in a run of a group."""
+    return drawn_for_decoder(pattern) if group == DECODER else DRAWN
+
+
+def carved(group: str, of: Callable[[Dissected], float], **more: Any) -> Reading:
+    """A number of the dissection (Sec. 5): another draw chooses other neurons, so it scatters more than a share."""
+
+    def at(survey: Survey) -> float:
+        assert survey.dissected is not None
+        return of(survey.dissected)
+
+    def variance(survey: Survey) -> float:
+        return mean((of(draw) - at(survey)) ** 2 for draw in survey.draws)
+
+    def draws(survey: Survey) -> Fields:
+        return {"ten_draws": [min(map(of, survey.draws)), max(map(of, survey.draws))]}
+
+    how = "Chosen and ablated on all sums; beside it the ends of ten draws of 20,000 a class."
+    return Reading(group, at, Need(dissect=True), variance, how=how, fields=draws, **more)
+
+
+def _tables() -> dict[str, Reading]:
+    shares = {
+        "tab1/decision_head": (MAIN, lambda s: s.cells[ranked_heads(s, MAIN)[0]], all_heads(MAIN)),
+        "tab1/final_mlp": (MAIN, lambda s: without_mlp(s, MAIN), Need()),
+        "tab3/final_mlp": (N3, lambda s: without_mlp(s, N3), Need()),
+        "tab5/final_mlp": (DECODER, lambda s: without_mlp(s, DECODER), Need()),
+    }
+    found: dict[str, Reading] = {}
+    for end, read in _cells().items():
+        for table, (group, of, need) in shares.items():
+            drawn = drawn_for(group, carries.parse_class(end.split("/")[0]))
+            found[f"{table}/{end}"] = share(group, _then(of, read), need, drawn)
+        for table, group in {"tab4/dissected": DFF512, "tab5/dissected": DECODER}.items():
+            found[f"{table}/{end}"] = carved(group, _then(attrgetter("cells"), read), shown=0)
+    return found
+
+
+def _cells() -> dict[str, Callable[[ClassAccuracies], float]]:
+    """Each cell of a table of three digits, by the end of its id."""
+    return {
+        f"{carries.claim_key(pattern)}/{kind}/{pos}": partial(_cell, kind=kind, task=t, pos=p)
+        for t, pattern in enumerate(carries.patterns(3))
+        for kind in KINDS
+        for p, pos in enumerate(GROUPS[MAIN].config.layout.position_names)
+    }
+
+
+def _cell(cells: ClassAccuracies, kind: str, task: int, pos: int) -> float:
+    return float(getattr(cells, kind)[task, pos])
+
+
+def _then(
+    first: Callable[[Any], ClassAccuracies], second: Callable[[ClassAccuracies], float]
+) -> Callable[[Any], float]:
+    return lambda x: second(first(x))
+
+
+def _dissections() -> dict[str, Reading]:
+    parts: dict[str, Callable[[Dissected], float]] = {
+        "neurons": lambda d: float(d.neurons),
+        "carry_accuracy": lambda d: heads.mean_over(d.cells, "accuracy", carry=True),
+        "carry_corrected": lambda d: heads.mean_over(d.cells, "corrected", carry=True),
+        "non_carry_accuracy": lambda d: heads.mean_over(d.cells, "accuracy", carry=False),
+    }
+    wanted: dict[str, tuple[str, list[str], dict[str, Any]]] = {
+        "n2": (MAIN, list(parts), {"shown": MAIN_RUN}),
+        "n2_s01": (S01, list(parts), {"among": _unable, "kind": "cannot take the full ablation"}),
+        "n2_dff1024": (DFF1024, ["neurons"], {}),
+        "n2_dff512": (DFF512, ["neurons"], {"shown": 0}),
+        "decoder": (DECODER, ["neurons"], {"shown": 0}),
+        "digits4": (DIGITS4, ["neurons"], {"shown": 0}),
+    }
+    return {
+        f"{name}/dissection/{part}": carved(group, parts[part], **more)
+        for name, (group, chosen, more) in wanted.items()
+        for part in chosen
+    }
+
+
+def _unable(survey: Survey) -> bool:
+    return unable(heads.mean_over(without_mlp(survey, S01), "accuracy", carry=False))
+
+
+def _others() -> dict[str, Reading]:
+    perfect = {"n2": MAIN, "n2_w0": W0, "n2_s01": S01, "n3": N3, "digits4": DIGITS4}
+    found = {
+        f"{name}/accuracy": share(group, lambda s: s.cells[INTACT].exact_match, WHOLE)
+        for name, group in perfect.items()
+    }
+    for kind, name in zip(KINDS, ("carry_accuracy", "carry_corrected"), strict=True):
+        found[f"digits4/final_mlp/{name}"] = share(
+            DIGITS4, _then(lambda s: without_mlp(s, DIGITS4), partial(heads.mean_over, kind=kind, carry=True))
+        )
+    found["n2/no_skip_accuracy"] = share(MAIN, lambda s: s.cells[NO_SKIP].exact_match, Need(frozenset({NO_SKIP})))
+    found["n2/evolution/final_pcc"] = Reading(
+        MAIN,
+        lambda s: heads.no_carry_correlation(s, MAIN),
+        combine=median,
+        how="The median, since the paper does not name its run.",
+    )
+    found["n2_w0/runs_full_mlp_ablation_works"] = Reading(
+        W0,
+        lambda s: float(ablation_works(heads.no_carry_correlation(s, W0))),
+        combine=sum,
+        how="How many runs have a Pearson correlation with a model that cannot carry from which the ablation works.",
+        fields=lambda s: {"correlation": heads.no_carry_correlation(s, W0)},
+    )
+    found["decoder/ablate_head_1_0/carry_accuracy"] = Reading(
+        DECODER,
+        lambda s: heads.mean_over(s.cells[ranked_heads(s, DECODER)[-1]], "accuracy", carry=True),
+        all_heads(DECODER),
+        shown=0,
+        how="Mean of the six cells with a carry, without the head that is not the decision head.",
+        fields=_other_head,
+        variance=lambda s: _cell_mean_variance(s.cells[ranked_heads(s, DECODER)[-1]]),
+    )
+    return found
+
+
+def _cell_mean_variance(cells: ClassAccuracies) -> float:
+    arrives = carries.carry_in(3)
+    drawn = [drawn_for_decoder(pattern) for pattern in carries.patterns(3)]
+    each = [binomial(float(cells.accuracy[t, p]), drawn[t]) for t, p in arrives.nonzero().tolist()]
+    return sum(each) / len(each) ** 2
+
+
+def _other_head(survey: Survey) -> Fields:
+    head = ranked_heads(survey, DECODER)[-1]
+    cells = survey.cells[head].accuracy[carries.carry_in(3)].tolist()
+    return {"head": str(head).removeprefix("without "), "carry_cells": cells}
+
+
+READINGS = _tables() | _dissections() | _others()
+
+
+# ---------------------------------------------------------------- others
+
+
+def constant(value: float | int) -> Callable[[Evidence], Measurement]:
+    """A number that needs no weights."""
+    return lambda evidence: Measurement({}, value)
+
+
+def squashing(group: str, position: int) -> Callable[[Evidence], Measurement]:
+    """The final MLP's squashing of the sums to 74 at an answer position (Sec. 4, App. F.1)."""
+
+    def found(evidence: Evidence) -> Measurement:
+        def ratios(run: int, model: Transformer) -> list[float]:
+            return [float(heads.squashing(model, outcome)[position]) for outcome in (74, *OTHER_OUTCOMES)]
+
+        every = evidence.each(group, ratios)
+        others = {run: {"outcomes": list(OTHER_OUTCOMES), "their_ratios": rest} for run, (_, *rest) in every.items()}
+        runs = {run: first for run, (first, *_) in every.items()}
+        return Measurement(runs, mean(runs.values()), how="For the outcome 74; others beside it.", fields=others)
+
+    return found
+
+
+def spread(evidence: Evidence) -> Measurement:
+    """Standard deviation between runs where the model without its decision head is unsure (Tab. 1, caption)."""
+    unsure = ["NC/accuracy/pos7", "C@2/accuracy/pos7", "NC/accuracy/pos8", "C@1/accuracy/pos8"]
+    cells = [evaluate(READINGS[f"tab1/decision_head/{end}"], evidence) for end in unsure]
+    if len(cells[0].runs) < 2:
+        raise BadInput(f"needs: two runs of {MAIN} or more, since one has no standard deviation.")
+    deviations = [torch.tensor(list(c.runs.values()), dtype=torch.float64).std().item() for c in cells]
+    four = ", ".join(f"{x:.4g}" for x in deviations)
+    how = f"Mean over four cells of the standard deviation between runs: {four}."
+    return Measurement({}, mean(deviations), how=how, at_hand=cells[0].at_hand)
+
+
+def long_accuracy(group: str, n_digits: int = 6, epoch: int | None = None) -> Callable[[Evidence], Measurement]:
+    """Whole-answer accuracy of a padded group on random sums of so many digits, at all positions (App. H)."""
+
+    def found(evidence: Evidence) -> Measurement:
+        loaded = evidence.group(group) if epoch is None else at_the_papers_epochs(evidence, group, epoch)
+        asked, runs = lengths.random_sums(n_digits, LONG, seed=0), {}
+        fields: dict[int, dict[str, Any]] = {}
+        for run in loaded.numbers:
+            hit = right_digits(loaded.model(run, epoch), *asked).double()
+            runs[run] = float(hit.amin(1).mean())
+            fields[run] = {"digit_by_digit": hit.mean(0).tolist()}
+            if n_digits < loaded.config.width:  # whatever stands before them
+                fields[run] |= {f"last_{n_digits}_digits_alone": float(hit[:, -n_digits:].amin(1).mean())}
+        noise = sum(map(binomial, runs.values())) ** 0.5 / len(runs)
+        how = f"On {LONG:,} random sums of up to {n_digits} digits."
+        return Measurement(runs, mean(runs.values()), noise, how, fields=fields)
+
+    return found
+
+
+def accuracy_range(evidence: Evidence) -> Measurement:
+    """Lowest and highest six-digit accuracy of the unprimed runs from epoch 200 to 1000 (Sec. 6)."""
+    curves = evidence.curves(PAD6)
+    if evidence.source == "ours":
+        at_the_papers_epochs(evidence, PAD6, 1000)
+    curve = curves["long_whole"][:, 199:1000]
+    if curve.shape[1] <= 800:
+        raise BadInput(
+            f"needs: learning curves of {PAD6} up to epoch 1000; these have {curves['long_whole'].shape[1]}."
+        )
+    runs = {int(run): [float(c.min()), float(c.max())] for run, c in zip(curves["runs"], curve, strict=True)}
+    ends = [mean(pair[i] for pair in runs.values()) for i in (0, 1)]
+    return Measurement(runs, ends, how="Lowest and highest from epoch 200 to 1000 of the learning curve.")
+
+
+def norm_of(part: str) -> Callable[[Evidence], Measurement]:
+    """Squared norm of all parameters before and after finetuning, and its relative change (App. H.2)."""
+
+    def found(evidence: Evidence) -> Measurement:
+        before, epoch = lengths.parent(FINETUNED)
+        if part != "change":
+            at_the_papers_epochs(evidence, before, epoch)
+        runs = {run: float(getattr(m, part)) for run, m in finetuning(evidence).items()}
+        return Measurement(runs, mean(runs.values()), how="The squared norm of all parameters.")
+
+    return found
+
+
+@dataclass(frozen=True)
+class Special:
+    """A number with a function of its own, of which groups' runs, and what has to be surveyed of the first of these."""
+
+    of: Callable[[Evidence], Measurement]
+    groups: tuple[str, ...] = ()
+    need: Need | None = None
+
+
+PRIMED_SHARE = GROUPS[PRIMED].primed / (GROUPS[PRIMED].n_train - GROUPS[PRIMED].primed)
+SPECIAL: dict[str, Special] = {
+    "data/sums3": Special(constant(sums.n_sums(3))),
+    "data/sums4": Special(constant(sums.n_sums(4))),
+    "data/vocabulary": Special(constant(sums.VOCABULARY)),
+    "data/sequence_length3": Special(constant(GROUPS[MAIN].config.layout.length)),
+    "data/classes3": Special(constant(len(carries.patterns(3)))),
+    "data/classes4": Special(constant(len(carries.patterns(4)))),
+    "data/classes6": Special(constant(len(carries.patterns(6)))),
+    "data/train3": Special(constant(GROUPS[MAIN].n_train)),
+    "n2/decision_head_spread": Special(spread, (MAIN,), all_heads(MAIN)),
+    "pad6/accuracy_range": Special(accuracy_range, (PAD6,)),
+    "pad6/accuracy_epoch500": Special(long_accuracy(PAD6, epoch=500), (PAD6,)),
+    "pad6/accuracy_epoch1000": Special(long_accuracy(PAD6, epoch=1000), (PAD6,)),
+    "pad6_primed/accuracy": Special(long_accuracy(PRIMED), (PRIMED,)),
+    "pad6_primed/fraction": Special(constant(PRIMED_SHARE)),
+    "pad6_finetuned/accuracy6": Special(long_accuracy(FINETUNED), (FINETUNED,)),
+    "pad6_finetuned/accuracy3": Special(long_accuracy(FINETUNED, 3), (FINETUNED,)),
+    "decoder_pad6_primed/accuracy6": Special(long_accuracy(DECODER_PAD6), (DECODER_PAD6,)),
+}
+SPECIAL |= {f"n2/squashing/pos{7 + i}": Special(squashing(MAIN, i), (MAIN,)) for i in range(3)}
+SPECIAL |= {f"digits4/squashing/pos{i}": Special(squashing(DIGITS4, i), (DIGITS4,)) for i in range(4)}
+SPECIAL |= {
+    f"pad6_finetuned/weight_norm_{part}": Special(norm_of(part), (FINETUNED, PAD6))
+    for part in ("before", "after", "change")
+}
+
+
+def known(name: str) -> bool:
+    """Whether something is measured for the id of a number or a finding."""
+    return name in READINGS or name in SPECIAL or name in FINDINGS or billions.known(name)
+
+
+def groups_of(name: str) -> tuple[str, ...]:
+    """The groups whose runs a row is about; none for what needs no weights, or those of a 7B model."""
+    if name in READINGS:
+        return (READINGS[name].group,)
+    found = SPECIAL.get(name) or FINDINGS.get(name)
+    return found.groups if found else ()
+
+
+def needed(name: str) -> dict[str, Need]:
+    """What has to be surveyed for a row, of which group."""
+    if name in READINGS:
+        return {READINGS[name].group: READINGS[name].need}
+    found = SPECIAL.get(name) or FINDINGS.get(name)
+    return {found.groups[0]: found.need} if found and found.need is not None else {}
+
+
+def find(name: str, evidence: Evidence) -> Measurement:
+    """The number or the finding called `name`, from a source's weights.
+
+    Raises:
+        BadInput: it cannot be computed; says why.
+    """
+    if name in READINGS:
+        return evaluate(READINGS[name], evidence)
+    if billions.known(name):
+        return billions.find(name, evidence)
+    return (SPECIAL.get(name) or FINDINGS[name]).of(evidence)

@@ -1,0 +1,157 @@
+"""The ledger's rows, and the files in `data/results/` that keep those of each source."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from carry_core import groups, runs
+from carry_core.errors import BadInput
+from carry_core.files import data_dir, sha256, write_json
+from carry_core.ledger import verdicts
+from carry_core.ledger.claims import Claim, numeric
+
+VERSION = 2  # of results files
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the ledger for one source, as `carry claims --json` writes it.
+
+    Attributes:
+        value: a number, a list where `paper` is one, None if it was not run.
+        std: standard deviation between runs with n - 1; None for fewer than two, or runs of several groups.
+        runs: the value of each run.
+        tolerance: how far `value` may lie from `paper`; None where there is no such distance.
+        verdict: `reproduced`, `differs`, `undecided` or `not run`.
+        detail: `fields` and how the row was obtained as a sentence, or why it was not run.
+        n: how many runs it is judged on.
+        fields: a list with an entry for each run, by name: `run` (what it is called: its number, with its group before
+            it where there are several), for a finding `shows`, `training` where runs were not trained as the
+            paper's were, and what else was measured.
+    """
+
+    id: str
+    where: str
+    paper: Any
+    value: Any
+    std: Any
+    runs: list[Any]
+    tolerance: float | None
+    verdict: str
+    detail: str
+    n: int = 0
+    fields: dict[str, list[Any]] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> list[str]:
+        """What each run is called."""
+        return self.fields.get("run", [str(number) for number in range(len(self.runs))])
+
+    @property
+    def trainings(self) -> list[str]:
+        """How its groups were trained that were not trained as the paper's: recipes, and how far they got."""
+        return sorted({training for every in self.fields.get("training", []) for training in every})
+
+    @property
+    def shown(self) -> tuple[int, int] | None:
+        """Of a finding, how many runs show it and how many there are."""
+        return (sum(self.fields["shows"]), len(self.fields["shows"])) if "shows" in self.fields else None
+
+    @property
+    def pooled(self) -> bool:
+        """Whether its runs are of several groups, which need not be alike."""
+        return len({name.rpartition(" ")[0] for name in self.keys}) > 1
+
+
+def disagreement(row: Row, range_: float | int) -> str:
+    """A sentence if the runs of one group fall into two groups of values, else nothing (`verdicts.disagreement`)."""
+    bounded = all(isinstance(x, float) and abs(x) <= range_ for x in row.runs)
+    return verdicts.disagreement(row.runs, range_) if bounded and not row.pooled else ""
+
+
+def path_of(source: str) -> Path:
+    """Where the committed results of a source lie."""
+    return data_dir() / "results" / f"{source}.json"
+
+
+def save(source: str, rows: list[Row]) -> Path:
+    """Write a source's rows, with the sha256 of the weights that they come from."""
+    kept = {"version": VERSION, "source": source, "weights": weights(source), "rows": [asdict(row) for row in rows]}
+    write_json(path_of(source), kept)
+    return path_of(source)
+
+
+def weights(source: str) -> dict[str, str]:
+    """The sha256 of every file that a source's rows come from.
+
+    Of the author's, the released files that were imported, by their path in his repository; of ours, the group files.
+    """
+    folder = runs.folder(source)
+    if source == "ours":
+        first = [path for group in groups.GROUPS for path in runs.find(group).values()]
+        pairs = [file for path in first for file in (path, path.with_suffix(".npz")) if file.exists()]
+        return {path.relative_to(data_dir()).as_posix(): sha256(path) for path in sorted(pairs)}
+    path = folder / "sources.json"
+    imported = json.loads(path.read_text()) if path.exists() else {}
+    return dict(sorted(item for output in imported.values() for item in output["files"].items()))
+
+
+def read(source: str) -> dict[str, Any]:
+    """A source's committed results: `version`, `source`, `weights` and `rows`, these as `Row`.
+
+    Raises:
+        BadInput: the file is missing, damaged, or of another version.
+    """
+    path = path_of(source)
+    remedy = f"write it with `carry claims --source {source} --save`"
+    try:
+        found = json.loads(path.read_text())
+        for key, expected in {"version": VERSION, "source": source}.items():
+            if found[key] != expected:
+                raise BadInput(f"{path} has the {key} {found[key]!r}, expected {expected!r}: {remedy}.")
+        return {**found, "weights": dict(found["weights"]), "rows": [_row(row) for row in found["rows"]]}
+    except FileNotFoundError as error:
+        raise BadInput(f"{path} does not exist: {remedy}.") from error
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"{path} is damaged ({error}): {remedy}.") from error
+
+
+def _row(values: dict[str, Any]) -> Row:
+    """A row as it was read, if every entry is of its kind."""
+    row = Row(**values)
+    texts = all(isinstance(x, str) for x in (row.id, row.where, row.detail)) and row.verdict in verdicts.VERDICTS
+    numbers = all(map(_numbers, (row.paper, row.value, row.std, row.tolerance, row.runs)))
+    columns = isinstance(row.fields, Mapping) and all(isinstance(column, list) for column in row.fields.values())
+    if not (texts and numbers and columns and isinstance(row.runs, list)):
+        raise ValueError(f"an entry of {row.id!r} is not of its kind")
+    return row
+
+
+def _numbers(value: Any) -> bool:
+    """Whether it is a number, None where there is none, or a list of such."""
+    return value is None or (all(map(_numbers, value)) if isinstance(value, list) else numeric(value))
+
+
+def current(known: Mapping[str, Claim], source: str, rows: Iterable[Row]) -> dict[str, Row]:
+    """Results by id for every claim; one that they lack, or that has another number since, is `not run`."""
+    detail = f"Newer than the results: `carry claims --source {source} --save` computes it."
+    stored = {row.id: row for row in rows}
+    found = {}
+    for name, claim in known.items():
+        row = stored.get(name)
+        found[name] = row if row is not None and row.paper == claim.paper else not_run(claim, detail)
+    return found
+
+
+def not_run(claim: Claim, why: str) -> Row:
+    """A row that could not be computed."""
+    return Row(claim.id, claim.where, claim.paper, None, None, [], None, "not run", why)
+
+
+def author_rows() -> dict[str, Row]:
+    """The committed results of the author's weights by id; empty where there are none."""
+    return {row.id: row for row in read("author")["rows"]} if path_of("author").exists() else {}

@@ -1,0 +1,397 @@
+"""The claims page of the book: the ledger, which reads without a script, and filters and sorts with one.
+
+Its HTML is `claims.html.j2`; `book/_static/claims.js` reads the `data-` attributes that are written there.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import jinja2
+import yaml
+from markupsafe import Markup, escape
+
+from carry_core import author, groups, runs
+from carry_core.errors import BadInput
+from carry_core.files import ROOT
+from carry_core.ledger import claims, results
+from carry_core.ledger.claims import Claim
+from carry_core.ledger.results import Row
+from carry_core.ledger.verdicts import ENOUGH, FINDING_RULES, PAPER_RUNS, RULES, VERDICTS, WIDEST
+
+MARKS = {"reproduced": "✓", "undecided": "?", "differs": "≠", "not run": "–"}  # none relies on its colour
+HEADINGS = {"author": "Author’s weights", "ours": "Our weights"}
+SOURCES = {"author": "the author's weights", "ours": "our weights"}
+CAUSES = {
+    "scatter": "The runs scatter too much: the interval in which the difference to the paper would have to lie is wider"
+    " than a quarter of the range of the quantity, so that agreement would mean little",
+    "some": "Most runs show it, but not all of them",
+    "none": "It is said of some runs; none at hand shows it, but these are fewer than the paper had",
+    "short": f"Fewer than {ENOUGH} runs are at hand, which cannot say what every run does, or most",
+    "few": f"The paper's number is a mean over {PAPER_RUNS} runs, and fewer of them are at hand",
+    "one": "There is one run on each side, and nothing says how far two runs lie apart",
+}  # why a row is undecided, as a sentence without its end
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A claim and what became of it, by source; `order` says the worst come first, by source."""
+
+    claim: Claim
+    rows: dict[str, Row]
+    order: dict[str, int]
+
+    def verdict(self, source: str) -> str:
+        """What became of it."""
+        return self.rows[source].verdict
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """The whole ledger for some sources.
+
+    Attributes:
+        sources: among `SOURCES`, in that order.
+        entries: every claim, in the ledger's order.
+        weights: by source, the sha256 of each file behind its results.
+    """
+
+    sources: tuple[str, ...]
+    entries: tuple[Entry, ...]
+    weights: dict[str, dict[str, str]]
+
+    def count(self, source: str, verdict: str, *, findings: bool | None = None, section: str = "") -> int:
+        """How many claims have a verdict: numbers, findings or both (None), of one section or of all."""
+        return sum(e.verdict(source) == verdict for e in self.chosen(findings=findings, section=section))
+
+    def chosen(self, *, findings: bool | None = None, section: str = "") -> list[Entry]:
+        """Claims that are numbers, findings or either (None), of one section or of all."""
+        return [
+            e for e in self.entries if findings in (None, e.claim.paper is None) and section in ("", e.claim.section)
+        ]
+
+    def sections(self) -> dict[str, list[str]]:
+        """The sections of the ledger, with what the rows of each have in common."""
+        found: dict[str, list[str]] = {}
+        for claim in (entry.claim for entry in self.entries):
+            found.setdefault(claim.section, [])
+            if claim.part not in found[claim.section]:
+                found[claim.section].append(claim.part)
+        return {section: parts if all(parts) else [] for section, parts in found.items()}
+
+    def runs_that_show(self, name: str) -> str:
+        """How many runs of each source show a finding, such as `5 of 6 of the author's runs, 4 of 6 of ours`."""
+        (entry,) = [e for e in self.entries if e.claim.id == name]
+        whose, counts = {"author": "of the author's runs", "ours": "of ours"}, []
+        for source in self.sources:
+            shown = entry.rows[source].shown
+            missing = f"{entry.verdict(source)} with {SOURCES[source]}"
+            counts.append(f"{shown[0]} of {shown[1]} {whose[source]}" if shown else missing)
+        return ", ".join(counts)
+
+    def origin(self, source: str) -> str:
+        """A sentence on the weights behind a source's results, and whether they are still those that lie here."""
+        files = self.weights[source]
+        if source == "author":
+            return f"The author's weights are {len(files)} of the {len(author.checksums())} files of his release."
+        if results.weights(source) != files:
+            return "**The results are stale**: other weights lie here now; run `carry claims --source ours --save`."
+        trained = []
+        for group in sorted({name.split("/")[1] for name in files}):
+            record = runs.load(group).record
+            reached = groups.reached(group, record["recipe"], record["epochs"])
+            n_runs = "1 run" if len(record["runs"]) == 1 else f"{len(record['runs'])} runs"
+            trained.append(f"{group} (recipe “{record['recipe']}”, {n_runs}, epochs: {reached})")
+        return f"Our weights: {', '.join(trained) if trained else 'none yet'}."
+
+
+def read(source: str | None = None) -> Outcomes:
+    """The ledger with the committed results of one source, or of both (None).
+
+    A claim that the results do not know, or that has been given another number since, is `not run`.
+
+    Raises:
+        BadInput: unknown source, or the ledger or the results cannot be read.
+    """
+    if source is not None and source not in SOURCES:
+        raise BadInput(f"Unknown source {source!r}: expected 'ours', 'author', or None for both.")
+    sources = tuple(SOURCES) if source is None else (source,)
+    known, saved = claims.claims(), {s: results.read(s) for s in sources}
+    rows = {s: results.current(known, s, saved[s]["rows"]) for s in sources}
+    ranks = {s: {name: i for i, name in enumerate(sorted(known, key=lambda n: badness(rows[s][n])))} for s in sources}
+    entries = [
+        Entry(claim, {s: rows[s][name] for s in sources}, {s: ranks[s][name] for s in sources})
+        for name, claim in known.items()
+    ]
+    return Outcomes(sources, tuple(entries), {s: saved[s]["weights"] for s in sources})
+
+
+def badness(row: Row) -> tuple[int, float]:
+    """A key to sort by: the worst verdict first, then the farthest from the paper for what is allowed."""
+    order = VERDICTS.index(row.verdict)
+    if not isinstance(row.value, (int, float)) or not isinstance(row.paper, (int, float)):
+        return order, 0.0
+    return order, -abs(row.value - row.paper) / (row.tolerance or 1.0)
+
+
+def cause(claim: Claim, row: Row) -> str:
+    """Why a row is undecided, as a key of `CAUSES`."""
+    if claim.paper is None:
+        counts = row.shown
+        return "none" if claim.rule == "some" else "short" if counts and counts[1] < ENOUGH else "some"
+    if row.tolerance is None:
+        return "one"
+    return "scatter" if 2 * row.tolerance > WIDEST * claim.range else "few"
+
+
+# ---------------------------------------------------------------- numbers and sentences
+
+
+def text(value: Any) -> str:
+    """A number of a row, or a list of them, as short as it can be read."""
+    if value is None:
+        return "–"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(text, value)) + "]"
+    if isinstance(value, float) and value != int(value):
+        if abs(value) < 0.01:
+            return f"{value:.2g}"
+        return f"{value:.3f}" if abs(value) < 100 else f"{value:.1f}"
+    return f"{int(value)}" if abs(value) < 1e4 else f"{int(value):,}"
+
+
+def printed(claim: Claim) -> str:
+    """The paper's number with the places that it has there."""
+    places = max(0, round(-math.log10(claim.unit)))
+
+    def one(value: Any) -> str:
+        if isinstance(value, list):
+            return "[" + ", ".join(map(one, value)) + "]"
+        return f"{value:.{places}f}" if isinstance(value, float) and places else text(value)
+
+    return one(claim.paper)
+
+
+def counted(outcomes: Outcomes, source: str) -> str:
+    """A sentence in Markdown: how much of the paper a source gives back."""
+
+    def counts(*, findings: bool) -> str:
+        n = {verdict: outcomes.count(source, verdict, findings=findings) for verdict in VERDICTS}
+        ran = sum(n.values()) - n["not run"]
+        what = "findings" if findings else "numbers"
+        return (
+            f"{n['reproduced']} of the {ran} {what} that could be computed are **reproduced**, {n['differs']}"
+            f" **{'differs' if n['differs'] == 1 else 'differ'}** and {n['undecided']}"
+            f" {'is' if n['undecided'] == 1 else 'are'} **undecided**; {n['not run']} more"
+            f" {'was' if n['not run'] == 1 else 'were'} **not run**"
+        )
+
+    chance = _by_chance(outcomes) if source == "ours" else ""
+    return (
+        f"From {SOURCES[source]}, {counts(findings=False)}.{chance} Of what it says in words, {counts(findings=True)}."
+    )
+
+
+def _by_chance(outcomes: Outcomes) -> str:
+    """A sentence: how many of our numbers would differ if ours and the paper's runs were of one kind."""
+    judged = [entry.verdict("ours") for entry in outcomes.entries if entry.claim.rule not in ("exact", *FINDING_RULES)]
+    decided = sum(verdict in ("reproduced", "differs") for verdict in judged)
+    return (
+        f" A 95% interval decides {decided} of the numbers, so {0.05 * decided:.0f} or so would differ by chance alone."
+    )
+
+
+def glued(outcomes: Outcomes) -> dict[str, Any]:
+    """What other pages glue in: counts such as `numbers_ours_differs`, and `shown_decision_head` of each finding."""
+    counts = {
+        f"{kind}_{source}_{verdict.replace(' ', '_')}": outcomes.count(source, verdict, findings=findings)
+        for kind, findings in {"numbers": False, "findings": True}.items()
+        for source in outcomes.sources
+        for verdict in VERDICTS
+    }
+    ids = [entry.claim.id for entry in outcomes.chosen(findings=True)]
+    return counts | {f"shown_{name.removeprefix('finding/')}": outcomes.runs_that_show(name) for name in ids}
+
+
+# ---------------------------------------------------------------- the page's parts
+
+
+@dataclass(frozen=True)
+class Html:
+    """A piece of the page; `summary` is what stands in its place where there is no HTML."""
+
+    html: str
+    summary: str
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return self.summary
+
+
+def overview(outcomes: Outcomes) -> Html:
+    """A table of sections by sources: how many rows have which verdict, each count a link to those rows."""
+    return _html("overview", outcomes, "; ".join(counted(outcomes, source) for source in outcomes.sources))
+
+
+def differing(outcomes: Outcomes) -> Html:
+    """What differs from the paper, in sentences, the worst first."""
+    rows = {
+        source: sorted((e for e in outcomes.entries if e.verdict(source) == "differs"), key=lambda e: e.order[source])
+        for source in outcomes.sources
+    }
+    return _html("differing", outcomes, f"{sum(map(len, rows.values()))} differ", rows=rows)
+
+
+def undecided(outcomes: Outcomes) -> Html:
+    """What is undecided, by the reason why."""
+    return _grouped(outcomes, "undecided", lambda entry, source: CAUSES[cause(entry.claim, entry.rows[source])])
+
+
+def waiting(outcomes: Outcomes) -> Html:
+    """What was not run, by what it waits for."""
+    return _grouped(outcomes, "not run", lambda entry, source: entry.rows[source].detail.rstrip("."))
+
+
+def _grouped(outcomes: Outcomes, verdict: str, reason: Any) -> Html:
+    """Lists of the rows with a verdict, those for the same reason together, the most frequent first."""
+    rows: dict[str, dict[str, list[Entry]]] = {source: {} for source in outcomes.sources}
+    for source, reasons in rows.items():
+        for entry in outcomes.entries:
+            if entry.verdict(source) == verdict:
+                reasons.setdefault(reason(entry, source), []).append(entry)
+        rows[source] = dict(sorted(reasons.items(), key=lambda item: -len(item[1])))
+    total = sum(len(entries) for reasons in rows.values() for entries in reasons.values())
+    return _html("grouped", outcomes, f"{total} rows", rows=rows)
+
+
+def ledger(outcomes: Outcomes, known: frozenset[str] | None = None) -> Html:
+    """The whole ledger as one table, with what filters it.
+
+    Args:
+        outcomes: what to show.
+        known: notebooks that can be linked to; those of `pages()` if None.
+    """
+    known = pages() if known is None else known
+    return _html("ledger", outcomes, f"{len(outcomes.entries)} rows", known=known)
+
+
+def pages(root: Path = ROOT) -> frozenset[str]:
+    """The notebooks that the book has: they are there, and its table of contents names them."""
+    toc = root / "_toc.yml"
+    parts = yaml.safe_load(toc.read_text())["parts"] if toc.exists() else []
+    named = [Path(chapter["file"]) for part in parts for chapter in part["chapters"]]
+    return frozenset(path.name for path in named if (root / path).with_suffix(".ipynb").exists())
+
+
+def by_heading(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
+    """Rows by what stands above them."""
+    order = list(dict.fromkeys(entry.claim.heading for entry in entries))
+    ordered = sorted(entries, key=lambda entry: order.index(entry.claim.heading))
+    return {heading: list(some) for heading, some in groupby(ordered, key=lambda entry: entry.claim.heading)}
+
+
+def words(plain: str) -> Markup:
+    """Plain text as HTML, with what stands between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(plain))))
+
+
+def slug(name: str) -> str:
+    """A section or a verdict as addresses and style sheets write it."""
+    return name.lower().replace(" ", "-")
+
+
+@cache
+def _template() -> jinja2.Template:
+    loader = jinja2.PackageLoader("carry_core.ledger", "")
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters |= {"words": words, "slug": slug, "number": text, "query": urlencode}
+    environment.globals |= {"marks": MARKS, "headings": HEADINGS, "sources": SOURCES, "rules": RULES}
+    environment.globals |= {"printed": printed, "by_heading": by_heading, "strip": strip}
+    environment.globals |= {"disagreement": results.disagreement}
+    return environment.get_template("claims.html.j2")
+
+
+def _html(part: str, outcomes: Outcomes, summary: str, **more: Any) -> Html:
+    return Html(_template().render(part=part, outcomes=outcomes, **more).strip(), summary)
+
+
+# ---------------------------------------------------------------- the runs of a row as dots on a line
+
+
+WIDTH, LANE, EDGE, FOOT = 180, 14, 6, 10  # in px
+
+
+@dataclass(frozen=True)
+class Strip:
+    """Runs as dots, what is judged as a tick, the paper's value as a long line, what is allowed as a band.
+
+    Attributes:
+        paths: pairs of a class and the path's data.
+        height: in px.
+        ends: of the line where it does not go from 0 to 1.
+        label: the same in words.
+    """
+
+    paths: list[tuple[str, str]]
+    height: int
+    ends: tuple[float, float] | None
+    label: str
+
+
+def flat(value: Any) -> list[float]:
+    """The numbers in a value of a row: a number, a list of them, None; nothing of deeper lists."""
+    values = value if isinstance(value, list) else [value]
+    return [float(x) for x in values if isinstance(x, (int, float))]
+
+
+def domain(claim: Claim, rows: Mapping[str, Row]) -> tuple[float, float]:
+    """The ends of the line: 0 and 1 for what ranges between them, else what holds the paper's value and all runs."""
+    values = flat(claim.paper) + [x for row in rows.values() for run in [row.value, *row.runs] for x in flat(run)]
+    low, high = min(values), max(values)
+    if claim.range == 1 and low >= 0 and high <= 1:
+        return 0.0, 1.0
+    allowed = max([row.tolerance for row in rows.values() if row.tolerance is not None], default=0.0)
+    low, high = (
+        min([low, *(x - allowed for x in flat(claim.paper))]),
+        max([high, *(x + allowed for x in flat(claim.paper))]),
+    )
+    return (low, high) if high > low else (low - 1, high + 1)
+
+
+def strip(claim: Claim, rows: Mapping[str, Row]) -> Strip | None:
+    """The strip of a row, a lane for each source; None where there are no runs."""
+    if not any(flat(run) for row in rows.values() for run in row.runs):
+        return None
+    low, high = domain(claim, rows)
+    paths, labels = [], []
+
+    def x(value: float) -> float:
+        return round(EDGE + (WIDTH - 2 * EDGE) * (min(max(value, low), high) - low) / (high - low), 1)
+
+    for lane, (source, row) in enumerate(rows.items()):
+        y = LANE * lane + LANE / 2
+        paths.append(("axis", f"M{EDGE} {y:g}H{WIDTH - EDGE}"))
+        for value in flat(claim.paper) if row.value is not None else []:
+            left, right = (x(value + side * (row.tolerance or 0.0)) for side in (-1, 1))
+            paths.append(("band", f"M{left:g} {y:g}H{max(right, left + 1):g}"))
+        if values := [value for run in row.runs for value in flat(run)]:
+            paths.append((source, "".join(f"M{x(value):g} {y:g}h0" for value in values)))
+            n = "1 run" if len(row.runs) == 1 else f"{len(row.runs)} runs"
+            labels.append(f"{n} of {SOURCES[source]}: {text(min(values))} to {text(max(values))}")
+        paths += [("judged", f"M{x(value):g} {y - 5:g}v10") for value in flat(row.value)]
+    height = LANE * len(rows)
+    paths += [("paper", f"M{x(value):g} 0V{height}") for value in flat(claim.paper)]
+    if claim.paper is not None:
+        labels.append(f"paper: {text(claim.paper)}")
+    ends = None if (low, high) == (0.0, 1.0) else (low, high)
+    return Strip(paths, height + FOOT * (ends is not None), ends, "; ".join(labels))

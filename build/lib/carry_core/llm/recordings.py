@@ -1,0 +1,283 @@
+"""The language model that a page shows: the author's recording of a 7B model, a survey of one, or the small model.
+
+`carry import-author` converts the recordings (see `author`). Llemma's and Zephyr's replies are all there, of Alpaca's
+the first hundred.
+"""
+
+import json
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from carry_core import runs
+from carry_core.errors import BadInput
+from carry_core.files import author_dir, data_dir
+from carry_core.llm import prompts, survey
+from carry_core.llm.model import MOST_PAIRS, Heads, inspect_model, most_frequent, parse_heads
+from carry_core.llm.prompts import Answers
+from carry_core.llm.survey import Survey
+
+SMALL = "small"
+DEFAULT = "default"
+
+
+@dataclass(frozen=True)
+class PublishedModel:
+    """A 7B model of Tab. 2.
+
+    Attributes:
+        title: as the paper writes it.
+        hub: where its weights are; None where the author trained his own.
+        pairs: the heads that the paper ablates, as the command line takes them.
+    """
+
+    key: str
+    title: str
+    template: str
+    hub: str | None
+    pairs: tuple[str, ...]
+
+    @property
+    def command(self) -> str:
+        """The command that surveys it."""
+        asked = " ".join(f"--ablate {pair}" for pair in self.pairs)
+        template = "" if self.template == "bare" else f" --template {self.template}"
+        model = self.hub or f"PATH_TO_{self.key.upper()}"
+        return f"carry llm {model}{template} {asked} --pairs 3 --out data/llm/{self.key}"
+
+
+MODELS = {
+    m.key: m
+    for m in (
+        PublishedModel("alpaca", "Alpaca 7B", "alpaca", None, ("6:23,13:15",)),
+        PublishedModel("llemma", "Llemma 7B", "bare", "EleutherAI/llemma_7b", ("13:23,15:15",)),
+        PublishedModel("zephyr", "Zephyr 7B", "bare", "HuggingFaceH4/zephyr-7b-beta", ("17:25,17:26", "20:30,20:31")),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What the author released of one model.
+
+    Attributes:
+        answers: his prompts, and the generations that he released.
+        correct: whether each prompt was answered rightly, as he recorded it.
+        accuracy: as he recorded it.
+        counts: how often each head won a cell of the staircase search.
+        mean: attention of the eight most frequent winners, the most frequent first, averaged over prompts.
+        std: its standard deviation.
+        marks: axis labels of the maps: `*` for prompt tokens that differ between prompts, which are the digits.
+    """
+
+    title: str
+    answers: Answers
+    correct: Bool[Tensor, " prompt"]
+    accuracy: float
+    counts: Int[Tensor, "layer head"]
+    mean: Float[Tensor, "shown query key"]
+    std: Float[Tensor, "shown query key"]
+    marks: list[str]
+
+    @property
+    def n_staircase(self) -> int:
+        """How many heads win at least one cell (Tab. 2)."""
+        return int((self.counts > 0).sum())
+
+    @property
+    def frequent_heads(self) -> Heads:
+        """The heads whose attention was released."""
+        return most_frequent(self.counts, len(self.mean))
+
+    @property
+    def provenance(self) -> str:
+        """One sentence on where it comes from, for the page that shows it."""
+        n = len(self.answers.replies)
+        return f"{self.title}: {n:,} of {len(self.correct):,} generations, recorded and released by the author."
+
+    @property
+    def complete(self) -> bool:
+        """Whether every generation was released."""
+        return len(self.answers.replies) == len(self.answers.pairs)
+
+
+def recording(key: str) -> Recording:
+    """The author's recording of a model.
+
+    Raises:
+        BadInput: it was not imported, or is damaged.
+    """
+    path = _path(key)
+    template = prompts.TEMPLATES[MODELS[key].template]
+    try:
+        text = json.loads(path.read_text())
+        tensors = load_file(path.with_suffix(".safetensors"))
+        pairs = torch.tensor([_sum(prompt) for prompt in text["prompts"]])
+        replies = tuple(map(_text, text["generations"]))
+        correct = torch.tensor([bool(x) for x in text["correct"]])
+        if len(replies) > len(pairs) or len(correct) != len(pairs):
+            raise ValueError(f"{len(pairs)} prompts, {len(replies)} generations, {len(correct)} verdicts")
+        mean = tensors["attention_mean"].float()
+        answers, counts, std = (
+            Answers(pairs, replies, template),
+            tensors["wins"].long(),
+            tensors["attention_std"].float(),
+        )
+        marks = _marks(tensors["inputs"], mean.shape[-1])
+        return Recording(MODELS[key].title, answers, correct, float(text["accuracy"]), counts, mean, std, marks)
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, error) from error
+
+
+def _marks(inputs: Int[Tensor, "prompt token"], length: int) -> list[str]:
+    """Labels of prompt and generated tokens; nothing else is known without the tokenizer."""
+    varies = (inputs != inputs[0]).any(0).tolist()
+    prompt = ["⊢", *("*" if x else "·" for x in varies[1:])]
+    return [*prompt, *"•" * (length - len(prompt))][:length]
+
+
+def ablated_accuracy() -> float:
+    """Alpaca's accuracy without its two addition heads, as the author recorded it.
+
+    Raises:
+        BadInput: it was not imported, or is damaged.
+    """
+    path = _path("alpaca_ablated")
+    try:
+        return float(json.loads(path.read_text())["accuracy"])
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, error) from error
+
+
+def _path(key: str) -> Path:
+    path = author_dir() / "llm" / f"{key}.json"
+    if not path.exists():
+        raise BadInput(f"No recording of {key} at hand: expected `carry import-author DIR` of the whole release.")
+    return path
+
+
+def _damaged(path: Path, error: Exception) -> BadInput:
+    return BadInput(f"{path} is damaged ({error}): delete it and `carry import-author DIR` again.")
+
+
+def _sum(prompt: Any) -> list[int]:
+    """The two numbers of a prompt."""
+    match = re.findall(r"(\d+) \+ (\d+)", _text(prompt))
+    if not match:
+        raise ValueError(f"no sum in {prompt!r}")
+    return [int(number) for number in match[-1]]
+
+
+def _text(value: Any) -> str:
+    """A text that may stand in a list of one."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no text")
+    return value
+
+
+def stored_survey(key: str) -> Survey:
+    """A survey of our own of one of the three models.
+
+    Raises:
+        BadInput: there is none; says which command makes it.
+    """
+    path = data_dir() / "llm" / key / survey.FILE
+    if not path.exists():
+        raise BadInput(f"Needs the weights of {MODELS[key].title}: `{MODELS[key].command}`.")
+    return survey.read(path)
+
+
+# ---------------------------------------------------------------- what a page asks for
+
+
+def model_name(source: str, group: str, model: str | None = None, theirs: str = "llemma") -> str:
+    """The name of the model that a page's parameters mean; see `load`.
+
+    Raises:
+        BadInput: there is no such model.
+    """
+    if source not in ("ours", "author"):
+        raise BadInput(f"Unknown source {source!r}: expected 'ours' or 'author'.")
+    names = (DEFAULT, SMALL, *MODELS)
+    if group not in names or (source, group) == ("author", SMALL):
+        raise BadInput(f"Unknown language model {group!r} from {source}: expected one of {', '.join(names)}.")
+    if model is not None and source == "author":
+        raise BadInput(f"model={model!r}: expected None for source='author', whose recordings need no weights.")
+    return group if group != DEFAULT else SMALL if source == "ours" else theirs
+
+
+def load(
+    source: str,
+    group: str,
+    model: str | None = None,
+    n_examples: Any = 1000,
+    seed: Any = 42,
+    n_pairs: Any = 0,
+    theirs: str = "llemma",
+) -> Survey | Recording:
+    """What is known of a model: the author's recording, a survey that is on disk, or one that is made now.
+
+    Args:
+        source: `ours` or `author`.
+        group: a language model, or `default`: the small one of ours, `theirs` of the author's.
+        model: other weights, a folder or hub id; `group` then says how they are asked and which pairs are ablated.
+        n_examples: prompts.
+        seed: of the prompts and of the random pairs.
+        n_pairs: how many pairs of frequent winners are ablated, and as many random ones.
+        theirs: what `default` means of the author's.
+
+    Raises:
+        BadInput: a parameter is not what it should be, or the model is not at hand; says what to do.
+    """
+    name = model_name(source, group, model, theirs)
+    if type(n_examples) is not int or not 100 <= n_examples <= 100_000:
+        raise BadInput(f"n_examples={n_examples!r}: expected a whole number of prompts from 100 to 100,000.")
+    runs.check_seed(seed)
+    if type(n_pairs) is not int or not 0 <= n_pairs <= MOST_PAIRS:
+        raise BadInput(f"n_pairs={n_pairs!r}: expected a whole number of pairs from 0 to {MOST_PAIRS}.")
+    if source == "author":
+        return recording(name)
+    if name in MODELS and model is None:
+        return stored_survey(name)
+    template = prompts.TEMPLATES[MODELS[name].template if name in MODELS else "bare"]
+    device = "cuda" if torch.cuda.is_available() and model is not None else "cpu"
+    weights = inspect_model(model or str(data_dir() / "llm" / SMALL), template, device)
+    asked = tuple(parse_heads(text, weights.size) for text in (MODELS[name].pairs if name in MODELS else ()))
+    plan = survey.Plan(template, n_examples, seed, 500 if model is None else 25, asked, n_pairs)
+    if model is not None:  # hours: to be gone on with
+        return survey.Surveyor(weights, plan, data_dir() / "checkpoints" / "llm").run()
+    with tempfile.TemporaryDirectory() as parts:
+        return survey.Surveyor(weights, plan, Path(parts)).run()
+
+
+def small_model_training() -> str:
+    """How the small model was made, in words, for the page that introduces it.
+
+    Raises:
+        BadInput: its record is missing or damaged.
+    """
+    path = data_dir() / "llm" / SMALL / "training.json"
+    try:
+        record = json.loads(path.read_text())
+        kept = record["recipe"] | {
+            "parameters": record.get("parameters"),
+            "accuracy": record["history"][-1]["accuracy"],
+        }
+        sizes = record.get("ladder", [kept])  # the shipped model was the first good one of several
+        *others, last = [(f"{s['width']}", f"{s['parameters']:,}", f"{s['accuracy']:.3f}") for s in sizes]
+        tried = " and ".join(f"width {width} ({n} parameters) reached {accuracy}" for width, n, accuracy in others)
+        minutes = f"{record['steps']:,} steps, {max(1, round(record['seconds'] / 60))} minutes on a {record['device']}"
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"{path} cannot be read ({error}): restore it with git, or run `carry train-llm`.") from error
+    first = f"{tried[:1].upper()}{tried[1:]}; kept was" if tried else "Kept was"
+    return f"{first} width {last[0]} ({last[1]} parameters), which reached {last[2]} on other sums after {minutes}."

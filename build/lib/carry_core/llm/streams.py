@@ -1,0 +1,111 @@
+"""A language model's residual stream where it predicts the digits of its answer (Sec. 6, Fig. 6, App. G)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+from scipy.stats import spearmanr
+
+from carry_core import carries
+from carry_core.errors import BadInput
+from carry_core.findings.geometry import Plane, apart, apart_on_all_axes, pocket_accuracy, threshold_accuracy
+from carry_core.llm.prompts import DIGITS, WIDTH, digit_and_carry
+from carry_core.llm.recordings import Recording
+from carry_core.llm.survey import Survey
+
+AFTER = ("attention", "MLP")
+MIN_PROMPTS = 50  # with a right digit, below which nothing is said about a position
+
+
+def planes(survey: Survey, layer: int) -> list[Plane]:
+    """The stream of a layer at each digit of the answer, after attention and after MLP: a column of Fig. 6 each.
+
+    Only prompts whose digit there is right and a token of its own count. The two sides are sums with a carry-in and
+    without.
+    """
+    planes = []
+    pairs = survey.answers.pairs
+    a, b = pairs.unbind(1)
+    carry_class = carries.classify(a, b, WIDTH)
+    for output in positions(survey):
+        right = survey.spelled[:, output]
+        digit, carry = digit_and_carry(pairs, output)
+        for after, name in enumerate(AFTER):
+            points = survey.points[layer, after, output, right]
+            share = tuple(survey.share[layer, after, output].tolist())
+            planes.append(Plane(layer, name, output, points, share, digit[right], carry_class[right], carry[right]))
+    return planes
+
+
+def check_layer(model: Survey | Recording, layer: int | None) -> None:
+    """See that the model has this layer; None is any.
+
+    Raises:
+        BadInput: it has not.
+    """
+    last = model.counts.shape[0] - 1
+    if layer is not None and (type(layer) is not int or not 0 <= layer <= last):
+        raise BadInput(f"layer={layer!r}: expected None or a layer of {model.title}, from 0 to {last}.")
+
+
+def positions(survey: Survey) -> list[int]:
+    """The digits of the answer, from the left, that enough prompts have right."""
+    return [i for i in range(DIGITS) if int(survey.spelled[:, i].sum()) >= MIN_PROMPTS]
+
+
+@dataclass(frozen=True)
+class Separation:
+    """How the stream of one position is ordered, after the attention and the MLP of every layer.
+
+    Attributes:
+        output: which digit of the answer is predicted there.
+        values: for each measure, one value for each layer and for after attention and after MLP, in order.
+    """
+
+    output: int
+    values: dict[str, list[float]]
+
+
+Measure = Callable[[Plane], float]
+MEASURES: dict[str, Measure] = {
+    "a one arrives, in the plane": apart,
+    "a one arrives, on six axes": apart_on_all_axes,
+    "pockets by digit": lambda plane: pocket_accuracy(plane.points, plane.digit),
+}
+
+
+def separations(survey: Survey, measures: dict[str, Measure] | None = None) -> list[Separation]:
+    """The measures at every layer, for each digit of the answer."""
+    measures = MEASURES if measures is None else measures
+    layers = [planes(survey, layer) for layer in range(survey.counts.shape[0])]
+    result = []
+    for i, output in enumerate(positions(survey)):
+        column = [plane for layer in layers for plane in layer[2 * i : 2 * i + 2]]
+        result.append(Separation(output, {name: [*map(measure, column)] for name, measure in measures.items()}))
+    return result
+
+
+def clearest_layer(separations: Sequence[Separation], measure: str = "a one arrives, in the plane") -> int:
+    """The first layer after whose MLP the sides are farthest apart, averaged over the digits of the answer."""
+    values = [s.values[measure][1::2] for s in separations]
+    averages = [mean(column) for column in zip(*values, strict=True)]
+    return averages.index(max(averages))
+
+
+def first_carry(survey: Survey) -> dict[str, Measure]:
+    """App. G's measures of the leading axis: the carry at the first digit, the carry here, and the digit's order."""
+    first = digit_and_carry(survey.answers.pairs, 0)[1]
+
+    def at_first(plane: Plane) -> float:
+        return threshold_accuracy(plane.points[:, 0], first[survey.spelled[:, plane.position]])
+
+    def order(plane: Plane) -> float:
+        if plane.digit.unique().numel() < 2:
+            return float("nan")
+        return abs(float(spearmanr(plane.points[:, 0], plane.digit).statistic))
+
+    return {
+        "a one arrives at the first digit": at_first,
+        "a one arrives here": lambda plane: threshold_accuracy(plane.points[:, 0], plane.split),
+        "order of the digit": order,
+    }

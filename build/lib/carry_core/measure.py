@@ -1,0 +1,264 @@
+"""What the paper measures on a trained model: accuracies per class and position, attention, dissection, squashing."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from carry_core import carries, sums
+from carry_core.errors import BadInput
+from carry_core.interventions import INTACT, Ablation, Combined, Intervention, MeanAblation, Source, Sums, means
+from carry_core.model import POINTS, Hook, ModelConfig, Transformer, cache_hook, no_hook
+from carry_core.training.layers import FirstLayer
+
+BATCH = 256  # sums in a pass: what a layer needs then stays in the processor's cache
+
+
+@dataclass(frozen=True)
+class ClassAccuracies:
+    """Accuracies of one model under one ablation (Tables 1, 3, 4, 5).
+
+    Attributes:
+        accuracy: share of right digits, per class and answer position.
+        corrected: the same after adding one where a carry arrives and subtracting one elsewhere, each position
+            by itself and modulo ten.
+        exact_match: share of answers that are right at every position, over all sums that were given.
+    """
+
+    accuracy: Float[Tensor, "task pos"]
+    corrected: Float[Tensor, "task pos"]
+    exact_match: float
+
+
+def class_accuracies(
+    model: Transformer,
+    a: Int[Tensor, " sums"],
+    b: Int[Tensor, " sums"],
+    interventions: Sequence[Intervention | Combined] = (INTACT,),
+    n_digits: int | None = None,
+) -> list[ClassAccuracies]:
+    """Accuracies under each intervention; the mean of a mean ablation is over the same sums.
+
+    Args:
+        a, b: the sums' two numbers.
+        interventions: what to do, one result each.
+        n_digits: digits by which the sums are classed; the model's width if None.
+    """
+    read = model.config.layout.answer[-(n_digits or model.config.width) :]
+    names = {name for i in interventions if isinstance(i, MeanAblation) for name in i.targets(model.config)}
+    average = means(model, a, b, sorted(names), read) if names else None
+    return [score(answer, a, b) for answer in predict(model, a, b, interventions, n_digits, source=average)]
+
+
+def accuracy(
+    model: Transformer,
+    sums: Sums,
+    interventions: Mapping[str, Intervention | Combined] | Sequence[Intervention | Combined] = (INTACT,),
+    n_digits: int | None = None,
+) -> pd.DataFrame:
+    """Accuracies as a frame: a row for each intervention, carry class and answer position (Tables 1, 3, 4, 5).
+
+    Returns:
+        Columns `ablation`, `carry_class`, `position`, `accuracy`, `corrected` (as in `ClassAccuracies`) and
+        `exact_match` (over all the sums, the same in all rows of an intervention).
+    """
+    n_digits = n_digits or model.config.width
+    named = interventions if isinstance(interventions, Mapping) else {str(i): i for i in interventions}
+    measured = class_accuracies(model, *sums, list(named.values()), n_digits)
+    return pd.DataFrame(
+        [
+            (name, carries.paper_name(pattern), position, *values, cells.exact_match)
+            for name, cells in zip(named, measured, strict=True)
+            for pattern, *rows in zip(carries.patterns(n_digits), cells.accuracy, cells.corrected, strict=True)
+            for position, *values in zip(
+                model.config.layout.position_names[-n_digits:], *map(Tensor.tolist, rows), strict=True
+            )
+        ],
+        columns=["ablation", "carry_class", "position", "accuracy", "corrected", "exact_match"],
+    )
+
+
+@torch.inference_mode()
+def predict(
+    model: Transformer,
+    a: Int[Tensor, " sums"],
+    b: Int[Tensor, " sums"],
+    interventions: Sequence[Intervention | Combined] = (INTACT,),
+    n_digits: int | None = None,
+    watch: Hook | None = None,
+    source: Source | None = None,
+) -> list[Int[Tensor, "sums pos"]]:
+    """The tokens that the model answers with under each intervention, greedily, at the last `n_digits` digits; int8.
+
+    Args:
+        a, b: the sums' two numbers.
+        interventions: what to do, one result each; what they have in common is computed once.
+        n_digits: how many digits of the answer to read; the model's width if None.
+        watch: a hook that sees the intact model's passes, from layer 0's `resid_mid` on.
+        source: as interventions' hooks take it.
+    """
+    layout, n_digits = model.config.layout, n_digits or model.config.width
+    shared = SharedPrefix(model, interventions, layout.answer[-n_digits:], watch, source)
+    answers = [torch.empty(len(a), n_digits, dtype=torch.int8) for _ in interventions]
+    for start in range(0, len(a), BATCH):
+        part = slice(start, start + BATCH)
+        for answer, logits in zip(answers, shared(sums.encode(a[part], b[part], layout)), strict=True):
+            answer[part] = logits.argmax(-1)
+    return answers
+
+
+class SharedPrefix:
+    """Logits of a model under several interventions; what they have in common, from the embedding on, is computed once.
+
+    The model's weights must not change while this is used. Arguments as `predict` takes them.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        interventions: Sequence[Intervention | Combined],
+        read: Sequence[int] | None = None,
+        watch: Hook | None = None,
+        source: Source | None = None,
+    ) -> None:
+        self.model, self.read, self.first = model, read, FirstLayer(model)
+        self.hooks = [i.hook(model, source, read) for i in interventions]
+        self.changes: list[dict[str, Hashable]] = [i.changes(model.config) for i in interventions]
+        self.watch = watch or no_hook
+        if watch is not None:  # a member of its own, so that it sees the intact model whatever else is asked for
+            self.changes.append({})
+
+    @torch.inference_mode()
+    def __call__(self, tokens: Int[Tensor, "batch pos"]) -> list[Float[Tensor, "batch query vocab"]]:
+        """The logits under each intervention."""
+        logits: dict[int, Tensor] = {}
+        self._follow(0, tokens, self.first.resid(tokens), range(len(self.changes)), logits)
+        return [logits[i] for i in range(len(self.hooks))]
+
+    def _follow(self, l: int, tokens: Tensor, resid: Tensor, members: Sequence[int], logits: dict[int, Tensor]) -> None:
+        """From the stream that enters a layer to the logits of the members, which have done the same so far."""
+        model, block, query = self.model, self.model.blocks[l], self.model.queries(l, self.read)
+        points, last = [f"blocks.{l}.{point}" for point in POINTS], l == model.config.layers - 1
+        at_z = POINTS.index("attn.z")
+        for hook, changed, alike in self._split(members, ["embed", *points[:at_z]]):
+            forks = self._split(alike, [*points[at_z:], "logits"])
+            tables = l == 0 and not changed
+            stream = resid if tables else hook(points[0], hook("embed", resid) if l == 0 else resid)
+            if not tables:
+                z = block.attention(stream, hook, query)
+            elif any(changed for _, changed, _ in forks):
+                z = self.first.z(tokens, query)
+            for hook, changed, together in forks:
+                if tables and not changed:
+                    mid = hook(f"blocks.{l}.resid_mid", self.first.mid(tokens, query))
+                else:
+                    mid = block.mix(stream[:, query], z, hook)
+                after = block.mlp(mid, hook)
+                if last:
+                    logits |= dict.fromkeys(together, hook("logits", model.unembed(model.norm(after))))
+                else:
+                    self._follow(l + 1, tokens, after, together, logits)
+
+    def _split(self, members: Sequence[int], names: Sequence[str]) -> list[tuple[Hook, bool, list[int]]]:
+        """The members by what they change among the names: a hook that does it, and whether that is anything at all."""
+        groups: dict[tuple[Hashable, ...], list[int]] = {}
+        for i in members:
+            done = tuple((name, self.changes[i][name]) for name in names if name in self.changes[i])
+            groups.setdefault(done, []).append(i)
+        watched = len(self.hooks)
+        return [
+            (self.hooks[group[0]] if done else self.watch if watched in group else no_hook, bool(done), group)
+            for done, group in groups.items()
+        ]
+
+
+def score(guess: Int[Tensor, "sums pos"], a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> ClassAccuracies:
+    """Accuracies per class of what a model answered, the classes by as many digits as were read."""
+    n_digits = guess.shape[1]
+    task, answer = carries.classify(a, b, n_digits), sums.digits(a + b, n_digits)
+    arrives = carries.carry_in(n_digits)
+    shift = torch.where(arrives[task], 1, -1)
+    hit, corrected = guess == answer, (guess + shift) % 10 == answer
+    count = torch.bincount(task, minlength=len(arrives)).unsqueeze(-1)
+    total = torch.zeros(2, *arrives.shape).index_add_(1, task, torch.stack([hit, corrected]).float())
+    return ClassAccuracies(total[0] / count, total[1] / count, hit.all(1).double().mean().item())
+
+
+def last_heads(model: Transformer | ModelConfig, layers: int = 1) -> list[Ablation]:
+    """The ablation of each head of the last layer, or of so many last layers.
+
+    Raises:
+        BadInput: the model has fewer.
+    """
+    config = model.config if isinstance(model, Transformer) else model
+    n = config.layers
+    if layers > n:
+        raise BadInput(f"Expected a model with at least {layers} layers, this one has {n}: choose another group.")
+    every = [(layer, head) for layer in range(n - layers, n) for head in range(config.heads)]
+    return [Ablation(heads=frozenset({pair})) for pair in every]
+
+
+def final_mlp(model: Transformer | ModelConfig) -> Ablation:
+    """The ablation of the last block's MLP."""
+    config = model.config if isinstance(model, Transformer) else model
+    return Ablation(mlps=frozenset({config.layers - 1}))
+
+
+def sample(n_examples: int, n_digits: int, seed: int) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
+    """`n_examples` random sums of every carry class, one class after the other.
+
+    Raises:
+        BadInput: `n_examples` is not a positive whole number.
+    """
+    if type(n_examples) is not int or n_examples < 1:
+        raise BadInput(f"n_examples={n_examples!r}: expected a whole number of sums per class, at least 1.")
+    return carries.sample_classes(carries.patterns(n_digits), n_examples, torch.Generator().manual_seed(seed))
+
+
+def exact_match_without_heads(model: Transformer) -> list[float]:
+    """Exact match without each head of the last layer, on the same 10,000 random sums for every run."""
+    a, b = sums.long_sums(10_000, model.config.width, torch.Generator().manual_seed(0))
+    return [accuracies.exact_match for accuracies in class_accuracies(model, a, b, last_heads(model))]
+
+
+def decision_head(model: Transformer) -> int:
+    """The head of the last layer whose ablation costs most exact matches (Sec. 4), on a fixed draw."""
+    without = exact_match_without_heads(model)
+    return without.index(min(without))
+
+
+@torch.inference_mode()
+def attention(
+    model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]
+) -> Float[Tensor, "layer head query key"]:
+    """Attention probabilities averaged over the given sums (Fig. 3)."""
+    names = [f"blocks.{layer}.attn.pattern" for layer in range(model.config.layers)]
+    total = torch.zeros(len(names), model.config.heads, model.config.layout.length, model.config.layout.length)
+    for part_a, part_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
+        kept: dict[str, Tensor] = {}
+        model(sums.encode(part_a, part_b, model.config.layout), cache_hook(kept, *names))
+        total += torch.stack([kept[name].sum(0) for name in names])
+    return total / len(a)
+
+
+@torch.inference_mode()
+def activations(
+    model: Transformer,
+    a: Int[Tensor, " sums"],
+    b: Int[Tensor, " sums"],
+    names: Sequence[str],
+    ablation: Ablation = INTACT,
+) -> dict[str, Float[Tensor, "sums pos ..."]]:
+    """The named sites for every sum, at all positions."""
+    kept: dict[str, list[Tensor]] = {name: [] for name in names}
+    edit = ablation.hook(model)
+    for part_a, part_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
+        part: dict[str, Tensor] = {}
+        record = cache_hook(part, *names)
+        model(sums.encode(part_a, part_b, model.config.layout), lambda n, x, record=record: record(n, edit(n, x)))
+        for name in names:
+            kept[name].append(part[name])
+    return {name: torch.cat(parts) for name, parts in kept.items()}

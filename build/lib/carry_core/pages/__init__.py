@@ -1,0 +1,1 @@
+"""What only pages need, until each is rewritten."""

@@ -1,0 +1,92 @@
+"""The paper's figures and tables: each function returns a `Figure` or a `Table`, for `page` to show."""
+
+from carry_core.plots.attention import attention_grid, attention_tiles
+from carry_core.plots.cells import Part, bars_of_cells, outcome_bars, summary_bars, table_of_cells
+from carry_core.plots.circuits import full_adder_circuit, summary_circuit, table_of_traces, truth_tables
+from carry_core.plots.curves import learning_curves, length_curves, table_of_curves
+from carry_core.plots.evolution import evolution, evolution_grid, table_of_kinks, table_of_transitions, transition
+from carry_core.plots.language import (
+    ORDINALS,
+    answer_bars,
+    attention_maps,
+    separation_curves,
+    stream_grid,
+    table_of_models,
+    wins_map,
+)
+from carry_core.plots.longer import (
+    moved_bars,
+    table_of_accuracies,
+    table_of_axes,
+    table_of_forgetting,
+    table_of_heads,
+    table_of_mlp,
+    table_of_moves,
+    table_of_parts,
+    table_of_separations,
+    table_of_stairs,
+)
+from carry_core.plots.neurons import board_grid, neuron_grid, squashing_by_outcome, table_of_carriers
+from carry_core.plots.scatter import (
+    journey_grid,
+    pca_grid,
+    pentagon_panels,
+    pentagon_runs,
+    table_of_orders,
+    table_of_planes,
+    two_kinds,
+)
+from carry_core.plots.style import CLASS_COLOURS, DIGIT_COLOURS, class_colours
+
+__all__ = [
+    "CLASS_COLOURS",
+    "DIGIT_COLOURS",
+    "ORDINALS",
+    "Part",
+    "answer_bars",
+    "attention_grid",
+    "attention_maps",
+    "attention_tiles",
+    "bars_of_cells",
+    "board_grid",
+    "class_colours",
+    "evolution",
+    "evolution_grid",
+    "full_adder_circuit",
+    "journey_grid",
+    "learning_curves",
+    "length_curves",
+    "moved_bars",
+    "neuron_grid",
+    "outcome_bars",
+    "pca_grid",
+    "pentagon_panels",
+    "pentagon_runs",
+    "separation_curves",
+    "squashing_by_outcome",
+    "stream_grid",
+    "summary_bars",
+    "summary_circuit",
+    "table_of_accuracies",
+    "table_of_axes",
+    "table_of_carriers",
+    "table_of_cells",
+    "table_of_curves",
+    "table_of_forgetting",
+    "table_of_heads",
+    "table_of_kinks",
+    "table_of_mlp",
+    "table_of_models",
+    "table_of_moves",
+    "table_of_orders",
+    "table_of_parts",
+    "table_of_planes",
+    "table_of_separations",
+    "table_of_stairs",
+    "table_of_traces",
+    "table_of_transitions",
+    "transition",
+    "truth_tables",
+    "two_kinds",
+    "wins_map",
+]

@@ -1,0 +1,138 @@
+"""Learning curves (Fig. 8 to 12), and those of longer sums (Fig. 20)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from numpy.typing import NDArray
+
+from carry_core.findings.dynamics import finished
+from carry_core.plots.style import (
+    INK,
+    WIDTH,
+    Table,
+    number,
+    position,
+    styled,
+)
+from carry_core.runs import History
+
+TRAIN, TEST = "#8A8D93", "#7A1F5C"
+UNPRIMED, PRIMED = "#2B6CA3", "#D98324"  # as in the paper: blue and orange
+
+
+def draw_runs(ax: Axes, rows: NDArray[Any], colour: str, label: str = "") -> None:
+    """Each run thin, their mean bold where there are several."""
+    epochs = np.arange(1, rows.shape[1] + 1)
+    rows = rows[~np.isnan(rows).all(1)]
+    several = len(rows) > 1
+    width, alpha = (0.6, 0.45) if several else (1.2, 1)
+    ax.plot(epochs, rows.T, color=colour, linewidth=width, alpha=alpha, rasterized=len(epochs) > 200)
+    if several:
+        known = ~np.isnan(rows).all(0)
+        ax.plot(epochs[known], np.nanmean(rows[:, known], 0), color=colour, linewidth=1.6)
+    if label:
+        ax.plot([], [], color=colour, linewidth=1.6, label=label)
+
+
+def plain_log(ax: Axes) -> None:
+    """A logarithmic scale; over one or two powers of ten, where those alone say little, marked at 1, 2 and 5 too."""
+    ax.set_yscale("log")
+    low, high = ax.get_ylim()
+    if high / low < 100:
+        ax.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_locator(NullLocator())
+
+
+@styled
+def learning_curves(
+    history: dict[str, NDArray[Any]], run: int | None = None, names: Sequence[str] = ("pos7", "pos8", "pos9")
+) -> Figure:
+    """Loss, accuracy and squared weight norm against the epoch (Fig. 8 to 12).
+
+    Args:
+        history: as `runs.history` returns it.
+        run: None for all runs with their mean and whole answers; a run's number for that run, position by position.
+        names: of the positions.
+    """
+    chosen = slice(None) if run is None else slice(at := list(history["runs"]).index(run), at + 1)
+    figure = Figure(figsize=(WIDTH, 2.4 if run is None else 4.3), layout="constrained")
+    n = len(names)
+    wide: list[Any] = [[name for name in names for _ in "xx"], ["loss"] * n + ["norm"] * n]
+    grid = figure.subplot_mosaic([["loss", "whole", "norm"]] if run is None else wide)
+    for name, ax in grid.items():
+        curve = {"loss": "loss", "whole": "whole"}.get(name, "accuracy")
+        ax.set(title={"loss": "loss", "whole": "accuracy, whole answer", "norm": "squared weight norm"}.get(
+            name, f"accuracy, {position(name)}"), xlabel="epoch")  # fmt: skip
+        ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
+        if name == "norm":
+            draw_runs(ax, history["weight_norm"][chosen], INK)
+            ax.set_ylim(0)
+            continue
+        for part, colour in (("train", TRAIN), ("test", TEST)):
+            if f"{part}_{curve}" not in history:  # the author's histories of n2_s0.1_w0.2 have no whole answers
+                continue
+            rows = history[f"{part}_{curve}"][chosen]
+            draw_runs(ax, rows[..., list(names).index(name)] if curve == "accuracy" else rows, colour, part)
+        if name == "loss":
+            plain_log(ax)
+            figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        else:
+            ax.set_ylim(-0.03, 1.03)
+    return figure
+
+
+def table_of_curves(history: dict[str, NDArray[Any]]) -> Table:
+    """Where every run is best and where it ends: accuracy of whole answers and loss, test; squared norm (Fig. 8 to 12).
+
+    Epochs in small type.
+    """
+    rows = []
+    for i, run in enumerate(history["runs"].tolist()):
+        loss, norm = (finished(history[key][i]) for key in ("test_loss", "weight_norm"))
+        best, last = "–", "–"
+        if "test_whole" in history:
+            whole = finished(history["test_whole"][i])
+            best, last = f"{number(whole.max(), 4)}\n{whole.argmax() + 1}", f"{number(whole[-1], 4)}\n{len(whole)}"
+        lowest = f"{loss.min():.1e}\n{loss.argmin() + 1}"
+        norms = [number(norm[0], 0), f"{number(norm.min(), 0)}\n{norm.argmin() + 1}", number(norm[-1], 0)]
+        rows.append([f"{run}", best, last, lowest, f"{loss[-1]:.1e}", *norms])
+    header = ["run", "best", "last", "lowest", "last", "first", "lowest", "last"]
+    return Table(header, rows, [("", 1), ("test accuracy", 2), ("test loss", 2), ("squared norm", 3)])
+
+
+@styled
+def length_curves(curves: Mapping[str, History], n_long: int) -> Figure:
+    """Accuracy on longer sums, whole and position by position, over the epochs (Fig. 20).
+
+    Args:
+        curves: learning curves by name, of runs without priming and with; every run is a line.
+        n_long: how many positions are longer than the training's sums; their titles say so.
+    """
+    # a decoder's curves have one column more, for the token that ends the sequence
+    width = min(history["long_accuracy"].shape[-1] for history in curves.values())
+    titles = ["whole answer", *(f"position {i}{' (long)' if i < n_long else ''}" for i in range(width))]
+    columns = min(4, len(titles))
+    rows = -(-len(titles) // columns)
+    figure = Figure(figsize=(WIDTH, 0.35 + 1.55 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
+    for ax in axes[len(titles) :]:
+        ax.axis("off")
+    for i, (ax, title) in enumerate(zip(axes, titles, strict=False)):
+        for (name, history), colour in zip(curves.items(), (UNPRIMED, PRIMED), strict=True):
+            for curve in history["long_whole"] if i == 0 else history["long_accuracy"][..., i - 1]:
+                known = finished(curve)
+                epochs = np.arange(1, len(known) + 1)
+                ax.plot(epochs, known, color=colour, linewidth=0.9, alpha=0.85, rasterized=len(known) > 200)
+            if i == 0:
+                ax.plot([], [], color=colour, linewidth=1.6, label=name)
+        ax.set(title=title, ylim=(-0.03, 1.03), xlim=(0, None))
+        ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=True))
+        if i >= len(titles) - columns:
+            ax.set_xlabel("epoch")
+    figure.legend(loc="outside lower center", ncols=4, handlelength=1.2)
+    return figure

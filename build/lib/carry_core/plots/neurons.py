@@ -1,0 +1,163 @@
+"""The last MLP's neurons on the singular axes of its weights, and boards of cosines (Fig. 13, 14, Sec. 5)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import ListedColormap, Normalize
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, NullLocator
+from torch import Tensor
+
+from carry_core import carries
+from carry_core.findings.neurons import Board, Carriers, CarryAxis
+from carry_core.plots.style import FAINT, INK, WIDTH, Table, number, panel, position, styled
+
+OFTEN, SELDOM = "#D1352B", "#7C93B8"
+COSINES = "RdBu_r"
+STRIP = ListedColormap(["#E5E7EB", INK])
+
+
+@styled
+def neuron_grid(axis: CarryAxis, chosen: Bool[Tensor, "task pos neuron"], names: Sequence[str]) -> Figure:
+    """Neurons on the two leading singular axes: classes by answer positions, the chosen ones filled (Fig. 13, 14).
+
+    Heavy frames stand where a one arrives.
+    """
+    n_tasks, n_positions = chosen.shape[:2]
+    patterns = carries.patterns(n_positions)
+    arrives = carries.carry_in(n_positions)
+    left, gap, title, foot = 0.56, 0.1, 0.22, 0.44  # inches
+    width = (WIDTH - left - 0.02 - gap * (n_tasks - 1)) / n_tasks
+    height = 0.72 * width
+    figure = Figure(figsize=(WIDTH, title + n_positions * (height + gap) + foot))
+    x, y = axis.points.numpy().T
+    size = min(14.0, 1800 / len(x))
+    for pos in range(n_positions):
+        for task in range(n_tasks):
+            ax = panel(figure, left + task * (width + gap), title + pos * (height + gap), width, height)
+            red = chosen[task, pos].numpy()
+            many = len(x) > 200  # then drawn as an image, or the page would get heavy
+            ax.scatter(x[~red], y[~red], s=size, facecolors="none", edgecolors=SELDOM, linewidths=0.7, rasterized=many)
+            ax.scatter(x[red], y[red], s=size, color=OFTEN, alpha=0.75, linewidths=0, rasterized=many)
+            ax.set(xticks=[0], yticks=[0], xticklabels=[], yticklabels=[])
+            ax.margins(0.08)
+            if arrives[task, pos]:
+                ax.spines[:].set(linewidth=2, color=INK)
+            if pos == 0:
+                ax.set_title(carries.paper_name(patterns[task]), weight="bold")
+            if task == 0:
+                ax.set_ylabel(position(names[pos]), rotation=0, ha="right", va="center")
+    down = figure.get_size_inches()[1]
+    figure.text(
+        (left + WIDTH) / 2 / WIDTH, (foot + gap - 0.06) / down,
+        " · ".join(f"axis {i + 1}: {100 * share:.0f}%" for i, share in enumerate(axis.share)),
+        ha="center", va="top", fontsize=6.5, color=FAINT,
+    )  # fmt: skip
+    marker: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 4.5}
+    entries = [
+        Line2D([], [], color=OFTEN, label=f"the {int(chosen[0, 0].sum())} most often active", **marker),
+        Line2D([], [], markerfacecolor="none", markeredgecolor=SELDOM, label="the others", **marker),
+    ]
+    figure.legend(handles=entries, loc="lower center", ncols=2)
+    return figure
+
+
+@styled
+def board_grid(columns: Sequence[tuple[str, Sequence[Board]]]) -> Figure:
+    """Cosines between sums with one outcome: a row for each position, a column for each ablation (Sec. 5).
+
+    The strip on top of a board is dark where a one arrives.
+    """
+    n_rows, n_columns = len(columns[0][1]), len(columns)
+    left, right, gap, title, strip = 0.6, 0.75, 0.2, 0.24, 0.09  # inches
+    side = min(2.3, (WIDTH - left - right - gap * (n_columns - 1)) / n_columns)
+    total = left + n_columns * (side + gap) - gap + right
+    figure = Figure(figsize=(total, title + n_rows * (strip + side + gap)))
+    for j, (name, found) in enumerate(columns):
+        for i, board in enumerate(found):
+            x, top = left + j * (side + gap), title + i * (strip + side + gap)
+            over = panel(figure, x, top, side, strip)
+            over.imshow(board.arrives[None].numpy().astype(int), cmap=STRIP, vmin=0, vmax=1, aspect="auto",
+                        interpolation="nearest")  # fmt: skip
+            ax = panel(figure, x, top + strip, side, side)
+            ax.imshow(board.cosine.numpy(), cmap=COSINES, vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
+            for each in (over, ax):
+                each.set(xticks=[], yticks=[])
+            if i == 0:
+                over.set_title(name)
+            if j == 0:
+                ax.set_ylabel(f"pos. {board.position}", rotation=0, ha="right", va="center")
+    bar = figure.colorbar(
+        ScalarMappable(Normalize(-1, 1), COSINES),
+        cax=panel(figure, total - right + 0.15, title + strip, 0.1, min(side, 1.6)), ticks=np.array([-1, 0, 1]),
+    )  # fmt: skip
+    bar.set_label("cosine")
+    return figure
+
+
+def table_of_carriers(found: Mapping[int, Carriers]) -> Table:
+    """The carry axis of each run, what is right without its carry neurons, and the gap of the checkerboard (Sec. 5)."""
+    rows = []
+    for run, c in found.items():
+        shares = [number(x, 3) for x in (c.carry, c.corrected, c.rest, *c.gaps)]
+        rows.append([f"{run}", number(c.correlation, 3), f"{c.count}", *shares])
+    spans = [("", 3), ("right without the carry neurons", 3), ("gap", 2)]
+    header = ["run", "correlation", "carry neurons", "a one arrives", "corrected", "elsewhere"]
+    return Table([*header, "intact", "without"], rows, spans)
+
+
+KINDS = ("#2381A0", "o", 2.6, "a one arrives in some sums"), ("#D55E00", "^", 3.2, "in all or in none")
+
+
+@styled
+def squashing_by_outcome(
+    ratio: Float[Tensor, "run outcome pos"],
+    outcomes: Sequence[int],
+    mixed: Bool[Tensor, "outcome pos"],
+    names: Sequence[str],
+    shown: int = 74,
+) -> Figure:
+    """The final MLP's squashing of each outcome: a dot for the median run, a line from the lowest to the highest.
+
+    Args:
+        ratio: as `heads.squashing`.
+        outcomes: which.
+        mixed: whether at this position a one arrives in some of the outcome's sums and not in others.
+        names: of the positions.
+        shown: the outcome that gets a ring and its number.
+    """
+    figure = Figure(figsize=(WIDTH, 2.7), layout="constrained")
+    axes = figure.subplots(1, len(names), sharey=True)
+    x = np.array(outcomes)
+    for i, (ax, name) in enumerate(zip(np.atleast_1d(axes), names, strict=True)):
+        here = ratio[..., i].double().numpy()
+        low, middle, high = here.min(0), np.median(here, 0), here.max(0)
+        for side, (colour, marker, size, _) in zip((mixed[:, i].numpy(), ~mixed[:, i].numpy()), KINDS, strict=True):
+            ax.vlines(x[side], low[side], high[side], color=colour, linewidth=0.7, alpha=0.35)
+            ax.plot(x[side], middle[side], linestyle="", marker=marker, markersize=size, color=colour)
+        ax.axhline(1, color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)))
+        if shown in outcomes:
+            at = list(outcomes).index(shown)
+            ax.plot(shown, middle[at], marker="o", markersize=8, markerfacecolor="none", markeredgecolor=INK)
+            leader = {"arrowstyle": "-", "color": INK, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 4}
+            ax.annotate(
+                str(shown), (shown, middle[at]), xytext=(shown, 0.02), textcoords=("data", "axes fraction"),
+                ha="center", fontsize=7.5, arrowprops=leader,
+            )  # fmt: skip
+        ax.set(yscale="log", title=position(name), xlabel="outcome", xlim=(0, 1.02 * x.max()))
+        ax.yaxis.set_major_locator(FixedLocator([0.03, 0.1, 0.3, 1, 3]))
+        ax.yaxis.set_minor_locator(NullLocator())
+        ax.yaxis.set_major_formatter("{x:g}")
+    low, high = np.atleast_1d(axes)[0].get_ylim()
+    np.atleast_1d(axes)[0].set_ylim(0.7 * low, high)  # for the number, below all dots
+    np.atleast_1d(axes)[0].set_ylabel("spread of cosines,\nafter the MLP to before")
+    entries = [
+        Line2D([], [], linestyle="", marker=marker, markersize=1.6 * size, color=colour, label=text)
+        for colour, marker, size, text in KINDS
+    ]
+    figure.legend(handles=entries, loc="outside lower center", ncols=2)
+    return figure

@@ -1,0 +1,83 @@
+"""What becomes of the digits under an ablation, one bar a run, the author's runs beside ours (Tab. 1, 3, 4, 5)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from carry_core.plots.page import AUTHORS
+from carry_core.plots.style import INK, WIDTH, styled
+
+RIGHT, OFF_BY_ONE, WRONG = "#2B4570", "#E8827C", "#D5D9E0"
+PAPER: dict[str, Any] = {"color": "black", "linewidth": 1.3, "linestyle": (0, (2.5, 1.2))}
+GAP = 1.0  # between the author's runs and ours, in bars
+
+
+@styled
+def outcome_bars(
+    sides: Mapping[str, pd.DataFrame],
+    row: str,
+    column: str,
+    printed: pd.DataFrame | None = None,
+    framed: str | None = None,
+    height: float = 1.0,
+) -> Figure:
+    """A panel for each value of `row` and `column`: digits right, off by exactly the one, otherwise wrong.
+
+    Args:
+        sides: for each source of weights a frame with the columns `run`, `accuracy` (share right), `corrected` (share
+            right once corrected), and those that `row` and `column` name; panels come in the order of the first frame.
+        row: a column of the frames.
+        column: another.
+        printed: `accuracy` that the paper has, by `row` and `column`; a dashed line.
+        framed: a column of the frames that says which panels have a heavy frame.
+        height: of a panel, in inches.
+    """
+    first = next(iter(sides.values()))
+    rows, columns = first[row].unique(), first[column].unique()
+    figure = Figure(figsize=(WIDTH, height * len(rows) + 1.0), layout="constrained")
+    axes = figure.subplots(len(rows), len(columns), sharex=True, sharey=True, squeeze=False)
+    for i, one in enumerate(rows):
+        for j, other in enumerate(columns):
+            at = {side: cells[(cells[row] == one) & (cells[column] == other)] for side, cells in sides.items()}
+            _bars(axes[i, j], at)
+            if printed is not None:
+                value = printed.loc[(printed[row] == one) & (printed[column] == other), "accuracy"]
+                for y in value:
+                    axes[i, j].axhline(y, **PAPER, clip_on=False)
+            if framed and next(iter(at.values()))[framed].any():
+                axes[i, j].spines[:].set(visible=True, linewidth=2, color=INK)
+            if i == 0:
+                axes[i, j].set_title(other)
+        axes[i, 0].set_ylabel(one, rotation=0, ha="right", va="center", weight="bold")
+    colours = {"right": RIGHT, "off by exactly the one": OFF_BY_ONE, "otherwise wrong": WRONG}
+    entries: list[Any] = [Patch(color=colour, label=text) for text, colour in colours.items()]
+    if printed is not None:
+        entries.append(Line2D([], [], **PAPER, label="right, in the paper"))
+    figure.legend(handles=entries, loc="outside lower center", ncols=4, columnspacing=1.4, handlelength=1.4)
+    return figure
+
+
+def _bars(ax: Axes, sides: Mapping[str, pd.DataFrame]) -> None:
+    """The runs of each side, side by side, named below."""
+    start, ticks, names = 0.0, [], []
+    for side, cells in sides.items():
+        x = start + np.arange(len(cells))
+        ax.bar(x, 1, color=WRONG, width=0.86)
+        ax.bar(x, cells.accuracy + cells.corrected, color=OFF_BY_ONE, width=0.86)
+        ax.bar(x, cells.accuracy, color=RIGHT, width=0.86)
+        ticks += [*x]
+        names += [f"{run}" for run in cells.run]
+        owner = "author’s" if side == AUTHORS else "ours"
+        ax.annotate(
+            owner, (float(x.mean()), 0), (0, -13), textcoords="offset points", ha="center", va="top", fontsize=8
+        )
+        start = x[-1] + 1 + GAP
+    ax.set(xlim=(-0.6, start - GAP - 0.4), ylim=(0, 1), yticks=[0, 0.5, 1])
+    ax.set_xticks(ticks, names)
+    ax.tick_params(length=0, pad=2)

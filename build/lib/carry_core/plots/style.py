@@ -1,0 +1,196 @@
+"""What a notebook puts on its page (figures as SVG, sentences with computed numbers, tables), and the house style.
+
+Colours of classes and digits, panels placed in inches, legend entries.
+"""
+
+import base64
+import html
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import ParamSpec, Protocol, TypeVar, runtime_checkable
+
+import matplotlib as mpl
+import matplotlib.style
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+WIDTH = 8.0  # inches: a page's column at its natural size
+INK, FAINT = "#1F2430", "#6B7280"
+# Okabe and Ito's colours, told apart by colour-blind readers too, in the order of the paper's tables.
+CLASS_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7")
+# A helix through the colours, darker to lighter: apart for colour-blind readers, in order for all, and in grey.
+DIGIT_COLOURS = (
+    "#180E30", "#57112D", "#593D00", "#1A7923", "#2381A0", "#9760D5", "#E66989", "#BBAD53", "#83DF9C", "#ACDCFA",
+)  # fmt: skip
+STYLE = {
+    "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans", "Verdana"],
+    "font.size": 8.5, "axes.titlesize": 8.5, "axes.labelsize": 8.5,
+    "xtick.labelsize": 7.5, "ytick.labelsize": 7.5, "legend.fontsize": 8, "figure.titlesize": 9,
+    "axes.edgecolor": FAINT, "axes.linewidth": 0.6, "axes.labelcolor": INK, "text.color": INK, "axes.titlepad": 4,
+    "xtick.color": INK, "ytick.color": INK, "xtick.major.width": 0.6, "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5, "ytick.major.size": 2.5, "legend.frameon": False, "legend.handletextpad": 0.4,
+    "axes.spines.top": False, "axes.spines.right": False, "lines.linewidth": 1.2,
+    "svg.fonttype": "none", "svg.hashsalt": "carry", "savefig.dpi": 200, "figure.facecolor": "white",
+}  # fmt: skip
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """The house style, for figures that are drawn inside."""
+    with matplotlib.style.context(["default", STYLE]):
+        yield
+
+
+def styled(draw: Callable[P, R]) -> Callable[P, R]:
+    """Have a function draw in the house style."""
+
+    @wraps(draw)
+    def inside(*args: P.args, **kwargs: P.kwargs) -> R:
+        with style():
+            return draw(*args, **kwargs)
+
+    return inside
+
+
+@styled
+def svg(figure: Figure, alt: str = "") -> str:
+    """The figure as SVG text; the same figure gives the same text. `alt` becomes its `dc:title`."""
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Title": alt or None})
+    return text.getvalue()
+
+
+@runtime_checkable
+class HasHtml(Protocol):
+    """What has HTML, and a `repr` that stands in its place elsewhere; such as a `Table`."""
+
+    def _repr_html_(self) -> str: ...
+
+
+def show(thing: Figure | HasHtml) -> None:
+    """Put a figure (as SVG, which the book offers for download) or a table into the notebook."""
+    from IPython.display import display
+
+    data = (
+        {"image/svg+xml": svg(thing), "text/plain": "<a figure>"}
+        if isinstance(thing, Figure)
+        else {"text/html": thing._repr_html_(), "text/plain": repr(thing)}
+    )
+    display(data, raw=True)  # type: ignore[no-untyped-call]
+
+
+def say(text: str) -> None:
+    """Put a sentence into the notebook whose numbers were computed, as Markdown."""
+    from IPython.display import display
+
+    display({"text/markdown": text, "text/plain": text}, raw=True)  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure as HTML that another page can glue in; `alt` says what it shows to those who do not see it."""
+
+    figure: Figure
+    alt: str
+    caption: str
+
+    def _repr_html_(self) -> str:
+        data = base64.b64encode(svg(self.figure).encode()).decode()
+        return (
+            f'<figure class="align-default" style="margin-inline: 0"><img style="width: 100%"'
+            f' src="data:image/svg+xml;base64,{data}" alt="{html.escape(self.alt)}">'
+            f"<figcaption>{html.escape(self.caption)}</figcaption></figure>"
+        )
+
+    def __repr__(self) -> str:
+        return self.alt
+
+
+@dataclass(frozen=True)
+class Table:
+    """A small table that a notebook shows as HTML. In a cell, lines after the first are set small.
+
+    Attributes:
+        header: one title per column.
+        rows: the cells.
+        spans: titles above the header, each with the number of columns that it covers.
+    """
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    spans: Sequence[tuple[str, int]] = ()
+
+    def _repr_html_(self) -> str:
+        def cell(text: str, tag: str, i: int, more: str = "") -> str:
+            first, *rest = (html.escape(line) for line in text.split("\n"))
+            small = "".join(f'<br><small style="font-size: 0.72em">{line}</small>' for line in rest)
+            wrap = "nowrap" if tag == "td" else "normal"
+            css = (
+                f"text-align: {'center' if i else 'left'}; white-space: {wrap}; padding: 0.2em 0.5em; line-height: 1.25"
+            )
+            return f'<{tag}{more} style="{css}">{first}{small}</{tag}>'
+
+        spans = [cell(text, "th", i, f' colspan="{width}"') for i, (text, width) in enumerate(self.spans)]
+        lines = [["<tr>", *spans, "</tr>"]] if spans else []
+        lines.append(["<tr>", *(cell(text, "th", i) for i, text in enumerate(self.header)), "</tr>"])
+        ruled = '<tr style="border-top: 1px solid rgba(128, 128, 128, 0.4)">'
+        body = [[ruled, *(cell(text, "td", i) for i, text in enumerate(row)), "</tr>"] for row in self.rows]
+        head = ["<thead>", *map("".join, lines), "</thead>"]
+        return "\n".join(
+            ['<table style="margin-bottom: 1em">', *head, "<tbody>", *map("".join, body), "</tbody>", "</table>"]
+        )
+
+    def __repr__(self) -> str:
+        return "\n".join(" | ".join(cell.split("\n")[0] for cell in row) for row in [self.header, *self.rows])
+
+
+def number(value: float, places: int = 2) -> str:
+    """A number with so many places, a dash for none."""
+    return "–" if value != value else f"{round(value, places) + 0.0:.{places}f}"
+
+
+def counted(number: int, noun: str) -> str:
+    """The number and its noun: 1 run, 6 runs."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def named(noun: str, names: Iterable[object]) -> str:
+    """The noun and the names of those that are meant: run 3; runs 0, 2."""
+    known = list(names)
+    return f"{noun}{'' if len(known) == 1 else 's'} {', '.join(map(str, known))}"
+
+
+def class_colours(n_classes: int) -> tuple[str, ...]:
+    """A colour for each carry class; the five of three digits have fixed ones."""
+    if n_classes == len(CLASS_COLOURS):
+        return CLASS_COLOURS
+    return tuple(mpl.colors.to_hex(c) for c in mpl.colormaps["turbo"](np.linspace(0.03, 0.97, n_classes)))
+
+
+def panel(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
+    """Axes at a place given in inches, from the figure's left and top."""
+    across, down = figure.get_size_inches()
+    ax = figure.add_axes((left / across, 1 - (top + height) / down, width / across, height / down))
+    ax.spines[:].set_visible(True)
+    return ax
+
+
+def position(name: str) -> str:
+    """A position's name as a title: `pos. 7` for `pos7`."""
+    return name.replace("pos", "pos. ")
+
+
+def dots(names: Sequence[str], colours: Sequence[str]) -> list[Line2D]:
+    """Legend entries."""
+    return [
+        Line2D([], [], linestyle="", marker="o", markersize=4.5, color=colour, label=name)
+        for name, colour in zip(names, colours, strict=True)
+    ]

@@ -1,0 +1,1 @@
+"""Training: the stacked forward pass, fast CPU layers, dropout, the trainer, checkpoints, the benchmark."""

@@ -1,0 +1,246 @@
+"""Speed of training and of the ledger beside plain PyTorch, in turns on the same machine (`carry bench`)."""
+
+import json
+import math
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.benchmark import Timer
+
+from carry_core import measure, sums
+from carry_core.errors import BadInput
+from carry_core.files import commit, data_dir, write_json
+from carry_core.groups import GROUPS, MAIN, RECIPES, Group
+from carry_core.interventions import INTACT
+from carry_core.model import ModelConfig, Transformer, rotate
+from carry_core.training.layers import keep_memory, linear
+from carry_core.training.trainer import PRECISIONS, Trainer, device_name, tf32
+
+Row = dict[str, Any]
+Tasks = dict[str, Callable[[], Any]]
+COLUMNS = {"device", "runs", "layers", "precision", "ours, ms", "floor, ms", "share of matmul peak"}  # of every step
+
+
+def rotate_every_two(x: Tensor, turn: Tensor) -> Tensor:
+    """The rotary embedding as it is usually written: x cos + (each pair swapped, one sign flipped) sin."""
+    cos, sin = (part.repeat_interleave(2, -1).unsqueeze(1) for part in (turn.real.float(), turn.imag.float()))
+    swapped = torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2)
+    return x * cos + swapped * sin
+
+
+class Plain:
+    """The baseline: the same model and optimiser step as an ordinary PyTorch user writes them, on one run.
+
+    Args:
+        group: what is trained.
+        turned: how the rotary embedding is written; `model.rotate`, a product of complex numbers, is the faster way.
+    """
+
+    def __init__(self, group: Group, turned: Callable[[Tensor, Tensor], Tensor] = rotate_every_two) -> None:
+        self.config, self.turned = group.config, turned
+        self.model = Transformer(group.config).train()
+        self.optimiser = torch.optim.AdamW(
+            self.model.parameters(), lr=1e-3, betas=(0.9, 0.98), eps=1e-8, weight_decay=group.decay, fused=True
+        )
+
+    def logits(self, tokens: Tensor, dropout: float) -> Tensor:
+        """Logits at all positions, with `scaled_dot_product_attention` and `F.dropout`."""
+        heads = (self.config.heads, self.config.d_head)
+        resid = self.model.embed(tokens) * math.sqrt(self.config.d_model)
+        for l in range(self.config.layers):
+            block = self.model.blocks[l]
+            x = block.norm(resid)
+            q, k, v = (
+                self.turned(linear(x).unflatten(-1, heads), block.turn).transpose(1, 2)
+                for linear in (block.q, block.k, block.v)
+            )
+            z = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=self.config.causal)
+            resid = resid + F.dropout(block.o(z.transpose(1, 2).flatten(-2)), dropout)
+            hidden = F.dropout(F.relu(block.up(block.norm(resid))), dropout)
+            resid = resid + F.dropout(block.down(hidden), dropout)
+        logits: Tensor = self.model.unembed(self.model.norm(resid))
+        return logits
+
+    def step(self, a: Tensor, b: Tensor) -> None:
+        """One AdamW step on a batch, `[sum]` each."""
+        layout = self.config.layout
+        logits = self.logits(sums.encode(a, b, layout), 0.1)[:, list(layout.loss_positions)]
+        loss = F.cross_entropy(logits.flatten(0, 1), sums.targets(a, b, layout).flatten())
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+
+
+def in_turns(tasks: Tasks, rounds: int, threads: int) -> dict[str, list[float]]:
+    """Seconds of each task, one after the other in every round, so that a slow moment of the machine meets all."""
+    timers = {name: Timer("task()", globals={"task": task}, num_threads=threads) for name, task in tasks.items()}
+    times = [{name: timer.timeit(2).mean for name, timer in timers.items()} for _ in range(rounds)]
+    return {name: [row[name] for row in times] for name in tasks}
+
+
+def ratios(slow: list[float], fast: list[float]) -> Row:
+    """How many times faster, round by round: the median, the lowest and the highest."""
+    each = [s / f for s, f in zip(slow, fast, strict=True)]
+    return {
+        name: round(of(each), 2) for name, of in (("ratio", median), ("ratio, lowest", min), ("ratio, highest", max))
+    }
+
+
+def train(layers: tuple[int, ...] = (1, 2, 3), rounds: int = 5) -> list[Row]:
+    """A training step of ours against `Plain`, one thread, batches of 1,024; and the share of the matmul peak.
+
+    The floor is what the step's matrix products alone would take at the peak, which `linear`, the product that
+    training uses, reaches on 1024 x 1024.
+    """
+    keep_memory()  # as in training; the baseline gains from it as well
+    rows = []
+    for n in layers:
+        group = Group(f"n{n}", ModelConfig(layers=n), fraction=0.01)
+        ours = {precision: Trainer(group, RECIPES["quick"], [0], "cpu", precision) for precision in ("fp32", "bf16")}
+        a, b = ours["fp32"].batches(ours["fp32"].train, group.batch)[0]
+        square = {name: torch.randn(1024, 1024).to(PRECISIONS[name]) for name in ours}
+        tasks: Tasks = {"plain": partial(Plain(group).step, a[0], b[0])}
+        tasks |= {"complex": partial(Plain(group, rotate).step, a[0], b[0])}
+        tasks |= {name: partial(trainer.step, a, b, 0) for name, trainer in ours.items()}
+        tasks |= {f"matmul {name}": partial(linear, x[None], x[None], x[:1]) for name, x in square.items()}
+        seconds = in_turns(tasks, rounds, threads=1)
+        for name in ours:
+            floor = step_flops(group.config, group.batch) * median(seconds[f"matmul {name}"]) / (2 * 1024**3)
+            rows.append(
+                {"device": "cpu", "runs": 1, "layers": n, "precision": name, "kernel": ours[name].kernel}
+                | {"plain fp32, ms": _ms(seconds["plain"]), "ours, ms": _ms(seconds[name])}
+                | ratios(seconds["plain"], seconds[name])
+                | {"ratio to complex rotary": ratios(seconds["complex"], seconds[name])["ratio"]}
+                | {"floor, ms": _ms([floor]), "share of matmul peak": round(floor / median(seconds[name]), 2)}
+            )
+    return rows
+
+
+def train_stacked(group: Group = GROUPS[MAIN], runs: int = 6, device: str = "cuda", steps: int = 200) -> list[Row]:
+    """A captured training step of several stacked runs on a GPU, in each precision; the data stay on the device.
+
+    The floor is what the step's matrix products would take at the speed of one of 4096 x 4096, measured here.
+    """
+    rows = []
+    for precision, dtype in PRECISIONS.items():
+        if precision == "tf32" and device == "cpu":
+            continue
+        trainer = Trainer(group, RECIPES["paper"], list(range(runs)), device, precision)
+        a, b = trainer.batches(trainer.train, group.batch)[0]
+        x = torch.randn(4096, 4096, device=device).to(dtype)
+        with tf32(precision == "tf32"):
+            times = [
+                Timer("task()", globals={"task": task}).timeit(steps).mean  # waits for the GPU
+                for task in (partial(trainer.step, a, b, 1), partial(torch.matmul, x, x))
+            ]
+        floor = runs * step_flops(group.config, group.batch) * times[1] / (2 * len(x) ** 3)
+        rows.append(
+            {"device": device_name(torch.device(device)), "runs": runs, "layers": group.config.layers}
+            | {"precision": precision, "ours, ms": round(1e3 * times[0], 3), "floor, ms": round(1e3 * floor, 3)}
+            | {"share of matmul peak": round(floor / times[0], 2)}
+            | {"an epoch's steps, s": round(group.steps * times[0], 2)}
+        )
+    return rows
+
+
+def _ms(seconds: list[float]) -> float:
+    return round(1e3 * median(seconds), 1)
+
+
+def products(config: ModelConfig, batch: int) -> Iterator[tuple[int, int, int]]:
+    """Rows, inner size and columns of the matrix products forward in a step, after the shortcuts of `stacked`.
+
+    The unembedding, of a dozen columns, is left out.
+    """
+    every, read, d = config.layout.length, len(config.layout.loss_positions), config.d_model
+    for l in range(config.layers):
+        queries = read if l == config.layers - 1 else every
+        if l > 0:  # layer 0's queries, keys and values are looked up
+            yield from ((batch * rows, d, d) for rows in (every, every, queries))
+        yield batch * queries, d, d
+        yield batch * queries, d, config.d_ff
+        yield batch * queries, config.d_ff, d
+
+
+def step_flops(config: ModelConfig, batch: int) -> int:
+    """Operations in the matrix products of one run's training step: forward, and twice as many backward."""
+    return sum(3 * 2 * n * m * k for n, m, k in products(config, batch))
+
+
+def claims(rounds: int = 5, n_sums: int = 16_384) -> list[Row]:
+    """The passes behind Table 1 (intact, both heads, final MLP) from one shared prefix, against four passes."""
+    model = Transformer(ModelConfig()).eval()
+    a, b = sums.unrank(torch.arange(n_sums), 3)
+    edits = [INTACT, *measure.last_heads(model), measure.final_mlp(model)]
+    tokens = sums.encode(a, b, model.config.layout)
+
+    @torch.inference_mode()
+    def apart() -> None:
+        for edit in edits:
+            site = edit.hook(model)
+            for part in tokens.split(measure.BATCH):
+                model(part, site)
+
+    threads = torch.get_num_threads()
+    tasks: Tasks = {"apart": apart, "shared": lambda: measure.class_accuracies(model, a, b, edits)}
+    seconds = in_turns(tasks, rounds, threads)
+    row: Row = {"passes": len(edits), "sums": n_sums, "threads": threads}
+    row |= {f"{name}, s": round(median(times), 2) for name, times in seconds.items()}
+    return [row | ratios(seconds["apart"], seconds["shared"])]
+
+
+def saved(what: str) -> dict[str, Any] | None:
+    """What `carry bench --save` wrote of a benchmark, None if it never did.
+
+    Raises:
+        BadInput: the file is damaged.
+    """
+    path = results_path(what)
+    if not path.exists():
+        return None
+    try:
+        found = json.loads(path.read_text())
+        if what == "train" and any(missing := COLUMNS - row.keys() for row in found["rows"]):
+            raise ValueError(f"a row lacks {', '.join(sorted(missing))}")
+        return {key: found[key] for key in ("processor", "capability", "torch", "commit", "rows")}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"{path} is damaged ({error}): write it with `carry bench {what} --save`.") from error
+
+
+def told(found: dict[str, Any] | None) -> str:
+    """What `saved` was measured with, for the page."""
+    if found is None:
+        return "Not measured yet: `carry bench train --save` does it."
+    return f"On {found['processor']} ({found['capability']}), torch {found['torch']}, commit {found['commit']}."
+
+
+def save(what: str, rows: list[Row]) -> Path:
+    """Write a benchmark's rows and what they were measured with; returns the file."""
+    about = {
+        "processor": processor(), "capability": torch.backends.cpu.get_cpu_capability(), "torch": torch.__version__,
+        "commit": commit(),
+    }  # fmt: skip
+    write_json(results_path(what), about | {"rows": rows})
+    return results_path(what)
+
+
+def results_path(what: str) -> Path:
+    """Where `save` writes."""
+    return data_dir() / "results" / f"bench_{what}.json"
+
+
+def processor() -> str:
+    """The processor's name where the system tells it, else its architecture."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()

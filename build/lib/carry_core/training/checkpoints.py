@@ -1,0 +1,157 @@
+"""Checkpoints of runs in training, to go on from anywhere: on a like processor to the same bits."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import filelock
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from carry_core import runs
+from carry_core.errors import BadInput
+from carry_core.files import replacing
+from carry_core.groups import Group, Recipe
+from carry_core.model import Transformer
+from carry_core.training.trainer import State
+
+FORMAT = "1"
+RESUMING = ("format", "group", "epoch", "batches", "adam_step", "dropout")  # of a record, what is not of the run
+
+
+def digest(tensors: dict[str, Tensor]) -> str:
+    """sha256 over the tensors' bytes, in the order of their names."""
+    total = hashlib.sha256()
+    for name in sorted(tensors):
+        total.update(name.encode())
+        total.update(tensors[name].contiguous().numpy().tobytes())
+    return total.hexdigest()
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """How far the runs of one group and recipe are: a file a run, and one for each snapshot beside it."""
+
+    folder: Path
+    group: Group
+    recipe: Recipe
+
+    def path(self, run: int, epoch: int | None = None) -> Path:
+        suffix = "" if epoch is None else f".epoch{epoch}"
+        return self.folder / f"{self.group.name}.{self.recipe.name}" / f"run{run}{suffix}.safetensors"
+
+    @contextmanager
+    def locked(self, run: int) -> Iterator[None]:
+        """Hold the run while it is trained; the system frees it when the process dies.
+
+        Raises:
+            BadInput: another process trains it, or the folder cannot be written.
+        """
+        lock = self.path(run).with_name(f".run{run}.lock")
+        try:
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            with filelock.FileLock(lock, timeout=0):
+                yield
+        except filelock.Timeout as error:
+            raise BadInput(
+                f"Run {run} of {self.group.name}, recipe {self.recipe.name}, is being trained by another process:"
+                " let it finish or stop it, or choose other runs with --runs."
+            ) from error
+
+    def save(self, states: list[State], *, snapshot: bool = False) -> None:
+        """Write each run's state, whole or not at all."""
+        for tensors, record in states:
+            with replacing(self.path(record["run"], record["epoch"] if snapshot else None)) as temporary:
+                about = {"format": FORMAT, "record": json.dumps(record), "sha256": digest(tensors)}
+                save_file(tensors, temporary, about)
+
+    def load(self, run: int, epoch: int | None = None) -> State | None:
+        """The run's latest state or that of a snapshot, None where it was never saved.
+
+        Raises:
+            BadInput: the file is damaged, or is not this group's, recipe's or version's.
+        """
+        path = self.path(run, epoch)
+        if not path.exists():
+            return None
+        try:
+            with safe_open(path, "pt") as file:
+                about = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            if about["sha256"] != digest(tensors):
+                raise ValueError("its tensors are not those that were written")
+            record = {"format": about["format"], **json.loads(about["record"])}
+            self._check_shapes(tensors)
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+            raise BadInput(
+                f"Checkpoint {path} is damaged ({error}): delete run {run}'s files there to train it anew."
+            ) from error
+        expected = {"format": FORMAT, "group": self.group.name, "recipe": self.recipe.name, "run": run}
+        if expected != {key: record.get(key) for key in expected}:
+            raise BadInput(f"Checkpoint {path} is not of {expected}: move it away to train this run.")
+        return tensors, record
+
+    def _check_shapes(self, tensors: dict[str, Tensor]) -> None:
+        with torch.device("meta"):
+            parameters = dict(Transformer(self.group.config).named_parameters())
+        for name, p in parameters.items():
+            for kind in ("parameters", "exp_avg", "exp_avg_sq"):
+                if (shape := tensors[f"{kind}/{name}"].shape) != p.shape:
+                    raise ValueError(f"its {kind}/{name} is {list(shape)}, expected {list(p.shape)}")
+
+    def publish(self, run: int, out: Path) -> Path:
+        """Write a run's pair of files from its checkpoint and its snapshots; returns the path of its weights.
+
+        Raises:
+            BadInput: a checkpoint is missing or damaged, or the files cannot be written.
+        """
+        last = self.load(run)
+        if last is None:
+            raise BadInput(f"{self.path(run)} does not exist.")
+        states = {"": last}
+        for epoch, papers in self.recipe.snapshots(self.group).items():
+            if epoch <= last[1]["epoch"]:
+                early = self.load(run, epoch)
+                if early is None:
+                    raise BadInput(f"{self.path(run, epoch)} is missing: delete {self.path(run)} to train it anew.")
+                states[f"epoch_{papers}/"] = early
+        return write_run(self.group, states, out)
+
+
+def write_run(group: Group, states: dict[str, State], out: Path) -> Path:
+    """Write a run's pair of files; returns the path of its weights.
+
+    They are rounded to float16, which moves no number of the ledger by 0.001 (`tests/test_runs.py`).
+
+    Args:
+        group: the run's.
+        states: the last under an empty prefix, those of earlier epochs under `epoch_500/`.
+        out: the folder of all groups.
+
+    Raises:
+        BadInput: the files cannot be written.
+    """
+    tensors, record = states[""]
+    weights = {
+        prefix + name: p.half()
+        for prefix, (early, _) in states.items()
+        for name, p in part(early, "parameters/").items()
+    }
+    curves = {name: curve.numpy() for name, curve in part(tensors, "history/").items()}
+    if "pattern" in curves:  # most of the bytes; rounded by less than 0.0003
+        curves["pattern"] = curves["pattern"].astype(np.float16)
+    about = {key: value for key, value in record.items() if key not in RESUMING}
+    path = runs.run_path(out, group.name, record["recipe"], record["run"])
+    runs.save(path, group.name, group.config, weights, {"epochs": record["epoch"]} | about, curves)
+    return path
+
+
+def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names start with a prefix, under the rest of their names."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,483 @@
+// A batch of the paper's transformer (App. A) on a CPU core with AVX512-bf16: loss, gradients, logits.
+//
+// Products take bf16 and add up in fp32; streams, norms, softmax, loss and gradients of weights are fp32. A tile of
+// 64 sums goes all the way forward and back before the next, so what is kept for the way back stays in the caches.
+// Activations are [position][sum][128]. All that does not depend on the batch is fused.py's, with autograd: a norm's
+// gain and shift are in the weights behind it, a dropout's scale in those around it, and layer 0's attention, which
+// sees (token, position) pairs only, is tables over the pairs. With masks m of zeros and ones, there remain
+//
+//   norm       n = (x - mean) / sd             dx = (dn - mean(dn) - n mean(dn n)) / sd
+//   product    y = W x + b                     dW = sum dy x',   db = sum dy,   dx = W' dy
+//   rotary     y = x cos + (-x1, x0) sin       dx = dy cos - (-dy1, dy0) sin
+//   softmax    p = exp(s) / sum exp(s)         ds = p (dp - sum p dp)
+//   attention  z = sum over keys of m p v      dp = m dz v,   dv = sum over queries of m p dz
+//   layer 0    x = stream + m (sum of m p vo + b), where p is of scores, looked up by pairs as stream and vo are
+//   MLP        x += m (W_down m relu(W_up n + b) + b)
+//   loss       mean of log sum exp(z) - z[target]          dz = (softmax(z) - onehot) / count
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <memory>
+
+namespace {
+constexpr int D = 128, H = 2, DH = D / H, VOCAB = 12;  // d_model, heads, d_head, tokens
+constexpr int T = 64;                                  // sums in a tile
+constexpr int P = 31, F = 1024, L = 3;                 // at most so many positions, neurons, layers
+using bf16 = uint16_t;
+#define INLINE inline __attribute__((always_inline))
+
+// ---- vectors: 16 floats, and N times as many: a row of the stream has N = 8, a block of 64 columns N = 4 ----
+
+using Vec = __m512;  // GCC and Clang give it + - * with vectors and scalars
+
+INLINE Vec load(const float* p) { return _mm512_loadu_ps(p); }
+INLINE Vec load(const bf16* p) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p)), 16));
+}
+INLINE void store(float* p, Vec x) { _mm512_storeu_ps(p, x); }
+INLINE void store(bf16* p, Vec x) { _mm256_storeu_si256((__m256i*)p, (__m256i)_mm512_cvtneps_pbh(x)); }
+INLINE Vec positive(Vec x) { return _mm512_max_ps(x, Vec{}); }
+INLINE Vec exponential(Vec x) {  // 2^n 2^f with |f| <= 1/2, by the series of 2^f
+  x = _mm512_max_ps(x * 1.44269504f, _mm512_set1_ps(-120));
+  Vec n = _mm512_roundscale_ps(x, 0), f = x - n, y = f * 1.5403530e-4f + 1.3333558e-3f;
+  y = (((y * f + 9.6181291e-3f) * f + 5.5504109e-2f) * f + 2.4022651e-1f) * f + 6.9314718e-1f;
+  return _mm512_scalef_ps(y * f + 1.f, n);
+}
+
+template <int N> struct Vecs {
+  Vec v[N];
+  template <class F> INLINE static Vecs each(F f) {
+    Vecs x;
+#pragma GCC unroll 8
+    for (int u = 0; u < N; u++) x.v[u] = f(u);
+    return x;
+  }
+  INLINE friend Vecs operator+(Vecs a, Vecs b) { return each([&](int u) { return a.v[u] + b.v[u]; }); }
+  INLINE friend Vecs operator-(Vecs a, Vecs b) { return each([&](int u) { return a.v[u] - b.v[u]; }); }
+  INLINE friend Vecs operator-(Vecs a, float b) { return each([&](int u) { return a.v[u] - b; }); }
+  INLINE friend Vecs operator*(float a, Vecs b) { return each([&](int u) { return a * b.v[u]; }); }
+};
+template <int N, class X> INLINE Vecs<N> load(const X* p) {
+  return Vecs<N>::each([&](int u) { return load(p + 16 * u); });
+}
+template <int N, class X> INLINE void store(X* p, Vecs<N> x) {
+  for (int u = 0; u < N; u++) store(p + 16 * u, x.v[u]);
+}
+template <int N> INLINE Vecs<N> where(const uint32_t* bits, Vecs<N> x) {  // 32 columns a word
+  return Vecs<N>::each([&](int u) { return _mm512_maskz_mov_ps(bits[u / 2] >> 16 * (u % 2), x.v[u]); });
+}
+template <int N> INLINE float sum(Vecs<N> x) {
+  Vec total = {};
+  for (int u = 0; u < N; u++) total += x.v[u];
+  return _mm512_reduce_add_ps(total);
+}
+template <int chains = 1, int N> INLINE float dot(Vecs<N> a, Vecs<N> b) {  // two chains wait half as long
+  Vec total[2] = {};
+  for (int u = 0; u < N; u++) total[u % chains] += a.v[u] * b.v[u];
+  return _mm512_reduce_add_ps(total[0] + total[1]);
+}
+INLINE float dot(const bf16* a, const bf16* b) {  // over a head
+  Vec x = _mm512_dpbf16_ps(Vec{}, (__m512bh)_mm512_loadu_si512(a), (__m512bh)_mm512_loadu_si512(b));
+  x = _mm512_dpbf16_ps(x, (__m512bh)_mm512_loadu_si512(a + 32), (__m512bh)_mm512_loadu_si512(b + 32));
+  return _mm512_reduce_add_ps(x);
+}
+
+// SFC64 in eight lanes, each as numpy has it: 32 draws of 16 bits at a time.
+struct Random {
+  typedef uint64_t Words __attribute__((vector_size(64)));
+  Words a, b, c, counter;
+  __m512i threshold;
+  INLINE uint32_t keep() {  // 32 bits, each 0 with probability threshold / 2^16
+    Words out = a + b + counter;
+    counter += 1;
+    a = b ^ (b >> 11);
+    b = c + (c << 3);
+    c = ((c << 24) | (c >> 40)) + out;
+    return _mm512_cmpge_epu16_mask((__m512i)out, threshold);
+  }
+};
+
+// ---- products in bf16: the right factor is packed in words of two rows, [k / 2][128 columns][2] ----
+
+// acc[i] += sum over k of A[i][k] B[k], four rows by 64 columns in registers; strides are in words
+INLINE void accumulate(Vecs<4> acc[4], const uint32_t* A, long row, long step, const uint32_t* B, int words) {
+  for (int k = 0; k < words; k++) {
+    __m512bh b[4];
+    for (int j = 0; j < 4; j++) b[j] = (__m512bh)_mm512_loadu_si512(B + k * D + 16 * j);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+      __m512bh a = (__m512bh)_mm512_set1_epi32(A[i * row + k * step]);
+      acc[i] = Vecs<4>::each([&](int j) { return _mm512_dpbf16_ps(acc[i].v[j], b[j], a); });
+    }
+  }
+}
+
+// A B for a tile's rows of A, [T][width], of which K columns count; each row's 64 columns go to f(row, column, acc)
+template <class F> INLINE void product(const bf16* A, int width, int K, const uint32_t* B, F f) {
+  for (int c = 0; c < D; c += 64) for (int r = 0; r < T; r += 4) {
+    Vecs<4> acc[4] = {};
+    accumulate(acc, (const uint32_t*)(A + r * width), width / 2, 1, B + c, K / 2);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) f(r + i, c, acc[i]);
+  }
+}
+
+void interleave(const bf16* A, long width, uint32_t* __restrict out) {  // a tile's rows of 128 columns, two by two
+  for (int r = 0; r < T; r += 2)
+    for (int c = 0; c < D; c++) *out++ = A[r * width + c] | A[(r + 1) * width + c] << 16;
+}
+
+struct Linear {  // W x + b; sizes are multiples of 128
+  int in, out;
+  const uint32_t *forward, *backward;  // W packed, for W x by blocks of 128 outputs, for W' g by blocks of 128 inputs
+  const float* b;
+  float *dw, *db;
+
+  void learn(const bf16* g, const bf16* x, int outputs) const {  // dw += g x', db += g over a tile, for the first outputs
+    alignas(64) uint32_t gs[T / 2 * D], xs[T / 2 * D];
+    for (int i = 0; i < in; i += D) for (int o = 0; o < outputs; o += D) {
+      interleave(x + i, in, xs);
+      interleave(g + o, out, gs);
+      for (int c = 0; c < D; c += 64) for (int r = 0; r < D; r += 4) {
+        float* w = dw + (o + r) * in + i + c;
+        Vecs<4> acc[4] = {load<4>(w), load<4>(w + in), load<4>(w + 2 * in), load<4>(w + 3 * in)};
+        accumulate(acc, gs + r, 1, D, xs + c, T / 2);
+        for (int k = 0; k < 4; k++) store(w + k * in, acc[k]);
+      }
+    }
+    for (int o = 0; o < outputs; o += D)
+      for (int r = 0; r < T; r++) store(db + o, load<8>(db + o) + load<8>(g + r * out + o));
+  }
+};
+
+// ---- norm, softmax ----
+
+template <class Out> INLINE float normalise(const float* x, Out* n) {  // a row; returns 1 / sd
+  Vecs<8> centred = load<8>(x);
+  centred = centred - sum(centred) / D;
+  float scale = 1 / __builtin_sqrtf(dot(centred, centred) / D + 1e-5f);
+  store(n, scale * centred);
+  return scale;
+}
+template <class In> INLINE void normalise_back(const float* dn, const In* n, float scale, float* g) {  // g += dx
+  Vecs<8> d = load<8>(dn), row = load<8>(n);
+  store(g, load<8>(g) + scale * (d - sum(d) / D - dot(d, row) / D * row));
+}
+
+using Scores = float[T];  // of a query with one key: those with the other keys follow
+
+// Softmax over keys, then dropout: what is dropped stays with its sign turned, for the way back.
+INLINE void softmax(Scores* p, int keys, Random& draws) {
+  for (int c = 0; c < T; c += 16) {
+    Vec top = load(p[0] + c), total = {};
+    for (int j = 1; j < keys; j++) top = _mm512_max_ps(top, load(p[j] + c));
+    for (int j = 0; j < keys; j++) {
+      Vec e = exponential(load(p[j] + c) - top);
+      store(p[j] + c, e), total += e;
+    }
+    for (int j = 0; j < keys; j++) store(p[j] + c, load(p[j] + c) / total);
+  }
+  for (int c = 0; c < T; c += 32) for (int j = 0; j < keys; j++) {
+    uint32_t kept = draws.keep();
+    Vecs<2> x = load<2>(p[j] + c);
+    store(p[j] + c, Vecs<2>::each([&](int u) { return _mm512_mask_sub_ps(x.v[u], ~kept >> 16 * u, Vec{}, x.v[u]); }));
+  }
+}
+INLINE void softmax_back(const Scores* p, int keys, Scores* d) {  // d: of what was kept and of what not, then of scores
+  for (int c = 0; c < T; c += 16) {
+    Vec mean = {};
+    for (int j = 0; j < keys; j++) mean += positive(load(p[j] + c)) * load(d[j] + c);
+    for (int j = 0; j < keys; j++) {
+      Vec q = load(p[j] + c);
+      store(d[j] + c, positive(q) * load(d[j] + c) - _mm512_abs_ps(q) * mean);
+    }
+  }
+}
+INLINE float kept(float p) { return p > 0 ? p : 0; }
+
+// ---- the model ----
+
+struct Shape {  // as fused.py has it
+  int layers, length, read, d_ff, pairs, causal;  // `read`: the first position of the loss
+  const float *cosine, *sine;                     // [length][128]; sines with the sign of `turned`
+};
+
+struct Enter {  // W norm(x) + b
+  Linear w;
+  bf16 n[P][T][D];
+  float scale[P][T];  // 1 / sd
+};
+struct Leave {  // x += m (W input + b)
+  Linear w;
+  uint32_t kept[P][T][4];  // m, in bits
+};
+struct Layer {
+  Enter kvq, up;  // keys, values and queries in one: the last are needed at few positions
+  Leave o, down;
+  bf16 projected[P][T][3 * D], z[P][T][D], h[P * T * F];  // [k v q] turned, heads' outputs, neurons
+  Scores pattern[P][H][P];                                // [query][head][key]
+};
+enum { KEY, VALUE = D, QUERY = 2 * D };  // columns of `projected`
+
+template <class X> struct Tables { X *stream, *scores, *vo, *b; };  // layer 0's attention by pairs, its output's b
+
+struct Model {
+  Shape s;
+  Random random;
+  Layer layer[L];
+  Tables<const float> table;
+  Tables<float> dtable;
+  const float *unembed, *unembed_b;  // [12][128]
+  float *dunembed, *dunembed_b;
+  float x[P][T][D], g[P][T][D];  // the stream and its gradient
+  Scores dpattern[P][H][P];
+  int pair[P][T];
+
+  // p: of each layer [k v q], output, up and down, a weight packed twice and b each, in layer 0 the tables in place of
+  // the first two; then the unembedding and its b. d: the gradients, of a weight one.
+  Model(const Shape& shape, const float* const* p, float* const* d) : s(shape) {
+    auto next = [&](int in, int out) {
+      p += 3, d += 2;
+      return Linear{in, out, (const uint32_t*)p[-3], (const uint32_t*)p[-2], p[-1], d[-2], d[-1]};
+    };
+    memcpy(&table, p, sizeof table), memcpy(&dtable, d, sizeof dtable);
+    p += 4, d += 4;
+    for (int l = 0; l < s.layers; l++) {
+      if (l) layer[l].kvq.w = next(D, 3 * D), layer[l].o.w = next(D, D);
+      layer[l].up.w = next(D, s.d_ff), layer[l].down.w = next(s.d_ff, D);
+    }
+    unembed = p[0], unembed_b = p[1], dunembed = d[0], dunembed_b = d[1];
+  }
+  int from(int l) const { return l == s.layers - 1 ? s.read : 0; }    // the first position whose query layer l needs
+  int keys(int query) const { return s.causal ? query + 1 : s.length; }  // how many it sees
+  long cell(int h, int i, int j, int b) const { return (h * s.pairs + pair[i][b]) * s.pairs + pair[j][b]; }
+
+  // rotary at position p, columns c ...; the transpose, for gradients, with sign -1
+  INLINE Vecs<4> turned(Vecs<4> x, int p, int c, float sign = 1) const {
+    return Vecs<4>::each([&](int u) {
+      long at = p * D + c % D + 16 * u;
+      return x.v[u] * load(s.cosine + at) + sign * _mm512_permute_ps(x.v[u], 0xB1) * load(s.sine + at);
+    });
+  }
+
+  // ---- layer 0's attention ----
+
+  void look_up() {
+    Layer& y = layer[0];
+    for (int i = from(0); i < s.length; i++) for (int h = 0; h < H; h++) {
+      for (int j = 0; j < keys(i); j++)
+        for (int b = 0; b < T; b++) y.pattern[i][h][j][b] = table.scores[cell(h, i, j, b)];
+      softmax(y.pattern[i][h], keys(i), random);
+    }
+    for (int i = from(0); i < s.length; i++) for (int b = 0; b < T; b++) {
+      Vecs<8> out = load<8>(table.b);
+      for (int h = 0; h < H; h++) for (int j = 0; j < keys(i); j++)
+        out = out + kept(y.pattern[i][h][j][b]) * load<8>(table.vo + (h * s.pairs + pair[j][b]) * D);
+      store(x[i][b], load<8>(table.stream + pair[i][b] * D));
+      add(x[i][b], out, y.o.kept[i][b]);
+    }
+  }
+  void look_up_back() {
+    Layer& y = layer[0];
+    alignas(64) float out[P][D];  // gradients of one sum's attention output
+    for (int b = 0; b < T; b++) {
+      for (int i = from(0); i < s.length; i++) {
+        Vecs<8> here = load<8>(g[i][b]), passed = where(y.o.kept[i][b], here);
+        float* to = dtable.stream + pair[i][b] * D;
+        store(out[i], passed), store(to, load<8>(to) + here), store(dtable.b, load<8>(dtable.b) + passed);
+      }
+      for (int h = 0; h < H; h++) for (int j = 0; j < s.length; j++) {
+        long key = (h * s.pairs + pair[j][b]) * D;
+        Vecs<8> v = load<8>(table.vo + key), dv = load<8>(dtable.vo + key);
+        for (int i = s.causal && j > from(0) ? j : from(0); i < s.length; i++) {
+          dv = dv + kept(y.pattern[i][h][j][b]) * load<8>(out[i]);
+          dpattern[i][h][j][b] = dot<2>(load<8>(out[i]), v);
+        }
+        store(dtable.vo + key, dv);
+      }
+    }
+    for (int i = from(0); i < s.length; i++) for (int h = 0; h < H; h++) {
+      softmax_back(y.pattern[i][h], keys(i), dpattern[i][h]);
+      for (int j = 0; j < keys(i); j++)
+        for (int b = 0; b < T; b++) dtable.scores[cell(h, i, j, b)] += dpattern[i][h][j][b];
+    }
+  }
+
+  // ---- between the stream and a block's inside, at position p; f(row, column, 64 columns) ----
+
+  template <class F> INLINE void enter(Enter& y, int p, int outputs, F f) {
+    for (int r = 0; r < T; r++) y.scale[p][r] = normalise(x[p][r], y.n[p][r]);
+    for (int o = 0; o < outputs; o += D)
+      product(y.n[p][0], D, D, y.w.forward + o * D / 2, [&](int r, int c, Vecs<4> acc) {
+        f(r, o + c, acc + load<4>(y.w.b + o + c));
+      });
+  }
+  void enter_back(Enter& y, int p, int outputs, const bf16* d) {
+    alignas(64) float dn[T][D];
+    y.w.learn(d, y.n[p][0], outputs);
+    product(d, y.w.out, outputs, y.w.backward, [&](int r, int c, Vecs<4> acc) { store(dn[r] + c, acc); });
+    for (int r = 0; r < T; r++) normalise_back(dn[r], y.n[p][r], y.scale[p][r], g[p][r]);
+  }
+  template <int N> INLINE void add(float* x, Vecs<N> y, uint32_t* bits) {  // x += m y
+    for (int u = 0; u < N / 2; u++) bits[u] = random.keep();
+    store(x, load<N>(x) + where(bits, y));
+  }
+  void leave(Leave& y, int p, const bf16* input) {
+    product(input, y.w.in, y.w.in, y.w.forward, [&](int r, int c, Vecs<4> acc) {
+      add(x[p][r] + c, acc + load<4>(y.w.b + c), y.kept[p][r] + c / 32);
+    });
+  }
+  template <class F> INLINE void leave_back(Leave& y, int p, const bf16* input, F f) {  // f gets the input's gradient
+    alignas(64) bf16 d[T][D];
+    for (int r = 0; r < T; r++) store(d[r], where(y.kept[p][r], load<8>(g[p][r])));
+    y.w.learn(d[0], input, D);
+    for (int i = 0; i < y.w.in; i += D)
+      product(d[0], D, D, y.w.backward + i * D / 2, [&](int r, int c, Vecs<4> acc) { f(r, i + c, acc); });
+  }
+
+  // ---- later attention, MLP ----
+
+  void attend(int l) {
+    Layer& y = layer[l];
+    for (int p = 0; p < s.length; p++)
+      enter(y.kvq, p, p < from(l) ? QUERY : 3 * D, [&](int r, int c, Vecs<4> acc) {
+        store(y.projected[p][r] + c, turned(acc, p, c));
+      });
+    for (int b = 0; b < T; b++) for (int c = 0; c < D; c += DH)
+      for (int i = from(l); i < s.length; i++) for (int j = 0; j < keys(i); j++)
+        y.pattern[i][c / DH][j][b] = dot(y.projected[i][b] + QUERY + c, y.projected[j][b] + KEY + c) / 8;
+    for (int i = from(l); i < s.length; i++) for (int h = 0; h < H; h++) softmax(y.pattern[i][h], keys(i), random);
+    for (int b = 0; b < T; b++) for (int c = 0; c < D; c += DH) for (int i = from(l); i < s.length; i++) {
+      Vecs<4> z = {};
+      for (int j = 0; j < keys(i); j++)
+        z = z + kept(y.pattern[i][c / DH][j][b]) * load<4>(y.projected[j][b] + VALUE + c);
+      store(y.z[i][b] + c, z);
+    }
+    for (int p = from(l); p < s.length; p++) leave(y.o, p, y.z[p][0]);
+  }
+  void attend_back(int l) {  // z, keys, values and queries give way to their gradients
+    Layer& y = layer[l];
+    for (int p = from(l); p < s.length; p++)
+      leave_back(y.o, p, y.z[p][0], [&](int r, int c, Vecs<4> acc) { store(y.z[p][r] + c, acc); });
+    for (int b = 0; b < T; b++) for (int c = 0; c < D; c += DH)
+      for (int i = from(l); i < s.length; i++) for (int j = 0; j < keys(i); j++)
+        dpattern[i][c / DH][j][b] = dot(y.z[i][b] + c, y.projected[j][b] + VALUE + c);
+    for (int i = from(l); i < s.length; i++)
+      for (int h = 0; h < H; h++) softmax_back(y.pattern[i][h], keys(i), dpattern[i][h]);
+    for (int b = 0; b < T; b++) for (int h = 0; h < H; h++) head_back(y, from(l), b, h);
+    for (int p = 0; p < s.length; p++) {
+      if (p < from(l)) memset(g[p], 0, sizeof g[p]);
+      enter_back(y.kvq, p, p < from(l) ? QUERY : 3 * D, y.projected[p][0]);
+    }
+  }
+  void head_back(Layer& y, int from, int b, int h) {
+    alignas(64) float dq[P][DH] = {};
+    for (int j = 0; j < s.length; j++) {
+      bf16* k = y.projected[j][b] + KEY + h * DH;
+      bf16* v = y.projected[j][b] + VALUE + h * DH;
+      Vecs<4> key = load<4>(k), dk = {}, dv = {};
+      for (int i = s.causal && j > from ? j : from; i < s.length; i++) {
+        float d = dpattern[i][h][j][b] / 8;
+        dv = dv + kept(y.pattern[i][h][j][b]) * load<4>(y.z[i][b] + h * DH);
+        dk = dk + d * load<4>(y.projected[i][b] + QUERY + h * DH);
+        store(dq[i], load<4>(dq[i]) + d * key);
+      }
+      store(k, turned(dk, j, 0, -1)), store(v, turned(dv, j, 0, -1));
+    }
+    for (int i = from; i < s.length; i++)
+      store(y.projected[i][b] + QUERY + h * DH, turned(load<4>(dq[i]), i, 0, -1));
+  }
+  void mlp(int l) {
+    Layer& y = layer[l];
+    for (int p = from(l); p < s.length; p++) {
+      bf16* h = y.h + p * T * s.d_ff;
+      enter(y.up, p, s.d_ff, [&](int r, int c, Vecs<4> acc) {
+        uint32_t bits[] = {random.keep(), random.keep()};
+        store(h + r * s.d_ff + c, where(bits, Vecs<4>::each([&](int u) { return positive(acc.v[u]); })));
+      });
+      leave(y.down, p, h);
+    }
+  }
+  void mlp_back(int l) {  // neurons give way to their gradients, which pass where a neuron is above zero
+    Layer& y = layer[l];
+    for (int p = from(l); p < s.length; p++) {
+      bf16* h = y.h + p * T * s.d_ff;
+      leave_back(y.down, p, h, [&](int r, int c, Vecs<4> acc) {
+        for (int u = 0; u < 4; u++) {
+          bf16* at = h + r * s.d_ff + c + 16 * u;
+          store(at, _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(load(at), Vec{}, _CMP_GT_OQ), acc.v[u]));
+        }
+      });
+      enter_back(y.up, p, s.d_ff, h);
+    }
+  }
+
+  // ---- loss ----
+
+  float read_out(const float* x, float* n, float* z) {  // a row's logits z and norm n; returns 1 / sd
+    float scale = normalise(x, n);
+    for (int t = 0; t < VOCAB; t++) z[t] = unembed_b[t] + dot(load<8>(n), load<8>(unembed + t * D));
+    return scale;
+  }
+  // g from the tile's loss; adds [loss, right at each read position, all right] of its sums to `metrics`
+  void loss(const int* target, long count, int valid, double* metrics) {
+    uint64_t wrong = 0;
+    memset(g[s.read], 0, (s.length - s.read) * sizeof g[0]);
+    float each = 1.f / (count * (s.length - s.read));
+    for (int i = s.read; i < s.length; i++) for (int b = 0; b < valid; b++) {
+      alignas(64) float n[D], dn[D] = {}, z[16] = {};
+      float scale = read_out(x[i][b], n, z);
+      int t = target[(i - s.read) * count + b];
+      const __mmask16 tokens = (1 << VOCAB) - 1;
+      float top = _mm512_mask_reduce_max_ps(tokens, load(z)), own = z[t];
+      Vec e = _mm512_maskz_mov_ps(tokens, exponential(load(z) - top));
+      float total = _mm512_reduce_add_ps(e);
+      metrics[0] += top + __builtin_logf(total) - own;
+      metrics[1 + i - s.read] += own == top;
+      wrong |= (uint64_t)(own != top) << b;
+      store(z, e * (each / total)), z[t] -= each;
+      for (int t = 0; t < VOCAB; t++) {
+        dunembed_b[t] += z[t];
+        store(dn, load<8>(dn) + z[t] * load<8>(unembed + t * D));
+        store(dunembed + t * D, load<8>(dunembed + t * D) + z[t] * load<8>(n));
+      }
+      normalise_back(dn, n, scale, g[i][b]);
+    }
+    metrics[1 + s.length - s.read] += valid - __builtin_popcountll(wrong);
+  }
+
+  void logits(float* to, long count, int valid) {
+    alignas(64) float n[D];
+    for (int i = s.read; i < s.length; i++)
+      for (int b = 0; b < valid; b++) read_out(x[i][b], n, to + ((i - s.read) * count + b) * VOCAB);
+  }
+};
+}  // namespace
+
+// Without `after`: adds to d, the gradients for p, those of the mean loss over `count` sums, and sums to `metrics`, as
+// `loss` does. Else: logits [read][count][12] after the last MLP and before it. `pairs` is [position][count], `target`
+// [read][count], `state` eight lanes' words a, then b, c, counter.
+extern "C" void run(const Shape* s, const float* const* p, float* const* d, long count, const int* pairs,
+                    const int* target, uint64_t* state, int threshold, double* metrics, float* after, float* before) {
+  std::unique_ptr<Model> m(new Model(*s, p, d));
+  memcpy(&m->random, state, 256);
+  m->random.threshold = _mm512_set1_epi16((short)threshold);
+  for (long at = 0; at < count; at += T) {
+    int valid = count - at < T ? count - at : T;
+    for (int i = 0; i < s->length; i++)  // beyond the last sum that one again
+      for (int b = 0; b < T; b++) m->pair[i][b] = pairs[i * count + at + (b < valid ? b : valid - 1)];
+    m->look_up();
+    for (int l = 1; l < s->layers; l++) m->mlp(l - 1), m->attend(l);
+    if (after) m->logits(before + at * VOCAB, count, valid);
+    m->mlp(s->layers - 1);
+    if (after) {
+      m->logits(after + at * VOCAB, count, valid);
+    } else {
+      m->loss(target + at, count, valid, metrics);
+      for (int l = s->layers - 1; l > 0; l--) m->mlp_back(l), m->attend_back(l);
+      m->mlp_back(0), m->look_up_back();
+    }
+  }
+  memcpy(state, &m->random, 256);
+}

@@ -1,0 +1,237 @@
+"""The training forward: many runs at once on a leading axis, with exact shortcuts for this task.
+
+It computes what `model.Transformer` computes (App. A), at the positions that enter the loss, and
+returns to it through the same parameter names, each with one more axis in front, `[run, …]`.
+What makes it cheaper, without changing the result:
+
+- the last block needs queries, output projection and MLP at the read positions only;
+- layer 0 sees a position's token and nothing else, so its queries, keys and (values x output
+  projection) are computed once for each of the few (token, position) pairs, then looked up;
+- a LayerNorm's scale and shift go into the small matrix behind it, not over the large activations.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from carry_core.model import ModelConfig, rotary, rotate
+from carry_core.sums import EQUALS, PLUS, Layout, digits
+from carry_core.training import layers
+from carry_core.training.dropout import SCALE, Draw
+
+Parameters = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The (token, position) pairs that can occur in a layout; 64 for three digits.
+
+    Rows are grouped by position; a digit position holds ten rows, in the order of the digits.
+    """
+
+    layout: Layout
+    token: Int[Tensor, " pair"]
+    position: Int[Tensor, " pair"]
+    first: Int[Tensor, " pos"]
+
+    @classmethod
+    def of(cls, layout: Layout, device: torch.device) -> "Pairs":
+        tokens = [
+            [PLUS] if mark == "+" else [EQUALS] if mark == "=" else list(range(10)) for mark in layout.tick_labels()
+        ]
+        flat = [(token, pos) for pos, options in enumerate(tokens) for token in options]
+        first = torch.tensor([len(t) for t in tokens]).cumsum(0) - torch.tensor([len(t) for t in tokens])
+        token, position = torch.tensor(flat).unbind(-1)
+        return cls(layout, token.to(device), position.to(device), first.to(device))
+
+    def rows(self, a: Int[Tensor, "run batch"], b: Int[Tensor, "run batch"]) -> Int[Tensor, "run pos batch"]:
+        """Which pair stands at each position of the sum's input."""
+        width = self.layout.width
+        tail = digits(a + b, width) if self.layout.causal else a.new_zeros(*a.shape, width)
+        offset = torch.cat([digits(a, width), a.new_zeros(*a.shape, 1), digits(b, width), tail], -1)
+        return (self.first + offset).transpose(-1, -2)
+
+
+def linear(x: Float[Tensor, "run *batch d_in"], weight: Tensor, bias: Tensor) -> Float[Tensor, "run *batch d_out"]:
+    """`x @ weight.T + bias` for each run; `weight` is `[run, d_out, d_in]`."""
+    return layers.linear(x.flatten(1, -2), weight, bias).view(*x.shape[:-1], -1)
+
+
+def linear_at(
+    x: Float[Tensor, "run pos batch d_in"], weight: Float[Tensor, "run pos d_out d_in"], bias: Tensor
+) -> Float[Tensor, "run pos batch d_out"]:
+    """The same with a weight of its own at every position."""
+    return layers.linear(x.flatten(0, 1), weight.flatten(0, 1), bias.flatten(0, 1)).view(*x.shape[:-1], -1)
+
+
+def turned(x: Float[Tensor, "*batch #pos head d_head"], turn: Float[Tensor, "#pos half 2"]) -> Tensor:
+    """What `model.rotate` gives; on a GPU from cosines and sines, since no compiler fuses complex products."""
+    if layers.on_cpu(x):
+        return rotate(x, torch.view_as_complex(turn))
+    cos, sin = turn.to(x.dtype).unsqueeze(1).unbind(-1)
+    first, second = x.unflatten(-1, (-1, 2)).unbind(-1)
+    return torch.stack([first * cos - second * sin, first * sin + second * cos], -1).flatten(-2)
+
+
+class Stack:
+    """Forward pass of several models of one shape, each on its own batch. Activations are `[run, pos, batch, …]`."""
+
+    def __init__(self, config: ModelConfig, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
+        self.config, self.dtype = config, dtype
+        self.pairs = Pairs.of(config.layout, device)
+        self.turn = torch.view_as_real(rotary(config.layout.length, config.d_head, device))  # cosines and sines
+        self.read = slice(config.layout.loss_positions[0], None)
+        key = torch.arange(config.layout.length, device=device)
+        self.future = key > key[:, None]
+
+    def logits(
+        self, p: Parameters, rows: Int[Tensor, "run pos batch"], draw: Draw | None = None
+    ) -> Float[Tensor, "run read batch vocab"]:
+        """Logits at the read positions.
+
+        Args:
+            p: parameters by name, `[run, …]`.
+            rows: the sums, as rows of `Pairs`.
+            draw: source of dropout masks; no dropout if None.
+        """
+        return self.unembed(p, self.streams(p, rows, draw)[1])
+
+    def streams(self, p: Parameters, rows: Tensor, draw: Draw | None = None) -> tuple[Tensor, Tensor]:
+        """The last block's residual stream before and after its MLP, at the read positions."""
+        resid, out = self.first_attention(p, rows, draw)
+        for l in range(self.config.layers):
+            if l:
+                resid, out = self.attention(p, l, resid, draw)
+            mid = self.add(resid, out, draw)
+            resid = self.mlp(p, l, mid, draw)
+        return mid, resid
+
+    def unembed(self, p: Parameters, resid: Tensor) -> Float[Tensor, "run read batch vocab"]:
+        """Logits from the last residual stream, or, with the final MLP ablated, from the one before it."""
+        return linear(self.normed(resid), *self.folded(p, "norm", "unembed"))
+
+    def first_attention(self, p: Parameters, rows: Tensor, draw: Draw | None) -> tuple[Tensor, Tensor]:
+        """Layer 0's attention by look-up: the stream that it enters and its output, where they are needed."""
+        heads, d, queries = self.config.heads, self.config.d_model, self.queries(0)
+        stream, score, v = self.tables(p)
+        o = p["blocks.0.o.weight"].unflatten(-1, (heads, -1))
+        vo = torch.einsum("rjhd,rohd->rohj", v, o).flatten(-2)  # (run, d_model, head * pair)
+        pattern = self.looked_up(score, rows, queries, draw)
+
+        # one row of weights over all (head, pair) for each query turns the sum over keys into one large product
+        here = rows[:, queries]
+        pattern = pattern.to(self.dtype).permute(0, 3, 4, 1, 2)  # (run, query, batch, head, key)
+        spread = pattern.new_zeros(*here.shape, heads, score.shape[-1])
+        column = rows.transpose(1, 2)[:, None, :, None].expand(pattern.shape)
+        spread.scatter_(-1, column, pattern)
+        out = linear(spread.flatten(-2), *self.scaled(vo, p["blocks.0.o.bias"], draw))
+        first = torch.arange(len(stream), device=stream.device) * stream.shape[1]
+        entering = stream.flatten(0, 1).index_select(0, (here + first[:, None, None]).flatten())
+        return entering.view(*here.shape, d), out
+
+    def bytes_per_sum(self, runs: int) -> int:
+        """What one sum per run takes, at most, in the largest tensor of a forward pass.
+
+        That is `spread` in layer 0's look-up, an MLP's neurons, the stream, or the int64 cells that are looked up.
+        """
+        c, length = self.config, self.config.layout.length
+        products = max(c.heads * len(self.pairs.token), c.d_ff, c.d_model) * self.dtype.itemsize
+        return runs * length * max(products, 4 * c.d_model, 8 * c.heads * length)
+
+    def first_pattern(self, p: Parameters, rows: Tensor) -> Float[Tensor, "run head query key"]:
+        """Layer 0's attention probabilities at all positions, averaged over the batch (Fig. 2)."""
+        return self.looked_up(self.tables(p)[1], rows, slice(None), None).mean(-1).mT
+
+    def tables(self, p: Parameters) -> tuple[Tensor, Tensor, Tensor]:
+        """For every (token, position) pair: the stream, its scores with every other pair, and its values."""
+        stream = p["embed.weight"][:, self.pairs.token] * math.sqrt(self.config.d_model)  # (run, pair, d_model)
+        scale, shift = (p[f"blocks.0.norm.{name}"].unsqueeze(1) for name in ("weight", "bias"))
+        weight, bias = (torch.cat([p[f"blocks.0.{x}.{name}"] for x in "qkv"], 1) for name in ("weight", "bias"))
+        flat = linear(layers.normed(stream) * scale + shift, weight, bias).unflatten(-1, (-1, self.config.d_head))
+        q, k, v = turned(flat, self.turn[self.pairs.position]).chunk(3, -2)  # (run, pair, head, d_head)
+        return stream, torch.einsum("rihd,rjhd->rhij", q, k) / math.sqrt(self.config.d_head), v
+
+    def looked_up(
+        self, score: Tensor, rows: Tensor, queries: slice, draw: Draw | None
+    ) -> Float[Tensor, "run head key query batch"]:
+        """Attention probabilities of a batch from the table of scores."""
+        cell = rows[:, queries].unsqueeze(1) * score.shape[-1] + rows.unsqueeze(2)
+        cell = cell.unsqueeze(1).expand(-1, self.config.heads, -1, -1, -1)
+        found = score.flatten(2).gather(2, cell.flatten(2)).view(cell.shape)
+        return self.probabilities(found, self.future[queries].T.unsqueeze(-1), draw, 2)
+
+    def attention(self, p: Parameters, l: int, resid: Tensor, draw: Draw | None) -> tuple[Tensor, Tensor]:
+        """Attention of a later layer: the stream where it is needed from here on, and the output there."""
+        norm, queries = f"blocks.{l}.norm", self.queries(l)
+        everywhere = self.normed(resid)
+        q = linear_at(everywhere[:, queries], *self.folded(p, norm, f"blocks.{l}.q", self.turn[queries]))
+        k = linear_at(everywhere, *self.folded(p, norm, f"blocks.{l}.k", self.turn))
+        v = linear_at(everywhere, *self.folded(p, norm, f"blocks.{l}.v", self.turn))
+        score = self.full(self.by_head(q) @ self.by_head(k).mT) / math.sqrt(self.config.d_head)
+        score = score.permute(0, 3, 1, 2).contiguous()  # (run, key, batch * head, query)
+        pattern = self.probabilities(score, self.future[queries].T.unsqueeze(1), draw, 1)
+        pattern = pattern.to(self.dtype).permute(0, 2, 3, 1)
+        z = (pattern @ self.by_head(v)).transpose(1, 2).unflatten(2, (-1, self.config.heads)).flatten(-2)
+        out = linear(z, *self.scaled(p[f"blocks.{l}.o.weight"], p[f"blocks.{l}.o.bias"], draw))
+        return resid[:, queries], out
+
+    def mlp(self, p: Parameters, l: int, mid: Tensor, draw: Draw | None) -> Tensor:
+        """The residual stream after the block's MLP."""
+        hidden = linear(self.normed(mid), *self.folded(p, f"blocks.{l}.norm", f"blocks.{l}.up"))
+        hidden = hidden.relu() if draw is None else layers.gated(hidden, draw(tuple(hidden.shape), hidden.dtype))
+        down = self.scaled(p[f"blocks.{l}.down.weight"], p[f"blocks.{l}.down.bias"], draw)
+        return self.add(mid, linear(hidden, *down), draw)
+
+    def queries(self, l: int) -> slice:
+        """Positions whose queries layer `l` needs: in the last block, those that are read."""
+        return self.read if l == self.config.layers - 1 else slice(None)
+
+    def by_head(self, x: Float[Tensor, "run pos batch d_model"]) -> Float[Tensor, "run batch_head pos d_head"]:
+        """A view, no copy: one small matrix for each example and head."""
+        return x.view(*x.shape[:2], -1, self.config.d_head).transpose(1, 2)
+
+    def probabilities(self, score: Tensor, future: Tensor, draw: Draw | None, keys: int) -> Tensor:
+        """Softmax over the axis `keys`, then dropout, whose scale is left to the next weights (`scaled`).
+
+        On a CPU a softmax over any axis but the last takes a tenth of the time.
+        """
+        pattern = (score.masked_fill(future, -torch.inf) if self.config.causal else score).softmax(keys)
+        return pattern if draw is None else pattern * draw(tuple(pattern.shape), pattern.dtype)
+
+    def add(self, resid: Tensor, out: Tensor, draw: Draw | None) -> Tensor:
+        """The residual stream plus a block's output after dropout, whose scale the output has already (`scaled`)."""
+        out = out.to(resid.dtype)
+        return resid + (out if draw is None else out * draw(tuple(out.shape), out.dtype))
+
+    def scaled(self, weight: Tensor, bias: Tensor, draw: Draw | None) -> tuple[Tensor, Tensor]:
+        """A linear map between two dropouts, which takes over the scales of both."""
+        if draw is not None:
+            weight, bias = weight * SCALE**2, bias * SCALE
+        return weight.to(self.dtype), bias.to(self.dtype)
+
+    def normed(self, x: Tensor) -> Tensor:
+        """LayerNorm without its scale and shift, which `folded` moves into the next weights."""
+        return layers.normed(x).to(self.dtype)
+
+    def full(self, x: Tensor) -> Tensor:
+        """Attention scores in float32 at least, whatever the products were done in."""
+        return x.float() if x.dtype == torch.bfloat16 else x
+
+    def folded(self, p: Parameters, norm: str, name: str, turn: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Weights and biases of the linear map behind a norm, with the norm's scale and shift folded in.
+
+        With `turn`, each position's rotary embedding is folded in too: weights are `[run, pos, d_out, d_in]`.
+        """
+        weight, bias = p[f"{name}.weight"], p[f"{name}.bias"]
+        bias = bias + (weight @ p[f"{norm}.bias"].unsqueeze(-1)).squeeze(-1)
+        weight = weight * p[f"{norm}.weight"].unsqueeze(1)
+        if turn is not None:
+            both = torch.cat([weight.mT, bias.unsqueeze(1)], 1)  # (run, d_in + 1, d_out)
+            rows = both.view(len(both), 1, -1, self.config.d_head)
+            both = turned(rows, turn).view(len(both), len(turn), *both.shape[1:])
+            weight, bias = both[:, :, :-1].mT, both[:, :, -1]
+        return weight.to(self.dtype), bias.to(self.dtype)
