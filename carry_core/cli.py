@@ -6,16 +6,18 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from carry_core import author, groups, runs
@@ -24,7 +26,8 @@ from carry_core.files import author_dir, check_writable, data_dir, replacing, sh
 from carry_core.findings import interchange, typology
 from carry_core.ledger import compute, results
 from carry_core.ledger.report import show
-from carry_core.llm.command import PATH, llm, train_llm
+from carry_core.llm.model import DTYPES, MOST_PAIRS, check_device, inspect_model, library, parse_heads
+from carry_core.llm.prompts import TEMPLATES
 from carry_core.model import ModelConfig
 from carry_core.training import bench, campaign
 from carry_core.training.checkpoints import Checkpoints
@@ -36,6 +39,22 @@ SUMS = "SHA256SUMS"
 QUIET_EVERY = 300.0  # seconds between progress lines where the output is not a terminal
 MOST_RUNS = 1000  # a run number more is a slip
 MOST_THREADS = 1024  # likewise
+THREADS = click.IntRange(min=1, max=MOST_THREADS)
+
+
+class PathOption(click.Path):
+    """A path, as a `Path`; not an empty one, which would be the current folder."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("an empty path, expected one that names something.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = PathOption()
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -87,13 +106,7 @@ def verify(accept: tuple[str, ...]) -> None:
 )
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @click.option("--precision", type=click.Choice(list(PRECISIONS)), default="fp32", show_default=True)
-@click.option(
-    "--threads",
-    type=click.IntRange(min=1, max=MOST_THREADS),
-    default=1,
-    show_default=True,
-    help="CPU threads; last bits depend on it.",
-)
+@click.option("--threads", type=THREADS, default=1, show_default=True, help="CPU threads; last bits depend on it.")
 @click.option("--out", type=PATH, help="Where to put finished runs [default: data/runs].")
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Stop, resumable, after this time.")
 @click.option("--dry-run", is_flag=True, help="Say what would be trained, and about how long it would take.")
@@ -134,7 +147,7 @@ def train(
         with _reporting() as report:
             if not campaign.train_group(
                 checkpoints, missing, out,
-                device=where, precision=precision, clock=clock, report=report, say=click.echo,
+                device=where, precision=precision, clock=clock, report=partial(_trained, report), say=click.echo,
             ):  # fmt: skip
                 click.echo("Time is up; the same command goes on from here.")
                 return
@@ -221,13 +234,9 @@ def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
     if save:
         check_writable(results.path_of(source).parent)
     keep_memory()
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-        console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True,
-    ) as progress:  # fmt: skip
-        task = progress.add_task("loading", total=None)
-        ledger = compute.Ledger(source, only, lambda done: progress.update(task, advance=1, description=done))
-        progress.update(task, total=ledger.steps(), description="measuring")
+    with _reporting() as report:
+        done = count(1)
+        ledger = compute.Ledger(source, only, lambda what: report(source, what, next(done) / (1 + ledger.steps())))
         rows = ledger.rows(compute.journal(source))
     show(rows)
     if file is not None:
@@ -260,8 +269,78 @@ def interchange_(source: str, names: tuple[str, ...], file: Path | None, save: b
         interchange.write(file, rows)
 
 
-carry.add_command(llm)
-carry.add_command(train_llm)
+@carry.command("llm", short_help="Ask a language model sums and look inside (Tab. 2, Fig. 6).")
+@click.argument("model")
+@click.option("--prompts", type=click.IntRange(10, 100_000), default=1000, show_default=True)
+@click.option(
+    "--ablate",
+    metavar="HEADS",
+    multiple=True,
+    help="Heads to ablate together, such as 13:23,15:15 (layer:head); may be given again."
+    " Without it: the three pairs that win most often.",
+)
+@click.option("--pairs", type=click.IntRange(0, MOST_PAIRS), help="How many pairs of frequent winners to ablate.")
+@click.option("--template", type=click.Choice(list(TEMPLATES)), default="bare", show_default=True)
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, …")
+@click.option("--dtype", type=click.Choice(list(DTYPES)), help="[default: as the model has it]")
+@click.option("--batch", type=click.IntRange(1, 10_000), default=25, show_default=True, help="Prompts at a time.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**63 - 1), default=42, show_default=True, help="Of prompts and random pairs."
+)
+@click.option("--out", type=PATH, help="Where to write [default: data/llm/NAME].")
+def llm(prompts: int, ablate: tuple[str, ...], model: str, out: Path | None, **options: Any) -> None:
+    """Ask a language model four-digit sums and look inside: Tab. 2 and Fig. 6.
+
+    MODEL is a folder in the format of transformers, or an id on the Hugging Face hub. A survey that was stopped goes on
+    where it was. Every set of heads is compared with a random pair of others.
+    """
+    library()
+    from carry_core.llm import survey
+
+    template, device = TEMPLATES[options["template"]], options["device"]
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    source = inspect_model(model, template, device, options["dtype"])
+    asked = tuple(parse_heads(text, source.size) for text in ablate)
+    out = out or data_dir() / "llm" / source.title
+    if (out / "config.json").exists():
+        raise BadInput(f"{out} holds a model: expected another folder for its survey, so pass --out.")
+    check_writable(out)
+    plan = survey.Plan(template, prompts, options["seed"], options["batch"], asked, options["pairs"])
+    with _reporting() as report:
+        say = partial(report, source.title)
+        surveyor = survey.Surveyor(source, plan, data_dir() / "checkpoints" / "llm", say)
+        result = surveyor.run()
+    result.save(out / survey.FILE)
+    for line in result.lines():
+        click.echo(line)
+    click.echo(
+        f"Written to {out / survey.FILE}. Its batches stay in {surveyor.parts}: more heads can be ablated without"
+        " asking again."
+    )
+
+
+@carry.command("train-llm", short_help="Train the small language model, in ten minutes.")
+@click.option("--out", type=PATH, help="Where to write the model [default: data/llm/small].")
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, …")
+@click.option("--threads", type=THREADS, default=1, show_default=True, help="CPU threads.")
+def train_llm(out: Path | None, device: str, threads: int) -> None:
+    """Train the small language model from scratch, in ten minutes on a CPU core."""
+    library()
+    check_device(device)
+    from carry_core.llm import small
+
+    torch.set_num_threads(threads)
+    out = out or data_dir() / "llm" / "small"
+    check_writable(out)
+    with _reporting() as report:
+
+        def tell(row: dict[str, Any]) -> None:
+            said = f"loss {row['loss']:.1e}, accuracy {row['accuracy']:.3f}"
+            report("small", said, row["step"] / small.RECIPE.steps)
+
+        names = small.publish(small.train(small.RECIPE, device, tell), out)
+    click.echo(f"Written to {out}: {', '.join(names)}.")
 
 
 def read_checksums() -> dict[str, str]:
@@ -372,39 +451,45 @@ def _time(seconds: float) -> str:
 
 
 @contextmanager
-def _reporting() -> Any:
-    """A progress bar on a terminal, else a line now and then."""
+def _reporting() -> Iterator[Callable[[str, str, float], None]]:
+    """A progress bar for each title on a terminal, else a line now and then; takes a title, what is done, its share."""
     console = Console(stderr=True)
-    last = time.monotonic()
-
-    def line(trainer: Trainer, row: dict[str, Any] | None) -> str:
-        if row is None:
-            far = f"batch {trainer.done}/{trainer.group.steps}"
-        else:
-            far = f"loss {row['test_loss'].mean():.1e}, accuracy {row['test_whole'].mean():.3f}"
-        return f"{trainer.group.name} {_runs(trainer.runs)}: {far}"
-
-    def quiet(trainer: Trainer, row: dict[str, Any] | None) -> None:
-        nonlocal last
-        epoch = f"epoch {trainer.epoch + (row is None)}/{trainer.recipe.epochs(trainer.group)}"
-        if trainer.finished or time.monotonic() - last > QUIET_EVERY:
-            last = time.monotonic()
-            click.echo(f"{line(trainer, row)}, {epoch}", err=True)
-
     if not console.is_terminal:
-        yield quiet
+        last = time.monotonic()
+
+        def line(title: str, what: str, share: float) -> None:
+            nonlocal last
+            if share >= 1 or time.monotonic() - last > QUIET_EVERY:
+                last = time.monotonic()
+                click.echo(f"{title}: {what}", err=True)
+
+        yield line
         return
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("epoch"), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), TextColumn("left"), console=console) as progress:
-        tasks: dict[tuple[int, ...], Any] = {}
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:.0f}%"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        tasks: dict[str, TaskID] = {}
 
-        def loud(trainer: Trainer, row: dict[str, Any] | None) -> None:
-            key = tuple(trainer.runs)
-            if key not in tasks:
-                tasks[key] = progress.add_task("", total=trainer.recipe.epochs(trainer.group))
-            progress.update(tasks[key], completed=trainer.epoch, description=line(trainer, row))
+        def bar(title: str, what: str, share: float) -> None:
+            if title not in tasks:
+                tasks[title] = progress.add_task("", total=1.0)
+            progress.update(tasks[title], completed=share, description=f"{title}: {what}")
 
-        yield loud
+        yield bar
+
+
+def _trained(report: Callable[[str, str, float], None], trainer: Trainer, row: dict[str, Any] | None) -> None:
+    """Report an epoch, or a batch within one."""
+    epochs, epoch = trainer.recipe.epochs(trainer.group), trainer.epoch + (row is None)
+    if row is None:
+        far = f"batch {trainer.done}/{trainer.group.steps}"
+    else:
+        far = f"loss {row['test_loss'].mean():.1e}, accuracy {row['test_whole'].mean():.3f}"
+    report(f"{trainer.group.name} {_runs(trainer.runs)}", f"{far}, epoch {epoch}/{epochs}", trainer.epoch / epochs)
 
 
 def _stop(number: int, frame: Any) -> None:

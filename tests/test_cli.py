@@ -133,6 +133,16 @@ def test_train_stops_on_time_and_goes_on(carry, data):
     assert "run0.safetensors is damaged" in err
 
 
+@pytest.mark.parametrize("command", [("claims", "--source", "ours"), ("bench", "train")])
+def test_what_cannot_be_saved_is_said_before_anything_is_computed(carry, data, monkeypatch, command):
+    (data / "results").write_text("a file where the folder should be")
+    for module, name in ((cli.compute, "Ledger"), (cli.bench, "train")):
+        monkeypatch.setattr(module, name, lambda *_: pytest.fail("it was computed first"))
+    code, out, err = carry(*command, "--save")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"Cannot write {data / 'results'}")
+
+
 def test_verify(carry, data):
     assert carry("verify")[0] == 2  # no list
     (data / "claims.yml").write_text("[]")
@@ -180,8 +190,8 @@ def test_progress_is_visible_within_an_epoch(monkeypatch, capsys):
     trainer.epoch, trainer.done = 2, 40
     row = {"test_loss": np.array([0.5]), "test_whole": np.array([0.25])}
     with cli._reporting() as report:
-        report(trainer, None)
-        report(trainer, row)
+        cli._trained(report, trainer, None)
+        cli._trained(report, trainer, row)
     assert capsys.readouterr().err.splitlines() == [
         "n2_s0.3_w0.2 run 3: batch 40/147, epoch 3/60",
         "n2_s0.3_w0.2 run 3: loss 5.0e-01, accuracy 0.250, epoch 2/60",
