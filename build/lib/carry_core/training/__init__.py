@@ -1,1 +1,0 @@
-"""Training: the stacked forward pass, fast CPU layers, dropout, the trainer, checkpoints, the benchmark."""
