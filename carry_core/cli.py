@@ -134,7 +134,7 @@ def train(
     clock, plan = campaign.Clock(minutes), []
     for group in todo:
         checkpoints = Checkpoints(data_dir() / "checkpoints", group, _recipe(recipe, group, epochs))
-        plan.append((checkpoints, list(campaign.missing(checkpoints, _numbers(numbers, group), out))))
+        plan.append((checkpoints, campaign.missing(checkpoints, _numbers(numbers, group), out)))
     campaign.check_parents(plan)
     if dry_run:
         _estimate(plan, where, precision)
@@ -153,16 +153,16 @@ def train(
                 return
 
 
-def _estimate(plan: list[tuple[Checkpoints, list[int]]], device: str, precision: str) -> None:
+def _estimate(plan: list[tuple[Checkpoints, dict[int, campaign.Progress]]], device: str, precision: str) -> None:
     """Say what is to be trained, and about how long it takes."""
     total = 0.0
     for checkpoints, missing in plan:
         group = checkpoints.group
         if missing:
-            seconds = campaign.estimate(checkpoints, campaign.progress(checkpoints, missing), device, precision)
+            seconds = campaign.estimate(checkpoints, missing, device, precision)
             total += seconds
             epochs = f"{checkpoints.recipe.epochs(group)} epochs{' each' * (len(missing) > 1)}"
-            click.echo(f"{group.name}: {_runs(missing)}, {epochs}, about {_time(seconds)}.")
+            click.echo(f"{group.name}: {_runs(list(missing))}, {epochs}, about {_time(seconds)}.")
         else:
             click.echo(f"{group.name}: complete.")
     click.echo(f"In all about {_time(total)} on {device} in {precision}, estimated from two steps of each group.")
@@ -205,7 +205,7 @@ def bench_(what: str, file: Path | None, save: bool) -> None:
     if save:
         check_writable(bench.results_path(what).parent)
     rows = bench.train() if what == "train" else bench.claims()
-    on_gpu = bench.train_stacked() if what == "train" and torch.cuda.is_available() else []
+    on_gpu = bench.train("cuda", [groups.find(groups.MAIN)], 6) if what == "train" and torch.cuda.is_available() else []
     for part in filter(None, (rows, on_gpu)):
         table = Table(*part[0])
         for row in part:

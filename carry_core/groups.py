@@ -1,6 +1,7 @@
 """The run groups of the paper: what was trained, by the author's names, and the two recipes we train them with."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,7 @@ class Recipe:
         rate: learning rate, constant after `warmup` linear steps.
         steps: optimiser steps in all, rounded to whole epochs; None for the group's own epochs.
         limit: epochs asked for by the user, in place of either.
+        followed: of a group, runs whose weights are kept at more epochs than the group's, in the paper's epochs.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Recipe:
     warmup: int = 0
     steps: int | None = None
     limit: int | None = None
+    followed: Mapping[str, tuple[Collection[int], tuple[int, ...]]] = field(default_factory=dict)
 
     def epochs(self, group: Group) -> int:
         if self.limit is not None:
@@ -99,14 +102,26 @@ class Recipe:
         """How many epochs of its own the recipe has in place of one of the paper's; `--epochs` moves no snapshot."""
         return replace(self, limit=None).epochs(group) / group.epochs
 
-    def snapshots(self, group: Group) -> dict[int, int]:
-        """Epochs whose weights are kept, and the paper's epochs that they stand for: the same share of the whole."""
-        return {max(1, round(self.share(group) * epoch)): epoch for epoch in group.snapshots}
+    def snapshots(self, group: Group, run: int | None = None) -> dict[int, int]:
+        """Epochs whose weights are kept, and the paper's epochs that they stand for: the same share of the whole.
 
+        Those of the group, and of one of its runs if it is given.
+        """
+        runs, more = self.followed.get(group.name, ((), ()))
+        epochs = sorted({*group.snapshots, *(more if run in runs else ())})
+        return {max(1, round(self.share(group) * epoch)): epoch for epoch in epochs}
 
-RECIPES = {r.name: r for r in (Recipe("paper", 1.4e-4), Recipe("quick", 1e-3, warmup=300, steps=8820))}
 
 MAIN = "n2_s0.3_w0.2"
+# 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30 and 45 of the 60 epochs of `quick`: most of what happens is at the beginning
+ON_THE_WAY = (17, 33, 50, 67, 83, 100, 133, 167, 250, 333, 500, 750)
+RECIPES = {
+    r.name: r
+    for r in (
+        Recipe("paper", 1.4e-4),
+        Recipe("quick", 1e-3, warmup=300, steps=8820, followed={MAIN: (range(4), ON_THE_WAY)}),
+    )
+}
 _PAD6 = ModelConfig(width=6)
 _LISTED = (  # what figures need most comes first
     Group(MAIN, ModelConfig(), tracks_final_mlp=True),

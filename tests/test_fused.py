@@ -17,10 +17,8 @@ from carry_core.training.checkpoints import Checkpoints
 from carry_core.training.dropout import THRESHOLD, StreamMasks
 from carry_core.training.fused import FusedStep, LaneMasks, Unavailable
 from carry_core.training.trainer import Trainer
-from tests.trainings import LONG, QUICK, Ticks, weights
+from tests.trainings import LONG, QUICK, Ticks, needs_fused, weights
 
-WHY_NOT = fused.why_not(ModelConfig(), torch.device("cpu"), "bf16")
-needs_it = pytest.mark.skipif(WHY_NOT is not None, reason=f"no fused step here: {WHY_NOT}")
 SHAPES = {
     "one layer": ModelConfig(layers=1),
     "two layers": ModelConfig(),
@@ -68,7 +66,7 @@ def compare(trainer, masks, count):
         assert distance({name: ours[name]}, {name: gradients[name]}) < 0.04, name  # PyTorch's: up to 0.022
 
 
-@needs_it
+@needs_fused
 def test_gradients_are_autograds(reference, monkeypatch):
     """With a last tile of six sums, and without dropout."""
     monkeypatch.setattr(fused, "THRESHOLD", 0)
@@ -109,7 +107,7 @@ def drawn(config, seed):
         yield torch.stack(out)[None]
 
 
-@needs_it
+@needs_fused
 def test_with_dropout_gradients_are_autograds_under_the_same_masks(reference):
     seed = SeedSequence(5)
     masks = drawn(reference.group.config, seed)
@@ -124,7 +122,7 @@ def test_with_dropout_gradients_are_autograds_under_the_same_masks(reference):
     assert next(masks, None) is None
 
 
-@needs_it
+@needs_fused
 def test_logits_are_the_references(reference):
     rows = reference.stack.pairs.rows(*(reference.test[:, i, :70] for i in range(2)))
     ours = FusedStep(reference.stack, reference.parameters).logits(rows)
@@ -138,7 +136,7 @@ def test_logits_are_the_references(reference):
 SMALL = Group("small", ModelConfig(width=2), n_digits=2, batch=256, epochs=3, n_runs=2)
 
 
-@needs_it
+@needs_fused
 def test_curves_lie_within_the_spread_of_the_references(monkeypatch):
     """The two kernels' losses, from the same sums and weights, differ no more than dropout's chance makes them.
 
@@ -177,7 +175,7 @@ def test_curves_lie_within_the_spread_of_the_references(monkeypatch):
     assert (abs(fused - reference.mean(0)) < half).all()
 
 
-@needs_it
+@needs_fused
 def test_it_goes_on_to_the_same_bits(data):
     checkpoints = Checkpoints(data / "checkpoints", SMALL, QUICK)
     whole = Trainer(SMALL, QUICK, [0], precision="bf16")
@@ -193,7 +191,7 @@ def test_it_goes_on_to_the_same_bits(data):
     assert all(np.array_equal(whole.history[key], trainer.history[key]) for key in whole.history)
 
 
-@needs_it
+@needs_fused
 def test_a_run_does_not_depend_on_its_neighbours():
     alone, beside = (Trainer(SMALL, QUICK, runs, precision="bf16") for runs in ([1], [0, 1]))
     ours, theirs = alone.run_epoch(), beside.run_epoch()
@@ -201,7 +199,7 @@ def test_a_run_does_not_depend_on_its_neighbours():
     assert abs(theirs["train_loss"][0] / theirs["train_loss"][1] - 1) > 5e-3
 
 
-@needs_it
+@needs_fused
 def test_a_checkpoint_goes_on_with_its_own_kernel(data, monkeypatch):
     checkpoints = Checkpoints(data / "checkpoints", SMALL, QUICK)
 

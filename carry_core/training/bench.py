@@ -3,7 +3,7 @@
 import json
 import math
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -16,9 +16,8 @@ from torch import Tensor
 from torch.utils.benchmark import Timer
 
 from carry_core import measure, sums
-from carry_core.errors import BadInput
 from carry_core.files import commit, data_dir, write_json
-from carry_core.groups import GROUPS, MAIN, RECIPES, Group
+from carry_core.groups import RECIPES, Group
 from carry_core.interventions import INTACT
 from carry_core.model import ModelConfig, Transformer, rotate
 from carry_core.training.layers import keep_memory, linear
@@ -26,7 +25,7 @@ from carry_core.training.trainer import PRECISIONS, Trainer, device_name, tf32
 
 Row = dict[str, Any]
 Tasks = dict[str, Callable[[], Any]]
-COLUMNS = {"device", "runs", "layers", "precision", "ours, ms", "floor, ms", "share of matmul peak"}  # of every step
+LAYERS = [Group(f"n{layers}", ModelConfig(layers=layers), fraction=0.01) for layers in (1, 2, 3)]
 
 
 def rotate_every_two(x: Tensor, turn: Tensor) -> Tensor:
@@ -55,13 +54,10 @@ class Plain:
         """Logits at all positions, with `scaled_dot_product_attention` and `F.dropout`."""
         heads = (self.config.heads, self.config.d_head)
         resid = self.model.embed(tokens) * math.sqrt(self.config.d_model)
-        for l in range(self.config.layers):
-            block = self.model.blocks[l]
+        for block in self.model.blocks:
             x = block.norm(resid)
-            q, k, v = (
-                self.turned(linear(x).unflatten(-1, heads), block.turn).transpose(1, 2)
-                for linear in (block.q, block.k, block.v)
-            )
+            q, k, v = (project(x).unflatten(-1, heads) for project in (block.q, block.k, block.v))
+            q, k, v = (self.turned(y, block.turn).transpose(1, 2) for y in (q, k, v))
             z = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=self.config.causal)
             resid = resid + F.dropout(block.o(z.transpose(1, 2).flatten(-2)), dropout)
             hidden = F.dropout(F.relu(block.up(block.norm(resid))), dropout)
@@ -94,65 +90,50 @@ def ratios(slow: list[float], fast: list[float]) -> Row:
     }
 
 
-def train(layers: tuple[int, ...] = (1, 2, 3), rounds: int = 5) -> list[Row]:
-    """A training step of ours against `Plain`, one thread, batches of 1,024; and the share of the matmul peak.
+def train(device: str = "cpu", groups: Sequence[Group] = LAYERS, runs: int = 1, rounds: int = 5) -> list[Row]:
+    """A training step of ours, of so many runs in lockstep; on a CPU beside that of `Plain`, on one thread.
 
-    The floor is what the step's matrix products alone would take at the peak, which `linear`, the product that
-    training uses, reaches on 1024 x 1024.
+    The floor is what the step's matrix products alone would take at the speed of `linear`, the product that training
+    uses, on one large square.
     """
     keep_memory()  # as in training; the baseline gains from it as well
-    rows = []
-    for n in layers:
-        group = Group(f"n{n}", ModelConfig(layers=n), fraction=0.01)
-        ours = {precision: Trainer(group, RECIPES["quick"], [0], "cpu", precision) for precision in ("fp32", "bf16")}
+    rows, on_cpu = [], device == "cpu"
+    for group in groups:
+        names = [name for name in PRECISIONS if name != "tf32" or not on_cpu]
+        ours = {name: Trainer(group, RECIPES["quick"], list(range(runs)), device, name) for name in names}
         a, b = ours["fp32"].batches(ours["fp32"].train, group.batch)[0]
-        square = {name: torch.randn(1024, 1024).to(PRECISIONS[name]) for name in ours}
-        tasks: Tasks = {"plain": partial(Plain(group).step, a[0], b[0])}
-        tasks |= {"complex": partial(Plain(group, rotate).step, a[0], b[0])}
-        tasks |= {name: partial(trainer.step, a, b, 0) for name, trainer in ours.items()}
-        tasks |= {f"matmul {name}": partial(linear, x[None], x[None], x[:1]) for name, x in square.items()}
+        tasks: Tasks = {name: partial(trainer.step, a, b, 1) for name, trainer in ours.items()}
+        size = 1024 if on_cpu else 4096
+        for name in names:
+            square = torch.randn(1, size, size, device=device).to(PRECISIONS[name])
+            tasks[f"matmul {name}"] = partial(multiply, square, name == "tf32")
+        if on_cpu:
+            tasks |= {"plain": partial(Plain(group).step, a[0], b[0])}
+            tasks |= {"complex": partial(Plain(group, rotate).step, a[0], b[0])}
         seconds = in_turns(tasks, rounds, threads=1)
-        for name in ours:
-            floor = step_flops(group.config, group.batch) * median(seconds[f"matmul {name}"]) / (2 * 1024**3)
-            rows.append(
-                {"device": "cpu", "runs": 1, "layers": n, "precision": name, "kernel": ours[name].kernel}
-                | {"plain fp32, ms": _ms(seconds["plain"]), "ours, ms": _ms(seconds[name])}
-                | ratios(seconds["plain"], seconds[name])
-                | {"ratio to complex rotary": ratios(seconds["complex"], seconds[name])["ratio"]}
-                | {"floor, ms": _ms([floor]), "share of matmul peak": round(floor / median(seconds[name]), 2)}
-            )
+        for name, trainer in ours.items():
+            step, product = median(seconds[name]), median(seconds[f"matmul {name}"])
+            floor = runs * step_flops(group.config, group.batch) * product / (2 * size**3)
+            row: Row = {"device": "cpu" if on_cpu else device_name(trainer.device), "runs": runs}
+            row |= {"layers": group.config.layers, "precision": name, "kernel": trainer.kernel}
+            if on_cpu:
+                row |= {"plain fp32, ms": ms(median(seconds["plain"])), "ours, ms": ms(step)}
+                row |= ratios(seconds["plain"], seconds[name])
+                row |= {"ratio to complex rotary": ratios(seconds["complex"], seconds[name])["ratio"]}
+            row |= {"ours, ms": ms(step), "floor, ms": ms(floor), "share of matmul peak": round(floor / step, 2)}
+            rows.append(row)
     return rows
 
 
-def train_stacked(group: Group = GROUPS[MAIN], runs: int = 6, device: str = "cuda", steps: int = 200) -> list[Row]:
-    """A captured training step of several stacked runs on a GPU, in each precision; the data stay on the device.
-
-    The floor is what the step's matrix products would take at the speed of one of 4096 x 4096, measured here.
-    """
-    rows = []
-    for precision, dtype in PRECISIONS.items():
-        if precision == "tf32" and device == "cpu":
-            continue
-        trainer = Trainer(group, RECIPES["paper"], list(range(runs)), device, precision)
-        a, b = trainer.batches(trainer.train, group.batch)[0]
-        x = torch.randn(4096, 4096, device=device).to(dtype)
-        with tf32(precision == "tf32"):
-            times = [
-                Timer("task()", globals={"task": task}).timeit(steps).mean  # waits for the GPU
-                for task in (partial(trainer.step, a, b, 1), partial(torch.matmul, x, x))
-            ]
-        floor = runs * step_flops(group.config, group.batch) * times[1] / (2 * len(x) ** 3)
-        rows.append(
-            {"device": device_name(torch.device(device)), "runs": runs, "layers": group.config.layers}
-            | {"precision": precision, "ours, ms": round(1e3 * times[0], 3), "floor, ms": round(1e3 * floor, 3)}
-            | {"share of matmul peak": round(floor / times[0], 2)}
-            | {"an epoch's steps, s": round(group.steps * times[0], 2)}
-        )
-    return rows
+def multiply(square: Tensor, allow_tf32: bool) -> Tensor:
+    """The product whose speed is the peak."""
+    with tf32(allow_tf32):
+        return linear(square, square, square[:, 0])
 
 
-def _ms(seconds: list[float]) -> float:
-    return round(1e3 * median(seconds), 1)
+def ms(seconds: float) -> float:
+    """Milliseconds, to a tenth, or to three digits below one."""
+    return float(f"{1e3 * seconds:.{3 if seconds < 1e-3 else 1}f}")
 
 
 def products(config: ModelConfig, batch: int) -> Iterator[tuple[int, int, int]]:
@@ -198,21 +179,10 @@ def claims(rounds: int = 5, n_sums: int = 16_384) -> list[Row]:
 
 
 def saved(what: str) -> dict[str, Any] | None:
-    """What `carry bench --save` wrote of a benchmark, None if it never did.
-
-    Raises:
-        BadInput: the file is damaged.
-    """
+    """What `carry bench --save` wrote of a benchmark, None if it never did."""
     path = results_path(what)
-    if not path.exists():
-        return None
-    try:
-        found = json.loads(path.read_text())
-        if what == "train" and any(missing := COLUMNS - row.keys() for row in found["rows"]):
-            raise ValueError(f"a row lacks {', '.join(sorted(missing))}")
-        return {key: found[key] for key in ("processor", "capability", "torch", "commit", "rows")}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"{path} is damaged ({error}): write it with `carry bench {what} --save`.") from error
+    found: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
+    return found
 
 
 def told(found: dict[str, Any] | None) -> str:
@@ -224,10 +194,8 @@ def told(found: dict[str, Any] | None) -> str:
 
 def save(what: str, rows: list[Row]) -> Path:
     """Write a benchmark's rows and what they were measured with; returns the file."""
-    about = {
-        "processor": processor(), "capability": torch.backends.cpu.get_cpu_capability(), "torch": torch.__version__,
-        "commit": commit(),
-    }  # fmt: skip
+    about = {"processor": processor(), "capability": torch.backends.cpu.get_cpu_capability()}
+    about |= {"torch": torch.__version__, "commit": commit()}
     write_json(results_path(what), about | {"rows": rows})
     return results_path(what)
 

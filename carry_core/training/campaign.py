@@ -1,7 +1,7 @@
 """Training runs from start to finished files: what is missing, resuming, when to save."""
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,14 +34,12 @@ class Clock:
     def over(self) -> bool:
         return self.minutes is not None and time.monotonic() - self.start >= 60 * self.minutes
 
-    @property
-    def due(self) -> bool:
-        """Whether it is time to save again, after an epoch."""
-        return time.monotonic() - self.saved >= SAVE_EVERY
+    def due(self, every: float) -> bool:
+        return time.monotonic() - self.saved >= every
 
     def pause(self) -> bool:
         """Whether an epoch is to be left half done, to be saved or for good."""
-        return self.over or time.monotonic() - self.saved >= SAVE_WITHIN
+        return self.over or self.due(SAVE_WITHIN)
 
 
 def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report: Report) -> bool:
@@ -64,10 +62,10 @@ def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report:
             row = trainer.run_epoch(clock.pause)
             trainer.seconds += time.perf_counter() - began
             state = trainer.freeze()
-            if row is not None and trainer.epoch in trainer.recipe.snapshots(trainer.group):
-                checkpoints.save(state(), snapshot=True)
+            if row is not None:
+                checkpoints.save_snapshots(state, trainer.epoch, trainer.runs)
             unsaved[:] = [state]  # not before: no run is past an epoch whose snapshot it lacks
-            if row is None or clock.due:
+            if row is None or clock.due(SAVE_EVERY):
                 save()
             report(trainer, row)
     finally:
@@ -76,7 +74,7 @@ def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report:
 
 
 def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
-    """Take the runs up where their checkpoints left them; a finetuned run starts from its parent.
+    """Take the runs up where their checkpoints left them; a finetuned run starts from its parent (App. H.2).
 
     Raises:
         BadInput: a checkpoint is unusable, was trained at another precision, or the parent was not trained.
@@ -95,68 +93,51 @@ def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
 
 
 def parent_state(checkpoints: Checkpoints, name: str, after: int, run: int) -> State:
-    """The state that a finetuned run starts from: that run of group `name` after as many of the paper's epochs.
+    """That run of group `name` after as many of the paper's epochs.
 
     Raises:
         BadInput: it is not there.
     """
-    parent = replace(checkpoints, group=groups.find(name))
-    (epoch,) = (ours for ours, papers in checkpoints.recipe.snapshots(parent.group).items() if papers == after)
-    state = parent.load(run, epoch)
-    if state is None:
+    parent, recipe = replace(checkpoints, group=groups.find(name)), checkpoints.recipe
+    (epoch,) = (ours for ours, papers in recipe.snapshots(parent.group, run).items() if papers == after)
+    if (state := parent.load(run, epoch)) is None:
         raise BadInput(
             f"{checkpoints.group.name} continues run {run} of {name} with its optimiser's state, but"
             f" {parent.path(run, epoch)} does not exist: first run `carry train {name} --recipe"
-            f" {checkpoints.recipe.name} --runs {run} --out FOLDER` with a folder that does not have that run."
+            f" {recipe.name} --runs {run} --out FOLDER` with a folder that does not have that run."
         )
     return state
 
 
-def check_parents(plan: list[tuple[Checkpoints, list[int]]]) -> None:
-    """Find out before anything long starts whether each run that continues another one will have it.
-
-    Args:
-        plan: the runs to be trained, in this order.
+def check_parents(plan: Iterable[tuple[Checkpoints, Collection[int]]]) -> None:
+    """Find out before anything long starts whether the runs of `plan`, trained in this order, will have their parents.
 
     Raises:
-        BadInput: a run lacks its parent, which is not trained before it far enough either.
+        BadInput: a run lacks its parent, which is not trained to that epoch before it either.
     """
-    coming: dict[str, Collection[int]] = {}
+    coming: set[tuple[str, int, int]] = set()  # group, the paper's epoch and run
     for checkpoints, numbers in plan:
-        if checkpoints.group.parent is not None:
-            name, after = checkpoints.group.parent
-            reached = checkpoints.recipe.epochs(groups.find(name))
-            snapshots = checkpoints.recipe.snapshots(groups.find(name))
-            far_enough = any(papers == after and ours <= reached for ours, papers in snapshots.items())
-            for run in numbers:
-                if checkpoints.load(run) is None and not (far_enough and run in coming.get(name, ())):
-                    parent_state(checkpoints, name, after, run)
-        coming[checkpoints.group.name] = numbers
+        group, recipe = checkpoints.group, checkpoints.recipe
+        for run in numbers:
+            if group.parent and (*group.parent, run) not in coming and checkpoints.load(run) is None:
+                parent_state(checkpoints, *group.parent, run)
+            snapshots = recipe.snapshots(group, run).items()
+            coming |= {(group.name, papers, run) for ours, papers in snapshots if ours <= recipe.epochs(group)}
 
 
-def missing(checkpoints: Checkpoints, numbers: Collection[int], out: Path) -> list[int]:
-    """Runs that `out` lacks, or has with fewer epochs.
+def missing(checkpoints: Checkpoints, numbers: Collection[int], out: Path) -> dict[int, Progress]:
+    """Runs that `out` lacks, or has with fewer epochs, and how far their checkpoints are.
 
     Raises:
-        BadInput: a run in `out` is unusable.
+        BadInput: a run in `out` or a checkpoint is unusable.
     """
-    group, recipe = checkpoints.group, checkpoints.recipe
-    paths = {run: runs.run_path(out, group.name, recipe.name, run) for run in numbers}
-    return [
-        run
-        for run, path in paths.items()
-        if not (path.exists() and runs.describe(path, group.name)["record"]["epochs"] >= recipe.epochs(group))
-    ]
-
-
-def progress(checkpoints: Checkpoints, numbers: Collection[int]) -> dict[int, Progress]:
-    """How far the checkpoints of runs are.
-
-    Raises:
-        BadInput: a checkpoint is unusable.
-    """
-    records = {run: (checkpoints.load(run) or ({}, {"epoch": 0}))[1] for run in numbers}
-    return {run: (record["epoch"], record.get("batches", 0)) for run, record in records.items()}
+    group, recipe, found = checkpoints.group, checkpoints.recipe, {}
+    for run in numbers:
+        path = runs.run_path(out, group.name, recipe.name, run)
+        if not path.exists() or runs.describe(path, group.name)["record"]["epochs"] < recipe.epochs(group):
+            _, record = checkpoints.load(run) or ({}, {"epoch": 0})
+            found[run] = (record["epoch"], record.get("batches", 0))
+    return found
 
 
 def train_group(
@@ -179,36 +160,30 @@ def train_group(
     """
     clock = clock or Clock()
     keep_memory()
-    todo = progress(checkpoints, missing(checkpoints, numbers, out))
-    stacks = [[run for run in todo if todo[run] == far] for far in sorted({*todo.values()}, reverse=True)]
-    for stack in stacks if device != "cpu" else [[run] for run in sorted(todo)]:
-        if clock.over:
-            return False
-        with ExitStack() as held:
-            for run in stack:
-                held.enter_context(checkpoints.locked(run))
-            waiting = missing(checkpoints, stack, out)  # again, now that nobody else trains them
-            if not waiting:
-                continue
-            trainer = Trainer(checkpoints.group, checkpoints.recipe, waiting, device, precision)
+    with ExitStack() as held:
+        for run in numbers:
+            held.enter_context(checkpoints.locked(run))
+            checkpoints.take_unfinished(run, precision)
+        todo = missing(checkpoints, numbers, out)
+        stacks = [[run for run in todo if todo[run] == far] for far in sorted({*todo.values()}, reverse=True)]
+        for stack in stacks if device != "cpu" else [[run] for run in todo]:
+            if clock.over:
+                return False
+            trainer = Trainer(checkpoints.group, checkpoints.recipe, stack, device, precision)
             prepare(trainer, checkpoints)
             if not train_runs(trainer, checkpoints, clock, report):
                 return False
-            for run in waiting:
+            for run in stack:
                 say(f"Run {run} of {checkpoints.group.name}: {checkpoints.publish(run, out)}")
     return True
 
 
 def estimate(checkpoints: Checkpoints, todo: Mapping[int, Progress], device: str, precision: str) -> float:
-    """Seconds that runs should take to their end, from a few steps on random sums of the group's shape.
-
-    On a GPU a step is one of all runs in lockstep.
-    """
-    group, recipe = checkpoints.group, checkpoints.recipe
+    """Seconds that runs should take to their end, from two steps; on a GPU a step is one of all runs in lockstep."""
     if not todo:
         return 0.0
+    group, recipe, stacked = checkpoints.group, checkpoints.recipe, device != "cpu"
     left = [max(0, recipe.epochs(group) - epoch - batches / group.steps) for epoch, batches in todo.values()]
-    stacked = device != "cpu"
     small = replace(group, fraction=2 * group.batch / n_sums(group.n_digits), primed=0, parent=None)
     trainer = Trainer(small, recipe, list(todo) if stacked else [0], device, precision)
     batches = trainer.batches(trainer.train, group.batch)
@@ -218,5 +193,4 @@ def estimate(checkpoints: Checkpoints, todo: Mapping[int, Progress], device: str
         trainer.step(a, b, 0)["loss"].sum().item()
     step = (time.perf_counter() - began) / len(batches)
     n_test = group.fraction * n_sums(group.n_digits) + (groups.N_LONG if group.padded else 0)
-    epoch = step * (group.n_train + TESTING * n_test) / group.batch
-    return epoch * (max(left) if stacked else sum(left))
+    return step * (group.n_train + TESTING * n_test) / group.batch * (max(left) if stacked else sum(left))

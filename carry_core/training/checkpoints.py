@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import filelock
 import numpy as np
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -18,7 +17,6 @@ from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import replacing
 from carry_core.groups import Group, Recipe
-from carry_core.model import Transformer
 from carry_core.training.trainer import State
 
 FORMAT = "1"
@@ -51,11 +49,11 @@ class Checkpoints:
         """Hold the run while it is trained; the system frees it when the process dies.
 
         Raises:
-            BadInput: another process trains it, or the folder cannot be written.
+            BadInput: another process trains it.
         """
         lock = self.path(run).with_name(f".run{run}.lock")
+        lock.parent.mkdir(parents=True, exist_ok=True)
         try:
-            lock.parent.mkdir(parents=True, exist_ok=True)
             with filelock.FileLock(lock, timeout=0):
                 yield
         except filelock.Timeout as error:
@@ -70,6 +68,12 @@ class Checkpoints:
             with replacing(self.path(record["run"], record["epoch"] if snapshot else None)) as temporary:
                 about = {"format": FORMAT, "record": json.dumps(record), "sha256": digest(tensors)}
                 save_file(tensors, temporary, about)
+
+    def save_snapshots(self, read: Callable[[], list[State]], epoch: int, numbers: list[int]) -> None:
+        """Write the states of the runs whose weights are kept at this epoch; `read` is what `Trainer.freeze` gave."""
+        due = {run for run in numbers if epoch in self.recipe.snapshots(self.group, run)}
+        if due:
+            self.save([state for state in read() if state[1]["run"] in due], snapshot=True)
 
     def load(self, run: int, epoch: int | None = None) -> State | None:
         """The run's latest state or that of a snapshot, None where it was never saved.
@@ -87,7 +91,6 @@ class Checkpoints:
             if about["sha256"] != digest(tensors):
                 raise ValueError("its tensors are not those that were written")
             record = {"format": about["format"], **json.loads(about["record"])}
-            self._check_shapes(tensors)
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             raise BadInput(
                 f"Checkpoint {path} is damaged ({error}): delete run {run}'s files there to train it anew."
@@ -97,25 +100,24 @@ class Checkpoints:
             raise BadInput(f"Checkpoint {path} is not of {expected}: move it away to train this run.")
         return tensors, record
 
-    def _check_shapes(self, tensors: dict[str, Tensor]) -> None:
-        with torch.device("meta"):
-            parameters = dict(Transformer(self.group.config).named_parameters())
-        for name, p in parameters.items():
-            for kind in ("parameters", "exp_avg", "exp_avg_sq"):
-                if (shape := tensors[f"{kind}/{name}"].shape) != p.shape:
-                    raise ValueError(f"its {kind}/{name} is {list(shape)}, expected {list(p.shape)}")
+    def take_unfinished(self, run: int, precision: str) -> None:
+        """Copy the shipped state of an unfinished run, if it is of this precision and there is none as far already."""
+        shipped = replace(self, folder=self.folder.with_name("unfinished"))
+        theirs, ours = shipped.load(run), self.load(run)
+        done = -1 if ours is None else ours[1]["adam_step"]
+        if theirs is not None and theirs[1]["precision"] == precision and theirs[1]["adam_step"] > done:
+            self.save([theirs])
 
     def publish(self, run: int, out: Path) -> Path:
         """Write a run's pair of files from its checkpoint and its snapshots; returns the path of its weights.
 
         Raises:
-            BadInput: a checkpoint is missing or damaged, or the files cannot be written.
+            BadInput: a snapshot is missing or damaged, or the files cannot be written.
         """
         last = self.load(run)
-        if last is None:
-            raise BadInput(f"{self.path(run)} does not exist.")
+        assert last is not None
         states = {"": last}
-        for epoch, papers in self.recipe.snapshots(self.group).items():
+        for epoch, papers in self.recipe.snapshots(self.group, run).items():
             if epoch <= last[1]["epoch"]:
                 early = self.load(run, epoch)
                 if early is None:
@@ -125,24 +127,15 @@ class Checkpoints:
 
 
 def write_run(group: Group, states: dict[str, State], out: Path) -> Path:
-    """Write a run's pair of files; returns the path of its weights.
+    """Write a run's pair of files to `out`; returns the path of its weights.
 
-    They are rounded to float16, which moves no number of the ledger by 0.001 (`tests/test_runs.py`).
-
-    Args:
-        group: the run's.
-        states: the last under an empty prefix, those of earlier epochs under `epoch_500/`.
-        out: the folder of all groups.
-
-    Raises:
-        BadInput: the files cannot be written.
+    They are rounded to float16, which moves no number of the ledger by 0.001 (`tests/test_runs.py`). Of `states` the
+    last stands under an empty prefix, those of earlier epochs under `epoch_500/`.
     """
     tensors, record = states[""]
-    weights = {
-        prefix + name: p.half()
-        for prefix, (early, _) in states.items()
-        for name, p in part(early, "parameters/").items()
-    }
+    weights: dict[str, Tensor] = {}
+    for prefix, (state, _) in states.items():
+        weights |= {prefix + name: p.half() for name, p in part(state, "parameters/").items()}
     curves = {name: curve.numpy() for name, curve in part(tensors, "history/").items()}
     if "pattern" in curves:  # most of the bytes; rounded by less than 0.0003
         curves["pattern"] = curves["pattern"].astype(np.float16)

@@ -34,7 +34,7 @@ SOURCE = Path(__file__).with_name("fused.cpp")
 FLAGS = ["-std=c++17", "-O3", "-march=native", "-fno-strict-aliasing", "-shared", "-fPIC"]
 INSTRUCTIONS = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16"}
 LANES = 8  # of the generator
-MOST_LAYERS, MOST_POSITIONS = 8, 31
+MOST_LAYERS, MOST_NEURONS, MOST_POSITIONS = 3, 1024, 31  # as `fused.cpp` has room for
 
 
 class Unavailable(Exception):
@@ -83,8 +83,8 @@ def why_not(config: ModelConfig, device: torch.device, precision: str) -> str | 
         return "it is for a CPU and --precision bf16"
     if config.d_model != 128 or config.heads != 2 or config.d_ff % 128 or not config.d_ff:
         return "the model has other sizes than the paper's"
-    if config.layers > MOST_LAYERS or config.layout.length > MOST_POSITIONS:
-        return f"it knows at most {MOST_LAYERS} layers and {MOST_POSITIONS} positions"
+    if config.layers > MOST_LAYERS or config.d_ff > MOST_NEURONS or config.layout.length > MOST_POSITIONS:
+        return f"it knows at most {MOST_LAYERS} layers, {MOST_NEURONS} neurons and {MOST_POSITIONS} positions"
     try:
         library()
     except Unavailable as why:
