@@ -24,7 +24,8 @@ from carry_core.training import trainer as train_module
 from carry_core.training.checkpoints import Checkpoints
 from carry_core.training.trainer import Trainer
 from tests.conftest import SHAPES
-from tests.trainings import LONG, QUICK, Ticks, needs_fused, weights
+from tests.skips import needs_fused
+from tests.trainings import LONG, QUICK, Ticks, weights
 
 SERVER = multiprocessing.get_context("forkserver")  # imports torch once, not in every process that is killed
 SERVER.set_forkserver_preload(["carry_core.training.campaign"])

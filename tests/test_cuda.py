@@ -10,8 +10,9 @@ from carry_core.model import ModelConfig
 from carry_core.training import trainer
 from carry_core.training.trainer import Trainer
 from tests.conftest import SHAPES
+from tests.skips import needs_cuda
+from tests.trainings import weights
 
-CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 # what the compiler says on recent GPUs in fp32, which is what is asked for, and of its own imports
 COMPILER = [
     pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores for float32:UserWarning"),
@@ -19,13 +20,14 @@ COMPILER = [
 ]
 
 RECIPE = Recipe("paper", 1.4e-4)
+ALL = slice(None)  # runs
 
 
 def group() -> Group:
     return Group("small", ModelConfig(width=2, d_model=32, d_ff=32), n_digits=2, batch=256, n_runs=3)
 
 
-@CUDA
+@needs_cuda
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=COMPILER)])
 def test_captured_steps_equal_eager_ones(compiled):
@@ -47,7 +49,7 @@ def test_captured_steps_equal_eager_ones(compiled):
         torch.testing.assert_close(p, eager.parameters[name], rtol=1e-3, atol=1e-4, msg=name)
 
 
-@CUDA
+@needs_cuda
 def test_replays_draw_different_masks():
     trainer = Trainer(group(), RECIPE, [0], "cuda", compiled=False)
     a, b = trainer.batches(trainer.train, 256)[0]
@@ -63,7 +65,7 @@ def test_replays_draw_different_masks():
     assert losses[0] == pytest.approx(losses[2], rel=1e-5)
 
 
-@CUDA
+@needs_cuda
 def test_capturing_changes_no_weight():
     trainer = Trainer(group(), Recipe("still", 0.0), [0, 1], "cuda", compiled=False)
     before = {name: p.detach().clone() for name, p in trainer.parameters.items()}
@@ -74,7 +76,7 @@ def test_capturing_changes_no_weight():
     assert all(state["step"].item() == 1 for state in trainer.optimiser.state.values())
 
 
-@CUDA
+@needs_cuda
 def test_cpu_and_gpu_agree_without_dropout():
     rows = []
     for device in ("cpu", "cuda"):
@@ -90,13 +92,9 @@ def distance(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) 
     return sum((found[name] - p).double().square().sum().item() for name, p in expected.items()) ** 0.5
 
 
-def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
-    return {name: p.detach().clone() for name, p in trainer.parameters.items()}
-
-
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[CUDA, *COMPILER])])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[needs_cuda, *COMPILER])])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("which", ["one layer", "encoder", "decoder", "padded", "ten digits"])
+@pytest.mark.parametrize("which", ["one layer", "decoder", "ten digits"])
 def test_a_resumed_training_goes_on(which, precision, device, monkeypatch, request):
     """Two epochs, frozen, restored elsewhere, a third: as without the stop, to the bit on a CPU.
 
@@ -112,12 +110,12 @@ def test_a_resumed_training_goes_on(which, precision, device, monkeypatch, reque
     assert going_on.train.dtype == (torch.int64 if config.width == 10 else torch.int32)
     for _ in range(2):
         going_on.run_epoch()
-    before = weights(going_on)
+    before = weights(going_on, ALL)
     other.restore(going_on.freeze()())
     assert other.epoch == 2
-    assert distance(weights(other), before) == 0
+    assert distance(weights(other, ALL), before) == 0
     rows = [trainer.run_epoch() for trainer in (going_on, other)]
-    moved, apart = distance(weights(going_on), before), distance(weights(other), weights(going_on))
+    moved, apart = distance(weights(going_on, ALL), before), distance(weights(other, ALL), weights(going_on, ALL))
     assert moved > 0
     assert apart <= {"cpu": 0.0, "cuda": 0.01 if precision == "fp32" else 0.03}[device] * moved
     assert rows[0].keys() == rows[1].keys() == going_on.history.keys()
@@ -127,7 +125,7 @@ def test_a_resumed_training_goes_on(which, precision, device, monkeypatch, reque
         torch.testing.assert_close(*map(torch.from_numpy, (rows[1][key], value)), rtol=tolerance, atol=tolerance)
 
 
-@CUDA
+@needs_cuda
 def test_nobody_waits_for_the_gpu_within_an_epoch():
     """From the second epoch on, the test by classes included: the first compiles, captures and copies tables."""
     trainer = Trainer(replace(group(), tracks_final_mlp=True), RECIPE, [0, 1], "cuda", compiled=False)

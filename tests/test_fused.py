@@ -17,7 +17,8 @@ from carry_core.training.checkpoints import Checkpoints
 from carry_core.training.dropout import THRESHOLD, StreamMasks
 from carry_core.training.fused import FusedStep, LaneMasks, Unavailable
 from carry_core.training.trainer import Trainer
-from tests.trainings import LONG, QUICK, Ticks, needs_fused, weights
+from tests.skips import needs_fused
+from tests.trainings import LONG, QUICK, Ticks, weights
 
 SHAPES = {
     "one layer": ModelConfig(layers=1),

@@ -1,12 +1,11 @@
 """What a CPU computes in its own way, against PyTorch's way in float64: values and gradients."""
 
-import platform
-
 import pytest
 import torch
 import torch.nn.functional as F
 
 from carry_core.training import layers
+from tests.skips import needs_one_dnn, needs_x86
 
 
 def with_gradients(function, *inputs):
@@ -39,16 +38,14 @@ def test_products_are_products(n, turned, one_dnn):
             torch.testing.assert_close(a.double(), b, rtol=tolerance, atol=10 * tolerance)
 
 
-@pytest.fixture(params=[False, True], ids=["plain", "oneDNN"])
+@pytest.fixture(params=[False, pytest.param(True, marks=needs_one_dnn)], ids=["plain", "oneDNN"])
 def one_dnn(request, monkeypatch):
-    """With and without the faster library; where PyTorch comes without it, only the latter can be tested."""
-    if request.param and not layers.ONE_DNN:
-        pytest.skip("this PyTorch has no oneDNN")
+    """With and without the faster library."""
     monkeypatch.setattr(layers, "ONE_DNN", request.param)
     return request.param
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="PyTorch has oneDNN on other machines or not")
+@needs_x86
 def test_one_dnn_is_found():
     assert layers.ONE_DNN
 
@@ -97,13 +94,6 @@ def test_gated_is_relu_times_mask():
     exact = with_gradients(lambda x: x.relu() * mask, x)
     for a, b in zip(with_gradients(lambda x: layers.gated(x, mask), x), exact, strict=True):
         assert torch.equal(a, b)
-
-
-def test_under_a_compiler_the_plain_operations_are_used(monkeypatch):
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    x, weight, bias = (t.float().requires_grad_() for t in (random(1, 5, 4), random(1, 3, 4), random(1, 3)))
-    assert "Product" not in type(layers.linear(x, weight, bias).grad_fn).__name__
-    assert "Normed" not in type(layers.normed(x).grad_fn).__name__
 
 
 def test_under_a_compiler_values_and_gradients_are_the_same(monkeypatch):

@@ -6,23 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 from carry_core import runs
 from carry_core.files import author_dir
 from carry_core.groups import Recipe
 from carry_core.model import ModelConfig
-from carry_core.training import campaign, fused
+from carry_core.training import campaign
 from carry_core.training.trainer import Trainer
 
 QUICK = Recipe("quick", 1e-3, warmup=10)
-WHY_NOT = fused.why_not(ModelConfig(), torch.device("cpu"), "bf16")
-needs_fused = pytest.mark.skipif(WHY_NOT is not None, reason=f"no fused step here: {WHY_NOT}")
 LONG = int(os.environ.get("CARRY_LONG") or 0)  # minutes, not seconds, of tests that come in two lengths
 
 
-def weights(trainer: Trainer, i: int = 0) -> dict[str, torch.Tensor]:
+def weights(trainer: Trainer, i: int | slice = 0) -> dict[str, torch.Tensor]:
     return {name: p[i].detach().clone() for name, p in trainer.parameters.items()}
 
 

@@ -99,7 +99,7 @@ def train(device: str = "cpu", groups: Sequence[Group] = LAYERS, runs: int = 1, 
     keep_memory()  # as in training; the baseline gains from it as well
     rows, on_cpu = [], device == "cpu"
     for group in groups:
-        names = [name for name in PRECISIONS if name != "tf32" or not on_cpu]
+        names = [name for name in PRECISIONS if name != "tf32" or torch.device(device).type == "cuda"]
         ours = {name: Trainer(group, RECIPES["quick"], list(range(runs)), device, name) for name in names}
         a, b = ours["fp32"].batches(ours["fp32"].train, group.batch)[0]
         tasks: Tasks = {name: partial(trainer.step, a, b, 1) for name, trainer in ours.items()}
