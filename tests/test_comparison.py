@@ -191,7 +191,7 @@ def test_a_table_that_the_ledger_does_not_have(theirs):
 
 def test_the_clearest_run_is_the_first_of_those_whose_decision_head_matters_most():
     assert heads.run_most_hurt_by_decision_head({0: 0.98, 1: 0.97, 2: 0.48, 3: 0.72, 4: 0.48, 5: 0.46}) == 2
-    assert heads.run_most_hurt_by_decision_head({3: 0.9, 5: 0.1}) == 5
+    assert heads.run_most_hurt_by_decision_head({3: 0.051, 4: 0.049, 5: 0.0}) == 4
 
 
 def test_masses_read_the_cells_that_they_name():

@@ -58,13 +58,6 @@ def test_environment_yml_is_the_lock_and_the_makefiles_torch():
     assert pip_section() == [torch, "--requirement requirements.lock", "--editable ."]
 
 
-def test_one_python_floor():
-    floor = tomllib.loads(text("pyproject.toml"))["project"]["requires-python"]
-    assert floor == ">=3.11"
-    assert "python=3.11" in yaml.safe_load(text("environment.yml"))["dependencies"]
-    assert "sys.version_info < (3, 11)" in text("Makefile")
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_no_host_and_no_path_of_one_machine(name: str):
     assert re.findall(r"\w+://\S+|--(?:extra-)?index-url|--find-links|/(?:home|root|tmp|work|Users)/", text(name)) == []

@@ -28,10 +28,9 @@ def trainer_of(group: Group, masks: str) -> Trainer:
 
 def plain_loop(trainer: Trainer, epochs: int) -> dict[str, list[np.ndarray]]:
     """Train by PyTorch's AdamW, with the trainer's forward pass and none of its loop; the means over each epoch."""
-    optimiser = torch.optim.AdamW(
-        trainer.parameters.values(), lr=RECIPE.rate, betas=(0.9, 0.98), eps=1e-8, weight_decay=trainer.group.decay,
-        fused=True,  # other orders of adding up would move what has hardly a gradient, such as the keys' biases
-    )  # fmt: skip
+    fixed = {"betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": trainer.group.decay}
+    # Other orders of adding up than the fused one would move what has hardly a gradient, such as the keys' biases.
+    optimiser = torch.optim.AdamW(trainer.parameters.values(), lr=RECIPE.rate, fused=True, **fixed)
     count, size = trainer.train.shape[2], trainer.group.batch
     means: dict[str, list[np.ndarray]] = {"loss": [], "accuracy": [], "whole": []}
     done = 0

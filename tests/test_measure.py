@@ -71,19 +71,6 @@ def test_padded_sums_are_read_at_their_own_digits():
         torch.testing.assert_close(cells.accuracy[task], expected)
 
 
-def test_pairs_are_all_of_the_layer_before_and_a_head_of_the_last():
-    config = ModelConfig(layers=3, heads=2, d_model=16)
-    assert [pair.heads for pair in heads.head_pairs(config)] == [{(1, 0), (1, 1), (2, h)} for h in (0, 1)]
-    with pytest.raises(BadInput, match="at least 2 layers, this one has 1"):
-        heads.head_pairs(ModelConfig(layers=1))
-
-
-def test_of_runs_within_a_twentieth_of_the_clearest_the_first_is_shown():
-    assert heads.run_most_hurt_by_decision_head({3: 0.56, 4: 0.54, 5: 0.5}) == 4
-    assert heads.run_most_hurt_by_decision_head({5: 0.5, 4: 0.54, 3: 0.56}) == 4
-    assert heads.run_most_hurt_by_decision_head({3: 0.051, 4: 0.049, 5: 0.0}) == 4
-
-
 def test_pearson_with_a_model_that_cannot_carry():
     expected = heads.no_carry_reference(3)
     assert heads.pearson(expected, expected) == pytest.approx(1)
@@ -181,9 +168,5 @@ def test_sample_has_every_class_in_turn():
     assert carries.classify(a, b).tolist() == [task for task in range(5) for _ in range(50)]
     assert torch.equal(a, measure.sample(50, 3, seed=0)[0])
     assert not torch.equal(a, measure.sample(50, 3, seed=1)[0])
-
-
-@pytest.mark.parametrize("n_examples", [-1, 0, True])
-def test_sample_names_a_bad_size(n_examples):
-    with pytest.raises(BadInput, match="n_examples=.*expected a whole number"):
-        measure.sample(n_examples, 3, 0)
+    with pytest.raises(BadInput, match="n_examples=0: expected a whole number"):
+        measure.sample(0, 3, 0)

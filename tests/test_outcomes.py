@@ -8,10 +8,9 @@ import torch
 from carry_core import sums
 from carry_core.errors import BadInput
 from carry_core.findings import heads
-from carry_core.model import ModelConfig, Transformer
 
 
-@pytest.mark.parametrize("step", [1, 7, 13, 100])
+@pytest.mark.parametrize("step", [1, 13])
 def test_outcomes_have_twenty_sums_and_the_papers_is_among_them(step):
     a, b = sums.all_sums(3)
     counts = torch.bincount((a + b)[a >= b], minlength=1000)
@@ -23,7 +22,7 @@ def test_outcomes_have_twenty_sums_and_the_papers_is_among_them(step):
         assert found == (counts >= 20).nonzero().flatten().tolist()
 
 
-@pytest.mark.parametrize("step", [0, -1, True, 926, 10**6])
+@pytest.mark.parametrize("step", [0, 926])
 def test_a_bad_step_is_named_and_one_that_leaves_74_alone(step):
     with pytest.raises(BadInput, match="expected a whole number from 1, for all outcomes, to 925"):
         heads.outcomes(step)
@@ -39,11 +38,3 @@ def test_where_carries_differ_by_enumeration():
             for kinds, one in zip(seen, arriving, strict=True):
                 kinds.add(one)
         assert heads.carry_differs(outcome).tolist() == [len(kinds) == 2 for kinds in seen], outcome
-
-
-def test_squashing_goes_outcome_by_outcome():
-    torch.manual_seed(0)
-    model = Transformer(ModelConfig(d_model=16, d_ff=8)).eval()
-    found = heads.squashing_by_outcome(model, [74, 500])
-    assert torch.equal(found[0], heads.squashing(model))
-    assert torch.equal(found[1], heads.squashing(model, 500))

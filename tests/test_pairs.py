@@ -7,7 +7,7 @@ import torch
 
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
-from carry_core.findings import base, geometry, heads, survey
+from carry_core.findings import geometry, heads, survey
 from carry_core.findings.base import N3, S01
 from carry_core.findings.survey import Evidence, Survey
 from carry_core.interventions import INTACT, Ablation
@@ -22,15 +22,6 @@ def cells(carry: float, right: float, off: float, whole: float) -> ClassAccuraci
     accuracy = torch.where(ARRIVES, torch.tensor(carry), torch.tensor(right))
     corrected = torch.where(ARRIVES, torch.tensor(1 - carry), torch.tensor(off))
     return ClassAccuracies(accuracy, corrected, whole)
-
-
-def test_the_decision_pattern_is_the_worst_cell_of_each_kind():
-    found = cells(1.0, 0.4, 0.6, 0.3)
-    assert heads.decision_head_scores(found) == pytest.approx((1, 1))
-    found.accuracy[3, 1] = 0.7  # a one arrives there
-    found.corrected[0, 2] = 0.5  # none arrives
-    assert heads.decision_head_scores(found) == pytest.approx((0.7, 0.9))
-    assert heads.decision_head_scores(heads.no_carry_reference()) == (0, 1)
 
 
 def test_the_pairs_are_a_layers_attention_with_each_head_of_the_next(model: Transformer):
@@ -82,13 +73,6 @@ def test_three_layer_runs_that_show_the_pattern(surveyed):
     )
     assert found.shows == {0: True, 1: True, 2: False, 3: False, 4: False}
     assert list(found.runs.values()) == pytest.approx([0.7, 0.7, 0.03, 0.7, 0.7])
-
-
-def test_the_finding_asks_for_the_pairs_that_it_reads():
-    need = base.FINDINGS["finding/three_layers_pairs"].need
-    both = {Ablation(heads={(1, 0), (1, 1), (2, 0)}), Ablation(heads={(1, 0), (1, 1), (2, 1)})}
-    assert set(heads.PAIRS) == both
-    assert need.ablations == both | {INTACT}  # which the cost of a pair is counted from
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Pentagons and full adders, planted and taken away."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ from carry_core import measure, sums
 from carry_core.findings import adder, geometry, pentagon
 from carry_core.findings.survey import Evidence
 from carry_core.model import ModelConfig, Transformer
-from carry_core.pages import said
 
 
 def ring(step: float, count: int = 10) -> torch.Tensor:
@@ -27,7 +25,7 @@ def test_a_pentagon_of_pairs_scores_one_either_way_round_wherever_it_is():
         assert pentagon.score(corners).item() == pytest.approx(1)
 
 
-@pytest.mark.parametrize("step", [1, 3, 4, 5])
+@pytest.mark.parametrize("step", [1, 5])
 def test_other_polygons_score_nothing(step):
     assert pentagon.score(ring(step)).item() == pytest.approx(0, abs=1e-9)
     assert pentagon.spectrum(ring(step))[step].item() == pytest.approx(1)
@@ -43,11 +41,6 @@ def test_the_score_is_what_the_best_fitting_pentagon_explains():
         fits.append(1 - (spread - size * corners).abs().square().sum() / spread.abs().square().sum())
     assert pentagon.score(z).item() == pytest.approx(max(fit.item() for fit in fits))
     assert pentagon.spectrum(z).sum().item() == pytest.approx(1)
-
-
-def test_digits_in_a_row_are_no_pentagon():
-    row = torch.arange(10).to(torch.complex128)
-    assert pentagon.score(row) < 0.1 < pentagon.shuffled(row[None]).quantile(pentagon.RANK_AMONG_SHUFFLED)
 
 
 def test_shuffled_labels_hardly_make_a_pentagon_and_a_search_makes_better_ones():
@@ -93,39 +86,9 @@ def test_a_planted_pentagon_is_found_and_turned_by_the_carry(monkeypatch):
     assert found.score > found.best_chance >= found.chance
     assert found.turn == pytest.approx(-1, abs=0.05)  # the digit is one more than the digit sum
     assert geometry.threshold_accuracy(found.points[:, 2], found.arrives) > 0.9
-
-
-def test_where_there_is_none_none_is_found(monkeypatch):
-    found = planted(monkeypatch, 0)
-    assert found.score < 0.6
-    assert found.rank <= pentagon.RANK_AMONG_SHUFFLED
-
-
-def test_half_a_pentagon_in_the_leading_plane_is_whole_in_the_best(monkeypatch):
-    one = planted(monkeypatch, 3)
-    runs = {
-        0: one,
-        2: replace(one, score=0.51, best=0.98, plane=(1, 2)),
-        3: replace(one, score=0.59, best=0.59),
-        5: replace(one, score=0.41, best=0.89, plane=(1, 2)),
-        7: replace(one, score=0.39, best=0.98, plane=(1, 2)),
-        8: replace(one, score=0.61, best=0.98, plane=(1, 2)),
-    }
-    text = said.halves(runs)
-    assert "within 0.1 of one half: **3 of 6** (2, 3, 5). In **1** of these the best plane" in text
-    assert text.endswith("In run 3 no other plane scores higher than the leading one.")
-    assert said.halves({2: runs[2]}).endswith("(0.9 or more).")
-    assert said.halves({0: one}) == "No run's score in the leading plane is within 0.1 of one half."
-
-
-def test_one_direction_of_a_pentagon_scores_one_half_at_most():
-    direction = ring(2).real
-    shape = torch.fft.fft(torch.randn(10, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
-    shape[[2, 8]] = 0  # nothing of the pentagon
-    elsewhere = torch.fft.ifft(shape).real
-    assert pentagon.score(torch.complex(direction, 0 * direction)).item() == pytest.approx(0.5)
-    for much in (0.1, 1.0, 10.0):
-        assert pentagon.score(torch.complex(direction, much * elsewhere)) < 0.5
+    nothing = planted(monkeypatch, 0)
+    assert nothing.score < 0.6
+    assert nothing.rank <= pentagon.RANK_AMONG_SHUFFLED
 
 
 # ---------------------------------------------------------------- full adders
@@ -156,7 +119,7 @@ def test_a_hand_made_full_adder_is_one():
     assert adder.is_full_adder(parts)
 
 
-@pytest.mark.parametrize("name", ["tens", "ones", "carry", "digit", "bypassed"])
+@pytest.mark.parametrize("name", ["tens", "digit"])
 def test_one_broken_part_is_enough_to_be_none(name):
     broken = getattr(hand_made(), name).expected.clone()
     broken[:20, 0] += 1  # one in fifty, in one column
@@ -182,7 +145,3 @@ def test_a_carry_line_that_is_there_too_early_is_none():
     early = parts.early.found.clone()
     early[:, 1] = parts.early.expected[:, 1]
     assert not adder.is_full_adder(hand_made(early=early))
-
-
-def test_what_happens_without_the_decision_head_does_not_decide():
-    assert adder.is_full_adder(hand_made(leaky=hand_made().wires.ones))

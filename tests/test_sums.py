@@ -24,29 +24,23 @@ def test_padding_puts_zeros_on_the_left():
     assert "".join(sums.SYMBOLS[t] for t in tokens[0]) == "000012+000009======"
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(
-    ("a", "b"), [(-1, 5), (5, -1), (500, 500), (1234, 0), (0, 1000), (2**62, 2**62), (2**63 - 1, 1), (-(2**63), 2)]
-)
-def test_what_is_no_sum_of_so_many_digits_is_not_encoded(a, b, causal):
-    layout = Layout(causal=causal)
+@pytest.mark.parametrize(("a", "b"), [(-1, 5), (500, 500), (2**62, 2**62), (2**63 - 1, 1)])
+def test_what_is_no_sum_of_so_many_digits_is_not_encoded(a, b):
+    layout = Layout(causal=True)
     with pytest.raises(BadInput, match=f"a={a}, b={b} is no sum of 3 digits: .* whose sum is below 1000") as error:
         sums.encode(torch.tensor([[1, 999], [a, 3]]), torch.tensor([[2, 0], [b, 4]]), layout)
     assert "\n" not in str(error.value)
 
 
 def test_the_largest_sums_are_encoded():
-    for dtype, width in ((torch.int32, 3), (torch.int32, 9), (torch.int64, 10)):
-        most = 10**width - 1
-        a, b = torch.tensor([most, 0, 1], dtype=dtype), torch.tensor([0, most, most - 1], dtype=dtype)
-        texts = ["".join(sums.SYMBOLS[t] for t in tokens) for tokens in sums.encode(a, b, Layout(width, causal=True))]
-        assert texts == [f"{x:0{width}}+{y:0{width}}{most}" for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    a = torch.tensor([10**10 - 1, 0, 1])
+    texts = ["".join(sums.SYMBOLS[t] for t in row) for row in sums.encode(a, 10**10 - 1 - a, Layout(10, causal=True))]
+    assert texts == [f"{x:010}+{9_999_999_999 - x:010}9999999999" for x in a.tolist()]
     large = torch.tensor([2_000_000_007], dtype=torch.int32)  # ten digits reach further than such numbers
     assert sums.encode(large, large, Layout(10))[0, :10].tolist() == [2, 0, 0, 0, 0, 0, 0, 0, 0, 7]
-    assert sums.encode(torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), Layout()).shape == (0, 10)
 
 
-@pytest.mark.parametrize("n_digits", [1, 2, 3])
+@pytest.mark.parametrize("n_digits", [1, 3])
 def test_unrank_lists_every_sum_once(n_digits):
     expected = [(a, b) for a in range(10**n_digits) for b in range(10**n_digits - a)]
     a, b = sums.all_sums(n_digits)
@@ -87,12 +81,9 @@ def test_split_takes_the_next_sums_for_the_test():
     assert torch.equal(torch.cat([train, test]), order[:600])
 
 
-def test_parse():
-    assert sums.parse(" 12 + 4 =") == (12, 4)
-
-
-@pytest.mark.parametrize("text", ["12a+4", "12", "1+2+3", "-1+2", "", "+", "١+٢", "999+1"])
+@pytest.mark.parametrize("text", ["12a+4", "-1+2", "", "999+1"])
 def test_parse_names_what_is_wrong(text):
+    assert sums.parse(" 12 + 4 =") == (12, 4)
     with pytest.raises(BadInput, match="expected|choose") as error:
         sums.parse(text)
     assert repr(text) in str(error.value)

@@ -6,8 +6,6 @@ import torch
 from carry_core import carries, sums
 from carry_core.errors import BadInput
 
-FIBONACCI = {2: 2, 3: 5, 4: 13, 5: 34, 6: 89}
-
 
 def by_hand(a: int, b: int, n_digits: int) -> str:
     """The pattern of one sum, digit by digit from the right, as one would on paper."""
@@ -18,11 +16,6 @@ def by_hand(a: int, b: int, n_digits: int) -> str:
         pattern, carry = symbol + pattern, symbol != "0"
         a, b = a // 10, b // 10
     return pattern
-
-
-@pytest.mark.parametrize(("n_digits", "count"), FIBONACCI.items())
-def test_number_of_patterns(n_digits, count):
-    assert len(set(carries.patterns(n_digits))) == count
 
 
 @pytest.mark.parametrize("n_digits", [2, 3])
@@ -37,7 +30,8 @@ def test_classes_by_enumeration(n_digits):
 def test_sizes_of_the_paper():
     assert [carries.n_sums_in_class(p) for p in carries.patterns(3)] == [166375, 111375, 111375, 91125, 20250]
     assert [carries.paper_name(p) for p in carries.patterns(3)] == ["NC", "C@1", "C@2", "C all", "C all con."]
-    for n_digits in (4, 5, 6):
+    for n_digits, count in ((4, 13), (5, 34), (6, 89)):
+        assert len(set(carries.patterns(n_digits))) == count
         assert sum(carries.n_sums_in_class(p) for p in carries.patterns(n_digits)) == sums.n_sums(n_digits)
 
 
@@ -54,7 +48,7 @@ def test_carry_arrives_where_the_answer_differs_from_the_digit_sum():
     assert torch.equal(carries.carry_in(3)[carries.classify(a, b)], sums.digits(a + b, 3) != plain)
 
 
-@pytest.mark.parametrize("pattern", [*carries.patterns(2), *carries.patterns(3)])
+@pytest.mark.parametrize("pattern", carries.patterns(3))
 def test_draw_is_uniform_over_the_class(pattern):
     """Chi-square against the enumerated class: twelve draws a sum on average, five standard deviations allowed."""
     n_digits, count = len(pattern), carries.n_sums_in_class(pattern)
