@@ -5,7 +5,7 @@ The text that stands for a figure is the `dc:title` that `carry_core.plots.page.
 """
 
 import re
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,12 @@ def inlined(svg: str, prefix: str, alt: str) -> str:
     Args:
         svg: the file's text.
         prefix: of its ids.
-        alt: what stands for it, if it has no title itself.
+        alt: what stands for it.
     """
-    title = TITLE.search(svg)
-    text = escape(alt) if title is None else title[1]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = COLOUR.sub(lambda found: f"var(--figure-{VARIABLES[found[0].lower()]}, {found[0]})", svg)
     svg = IDS.sub(rf"\1{prefix}-", svg)
-    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{text}" ', 1)
+    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(alt)}" ', 1)
     return f'<span class="figure-svg" tabindex="0">{svg}</span>'
 
 
@@ -45,9 +43,13 @@ def inline(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         return
     for i, image in enumerate([*doctree.findall(nodes.image)]):
         path = Path(app.srcdir, image["uri"])
-        if "jupyter_execute" in path.parts and path.suffix == ".svg" and path.stat().st_size <= LARGEST:
-            html = inlined(path.read_text(encoding="utf-8"), f"figure{i}", image.get("alt", ""))
-            image.replace_self(nodes.raw("", html, format="html"))
+        if "jupyter_execute" not in path.parts or path.suffix != ".svg":
+            continue
+        svg = path.read_text(encoding="utf-8")
+        if title := TITLE.search(svg):
+            image["alt"] = unescape(title[1])
+        if len(svg) <= LARGEST:
+            image.replace_self(nodes.raw("", inlined(svg, f"figure{i}", image.get("alt", "")), format="html"))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from carry_core.plots.page import AUTHORS
 from carry_core.plots.style import INK, WIDTH, styled
 
-RIGHT, OFF_BY_ONE, WRONG = "#2B4570", "#E8827C", "#D5D9E0"
+RIGHT, OFF_BY_ONE, WRONG = "#2B4570", "#D8615B", "#D5D9E0"
 PAPER: dict[str, Any] = {"color": "black", "linewidth": 1.3, "linestyle": (0, (2.5, 1.2))}
 GAP = 1.0  # between the author's runs and ours, in bars
 
@@ -45,7 +45,7 @@ def outcome_bars(
     for i, one in enumerate(rows):
         for j, other in enumerate(columns):
             at = {side: cells[(cells[row] == one) & (cells[column] == other)] for side, cells in sides.items()}
-            _bars(axes[i, j], at)
+            _bars(axes[i, j], at, named=i == len(rows) - 1)
             if printed is not None:
                 value = printed.loc[(printed[row] == one) & (printed[column] == other), "accuracy"]
                 for y in value:
@@ -63,8 +63,8 @@ def outcome_bars(
     return figure
 
 
-def _bars(ax: Axes, sides: Mapping[str, pd.DataFrame]) -> None:
-    """The runs of each side, side by side, named below."""
+def _bars(ax: Axes, sides: Mapping[str, pd.DataFrame], *, named: bool) -> None:
+    """The runs of each side, side by side; below the last row they are named."""
     start, ticks, names = 0.0, [], []
     for side, cells in sides.items():
         x = start + np.arange(len(cells))

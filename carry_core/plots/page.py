@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure, SubFigure
 from numpy.typing import NDArray
 from pandas.io.formats.style import Styler
@@ -130,6 +131,7 @@ def subfigures(
     *,
     stacked: bool = False,
     titles: Mapping[str, str] | None = None,
+    legend: Sequence[Artist] = (),
 ) -> Figure:
     """A figure in which the author's side and ours are drawn by the same code.
 
@@ -139,6 +141,7 @@ def subfigures(
         height: of a part, in inches.
         stacked: the author's above ours, where side by side would be too narrow.
         titles: of the parts, if not the sides' names.
+        legend: entries below all parts.
     """
     n = len(sides)
     figure = Figure(figsize=(WIDTH, height * n if stacked else height), layout="constrained")
@@ -146,6 +149,8 @@ def subfigures(
     for part, (name, data) in zip(parts, sides.items(), strict=True):
         part.suptitle((titles or {}).get(name, name), weight="bold")
         draw(part, data)
+    if legend:
+        figure.legend(handles=legend, loc="outside lower center", ncols=10, columnspacing=1.0)
     return figure
 
 
