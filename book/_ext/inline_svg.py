@@ -18,7 +18,7 @@ VARIABLES = {
     "#2b4570": "right", "#d5d9e0": "wrong",
 }  # fmt: skip
 COLOUR = re.compile(r"(?<=: )(" + "|".join(VARIABLES) + r")\b", re.IGNORECASE)
-TITLE = re.compile(r"<dc:title>(.*?)</dc:title>", re.DOTALL)
+TITLE = re.compile(r"<dc:title>(.+?)</dc:title>", re.DOTALL)
 IDS = re.compile(r'(\bid="|href="#|url\(#)')
 
 

@@ -28,11 +28,11 @@ WIDTH = 8.0  # inches: a page's column at its natural size
 SVG_DPI = 144  # of pictures inside an SVG
 EMBEDDED = re.compile(r"(?<=data:image/png;base64,)[A-Za-z0-9+/=\s]+")
 INK, FAINT = "#1F2430", "#6B7280"
-# Okabe and Ito's hues in the order of the paper's tables, each 3:1 or more against white and against the dark theme.
-CLASS_COLOURS = ("#0072B2", "#B87D00", "#00875F", "#D55E00", "#B8608F")
-# Ten hues, by turns darker and lighter, each 3:1 or more against both; a numeral at the centre tells them in grey.
+# Apart for colour-blind readers too, and each 3:1 or more against white and against the dark theme. The classes have
+# about Okabe and Ito's hues, in the order of the paper's tables; ten digits take a numeral beside the colour.
+CLASS_COLOURS = ("#1E669A", "#AD8F0A", "#2CA667", "#C75301", "#D471B4")
 DIGIT_COLOURS = (
-    "#CA2150", "#699B1E", "#237286", "#F92FC9", "#766A1F", "#229C94", "#A52BD0", "#C97A1F", "#207852", "#458BF8",
+    "#1F4EFE", "#C4855F", "#8939CD", "#26830A", "#D55790", "#7A7962", "#3B85FC", "#BC04A1", "#A882CE", "#E43704",
 )  # fmt: skip
 STYLE = {
     "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans", "Verdana"],
@@ -68,7 +68,7 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
 def svg(figure: Figure, alt: str = "") -> str:
     """The figure as SVG text; the same figure gives the same text. `alt` becomes its `dc:title`."""
     text = io.StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Title": alt or None}, dpi=SVG_DPI)
+    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Title": alt}, dpi=SVG_DPI)
     return EMBEDDED.sub(_smaller, text.getvalue())
 
 

@@ -1,0 +1,110 @@
+"""What stands on a page: the verdict box, the author's stored side of a figure, figures within the page."""
+
+import importlib.util
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from carry_core.ledger import box, results
+from carry_core.ledger.claims import claims
+from carry_core.plots import page, style
+
+MAIN, OTHER = "n2_s0.3_w0.2", "n2_s0.3_w0.0"
+ROOT = Path(__file__).parent.parent
+PILL = re.compile(r'<a class="verdict ([\w-]+)" href="\.\./notebooks/claims\.html#([^"]+)">')
+
+
+def test_a_box_counts_the_cells_of_a_table_and_links_to_rows_that_have_the_verdict():
+    html = box.verdict_box({"tab1/final_mlp/": "Without the final MLP"}, MAIN).html
+    rows = results.by_id("ours")
+    weightless = results.uninformative({source: results.by_id(source) for source in box.SOURCES})
+    cells = [name for name in claims() if name.startswith("tab1/final_mlp/") and name not in weightless]
+    counts = Counter(rows[name].verdict for name in cells)
+    assert f"{counts['reproduced']} of {len(cells)} cells" in html
+    linked = [(verdict.replace("-", " "), name) for verdict, name in PILL.findall(html)]
+    assert linked
+    assert all(verdict in (rows[name].verdict, results.by_id("author")[name].verdict) for verdict, name in linked)
+
+
+def test_a_box_names_the_runs_that_do_not_show_a_finding():
+    row = results.by_id("ours")["finding/decision_head"]
+    without = [key for key, shows in zip(row.keys, row.fields["shows"], strict=True) if not shows]
+    assert box.difference(claims()[row.id], row) == f"not in {box.listed('run', without)}"
+
+
+def test_a_page_of_another_group_judges_nothing():
+    html = box.verdict_box(["finding/decision_head"], OTHER).html
+    assert not PILL.search(html)
+    assert MAIN in html
+
+
+def test_the_ledger_of_a_page_has_every_row():
+    rows = box.ledger("tab1/", "finding/decision_head", group=MAIN).html
+    wanted = [name for name in claims() if name.startswith(("tab1/", "finding/decision_head"))]
+    assert re.findall(r"<td [^>]*><a href=[^>]*>([^<>]+)</a>", rows) == wanted
+
+
+@pytest.mark.parametrize(
+    "data", [{"x": np.linspace(0, 1, 7), "run": np.array(3)}, pd.DataFrame({"x": [0.1, 0.2], "name": ["a", "b"]})]
+)
+def test_what_the_author_s_side_draws_is_stored_and_shown_beside_ours(
+    data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("CARRY_DATA", str(tmp_path))
+    monkeypatch.setenv("CARRY_AUTHOR", str(tmp_path))
+    imported = {f"{MAIN}/run0": {"files": {"a": "1"}}, f"{OTHER}/run0": {"files": {"b": "2"}}}
+    (tmp_path / "sources.json").write_text(json.dumps(imported))
+    assert page.beside("figure", data, "author", MAIN) == {page.AUTHORS: data}
+    assert [*page.beside("figure", data, "ours", MAIN)] == [page.OURS]  # nothing is stored unless it is asked for
+    monkeypatch.setenv("CARRY_STORE_AUTHOR", "1")
+    page.beside("figure", data, "author", MAIN)
+    sides = page.beside("figure", data, "ours", MAIN)
+    assert [*sides] == [page.AUTHORS, page.OURS]
+    stored = sides[page.AUTHORS]
+    assert type(stored) is type(data)
+    np.testing.assert_allclose(stored["x"], data["x"], rtol=1e-3)
+    assert [*page.beside("figure", data, "ours", OTHER)] == [page.OURS]
+    with np.load(tmp_path / "results" / "author" / f"figure.{MAIN}.npz") as file:
+        assert json.loads(str(file["sources"])) == {"a": "1"}
+
+
+def test_all_that_is_stored_of_the_author_s_side_is_small_and_says_its_source():
+    files = [*(ROOT / "data" / "results" / "author").glob("*.npz")]
+    assert files
+    assert sum(path.stat().st_size for path in files) <= 4 * 2**20
+    for path in files:
+        with np.load(path, allow_pickle=False) as stored:
+            digests = json.loads(str(stored["sources"])).values()
+            assert all(re.fullmatch(r"[0-9a-f]{64}", digest) for digest in digests)
+
+
+@pytest.mark.parametrize(
+    ("shows", "words"),
+    [([1, 1], "all 2 runs"), ([0, 0], "none of 2 runs"), ([1, 0, 1], "2 of 3 runs (0 and 2)"), ([1], "the one run")],
+)
+def test_runs_in_words(shows, words):
+    assert page.of_runs(dict(enumerate(map(bool, shows)))) == words
+
+
+def test_a_figure_within_a_page_has_its_own_ids_the_theme_s_colours_and_its_text():
+    spec = importlib.util.spec_from_file_location("inline_svg", ROOT / "book" / "_ext" / "inline_svg.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with style.style():
+        figure = plt.figure()
+        figure.subplots().plot([0, 1], color=style.INK)
+    html = module.inlined(style.svg(figure, "A line <goes> up."), "figure3", "A line <goes> up.")
+    assert 'aria-label="A line &lt;goes&gt; up."' in html
+    ids = re.findall(r'\bid="([^"]+)"', html)
+    assert ids
+    assert all(name.startswith("figure3-") for name in ids)
+    assert set(re.findall(r"(?:url\(|href=\")#([^\")]+)", html)) <= set(ids)
+    assert f"var(--figure-ink, {style.INK.lower()})" in html
