@@ -15,7 +15,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from carry_core.errors import BadInput
-from carry_core.sums import digits, long_sums
+from carry_core.sums import Numbers, digits, long_sums
 
 NAMES3 = {"000": "NC", "010": "C@1", "001": "C@2", "011": "C all", "021": "C all con."}
 
@@ -104,9 +104,7 @@ def n_sums_in_class(pattern: str) -> int:
     return math.prod(len(pairs) for pairs in _pairs_at(pattern))
 
 
-def sample_class(
-    pattern: str, count: int, generator: torch.Generator
-) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
+def sample_class(pattern: str, count: int, generator: torch.Generator) -> tuple[Numbers, Numbers]:
     """`count` sums drawn independently and uniformly from a carry class, digit by digit."""
     a, b = torch.zeros(count, dtype=torch.int64), torch.zeros(count, dtype=torch.int64)
     for pairs in _pairs_at(pattern):
@@ -115,17 +113,13 @@ def sample_class(
     return a, b
 
 
-def sample_classes(
-    patterns: Iterable[str], count: int, generator: torch.Generator
-) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
+def sample_classes(patterns: Iterable[str], count: int, generator: torch.Generator) -> tuple[Numbers, Numbers]:
     """`count` sums of each class, one class after the other."""
     drawn = [sample_class(pattern, count, generator) for pattern in patterns]
     return torch.cat([a for a, _ in drawn]), torch.cat([b for _, b in drawn])
 
 
-def sample_from_all(
-    n_examples: int, n_digits: int, generator: torch.Generator
-) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
+def sample_from_all(n_examples: int, n_digits: int, generator: torch.Generator) -> tuple[Numbers, Numbers]:
     """Sums drawn from all, as `sums.long_sums`, for what is counted class by class.
 
     Raises:

@@ -23,15 +23,16 @@ from operator import index
 from typing import Any, ClassVar, cast
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from carry_core import sums
 from carry_core.errors import BadInput
 from carry_core.model import Hook, ModelConfig, Transformer, cache_hook
+from carry_core.sums import Numbers
 
 Pair = tuple[int, int]
-Sums = tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]
+Sums = tuple[Numbers, Numbers]
 Cache = Mapping[str, Float[Tensor, "..."]]
 Source = Pair | Sums | Cache
 
@@ -282,7 +283,7 @@ def from_json(text: str, kind: str = "Ablation") -> Intervention | Combined:
 
 @torch.no_grad()
 def means(
-    model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], names: Sequence[str], read: Read = None
+    model: Transformer, a: Numbers, b: Numbers, names: Sequence[str], read: Read = None
 ) -> dict[str, Float[Tensor, "..."]]:
     """The named activations averaged over sums; of the last layer at the positions `read` only (all if None)."""
     total: dict[str, Tensor] = {}

@@ -12,6 +12,7 @@ from carry_core import carries, sums
 from carry_core.errors import BadInput
 from carry_core.interventions import INTACT, Ablation, Combined, Intervention, MeanAblation, Source, Sums, means
 from carry_core.model import POINTS, Hook, ModelConfig, Transformer, cache_hook, no_hook
+from carry_core.sums import Numbers
 from carry_core.training.layers import FirstLayer
 
 BATCH = 256  # sums in a pass: what a layer needs then stays in the processor's cache
@@ -35,8 +36,8 @@ class ClassAccuracies:
 
 def class_accuracies(
     model: Transformer,
-    a: Int[Tensor, " sums"],
-    b: Int[Tensor, " sums"],
+    a: Numbers,
+    b: Numbers,
     interventions: Sequence[Intervention | Combined] = (INTACT,),
     n_digits: int | None = None,
 ) -> list[ClassAccuracies]:
@@ -84,8 +85,8 @@ def accuracy(
 @torch.inference_mode()
 def predict(
     model: Transformer,
-    a: Int[Tensor, " sums"],
-    b: Int[Tensor, " sums"],
+    a: Numbers,
+    b: Numbers,
     interventions: Sequence[Intervention | Combined] = (INTACT,),
     n_digits: int | None = None,
     watch: Hook | None = None,
@@ -175,7 +176,7 @@ class SharedPrefix:
         ]
 
 
-def score(guess: Int[Tensor, "sums pos"], a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> ClassAccuracies:
+def score(guess: Int[Tensor, "sums pos"], a: Numbers, b: Numbers) -> ClassAccuracies:
     """Accuracies per class of what a model answered, the classes by as many digits as were read."""
     n_digits = guess.shape[1]
     task, answer = carries.classify(a, b, n_digits), sums.digits(a + b, n_digits)
@@ -207,7 +208,7 @@ def final_mlp(model: Transformer | ModelConfig) -> Ablation:
     return Ablation(mlps=frozenset({config.layers - 1}))
 
 
-def sample(n_examples: int, n_digits: int, seed: int) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
+def sample(n_examples: int, n_digits: int, seed: int) -> tuple[Numbers, Numbers]:
     """`n_examples` random sums of every carry class, one class after the other.
 
     Raises:
@@ -231,9 +232,7 @@ def decision_head(model: Transformer) -> int:
 
 
 @torch.inference_mode()
-def attention(
-    model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]
-) -> Float[Tensor, "layer head query key"]:
+def attention(model: Transformer, a: Numbers, b: Numbers) -> Float[Tensor, "layer head query key"]:
     """Attention probabilities averaged over the given sums (Fig. 3)."""
     names = [f"blocks.{layer}.attn.pattern" for layer in range(model.config.layers)]
     total = torch.zeros(len(names), model.config.heads, model.config.layout.length, model.config.layout.length)
@@ -246,11 +245,7 @@ def attention(
 
 @torch.inference_mode()
 def activations(
-    model: Transformer,
-    a: Int[Tensor, " sums"],
-    b: Int[Tensor, " sums"],
-    names: Sequence[str],
-    ablation: Ablation = INTACT,
+    model: Transformer, a: Numbers, b: Numbers, names: Sequence[str], ablation: Ablation = INTACT
 ) -> dict[str, Float[Tensor, "sums pos ..."]]:
     """The named sites for every sum, at all positions."""
     kept: dict[str, list[Tensor]] = {name: [] for name in names}

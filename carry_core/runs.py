@@ -56,12 +56,9 @@ class Runs:
     snapshots: Mapping[int | None, Mapping[int, Weights]]
 
     def model(self, run: SupportsIndex, epoch: int | None = None) -> Transformer:
-        """One run as a model of its own, ready to look into; at a snapshot's epoch if one is given.
+        """One run as a model of its own, ready to look into; at the epoch of a snapshot if one is given.
 
-        Args:
-            run: its number.
-            epoch: one of `snapshots`, which are called by the paper's epochs; those of `quick` were kept at the same
-                share of its fewer epochs.
+        Snapshots are called by the paper's epochs; those of `quick` were kept at the same share of its fewer epochs.
 
         Raises:
             BadInput: no such run, no snapshot of that epoch, or the run's file is damaged.
@@ -173,13 +170,7 @@ def recipes(group: str) -> list[str]:
 
 
 def load(group: str, source: str = "ours", *, recipe: str | None = None, runs: Collection[int] | None = None) -> Runs:
-    """The runs of a group, never of two recipes: 0 to 5 of the one that leads (see `find`).
-
-    Args:
-        group: its name.
-        source: `ours` or `author`.
-        recipe: by which ours were trained.
-        runs: numbers of others than 0 to 5, which all have to be there.
+    """The runs of a group, never of two recipes: 0 to 5 of the one that leads (see `find`), or those numbered `runs`.
 
     Raises:
         BadInput: unknown group, source or recipe, or a file is missing, damaged, or of another version.
@@ -254,16 +245,10 @@ def history(
     recipe: str | None = None,
     runs: Collection[int] | None = None,
 ) -> History:
-    """The learning curves of a group, `[run, epoch, …]` each, and the `runs` they belong to.
+    """The learning curves of a group, `[run, epoch, …]` each, and the `runs` they belong to; arguments as in `load`.
 
-    NaN where a run has no such curve or epoch.
-
-    Args:
-        group: its name.
-        source: `ours` or `author`, whose release has the curves of other runs than weights.
-        run: one that has to be among them.
-        recipe: as in `load`.
-        runs: as in `load`.
+    NaN where a run has no such curve or epoch. The author's release has the curves of other runs than weights; `run`
+    is one that has to be among them.
 
     Raises:
         BadInput: as `load`, or the run is not among them.
@@ -320,15 +305,11 @@ def _stacked(curves: list[History]) -> History:
 def save(
     path: Path, group: str, config: ModelConfig, weights: Weights, record: Record, curves: History | None = None
 ) -> None:
-    """Write a run's pair of files, the learning curves first.
+    """Write a run's pair of files, the learning curves `[epoch, …]` first.
 
     Args:
-        path: of the weights.
-        group: its name.
-        config: of the model.
         weights: parameters by name, snapshots under `epoch_500/…`.
         record: how it was trained: at least `run`, `recipe` and `epochs`.
-        curves: `[epoch, …]`.
 
     Raises:
         BadInput: the folder cannot be written or the disk is full.
@@ -374,15 +355,8 @@ def check(
 ) -> Runs:
     """Check a notebook's parameters before anything is computed, and load the group they name.
 
-    Parameters that a notebook does not have are left out, and are then what passes.
-
-    Args:
-        source: `ours` or `author`.
-        group: its name.
-        run: one of its runs.
-        n_examples: how many sums.
-        seed: of the draw of sums.
-        at_least: with how many sums what the notebook measures is defined.
+    Parameters that a notebook does not have are left out, and are then what passes. With `at_least` so many sums what
+    it measures is defined; `seed` is that of their draw.
 
     Raises:
         BadInput: one of them is not what it should be; the message says which and what was expected.

@@ -17,6 +17,8 @@ from torch import Tensor
 
 from carry_core.errors import BadInput
 
+Numbers = Int[Tensor, " sums"]  # the first, or the second, numbers of some sums
+
 PLUS, EQUALS, VOCABULARY = 10, 11, 12
 SYMBOLS = "0123456789+="
 
@@ -108,14 +110,12 @@ def unrank(index: Int[Tensor, "*batch"], n_digits: int) -> tuple[Int[Tensor, "*b
     return a, b
 
 
-def all_sums(n_digits: int = 3) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
+def all_sums(n_digits: int = 3) -> tuple[Numbers, Numbers]:
     """Every a, b >= 0 with a + b < 10**n_digits (Sec. 2)."""
     return unrank(torch.arange(n_sums(n_digits)), n_digits)
 
 
-def long_sums(
-    count: int, n_digits: int, generator: torch.Generator
-) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
+def long_sums(count: int, n_digits: int, generator: torch.Generator) -> tuple[Numbers, Numbers]:
     """`count` random sums with a + b < 10**n_digits, uniform over all of them (App. H).
 
     Half of all pairs qualify; ten-digit sums are too many to be numbered by 64-bit integers.
@@ -128,7 +128,7 @@ def long_sums(
     return found[0, :count], found[1, :count]
 
 
-def equal_sums(outcome: int, n_digits: int = 3) -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
+def equal_sums(outcome: int, n_digits: int = 3) -> tuple[Numbers, Numbers]:
     """The sums a >= b with a + b = `outcome`, by b (Sec. 4, 5).
 
     Raises:
