@@ -79,10 +79,13 @@ lab: $(READY) ## open a copy of the notebooks in JupyterLab, to change them
 
 test: lint types unit compare mutation ## everything that CI checks: lint, types, unit, compare, mutation
 
-lint: $(READY) ## ruff: rules and format; import-linter: who may import whom
+lint: $(READY) ## ruff: rules and format; import-linter: who may import whom; types of the playground's scripts
 	@$(PY) -m ruff check
 	@$(PY) -m ruff format --check
 	@.venv/bin/lint-imports --no-cache --no-logo
+	@if command -v tsc >/dev/null; then tsc --project book/playground; \
+	elif command -v node >/dev/null; then for script in book/playground/*.js; do node --check $$script || exit; done; \
+	else echo "Neither tsc nor node is here: the playground's scripts are not checked."; fi
 
 types: $(READY) ## mypy, strict, on carry_core
 	@$(PY) -m mypy

@@ -10,6 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 CODE = ("carry_core/**/*.*", "requirements.lock")
 DATA = ("runs/**/*", "llm/**/*", "results/**/*", "claims.yml")
+PLAYGROUND = ("n2_s0.3_w0.2", "n1_s0.3_w0.2", "n3_s0.3_w0.2", "decoder_n2_s0.3_w0.2")
 PAGES = ("_config.yml", "_toc.yml", "requirements.lock", "book/**/*")
 
 
@@ -38,6 +39,13 @@ def notebook(name: str, root: Path = ROOT) -> str:
             cell.pop(key, None)
     toc = (root / "_toc.yml").read_text(encoding="utf-8") if name == "claims" else ""  # it links to the pages there are
     return hashlib.sha256(json.dumps([found, toc, shared(root)], sort_keys=True).encode()).hexdigest()
+
+
+def playground(root: Path = ROOT) -> str:
+    """The digest of what the playground's runs are exported from."""
+    data = Path(os.environ.get("CARRY_DATA") or root / "data")
+    runs = [f"runs/{group}/**/*.safetensors" for group in PLAYGROUND]
+    return contents(root, CODE) + contents(data, [*runs, "results/interchange/ours/*"])
 
 
 def pages(root: Path = ROOT) -> str:

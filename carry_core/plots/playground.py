@@ -1,0 +1,274 @@
+"""The trained runs that the playground page computes with in the reader's browser, as scripts it can load from disk.
+
+Each `<run>.js` hands the page one object: config, a table of tensors, and their float16 values in base64: the weights,
+the means of a mean ablation, the planes of Fig. 4 with some sums on them, and the linear probes of App. I. `runs.js`
+lists the runs, those of the main group with who decides that a one is carried.
+"""
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from torch import Tensor
+
+from carry_core import measure, runs, sums
+from carry_core.files import replacing
+from carry_core.findings import adder, geometry, interchange, typology
+from carry_core.groups import MAIN, find
+from carry_core.interventions import Ablation, Combined, Intervention, MeanAblation, Patch, means
+from carry_core.model import ModelConfig, Transformer
+
+CHOSEN = {MAIN: range(6), "n1_s0.3_w0.2": (0,), "n3_s0.3_w0.2": (0,), "decoder_n2_s0.3_w0.2": (0,)}
+FITTED = 3_000  # random sums that probes are fitted on, and as many that they are then asked about
+POINTS = ("resid_mid", "resid_post")  # of the planes: after the attention, after the MLP
+STILL = (345, 278)  # the sum of the page's still picture, and of the front page
+SHOWN = 100  # sums on each plane
+SOURCE = (274, 358)  # of the patches in `reference`
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A linear probe of the stream at one point and position (App. I), and how it does on sums it was not fitted on.
+
+    Attributes:
+        label: `ones`, `tens` (of a column's digit sum), `carry_in` or `digit` (of the answer).
+        column: which column of the sum, 0 for the leftmost.
+        name: the hook point.
+        position: the token's.
+        accuracy: share of new sums that are read right.
+        weight: a row for each of ten digits, or one row, positive for yes.
+        bias: likewise.
+    """
+
+    label: str
+    column: int
+    name: str
+    position: int
+    accuracy: float
+    weight: Float[Tensor, "value d_model"]
+    bias: Float[Tensor, " value"]
+
+
+def probes(model: Transformer) -> list[Probe]:
+    """Probes of each column's digit sum after the first layer, and of carry-in and answer after the last."""
+    config = model.config
+    a, b = sums.long_sums(2 * FITTED, config.width, torch.Generator().manual_seed(1))
+    wires = adder.schoolbook(a, b, config.width)
+    first, _, last = adder.sites(model)
+    end = f"blocks.{config.layers - 1}.resid_post"
+    stream = measure.activations(model, a, b, list(dict.fromkeys([first, last, end])))
+    start = config.width + 1 if config.causal else 0
+    every, answer = range(config.width), config.layout.answer
+    places = [("ones", i, first, start + i, wires.ones) for i in every]
+    places += [("tens", i, first, start + i, wires.tens) for i in every[1:]]
+    places += [("carry_in", i, last, answer[i], wires.arrives) for i in every[:-1]]
+    places += [("digit", i, end, answer[i], wires.digit) for i in every]
+    found = []
+    for label, column, name, position, wire in places:
+        x, y = stream[name][:, position].double().numpy(), wire[:, column].long().numpy()
+        reader = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1).fit(x[:FITTED], y[:FITTED])
+        weight, bias = (torch.from_numpy(values).float() for values in (reader.coef_, reader.intercept_))
+        accuracy = reader.score(x[FITTED:], y[FITTED:])
+        found.append(Probe(label, column, name, position, accuracy, weight, bias))
+    return found
+
+
+def principal_plane(
+    x: Float[Tensor, "sums d_model"], labels: Sequence[Tensor]
+) -> tuple[Float[Tensor, "axis d_model"], Float[Tensor, " axis"]]:
+    """Two leading principal axes of `x` and where its mean lies on them; signs as in `geometry.principal_axes`."""
+    axes = torch.from_numpy(PCA(2, svd_solver="covariance_eigh").fit(x.double().numpy()).components_)
+    varied = [label.double() for label in labels if label.min() != label.max()]
+    for axis in axes:
+        found = [torch.corrcoef(torch.stack([x.double() @ axis, label]))[0, 1].item() for label in varied]
+        axis *= -1 if max(found, key=abs) < 0 else 1
+    return axes.float(), (axes @ x.double().mean(0)).float()
+
+
+def planes(model: Transformer) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
+    """The planes of Fig. 4, what each is of, and their tensors: `plane.{i}.axes` and `plane.{i}.points`."""
+    config = model.config
+    a, b = sums.long_sums(FITTED, config.width, torch.Generator().manual_seed(2))
+    wires = adder.schoolbook(a, b, config.width)
+    columns = geometry.default_columns(model, config.width)
+    names = [f"blocks.{layer}.{point}" for layer in {column[0] for column in columns} for point in POINTS]
+    stream = measure.activations(model, a, b, names)
+    listed: list[dict[str, Any]] = []
+    tensors: dict[str, Tensor] = {}
+    for layer, position, column in columns:
+        final = layer == config.layers - 1
+        digit, split = (wires.digit, wires.arrives) if final else (wires.ones, wires.tens)
+        for point in POINTS:
+            name = f"blocks.{layer}.{point}"
+            x = stream[name][:, position]
+            axes, centre = principal_plane(x, [digit[:, column], split[:, column]])
+            of = {"name": name, "position": position, "column": column, "label": "carry_in" if final else "tens"}
+            tensors[f"plane.{len(listed)}.axes"] = axes
+            tensors[f"plane.{len(listed)}.points"] = x[:SHOWN] @ axes.T - centre
+            listed.append(of | {"centre": centre.tolist()})
+    for plane in listed:
+        plane["sums"] = torch.stack([a[:SHOWN], b[:SHOWN]], 1).tolist() if plane is listed[0] else None
+    return listed, tensors
+
+
+def mean_names(config: ModelConfig) -> list[str]:
+    """The means that are stored: what the linear maps between them give is left to the page."""
+    per_layer = [f"blocks.{layer}.{point}" for layer in range(config.layers) for point in ("attn.z", "mlp.post")]
+    return ["embed", *per_layer]
+
+
+def packed(model: Transformer) -> dict[str, Any]:
+    """All that the page needs of a run, as JSON has it."""
+    tensors: dict[str, Tensor] = dict(model.state_dict())
+    reference = sums.long_sums(10_000, model.config.width, torch.Generator().manual_seed(0))  # as MeanAblation's
+    tensors |= {f"mean.{name}": x for name, x in means(model, *reference, mean_names(model.config)).items()}
+    of_planes, on_planes = planes(model)
+    found = probes(model)
+    tensors |= on_planes | {f"probe.{i}.weight": probe.weight for i, probe in enumerate(found)}
+    values = np.concatenate([x.numpy().astype("<f2").ravel() for x in tensors.values()])
+    listed = [
+        {key: getattr(probe, key) for key in ("label", "column", "name", "position", "accuracy")}
+        | {"bias": [round(x, 4) for x in probe.bias.tolist()]}
+        for probe in found
+    ]
+    return {
+        "config": model.config.to_dict() | {"answer": model.config.layout.answer},
+        "shapes": {name: list(x.shape) for name, x in tensors.items()},
+        "probes": listed,
+        "planes": of_planes,
+        "values": base64.b64encode(values.tobytes()).decode(),
+    }
+
+
+def kinds() -> dict[int, str]:
+    """Who decides in each run of the main group, by the interchange that is stored; nothing if none is."""
+    found = interchange.stored(MAIN).get("ours")
+    if found is None:
+        return {}
+    return {int(run): typology.KINDS[kind] for run, kind in typology.of_records(found).kind.items()}
+
+
+def label(group: str, run: int, kinds: Mapping[int, str]) -> str:
+    """What the list of runs says of one: in the main group its kind, else its group in words."""
+    kind = kinds.get(run) if group == MAIN else None
+    return f"run {run}: {kind}" if kind else f"run {run} of {find(group)}"
+
+
+def file_name(group: str, run: int) -> str:
+    """The name of a run's script, without its ending."""
+    return f"{group}-run{run}"
+
+
+def export(out: Path, reference_to: Path | None = None) -> list[Path]:
+    """Write a script for each run, the script that lists them, and, if asked to, what PyTorch makes of each run.
+
+    Args:
+        out: the folder of the scripts.
+        reference_to: the folder of `reference`, which the tests of the page compare with.
+    """
+    listed, written, deciding = [], list[Path](), kinds()
+    for group, numbers in CHOSEN.items():
+        loaded = runs.load(group)
+        for run in (run for run in loaded.numbers if run in numbers):
+            model = loaded.model(run)
+            name = file_name(group, run)
+            about = {"id": f"{group}/{run}", "file": f"{name}.js", "label": label(group, run, deciding)}
+            listed.append(about | {"group": group, "run": run, "training": loaded.training})
+            written.append(_write(out / f"{name}.js", "CarryRuns.receive", {"id": about["id"]} | packed(model)))
+            if reference_to is not None:
+                _write(reference_to / f"{name}.json", "", reference(model))
+    written.append(out / "still.svg")
+    still(MAIN, written[-1])
+    return [*written, _write(out / "runs.js", "CarryRuns.list", listed)]
+
+
+def still(group: str, path: Path) -> None:
+    """A picture of the page for where nothing can compute: a sum, where the heads look, the answers without each."""
+    model, (a, b) = runs.load(group).model(0), STILL
+    config, last = model.config, model.config.layers - 1
+    tokens = sums.encode(torch.tensor([a]), torch.tensor([b]), config.layout)
+    names = [f"blocks.{layer}.attn.pattern" for layer in range(config.layers)]
+    _, cache = model.run_with_cache(tokens, names)
+    shown = [sums.SYMBOLS[token] for token in tokens[0].tolist()]
+    figure, panels = plt.subplots(1, config.layers * config.heads, figsize=(9, 2.9), layout="constrained")
+    for i, panel in enumerate(panels):
+        layer, head = divmod(i, config.heads)
+        panel.imshow(cache[names[layer]][0, head], cmap="Blues", vmin=0, vmax=1)
+        panel.set_xticks(range(len(shown)), shown, fontsize=7)
+        panel.set_yticks(range(len(shown)), shown, fontsize=7)
+        without = _answer(model, tokens, Ablation(heads={(layer, head)}))
+        panel.set_title(f"without head {layer}:{head}: {without}", fontsize=9)
+    intact, without = _answer(model, tokens, Ablation()), _answer(model, tokens, Ablation(mlps={last}))
+    figure.suptitle(f"{a} + {b} = {intact}; without the final MLP {without}")
+    with replacing(path) as temporary, plt.rc_context({"svg.hashsalt": "playground", "svg.fonttype": "none"}):
+        figure.savefig(temporary, format="svg", metadata={"Date": None})
+    plt.close(figure)
+
+
+def _answer(model: Transformer, tokens: Int[Tensor, "1 pos"], part: Ablation) -> str:
+    answer = list(model.config.layout.answer)
+    return "".join(sums.SYMBOLS[digit] for digit in model(tokens, part.hook(model))[0, answer].argmax(-1))
+
+
+def _write(path: Path, function: str, value: Any) -> Path:
+    text = json.dumps(value, separators=(",", ":"))
+    with replacing(path) as temporary:
+        temporary.write_text(f"{function}({text});\n" if function else text, encoding="utf-8")
+    return path
+
+
+def interventions(config: ModelConfig) -> list[Intervention | Combined]:
+    """One or more of every kind that the page offers, in the order in which `reference` deals them out."""
+    last = config.layers - 1
+    head, other, neurons = {(last, 0)}, {(last, 1)}, {(last, i) for i in range(10)}
+    past_mlp = {f"blocks.{last}.mlp.skip"}
+    where = config.layout.answer[1:2]
+    return [
+        Ablation(heads=head), Ablation(heads=other), Ablation(mlps={last}), Ablation(skips={0}),
+        Ablation(heads={(0, 0)}, neurons=neurons), Ablation(names=past_mlp), Ablation(heads=head, positions=where),
+        MeanAblation(heads=head), MeanAblation(mlps={0}), MeanAblation(skips={last}, names=past_mlp),
+        MeanAblation(neurons=neurons), Patch(heads=head, source=SOURCE), Patch(mlps={last}, source=SOURCE),
+        Patch(skips={last}, positions=where, source=SOURCE), Patch(neurons=neurons, names=past_mlp, source=SOURCE),
+    ]  # fmt: skip
+
+
+@torch.inference_mode()
+def reference(model: Transformer, count: int = 2_000, seed: int = 3) -> dict[str, Any]:
+    """What PyTorch makes of a run, in float32: the page's arithmetic has to agree with it.
+
+    Returns:
+        `activations` of three sums at every hook point, masked scores as -1e30; logits `[sum, pos, 12]` of `count` random
+        sums with `interventions` dealt out in turn, and intact, each at the answer's positions.
+    """
+    config, answer = model.config, model.config.layout.answer
+    a, b = sums.long_sums(count, config.width, torch.Generator().manual_seed(seed))
+    tokens = sums.encode(a, b, config.layout)
+    _, cache = model.run_with_cache(tokens[:3])
+    parts = interventions(config)
+    needed = sorted({name for part in parts if isinstance(part, MeanAblation) for name in part.targets(config)})
+    mean = means(model, *sums.long_sums(10_000, config.width, torch.Generator().manual_seed(0)), needed)
+    changed = torch.empty(count, len(answer), sums.VOCABULARY)
+    for i, part in enumerate(parts):
+        hook = part.hook(model, mean if isinstance(part, MeanAblation) else None)
+        changed[i :: len(parts)] = model(tokens[i :: len(parts)], hook)[:, list(answer)]
+    return {
+        "sums": torch.stack([a, b], 1).tolist(),
+        "activations": {name: x.clamp(min=-1e30).tolist() for name, x in cache.items()},
+        "interventions": [json.loads(part.to_json()) for _, part in zip(range(count), cycle(parts), strict=False)],
+        "intact_logits": _rounded(model(tokens, read=answer)),
+        "changed_logits": _rounded(changed),
+    }
+
+
+def _rounded(x: Float[Tensor, "..."] | Int[Tensor, "..."]) -> Any:
+    return np.round(x.double().numpy(), 5).tolist()

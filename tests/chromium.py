@@ -1,0 +1,112 @@
+"""A headless Chromium that tests drive by its debugging pipe: no driver and no network is needed."""
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-dev-shm-usage",
+    "--remote-debugging-pipe",
+)
+
+
+class Chromium:
+    """One browser with one page."""
+
+    def __init__(self, profile: Path) -> None:
+        assert PROGRAM
+        (to_read, self.to_write), (self.to_listen, to_speak) = os.pipe(), os.pipe()
+        command = f'exec "$0" "$@" 3<&{to_read} 4>&{to_speak}'
+        arguments = ["bash", "-c", command, PROGRAM, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(arguments, pass_fds=(to_read, to_speak), **quiet)
+        os.close(to_read)
+        os.close(to_speak)
+        self.left, self.number, self.session, self.target, self.errors = b"", 0, "", "", list[str]()
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Send a command of the DevTools protocol and wait for its answer."""
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": parameters}
+        if self.session:
+            message["sessionId"] = self.session
+        os.write(self.to_write, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._next()
+            if answer.get("method") == "Runtime.exceptionThrown":
+                self.errors.append(json.dumps(answer["params"]["exceptionDetails"])[:600])
+            if answer.get("id") == self.number:
+                assert "error" not in answer, answer["error"]
+                result: dict[str, Any] = answer["result"]
+                return result
+
+    def _next(self) -> dict[str, Any]:
+        while b"\0" not in self.left:
+            assert select.select([self.to_listen], [], [], 60)[0], "Chromium does not answer."
+            read = os.read(self.to_listen, 1 << 20)
+            assert read, "Chromium has ended."
+            self.left += read
+        message, _, self.left = self.left.partition(b"\0")
+        answer: dict[str, Any] = json.loads(message)
+        return answer
+
+    def open(self, address: str, width: int = 1400, height: int = 1000, *, dark: bool = False) -> None:
+        """Show an address in a new page of a width, in the light or in the dark."""
+        self.session, before = "", self.target
+        self.target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        if before:
+            self.call("Target.closeTarget", targetId=before)
+        self.session = self.call("Target.attachToTarget", targetId=self.target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime"):
+            self.call(f"{domain}.enable")
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self.call("Emulation.setEmulatedMedia", features=features)
+        self.call("Page.navigate", url=address)
+
+    def run(self, script: str) -> Any:
+        """The value of an expression in the page; a promise is waited for."""
+        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def wait(self, condition: str, seconds: float = 60) -> Any:
+        """Wait until an expression is true."""
+        return wait(lambda: self.run(condition), condition, seconds)
+
+    def press(self, key: str) -> None:
+        """Press a key, by its name, on what has the focus."""
+        text = {"text": " "} if key == " " else {"text": "\r"} if key == "Enter" else {}
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+
+    def picture(self, path: Path, *, whole: bool = True) -> None:
+        """Save what the page looks like."""
+        data = self.call("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
+        path.write_bytes(base64.b64decode(data))
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.to_write)
+        os.close(self.to_listen)
+
+
+def wait(ready: Callable[[], Any], what: str, seconds: float) -> Any:
+    end = time.monotonic() + seconds
+    while not (value := ready()):
+        assert time.monotonic() < end, f"still not so: {what}"
+        time.sleep(0.1)
+    return value
