@@ -29,7 +29,6 @@ from carry_core.ledger.report import show
 from carry_core.llm.model import DTYPES, MOST_PAIRS, check_device, inspect_model, library, parse_heads
 from carry_core.llm.prompts import TEMPLATES
 from carry_core.model import ModelConfig
-from carry_core.plots import playground
 from carry_core.training import bench, campaign
 from carry_core.training.checkpoints import Checkpoints
 from carry_core.training.fused import why_not
@@ -222,11 +221,13 @@ def bench_(what: str, file: Path | None, save: bool) -> None:
         write_checksums([bench.save(what, rows + on_gpu).relative_to(data_dir()).as_posix()])
 
 
-@carry.command("export-playground", short_help="The runs that the book's playground computes with, as its scripts.")
+@carry.command("export-playground", short_help="Write the runs that the playground computes with.")
 @click.option("--out", type=PATH, default=Path("_build/playground"), show_default=True, help="Where to put them.")
 @click.option("--reference", type=PATH, help="Where to put PyTorch's activations and answers, for the page's tests.")
 def export_playground(out: Path, reference: Path | None) -> None:
     """Write a script for each run of the playground page, with weights, means, planes and probes."""
+    from carry_core.plots import playground  # matplotlib takes its time
+
     for path in playground.export(out, reference):
         click.echo(f"{path}: {path.stat().st_size / 1000:.0f} KB")
 
