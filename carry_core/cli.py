@@ -74,7 +74,7 @@ def import_author(directory: Path, out: Path | None) -> None:
     sys.exit(report.exit_code)
 
 
-@carry.command()
+@carry.command(short_help="Compare every shipped file with its checksum.")
 @click.option("--accept", metavar="NAME", multiple=True, help="First record this file of data/ as it is now.")
 def verify(accept: tuple[str, ...]) -> None:
     """Compare every shipped file in data/ with data/SHA256SUMS."""
@@ -221,7 +221,7 @@ def bench_(what: str, file: Path | None, save: bool) -> None:
         write_checksums([bench.save(what, rows + on_gpu).relative_to(data_dir()).as_posix()])
 
 
-@carry.command("export-playground", short_help="Write the runs that the playground computes with.")
+@carry.command("export-playground", short_help="Write the runs of the playground page.")
 @click.option("--out", type=PATH, default=Path("_build/playground"), show_default=True, help="Where to put them.")
 @click.option("--reference", type=PATH, help="Where to put PyTorch's activations and answers, for the page's tests.")
 def export_playground(out: Path, reference: Path | None) -> None:
