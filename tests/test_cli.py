@@ -165,7 +165,7 @@ def test_help_lists_every_command(carry):
     listed = out.split("Commands:")[1]
     for command in ("train", "import-author", "verify", "llm"):
         assert f"  {command} " in listed
-    assert "look inside (Tab. 2, Fig. 6)." in listed
+    assert "look inside (Tab. 2, Fig. 6)." in " ".join(listed.split())
     assert "..." not in listed
     assert carry() == (0, out, "")
 
