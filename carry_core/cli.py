@@ -1,5 +1,6 @@
 """The `carry` command."""
 
+import errno
 import math
 import os
 import re
@@ -22,7 +23,7 @@ from rich.table import Table
 
 from carry_core import author, groups, runs
 from carry_core.errors import BadInput
-from carry_core.files import author_dir, check_writable, data_dir, replacing, sha256, write_json
+from carry_core.files import author_dir, data_dir, replacing, sha256, write_json
 from carry_core.findings import interchange, typology
 from carry_core.ledger import compute, results
 from carry_core.ledger.report import show
@@ -414,6 +415,24 @@ def damaged_files() -> list[str]:
         elif sha256(path) != expected:
             problems.append(f"{name} is damaged: restore it with git, or `carry verify --accept {name}`.")
     return problems
+
+
+def check_writable(folder: Path, meant: Path | None = None) -> None:
+    """Find out before anything long starts whether files can be written to a folder; changes nothing.
+
+    Args:
+        folder: which one; it need not exist.
+        meant: the file that is to be written there, for the message.
+
+    Raises:
+        BadInput: they cannot.
+    """
+    place = folder.absolute()
+    while not os.path.lexists(place):
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        why = os.strerror(errno.EACCES if place.is_dir() else errno.ENOTDIR)
+        raise BadInput(f"Cannot write {meant or folder}: {why}. Choose a folder that can be written to.")
 
 
 def _check_json(file: Path | None) -> None:

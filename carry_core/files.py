@@ -70,24 +70,6 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def check_writable(folder: Path, meant: Path | None = None) -> None:
-    """Find out before anything long starts whether files can be written to a folder; changes nothing.
-
-    Args:
-        folder: which one; it need not exist.
-        meant: the file that is to be written there, for the message.
-
-    Raises:
-        BadInput: they cannot.
-    """
-    place = folder.absolute()
-    while not os.path.lexists(place):
-        place = place.parent
-    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        why = os.strerror(errno.EACCES if place.is_dir() else errno.ENOTDIR)
-        raise BadInput(f"Cannot write {meant or folder}: {why}. Choose a folder that can be written to.")
-
-
 def write_json(path: Path, value: Any) -> None:
     """Write JSON with one line per entry, atomically."""
     with replacing(path) as temporary:

@@ -4,10 +4,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-import torch
-from numpy.random import SeedSequence
-
 from carry_core.errors import BadInput
 from carry_core.model import ModelConfig
 from carry_core.sums import n_sums
@@ -185,19 +181,3 @@ def reached(name: str, recipe: str, epochs: int) -> str:
     """How far a training came, in epochs: `60`, or `1 of 5` if its recipe has more."""
     planned = RECIPES[recipe].epochs(find(name))
     return f"{epochs}" if epochs >= planned else f"{epochs} of {planned}"
-
-
-@dataclass(frozen=True)
-class Seeds:
-    """Independent random streams of one run, all from its number: split and order, initialisation, dropout."""
-
-    data: torch.Generator
-    weights: torch.Generator
-    dropout: SeedSequence
-
-    @classmethod
-    def of(cls, run: int) -> "Seeds":
-        *torchs, dropout = SeedSequence(run).spawn(3)
-        seeds = [int(seed.generate_state(1, np.uint64)[0] >> np.uint64(1)) for seed in torchs]
-        data, weights = (torch.Generator().manual_seed(seed) for seed in seeds)
-        return cls(data, weights, dropout)

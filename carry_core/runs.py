@@ -162,13 +162,6 @@ def find(
     return dict(sorted(found.items()))
 
 
-def recipes(group: str) -> list[str]:
-    """The recipes that ours of a group were trained by, the one that `load` gives first."""
-    there = [recipe for recipe in groups.RECIPES if find(group, recipe=recipe)]
-    leading = [path.parent.name for path in find(group).values()]
-    return list(dict.fromkeys([*leading, *there]))
-
-
 def load(group: str, source: str = "ours", *, recipe: str | None = None, runs: Collection[int] | None = None) -> Runs:
     """The runs of a group, never of two recipes: 0 to 5 of the one that leads (see `find`), or those numbered `runs`.
 

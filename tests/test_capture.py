@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch._dynamo import lookup_backend
 
-from carry_core.groups import Group, Recipe, Seeds
+from carry_core.groups import Group, Recipe
 from carry_core.model import ModelConfig
 from carry_core.training.dropout import CounterMasks
-from carry_core.training.trainer import Trainer, compiled_apart, tf32
+from carry_core.training.trainer import Seeds, Trainer, compiled_apart, tf32
 from tests.conftest import SHAPES
 
 pytestmark = pytest.mark.usefixtures("unchecked")

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from carry_core.groups import Seeds
 from carry_core.training.dropout import SCALE, THRESHOLD, CounterMasks, StreamMasks
+from carry_core.training.trainer import Seeds
 
 SHAPE = (2, 1001, 997)
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from carry_core.files import ROOT
-from carry_core.groups import Group, Recipe, Seeds
+from carry_core.groups import Group, Recipe
 from carry_core.training.dropout import CounterMasks
-from carry_core.training.trainer import Trainer
+from carry_core.training.trainer import Seeds, Trainer
 
 RUNS = [0, 2]
 RECIPE = Recipe("quick", 2e-3, warmup=9)  # six steps an epoch: it ends in the middle of the second

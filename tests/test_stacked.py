@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from carry_core import sums
-from carry_core.groups import Seeds
 from carry_core.model import ModelConfig, Transformer, rotary, rotate
 from carry_core.training.dropout import SCALE, StreamMasks
 from carry_core.training.stacked import Pairs, Stack, turned
+from carry_core.training.trainer import Seeds
 
 DOUBLE = torch.float64
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from carry_core import groups, sums
-from carry_core.groups import RECIPES, Group, Seeds
+from carry_core.groups import RECIPES, Group
 from carry_core.interventions import Ablation
 from carry_core.measure import class_accuracies
 from carry_core.model import ModelConfig, Transformer
 from carry_core.training import trainer as train_module
 from carry_core.training.stacked import Stack
-from carry_core.training.trainer import Data, Trainer, initialise
+from carry_core.training.trainer import Data, Seeds, Trainer, initialise
 from tests.conftest import SHAPES
 from tests.trainings import QUICK, weights
 

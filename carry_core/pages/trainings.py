@@ -63,7 +63,7 @@ def ours(group: str) -> dict[str, Training]:
     """
     return {
         recipe: Training(runs.load(group, recipe=recipe), runs.history(group, recipe=recipe))
-        for recipe in runs.recipes(group)
+        for recipe in recipes(group)
     }
 
 
@@ -80,7 +80,7 @@ def alike(group: str, loaded: Runs) -> Training:
 
 def compared() -> list[str]:
     """Groups of which ours were trained by both recipes, in the order of the campaign."""
-    return [name for name in groups.GROUPS if len(runs.recipes(name)) > 1]
+    return [name for name in groups.GROUPS if len(recipes(name)) > 1]
 
 
 def told(found: Mapping[str, Training]) -> str:
@@ -243,3 +243,10 @@ def table_of_insides(found: Mapping[str, Sequence[Mapping[str, float]]]) -> Tabl
 def summary(values: Tensor) -> tuple[float, float | None]:
     """Mean over runs and standard deviation with n - 1 (None for a single run)."""
     return values.double().mean().item(), values.double().std().item() if len(values) > 1 else None
+
+
+def recipes(group: str) -> list[str]:
+    """The recipes that ours of a group were trained by, the one that `load` gives first."""
+    there = [recipe for recipe in groups.RECIPES if runs.find(group, recipe=recipe)]
+    leading = [path.parent.name for path in runs.find(group).values()]
+    return list(dict.fromkeys([*leading, *there]))

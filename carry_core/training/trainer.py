@@ -12,12 +12,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
+from numpy.random import SeedSequence
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from carry_core import carries, sums
 from carry_core.files import commit
-from carry_core.groups import N_LONG, Group, Recipe, Seeds
+from carry_core.groups import N_LONG, Group, Recipe
 from carry_core.model import ModelConfig, Transformer
 from carry_core.training.dropout import CounterMasks, StreamMasks
 from carry_core.training.fused import FusedStep, LaneMasks, choose_kernel
@@ -28,6 +29,22 @@ State = tuple[dict[str, Tensor], dict[str, Any]]
 PRECISIONS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
 TEST_BATCH = {"cpu": 2048, "cuda": 32768}  # sums per run, if memory allows
 TEST_MEMORY = 2**30  # bytes for the largest tensor of a test batch
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Independent random streams of one run, all from its number: split and order, initialisation, dropout."""
+
+    data: torch.Generator
+    weights: torch.Generator
+    dropout: SeedSequence
+
+    @classmethod
+    def of(cls, run: int) -> "Seeds":
+        *torchs, dropout = SeedSequence(run).spawn(3)
+        seeds = [int(seed.generate_state(1, np.uint64)[0] >> np.uint64(1)) for seed in torchs]
+        data, weights = (torch.Generator().manual_seed(seed) for seed in seeds)
+        return cls(data, weights, dropout)
 
 
 def initialise(config: ModelConfig, generator: torch.Generator) -> dict[str, Tensor]:
