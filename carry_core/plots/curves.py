@@ -11,7 +11,9 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from carry_core.findings.dynamics import finished
+from carry_core.plots.attention import ATTENTION
 from carry_core.plots.style import (
+    FAINT,
     INK,
     WIDTH,
     Table,
@@ -20,6 +22,7 @@ from carry_core.plots.style import (
     styled,
 )
 from carry_core.runs import History
+from carry_core.sums import Layout
 
 TRAIN, TEST = "#8A8D93", "#7A1F5C"
 UNPRIMED, PRIMED = "#2B6CA3", "#D98324"  # as in the paper: blue and orange
@@ -82,6 +85,46 @@ def draw_curves(figure: SubFigure, curves: Mapping[str, NDArray[Any]]) -> None:
             ax.legend(handlelength=1.2)
         else:
             ax.set_ylim(0, 1.03 if title == "exact match" else None)
+
+
+def draw_transition(figure: SubFigure, curves: Mapping[str, NDArray[Any]], layout: Layout) -> None:
+    """Loss, digits right and squared norm of a one-layer run, and below its attention at some epochs (Fig. 2, 10).
+
+    Args:
+        figure: a side of the page's figure.
+        curves: `train_loss`, `test_loss`, `weight_norm` `[epoch]` and `test_accuracy` `[epoch, position]` at `epoch`;
+            `attention` `[shown, head, query, key]` at the epochs `shown`.
+        layout: of the sequence.
+    """
+    heads, shown = curves["attention"].shape[1], curves["shown"]
+    maps = [[f"{head} at {epoch}" for epoch in shown] for head in range(heads)]
+    names = ["loss", "digits right", "squared norm"]
+    mosaic: Any = [*([name] * len(shown) for name in names), *maps]
+    axes = figure.subplot_mosaic(mosaic, height_ratios=[1, 1, 1, *[1.4] * heads])
+    for name, colour in (("train", "#B35900"), ("test", "#1F5FA8")):
+        axes["loss"].semilogy(curves["epoch"], curves[f"{name}_loss"], color=colour, label=name)
+    digits = zip(layout.position_names, curves["test_accuracy"].T, ("-", "--", ":"), strict=True)
+    for name, curve, dash in digits:
+        axes["digits right"].plot(curves["epoch"], curve, linestyle=dash, label=position(name))
+    axes["squared norm"].plot(curves["epoch"], curves["weight_norm"], color=INK)
+    axes["squared norm"].set(ylim=(0, None), xlabel="epoch")
+    axes["digits right"].set(ylim=(0, 1.03))
+    for name in names:
+        axes[name].set_title(name, loc="left")
+        axes[name].xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes[name].tick_params(labelbottom=name == names[-1])
+        for epoch in shown:
+            axes[name].axvline(epoch, color=FAINT, linewidth=0.9, linestyle=(0, (3, 2)))
+    axes["loss"].legend(loc="upper right")
+    axes["digits right"].legend(loc="lower right")
+    for k, epoch in enumerate(shown):
+        for head in range(heads):
+            ax = axes[f"{head} at {epoch}"]
+            ax.imshow(curves["attention"][k, head], cmap=ATTENTION, vmin=0, vmax=1)
+            ax.set_xticks(range(layout.length), layout.tick_labels() if head == heads - 1 else [])
+            ax.set_yticks(range(layout.length), layout.tick_labels() if k == 0 else [])
+            ax.set_title(f"0:{head}, epoch {epoch}")
+            ax.tick_params(length=0, pad=1.5, labelsize=7)
 
 
 def ends(history: History) -> pd.DataFrame:

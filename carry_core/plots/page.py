@@ -88,7 +88,7 @@ def of_runs(shows: Mapping[Any, bool] | pd.Series) -> str:
     if len(which) == len(shows):
         return f"all {len(shows)} runs" if len(shows) > 1 else "the one run"
     if not which:
-        return f"none of {len(shows)} runs"
+        return f"none of {len(shows)} runs" if len(shows) > 1 else "no run"
     return f"{len(which)} of {len(shows)} runs ({_and(which)})"
 
 
