@@ -112,12 +112,12 @@ const CarryState = (() => {
     return { state: /** @type {State} */ (state), problems };
   }
 
-  /** The address of a state, with its #; what is as it begins is left out.
+  /** The address of a state, with its #: run and sum always, so that a link holds when what the page begins with changes.
    * @param {State} state */
   function format(state) {
-    const parts = Object.entries(PROPERTIES).map(([key, { initial, format }]) => {
+    const parts = Object.entries(PROPERTIES).map(([key, { format }]) => {
       const value = state[/** @type {keyof State} */ (key)];
-      if (JSON.stringify(value) === JSON.stringify(initial)) return "";
+      if (value === null || (key === "frame" && value === 1)) return "";
       return `${key}=${encodeURIComponent(format(value)).replace(/%(2B|2C|2F|3A)/g, decodeURIComponent)}`;
     });
     return `#${parts.filter(Boolean).join("&")}`;

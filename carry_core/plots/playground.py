@@ -31,7 +31,7 @@ from carry_core.model import ModelConfig, Transformer
 CHOSEN = {MAIN: range(6), "n1_s0.3_w0.2": (0,), "n3_s0.3_w0.2": (0,), "decoder_n2_s0.3_w0.2": (0,)}
 FITTED = 3_000  # random sums that probes are fitted on, and as many that they are then asked about
 POINTS = ("resid_mid", "resid_post")  # of the planes: after the attention, after the MLP
-STILL = (345, 278)  # the sum of the page's still picture, and of the front page
+STILL = (352, 271)  # the sum of the page's still picture: a carry-in at one digit only
 SHOWN = 100  # sums on each plane
 SOURCE = (274, 358)  # of the patches in `reference`
 
