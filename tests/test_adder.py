@@ -1,14 +1,12 @@
 """The schoolbook's adder against addition, and its readers on planted streams."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from carry_core import measure, sums
 from carry_core.errors import BadInput
 from carry_core.findings import adder
-from carry_core.interventions import Ablation
+from carry_core.interventions import INTACT, Ablation
 from carry_core.model import ModelConfig, Transformer
 
 
@@ -151,48 +149,29 @@ def test_a_trace_is_what_the_model_does_with_the_sum(small):
     others = sums.long_sums(500, 3, torch.Generator().manual_seed(0))
     found = adder.trace(small, 347, 128, others, decision_head=1)
     tokens = sums.encode(torch.tensor([347]), torch.tensor([128]), small.config.layout)
-    kept: dict[str, torch.Tensor] = {}
-    probability = small(tokens, lambda name, x: kept.setdefault(name, x))[0, 7:].softmax(-1)
-    torch.testing.assert_close(found.first, kept["blocks.0.attn.pattern"][0])
-    torch.testing.assert_close(found.last, kept["blocks.1.attn.pattern"][0])
-    assert [digit for digit, _ in found.answers["intact"]] == probability.argmax(-1).tolist()
-    assert [p for _, p in found.answers["intact"]] == pytest.approx(probability.amax(-1).tolist(), abs=1e-6)
-    for name, ablation in {"head": Ablation(heads={(1, 1)}), "MLP": Ablation(mlps={1})}.items():
-        logits = small(tokens, ablation.hook(small))[0, 7:]
-        assert [digit for digit, _ in found.answers[name]] == logits.argmax(-1).tolist()
-    assert set(found.tens) == set(found.ones) == {1, 2, 5, 6}
-    assert set(found.arrives) == {7, 8}
+    for name, ablation in {"intact": INTACT, "head": Ablation(heads={(1, 1)}), "MLP": Ablation(mlps={1})}.items():
+        probability = small(tokens, ablation.hook(small))[0, 7:].softmax(-1)
+        assert found.reads[name].to_dict() == dict(zip((7, 8, 9), probability.argmax(-1).tolist(), strict=True))
+        assert found.probability[name].tolist() == pytest.approx(probability.amax(-1).tolist(), abs=1e-6)
+    assert set(found.reads["tens"].index) == set(found.reads["ones"].index) == {1, 2, 5, 6}
+    assert set(found.reads["carry_in"].index) == {7, 8}
     a, b = (torch.cat([x, torch.tensor([y])]) for x, y in zip(others, (347, 128), strict=True))
     stream = measure.activations(small, a, b, ["blocks.0.resid_post"])["blocks.0.resid_post"]
     tens, _ = adder.half_adders(small, stream, a, b, second=True)
-    assert [found.tens[5], found.tens[6]] == tens.found[-1].bool().tolist()
+    assert found.reads["tens"][[5, 6]].tolist() == tens.found[-1].tolist()
 
 
-@pytest.fixture
-def schoolbooks(small) -> adder.Trace:
-    """347 + 128, done as the paper draws it: no one without the MLP, one too many without the decision head."""
-    found = adder.trace(small, 347, 128, sums.long_sums(200, 3, torch.Generator().manual_seed(0)), 1)
-    answers = {"intact": [4, 7, 5], "head": [5, 7, 5], "MLP": [4, 6, 5]}
-    return replace(
-        found,
-        tens={1: False, 2: True, 5: False, 6: True},
-        ones={1: 6, 2: 5, 5: 6, 6: 5},
-        arrives={7: False, 8: True},
-        answers={name: [(digit, 1.0) for digit in digits] for name, digits in answers.items()},
-    )
-
-
-def test_a_run_that_does_what_the_paper_draws_departs_in_nothing(schoolbooks):
-    assert schoolbooks.departs() == []
-    assert schoolbooks.said("head") == [5, 7, 5]
+SCHOOLBOOK = {"tens": [0, 1, 0, 1], "ones": [6, 5, 6, 5], "carry_in": [0, 1]}
+SCHOOLBOOK |= {"intact": [4, 7, 5], "head": [5, 7, 5], "MLP": [4, 6, 5]}
 
 
 @pytest.mark.parametrize(
     ("changed", "name"),
     [
-        ({"tens": {1: False, 2: True, 5: True, 6: True}}, "the digit sums that are read"),
-        ({"ones": {1: 6, 2: 5, 5: 6, 6: 4}}, "the digit sums that are read"),
-        ({"arrives": {7: True, 8: True}}, "where a one is read to arrive"),
+        ({}, None),  # no one without the MLP, one too many without the decision head, as the paper draws it
+        ({"tens": [0, 1, 1, 1]}, "the digit sums that are read"),
+        ({"ones": [6, 5, 6, 4]}, "the digit sums that are read"),
+        ({"carry_in": [1, 1]}, "where a one is read to arrive"),
         ({"intact": [4, 6, 5]}, "the answer"),
         ({"head": [4, 6, 5]}, "the answer without the decision head"),  # misses a one that it needs
         ({"head": [4, 8, 5]}, "the answer without the decision head"),  # adds two where it needs one
@@ -200,11 +179,25 @@ def test_a_run_that_does_what_the_paper_draws_departs_in_nothing(schoolbooks):
         ({"MLP": [4, 7, 5]}, "the answer without the final MLP"),
     ],
 )
-def test_each_departure_is_named(schoolbooks, changed, name):
-    (key, value) = next(iter(changed.items()))
-    if key in schoolbooks.answers:
-        changed = {"answers": schoolbooks.answers | {key: [(digit, 1.0) for digit in value]}}
-    assert replace(schoolbooks, **changed).departs() == [name]
+def test_each_departure_from_the_papers_drawing_is_named(small, monkeypatch, changed, name):
+    """347 + 128 on a network that reads and answers what is planted."""
+    planted = {key: torch.tensor(value) for key, value in (SCHOOLBOOK | changed).items()}
+
+    def truth(columns, found):
+        return adder.Truth(columns, found[None], found[None])
+
+    def halves(model, stream, a, b, *, second=False):
+        part = slice(2, 4) if second else slice(0, 2)
+        return [truth((1, 2), planted[key][part]) for key in ("tens", "ones")]
+
+    monkeypatch.setattr(adder, "half_adders", halves)
+    monkeypatch.setattr(adder, "carry_line", lambda *_: truth((0, 1), planted["carry_in"]))
+    answers = iter([planted[key] for key in ("intact", "head", "MLP")])
+    monkeypatch.setattr(type(small), "__call__", lambda *_: torch.nn.functional.one_hot(next(answers), 12)[None] * 9.0)
+    monkeypatch.setattr(measure, "activations", lambda *_: dict.fromkeys(adder._streams(small)))
+    assert adder.departs(adder.trace(small, 347, 128, (torch.tensor([1]), torch.tensor([1])), 1)) == (
+        [name] if name else []
+    )
 
 
 def test_what_cannot_be_traced_is_refused():
@@ -214,27 +207,3 @@ def test_what_cannot_be_traced_is_refused():
         adder.trace(one, 1, 2, others, 0)
     with pytest.raises(BadInput, match="choose numbers whose sum is below 1000"):
         adder.trace(one, 999, 1, others, 0)
-
-
-# ---------------------------------------------------------------- truth tables
-
-
-def test_what_decides_whether_a_column_hands_on_a_one():
-    a, b = sums.long_sums(500, 3, torch.Generator().manual_seed(0))
-    wires = adder.schoolbook(a, b)
-    for x, y, case in zip(a.tolist(), b.tolist(), adder.carry_case(wires, 1).tolist(), strict=True):
-        total, arrives = x // 10 % 10 + y // 10 % 10, x % 10 + y % 10 >= 10
-        expected = 3 if total >= 10 else 0 if total <= 8 else 2 if arrives else 1
-        assert case == expected
-    hands_on = torch.tensor([False, False, True, True])[adder.carry_case(wires, 1)]
-    assert torch.equal(hands_on, wires.arrives[:, 0])
-
-
-def test_a_table_has_what_is_said_most_often_and_how_often_it_is_right():
-    row, column = torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([0, 0, 0, 1, 1, 1])
-    expected, found = torch.tensor([4, 4, 4, 7, 7, 7]), torch.tensor([4, 4, 5, 8, 8, 7])
-    value, share = adder.tabulate((2, 2), expected, found, row, column)
-    assert value.tolist() == [[4, -1], [-1, 8]]
-    assert share[0, 0].item() == pytest.approx(2 / 3)
-    assert share[1, 1].item() == pytest.approx(1 / 3)
-    assert share[0, 1].isnan()

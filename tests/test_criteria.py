@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 import torch
 
 from carry_core import carries
@@ -27,45 +26,18 @@ def test_a_head_decides_if_it_costs_and_leaves_every_one_that_is_needed():
     one_cell = without_decision()
     one_cell.accuracy[4, 1] = 0.5  # where a one arrives
     assert not heads.decides(0.1, one_cell)
-    assert heads.adds_every_one(without_decision(right=0, too_large=0))
-    assert not heads.adds_every_one(one_cell)
 
 
 def test_of_nothing_known_nothing_is_said():
     unknown = replace(without_decision(), corrected=torch.full((5, 3), torch.nan))
     assert not heads.decides(0.5, unknown)
-    assert not heads.cannot_carry(float("nan"))
-    assert not heads.matters(float("nan"))
-
-
-def test_a_model_that_cannot_carry():
-    perfect = heads.pearson(heads.no_carry_reference(3), heads.no_carry_reference(3))
-    assert perfect == pytest.approx(1)
-    assert heads.cannot_carry(perfect)
-    assert not heads.cannot_carry(0.89)
-
-
-def test_a_decoder_always_adds():
-    always = without_decision(right=0.04, too_large=0.96)
-    assert [len(column) for column in heads.added_ones(always)] == [int((~ARRIVES[:, i]).sum()) for i in range(3)]
-    assert heads.always_adds(always)
-    always.corrected[0, 2] = 0  # at the last position none can be carried over
-    assert heads.always_adds(always)
-    always.corrected[0, 1] = 0.9
-    assert not heads.always_adds(always)
+    assert not heads.decides(float("nan"), without_decision())
 
 
 def test_only_carrying_goes():
     assert heads.only_carrying_goes(carry=0.09, rest=0.99)
     assert not heads.only_carrying_goes(carry=0.1, rest=1.0)
     assert not heads.only_carrying_goes(carry=0.0, rest=0.98)
-    assert (heads.most_carrying_goes(0.49), heads.most_carrying_goes(0.5)) == (True, False)
-
-
-def test_each_digit_needs_a_head_that_looks_at_its_partner():
-    mass = torch.tensor([[0.6, 0.1, 0.5], [0.1, 0.7, 0.2]])
-    assert heads.has_staircase(mass)
-    assert not heads.has_staircase(mass[:1])
 
 
 def test_the_decision_head_looks_right_more_than_the_other_and_more_than_by_chance():
@@ -91,11 +63,7 @@ def test_the_leading_axis_must_separate_and_win():
     assert not geometry.leading_axis_separates([[0.95, 0.96], [1.0, 1.0]])
 
 
-def test_pockets_axes_and_boards():
-    assert geometry.by_outcome([(0.9, 0.3), (0.5, 0.4)])
-    assert not geometry.by_outcome([(0.9, 0.3), (0.4, 0.4)])
-    assert (neurons.is_carry_axis(0.7), neurons.is_carry_axis(0.69)) == (True, False)
-    assert (heads.needs_biases(0.02), heads.needs_biases(0.01)) == (True, False)
+def test_a_checkerboard_is_there_after_and_not_before():
     assert neurons.makes_checkerboard(0.05, 0.2)
     assert not neurons.makes_checkerboard(0.05, 0.1)
     assert not neurons.makes_checkerboard(0.3, 0.2)

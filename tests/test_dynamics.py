@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.optimize import curve_fit
@@ -71,11 +72,11 @@ def test_a_loss_that_rises_in_the_end():
 
 def test_a_planted_transition_is_found_in_each_run():
     found = dynamics.transitions(one_layer(), Layout())
-    assert list(found) == [4, 7]
-    first, second = found.values()
-    assert (first.passes, second.passes) == ((100, 200), (200, 100))
-    assert (first.epochs, second.epochs) == (400, 350)
-    assert (first.rise, first.bounce, first.formed, first.lag) == (101, 101, (100, 200), 1)
+    assert found.index.tolist() == [4, 7]
+    assert found.passes.tolist() == [(100, 200), (200, 100)]
+    assert found.epochs.tolist() == [400, 350]
+    first = found.loc[4]
+    assert first[["rise", "bounce", "first", "last", "lag"]].tolist() == [101, 101, 100, 200, 1]
     assert first.jump == pytest.approx(0.9 - 0.11)
     assert first.coincides
     assert first.bounces
@@ -88,62 +89,61 @@ def test_a_planted_transition_is_found_in_each_run():
 def test_a_bounce_is_evident_if_one_percent_is_lost_before_and_gained_after(top, height, evident):
     down, up = np.linspace(top, 900, 101), 900 + np.linspace(height / 6, height, 6)
     norm = np.concatenate([down, up, np.linspace(899, 600, EPOCHS - 107)])
-    found = dynamics.transitions(one_layer() | {"weight_norm": np.stack([norm] * 2)}, Layout())[4]
+    found = dynamics.transitions(one_layer() | {"weight_norm": np.stack([norm] * 2)}, Layout()).loc[4]
     assert (found.bounce, found.bounces, found.evident) == (101, True, evident)
     assert (found.fall, found.rebound) == (pytest.approx(1 - 900 / top), pytest.approx(height / 900))
 
 
 def test_what_does_not_coincide_and_does_not_bounce_is_said_not_to():
-    far = dynamics.transitions(one_layer(first=50, turn=120), Layout())[4]
+    far = dynamics.transitions(one_layer(first=50, turn=120), Layout()).loc[4]
     assert (far.lag, far.bounce) == (51, 120)
     assert not far.coincides  # 8 epochs are 2% of 400
     assert not far.bounces
-    near = dynamics.transitions(one_layer(first=93, turn=105), Layout())[4]
+    near = dynamics.transitions(one_layer(first=93, turn=105), Layout()).loc[4]
     assert near.coincides
     assert near.bounces
     falling = one_layer() | {"weight_norm": np.stack([-1.0 * EPOCH] * 2)}
-    never = dynamics.transitions(falling, Layout())[4]
+    never = dynamics.transitions(falling, Layout()).loc[4]
     assert np.isnan(never.bounce)
     assert not never.bounces
 
 
 @pytest.mark.parametrize(
-    ("second", "apart", "late"), [(107.0, False, False), (108.0, True, False), (93.0, True, True), (92.0, True, False)]
+    ("first", "last", "apart", "late"),
+    [(99, 107, False, False), (99, 108, True, False), (50, 93, True, True), (50, 92, True, False)],
 )
-def test_heads_that_change_apart_and_a_rise_that_waits_for_the_second(second, apart, late):
-    first = 99.0 if second > 101 else 50.0
-    made = dynamics.Transition(400, 400, 101.0, 0.5, (first, second), 101.0)
-    assert (made.apart, made.late) == (apart, late)
+def test_heads_that_change_apart_and_a_rise_that_waits_for_the_second(first, last, apart, late):
+    found = dynamics.transitions(one_layer(first=first, last=last), Layout()).loc[4]
+    assert (found.apart, found.late) == (apart, late)
 
 
 def test_a_training_that_stopped_early_is_judged_by_the_epochs_of_the_whole():
     """Ten epochs of 1000 are ten epochs, wherever the training stopped."""
     history = one_layer(first=89, turn=110)  # twelve and nine epochs before and after the rise
-    early, whole = (dynamics.transitions(history, Layout(), epochs)[4] for epochs in (0, 1000))
+    early, whole = (dynamics.transitions(history, Layout(), epochs).loc[4] for epochs in (0, 1000))
     assert (early.epochs, whole.epochs) == (EPOCHS, EPOCHS)
     assert (early.coincides, early.bounces) == (False, False)
     assert (whole.coincides, whole.bounces) == (True, True)
-    assert early.shown() == whole.shown()
 
     loss = bent(60, 0.08, 0.02)
     loss[200:] = loss[200] * np.exp(-0.5 * np.arange(EPOCHS - 200))
-    assert [dynamics.kink(loss, whole=epochs).end for epochs in (0, 500, 5000)] == [160, 200, EPOCHS]
+    assert [dynamics.kink(loss, planned=epochs).end for epochs in (0, 500, 5000)] == [160, 200, EPOCHS]
     curve = np.concatenate([np.linspace(1, 0.9, 100), np.linspace(0.9, 1, 150), np.linspace(1, 0.2, 150)])
     assert dynamics.starts_to_rise(curve)[0] == 100
-    assert dynamics.starts_to_rise(curve, whole=1000)[0] == EPOCHS
+    assert dynamics.starts_to_rise(curve, planned=1000)[0] == EPOCHS
     evolution = dynamics.evolutions(dips(65))[1]
-    assert not dynamics.carrying(bent(60, 0.08, 0.02), evolution).coincides  # within 4 of 400
-    assert dynamics.carrying(bent(60, 0.08, 0.02), evolution, 1000).coincides  # within 10 of 1000
+    assert not dynamics.carrying(bent(60, 0.08, 0.02), evolution)["coincides"]  # within 4 of 400
+    assert dynamics.carrying(bent(60, 0.08, 0.02), evolution, 1000)["coincides"]  # within 10 of 1000
 
 
 def test_attention_to_other_digits_is_no_transition():
     history = one_layer()
     history["pattern"] = np.roll(history["pattern"], 1, axis=-1)
-    found = dynamics.transitions(history, Layout())[4]
-    assert np.isnan(found.passes).all()
+    found = dynamics.transitions(history, Layout()).loc[4]
+    assert np.isnan(found["passes"]).all()
     assert np.isnan(found.lag)
     assert not found.coincides
-    assert found.shown() == (100, 200, 300)
+    assert dynamics.shown_epochs(found) == (100, 200, 300)
 
 
 @pytest.mark.parametrize(
@@ -156,28 +156,25 @@ def test_attention_to_other_digits_is_no_transition():
     ],
 )
 def test_maps_are_shown_halfway_between_the_transitions(passes, shown):
-    assert dynamics.Transition(400, 400, 101.0, 0.5, passes, 101.0).shown() == shown
+    made = pd.Series({"epochs": 400, "first": np.fmin(*passes), "last": np.fmax(*passes)})
+    assert dynamics.shown_epochs(made) == shown
 
 
 def test_the_run_with_the_sharpest_rise_is_shown_if_its_heads_change_apart():
-    def made(jump, *passes):
-        return dynamics.Transition(400, 400, 101.0, jump, passes, 101.0)
-
-    nan = float("nan")
-    together, apart, sharper = made(0.9, 5.0, 9.0), made(0.3, 5.0, 90.0), made(0.5, 30.0, 5.0)
-    assert dynamics.shown_run({0: together, 1: apart, 2: sharper, 3: made(1.0, nan, nan)}) == 2
-    assert dynamics.shown_run({2: made(0.2, nan, nan), 3: made(0.3, 7.0, nan)}) == 3
-    assert dynamics.shown_run({0: apart, 1: sharper}, 0) == 0
+    made = pd.DataFrame({"jump": [0.9, 0.3, 0.5, 1.0], "apart": [False, True, True, False]})
+    assert dynamics.shown_run(made) == 2
+    assert dynamics.shown_run(made[~made.apart]) == 3
+    assert dynamics.shown_run(made, 0) == 0
     with pytest.raises(BadInput, match="No learning curves of run 2: expected one of 0, 1"):
-        dynamics.shown_run({0: apart, 1: sharper}, 2)
+        dynamics.shown_run(made[:2], 2)
 
 
 @pytest.mark.parametrize("epochs", [[0], [401], [True], []])
 def test_epochs_that_the_training_does_not_have_are_refused(epochs):
-    made = dynamics.Transition(400, 400, 101.0, 0.5, (1.0,), 101.0)
-    assert made.shown([50, 400]) == (50, 400)
+    made = pd.Series({"epochs": 400, "first": 1.0, "last": 1.0})
+    assert dynamics.shown_epochs(made, [50, 400]) == (50, 400)
     with pytest.raises(BadInput, match="expected a list of whole numbers from 1 to 400"):
-        made.shown(epochs)
+        dynamics.shown_epochs(made, epochs)
 
 
 def test_a_history_without_one_layers_attention_is_refused():
@@ -335,8 +332,8 @@ def dips(at: int) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(("at", "shows"), [(60, True), (64, True), (65, False), (30, False)])
 def test_the_kink_coincides_within_a_hundredth_of_the_epochs(planted, at, shows):
     found = dynamics.kink_of_runs(planted(dips(at)))
-    assert list(found.runs.values()) == [at - 60, at - 60]
-    assert found.shows == {1: shows, 3: shows}
+    assert found.value.tolist() == [at - 60, at - 60]
+    assert found.shows.to_dict() == {1: shows, 3: shows}
 
 
 def test_a_loss_that_does_not_decay_exponentially_does_not_show_the_kink(planted):
@@ -344,21 +341,21 @@ def test_a_loss_that_does_not_decay_exponentially_does_not_show_the_kink(planted
     history["test_loss"][0] = np.concatenate([bent(60, 0.08, 0.02, 100), np.full(300, bent(60, 0.08, 0.02)[99])])
     noise = np.exp(np.random.default_rng(0).normal(0, 1, EPOCHS))
     history["test_loss"][1, 60:] *= noise[60:]
-    assert dynamics.kink_of_runs(planted(history)).shows == {1: False, 3: False}
+    assert not dynamics.kink_of_runs(planted(history)).shows.any()
     rising = dynamics.carrying(bent(60, 0.08, -0.02), dynamics.evolutions(history)[1])
-    assert rising.kink.explained == pytest.approx(1)
-    assert not rising.exponential
+    assert rising["kink"].explained == pytest.approx(1)
+    assert not rising["exponential"]
 
 
 def test_a_rise_that_is_not_known_coincides_with_nothing():
     history = dips(60)
     evolution = dynamics.evolutions(history)[1]
-    last = dynamics.Evolution(*(getattr(evolution, f)[-1:] for f in ("epochs", "accuracy", "corrected", "correlation")))
+    last = dynamics.Evolution(*(getattr(evolution, f)[-1:] for f in ("epochs", "accuracy", "corrected")))
     found = dynamics.carrying(history["test_loss"][0], last)
-    assert found.kink.epoch == 60
-    assert np.isnan([found.rise, found.depth, found.lag]).all()
-    assert not found.coincides
-    assert found.exponential
+    assert found["kink"].epoch == 60
+    assert np.isnan([found["rise"], found["depth"], found["lag"]]).all()
+    assert not found["coincides"]
+    assert found["exponential"]
 
 
 def test_without_evolutions_the_kink_says_what_it_needs(planted):
@@ -444,8 +441,8 @@ def test_decay_matters_where_the_order_is_weaker_than_in_every_run_with_it(decay
     monkeypatch.setattr(Evidence, "each", lambda self, group, of: {
         run: of(run, model) for run, model in self.models(group).items()})  # fmt: skip
     found = geometry.decay_matters_one_layer(Evidence("ours"))
-    assert found.runs == {0: pytest.approx(0.5), 1: pytest.approx(0.65), 2: pytest.approx(0.59)}
-    assert found.shows == {0: True, 1: False, 2: True}
+    assert found.value.tolist() == pytest.approx([0.5, 0.65, 0.59])
+    assert found.shows.tolist() == [True, False, True]
 
 
 def test_the_order_of_a_run_is_the_mean_over_positions_and_places(decayed, monkeypatch):
@@ -472,8 +469,8 @@ def test_the_released_run_has_its_transition_where_the_paper_has_it(shared):
         history = runs.history(N1, "author")
     except BadInput:
         pytest.skip("the author's release is not imported: `carry import-author`")
-    found = dynamics.transitions(history, GROUPS[N1].config.layout)[0]
-    assert 50 < found.formed[0] < 200 < found.formed[1] < 400
+    found = dynamics.transitions(history, GROUPS[N1].config.layout).loc[0]
+    assert 50 < found["first"] < 200 < found["last"] < 400
     assert found.coincides
     assert found.bounces
 

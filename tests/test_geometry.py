@@ -119,17 +119,3 @@ def test_the_best_direction_of_unequal_sides_is_scikit_learns():
     expected = geometry.threshold_accuracy(torch.from_numpy(along[:, 0]), split)
     assert geometry.apart_on_all_axes(plane_of(points, split)) == pytest.approx(expected, abs=1e-9)
     assert 0.6 < expected < 0.95
-
-
-def test_what_is_decided_is_read_axis_by_axis_where_there_are_two_sides():
-    split = torch.arange(400) < 200
-    points = torch.randn(400, 6, generator=torch.Generator().manual_seed(0))
-    points[:, 2] += 20 * split
-    plane, *one_sided = (plane_of(points, side) for side in (split, split & False, split | True))
-    ((axes, every),) = geometry.decided([*one_sided, plane])
-    assert axes == [geometry.threshold_accuracy(points[:, i], split) for i in range(6)]
-    assert (axes[2], every) == (1, geometry.apart_on_all_axes(plane))
-    assert geometry.pockets(plane) == (
-        geometry.pocket_accuracy(points, plane.digit),
-        geometry.pocket_accuracy(points, plane.task),
-    )

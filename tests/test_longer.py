@@ -17,7 +17,7 @@ from carry_core.interventions import INTACT, Ablation
 from carry_core.ledger import quantities
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
-from carry_core.pages import at_hand, comparison, over_runs, said
+from carry_core.pages import at_hand, by_class, comparison, over_runs
 from carry_core.sums import Layout
 from tests.trainings import save_group
 
@@ -34,23 +34,23 @@ def tiny() -> Transformer:
 
 
 def test_the_five_default_classes_are_classes():
-    assert lengths.classes(3) == list(carries.patterns(3))
-    assert lengths.classes(6) == ["000000", "000010", "001110", "010000", "012221"]
+    assert by_class.classes(3) == list(carries.patterns(3))
+    assert by_class.classes(6) == ["000000", "000010", "001110", "010000", "012221"]
     for n_digits in range(4, 11):
-        assert set(lengths.classes(n_digits)) <= set(carries.patterns(n_digits))
-    assert lengths.classes(6, "all") == list(carries.patterns(6))
-    assert lengths.classes(6, 1110) == lengths.classes(6, "001110") == ["001110"]
-    assert lengths.classes(3, ["C all", "010"]) == lengths.classes(3, "C all, 010") == ["011", "010"]
+        assert set(by_class.classes(n_digits)) <= set(carries.patterns(n_digits))
+    assert by_class.classes(6, "all") == list(carries.patterns(6))
+    assert by_class.classes(6, 1110) == by_class.classes(6, "001110") == ["001110"]
+    assert by_class.classes(3, ["C all", "010"]) == by_class.classes(3, "C all, 010") == ["011", "010"]
 
 
 @pytest.mark.parametrize("wrong", ["", 7, [], ["222222"], "001110,2"])
 def test_a_class_that_is_none_is_bad_input_and_what_was_given_is_named(wrong):
     with pytest.raises(BadInput, match=rf"classes={re.escape(repr(wrong))} .* expected None, 'all', or names such as"):
-        lengths.classes(6, wrong)
+        by_class.classes(6, wrong)
 
 
 def test_sums_are_drawn_class_by_class():
-    wanted = lengths.classes(6)
+    wanted = by_class.classes(6)
     a, b = carries.sample_classes(wanted, 7, torch.Generator().manual_seed(1))
     found = [carries.patterns(6)[i] for i in carries.classify(a, b, 6).tolist()]
     assert found == [pattern for pattern in wanted for _ in range(7)]
@@ -112,38 +112,6 @@ def test_the_two_kinds_of_staircase_by_hand():
         assert [x.tolist() for x in kinds.values()] == [pytest.approx(x) for x in expected]
 
 
-def planted_heads(
-    digits: torch.Tensor,
-    rows: torch.Tensor | None = None,
-    ahead: torch.Tensor | None = None,
-    right: torch.Tensor | None = None,
-) -> lengths.Heads:
-    """Steps between the digits and of the answer rows, `[column]` each, what is left out at 0.1; 1:* as 0:*."""
-    columns = [torch.full((len(digits),), 0.1) if x is None else x for x in (digits, rows, ahead, right)]
-    stairs, own, early, to_right = (x.expand(1, 2, -1) for x in columns)
-    return lengths.Heads(stairs, early, own.repeat(2, 1, 1), to_right.repeat(2, 1, 1), 0, 1.0, 0.5)
-
-
-def test_what_is_told_of_planted_heads():
-    flat, high = torch.full((6,), 0.1), torch.full((6,), 0.9)
-    trained = torch.cat([flat[:3], high[3:]])
-    found = [
-        planted_heads(high, ahead=flat, right=high),
-        planted_heads(trained, ahead=high),
-        planted_heads(flat, rows=high),
-        planted_heads(flat, rows=trained),
-        planted_heads(flat, rows=trained),
-    ]
-    text = said.heads(found, 3)
-    assert "one between the digits in every trained column in **2** of 5 runs, in all columns in **1**;" in text
-    for layer in (0, 1):
-        told = f"one of the answer rows in layer {layer} in every trained column in **3** of 5 runs, in all"
-        assert f"{told} columns in **1**" in text
-    assert "to the column to the right: in **1**" in text
-    assert text.endswith("than at its own column: in **1**.")
-    assert "one between the digits in every column in **1** of 5 runs; one of the answer" in said.heads(found, 0)
-
-
 # ---------------------------------------------------------------- forgetting
 
 
@@ -164,12 +132,10 @@ def test_forgetting_on_planted_curves():
     found = lengths.forgetting(
         history(long_whole=[[0.1, 0.8, 0.5, 0.4], [0.0, 0.5, 0.9, 0.6]], long_accuracy=[falls, keeps])
     )
-    first, second = found[0], found[1]
-    assert (first.epochs, first.peak, first.best, first.last) == (4, 2, 0.8, 0.4)
-    assert (first.goes[:2], first.first, first.forgets) == ((4, 3), (1,), True)
-    assert (second.peak, second.first, second.forgets) == (3, (), False)
-    text = said.forgetting("unprimed", found)
-    assert "**1 of 2** forget. Best at epoch 2 of 4, 3 of 4. Position that goes first: 1, none." in text
+    assert found.loc[0, ["epochs", "peak", "best", "last"]].tolist() == [4, 2, 0.8, 0.4]
+    assert (found.goes[0][:2], found["first"][0]) == ((4, 3), (1,))
+    assert (found.peak[1], found["first"][1]) == (3, ())
+    assert found.forgets.tolist() == [True, False]
     with pytest.raises(BadInput, match="expected those of a padded group"):
         lengths.forgetting({"runs": np.arange(1)})
 
@@ -177,43 +143,7 @@ def test_forgetting_on_planted_curves():
 def test_a_run_that_ends_at_its_peak_or_above_half_has_not_forgotten():
     planted = [[0.1, 0.9], [0.9, 0.451], [0.9, 0.45]]
     curves = history(long_whole=planted, long_accuracy=[[[1.0] * 2] * 2] * len(planted))
-    assert [f.forgets for f in lengths.forgetting(curves).values()] == [False, False, True]
-
-
-def test_a_staircase_breaks_between_two_epochs():
-    def stairs(weakest: float) -> lengths.Heads:
-        return planted_heads(torch.tensor([weakest, 0.9, 0.9]))
-
-    runs_ = {
-        "breaks": [("epoch 500", stairs(0.7)), ("epoch 1000", stairs(0.3))],
-        "forms": [("epoch 500", stairs(0.3)), ("epoch 1000", stairs(0.7))],
-        "never": [("epoch 500", stairs(0.3)), ("epoch 1000", stairs(0.2))],
-        "mends": [("epoch 300", stairs(0.6)), ("epoch 500", stairs(0.4)), ("epoch 1000", stairs(0.8))],
-    }
-    text, *_ = said.stairs(runs_, 1).split("\n\n")
-    assert "breaks: 0.70 → 0.30" in text
-    assert "It reaches one half in **3** of 4 runs, and of these it breaks, falling below one half later," in text
-    assert "below one half later, in **2**." in text
-    assert "No run without priming" in said.stairs({}, 1)
-
-
-def test_the_staircase_of_the_answer_rows_is_followed_by_itself():
-    """It sinks at the long positions and stays at the trained ones; there is none between the digits."""
-
-    def rows(*steps: float) -> lengths.Heads:
-        return planted_heads(torch.full((3,), 0.1), rows=torch.tensor(steps))
-
-    sinks = [("epoch 500", rows(0.8, 0.7, 0.9)), ("epoch 1000", rows(0.4, 0.6, 0.95))]
-    grows = [("epoch 500", rows(0.6, 0.7, 0.9)), ("epoch 1000", rows(0.7, 0.8, 0.8))]
-    digits, first, second, *_ = said.stairs({"sinks": sinks, "grows": grows}, 2).split("\n\n")
-    assert digits.startswith("Staircase **between the digits**, its weakest long step by each column's best head")
-    assert "It reaches one half in **0** of 2 runs" in digits
-    assert "to the last it sinks in **0 of 2**; the weakest trained step, in **0 of 2**." in digits
-    assert first.startswith("Staircase **of the answer rows in layer 0**, ")
-    assert "sinks: 0.70 → 0.40; grows: 0.60 → 0.70. It reaches one half in **2** of 2 runs" in first
-    assert "below one half later, in **1**." in first
-    assert "to the last it sinks in **1 of 2**; the weakest trained step, in **1 of 2**." in first
-    assert second == first.replace("layer 0", "layer 1")
+    assert lengths.forgetting(curves).forgets.tolist() == [False, False, True]
 
 
 # ---------------------------------------------------------------- ablations
@@ -249,48 +179,15 @@ def test_who_carries_and_who_corrects_in_a_planted_model():
         heads[3]: cells(1, 1, 1), Ablation(mlps={0}): cells(0, 1, 1), Ablation(mlps={1}): cells(0.6, 0.75, 0.5),
     }  # fmt: skip
     found = lengths.primed_parts(lost, 3)
-    assert found.head == heads[1]
-    assert (found.carried, found.corrected, found.trained, found.spared) == pytest.approx((0.8, 0.4, 0.5, 0.25))
-    assert found.shows
-    assert not replace(found, carried=0.5).shows
-    assert not replace(found, corrected=0.1).shows
-    assert not found.spares
-    assert str(found).endswith("as the paper has it, is not so here.")
-    spared = replace(found, spared=0.1)
-    assert spared.spares
-    assert str(spared).endswith("as the paper has it, is so here.")
-    assert not replace(spared, trained=0.1).spares
-    assert not replace(spared, corrected=0.05).spares
-
-
-def test_a_head_that_loses_its_staircase_is_told_though_the_best_head_of_each_column_keeps_it():
-    def stairs(first: list[float], trained: float) -> lengths.Heads:
-        found = planted_heads(torch.full((3,), 0.1), rows=torch.full((3,), 0.9))
-        found.own[0, 1] = torch.tensor([*first, trained])
-        return found
-
-    alone = [("epoch 500", stairs([0.8, 0.7], 0.6)), ("epoch 1000", stairs([0.7, 0.4], 0.8))]
-    together = [("epoch 500", stairs([0.8, 0.7], 0.6)), ("epoch 1000", stairs([0.7, 0.4], 0.3))]
-    *_, best, _, first, second = said.stairs({"alone": alone, "together": together}, 2).split("\n\n")
-    assert "alone: 0.90 → 0.90; together: 0.90 → 0.90" in best
-    assert "alone, head 0:1: 0.70 → 0.40, trained 0.60 → 0.80; together, head 0:1: 0.70" in first
-    assert first.endswith("in **1** of 2 runs.")
-    assert "alone, head 1:0: 0.90 → 0.90, trained 0.90 → 0.90" in second
-    assert second.endswith("in **0** of 2 runs.")
-
-
-def test_the_parts_that_are_needed_where_no_one_arrives():
-    def none(accuracy: float) -> torch.Tensor:
-        return torch.tensor([[accuracy] * 3, [0.0, 0.0, torch.nan]])
-
-    head, mlp = Ablation(heads={(0, 1)}), Ablation(mlps={1})
-    lost = {INTACT: none(1), Ablation(heads={(0, 0)}): none(0.95), head: none(0.5), mlp: none(0.25)}
-    assert lengths.needed_without_carry(lost) == {head: pytest.approx(0.5), mlp: pytest.approx(0.75)}
-    text = said.needed(lost)
-    assert (
-        text == "Where none arrives, accuracy falls by more than 0.1 without head 0:1 (0.500), without MLP 1 (0.750)."
-    )
-    assert said.needed({INTACT: none(1), mlp: none(0.95)}) == "Where none arrives, no part costs more than 0.1."
+    assert found["head"] == heads[1]
+    parts = ("carried", "corrected", "trained", "spared")
+    assert [found[name] for name in parts] == pytest.approx((0.8, 0.4, 0.5, 0.25))
+    assert (found["shows"], found["spares"]) == (True, False)
+    lost[Ablation(mlps={1})] = cells(0.6, 0.95, 0.5)
+    assert lengths.primed_parts(lost, 3)["spares"]
+    lost[Ablation(mlps={1})] = cells(0.95, 0.95, 0.5)
+    found = lengths.primed_parts(lost, 3)
+    assert (found["shows"], found["spares"]) == (False, False)
 
 
 def test_the_correlation_of_the_trained_positions(tiny, monkeypatch):
@@ -314,11 +211,6 @@ def test_the_mlp_comes_to_carry():
     assert lengths.comes_to_carry(0.3, 0.95)
     assert not lengths.comes_to_carry(0.3, 0.89)
     assert not lengths.comes_to_carry(0.97, 0.95)
-    cells = heads.no_carry_reference(3)
-    first, last = "epoch 500", "epoch 2500"
-    text = said.correlations({"a": {first: (0.3, cells), last: (0.95, cells)}, "b": {last: (0.95, cells)}})
-    assert "a: 0.30 → 0.95; b: 0.95" in text
-    assert "in **1** of 2 runs" in text
 
 
 # ---------------------------------------------------------------- streams, accuracies, weights
@@ -331,9 +223,6 @@ def test_separation_is_that_of_the_planes(tiny):
     by_place = {(p.layer, p.after, p.position): geometry.apart_on_all_axes(p) for p in planes}
     assert found.tens == pytest.approx([by_place[0, "MLP", p] for p in (7, 8, 9)], nan_ok=True)
     assert found.ones == pytest.approx([by_place[1, "attention", p] for p in (7, 8, 9)], nan_ok=True)
-    text = said.separations({"a": lengths.Separation((np.nan, 1.0, 0.96), (0.9, 1.0, np.nan))}, 1)
-    assert "every trained position ten or more is apart in **1** of 1 run and an arriving one in **1**" in text
-    assert text.endswith("and an arriving one in **0**.")
 
 
 def test_accuracy_counts_every_position(tiny):
@@ -356,7 +245,8 @@ def test_the_best_direction_in_the_plane_is_at_least_as_good_as_the_axis(tiny):
     a, b = measure.sample(60, 3, seed=0)
     axis, plane = lengths.axis_and_plane(tiny, a, b)
     assert 0 <= axis <= plane <= 1
-    points, more = neurons.carry_axis(tiny, a, b).points.numpy(), neurons.activity(tiny, a, b).more.numpy()
+    found = neurons.carry_axis(tiny, a, b)
+    points, more = found.points.numpy(), found.more.numpy()
     best = max(abs(np.corrcoef(points @ [np.cos(t), np.sin(t)], more)[0, 1]) for t in np.linspace(0, np.pi, 2000))
     assert plane == pytest.approx(best, abs=1e-4)
 
@@ -429,10 +319,10 @@ def planted(data, monkeypatch):
 
 def test_length_is_shown_by_runs_that_forget_unprimed_and_remember_primed(planted):
     found = lengths.length(planted("paper", {PAD6: [0.1, 0.8, 0.2], PRIMED: [0.1, 0.8, 0.7]}))
-    assert list(found.shows.values()) == [True, True]
-    assert found.value == pytest.approx(0.25)
+    assert found.shows.tolist() == [True, True]
+    assert found.value["unprimed", 0] == pytest.approx(0.25)
     found = lengths.length(planted("paper", {PAD6: [0.1, 0.8, 0.7], PRIMED: [0.1, 0.8, 0.2]}))
-    assert list(found.shows.values()) == [False, False]
+    assert found.shows.tolist() == [False, False]
 
 
 def test_short_runs_of_ours_do_not_speak_to_epochs_of_the_paper(planted):
@@ -504,12 +394,6 @@ def test_groups_on_one_page_have_as_many_long_positions():
         lengths.long_positions(PAD6, "pad10_primed500_n2_s0.3_w0.2")
     with pytest.raises(BadInput, match=f"{groups.MAIN} has no longer sums"):
         lengths.long_positions(PAD6, groups.MAIN)
-
-
-def test_heads_by_epoch_are_told_one_after_the_other(tiny):
-    heads = lengths.heads(tiny, *lengths.balanced(3, 50))
-    told = over_runs.by_epoch({"ours 4": [("epoch 1", heads), ("epoch 2", heads)], "ours 5": [("epoch 2", heads)]})
-    assert [name for name, _ in told] == ["ours 4\nepoch 1", "ours 4\nepoch 2", "ours 5\nepoch 2"]
 
 
 @pytest.mark.parametrize(

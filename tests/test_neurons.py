@@ -30,25 +30,25 @@ def post(model: Transformer, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def test_activity_by_brute_force(small):
     a, b = sums.all_sums(2)
-    found, active = neurons.activity(small, a, b), post(small, a, b)
+    (found_often, more), active = neurons.activity(small, a, b), post(small, a, b)
     carry = (a % 10 + b % 10 >= 10).tolist()
     for task in (0, 1):
         rows = [i for i, c in enumerate(carry) if c == bool(task)]
         for i, position in enumerate(small.config.layout.answer):
             for neuron in range(12):
                 often = sum(bool(active[row, position, neuron] > 0) for row in rows) / len(rows)
-                assert found.often[task, i, neuron].item() == pytest.approx(often, abs=1e-9)
+                assert found_often[task, i, neuron].item() == pytest.approx(often, abs=1e-9)
     tens, units = small.config.layout.answer
     with_one = active[torch.tensor(carry), tens]
     without = torch.cat([active[~torch.tensor(carry), tens], active[:, units]])
-    torch.testing.assert_close(found.more.float(), with_one.mean(0) - without.mean(0), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(more.float(), with_one.mean(0) - without.mean(0), atol=1e-5, rtol=1e-4)
 
 
 def test_padded_sums_are_looked_at_at_their_own_digits():
     torch.manual_seed(0)
     model = Transformer(ModelConfig(width=4, d_model=16, d_ff=8)).eval()
     a, b = sums.all_sums(2)
-    often = neurons.activity(model, a, b, 2).often
+    often, _ = neurons.activity(model, a, b, 2)
     expected = (post(model, a, b)[:, -2:] > 0).double()
     carry = a % 10 + b % 10 >= 10
     torch.testing.assert_close(often, torch.stack([expected[~carry].mean(0), expected[carry].mean(0)]))
@@ -93,8 +93,8 @@ def test_a_planted_carry_axis_is_found_whatever_its_sign(small):
         assert found.correlation > 0.95
         assert torch.corrcoef(torch.stack([found.points[:, 0].float(), sign * towards]))[0, 1] > 0.95
         assert found.share[0] > 0.9
-    active, u = neurons.activity(small, a, b), torch.linalg.svd(small.blocks[1].up.weight, full_matrices=False)[0]
-    expected = [abs(torch.corrcoef(torch.stack([u[:, i].double(), active.more]))[0, 1].item()) for i in (0, 1)]
+    (_, more), u = neurons.activity(small, a, b), torch.linalg.svd(small.blocks[1].up.weight, full_matrices=False)[0]
+    expected = [abs(torch.corrcoef(torch.stack([u[:, i].double(), more]))[0, 1].item()) for i in (0, 1)]
     assert found.correlations == pytest.approx(expected, abs=1e-4)
     assert found.correlation == found.correlations[0]
 
@@ -127,7 +127,7 @@ def test_a_leading_axis_that_has_nothing_to_do_with_carrying_is_told_from_one_th
 def test_the_lean_is_a_difference_of_means():
     points = torch.tensor([[0.0, 5.0], [1.0, 5.0], [2.0, 5.0], [7.0, 5.0]]).double()
     often = torch.rand(2, 3, 4)
-    axis = neurons.CarryAxis(points, (0.5, 0.1), often, (0.0, 0.0))
+    axis = neurons.CarryAxis(points, (0.5, 0.1), often, often[0, 0], (0.0, 0.0))
     chosen = torch.zeros(2, 3, 4, dtype=torch.bool)
     chosen[..., 3] = chosen[..., 0] = True
     torch.testing.assert_close(axis.lean(chosen), torch.full((2, 3), 3.5 - 1.5).double())
@@ -201,12 +201,10 @@ def test_carriers_are_what_is_left_without_them(monkeypatch):
             arrives = pos < 2 and pattern[pos + 1] != "0"
             where[arrives].append((task, pos))
     for got, kind, side in (
-        (found.carry, left.accuracy, True),
-        (found.corrected, left.corrected, True),
-        (found.rest, left.accuracy, False),
+        (found["carry"], left.accuracy, True),
+        (found["corrected"], left.corrected, True),
+        (found["rest"], left.accuracy, False),
     ):
         assert got == pytest.approx(sum(kind[cell].item() for cell in where[side]) / len(where[side]))
-    assert (found.count, found.correlation) == (5, axis.correlation)
-    assert found.gaps == neurons.checkerboard(model, chosen)
-    assert neurons.Carriers(0.7, 5, 0.09, 0.91, 0.99, (0.05, 0.2)).shows == (True, True, True)
-    assert neurons.Carriers(0.69, 5, 0.09, 0.91, 0.98, (0.3, 0.2)).shows == (False, False, False)
+    assert (found["count"], found["correlation"]) == (5, axis.correlation)
+    assert found["gaps"] == neurons.checkerboard(model, chosen)

@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 
 from carry_core import carries, measure, sums
 from carry_core.findings import base, geometry, heads, lengths, neurons, pentagon, survey
-from carry_core.findings.base import DECODER, DFF1024, DIGITS4, N1, N3, Measurement
+from carry_core.findings.base import DECODER, DFF1024, DIGITS4, N1, N3
 from carry_core.findings.survey import Dissected, Evidence, Survey
 from carry_core.groups import MAIN
 from carry_core.interventions import INTACT, Ablation
@@ -42,14 +43,12 @@ def surveyed(monkeypatch) -> Plant:
     return plant
 
 
-def values(found: Measurement) -> list[float]:
-    assert list(found.runs) == list(found.shows or {})
-    assert found.value == pytest.approx(sum(found.runs.values()) / len(found.runs))
-    return list(found.runs.values())
+def values(found: pd.DataFrame) -> list[float]:
+    return found.value.tolist()
 
 
-def shown(found: Measurement) -> list[bool]:
-    return list((found.shows or {}).values())
+def shown(found: pd.DataFrame) -> list[bool]:
+    return found.shows.tolist()
 
 
 # ---------------------------------------------------------------- surveys
@@ -290,9 +289,9 @@ def each_run(monkeypatch: pytest.MonkeyPatch, **planted: list[Any]) -> Evidence:
 
 def test_biases_are_needed_by_one_layer_and_not_by_two(monkeypatch):
     found = heads.biases(each_run(monkeypatch, main=[0.0, 0.02], n1=[0.3, 0.001]))
-    assert found.runs == {(MAIN, 0): 0.0, (MAIN, 1): 0.02, (N1, 0): 0.3, (N1, 1): 0.001}
+    assert found.value.to_dict() == {(MAIN, 0): 0.0, (MAIN, 1): 0.02, (N1, 0): 0.3, (N1, 1): 0.001}
     assert shown(found) == [True, False, True, False]
-    assert found.value == pytest.approx(0.01)  # of two layers
+    assert base.summary(found, "", MAIN).value == pytest.approx(0.01)  # of two layers
 
 
 def test_what_biases_cost_is_counted_without_them():
@@ -334,10 +333,10 @@ def test_carry_axes_and_checkerboards(monkeypatch):
 
 def test_carry_axes_of_longer_sums_where_there_are_weights(monkeypatch):
     found = lengths.carry_axis_long(each_run(monkeypatch, primed=[(0.6, 0.8)], finetuned=[(0.9, 0.95)]))
-    assert found.runs == {("primed", 0): 0.6, ("finetuned", 0): 0.9}
+    assert found.value.to_dict() == {("primed", 0): 0.6, ("finetuned", 0): 0.9}
     assert shown(found) == [False, True]
     found = lengths.carry_axis_long(each_run(monkeypatch, primed=[(0.8, 0.9)]))
-    assert (found.runs, shown(found)) == ({("primed", 0): 0.8}, [True])
+    assert (found.value.to_dict(), shown(found)) == ({("primed", 0): 0.8}, [True])
 
 
 def test_the_mlp_comes_to_carry_by_the_last_epoch(monkeypatch):
@@ -349,7 +348,12 @@ def test_the_mlp_comes_to_carry_by_the_last_epoch(monkeypatch):
 
 def test_the_head_that_carries_has_to_be_the_authors_in_his_release_only(monkeypatch):
     named = [Ablation(heads={(0, head)}) for head in (0, 1)]
-    runs = [lengths.Primed(head, carried, 0.3, 0.3, 0.0) for head in named for carried in (0.8, 0.4)]
+    rest = {"corrected": 0.3, "trained": 0.3, "spared": 0.0, "spares": True}
+    runs = [
+        {"head": head, "carried": carried, "shows": carried > lengths.CARRY_LOSS, **rest}
+        for head in named
+        for carried in (0.8, 0.4)
+    ]
     evidence = each_run(monkeypatch, primed=runs)
     found = lengths.primed_parts_of_runs(evidence)
     assert (values(found), shown(found)) == ([0.8, 0.4, 0.8, 0.4], [True, False, True, False])

@@ -4,6 +4,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from matplotlib.colors import to_rgb
@@ -29,7 +30,7 @@ def texts(figure: Any) -> list[str]:
 def test_neuron_grid_fills_the_chosen_neurons_and_frames_the_cells_where_a_one_arrives():
     generator = torch.Generator().manual_seed(0)
     points, often = torch.randn(20, 2, generator=generator).double(), torch.rand(5, 3, 20, generator=generator).double()
-    axis = neurons.CarryAxis(points, (0.31, 0.12), often, (0.9, 0.1))
+    axis = neurons.CarryAxis(points, (0.31, 0.12), often, often[0, 0], (0.9, 0.1))
     chosen = neurons.most_often(often, 8)
     figure = plots.neuron_grid(axis, chosen, NAMES)
     assert len(figure.axes) == 15
@@ -47,20 +48,19 @@ def test_neuron_grid_fills_the_chosen_neurons_and_frames_the_cells_where_a_one_a
 # ---------------------------------------------------------------- a sum on its way
 
 
-def a_trace(**more: Any) -> adder.Trace:
+def a_summary() -> Any:
     """347 + 128 with planted attention: head 0:0 looks from the tens of a to those of b, head 1:1 from 8 to 2."""
-    first, last = torch.zeros(2, 10, 10), torch.zeros(2, 10, 10)
-    first[0, 1, 5], first[0, 3, 0], first[1, 2, 9] = 0.9, 0.5, 0.09
-    last[1, 8, 2], last[0, 7, 4], last[1, 3, 3] = 0.8, 0.3, 0.7
-    answers = {
-        "intact": [(4, 1.0), (7, 0.9), (5, 1.0)],
-        "head": [(5, 0.6), (7, 1.0), (5, 1.0)],
-        "MLP": [(4, 1.0), (6, 0.7), (1, 0.5)],
-    }
-    kind: dict[str, Any] = {
-        "tens": {1: False, 2: True}, "ones": {1: 6, 2: 5}, "arrives": {7: False, 8: True}, "answers": answers,
-    }  # fmt: skip
-    return adder.Trace(347, 128, sums.Layout(), first, last, 1, 1, **kind | more)
+    attention = torch.zeros(2, 2, 10, 10)
+    attention[0, 0, 1, 5], attention[0, 0, 3, 0], attention[0, 1, 2, 9] = 0.9, 0.5, 0.09
+    attention[1, 1, 8, 2], attention[1, 0, 7, 4], attention[1, 1, 3, 3] = 0.8, 0.3, 0.7
+    rows = [("tens", 1, 0, 0, 1.0), ("tens", 2, 1, 1, 1.0), ("ones", 1, 6, 6, 1.0), ("ones", 2, 5, 5, 1.0)]
+    rows += [("carry_in", 7, 0, 0, 1.0), ("carry_in", 8, 1, 1, 1.0)]
+    rows += [("intact", 7, 4, 4, 1.0), ("intact", 8, 7, 7, 0.9), ("intact", 9, 5, 5, 1.0)]
+    rows += [("head", 7, 5, 4, 0.6), ("head", 8, 7, 7, 1.0), ("head", 9, 5, 5, 1.0)]
+    rows += [("MLP", 7, 4, 4, 1.0), ("MLP", 8, 6, 6, 0.7), ("MLP", 9, 1, 5, 0.5)]
+    trace = pd.DataFrame(rows, columns=["wire", "position", "reads", "schoolbook", "probability"])
+    trace = trace.assign(agrees=True).set_index(["wire", "position"])
+    return plots.summary_circuit(347, 128, sums.Layout(), trace, attention, 1)
 
 
 def boxes(figure: Any) -> list[tuple[str, float]]:
@@ -70,7 +70,7 @@ def boxes(figure: Any) -> list[tuple[str, float]]:
 
 
 def test_the_summary_says_what_was_read_and_what_was_answered():
-    figure = plots.summary_circuit(a_trace())
+    figure = a_summary()
     shown = [t.get_text() for t in figure.axes[0].texts]
     tokens = sorted((t.get_position()[0], t.get_text()) for t in figure.axes[0].texts if t.get_position()[1] < 0.4)
     assert "".join(text for _, text in tokens) == "the sum347+128==="
@@ -132,4 +132,22 @@ def test_truth_tables_are_those_of_addition(parts):
     np.testing.assert_allclose(digit.images[0].get_array(), 1)
 
 
-# ---------------------------------------------------------------- tables
+def test_what_decides_whether_a_column_hands_on_a_one():
+    a, b = sums.long_sums(500, 3, torch.Generator().manual_seed(0))
+    wires = adder.schoolbook(a, b)
+    for x, y, case in zip(a.tolist(), b.tolist(), circuit.carry_case(wires, 1).tolist(), strict=True):
+        total, arrives = x // 10 % 10 + y // 10 % 10, x % 10 + y % 10 >= 10
+        expected = 3 if total >= 10 else 0 if total <= 8 else 2 if arrives else 1
+        assert case == expected
+    hands_on = torch.tensor([False, False, True, True])[circuit.carry_case(wires, 1)]
+    assert torch.equal(hands_on, wires.arrives[:, 0])
+
+
+def test_a_table_has_what_is_said_most_often_and_how_often_it_is_right():
+    row, column = torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([0, 0, 0, 1, 1, 1])
+    expected, found = torch.tensor([4, 4, 4, 7, 7, 7]), torch.tensor([4, 4, 5, 8, 8, 7])
+    value, share = circuit.tabulate((2, 2), expected, found, row, column)
+    assert value.tolist() == [[4, -1], [-1, 8]]
+    assert share[0, 0].item() == pytest.approx(2 / 3)
+    assert share[1, 1].item() == pytest.approx(1 / 3)
+    assert share[0, 1].isnan()

@@ -1,8 +1,8 @@
 """The schoolbook's full adder, digit by digit, and what the network's parts do in its place (App. I, Fig. 26, 1)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -11,10 +11,10 @@ from torch import Tensor
 
 from carry_core import measure, sums
 from carry_core.errors import BadInput
-from carry_core.findings.base import MAIN, Measurement, finding, measurement
+from carry_core.findings.base import MAIN, Fields, finding, per_run
 from carry_core.findings.survey import Evidence
 from carry_core.interventions import INTACT, Ablation
-from carry_core.model import Transformer, cache_hook
+from carry_core.model import Transformer
 
 FOLDS = 5
 AGREEMENT = 0.99  # share of sums from which a part's truth table counts as the schoolbook's
@@ -23,23 +23,14 @@ ADDED = 6_000  # random sums for the truth tables: some sixty for each pair of d
 
 @dataclass(frozen=True)
 class Wires:
-    """What flows through a chain of full adders, one for each column (App. I).
+    """What flows through a chain of full adders, one for each column (App. I)."""
 
-    Attributes:
-        left: the digits of a.
-        right: the digits of b.
-        ones: the digit sum modulo ten, from the first half adder (its XOR).
-        tens: whether the digit sum is ten or more (its AND).
-        arrives: the carry line: what the column to the right hands on; nothing at the last one.
-        digit: the answer's digit, from the second half adder (its XOR).
-    """
-
-    left: Int[Tensor, "sums pos"]
-    right: Int[Tensor, "sums pos"]
-    ones: Int[Tensor, "sums pos"]
-    tens: Bool[Tensor, "sums pos"]
-    arrives: Bool[Tensor, "sums pos"]
-    digit: Int[Tensor, "sums pos"]
+    left: Int[Tensor, "sums pos"]  # the digits of a
+    right: Int[Tensor, "sums pos"]  # and of b
+    ones: Int[Tensor, "sums pos"]  # the digit sum modulo ten, from the first half adder (its XOR)
+    tens: Bool[Tensor, "sums pos"]  # whether the digit sum is ten or more (its AND)
+    arrives: Bool[Tensor, "sums pos"]  # the carry line: what the column to the right hands on; nothing at the last
+    digit: Int[Tensor, "sums pos"]  # the answer's digit, from the second half adder (its XOR)
 
 
 def half_adder(
@@ -67,34 +58,23 @@ def read(
     left: Int[Tensor, " sums"],
     right: Int[Tensor, " sums"],
 ) -> Int[Tensor, " sums"]:
-    """What a linear reader finds of `label` in a stream, for digit pairs that it was not fitted on.
+    """What a linear probe finds of `label` in a stream, for digit pairs that it was not fitted on.
 
     Fisher's discriminant (its covariance shrunk by a tenth), fitted on four fifths of the hundred pairs of digits and
     asked about the last fifth, in turn. A stream that merely holds both digits could have any label of a hundred
     pairs learned by heart; on new pairs it fails wherever the label is no sum of a part for each digit.
-
-    Args:
-        x: a stream at one position.
-        label: what to read; where all are the same, that is the answer.
-        left: the digit of a that `label` depends on.
-        right: the digit of b.
+    Where all labels are the same, that is the answer; `left` and `right` are the digits that they depend on.
     """
     if label.min() == label.max():
         return label
-    reader = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1)
+    probe = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1)
     folds = PredefinedSplit(((left + 2 * right) % FOLDS).numpy())  # every digit sum is spread over all of them
-    return torch.from_numpy(cross_val_predict(reader, x.double().numpy(), label.numpy(), cv=folds))
+    return torch.from_numpy(cross_val_predict(probe, x.double().numpy(), label.numpy(), cv=folds))
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What a part should say, and what it says.
-
-    Attributes:
-        columns: which of the sum's columns, 0 for the leftmost.
-        expected: the schoolbook's.
-        found: the network's.
-    """
+    """What a part should say (the schoolbook's) and what it says (the network's), in some of a sum's columns."""
 
     columns: tuple[int, ...]
     expected: Int[Tensor, "sums column"]
@@ -114,29 +94,17 @@ class Truth:
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of a network beside those of a full adder (App. I), each with its truth table.
+    """The parts of a network beside those of a full adder (App. I), each with its truth table."""
 
-    Attributes:
-        wires: the schoolbook's, for the same sums.
-        tens: after the first layer, at the digits: whether their sum is ten or more.
-        ones: the same place: the sum modulo ten.
-        halfway: the same before the first layer's MLP.
-        early: before the last attention, at the answer's positions: whether a one arrives.
-        carry: the same after the last attention.
-        digit: the answer's digit.
-        bypassed: the digit without the final MLP, where a direct connection would leave the sum modulo ten.
-        leaky: the digit without the decision head.
-    """
-
-    wires: Wires
-    tens: Truth
-    ones: Truth
-    halfway: Truth
-    early: Truth
-    carry: Truth
-    digit: Truth
-    bypassed: Truth
-    leaky: Truth
+    wires: Wires  # the schoolbook's, for the same sums
+    tens: Truth  # after the first layer, at the digits: whether their sum is ten or more
+    ones: Truth  # and the sum modulo ten
+    halfway: Truth  # the same before the first layer's MLP
+    early: Truth  # before the last attention, at the answer's positions: whether a one arrives
+    carry: Truth  # the same after the last attention
+    digit: Truth  # the answer's digit
+    bypassed: Truth  # without the final MLP, where a direct connection would leave the sum modulo ten
+    leaky: Truth  # without the decision head
 
     @property
     def claimed(self) -> dict[str, float]:
@@ -160,10 +128,8 @@ def half_adders(
     width, wires = model.config.width, schoolbook(a, b, model.config.width)
     columns = tuple(range(1, width))
     start = width + 1 if second or model.config.causal else 0
-    return (
-        _truth(stream, [start + i for i in columns], columns, wires.tens, columns, a, b, width),
-        _truth(stream, [start + i for i in columns], columns, wires.ones, columns, a, b, width),
-    )
+    at_digits = stream[:, [start + i for i in columns]]
+    return _truth(at_digits, columns, wires.tens, wires), _truth(at_digits, columns, wires.ones, wires)
 
 
 def carry_line(
@@ -171,24 +137,25 @@ def carry_line(
 ) -> Truth:
     """Whether a stream tells that a one arrives, at the answer's positions where it can.
 
-    On digit pairs of the column to the right that the reader was not fitted on.
+    On digit pairs of the column to the right that the probe was not fitted on.
     """
-    width, wires = model.config.width, schoolbook(a, b, model.config.width)
-    columns, to_right = tuple(range(width - 1)), tuple(range(1, width))
-    return _truth(stream, model.config.layout.answer[:-1], columns, wires.arrives, to_right, a, b, width)
+    wires = schoolbook(a, b, model.config.width)
+    at_answer = stream[:, list(model.config.layout.answer[:-1])]
+    return _truth(at_answer, tuple(range(model.config.width - 1)), wires.arrives, wires, shift=1)
 
 
 def _truth(
-    stream: Tensor, positions: Sequence[int], columns: tuple[int, ...], label: Tensor, depends: tuple[int, ...],
-    a: Tensor, b: Tensor, width: int,
-) -> Truth:  # fmt: skip
-    left, right, found = sums.digits(a, width), sums.digits(b, width), []
-    for position, i, j in zip(positions, columns, depends, strict=True):
-        found.append(read(stream[:, position], label[:, i].long(), left[:, j], right[:, j]))
+    at: Float[Tensor, "sums column d_model"], columns: tuple[int, ...], label: Tensor, wires: Wires, shift: int = 0
+) -> Truth:
+    """`read` in each column; the label depends on the digits of the column `shift` to the right."""
+    found = [
+        read(x, label[:, i].long(), wires.left[:, i + shift], wires.right[:, i + shift])
+        for x, i in zip(at.unbind(1), columns, strict=True)
+    ]
     return Truth(columns, label[:, columns].long(), torch.stack(found, 1))
 
 
-def sites(model: Transformer) -> tuple[str, str, str]:
+def _streams(model: Transformer) -> tuple[str, str, str]:
     """Where the parts are read: after the first layer, before the last attention, and after it."""
     last = model.config.layers - 1
     return "blocks.0.resid_post", f"blocks.{last - 1}.resid_post" if last else "embed", f"blocks.{last}.resid_mid"
@@ -197,12 +164,11 @@ def sites(model: Transformer) -> tuple[str, str, str]:
 def parts(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> Parts:
     """Measure every part on the given sums: some thousands, so that every pair of digits occurs often."""
     config, wires = model.config, schoolbook(a, b, model.config.width)
-    first, before, after = sites(model)
+    first, before, after = _streams(model)
     halfway = "blocks.0.resid_mid"
     stream = measure.activations(model, a, b, list(dict.fromkeys([halfway, first, before, after])))
-    edits = [INTACT, measure.final_mlp(model), *measure.last_heads(model)]
-    acting = edits
-    intact, without, *headless = measure.predict(model, a, b, acting, config.width)
+    ablations = [INTACT, measure.final_mlp(model), *measure.last_heads(model)]
+    intact, bypassed, *headless = measure.predict(model, a, b, ablations, config.width)
     leaky = headless[measure.decision_head(model)]
     tens, ones = half_adders(model, stream[first], a, b)
     every = tuple(range(config.width))
@@ -214,139 +180,75 @@ def parts(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) 
         early=carry_line(model, stream[before], a, b),
         carry=carry_line(model, stream[after], a, b),
         digit=Truth(every, wires.digit, intact.long()),
-        bypassed=Truth(every, wires.ones, without.long()),
+        bypassed=Truth(every, wires.ones, bypassed.long()),
         leaky=Truth(every, wires.digit, leaky.long()),
     )
 
 
-CASES = ("8 or less", "9, none arrives", "9, a one arrives", "10 or more")
-
-
-def carry_case(wires: Wires, column: int) -> Int[Tensor, " sums"]:
-    """Which of `CASES` the digits of a column are: what decides whether it hands on a one."""
-    total = wires.ones[:, column] + 10 * wires.tens[:, column]
-    return torch.where(total >= 10, 3, torch.where(total == 9, 1 + wires.arrives[:, column].long(), 0))
-
-
-def tabulate(
-    shape: tuple[int, int],
-    expected: Int[Tensor, " sums"],
-    found: Int[Tensor, " sums"],
-    row: Int[Tensor, " sums"],
-    column: Int[Tensor, " sums"],
-) -> tuple[Int[Tensor, "row column"], Float[Tensor, "row column"]]:
-    """A measured truth table: what is found most often in each cell (-1 in an empty one), and how often that is right.
-
-    Args:
-        shape: rows and columns of the table.
-        expected: what is right.
-        found: what is said.
-        row: each sum's row.
-        column: each sum's column.
-    """
-    cell = row * shape[1] + column
-    counts = torch.zeros(shape[0] * shape[1], int(found.max()) + 1, dtype=torch.int64)
-    counts.index_put_((cell, found), torch.ones_like(cell), accumulate=True)
-    right = torch.zeros(len(counts), dtype=torch.float64).index_add_(0, cell, (found == expected).double())
-    often = torch.where(counts.sum(1) > 0, counts.argmax(1), -1)
-    return often.view(shape), (right / counts.sum(1)).view(shape)
-
-
-@dataclass(frozen=True)
-class Trace:
-    """One sum on its way through a run (Fig. 1).
-
-    Attributes:
-        first: attention of the first layer's heads.
-        last: attention of the last layer's heads.
-        last_layer: its number.
-        decision_head: which of its heads decides.
-        tens: at the digits' positions, whether the stream after the first layer is read as ten or more.
-        ones: the same for the digit sum modulo ten.
-        arrives: at the answer's positions, whether the stream after the last attention is read as a one arriving.
-        answers: by what is taken out, each digit of the answer and its probability.
-    """
-
-    a: int
-    b: int
-    layout: sums.Layout
-    first: Float[Tensor, "head query key"]
-    last: Float[Tensor, "head query key"]
-    last_layer: int
-    decision_head: int
-    tens: dict[int, bool]
-    ones: dict[int, int]
-    arrives: dict[int, bool]
-    answers: dict[str, list[tuple[int, float]]]
-
-    def said(self, without: str) -> list[int]:
-        """The digits of an answer: `intact`, or without the `head` or the `MLP`."""
-        return [digit for digit, _ in self.answers[without]]
-
-    def departs(self) -> list[str]:
-        """What of the paper's drawing does not hold here: nothing where all is as the schoolbook has it (Fig. 1)."""
-        wires = schoolbook(torch.tensor([self.a]), torch.tensor([self.b]), self.layout.width)
-        ones, tens, arrives, digit = (x[0].tolist() for x in (wires.ones, wires.tens, wires.arrives, wires.digit))
-        columns = {position: position % (self.layout.width + 1) for position in self.tens}
-        leaky = zip(self.said("head"), digit, arrives, strict=True)
-        holds = {
-            "the digit sums that are read": all(
-                (self.tens[p], self.ones[p]) == (tens[i], ones[i]) for p, i in columns.items()
-            ),
-            "where a one is read to arrive": list(self.arrives.values()) == arrives[:-1],
-            "the answer": self.said("intact") == digit,
-            "the answer without the decision head": all(
-                x == right or (x == (right + 1) % 10 and not one) for x, right, one in leaky
-            ),
-            "the answer without the final MLP": self.said("MLP") == ones,
-        }
-        return [name for name, agrees in holds.items() if not agrees]
+WIRES = {
+    "tens": "the digit sums that are read",
+    "ones": "the digit sums that are read",
+    "carry_in": "where a one is read to arrive",
+    "intact": "the answer",
+    "head": "the answer without the decision head",
+    "MLP": "the answer without the final MLP",
+}
 
 
 @torch.inference_mode()
 def trace(
     model: Transformer, a: int, b: int, others: tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]], decision_head: int
-) -> Trace:
+) -> pd.DataFrame:
     """Follow `a + b` through the model (Fig. 1).
 
-    Args:
-        model: the run.
-        a: first number.
-        b: second number.
-        others: some thousands of sums that the linear readers are fitted on, as `read` does.
-        decision_head: of the last layer's heads, the one that decides.
+    The linear probes are fitted on `others`, some thousands of sums.
+
+    Returns:
+        A row for each of the `WIRES` and each position: what the network has there (`reads`, and of an answer its
+        `probability`), what the `schoolbook` has, and whether they agree; without the decision head one too many is
+        as it should be where no one arrives.
 
     Raises:
         BadInput: the model has one layer only, or the sum is none that it has an answer for.
     """
-    config, layout = model.config, model.config.layout
+    config, layout, last = model.config, model.config.layout, model.config.layers - 1
     sums.parse(f"{a}+{b}", config.width)
-    if config.layers < 2:
+    if not last:
         raise BadInput(f"A trace needs a layer that adds and a layer that carries: this model has {config.layers}.")
-    one_a, one_b = torch.tensor([a]), torch.tensor([b])
-    all_a, all_b = torch.cat([others[0], one_a]), torch.cat([others[1], one_b])
-    first, _, after = sites(model)
-    stream = measure.activations(model, all_a, all_b, [first, after])
-    tens, ones = {}, {}
+    one = torch.tensor([a]), torch.tensor([b])
+    all_a, all_b = (torch.cat(pair) for pair in zip(others, one, strict=True))
+    first, _, after = _streams(model)
+    stream, wires = measure.activations(model, all_a, all_b, [first, after]), schoolbook(*one, config.width)
+    rows: list[tuple[str, int, int, float]] = []
     for second in (True,) if config.causal else (False, True):
         start = config.width + 1 if second else 0
-        found = half_adders(model, stream[first], all_a, all_b, second=second)
-        for i, column in enumerate(found[0].columns):
-            tens[start + column] = bool(found[0].found[-1, i])
-            ones[start + column] = int(found[1].found[-1, i])
+        for wire, truth in zip(
+            ("tens", "ones"), half_adders(model, stream[first], all_a, all_b, second=second), strict=True
+        ):
+            rows += [
+                (wire, start + i, int(x), float("nan")) for i, x in zip(truth.columns, truth.found[-1], strict=True)
+            ]
     carry = carry_line(model, stream[after], all_a, all_b).found[-1]
-    kept: dict[str, Tensor] = {}
-    tokens, last = sums.encode(one_a, one_b, layout), config.layers - 1
-    model(tokens, cache_hook(kept))
-    answers = {}
-    head = Ablation(heads=frozenset({(last, decision_head)}))
-    for name, ablation in {"intact": INTACT, "head": head, "MLP": measure.final_mlp(model)}.items():
-        probability = model(tokens, ablation.hook(model), layout.answer)[0].softmax(-1)
-        answers[name] = [(int(row.argmax()), float(row.max())) for row in probability]
-    return Trace(
-        a, b, layout, kept["blocks.0.attn.pattern"][0], kept[f"blocks.{last}.attn.pattern"][0], last, decision_head,
-        tens, ones, dict(zip(layout.answer[:-1], map(bool, carry), strict=True)), answers,
-    )  # fmt: skip
+    rows += [("carry_in", layout.answer[i], int(x), float("nan")) for i, x in enumerate(carry)]
+    ablations = {"intact": INTACT, "head": Ablation(heads={(last, decision_head)}), "MLP": measure.final_mlp(model)}
+    for wire, ablation in ablations.items():
+        top = model(sums.encode(*one, layout), ablation.hook(model), layout.answer)[0].softmax(-1).max(-1)
+        rows += [(wire, *row) for row in zip(layout.answer, top.indices.tolist(), top.values.tolist(), strict=True)]
+    frame = pd.DataFrame(rows, columns=["wire", "position", "reads", "probability"]).set_index(["wire", "position"])
+    right = {"tens": wires.tens, "ones": wires.ones, "carry_in": wires.arrives, "MLP": wires.ones}
+    columns = [position % (config.width + 1) if position not in layout.answer else layout.answer.index(position)
+               for position in frame.index.get_level_values(1)]  # fmt: skip
+    names = frame.index.get_level_values(0)
+    frame["schoolbook"] = [int(right.get(wire, wires.digit)[0, i]) for wire, i in zip(names, columns, strict=True)]
+    one_too_many = (frame.reads == (frame.schoolbook + 1) % 10) & ~wires.arrives[0, columns].numpy()
+    frame["agrees"] = (frame.reads == frame.schoolbook) | (one_too_many & (names == "head"))
+    return frame
+
+
+def departs(trace: pd.DataFrame) -> list[str]:
+    """What of the paper's drawing does not hold for a sum: nothing where all is as the schoolbook has it (Fig. 1)."""
+    agrees = trace.agrees.groupby(level="wire").all()
+    return list(dict.fromkeys(name for wire, name in WIRES.items() if not agrees[wire]))
 
 
 def is_full_adder(parts: Parts) -> bool:
@@ -355,16 +257,12 @@ def is_full_adder(parts: Parts) -> bool:
 
 
 @finding("full_adder", MAIN)
-def full_adder(evidence: Evidence) -> Measurement:
-    """App. I, Fig. 26: truth tables of the parts."""
+def full_adder(evidence: Evidence) -> pd.DataFrame:
+    """The lowest agreement of a part with the schoolbook's truth table, in the worst column (App. I, Fig. 26)."""
     a, b = sums.long_sums(ADDED, 3, torch.Generator().manual_seed(0))
-    rows = {
-        run: {
-            "value": min(found.claimed.values()),
-            "shows": is_full_adder(found),
-            **found.claimed,
-            "carry_before_the_last_attention": found.early.by_column,
-        }
-        for run, found in evidence.each(MAIN, lambda run, m: parts(m, a, b)).items()
-    }
-    return measurement(rows, "The lowest agreement of a part with the schoolbook, in the worst column.")
+
+    def row(found: Parts) -> Fields:
+        lowest = {"value": min(found.claimed.values()), "shows": is_full_adder(found)}
+        return {**lowest, **found.claimed, "carry_before_the_last_attention": found.early.by_column}
+
+    return per_run(evidence.each(MAIN, lambda run, m: parts(m, a, b)), row)

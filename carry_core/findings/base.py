@@ -1,13 +1,16 @@
-"""Findings as data: a measurement of each run, and the registry of which function measures which claim.
+"""Findings as data: a frame with a row for each run, and the registry of which function measures which claim.
 
-A finding takes one source's `Evidence` and gives a `Measurement`: a value for each run, whether the run shows what the
-paper claims, and what else was measured. When a run shows a claim is said in its row's `reason` in `data/claims.yml`.
+A finding takes one source's `Evidence` and gives a frame whose rows are runs, by number or by group and number. Its
+column `value` has the measured number, `shows` whether the run shows what the paper claims (the `reason` in
+`data/claims.yml` says when), others what else was measured. The first line of its docstring says what `value` is.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pandas as pd
 
 from carry_core import measure
 from carry_core.groups import GROUPS
@@ -25,6 +28,7 @@ PAD6, PRIMED, FINETUNED = "pad6_n2_s0.3_w0.2", "pad6_primed100_n2_s0.3_w0.2", "p
 DECODER_PAD6 = "decoder_pad6_primed500_n2_s0.3_w0.2"
 
 Fields = Mapping[str, Any]  # numbers, texts or lists of these, by name
+Measured = TypeVar("Measured")
 
 
 @dataclass(frozen=True)
@@ -67,23 +71,23 @@ class Measurement:
     fields: Mapping[Any, Fields] = field(default_factory=dict)
 
 
-def measurement(rows: Mapping[Any, Fields], how: str, among: Iterable[Any] | None = None) -> Measurement:
-    """A finding from a row for each run: its `value`, whether it `shows` the claim, and what else was measured.
+def per_run(measured: Mapping[Any, Measured], row: Callable[[Measured], Fields]) -> pd.DataFrame:
+    """A frame with a row for each run, made of what was measured in it."""
+    return pd.DataFrame([row(x) for x in measured.values()], index=list(measured))
+
+
+def summary(rows: pd.DataFrame, how: str, among: str | None = None) -> Measurement:
+    """A finding's frame as a measurement; what stands for all is the mean of `value`, of the runs of `among` if given.
 
     Args:
-        rows: by the run's number, or by its group and its number.
+        rows: a row for each run.
         how: what `value` is.
-        among: runs whose mean stands for all; every run's if None.
+        among: the first level of a run's name, such as its group.
     """
-    known = [rows[run]["value"] for run in (rows if among is None else among)]
-    known = [value for value in known if value == value]
-    return Measurement(
-        {run: row["value"] for run, row in rows.items()},
-        mean(known) if known else float("nan"),
-        how=how,
-        shows={run: bool(row["shows"]) for run, row in rows.items()},
-        fields={run: {k: x for k, x in row.items() if k not in ("value", "shows")} for run, row in rows.items()},
-    )
+    value = rows.value if among is None else rows.value.loc[among]
+    more = rows.drop(columns=["value", "shows"]).to_dict("index")
+    runs, shows = rows.value.astype(float).to_dict(), rows.shows.astype(bool).to_dict()
+    return Measurement(runs, float(value.mean()), how=how, shows=shows, fields=more)
 
 
 @dataclass(frozen=True)
@@ -96,15 +100,17 @@ class Finding:
 
 
 FINDINGS: dict[str, Finding] = {}
+Measure = Callable[["Evidence"], pd.DataFrame]
 
 
 def finding(
-    name: str, *groups: str, need: Need | None = None
-) -> Callable[[Callable[["Evidence"], Measurement]], Callable[["Evidence"], Measurement]]:
-    """Register the measure of `finding/<name>`, which is about the runs of `groups`."""
+    name: str, *groups: str, need: Need | None = None, among: str | None = None
+) -> Callable[[Measure], Measure]:
+    """Register the measure of `finding/<name>`, which is about the runs of `groups`; `among` as in `summary`."""
 
-    def register(of: Callable[["Evidence"], Measurement]) -> Callable[["Evidence"], Measurement]:
-        FINDINGS[f"finding/{name}"] = Finding(of, groups or (MAIN,), need)
+    def register(of: Measure) -> Measure:
+        how = (inspect.getdoc(of) or "").partition("\n")[0]
+        FINDINGS[f"finding/{name}"] = Finding(lambda e: summary(of(e), how, among), groups or (MAIN,), need)
         return of
 
     return register

@@ -3,18 +3,18 @@
 Thresholds say when a run shows a claim; why they are what they are is the `reason` of the claim's row.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
 
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
-from carry_core.findings.base import DECODER, DFF1024, MAIN, N1, N3, Measurement, Need, all_heads, finding, measurement
+from carry_core.findings.base import DECODER, DFF1024, MAIN, N1, N3, Fields, Need, all_heads, finding, per_run
 from carry_core.findings.survey import (
     FEWEST,
     Evidence,
@@ -34,10 +34,10 @@ from carry_core.sums import Layout, equal_sums
 EXACT_MATCH_COST = 0.1  # what a part has to cost to matter
 CELL_ACCURACY = 0.99  # from here on the digits of a cell count as right
 CARRY_LOST = 0.1  # accuracy of carry cells below which the carried one counts as lost
-CARRY_MOSTLY_LOST = 0.5  # the same, for most of it
+CARRY_MOSTLY_LOST = 0.5  # the same, for most of it (Tab. 4 and 5, which the paper gives number by number)
 NO_CARRY_ACCURACY = 0.9  # without the final MLP; a run below cannot take that ablation (App. C.2, C.4)
 ABLATION_CORRELATION = 0.95  # with a model that cannot carry, from which the full ablation "works" (App. C.2)
-CANNOT_CARRY_CORRELATION = 0.9  # the same, from which nothing that carries is left
+CANNOT_CARRY_CORRELATION = 0.9  # the same, from which nothing that carries is left (Sec. 4)
 ONE_TOO_LARGE = 0.95  # share of a no-carry cell that counts as always, for a decoder (App. D)
 BIAS_COST = 0.01  # of exact matches: what zeroed biases may cost a model that does not need them (App. A.1)
 PARTNER_ATTENTION = 0.5  # of a digit's attention, to its partner: a step of a staircase
@@ -60,23 +60,14 @@ def head_pairs(config: ModelConfig) -> list[Ablation]:
 
 @dataclass(frozen=True)
 class LastLayer:
-    """What becomes of the accuracies when a part of the last block is taken out (Tab. 1, 4 and 5, Sec. 4 and 5).
-
-    Attributes:
-        intact: with nothing taken out.
-        heads: without each head.
-        mlp: without the MLP.
-        decision_head: which of the heads decides (`measure.decision_head`).
-        neurons: the MLP's carry neurons, if they were asked for.
-        dissected: without these.
-    """
+    """What becomes of the accuracies when a part of the last block is ablated (Tab. 1, 4 and 5, Sec. 4 and 5)."""
 
     intact: ClassAccuracies
-    heads: tuple[ClassAccuracies, ...]
+    heads: tuple[ClassAccuracies, ...]  # without each head
     mlp: ClassAccuracies
-    decision_head: int
-    neurons: Bool[Tensor, " neuron"] | None = None
-    dissected: ClassAccuracies | None = None
+    decision_head: int  # as `measure.decision_head`
+    neurons: Bool[Tensor, " neuron"] | None = None  # the MLP's carry neurons, if they were asked for
+    dissected: ClassAccuracies | None = None  # without these
 
     @property
     def decision(self) -> ClassAccuracies:
@@ -97,11 +88,8 @@ def ablate_last_layer(
 ) -> LastLayer:
     """Accuracies intact, without each of the last block's heads, without its MLP, and without its carry neurons.
 
-    Args:
-        model: the run.
-        a, b: the sums' two numbers.
-        n_digits: digits by which the sums are classed; the model's width if None.
-        chosen_on: other sums, on which the carry neurons are chosen; they are left alone if None.
+    Sums are classed by `n_digits` digits, the model's width if None; carry neurons are chosen on other sums, and left
+    alone if there are none.
     """
     parts = [INTACT, *measure.last_heads(model), measure.final_mlp(model)]
     neurons = None if chosen_on is None else carry_neurons(model, *chosen_on, n_digits)
@@ -201,52 +189,19 @@ def no_carry_correlation(survey: Survey, group: str) -> float:
 # ---------------------------------------------------------------- criteria
 
 
-def matters(cost: float) -> bool:
-    """Whether a part costs so many exact matches that it matters."""
-    return cost >= EXACT_MATCH_COST
-
-
-def adds_every_one(without: ClassAccuracies) -> bool:
-    """Whether every cell at which a one arrives stays right (the first half of `finding/decision_head`)."""
-    return decision_head_scores(without)[0] >= CELL_ACCURACY
-
-
 def decides(cost: float, without: ClassAccuracies) -> bool:
-    """Whether a part decides (`finding/decision_head`, `three_layers_pairs`): Sec. 4, App. C.3.
+    """Whether a part decides (Sec. 4, App. C.3).
 
     Args:
         cost: how many more exact matches are lost without it.
         without: what is right without it: every one is added that should be, and the only mistake is to add more.
     """
-    return matters(cost) and all(share >= CELL_ACCURACY for share in decision_head_scores(without))
-
-
-def cannot_carry(correlation: float) -> bool:
-    """Whether what is left without the final MLP is a model that cannot carry (`finding/final_mlp_carries`): Sec. 4."""
-    return correlation >= CANNOT_CARRY_CORRELATION
-
-
-def ablation_works(correlation: float) -> bool:
-    """Whether ablating the final MLP, or neurons of it, takes carrying away and nothing else: App. C.2.
-
-    For `n2_w0/runs_full_mlp_ablation_works`, which the paper counts without a criterion.
-    """
-    return correlation >= ABLATION_CORRELATION
+    return cost >= EXACT_MATCH_COST and all(x >= CELL_ACCURACY for x in decision_head_scores(without))
 
 
 def only_carrying_goes(carry: float, rest: float) -> bool:
-    """Whether without the carry neurons the carried one is lost and nothing else (`finding/wide_mlp`): Sec. 5."""
+    """Whether without the carry neurons the carried one is lost and nothing else (Sec. 5)."""
     return carry < CARRY_LOST and rest >= CELL_ACCURACY
-
-
-def unable(rest: float) -> bool:
-    """Whether a run cannot take the full ablation, from the no-carry accuracy without its final MLP (App. C.2, C.4)."""
-    return rest < NO_CARRY_ACCURACY
-
-
-def most_carrying_goes(carry: float) -> bool:
-    """Whether most digits to which a one arrives are lost, for Tab. 4 and 5, which the paper gives number by number."""
-    return carry < CARRY_MOSTLY_LOST
 
 
 def added_ones(without: ClassAccuracies) -> list[Float[Tensor, " task"]]:
@@ -255,34 +210,13 @@ def added_ones(without: ClassAccuracies) -> list[Float[Tensor, " task"]]:
     return [column[~side] for column, side in zip(without.corrected.unbind(1), arrives.unbind(1), strict=True)]
 
 
-def always_adds(without: ClassAccuracies) -> bool:
-    """Whether a one is added wherever it could be, in every class (`finding/decoder`): App. D."""
-    return float(torch.cat(added_ones(without)[:-1]).min()) >= ONE_TOO_LARGE
-
-
-def needs_biases(cost: float) -> bool:
-    """Whether a model needs its biases (`finding/biases`): App. A.1."""
-    return cost > BIAS_COST
-
-
-def has_staircase(mass: Float[Tensor, "head digit"]) -> bool:
-    """Whether every digit has a head that looks at its partner (`finding/staircase`): Sec. 4.
-
-    Args:
-        mass: `partner_mass` of a layer.
-    """
-    return bool((mass.amax(0) >= PARTNER_ATTENTION).all())
-
-
 def brings_previous_sum(mass: Float[Tensor, "head pos"], head: int, layout: Layout) -> bool:
-    """Whether a head looks right more than others do, and than one that looks at everything alike would.
-
-    At every given position (`finding/previous_sum`): Sec. 4.
+    """Whether at every position a head looks right more than others do, and than one that looks at all tokens alike.
 
     Args:
         mass: `column_mass` of the last layer, one column to the right, where there is one.
         head: the decision head.
-        layout: of the sums; a head that looks at all their tokens alike gives two of them to that column.
+        layout: of the sums.
     """
     others = torch.cat([mass[:head], mass[head + 1 :]]).amax(0)
     return bool(((mass[head] > 2 / layout.length) & (mass[head] > others)).all())
@@ -291,10 +225,7 @@ def brings_previous_sum(mass: Float[Tensor, "head pos"], head: int, layout: Layo
 def looks_right(own: Float[Tensor, "head pos"], right: Float[Tensor, "head pos"], head: int) -> bool:
     """Whether a head looks more to the right than at its own column, averaged over positions (Fig. 3, 15, 18, 23).
 
-    Args:
-        own: `column_mass` of the last layer.
-        right: the same, one column to the right.
-        head: the decision head.
+    `own` and `right` are `column_mass` of the last layer, the second one column to the right.
     """
     return bool((right - own)[head, :-1].mean() > 0)  # the last position has no column to its right
 
@@ -302,85 +233,94 @@ def looks_right(own: Float[Tensor, "head pos"], right: Float[Tensor, "head pos"]
 # ---------------------------------------------------------------- ablations
 
 
-def decision(survey: Survey, group: str) -> dict[str, Any]:
+def named(ablation: Ablation) -> str:
+    """Which part an ablation is without."""
+    return str(ablation).removeprefix("without ")
+
+
+def decision(survey: Survey, group: str) -> Fields:
     """How many more exact matches a run's decision head costs than its other head, and what is right without it."""
-    first, *_, last = ranked_heads(survey, group)
-    cost = survey.cells[last].exact_match - survey.cells[first].exact_match
-    carry, other = decision_head_scores(survey.cells[first])
+    ranked = ranked_heads(survey, group)
+    exact = [survey.cells[head].exact_match for head in ranked]
+    carry, other = decision_head_scores(survey.cells[ranked[0]])
     return {
-        "value": cost,
-        "shows": decides(cost, survey.cells[first]),
-        "decision_head": str(first).removeprefix("without "),
-        "exact_match_without_each_head": [survey.cells[head].exact_match for head in ranked_heads(survey, group)],
+        "value": exact[-1] - exact[0],
+        "shows": decides(exact[-1] - exact[0], survey.cells[ranked[0]]),
+        "decision_head": named(ranked[0]),
+        "exact_match_without_each_head": exact,
         "lowest_carry_cell": carry,
         "lowest_right_or_too_large": other,
     }
 
 
 @finding("decision_head", MAIN, need=all_heads(MAIN))
-def decision_head_costs(evidence: Evidence) -> Measurement:
-    """Sec. 4, Tab. 1."""
-    rows = {run: decision(survey, MAIN) for run, survey in evidence.surveys(MAIN).items()}
-    return measurement(rows, "How many more exact matches the decision head costs than the other.")
+def decision_head_costs(evidence: Evidence) -> pd.DataFrame:
+    """How many more exact matches the decision head costs than the other (Sec. 4, Tab. 1)."""
+    return per_run(evidence.surveys(MAIN), lambda survey: decision(survey, MAIN))
 
 
 @finding("final_mlp_carries", MAIN, need=Need())
-def final_mlp_carries(evidence: Evidence) -> Measurement:
-    """Sec. 4, Tab. 1."""
-    found = {run: no_carry_correlation(survey, MAIN) for run, survey in evidence.surveys(MAIN).items()}
-    rows = {run: {"value": x, "shows": cannot_carry(x)} for run, x in found.items()}
-    return measurement(rows, "Pearson correlation with a model that cannot carry.")
+def final_mlp_carries(evidence: Evidence) -> pd.DataFrame:
+    """Pearson correlation with a model that cannot carry (Sec. 4, Tab. 1)."""
+    correlations = {run: no_carry_correlation(survey, MAIN) for run, survey in evidence.surveys(MAIN).items()}
+    return per_run(correlations, lambda x: {"value": x, "shows": x >= CANNOT_CARRY_CORRELATION})
+
+
+def costs(survey: Survey, parts: list[Ablation]) -> list[float]:
+    """How many exact matches each part takes away."""
+    return [survey.cells[INTACT].exact_match - survey.cells[part].exact_match for part in parts]
 
 
 @finding("three_layers", N3, need=Need(frozenset([INTACT, *measure.last_heads(GROUPS[N3].config, 2)])))
-def three_layers(evidence: Evidence) -> Measurement:
-    """App. C.3, Tab. 3."""
-    rows = {}
-    for run, survey in evidence.surveys(N3).items():
-        heads = measure.last_heads(GROUPS[N3].config, 2)
-        costs = [survey.cells[INTACT].exact_match - survey.cells[head].exact_match for head in heads]
-        correlation = no_carry_correlation(survey, N3)
-        shows = cannot_carry(correlation) and not matters(max(costs))
-        rows[run] = {"value": correlation, "shows": shows, "cost_of_heads_1:0_1:1_2:0_2:1": costs}
-    return measurement(rows, "Pearson correlation without the last MLP.")
+def three_layers(evidence: Evidence) -> pd.DataFrame:
+    """Pearson correlation without the last MLP (App. C.3, Tab. 3)."""
+
+    def row(survey: Survey) -> Fields:
+        lost, correlation = costs(survey, measure.last_heads(GROUPS[N3].config, 2)), no_carry_correlation(survey, N3)
+        shows = correlation >= CANNOT_CARRY_CORRELATION and max(lost) < EXACT_MATCH_COST
+        return {"value": correlation, "shows": shows, "cost_of_heads_1:0_1:1_2:0_2:1": lost}
+
+    return per_run(evidence.surveys(N3), row)
 
 
 PAIRS = head_pairs(GROUPS[N3].config)
 
 
 @finding("three_layers_pairs", N3, need=Need(frozenset([INTACT, *PAIRS])))
-def three_layers_pairs(evidence: Evidence) -> Measurement:
-    """App. C.3: without the attention of layer 1 and one head of layer 2."""
-    rows = {}
-    for run, survey in evidence.surveys(N3).items():
-        costs = [survey.cells[INTACT].exact_match - survey.cells[pair].exact_match for pair in PAIRS]
-        patterns = [decision_head_scores(survey.cells[pair]) for pair in PAIRS]
-        rows[run] = {
-            "value": max(costs),
-            "shows": any(decides(cost, survey.cells[pair]) for cost, pair in zip(costs, PAIRS, strict=True)),
-            "pairs": [str(pair).removeprefix("without ") for pair in PAIRS],
-            "exact_match": [survey.cells[pair].exact_match for pair in PAIRS],
-            "lowest_carry_cell": [carry for carry, _ in patterns],
-            "lowest_right_or_too_large": [other for _, other in patterns],
+def three_layers_pairs(evidence: Evidence) -> pd.DataFrame:
+    """Exact matches that the costlier pair takes away: layer 1's attention and one head of layer 2 (App. C.3)."""
+
+    def row(survey: Survey) -> Fields:
+        without = [survey.cells[pair] for pair in PAIRS]
+        carry, other = zip(*map(decision_head_scores, without), strict=True)
+        return {
+            "value": max(costs(survey, PAIRS)),
+            "shows": any(map(decides, costs(survey, PAIRS), without)),
+            "pairs": list(map(named, PAIRS)),
+            "exact_match": [cells.exact_match for cells in without],
+            "lowest_carry_cell": list(carry),
+            "lowest_right_or_too_large": list(other),
         }
-    return measurement(rows, "Exact matches that the costlier pair takes away.")
+
+    return per_run(evidence.surveys(N3), row)
 
 
 @finding("decoder", DECODER, need=all_heads(DECODER))
-def decoder(evidence: Evidence) -> Measurement:
-    """App. D: without the decision head (1:1 in the released run) a one is always added."""
-    rows = {}
-    for run, survey in evidence.surveys(DECODER).items():
+def decoder(evidence: Evidence) -> pd.DataFrame:
+    """Share of answers that are one too large at 7 and 8 where no one arrives, without the decision head (App. D)."""
+
+    def row(survey: Survey) -> Fields:
         head = ranked_heads(survey, DECODER)[0]
         added = added_ones(survey.cells[head])
-        rows[run] = {
+        return {
             "value": float(torch.cat(added[:2]).mean()),
-            "shows": always_adds(survey.cells[head]),
-            "decision_head": str(head).removeprefix("without "),
+            "shows": bool(torch.cat(added[:-1]).min() >= ONE_TOO_LARGE),
+            "decision_head": named(head),
             **{f"one_too_large_at_{7 + i}": column.tolist() for i, column in enumerate(added)},
             "lowest_right_or_too_large": decision_head_scores(survey.cells[head])[1],
         }
-    return measurement(rows, "Share of answers that are one too large at 7 and 8 where no one arrives.")
+
+    return per_run(evidence.surveys(DECODER), row)
 
 
 def bias_cost(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> float:
@@ -398,17 +338,15 @@ def right_digits(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " s
     return measure.predict(model, a, b, [INTACT], model.config.width)[0] == sums.digits(a + b, model.config.width)
 
 
-@finding("biases", N1, MAIN)
-def biases(evidence: Evidence) -> Measurement:
-    """App. A.1, footnote: every linear layer's bias zeroed, LayerNorm's kept."""
-    costs = {
-        (group, run): cost
-        for group in (MAIN, N1)
-        for run, cost in evidence.each(group, lambda run, model: bias_cost(model, *random_sums())).items()
-    }
-    rows = {key: {"value": x, "shows": needs_biases(x) == (key[0] == N1)} for key, x in costs.items()}
-    how = "Loss of exact matches; what stands for all is the mean of the runs of two layers."
-    return measurement(rows, how, among=[key for key in rows if key[0] == MAIN])
+@finding("biases", N1, MAIN, among=MAIN)
+def biases(evidence: Evidence) -> pd.DataFrame:
+    """Loss of exact matches with zeroed biases, of one layer and of two; the mean is that of two (App. A.1)."""
+
+    def of(group: str) -> pd.DataFrame:
+        cost = evidence.each(group, lambda run, model: bias_cost(model, *random_sums()))
+        return per_run(cost, lambda x: {"value": x, "shows": (x > BIAS_COST) == (group == N1)})
+
+    return pd.concat({group: of(group) for group in (MAIN, N1)})
 
 
 # ---------------------------------------------------------------- squashing
@@ -445,24 +383,22 @@ def carry_differs(outcome: int, n_digits: int = 3) -> Bool[Tensor, " pos"]:
     return arrives.any(0) & ~arrives.all(0)
 
 
-def squashing_by_outcome(model: Transformer, asked: Sequence[int]) -> Float[Tensor, "outcome pos"]:
-    """`squashing` of each outcome."""
-    return torch.stack([squashing(model, outcome) for outcome in asked])
-
-
 @finding("squashing", MAIN, need=Need(squash=True))
-def squashing_of_runs(evidence: Evidence) -> Measurement:
-    """Sec. 4: 74 is the paper's; all other outcomes with at least 20 sums a >= b beside it."""
-    rows = {}
-    for run, survey in evidence.surveys(MAIN).items():
+def squashing_of_runs(evidence: Evidence) -> pd.DataFrame:
+    """Ratio of the spread of cosines after the final MLP to that before, for the outcome 74 (Sec. 4)."""
+
+    def row(survey: Survey) -> Fields:
         ratio, every = survey.squashing[SQUASHED_OUTCOME], torch.stack(list(survey.squashing.values()))
-        rows[run] = {
+        below = (every < 1).double().mean(0).tolist()  # of all outcomes with at least 20 sums a >= b
+        shows = bool((ratio < 1).all())
+        return {
             "value": float(ratio.mean()),
-            "shows": bool((ratio < 1).all()),
+            "shows": shows,
             "at_7_8_9": ratio.tolist(),
-            "share_of_outcomes_below_one": (every < 1).double().mean(0).tolist(),
+            "share_of_outcomes_below_one": below,
         }
-    return measurement(rows, "Ratio of the spread of cosines after the final MLP to that before, for the outcome 74.")
+
+    return per_run(evidence.surveys(MAIN), row)
 
 
 # ---------------------------------------------------------------- attention
@@ -500,48 +436,51 @@ def mean_attention(run: int, model: Transformer) -> Float[Tensor, "layer head qu
 
 
 @finding("staircase", MAIN)
-def staircase(evidence: Evidence) -> Measurement:
-    """Sec. 4, Fig. 3."""
-    layout, rows = GROUPS[MAIN].config.layout, {}
-    for run, pattern in evidence.each(MAIN, mean_attention).items():
-        mass = partner_mass(pattern[0], layout)
+def staircase(evidence: Evidence) -> pd.DataFrame:
+    """Attention of the weakest digit row's best head to its partner (Sec. 4, Fig. 3)."""
+    layout = GROUPS[MAIN].config.layout
+
+    def row(pattern: Float[Tensor, "layer head query key"]) -> Fields:
+        weakest = float(partner_mass(pattern[0], layout).amax(0).min())
         at_answer = float(column_mass(pattern[0], layout).amax(0).min())
-        rows[run] = {"value": float(mass.amax(0).min()), "shows": has_staircase(mass), "at_answer_rows": at_answer}
-    return measurement(rows, "Attention of the weakest digit row's best head to its partner.")
+        return {"value": weakest, "shows": weakest >= PARTNER_ATTENTION, "at_answer_rows": at_answer}
+
+    return per_run(evidence.each(MAIN, mean_attention), row)
 
 
 @finding("previous_sum", MAIN, need=all_heads(MAIN))
-def previous_sum(evidence: Evidence) -> Measurement:
-    """Sec. 4, Fig. 3."""
-    rows = {}
+def previous_sum(evidence: Evidence) -> pd.DataFrame:
+    """Attention of the decision head to the digits one to the right, at 7 and 8 (Sec. 4, Fig. 3)."""
+    rows, layout = {}, GROUPS[MAIN].config.layout
     for run, pattern in evidence.each(MAIN, mean_attention).items():
-        mass = column_mass(pattern[-1], GROUPS[MAIN].config.layout, shift=1)[:, :2]
+        mass = column_mass(pattern[-1], layout, shift=1)[:, :2]
         ((_, head),) = ranked_heads(evidence.surveys(MAIN)[run], MAIN)[0].heads
         rows[run] = {
             "value": float(mass[head].mean()),
-            "shows": brings_previous_sum(mass, head, GROUPS[MAIN].config.layout),
+            "shows": brings_previous_sum(mass, head, layout),
             "decision_head": f"1:{head}",
             **{f"head_1:{h}_at_7_8": mass[h].tolist() for h in range(len(mass))},
         }
-    return measurement(rows, "Attention of the decision head to the digits one to the right, at 7 and 8.")
+    return per_run(rows, dict)
 
 
 # ---------------------------------------------------------------- a wider MLP
 
 
 @finding("wide_mlp", DFF1024, need=Need(dissect=True))
-def wide_mlp(evidence: Evidence) -> Measurement:
-    """App. C.2."""
-    rows = {}
-    for run, survey in evidence.surveys(DFF1024).items():
+def wide_mlp(evidence: Evidence) -> pd.DataFrame:
+    """Accuracy of the no-carry cells without the final MLP (App. C.2)."""
+
+    def row(survey: Survey) -> Fields:
         assert survey.dissected is not None
         kept = mean_over(without_mlp(survey, DFF1024), "accuracy", carry=False)
         rest, carry = (mean_over(survey.dissected.cells, "accuracy", carry=c) for c in (False, True))
-        rows[run] = {
+        return {
             "value": kept,
-            "shows": unable(kept) and only_carrying_goes(carry, rest),
+            "shows": kept < NO_CARRY_ACCURACY and only_carrying_goes(carry, rest),
             "carry_neurons": survey.dissected.neurons,
             "no_carry_cells_without_them": rest,
             "carry_cells_without_them": carry,
         }
-    return measurement(rows, "Accuracy of the no-carry cells without the final MLP.")
+
+    return per_run(evidence.surveys(DFF1024), row)

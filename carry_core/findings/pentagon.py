@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from itertools import combinations
 
+import pandas as pd
 import torch
 from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
 
 from carry_core import carries, measure, sums
 from carry_core.findings import geometry
-from carry_core.findings.base import MAIN, Measurement, finding, measurement
+from carry_core.findings.base import MAIN, Fields, finding, per_run
 from carry_core.findings.survey import Evidence, random_sums
 from carry_core.model import Transformer
 
@@ -52,35 +53,20 @@ def shuffled(planes: Complex[Tensor, "plane 10"], seed: int = 0) -> Float[Tensor
 
 @dataclass(frozen=True)
 class Pentagon:
-    """A position of the answer before the last MLP, and how much of a pentagon is in it.
+    """A position of the answer before the last MLP, and how much of a pentagon is in it."""
 
-    Attributes:
-        points: each sum on the leading principal axes of all of them.
-        share: each axis' share of the variance.
-        digit: the answer's digit.
-        task: the carry class.
-        arrives: whether a one arrives.
-        score: of the sums at which none arrives, in the plane of the two leading axes, which the paper shows.
-        chance: the score that 0.99 of shuffled labels stay below.
-        rank: the share of shuffled labels that the score exceeds.
-        best: the highest score in a plane of two of the axes.
-        plane: that plane's axes.
-        best_chance: what 0.99 of shuffled labels stay below if their best plane is looked for too.
-        turn: by how many vertices the pentagon of the sums at which a one arrives is ahead of the other.
-    """
-
-    points: Float[Tensor, "sums axis"]
-    share: tuple[float, ...]
+    points: Float[Tensor, "sums axis"]  # on the leading principal axes of all sums
+    share: tuple[float, ...]  # of the variance, for each axis
     digit: Int[Tensor, " sums"]
-    task: Int[Tensor, " sums"]
+    task: Int[Tensor, " sums"]  # the carry class
     arrives: Bool[Tensor, " sums"]
-    score: float
-    chance: float
-    rank: float
-    best: float
-    plane: tuple[int, int]
-    best_chance: float
-    turn: float
+    score: float  # of the sums at which none arrives, in the leading plane, which the paper shows
+    chance: float  # what 0.99 of shuffled labels stay below
+    rank: float  # share of shuffled labels that the score exceeds
+    best: float  # the highest score in a plane of two of the axes
+    plane: tuple[int, int]  # which
+    best_chance: float  # what 0.99 of shuffled labels stay below if their best plane is looked for too
+    turn: float  # vertices by which the pentagon of the sums at which a one arrives is ahead of the other
 
 
 def pentagon(
@@ -88,31 +74,31 @@ def pentagon(
 ) -> Pentagon:
     """Look for a pentagon where the answer's digit `column` is predicted, after the last attention (App. E).
 
-    Args:
-        model: the run.
-        a: first numbers.
-        b: second numbers.
-        column: 0 for the answer's first digit; 1 is position 8, which the paper shows.
-        seed: of the shuffles.
+    Column 1 is position 8, which the paper shows; `seed` is that of the shuffles.
     """
     config = model.config
     name, position = f"blocks.{config.layers - 1}.resid_mid", config.layout.answer[column]
-    digit = sums.digits(a + b, config.width)[:, column]
-    task = carries.classify(a, b, config.width)
+    digit, task = sums.digits(a + b, config.width)[:, column], carries.classify(a, b, config.width)
     arrives = carries.carry_in(config.width)[task, column]
-    points, share = geometry.principal_axes(
-        measure.activations(model, a, b, [name])[name][:, position], [arrives, digit]
-    )
-    none = ~arrives
+    stream = measure.activations(model, a, b, [name])[name][:, position]
+    points, share = geometry.principal_axes(stream, [arrives, digit])
     pairs = list(combinations(range(geometry.AXES), 2))
-    planes = torch.stack([centres(points[none][:, pair], digit[none]) for pair in pairs])
-    leading, chance, anywhere = score(planes[0]).item(), shuffled(planes[:1], seed), shuffled(planes, seed)
-    other = centres(points[arrives][:, :2], digit[arrives])
+    planes = torch.stack([centres(points[~arrives][:, pair], digit[~arrives]) for pair in pairs])
+    scores, chance, anywhere = score(planes), shuffled(planes[:1], seed), shuffled(planes, seed)
     return Pentagon(
-        points, share, digit, task, arrives, leading, chance.quantile(RANK_AMONG_SHUFFLED).item(),
-        (chance < leading).double().mean().item(), score(planes).max().item(), pairs[int(score(planes).argmax())],
-        anywhere.quantile(RANK_AMONG_SHUFFLED).item(), turn(planes[0], other),
-    )  # fmt: skip
+        points,
+        share,
+        digit,
+        task,
+        arrives,
+        score=float(scores[0]),
+        chance=float(chance.quantile(RANK_AMONG_SHUFFLED)),
+        rank=float((chance < scores[0]).double().mean()),
+        best=float(scores.max()),
+        plane=pairs[int(scores.argmax())],
+        best_chance=float(anywhere.quantile(RANK_AMONG_SHUFFLED)),
+        turn=turn(planes[0], centres(points[arrives][:, :2], digit[arrives])),
+    )
 
 
 def turn(one: Complex[Tensor, " 10"], other: Complex[Tensor, " 10"]) -> float:
@@ -126,10 +112,11 @@ def turn(one: Complex[Tensor, " 10"], other: Complex[Tensor, " 10"]) -> float:
 
 
 @finding("pentagon", MAIN)
-def pentagons(evidence: Evidence) -> Measurement:
-    """App. E, Fig. 17: position 8 after the last attention, sums at which no carried one arrives."""
-    rows = {
-        run: {
+def pentagons(evidence: Evidence) -> pd.DataFrame:
+    """Share of the spread of the ten digits that a pentagon explains in the leading plane at 8 (App. E, Fig. 17)."""
+
+    def row(p: Pentagon) -> Fields:
+        return {
             "value": p.score,
             "shows": p.rank > RANK_AMONG_SHUFFLED,
             "shuffled_labels_reach": p.chance,
@@ -140,6 +127,5 @@ def pentagons(evidence: Evidence) -> Measurement:
             "visible_there": p.best >= VISIBLE_SCORE,
             "vertices_further_with_a_one": p.turn,
         }
-        for run, p in evidence.each(MAIN, lambda run, m: pentagon(m, *random_sums())).items()
-    }
-    return measurement(rows, "Share of the spread of the ten digits that a pentagon explains in the leading plane.")
+
+    return per_run(evidence.each(MAIN, lambda run, m: pentagon(m, *random_sums())), row)

@@ -256,7 +256,7 @@ class Evidence:
         Raises:
             BadInput: they are missing or damaged; says how to get them.
         """
-        return self._found(group, "safetensors", lambda: runs.load(group, self.source))
+        return self._read("weights", group, lambda: runs.load(group, self.source))
 
     def curves(self, group: str) -> runs.History:
         """The group's learning curves.
@@ -264,7 +264,16 @@ class Evidence:
         Raises:
             BadInput: they are missing or damaged; says how to get them.
         """
-        return self._found(group, "history.npz", lambda: runs.history(group, self.source))
+        return self._read("history", group, lambda: runs.history(group, self.source))
+
+    def _read(self, kind: str, group: str, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except BadInput as error:
+            if self.source == "author" and not author.holds(kind, group):
+                what = "learning curves" if kind == "history" else kind
+                raise BadInput(f"The author's release has no {what} of {group}.") from error
+            raise BadInput(str(error).replace(f"{data_dir()}/", "data/")) from error
 
     def planned_epochs(self, group: str) -> int:
         """Epochs of the whole training of a group; ours may have had a part of them only."""
@@ -289,20 +298,6 @@ class Evidence:
         """`of(run, model)` for each run of a group, several at once."""
         models = self.models(group)
         return dict(zip(models, in_parallel(lambda run: of(run, models[run]), models), strict=True))
-
-    def _found(self, group: str, suffix: str, read: Callable[[], T]) -> T:
-        there = runs.find if suffix == "safetensors" else runs.has_history
-        if not there(group, self.source):
-            what = "weights" if suffix == "safetensors" else "learning curves"
-            if self.source == "ours":
-                raise BadInput(f"No {what} of {group} yet: `carry train {group}` makes them.")
-            if not author.holds("weights" if suffix == "safetensors" else "history", group):
-                raise BadInput(f"The author's release has no {what} of {group}.")
-            raise BadInput(f"No {what} of {group} at hand: `carry import-author DIR` of the whole release.")
-        try:
-            return read()
-        except BadInput as error:
-            raise BadInput(str(error).replace(f"{data_dir()}/", "data/")) from error
 
     def surveys(self, group: str) -> dict[int, Survey]:
         """A survey of each of the group's runs; the first call surveys all groups that are needed and at hand.

@@ -1,10 +1,11 @@
 """The rows of the 7B models (Tab. 2, Sec. 6, App. G): from the author's recordings, or from a survey of our own."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from carry_core.errors import BadInput
-from carry_core.findings.base import Measurement, measurement
+from carry_core.findings.base import Measurement, per_run, summary
 from carry_core.findings.survey import Evidence
 from carry_core.llm import recordings
 from carry_core.llm.model import format_heads
@@ -147,5 +148,5 @@ def llm_heads(evidence: Evidence) -> Measurement:
         commands = "; ".join(f"`{model.command}`" for model in MODELS.values())
         whose = "The author's release has no such runs, and it" if evidence.source == "author" else "It"
         raise BadInput(f"{whose} needs 7B weights: {commands}.")
-    lowest = min(rows, key=lambda number: rows[number]["value"])
-    return measurement(rows, "Accuracy without the costliest pair of chosen heads; the lowest model's.", among=[lowest])
+    how = "Accuracy without the costliest pair of chosen heads; the lowest model's."
+    return replace(summary(frame := per_run(rows, dict), how), value=float(frame.value.min()))

@@ -35,7 +35,7 @@ from carry_core.findings.base import (
     Need,
     all_heads,
 )
-from carry_core.findings.heads import ablation_works, right_digits, unable
+from carry_core.findings.heads import right_digits
 from carry_core.findings.lengths import at_the_papers_epochs, finetuning
 from carry_core.findings.survey import DRAWN, Dissected, Evidence, Survey, ranked_heads, without_mlp
 from carry_core.groups import GROUPS
@@ -208,7 +208,7 @@ def _dissections() -> dict[str, Reading]:
 
 
 def _unable(survey: Survey) -> bool:
-    return unable(heads.mean_over(without_mlp(survey, S01), "accuracy", carry=False))
+    return heads.mean_over(without_mlp(survey, S01), "accuracy", carry=False) < heads.NO_CARRY_ACCURACY
 
 
 def _others() -> dict[str, Reading]:
@@ -230,7 +230,7 @@ def _others() -> dict[str, Reading]:
     )
     found["n2_w0/runs_full_mlp_ablation_works"] = Reading(
         W0,
-        lambda s: float(ablation_works(heads.no_carry_correlation(s, W0))),
+        lambda s: float(heads.no_carry_correlation(s, W0) >= heads.ABLATION_CORRELATION),
         combine=sum,
         how="How many runs have a Pearson correlation with a model that cannot carry from which the ablation works.",
         fields=lambda s: {"correlation": heads.no_carry_correlation(s, W0)},

@@ -1,15 +1,18 @@
 """What the pages say of what was measured in many runs, as sentences: of longer sums, and of the pentagon."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+import pandas as pd
 from jaxtyping import Float
 from torch import Tensor
 
 from carry_core import findings
 from carry_core.findings import geometry, lengths, pentagon
-from carry_core.findings.lengths import Forgetting, Heads, Separation, falling, steps
+from carry_core.findings.base import Fields
+from carry_core.findings.lengths import Heads, Separation
 from carry_core.findings.pentagon import Pentagon
-from carry_core.interventions import Ablation
+from carry_core.interventions import INTACT, Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.plots.style import counted, named
 
@@ -51,12 +54,12 @@ def separations(found: Mapping[str, Separation], n_long: int) -> str:
     return f"By {geometry.SEPARATING_ACCURACY} or more, {'; '.join(told)}."
 
 
-def forgetting(name: str, found: Mapping[int, Forgetting]) -> str:
+def forgetting(name: str, found: pd.DataFrame) -> str:
     """How many runs forget, when they are best, and which positions go first (Fig. 20)."""
-    peaks = ", ".join(f"{f.peak} of {f.epochs}" for f in found.values())
-    gone = ", ".join("none" if not f.first else " and ".join(map(str, f.first)) for f in found.values())
-    forget = sum(f.forgets for f in found.values())
-    return f"{name}: **{forget} of {len(found)}** forget. Best at epoch {peaks}. Position that goes first: {gone}."
+    peaks = ", ".join(f"{peak} of {epochs}" for peak, epochs in zip(found.peak, found.epochs, strict=True))
+    gone = ", ".join(" and ".join(map(str, first)) or "none" for first in found["first"])
+    forget = f"**{found.forgets.sum()} of {len(found)}** forget"
+    return f"{name}: {forget}. Best at epoch {peaks}. Position that goes first: {gone}."
 
 
 def stairs(found: Mapping[str, Sequence[tuple[str, Heads]]], n_long: int) -> str:
@@ -67,6 +70,49 @@ def stairs(found: Mapping[str, Sequence[tuple[str, Heads]]], n_long: int) -> str
     kinds = next(iter(every.values()))[0].staircases
     told = [_kind(kind, every, n_long) for kind in kinds]
     return "\n\n".join([*told, *(_falling(layer, every, n_long) for layer in range(len(kinds) - 1))])
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The weakest steps of a staircase at the epochs that are kept, at long positions and at the others (App. H)."""
+
+    long: tuple[float, ...]
+    trained: tuple[float, ...]
+
+    @property
+    def stands(self) -> tuple[bool, ...]:
+        """At which of the epochs it stands at the long positions."""
+        return tuple(step >= findings.heads.PARTNER_ATTENTION for step in self.long)
+
+    @property
+    def breaks(self) -> bool:
+        """Whether it stands there at some epoch and does not at a later one."""
+        return True in self.stands and not all(self.stands[self.stands.index(True) :])
+
+    @property
+    def ends_alone(self) -> bool:
+        """Whether it stands there at first and not at last, while the trained steps stand all along."""
+        return self.stands[0] and not self.stands[-1] and min(self.trained) >= findings.heads.PARTNER_ATTENTION
+
+
+def steps(columns: Iterable[Float[Tensor, " column"]], n_long: int) -> Steps:
+    """`Steps` of one staircase, column by column at each epoch."""
+    weakest = [(float(x[:n_long].min()), float(x[n_long:].min())) for x in columns]
+    long, trained = zip(*weakest, strict=True)
+    return Steps(long, trained)
+
+
+def falling(layer: int, every: Sequence[Heads], n_long: int) -> tuple[int, Steps]:
+    """The head of a layer whose answer rows' weakest long step falls most over the epochs, or rises least.
+
+    Args:
+        layer: which.
+        every: the run's heads at each epoch that is kept.
+        n_long: how many positions are long.
+    """
+    by_head = [steps((h.own[layer, head] for h in every), n_long) for head in range(every[0].own.shape[1])]
+    head = max(range(len(by_head)), key=lambda head: by_head[head].long[0] - by_head[head].long[-1])
+    return head, by_head[head]
 
 
 def _path(values: Iterable[float]) -> str:
@@ -103,9 +149,21 @@ def _falling(layer: int, every: Mapping[str, Sequence[Heads]], n_long: int) -> s
     )
 
 
+def primed(found: Fields) -> str:
+    """Who carries and who corrects in a primed model, from `lengths.primed_parts` (App. H.1)."""
+    return (
+        f"Where a one arrives at a long position, accuracy falls by {found['carried']:.2f} {found['head']}, the"
+        f" costliest of the first layer. Without the final MLP it falls by {found['corrected']:.2f} where none arrives,"
+        f" by {found['trained']:.2f} where one does at a trained position, and by {found['spared']:.2f} where one does"
+        f" at a long one. That all of these suffer (by more than {lengths.PART_LOSS}) but the last, as the paper"
+        f" has it, is {'so' if found['spares'] else 'not so'} here."
+    )
+
+
 def needed(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]]) -> str:
     """Which parts are needed where no carried one arrives, the final MLP or others too (App. H.1)."""
-    found = [f"{part} ({fall:.3f})" for part, fall in lengths.needed_without_carry(lost).items()]
+    falls = {part: float((lost[INTACT] - accuracy)[0].mean()) for part, accuracy in lost.items()}
+    found = [f"{part} ({fall:.3f})" for part, fall in falls.items() if fall > lengths.PART_LOSS]
     if not found:
         return f"Where none arrives, no part costs more than {lengths.PART_LOSS}."
     return f"Where none arrives, accuracy falls by more than {lengths.PART_LOSS} {', '.join(found)}."

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from matplotlib.axes import Axes
@@ -13,10 +14,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch
 from torch import Tensor, cat, zeros_like
 
-from carry_core.findings.adder import CASES, Parts, Trace, Truth, carry_case, schoolbook, tabulate
+from carry_core.findings.adder import Parts, Truth, Wires
 from carry_core.plots.cells import OFF_BY_ONE, OTHER, RIGHT
 from carry_core.plots.style import FAINT, INK, WIDTH, Table, number, panel, styled
-from carry_core.sums import SYMBOLS, encode
+from carry_core.sums import SYMBOLS, Layout, encode
 
 PARTNER, ELSEWHERE = "#2B6CA3", "#B8BDC7"
 DECIDES, HELPS = "#D55E00", "#5B8A72"
@@ -50,12 +51,20 @@ def canvas(height: float) -> tuple[Figure, Axes]:
 
 
 @styled
-def summary_circuit(trace: Trace) -> Figure:
+def summary_circuit(
+    a: int, b: int, layout: Layout, trace: pd.DataFrame, attention: Float[Tensor, "layer head query key"], decides: int
+) -> Figure:
     """One sum from its digits (bottom) to its answer (top): attention as lines, what is read as boxes (Fig. 1).
 
     A line is as wide as the attention that it stands for; a box whose reading is wrong has a red frame.
+
+    Args:
+        a, b: the sum's two numbers.
+        layout: of its tokens.
+        trace: as `adder.trace` gives it.
+        attention: for this sum.
+        decides: which of the last layer's heads decides.
     """
-    layout, wires = trace.layout, schoolbook(torch.tensor([trace.a]), torch.tensor([trace.b]), trace.layout.width)
     left, bottom = 1.62, 0.28  # inches
     y = [bottom + row for row in (0.0, 1.5, 3.0, 3.62, 4.02, 4.42)]
     figure, ax = canvas(y[-1] + 0.42)
@@ -68,35 +77,36 @@ def summary_circuit(trace: Trace) -> Figure:
         same = key in digit and digit[key] in (digit.get(query), answer.get(query))
         return PARTNER if same and key != query else ELSEWHERE
 
-    for pattern in trace.first:
+    for pattern in attention[0]:
         _attention(ax, x, y[0], y[1], pattern, range(layout.length), first, 1)
-    for head, pattern in enumerate(trace.last):
-        colour, over, dashes = (DECIDES, 3, "-") if head == trace.decision_head else (HELPS, 2, DASHED)
+    for head, pattern in enumerate(attention[-1]):
+        colour, over, dashes = (DECIDES, 3, "-") if head == decides else (HELPS, 2, DASHED)
         _attention(ax, x, y[1], y[2], pattern, layout.answer, always(colour), over, dashes)
-    tokens = encode(torch.tensor([trace.a]), torch.tensor([trace.b]), layout)[0].tolist()
+    tokens = encode(torch.tensor([a]), torch.tensor([b]), layout)[0].tolist()
     for position, token in enumerate(tokens):
         box(ax, x[position], y[0], SYMBOLS[token], PAPER)
-        if position not in trace.tens:
+        if ("tens", position) not in trace.index:
             box(ax, x[position], y[1], "", PLAIN)
             continue
-        tens, ones, i = trace.tens[position], trace.ones[position], digit[position]
-        wrong = tens != bool(wires.tens[0, i]) or ones != int(wires.ones[0, i])
+        read = trace.xs(position, level="position")
+        tens, ones, wrong = read.reads["tens"], read.reads["ones"], not read.agrees.all()
         box(ax, x[position], y[1], str(10 * tens + ones), BIG if tens else SMALL, wrong=wrong)
-    for position, i in answer.items():
-        arrives, truly = trace.arrives.get(position), bool(wires.arrives[0, i])
-        text, colour = {None: ("", PLAIN), True: ("+1", ONE), False: ("+0", NONE)}[arrives]
-        box(ax, x[position], y[2], text, colour, wrong=arrives is not None and arrives != truly)
+    for position in layout.answer:
+        read = trace.xs(position, level="position")
+        text, colour = {None: ("", PLAIN), 1: ("+1", ONE), 0: ("+0", NONE)}[read.reads.get("carry_in")]
+        box(ax, x[position], y[2], text, colour, wrong=not read.agrees.get("carry_in", True))
         arrow = {"arrowstyle": "-|>", "color": FAINT, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 1}
         ax.annotate("", (x[position], y[3] - TALL), (x[position], y[2] + TALL), arrowprops=arrow)
-        true = int(wires.digit[0, i])
+        true, carry_in = read.schoolbook["intact"], read.schoolbook["intact"] != read.schoolbook["MLP"]
         for row, name in zip(y[3:], ("MLP", "head", "intact"), strict=True):
-            guess, probability = trace.answers[name][i]
-            off = (guess + (1 if truly else -1)) % 10 == true
+            guess, probability = read.reads[name], read.probability[name]
+            off = (guess + (1 if carry_in else -1)) % 10 == true
             colour = RIGHT if guess == true else OFF_BY_ONE if off else OTHER
             box(ax, x[position] - 0.1, row, SYMBOLS[guess], colour, wide=0.14)
             ax.text(x[position] + 0.07, row, f"{probability:.2f}", va="center", fontsize=6, color=FAINT)
-    _labels(ax, left - 0.08, y, trace)
-    _keys(figure, ax, left, y[-1] + 0.2, trace)
+    names = [f"{len(attention) - 1}:{head}" for head in range(attention.shape[1])]
+    _labels(ax, left - 0.08, y, len(attention) - 1, names[decides])
+    _keys(figure, ax, left, y[-1] + 0.2, names.pop(decides), names)
     return figure
 
 
@@ -117,15 +127,15 @@ def _attention(
                 ax.plot(*ends, color=colour(query, key), zorder=over, linestyle=dashes, **style)
 
 
-def _labels(ax: Axes, x: float, y: Sequence[float], trace: Trace) -> None:
+def _labels(ax: Axes, x: float, y: Sequence[float], last: int, decides: str) -> None:
     labels = [
         (y[0], "the sum"),
         ((y[0] + y[1]) / 2, "attention of\nlayer 0"),
         (y[1], "digit sums, as read\nafter layer 0"),
-        ((y[1] + y[2]) / 2, f"attention of\nlayer {trace.last_layer}"),
+        ((y[1] + y[2]) / 2, f"attention of\nlayer {last}"),
         (y[2], "a one arrives, as\nread before the MLP"),
         (y[3], "answer without\nthe final MLP"),
-        (y[4], f"without head {trace.last_layer}:{trace.decision_head}"),
+        (y[4], f"without head {decides}"),
         (y[5], "answer"),
     ]
     for at, text in labels:
@@ -133,17 +143,15 @@ def _labels(ax: Axes, x: float, y: Sequence[float], trace: Trace) -> None:
         ax.text(x, at, text, ha="right", va="center", linespacing=1.05, weight=weight)
 
 
-def _keys(figure: Figure, ax: Axes, x: float, y: float, trace: Trace) -> None:
+def _keys(figure: Figure, ax: Axes, x: float, y: float, decides: str, others: Sequence[str]) -> None:
     def line(colour: str, label: str, dashes: Any = "-") -> Line2D:
         return Line2D([], [], color=colour, label=label, linewidth=3, alpha=0.75, linestyle=dashes)
 
     def patches(*pairs: tuple[str, str]) -> list[Patch]:
         return [Patch(color=colour, label=label) for colour, label in pairs]
 
-    names = [f"{trace.last_layer}:{head}" for head in range(len(trace.last))]
-    decides = names.pop(trace.decision_head)
     lines = [line(PARTNER, "to a digit of one's own column"), line(ELSEWHERE, "elsewhere, in layer 0")]
-    lines += [line(DECIDES, f"of the decision head {decides}"), line(HELPS, f"of head {', '.join(names)}", DASHED)]
+    lines += [line(DECIDES, f"of the decision head {decides}"), line(HELPS, f"of head {', '.join(others)}", DASHED)]
     boxes = patches((BIG, "ten or more"), (SMALL, "below ten"), (ONE, "a one arrives"), (NONE, "none arrives"))
     answers = patches((RIGHT, "right"), (OFF_BY_ONE, "off by the one"), (OTHER, "otherwise wrong"))
     keys: list[tuple[float, float, str, list[Any]]] = [
@@ -159,14 +167,14 @@ def _keys(figure: Figure, ax: Axes, x: float, y: float, trace: Trace) -> None:
         )  # fmt: skip
 
 
-def table_of_traces(traces: Mapping[int, Trace]) -> Table:
+def table_of_traces(traces: Mapping[int, pd.DataFrame]) -> Table:
     """What is read in each run, and what it answers, intact and with a part taken out (Fig. 1)."""
     rows = []
-    for run, found in traces.items():
-        tens = ", ".join(f"{10 * found.tens[p] + found.ones[p]}" for p in sorted(found.tens))
-        carry = ", ".join("yes" if found.arrives[p] else "no" for p in sorted(found.arrives))
-        answers = ["".join(map(str, found.said(without))) for without in ("intact", "head", "MLP")]
-        rows.append([f"{run}", tens, carry, *answers])
+    for run, trace in traces.items():
+        read = trace.reads
+        tens = ", ".join(map(str, 10 * read["tens"] + read["ones"]))
+        carry = ", ".join("yes" if arrives else "no" for arrives in read["carry_in"])
+        rows.append([f"{run}", tens, carry, *("".join(map(str, read[name])) for name in ("intact", "head", "MLP"))])
     header = ["run", "digit sums read", "a one arrives", "answer", "without the decision head"]
     return Table([*header, "without the final MLP"], rows)
 
@@ -244,6 +252,29 @@ def full_adder_circuit(parts: Parts) -> Figure:
     early = " and ".join(number(share, 2) for share in parts.early.by_column)
     ax.text(left + 2.75, 0.6, f"(before it: {early})", ha="center", va="top", fontsize=6.5, color=FAINT)
     return figure
+
+
+CASES = ("8 or less", "9, none arrives", "9, a one arrives", "10 or more")
+
+
+def carry_case(wires: Wires, column: int) -> Int[Tensor, " sums"]:
+    """Which of `CASES` the digits of a column are: what decides whether it hands on a one."""
+    total = wires.ones[:, column] + 10 * wires.tens[:, column]
+    return torch.where(total >= 10, 3, torch.where(total == 9, 1 + wires.arrives[:, column].long(), 0))
+
+
+def tabulate(
+    shape: tuple[int, int], expected: Tensor, found: Tensor, row: Tensor, column: Tensor
+) -> tuple[Int[Tensor, "row column"], Float[Tensor, "row column"]]:
+    """A measured truth table: what is found most often in each cell (-1 in an empty one), and how often that is right.
+
+    The other arguments have a number for each sum.
+    """
+    table = pd.DataFrame({"row": row, "column": column, "found": found, "right": found == expected})
+    cells = table.groupby(["row", "column"]).agg(found=("found", lambda x: x.mode()[0]), right=("right", "mean"))
+    cells = cells.reindex(pd.MultiIndex.from_product(map(range, shape)))
+    often, right = cells.found.fillna(-1).astype(int), cells.right
+    return torch.tensor(often.to_numpy()).view(shape), torch.tensor(right.to_numpy(float)).view(shape)
 
 
 def _table(

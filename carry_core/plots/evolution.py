@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -13,7 +14,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from carry_core import carries
-from carry_core.findings.dynamics import Carrying, Evolution, Kink, Transition, finished
+from carry_core.findings.base import Fields
+from carry_core.findings.dynamics import Evolution, Kink, finished
 from carry_core.plots.attention import ATTENTION
 from carry_core.plots.cells import RIGHT
 from carry_core.plots.curves import TEST, TRAIN, plain_log
@@ -209,7 +211,7 @@ def evolution_grid(evolutions: Mapping[int, Evolution], run: int) -> Figure:
     return figure
 
 
-def table_of_kinks(found: Mapping[int, Carrying], shares: Mapping[float, Mapping[int, Kink]]) -> Table:
+def table_of_kinks(found: Mapping[int, Fields], shares: Mapping[float, Mapping[int, Kink]]) -> Table:
     """Kink, start of the rise and fitted decay of every run, and where the kink lies if one looks less or more far.
 
     Args:
@@ -218,23 +220,24 @@ def table_of_kinks(found: Mapping[int, Carrying], shares: Mapping[float, Mapping
     """
     rows = []
     for run, c in found.items():
-        low, high = c.kink.interval
-        fit = [f"{c.kink.rate:.3f}\n{low:.3f} to {high:.3f}", number(c.kink.explained)]
+        kink, (low, high) = c["kink"], c["kink"].interval
+        fit = [f"{kink.rate:.3f}\n{low:.3f} to {high:.3f}", number(kink.explained)]
         others = [f"{kinks[run].epoch}" for kinks in shares.values()]
-        rows.append([f"{run}", f"{c.kink.epoch}", f"{number(c.rise, 0)}\nfell by {number(c.depth)}", *fit, *others])
+        rises = f"{number(c['rise'], 0)}\nfell by {number(c['depth'])}"
+        rows.append([f"{run}", f"{kink.epoch}", rises, *fit, *others])
     header = ["run", "kink", "correlation rises from", "decay per epoch", "explains"]
     header += [f"kink in the first {share:.0%}" if share < 1 else "kink in all epochs" for share in shares]
     return Table(header, rows)
 
 
-def table_of_transitions(found: Mapping[int, Transition]) -> Table:
+def table_of_transitions(found: pd.DataFrame) -> Table:
     """When each run learns the units, when each head passes one half, and when the norm turns (Sec. 3)."""
     rows = []
-    for run, t in found.items():
+    for run, t in found.iterrows():
         passes = [number(epoch, 0) for epoch in t.passes]
         turn = [number(t.bounce, 0), *(f"{x:.1%}" if x == x else "–" for x in (t.fall, t.rebound))]
         rows.append([f"{run}", number(t.rise, 0), number(t.jump), *passes, number(t.lag, 0), *turn])
-    n_heads = max(len(t.passes) for t in found.values())
+    n_heads = found.passes.map(len).max()
     header = ["run", "epoch", "by", *(f"0:{head}" for head in range(n_heads)), "lag"]
     header += ["epoch", "lost by then", "gained after"]
     return Table(

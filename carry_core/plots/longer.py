@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from carry_core.findings.lengths import Forgetting, Heads, Moved, Separation, by_arrival
+from carry_core.findings.lengths import Heads, Moved, Separation, by_arrival
 from carry_core.interventions import Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.plots.style import (
@@ -21,17 +22,19 @@ from carry_core.plots.style import (
 )
 
 
-def table_of_forgetting(found: Mapping[str, Mapping[int, Forgetting]]) -> Table:
+def table_of_forgetting(found: Mapping[str, pd.DataFrame]) -> Table:
     """When each run is best on longer sums, what is left at the end, and when each position goes (Fig. 20).
 
     In small type the epochs.
     """
     rows, width = [], 1
     for name, runs in found.items():
-        for run, f in runs.items():
+        for run, f in runs.iterrows():
             width = len(f.goes)
             goes = [f"{number(end)}\n{number(epoch, 0)}" for end, epoch in zip(f.ends, f.goes, strict=True)]
-            rows.append([f"{name} {run}", f"{number(f.best, 3)}\n{f.peak}", f"{number(f.last, 3)}\n{f.epochs}", *goes])
+            rows.append(
+                [f"{name} {run}", f"{number(f.best, 3)}\n{f.peak}", f"{number(f['last'], 3)}\n{f.epochs}", *goes]
+            )
     header = ["run", "best", "last", *map(str, range(width))]
     return Table(header, rows, [("", 1), ("whole answer", 2), ("position: at the end, gone from epoch", width)])
 
