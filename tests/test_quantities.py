@@ -224,9 +224,9 @@ def test_each_run_is_surveyed_once_for_all_its_rows(published, monkeypatch):
 
 
 def test_what_is_missing_says_how_to_get_it(data):
-    with pytest.raises(BadInput, match=r"`carry train n3_s0.3_w0.2` makes them"):
+    with pytest.raises(BadInput, match=r"make them with `carry train n3_s0.3_w0.2`"):
         small("ours").surveys("n3_s0.3_w0.2")
-    with pytest.raises(BadInput, match=r"`carry import-author DIR` of the whole release"):
+    with pytest.raises(BadInput, match=r"`carry import-author DIR` imports"):
         small("author").group("n3_s0.3_w0.2")
     with pytest.raises(BadInput, match="The author's release has no weights of digits4"):
         small("author").group("digits4_n2_s0.3_w0.2")
