@@ -194,7 +194,7 @@ def test_each_departure_from_the_papers_drawing_is_named(small, monkeypatch, cha
     monkeypatch.setattr(adder, "carry_line", lambda *_: truth((0, 1), planted["carry_in"]))
     answers = iter([planted[key] for key in ("intact", "head", "MLP")])
     monkeypatch.setattr(type(small), "__call__", lambda *_: torch.nn.functional.one_hot(next(answers), 12)[None] * 9.0)
-    monkeypatch.setattr(measure, "activations", lambda *_: dict.fromkeys(adder._streams(small)))
+    monkeypatch.setattr(measure, "activations", lambda *_: dict.fromkeys(adder.stream_names(small)))
     assert adder.departs(adder.trace(small, 347, 128, (torch.tensor([1]), torch.tensor([1])), 1)) == (
         [name] if name else []
     )

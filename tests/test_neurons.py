@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from carry_core import carries, measure, sums
+from carry_core import measure, sums
 from carry_core.errors import BadInput
 from carry_core.findings import heads, neurons
 from carry_core.interventions import Ablation
@@ -185,26 +185,3 @@ def test_the_checkerboard_is_the_mean_gap_over_outcomes(monkeypatch):
         assert len(known) == 3  # no one ever arrives at the hundreds of 74
         assert found == pytest.approx(sum(known) / 3)
     assert before != after
-
-
-def test_carriers_are_what_is_left_without_them(monkeypatch):
-    torch.manual_seed(2)
-    model = Transformer(ModelConfig(d_model=16, d_ff=12)).eval().requires_grad_(requires_grad=False)
-    monkeypatch.setattr(neurons, "OUTCOMES", (74, 350))
-    sample, chosen = measure.sample(30, 3, seed=0), torch.arange(12) < 5
-    axis = neurons.carry_axis(model, *sample)
-    found = neurons.carriers(model, axis, chosen, *sample)
-    (left,) = measure.class_accuracies(model, *sample, [Ablation(neurons={(1, i) for i in range(5)})])
-    where = {True: [], False: []}
-    for task, pattern in enumerate(carries.patterns(3)):
-        for pos in range(3):
-            arrives = pos < 2 and pattern[pos + 1] != "0"
-            where[arrives].append((task, pos))
-    for got, kind, side in (
-        (found["carry"], left.accuracy, True),
-        (found["corrected"], left.corrected, True),
-        (found["rest"], left.accuracy, False),
-    ):
-        assert got == pytest.approx(sum(kind[cell].item() for cell in where[side]) / len(where[side]))
-    assert (found["count"], found["correlation"]) == (5, axis.correlation)
-    assert found["gaps"] == neurons.checkerboard(model, chosen)

@@ -155,7 +155,7 @@ def _truth(
     return Truth(columns, label[:, columns].long(), torch.stack(found, 1))
 
 
-def _streams(model: Transformer) -> tuple[str, str, str]:
+def stream_names(model: Transformer) -> tuple[str, str, str]:
     """Where the parts are read: after the first layer, before the last attention, and after it."""
     last = model.config.layers - 1
     return "blocks.0.resid_post", f"blocks.{last - 1}.resid_post" if last else "embed", f"blocks.{last}.resid_mid"
@@ -164,7 +164,7 @@ def _streams(model: Transformer) -> tuple[str, str, str]:
 def parts(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> Parts:
     """Measure every part on the given sums: some thousands, so that every pair of digits occurs often."""
     config, wires = model.config, schoolbook(a, b, model.config.width)
-    first, before, after = _streams(model)
+    first, before, after = stream_names(model)
     halfway = "blocks.0.resid_mid"
     stream = measure.activations(model, a, b, list(dict.fromkeys([halfway, first, before, after])))
     ablations = [INTACT, measure.final_mlp(model), *measure.last_heads(model)]
@@ -217,7 +217,7 @@ def trace(
         raise BadInput(f"A trace needs a layer that adds and a layer that carries: this model has {config.layers}.")
     one = torch.tensor([a]), torch.tensor([b])
     all_a, all_b = (torch.cat(pair) for pair in zip(others, one, strict=True))
-    first, _, after = _streams(model)
+    first, _, after = stream_names(model)
     stream, wires = measure.activations(model, all_a, all_b, [first, after]), schoolbook(*one, config.width)
     rows: list[tuple[str, int, int, float]] = []
     for second in (True,) if config.causal else (False, True):

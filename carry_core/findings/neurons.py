@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carry_core import carries, measure, sums
-from carry_core.findings.base import MAIN, Fields, finding, per_run
-from carry_core.findings.heads import carry_neurons, dissection, mean_over, only_carrying_goes
+from carry_core.findings.base import MAIN, finding, per_run
+from carry_core.findings.heads import carry_neurons, dissection
 from carry_core.findings.survey import Evidence, random_sums
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import Transformer, cache_hook
@@ -152,38 +152,6 @@ def checkerboard(model: Transformer, neurons: Bool[Tensor, " neuron"]) -> tuple[
     ]
     before, after = torch.tensor(gaps, dtype=torch.float64).nanmean(1).tolist()
     return before, after
-
-
-def carriers(
-    model: Transformer,
-    axis: CarryAxis,
-    chosen: Bool[Tensor, " neuron"],
-    a: Int[Tensor, " sums"],
-    b: Int[Tensor, " sums"],
-    n_digits: int | None = None,
-) -> Fields:
-    """What is left without the chosen neurons, counted on sums which they should not have been chosen on (Sec. 5).
-
-    Returns:
-        The `correlation` of the leading axis, how many neurons (`count`); accuracy without them where a one arrives
-        (`carry`), once it is added (`corrected`), and elsewhere (`rest`); the checkerboard's `gaps`, intact and without
-        them. Whether there is a `carry_axis`, `only_carrying_goes`, and there is a `checkerboard`.
-    """
-    n_digits = model.config.width if n_digits is None else n_digits
-    (left,) = measure.class_accuracies(model, a, b, [dissection(chosen, model.config.layers - 1)], n_digits)
-    carry, rest = (mean_over(left, "accuracy", carry=arrives) for arrives in (True, False))
-    gaps = checkerboard(model, chosen)
-    return {
-        "correlation": axis.correlation,
-        "count": int(chosen.sum()),
-        "carry": carry,
-        "corrected": mean_over(left, "corrected", carry=True),
-        "rest": rest,
-        "gaps": gaps,
-        "carry_axis": axis.correlation >= CARRY_AXIS_CORRELATION,
-        "only_carrying_goes": only_carrying_goes(carry, rest),
-        "checkerboard": makes_checkerboard(*gaps),
-    }
 
 
 # ---------------------------------------------------------------- claims (Sec. 5)

@@ -26,7 +26,7 @@ from carry_core.plots.longer import (
     table_of_separations,
     table_of_stairs,
 )
-from carry_core.plots.neurons import board_grid, neuron_grid, squashing_by_outcome, table_of_carriers
+from carry_core.plots.neurons import board_grid, neuron_grid, squashing_by_outcome
 from carry_core.plots.scatter import (
     journey_grid,
     pca_grid,
@@ -69,7 +69,6 @@ __all__ = [
     "summary_circuit",
     "table_of_accuracies",
     "table_of_axes",
-    "table_of_carriers",
     "table_of_cells",
     "table_of_curves",
     "table_of_forgetting",

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from carry_core import carries
-from carry_core.findings.base import Fields
 from carry_core.findings.neurons import Board, CarryAxis
-from carry_core.plots.style import FAINT, INK, WIDTH, Table, number, panel, position, styled
+from carry_core.plots.style import FAINT, INK, WIDTH, panel, position, styled
 
 OFTEN, SELDOM = "#D1352B", "#7C93B8"
 COSINES = "RdBu_r"
@@ -129,17 +128,6 @@ def board_grid(columns: Sequence[tuple[str, Sequence[Board]]]) -> Figure:
     )  # fmt: skip
     bar.set_label("cosine")
     return figure
-
-
-def table_of_carriers(found: Mapping[int, Fields]) -> Table:
-    """The carry axis of each run, what is right without its carry neurons, and the gap of the checkerboard (Sec. 5)."""
-    rows = []
-    for run, c in found.items():
-        shares = [number(x, 3) for x in (c["carry"], c["corrected"], c["rest"], *c["gaps"])]
-        rows.append([f"{run}", number(c["correlation"], 3), f"{c['count']}", *shares])
-    spans = [("", 3), ("right without the carry neurons", 3), ("gap", 2)]
-    header = ["run", "correlation", "carry neurons", "a one arrives", "corrected", "elsewhere"]
-    return Table([*header, "intact", "without"], rows, spans)
 
 
 KINDS = ("#2381A0", "o", 2.6, "a one arrives in some sums"), ("#D55E00", "^", 3.2, "in all or in none")

@@ -64,7 +64,7 @@ def probes(model: Transformer) -> list[Probe]:
     config = model.config
     a, b = sums.long_sums(2 * FITTED, config.width, torch.Generator().manual_seed(1))
     wires = adder.schoolbook(a, b, config.width)
-    first, _, last = adder.sites(model)
+    first, _, last = adder.stream_names(model)
     end = f"blocks.{config.layers - 1}.resid_post"
     stream = measure.activations(model, a, b, list(dict.fromkeys([first, last, end])))
     start = config.width + 1 if config.causal else 0
