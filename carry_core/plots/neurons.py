@@ -34,7 +34,7 @@ def draw_neurons(figure: SubFigure, side: Mapping[str, NDArray[Any]]) -> None:
     """
     n_classes, n_positions = side["chosen"].shape[:2]
     carry_in, (x, y) = carries.carry_in(n_positions), side["points"].T
-    axes = figure.subplots(n_positions, n_classes, sharex=True, sharey=True, squeeze=False)
+    axes: Any = figure.subplots(n_positions, n_classes, sharex=True, sharey=True, squeeze=False)
     size = min(14.0, 1800 / len(x))
     for j, i in np.ndindex(n_classes, n_positions):
         ax, chosen = axes[i, j], side["chosen"][j, i].astype(bool)
