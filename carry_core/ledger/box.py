@@ -126,7 +126,7 @@ class Entry:
         if not pairs:
             return ""
         row, claim = max(pairs, key=lambda pair: abs(pair[0].value - pair[1].paper))
-        return f"farthest: {cell(claim.id)}, {difference(claim, row)}"
+        return f"largest gap at {cell(claim.id)}: {difference(claim, row)}"
 
 
 def number(value: Any, claim: Claim) -> str:
