@@ -34,7 +34,7 @@ def test_the_picture_is_the_one_of_table_1():
     outputs = runpy.run_path(str(ROOT / "workflow" / "outputs.py"))
     notebook = nbformat.read(ROOT / "notebooks" / "tab01_decision_head_and_final_mlp.ipynb", 4)
     picture = re.search(r"\]\((book/[\w.]+)\)", README)[1]
-    assert (ROOT / picture).read_text() == outputs["figure"](notebook, "fig-summary"), "run make outputs"
+    assert (ROOT / picture).read_bytes() == outputs["figure"](notebook, "figure"), "run make outputs"
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`([\w/]+/)`|\]\((\w+\.\w+)\)", README))))

@@ -6,20 +6,21 @@ Names on the command line, such as fig05_mlp_evolution, are the only ones that a
 """
 
 import sys
+from base64 import b64decode
 from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
 
 ROOT = Path(__file__).parent.parent
-PICTURE = ROOT / "book" / "summary.svg"
+PICTURE = ROOT / "book" / "summary.png"
 
 
-def figure(notebook: nbformat.NotebookNode, name: str) -> str:
-    """The SVG of the figure that is glued as `name`."""
+def figure(notebook: nbformat.NotebookNode, name: str) -> bytes:
+    """The PNG of the figure that is glued as `name`."""
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     (glued,) = (output for output in outputs if output.metadata.get("scrapbook", {}).get("name") == name)
-    return "".join(glued.data["image/svg+xml"])
+    return b64decode(glued.data["image/png"])
 
 
 def without_svg(output: nbformat.NotebookNode) -> nbformat.NotebookNode:
@@ -38,7 +39,7 @@ def main(names: Sequence[str]) -> None:
         notebook = nbformat.read(path, 4)
         executed = nbformat.read(ROOT / "_build" / "book" / "notebooks" / path.name, 4)
         if path.stem.startswith("tab01_"):
-            PICTURE.write_text(figure(executed, "figure"))
+            PICTURE.write_bytes(figure(executed, "figure"))
         for cell, ran in zip(notebook.cells, executed.cells, strict=True):
             if cell.cell_type == "code":  # papermill's own records stay behind
                 cell.outputs, cell.execution_count = [*map(without_svg, ran.outputs)], ran.execution_count
