@@ -39,7 +39,7 @@ def test_a_wrong_parameter_stops_a_page_with_one_line(wrong, complaint):
             lambda: by_class.choose(at_hand.check(source="ours", group=PAD6), "all", 50, 0, in_all=True),
             "n_examples=50: expected 89 or more",
         ),
-        (lambda: lengths.classes(4, 5), "classes=5 for sums of 4 digits: expected"),
+        (lambda: carries.choose(4, 5), "classes=5 for sums of 4 digits: expected"),
         (lambda: lengths.long_positions(MAIN), f"{MAIN} has no longer sums: expected a padded group"),
         (lambda: lengths.long_positions(PAD6, PAD10), "expected groups with as many long positions"),
         (lambda: groups.decoder(MAIN), f"{MAIN} has no decoders: expected"),
@@ -78,8 +78,6 @@ def test_a_page_draws_the_run_and_the_classes_that_it_names():
     drawn = by_class.choose(at_hand.check(source="ours", group=MAIN, run=2), "000,011", 12, 3)
     assert drawn.introduced.endswith("Shown is **our run 2**.")
     assert drawn.names == ["NC", "C all"]
-    expected = lengths.class_attention(runs.load(MAIN).model(2), ["000", "011"], 12, 3)
-    torch.testing.assert_close(drawn.attention(), expected)
     every = drawn.every(5)
     assert (list(every.wanted), every.n_examples) == (list(carries.patterns(3)), 5)
     planes = drawn.journey()

@@ -17,7 +17,7 @@ from carry_core.interventions import INTACT, Ablation
 from carry_core.ledger import quantities
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
-from carry_core.pages import at_hand, by_class, comparison, over_runs
+from carry_core.pages import at_hand, comparison, over_runs
 from carry_core.sums import Layout
 from tests.trainings import save_group
 
@@ -34,23 +34,23 @@ def tiny() -> Transformer:
 
 
 def test_the_five_default_classes_are_classes():
-    assert by_class.classes(3) == list(carries.patterns(3))
-    assert by_class.classes(6) == ["000000", "000010", "001110", "010000", "012221"]
+    assert carries.choose(3) == list(carries.patterns(3))
+    assert carries.choose(6) == ["000000", "000010", "001110", "010000", "012221"]
     for n_digits in range(4, 11):
-        assert set(by_class.classes(n_digits)) <= set(carries.patterns(n_digits))
-    assert by_class.classes(6, "all") == list(carries.patterns(6))
-    assert by_class.classes(6, 1110) == by_class.classes(6, "001110") == ["001110"]
-    assert by_class.classes(3, ["C all", "010"]) == by_class.classes(3, "C all, 010") == ["011", "010"]
+        assert set(carries.choose(n_digits)) <= set(carries.patterns(n_digits))
+    assert carries.choose(6, "all") == list(carries.patterns(6))
+    assert carries.choose(6, 1110) == carries.choose(6, "001110") == ["001110"]
+    assert carries.choose(3, ["C all", "010"]) == carries.choose(3, "C all, 010") == ["011", "010"]
 
 
 @pytest.mark.parametrize("wrong", ["", 7, [], ["222222"], "001110,2"])
 def test_a_class_that_is_none_is_bad_input_and_what_was_given_is_named(wrong):
     with pytest.raises(BadInput, match=rf"classes={re.escape(repr(wrong))} .* expected None, 'all', or names such as"):
-        by_class.classes(6, wrong)
+        carries.choose(6, wrong)
 
 
 def test_sums_are_drawn_class_by_class():
-    wanted = by_class.classes(6)
+    wanted = carries.choose(6)
     a, b = carries.sample_classes(wanted, 7, torch.Generator().manual_seed(1))
     found = [carries.patterns(6)[i] for i in carries.classify(a, b, 6).tolist()]
     assert found == [pattern for pattern in wanted for _ in range(7)]

@@ -83,36 +83,8 @@ class ByClass:
         return geometry.journey(model, a, b, model.config.width, lengths.answer_columns(model))
 
 
-def classes(n_digits: int, wanted: Any = None) -> list[str]:
-    """The carry patterns that a figure shows.
-
-    Args:
-        n_digits: of the sums.
-        wanted: names, in a list or with commas between; `all`; None for five: no carry, one from the tens, a run of
-            them in the middle, one into the leading digit, and one from the units through nines to the leading digit.
-
-    Raises:
-        BadInput: no such class.
-    """
-    if wanted is None:
-        n = n_digits - 3
-        five = ["000" + "0" * n, "0" * n + "010", "00" + "1" * n + "0", "010" + "0" * n, "01" + "2" * n + "1"]
-        return list(dict.fromkeys(five if n > 0 else carries.patterns(n_digits)))
-    if wanted == "all":
-        return list(carries.patterns(n_digits))
-    text = f"{wanted:0{n_digits}d}" if type(wanted) is int else wanted  # what papermill makes of `-p classes 001110`
-    names = [name.strip() for name in text.split(",")] if isinstance(text, str) else text
-    try:
-        if not isinstance(names, list) or not names:
-            raise BadInput("not a list of names")
-        return [carries.parse_class(name, n_digits) for name in names]
-    except BadInput as error:
-        expected = f"expected None, 'all', or names such as '{classes(n_digits)[1]}'"
-        raise BadInput(f"classes={wanted!r} for sums of {n_digits} digits: {expected}.") from error
-
-
 def choose(shown: AtHand, wanted: Any, n_examples: int, seed: int, *, in_all: bool = False) -> ByClass:
-    """Choose classes, as `classes`, and a run, as `over_runs.chosen_runs`.
+    """Choose classes, as `carries.choose`, and a run, as `over_runs.chosen_runs`.
 
     Args:
         shown: the group's runs.
@@ -127,7 +99,7 @@ def choose(shown: AtHand, wanted: Any, n_examples: int, seed: int, *, in_all: bo
     group, config = shown.runs.group, groups.find(shown.runs.group).config
     if config.layers < 2:
         raise BadInput(f"{group} has {config.layers} layer: expected a group with 2 layers or more.")
-    found = classes(config.width, wanted)
+    found = carries.choose(config.width, wanted)
     if in_all and n_examples < len(found):
         raise BadInput(f"n_examples={n_examples}: expected {len(found)} or more, one for each of the classes.")
     (run,) = over_runs.chosen_runs(shown).values()

@@ -8,13 +8,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from carry_core import findings
-from carry_core.findings import geometry, lengths, pentagon
+from carry_core.findings import geometry, lengths
 from carry_core.findings.base import Fields
 from carry_core.findings.lengths import Heads, Separation
-from carry_core.findings.pentagon import Pentagon
 from carry_core.interventions import INTACT, Ablation
 from carry_core.measure import ClassAccuracies
-from carry_core.plots.style import counted, named
+from carry_core.plots.style import counted
 
 
 def heads(found: Sequence[Heads], n_long: int) -> str:
@@ -178,20 +177,4 @@ def correlations(found: Mapping[str, Mapping[str, tuple[float, ClassAccuracies]]
         f"Correlation at the trained positions, {listed}. It ends at"
         f" {findings.heads.CANNOT_CARRY_CORRELATION} or more and above its first value"
         f" in **{carries}** of {counted(len(found), 'run')}."
-    )
-
-
-def halves(found: Mapping[int, Pentagon]) -> str:
-    """Whether the best plane shows a pentagon of which the leading one may hold one direction (Fig. 17)."""
-    near = {run: p for run, p in found.items() if abs(p.score - 0.5) <= pentagon.NEAR_HALF}
-    if not near:
-        return f"No run's score in the leading plane is within {pentagon.NEAR_HALF} of one half."
-    whole = sum(p.score < pentagon.VISIBLE_SCORE <= p.best for p in near.values())
-    alone = [str(run) for run, p in near.items() if p.best == p.score]
-    more = f" In {named('run', alone)} no other plane scores higher than the leading one." if alone else ""
-    return (
-        f"Runs whose score in the leading plane is within {pentagon.NEAR_HALF} of one half:"
-        f" **{len(near)} of {len(found)}**"
-        f" ({', '.join(map(str, near))}). In **{whole}** of these the best plane shows a pentagon"
-        f" ({pentagon.VISIBLE_SCORE} or more).{more}"
     )

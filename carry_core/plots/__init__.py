@@ -30,8 +30,6 @@ from carry_core.plots.neurons import board_grid, neuron_grid, squashing_by_outco
 from carry_core.plots.scatter import (
     journey_grid,
     pca_grid,
-    pentagon_panels,
-    pentagon_runs,
     table_of_orders,
     table_of_planes,
     two_kinds,
@@ -60,8 +58,6 @@ __all__ = [
     "neuron_grid",
     "outcome_bars",
     "pca_grid",
-    "pentagon_panels",
-    "pentagon_runs",
     "separation_curves",
     "squashing_by_outcome",
     "stream_grid",
