@@ -1,4 +1,4 @@
-"""What the pages say of what was measured in many runs, as sentences: of longer sums, and of the pentagon."""
+"""What the pages say of what was measured in many runs, as sentences: of longer sums."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
