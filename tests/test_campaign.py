@@ -32,7 +32,7 @@ SERVER.set_forkserver_preload(["carry_core.training.campaign"])
 KERNELS = [pytest.param("torch", 16), pytest.param("fused", 128, marks=needs_fused)]
 
 
-def train_small(folder, kernel, d_model, most=None):
+def train_small(started, folder, kernel, d_model, most=None):
     """Two runs, a checkpoint after every batch; in a process of its own, to be killed or with files of `most` bytes."""
     if most is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
@@ -43,20 +43,25 @@ def train_small(folder, kernel, d_model, most=None):
     checkpoints = Checkpoints(folder / "checkpoints", group, Recipe("paper", 1e-3))
     try:
         precision = "bf16" if kernel == "fused" else "fp32"
-        campaign.train_group(checkpoints, [0, 1], folder / "runs", precision=precision, say=str)
+        report = lambda trainer, row: started.set()  # noqa: E731
+        campaign.train_group(checkpoints, [0, 1], folder / "runs", precision=precision, report=report, say=str)
     except BadInput as error:
         (folder / "complaint").write_text(str(error))
         raise SystemExit(2) from None
 
 
 def in_a_process(*arguments, kill_after=None):
-    """Exit code of `train_small`, killed after some seconds if it still runs."""
-    process = SERVER.Process(target=train_small, args=arguments)
+    """Exit code of `train_small` and its seconds, killed so long after its first batch if it still runs."""
+    started = SERVER.Event()
+    process = SERVER.Process(target=train_small, args=(started, *arguments))
     process.start()
+    while not started.wait(0.01) and process.is_alive():
+        pass
+    began = time.monotonic()
     process.join(kill_after)
     process.kill()
     process.join()
-    return process.exitcode
+    return process.exitcode, time.monotonic() - began
 
 
 def assert_same_files(folder, other):
@@ -74,14 +79,12 @@ def assert_same_files(folder, other):
 @pytest.mark.parametrize(("kernel", "d_model"), KERNELS)
 def test_kill_minus_nine_changes_no_bit(tmp_path, kernel, d_model):
     """Killed at random moments (three, with CARRY_LONG twenty), then left alone: the same weights and history."""
-    assert in_a_process(tmp_path / "warm-up", kernel, d_model) == 0
-    began = time.monotonic()
-    assert in_a_process(tmp_path / "whole", kernel, d_model) == 0
-    took = time.monotonic() - began
+    code, took = in_a_process(tmp_path / "whole", kernel, d_model)
+    assert code == 0
     draw, wanted, kills, done = np.random.default_rng(0), 20 if LONG else 3, 0, 0
     while kills < wanted or done == 0:
-        folder = tmp_path / f"killed-{done}"
-        code = in_a_process(folder, kernel, d_model, kill_after=draw.uniform(0, 0.5 * took) if kills < wanted else None)
+        folder, moment = tmp_path / f"killed-{done}", draw.uniform(0, 0.5 * took) if kills < wanted else None
+        code, _ = in_a_process(folder, kernel, d_model, kill_after=moment)
         if code == -signal.SIGKILL:
             kills += 1
             continue
@@ -95,14 +98,14 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path):
     """The system stops files a little short of the last checkpoint, which is not written; then there is room again."""
     for folder in (tmp_path / "whole", tmp_path / "full"):
         folder.mkdir()
-    assert in_a_process(tmp_path / "whole", "torch", 16) == 0
+    assert in_a_process(tmp_path / "whole", "torch", 16)[0] == 0
     size = (tmp_path / "whole/checkpoints/small.paper/run0.safetensors").stat().st_size
-    assert in_a_process(tmp_path / "full", "torch", 16, size - 64) == 2  # the history grows until it does not fit
+    assert in_a_process(tmp_path / "full", "torch", 16, size - 64)[0] == 2  # the history grows until it does not fit
     told = (tmp_path / "full" / "complaint").read_text()
     assert re.fullmatch(r"Cannot write .*run0.safetensors: File too large. .*; nothing was changed.", told), told
     left = sorted(path.name for path in (tmp_path / "full" / "checkpoints" / "small.paper").iterdir())
     assert left == [".run0.lock", ".run1.lock", "run0.safetensors"]
-    assert in_a_process(tmp_path / "full", "torch", 16) == 0
+    assert in_a_process(tmp_path / "full", "torch", 16)[0] == 0
     assert_same_files(tmp_path / "whole", tmp_path / "full")
 
 

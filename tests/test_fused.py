@@ -8,7 +8,7 @@ import torch
 from numpy.random import SFC64, SeedSequence
 from scipy import stats
 
-from carry_core import groups
+from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.groups import RECIPES, Group
 from carry_core.model import ModelConfig
@@ -121,6 +121,35 @@ def test_with_dropout_gradients_are_autograds_under_the_same_masks(reference):
     reference.masks = draw
     compare(reference, LaneMasks([seed]), 64)
     assert next(masks, None) is None
+
+
+@needs_fused
+def test_late_in_training_gradients_are_nearer_to_float32_than_pytorchs_bfloat16():
+    """At the end of a shipped run, where losses are small: under the same masks, twelve batches of a tile each."""
+    loaded, group = (
+        runs.load(groups.MAIN, recipe="quick", runs=[0]),
+        Group("x", ModelConfig(), fraction=0.002, batch=64),
+    )
+    exact, rounded = (Trainer(group, QUICK, [0], precision=precision) for precision in ("fp32", "bf16"))
+    exact.optimiser.step = rounded.optimiser.step = lambda: None
+    step, rounded.fused = rounded.fused.step, None
+    with torch.no_grad():
+        for trainer in (exact, rounded):
+            for name, p in trainer.parameters.items():
+                p.copy_(loaded.weights[0][name])
+    errors = {"fused": [], "torch": []}
+    for number, (a, b) in enumerate(exact.batches(exact.train, 64)[:12]):
+        gradients = {}
+        for name, trainer in (("exact", exact), ("torch", rounded)):
+            masks = drawn(group.config, SeedSequence(number))
+            trainer.masks = lambda shape, dtype, masks=masks: next(masks).to(dtype)
+            trainer.eager_step(a, b)
+            gradients[name] = {name: p.grad for name, p in trainer.parameters.items()}
+        step(exact.stack.pairs.rows(a, b), exact.targets(a, b), LaneMasks([SeedSequence(number)]))
+        gradients["fused"] = {name: p.grad for name, p in rounded.parameters.items()}
+        for name, found in errors.items():
+            found.append(distance(gradients[name], gradients["exact"]))
+    assert np.median(errors["fused"]) < np.median(errors["torch"]) < 0.1
 
 
 @needs_fused

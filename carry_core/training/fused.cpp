@@ -27,7 +27,7 @@ constexpr int P = 31, F = 1024, L = 3;                 // at most so many positi
 using bf16 = uint16_t;
 #define INLINE inline __attribute__((always_inline))
 
-// ---- vectors: 16 floats, and N times as many: a row of the stream has N = 8, a block of 64 columns N = 4 ----
+// ---- vectors: of 16 floats, and of N times as many ----
 
 using Vec = __m512;  // GCC and Clang give it + - * with vectors and scalars
 
@@ -55,9 +55,10 @@ template <int N> struct Vecs {
   }
   INLINE friend Vecs operator+(Vecs a, Vecs b) { return each([&](int u) { return a.v[u] + b.v[u]; }); }
   INLINE friend Vecs operator-(Vecs a, Vecs b) { return each([&](int u) { return a.v[u] - b.v[u]; }); }
-  INLINE friend Vecs operator-(Vecs a, float b) { return each([&](int u) { return a.v[u] - b; }); }
   INLINE friend Vecs operator*(float a, Vecs b) { return each([&](int u) { return a * b.v[u]; }); }
 };
+using Row = Vecs<8>;    // of the stream
+using Block = Vecs<4>;  // 64 columns of it: a product's unit, and a head
 template <int N, class X> INLINE Vecs<N> load(const X* p) {
   return Vecs<N>::each([&](int u) { return load(p + 16 * u); });
 }
@@ -67,15 +68,14 @@ template <int N, class X> INLINE void store(X* p, Vecs<N> x) {
 template <int N> INLINE Vecs<N> where(const uint32_t* bits, Vecs<N> x) {  // 32 columns a word
   return Vecs<N>::each([&](int u) { return _mm512_maskz_mov_ps(bits[u / 2] >> 16 * (u % 2), x.v[u]); });
 }
-template <int N> INLINE float sum(Vecs<N> x) {
-  Vec total = {};
-  for (int u = 0; u < N; u++) total += x.v[u];
-  return _mm512_reduce_add_ps(total);
-}
 template <int chains = 1, int N> INLINE float dot(Vecs<N> a, Vecs<N> b) {  // two chains wait half as long
   Vec total[2] = {};
   for (int u = 0; u < N; u++) total[u % chains] += a.v[u] * b.v[u];
   return _mm512_reduce_add_ps(total[0] + total[1]);
+}
+INLINE Row mean(Row x) {
+  float total = dot(x, Row::each([](int) { return Vec{} + 1.f; }));
+  return Row::each([&](int) { return Vec{} + total / D; });
 }
 INLINE float dot(const bf16* a, const bf16* b) {  // over a head
   Vec x = _mm512_dpbf16_ps(Vec{}, (__m512bh)_mm512_loadu_si512(a), (__m512bh)_mm512_loadu_si512(b));
@@ -101,47 +101,47 @@ struct Random {
 // ---- products in bf16: the right factor is packed in words of two rows, [k / 2][128 columns][2] ----
 
 // acc[i] += sum over k of A[i][k] B[k], four rows by 64 columns in registers; strides are in words
-INLINE void accumulate(Vecs<4> acc[4], const uint32_t* A, long row, long step, const uint32_t* B, int words) {
+INLINE void accumulate(Block acc[4], const uint32_t* A, long row, long step, const uint32_t* B, int words) {
   for (int k = 0; k < words; k++) {
     __m512bh b[4];
     for (int j = 0; j < 4; j++) b[j] = (__m512bh)_mm512_loadu_si512(B + k * D + 16 * j);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
       __m512bh a = (__m512bh)_mm512_set1_epi32(A[i * row + k * step]);
-      acc[i] = Vecs<4>::each([&](int j) { return _mm512_dpbf16_ps(acc[i].v[j], b[j], a); });
+      acc[i] = Block::each([&](int j) { return _mm512_dpbf16_ps(acc[i].v[j], b[j], a); });
     }
   }
 }
 
 // A B for a tile's rows of A, [T][width], of which K columns count; each row's 64 columns go to f(row, column, acc)
-template <class F> INLINE void product(const bf16* A, int width, int K, const uint32_t* B, F f) {
-  for (int c = 0; c < D; c += 64) for (int r = 0; r < T; r += 4) {
-    Vecs<4> acc[4] = {};
-    accumulate(acc, (const uint32_t*)(A + r * width), width / 2, 1, B + c, K / 2);
+template <class F> INLINE void product(const bf16* A, int width, int K, const uint32_t* B, int columns, F f) {
+  for (int c = 0; c < columns; c += 64) for (int r = 0; r < T; r += 4) {
+    Block acc[4] = {};
+    accumulate(acc, (const uint32_t*)(A + r * width), width / 2, 1, B + c / D * D * K / 2 + c % D, K / 2);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) f(r + i, c, acc[i]);
   }
 }
-
 void interleave(const bf16* A, long width, uint32_t* __restrict out) {  // a tile's rows of 128 columns, two by two
   for (int r = 0; r < T; r += 2)
     for (int c = 0; c < D; c++) *out++ = A[r * width + c] | A[(r + 1) * width + c] << 16;
 }
 
-struct Linear {  // W x + b; sizes are multiples of 128
+struct Linear {  // W x + b; sizes are multiples of 128. As fused.py has it
   int in, out;
   const uint32_t *forward, *backward;  // W packed, for W x by blocks of 128 outputs, for W' g by blocks of 128 inputs
   const float* b;
   float *dw, *db;
 
-  void learn(const bf16* g, const bf16* x, int outputs) const {  // dw += g x', db += g over a tile, for the first outputs
+  // dw and db of the first outputs, from a tile of their gradients g and of inputs x
+  void learn(const bf16* g, const bf16* x, int outputs) const {
     alignas(64) uint32_t gs[T / 2 * D], xs[T / 2 * D];
     for (int i = 0; i < in; i += D) for (int o = 0; o < outputs; o += D) {
       interleave(x + i, in, xs);
       interleave(g + o, out, gs);
       for (int c = 0; c < D; c += 64) for (int r = 0; r < D; r += 4) {
         float* w = dw + (o + r) * in + i + c;
-        Vecs<4> acc[4] = {load<4>(w), load<4>(w + in), load<4>(w + 2 * in), load<4>(w + 3 * in)};
+        Block acc[4] = {load<4>(w), load<4>(w + in), load<4>(w + 2 * in), load<4>(w + 3 * in)};
         accumulate(acc, gs + r, 1, D, xs + c, T / 2);
         for (int k = 0; k < 4; k++) store(w + k * in, acc[k]);
       }
@@ -154,15 +154,14 @@ struct Linear {  // W x + b; sizes are multiples of 128
 // ---- norm, softmax ----
 
 template <class Out> INLINE float normalise(const float* x, Out* n) {  // a row; returns 1 / sd
-  Vecs<8> centred = load<8>(x);
-  centred = centred - sum(centred) / D;
+  Row row = load<8>(x), centred = row - mean(row);
   float scale = 1 / __builtin_sqrtf(dot(centred, centred) / D + 1e-5f);
   store(n, scale * centred);
   return scale;
 }
 template <class In> INLINE void normalise_back(const float* dn, const In* n, float scale, float* g) {  // g += dx
-  Vecs<8> d = load<8>(dn), row = load<8>(n);
-  store(g, load<8>(g) + scale * (d - sum(d) / D - dot(d, row) / D * row));
+  Row d = load<8>(dn), row = load<8>(n);
+  store(g, load<8>(g) + scale * (d - mean(d) - dot(d, row) / D * row));
 }
 
 using Scores = float[T];  // of a query with one key: those with the other keys follow
@@ -198,66 +197,43 @@ INLINE float kept(float p) { return p > 0 ? p : 0; }
 
 // ---- the model ----
 
-struct Shape {  // as fused.py has it
+template <class X> struct Tables { X *stream, *scores, *vo, *b, *unembed, *unembed_b; };
+
+struct Weights {  // as fused.py has it
   int layers, length, read, d_ff, pairs, causal;  // `read`: the first position of the loss
   const float *cosine, *sine;                     // [length][128]; sines with the sign of `turned`
+  Tables<const float> p;                          // layer 0's attention by pairs, its output's b; [12][128]
+  Tables<float> d;                                // their gradients
+  Linear linear[L][4];                            // [k v q], output, up and down; of layer 0 the latter two
 };
 
-struct Enter {  // W norm(x) + b
-  Linear w;
-  bf16 n[P][T][D];
-  float scale[P][T];  // 1 / sd
+struct Layer {  // what it keeps for the way back
+  bf16 n[P][T][D], n2[P][T][D], projected[P][T][3 * D];  // norms; [k v q], turned
+  bf16 z[P][T][D], h[P * T * F];                         // heads' outputs; neurons
+  float scale[P][T], scale2[P][T];                       // 1 / sd
+  uint32_t kept_out[P][T][4], kept_mlp[P][T][4];         // m, in bits
+  Scores pattern[P][H][P];                               // [query][head][key]
 };
-struct Leave {  // x += m (W input + b)
-  Linear w;
-  uint32_t kept[P][T][4];  // m, in bits
-};
-struct Layer {
-  Enter kvq, up;  // keys, values and queries in one: the last are needed at few positions
-  Leave o, down;
-  bf16 projected[P][T][3 * D], z[P][T][D], h[P * T * F];  // [k v q] turned, heads' outputs, neurons
-  Scores pattern[P][H][P];                                // [query][head][key]
-};
+enum { KVQ, OUT, UP, DOWN };             // of `linear`
 enum { KEY, VALUE = D, QUERY = 2 * D };  // columns of `projected`
 
-template <class X> struct Tables { X *stream, *scores, *vo, *b; };  // layer 0's attention by pairs, its output's b
-
-struct Model {
-  Shape s;
+struct Model : Weights {
   Random random;
   Layer layer[L];
-  Tables<const float> table;
-  Tables<float> dtable;
-  const float *unembed, *unembed_b;  // [12][128]
-  float *dunembed, *dunembed_b;
+  int pair[P][T];
   float x[P][T][D], g[P][T][D];  // the stream and its gradient
   Scores dpattern[P][H][P];
-  int pair[P][T];
 
-  // p: of each layer [k v q], output, up and down, a weight packed twice and b each, in layer 0 the tables in place of
-  // the first two; then the unembedding and its b. d: the gradients, of a weight one.
-  Model(const Shape& shape, const float* const* p, float* const* d) : s(shape) {
-    auto next = [&](int in, int out) {
-      p += 3, d += 2;
-      return Linear{in, out, (const uint32_t*)p[-3], (const uint32_t*)p[-2], p[-1], d[-2], d[-1]};
-    };
-    memcpy(&table, p, sizeof table), memcpy(&dtable, d, sizeof dtable);
-    p += 4, d += 4;
-    for (int l = 0; l < s.layers; l++) {
-      if (l) layer[l].kvq.w = next(D, 3 * D), layer[l].o.w = next(D, D);
-      layer[l].up.w = next(D, s.d_ff), layer[l].down.w = next(s.d_ff, D);
-    }
-    unembed = p[0], unembed_b = p[1], dunembed = d[0], dunembed_b = d[1];
-  }
-  int from(int l) const { return l == s.layers - 1 ? s.read : 0; }    // the first position whose query layer l needs
-  int keys(int query) const { return s.causal ? query + 1 : s.length; }  // how many it sees
-  long cell(int h, int i, int j, int b) const { return (h * s.pairs + pair[i][b]) * s.pairs + pair[j][b]; }
+  explicit Model(const Weights& w) : Weights(w) {}
+  int from(int l) const { return l == layers - 1 ? read : 0; }    // the first position whose query layer l needs
+  int keys(int query) const { return causal ? query + 1 : length; }  // how many it sees
+  long cell(int h, int i, int j, int b) const { return (h * pairs + pair[i][b]) * pairs + pair[j][b]; }
 
   // rotary at position p, columns c ...; the transpose, for gradients, with sign -1
-  INLINE Vecs<4> turned(Vecs<4> x, int p, int c, float sign = 1) const {
-    return Vecs<4>::each([&](int u) {
+  INLINE Block turned(Block x, int p, int c, float sign = 1) const {
+    return Block::each([&](int u) {
       long at = p * D + c % D + 16 * u;
-      return x.v[u] * load(s.cosine + at) + sign * _mm512_permute_ps(x.v[u], 0xB1) * load(s.sine + at);
+      return x.v[u] * load(cosine + at) + sign * _mm512_permute_ps(x.v[u], 0xB1) * load(sine + at);
     });
   }
 
@@ -265,119 +241,116 @@ struct Model {
 
   void look_up() {
     Layer& y = layer[0];
-    for (int i = from(0); i < s.length; i++) for (int h = 0; h < H; h++) {
-      for (int j = 0; j < keys(i); j++)
-        for (int b = 0; b < T; b++) y.pattern[i][h][j][b] = table.scores[cell(h, i, j, b)];
+    for (int i = from(0); i < length; i++) for (int h = 0; h < H; h++) {
+      for (int j = 0; j < keys(i); j++) for (int b = 0; b < T; b++)
+        y.pattern[i][h][j][b] = p.scores[cell(h, i, j, b)];
       softmax(y.pattern[i][h], keys(i), random);
     }
-    for (int i = from(0); i < s.length; i++) for (int b = 0; b < T; b++) {
-      Vecs<8> out = load<8>(table.b);
+    for (int i = from(0); i < length; i++) for (int b = 0; b < T; b++) {
+      Row out = load<8>(p.b);
       for (int h = 0; h < H; h++) for (int j = 0; j < keys(i); j++)
-        out = out + kept(y.pattern[i][h][j][b]) * load<8>(table.vo + (h * s.pairs + pair[j][b]) * D);
-      store(x[i][b], load<8>(table.stream + pair[i][b] * D));
-      add(x[i][b], out, y.o.kept[i][b]);
+        out = out + kept(y.pattern[i][h][j][b]) * load<8>(p.vo + (h * pairs + pair[j][b]) * D);
+      store(x[i][b], load<8>(p.stream + pair[i][b] * D));
+      add(x[i][b], out, y.kept_out[i][b]);
     }
   }
   void look_up_back() {
     Layer& y = layer[0];
     alignas(64) float out[P][D];  // gradients of one sum's attention output
     for (int b = 0; b < T; b++) {
-      for (int i = from(0); i < s.length; i++) {
-        Vecs<8> here = load<8>(g[i][b]), passed = where(y.o.kept[i][b], here);
-        float* to = dtable.stream + pair[i][b] * D;
-        store(out[i], passed), store(to, load<8>(to) + here), store(dtable.b, load<8>(dtable.b) + passed);
+      for (int i = from(0); i < length; i++) {
+        Row here = load<8>(g[i][b]), passed = where(y.kept_out[i][b], here);
+        float* to = d.stream + pair[i][b] * D;
+        store(out[i], passed), store(to, load<8>(to) + here), store(d.b, load<8>(d.b) + passed);
       }
-      for (int h = 0; h < H; h++) for (int j = 0; j < s.length; j++) {
-        long key = (h * s.pairs + pair[j][b]) * D;
-        Vecs<8> v = load<8>(table.vo + key), dv = load<8>(dtable.vo + key);
-        for (int i = s.causal && j > from(0) ? j : from(0); i < s.length; i++) {
+      for (int h = 0; h < H; h++) for (int j = 0; j < length; j++) {
+        long key = (h * pairs + pair[j][b]) * D;
+        Row v = load<8>(p.vo + key), dv = load<8>(d.vo + key);
+        for (int i = causal && j > from(0) ? j : from(0); i < length; i++) {
           dv = dv + kept(y.pattern[i][h][j][b]) * load<8>(out[i]);
           dpattern[i][h][j][b] = dot<2>(load<8>(out[i]), v);
         }
-        store(dtable.vo + key, dv);
+        store(d.vo + key, dv);
       }
     }
-    for (int i = from(0); i < s.length; i++) for (int h = 0; h < H; h++) {
+    for (int i = from(0); i < length; i++) for (int h = 0; h < H; h++) {
       softmax_back(y.pattern[i][h], keys(i), dpattern[i][h]);
       for (int j = 0; j < keys(i); j++)
-        for (int b = 0; b < T; b++) dtable.scores[cell(h, i, j, b)] += dpattern[i][h][j][b];
+        for (int b = 0; b < T; b++) d.scores[cell(h, i, j, b)] += dpattern[i][h][j][b];
     }
   }
 
-  // ---- between the stream and a block's inside, at position p; f(row, column, 64 columns) ----
+  // ---- from the stream into a product and back, at position p; f(row, column, 64 columns) ----
 
-  template <class F> INLINE void enter(Enter& y, int p, int outputs, F f) {
-    for (int r = 0; r < T; r++) y.scale[p][r] = normalise(x[p][r], y.n[p][r]);
-    for (int o = 0; o < outputs; o += D)
-      product(y.n[p][0], D, D, y.w.forward + o * D / 2, [&](int r, int c, Vecs<4> acc) {
-        f(r, o + c, acc + load<4>(y.w.b + o + c));
-      });
+  template <class F> INLINE void enter(const Linear& w, int p, int outputs, bf16 (*n)[D], float* scale, F f) {
+    for (int r = 0; r < T; r++) scale[r] = normalise(x[p][r], n[r]);
+    product(n[0], D, D, w.forward, outputs, [&](int r, int c, Block y) { f(r, c, y + load<4>(w.b + c)); });
   }
-  void enter_back(Enter& y, int p, int outputs, const bf16* d) {
+  void enter_back(const Linear& w, int p, int outputs, const bf16 (*n)[D], const float* scale, const bf16* gradient) {
     alignas(64) float dn[T][D];
-    y.w.learn(d, y.n[p][0], outputs);
-    product(d, y.w.out, outputs, y.w.backward, [&](int r, int c, Vecs<4> acc) { store(dn[r] + c, acc); });
-    for (int r = 0; r < T; r++) normalise_back(dn[r], y.n[p][r], y.scale[p][r], g[p][r]);
+    w.learn(gradient, n[0], outputs);
+    product(gradient, w.out, outputs, w.backward, D, [&](int r, int c, Block y) { store(dn[r] + c, y); });
+    for (int r = 0; r < T; r++) normalise_back(dn[r], n[r], scale[r], g[p][r]);
   }
   template <int N> INLINE void add(float* x, Vecs<N> y, uint32_t* bits) {  // x += m y
     for (int u = 0; u < N / 2; u++) bits[u] = random.keep();
     store(x, load<N>(x) + where(bits, y));
   }
-  void leave(Leave& y, int p, const bf16* input) {
-    product(input, y.w.in, y.w.in, y.w.forward, [&](int r, int c, Vecs<4> acc) {
-      add(x[p][r] + c, acc + load<4>(y.w.b + c), y.kept[p][r] + c / 32);
+  void leave(const Linear& w, int p, const bf16* input, uint32_t (*bits)[4]) {  // x += m (W input + b)
+    product(input, w.in, w.in, w.forward, D, [&](int r, int c, Block y) {
+      add(x[p][r] + c, y + load<4>(w.b + c), bits[r] + c / 32);
     });
   }
-  template <class F> INLINE void leave_back(Leave& y, int p, const bf16* input, F f) {  // f gets the input's gradient
-    alignas(64) bf16 d[T][D];
-    for (int r = 0; r < T; r++) store(d[r], where(y.kept[p][r], load<8>(g[p][r])));
-    y.w.learn(d[0], input, D);
-    for (int i = 0; i < y.w.in; i += D)
-      product(d[0], D, D, y.w.backward + i * D / 2, [&](int r, int c, Vecs<4> acc) { f(r, i + c, acc); });
+  template <class F> INLINE void leave_back(const Linear& w, int p, const bf16* input, uint32_t (*bits)[4], F f) {
+    alignas(64) bf16 passed[T][D];
+    for (int r = 0; r < T; r++) store(passed[r], where(bits[r], load<8>(g[p][r])));
+    w.learn(passed[0], input, D);
+    product(passed[0], D, D, w.backward, w.in, f);  // which gets the gradient of the input
   }
 
   // ---- later attention, MLP ----
 
   void attend(int l) {
     Layer& y = layer[l];
-    for (int p = 0; p < s.length; p++)
-      enter(y.kvq, p, p < from(l) ? QUERY : 3 * D, [&](int r, int c, Vecs<4> acc) {
-        store(y.projected[p][r] + c, turned(acc, p, c));
-      });
+    for (int p = 0; p < length; p++) {
+      auto keep = [&](int r, int c, Block kvq) { store(y.projected[p][r] + c, turned(kvq, p, c)); };
+      enter(linear[l][KVQ], p, p < from(l) ? QUERY : 3 * D, y.n[p], y.scale[p], keep);
+    }
     for (int b = 0; b < T; b++) for (int c = 0; c < D; c += DH)
-      for (int i = from(l); i < s.length; i++) for (int j = 0; j < keys(i); j++)
+      for (int i = from(l); i < length; i++) for (int j = 0; j < keys(i); j++)
         y.pattern[i][c / DH][j][b] = dot(y.projected[i][b] + QUERY + c, y.projected[j][b] + KEY + c) / 8;
-    for (int i = from(l); i < s.length; i++) for (int h = 0; h < H; h++) softmax(y.pattern[i][h], keys(i), random);
-    for (int b = 0; b < T; b++) for (int c = 0; c < D; c += DH) for (int i = from(l); i < s.length; i++) {
-      Vecs<4> z = {};
+    for (int i = from(l); i < length; i++) for (int h = 0; h < H; h++) softmax(y.pattern[i][h], keys(i), random);
+    for (int b = 0; b < T; b++) for (int c = 0; c < D; c += DH) for (int i = from(l); i < length; i++) {
+      Block z = {};
       for (int j = 0; j < keys(i); j++)
         z = z + kept(y.pattern[i][c / DH][j][b]) * load<4>(y.projected[j][b] + VALUE + c);
       store(y.z[i][b] + c, z);
     }
-    for (int p = from(l); p < s.length; p++) leave(y.o, p, y.z[p][0]);
+    for (int p = from(l); p < length; p++) leave(linear[l][OUT], p, y.z[p][0], y.kept_out[p]);
   }
   void attend_back(int l) {  // z, keys, values and queries give way to their gradients
     Layer& y = layer[l];
-    for (int p = from(l); p < s.length; p++)
-      leave_back(y.o, p, y.z[p][0], [&](int r, int c, Vecs<4> acc) { store(y.z[p][r] + c, acc); });
+    for (int p = from(l); p < length; p++) {
+      auto keep = [&](int r, int c, Block dz) { store(y.z[p][r] + c, dz); };
+      leave_back(linear[l][OUT], p, y.z[p][0], y.kept_out[p], keep);
+    }
     for (int b = 0; b < T; b++) for (int c = 0; c < D; c += DH)
-      for (int i = from(l); i < s.length; i++) for (int j = 0; j < keys(i); j++)
+      for (int i = from(l); i < length; i++) for (int j = 0; j < keys(i); j++)
         dpattern[i][c / DH][j][b] = dot(y.z[i][b] + c, y.projected[j][b] + VALUE + c);
-    for (int i = from(l); i < s.length; i++)
+    for (int i = from(l); i < length; i++)
       for (int h = 0; h < H; h++) softmax_back(y.pattern[i][h], keys(i), dpattern[i][h]);
     for (int b = 0; b < T; b++) for (int h = 0; h < H; h++) head_back(y, from(l), b, h);
-    for (int p = 0; p < s.length; p++) {
+    for (int p = 0; p < length; p++) {
       if (p < from(l)) memset(g[p], 0, sizeof g[p]);
-      enter_back(y.kvq, p, p < from(l) ? QUERY : 3 * D, y.projected[p][0]);
+      enter_back(linear[l][KVQ], p, p < from(l) ? QUERY : 3 * D, y.n[p], y.scale[p], y.projected[p][0]);
     }
   }
   void head_back(Layer& y, int from, int b, int h) {
     alignas(64) float dq[P][DH] = {};
-    for (int j = 0; j < s.length; j++) {
-      bf16* k = y.projected[j][b] + KEY + h * DH;
-      bf16* v = y.projected[j][b] + VALUE + h * DH;
-      Vecs<4> key = load<4>(k), dk = {}, dv = {};
-      for (int i = s.causal && j > from ? j : from; i < s.length; i++) {
+    for (int j = 0; j < length; j++) {
+      bf16 *k = y.projected[j][b] + h * DH, *v = k + VALUE;
+      Block key = load<4>(k), dk = {}, dv = {};
+      for (int i = causal && j > from ? j : from; i < length; i++) {
         float d = dpattern[i][h][j][b] / 8;
         dv = dv + kept(y.pattern[i][h][j][b]) * load<4>(y.z[i][b] + h * DH);
         dk = dk + d * load<4>(y.projected[i][b] + QUERY + h * DH);
@@ -385,31 +358,30 @@ struct Model {
       }
       store(k, turned(dk, j, 0, -1)), store(v, turned(dv, j, 0, -1));
     }
-    for (int i = from; i < s.length; i++)
+    for (int i = from; i < length; i++)
       store(y.projected[i][b] + QUERY + h * DH, turned(load<4>(dq[i]), i, 0, -1));
   }
   void mlp(int l) {
     Layer& y = layer[l];
-    for (int p = from(l); p < s.length; p++) {
-      bf16* h = y.h + p * T * s.d_ff;
-      enter(y.up, p, s.d_ff, [&](int r, int c, Vecs<4> acc) {
+    for (int p = from(l); p < length; p++) {
+      bf16* h = y.h + p * T * d_ff;
+      enter(linear[l][UP], p, d_ff, y.n2[p], y.scale2[p], [&](int r, int c, Block pre) {
         uint32_t bits[] = {random.keep(), random.keep()};
-        store(h + r * s.d_ff + c, where(bits, Vecs<4>::each([&](int u) { return positive(acc.v[u]); })));
+        store(h + r * d_ff + c, where(bits, Block::each([&](int u) { return positive(pre.v[u]); })));
       });
-      leave(y.down, p, h);
+      leave(linear[l][DOWN], p, h, y.kept_mlp[p]);
     }
   }
   void mlp_back(int l) {  // neurons give way to their gradients, which pass where a neuron is above zero
     Layer& y = layer[l];
-    for (int p = from(l); p < s.length; p++) {
-      bf16* h = y.h + p * T * s.d_ff;
-      leave_back(y.down, p, h, [&](int r, int c, Vecs<4> acc) {
-        for (int u = 0; u < 4; u++) {
-          bf16* at = h + r * s.d_ff + c + 16 * u;
-          store(at, _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(load(at), Vec{}, _CMP_GT_OQ), acc.v[u]));
-        }
+    for (int p = from(l); p < length; p++) {
+      bf16* h = y.h + p * T * d_ff;
+      leave_back(linear[l][DOWN], p, h, y.kept_mlp[p], [&](int r, int c, Block dh) {
+        Block post = load<4>(h + r * d_ff + c);
+        auto passed = [&](int u) { return _mm512_maskz_mov_ps(_mm512_cmplt_ps_mask(Vec{}, post.v[u]), dh.v[u]); };
+        store(h + r * d_ff + c, Block::each(passed));
       });
-      enter_back(y.up, p, s.d_ff, h);
+      enter_back(linear[l][UP], p, d_ff, y.n2[p], y.scale2[p], h);
     }
   }
 
@@ -417,67 +389,65 @@ struct Model {
 
   float read_out(const float* x, float* n, float* z) {  // a row's logits z and norm n; returns 1 / sd
     float scale = normalise(x, n);
-    for (int t = 0; t < VOCAB; t++) z[t] = unembed_b[t] + dot(load<8>(n), load<8>(unembed + t * D));
+    for (int t = 0; t < VOCAB; t++) z[t] = p.unembed_b[t] + dot(load<8>(n), load<8>(p.unembed + t * D));
     return scale;
   }
   // g from the tile's loss; adds [loss, right at each read position, all right] of its sums to `metrics`
   void loss(const int* target, long count, int valid, double* metrics) {
     uint64_t wrong = 0;
-    memset(g[s.read], 0, (s.length - s.read) * sizeof g[0]);
-    float each = 1.f / (count * (s.length - s.read));
-    for (int i = s.read; i < s.length; i++) for (int b = 0; b < valid; b++) {
+    memset(g[read], 0, (length - read) * sizeof g[0]);
+    float each = 1.f / (count * (length - read));
+    for (int i = read; i < length; i++) for (int b = 0; b < valid; b++) {
       alignas(64) float n[D], dn[D] = {}, z[16] = {};
       float scale = read_out(x[i][b], n, z);
-      int t = target[(i - s.read) * count + b];
+      int t = target[(i - read) * count + b];
       const __mmask16 tokens = (1 << VOCAB) - 1;
       float top = _mm512_mask_reduce_max_ps(tokens, load(z)), own = z[t];
       Vec e = _mm512_maskz_mov_ps(tokens, exponential(load(z) - top));
       float total = _mm512_reduce_add_ps(e);
       metrics[0] += top + __builtin_logf(total) - own;
-      metrics[1 + i - s.read] += own == top;
+      metrics[1 + i - read] += own == top;
       wrong |= (uint64_t)(own != top) << b;
       store(z, e * (each / total)), z[t] -= each;
       for (int t = 0; t < VOCAB; t++) {
-        dunembed_b[t] += z[t];
-        store(dn, load<8>(dn) + z[t] * load<8>(unembed + t * D));
-        store(dunembed + t * D, load<8>(dunembed + t * D) + z[t] * load<8>(n));
+        d.unembed_b[t] += z[t];
+        store(dn, load<8>(dn) + z[t] * load<8>(p.unembed + t * D));
+        store(d.unembed + t * D, load<8>(d.unembed + t * D) + z[t] * load<8>(n));
       }
       normalise_back(dn, n, scale, g[i][b]);
     }
-    metrics[1 + s.length - s.read] += valid - __builtin_popcountll(wrong);
+    metrics[1 + length - read] += valid - __builtin_popcountll(wrong);
   }
 
   void logits(float* to, long count, int valid) {
     alignas(64) float n[D];
-    for (int i = s.read; i < s.length; i++)
-      for (int b = 0; b < valid; b++) read_out(x[i][b], n, to + ((i - s.read) * count + b) * VOCAB);
+    for (int i = read; i < length; i++) for (int b = 0; b < valid; b++)
+      read_out(x[i][b], n, to + ((i - read) * count + b) * VOCAB);
   }
 };
 }  // namespace
 
-// Without `after`: adds to d, the gradients for p, those of the mean loss over `count` sums, and sums to `metrics`, as
-// `loss` does. Else: logits [read][count][12] after the last MLP and before it. `pairs` is [position][count], `target`
-// [read][count], `state` eight lanes' words a, then b, c, counter.
-extern "C" void run(const Shape* s, const float* const* p, float* const* d, long count, const int* pairs,
-                    const int* target, uint64_t* state, int threshold, double* metrics, float* after, float* before) {
-  std::unique_ptr<Model> m(new Model(*s, p, d));
+// Without `after`: adds the gradients of the mean loss over `count` sums, and sums to `metrics`, as `loss` does. Else:
+// logits [read][count][12] after the last MLP and before it. `pairs` is [position][count], `target` [read][count],
+// `state` eight lanes' words a, then b, c, counter.
+extern "C" void run(const Weights* w, long count, const int* pairs, const int* target, uint64_t* state, int threshold,
+                    double* metrics, float* after, float* before) {
+  std::unique_ptr<Model> m(new Model(*w));
   memcpy(&m->random, state, 256);
   m->random.threshold = _mm512_set1_epi16((short)threshold);
   for (long at = 0; at < count; at += T) {
-    int valid = count - at < T ? count - at : T;
-    for (int i = 0; i < s->length; i++)  // beyond the last sum that one again
-      for (int b = 0; b < T; b++) m->pair[i][b] = pairs[i * count + at + (b < valid ? b : valid - 1)];
+    int valid = count - at < T ? count - at : T, last = w->layers - 1;
+    for (int i = 0; i < w->length; i++) for (int b = 0; b < T; b++)  // beyond the last sum that one again
+      m->pair[i][b] = pairs[i * count + at + (b < valid ? b : valid - 1)];
     m->look_up();
-    for (int l = 1; l < s->layers; l++) m->mlp(l - 1), m->attend(l);
+    for (int l = 1; l <= last; l++) m->mlp(l - 1), m->attend(l);
     if (after) m->logits(before + at * VOCAB, count, valid);
-    m->mlp(s->layers - 1);
-    if (after) {
-      m->logits(after + at * VOCAB, count, valid);
-    } else {
-      m->loss(target + at, count, valid, metrics);
-      for (int l = s->layers - 1; l > 0; l--) m->mlp_back(l), m->attend_back(l);
-      m->mlp_back(0), m->look_up_back();
-    }
+    m->mlp(last);
+    if (after) m->logits(after + at * VOCAB, count, valid);
+    if (after) continue;
+    m->loss(target + at, count, valid, metrics);
+    for (int l = last; l > 0; l--) m->mlp_back(l), m->attend_back(l);
+    m->mlp_back(0), m->look_up_back();
   }
   memcpy(state, &m->random, 256);
 }

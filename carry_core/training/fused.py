@@ -92,12 +92,23 @@ def why_not(config: ModelConfig, device: torch.device, precision: str) -> str | 
     return None
 
 
-class Shape(ctypes.Structure):
-    """`Shape` of `fused.cpp`."""
+class Linear(ctypes.Structure):
+    """`Linear` of `fused.cpp`."""
+
+    _fields_ = [
+        *((name, ctypes.c_int) for name in ("d_in", "d_out")),
+        *((name, ctypes.c_void_p) for name in ("forward", "backward", "bias", "weight_gradient", "bias_gradient")),
+    ]  # fmt: skip
+
+
+class Weights(ctypes.Structure):
+    """`Weights` of `fused.cpp`."""
 
     _fields_ = [
         *((name, ctypes.c_int) for name in ("layers", "length", "read", "d_ff", "pairs", "causal")),
         *((name, ctypes.c_void_p) for name in ("cosine", "sine")),
+        *((name, ctypes.c_void_p * 6) for name in ("tables", "gradients")),
+        ("linear", Linear * 4 * MOST_LAYERS),
     ]  # fmt: skip
 
 
@@ -197,9 +208,9 @@ class FusedStep:
         cos, sin = self.stack.turn.float().repeat(1, self.config.heads, 1).unbind(-1)  # (pos, d_model / 2)
         self.cosine = cos.repeat_interleave(2, -1).contiguous()
         self.sine = torch.stack([-sin, sin], -1).flatten(1)
-        self.shape = Shape(
-            self.config.layers, layout.length, layout.loss_positions[0], self.config.d_ff, len(self.stack.pairs.token),
-            layout.causal, self.cosine.data_ptr(), self.sine.data_ptr(),
+        self.sizes = (
+            self.config.layers, layout.length, layout.loss_positions[0], self.config.d_ff,
+            len(self.stack.pairs.token), layout.causal, self.cosine.data_ptr(), self.sine.data_ptr(),
         )  # fmt: skip
 
     def step(
@@ -208,13 +219,12 @@ class FusedStep:
         """Put each parameter's gradient in place; loss and accuracies as `Trainer.score` gives them."""
         rows, target, count = rows.int().contiguous(), target.int().contiguous(), rows.shape[2]
         folded = self.folded(65536 / (65536 - THRESHOLD))
-        gradients = [torch.zeros_like(x) for x in folded]
+        packed, gradients = self.packed(folded), [torch.zeros_like(x) for x in folded]
         metrics = torch.zeros(len(rows), 2 + target.shape[1], dtype=torch.float64)
-        packed = self.packed(folded)
         for run in range(len(rows)):
             self.library.run(
-                ctypes.byref(self.shape), _pointers(packed, run), _pointers(gradients, run), ctypes.c_long(count),
-                _pointer(rows[run]), _pointer(target[run]), ctypes.c_void_p(masks.words[run].ctypes.data), THRESHOLD,
+                self.weights(run, folded, packed, gradients), ctypes.c_long(count), _pointer(rows[run]),
+                _pointer(target[run]), ctypes.c_void_p(masks.words[run].ctypes.data), THRESHOLD,
                 _pointer(metrics[run]), None, None,
             )  # fmt: skip
         for p in self.parameters.values():
@@ -228,13 +238,12 @@ class FusedStep:
         self, rows: Int[Tensor, "run pos batch"]
     ) -> tuple[Float[Tensor, "run read batch vocab"], Float[Tensor, "run read batch vocab"]]:
         """Logits without dropout: with the final MLP ablated, and intact."""
-        rows, packed = rows.int().contiguous(), self.packed(self.folded(1.0))
-        masks = torch.zeros(256, dtype=torch.uint8)
+        rows, folded = rows.int().contiguous(), self.folded(1.0)
+        packed, masks = self.packed(folded), torch.zeros(256, dtype=torch.uint8)
         after, before = torch.empty(2, len(rows), len(self.config.layout.loss_positions), rows.shape[2], VOCABULARY)
-        for run in range(len(rows)):
-            pointers = _pointers(packed, run)  # no gradient is taken, and no sum dropped
+        for run in range(len(rows)):  # no sum is dropped
             self.library.run(
-                ctypes.byref(self.shape), pointers, pointers, ctypes.c_long(rows.shape[2]), _pointer(rows[run]), None,
+                self.weights(run, folded, packed), ctypes.c_long(rows.shape[2]), _pointer(rows[run]), None,
                 _pointer(masks), 0, None, _pointer(after[run]), _pointer(before[run]),
             )  # fmt: skip
         return before, after
@@ -256,25 +265,37 @@ class FusedStep:
         return [x.contiguous() for x in (*found, *self._behind("norm", "unembed"))]
 
     @torch.no_grad()
-    def packed(self, folded: list[Tensor]) -> list[Tensor]:
-        """What `Model` takes: of each layer's weights two copies in bf16 in their place, as `Linear` has them."""
-        found = folded[:4]
-        for weight, bias in zip(folded[4:-2:2], folded[5:-2:2], strict=True):
-            half = weight.bfloat16()
-            columns = half.view(len(half), -1, 128, half.shape[2] // 2, 2)  # (run, block, output, word, 2)
-            rows = half.view(len(half), half.shape[1] // 2, 2, -1, 128)  # (run, word, 2, block, input)
-            found += [columns.transpose(2, 3).contiguous(), rows.permute(0, 3, 1, 4, 2).contiguous(), bias]
-        return found + folded[-2:]
+    def packed(self, folded: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """Each weight twice in bf16, `forward` and `backward` of `Linear`."""
+        halves = [weight.bfloat16() for weight in folded[4:-2:2]]
+        by_block = [x.view(len(x), -1, 128, x.shape[2] // 2, 2) for x in halves]  # (run, block, output, word, 2)
+        by_word = [x.view(len(x), x.shape[1] // 2, 2, -1, 128) for x in halves]  # (run, word, 2, block, input)
+        return [
+            (columns.transpose(2, 3).contiguous(), rows.permute(0, 3, 1, 4, 2).contiguous())
+            for columns, rows in zip(by_block, by_word, strict=True)
+        ]
+
+    def weights(
+        self, run: int, folded: list[Tensor], packed: list[tuple[Tensor, Tensor]], gradients: list[Tensor] | None = None
+    ) -> "ctypes._CArgObject":
+        """What `run` takes: where everything lies."""
+
+        def pointers(*tensors: Tensor) -> list[int]:
+            return [x.data_ptr() + run * x.stride(0) * x.itemsize for x in tensors]
+
+        given = [pointers(*x[:4], *x[-2:]) if x else [] for x in (folded, gradients)]
+        found = Weights(*self.sizes, *((ctypes.c_void_p * 6)(*x) for x in given))
+        for i, (weight, both) in enumerate(zip(folded[4:-2:2], packed, strict=True)):
+            at = slice(4 + 2 * i, 6 + 2 * i)
+            where = pointers(*both, folded[at][1], *(gradients[at] if gradients else ()))
+            found.linear[(i + 2) // 4][(i + 2) % 4] = Linear(weight.shape[2], weight.shape[1], *where)
+        return ctypes.byref(found)
 
     def _behind(self, norm: str, *names: str) -> tuple[Tensor, Tensor]:
         """Weights and biases of linear maps behind a norm, one under the other, with its gain and shift folded in."""
         weight, bias = (torch.cat([self.parameters[f"{x}.{kind}"] for x in names], 1) for kind in ("weight", "bias"))
         gain, shift = (self.parameters[f"{norm}.{kind}"] for kind in ("weight", "bias"))
         return weight * gain.unsqueeze(1), bias + (weight @ shift.unsqueeze(-1)).squeeze(-1)
-
-
-def _pointers(tensors: list[Tensor], run: int) -> ctypes.Array[ctypes.c_void_p]:
-    return (ctypes.c_void_p * len(tensors))(*(x.data_ptr() + run * x.stride(0) * x.itemsize for x in tensors))
 
 
 def _pointer(tensor: Tensor) -> ctypes.c_void_p:
