@@ -17,7 +17,6 @@
 #include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
-
 #include <memory>
 
 namespace {
@@ -30,7 +29,6 @@ using bf16 = uint16_t;
 // ---- vectors: of 16 floats, and of N times as many ----
 
 using Vec = __m512;  // GCC and Clang give it + - * with vectors and scalars
-
 INLINE Vec load(const float* p) { return _mm512_loadu_ps(p); }
 INLINE Vec load(const bf16* p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p)), 16));
@@ -49,7 +47,6 @@ template <int N> struct Vecs {
   Vec v[N];
   template <class F> INLINE static Vecs each(F f) {
     Vecs x;
-#pragma GCC unroll 8
     for (int u = 0; u < N; u++) x.v[u] = f(u);
     return x;
   }
@@ -112,7 +109,6 @@ INLINE void accumulate(Block acc[4], const uint32_t* A, long row, long step, con
     }
   }
 }
-
 // A B for a tile's rows of A, [T][width], of which K columns count; each row's 64 columns go to f(row, column, acc)
 template <class F> INLINE void product(const bf16* A, int width, int K, const uint32_t* B, int columns, F f) {
   for (int c = 0; c < columns; c += 64) for (int r = 0; r < T; r += 4) {
@@ -132,7 +128,6 @@ struct Linear {  // W x + b; sizes are multiples of 128. As fused.py has it
   const uint32_t *forward, *backward;  // W packed, for W x by blocks of 128 outputs, for W' g by blocks of 128 inputs
   const float* b;
   float *dw, *db;
-
   // dw and db of the first outputs, from a tile of their gradients g and of inputs x
   void learn(const bf16* g, const bf16* x, int outputs) const {
     alignas(64) uint32_t gs[T / 2 * D], xs[T / 2 * D];
@@ -165,7 +160,6 @@ template <class In> INLINE void normalise_back(const float* dn, const In* n, flo
 }
 
 using Scores = float[T];  // of a query with one key: those with the other keys follow
-
 // Softmax over keys, then dropout: what is dropped stays with its sign turned, for the way back.
 INLINE void softmax(Scores* p, int keys, Random& draws) {
   for (int c = 0; c < T; c += 16) {
@@ -226,6 +220,7 @@ struct Model : Weights {
 
   explicit Model(const Weights& w) : Weights(w) {}
   int from(int l) const { return l == layers - 1 ? read : 0; }    // the first position whose query layer l needs
+  int first(int l, int key) const { return causal && key > from(l) ? key : from(l); }  // the first that sees a key
   int keys(int query) const { return causal ? query + 1 : length; }  // how many it sees
   long cell(int h, int i, int j, int b) const { return (h * pairs + pair[i][b]) * pairs + pair[j][b]; }
 
@@ -266,7 +261,7 @@ struct Model : Weights {
       for (int h = 0; h < H; h++) for (int j = 0; j < length; j++) {
         long key = (h * pairs + pair[j][b]) * D;
         Row v = load<8>(p.vo + key), dv = load<8>(d.vo + key);
-        for (int i = causal && j > from(0) ? j : from(0); i < length; i++) {
+        for (int i = first(0, j); i < length; i++) {
           dv = dv + kept(y.pattern[i][h][j][b]) * load<8>(out[i]);
           dpattern[i][h][j][b] = dot<2>(load<8>(out[i]), v);
         }
@@ -339,27 +334,26 @@ struct Model : Weights {
         dpattern[i][c / DH][j][b] = dot(y.z[i][b] + c, y.projected[j][b] + VALUE + c);
     for (int i = from(l); i < length; i++)
       for (int h = 0; h < H; h++) softmax_back(y.pattern[i][h], keys(i), dpattern[i][h]);
-    for (int b = 0; b < T; b++) for (int h = 0; h < H; h++) head_back(y, from(l), b, h);
+    for (int b = 0; b < T; b++) for (int h = 0; h < H; h++) {
+      alignas(64) float dq[P][DH] = {};
+      for (int j = 0; j < length; j++) {
+        bf16 *k = y.projected[j][b] + h * DH, *v = k + VALUE;
+        Block key = load<4>(k), dk = {}, dv = {};
+        for (int i = first(l, j); i < length; i++) {
+          float d = dpattern[i][h][j][b] / 8;
+          dv = dv + kept(y.pattern[i][h][j][b]) * load<4>(y.z[i][b] + h * DH);
+          dk = dk + d * load<4>(y.projected[i][b] + QUERY + h * DH);
+          store(dq[i], load<4>(dq[i]) + d * key);
+        }
+        store(k, turned(dk, j, 0, -1)), store(v, turned(dv, j, 0, -1));
+      }
+      for (int i = from(l); i < length; i++)
+        store(y.projected[i][b] + QUERY + h * DH, turned(load<4>(dq[i]), i, 0, -1));
+    }
     for (int p = 0; p < length; p++) {
       if (p < from(l)) memset(g[p], 0, sizeof g[p]);
       enter_back(linear[l][KVQ], p, p < from(l) ? QUERY : 3 * D, y.n[p], y.scale[p], y.projected[p][0]);
     }
-  }
-  void head_back(Layer& y, int from, int b, int h) {
-    alignas(64) float dq[P][DH] = {};
-    for (int j = 0; j < length; j++) {
-      bf16 *k = y.projected[j][b] + h * DH, *v = k + VALUE;
-      Block key = load<4>(k), dk = {}, dv = {};
-      for (int i = causal && j > from ? j : from; i < length; i++) {
-        float d = dpattern[i][h][j][b] / 8;
-        dv = dv + kept(y.pattern[i][h][j][b]) * load<4>(y.z[i][b] + h * DH);
-        dk = dk + d * load<4>(y.projected[i][b] + QUERY + h * DH);
-        store(dq[i], load<4>(dq[i]) + d * key);
-      }
-      store(k, turned(dk, j, 0, -1)), store(v, turned(dv, j, 0, -1));
-    }
-    for (int i = from; i < length; i++)
-      store(y.projected[i][b] + QUERY + h * DH, turned(load<4>(dq[i]), i, 0, -1));
   }
   void mlp(int l) {
     Layer& y = layer[l];
@@ -418,7 +412,6 @@ struct Model : Weights {
     }
     metrics[1 + length - read] += valid - __builtin_popcountll(wrong);
   }
-
   void logits(float* to, long count, int valid) {
     alignas(64) float n[D];
     for (int i = read; i < length; i++) for (int b = 0; b < valid; b++)
