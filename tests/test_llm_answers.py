@@ -134,8 +134,11 @@ def test_frequent_and_random_pairs():
     assert frequent_pairs(wins, 2) == [((1, 0), (2, 3)), ((0, 1), (2, 3))]
     size = Size(3, 4, 2, 8)
     taken = {*most_frequent(wins), (0, 0)}
-    every = random_pairs(size, 1000, taken, seed=0)
-    assert len(every) == len(set(every)) == 7 * 6 // 2
-    assert not {head for pair in every for head in pair} & taken
-    assert random_pairs(size, 3, taken, seed=0) == every[:3]
-    assert random_pairs(size, 3, taken, seed=1) != every[:3]
+    targets = [((1, 0), (2, 3)), ((2, 0), (2, 3)), ((2, 1),)]
+    drawn = random_pairs(size, targets, taken, seed=0)
+    assert [[layer for layer, _ in heads] for heads in drawn] == [[1, 2], [2, 2], [2]]
+    assert not {head for heads in drawn for head in heads} & taken
+    every = random_pairs(size, [((1, 0), (2, 3))] * 100, taken, seed=0)
+    assert len(every) == len({*every}) == 2 * 3
+    assert random_pairs(size, targets, taken, seed=0) == drawn
+    assert any(random_pairs(size, targets, taken, seed=seed) != drawn for seed in (1, 2, 3))

@@ -136,35 +136,12 @@ def test_other_weights_are_surveyed_and_gone_on_with(data, monkeypatch):
 # ---------------------------------------------------------------- plots
 
 
-def test_bars_are_shares_of_all_prompts():
-    pairs = torch.tensor([[5555, 5555], [5555, 5555], [1111, 1111], [1111, 1111]])
-    answers = Answers(pairs, ("11110", "11100", "2222", "2232"), BARE)
-    figure = language.answer_bars([("intact", "", answers), ("random pair", "0:1,1:2", answers)])
-    (ax,) = figure.axes
-    widths = [bar.get_width() for bar in ax.patches]
-    assert widths == [1, 0.75, 0.5] * 2
-    assert {text.get_text() for text in ax.texts} == {"intact", "", "random pair", "0:1,1:2"}
-
-
 def test_maps_show_the_values_they_are_given(planted):
-    figure = language.wins_map(planted.counts, planted.frequent_heads)
-    image = figure.axes[0].images[0].get_array()
-    assert image.mask.sum() == 10
-    assert (image[1, 2], image[2, 0]) == (7, 3)
     figure = language.attention_maps(planted.frequent_heads, planted.mean, planted.std, planted.marks)
     shown = [ax.images[0].get_array() for ax in figure.axes if ax.images and ax.images[0].get_array().shape == (16, 16)]
     assert len(shown) == 4
     assert np.array_equal(shown[0], planted.mean[0].numpy())
     assert len(planted.marks) == 16
-
-
-def test_the_table_has_the_papers_numbers_in_brackets(planted):
-    printed = {"tab2/llemma/accuracy": 0.87, "tab2/llemma/staircase_heads": 190, "tab2/zephyr/ablated_accuracy/1": 0.35}
-    table = language.table_of_models(printed, {"tab2/llemma/accuracy": 0.867}, planted)
-    rows = {row[0]: row for row in table.rows}
-    assert rows["Llemma 7B"][1:4] == ["0.87 (0.87)", "– (190)", "–"]
-    assert rows["Zephyr 7B"][4:] == ["17:25,17:26\n20:30,20:31", "–\n– (0.35)"]
-    assert rows["planted, here"] == ["planted, here", "1.00", "2", "–", "1:2,2:0", "0.00"]
 
 
 def test_the_survey_of_the_pages_is_the_commands(tmp_path):

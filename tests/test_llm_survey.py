@@ -73,8 +73,8 @@ def test_a_survey_is_what_the_naive_way_gives(where, tmp_path):
         torch.testing.assert_close(found.mean[i][there], square.mean(0)[there], atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(found.std[i][there], square.std(0)[there], atol=1e-4, rtol=1e-3)
     kinds = [a.kind for a in found.ablated]
-    others = 12 - len({*found.frequent_heads, *PLAN.asked[0]})
-    assert kinds == ["asked", "frequent", "frequent"] + ["random"] * min(3, others * (others - 1) // 2)
+    assert kinds[:3] == ["asked", "frequent", "frequent"]
+    assert {*kinds[3:]} <= {"random"}
     assert len({a.heads for a in found.ablated}) == len(kinds)
 
 
@@ -180,7 +180,7 @@ def test_the_command_writes_one_small_file(carry, data, tmp_path):
     assert code == 0, err
     found = survey.read(data / "llm" / "tiny" / survey.FILE)
     assert format_heads(found.ablated[0].heads) == "0:1,2:3"
-    assert [a.kind for a in found.ablated] == ["asked", "random"]
+    assert [a.kind for a in found.ablated] == ["asked"]  # its layers have no two other heads
     assert out.splitlines()[:-1] == found.lines()
     assert [path.name for path in (data / "llm" / "tiny").iterdir()] == [survey.FILE]
     code, out, err = carry("llm", where, "--prompts", "12", "--out", str(tmp_path / "elsewhere"))

@@ -100,7 +100,7 @@ def test_one_group_may_be_given_for_a_list_of_them():
 
 # ---------------------------------------------------------------- the ledger
 
-# Facts that need no weights, and rows of 7B models, which `plots.table_of_models` and the recordings' pages write.
+# Facts that need no weights, and rows of 7B models, which the recordings' pages write.
 ELSEWHERE = ("data/", "tab2/", "llm/")
 
 

@@ -360,12 +360,19 @@ def frequent_pairs(wins: Int[Tensor, "layer head"], count: int) -> list[Heads]:
     return [tuple(sorted(pair)) for pair in pairs[:count]]
 
 
-def random_pairs(size: Size, count: int, others: Collection[Head], seed: int) -> list[Heads]:
-    """As many pairs drawn from all heads but `others`, none twice; fewer if there are no more."""
-    heads = [head for head in product(range(size.layers), range(size.heads)) if head not in others]
-    pairs = list(combinations(heads, 2))
-    order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(seed))
-    return [pairs[i] for i in order[:count].tolist()]
+def random_pairs(size: Size, targets: Collection[Heads], others: Collection[Head], seed: int) -> list[Heads]:
+    """For each target as many heads of the same layers, drawn from all but `others`, no pair twice.
+
+    Matched by layer, since a pair may cost much only because its layer does. Fewer where a layer has no more.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    drawn: list[Heads] = []
+    for target in targets:
+        heads = [[(layer, h) for h in range(size.heads) if (layer, h) not in others] for layer, _ in target]
+        choices = {tuple(sorted(pair)) for pair in product(*heads) if len({*pair}) == len(pair)} - {*drawn}
+        if choices:
+            drawn.append(sorted(choices)[int(torch.randint(len(choices), (), generator=generator))])
+    return drawn
 
 
 # ---------------------------------------------------------------- what is computed inside

@@ -237,7 +237,7 @@ class Surveyor:
         targets = [(heads, "asked") for heads in self.plan.asked]
         targets += [(pair, "frequent") for pair in frequent_pairs(wins.sum(0), self.plan.n_frequent)]
         others = {*frequent}.union(*self.plan.asked)
-        random = random_pairs(self.source.size, len(targets), others, self.plan.seed)
+        random = random_pairs(self.source.size, [heads for heads, _ in targets], others, self.plan.seed)
         targets += [(pair, "random") for pair in random]
         ablated = tuple(Ablated(heads, kind, self._ablate(heads)) for heads, kind in targets)
         mean, std = self._maps([tensors for tensors, _ in intact], frequent)

@@ -7,12 +7,9 @@ from carry_core.plots.curves import learning_curves, length_curves, table_of_cur
 from carry_core.plots.evolution import evolution, evolution_grid, table_of_kinks, table_of_transitions, transition
 from carry_core.plots.language import (
     ORDINALS,
-    answer_bars,
     attention_maps,
     separation_curves,
     stream_grid,
-    table_of_models,
-    wins_map,
 )
 from carry_core.plots.longer import (
     moved_bars,
@@ -41,7 +38,6 @@ __all__ = [
     "DIGIT_COLOURS",
     "ORDINALS",
     "Part",
-    "answer_bars",
     "attention_grid",
     "attention_maps",
     "attention_tiles",
@@ -71,7 +67,6 @@ __all__ = [
     "table_of_heads",
     "table_of_kinks",
     "table_of_mlp",
-    "table_of_models",
     "table_of_moves",
     "table_of_orders",
     "table_of_parts",
@@ -83,5 +78,4 @@ __all__ = [
     "transition",
     "truth_tables",
     "two_kinds",
-    "wins_map",
 ]

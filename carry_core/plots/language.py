@@ -1,122 +1,24 @@
 """Language models: answers without heads, who wins the staircases, attention and residual stream (Tab. 2, Fig. 6)."""
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from torch import Tensor
 
 from carry_core.findings.geometry import Plane
 from carry_core.llm.model import Heads, format_heads
-from carry_core.llm.prompts import Answers
-from carry_core.llm.recordings import MODELS, Recording
 from carry_core.llm.streams import Separation
-from carry_core.llm.survey import Survey
 from carry_core.plots.attention import ATTENTION
-from carry_core.plots.cells import OFF_BY_ONE, OTHER, RIGHT
-from carry_core.plots.style import CLASS_COLOURS, DIGIT_COLOURS, FAINT, INK, WIDTH, Table, dots, number, panel, styled
+from carry_core.plots.style import CLASS_COLOURS, DIGIT_COLOURS, FAINT, WIDTH, dots, panel, styled
 
 DRAWN = 500  # sums in each panel of a scatter plot, at most
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
-
-
-@styled
-def answer_bars(rows: Sequence[tuple[str, str, Answers]]) -> Figure:
-    """Answers that are right, carrying mistakes and other mistakes: one bar for each model or ablation (Tab. 2).
-
-    Args:
-        rows: what kind it is, which heads are gone, and the answers; rows of one kind stand together.
-    """
-    left, step, gap, foot, top = 2.0, 0.21, 0.12, 0.72, 0.05  # inches
-    kinds = [kind for kind, _, _ in rows]
-    breaks = sum(a != b for a, b in pairwise(kinds))
-    height = step * len(rows) + gap * breaks
-    figure = Figure(figsize=(WIDTH, top + height + foot))
-    ax = panel(figure, left, top, WIDTH - left - 0.15, height)
-    y = 0.0
-    for i, (kind, heads, answers) in enumerate(rows):
-        y += gap if i and kind != kinds[i - 1] else 0
-        right, carrying = answers.accuracy, answers.carrying.double().mean().item()
-        middle = y + step / 2
-        ax.barh(middle, 1, step * 0.82, color=OTHER)
-        ax.barh(middle, right + carrying, step * 0.82, color=OFF_BY_ONE)
-        ax.barh(middle, right, step * 0.82, color=RIGHT)
-        ax.text(-0.015, middle, heads, ha="right", va="center", fontsize=7.5)
-        if i == kinds.index(kind):
-            ax.text(-0.165, middle, kind, ha="right", va="center", weight="bold", fontsize=7.5)
-        y += step
-    ax.set(xlim=(0, 1), ylim=(y, 0), yticks=[], xlabel="share of prompts")
-    entries = [(RIGHT, "right"), (OFF_BY_ONE, "carrying mistake"), (OTHER, "other mistake")]
-    figure.legend(handles=[Patch(color=c, label=t) for c, t in entries], loc="lower center", ncols=3)
-    return figure
-
-
-def table_of_models(printed: Mapping[str, Any], recorded: Mapping[str, Any], found: Survey | Recording) -> Table:
-    """Tab. 2: computed from the author's recordings, in brackets what is printed, and below the model at hand.
-
-    Args:
-        printed: the paper's numbers by id.
-        recorded: the ledger's values from the author's files by id; None or missing where they do not suffice.
-        found: the model of this page.
-    """
-
-    def cell(key: str, part: str, places: int) -> str:
-        values = [source.get(f"{key}/{part}") for source in (recorded, printed)]
-        mine, paper = ("–" if x is None else number(float(x), places) for x in values)
-        return mine if paper == "–" else f"{mine} ({paper})"
-
-    rows = []
-    for key, billions in MODELS.items():
-        pairs = range(len(billions.pairs))
-        ablated = [cell(f"tab2/{key}", f"ablated_accuracy/{i}", 2) for i in pairs]
-        rows.append([
-            billions.title, cell(f"tab2/{key}", "accuracy", 2), cell(f"tab2/{key}", "staircase_heads", 0),
-            cell(f"llm/{key}", "carry_mistakes", 2), "\n".join(billions.pairs), "\n".join(ablated),
-        ])  # fmt: skip
-    last = ["–", "–"]
-    if isinstance(found, Survey) and found.targeted:
-        costliest = found.targeted[0]
-        last = [format_heads(costliest.heads), number(found.ablated_answers(costliest).accuracy)]
-    answers = found.answers
-    computed = [number(answers.accuracy), str(found.n_staircase), number(answers.carry_share)]
-    rows.append([f"{found.title}, here", *computed, *last])
-    header = ["model", "accuracy", "heads with staircases", "carrying mistakes", "addition heads", "without them"]
-    return Table(header, rows)
-
-
-@styled
-def wins_map(counts: Int[Tensor, "layer head"], shown: Heads) -> Figure:
-    """How often each head of each layer wins a cell of the staircase search; frames mark the most frequent (Tab. 2)."""
-    layers, heads = counts.shape
-    left, top, right, foot = 0.5, 0.1, 0.9, 0.42  # inches
-    side = min(0.42, 5.4 / heads)
-    figure = Figure(figsize=(left + side * heads + right, top + side * layers + foot))
-    ax = panel(figure, left, top, side * heads, side * layers)
-    most = max(1, int(counts.max()))
-    norm, colours = LogNorm(1, max(2, most)), ATTENTION.resampled(256)
-    colours = LinearSegmentedColormap.from_list("wins", colours(np.linspace(0.12, 1, 256)))
-    ax.imshow(np.ma.masked_equal(counts.numpy(), 0), cmap=colours, norm=norm, aspect="auto")
-    every = 1 if heads <= 16 else 4
-    ax.set(xticks=range(0, heads, every), yticks=range(0, layers, every), xlabel="head", ylabel="layer")
-    ax.tick_params(length=0)
-    for rank, (layer, head) in enumerate(shown):
-        ax.add_patch(mpl.patches.Rectangle((head - 0.5, layer - 0.5), 1, 1, fill=False, ec=INK, lw=1.2, clip_on=False))
-        if side > 0.3:
-            dark = norm(int(counts[layer, head])) > 0.5
-            ax.text(head, layer, f"{rank + 1}.", ha="center", va="center", color="white" if dark else INK, fontsize=7)
-    bar = figure.colorbar(
-        ScalarMappable(norm, colours),
-        cax=panel(figure, left + side * heads + 0.12, top, 0.1, min(2.0, side * layers)),
-    )
-    bar.set_label("cells won")
-    return figure
 
 
 @styled

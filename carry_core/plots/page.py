@@ -157,7 +157,8 @@ def subfigures(
 def _store(path: Path, data: pd.DataFrame | Arrays, group: str) -> None:
     arrays = {key: _thin(np.asarray(column)) for key, column in dict(data).items()}
     imported = json.loads((author_dir() / "sources.json").read_text())
-    files = [entry["files"] for key, entry in imported.items() if key.startswith(f"{group}/")]
+    folder = "llm" if group == "default" else group  # pages of language models have no group of runs
+    files = [entry["files"] for key, entry in imported.items() if key.startswith(f"{folder}/")]
     released = {path: digest for each in files for path, digest in each.items()}
     with replacing(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, sources=np.array(json.dumps(released)), **arrays)
