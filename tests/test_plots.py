@@ -99,33 +99,6 @@ def test_pca_grid_draws_every_plane_by_digit_and_by_class(config: ModelConfig, p
 
 
 @pytest.fixture
-def history() -> dict[str, Any]:
-    """Three runs of eight epochs; of the last one only five are known."""
-    generator = np.random.default_rng(0)
-    curves = {
-        f"{part}_{kind}": generator.random((3, 8)) + 0.1 for part in ("train", "test") for kind in ("loss", "whole")
-    }
-    curves |= {f"{part}_accuracy": generator.random((3, 8, 3)) for part in ("train", "test")}
-    curves["weight_norm"] = 1000 * generator.random((3, 8))
-    for rows in curves.values():
-        rows[2, 5:] = np.nan
-    return curves | {"runs": np.array([0, 2, 5])}
-
-
-def test_learning_curves_draw_each_run_and_the_mean_of_those_that_are_known(history):
-    figure = plots.learning_curves(history)
-    loss, whole, norm = figure.axes
-    assert loss.get_yscale() == "log"
-    lines = [line for line in loss.lines if len(line.get_xdata())]
-    assert [len(line.get_xdata()) for line in lines] == [8] * 8  # three runs and their mean, train and test
-    np.testing.assert_array_equal(lines[4].get_ydata(), history["test_loss"][0])
-    np.testing.assert_allclose(lines[7].get_ydata(), np.nanmean(history["test_loss"], 0))
-    np.testing.assert_array_equal(lines[0].get_xdata(), range(1, 9))
-    np.testing.assert_allclose(norm.lines[3].get_ydata(), np.nanmean(history["weight_norm"], 0))
-    assert whole.get_ylim()[0] <= 0 < 1 <= whole.get_ylim()[1]
-
-
-@pytest.fixture
 def parts() -> list[plots.Part]:
     generator = torch.Generator().manual_seed(0)
 
@@ -204,13 +177,3 @@ def test_show_and_say_give_what_the_book_and_a_terminal_can_read(monkeypatch: py
         ["image/svg+xml", "text/plain"], ["text/html", "text/plain"], ["text/markdown", "text/plain"],
     ]  # fmt: skip
     assert [data["text/plain"] for data in shown] == ["<a figure>", "a\nb", "**1** of 2"]
-
-
-def test_a_history_without_whole_answers_has_its_other_curves(history):
-    known = {name: curve for name, curve in history.items() if not name.endswith("_whole")}
-    loss, whole, _ = plots.learning_curves(known).axes
-    assert len(loss.lines) > 2
-    assert not whole.lines
-    row = plots.table_of_curves(known).rows[0]
-    assert row[1:3] == ["–", "–"]
-    assert row[4] == f"{history['test_loss'][0, -1]:.1e}"

@@ -1,21 +1,17 @@
-"""What the figures of learning curves, transitions and the final MLP's evolution show: their data, not their pixels."""
+"""What the figures of learning curves and of a transition show: their data, not their pixels."""
 
+import itertools
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
-from carry_core import plots
-from carry_core.findings import dynamics
+from carry_core.plots.curves import draw_curves, draw_transition, ends, thinned
 from carry_core.sums import Layout
 
 EPOCHS = 50
 RUNS = [3, 5]
-
-
-def texts(figure: Any) -> list[str]:
-    return [text.get_text() for text in figure.findobj(mpl.text.Text) if text.get_text()]
 
 
 def lines(ax: Any) -> list[np.ndarray]:
@@ -40,8 +36,6 @@ def history() -> dict[str, np.ndarray]:
     found |= {
         "weight_norm": 1000 + rng.random((2, EPOCHS)),
         "pattern": rng.random((2, EPOCHS, 2, 10, 10)),
-        "test_ablated_accuracy": rng.random((2, EPOCHS, 5, 3)),
-        "test_ablated_corrected": rng.random((2, EPOCHS, 5, 3)),
     }
     for values in found.values():
         values[1, 40:] = np.nan
@@ -51,66 +45,61 @@ def history() -> dict[str, np.ndarray]:
 # ---------------------------------------------------------------- the transition
 
 
-@pytest.mark.parametrize(("run", "end"), [(3, 50), (5, 40)])
-def test_the_transition_shows_one_runs_curves_and_its_maps(history, run, end):
-    i, epochs = RUNS.index(run), (4, 20, 33)
-    figure = plots.transition(history, run, epochs, Layout())
-    loss, accuracy, norm = figure.axes[:3]
-    for ax, expected in (
-        (loss, [history["train_loss"][i], history["test_loss"][i]]),
-        (accuracy, list(history["test_accuracy"][i].T)),
-        (norm, [history["weight_norm"][i]]),
+def test_a_transition_has_one_runs_curves_and_its_maps(history):
+    epochs, figure = [4, 20, 33], Figure().subfigures()
+    one = {name: curve[0] for name, curve in history.items() if name != "runs"}
+    attention = one["pattern"][[epoch - 1 for epoch in epochs]]
+    drawn = one | {"epoch": np.arange(1, EPOCHS + 1), "shown": np.array(epochs), "attention": attention}
+    draw_transition(figure, drawn, Layout())
+    panels = {ax.get_title(loc="left") or ax.get_title(): ax for ax in figure.axes}
+    for name, expected in (
+        ("loss", [one["train_loss"], one["test_loss"]]),
+        ("digits right", list(one["test_accuracy"].T)),
+        ("squared norm", [one["weight_norm"]]),
     ):
-        np.testing.assert_array_equal(lines(ax), [curve[:end] for curve in expected])
-        assert marked(ax) == list(epochs)
-    images = [ax.images[0] for ax in figure.axes if ax.images]
-    wanted = [history["pattern"][i, epoch - 1, head] for epoch in epochs for head in range(2)]
-    assert len(images) == len(wanted)
-    for image, pattern in zip(images, wanted, strict=True):
-        np.testing.assert_array_equal(image.get_array(), pattern)
+        np.testing.assert_array_equal(lines(panels[name]), expected)
+        assert marked(panels[name]) == epochs
+    for (k, epoch), head in itertools.product(enumerate(epochs), range(2)):
+        (image,) = panels[f"0:{head}, epoch {epoch}"].images
+        np.testing.assert_array_equal(image.get_array(), attention[k, head])
         assert image.get_clim() == (0, 1)
-    assert {f"0:{head}, epoch {epoch}" for epoch in epochs for head in range(2)} <= set(texts(figure))
-    assert {"pos. 7", "pos. 8", "pos. 9", "train", "test"} <= set(texts(figure))
-    lowest = figure.axes[3 + len(images) - 1]
-    assert [tick.get_text() for tick in lowest.get_xticklabels()] == Layout().tick_labels()
 
 
-# ---------------------------------------------------------------- the evolution
+# ---------------------------------------------------------------- all runs
 
 
-def test_the_evolution_shows_every_runs_correlation_and_one_runs_accuracies_and_loss(history):
-    evolutions = dynamics.evolutions(history)
-    kink = dynamics.kink(history["test_loss"][0])
-    correlation, accuracy, loss = plots.evolution(history, evolutions, 3, kink).axes
-    for found, curve in zip(evolutions.values(), lines(correlation), strict=True):
-        np.testing.assert_array_equal(curve, found.correlation[: kink.end])
-    np.testing.assert_array_equal(
-        lines(accuracy),
-        [history[f"test_ablated_{kind}"][0, : kink.end, 1, 0] for kind in ("accuracy", "corrected")],
-    )
-    train, test, fitted = lines(loss)
-    np.testing.assert_array_equal(train, history["train_loss"][0, : kink.end])
-    np.testing.assert_array_equal(test, history["test_loss"][0, : kink.end])
-    np.testing.assert_array_equal(fitted, kink.curve()[1])
-    for ax in (correlation, accuracy, loss):
-        assert marked(ax) == [kink.epoch]
-    dots = [line.get_ydata()[0] for line in correlation.lines if len(line.get_xdata()) == 1]
-    assert dots == [found.correlation[-1] for found in evolutions.values()]
-    assert accuracy.get_title() == "accuracy of C@1 at pos. 7"
-    assert correlation.get_xticklabels()[-1].get_text() == "last"
+def test_every_run_is_drawn_and_the_mean_of_those_that_are_known(history):
+    figure = Figure().subfigures()
+    draw_curves(figure, thinned(history, EPOCHS))
+    loss, exact, norm = figure.axes
+    assert loss.get_yscale() == "log"
+    curves = lines(loss)  # two runs and their mean, train and test
+    np.testing.assert_array_equal(curves[3], history["test_loss"][0])
+    np.testing.assert_allclose(curves[5], np.nanmean(history["test_loss"], 0))
+    np.testing.assert_allclose(lines(norm)[2], np.nanmean(history["weight_norm"], 0))
+    assert exact.get_ylim()[0] <= 0 < 1 <= exact.get_ylim()[1]
 
 
-# ---------------------------------------------------------------- tables of curves and orders
+def test_thinned_curves_keep_the_first_and_the_last_epoch(history):
+    curves = thinned(history, 7)
+    assert curves["epoch"][[0, -1]].tolist() == [1, EPOCHS]
+    np.testing.assert_array_equal(curves["test_loss"], history["test_loss"][:, curves["epoch"] - 1])
 
 
-def test_the_table_of_curves_has_best_and_last_of_every_run(history):
-    table = plots.table_of_curves(history)
-    for i, (row, end) in enumerate(zip(table.rows, (50, 40), strict=True)):
+def test_the_ends_have_best_and_last_of_every_run(history):
+    table = ends(history)
+    for i, end in enumerate((50, 40)):
         whole, loss, norm = (history[key][i, :end] for key in ("test_whole", "test_loss", "weight_norm"))
-        assert row[0] == str(RUNS[i])
-        assert row[1] == f"{max(whole):.4f}\n{list(whole).index(max(whole)) + 1}"
-        assert row[2] == f"{whole[-1]:.4f}\n{end}"
-        assert row[3] == f"{min(loss):.1e}\n{list(loss).index(min(loss)) + 1}"
-        assert row[4] == f"{loss[-1]:.1e}"
-        assert [float(x.split("\n")[0]) for x in row[5:]] == [round(x) for x in (norm[0], min(norm), norm[-1])]
-    assert len(table.header) == len(table.rows[0]) == sum(width for _, width in table.spans)
+        row = table.loc[RUNS[i]]
+        assert list(row["exact match"]) == [max(whole), list(whole).index(max(whole)) + 1, whole[-1]]
+        assert list(row["loss"]) == [min(loss), list(loss).index(min(loss)) + 1, loss[-1]]
+        assert list(row["squared norm"]) == [norm[0], norm[-1]]
+
+
+def test_a_history_without_exact_matches_has_its_other_curves(history):
+    known = {name: curve for name, curve in history.items() if not name.endswith("_whole")}
+    figure = Figure().subfigures()
+    draw_curves(figure, thinned(known))
+    assert lines(figure.axes[0])
+    assert not lines(figure.axes[1])
+    assert set(ends(known).columns.get_level_values(0)) == {"loss", "squared norm"}

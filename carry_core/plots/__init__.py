@@ -3,8 +3,7 @@
 from carry_core.plots.attention import attention_grid, attention_tiles
 from carry_core.plots.cells import Part, bars_of_cells, outcome_bars, summary_bars, table_of_cells
 from carry_core.plots.circuits import full_adder_circuit, summary_circuit, table_of_traces, truth_tables
-from carry_core.plots.curves import learning_curves, length_curves, table_of_curves
-from carry_core.plots.evolution import evolution, evolution_grid, table_of_kinks, table_of_transitions, transition
+from carry_core.plots.curves import length_curves
 from carry_core.plots.language import (
     ORDINALS,
     attention_maps,
@@ -23,11 +22,10 @@ from carry_core.plots.longer import (
     table_of_separations,
     table_of_stairs,
 )
-from carry_core.plots.neurons import board_grid, neuron_grid, squashing_by_outcome
+from carry_core.plots.neurons import board_grid, squashing_by_outcome
 from carry_core.plots.scatter import (
     journey_grid,
     pca_grid,
-    table_of_orders,
     table_of_planes,
     two_kinds,
 )
@@ -44,14 +42,10 @@ __all__ = [
     "bars_of_cells",
     "board_grid",
     "class_colours",
-    "evolution",
-    "evolution_grid",
     "full_adder_circuit",
     "journey_grid",
-    "learning_curves",
     "length_curves",
     "moved_bars",
-    "neuron_grid",
     "outcome_bars",
     "pca_grid",
     "separation_curves",
@@ -62,20 +56,15 @@ __all__ = [
     "table_of_accuracies",
     "table_of_axes",
     "table_of_cells",
-    "table_of_curves",
     "table_of_forgetting",
     "table_of_heads",
-    "table_of_kinks",
     "table_of_mlp",
     "table_of_moves",
-    "table_of_orders",
     "table_of_parts",
     "table_of_planes",
     "table_of_separations",
     "table_of_stairs",
     "table_of_traces",
-    "table_of_transitions",
-    "transition",
     "truth_tables",
     "two_kinds",
 ]

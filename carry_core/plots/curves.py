@@ -1,6 +1,6 @@
 """Learning curves (Fig. 8 to 12), and those of longer sums (Fig. 20)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,6 @@ from carry_core.plots.style import (
     FAINT,
     INK,
     WIDTH,
-    Table,
-    number,
     position,
     styled,
 )
@@ -146,63 +144,6 @@ def ends(history: History) -> pd.DataFrame:
         row |= {("squared norm", "at the start"): norm[0], ("squared norm", "at the end"): norm[-1]}
     frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("run")
     return frame.set_axis(pd.MultiIndex.from_tuples(frame.columns), axis=1)
-
-
-@styled
-def learning_curves(
-    history: dict[str, NDArray[Any]], run: int | None = None, names: Sequence[str] = ("pos7", "pos8", "pos9")
-) -> Figure:
-    """Loss, accuracy and squared weight norm against the epoch (Fig. 8 to 12).
-
-    Args:
-        history: as `runs.history` returns it.
-        run: None for all runs with their mean and whole answers; a run's number for that run, position by position.
-        names: of the positions.
-    """
-    chosen = slice(None) if run is None else slice(at := list(history["runs"]).index(run), at + 1)
-    figure = Figure(figsize=(WIDTH, 2.4 if run is None else 4.3), layout="constrained")
-    n = len(names)
-    wide: list[Any] = [[name for name in names for _ in "xx"], ["loss"] * n + ["norm"] * n]
-    grid = figure.subplot_mosaic([["loss", "whole", "norm"]] if run is None else wide)
-    for name, ax in grid.items():
-        curve = {"loss": "loss", "whole": "whole"}.get(name, "accuracy")
-        ax.set(title={"loss": "loss", "whole": "accuracy, whole answer", "norm": "squared weight norm"}.get(
-            name, f"accuracy, {position(name)}"), xlabel="epoch")  # fmt: skip
-        ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
-        if name == "norm":
-            draw_runs(ax, history["weight_norm"][chosen], INK)
-            ax.set_ylim(0)
-            continue
-        for part, colour in (("train", TRAIN), ("test", TEST)):
-            if f"{part}_{curve}" not in history:  # the author's histories of n2_s0.1_w0.2 have no whole answers
-                continue
-            rows = history[f"{part}_{curve}"][chosen]
-            draw_runs(ax, rows[..., list(names).index(name)] if curve == "accuracy" else rows, colour, part)
-        if name == "loss":
-            plain_log(ax)
-            figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=2)
-        else:
-            ax.set_ylim(-0.03, 1.03)
-    return figure
-
-
-def table_of_curves(history: dict[str, NDArray[Any]]) -> Table:
-    """Where every run is best and where it ends: accuracy of whole answers and loss, test; squared norm (Fig. 8 to 12).
-
-    Epochs in small type.
-    """
-    rows = []
-    for i, run in enumerate(history["runs"].tolist()):
-        loss, norm = (finished(history[key][i]) for key in ("test_loss", "weight_norm"))
-        best, last = "–", "–"
-        if "test_whole" in history:
-            whole = finished(history["test_whole"][i])
-            best, last = f"{number(whole.max(), 4)}\n{whole.argmax() + 1}", f"{number(whole[-1], 4)}\n{len(whole)}"
-        lowest = f"{loss.min():.1e}\n{loss.argmin() + 1}"
-        norms = [number(norm[0], 0), f"{number(norm.min(), 0)}\n{norm.argmin() + 1}", number(norm[-1], 0)]
-        rows.append([f"{run}", best, last, lowest, f"{loss[-1]:.1e}", *norms])
-    header = ["run", "best", "last", "lowest", "last", "first", "lowest", "last"]
-    return Table(header, rows, [("", 1), ("test accuracy", 2), ("test loss", 2), ("squared norm", 3)])
 
 
 @styled

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from carry_core import carries
-from carry_core.findings.neurons import Board, CarryAxis
+from carry_core.findings.neurons import Board
 from carry_core.plots.style import FAINT, INK, WIDTH, panel, position, styled
 
 OFTEN, SELDOM = "#D1352B", "#7C93B8"
@@ -50,51 +50,6 @@ def draw_neurons(figure: SubFigure, side: Mapping[str, NDArray[Any]]) -> None:
         ax.set_ylabel(position(name), rotation=0, ha="right", va="center")
     shares = [f"axis {i + 1} of the weights: {share:.0%}" for i, share in enumerate(side["share"])]
     figure.supxlabel(" · ".join(shares), fontsize=7.5)
-
-
-@styled
-def neuron_grid(axis: CarryAxis, chosen: Bool[Tensor, "task pos neuron"], names: Sequence[str]) -> Figure:
-    """Neurons on the two leading singular axes: classes by answer positions, the chosen ones filled (Fig. 13, 14).
-
-    Heavy frames stand where a one arrives.
-    """
-    n_tasks, n_positions = chosen.shape[:2]
-    patterns = carries.patterns(n_positions)
-    arrives = carries.carry_in(n_positions)
-    left, gap, title, foot = 0.56, 0.1, 0.22, 0.44  # inches
-    width = (WIDTH - left - 0.02 - gap * (n_tasks - 1)) / n_tasks
-    height = 0.72 * width
-    figure = Figure(figsize=(WIDTH, title + n_positions * (height + gap) + foot))
-    x, y = axis.points.numpy().T
-    size = min(14.0, 1800 / len(x))
-    for pos in range(n_positions):
-        for task in range(n_tasks):
-            ax = panel(figure, left + task * (width + gap), title + pos * (height + gap), width, height)
-            red = chosen[task, pos].numpy()
-            many = len(x) > 200  # then drawn as an image, or the page would get heavy
-            ax.scatter(x[~red], y[~red], s=size, facecolors="none", edgecolors=SELDOM, linewidths=0.7, rasterized=many)
-            ax.scatter(x[red], y[red], s=size, color=OFTEN, alpha=0.75, linewidths=0, rasterized=many)
-            ax.set(xticks=[0], yticks=[0], xticklabels=[], yticklabels=[])
-            ax.margins(0.08)
-            if arrives[task, pos]:
-                ax.spines[:].set(linewidth=2, color=INK)
-            if pos == 0:
-                ax.set_title(carries.paper_name(patterns[task]), weight="bold")
-            if task == 0:
-                ax.set_ylabel(position(names[pos]), rotation=0, ha="right", va="center")
-    down = figure.get_size_inches()[1]
-    figure.text(
-        (left + WIDTH) / 2 / WIDTH, (foot + gap - 0.06) / down,
-        " · ".join(f"axis {i + 1}: {100 * share:.0f}%" for i, share in enumerate(axis.share)),
-        ha="center", va="top", fontsize=6.5, color=FAINT,
-    )  # fmt: skip
-    marker: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 4.5}
-    entries = [
-        Line2D([], [], color=OFTEN, label=f"the {int(chosen[0, 0].sum())} most often active", **marker),
-        Line2D([], [], markerfacecolor="none", markeredgecolor=SELDOM, label="the others", **marker),
-    ]
-    figure.legend(handles=entries, loc="lower center", ncols=2)
-    return figure
 
 
 @styled

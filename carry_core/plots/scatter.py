@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from carry_core import carries
-from carry_core.findings.geometry import CENTROID_ACCURACY, Plane, apart, mean_order, pocket_accuracy
+from carry_core.findings.geometry import CENTROID_ACCURACY, Plane, apart, pocket_accuracy
 from carry_core.plots.style import (
     DIGIT_COLOURS,
     FAINT,
@@ -87,16 +87,6 @@ def table_of_planes(planes: Sequence[Plane]) -> Table:
             rows.append([f"pockets by {what}, after {after}", *map(number, found)])
     spans = [("", 1), *((f"layer {layer}", layers.count(layer)) for layer in sorted(set(layers)))]
     return Table(["", *(f"pos. {plane.position}" for plane in planes[::2])], rows, spans)
-
-
-def table_of_orders(orders: Mapping[str, Mapping[int, Mapping[str, Sequence[float]]]]) -> Table:
-    """How well digits stand in order, group by group and run by run: `geometry.orders_of_runs` of each group."""
-    rows = []
-    for group, found in orders.items():
-        for run, each in found.items():
-            values = [", ".join(map(number, x)) for x in each.values()]
-            rows.append([group, f"{run}", *values, number(mean_order(each))])
-    return Table(["group", "run", "after attention", "after MLP", "mean"], rows)
 
 
 @styled
