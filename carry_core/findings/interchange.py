@@ -325,7 +325,8 @@ def carried_on(
     for later in range(layer + 1, model.config.layers):
         q, k, v = _project(model, later, resid, list(range(model.config.layout.length)))
         served = queries(model, later)
-        resid = _mixed(model, later, resid[:, served], q[:, :, served] @ k.mT, v)
+        z = _softmax(q[:, :, served] @ k.mT / math.sqrt(model.config.d_head)) @ v
+        resid = feed(model, later, resid[:, served] + model.blocks[later].o(z.transpose(1, 2).flatten(-2)))
     return digits_at(model, resid)
 
 
@@ -334,24 +335,24 @@ def _attended(
 ) -> Float[Tensor, "sums query d_model"]:
     """The stream after a layer that was given other rows: only their queries, keys and values are computed anew."""
     served = queries(model, layer)
-    q, k, v, score = (x.clone() for x in base.attention(layer))
-    resid = base.at(layer, "resid_pre")[:, served]
+    q, k, v, score = base.attention(layer)
+    q, score, resid = q.clone(), score.clone(), base.at(layer, "resid_pre")[:, served]
     fresh = {p: _project(model, layer, row.unsqueeze(1), [p]) for p, row in rows.items()}
-    for p, (new, _, value) in fresh.items():
-        v[:, :, [p]] = value
-        if p in served:
-            i = served.index(p)
-            q[:, :, [i]], score[:, :, [i]], resid[:, i] = new, new @ k.mT, rows[p]
+    for p in rows.keys() & set(served):
+        i, query = served.index(p), fresh[p][0]
+        q[:, :, [i]], score[:, :, [i]], resid[:, i] = query, query @ k.mT, rows[p]
     for p, (_, key, _) in fresh.items():
         score[..., p] = (q * key).sum(-1)
-    return _mixed(model, layer, resid, score, v)
+    pattern = _softmax(score / math.sqrt(model.config.d_head))
+    z = pattern @ v
+    for p, (_, _, value) in fresh.items():  # cheaper than a copy of all values
+        z += pattern[..., [p]] * (value - v[:, :, [p]])
+    return feed(model, layer, resid + model.blocks[layer].o(z.transpose(1, 2).flatten(-2)))
 
 
-def _mixed(model: Transformer, layer: int, resid: Tensor, score: Tensor, v: Tensor) -> Tensor:
-    score = score / math.sqrt(model.config.d_head)
+def _softmax(score: Tensor) -> Tensor:
     weight = (score - score.amax(-1, keepdim=True)).exp()  # over ten numbers, PyTorch's own softmax takes longer
-    pattern = weight / weight.sum(-1, keepdim=True)
-    return feed(model, layer, resid + model.blocks[layer].o((pattern @ v).transpose(1, 2).flatten(-2)))
+    return weight / weight.sum(-1, keepdim=True)
 
 
 # counting
