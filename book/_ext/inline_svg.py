@@ -19,6 +19,8 @@ VARIABLES = {
 }  # fmt: skip
 COLOUR = re.compile(r"(?<=: )(" + "|".join(VARIABLES) + r")\b", re.IGNORECASE)
 TITLE = re.compile(r"<dc:title>(.+?)</dc:title>", re.DOTALL)
+PATH = re.compile(r'\bd="[^"]*"')
+LONG = re.compile(r"(\d\.\d\d)\d+")  # a hundredth of a point is enough
 IDS = re.compile(r'(\bid="|href="#|url\(#)')
 
 
@@ -30,7 +32,8 @@ def inlined(svg: str, prefix: str, alt: str) -> str:
         prefix: of its ids.
         alt: what stands for it.
     """
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = PATH.sub(lambda path: LONG.sub(r"\1", " ".join(path[0].split())), re.sub(r">\s+<", "><", svg))
     svg = COLOUR.sub(lambda found: f"var(--figure-{VARIABLES[found[0].lower()]}, {found[0]})", svg)
     svg = IDS.sub(rf"\1{prefix}-", svg)
     svg = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(alt)}" ', 1)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader
+from pandas.io.formats.style import Styler
 
 from carry_core import carries, groups
 from carry_core.errors import BadInput
@@ -250,8 +251,12 @@ def ledger(*prefixes: str, group: str | None = None) -> Html:
             line[title] = f"{side.value} {_pill(side.pills[0])}" if side else "–"
             line[f"n, {title}"] = f"{side.n or '–'}" if side else "–"
         lines.append(line | {"what differs in ours": entry.difference})
-    frame = pd.DataFrame(lines)
-    styler = frame.style.hide(axis="index").set_table_attributes('class="dataframe ledger-rows"').set_uuid("ledger")
+    styler = (
+        Styler(pd.DataFrame(lines), cell_ids=False)
+        .hide(axis="index")
+        .set_table_attributes('class="dataframe ledger-rows"')
+        .set_uuid("ledger")
+    )
     table = f'<div class="table-scroll" tabindex="0">{styler.to_html()}</div>'
     if len(lines) > LONG:
         summary = f"All {len(lines)} rows of the ledger that this page is about"

@@ -25,7 +25,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 WIDTH = 8.0  # inches: a page's column at its natural size
-SVG_DPI = 144  # of pictures inside an SVG
+SVG_DPI = 120  # of pictures inside an SVG
 EMBEDDED = re.compile(r"(?<=data:image/png;base64,)[A-Za-z0-9+/=\s]+")
 INK, FAINT = "#1F2430", "#6B7280"
 # Apart for colour-blind readers too, and each 3:1 or more against white and against the dark theme. The classes have
