@@ -173,15 +173,6 @@ def test_rows_of_the_ledger_as_a_table(data, monkeypatch):
     assert titles == [f"{title}\nof {MAIN}, not of {N1}" for title in (f"gap\n{no_paper}", f"neurons\n{name}")]
     assert comparison.table_of_rows({name: "neurons"}, MAIN).rows[0][0] == f"neurons\n{name}"
     assert comparison.committed(name)["ours"].runs == [81.666667, 80.0, 72.0, 71.0]
-    assert comparison.paired(name, no_paper) == {"author": {"0": (87.0, 0.5)}}
-    results.save(
-        "author",
-        [
-            replace(row(name, [87.0, 80.0]), fields={"run": ["2", "5"]}),
-            replace(row(no_paper, [0.1, 0.2, None, 0.4, 0.5, 0.6])),
-        ],
-    )
-    assert comparison.paired(no_paper, name) == {"author": {"5": (0.6, 80.0)}}
 
 
 def test_a_table_that_the_ledger_does_not_have(theirs):

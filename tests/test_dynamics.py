@@ -286,18 +286,6 @@ def test_the_evolution_is_the_correlation_of_each_epochs_thirty_numbers():
     assert dynamics.evolutions({"runs": history["runs"]}) == {}
 
 
-def test_the_last_point_from_weights_is_what_the_ablation_gives():
-    torch.manual_seed(0)
-    model = Transformer(ModelConfig(d_model=16, d_ff=16)).eval()
-    a, b = measure.sample(200, 3, seed=0)
-    found = dynamics.at_the_end(model, a, b, 60)
-    (cells,) = measure.class_accuracies(model, a, b, [measure.final_mlp(model)])
-    assert found.epochs.tolist() == [60]
-    np.testing.assert_array_equal(found.accuracy[0], cells.accuracy)
-    np.testing.assert_array_equal(found.corrected[0], cells.corrected)
-    assert found.correlation[0] == pytest.approx(heads.pearson(cells, heads.no_carry_reference()))
-
-
 def test_the_start_of_the_rise_is_the_bottom_of_the_deepest_fall():
     curve = np.array([-0.1, 0.5, 0.8, 0.7, 0.6, 0.75, 0.9, 0.85, 1.0, 0.99])
     assert dynamics.starts_to_rise(curve, 1.0) == (5, pytest.approx(0.2))

@@ -123,15 +123,6 @@ def test_bars_stack_right_on_off_by_one(parts):
     assert [t.get_text() for t in figure.axes[-1].get_xticklabels()] == ["0", "1", "2", "5"]
 
 
-def test_summary_averages_the_cells_at_positions_where_a_one_can_arrive(parts):
-    figure = plots.summary_bars([plots.Part("intact", parts[0].cells), *parts], 3, range(4))
-    heights = np.array([bar.get_height() for bar in figure.axes[5].patches]).reshape(3, 4)  # none arrives, without that
-    right = [
-        torch.stack([c.accuracy[t, p] for t, p in ((0, 0), (0, 1), (1, 1), (2, 0))]).mean() for c in parts[1].cells
-    ]
-    np.testing.assert_allclose(heights[2], right, atol=0.005)
-
-
 def test_the_table_has_mean_paper_and_runs_in_each_cell(parts):
     table = plots.table_of_cells(parts, 3, NAMES)
     assert [row[0] for row in table.rows[:4]] == ["NC", "corrected", "C@1", "corrected"]

@@ -15,16 +15,13 @@ import scipy.stats
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from torch import Tensor
 
-from carry_core import measure
 from carry_core.errors import BadInput
 from carry_core.findings.base import MAIN, N1, Fields, finding, per_run
 from carry_core.findings.heads import column_mass, no_carry_reference, pearson
 from carry_core.findings.survey import Evidence
 from carry_core.groups import GROUPS
 from carry_core.measure import ClassAccuracies
-from carry_core.model import Transformer
 from carry_core.runs import History
 from carry_core.sums import Layout
 
@@ -145,12 +142,6 @@ def evolutions(history: History) -> dict[int, Evolution]:
         return {}
     accuracy, corrected = (curves(history, f"test_ablated_{kind}") for kind in ("accuracy", "corrected"))
     return {run: Evolution(np.arange(1, len(x) + 1), x, corrected[run]) for run, x in accuracy.items()}
-
-
-def at_the_end(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], epoch: int) -> Evolution:
-    """The last point of a run's evolution, which its weights are enough for."""
-    (cells,) = measure.class_accuracies(model, a, b, [measure.final_mlp(model)])
-    return Evolution(np.array([epoch]), cells.accuracy[None].numpy(), cells.corrected[None].numpy())
 
 
 def starts_to_rise(curve: Float[np.ndarray, " epoch"], share: float = PLOTTED, planned: int = 0) -> tuple[int, float]:

@@ -106,20 +106,6 @@ def committed(name: str) -> dict[str, results.Row]:
     return found
 
 
-def paired(first: str, second: str) -> dict[str, dict[str, tuple[float, float]]]:
-    """Two rows of the ledger run by run, for each source whose runs have both; by what the rows call the runs."""
-    both = {}
-    for source, row in committed(first).items():
-        others = by_run(committed(second)[source])
-        both[source] = {run: (x, others[run]) for run, x in by_run(row).items() if run in others}
-    return {source: runs for source, runs in both.items() if runs}
-
-
-def by_run(row: results.Row) -> dict[str, Any]:
-    """What a row has of each run, by what it calls the run; without runs in which nothing was found."""
-    return {run: value for run, value in zip(row.keys, row.runs, strict=True) if value is not None}
-
-
 def table_of_rows(names: Mapping[str, str], group: str | None = None) -> Table:
     """Rows of the ledger, from all sums: what the paper has, the author's weights and ours give, and the verdicts.
 

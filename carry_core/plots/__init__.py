@@ -1,8 +1,7 @@
 """The paper's figures and tables: each function returns a `Figure` or a `Table`, for `page` to show."""
 
 from carry_core.plots.attention import attention_grid, attention_tiles
-from carry_core.plots.cells import Part, bars_of_cells, outcome_bars, summary_bars, table_of_cells
-from carry_core.plots.circuits import full_adder_circuit, summary_circuit, table_of_traces, truth_tables
+from carry_core.plots.cells import Part, bars_of_cells, outcome_bars, table_of_cells
 from carry_core.plots.curves import length_curves
 from carry_core.plots.language import (
     ORDINALS,
@@ -22,12 +21,10 @@ from carry_core.plots.longer import (
     table_of_separations,
     table_of_stairs,
 )
-from carry_core.plots.neurons import board_grid, squashing_by_outcome
 from carry_core.plots.scatter import (
     journey_grid,
     pca_grid,
     table_of_planes,
-    two_kinds,
 )
 from carry_core.plots.style import CLASS_COLOURS, DIGIT_COLOURS, class_colours
 
@@ -40,19 +37,14 @@ __all__ = [
     "attention_maps",
     "attention_tiles",
     "bars_of_cells",
-    "board_grid",
     "class_colours",
-    "full_adder_circuit",
     "journey_grid",
     "length_curves",
     "moved_bars",
     "outcome_bars",
     "pca_grid",
     "separation_curves",
-    "squashing_by_outcome",
     "stream_grid",
-    "summary_bars",
-    "summary_circuit",
     "table_of_accuracies",
     "table_of_axes",
     "table_of_cells",
@@ -64,7 +56,4 @@ __all__ = [
     "table_of_planes",
     "table_of_separations",
     "table_of_stairs",
-    "table_of_traces",
-    "truth_tables",
-    "two_kinds",
 ]

@@ -132,25 +132,6 @@ def bars_of_cells(
     )  # fmt: skip
 
 
-def summary_bars(parts: Sequence[Part], n_digits: int, runs: Sequence[int], total: float = 4.8) -> Figure:
-    """The main result in one picture: digits that receive a one and digits that do not, part by part.
-
-    Averages over the cells of Tab. 1 at the positions where a one can arrive, to two places.
-    """
-    arrives = carries.carry_in(n_digits)
-    masks = [arrives, ~arrives & arrives.any(0)]
-
-    def means(cells: Sequence[ClassAccuracies], kind: str) -> Tensor:
-        return torch.stack([torch.stack([getattr(c, kind)[mask].mean() for c in cells]) for mask in masks])
-
-    right, off = (
-        torch.stack([means(part.cells, kind) for part in parts], 1).round(decimals=2)
-        for kind in ("accuracy", "corrected")
-    )
-    titles = [part.title.replace(" the ", " the\n") for part in parts]
-    return outcome_bars(right, off, ["a one\narrives", "none\narrives"], titles, runs, total=total)
-
-
 def table_of_cells(parts: Sequence[Part], n_digits: int, names: Sequence[str]) -> Table:
     """Tab. 1: the mean over runs, the paper's in brackets, and in small type the runs behind it if there are several.
 

@@ -1,6 +1,6 @@
 """Points in a plane: the residual stream (Fig. 4, 7, 16, 19, 22, 24), two kinds of runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import matplotlib as mpl
 import numpy as np
@@ -136,48 +136,4 @@ def journey_grid(planes: Sequence[Plane], patterns: Sequence[str], n_digits: int
             handles=dots(entries, colours), title=legend, loc="upper center", bbox_to_anchor=(0.5, below),
             ncols=10 if label == "digit" else 7, columnspacing=1.0, borderaxespad=0.0,
         )  # fmt: skip
-    return figure
-
-
-SOURCE_MARKS = {"author": ("o", "#7A1F5C", "author’s weights"), "ours": ("s", "#2381A0", "ours")}
-
-
-def together(
-    runs: Mapping[str, tuple[float, float]], near: tuple[float, float] = (0.03, 0.02)
-) -> dict[tuple[float, float], str]:
-    """The runs' numbers by their points; those of points too near each other for two labels are joined."""
-    named: dict[tuple[float, float], str] = {}
-    for run, point in runs.items():
-        same = [p for p in named if all(abs(x - y) < d for x, y, d in zip(p, point, near, strict=True))]
-        named[same[0] if same else point] = f"{named[same[0]]}, {run}" if same else run
-    return named
-
-
-@styled
-def two_kinds(points: Mapping[str, Mapping[str, tuple[float, float]]], limits: tuple[float, float]) -> Figure:
-    """Each run by what its decision head costs and by how well its leading axis separates (Sec. 4 and 4.1).
-
-    Args:
-        points: by source and run, cost and separation.
-        limits: the cost from which a head counts, and the separation from which an axis does.
-    """
-    figure = Figure(figsize=(5.6, 4.6), layout="constrained")
-    ax = figure.subplots()
-    ax.axvline(limits[0], color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)))
-    ax.axhline(limits[1], color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)))
-    for source, runs in points.items():
-        marker, colour, label = SOURCE_MARKS[source]
-        x, y = np.array([*runs.values()]).reshape(-1, 2).T
-        ax.plot(x, y, linestyle="", marker=marker, markersize=6, color=colour, alpha=0.8, label=label, clip_on=False)
-        side = -1 if source == "author" else 1
-        for (at, height), named in together(runs).items():
-            ax.annotate(
-                named, (at, height), xytext=(0, 6 * side), textcoords="offset points", ha="center",
-                va="bottom" if side > 0 else "top", fontsize=7, color=colour,
-            )  # fmt: skip
-    ax.set(
-        xlim=(0, 1), ylim=(0.5, 1.05), xlabel="whole answers that the decision head costs more than the other head",
-        ylabel="leading axis tells whether\na one arrives",
-    )  # fmt: skip
-    ax.legend(loc="lower right", handlelength=1)
     return figure
