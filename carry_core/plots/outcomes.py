@@ -80,9 +80,9 @@ def _bars(ax: Axes, sides: Mapping[str, pd.DataFrame], *, named: bool) -> None:
         ticks += [*x]
         names += [f"{run}" for run in cells.run]
         owner = "author’s" if side == AUTHORS else "ours"
-        ax.annotate(
-            owner, (float(x.mean()), 0), (0, -13), textcoords="offset points", ha="center", va="top", fontsize=8
-        )
+        if named:
+            below: dict[str, Any] = {"xytext": (0, -13), "textcoords": "offset points", "ha": "center", "va": "top"}
+            ax.annotate(owner, (float(x.mean()), 0), **below, fontsize=8)
         start = x[-1] + 1 + GAP
     ax.set(xlim=(-0.6, start - GAP - 0.4), ylim=(0, 1), yticks=[0, 0.5, 1])
     ax.set_xticks(ticks, names)
