@@ -67,17 +67,6 @@ def ours(group: str) -> dict[str, Training]:
     }
 
 
-def alike(group: str, loaded: Runs) -> Training:
-    """Runs of another group to compare `loaded` with: by the same recipe if there are such, else its own file's.
-
-    Raises:
-        BadInput: as `runs.load`.
-    """
-    if loaded.source == "ours" and (found := ours(group).get(loaded.record["recipe"])):
-        return found
-    return Training(runs.load(group, loaded.source), runs.history(group, loaded.source))
-
-
 def compared() -> list[str]:
     """Groups of which ours were trained by both recipes, in the order of the campaign."""
     return [name for name in groups.GROUPS if len(recipes(name)) > 1]
