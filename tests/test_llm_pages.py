@@ -2,7 +2,6 @@
 
 import socket
 
-import numpy as np
 import pytest
 import torch
 
@@ -12,7 +11,6 @@ from carry_core.findings import geometry
 from carry_core.llm import prompts, recordings, streams, survey
 from carry_core.llm.model import Size, Source, inspect_model
 from carry_core.llm.prompts import Answers
-from carry_core.plots import language
 
 BARE = prompts.TEMPLATES["bare"]
 N, SIZE = 400, Size(3, 4, 2, 8)
@@ -49,7 +47,7 @@ def test_streams_find_what_was_planted(planted):
     assert streams.positions(planted) == [0, 1, 2, 3]
     found = streams.separations(planted)
     for s in found:
-        in_plane, pockets = s.values["a one arrives, in the plane"], s.values["pockets by digit"]
+        in_plane, pockets = s.values["carry-in, on one of two axes"], s.values["nearest centre is the digit’s"]
         assert len(in_plane) == 6
         assert in_plane[2] > 0.99
         assert max(in_plane[i] for i in (0, 1, 4, 5)) < 0.75
@@ -62,8 +60,8 @@ def test_streams_find_what_was_planted(planted):
     arrives = prompts.digit_and_carry(planted.answers.pairs, 2)[1]
     at_first = prompts.digit_and_carry(planted.answers.pairs, 0)[1]
     x = planted.points[1, 0, 2, :, 0]
-    assert first[2].values["a one arrives here"][2] == geometry.threshold_accuracy(x, arrives)
-    assert first[2].values["a one arrives at the first digit"][2] == geometry.threshold_accuracy(x, at_first)
+    assert first[2].values["carry-in at this digit"][2] == geometry.threshold_accuracy(x, arrives)
+    assert first[2].values["carry-in at the first digit"][2] == geometry.threshold_accuracy(x, at_first)
     assert first[2].values["order of the digit"][3] > 0.99
 
 
@@ -131,17 +129,6 @@ def test_other_weights_are_surveyed_and_gone_on_with(data, monkeypatch):
     assert again.answers.replies == found.answers.replies
     with pytest.raises(BadInput, match="No head 13:23: expected a layer from 0 to 3"):
         recordings.load("ours", "llemma", model=where, n_examples=100)
-
-
-# ---------------------------------------------------------------- plots
-
-
-def test_maps_show_the_values_they_are_given(planted):
-    figure = language.attention_maps(planted.frequent_heads, planted.mean, planted.std, planted.marks)
-    shown = [ax.images[0].get_array() for ax in figure.axes if ax.images and ax.images[0].get_array().shape == (16, 16)]
-    assert len(shown) == 4
-    assert np.array_equal(shown[0], planted.mean[0].numpy())
-    assert len(planted.marks) == 16
 
 
 def test_the_survey_of_the_pages_is_the_commands(tmp_path):

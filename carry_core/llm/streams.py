@@ -68,9 +68,9 @@ class Separation:
 
 Measure = Callable[[Plane], float]
 MEASURES: dict[str, Measure] = {
-    "a one arrives, in the plane": apart,
-    "a one arrives, on six axes": apart_on_all_axes,
-    "pockets by digit": lambda plane: pocket_accuracy(plane.points, plane.digit),
+    "carry-in, on one of two axes": apart,
+    "carry-in, on six axes": apart_on_all_axes,
+    "nearest centre is the digit’s": lambda plane: pocket_accuracy(plane.points, plane.digit),
 }
 
 
@@ -85,7 +85,7 @@ def separations(survey: Survey, measures: dict[str, Measure] | None = None) -> l
     return result
 
 
-def clearest_layer(separations: Sequence[Separation], measure: str = "a one arrives, in the plane") -> int:
+def clearest_layer(separations: Sequence[Separation], measure: str = "carry-in, on one of two axes") -> int:
     """The first layer after whose MLP the sides are farthest apart, averaged over the digits of the answer."""
     values = [s.values[measure][1::2] for s in separations]
     averages = [mean(column) for column in zip(*values, strict=True)]
@@ -105,7 +105,7 @@ def first_carry(survey: Survey) -> dict[str, Measure]:
         return abs(float(spearmanr(plane.points[:, 0], plane.digit).statistic))
 
     return {
-        "a one arrives at the first digit": at_first,
-        "a one arrives here": lambda plane: threshold_accuracy(plane.points[:, 0], plane.split),
+        "carry-in at the first digit": at_first,
+        "carry-in at this digit": lambda plane: threshold_accuracy(plane.points[:, 0], plane.split),
         "order of the digit": order,
     }

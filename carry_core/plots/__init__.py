@@ -5,9 +5,7 @@ from carry_core.plots.cells import Part, bars_of_cells, outcome_bars, table_of_c
 from carry_core.plots.curves import length_curves
 from carry_core.plots.language import (
     ORDINALS,
-    attention_maps,
     separation_curves,
-    stream_grid,
 )
 from carry_core.plots.longer import (
     moved_bars,
@@ -34,7 +32,6 @@ __all__ = [
     "ORDINALS",
     "Part",
     "attention_grid",
-    "attention_maps",
     "attention_tiles",
     "bars_of_cells",
     "class_colours",
@@ -44,7 +41,6 @@ __all__ = [
     "outcome_bars",
     "pca_grid",
     "separation_curves",
-    "stream_grid",
     "table_of_accuracies",
     "table_of_axes",
     "table_of_cells",
