@@ -10,7 +10,7 @@ import pytest
 import torch
 from matplotlib.colors import to_rgb
 
-from carry_core import carries, plots
+from carry_core import plots
 from carry_core.findings import geometry
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
@@ -79,23 +79,6 @@ def planes(config: ModelConfig) -> list[geometry.Plane]:
     torch.manual_seed(0)
     a, b = long_sums(60, min(config.width, 3), torch.Generator().manual_seed(0))
     return geometry.journey(Transformer(config).eval(), a, b, min(config.width, 3))
-
-
-def test_pca_grid_draws_every_plane_by_digit_and_by_class(config: ModelConfig, planes):
-    n_digits = min(config.width, 3)
-    figure = plots.pca_grid(planes, n_digits)
-    drawn = [ax.collections[0] for ax in figure.axes]
-    assert len(drawn) == 2 * len(planes)
-    colours = plots.class_colours(len(carries.patterns(n_digits)))
-    for i, scatter in enumerate(drawn):
-        plane = planes[i % len(planes)]
-        np.testing.assert_allclose(scatter.get_offsets(), plane.points[:, :2], atol=1e-6)
-        palette, label = (plots.DIGIT_COLOURS, plane.digit) if i < len(planes) else (colours, plane.task)
-        np.testing.assert_allclose(scatter.get_facecolors()[:, :3], [to_rgb(palette[k]) for k in label.tolist()])
-    assert {f"layer {p.layer}, pos. {p.position}" for p in planes} <= set(texts(figure))
-    assert {str(d) for d in range(10)} | {carries.paper_name(p) for p in carries.patterns(n_digits)} <= set(
-        texts(figure)
-    )
 
 
 @pytest.fixture

@@ -28,19 +28,3 @@ def test_every_class_has_a_tile_with_one_head_over_the_other(n_tasks, across):
         shown = np.asarray(figure.axes[task].images[0].get_array())
         answer = list(layout.answer)
         assert shown == pytest.approx(torch.cat([pattern[task, 1, 0, answer], pattern[task, 1, 1, answer]]).numpy())
-
-
-def test_length_curves_show_every_run_of_both_groups_and_no_more_positions_than_both_have():
-    random = np.random.default_rng(0).random
-    first = {"long_whole": random((2, 3)), "long_accuracy": random((2, 3, 4))}
-    decoder = {"long_whole": random((1, 2)), "long_accuracy": random((1, 2, 5))}  # one more, for the token that ends it
-    figure = plots.length_curves({"unprimed": first, "primed": decoder}, 2)
-    panels = [ax for ax in figure.axes if ax.axison]
-    assert len(panels) == 5
-    for i, ax in enumerate(panels):
-        lines = [line.get_ydata() for line in ax.lines if len(line.get_ydata())]
-        curves = [
-            history["long_whole" if i == 0 else "long_accuracy"][run]
-            for history, run in ((first, 0), (first, 1), (decoder, 0))
-        ]
-        assert [list(line) for line in lines] == [list(c if i == 0 else c[:, i - 1]) for c in curves]

@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from carry_core.findings import heads, lengths
-from carry_core.findings.lengths import Heads, Moved, Separation
+from carry_core.findings.lengths import Heads, Separation
 from carry_core.measure import ClassAccuracies
 from carry_core.pages import at_hand
 from carry_core.pages.at_hand import AtHand
@@ -48,15 +48,6 @@ def separations(shown: AtHand, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"])
     }
 
 
-def carry_axes(shown: AtHand, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> dict[str, tuple[float, float]]:
-    """`axis_and_plane` of every run that a page shows, by whose it is."""
-    return {
-        f"{at_hand.mark(loaded)} {run}": lengths.axis_and_plane(loaded.model(run, shown.epoch), a, b)
-        for loaded in shown
-        for run in loaded.numbers
-    }
-
-
 def accuracies(
     shown: AtHand, n_digits: int, n_examples: int, seed: int = 0, *, snapshots: bool = False
 ) -> list[tuple[str, int, tuple[float, Float[Tensor, " pos"]]]]:
@@ -87,14 +78,4 @@ def correlations_over_epochs(
         }
         for loaded in shown
         for run in loaded.numbers
-    }
-
-
-def moves(before: AtHand, after: AtHand, epoch: int) -> dict[str, Moved]:
-    """`moved` of every run of a source that has both groups, by whose it is."""
-    return {
-        f"{at_hand.mark(loaded)} {run}": lengths.moved(*pair)
-        for loaded in after
-        for start in before
-        for run, pair in lengths.finetuned_pairs(start, loaded, epoch).items()
     }

@@ -1,9 +1,7 @@
 """What the pages say of what was measured in many runs, as sentences: of longer sums."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
-import pandas as pd
 from jaxtyping import Float
 from torch import Tensor
 
@@ -53,99 +51,8 @@ def separations(found: Mapping[str, Separation], n_long: int) -> str:
     return f"By {geometry.SEPARATING_ACCURACY} or more, {'; '.join(told)}."
 
 
-def forgetting(name: str, found: pd.DataFrame) -> str:
-    """How many runs forget, when they are best, and which positions go first (Fig. 20)."""
-    peaks = ", ".join(f"{peak} of {epochs}" for peak, epochs in zip(found.peak, found.epochs, strict=True))
-    gone = ", ".join(" and ".join(map(str, first)) or "none" for first in found["first"])
-    forget = f"**{found.forgets.sum()} of {len(found)}** forget"
-    return f"{name}: {forget}. Best at epoch {peaks}. Position that goes first: {gone}."
-
-
-def stairs(found: Mapping[str, Sequence[tuple[str, Heads]]], n_long: int) -> str:
-    """What becomes of each kind of staircase, and of single heads' ones, over the epochs that are kept (App. H)."""
-    if not found:
-        return "No run without priming has weights from along the way here."
-    every = {run: [h for _, h in by_epoch] for run, by_epoch in found.items()}
-    kinds = next(iter(every.values()))[0].staircases
-    told = [_kind(kind, every, n_long) for kind in kinds]
-    return "\n\n".join([*told, *(_falling(layer, every, n_long) for layer in range(len(kinds) - 1))])
-
-
-@dataclass(frozen=True)
-class Steps:
-    """The weakest steps of a staircase at the epochs that are kept, at long positions and at the others (App. H)."""
-
-    long: tuple[float, ...]
-    trained: tuple[float, ...]
-
-    @property
-    def stands(self) -> tuple[bool, ...]:
-        """At which of the epochs it stands at the long positions."""
-        return tuple(step >= findings.heads.PARTNER_ATTENTION for step in self.long)
-
-    @property
-    def breaks(self) -> bool:
-        """Whether it stands there at some epoch and does not at a later one."""
-        return True in self.stands and not all(self.stands[self.stands.index(True) :])
-
-    @property
-    def ends_alone(self) -> bool:
-        """Whether it stands there at first and not at last, while the trained steps stand all along."""
-        return self.stands[0] and not self.stands[-1] and min(self.trained) >= findings.heads.PARTNER_ATTENTION
-
-
-def steps(columns: Iterable[Float[Tensor, " column"]], n_long: int) -> Steps:
-    """`Steps` of one staircase, column by column at each epoch."""
-    weakest = [(float(x[:n_long].min()), float(x[n_long:].min())) for x in columns]
-    long, trained = zip(*weakest, strict=True)
-    return Steps(long, trained)
-
-
-def falling(layer: int, every: Sequence[Heads], n_long: int) -> tuple[int, Steps]:
-    """The head of a layer whose answer rows' weakest long step falls most over the epochs, or rises least.
-
-    Args:
-        layer: which.
-        every: the run's heads at each epoch that is kept.
-        n_long: how many positions are long.
-    """
-    by_head = [steps((h.own[layer, head] for h in every), n_long) for head in range(every[0].own.shape[1])]
-    head = max(range(len(by_head)), key=lambda head: by_head[head].long[0] - by_head[head].long[-1])
-    return head, by_head[head]
-
-
 def _path(values: Iterable[float]) -> str:
     return " → ".join(f"{x:.2f}" for x in values)
-
-
-def _kind(kind: str, every: Mapping[str, Sequence[Heads]], n_long: int) -> str:
-    """The weakest long step over the epochs, in how many runs it breaks, and whether trained ones sink as well."""
-    found = {run: steps((h.staircases[kind] for h in by_epoch), n_long) for run, by_epoch in every.items()}
-    listed = "; ".join(f"{run}: {_path(x.long)}" for run, x in found.items())
-    formed, broken = sum(any(x.stands) for x in found.values()), sum(x.breaks for x in found.values())
-    long, trained = (
-        sum(x[-1] < x[0] for x in of) for of in zip(*((x.long, x.trained) for x in found.values()), strict=True)
-    )
-    return (
-        f"Staircase **{kind}**, its weakest long step by each column's best head, at the epochs that are kept,"
-        f" {listed}. It reaches one half in **{formed}** of {counted(len(found), 'run')}, and of these it breaks,"
-        f" falling below one half later, in **{broken}**. From the first of these epochs to the last it sinks in"
-        f" **{long} of {len(found)}**; the weakest trained step, in **{trained} of {len(found)}**."
-    )
-
-
-def _falling(layer: int, every: Mapping[str, Sequence[Heads]], n_long: int) -> str:
-    """Each run's head of a layer whose own answer rows' staircase sinks most at the long columns."""
-    found = {run: falling(layer, by_epoch, n_long) for run, by_epoch in every.items()}
-    told = [
-        f"{run}, head {layer}:{head}: {_path(x.long)}, trained {_path(x.trained)}" for run, (head, x) in found.items()
-    ]
-    alone = sum(x.ends_alone for _, x in found.values())
-    return (
-        f"One head by itself: of layer {layer}, the one whose weakest long step of the answer rows falls most, or rises"
-        f" least, {'; '.join(told)}. It goes from half or more to less, while the trained steps stay at half or more,"
-        f" in **{alone}** of {counted(len(found), 'run')}."
-    )
 
 
 def primed(found: Fields) -> str:

@@ -2,27 +2,20 @@
 
 from carry_core.plots.attention import attention_grid, attention_tiles
 from carry_core.plots.cells import Part, bars_of_cells, outcome_bars, table_of_cells
-from carry_core.plots.curves import length_curves
 from carry_core.plots.language import (
     ORDINALS,
     separation_curves,
 )
 from carry_core.plots.longer import (
-    moved_bars,
     table_of_accuracies,
-    table_of_axes,
-    table_of_forgetting,
     table_of_heads,
     table_of_mlp,
-    table_of_moves,
     table_of_parts,
     table_of_separations,
     table_of_stairs,
 )
 from carry_core.plots.scatter import (
     journey_grid,
-    pca_grid,
-    table_of_planes,
 )
 from carry_core.plots.style import CLASS_COLOURS, DIGIT_COLOURS, class_colours
 
@@ -36,20 +29,13 @@ __all__ = [
     "bars_of_cells",
     "class_colours",
     "journey_grid",
-    "length_curves",
-    "moved_bars",
     "outcome_bars",
-    "pca_grid",
     "separation_curves",
     "table_of_accuracies",
-    "table_of_axes",
     "table_of_cells",
-    "table_of_forgetting",
     "table_of_heads",
     "table_of_mlp",
-    "table_of_moves",
     "table_of_parts",
-    "table_of_planes",
     "table_of_separations",
     "table_of_stairs",
 ]

@@ -1,4 +1,4 @@
-"""Learning curves (Fig. 8 to 12), and those of longer sums (Fig. 20)."""
+"""Learning curves (Fig. 8 to 12)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import SubFigure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
@@ -15,15 +15,12 @@ from carry_core.plots.attention import ATTENTION
 from carry_core.plots.style import (
     FAINT,
     INK,
-    WIDTH,
     position,
-    styled,
 )
 from carry_core.runs import History
 from carry_core.sums import Layout
 
 TRAIN, TEST = "#8A8D93", "#7A1F5C"
-UNPRIMED, PRIMED = "#2B6CA3", "#D98324"  # as in the paper: blue and orange
 
 
 def draw_runs(ax: Axes, rows: NDArray[Any], colour: str, label: str = "", epochs: NDArray[Any] | None = None) -> None:
@@ -144,36 +141,3 @@ def ends(history: History) -> pd.DataFrame:
         row |= {("squared norm", "at the start"): norm[0], ("squared norm", "at the end"): norm[-1]}
     frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("run")
     return frame.set_axis(pd.MultiIndex.from_tuples(frame.columns), axis=1)
-
-
-@styled
-def length_curves(curves: Mapping[str, History], n_long: int) -> Figure:
-    """Accuracy on longer sums, whole and position by position, over the epochs (Fig. 20).
-
-    Args:
-        curves: learning curves by name, of runs without priming and with; every run is a line.
-        n_long: how many positions are longer than the training's sums; their titles say so.
-    """
-    # a decoder's curves have one column more, for the token that ends the sequence
-    width = min(history["long_accuracy"].shape[-1] for history in curves.values())
-    titles = ["whole answer", *(f"position {i}{' (long)' if i < n_long else ''}" for i in range(width))]
-    columns = min(4, len(titles))
-    rows = -(-len(titles) // columns)
-    figure = Figure(figsize=(WIDTH, 0.35 + 1.55 * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
-    for ax in axes[len(titles) :]:
-        ax.axis("off")
-    for i, (ax, title) in enumerate(zip(axes, titles, strict=False)):
-        for (name, history), colour in zip(curves.items(), (UNPRIMED, PRIMED), strict=True):
-            for curve in history["long_whole"] if i == 0 else history["long_accuracy"][..., i - 1]:
-                known = finished(curve)
-                epochs = np.arange(1, len(known) + 1)
-                ax.plot(epochs, known, color=colour, linewidth=0.9, alpha=0.85, rasterized=len(known) > 200)
-            if i == 0:
-                ax.plot([], [], color=colour, linewidth=1.6, label=name)
-        ax.set(title=title, ylim=(-0.03, 1.03), xlim=(0, None))
-        ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=True))
-        if i >= len(titles) - columns:
-            ax.set_xlabel("epoch")
-    figure.legend(loc="outside lower center", ncols=4, handlelength=1.2)
-    return figure

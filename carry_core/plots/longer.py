@@ -1,42 +1,18 @@
-"""Longer sums: tables of accuracies, heads, parts and epochs, and what finetuning moved (Fig. 18 to 25, App. F, H)."""
+"""Longer sums: tables of accuracies, heads, parts and epochs (Fig. 21 to 24, App. H)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import pandas as pd
 from jaxtyping import Float
-from matplotlib.figure import Figure
 from torch import Tensor
 
-from carry_core.findings.lengths import Heads, Moved, Separation, by_arrival
+from carry_core.findings.lengths import Heads, Separation, by_arrival
 from carry_core.interventions import Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.plots.style import (
-    CLASS_COLOURS,
-    WIDTH,
     Table,
-    class_colours,
     number,
-    styled,
 )
-
-
-def table_of_forgetting(found: Mapping[str, pd.DataFrame]) -> Table:
-    """When each run is best on longer sums, what is left at the end, and when each position goes (Fig. 20).
-
-    In small type the epochs.
-    """
-    rows, width = [], 1
-    for name, runs in found.items():
-        for run, f in runs.iterrows():
-            width = len(f.goes)
-            goes = [f"{number(end)}\n{number(epoch, 0)}" for end, epoch in zip(f.ends, f.goes, strict=True)]
-            rows.append(
-                [f"{name} {run}", f"{number(f.best, 3)}\n{f.peak}", f"{number(f['last'], 3)}\n{f.epochs}", *goes]
-            )
-    header = ["run", "best", "last", *map(str, range(width))]
-    return Table(header, rows, [("", 1), ("whole answer", 2), ("position: at the end, gone from epoch", width)])
 
 
 def table_of_heads(found: Sequence[tuple[str, Heads]], n_long: int) -> Table:
@@ -121,42 +97,6 @@ def table_of_mlp(found: Mapping[str, Mapping[str, tuple[float, ClassAccuracies]]
     header = ["run", "correlation", *map(str, range(width - 1)), *map(str, range(width))]
     spans = [("", 1), ("trained positions", 1), ("a one arrives, at position", width - 1), ("none arrives", width)]
     return Table(header, rows, spans)
-
-
-@styled
-def moved_bars(found: Mapping[str, Moved]) -> Figure:
-    """How far finetuning moved each parameter, in units of its own norm, and its share of the way (Fig. 25)."""
-    names = list(next(iter(found.values())).parts)
-    colours = CLASS_COLOURS if len(found) <= len(CLASS_COLOURS) else class_colours(len(found))
-    figure = Figure(figsize=(WIDTH, 0.75 + 0.16 * len(names)), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
-    titles = ("distance over its own norm", "share of the whole squared distance")
-    for i, (ax, title) in enumerate(zip(axes, titles, strict=True)):
-        for j, ((name, m), colour) in enumerate(zip(found.items(), colours, strict=False)):
-            y = np.arange(len(names)) + (j - (len(found) - 1) / 2) * 0.8 / len(found)
-            ax.barh(y, [m.parts[part][i] for part in names], height=0.8 / len(found), color=colour, label=name)
-        ax.set(title=title, xlim=(0, None))
-        ax.margins(y=0.01)
-    axes[0].set_yticks(range(len(names)), names)
-    axes[0].invert_yaxis()
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3)
-    return figure
-
-
-def table_of_moves(found: Mapping[str, Moved]) -> Table:
-    """Squared norms before and after finetuning, and the distance between the two (App. H.2)."""
-    rows = [
-        [name, number(m.before, 1), number(m.after, 1), f"{100 * m.change:+.2f}%", f"{100 * m.distance:.1f}%"]
-        for name, m in found.items()
-    ]
-    return Table(["run", "squared norm before", "after", "change", "distance over norm"], rows)
-
-
-def table_of_axes(found: Mapping[str, tuple[float, float]]) -> Table:
-    """How well the carry axis tells carry neurons, by itself and with the second axis (App. H.1, H.2)."""
-    rows = [[name, *(number(x) for x in both)] for name, both in found.items()]
-    return Table(["run", "leading axis", "best direction in the plane of two"], rows, [("", 1), ("correlation", 2)])
 
 
 def table_of_accuracies(found: Sequence[Sequence[Any]]) -> Table:
