@@ -3,6 +3,7 @@
 import json
 import math
 import platform
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.benchmark import Timer
+from torch.utils.benchmark.utils.timer import Timer, timer
 
 from carry_core import measure, sums
 from carry_core.files import commit, data_dir, write_json
@@ -75,10 +76,12 @@ class Plain:
         self.optimiser.step()
 
 
-def in_turns(tasks: Tasks, rounds: int, threads: int) -> dict[str, list[float]]:
+def in_turns(tasks: Tasks, rounds: int, threads: int, clock: Callable[[], float] = timer) -> dict[str, list[float]]:
     """Seconds of each task, one after the other in every round, so that a slow moment of the machine meets all."""
-    timers = {name: Timer("task()", globals={"task": task}, num_threads=threads) for name, task in tasks.items()}
-    times = [{name: timer.timeit(2).mean for name, timer in timers.items()} for _ in range(rounds)]
+    timers = {
+        name: Timer("task()", globals={"task": task}, timer=clock, num_threads=threads) for name, task in tasks.items()
+    }
+    times = [{name: turn.timeit(2).mean for name, turn in timers.items()} for _ in range(rounds)]
     return {name: [row[name] for row in times] for name in tasks}
 
 
@@ -91,7 +94,7 @@ def ratios(slow: list[float], fast: list[float]) -> Row:
 
 
 def train(device: str = "cpu", groups: Sequence[Group] = LAYERS, runs: int = 1, rounds: int = 5) -> list[Row]:
-    """A training step of ours, of so many runs in lockstep; on a CPU beside that of `Plain`, on one thread.
+    """A training step of ours, of so many runs in lockstep; on a CPU beside that of `Plain`, in processor time.
 
     The floor is what the step's matrix products alone would take at the speed of `linear`, the product that training
     uses, on one large square.
@@ -110,7 +113,7 @@ def train(device: str = "cpu", groups: Sequence[Group] = LAYERS, runs: int = 1, 
         if on_cpu:
             tasks |= {"plain": partial(Plain(group).step, a[0], b[0])}
             tasks |= {"complex": partial(Plain(group, rotate).step, a[0], b[0])}
-        seconds = in_turns(tasks, rounds, threads=1)
+        seconds = in_turns(tasks, rounds, 1, time.process_time if on_cpu else timer)
         for name, trainer in ours.items():
             step, product = median(seconds[name]), median(seconds[f"matmul {name}"])
             floor = runs * step_flops(group.config, group.batch) * product / (2 * size**3)
