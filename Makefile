@@ -55,7 +55,7 @@ notebooks: $(READY) ## run the notebooks that are stale, into _build/book/notebo
 
 outputs: notebooks ## write the outputs of the executed copies back into notebooks/, to be committed
 	@$(PY) workflow/outputs.py
-	@$(PY) -c "from carry_core.files import write_checksums; write_checksums()"
+	@$(PY) -c "from carry_core.cli import write_checksums; write_checksums()"
 
 # Each page stores what its figures draw, so that the default pages show it without an import.
 author-figures: $(READY) ## recompute data/results/author/ from the author's imported release
@@ -63,7 +63,7 @@ author-figures: $(READY) ## recompute data/results/author/ from the author's imp
 	@for page in $$(grep -l 'beside(' notebooks/*.ipynb); do echo "running $$page"; \
 	  CARRY_STORE_AUTHOR=1 $(PY) -m papermill $$page _build/author/$$(basename $$page) -p source author \
 	  --kernel python3 --cwd . --no-progress-bar --log-level ERROR || exit 1; done
-	@$(PY) -c "from carry_core.files import write_checksums; write_checksums()"
+	@$(PY) -c "from carry_core.cli import write_checksums; write_checksums()"
 
 serve: book ## the same, then serve the site on this machine
 	@echo "Serving at localhost:$(PORT), until Ctrl-C"
