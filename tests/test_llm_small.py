@@ -65,7 +65,7 @@ def test_training_again_gives_the_same_bits_and_learns():
 def test_the_command_writes_a_model_that_can_be_loaded(data, carry, monkeypatch):
     monkeypatch.setattr(small, "RECIPE", small.Recipe(width=8, layers=1, heads=2, steps=3, batch=8))
     code, out, err = carry("train-llm")
-    assert (code, err) == (0, "")
+    assert code == 0, err  # progress, where it takes longer than a moment, is on stderr
     names = {path.name for path in (data / "llm" / "small").iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "training.json"} <= names
     assert all(name in out for name in names)

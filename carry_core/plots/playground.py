@@ -203,7 +203,7 @@ def still(group: str, path: Path) -> None:
     figure, panels = plt.subplots(1, config.layers * config.heads, figsize=(9, 2.9), layout="constrained")
     for i, panel in enumerate(panels):
         layer, head = divmod(i, config.heads)
-        panel.imshow(cache[names[layer]][0, head], cmap="Blues", vmin=0, vmax=1)
+        panel.imshow(cache[names[layer]][0, head].numpy(), cmap="Blues", vmin=0, vmax=1)
         panel.set_xticks(range(len(shown)), shown, fontsize=7)
         panel.set_yticks(range(len(shown)), shown, fontsize=7)
         without = _answer(model, tokens, Ablation(heads={(layer, head)}))
