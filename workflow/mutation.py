@@ -1,4 +1,4 @@
-"""Does the comparison of outputs notice broken weights? Zero the final MLP of each group's run 0, and see.
+"""Does the comparison of outputs notice broken weights? Break the final MLP of each group's run 0, and see.
 
 Every page that measures weights has to differ from what is committed. `make test` asks this of a few of them, `--all`
 of every one; names on the command line, such as fig05_mlp_evolution, choose others.
@@ -23,7 +23,7 @@ WITHOUT_WEIGHTS = {"app_g_alpaca", "claims", "fig02_one_layer_transition", "fig0
 
 
 def mutate(data: Path) -> None:
-    """Make `data` a copy of the repository's in which each group's run 0 has nothing in its final MLP."""
+    """Make `data` a copy of the repository's in which each group's run 0 has a broken final MLP."""
     for source in (path for path in (ROOT / "data").rglob("*") if path.is_file()):
         name = source.relative_to(ROOT / "data")
         if name.parts[0] in ("author", "checkpoints") or name.name in ("manifest.json", "SHA256SUMS"):
@@ -31,17 +31,19 @@ def mutate(data: Path) -> None:
         target = data / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if name.parts[0] == "runs" and name.name == "run0.safetensors":
-            zero(source, target)
+            break_mlp(source, target)
         else:
             target.symlink_to(source)
 
 
-def zero(source: Path, target: Path) -> None:
-    """Write weights again, in which the last layer's MLP adds nothing to the residual stream."""
+def break_mlp(source: Path, target: Path) -> None:
+    """Write weights again, in which the last MLP's neurons see their input negated, and add nothing to the stream."""
     with safe_open(source, "pt") as file:
         tensors, metadata = {key: file.get_tensor(key) for key in file.keys()}, file.metadata()  # noqa: SIM118
     last = max(int(key.split("blocks.")[1].split(".")[0]) for key in tensors if "blocks." in key)
     for key, tensor in tensors.items():
+        if f"blocks.{last}.up." in key:
+            tensor.neg_()  # not zero: the neurons' activations change, and pages that divide by their spread still run
         if f"blocks.{last}.down." in key:
             tensor.zero_()
     save_file(tensors, target, metadata)
@@ -69,8 +71,8 @@ def main(arguments: Sequence[str]) -> int:
         mutate(data)
         blind = [n for n, seen in zip(names, pool.map(lambda n: red(n, data, out), names), strict=True) if not seen]
     for name in blind:
-        print(f"{name} shows the same although a final MLP is gone")
-    print(f"{len(names) - len(blind)} of {len(names)} pages differ where a run's final MLP was zeroed.")
+        print(f"{name} shows the same although a final MLP is broken")
+    print(f"{len(names) - len(blind)} of {len(names)} pages differ where a run's final MLP was broken.")
     return int(bool(blind))
 
 
