@@ -29,10 +29,8 @@ from carry_core.ledger import compute, results
 from carry_core.ledger.report import show
 from carry_core.llm.model import DTYPES, MOST_PAIRS, check_device, inspect_model, library, parse_heads
 from carry_core.llm.prompts import TEMPLATES
-from carry_core.model import ModelConfig
 from carry_core.training import bench, campaign
 from carry_core.training.checkpoints import Checkpoints
-from carry_core.training.fused import why_not
 from carry_core.training.layers import keep_memory
 from carry_core.training.trainer import PRECISIONS, Trainer
 
@@ -214,8 +212,6 @@ def bench_(what: str, file: Path | None, save: bool) -> None:
         Console(width=None if sys.stdout.isatty() else 180).print(table)
     if what == "train" and not on_gpu:
         click.echo("On a GPU: not measured, PyTorch finds none here.")
-    if what == "train" and (why := why_not(ModelConfig(), torch.device("cpu"), "bf16")):
-        click.echo(f"bf16 on the CPU is PyTorch's: the fused step cannot be had here ({why}).")
     if file is not None:
         write_json(file, rows + on_gpu)
     if save:

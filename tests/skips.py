@@ -5,11 +5,8 @@ import platform
 import pytest
 import torch
 
-from carry_core.model import ModelConfig
-from carry_core.training import fused, layers
+from carry_core.training import layers
 
-WHY_NOT = fused.why_not(ModelConfig(), torch.device("cpu"), "bf16")
-needs_fused = pytest.mark.skipif(WHY_NOT is not None, reason=f"no fused step here: {WHY_NOT}")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 needs_one_dnn = pytest.mark.skipif(not layers.ONE_DNN, reason="this PyTorch has no oneDNN")
 needs_x86 = pytest.mark.skipif(

@@ -2,7 +2,6 @@
 
 import math
 import multiprocessing
-import os
 import re
 import resource
 import signal
@@ -24,27 +23,23 @@ from carry_core.training import trainer as train_module
 from carry_core.training.checkpoints import Checkpoints
 from carry_core.training.trainer import Trainer
 from tests.conftest import SHAPES
-from tests.skips import needs_fused
 from tests.trainings import LONG, QUICK, Ticks, weights
 
 SERVER = multiprocessing.get_context("forkserver")  # imports torch once, not in every process that is killed
 SERVER.set_forkserver_preload(["carry_core.training.campaign"])
-KERNELS = [pytest.param("torch", 16), pytest.param("fused", 128, marks=needs_fused)]
 
 
-def train_small(started, folder, kernel, d_model, most=None):
+def train_small(started, folder, most=None):
     """Two runs, a checkpoint after every batch; in a process of its own, to be killed or with files of `most` bytes."""
     if most is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-    os.environ["CARRY_KERNEL"] = kernel
     campaign.SAVE_EVERY = campaign.SAVE_WITHIN = 0.0
-    config = ModelConfig(width=2, d_model=d_model, d_ff=d_model)
+    config = ModelConfig(width=2, d_model=16, d_ff=16)
     group = groups.GROUPS["small"] = Group("small", config, n_digits=2, batch=384, epochs=3, n_runs=2)
     checkpoints = Checkpoints(folder / "checkpoints", group, Recipe("paper", 1e-3))
     try:
-        precision = "bf16" if kernel == "fused" else "fp32"
         report = lambda trainer, row: started.set()  # noqa: E731
-        campaign.train_group(checkpoints, [0, 1], folder / "runs", precision=precision, report=report, say=str)
+        campaign.train_group(checkpoints, [0, 1], folder / "runs", report=report, say=str)
     except BadInput as error:
         (folder / "complaint").write_text(str(error))
         raise SystemExit(2) from None
@@ -76,36 +71,35 @@ def assert_same_files(folder, other):
                 np.testing.assert_array_equal(curves[name], curves_again[name], err_msg=name)
 
 
-@pytest.mark.parametrize(("kernel", "d_model"), KERNELS)
-def test_kill_minus_nine_changes_no_bit(tmp_path, kernel, d_model):
+def test_kill_minus_nine_changes_no_bit(tmp_path):
     """Killed at random moments (three, with CARRY_LONG twenty), then left alone: the same weights and history."""
-    code, took = in_a_process(tmp_path / "whole", kernel, d_model)
+    code, took = in_a_process(tmp_path / "whole")
     assert code == 0
     draw, wanted, kills, done = np.random.default_rng(0), 20 if LONG else 3, 0, 0
     while kills < wanted or done == 0:
         folder, moment = tmp_path / f"killed-{done}", draw.uniform(0, 0.5 * took) if kills < wanted else None
-        code, _ = in_a_process(folder, kernel, d_model, kill_after=moment)
+        code, _ = in_a_process(folder, kill_after=moment)
         if code == -signal.SIGKILL:
             kills += 1
             continue
         assert code == 0
         done += 1
         assert_same_files(tmp_path / "whole", folder)
-    print(f"{kernel}: {kills} kills, {done} trainings finished")
+    print(f"{kills} kills, {done} trainings finished")
 
 
 def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path):
     """The system stops files a little short of the last checkpoint, which is not written; then there is room again."""
     for folder in (tmp_path / "whole", tmp_path / "full"):
         folder.mkdir()
-    assert in_a_process(tmp_path / "whole", "torch", 16)[0] == 0
+    assert in_a_process(tmp_path / "whole")[0] == 0
     size = (tmp_path / "whole/checkpoints/small.paper/run0.safetensors").stat().st_size
-    assert in_a_process(tmp_path / "full", "torch", 16, size - 64)[0] == 2  # the history grows until it does not fit
+    assert in_a_process(tmp_path / "full", size - 64)[0] == 2  # the history grows until it does not fit
     told = (tmp_path / "full" / "complaint").read_text()
     assert re.fullmatch(r"Cannot write .*run0.safetensors: File too large. .*; nothing was changed.", told), told
     left = sorted(path.name for path in (tmp_path / "full" / "checkpoints" / "small.paper").iterdir())
     assert left == [".run0.lock", ".run1.lock", "run0.safetensors"]
-    assert in_a_process(tmp_path / "full", "torch", 16)[0] == 0
+    assert in_a_process(tmp_path / "full")[0] == 0
     assert_same_files(tmp_path / "whole", tmp_path / "full")
 
 

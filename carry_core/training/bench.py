@@ -118,7 +118,7 @@ def train(device: str = "cpu", groups: Sequence[Group] = LAYERS, runs: int = 1, 
             step, product = median(seconds[name]), median(seconds[f"matmul {name}"])
             floor = runs * step_flops(group.config, group.batch) * product / (2 * size**3)
             row: Row = {"device": "cpu" if on_cpu else device_name(trainer.device), "runs": runs}
-            row |= {"layers": group.config.layers, "precision": name, "kernel": trainer.kernel}
+            row |= {"layers": group.config.layers, "precision": name}
             if on_cpu:
                 row |= {"plain fp32, ms": ms(median(seconds["plain"])), "ours, ms": ms(step)}
                 row |= ratios(seconds["plain"], seconds[name])

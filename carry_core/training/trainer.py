@@ -21,7 +21,6 @@ from carry_core.files import commit
 from carry_core.groups import N_LONG, Group, Recipe
 from carry_core.model import ModelConfig, Transformer
 from carry_core.training.dropout import CounterMasks, StreamMasks
-from carry_core.training.fused import FusedStep, LaneMasks, choose_kernel
 from carry_core.training.stacked import Stack
 
 Step = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
@@ -146,24 +145,10 @@ class Trainer:
             }  # fmt: skip
         self.counter = torch.zeros((), dtype=torch.int32, device=self.device)
         self.stack = Stack(group.config, self.device, PRECISIONS[precision])
-        self.use_kernel()
+        dropout = [s.dropout for s in seeds]
+        self.masks = CounterMasks(dropout, self.device) if cuda else StreamMasks(dropout)
         self.forward = compiled_apart(self.score_batch, dynamic=False) if cuda and compiled else self.score_batch
         self.captured: CapturedStep | None = None
-
-    def use_kernel(self, trained_by: set[str] | None = None) -> None:
-        """Choose what does the step, and its dropout masks; `trained_by` has the kernels that checkpoints name.
-
-        Raises:
-            BadInput: as `choose_kernel`.
-        """
-        self.kernel = choose_kernel(self.group.config, self.device, self.precision, trained_by)
-        self.fused = FusedStep(self.stack, self.parameters) if self.kernel == "fused" else None
-        dropout = [Seeds.of(run).dropout for run in self.runs]
-        self.masks: CounterMasks | StreamMasks | LaneMasks
-        if self.fused is not None:
-            self.masks = LaneMasks(dropout)
-        else:
-            self.masks = CounterMasks(dropout, self.device) if self.device.type == "cuda" else StreamMasks(dropout)
 
     @property
     def finished(self) -> bool:
@@ -213,10 +198,6 @@ class Trainer:
 
     def eager_step(self, a: Tensor, b: Tensor, weight: Tensor | None = None) -> dict[str, Tensor]:
         """The step itself; `weight` `[batch]` marks the sums that count, where a batch was filled up."""
-        if self.fused is not None and isinstance(self.masks, LaneMasks):
-            row = self.fused.step(self.stack.pairs.rows(a, b), self.targets(a, b), self.masks)
-            self.optimiser.step()
-            return row
         row = self.forward(a, b, weight)
         for p in self.parameters.values():  # as zero_grad does, which takes longer
             p.grad = None
@@ -226,7 +207,6 @@ class Trainer:
 
     def score_batch(self, a: Tensor, b: Tensor, weight: Tensor | None) -> dict[str, Tensor]:
         """Loss and accuracies of a batch, with dropout on."""
-        assert not isinstance(self.masks, LaneMasks)
         draw = self.masks.at(self.counter) if isinstance(self.masks, CounterMasks) else self.masks
         logits = self.stack.logits(self.parameters, self.stack.pairs.rows(a, b), draw)
         return self.score(logits.float(), self.targets(a, b), weight)
@@ -276,9 +256,6 @@ class Trainer:
 
     def test_logits(self, rows: Int[Tensor, "run pos batch"]) -> tuple[Callable[[], Tensor], Tensor]:
         """Logits `[run, read, batch, vocab]` without dropout: with the final MLP ablated, on demand, and intact."""
-        if self.fused is not None:
-            before, after = self.fused.logits(rows)
-            return lambda: before, after
         mid, post = self.stack.streams(self.parameters, rows)
         return lambda: self.stack.unembed(self.parameters, mid), self.stack.unembed(self.parameters, post)
 
@@ -318,7 +295,7 @@ class Trainer:
         tensors |= {f"running/{key}": value.clone() for key, value in self.running.items()}
         history = {f"history/{key}": list(rows) for key, rows in self.history.items()}
         record = {
-            "group": self.group.name, "recipe": self.recipe.name, "precision": self.precision, "kernel": self.kernel,
+            "group": self.group.name, "recipe": self.recipe.name, "precision": self.precision,
             "epoch": self.epoch, "batches": self.done, "adam_step": int(moments[0]["step"].item()), **self.made_by,
         }  # fmt: skip
         seconds = [round(earlier + self.seconds / len(self.runs), 1) for earlier in self.earlier]
@@ -347,7 +324,6 @@ class Trainer:
             before = {key: record.get(key) for key in self.made_by}
             other = [{"epochs": self.epoch} | before] if before != self.made_by else []
             self.sessions[i] = [*record.get("sessions", []), *other]
-        self.use_kernel({record.get("kernel", "torch") for _, record in states})  # older ones have none
         self.load(states)
         self.running = {
             key.removeprefix("running/"): torch.stack([tensors[key] for tensors, _ in states]).to(self.device)
