@@ -77,6 +77,12 @@ class Runs:
             raise BadInput(f"Run {run} of {self.group} from {self.source} is damaged: {why}") from error
         return model.requires_grad_(requires_grad=False).eval()
 
+    def own_epoch(self, epoch: int | None) -> int:
+        """The epoch of these runs that stands for the paper's: the same share of the whole; the last for None."""
+        if epoch is None or epoch not in self.snapshots:
+            return int(self.record["epochs"])
+        return max(1, round(epoch * self.planned_epochs / groups.find(self.group).epochs))
+
     def models(self) -> Iterator[tuple[int, Transformer]]:
         """Every run's number and model."""
         for run in self.numbers:

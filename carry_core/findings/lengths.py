@@ -110,6 +110,54 @@ def heads(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) 
     return Heads(stairs, early, own, right, last.decision_head, last.intact.exact_match, last.decision.exact_match)
 
 
+def attention_shares(found: Mapping[int, Heads]) -> pd.DataFrame:
+    """How much of its attention a digit, or a row of the answer, gives to which column (Fig. 21, 23, App. H).
+
+    Returns:
+        A row for each `run`, `kind` of attention, `layer`, `head` (as `1:0`) and `position`, with the `share`.
+    """
+    rows = [
+        (run, kind, layer, f"{layer}:{head}", position, share)
+        for run, h in found.items()
+        for kind, mass in {
+            "digit to partner": h.stairs,
+            "digit to next column": h.ahead,
+            "answer row to own column": h.own,
+            "answer row to next column": h.right,
+        }.items()
+        for layer, by_head in enumerate(mass.tolist())
+        for head, shares in enumerate(by_head)
+        for position, share in enumerate(shares)
+    ]
+    return pd.DataFrame(rows, columns=["run", "kind", "layer", "head", "position", "share"]).dropna()
+
+
+def attention_summary(found: Mapping[int, Heads], n_long: int) -> pd.DataFrame:
+    """The weakest step of each staircase, and which heads look to the right; a row for each run (Fig. 21, 23, App. H).
+
+    Returns:
+        `exact match` intact and without the `decision head`; of each of `Heads.staircases` the weakest step at the
+        trained positions and at the long ones; `ahead`, what the `ahead head` gives of a digit's attention to the next
+        column; `right`, what the `right head` of the last layer gives of an answer row's.
+    """
+    parts = {"trained": slice(n_long, None)} | ({"long": slice(0, n_long)} if n_long else {})
+
+    def row(h: Heads) -> Fields:
+        ahead, right = h.ahead.nanmean(-1), h.right[-1].nanmean(-1)
+        layer, head = divmod(int(ahead.argmax()), ahead.shape[1])
+        last, most = len(h.own) - 1, int(right.argmax())
+        about = {"exact match": h.intact, "decision head": f"{last}:{h.decides}", "without it": h.without}
+        steps = {
+            f"{kind}, {name}": float(steps[part].min())
+            for kind, steps in h.staircases.items()
+            for name, part in parts.items()
+        }
+        ends = {"ahead": float(ahead.max()), "ahead head": f"{layer}:{head}", "right": float(right.max())}
+        return about | steps | ends | {"right head": f"{last}:{most}"}
+
+    return per_run(found, row).rename_axis("run").reset_index()
+
+
 def partner_steps(pattern: Float[Tensor, "*batch query key"], layout: Layout) -> Float[Tensor, "*batch column"]:
     """How much the digits of a column give to their partners, averaged over both: the staircase between the digits."""
     both: Tensor = partner_mass(pattern, layout).unflatten(-1, (-1, layout.width))

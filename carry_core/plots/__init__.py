@@ -1,6 +1,5 @@
 """The paper's figures and tables: each function returns a `Figure` or a `Table`, for `page` to show."""
 
-from carry_core.plots.attention import attention_grid, attention_tiles
 from carry_core.plots.cells import Part, bars_of_cells, outcome_bars, table_of_cells
 from carry_core.plots.language import (
     ORDINALS,
@@ -24,8 +23,6 @@ __all__ = [
     "DIGIT_COLOURS",
     "ORDINALS",
     "Part",
-    "attention_grid",
-    "attention_tiles",
     "bars_of_cells",
     "class_colours",
     "journey_grid",

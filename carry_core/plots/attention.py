@@ -1,92 +1,92 @@
-"""Attention as heat maps (Fig. 3, 15, 18, 21, 23, 25)."""
+"""Attention as heat maps, and how much of it goes where, position by position (Fig. 21, 23, 25, App. H)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Any
 
-from jaxtyping import Float
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LinearSegmentedColormap, Normalize
-from matplotlib.figure import Figure
-from torch import Tensor
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.colors import LinearSegmentedColormap, ListedColormap
+from matplotlib.figure import SubFigure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
-from carry_core.plots.style import (
-    FAINT,
-    WIDTH,
-    panel,
-    styled,
-)
+from carry_core.plots.style import CLASS_COLOURS
 from carry_core.sums import Layout
 
 ATTENTION = LinearSegmentedColormap.from_list("attention", ["#FFFFFF", "#FBD7B5", "#EB7A77", "#92267A", "#1B0C2E"])
+SYMBOLS = ListedColormap(["#FEFEFE", "#A9B4C2", "#2B4570"])  # of a carry class: 0, 1, 2
+UNTRAINED: dict[str, Any] = {"color": "#6B7280", "linewidth": 0.8, "linestyle": (0, (2, 2))}
 
 
-@styled
-def attention_grid(
-    pattern: Float[Tensor, "task layer head query key"],
-    titles: Sequence[str],
-    layout: Layout,
-    shown: Sequence[int] | None = None,
-) -> Figure:
-    """Mean attention of each head (rows) for each carry class (columns) (Fig. 3, 15).
+def attention_grid(figure: SubFigure, side: Mapping[str, NDArray[Any]], layout: Layout) -> None:
+    """Heads (rows) by carry classes (columns); of the last layer only the rows of the answer.
 
     Args:
-        pattern: the mean over each class.
-        titles: the classes.
+        figure: to draw in.
+        side: `attention` `[class, layer, head, query, key]`, the names of the `classes`, and the `decision_head`.
         layout: which tokens there are.
-        shown: positions of which the last layer's rows are shown; those that give the answer if None.
     """
-    n_tasks, n_layers, n_heads = pattern.shape[:3]
-    marks, every = layout.tick_labels(), list(range(layout.length))
-    left, right, gap, title, tick = 0.55, 0.72, 0.09, 0.24, 0.12  # inches
-    side, size = (WIDTH - left - right - gap * (n_tasks - 1)) / n_tasks, min(7.5, 75 / layout.length)
+    n_layers, n_heads = side["attention"].shape[1:3]
+    starts = {"a": 0, "b": layout.width + 1, "=": layout.length - layout.width}
+    middles = {name: start + (layout.width - 1) / 2 for name, start in starts.items()}
     heads = [(layer, head) for layer in range(n_layers) for head in range(n_heads)]
-    rows, top = [], title
-    for layer, head in heads:
-        queries = list(layout.answer if shown is None else shown) if layer == n_layers - 1 else every
-        labelled = layer < n_layers - 1 or head == n_heads - 1
-        rows.append((layer, head, queries, labelled, top))
-        top += side * len(queries) / layout.length + gap + tick * labelled
-    figure = Figure(figsize=(WIDTH, top))
-    for layer, head, queries, labelled, top in rows:
-        for task in range(n_tasks):
-            ax = panel(figure, left + task * (side + gap), top, side, side * len(queries) / layout.length)
-            ax.imshow(pattern[task, layer, head][queries].numpy(), cmap=ATTENTION, vmin=0, vmax=1, aspect="auto")
-            ax.set_xticks(every, marks if labelled else [""] * len(every), fontsize=size)
-            ax.set_yticks(range(len(queries)), [marks[q] if task == 0 else "" for q in queries], fontsize=size)
-            ax.tick_params(length=0, pad=1.5)
-            if (layer, head) == heads[0]:
-                ax.set_title(titles[task], weight="bold")
-            if task == 0:
-                ax.set_ylabel(f"{layer}:{head}", rotation=0, ha="right", va="center", labelpad=8, weight="bold")
-    tall = min(2 * side, float(figure.get_size_inches()[1]) - title - gap - tick)
-    bar = figure.colorbar(
-        ScalarMappable(Normalize(0, 1), ATTENTION), cax=panel(figure, WIDTH - right + 0.12, title, 0.1, tall)
-    )
-    bar.set_label("attention")
-    return figure
+    tall = [layout.length if layer < n_layers - 1 else layout.width for layer, _ in heads]
+    axes = figure.subplots(len(heads), len(side["classes"]), squeeze=False, height_ratios=tall)
+    for row, (layer, head) in zip(axes, heads, strict=True):
+        last, lowest = layer == n_layers - 1, (layer, head) == heads[-1]
+        for j, ax in enumerate(row):
+            first = j == 0 and not last
+            seen = side["attention"][j, layer, head][list(layout.answer) if last else slice(None)]
+            ax.imshow(seen, cmap=ATTENTION, vmin=0, vmax=1, aspect="auto")
+            ax.set_xticks(list(middles.values()) if lowest else [], list(middles) if lowest else [])
+            ax.set_yticks(list(middles.values()) if first else [], list(middles) if first else [])
+            ax.tick_params(length=0, pad=2, labelsize=7.5)
+            ax.spines[:].set_visible(True)
+        star = " ★" if last and head == side["decision_head"] else ""
+        row[0].set_ylabel(f"{layer}:{head}{star}", rotation=0, ha="right", va="center", weight="bold")
+    for ax, name in zip(axes[0], side["classes"], strict=True):
+        ax.set_title(name, weight="bold")
 
 
-@styled
-def attention_tiles(
-    pattern: Float[Tensor, "task layer head query key"], titles: Sequence[str], layout: Layout, columns: int = 10
-) -> Figure:
-    """The last layer's attention at the answer's rows, a tile for each class, one head above the other.
+def shares_by_class(figure: SubFigure, side: Mapping[str, NDArray[Any]]) -> None:
+    """How much of what the answer rows give to two columns goes to the right one, class by class.
 
-    A thin line parts the heads. Tiles are in the order of `carries.patterns`, which starts with the fewest carries.
+    Args:
+        figure: to draw in.
+        side: `right` `[class, head, position]`, and the `patterns` of the classes, which are drawn below.
     """
-    last = pattern[:, -1][:, :, list(layout.answer)]  # (task, head, row, key)
-    n_tasks, n_heads, n_rows = last.shape[:3]
-    rows = -(-n_tasks // columns)
-    columns = -(-n_tasks // rows)
-    left, gap, title = 0.1, 0.1, 0.17  # inches
-    width = (WIDTH - 2 * left - gap * (columns - 1)) / columns
-    height = width * n_heads * n_rows / layout.length
-    figure = Figure(figsize=(WIDTH, rows * (height + title + 0.03) + 0.05))
-    for task in range(n_tasks):
-        row, column = divmod(task, columns)
-        ax = panel(figure, left + column * (width + gap), row * (height + title + 0.03) + title, width, height)
-        ax.imshow(last[task].flatten(0, 1).numpy(), cmap=ATTENTION, vmin=0, vmax=1, aspect="auto")
-        for head in range(1, n_heads):
-            ax.axhline(head * n_rows - 0.5, color=FAINT, linewidth=0.6)
+    n_heads, n_positions = side["right"].shape[1:]
+    symbols = np.array([list(pattern) for pattern in side["patterns"].tolist()], int).T
+    axes = figure.subplots(n_heads + 1, 1, height_ratios=[n_positions] * n_heads + [len(symbols)])
+    names = [f"head {head}{' ★' if head == side['decision_head'] else ''}" for head in range(n_heads)]
+    for head, ax in enumerate(axes[:-1]):
+        drawn = ax.imshow(side["right"][:, head].T, cmap=ATTENTION, vmin=0, vmax=1, aspect="auto")
+    axes[-1].imshow(symbols, cmap=SYMBOLS, vmin=0, vmax=2, aspect="auto")
+    for ax, name in zip(axes, [*names, "class"], strict=True):
         ax.set(xticks=[], yticks=[])
-        ax.set_title(titles[task], fontsize=6.5, pad=2)
-    return figure
+        ax.set_ylabel(name, rotation=0, ha="right", va="center", weight="bold")
+        ax.spines[:].set_visible(True)
+    bar = figure.colorbar(drawn, ax=list(axes[:-1]), ticks=[0, 0.5, 1], pad=0.01, aspect=12)
+    bar.ax.set_yticklabels(["own", "both", "right"])
+    bar.outline.set_visible(False)
+
+
+def shares_by_position(figure: SubFigure, shares: pd.DataFrame, n_long: int) -> None:
+    """A panel for each kind of attention, a line for each head; dotted, the border of the long positions.
+
+    Args:
+        figure: to draw in.
+        shares: as `findings.lengths.attention_shares` gives them.
+        n_long: how many leading positions are long.
+    """
+    kinds, heads = shares["kind"].unique(), sorted(shares["head"].unique())
+    colours = dict(zip(heads, CLASS_COLOURS, strict=False))
+    line: dict[str, Any] = {"marker": "o", "markersize": 4, "estimator": None, "units": "run"}
+    for ax, kind in zip(figure.subplots(1, len(kinds), sharey=True), kinds, strict=True):
+        drawn = shares[shares["kind"] == kind]
+        sns.lineplot(drawn, x="position", y="share", hue="head", palette=colours, **line, ax=ax)
+        ax.axvline(n_long - 0.5, **UNTRAINED)
+        ax.set(title=kind.replace(" to ", "\nto "), ylim=(-0.02, 1.02), xlabel="position", ylabel="share of attention")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.get_legend().remove()
