@@ -17,7 +17,6 @@ from carry_core import cli, groups, measure, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir, replacing
 from carry_core.findings import heads
-from carry_core.pages import trainings
 from carry_core.training.trainer import initialise
 from tests.trainings import save_group
 
@@ -73,7 +72,6 @@ def test_which_runs_lead(data):
     assert runs.history(NAME, runs=[6])["runs"].tolist() == [6]
     publish(data, "paper", 300, [1, 2, 3])
     assert leading() == ("paper", 300, (1, 2, 3))
-    assert trainings.recipes(NAME) == ["paper", "quick"]
     with pytest.raises(BadInput, match=f"No weights of {NAME} runs 5, 9 from ours"):
         runs.load(NAME, runs=[0, 5, 9])
 
