@@ -12,7 +12,7 @@ import torch
 
 from carry_core import runs
 from carry_core.groups import MAIN
-from carry_core.interventions import Ablation, from_json
+from carry_core.interventions import Ablation, MeanAblation, Patch
 from carry_core.plots import playground
 from tests import chromium
 
@@ -44,16 +44,18 @@ def test_every_hook_point_and_answer_is_pytorchs(exported):
     print(f"ties: {', '.join(ties)}")
 
 
-def test_a_run_of_two_layers_stays_below_600_kb(exported):
+def test_a_run_stays_below_600_kb(exported):
     sizes = {path.name: path.stat().st_size for path in exported.glob("*-run*.js")}
     assert len(sizes) == 9
-    assert all(size <= 600_000 for name, size in sizes.items() if not name.startswith("n3")), sizes
+    assert max(sizes.values()) <= 600_000, sizes
 
 
 def test_the_page_itself_stays_small():
     own = [path for path in PARTS if path.suffix in (".js", ".css")]
     assert sum(path.stat().st_size for path in own) < 300_000
-    assert sum(len(path.read_text().splitlines()) for path in own if path.suffix == ".js") < 1200
+    lines = [line for path in own if path.suffix == ".js" for line in path.read_text().splitlines()]
+    assert max(map(len, lines)) <= 120
+    assert sum(not re.fullmatch(r"\s*(//.*|/?\*.*)?", line) for line in lines) < 1200  # of code
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +71,7 @@ SPOKEN = "document.getElementById('pg-spoken').textContent"
 def show(browser, fragment="", width=1400):
     browser.errors.clear()
     browser.open(SITE.as_uri() + fragment, width)
-    browser.wait("document.getElementById('pg-foot') && document.getElementById('pg-foot').textContent")
+    browser.wait("document.getElementById('pg-foot') && document.getElementById('pg-foot').textContent", 20)
 
 
 def type_into(browser, field, text):
@@ -105,50 +107,91 @@ def test_a_link_shows_what_it_says_at_each_width(browser, width):
     show(browser, f"#run={MAIN}/2&sum=345+278&do={part}&frame=5", width)
     assert browser.run("document.getElementById('pg-run').value") == f"{MAIN}/2"
     assert browser.run("document.getElementById('pg-stepper').textContent").startswith("5 of 7")
-    call = browser.run("document.getElementById('pg-call').textContent")
-    assert eval(call, {"Patch": playground.Patch}) == from_json(part)
     assert browser.run("document.documentElement.scrollWidth") <= width
     assert browser.errors == []
 
 
+PARTS_DONE = [
+    Ablation(mlps={1}, names={"blocks.0.mlp.skip"}),
+    MeanAblation(heads={(1, 0)}, positions=(7, 8)),
+    Patch(neurons={(1, 3), (1, 20)}, source=(261, 332)),
+    Ablation(skips={0}) | Patch(heads={(1, 1)}, source=(261, 332)),
+]
+
+
 @needs_browser
-def test_the_copied_python_does_the_same(browser, capsys):
-    show(browser, f'#run={MAIN}/0&sum=345+278&do={{"kind":"Ablation","mlps":[1]}}')
-    exec(browser.run("CarryState.python(CarryState.parse(location.hash, [{ id: 'n2_s0.3_w0.2/0' }], () => "
-                     "({ layers: 2, heads: 2, d_ff: 128, width: 3 })).state)"), {})  # fmt: skip
+@pytest.mark.parametrize("part", PARTS_DONE, ids=lambda part: type(part).__name__)
+def test_the_address_and_the_copied_python_are_the_same_intervention(browser, capsys, part):
+    show(browser, f"#run={MAIN}/0&sum=345+278&do={part.to_json()}")
+    held = browser.run("new URLSearchParams(location.hash.slice(1)).get('do')")
+    assert Patch.from_json(held) == part
+    browser.run("navigator.clipboard.writeText = () => Promise.reject()")  # it is shown instead
+    browser.run("document.getElementById('pg-copy').click()")
+    code = browser.wait("document.getElementById('pg-python').textContent")
+    namespace: dict[str, object] = {}
+    exec(code, namespace)
+    assert namespace["intervention"] == part
     digits = "".join(map(str, json.loads(capsys.readouterr().out)))
-    assert browser.run(SPOKEN).startswith(f"345 + 278 = {digits}.")
+    assert re.match(rf"345 \+ 278 = {digits}\D", browser.run(SPOKEN))
+    assert browser.errors == []
+
+
+@needs_browser
+def test_interventions_of_two_kinds_are_switched_by_hand(browser):
+    show(browser)
+    browser.run("document.querySelector('.pg-switch').click()")
+    browser.wait("document.getElementById('pg-call').textContent === 'Ablation(heads={(0, 0)})'")
+    browser.run("document.getElementById('pg-and').click()")
+    browser.run("document.querySelector('[value=MeanAblation]').click()")
+    browser.run("[...document.querySelectorAll('.pg-switch')].pop().click()")
+    both = 'Ablation(heads={(0, 0)}) | MeanAblation(names={"blocks.1.mlp.skip"})'
+    browser.wait(f"document.getElementById('pg-call').textContent === {json.dumps(both)}")
+    browser.run("document.querySelector('.pg-switch').click()")
+    browser.wait("document.getElementById('pg-call').textContent.startsWith('MeanAblation(names')")
+    assert browser.errors == []
 
 
 @needs_browser
 @pytest.mark.parametrize(
-    ("a", "said"),
-    [("12x", "is not a sum"), ("1234", "more than three digits"), ("", "is not a sum"), ("999", "choose a sum up to")],
+    ("field", "text", "said"),
+    [
+        ("a", "12x", "is not a sum"),
+        ("b", "1234", "more than three digits"),
+        ("a", "", "is not a sum"),
+        ("a", "999", "choose a sum up to"),
+        ("a2", "-1", "is not a sum"),
+    ],
 )
-def test_a_bad_number_is_a_line_and_the_page_stays(browser, a, said):
-    show(browser)
+def test_a_bad_number_is_a_line_beside_it_and_the_page_stays(browser, field, text, said):
+    show(browser, '#do={"kind":"Patch","heads":[[1,0]],"source":[261,332]}')
     before = browser.run(SPOKEN)
-    type_into(browser, "pg-a", a)
-    assert said in browser.run("document.getElementById('pg-message').textContent")
+    type_into(browser, f"pg-{field}", text)
+    described = f"document.getElementById(document.getElementById('pg-{field}').getAttribute('aria-describedby'))"
+    assert said in browser.run(f"{described}.textContent")
+    assert browser.run(f"{described}.offsetHeight") > 0
+    assert browser.run(f"document.getElementById('pg-{field}').ariaInvalid") == "true"
     assert browser.run(SPOKEN) == before
     assert browser.errors == []
 
 
 @needs_browser
 @pytest.mark.parametrize(
-    ("fragment", "said"),
+    ("fragment", "field", "said"),
     [
-        ("#%%%&&=nonsense", "expected run, sum, do, frame"),
-        ("#run=n9/0", "is no run of this page"),
-        ("#sum=900+900", "choose a sum up to"),
-        ('#do={"kind":"Ablation","heads":[[7,0]]}', "This run has no heads"),
-        ("#do=[1", "is no intervention"),
-        ("#frame=8", "is no frame"),
+        ("#%%%&&=nonsense", "sum", "expected run, sum, do, frame"),
+        ("#run=n9/0", "run", "is no run of this page"),
+        ("#sum=900+900", "sum", "choose a sum up to"),
+        ('#do={"kind":"Ablation","heads":[[7,0]]}', "sum", "This run has no heads"),
+        ('#do={"kind":"constructor","heads":[[1,0]]}', "sum", "is no kind of intervention"),
+        ('#do={"heads":[[1,0]],"positions":[]}', "sum", "This run has no positions"),
+        ("#do=[1", "sum", "is no intervention"),
+        ("#do=[null]", "sum", "is no intervention"),
+        ("#frame=8", "sum", "is no frame"),
     ],
 )
-def test_a_bad_address_is_a_line_and_the_page_stays(browser, fragment, said):
+def test_a_bad_address_is_a_line_and_the_page_stays(browser, fragment, field, said):
     show(browser, fragment)
-    assert said in browser.run("document.getElementById('pg-message').textContent")
+    assert said in browser.run(f"document.getElementById('pg-line-{field}').textContent")
     assert browser.run(SPOKEN) == "345 + 278 = 623, right."
     assert browser.errors == []
 
@@ -158,6 +201,10 @@ def test_every_control_has_a_name_and_the_page_is_quick(browser):
     show(browser)
     nameless = "[...document.querySelectorAll('.pg :is(button, input, select)')].filter((x) => !(x.textContent.trim() || x.ariaLabel || (x.labels && x.labels.length))).map((x) => x.outerHTML)"  # noqa: E501
     assert browser.run(nameless) == []
-    browser.run("for (let i = 0; i < 3; i++) document.getElementById('pg-hundred').click()")
-    browser.wait("/[1-9]\\d\\d random sums/.test(document.getElementById('pg-counts').textContent)")
-    print(browser.run("document.getElementById('pg-foot').textContent"))
+    browser.run("document.getElementById('pg-hundred').click()")
+    browser.wait("/^100 random sums/.test(document.getElementById('pg-counts').textContent)")
+    foot = browser.run("document.getElementById('pg-foot').textContent")
+    print(foot)
+    assert (
+        float(re.search(r"a pass takes ([\d.]+) ms", foot)[1]) < 50
+    )  # 10 on an idle core, which a test cannot ask for

@@ -23,34 +23,39 @@ const CarryExperiment = (() => {
     }
   }
 
-  /** Outcomes `[class][column][how]`, added to as sums are answered. */
-  const counts = () => CLASSES.map(() => PLACES.map(() => ({ right: 0, "one too small": 0, "one too large": 0, wrong: 0 })));
+  /** Outcomes `[class][column]`, added to as sums are answered.
+   * @returns {Outcome[][]} */
+  const counts = () =>
+    CLASSES.map(() => PLACES.map(() => ({ right: 0, "one too small": 0, "one too large": 0, wrong: 0 })));
 
   /** Answer one sum of each class and count.
-   * @param {Run} run @param {Hook | undefined} hook @param {ReturnType<typeof counts>} found */
+   * @param {Run} run @param {Hook} hook @param {Outcome[][]} found */
   function answerEach(run, hook, found) {
-    CLASSES.forEach((_, task) => {
-      const [a, b] = draw(task);
-      const answered = CarryModel.answer(run, CarryModel.forward(run, CarryModel.encode(run.config, a, b), hook).logits).digits;
+    found.forEach((columns, carryClass) => {
+      const [a, b] = draw(carryClass);
+      const { logits } = CarryModel.forward(run, CarryModel.encode(run.config, a, b), hook);
+      const answered = CarryModel.answer(run, logits).digits;
       const right = CarryModel.digits(a + b, run.config.width);
-      right.forEach((digit, column) => found[task][column][/** @type {"right"} */ (miss(answered[column], digit))]++);
+      right.forEach((digit, i) => columns[i][miss(answered[i], digit)]++);
     });
   }
 
-  /** @param {HTMLElement} root @param {ReturnType<typeof counts>} found @param {string} under */
+  /** @param {HTMLElement} root @param {Outcome[][]} found @param {string} under */
   function show(root, found, under) {
     const sums = Object.values(found[0][0]).reduce((x, y) => x + y, 0);
-    const rows = found.map((columns, task) =>
-      make("tr", {}, make("th", { scope: "row" }, CLASSES[task]), ...columns.map((outcome) => {
-        const shares = Object.entries(outcome).filter(([, n]) => n).map(([how, n]) => `${percent(n / sums)} ${how}`);
-        const bar = Object.entries(outcome).map(([how, n]) => make("i", { class: `pg-is-${how.replace(/ /g, "-")}`, style: `flex-grow: ${n}` }));
-        return make("td", {}, make("span", { class: "pg-bar", "aria-hidden": "true" }, ...bar), ...shares.map((share) => make("small", {}, share)));
-      })),
-    ); // prettier-ignore
-    const head = make("tr", {}, make("th", { scope: "col" }, "Carry class"), ...PLACES.map((place) => make("th", { scope: "col" }, place)));
-    const caption = make("caption", {}, `${sums * CLASSES.length} random sums, ${sums} of each class, ${under}`);
-    root.replaceChildren(make("table", { class: "pg-table" }, caption, make("thead", {}, head), make("tbody", {}, ...rows)));
+    const rows = found.map((columns, carryClass) => {
+      const cells = columns.map((outcome) => {
+        const outcomes = Object.entries(outcome).filter(([, n]) => n);
+        const name = (/** @type {string} */ how) => `pg-is-${how.replace(/ /g, "-")}`;
+        const bar = outcomes.map(([how, n]) => make("i", { class: name(how), style: `flex-grow: ${n}` }));
+        const shares = outcomes.map(([how, n]) => make("small", {}, `${percent(n / sums)} ${how}`));
+        return make("div", {}, make("span", { class: "pg-bar", "aria-hidden": "true" }, ...bar), ...shares);
+      });
+      return [CLASSES[carryClass], ...cells];
+    });
+    const caption = `${sums * CLASSES.length} random sums, ${sums} of each class, ${under}`;
+    root.replaceChildren(CarryViews.table(caption, ["Carry class", ...PLACES], rows));
   }
 
-  return { EACH, classify, counts, answerEach, show };
+  return { EACH, counts, answerEach, show };
 })();

@@ -1,39 +1,68 @@
 // Tensors in plain JavaScript: what the forward pass needs, in the words of PyTorch. Numbers are kept in float32.
 "use strict";
 
-/** @typedef {{ data: Float32Array, shape: number[] }} Tensor */
-
 const CarryMaths = (() => {
   /** @type {(...shape: number[]) => Tensor} */
   const zeros = (...shape) => ({ data: new Float32Array(shape.reduce((x, y) => x * y, 1)), shape });
 
-  /** Float16 values in base64, as float32.
-   * @param {string} text */
-  function decode(text) {
-    const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-    const halves = new Uint16Array(bytes.buffer);
-    return Float32Array.from(halves, (half) => {
-      const [sign, exponent, fraction] = [half & 0x8000 ? -1 : 1, (half >> 10) & 31, half & 1023];
-      if (exponent === 31) return fraction ? NaN : sign * Infinity;
-      return exponent ? sign * 2 ** (exponent - 15) * (1 + fraction / 1024) : (sign * fraction) / 2 ** 24;
-    });
+  /** What Python packed (carry_core/plots/playground.py): bytes, deflated, as characters of 15 bits from U+3000 on.
+   * @param {{ text: string, deflated: number, header: number }} packed @returns {Promise<any>} */
+  async function unpack({ text, deflated, header }) {
+    const Inflate = /** @type {any} */ (globalThis).DecompressionStream; // older browsers have none
+    if (!Inflate) throw new Error("This browser cannot unpack the weights: expected one of 2023 or later.");
+    const bytes = new Uint8Array(deflated);
+    for (let at = 0, read = 0, held = 0, bits = 0; at < deflated; at++, bits -= 8) {
+      for (; bits < 8; bits += 15) held = ((held & 127) << 15) | (text.charCodeAt(read++) - 0x3000);
+      bytes[at] = held >> (bits - 8);
+    }
+    const stream = new Blob([bytes]).stream().pipeThrough(new Inflate("deflate-raw"));
+    const all = new Uint8Array(await new Response(stream).arrayBuffer());
+    const { shapes, ...about } = JSON.parse(new TextDecoder().decode(all.subarray(0, header)));
+    const high = all.subarray(header, (header + all.length) / 2);
+    const low = all.subarray((header + all.length) / 2);
+    /** @type {Record<string, Tensor>} */
+    const tensors = {};
+    let start = 0;
+    for (const [name, shape] of Object.entries(shapes)) {
+      const tensor = zeros(...shape);
+      tensor.data.forEach((_, i) => (tensor.data[i] = half((high[start + i] << 8) | low[start + i])));
+      tensors[name] = tensor;
+      start += tensor.data.length;
+    }
+    return { ...about, weights: tensors };
   }
 
-  /** x Wᵀ + b for each row of x.
-   * @param {Tensor} x @param {Tensor} weight [out, in] @param {Tensor} bias */
+  /** The number that the bits of a float16 mean.
+   * @param {number} bits */
+  function half(bits) {
+    const [sign, exponent, fraction] = [bits & 0x8000 ? -1 : 1, (bits >> 10) & 31, bits & 1023];
+    return exponent ? sign * 2 ** (exponent - 15) * (1 + fraction / 1024) : (sign * fraction) / 2 ** 24;
+  }
+
+  /** x Wᵀ + b for each row of x: two rows and four outputs at a time, since loads cost more than products.
+   * @param {Tensor} x of an even number of rows @param {Tensor} weight of 4 n rows @param {Tensor} bias */
   function linear(x, weight, bias) {
     const [outputs, inputs] = weight.shape;
     const rows = x.data.length / inputs;
     const result = zeros(rows, outputs);
-    const [from, w] = [x.data, weight.data];
-    for (let row = 0; row < rows; row++) {
-      for (let o = 0; o < outputs; o++) {
-        let [i, j, even, odd] = [row * inputs, o * inputs, 0, 0];
-        for (const end = i + inputs; i < end; i += 2, j += 2) {
-          even += from[i] * w[j];
-          odd += from[i + 1] * w[j + 1];
+    const [from, w, b, to] = [x.data, weight.data, bias.data, result.data];
+    for (let o = 0; o < outputs; o += 4) {
+      for (let row = 0; row < rows; row += 2) {
+        let [s0, s1, s2, s3, t0, t1, t2, t3] = [0, 0, 0, 0, 0, 0, 0, 0];
+        for (let i = row * inputs, j = o * inputs, end = i + inputs; i < end; i++, j++) {
+          const s = from[i];
+          const t = from[i + inputs];
+          s0 += s * w[j];
+          t0 += t * w[j];
+          s1 += s * w[j + inputs];
+          t1 += t * w[j + inputs];
+          s2 += s * w[j + 2 * inputs];
+          t2 += t * w[j + 2 * inputs];
+          s3 += s * w[j + 3 * inputs];
+          t3 += t * w[j + 3 * inputs];
         }
-        result.data[row * outputs + o] = even + odd + bias.data[o];
+        [s0, s1, s2, s3].forEach((sum, i) => (to[row * outputs + o + i] = sum + b[o + i]));
+        [t0, t1, t2, t3].forEach((sum, i) => (to[(row + 1) * outputs + o + i] = sum + b[o + i]));
       }
     }
     return result;
@@ -55,20 +84,34 @@ const CarryMaths = (() => {
     return result;
   }
 
+  /** @type {Map<string, Float64Array[]>} */
+  const turns = new Map();
+
+  /** Cosine and sine of the angle at each position and pair of coordinates, worked out once.
+   * @param {number} length @param {number} size */
+  function angles(length, size) {
+    const key = `${length},${size}`;
+    if (!turns.has(key)) {
+      const angle = (/** @type {number} */ i) => Math.floor((2 * i) / size) * 10000 ** (-((2 * i) % size) / size);
+      const [cos, sin] = [Math.cos, Math.sin].map((turn) =>
+        Float64Array.from({ length: (length * size) / 2 }, (_, i) => turn(angle(i))),
+      );
+      turns.set(key, [cos, sin]);
+    }
+    return /** @type {Float64Array[]} */ (turns.get(key));
+  }
+
   /** Turn each adjacent pair of coordinates by its position's angle (RoFormer).
    * @param {Tensor} x [pos, head, d_head] */
   function rotate(x) {
     const [length, heads, size] = x.shape;
     const result = zeros(...x.shape);
-    for (let position = 0; position < length; position++) {
-      for (let i = 0; i < size; i += 2) {
-        const angle = position * 10000 ** (-i / size);
-        const [cos, sin] = [Math.cos(angle), Math.sin(angle)];
-        for (let head = 0; head < heads; head++) {
-          const at = (position * heads + head) * size + i;
-          const [real, imaginary] = [x.data[at], x.data[at + 1]];
-          result.data[at] = real * cos - imaginary * sin;
-          result.data[at + 1] = real * sin + imaginary * cos;
+    const [cos, sin] = angles(length, size);
+    for (let position = 0, at = 0; position < length; position++) {
+      for (let head = 0; head < heads; head++) {
+        for (let pair = (position * size) / 2, end = pair + size / 2; pair < end; pair++, at += 2) {
+          result.data[at] = x.data[at] * cos[pair] - x.data[at + 1] * sin[pair];
+          result.data[at + 1] = x.data[at] * sin[pair] + x.data[at + 1] * cos[pair];
         }
       }
     }
@@ -124,10 +167,18 @@ const CarryMaths = (() => {
   }
 
   /** @param {Tensor} x @param {Tensor} y */
-  const add = (x, y) => ({ data: x.data.map((value, i) => value + y.data[i]), shape: x.shape });
+  function add(x, y) {
+    const result = zeros(...x.shape);
+    for (let i = 0; i < x.data.length; i++) result.data[i] = x.data[i] + y.data[i];
+    return result;
+  }
 
   /** @param {Tensor} x */
-  const relu = (x) => ({ data: x.data.map((value) => Math.max(value, 0)), shape: x.shape });
+  function relu(x) {
+    const result = zeros(...x.shape);
+    for (let i = 0; i < x.data.length; i++) result.data[i] = x.data[i] > 0 ? x.data[i] : 0;
+    return result;
+  }
 
   /** The values of one row of a matrix.
    * @param {Tensor} x @param {number} i */
@@ -148,5 +199,5 @@ const CarryMaths = (() => {
     return best;
   }
 
-  return { zeros, decode, linear, layerNorm, rotate, softmax, scores, gather, add, relu, row, dot, argmax };
+  return { zeros, unpack, linear, layerNorm, rotate, softmax, scores, gather, add, relu, row, dot, argmax };
 })();

@@ -1,35 +1,10 @@
-// The transformer of carry_core/model.py with its hook points, the interventions of carry_core/interventions.py, and the
+// The transformer of carry_core/model.py with its hook points, the interventions of carry_core/interventions.py, the
 // sums of carry_core/sums.py. Each has the name that it has there.
 "use strict";
 
-/**
- * @typedef {{ layers: number, width: number, causal: boolean, d_model: number, heads: number, d_ff: number, answer: number[] }} Config
- * @typedef {{ label: "ones" | "tens" | "carry_in" | "digit", column: number, name: string, position: number, accuracy: number, bias: number[] }} Probe
- * @typedef {{ name: string, position: number, column: number, label: "tens" | "carry_in", centre: number[], sums: number[][] | null }} Plane
- * @typedef {{ id: string, config: Config, weights: Record<string, Tensor>, probes: Probe[], planes: Plane[] }} Run
- * @typedef {Record<string, Tensor>} Activations
- * @typedef {(name: string, x: Tensor) => Tensor} Hook
- * @typedef {{ kind: string, heads?: number[][], mlps?: number[], neurons?: number[][], skips?: number[], patterns?: number[][], resid?: number[], names?: string[], positions?: number[], source?: number[] }} Intervention
- */
-
 const CarryModel = (() => {
-  const { zeros, decode, linear, layerNorm, rotate, softmax, scores, gather, add, relu } = CarryMaths;
+  const { zeros, linear, layerNorm, rotate, softmax, scores, gather, add, relu } = CarryMaths;
   const [PLUS, EQUALS] = [10, 11];
-
-  /** A run from what its script holds.
-   * @param {any} packed @returns {Run} */
-  function unpack({ values, shapes, ...about }) {
-    const data = decode(values);
-    /** @type {Record<string, Tensor>} */
-    const weights = {};
-    let start = 0;
-    for (const [name, shape] of Object.entries(shapes)) {
-      const size = /** @type {number[]} */ (shape).reduce((x, y) => x * y, 1);
-      weights[name] = { data: data.subarray(start, start + size), shape: /** @type {number[]} */ (shape) };
-      start += size;
-    }
-    return { ...about, weights };
-  }
 
   /** Decimal digits, most significant first.
    * @param {number} number @param {number} width */
@@ -58,10 +33,10 @@ const CarryModel = (() => {
     const byHead = [tokens.length, config.heads, config.d_model / config.heads];
 
     const embedding = zeros(tokens.length, config.d_model);
-    for (let i = 0; i < embedding.data.length; i++) {
-      const at = tokens[Math.floor(i / config.d_model)] * config.d_model + (i % config.d_model);
-      embedding.data[i] = weights["embed.weight"].data[at] * Math.sqrt(config.d_model);
-    }
+    tokens.forEach((token, position) => {
+      const scaled = CarryMaths.row(weights["embed.weight"], token).map((x) => x * Math.sqrt(config.d_model));
+      embedding.data.set(scaled, position * config.d_model);
+    });
     let resid = point("embed", embedding);
     for (let l = 0; l < config.layers; l++) {
       const block = `blocks.${l}`;
@@ -118,28 +93,25 @@ const CarryModel = (() => {
     return found;
   }
 
-  /** The hook that does an intervention.
-   * @param {Run} run @param {Intervention} part @returns {Hook} */
-  function intervene(run, part) {
-    const found = targets(part);
-    /** @type {(name: string, x: Tensor) => Tensor} */
-    let value = (_, x) => zeros(...x.shape);
-    if (part.kind === "Patch") {
+  /** The hook that does interventions, one after the other.
+   * @param {Run} run @param {Intervention[]} parts @returns {Hook} */
+  function intervene(run, parts) {
+    const hooks = parts.map((part) => {
+      const found = targets(part);
       const [a, b] = part.source || [0, 0];
-      const cache = forward(run, encode(run.config, a, b));
-      value = (name) => cache[name];
-    } else if (part.kind === "MeanAblation") {
-      const mean = means(run);
-      value = (name) => mean[name];
-    }
-    return (name, x) => {
-      const indices = found.get(name);
-      return indices === undefined ? x : replace(name, x, value(name, x), indices, part.positions);
-    };
+      const values = part.kind === "Patch" ? forward(run, encode(run.config, a, b)) : means(run);
+      return (/** @type {string} */ name, /** @type {Tensor} */ x) => {
+        const indices = found.get(name);
+        const value = part.kind === "Ablation" ? zeros(...x.shape) : values[name];
+        return indices === undefined ? x : replace(name, x, value, indices, part.positions);
+      };
+    });
+    return (name, x) => hooks.reduce((changed, hook) => hook(name, changed), x);
   }
 
   /** x with another tensor's values at some heads or neurons and positions.
-   * @param {string} name @param {Tensor} x @param {Tensor} other @param {number[] | null} indices @param {number[]} [positions] */
+   * @param {string} name @param {Tensor} x @param {Tensor} other
+   * @param {number[] | null} indices @param {number[]} [positions] */
   function replace(name, x, other, indices, positions) {
     const byHead = /attn\.(pattern|scores)$/.test(name);
     const [axis, positionAxis] = byHead ? [0, 1] : [1, 0];
@@ -200,5 +172,5 @@ const CarryModel = (() => {
     return read.length > 1 ? CarryMaths.argmax(read) : Number(read[0] > 0);
   }
 
-  return { unpack, digits, encode, forward, unembed, targets, intervene, means, answer, readProbe };
+  return { digits, encode, forward, unembed, targets, intervene, means, answer, readProbe };
 })();

@@ -2,99 +2,126 @@
 "use strict";
 
 const CarryStepper = (() => {
-  const { make, percent, schoolbook, spoken, SYMBOLS, PLACES } = CarryViews;
-  const { answer, digits, readProbe, unembed } = CarryModel;
-  const TITLES = ["Tokens", "First layer: attention", "Column sums", "Last layer: attention", "Carry-in", "Final MLP", "Answer"];
+  const { make, percent, schoolbook, spoken, readings, where, SYMBOLS, PLACES } = CarryViews;
+  const { answer, unembed } = CarryModel;
 
-  /** @param {string[]} items */
-  const listed = (items) => (items.length > 1 ? `${items.slice(0, -1).join(", ")} and ${items[items.length - 1]}` : items[0] || "none");
+  /** @param {(string | number)[]} items */
+  const listed = (items) => [items.slice(0, -1).join(", "), items[items.length - 1]].filter(String).join(" and ");
 
-  /** The strongest looks of a layer: from a query of `from`, by any head, to keys of `to`.
-   * @param {Pass} pass @param {number} layer @param {number[]} from @param {number[]} to */
-  function arcs({ cache }, layer, from, to) {
-    const { data, shape: [heads, n] } = cache[`blocks.${layer}.attn.pattern`]; // prettier-ignore
-    return Array.from({ length: heads }, (_, head) => from.flatMap((query) => to.map((key) => ({ head, query, key, p: data[(head * n + query) * n + key] }))))
-      .flat()
-      .filter(({ query, key, p }) => p > 0.15 && query !== key);
+  /** Notes under some positions.
+   * @param {number[]} positions @param {(string | number)[]} values @returns {Record<number, string>} */
+  const under = (positions, values) => Object.fromEntries(values.map((value, i) => [positions[i], String(value)]));
+
+  /** The strong looks of a layer's heads, the strongest first, from queries of `from`.
+   * @param {Pass} pass @param {number} layer @param {number[]} from */
+  function looks({ cache }, layer, from) {
+    const pattern = cache[`blocks.${layer}.attn.pattern`];
+    const all = Array.from(pattern.data, (p, i) => {
+      return { head: Math.floor(i / 100), query: Math.floor(i / 10) % 10, key: i % 10, p };
+    });
+    const strong = all.filter(({ query, key, p }) => p > 0.15 && query !== key && from.includes(query));
+    return strong.sort((x, y) => y.p - x.p);
   }
 
-  /** What a kind of probe reads at each column.
-   * @param {Pass} pass @param {string} label */
-  function read({ run, cache }, label) {
-    return run.probes.map((probe, i) => ({ ...probe, i })).filter((probe) => probe.label === label).map((probe) => ({ ...probe, value: readProbe(run, probe.i, cache) })); // prettier-ignore
-  }
+  /** @type {((pass: Pass) => Frame)[]} */
+  const FRAMES = [
+    ({ run: { config }, sum: [a, b], tokens }) => {
+      const usual = "the answer is read at the three = signs";
+      const read = config.causal ? "each digit is predicted from those before it" : usual;
+      const text = `${a} + ${b} goes in as ten tokens, three digits a number; ${read}.`;
+      return { title: "Tokens", text, notes: under([...tokens.keys()], [...tokens.keys()]) };
+    },
+    (pass) => {
+      const arcs = looks(pass, 0, [0, 1, 2, 3, 4, 5, 6]).filter(({ key }) => key < 7);
+      const [most] = arcs.filter(({ query, key }) => Math.abs(query - key) === 4);
+      const text = most
+        ? `A digit looks at its partner in the other number: ${strongest(pass, most, 0)}.`
+        : "No digit gives its partner in the other number more than 15 % of its attention here.";
+      return { title: "First layer: attention", text, arcs };
+    },
+    (pass) => {
+      const [ones, tens] = [readings(pass, "ones"), readings(pass, "tens")];
+      const ten = (/** @type {number} */ column) => 10 * (tens.find((probe) => probe.column === column)?.now || 0);
+      const values = ones.map(({ now, column }) => now + ten(column));
+      const { total } = schoolbook(pass.sum, pass.run.config.width);
+      const read = `Linear probes ${where(ones[0].name)} read the column sums ${listed(values)}`;
+      const text = `${read}; they are ${listed(total)}.`;
+      const positions = ones.map(({ position }) => position);
+      const wrong = positions.filter((_, i) => values[i] !== total[i]);
+      return { title: "Column sums", text, notes: under(positions, values), wrong };
+    },
+    (pass) => {
+      const { layers, answer: places } = pass.run.config;
+      const arcs = looks(pass, layers - 1, places);
+      const text = arcs.length
+        ? `Answer positions look back: ${strongest(pass, arcs[0], layers - 1)}.`
+        : "No answer position gives a token more than 15 % of its attention here.";
+      return { title: "Last layer: attention", text, arcs, notes: under(places, PLACES) };
+    },
+    (pass) => {
+      const found = readings(pass, "carry_in");
+      const places = pass.run.config.answer;
+      const said = found.map(({ now, column }) => `${now ? "a carry-in" : "none"} for the ${PLACES[column]}`);
+      const off = found.filter(({ now, truth }) => now !== truth);
+      const due = off.map(({ truth, column }) => `${truth ? "one" : "none"} is due at the ${PLACES[column]}`);
+      const verdict = due.length ? `where ${listed(due)}` : "which is right";
+      const text = `After the last attention probes read ${listed(said)}, ${verdict}.`;
+      const notes = under(places, found.map(({ now }) => `+${now}`));
+      return { title: "Carry-in", text, notes, wrong: off.map(({ column }) => places[column]) };
+    },
+    ({ run, cache }) => {
+      const { answer: places, layers, d_ff } = run.config;
+      const block = `blocks.${layers - 1}`;
+      const [before, after] = [unembed(run, cache[`${block}.resid_mid`]), cache.logits].map((logits) =>
+        answer(run, logits).digits.map((digit) => SYMBOLS[digit]),
+      );
+      const active = places.map((i) => CarryMaths.row(cache[`${block}.mlp.post`], i).filter((x) => x > 0).length);
+      const read = `Read before the final MLP the answer would be ${before.join("")}, after it it is ${after.join("")}`;
+      const text = `${read}; ${listed(active)} of its ${d_ff} neurons are active at the three positions.`;
+      return { title: "Final MLP", text, notes: under(places, before.map((digit, i) => `${digit} → ${after[i]}`)) };
+    },
+    (pass) => {
+      const { run, sum, cache } = pass;
+      const { digits, probabilities } = answer(run, cache.logits);
+      const sure = listed(probabilities.map((row, i) => percent(row[digits[i]])));
+      const right = schoolbook(sum, run.config.width).digit;
+      const wrong = run.config.answer.filter((_, i) => digits[i] !== right[i]);
+      const notes = under(run.config.answer, digits.map((digit) => SYMBOLS[digit]));
+      return { title: "Answer", text: `${spoken(pass)} The digits have probabilities of ${sure}.`, notes, wrong };
+    },
+  ]; // prettier-ignore
 
-  /** A frame: its sentence, arcs over the tokens, and notes under them.
-   * @param {Pass} pass @param {number} frame @returns {{ text: string, arcs: any[], notes: Record<number, string>, wrong?: number[] }} */
-  function describe(pass, frame) {
-    const { run, sum, tokens, cache } = pass;
-    const { config } = run;
-    const last = config.layers - 1;
-    const [a, b] = sum;
-    const places = config.answer;
-    const everywhere = tokens.map((_, i) => i);
-    /** @type {(values: (string | number)[], from?: number[]) => Record<number, string>} */
-    const under = (values, from = places) => Object.fromEntries(values.map((value, i) => [from[i], String(value)]));
-    if (frame === 1) {
-      const form = config.causal ? "the decoder is given the answer too, and predicts each digit from what stands before it" : "the answer will be read at the three = signs";
-      return { text: `${a} + ${b} goes in as ten tokens, three digits a number; ${form}.`, arcs: [], notes: under(everywhere.map(String), everywhere) };
-    }
-    if (frame === 2) {
-      const found = arcs(pass, 0, everywhere.slice(0, 7), everywhere.slice(0, 7));
-      const partners = found.filter(({ query, key }) => Math.abs(query - key) === 4 && query !== 3 && key !== 3);
-      const most = [...partners].sort((x, y) => y.p - x.p)[0];
-      const text = most ? `A digit looks at its partner in the other number: most of all ${SYMBOLS[tokens[most.query]]} at ${SYMBOLS[tokens[most.key]]}, by head 0:${most.head}, with ${percent(most.p)} of its attention.` : "No digit gives its partner in the other number more than 15 % of its attention here.";
-      return { text, arcs: found, notes: {} };
-    }
-    if (frame === 3) {
-      const [ones, tens] = [read(pass, "ones"), read(pass, "tens")];
-      const values = ones.map(({ value, column }) => value + 10 * ((tens.find((probe) => probe.column === column) || { value: 0 }).value));
-      const truth = schoolbook(sum, config.width).total;
-      return { text: `Linear probes of the stream after layer 0 read the column sums ${listed(values.map(String))}; they are ${listed(truth.map(String))}.`, arcs: [], notes: under(values, ones.map((probe) => probe.position)) };
-    }
-    if (frame === 4) {
-      const found = arcs(pass, last, places, everywhere);
-      const most = [...found].sort((x, y) => y.p - x.p)[0];
-      const text = most ? `Answer positions look back: most of all the ${PLACES[places.indexOf(most.query)]} at token ${most.key}, ${SYMBOLS[tokens[most.key]]}, by head ${last}:${most.head}, with ${percent(most.p)} of its attention.` : "No answer position gives a token more than 15 % of its attention here.";
-      return { text, arcs: found, notes: under(PLACES) };
-    }
-    if (frame === 5) {
-      const found = read(pass, "carry_in");
-      const truth = schoolbook(sum, config.width).carry_in;
-      const said = found.map(({ value, column }) => `${value ? "a one" : "no one"} for the ${PLACES[column]}`);
-      const all = found.every(({ value, column }) => value === truth[column]) ? "which is right" : `where ${listed(found.map(({ column }) => `${truth[column] ? "a one" : "none"} is due at the ${PLACES[column]}`))}`;
-      return { text: `After the last attention probes read ${listed(said)}, ${all}.`, arcs: [], notes: under(found.map(({ value }) => (value ? "+1" : "+0"))) };
-    }
-    const right = digits(a + b, config.width);
-    if (frame === 6) {
-      const before = answer(run, unembed(run, cache[`blocks.${last}.resid_mid`])).digits.map((digit) => SYMBOLS[digit]).join("");
-      const after = answer(run, cache.logits).digits.map((digit) => SYMBOLS[digit]).join("");
-      const active = places.map((position) => CarryMaths.row(cache[`blocks.${last}.mlp.post`], position).filter((x) => x > 0).length);
-      return { text: `Read before the final MLP the answer would be ${before}, after it it is ${after}; ${listed(active.map(String))} of its ${config.d_ff} neurons are active at the three positions.`, arcs: [], notes: under([...before].map((digit, i) => `${digit} → ${after[i]}`)) };
-    }
-    const { digits: found, probabilities } = answer(run, cache.logits);
-    const sure = probabilities.map((row, i) => percent(row[found[i]]));
-    return { text: `${spoken(pass)} The digits have probabilities of ${listed(sure)}.`, arcs: [], notes: under(found.map((digit) => SYMBOLS[digit])), wrong: places.filter((_, i) => found[i] !== right[i]) };
+  /** @param {Pass} pass @param {Look} look @param {number} layer */
+  function strongest({ tokens }, { head, query, key, p }, layer) {
+    const [from, to] = [query, key].map((i) => `“${SYMBOLS[tokens[i]]}” (token ${i})`);
+    return `most of all ${from} at ${to}, by head ${layer}:${head}, with ${percent(p)} of its attention`;
   }
 
   /** @param {HTMLElement} root @param {Pass} pass @param {number} frame */
   function show(root, pass, frame) {
-    const { text, arcs: looks, notes, wrong = [] } = describe(pass, frame);
+    const { title, text, arcs = [], notes = {}, wrong = [] } = FRAMES[frame - 1](pass);
     const x = (/** @type {number} */ i) => 30 + 60 * i;
     const svg = make("svg", { viewBox: "0 0 600 190", "aria-hidden": "true" });
-    for (const { head, query, key, p } of looks) {
+    for (const { head, query, key, p } of arcs) {
       const [from, to] = [x(query), x(key)];
       const height = 108 - Math.min(96, 14 + Math.abs(from - to) * 0.22 + 5 * head);
-      svg.append(make("path", { class: `pg-arc pg-head-${head}`, d: `M${from} 108C${from} ${height} ${to} ${height} ${to} 108`, "stroke-width": 1 + 5 * p, "stroke-opacity": 0.25 + 0.7 * p }));
+      const d = `M${from} 108C${from} ${height} ${to} ${height} ${to} 108`;
+      const line = { "stroke-width": 1 + 5 * p, "stroke-opacity": 0.25 + 0.7 * p };
+      svg.append(make("path", { class: `pg-arc pg-head-${head}`, d, ...line }));
     }
     pass.tokens.forEach((token, i) => {
-      svg.append(make("rect", { class: i in notes ? "pg-token pg-noted" : "pg-token", x: x(i) - 20, y: 110, width: 40, height: 36, rx: 5 }), make("text", { class: "pg-token-text", x: x(i), y: 134 }, SYMBOLS[token]));
-      if (i in notes) svg.append(make("text", { class: wrong.includes(i) ? "pg-note pg-bad" : "pg-note", x: x(i), y: 170 }, notes[i]));
+      const box = { x: x(i) - 20, y: 110, width: 40, height: 36, rx: 5 };
+      svg.append(make("rect", { class: i in notes ? "pg-token pg-noted" : "pg-token", ...box }));
+      svg.append(make("text", { class: "pg-token-text", x: x(i), y: 134 }, SYMBOLS[token]));
+      svg.append(make("text", { class: wrong.includes(i) ? "pg-bad" : "", x: x(i), y: 170 }, notes[i] || ""));
     });
-    const heads = new Set(looks.map(({ head }) => head));
-    const key = heads.size ? make("p", { class: "pg-key" }, ...[...heads].map((head) => make("span", { class: `pg-head-${head}` }, `head ${frame === 2 ? 0 : pass.run.config.layers - 1}:${head}`))) : "";
-    root.replaceChildren(make("p", { class: "pg-frame-title" }, make("b", {}, `${frame} of 7 · ${TITLES[frame - 1]}`)), svg, key, make("p", { class: "pg-sentence" }, text));
+    const layer = frame === 2 ? 0 : pass.run.config.layers - 1;
+    const heads = [...new Set(arcs.map(({ head }) => head))].sort();
+    const key = heads.map((head) => make("span", { class: `pg-head-${head}` }, `head ${layer}:${head}`));
+    const heading = make("p", {}, make("b", {}, `${frame} of 7 · ${title}`));
+    const sentence = make("p", { class: "pg-sentence" }, text);
+    root.replaceChildren(heading, svg, make("p", { class: "pg-key" }, ...key), sentence);
   }
 
-  return { TITLES, describe, show };
+  return { show };
 })();

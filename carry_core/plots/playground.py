@@ -1,15 +1,16 @@
 """The trained runs that the playground page computes with in the reader's browser, as scripts it can load from disk.
 
-Each `<run>.js` hands the page one object: config, a table of tensors, and their float16 values in base64: the weights,
+Each `<run>.js` hands the page one object: config, a table of tensors, and their float16 values, deflated: the weights,
 the means of a mean ablation, the planes of Fig. 4 with some sums on them, and the linear probes of App. I. `runs.js`
-lists the runs, those of the main group with who decides that a one is carried.
+lists the runs, those of the main group with who decides that a one is carried. `training.js` has the histories that the
+page of Fig. 2 slides over.
 """
 
-import base64
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,13 @@ from torch import Tensor
 
 from carry_core import measure, runs, sums
 from carry_core.files import replacing
-from carry_core.findings import adder, geometry, interchange, typology
+from carry_core.findings import adder, dynamics, geometry, interchange, typology
 from carry_core.groups import MAIN, find
 from carry_core.interventions import Ablation, Combined, Intervention, MeanAblation, Patch, means
 from carry_core.model import ModelConfig, Transformer
 
 CHOSEN = {MAIN: range(6), "n1_s0.3_w0.2": (0,), "n3_s0.3_w0.2": (0,), "decoder_n2_s0.3_w0.2": (0,)}
+TRAINED = "n1_s0.3_w0.2"  # of the slider over training
 FITTED = 3_000  # random sums that probes are fitted on, and as many that they are then asked about
 POINTS = ("resid_mid", "resid_post")  # of the planes: after the attention, after the MLP
 STILL = (352, 271)  # the sum of the page's still picture: a carry-in at one digit only
@@ -121,33 +123,44 @@ def planes(model: Transformer) -> tuple[list[dict[str, Any]], dict[str, Tensor]]
     return listed, tensors
 
 
-def mean_names(config: ModelConfig) -> list[str]:
-    """The means that are stored: what the linear maps between them give is left to the page."""
-    per_layer = [f"blocks.{layer}.{point}" for layer in range(config.layers) for point in ("attn.z", "mlp.post")]
-    return ["embed", *per_layer]
+@lru_cache(1)  # the page and its test want the same
+def reference_means(model: Transformer) -> dict[str, Tensor]:
+    """The means of a mean ablation, over the 10,000 sums of its default."""
+    points = ("attn.skip", "attn.z", "mlp.skip", "mlp.post", "mlp_out")
+    names = ["embed", *(f"blocks.{layer}.{point}" for layer in range(model.config.layers) for point in points)]
+    return means(model, *sums.long_sums(10_000, model.config.width, torch.Generator().manual_seed(0)), names)
 
 
-def packed(model: Transformer) -> dict[str, Any]:
-    """All that the page needs of a run, as JSON has it."""
+def packed(model: Transformer, name: str) -> dict[str, Any]:
+    """All that the page needs of a run."""
     tensors: dict[str, Tensor] = dict(model.state_dict())
-    reference = sums.long_sums(10_000, model.config.width, torch.Generator().manual_seed(0))  # as MeanAblation's
-    tensors |= {f"mean.{name}": x for name, x in means(model, *reference, mean_names(model.config)).items()}
+    stored = ("embed", "attn.z", "mlp.post")  # what the linear maps between them give is left to the page
+    tensors |= {f"mean.{name}": x for name, x in reference_means(model).items() if name.endswith(stored)}
     of_planes, on_planes = planes(model)
     found = probes(model)
     tensors |= on_planes | {f"probe.{i}.weight": probe.weight for i, probe in enumerate(found)}
-    values = np.concatenate([x.numpy().astype("<f2").ravel() for x in tensors.values()])
     listed = [
         {key: getattr(probe, key) for key in ("label", "column", "name", "position", "accuracy")}
         | {"bias": [round(x, 4) for x in probe.bias.tolist()]}
         for probe in found
     ]
-    return {
-        "config": model.config.to_dict() | {"answer": model.config.layout.answer},
-        "shapes": {name: list(x.shape) for name, x in tensors.items()},
-        "probes": listed,
-        "planes": of_planes,
-        "values": base64.b64encode(values.tobytes()).decode(),
-    }
+    config = model.config.to_dict() | {"answer": model.config.layout.answer}
+    return _packed({"id": name, "config": config, "probes": listed, "planes": of_planes}, tensors)
+
+
+def _packed(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """JSON and float16 tensors, deflated without loss, as text: 15 bits a character, from U+3000 on.
+
+    High bytes stand before low ones, since these hardly deflate. In UTF-16 the text is a fifth shorter than base64.
+    """
+    values = np.concatenate([x.numpy().astype("<f2").ravel() for x in tensors.values()])
+    header = json.dumps({**about, "shapes": {name: list(x.shape) for name, x in tensors.items()}}).encode()
+    squeeze = zlib.compressobj(9, zlib.DEFLATED, -15, 8, zlib.Z_FILTERED)
+    deflated = squeeze.compress(header + values.view("u1").reshape(-1, 2)[:, ::-1].T.tobytes()) + squeeze.flush()
+    bits = np.unpackbits(np.frombuffer(deflated, "u1"))
+    bits = np.pad(bits, (0, -len(bits) % 15)).reshape(-1, 15)
+    text = (bits @ (1 << np.arange(15)[::-1]) + 0x3000).astype("<u2").tobytes().decode("utf-16-le")
+    return {"id": about["id"], "header": len(header), "deflated": len(deflated), "text": text}
 
 
 def kinds() -> dict[int, str]:
@@ -184,12 +197,34 @@ def export(out: Path, reference_to: Path | None = None) -> list[Path]:
             name = file_name(group, run)
             about = {"id": f"{group}/{run}", "file": f"{name}.js", "label": label(group, run, deciding)}
             listed.append(about | {"group": group, "run": run, "training": loaded.training})
-            written.append(_write(out / f"{name}.js", "CarryRuns.receive", {"id": about["id"]} | packed(model)))
+            written.append(_write(out / f"{name}.js", "CarryRuns.receive", packed(model, about["id"]), "utf-16"))
             if reference_to is not None:
                 _write(reference_to / f"{name}.json", "", reference(model))
+    written.append(_write(out / "training.js", "CarryTraining.receive", training(TRAINED), "utf-16"))
     written.append(out / "still.svg")
     still(MAIN, written[-1])
     return [*written, _write(out / "runs.js", "CarryRuns.list", listed)]
+
+
+def training(group: str, every: int = 5) -> dict[str, Any]:
+    """The histories of a one-layer group for the slider on the page of Fig. 2.
+
+    Attention is in hundredths, curves are in float16, both at every fifth epoch.
+    """
+    loaded, history = runs.load(group), runs.history(group)
+    transitions = dynamics.transitions(history, loaded.config.layout, loaded.planned_epochs)
+    run = dynamics.shown_run(transitions, None)
+    _, between, _ = dynamics.shown_epochs(transitions.loc[run], None)
+    shown, epochs = slice(every - 1, None, every), history["test_loss"].shape[1]
+    names = ("train_loss", "test_loss", "test_accuracy", "pattern")
+    tensors = {name: torch.from_numpy(history[name][:, shown]) for name in names}
+    about = {
+        "id": group,
+        "runs": history["runs"].tolist(),
+        "epochs": list(range(every, epochs + 1, every)),
+        "shown": {"run": int(run), "epoch": int(between)},
+    }
+    return _packed(about, tensors | {"pattern": tensors["pattern"].double().mul(100).round().div(100)})
 
 
 def still(group: str, path: Path) -> None:
@@ -220,10 +255,10 @@ def _answer(model: Transformer, tokens: Int[Tensor, "1 pos"], part: Ablation) ->
     return "".join(sums.SYMBOLS[digit] for digit in model(tokens, part.hook(model))[0, answer].argmax(-1))
 
 
-def _write(path: Path, function: str, value: Any) -> Path:
-    text = json.dumps(value, separators=(",", ":"))
+def _write(path: Path, function: str, value: Any, encoding: str = "utf-8") -> Path:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     with replacing(path) as temporary:
-        temporary.write_text(f"{function}({text});\n" if function else text, encoding="utf-8")
+        temporary.write_text(f"{function}({text});\n" if function else text, encoding=encoding)
     return path
 
 
@@ -239,6 +274,7 @@ def interventions(config: ModelConfig) -> list[Intervention | Combined]:
         MeanAblation(heads=head), MeanAblation(mlps={0}), MeanAblation(skips={last}, names=past_mlp),
         MeanAblation(neurons=neurons), Patch(heads=head, source=SOURCE), Patch(mlps={last}, source=SOURCE),
         Patch(skips={last}, positions=where, source=SOURCE), Patch(neurons=neurons, names=past_mlp, source=SOURCE),
+        Ablation(mlps={0}) | Patch(heads=head, source=SOURCE), MeanAblation(heads=other) | Ablation(neurons=neurons),
     ]  # fmt: skip
 
 
@@ -255,16 +291,14 @@ def reference(model: Transformer, count: int = 2_000, seed: int = 3) -> dict[str
     tokens = sums.encode(a, b, config.layout)
     _, cache = model.run_with_cache(tokens[:3])
     parts = interventions(config)
-    needed = sorted({name for part in parts if isinstance(part, MeanAblation) for name in part.targets(config)})
-    mean = means(model, *sums.long_sums(10_000, config.width, torch.Generator().manual_seed(0)), needed)
     changed = torch.empty(count, len(answer), sums.VOCABULARY)
     for i, part in enumerate(parts):
-        hook = part.hook(model, mean if isinstance(part, MeanAblation) else None)
+        hook = part.hook(model, reference_means(model) if "MeanAblation" in part.to_json() else None)
         changed[i :: len(parts)] = model(tokens[i :: len(parts)], hook)[:, list(answer)]
     return {
         "sums": torch.stack([a, b], 1).tolist(),
         "activations": {name: x.clamp(min=-1e30).tolist() for name, x in cache.items()},
-        "interventions": [json.loads(part.to_json()) for _, part in zip(range(count), cycle(parts), strict=False)],
+        "interventions": [part.to_json() for part in parts],
         "intact_logits": _rounded(model(tokens, read=answer)),
         "changed_logits": _rounded(changed),
     }

@@ -1,0 +1,124 @@
+// What the scripts hand to each other.
+
+interface Tensor {
+  data: Float32Array;
+  shape: number[];
+}
+
+interface Config {
+  layers: number;
+  width: number;
+  causal: boolean;
+  d_model: number;
+  heads: number;
+  d_ff: number;
+  /** Positions at which the answer's digits are read. */
+  answer: number[];
+}
+
+interface Probe {
+  label: "ones" | "tens" | "carry_in" | "digit";
+  column: number;
+  name: string;
+  position: number;
+  accuracy: number;
+  bias: number[];
+}
+
+interface Plane {
+  name: string;
+  position: number;
+  column: number;
+  label: "tens" | "carry_in";
+  centre: number[];
+  /** Those that are drawn, on the first plane only. */
+  sums: Sum[] | null;
+}
+
+interface Run {
+  id: string;
+  config: Config;
+  weights: Record<string, Tensor>;
+  probes: Probe[];
+  planes: Plane[];
+}
+
+type Sum = [number, number];
+type Activations = Record<string, Tensor>;
+type Hook = (name: string, x: Tensor) => Tensor;
+
+interface Intervention {
+  kind: "Ablation" | "MeanAblation" | "Patch";
+  heads?: number[][];
+  mlps?: number[];
+  neurons?: number[][];
+  skips?: number[];
+  patterns?: number[][];
+  resid?: number[];
+  names?: string[];
+  positions?: number[];
+  source?: number[];
+}
+
+/** Kinds of parts that have switches. */
+type Field = "heads" | "mlps" | "skips" | "names" | "neurons";
+
+/** All that the views draw: a sum as the intact model has it, and under the interventions. */
+interface Pass {
+  run: Run;
+  sum: Sum;
+  tokens: number[];
+  intact: Activations;
+  cache: Activations;
+  parts: Intervention[];
+}
+
+/** What an address can hold; a page has some of it. */
+interface State {
+  run: string;
+  sum: Sum;
+  do: Intervention[];
+  frame: number;
+  epoch: number;
+}
+
+/** What an address can ask of a page. */
+interface Bounds {
+  runs: string[];
+  config: Config;
+  epochs: number;
+}
+
+/** An attention of one token to another. */
+interface Look {
+  head: number;
+  query: number;
+  key: number;
+  p: number;
+}
+
+/** A frame of the stepper: arcs over the tokens, notes under them, those of the notes that are wrong. */
+interface Frame {
+  title: string;
+  text: string;
+  arcs?: Look[];
+  notes?: Record<number, string>;
+  wrong?: number[];
+}
+
+/** A line for the reader, beside a field. */
+interface Problem {
+  field: string;
+  text: string;
+}
+
+/** A run in runs.js. */
+interface Listed {
+  id: string;
+  file: string;
+  label: string;
+  training: string;
+}
+
+/** How often a digit comes out in each way. */
+type Outcome = Record<"right" | "one too small" | "one too large" | "wrong", number>;
