@@ -158,8 +158,8 @@ def _packed(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str
     squeeze = zlib.compressobj(9, zlib.DEFLATED, -15, 8, zlib.Z_FILTERED)
     deflated = squeeze.compress(header + values.view("u1").reshape(-1, 2)[:, ::-1].T.tobytes()) + squeeze.flush()
     bits = np.unpackbits(np.frombuffer(deflated, "u1"))
-    bits = np.pad(bits, (0, -len(bits) % 15)).reshape(-1, 15)
-    text = (bits @ (1 << np.arange(15)[::-1]) + 0x3000).astype("<u2").tobytes().decode("utf-16-le")
+    characters = np.pad(bits, (0, -len(bits) % 15)).reshape(-1, 15)
+    text = (characters @ (1 << np.arange(15)[::-1]) + 0x3000).astype("<u2").tobytes().decode("utf-16-le")
     return {"id": about["id"], "header": len(header), "deflated": len(deflated), "text": text}
 
 
