@@ -1,11 +1,13 @@
 """The playground page: its arithmetic against PyTorch's in Node, and the page itself in a headless Chromium."""
 
+import html
 import json
 import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import pytest
 import torch
@@ -18,6 +20,7 @@ from tests import chromium
 
 ROOT = Path(__file__).parent.parent
 SITE = ROOT / "_build" / "html" / "book" / "playground.html"
+TRAINING = SITE.parent.parent / "notebooks" / "fig02_one_layer_transition.html"
 PARTS = sorted((ROOT / "book" / "playground").glob("*.*"))
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node is not here to run the page's scripts")
@@ -56,6 +59,23 @@ def test_the_page_itself_stays_small():
     lines = [line for path in own if path.suffix == ".js" for line in path.read_text().splitlines()]
     assert max(map(len, lines)) <= 120
     assert sum(not re.fullmatch(r"\s*(//.*|/?\*.*)?", line) for line in lines) < 1200  # of code
+
+
+PAGES = [*(ROOT / "book").glob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]
+LINKS = sorted({(p.stem, x) for p in PAGES for x in re.findall(r'href=\\?"[^"#]*#(run=[^"\\]*)', p.read_text())})
+
+
+@pytest.mark.parametrize(("page", "link"), LINKS)
+def test_a_link_of_the_book_asks_for_what_the_playground_has(page, link):
+    held = dict(parse_qsl(html.unescape(link).replace("+", "%2B"), strict_parsing=True))
+    group, run = held["run"].split("/")
+    assert int(run) in playground.CHOSEN[group]
+    assert 0 <= sum(map(int, held["sum"].split("+"))) <= 999
+    assert Ablation.from_json(held["do"]).targets(runs.load(group).config)
+
+
+def test_pages_link_to_the_playground():
+    assert {"index", "tab01_decision_head_and_final_mlp", "does_the_head_decide"} <= {page for page, _ in LINKS}
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +213,26 @@ def test_a_bad_address_is_a_line_and_the_page_stays(browser, fragment, field, sa
     show(browser, fragment)
     assert said in browser.run(f"document.getElementById('pg-line-{field}').textContent")
     assert browser.run(SPOKEN) == "345 + 278 = 623, right."
+    assert browser.errors == []
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [400, 1400])
+def test_the_slider_over_training_shows_what_was_recorded(browser, width):
+    browser.errors.clear()
+    browser.open(TRAINING.as_uri() + f"#run={playground.TRAINED}/3&epoch=300", width)
+    browser.wait(f"document.getElementById('pg-spoken') && {SPOKEN}", 20)
+    browser.run("document.getElementById('pg-epoch').focus()")
+    browser.press("ArrowRight")
+    browser.wait(f"{SPOKEN}.startsWith('Epoch 305:')")
+    assert browser.run("location.hash") == f"#run={playground.TRAINED}/3&epoch=305"
+    expected = runs.history(playground.TRAINED)["pattern"][3, 304].round(2).ravel()
+    squares = "[...document.querySelectorAll('#pg-maps rect[fill-opacity]')]"
+    drawn = browser.run(f"{squares}.map((x) => Number(x.getAttribute('fill-opacity')))")
+    assert drawn == pytest.approx(expected.tolist(), abs=0.0006)
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    browser.run("location.hash = '#run=n1_s0.3_w0.2/9&epoch=0'")
+    browser.wait("/is no run.*is no epoch/.test(document.getElementById('pg-line').textContent)")
     assert browser.errors == []
 
 
