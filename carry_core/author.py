@@ -10,13 +10,13 @@ The release has no licence: what this module writes is for the user alone and is
     <group>/run<k>.npz    float32 [epoch, …]: our trainer's names, NaN where there is no such epoch.
                           `pattern` [epoch, (layer if more than one,) head, query, key]; `class_accuracy`,
                           `class_corrected` [epoch, class, pos] of the intact one-layer model, classes NC, C@1,
-                          C@2 (C all con. among them), C all; `list_<i>` if not understood
+                          C@2 (C all con. among them), C all
     decoder_scores.npz    Tab. 5: `att` [class, (accuracy, corrected without head 1:1; the same without 1:0), pos],
                           `ffn` [class, (accuracy, corrected without the final MLP), pos]
-    llm/<model>.safetensors   `inputs` and `gen_tokens` [prompt, token] (-1 after the end), `wins` [layer, head],
-                          `attention_mean` and `attention_std` [map, query, key]
+    llm/<model>.safetensors   `inputs` [prompt, token], `wins` [layer, head], `attention_mean` and `attention_std`
+                          [map, query, key]
     llm/<model>.json      `prompts`, `correct`, `generations` (lists of one entry per prompt), `accuracy`
-    sources.json          sha256 of each of these files, and of the released files that it was made from
+    sources.json          for each of these outputs the released files that it was made from, and their sha256
 """
 
 import hashlib
@@ -24,11 +24,10 @@ import io
 import json
 import pickle
 import re
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +39,10 @@ from torch import Tensor
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
-from carry_core.files import author_dir, data_dir, replacing, sha256, write_json
+from carry_core.files import author_dir, data_dir, replacing, write_json
 from carry_core.groups import Group
 from carry_core.model import ModelConfig, Transformer
 
-VERSION = 2  # of the conversion: what another one wrote is converted anew
 Checksums = Mapping[str, str]  # by path in the release
 Curves = dict[str, NDArray[np.float32]]
 
@@ -64,13 +62,10 @@ MODELS = {
 RUN_FILE = re.compile(
     r"(?P<what>model|DATA)_n\d_s\d\.\d_w\d\.\d(_(?P<run>\d))?(_FT_p_epoch_500|_epoch_(?P<epoch>\d+))?(\.data)?"
 )
-THEIRS = {
-    "embed": "embed.Emb", "norm": "decoder.norm", "unembed": "generator.ln",
-    "q": "attn.linears.0", "k": "attn.linears.1", "v": "attn.linears.2", "o": "attn.linears.3",
-    "up": "ffn.w1", "down": "ffn.w2",
-}  # fmt: skip
+THEIRS = {"embed": "embed.Emb", "norm": "decoder.norm", "unembed": "generator.ln", "up": "ffn.w1", "down": "ffn.w2"}
+THEIRS |= {name: f"attn.linears.{i}" for i, name in enumerate("qkvo")}
 DATA_ITEMS = ("prompts", "correct", "accuracy", "wins", "attention_mean", "attention_std")
-AS_TEXT = ("prompts", "correct", "accuracy", "generations")
+TENSORS = ("inputs", "wins", "attention_mean", "attention_std")
 
 
 class Unusable(Exception):
@@ -247,43 +242,22 @@ def curves(lists: Any, group: Group) -> Curves:
         elif array.shape[-2:] == (length, length):
             name, array = "pattern", array.reshape(-1, config.layers, config.heads, length, length)
             array = array[:, 0] if config.layers == 1 else array
-        elif array.ndim == 3:
-            name = "class_corrected" if "class_accuracy" in found else "class_accuracy"
         else:
-            name, array = f"list_{i + 1}", array.reshape(len(array), -1)
+            name = "class_corrected" if "class_accuracy" in found else "class_accuracy"
         found[name] = array
     return found
 
 
-def _answers(part: str, value: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors, and what goes into JSON, of one file of a language model."""
-    items = {part: value}
-    if part == "data":
-        names = [*DATA_ITEMS, *(f"data_{i + 1}" for i in range(len(DATA_ITEMS), len(value)))]
-        items = dict(zip(names, value, strict=False))
-    tensors: dict[str, Tensor] = {}
-    texts: dict[str, Any] = {}
-    for name, item in items.items():
-        found = {} if name in AS_TEXT else dict(_tensors(name, item))
-        tensors |= {key: t.long() if key in ("inputs", "gen_tokens") else t for key, t in found.items()}
-        texts |= {} if found else {name: _plain(item)}
-    return tensors, texts
+def _answers(part: str, value: Any) -> dict[str, Any]:
+    """Tensors and JSON values by name, of one file of a language model."""
+    items = dict(zip(DATA_ITEMS, value, strict=False)) if part == "data" else {part: value}
+    items.pop("gen_tokens", None)  # the generations again
+    return {name: _tensor(name, item) if name in TENSORS else _plain(item) for name, item in items.items()}
 
 
-def _tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
-    """The tensors in nested lists: stacked where shapes allow, rows of tokens padded with -1."""
-    if isinstance(value, Tensor):
-        yield name, value.detach().clone().contiguous()
-    elif isinstance(value, list | tuple):
-        if value and all(isinstance(item, Tensor) for item in value):
-            if len({item.shape for item in value}) == 1:
-                yield name, torch.stack(list(value))
-                return
-            if all(item.ndim == 1 for item in value):
-                yield name, torch.nn.utils.rnn.pad_sequence(list(value), batch_first=True, padding_value=-1)
-                return
-        for i, item in enumerate(value):
-            yield from _tensors(f"{name}.{i}", item)
+def _tensor(name: str, value: Any) -> Tensor:
+    tensor = torch.stack(list(value)) if isinstance(value, list | tuple) else value.detach().clone().contiguous()
+    return tensor.long() if name == "inputs" else tensor
 
 
 def _plain(value: Any) -> Any:
@@ -302,7 +276,7 @@ class Report:
     """What an import did.
 
     Attributes:
-        imported: released files by the output that now holds them (written, or found there unchanged).
+        imported: released files by the output that now holds them.
         missing: files of the release that the folder lacks.
         damaged: files that are there but cannot be used, and why.
         kept: outputs left as an earlier, fuller import made them, and why.
@@ -313,32 +287,16 @@ class Report:
     damaged: list[tuple[str, str]] = field(default_factory=list)
     kept: list[tuple[str, str]] = field(default_factory=list)
 
-    @property
-    def exit_code(self) -> int:
-        """2 if a file was damaged; a missing one is no error."""
-        return 2 if self.damaged else 0
-
     def lines(self) -> list[str]:
         """The report as text: a line per group and per file that was not imported, then the totals."""
-        each = sorted((output.partition("/run")[0], len(paths)) for output, paths in self.imported.items())
-        n_files = {name: sum(n for _, n in parts) for name, parts in groupby(each, lambda item: item[0])}
+        n_files = Counter(output.partition("/run")[0] for output, paths in self.imported.items() for _ in paths)
         return [
-            *(f"imported {name} from {n} file(s)" for name, n in n_files.items()),
+            *(f"imported {name} from {n} file(s)" for name, n in sorted(n_files.items())),
             *(f"missing {path}" for path in self.missing),
             *(f"kept {output}: {why}" for output, why in self.kept),
             *(f"damaged {path}: {why}" for path, why in self.damaged),
-            f"{sum(n_files.values())} files imported, {len(self.missing)} missing, {len(self.damaged)} damaged.",
+            f"{n_files.total()} files imported, {len(self.missing)} missing, {len(self.damaged)} damaged.",
         ]
-
-
-@dataclass(frozen=True)
-class Part:
-    """One released file, converted."""
-
-    place: Place
-    path: str
-    sha256: str
-    content: Any
 
 
 def import_release(source: Path, out: Path | None = None, expected: Checksums | None = None) -> Report:
@@ -374,70 +332,48 @@ def import_release(source: Path, out: Path | None = None, expected: Checksums | 
         else:
             outputs.setdefault(where.output, {})[path] = where
     for output, places in outputs.items():
-        wanted = {path: (where, expected[path]) for path, where in places.items()}
-        _import_output(source, out, output, wanted, sources, report)
+        contents = {}
+        for path, where in sorted(places.items(), key=lambda item: item[1].epoch):
+            try:
+                contents[path] = convert(where, unpack(path, read(source / path, expected[path])))
+            except Unusable as error:
+                report.damaged.append((path, str(error)))
+        n_before = len(sources.get(output, {}).get("files", ()))
+        if len(contents) < n_before:
+            why = f"an earlier import made it from {n_before} files, and only {len(contents)} of them are usable here"
+            report.kept.append((output, why))
+        elif contents:
+            sources[output] = {"files": {path: expected[path] for path in contents}}
+            write_json(out / "sources.json", dict(sorted(sources.items())))  # first: it marks the folder as ours
+            _write(out / output, [(places[path], path, expected[path], each) for path, each in contents.items()])
+            report.imported[output] = list(contents)
     return report
 
 
-def _import_output(
-    source: Path,
-    out: Path,
-    output: str,
-    wanted: dict[str, tuple[Place, str]],
-    sources: dict[str, Any],
-    report: Report,
-) -> None:
-    contents: dict[str, bytes] = {}
-    for path, (_, digest) in wanted.items():
-        try:
-            contents[path] = read(source / path, digest)
-        except Unusable as error:
-            report.damaged.append((path, str(error)))
-    before = sources.get(output, {}).get("files", {})
-    if before and before == {path: wanted[path][1] for path in contents}:
-        report.imported[output] = list(contents)  # as it is: a second import leaves the same bytes
-        return
-    parts = []
-    for path, content in contents.items():
-        where, digest = wanted[path]
-        try:
-            parts.append(Part(where, path, digest, convert(where, unpack(path, content))))
-        except Unusable as error:
-            report.damaged.append((path, str(error)))
-    if len(parts) < len(before):
-        why = f"an earlier import made it from {len(before)} files, and only {len(parts)} of them are usable here"
-        report.kept.append((output, why))
-    elif parts:
-        if not (out / "sources.json").exists():  # first: it tells a folder that we may fill from any other
-            write_json(out / "sources.json", {})
-        names = WRITERS[parts[0].place.kind](out, sorted(parts, key=lambda part: part.place.epoch))
-        sources[output] = {
-            "version": VERSION,
-            "outputs": {name: sha256(out / name) for name in names},
-            "files": {part.path: part.sha256 for part in parts},
-        }
-        write_json(out / "sources.json", dict(sorted(sources.items())))
-        report.imported[output] = [part.path for part in parts]
-
-
-def _write_weights(out: Path, parts: list[Part]) -> list[str]:
-    """The latest weights of a run, and earlier ones as snapshots."""
-    *earlier, last = parts
-    weights = dict(last.content)
-    for part in earlier:
-        weights |= {f"epoch_{part.place.epoch}/{name}": p for name, p in part.content.items()}
-    group, name = groups.find(last.place.name), f"{last.place.output}.safetensors"
-    record = {"recipe": "author", "run": last.place.run, "epochs": last.place.epoch}
-    record |= {"file": last.path, "sha256": last.sha256}
-    runs.save(out / name, group.name, group.config, weights, record)
-    return [name]
-
-
-def _write_history(out: Path, parts: list[Part]) -> list[str]:
-    curves: Curves = {}
-    for part in parts:
-        curves = _continued(curves, part.content, part.place.epoch)
-    return _write_arrays(out, f"{parts[0].place.name}/run{parts[0].place.run}", curves)
+def _write(path: Path, parts: list[tuple[Place, str, str, Any]]) -> None:
+    """Write an output from its released files: place, path, sha256 and content of each, by epoch."""
+    contents = {where: content for where, _, _, content in parts}
+    last, file, digest, weights = parts[-1]
+    if last.kind == "weights":  # the latest, and earlier ones as snapshots
+        for where in list(contents)[:-1]:
+            weights = weights | {f"epoch_{where.epoch}/{name}": p for name, p in contents[where].items()}
+        record = {"recipe": "author", "run": last.run, "epochs": last.epoch, "file": file, "sha256": digest}
+        runs.save(
+            path.with_name(f"run{last.run}.safetensors"), last.name, groups.find(last.name).config, weights, record
+        )
+    elif last.kind == "llm":
+        values = {name: value for content in contents.values() for name, value in content.items()}
+        with replacing(path.with_suffix(".safetensors")) as temporary:
+            save_file({name: values.pop(name) for name in TENSORS if name in values}, temporary)
+        write_json(path.with_suffix(".json"), values)
+    else:
+        arrays: Curves = {where.part: content for where, content in contents.items()}
+        if last.kind == "history":
+            path, arrays = path.with_name(f"run{last.run}"), {}
+            for where, curves_ in contents.items():
+                arrays = _continued(arrays, curves_, where.epoch)
+        with replacing(path.with_suffix(".npz")) as temporary, temporary.open("wb") as opened:
+            np.savez_compressed(opened, allow_pickle=False, **arrays)
 
 
 def _continued(before: Curves, after: Curves, end: int) -> Curves:
@@ -453,54 +389,14 @@ def _continued(before: Curves, after: Curves, end: int) -> Curves:
     return joined
 
 
-def _write_scores(out: Path, parts: list[Part]) -> list[str]:
-    return _write_arrays(out, parts[0].place.output, {part.place.part: part.content for part in parts})
-
-
-def _write_arrays(out: Path, name: str, arrays: dict[str, Any]) -> list[str]:
-    with replacing(out / f"{name}.npz") as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, **arrays)
-    return [f"{name}.npz"]
-
-
-def _write_answers(out: Path, parts: list[Part]) -> list[str]:
-    output = parts[0].place.output
-    tensors = {name: tensor for part in parts for name, tensor in part.content[0].items()}
-    texts = {name: text for part in parts for name, text in part.content[1].items()}
-    with replacing(out / f"{output}.safetensors") as temporary:
-        save_file(tensors, temporary)
-    write_json(out / f"{output}.json", texts)
-    return [f"{output}.safetensors", f"{output}.json"]
-
-
-WRITERS: dict[str, Callable[[Path, list[Part]], list[str]]] = {
-    "weights": _write_weights,
-    "history": _write_history,
-    "scores": _write_scores,
-    "llm": _write_answers,
-}
-
-
 def _sources(out: Path) -> dict[str, dict[str, Any]]:
-    """Entries of `sources.json` whose files are still as an earlier import wrote them.
-
-    Raises:
-        BadInput: `out` is no folder, or not one for this.
-    """
+    """What each output was made from, as an earlier import noted it; refuses a folder that is for something else."""
     path = out / "sources.json"
-    foreign = not path.exists() and out.exists() and (not out.is_dir() or any(out.iterdir()))
+    foreign = out.exists() and not path.exists() and (not out.is_dir() or any(out.iterdir()))
     if foreign or (data_dir().resolve() / "runs").is_relative_to(out.resolve()):
         raise BadInput(f"Cannot import into {out}: expected a folder of its own, such as {data_dir() / 'author'}.")
     try:
         sources = json.loads(path.read_text()) if path.exists() else {}
-        return {
-            output: entry
-            for output, entry in sources.items()
-            if entry["version"] == VERSION and all(_intact(out / n, digest) for n, digest in entry["outputs"].items())
-        }
+        return {output: {"files": dict(entry["files"])} for output, entry in sources.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(f"{path} is damaged: delete {out} and import again.") from error
-
-
-def _intact(path: Path, digest: str) -> bool:
-    return path.is_file() and sha256(path) == digest

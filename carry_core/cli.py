@@ -18,7 +18,7 @@ from typing import Any
 import click
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from carry_core import author, groups, runs
@@ -70,7 +70,7 @@ def import_author(directory: Path, out: Path | None) -> None:
     report = author.import_release(directory, out or author_dir())
     for line in report.lines():
         click.echo(line)
-    sys.exit(report.exit_code)
+    sys.exit(2 if report.damaged else 0)  # a missing file is no error
 
 
 @carry.command(short_help="Compare every shipped file with its checksum.")
@@ -80,8 +80,7 @@ def verify(accept: tuple[str, ...]) -> None:
     if accept:
         write_checksums(accept)
     problems = damaged_files()
-    for problem in problems:
-        click.echo(problem, err=True)
+    click.echo("\n".join(problems), err=True, nl=bool(problems))
     if problems:
         sys.exit(2)
     click.echo(f"Every shipped file in {data_dir()} is as {SUMS} says.")
@@ -144,12 +143,19 @@ def train(
             continue
         click.echo(f"{checkpoints.group.name}: {checkpoints.group}.")
         with _reporting() as report:
-            if not campaign.train_group(
-                checkpoints, missing, out,
-                device=where, precision=precision, clock=clock, report=partial(_trained, report), say=click.echo,
-            ):  # fmt: skip
-                click.echo("Time is up; the same command goes on from here.")
-                return
+            finished = campaign.train_group(
+                checkpoints,
+                missing,
+                out,
+                device=where,
+                precision=precision,
+                clock=clock,
+                report=partial(_trained, report),
+                say=click.echo,
+            )
+        if not finished:
+            click.echo("Time is up; the same command goes on from here.")
+            return
 
 
 def _estimate(plan: list[tuple[Checkpoints, dict[int, campaign.Progress]]], device: str, precision: str) -> None:
@@ -372,22 +378,18 @@ def read_checksums() -> dict[str, str]:
 
 
 def write_checksums(names: Iterable[str] | None = None) -> None:
-    """Write `data/SHA256SUMS`, in the format of `sha256sum -c`.
-
-    Args:
-        names: files whose lines are written anew; None for all of the data folder but checkpoints, the author's
-            release and hidden files.
+    """Write `data/SHA256SUMS`, in the format of `sha256sum -c`, anew for some files or for all that are shipped.
 
     Raises:
-        BadInput: a name is not that of such a file, or the list cannot be written.
+        BadInput: a name is not that of a shipped file, or the list cannot be written.
     """
     root = data_dir()
     shipped = {
-        path.relative_to(root).as_posix(): path
+        str(path.relative_to(root)): path
         for path in root.rglob("*")
-        if path.is_file() and path.name != SUMS and not any(part[0] == "." for part in path.relative_to(root).parts)
+        if path.is_file() and path.name != SUMS and "/." not in str(path)[len(str(root)) :]
     }
-    shipped = {name: path for name, path in shipped.items() if name.split("/")[0] not in ("checkpoints", "author")}
+    shipped = {name: path for name, path in shipped.items() if not name.startswith(("checkpoints/", "author/"))}
     sums = {} if names is None or not (root / SUMS).exists() else read_checksums()
     for name in shipped if names is None else names:
         if name not in shipped:
@@ -398,11 +400,7 @@ def write_checksums(names: Iterable[str] | None = None) -> None:
 
 
 def damaged_files() -> list[str]:
-    """Compare every shipped file with its checksum: a line for each that is missing or damaged.
-
-    Raises:
-        BadInput: as `read_checksums`.
-    """
+    """Compare every shipped file with its checksum: a line for each that is missing or damaged."""
     problems = []
     for name, expected in read_checksums().items():
         path = data_dir() / name
@@ -465,11 +463,7 @@ def _numbers(text: str | None, group: groups.Group) -> list[int]:
 
 
 def _runs(numbers: list[int]) -> str:
-    """Sorted numbers as `--runs` takes them: runs 0-2,5."""
-    starts = [n for n in numbers if n - 1 not in numbers]
-    ends = [n for n in numbers if n + 1 not in numbers]
-    parts = [f"{a}" if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True)]
-    return f"run{'s' * (len(numbers) > 1)} {','.join(parts)}"
+    return f"run{'s' * (len(numbers) > 1)} {','.join(map(str, numbers))}"
 
 
 def _time(seconds: float) -> str:
@@ -480,32 +474,20 @@ def _time(seconds: float) -> str:
 def _reporting() -> Iterator[Callable[[str, str, float], None]]:
     """A progress bar for each title on a terminal, else a line now and then; takes a title, what is done, its share."""
     console = Console(stderr=True)
-    if not console.is_terminal:
-        last = time.monotonic()
+    last, tasks = time.monotonic(), dict[str, TaskID]()
+    with Progress(console=console, disable=not console.is_terminal) as progress:
 
-        def line(title: str, what: str, share: float) -> None:
+        def report(title: str, what: str, share: float) -> None:
             nonlocal last
-            if share >= 1 or time.monotonic() - last > QUIET_EVERY:
+            if console.is_terminal:
+                if title not in tasks:
+                    tasks[title] = progress.add_task("", total=1.0)
+                progress.update(tasks[title], completed=share, description=f"{title}: {what}")
+            elif share >= 1 or time.monotonic() - last > QUIET_EVERY:
                 last = time.monotonic()
                 click.echo(f"{title}: {what}", err=True)
 
-        yield line
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:.0f}%"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
-        tasks: dict[str, TaskID] = {}
-
-        def bar(title: str, what: str, share: float) -> None:
-            if title not in tasks:
-                tasks[title] = progress.add_task("", total=1.0)
-            progress.update(tasks[title], completed=share, description=f"{title}: {what}")
-
-        yield bar
+        yield report
 
 
 def _trained(report: Callable[[str, str, float], None], trainer: Trainer, row: dict[str, Any] | None) -> None:
@@ -531,21 +513,15 @@ def main(run: Callable[..., Any] = carry) -> None:
         sys.exit(exit_.exit_code)
     except click.exceptions.NoArgsIsHelpError as nothing:
         click.echo(nothing.format_message())
-    except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx else "carry"
-        what = " ".join(error.format_message().split()).removesuffix(".")
-        click.echo(f"{what}. Try `{command} --help`.", err=True)
-        sys.exit(2)
-    except click.ClickException as error:
-        click.echo(" ".join(error.format_message().split()), err=True)
-        sys.exit(2)
-    except BadInput as error:
-        click.echo(" ".join(str(error).split()), err=True)
+    except (click.ClickException, BadInput) as error:
+        what = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        if isinstance(error, click.UsageError):
+            command = error.ctx.command_path if error.ctx else "carry"
+            what = f"{what.rstrip().removesuffix('.')}. Try `{command} --help`."
+        click.echo(" ".join(what.split()), err=True)
         sys.exit(2)
     except (KeyboardInterrupt, click.Abort):
-        kept = (
-            "; what was finished is kept, and the same command goes on from there" if "train" in sys.argv[1:2] else ""
-        )
-        click.echo(f"Stopped{kept}.", err=True)
+        kept = "; what was finished is kept, and the same command goes on from there"
+        click.echo(f"Stopped{kept if 'train' in sys.argv[1:2] else ''}.", err=True)
         sys.stderr.flush()
         os._exit(130)  # without waiting for threads that are in the middle of a pass

@@ -5,7 +5,6 @@ import io
 import json
 import os
 import pickle
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,8 +35,8 @@ Release = tuple[Path, dict[str, str]]  # a folder, and the sha256s of the files 
 def his_state(config: ModelConfig, seed: int) -> dict[str, torch.Tensor]:
     """Random parameters under the names that the released state dicts use."""
     torch.manual_seed(seed)
-    names = {"q": "attn.linears.0", "k": "attn.linears.1", "v": "attn.linears.2", "o": "attn.linears.3",
-             "up": "ffn.w1", "down": "ffn.w2", "norm": "norm"}  # fmt: skip
+    names = {name: f"attn.linears.{i}" for i, name in enumerate("qkvo")}
+    names |= {"up": "ffn.w1", "down": "ffn.w2", "norm": "norm"}
     ends = {"embed": ["embed.Emb"], "norm": ["decoder.norm"], "unembed": ["generator.ln", "gen.ln"]}
     state = {}
     for key, p in Transformer(config).state_dict().items():
@@ -86,8 +85,7 @@ def content(path: str, epochs: int = 12) -> Any:
         return torch.rand(5, 4 if where.part == "att" else 2, 3)
     maps = [torch.rand(7, 7), torch.rand(7, 7)]
     data = [["1 + 1 =", "2 + 2 ="], [True, False], 0.5, torch.eye(2), maps, maps]
-    tokens = [torch.tensor([1, 2, 3]), torch.tensor([4])]
-    answers = {"inputs": torch.ones(2, 4), "generations": ["2", "5"], "gen_tokens": tokens}
+    answers = {"inputs": torch.ones(2, 4), "generations": ["2", "5"], "gen_tokens": [torch.ones(3)]}
     return data if where.part == "data" else answers[where.part]
 
 
@@ -140,12 +138,13 @@ def whole_import(whole: Release, tmp_path_factory: pytest.TempPathFactory) -> tu
 def out(whole_import: tuple[Path, author.Report], monkeypatch: pytest.MonkeyPatch) -> Path:
     """What the whole release was imported into, as `data/author`."""
     monkeypatch.setenv("CARRY_DATA", str(whole_import[0]))
+    monkeypatch.delenv("CARRY_AUTHOR", raising=False)
     return whole_import[0] / "author"
 
 
 def test_whole_release(whole: Release, whole_import: tuple[Path, author.Report], out: Path) -> None:
     _, report = whole_import
-    assert (report.missing, report.damaged, report.kept, report.exit_code) == ([], [], [], 0)
+    assert (report.missing, report.damaged, report.kept) == ([], [], [])
     assert sorted(path for files in report.imported.values() for path in files) == sorted(whole[1])
     assert report.lines()[-1] == "123 files imported, 0 missing, 0 damaged."
     assert "imported n2_s0.3_w0.2 from 12 file(s)" in report.lines()
@@ -186,16 +185,13 @@ def test_importing_again_changes_nothing(whole: Release, whole_import: tuple[Pat
 
 def test_llm_files(out: Path) -> None:
     zephyr = load_file(out / "llm/zephyr.safetensors")
-    assert zephyr["gen_tokens"].tolist() == [[1, 2, 3], [4, -1, -1]]
     assert zephyr["inputs"].dtype == torch.int64
     assert zephyr["attention_mean"].shape == (2, 7, 7)
     texts = json.loads((out / "llm/zephyr.json").read_text())
-    assert texts == {
-        "prompts": ["1 + 1 =", "2 + 2 ="], "correct": [True, False], "accuracy": 0.5, "generations": ["2", "5"],
-    }  # fmt: skip
+    assert (texts["prompts"], texts["correct"]) == (["1 + 1 =", "2 + 2 ="], [True, False])
+    assert (texts["accuracy"], texts["generations"]) == (0.5, ["2", "5"])
     ablated = load_file(out / "llm/alpaca_ablated.safetensors")
-    assert "gen_tokens" not in ablated
-    assert "wins" in ablated
+    assert torch.equal(ablated["wins"], torch.eye(2))
 
 
 @pytest.mark.parametrize("final", [1000, 500])
@@ -219,7 +215,7 @@ def test_fewer_files_never_replace_more(tmp_path: Path) -> None:
     assert snapshot(out) == before
     assert [output for output, _ in report.kept] == ["pad6_n2_s0.3_w0.2/run0"]
     assert "made it from 3 files" in report.kept[0][1]
-    assert (report.imported, report.exit_code) == ({}, 0)
+    assert (report.imported, report.damaged) == ({}, [])
     import_release(clone, out, expected=make(clone, [MODEL.format(0)]))  # of another group
     assert snapshot(out).items() >= {key: value for key, value in before.items() if key != "sources.json"}.items()
 
@@ -261,23 +257,15 @@ def test_out_must_be_a_folder_of_its_own(data: Path, tmp_path: Path) -> None:
     assert snapshot(tmp_path) == before
 
 
-DAMAGE: dict[str, Callable[[bytes], bytes]] = {
-    "truncated": lambda content: content[:-10],
-    "flipped bit": lambda content: content[:999] + bytes([content[999] ^ 1]) + content[1000:],
-    "empty": lambda content: b"",
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_damaged_file_is_named_and_the_rest_imported(damage: str, tmp_path: Path) -> None:
+def test_damaged_file_is_named_and_the_rest_imported(tmp_path: Path) -> None:
     checksums = make(tmp_path / "clone", [MODEL.format(0), MODEL.format(1), HISTORY.format(1)])
-    for path in (MODEL.format(1), HISTORY.format(1)):
-        file = tmp_path / "clone" / path
-        file.write_bytes(DAMAGE[damage](file.read_bytes()))
+    (tmp_path / "clone" / HISTORY.format(1)).write_bytes(b"")
+    weights = bytearray((tmp_path / "clone" / MODEL.format(1)).read_bytes())
+    weights[len(weights) // 2] ^= 1  # in the middle of a weight: torch alone would not notice
+    (tmp_path / "clone" / MODEL.format(1)).write_bytes(weights)
     (tmp_path / "clone" / "README.md").write_text("not on the list")
     checksums["Encoder-only/n2_s0.3_w0.2/model_n2_s0.3_w0.2_2"] = "0" * 64
     report = import_release(tmp_path / "clone", tmp_path / "out", expected=checksums)
-    assert report.exit_code == 2
     assert report.imported == {f"{groups.MAIN}/run0": [MODEL.format(0)]}
     assert report.missing == [MODEL.format(2)]
     assert [path for path, _ in report.damaged] == [MODEL.format(1), HISTORY.format(1)]
@@ -289,7 +277,7 @@ def test_damaged_file_is_named_and_the_rest_imported(damage: str, tmp_path: Path
 def test_nothing_is_written_where_nothing_is_usable(tmp_path: Path) -> None:
     make(tmp_path / "clone", [MODEL.format(0)])
     report = import_release(tmp_path / "clone", tmp_path / "out", expected={MODEL.format(0): "0" * 64})
-    assert (report.exit_code, len(report.damaged)) == (2, 1)
+    assert len(report.damaged) == 1
     assert not (tmp_path / "out").exists()
 
 
@@ -356,7 +344,6 @@ def test_hostile_torch_file_runs_nothing(path: str, legacy: bool, tmp_path: Path
 
 
 def check_refused(report: author.Report, path: str, name: str) -> None:
-    assert report.exit_code == 2
     assert report.imported == {f"{groups.MAIN}/run0": [MODEL.format(0)]}
     [(damaged, why)] = report.damaged
     assert damaged == path
@@ -398,13 +385,6 @@ def test_padded_histories(n_lists: int) -> None:
     found = curves(his_lists(group, n_lists, 3), group)
     assert list(found)[6:] == ["weight_norm", "long_loss", "long_accuracy", "long_whole"][: n_lists - 6]
     assert found["weight_norm"][0] == 60
-
-
-def test_an_unknown_list_is_kept_under_a_plain_name() -> None:
-    group = groups.find(groups.MAIN)
-    lists = his_lists(group, 6, 4)
-    lists[4] = [0.1, 0.2, 0.3, 0.4]
-    assert curves(lists, group)["list_5"].shape == (4, 1)
 
 
 OTHER_LISTS: dict[str, tuple[Callable[[Any], Any], str]] = {
@@ -469,13 +449,14 @@ def imported(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
 @pytest.fixture
 def real(imported: tuple[Path, author.Report], monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CARRY_DATA", str(imported[0]))
+    monkeypatch.delenv("CARRY_AUTHOR", raising=False)
     return imported[0] / "author"
 
 
 def test_real_part(imported: tuple[Path, author.Report], shared: Path) -> None:
     report = imported[1]
     there = {p.relative_to(shared / "CarryingTransformers").as_posix() for p in (shared).glob("Carrying*/**/*.*")}
-    assert report.exit_code == 0
+    assert report.damaged == []
     assert len(report.missing) == 123 - sum(map(len, report.imported.values()))
     assert not there & set(report.missing)
     assert sum(output.startswith(f"{groups.MAIN}/run") for output in report.imported) >= 6
@@ -532,23 +513,5 @@ def test_real_decoder_scores_and_llm(real: Path) -> None:
     assert sum(texts["correct"]) == 1000 * texts["accuracy"] == 867
     tensors = load_file(real / "llm/llemma.safetensors")
     assert tensors["wins"].sum() == 14 * 1000
-    assert {key: tuple(t.shape) for key, t in tensors.items()} == {
-        "inputs": (1000, 14), "gen_tokens": (1000, 10), "wins": (32, 32),
-        "attention_mean": (8, 17, 17), "attention_std": (8, 17, 17),
-    }  # fmt: skip
-
-
-def test_one_flipped_byte_in_the_real_part(shared: Path, tmp_path: Path) -> None:
-    clone = tmp_path / "a clone"
-    for run in (0, 1):
-        (clone / MODEL.format(run)).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(shared / "CarryingTransformers" / MODEL.format(run), clone / MODEL.format(run))
-    file = clone / MODEL.format(1)
-    content = bytearray(file.read_bytes())
-    content[400_000] ^= 1  # in the middle of a weight: torch alone would not notice
-    file.write_bytes(content)
-    report = import_release(clone, tmp_path / "out")
-    assert report.exit_code == 2
-    assert [path for path, _ in report.damaged] == [MODEL.format(1)]
-    assert len(report.missing) == 121
-    assert report.imported == {f"{groups.MAIN}/run0": [MODEL.format(0)]}
+    assert tensors["inputs"].shape == (1000, 14)
+    assert tensors["attention_mean"].shape == tensors["attention_std"].shape == (8, 17, 17)
