@@ -6,7 +6,7 @@ import jaxtyping
 import pytest
 import torch
 
-from carry_core import cli
+from carry_core import author, cli
 from carry_core.files import ROOT
 from carry_core.groups import Group
 from carry_core.model import ModelConfig, Transformer
@@ -60,6 +60,13 @@ def small_group() -> Group:
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shapes go unchecked, as outside of tests: `torch.compile` cannot trace the checks."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+@pytest.fixture(scope="session")
+def released(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, author.Report]:
+    """The author's release beside the repository, imported once: the folder, and what the import said."""
+    folder = tmp_path_factory.mktemp("release") / "author"
+    return folder, author.import_release(shared / "CarryingTransformers", folder)
 
 
 @pytest.fixture

@@ -24,12 +24,6 @@ def test_the_schoolbook_adds_by_brute_force(width):
             assert wires.arrives[row, i] == (x % low + y % low >= low)
 
 
-def test_a_half_adder_has_the_truth_table_of_binary_digits_too():
-    zero, one = torch.tensor([0]), torch.tensor([5])  # fives for ones: 5 + 5 makes ten, and leaves nothing
-    table = [[tuple(int(t) for t in adder.half_adder(x, y)) for y in (zero, one)] for x in (zero, one)]
-    assert table == [[(0, 0), (5, 0)], [(5, 0), (0, 1)]]
-
-
 # ---------------------------------------------------------------- readers
 
 
@@ -84,19 +78,6 @@ def test_a_reader_cannot_learn_labels_of_pairs_by_heart(pairs):
     stream = torch.randn(100, 128, generator=generator)[10 * left + right]  # every pair its own place
     coin = torch.randint(2, (100,), generator=generator)[10 * left + right]
     assert abs((adder.read(stream, coin, left, right) == coin).double().mean() - 0.5) < 0.2
-
-
-def test_where_there_is_nothing_to_read_nothing_is_read():
-    nothing = torch.zeros(40, dtype=torch.int64)
-    assert torch.equal(adder.read(torch.randn(40, 4), nothing, nothing, nothing), nothing)
-
-
-def test_agreement_is_that_of_the_worst_column():
-    expected = torch.tensor([[0, 1], [1, 1], [0, 0], [1, 0]])
-    found = torch.tensor([[0, 1], [1, 0], [0, 0], [1, 0]])
-    truth = adder.Truth((1, 2), expected, found)
-    assert truth.by_column == [1, 0.75]
-    assert truth.agreement == 0.75
 
 
 # ---------------------------------------------------------------- the network's parts

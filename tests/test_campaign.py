@@ -163,24 +163,6 @@ def test_a_save_that_was_interrupted_is_made_up_for(small_group, data, monkeypat
     assert campaign.missing(checkpoints, [0], data / "runs") == {0: (0, 2) if within else (1, 0)}
 
 
-def test_ctrl_c_while_a_snapshot_is_written(small_group, data, monkeypatch):
-    """The run is not past an epoch whose snapshot it lacks."""
-    group = replace(small_group, snapshots=(2,))
-    checkpoints = Checkpoints(data / "checkpoints", group, RECIPES["paper"])
-    save = Checkpoints.save
-
-    def interrupted(self, states, *, snapshot=False):
-        if snapshot:
-            raise KeyboardInterrupt
-        save(self, states)
-
-    monkeypatch.setattr(Checkpoints, "save", interrupted)
-    trainer = Trainer(group, checkpoints.recipe, [0])
-    with pytest.raises(KeyboardInterrupt):
-        campaign.train_runs(trainer, checkpoints, campaign.Clock(), lambda *_: None)
-    assert checkpoints.load(0)[1]["epoch"] == 1
-
-
 def test_runs_that_came_unequally_far_are_trained_apart(small_group, data, monkeypatch):
     """In lockstep, as on a GPU: runs at one batch of one epoch together, others by themselves; the same result."""
     monkeypatch.setitem(groups.GROUPS, "small", small_group)

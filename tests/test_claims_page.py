@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
@@ -114,16 +113,6 @@ def test_every_row_has_words_of_its_own():
     assert not any("_" in title.replace("d_ff", "") for title in titles)
 
 
-def test_the_words_of_a_cell_come_from_its_id():
-    assert NUMBER.words == "Without the final MLP: NC, accuracy at position 7"
-    cell = replace(NUMBER, id="tab5/dissected/C_all_con/corrected/pos8", heading="Table 5, decoder, dissected")
-    assert cell.words == "Decoder, dissected: C all con., corrected accuracy at position 8"
-    assert (cell.section, cell.part) == ("Table 5", "decoder, dissected")
-    notebooks = ("tab05_decoder", "fig11_learning_dynamics", "app_h_longer_sums", "beyond_the_paper")
-    pages = [replace(NUMBER, notebook=name).page for name in notebooks]
-    assert pages == ["Table 5", "Figure 11", "Appendix H", "Beyond the paper"]
-
-
 def test_a_number_has_the_places_that_the_paper_prints():
     printed = {0.9: "0.90", 1.0: "1.00", 0.0: "0.00"}
     assert {x: webpage.printed(replace(NUMBER, paper=x)) for x in printed} == printed
@@ -212,26 +201,6 @@ def planted() -> Outcomes:
     )
 
 
-def test_what_differs_is_said_in_words():
-    found = Tree(webpage.differing(planted()).html).root
-    finding, number = sorted(found.all("li"), key=lambda li: "It adds" not in li.text)
-    assert number.all("a", href=f"#{NUMBER.id}")[0].text == "Without the final MLP: NC, accuracy at position 7"
-    assert "the paper prints 0.90, our weights give 0.500" in " ".join(number.text.split())
-    assert "Because <b>." in number.text
-    assert "1 of 3 runs show it." in " ".join(finding.text.split())
-    assert "From the author's weights: no row." in found.text
-
-
-def test_rows_of_a_verdict_are_all_listed_with_the_reason(committed):
-    found = Tree(webpage.waiting(planted()).html).root
-    assert [" ".join(li.text.split()) for li in found.all("li")] == ["needs: carry llm <soon>. Two layers."]
-    assert [code.text for code in found.all("code")] == ["carry llm"]
-    for show, some in ((webpage.unsettled, webpage.OPEN), (webpage.waiting, ("not run",))):
-        links = Counter(a.attributes["href"] for a in Tree(show(committed).html).root.all("a"))
-        rows = [e for source in committed.sources for e in committed.entries if e.verdict(source) in some]
-        assert links == Counter(f"#{e.claim.id}" for e in rows)
-
-
 def test_the_overview_counts_every_row_and_links_to_it(committed):
     found = Tree(webpage.overview(committed).html).root
     *parts, total = found.all("tbody")[0].all("tr")
@@ -278,19 +247,6 @@ def test_only_pages_that_exist_are_linked(page):
     assert all(some[0] == PAPER for some in links.values())
 
 
-def test_a_page_exists_if_it_is_there_and_in_the_table_of_contents(tmp_path):
-    (tmp_path / "notebooks").mkdir()
-    for name in ("a", "b"):
-        (tmp_path / "notebooks" / f"{name}.ipynb").touch()
-    assert webpage.pages(tmp_path) == frozenset()
-    chapters = [{"file": f"notebooks/{name}"} for name in ("a", "c")]
-    (tmp_path / "_toc.yml").write_text(
-        yaml.safe_dump({"parts": [{"chapters": [{"file": "book/x"}]}, {"chapters": chapters}]})
-    )
-    assert webpage.pages(tmp_path) == {"a"}
-    assert "claims" in webpage.pages()
-
-
 def test_nothing_is_loaded_and_nothing_is_taken_for_html():
     found = planted()
     html = webpage.ledger(found, frozenset()).html
@@ -298,23 +254,6 @@ def test_nothing_is_loaded_and_nothing_is_taken_for_html():
     assert "Because &lt;b&gt;." in html
     assert "<b>." not in html
     assert [a.attributes["href"] for a in Tree(html).root.all("a") if "//" in a.attributes["href"]] == [PAPER] * 3
-
-
-def test_without_a_script_the_filters_are_not_shown(page):
-    (form,) = page.all("form")
-    assert "hidden" in form.attributes
-    assert len(form.all("label")) == len(form.all("select")) + len(form.all("input")) == 4
-    (verdict, source, section) = [[o.attributes["value"] for o in s.all("option")] for s in form.all("select")]
-    assert set(verdict) == {"", *verdicts.VERDICTS}
-    assert source == ["", "author", "ours"]
-    assert set(section) == {"", *(tr.attributes["data-section"] for tr in body(page))}
-
-
-def test_one_source_alone():
-    page = Tree(webpage.ledger(replace(planted(), sources=("ours",)), frozenset()).html).root
-    head = [th.text for th in page.all("thead")[0].all("th")]
-    assert head == ["Claim", "Paper", "Our weights", "Runs", "Page", "How"]
-    assert len(page.all("select")) == 2
 
 
 # ---------------------------------------------------------------- strips
@@ -358,20 +297,6 @@ def test_a_strip_of_lists_of_other_numbers_and_of_nothing():
 
 
 # ---------------------------------------------------------------- script and style sheet
-
-
-def test_the_style_sheet_knows_every_class_and_the_script_every_attribute(page, committed):
-    static = ROOT / "book" / "_static"
-    css, script = (static / "claims.css").read_text(), (static / "claims.js").read_text()
-    whole = Tree(webpage.overview(committed).html + webpage.differing(committed).html).root.all() + page.all()
-    classes = {name for x in whole for name in x.attributes.get("class", "").split()}
-    assert {name for name in classes if not re.search(rf"\.{name}\b", css)} <= {"axis"} - set(
-        re.findall(r"\.(\w+)", css)
-    )
-    written = {name.removeprefix("data-") for x in whole for name in x.attributes if name.startswith("data-")}
-    read = set(re.findall(r"(?:data|dataset)\.(\w+)", script)) | {"author", "ours", "rank-author", "rank-ours"}
-    assert read <= written
-    assert written - read == {"label"}  # for the style sheet
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="Node is not here to run the script's tests")

@@ -51,12 +51,6 @@ def test_marks_on_curves():
     assert [dynamics.window(epochs, 0.01) for epochs in (60, 1000)] == [2, 10]
 
 
-def test_epochs_that_a_run_never_had_are_left_out():
-    assert dynamics.finished(np.array([1.0, 2.0, np.nan])).tolist() == [1, 2]
-    assert dynamics.finished(np.full((3, 2, 2), np.nan)).shape == (0, 2, 2)
-    assert dynamics.finished(np.zeros((3, 2))).shape == (3, 2)
-
-
 def test_a_loss_that_rises_in_the_end():
     falling = np.linspace(2, 1, 100)
     assert dynamics.rebound(falling) == 1
@@ -83,15 +77,6 @@ def test_a_planted_transition_is_found_in_each_run():
     assert first.fall == pytest.approx(1 - 500 / 600)  # from 600 at the first epoch to 500 at the turn
     assert first.rebound == pytest.approx(799 / 500 - 1)
     assert first.evident
-
-
-@pytest.mark.parametrize(("top", "height", "evident"), [(1000, 30, True), (1000, 6, False), (906, 30, False)])
-def test_a_bounce_is_evident_if_one_percent_is_lost_before_and_gained_after(top, height, evident):
-    down, up = np.linspace(top, 900, 101), 900 + np.linspace(height / 6, height, 6)
-    norm = np.concatenate([down, up, np.linspace(899, 600, EPOCHS - 107)])
-    found = dynamics.transitions(one_layer() | {"weight_norm": np.stack([norm] * 2)}, Layout()).loc[4]
-    assert (found.bounce, found.bounces, found.evident) == (101, True, evident)
-    assert (found.fall, found.rebound) == (pytest.approx(1 - 900 / top), pytest.approx(height / 900))
 
 
 def test_what_does_not_coincide_and_does_not_bounce_is_said_not_to():
@@ -146,20 +131,6 @@ def test_attention_to_other_digits_is_no_transition():
     assert dynamics.shown_epochs(found) == (100, 200, 300)
 
 
-@pytest.mark.parametrize(
-    ("passes", "shown"),
-    [
-        ((100.0, 200.0), (50, 150, 300)),
-        ((200.0, 100.0), (50, 150, 300)),
-        ((100.0, float("nan")), (50, 100, 250)),
-        ((1.0, 1.0), (1, 1, 200)),
-    ],
-)
-def test_maps_are_shown_halfway_between_the_transitions(passes, shown):
-    made = pd.Series({"epochs": 400, "first": np.fmin(*passes), "last": np.fmax(*passes)})
-    assert dynamics.shown_epochs(made) == shown
-
-
 def test_the_run_with_the_sharpest_rise_is_shown_if_its_heads_change_apart():
     made = pd.DataFrame({"jump": [0.9, 0.3, 0.5, 1.0], "apart": [False, True, True, False]})
     assert dynamics.shown_run(made) == 2
@@ -167,14 +138,6 @@ def test_the_run_with_the_sharpest_rise_is_shown_if_its_heads_change_apart():
     assert dynamics.shown_run(made, 0) == 0
     with pytest.raises(BadInput, match="No learning curves of run 2: expected one of 0, 1"):
         dynamics.shown_run(made[:2], 2)
-
-
-@pytest.mark.parametrize("epochs", [[0], [401], [True], []])
-def test_epochs_that_the_training_does_not_have_are_refused(epochs):
-    made = pd.Series({"epochs": 400, "first": 1.0, "last": 1.0})
-    assert dynamics.shown_epochs(made, [50, 400]) == (50, 400)
-    with pytest.raises(BadInput, match="expected a list of whole numbers from 1 to 400"):
-        dynamics.shown_epochs(made, epochs)
 
 
 def test_a_history_without_one_layers_attention_is_refused():
@@ -200,13 +163,6 @@ def test_the_kink_of_two_exponentials_is_exact(corner, slow):
     found = dynamics.kink(bent(corner, 0.1, slow))
     assert (found.epoch, found.end) == (corner, 160)
     assert found.rate == pytest.approx(slow, abs=1e-9)
-
-
-def test_only_the_share_of_the_training_that_is_asked_for_counts():
-    start = bent(30, 0.1, 0.01, 160)
-    loss = np.concatenate([start, start[-1] * np.exp(-0.5 * np.arange(1, 241))])
-    assert dynamics.kink(loss).epoch == 30
-    assert dynamics.kink(loss, 1.0).epoch == pytest.approx(160, abs=15)
 
 
 def test_noise_moves_the_kink_little_and_the_interval_holds_the_rate():
@@ -248,12 +204,6 @@ def test_the_corner_is_the_best_of_all():
     assert found.epoch == min(range(3, 49), key=misfit)
 
 
-def test_a_short_training_has_no_kink():
-    assert dynamics.kink(bent(4, 1, 0.1, 7)).end == 7
-    with pytest.raises(BadInput, match="expected 7 or more"):
-        dynamics.kink(np.ones(6))
-
-
 # ---------------------------------------------------------------- the evolution
 
 
@@ -284,13 +234,6 @@ def test_the_evolution_is_the_correlation_of_each_epochs_thirty_numbers():
         assert found[1].correlation[epoch - 1] == pytest.approx(np.corrcoef(np.concatenate(kinds), flat)[0, 1])
     assert found[1].correlation[-1] == pytest.approx(1)
     assert dynamics.evolutions({"runs": history["runs"]}) == {}
-
-
-def test_the_start_of_the_rise_is_the_bottom_of_the_deepest_fall():
-    curve = np.array([-0.1, 0.5, 0.8, 0.7, 0.6, 0.75, 0.9, 0.85, 1.0, 0.99])
-    assert dynamics.starts_to_rise(curve, 1.0) == (5, pytest.approx(0.2))
-    assert dynamics.starts_to_rise(curve, 0.4) == (4, pytest.approx(0.1))
-    assert dynamics.starts_to_rise(np.arange(10.0)) == (1, 0)
 
 
 # ---------------------------------------------------------------- the findings
@@ -335,17 +278,6 @@ def test_a_loss_that_does_not_decay_exponentially_does_not_show_the_kink(planted
     assert not rising["exponential"]
 
 
-def test_a_rise_that_is_not_known_coincides_with_nothing():
-    history = dips(60)
-    evolution = dynamics.evolutions(history)[1]
-    last = dynamics.Evolution(*(getattr(evolution, f)[-1:] for f in ("epochs", "accuracy", "corrected")))
-    found = dynamics.carrying(history["test_loss"][0], last)
-    assert found["kink"].epoch == 60
-    assert np.isnan([found["rise"], found["depth"], found["lag"]]).all()
-    assert not found["coincides"]
-    assert found["exponential"]
-
-
 def test_without_evolutions_the_kink_says_what_it_needs(planted):
     with pytest.raises(BadInput, match="^needs: accuracies without the final MLP after every epoch"):
         dynamics.kink_of_runs(planted({"runs": np.array([0]), "test_loss": np.ones((1, 10))}))
@@ -364,18 +296,6 @@ def test_digits_in_order_along_either_axis():
     assert geometry.digit_order(torch.stack([noise, noise, digit], 1), digit, side) < 0.4
     shuffled = torch.tensor([3, 1, 4, 0, 5, 9, 2, 6, 8, 7])[digit]
     assert geometry.digit_order(torch.stack([shuffled, noise], 1).float(), digit, side) < 0.8
-
-
-def test_sides_count_by_their_sums_and_constant_ones_not_at_all():
-    digit = torch.cat([torch.arange(10).repeat(3), torch.arange(10)])
-    side = torch.arange(40) < 30
-    mixed = torch.tensor([0, 2, 1, 4, 3, 6, 5, 8, 7, 9.0])
-    points = torch.stack([torch.cat([torch.arange(10.0).repeat(3), mixed]), torch.zeros(40)], 1)
-    points[:, 1] = torch.arange(40) % 2
-    rho = 1 - 6 * 8 / (10 * 99)
-    assert geometry.digit_order(points, digit, side) == pytest.approx(0.75 + 0.25 * rho)
-    assert geometry.digit_order(points, torch.where(side, digit, 4), side) == pytest.approx(1)
-    assert np.isnan(geometry.digit_order(points, torch.full((40,), 4), side))
 
 
 def test_neighbours_as_by_brute_force():
@@ -446,11 +366,6 @@ def test_the_order_of_a_run_is_the_mean_over_positions_and_places(decayed, monke
     assert all(0 <= value <= 1 for values in expected.values() for value in values)
 
 
-def test_without_the_runs_that_had_no_decay_the_finding_says_what_it_needs(data):
-    with pytest.raises(BadInput, match="carry train n1_s0.3_w0.0"):
-        geometry.decay_matters_one_layer(Evidence("ours"))
-
-
 def test_the_released_run_has_its_transition_where_the_paper_has_it(shared):
     """Fig. 2 has maps at 50, 200 and 400; the accuracy jumps between the first two."""
     try:
@@ -461,23 +376,3 @@ def test_the_released_run_has_its_transition_where_the_paper_has_it(shared):
     assert 50 < found["first"] < 200 < found["last"] < 400
     assert found.coincides
     assert found.bounces
-
-
-def test_the_cost_of_biases_is_that_of_a_model_without_them():
-    torch.manual_seed(0)
-    model = Transformer(ModelConfig(layers=1, d_model=16, d_ff=16)).eval()
-    with torch.no_grad():  # every answer is 000, by the unembedding's bias alone
-        model.unembed.weight.zero_()
-        model.unembed.bias.copy_(-torch.arange(12.0))
-        model.norm.bias.fill_(0.5)
-    a, b = torch.tensor([0, 0, 1]), torch.tensor([0, 0, 1])
-    assert heads.bias_cost(model, a, b) == pytest.approx(2 / 3 - 2 / 3)  # equal logits: the first token again
-    with torch.no_grad():
-        model.unembed.weight[1] = 1.0
-        model.unembed.bias.copy_(torch.tensor([100.0] + [0.0] * 11))
-    assert heads.bias_cost(model, a, b) == pytest.approx(2 / 3)  # 000 turns into 111
-    assert model.unembed.bias[0] == 100  # the model itself stays as it is
-
-
-def test_the_findings_are_registered():
-    assert {"finding/kink", "finding/decay_matters_one_layer"} <= base.FINDINGS.keys()

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from carry_core.training.prefixes import SharedPrefix
 
-from carry_core import interventions, measure, sums
+from carry_core import sums
 from carry_core.errors import BadInput
 from carry_core.findings import heads
 from carry_core.interventions import INTACT, Ablation, Combined, MeanAblation, Patch
@@ -153,7 +154,7 @@ def test_a_shared_prefix_gives_what_separate_passes_give(config, model, everywhe
     asked = [*ablations(config), Ablation(skips={0}), Patch(heads={(0, 0)}) | Ablation(mlps={0})]
     asked += [i for kind in (MeanAblation, Patch) for i in everything(config, kind)]
     name = f"blocks.{config.layers - 1}.resid_mid"
-    shared = measure.SharedPrefix(model, asked, read, cache_hook(cache, name), source)
+    shared = SharedPrefix(model, asked, read, cache_hook(cache, name), source)
     for intervention, logits in zip(asked, shared(tokens), strict=True):
         alone = model(tokens, intervention.hook(model, source, read), read)
         torch.testing.assert_close(logits, alone, rtol=0, atol=1e-12, msg=str(intervention))
@@ -176,7 +177,7 @@ def test_what_interventions_have_in_common_is_computed_once(asked, expected, mon
     layers, mlp = [], Block.mlp
     monkeypatch.setattr(Block, "mlp", lambda self, mid, hook: layers.append(int(self.name[-1])) or mlp(self, mid, hook))
     model = Transformer(ModelConfig(layers=3, width=2, d_model=16, d_ff=8))
-    measure.SharedPrefix(model, asked)(tokens_of(model.config))
+    SharedPrefix(model, asked)(tokens_of(model.config))
     assert sorted(layers) == expected
 
 
@@ -199,7 +200,7 @@ def test_as_data():
     both = patch | MeanAblation(patterns={(1, 1)})
     assert isinstance(both, Combined)
     for intervention in (INTACT, ablation, patch, both):
-        assert interventions.from_json(intervention.to_json()) == intervention
+        assert Ablation.from_json(intervention.to_json()) == intervention
     assert ablation != MeanAblation(heads={(1, 0)}, mlps={1}, neurons={(1, 17)})
     assert [str(i) for i in (INTACT, ablation, both)] == [
         "intact",
@@ -211,7 +212,7 @@ def test_as_data():
 @pytest.mark.parametrize("text", ["heads", "3", '{"head": [[1, 0]]}', '{"heads": [[1, "0"]]}', '[{"heads": 3}]'])
 def test_bad_json_is_named(text):
     with pytest.raises(BadInput, match="expected") as error:
-        interventions.from_json(text)
+        Ablation.from_json(text)
     assert "\n" not in str(error.value)
 
 

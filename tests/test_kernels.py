@@ -50,25 +50,6 @@ def test_one_dnn_is_found():
     assert layers.ONE_DNN
 
 
-@pytest.mark.parametrize("fails", [TypeError("another signature"), RuntimeError("not built"), None])
-def test_one_dnn_is_not_used_where_its_product_does_not_work(monkeypatch, fails):
-    def product(*arguments):
-        if fails:
-            raise fails
-        return torch.zeros(1, 1)
-
-    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", product)
-    assert not layers.has_one_dnn()
-
-
-def test_one_dnn_can_be_switched_off(one_dnn, monkeypatch):
-    x = torch.ones(2, 3)
-    assert layers.by_one_dnn(x) == one_dnn
-    assert not layers.by_one_dnn(x.double())
-    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
-    assert not layers.by_one_dnn(x)
-
-
 def test_a_product_does_not_depend_on_its_neighbours(one_dnn):
     x, weight, bias = (t.float() for t in (random(3, 50, 24), random(3, 16, 24), random(3, 16)))
     together = with_gradients(layers.linear, x, weight, bias)

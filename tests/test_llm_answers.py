@@ -75,12 +75,6 @@ def test_answers_one_by_one():
     assert found.by_position == [0.75, 0.75, 0.75, 0.5, 1.0]
 
 
-def test_an_answer_too_long_to_be_one_is_wrong():
-    found = Answers(torch.tensor([[1000, 1000]]), ("9" * 400,), BARE)
-    assert not found.right.any()
-    assert not found.carrying.any()
-
-
 # ---------------------------------------------------------------- positions
 
 

@@ -9,7 +9,7 @@ from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.findings import geometry
 from carry_core.llm import prompts, recordings, streams, survey
-from carry_core.llm.model import Size, Source, inspect_model
+from carry_core.llm.model import Size, Source
 from carry_core.llm.prompts import Answers
 
 BARE = prompts.TEMPLATES["bare"]
@@ -63,15 +63,6 @@ def test_streams_find_what_was_planted(planted):
     assert first[2].values["carry-in at this digit"][2] == geometry.threshold_accuracy(x, arrives)
     assert first[2].values["carry-in at the first digit"][2] == geometry.threshold_accuracy(x, at_first)
     assert first[2].values["order of the digit"][3] > 0.99
-
-
-def test_planes_hold_the_prompts_whose_digit_is_right(planted):
-    planes = streams.planes(planted, 1)
-    assert [(p.position, p.after) for p in planes] == [(i, after) for i in range(4) for after in streams.AFTER]
-    assert [len(p.points) for p in planes] == [N] * 6 + [50] * 2
-    digit, arrives = prompts.digit_and_carry(planted.answers.pairs, 3)
-    assert torch.equal(planes[6].digit, digit[350:])
-    assert torch.equal(planes[6].split, arrives[350:])
 
 
 def test_a_layer_that_the_model_has_not(planted):
@@ -129,12 +120,3 @@ def test_other_weights_are_surveyed_and_gone_on_with(data, monkeypatch):
     assert again.answers.replies == found.answers.replies
     with pytest.raises(BadInput, match="No head 13:23: expected a layer from 0 to 3"):
         recordings.load("ours", "llemma", model=where, n_examples=100)
-
-
-def test_the_survey_of_the_pages_is_the_commands(tmp_path):
-    """In batches of another size, the same words and the same winners."""
-    source = inspect_model(str(ROOT / "data" / "llm" / "small"), BARE)
-    command = survey.Surveyor(source, survey.Plan(count=100, pairs=0), tmp_path).run()
-    page = recordings.load("ours", "default", n_examples=100)
-    assert page.answers.replies == command.answers.replies
-    assert torch.equal(page.wins, command.wins)

@@ -151,12 +151,6 @@ def printed_pairs(key: str) -> list[list[list[int]]]:
     return pairs if len(pairs) > 1 else pairs[0]
 
 
-def test_the_pairs_of_the_commands_are_the_papers():
-    ledger = claims._read(Path(__file__).parent.parent / "data" / "claims.yml", 0)
-    for key in recordings.MODELS:
-        assert ledger[f"tab2/{key}/addition_heads"].paper == printed_pairs(key)
-
-
 def test_the_finding_compares_with_random_pairs(data):
     def found():
         return quantities.find("finding/llm_heads", Evidence("ours"))

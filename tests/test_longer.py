@@ -17,7 +17,7 @@ from carry_core.interventions import INTACT, Ablation
 from carry_core.ledger import quantities
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
-from carry_core.pages import at_hand, comparison, over_runs
+from carry_core.pages import at_hand, over_runs
 from carry_core.sums import Layout
 from tests.trainings import save_group
 
@@ -138,12 +138,6 @@ def history(**curves: list[list[float]]) -> dict[str, np.ndarray]:
     return found | {"runs": np.arange(len(found["long_whole"]))}
 
 
-def test_a_position_goes_when_it_stays_below():
-    assert lengths.goes_at(np.array([0.2, 1.0, 0.8, 0.95, 0.8, 0.7])) == 5
-    assert np.isnan(lengths.goes_at(np.array([0.2, 0.8, 1.0, 0.91])))
-    assert np.isnan(lengths.goes_at(np.array([0.2, 0.3, 1.0])))
-
-
 def test_forgetting_on_planted_curves():
     falls = [[0.2, 1.0, 1.0], [1.0, 1.0, 1.0], [1.0, 0.5, 1.0], [0.4, 0.4, 1.0]]
     keeps = [[0.1, 0.1, 0.1], [0.5, 0.5, 1.0], [0.9, 0.9, 1.0], [0.9, 0.95, 1.0]]
@@ -156,12 +150,6 @@ def test_forgetting_on_planted_curves():
     assert found.forgets.tolist() == [True, False]
     with pytest.raises(BadInput, match="expected those of a padded group"):
         lengths.forgetting({"runs": np.arange(1)})
-
-
-def test_a_run_that_ends_at_its_peak_or_above_half_has_not_forgotten():
-    planted = [[0.1, 0.9], [0.9, 0.451], [0.9, 0.45]]
-    curves = history(long_whole=planted, long_accuracy=[[[1.0] * 2] * 2] * len(planted))
-    assert lengths.forgetting(curves).forgets.tolist() == [False, False, True]
 
 
 # ---------------------------------------------------------------- ablations
@@ -225,12 +213,6 @@ def test_the_correlation_of_the_trained_positions(tiny, monkeypatch):
     assert lengths.trained_correlation(tiny, a, b, 3)[0] < 0.9
 
 
-def test_the_mlp_comes_to_carry():
-    assert lengths.comes_to_carry(0.3, 0.95)
-    assert not lengths.comes_to_carry(0.3, 0.89)
-    assert not lengths.comes_to_carry(0.97, 0.95)
-
-
 # ---------------------------------------------------------------- streams, accuracies, weights
 
 
@@ -252,11 +234,6 @@ def test_accuracy_counts_every_position(tiny):
     hit = logits.argmax(-1) == sums.digits(a + b, 5)
     assert whole == pytest.approx(hit.all(1).double().mean().item())
     torch.testing.assert_close(each, hit.double().mean(0))
-
-
-def test_a_widened_model_has_the_same_weights(tiny):
-    for name, value in lengths.widened(tiny, 7).state_dict().items():
-        assert torch.equal(value, tiny.state_dict()[name])
 
 
 def test_the_best_direction_in_the_plane_is_at_least_as_good_as_the_axis(tiny):
@@ -303,14 +280,6 @@ def test_a_finetuned_run_is_compared_with_the_run_of_its_number_or_the_only_one(
     assert {run: ratio(pair) for run, pair in found.items()} == pytest.approx({1: 15})
 
 
-def test_long_positions():
-    assert lengths.long_positions(PAD6) == 3
-    assert lengths.long_positions("pad10_primed500_n2_s0.3_w0.2") == 7
-    assert lengths.long_positions(groups.MAIN, padded=False) == 0
-    with pytest.raises(BadInput, match="expected a padded group, one of pad6_n2"):
-        lengths.long_positions(groups.MAIN)
-
-
 # ---------------------------------------------------------------- the ledger
 
 
@@ -351,26 +320,6 @@ def test_short_runs_of_ours_do_not_speak_to_epochs_of_the_paper(planted):
     with pytest.raises(BadInput, match=r"^needs: .*epoch 500, 1000, 2500 of the recipe “paper”"):
         lengths.mlp_2500(quick)
     assert quantities.find("pad6_finetuned/weight_norm_change", quick).runs.keys() == {0}
-
-
-def test_runs_that_stopped_early_do_not_speak_to_forgetting(planted, monkeypatch):
-    evidence = planted("paper", {})
-    monkeypatch.setitem(GROUPS, PRIMED, replace(GROUPS[PRIMED], epochs=1001))
-    with pytest.raises(BadInput, match=r"^needs: pad6_primed100.* for all 1001 epochs of its recipe; it has 1000\.$"):
-        lengths.length(evidence)
-
-
-def test_the_range_needs_a_thousand_epochs(planted):
-    with pytest.raises(BadInput, match="up to epoch 1000; these have 300"):
-        quantities.find("pad6/accuracy_range", planted("paper", {PAD6: [0.1] * 300}))
-    curve = [0.9] * 199 + list(np.linspace(0.15, 0.1, 801)) + [0.05] * 100
-    found = quantities.find("pad6/accuracy_range", planted("paper", {PAD6: curve}))
-    assert found.value == pytest.approx([0.1, 0.15])
-
-
-def test_a_range_of_the_ledger_stands_on_a_page():
-    (row,) = comparison.table_of_rows({"pad6/accuracy_range": "lowest and highest"}).rows
-    assert row[:2] == ["lowest and highest\npad6/accuracy_range", "0.1 to 0.15"]
 
 
 # ---------------------------------------------------------------- the author's primed run

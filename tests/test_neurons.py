@@ -44,16 +44,6 @@ def test_activity_by_brute_force(small):
     torch.testing.assert_close(more.float(), with_one.mean(0) - without.mean(0), atol=1e-5, rtol=1e-4)
 
 
-def test_padded_sums_are_looked_at_at_their_own_digits():
-    torch.manual_seed(0)
-    model = Transformer(ModelConfig(width=4, d_model=16, d_ff=8)).eval()
-    a, b = sums.all_sums(2)
-    often, _ = neurons.activity(model, a, b, 2)
-    expected = (post(model, a, b)[:, -2:] > 0).double()
-    carry = a % 10 + b % 10 >= 10
-    torch.testing.assert_close(often, torch.stack([expected[~carry].mean(0), expected[carry].mean(0)]))
-
-
 def test_most_often_are_so_many_in_each_cell_and_none_that_is_left_out_is_more_often_active():
     often = torch.rand(3, 2, 9, generator=torch.Generator().manual_seed(0)).double()
     chosen = neurons.most_often(often, 4)
@@ -99,18 +89,6 @@ def test_a_planted_carry_axis_is_found_whatever_its_sign(small):
     assert found.correlation == found.correlations[0]
 
 
-def test_points_are_what_the_weights_have_on_the_two_leading_eigenvectors_of_their_square(small):
-    weight = small.blocks[1].up.weight.double()
-    size, direction = torch.linalg.eigh(weight.T @ weight)  # by size, the largest last
-    found = neurons.carry_axis(small, *sums.all_sums(2))
-    for axis in (0, 1):
-        expected = weight @ direction[:, -1 - axis]
-        expected *= torch.sign(expected @ found.points[:, axis])
-        torch.testing.assert_close(found.points[:, axis], expected)
-        assert found.points[:, axis].square().sum().item() == pytest.approx(size[-1 - axis].item())
-        assert found.share[axis] == pytest.approx((size[-1 - axis] / weight.square().sum()).item())
-
-
 def test_a_leading_axis_that_has_nothing_to_do_with_carrying_is_told_from_one_that_has(small):
     a, b = sums.all_sums(2)
     up = small.blocks[1].up
@@ -122,15 +100,6 @@ def test_a_leading_axis_that_has_nothing_to_do_with_carrying_is_told_from_one_th
         up.weight.copy_(kept + 4 * torch.outer(torch.tensor([1.0, -1.0] * 6), x))
         up.bias.fill_(30.0)
     assert neurons.carry_axis(small, a, b).correlation < 0.6
-
-
-def test_the_lean_is_a_difference_of_means():
-    points = torch.tensor([[0.0, 5.0], [1.0, 5.0], [2.0, 5.0], [7.0, 5.0]]).double()
-    often = torch.rand(2, 3, 4)
-    axis = neurons.CarryAxis(points, (0.5, 0.1), often, often[0, 0], (0.0, 0.0))
-    chosen = torch.zeros(2, 3, 4, dtype=torch.bool)
-    chosen[..., 3] = chosen[..., 0] = True
-    torch.testing.assert_close(axis.lean(chosen), torch.full((2, 3), 3.5 - 1.5).double())
 
 
 # ---------------------------------------------------------------- boards

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from carry_core import carries, measure, sums
-from carry_core.findings import base, geometry, heads, lengths, neurons, pentagon, survey
+from carry_core.findings import base, geometry, heads, lengths, pentagon, survey
 from carry_core.findings.base import DECODER, DFF1024, DIGITS4, N1, N3
 from carry_core.findings.survey import Dissected, Evidence, Survey
 from carry_core.groups import MAIN
@@ -306,44 +306,6 @@ def test_what_biases_cost_is_counted_without_them():
     assert without < 0.75
     assert heads.bias_cost(model, a, torch.zeros_like(a)) == pytest.approx(0.75 - without)
     assert model.unembed.bias.any()
-
-
-def test_three_digit_weights_fail_at_six(monkeypatch):
-    hit = torch.ones(100, 6, dtype=torch.bool)
-    hit[3:, 2] = False
-    found = lengths.unpadded_fail(each_run(monkeypatch, main=[hit, hit | True]))
-    assert values(found) == pytest.approx([0.03, 1])
-    assert shown(found) == [True, False]
-
-
-def test_finetuning_moves_little(monkeypatch):
-    moved = {run: lengths.Moved(4.0, 4.1, distance, {}) for run, distance in enumerate((0.04, 0.06))}
-    monkeypatch.setattr(lengths, "finetuning", lambda evidence: moved)
-    found = lengths.finetune_small_change(Evidence("ours"))
-    assert values(found) == [0.04, 0.06]
-    assert shown(found) == [True, False]
-
-
-def test_carry_axes_and_checkerboards(monkeypatch):
-    found = neurons.carry_axis_of_runs(each_run(monkeypatch, main=[0.9, 0.6]))
-    assert (values(found), shown(found)) == ([0.9, 0.6], [True, False])
-    found = neurons.checkerboard_of_runs(each_run(monkeypatch, main=[(0.05, 0.2), (0.3, 0.2)]))
-    assert (values(found), shown(found)) == ([0.2, 0.2], [True, False])
-
-
-def test_carry_axes_of_longer_sums_where_there_are_weights(monkeypatch):
-    found = lengths.carry_axis_long(each_run(monkeypatch, primed=[(0.6, 0.8)], finetuned=[(0.9, 0.95)]))
-    assert found.value.to_dict() == {("primed", 0): 0.6, ("finetuned", 0): 0.9}
-    assert shown(found) == [False, True]
-    found = lengths.carry_axis_long(each_run(monkeypatch, primed=[(0.8, 0.9)]))
-    assert (found.value.to_dict(), shown(found)) == ({("primed", 0): 0.8}, [True])
-
-
-def test_the_mlp_comes_to_carry_by_the_last_epoch(monkeypatch):
-    monkeypatch.setattr(lengths, "at_the_papers_epochs", lambda *_: None)
-    found = lengths.mlp_2500(each_run(monkeypatch, pad6=[[0.3, 0.5, 0.95], [0.97, 0.5, 0.95], [0.3, 0.95, 0.8]]))
-    assert values(found) == [0.95, 0.95, 0.8]
-    assert shown(found) == [True, False, False]
 
 
 def test_the_head_that_carries_has_to_be_the_authors_in_his_release_only(monkeypatch):

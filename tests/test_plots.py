@@ -12,12 +12,10 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from carry_core import plots
-from carry_core.findings import geometry
 from carry_core.measure import ClassAccuracies
-from carry_core.model import ModelConfig, Transformer
+from carry_core.model import ModelConfig
 from carry_core.plots import style as page
 from carry_core.plots.attention import attention_grid
-from carry_core.sums import long_sums
 
 NAMES = ["pos7", "pos8", "pos9"]
 
@@ -70,13 +68,6 @@ def test_attention_grid_shows_every_head_and_of_the_last_layer_the_answer_rows(c
         np.testing.assert_array_equal(ax.images[0].get_array(), pattern[t, l, h][rows])
         assert ax.images[0].get_clim() == (0, 1)
     assert {*names, f"{config.layers - 1}:1 ★"} <= set(texts(figure))
-
-
-@pytest.fixture
-def planes(config: ModelConfig) -> list[geometry.Plane]:
-    torch.manual_seed(0)
-    a, b = long_sums(60, min(config.width, 3), torch.Generator().manual_seed(0))
-    return geometry.journey(Transformer(config).eval(), a, b, min(config.width, 3))
 
 
 @pytest.fixture

@@ -1,14 +1,12 @@
 """What the figures of learning curves and of a transition show: their data, not their pixels."""
 
-import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from carry_core.plots.curves import draw_curves, draw_transition, ends, thinned
-from carry_core.sums import Layout
+from carry_core.plots.curves import draw_curves, ends, thinned
 
 EPOCHS = 50
 RUNS = [3, 5]
@@ -17,11 +15,6 @@ RUNS = [3, 5]
 def lines(ax: Any) -> list[np.ndarray]:
     """The curves of a panel, without marks at single epochs and dots."""
     return [line.get_ydata() for line in ax.lines if len(line.get_xdata()) > 2]
-
-
-def marked(ax: Any) -> list[float]:
-    """Epochs at which a vertical line stands."""
-    return [line.get_xdata()[0] for line in ax.lines if list(line.get_ydata()) == [0, 1]]
 
 
 @pytest.fixture
@@ -45,39 +38,7 @@ def history() -> dict[str, np.ndarray]:
 # ---------------------------------------------------------------- the transition
 
 
-def test_a_transition_has_one_runs_curves_and_its_maps(history):
-    epochs, figure = [4, 20, 33], Figure().subfigures()
-    one = {name: curve[0] for name, curve in history.items() if name != "runs"}
-    attention = one["pattern"][[epoch - 1 for epoch in epochs]]
-    drawn = one | {"epoch": np.arange(1, EPOCHS + 1), "shown": np.array(epochs), "attention": attention}
-    draw_transition(figure, drawn, Layout())
-    panels = {ax.get_title(loc="left") or ax.get_title(): ax for ax in figure.axes}
-    for name, expected in (
-        ("loss", [one["train_loss"], one["test_loss"]]),
-        ("digits right", list(one["test_accuracy"].T)),
-        ("squared norm", [one["weight_norm"]]),
-    ):
-        np.testing.assert_array_equal(lines(panels[name]), expected)
-        assert marked(panels[name]) == epochs
-    for (k, epoch), head in itertools.product(enumerate(epochs), range(2)):
-        (image,) = panels[f"0:{head}, epoch {epoch}"].images
-        np.testing.assert_array_equal(image.get_array(), attention[k, head])
-        assert image.get_clim() == (0, 1)
-
-
 # ---------------------------------------------------------------- all runs
-
-
-def test_every_run_is_drawn_and_the_mean_of_those_that_are_known(history):
-    figure = Figure().subfigures()
-    draw_curves(figure, thinned(history, EPOCHS))
-    loss, exact, norm = figure.axes
-    assert loss.get_yscale() == "log"
-    curves = lines(loss)  # two runs and their mean, train and test
-    np.testing.assert_array_equal(curves[3], history["test_loss"][0])
-    np.testing.assert_allclose(curves[5], np.nanmean(history["test_loss"], 0))
-    np.testing.assert_allclose(lines(norm)[2], np.nanmean(history["weight_norm"], 0))
-    assert exact.get_ylim()[0] <= 0 < 1 <= exact.get_ylim()[1]
 
 
 def test_thinned_curves_keep_the_first_and_the_last_epoch(history):

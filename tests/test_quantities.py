@@ -9,7 +9,7 @@ from carry_core import carries, groups, measure, runs
 from carry_core.errors import BadInput
 from carry_core.findings import heads, survey
 from carry_core.findings.base import Need
-from carry_core.findings.survey import Dissected, Evidence, Survey
+from carry_core.findings.survey import Evidence
 from carry_core.groups import Group
 from carry_core.interventions import INTACT, Ablation
 from carry_core.ledger import quantities
@@ -212,30 +212,6 @@ def test_the_dissection_shows_its_draws(published):
     assert found.noise == pytest.approx(sum(squares) ** 0.5 / 3)
 
 
-def test_each_run_is_surveyed_once_for_all_its_rows(published, monkeypatch):
-    seen = []
-    evidence_ = Evidence("ours", {"small": quantities.WHOLE}, seen.append)
-    assert evidence_.steps() == 3
-    for _ in range(2):
-        quantities.evaluate(reading(), evidence_)
-    assert sorted(seen) == ["small run 0", "small run 1", "small run 2"]
-    whole = groups.RECIPES["quick"].epochs(groups.find("small"))
-    assert whole > 60
-
-
-def test_what_is_missing_says_how_to_get_it(data):
-    with pytest.raises(BadInput, match=r"make them with `carry train n3_s0.3_w0.2`"):
-        small("ours").surveys("n3_s0.3_w0.2")
-    with pytest.raises(BadInput, match=r"`carry import-author DIR` imports"):
-        small("author").group("n3_s0.3_w0.2")
-    with pytest.raises(BadInput, match="The author's release has no weights of digits4"):
-        small("author").group("digits4_n2_s0.3_w0.2")
-    with pytest.raises(BadInput, match=r"The author's release has no learning curves of n2_s0.3_w0.2_dff1024"):
-        small("author").curves("n2_s0.3_w0.2_dff1024")
-    with pytest.raises(BadInput, match="Unknown source 'authr'"):
-        Evidence("authr")
-
-
 def test_a_pass_needs_what_its_rows_need():
     needs = quantities.needed("tab1/decision_head/NC/accuracy/pos7")["n2_s0.3_w0.2"]
     assert needs == Need(frozenset({Ablation(heads={(1, 0)}), Ablation(heads={(1, 1)})}))
@@ -245,15 +221,3 @@ def test_a_pass_needs_what_its_rows_need():
     assert quantities.needed("data/sums3") == {}
     assert quantities.needed("finding/squashing")["n2_s0.3_w0.2"].squash
     assert quantities.needed("finding/kink") == {}
-
-
-def test_the_decoders_classes_share_one_draw():
-    sizes = [quantities.drawn_for_decoder(pattern) for pattern in carries.patterns(3)]
-    assert sum(sizes) == pytest.approx(100_000)
-    assert sizes[-1] == pytest.approx(100_000 * 20_250 / 500_500)
-
-
-def test_dissected_cells_reach_the_table():
-    cells = measure.ClassAccuracies(torch.arange(15.0).reshape(5, 3), torch.zeros(5, 3), 0.0)
-    found = Survey({}, Dissected(3, cells), (Dissected(4, cells),))
-    assert quantities.READINGS["tab4/dissected/C_all/accuracy/pos8"].of(found) == cells.accuracy[3, 1]

@@ -73,18 +73,3 @@ def test_long_sums_are_uniform():
     assert len(a) == len(b) == 500
     assert (a + b < 10**10).all()
     assert a.max() > 10**9
-
-
-def test_split_takes_the_next_sums_for_the_test():
-    train, test = sums.split(1000, 0.3, torch.Generator().manual_seed(1))
-    order = torch.randperm(1000, generator=torch.Generator().manual_seed(1))
-    assert torch.equal(torch.cat([train, test]), order[:600])
-
-
-@pytest.mark.parametrize("text", ["12a+4", "-1+2", "", "999+1"])
-def test_parse_names_what_is_wrong(text):
-    assert sums.parse(" 12 + 4 =") == (12, 4)
-    with pytest.raises(BadInput, match="expected|choose") as error:
-        sums.parse(text)
-    assert repr(text) in str(error.value)
-    assert "\n" not in str(error.value)

@@ -63,12 +63,3 @@ def test_find():
     assert carries.parse_class("C all") == carries.parse_class("C_all") == carries.parse_class("011") == "011"
     with pytest.raises(BadInput, match="No carry class 'C@9' for 3 digits: expected one such as NC"):
         carries.parse_class("C@9")
-
-
-def test_sums_of_all_have_every_class_or_are_refused():
-    draw = carries.sample_from_all(300, 3, torch.Generator().manual_seed(1))
-    assert set(carries.classify(*draw).tolist()) == set(range(5))
-    expected = sums.long_sums(300, 3, torch.Generator().manual_seed(1))
-    assert all(torch.equal(x, y) for x, y in zip(draw, expected, strict=True))
-    with pytest.raises(BadInput, match="n_examples=4: expected more sums, since these have none of class"):
-        carries.sample_from_all(4, 3, torch.Generator().manual_seed(1))

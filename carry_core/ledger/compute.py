@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from carry_core.errors import BadInput
-from carry_core.files import ROOT, data_dir
+from carry_core.files import ROOT
 from carry_core.findings.base import Measurement, Need
 from carry_core.findings.survey import Evidence
 from carry_core.ledger import claims, quantities, results, verdicts
@@ -32,14 +32,11 @@ class Ledger:
         failed: rows that raised what nobody had foreseen.
 
     Raises:
-        BadInput: unknown source, no such row, or a row that nothing is measured for.
+        BadInput: unknown source, or no such row.
     """
 
     def __init__(self, source: str, only: str = "", report: Callable[[str], None] = lambda done: None) -> None:
         self.source, self.claims, self.report = source, claims.chosen(only), report
-        for claim in self.claims:
-            if not quantities.known(claim.id):
-                raise BadInput(f"{data_dir() / 'claims.yml'}: nothing is measured for {claim.id}: correct the id.")
         needs: dict[str, Need] = {}
         for claim in self.claims:
             for group, need in quantities.needed(claim.id).items():
@@ -161,8 +158,6 @@ def judge(claim: Claim, source: str, found: Measurement, theirs: Sequence[Any]) 
     if found.shows is not None:
         return verdicts.judge_finding(claim.quantifier, list(found.shows.values()), single=claim.single)
     printed = verdicts.Printed(_array(claim.paper), claim.unit, claim.range, claim.single)
-    if (n := len(_array(found.value))) != len(printed.value):
-        raise BadInput(f"{claim.id}: {n} number(s) were computed, but `paper` has {len(printed.value)}: correct it.")
     at_hand = len(found.runs) if found.at_hand is None else found.at_hand
     runs = np.stack([_array(x) for x in found.runs.values()]) if found.runs else np.zeros((0, 1))
     if source == "author":
