@@ -16,7 +16,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from carry_core.errors import BadInput
-from carry_core.sums import Numbers, digits, long_sums
+from carry_core.sums import Numbers, digits
 
 NAMES3 = {"000": "NC", "010": "C@1", "001": "C@2", "011": "C all", "021": "C all con."}
 
@@ -146,17 +146,3 @@ def sample_classes(patterns: Iterable[str], count: int, generator: torch.Generat
     """`count` sums of each class, one class after the other."""
     drawn = [sample_class(pattern, count, generator) for pattern in patterns]
     return torch.cat([a for a, _ in drawn]), torch.cat([b for _, b in drawn])
-
-
-def sample_from_all(n_examples: int, n_digits: int, generator: torch.Generator) -> tuple[Numbers, Numbers]:
-    """Sums drawn from all, as `sums.long_sums`, for what is counted class by class.
-
-    Raises:
-        BadInput: a class was not drawn at all.
-    """
-    a, b = long_sums(n_examples, n_digits, generator)
-    drawn = torch.bincount(classify(a, b, n_digits), minlength=len(patterns(n_digits)))
-    if not drawn.all():
-        missing = paper_name(patterns(n_digits)[int(drawn.argmin())])
-        raise BadInput(f"n_examples={n_examples}: expected more sums, since these have none of class {missing!r}.")
-    return a, b

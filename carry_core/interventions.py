@@ -118,7 +118,15 @@ class Intervention:
         Raises:
             BadInput: not JSON, an unknown kind or field, or a value of the wrong shape.
         """
-        return from_json(text, cls.__name__)
+        kinds = {kind.__name__: kind for kind in (Ablation, MeanAblation, Patch)}
+        try:
+            values = json.loads(text)
+            if isinstance(values, list):
+                return Combined(tuple(cast(Intervention, cls.from_json(json.dumps(part))) for part in values))
+            return kinds[values.pop("kind", cls.__name__)](**values)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            expected = f'{{"kind": "{cls.__name__}", "heads": [[1, 0]]}}'
+            raise BadInput(f"{text!r} is not an intervention: expected JSON such as '{expected}'.") from error
 
     def targets(self, config: ModelConfig) -> dict[str, tuple[int, ...] | None]:
         """The names of the activations that are replaced, each with its heads or neurons (None: all of it).
@@ -262,23 +270,6 @@ class Combined:
         """All parts' hooks; a `source` is for patches that have none of their own."""
         hooks = [part.hook(model, None if getattr(part, "source", None) else source, read) for part in self.parts]
         return lambda name, x: reduce(lambda changed, hook: hook(name, changed), hooks, x)
-
-
-def from_json(text: str, kind: str = "Ablation") -> Intervention | Combined:
-    """Read what an intervention's `to_json` wrote; one that names no kind is of this `kind`.
-
-    Raises:
-        BadInput: not JSON, an unknown kind or field, or a value of the wrong shape.
-    """
-    kinds = {cls.__name__: cls for cls in (Ablation, MeanAblation, Patch)}
-    try:
-        values = json.loads(text)
-        if isinstance(values, list):
-            return Combined(tuple(cast(Intervention, from_json(json.dumps(part), kind)) for part in values))
-        return kinds[values.pop("kind", kind)](**{name: _parsed(name, value) for name, value in values.items()})
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        expected = f'{{"kind": "{kind}", "heads": [[1, 0]]}}'
-        raise BadInput(f"{text!r} is not an intervention: expected JSON such as '{expected}'.") from error
 
 
 @torch.no_grad()

@@ -208,11 +208,6 @@ def _part(tensors: Weights, prefix: str) -> Weights:
     return {name.removeprefix(prefix): tensors[name].float() for name in chosen}
 
 
-def load_model(group: str, run: SupportsIndex = 0, source: str = "ours") -> Transformer:
-    """One run of a group as a model."""
-    return load(group, source).model(run)
-
-
 def describe(path: Path, group: str | None = None) -> dict[str, Any]:
     """What a run's file says of itself (`group`, `config`, `record`), without reading its weights.
 
@@ -260,11 +255,6 @@ def history(
             f"No learning curves of run {run!r} of {group} from {source}: expected one of {', '.join(map(str, paths))}."
         )
     return {"runs": np.array(list(paths))} | _stacked([_curves(path) for path in paths.values()])
-
-
-def has_history(group: str, source: str = "ours") -> bool:
-    """Whether `history` has learning curves to give."""
-    return bool(_histories(group, source))
 
 
 def _histories(

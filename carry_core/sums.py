@@ -8,7 +8,6 @@ A three-digit sum for the encoder and for the decoder, with the positions that a
                 ^ ^ ^ ^
 """
 
-import re
 from dataclasses import dataclass
 
 import torch
@@ -138,30 +137,3 @@ def equal_sums(outcome: int, n_digits: int = 3) -> tuple[Numbers, Numbers]:
         raise BadInput(f"outcome={outcome!r}: expected a whole number from 2 to {10**n_digits - 1}.")
     b = torch.arange(outcome // 2 + 1)
     return outcome - b, b
-
-
-def split(
-    count: int, fraction: float, generator: torch.Generator
-) -> tuple[Int[Tensor, " train"], Int[Tensor, " test"]]:
-    """Shuffle once; train on the first `fraction`, test on the next as many, as the released code does."""
-    order = torch.randperm(count, generator=generator)
-    n_train = round(fraction * count)
-    return order[:n_train], order[n_train : 2 * n_train]
-
-
-def parse(text: str, width: int = 3) -> tuple[int, int]:
-    """Read a sum such as `123+456`.
-
-    Raises:
-        BadInput: the text is not a sum, or its answer has more than `width` digits.
-    """
-    match = re.fullmatch(r"\s*(\d+)\s*\+\s*(\d+)\s*=?\s*", text, re.ASCII)
-    if not match:
-        raise BadInput(f"{text!r} is not a sum: expected two whole numbers joined by a plus, such as 123+456.")
-    a, b = int(match[1]), int(match[2])
-    if a + b >= 10**width:
-        raise BadInput(
-            f"{text!r} has the answer {a + b}, but this model answers with {width} digits:"
-            f" choose numbers whose sum is below {10**width}."
-        )
-    return a, b

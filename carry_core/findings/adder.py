@@ -212,7 +212,6 @@ def trace(
         BadInput: the model has one layer only, or the sum is none that it has an answer for.
     """
     config, layout, last = model.config, model.config.layout, model.config.layers - 1
-    sums.parse(f"{a}+{b}", config.width)
     if not last:
         raise BadInput(f"A trace needs a layer that adds and a layer that carries: this model has {config.layers}.")
     one = torch.tensor([a]), torch.tensor([b])

@@ -16,6 +16,7 @@ from carry_core.findings.heads import carry_neurons, dissection
 from carry_core.findings.survey import Evidence, random_sums
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import Transformer, cache_hook
+from carry_core.training.prefixes import SharedPrefix
 
 CARRY_AXIS_CORRELATION = 0.7  # its size, from which an axis is a carry axis (Sec. 5)
 CHECKERBOARD_GAP = 0.1  # between cosines within and across carry status
@@ -45,7 +46,7 @@ def activity(
     active, total = torch.zeros(2, *arrives.shape, config.d_ff, dtype=torch.float64)
     count = torch.zeros(len(arrives), dtype=torch.float64)
     cache: dict[str, Tensor] = {}
-    shared = measure.SharedPrefix(model, [], config.layout.answer[-n_digits:], cache_hook(cache, name))
+    shared = SharedPrefix(model, [], config.layout.answer[-n_digits:], cache_hook(cache, name))
     for part_a, part_b in zip(a.split(measure.BATCH), b.split(measure.BATCH), strict=True):
         shared(sums.encode(part_a, part_b, config.layout))
         task, post = carries.classify(part_a, part_b, n_digits), cache[name].double()

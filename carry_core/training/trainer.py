@@ -74,8 +74,9 @@ class Data:
     @classmethod
     def of(cls, group: Group, generator: torch.Generator) -> "Data":
         """Split and order as drawn from `generator`; the order of the batches is then the same in every epoch."""
-        train, test = sums.split(sums.n_sums(group.n_digits), group.fraction, generator)
-        pairs = [torch.stack(sums.unrank(index, group.n_digits)).int() for index in (train, test)]
+        order = torch.randperm(sums.n_sums(group.n_digits), generator=generator)
+        size = round(group.fraction * len(order))  # of the training set, and of the test set, which comes next
+        pairs = [torch.stack(sums.unrank(index, group.n_digits)).int() for index in order[: 2 * size].split(size)]
         long = torch.zeros(2, 0, dtype=torch.int64)
         if group.padded:
             long = torch.stack(sums.long_sums(N_LONG, group.config.width, generator))
