@@ -8,7 +8,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, PreTrainedTokenizerFast
 
 from carry_core.llm import prompts, small
-from carry_core.llm.model import quiet
+from carry_core.llm.model import library
 
 SPECIAL = ["<pad>", "<s>", "</s>"]
 
@@ -79,7 +79,7 @@ KINDS = ("llama", "llama wide heads", "mistral", "gpt2")
 def folder(where: Path, kind: str = "mistral", tokenizer: str = "split_digits") -> Path:
     """A model and its tokenizer as a Hugging Face folder."""
     tokens = TOKENIZERS[tokenizer]()
-    with quiet():
-        build(kind, len(tokens)).save_pretrained(where)
-        tokens.save_pretrained(where)
+    library()  # quiet from then on
+    build(kind, len(tokens)).save_pretrained(where)
+    tokens.save_pretrained(where)
     return where

@@ -7,7 +7,6 @@ import torch
 
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_core.findings import geometry
 from carry_core.llm import prompts, recordings, streams, survey
 from carry_core.llm.model import Size, Source
 from carry_core.llm.prompts import Answers
@@ -53,24 +52,8 @@ def test_streams_find_what_was_planted(planted):
         assert max(in_plane[i] for i in (0, 1, 4, 5)) < 0.75
         assert pockets[3] > 0.99
         assert max(pockets[i] for i in (0, 1, 4, 5)) < 0.5
-    assert streams.clearest_layer(found) in range(3)
     assert planted.accuracies(random=False) == [0.0]
     assert planted.accuracies(random=True) == [1.0]
-    first = streams.separations(planted, streams.first_carry(planted))
-    arrives = prompts.digit_and_carry(planted.answers.pairs, 2)[1]
-    at_first = prompts.digit_and_carry(planted.answers.pairs, 0)[1]
-    x = planted.points[1, 0, 2, :, 0]
-    assert first[2].values["carry-in at this digit"][2] == geometry.threshold_accuracy(x, arrives)
-    assert first[2].values["carry-in at the first digit"][2] == geometry.threshold_accuracy(x, at_first)
-    assert first[2].values["order of the digit"][3] > 0.99
-
-
-def test_a_layer_that_the_model_has_not(planted):
-    for layer in (None, 0, 2):
-        streams.check_layer(planted, layer)
-    for layer in (3, -1, True):
-        with pytest.raises(BadInput, match=f"layer={layer!r}: expected None or a layer of planted, from 0 to 2"):
-            streams.check_layer(planted, layer)
 
 
 # ---------------------------------------------------------------- which model

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, BertConfig, PreTrainedTokenizerFast
 
 from carry_core.errors import BadInput
-from carry_core.llm import model, prompts, staircases, survey
+from carry_core.llm import prompts, staircases, survey
 from carry_core.llm.model import format_heads, inspect_model, most_frequent
 from tests.llm_models import folder
 
@@ -260,8 +260,3 @@ def test_a_survey_that_is_missing_or_damaged(tmp_path, content):
         path.write_bytes(content)
     with pytest.raises(BadInput, match="does not exist: expected" if content is None else "is damaged"):
         survey.read(path)
-
-
-def test_more_weights_than_memory(carry, data, tmp_path, monkeypatch):
-    monkeypatch.setattr(model, "available_memory", lambda device: 1000)
-    assert "GiB for its weights in float32" in refused(carry, data, str(folder(tmp_path / "tiny")))

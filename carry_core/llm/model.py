@@ -3,7 +3,6 @@
 `transformers` is imported only when a model is looked at: it takes seconds, and is the extra `carry-core[llm]`.
 """
 
-import os
 import re
 import warnings
 from collections.abc import Collection, Iterator, Sequence
@@ -27,7 +26,6 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 ATTENTION = ("self_attn", "attn")
 PROJECTION = ("o_proj", "out_proj", "c_proj", "dense")
 BEFORE_MLP = ("pre_feedforward_layernorm", "post_attention_layernorm", "ln_2")  # Gemma 2 has the first two
-GIB = 2**30
 OUTPUTS = 5  # digits of the answer at which the stream is kept: a four-digit sum has five at most
 N_FREQUENT = 8  # the author's list of most frequent winners, from which he took pairs (App. A.3)
 MOST_PAIRS = N_FREQUENT * (N_FREQUENT - 1) // 2
@@ -40,7 +38,7 @@ Heads = tuple[Head, ...]
 
 
 def library() -> Any:
-    """The package `transformers`.
+    """The package `transformers`, which is told to be quiet.
 
     Raises:
         BadInput: it is not installed.
@@ -49,10 +47,14 @@ def library() -> Any:
         warnings.filterwarnings("ignore", message="IProgress not found")  # tqdm asks for a widget; pages show none
         import tokenizers  # noqa: F401
         import transformers
+        from huggingface_hub import logging as hub_logging
     except ImportError as error:
         raise BadInput(
             f"Language models need the package {error.name}, which is not installed: pip install 'carry-core[llm]'."
         ) from error
+    transformers.utils.logging.set_verbosity_error()  # no chatter and no bars, nor of the hub's retries
+    transformers.utils.logging.disable_progress_bar()
+    hub_logging.set_verbosity(ERROR)
     return transformers
 
 
@@ -87,7 +89,6 @@ class Source:
 
     Attributes:
         name: a folder, or an id on the hub.
-        weights: bytes of its parameters.
     """
 
     name: str
@@ -96,7 +97,6 @@ class Source:
     config: Any
     tokenizer: Any
     size: Size
-    weights: int
 
     @property
     def title(self) -> str:
@@ -127,7 +127,7 @@ def inspect_model(name: str, template: Template, device: str = "cpu", dtype: str
 
     Raises:
         BadInput: there is no such model, it brings code of its own, its layers are laid out in an unknown way, its
-            tokenizer cannot write sums, or the memory is too small for its weights.
+            tokenizer cannot write sums.
     """
     if dtype is not None and dtype not in DTYPES:
         raise BadInput(f"Unknown dtype {dtype!r}: expected one of {', '.join(DTYPES)}.")
@@ -148,13 +148,7 @@ def inspect_model(name: str, template: Template, device: str = "cpu", dtype: str
     tokenizer.padding_side = "left"
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    weights, free = sum(p.numel() * p.element_size() for p in empty.parameters()), available_memory(device)
-    if weights > free:
-        raise BadInput(
-            f"{name} needs {weights / GIB:.1f} GiB for its weights in {dtype}, but {device} has {free / GIB:.1f} GiB"
-            " free: choose --dtype bfloat16, or another machine."
-        )
-    return Source(name, device, dtype, config, tokenizer, size, weights)
+    return Source(name, device, dtype, config, tokenizer, size)
 
 
 def check_device(device: str) -> None:
@@ -171,17 +165,6 @@ def check_device(device: str) -> None:
         raise BadInput(f"Device {device}: expected cpu or cuda.")
     if kind == "cuda" and index >= torch.cuda.device_count():
         raise BadInput(f"Device {device}: PyTorch finds {torch.cuda.device_count()} CUDA devices here; expected cpu.")
-
-
-def available_memory(device: str) -> int:
-    """Bytes that are free on a device."""
-    if device.startswith("cuda"):
-        return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        return int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):  # not Linux: all memory, for want of better
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _config(name: str) -> Any:
@@ -210,8 +193,7 @@ def _reading(name: str, complaint: str) -> Iterator[dict[str, bool]]:
     # the terminal whether the folder's code shall run.
     options = {"trust_remote_code": False} | ({"local_files_only": True} if Path(name).is_dir() else {})
     try:
-        with quiet():
-            yield options
+        yield options
     except Exception as error:
         if "trust_remote_code" in str(error):
             raise BadInput(
@@ -220,26 +202,6 @@ def _reading(name: str, complaint: str) -> Iterator[dict[str, bool]]:
             ) from error
         line = f"{type(error).__name__}: {shorten(str(error), 120, placeholder='…')}"
         raise BadInput(f"{name} {complaint.format(line)}") from error
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without the chatter and the progress bars of `transformers`, and of the hub's retries."""
-    library()
-    from huggingface_hub import logging as hub_logging
-    from transformers.utils import logging
-
-    before, bars, hub = logging.get_verbosity(), logging.is_progress_bar_enabled(), hub_logging.get_verbosity()
-    logging.set_verbosity_error()
-    hub_logging.set_verbosity(ERROR)
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)
-        hub_logging.set_verbosity(hub)
-        if bars:
-            logging.enable_progress_bar()
 
 
 # ---------------------------------------------------------------- architecture

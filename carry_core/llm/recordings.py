@@ -258,26 +258,3 @@ def load(
         return survey.Surveyor(weights, plan, data_dir() / "checkpoints" / "llm").run()
     with tempfile.TemporaryDirectory() as parts:
         return survey.Surveyor(weights, plan, Path(parts)).run()
-
-
-def small_model_training() -> str:
-    """How the small model was made, in words, for the page that introduces it.
-
-    Raises:
-        BadInput: its record is missing or damaged.
-    """
-    path = data_dir() / "llm" / SMALL / "training.json"
-    try:
-        record = json.loads(path.read_text())
-        kept = record["recipe"] | {
-            "parameters": record.get("parameters"),
-            "accuracy": record["history"][-1]["accuracy"],
-        }
-        sizes = record.get("ladder", [kept])  # the shipped model was the first good one of several
-        *others, last = [(f"{s['width']}", f"{s['parameters']:,}", f"{s['accuracy']:.3f}") for s in sizes]
-        tried = " and ".join(f"width {width} ({n} parameters) reached {accuracy}" for width, n, accuracy in others)
-        minutes = f"{record['steps']:,} steps, {max(1, round(record['seconds'] / 60))} minutes on a {record['device']}"
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{path} cannot be read ({error}): restore it with git, or run `carry train-llm`.") from error
-    first = f"{tried[:1].upper()}{tried[1:]}; kept was" if tried else "Kept was"
-    return f"{first} width {last[0]} ({last[1]} parameters), which reached {last[2]} on other sums after {minutes}."

@@ -27,7 +27,6 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from carry_core.files import commit, replacing, write_json
 from carry_core.llm import prompts
-from carry_core.llm.model import quiet
 from carry_core.sums import digits
 
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
@@ -197,9 +196,8 @@ def publish(training: Training, out: Path) -> list[str]:
     record |= {"parameters": training.model.num_parameters(), "device": training.device, "torch": torch.__version__}
     record |= {"transformers": transformers.__version__, "commit": commit(), "history": training.history}
     with tempfile.TemporaryDirectory() as folder:
-        with quiet():
-            training.model.save_pretrained(folder)
-            tokenizer().save_pretrained(folder)
+        training.model.save_pretrained(folder)
+        tokenizer().save_pretrained(folder)
         write_json(Path(folder) / "training.json", record)
         names = sorted(path.name for path in Path(folder).iterdir())
         for name in names:

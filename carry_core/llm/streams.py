@@ -1,16 +1,11 @@
 """A language model's residual stream where it predicts the digits of its answer (Sec. 6, Fig. 6, App. G)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import mean
-
-from scipy.stats import spearmanr
 
 from carry_core import carries
-from carry_core.errors import BadInput
-from carry_core.findings.geometry import Plane, apart, apart_on_all_axes, pocket_accuracy, threshold_accuracy
+from carry_core.findings.geometry import Plane, apart, apart_on_all_axes, pocket_accuracy
 from carry_core.llm.prompts import DIGITS, WIDTH, digit_and_carry
-from carry_core.llm.recordings import Recording
 from carry_core.llm.survey import Survey
 
 AFTER = ("attention", "MLP")
@@ -35,17 +30,6 @@ def planes(survey: Survey, layer: int) -> list[Plane]:
             share = tuple(survey.share[layer, after, output].tolist())
             planes.append(Plane(layer, name, output, points, share, digit[right], carry_class[right], carry[right]))
     return planes
-
-
-def check_layer(model: Survey | Recording, layer: int | None) -> None:
-    """See that the model has this layer; None is any.
-
-    Raises:
-        BadInput: it has not.
-    """
-    last = model.counts.shape[0] - 1
-    if layer is not None and (type(layer) is not int or not 0 <= layer <= last):
-        raise BadInput(f"layer={layer!r}: expected None or a layer of {model.title}, from 0 to {last}.")
 
 
 def positions(survey: Survey) -> list[int]:
@@ -83,29 +67,3 @@ def separations(survey: Survey, measures: dict[str, Measure] | None = None) -> l
         column = [plane for layer in layers for plane in layer[2 * i : 2 * i + 2]]
         result.append(Separation(output, {name: [*map(measure, column)] for name, measure in measures.items()}))
     return result
-
-
-def clearest_layer(separations: Sequence[Separation], measure: str = "carry-in, on one of two axes") -> int:
-    """The first layer after whose MLP the sides are farthest apart, averaged over the digits of the answer."""
-    values = [s.values[measure][1::2] for s in separations]
-    averages = [mean(column) for column in zip(*values, strict=True)]
-    return averages.index(max(averages))
-
-
-def first_carry(survey: Survey) -> dict[str, Measure]:
-    """App. G's measures of the leading axis: the carry at the first digit, the carry here, and the digit's order."""
-    first = digit_and_carry(survey.answers.pairs, 0)[1]
-
-    def at_first(plane: Plane) -> float:
-        return threshold_accuracy(plane.points[:, 0], first[survey.spelled[:, plane.position]])
-
-    def order(plane: Plane) -> float:
-        if plane.digit.unique().numel() < 2:
-            return float("nan")
-        return abs(float(spearmanr(plane.points[:, 0], plane.digit).statistic))
-
-    return {
-        "carry-in at the first digit": at_first,
-        "carry-in at this digit": lambda plane: threshold_accuracy(plane.points[:, 0], plane.split),
-        "order of the digit": order,
-    }
