@@ -355,6 +355,8 @@ def check(
         raise BadInput(f"n_examples={n_examples!r}: expected a whole number of sums from {allowed}.")
     check_seed(seed)
     loaded = load(group, source)
+    if run is not None and type(run) is not int:
+        raise BadInput(f"run={run!r}: expected None or the number of a run, such as {loaded.numbers[0]}.")
     if run is not None:
         loaded.model(run)
     return loaded

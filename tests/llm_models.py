@@ -58,9 +58,13 @@ def build(kind: str, vocabulary: int) -> Any:
     """A random model of three layers of four heads; Mistral's share keys and values by twos."""
     shape = {"vocab_size": vocabulary, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
     llama = shape | {
-        "hidden_size": 24, "intermediate_size": 20, "num_hidden_layers": 3, "num_attention_heads": 4,
-        "initializer_range": 0.3, "max_position_embeddings": 128,
-    }  # fmt: skip
+        "hidden_size": 24,
+        "intermediate_size": 20,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "initializer_range": 0.3,
+        "max_position_embeddings": 128,
+    }
     torch.manual_seed(0)
     if kind == "llama":
         config: Any = LlamaConfig(**llama)

@@ -98,8 +98,9 @@ def test_the_parts_are_read_where_they_are(small):
     x = stream[names[0]][:, 2]  # the units of a
     assert torch.equal(found.ones.found[:, 1], adder.read(x, wires.ones[:, 2], left[:, 2], right[:, 2]))
     assert torch.equal(found.ones.expected, wires.ones[:, 1:])
-    assert torch.equal(found.tens.found[:, 0], adder.read(
-        stream[names[0]][:, 1], wires.tens[:, 1].long(), left[:, 1], right[:, 1]))  # fmt: skip
+    assert torch.equal(
+        found.tens.found[:, 0], adder.read(stream[names[0]][:, 1], wires.tens[:, 1].long(), left[:, 1], right[:, 1])
+    )
     halfway = measure.activations(small, a, b, ["blocks.0.resid_mid"])["blocks.0.resid_mid"][:, 2]
     assert torch.equal(found.halfway.found[:, 1], adder.read(halfway, wires.ones[:, 2], left[:, 2], right[:, 2]))
     arrives = wires.arrives[:, 0].long()  # at the hundreds, from the tens

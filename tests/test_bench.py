@@ -31,16 +31,26 @@ def test_rows_of_training(monkeypatch):
     flops = bench.step_flops(ModelConfig(layers=1), 1024)
     product = 2 * 1024**3 / flops  # seconds of a 1024 x 1024 product by which the floor is a second
     rounds = {
-        "plain": [8.0, 20.0, 3.0], "complex": [6.0, 4.0, 9.0], "fp32": [2.0, 4.0, 3.0], "bf16": [4.0, 2.0, 8.0],
-        "matmul fp32": [product, 3 * product, product / 4], "matmul bf16": [product, 9 * product, product / 4],
-    }  # fmt: skip
+        "plain": [8.0, 20.0, 3.0],
+        "complex": [6.0, 4.0, 9.0],
+        "fp32": [2.0, 4.0, 3.0],
+        "bf16": [4.0, 2.0, 8.0],
+        "matmul fp32": [product, 3 * product, product / 4],
+        "matmul bf16": [product, 9 * product, product / 4],
+    }
     monkeypatch.setattr(bench, "in_turns", lambda tasks, *_, **__: {name: rounds[name] for name in tasks})
     fp32, bf16 = bench.train(groups=bench.LAYERS[:1])
     shared = {"device": "cpu", "runs": 1, "layers": 1, "plain fp32, ms": 8000.0}
     assert fp32 == shared | {
-        "precision": "fp32", "ours, ms": 3000.0, "ratio": 4.0, "ratio, lowest": 1.0,
-        "ratio, highest": 5.0, "ratio to complex rotary": 3.0, "floor, ms": 1000.0, "share of matmul peak": 0.33,
-    }  # fmt: skip
+        "precision": "fp32",
+        "ours, ms": 3000.0,
+        "ratio": 4.0,
+        "ratio, lowest": 1.0,
+        "ratio, highest": 5.0,
+        "ratio to complex rotary": 3.0,
+        "floor, ms": 1000.0,
+        "share of matmul peak": 0.33,
+    }
     assert (bf16["precision"], bf16["ours, ms"], bf16["ratio"]) == ("bf16", 4000.0, 2.0)
 
 
@@ -57,9 +67,15 @@ def test_rows_of_the_ledger(monkeypatch):
     monkeypatch.setattr(bench, "in_turns", lambda *_: {"apart": [9.0, 8.0, 3.0], "shared": [2.0, 4.0, 1.0]})
     (row,) = bench.claims(n_sums=64)
     assert row == {
-        "passes": 4, "sums": 64, "threads": torch.get_num_threads(), "apart, s": 8.0, "shared, s": 2.0,
-        "ratio": 3.0, "ratio, lowest": 2.0, "ratio, highest": 4.5,
-    }  # fmt: skip
+        "passes": 4,
+        "sums": 64,
+        "threads": torch.get_num_threads(),
+        "apart, s": 8.0,
+        "shared, s": 2.0,
+        "ratio": 3.0,
+        "ratio, lowest": 2.0,
+        "ratio, highest": 4.5,
+    }
 
 
 def test_the_gpus_benchmark_runs(small_group):

@@ -92,8 +92,17 @@ def test_a_run_becomes_a_pair_of_files(small_group, data, monkeypatch):
         assert curves["pattern"].dtype == np.float16
         np.testing.assert_array_equal(curves["test_loss"], np.stack(trained.history["test_loss"])[:, 0])
     assert runs.load("small").record["runs"][0].keys() == {
-        "recipe", "run", "epochs", "snapshots", "precision", "seconds", "device", "torch", "numpy", "commit",
-    }  # fmt: skip
+        "recipe",
+        "run",
+        "epochs",
+        "snapshots",
+        "precision",
+        "seconds",
+        "device",
+        "torch",
+        "numpy",
+        "commit",
+    }
     checkpoints.path(1, 2).unlink()
     with pytest.raises(BadInput, match=r"run1.epoch2.safetensors is missing: delete .*run1.safetensors to train"):
         checkpoints.publish(1, data / "runs")

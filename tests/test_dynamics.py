@@ -346,8 +346,9 @@ def decayed(data, monkeypatch):
 def test_decay_matters_where_the_order_is_weaker_than_in_every_run_with_it(decayed, monkeypatch):
     planted = {12: iter([0.8, 0.6, 0.7]), 8: iter([0.5, 0.65, 0.59])}
     monkeypatch.setattr(geometry, "order", lambda run, model: next(planted[model.config.d_ff]))
-    monkeypatch.setattr(Evidence, "each", lambda self, group, of: {
-        run: of(run, model) for run, model in self.models(group).items()})  # fmt: skip
+    monkeypatch.setattr(
+        Evidence, "each", lambda self, group, of: {run: of(run, model) for run, model in self.models(group).items()}
+    )
     found = geometry.decay_matters_one_layer(Evidence("ours"))
     assert found.value.tolist() == pytest.approx([0.5, 0.65, 0.59])
     assert found.shows.tolist() == [True, False, True]

@@ -26,13 +26,17 @@ def curves(**more: np.ndarray) -> dict[str, np.ndarray]:
     pattern = np.zeros((EPOCHS, 2, 10, 10), np.float32)
     pattern[epoch >= 98, 1, 9, 2] = pattern[epoch >= 98, 1, 9, 6] = 0.3
     found = {
-        "test_accuracy": np.stack([units] * 3, -1), "test_whole": units - 0.1, "train_whole": units - 0.1,
-        "pattern": pattern, "weight_norm": 500.0 + np.abs(epoch - 101.0), "test_loss": np.exp(-epoch / 50),
+        "test_accuracy": np.stack([units] * 3, -1),
+        "test_whole": units - 0.1,
+        "train_whole": units - 0.1,
+        "pattern": pattern,
+        "weight_norm": 500.0 + np.abs(epoch - 101.0),
+        "test_loss": np.exp(-epoch / 50),
         "test_ablated_accuracy": np.random.default_rng(0).random((EPOCHS, 5, 3)),
         "test_ablated_corrected": np.random.default_rng(1).random((EPOCHS, 5, 3)),
         "long_whole": np.where(epoch < 150, 0.5, 0.2),
         "long_accuracy": np.stack([np.where(epoch < 150, 1, 0.3)] * 6, 1),
-    } | more  # fmt: skip
+    } | more
     return {key: value[None].astype(np.float32) for key, value in found.items()} | {"runs": np.array([0])}
 
 

@@ -120,11 +120,18 @@ def planted(data: Path, key: str, ablated: list[tuple[str, str, int]]) -> None:
     wins = torch.zeros(14, 32, 32, dtype=torch.int64)
     wins[0, 13, 23], wins[1, 15, 15], wins[2, 15, 15] = 10, 9, 1
     found = survey.Survey(
-        key, Answers(pairs, replies(9), template), wins, ((13, 23), (15, 15)), torch.zeros(2, 16, 16),
-        torch.zeros(2, 16, 16), torch.zeros(32, 2, 5, 10, 6), torch.zeros(32, 2, 5, 6),
+        key,
+        Answers(pairs, replies(9), template),
+        wins,
+        ((13, 23), (15, 15)),
+        torch.zeros(2, 16, 16),
+        torch.zeros(2, 16, 16),
+        torch.zeros(32, 2, 5, 10, 6),
+        torch.zeros(32, 2, 5, 6),
         torch.zeros(10, 5, dtype=torch.bool),
-        tuple(survey.Ablated(parse_heads(pair, size), kind, replies(right)) for pair, kind, right in ablated), {},
-    )  # fmt: skip
+        tuple(survey.Ablated(parse_heads(pair, size), kind, replies(right)) for pair, kind, right in ablated),
+        {},
+    )
     found.save(data / "llm" / key / survey.FILE)
 
 

@@ -167,9 +167,14 @@ def test_every_part_is_taken_out_once(tiny):
     a, b = measure.sample(20, 3, seed=0)
     found = lengths.without_parts(tiny, a, b)
     assert [str(part) for part in found] == [
-        "intact", "without head 0:0", "without head 0:1", "without head 1:0", "without head 1:1",
-        "without MLP 0", "without MLP 1",
-    ]  # fmt: skip
+        "intact",
+        "without head 0:0",
+        "without head 0:1",
+        "without head 1:0",
+        "without head 1:1",
+        "without MLP 0",
+        "without MLP 1",
+    ]
     for part, accuracies in found.items():
         (cells,) = measure.class_accuracies(tiny, a, b, [part])
         torch.testing.assert_close(accuracies, lengths.by_arrival(cells), equal_nan=True)
@@ -181,9 +186,14 @@ def test_who_carries_and_who_corrects_in_a_planted_model():
 
     heads = [Ablation(heads={(layer, head)}) for layer in (0, 1) for head in (0, 1)]
     lost = {
-        INTACT: cells(1, 1, 1), heads[0]: cells(1, 0.9, 0), heads[1]: cells(0.9, 0.2, 1), heads[2]: cells(1, 0, 1),
-        heads[3]: cells(1, 1, 1), Ablation(mlps={0}): cells(0, 1, 1), Ablation(mlps={1}): cells(0.6, 0.75, 0.5),
-    }  # fmt: skip
+        INTACT: cells(1, 1, 1),
+        heads[0]: cells(1, 0.9, 0),
+        heads[1]: cells(0.9, 0.2, 1),
+        heads[2]: cells(1, 0, 1),
+        heads[3]: cells(1, 1, 1),
+        Ablation(mlps={0}): cells(0, 1, 1),
+        Ablation(mlps={1}): cells(0.6, 0.75, 0.5),
+    }
     found = lengths.primed_parts(lost, 3)
     assert found["head"] == heads[1]
     parts = ("carried", "corrected", "trained", "spared")

@@ -57,9 +57,11 @@ def shown(found: pd.DataFrame) -> list[bool]:
 def test_a_decision_head_costs_more_than_the_other_and_only_adds(surveyed):
     decides, idle = cells(1.0, 0.4, 0.6, whole=0.3), cells(1.0, 1.0, whole=0.95)
     small, wrong = cells(1.0, 0.9, whole=0.9), cells(0.9, 0.4, 0.6, whole=0.3)
-    found = heads.decision_head_costs(surveyed(MAIN, *(
-        Survey({ONE: one, OTHER: other}) for one, other in ((idle, decides), (idle, small), (idle, wrong))
-    )))  # fmt: skip
+    found = heads.decision_head_costs(
+        surveyed(
+            MAIN, *(Survey({ONE: one, OTHER: other}) for one, other in ((idle, decides), (idle, small), (idle, wrong)))
+        )
+    )
     assert values(found) == pytest.approx([0.65, 0.05, 0.65])
     assert shown(found) == [True, False, False]
 
@@ -67,10 +69,15 @@ def test_a_decision_head_costs_more_than_the_other_and_only_adds(surveyed):
 def test_four_digits_need_the_final_mlp_and_a_decision_head(surveyed):
     decides, idle = (cells(1.0, right, whole=whole, n_digits=4) for right, whole in ((0.4, 0.3), (1.0, 0.95)))
     carries, spared = cells(0.0, 1.0, n_digits=4), cells(1.0, 0.0, n_digits=4)
-    found = lengths.four_digits(surveyed(DIGITS4, *(
-        Survey({MLP: mlp, ONE: decides, OTHER: other})
-        for mlp, other in ((carries, idle), (spared, idle), (carries, decides))
-    )))  # fmt: skip
+    found = lengths.four_digits(
+        surveyed(
+            DIGITS4,
+            *(
+                Survey({MLP: mlp, ONE: decides, OTHER: other})
+                for mlp, other in ((carries, idle), (spared, idle), (carries, decides))
+            ),
+        )
+    )
     assert values(found) == pytest.approx([1, -1, 1])
     assert shown(found) == [True, False, False]
 
@@ -96,9 +103,12 @@ def test_squashing_asks_for_every_position_of_74(surveyed):
 def test_a_wide_mlp_cannot_go_but_its_carry_neurons_can(surveyed):
     missed, taken, whole = cells(0.0, 0.8), Dissected(650, cells(0.05, 1.0)), cells(0.0, 0.95)
     crude = Dissected(650, cells(0.2, 1.0))
-    found = heads.wide_mlp(surveyed(DFF1024, *(
-        Survey({MLP: mlp}, dissected) for mlp, dissected in ((missed, taken), (whole, taken), (missed, crude))
-    )))  # fmt: skip
+    found = heads.wide_mlp(
+        surveyed(
+            DFF1024,
+            *(Survey({MLP: mlp}, dissected) for mlp, dissected in ((missed, taken), (whole, taken), (missed, crude))),
+        )
+    )
     assert values(found) == pytest.approx([0.8, 0.95, 0.8])
     assert shown(found) == [True, False, False]
 

@@ -137,6 +137,8 @@ def test_show_and_say_give_what_the_book_and_a_terminal_can_read(monkeypatch: py
     page.show(page.Table(["a"], [["b"]]))
     page.say("**1** of 2")
     assert [sorted(data) for data in shown] == [
-        ["image/svg+xml", "text/plain"], ["text/html", "text/plain"], ["text/markdown", "text/plain"],
-    ]  # fmt: skip
+        ["image/svg+xml", "text/plain"],
+        ["text/html", "text/plain"],
+        ["text/markdown", "text/plain"],
+    ]
     assert [data["text/plain"] for data in shown] == ["<a figure>", "a\nb", "**1** of 2"]

@@ -23,8 +23,13 @@ def model_of(config: ModelConfig, seed: int = 1) -> Transformer:
     return Transformer(config).eval()
 
 
-@pytest.fixture(params=[ModelConfig(width=2, d_model=16, d_ff=12), ModelConfig(1, 2, d_model=16, d_ff=12),
-                        ModelConfig(width=2, causal=True, d_model=16, d_ff=12)])  # fmt: skip
+@pytest.fixture(
+    params=[
+        ModelConfig(width=2, d_model=16, d_ff=12),
+        ModelConfig(1, 2, d_model=16, d_ff=12),
+        ModelConfig(width=2, causal=True, d_model=16, d_ff=12),
+    ]
+)
 def noisy(request, monkeypatch) -> Transformer:
     monkeypatch.setattr(measure, "BATCH", 1000)
     monkeypatch.setattr(survey, "DRAWN", 300)

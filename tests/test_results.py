@@ -6,12 +6,12 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from carry_core import carries
+from carry_core import author, carries
 from carry_core.findings.base import Measurement
 from carry_core.groups import MAIN
 from carry_core.ledger import claims, compute, results, verdicts
 from carry_core.ledger.claims import Claim
-from carry_core.ledger.quantities import READINGS, SPECIAL, binomial, drawn_for
+from carry_core.ledger.quantities import READINGS, SPECIAL, binomial, drawn_for, groups_of
 from carry_core.ledger.results import Row
 
 SOURCES = ("author", "ours")
@@ -101,6 +101,15 @@ def _same_statistics(source: str, row: Row) -> bool:
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_stored_verdict_follows_from_the_runs_beside_it(committed, source):
     assert wrong(source, committed[source], committed["author"]) == []
+
+
+def test_a_row_of_the_authors_that_was_not_run_needs_what_his_release_lacks(committed):
+    """It asks for no import of what has been imported."""
+    for row in committed["author"].values():
+        if row.verdict == "not run" and not row.id.startswith(("tab2/", "finding/llm_heads")):
+            lacks = [group for group in groups_of(row.id) if not author.holds("weights", group)]
+            assert lacks or "history has not" in row.detail, row.id
+            assert "import-author" not in row.detail
 
 
 CHANGES = {

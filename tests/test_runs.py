@@ -101,6 +101,7 @@ def test_curves_of_unequal_runs_are_filled_up(data):
         (lambda: runs.load(NAME).model(0, epoch=500), "at epoch 500: expected one of 7, 9"),
         (lambda: runs.check(source="ours", group=NAME, n_examples=-1), "n_examples=-1: expected a whole number"),
         (lambda: runs.check(source="ours", group=NAME, run=9), "No run 9"),
+        (lambda: runs.check(source="ours", group=NAME, run="0"), "run='0': expected None or the number of a run"),
         (lambda: runs.check(source="ours", group=NAME, seed=True), "seed=True: expected a whole number from 0 to"),
     ],
 )

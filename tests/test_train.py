@@ -164,10 +164,16 @@ def test_history_is_what_measuring_gives(small_group):
     norm = sum(p.double().square().sum().item() for p in model.parameters())
     assert row["weight_norm"][0] == pytest.approx(norm, rel=1e-5)
     assert {key: np.stack(value).shape for key, value in trainer.history.items()} == {
-        "train_loss": (4, 1), "train_accuracy": (4, 1, 2), "train_whole": (4, 1),
-        "test_loss": (4, 1), "test_accuracy": (4, 1, 2), "test_whole": (4, 1), "weight_norm": (4, 1),
-        "test_ablated_accuracy": (4, 1, 2, 2), "test_ablated_corrected": (4, 1, 2, 2),
-    }  # fmt: skip
+        "train_loss": (4, 1),
+        "train_accuracy": (4, 1, 2),
+        "train_whole": (4, 1),
+        "test_loss": (4, 1),
+        "test_accuracy": (4, 1, 2),
+        "test_whole": (4, 1),
+        "weight_norm": (4, 1),
+        "test_ablated_accuracy": (4, 1, 2, 2),
+        "test_ablated_corrected": (4, 1, 2, 2),
+    }
 
 
 def test_one_layer_history_has_the_attention_pattern(small_group):

@@ -14,9 +14,15 @@ from sphinx.application import Sphinx
 
 LARGEST = 400_000  # bytes: larger ones stay files of their own
 VARIABLES = {
-    "#1f2430": "ink", "#000000": "ink", "black": "ink", "#6b7280": "faint", "#ffffff": "ground", "white": "ground",
-    "#2b4570": "right", "#d5d9e0": "wrong",
-}  # fmt: skip
+    "#1f2430": "ink",
+    "#000000": "ink",
+    "black": "ink",
+    "#6b7280": "faint",
+    "#ffffff": "ground",
+    "white": "ground",
+    "#2b4570": "right",
+    "#d5d9e0": "wrong",
+}
 COLOUR = re.compile(r"(?<=: )(" + "|".join(VARIABLES) + r")\b", re.IGNORECASE)
 TITLE = re.compile(r"<dc:title>(.+?)</dc:title>", re.DOTALL)
 PATH = re.compile(r'\bd="[^"]*"')

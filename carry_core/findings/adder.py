@@ -235,8 +235,10 @@ def trace(
         rows += [(wire, *row) for row in zip(layout.answer, top.indices.tolist(), top.values.tolist(), strict=True)]
     frame = pd.DataFrame(rows, columns=["wire", "position", "reads", "probability"]).set_index(["wire", "position"])
     right = {"tens": wires.tens, "ones": wires.ones, "carry_in": wires.arrives, "MLP": wires.ones}
-    columns = [position % (config.width + 1) if position not in layout.answer else layout.answer.index(position)
-               for position in frame.index.get_level_values(1)]  # fmt: skip
+    columns = [
+        position % (config.width + 1) if position not in layout.answer else layout.answer.index(position)
+        for position in frame.index.get_level_values(1)
+    ]
     names = frame.index.get_level_values(0)
     frame["schoolbook"] = [int(right.get(wire, wires.digit)[0, i]) for wire, i in zip(names, columns, strict=True)]
     one_too_many = (frame.reads == (frame.schoolbook + 1) % 10) & ~wires.arrives[0, columns].numpy()

@@ -58,9 +58,11 @@ def _all(found: Recording | Survey) -> Answers:
 
 
 PARTS: dict[str, Part] = {
-    "accuracy": accuracy, "staircase_heads": staircase_heads, "carry_mistakes": carry_mistakes,
+    "accuracy": accuracy,
+    "staircase_heads": staircase_heads,
+    "carry_mistakes": carry_mistakes,
     "first_position_accuracy": first_position,
-}  # fmt: skip
+}
 
 
 def known(name: str) -> bool:

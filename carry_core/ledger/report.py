@@ -14,9 +14,13 @@ from carry_core.ledger.verdicts import VERDICTS
 from carry_core.ledger.webpage import badness, text
 
 STYLES = {
-    "reproduced": "green", "mostly": "green", "compatible": "yellow", "mixed": "yellow", "differs": "bold red",
+    "reproduced": "green",
+    "mostly": "green",
+    "compatible": "yellow",
+    "mixed": "yellow",
+    "differs": "bold red",
     "not run": "dim",
-}  # fmt: skip
+}
 NARROW = 150  # columns where the output is no terminal
 
 

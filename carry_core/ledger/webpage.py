@@ -333,6 +333,12 @@ def strip(claim: Claim, rows: Mapping[str, Row]) -> Strip | None:
 
 TEMPLATES.filters |= {"words": words, "slug": slug, "number": text, "query": urlencode}
 NAMES = {
-    "signs": SIGNS, "headings": HEADINGS, "sources": SOURCES, "rules": RULES | QUANTIFIERS, "printed": printed,
-    "by_heading": by_heading, "strip": strip, "disagreement": results.disagreement,
-}  # fmt: skip
+    "signs": SIGNS,
+    "headings": HEADINGS,
+    "sources": SOURCES,
+    "rules": RULES | QUANTIFIERS,
+    "printed": printed,
+    "by_heading": by_heading,
+    "strip": strip,
+    "disagreement": results.disagreement,
+}

@@ -64,7 +64,12 @@ def journey_grid(planes: Sequence[Plane], patterns: Sequence[str], n_digits: int
                 ax.set_ylabel(f"layer {plane.layer}\n{plane.after}", fontsize=7.5)
         below = 1 - (start + n_rows * (side + foot)) / figure.get_size_inches()[1]
         figure.legend(
-            handles=dots(entries, colours), title=legend, loc="upper center", bbox_to_anchor=(0.5, below),
-            ncols=10 if label == "digit" else 7, columnspacing=1.0, borderaxespad=0.0,
-        )  # fmt: skip
+            handles=dots(entries, colours),
+            title=legend,
+            loc="upper center",
+            bbox_to_anchor=(0.5, below),
+            ncols=10 if label == "digit" else 7,
+            columnspacing=1.0,
+            borderaxespad=0.0,
+        )
     return figure

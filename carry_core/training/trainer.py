@@ -117,8 +117,11 @@ class Trainer:
         self.device, self.precision = torch.device(device), precision
         self.epoch, self.done, self.seconds = 0, 0, 0.0
         self.made_by = {
-            "device": device_name(self.device), "torch": torch.__version__, "numpy": np.__version__, "commit": commit(),
-        }  # fmt: skip
+            "device": device_name(self.device),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "commit": commit(),
+        }
         self.sessions: list[list[dict[str, Any]]] = [[] for _ in runs]
         self.running: dict[str, Tensor] = {}
         self.earlier = [0.0] * len(runs)
@@ -136,14 +139,20 @@ class Trainer:
         self.rate = torch.tensor(recipe.rate, device=self.device)
         cuda = self.device.type == "cuda"
         self.optimiser = torch.optim.AdamW(
-            list(self.parameters.values()), lr=self.rate, betas=(0.9, 0.98), eps=1e-8, weight_decay=group.decay,
-            fused=True, capturable=cuda,
-        )  # fmt: skip
+            list(self.parameters.values()),
+            lr=self.rate,
+            betas=(0.9, 0.98),
+            eps=1e-8,
+            weight_decay=group.decay,
+            fused=True,
+            capturable=cuda,
+        )
         for p in self.parameters.values():  # as AdamW makes them at its first step; a captured one needs them before
             self.optimiser.state[p] = {
                 "step": torch.zeros((), device=self.device),
-                "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p),
-            }  # fmt: skip
+                "exp_avg": torch.zeros_like(p),
+                "exp_avg_sq": torch.zeros_like(p),
+            }
         self.counter = torch.zeros((), dtype=torch.int32, device=self.device)
         self.stack = Stack(group.config, self.device, PRECISIONS[precision])
         dropout = [s.dropout for s in seeds]
@@ -296,9 +305,14 @@ class Trainer:
         tensors |= {f"running/{key}": value.clone() for key, value in self.running.items()}
         history = {f"history/{key}": list(rows) for key, rows in self.history.items()}
         record = {
-            "group": self.group.name, "recipe": self.recipe.name, "precision": self.precision,
-            "epoch": self.epoch, "batches": self.done, "adam_step": int(moments[0]["step"].item()), **self.made_by,
-        }  # fmt: skip
+            "group": self.group.name,
+            "recipe": self.recipe.name,
+            "precision": self.precision,
+            "epoch": self.epoch,
+            "batches": self.done,
+            "adam_step": int(moments[0]["step"].item()),
+            **self.made_by,
+        }
         seconds = [round(earlier + self.seconds / len(self.runs), 1) for earlier in self.earlier]
         records = [
             record
