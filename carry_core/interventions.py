@@ -118,12 +118,13 @@ class Intervention:
         Raises:
             BadInput: not JSON, an unknown kind or field, or a value of the wrong shape.
         """
-        kinds = {kind.__name__: kind for kind in (Ablation, MeanAblation, Patch)}
+        kinds = {each.__name__: each for each in (Ablation, MeanAblation, Patch)}
         try:
             values = json.loads(text)
             if isinstance(values, list):
                 return Combined(tuple(cast(Intervention, cls.from_json(json.dumps(part))) for part in values))
-            return kinds[values.pop("kind", cls.__name__)](**values)
+            kind = kinds[values.pop("kind", cls.__name__)]
+            return kind(**{name: _parsed(name, value) for name, value in values.items()})
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             expected = f'{{"kind": "{cls.__name__}", "heads": [[1, 0]]}}'
             raise BadInput(f"{text!r} is not an intervention: expected JSON such as '{expected}'.") from error
