@@ -6,11 +6,11 @@ import shutil
 import subprocess
 from collections import Counter
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bs4 import BeautifulSoup, Tag
 
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
@@ -21,7 +21,6 @@ from carry_core.ledger.webpage import Outcomes
 from tests.test_claims import ledger  # noqa: F401 (a fixture)
 
 PAPER = "https://arxiv.org/abs/2401.07993"
-VOID = {"input", "br", "img", "path"}
 NUMBER = Claim(
     "tab1/final_mlp/NC/accuracy/pos7", "Tab. 1", 0.9, "fig01_summary", "Table 1, without the final MLP", "why", "drawn"
 )
@@ -43,49 +42,8 @@ def row(claim: Claim = NUMBER, verdict: str = "reproduced", **more: Any) -> Row:
     return Row(claim.id, claim.where, claim.paper, verdict=verdict, **given)
 
 
-class Tree(HTMLParser):
-    """HTML as nested elements; whatever is not closed in order is an error."""
-
-    def __init__(self, text: str):
-        super().__init__()
-        self.root = Element("root", {})
-        self.open = [self.root]
-        self.feed(text)
-        assert self.open == [self.root]
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        element = Element(tag, {name: value or "" for name, value in attrs})
-        self.open[-1].inside.append(element)
-        if tag not in VOID:
-            self.open.append(element)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.open[-1].inside.append(Element(tag, {name: value or "" for name, value in attrs}))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop().tag == tag
-
-    def handle_data(self, data: str) -> None:
-        self.open[-1].inside.append(data)
-
-
-class Element:
-    def __init__(self, tag: str, attributes: dict[str, str]):
-        self.tag, self.attributes = tag, attributes
-        self.inside: list[Any] = []
-
-    def all(self, tag: str = "", **attributes: str) -> list["Element"]:
-        found = []
-        for child in self.inside:
-            if isinstance(child, Element):
-                wanted = all(child.attributes.get(k.replace("_", "-")) == v for k, v in attributes.items())
-                found += [child] if tag in ("", child.tag) and wanted else []
-                found += child.all(tag, **attributes)
-        return found
-
-    @property
-    def text(self) -> str:
-        return "".join(x.text if isinstance(x, Element) else x for x in self.inside)
+def parsed(html: str) -> BeautifulSoup:
+    return BeautifulSoup(html, "html.parser")
 
 
 @pytest.fixture(scope="module")
@@ -96,12 +54,12 @@ def committed() -> Outcomes:
 
 
 @pytest.fixture(scope="module")
-def page(committed) -> Element:
-    return Tree(webpage.ledger(committed, frozenset({"fig04_pca_journey"})).html).root
+def page(committed) -> BeautifulSoup:
+    return parsed(webpage.ledger(committed, frozenset({"fig04_pca_journey"})).html)
 
 
-def body(page: Element) -> list[Element]:
-    return [tr for tr in page.all("tr") if "id" in tr.attributes]
+def body(page: BeautifulSoup) -> list[Tag]:
+    return page.find_all("tr", id=True)
 
 
 # ---------------------------------------------------------------- names
@@ -202,18 +160,18 @@ def planted() -> Outcomes:
 
 
 def test_the_overview_counts_every_row_and_links_to_it(committed):
-    found = Tree(webpage.overview(committed).html).root
-    *parts, total = found.all("tbody")[0].all("tr")
+    found = parsed(webpage.overview(committed).html)
+    *parts, total = found.find_all("tbody")[0].find_all("tr")
     sections = {webpage.slug(section): section for section in committed.sections()}
     assert len(parts) == len(sections)
-    for a in found.all("a"):
-        asked = dict(pair.split("=") for pair in a.attributes["data-filter"].split("&"))
+    for a in found.find_all("a"):
+        asked = dict(pair.split("=") for pair in a["data-filter"].split("&"))
         mark, number, verdict = a.text.split(maxsplit=2)
         assert verdict == asked["verdict"].replace("+", " ")
         assert mark == webpage.SIGNS[verdict]
         section = sections[asked["section"]] if "section" in asked else ""
         assert int(number) == committed.count(asked["source"], verdict, section=section)
-    assert sum(int(a.text.split()[1]) for a in total.all("a")) == 2 * 280
+    assert sum(int(a.text.split()[1]) for a in total.find_all("a")) == 2 * 280
 
 
 # ---------------------------------------------------------------- the table
@@ -222,25 +180,25 @@ def test_the_overview_counts_every_row_and_links_to_it(committed):
 def test_every_row_of_the_ledger_is_in_the_table_with_its_anchor_and_verdicts(page, committed):
     by_id = {e.claim.id: e for e in committed.entries}
     rows = body(page)
-    assert Counter(tr.attributes["id"] for tr in rows) == Counter(by_id.keys())
-    head = [th.text for th in page.all("thead")[0].all("th")]
+    assert Counter(tr["id"] for tr in rows) == Counter(by_id.keys())
+    head = [th.text for th in page.find_all("thead")[0].find_all("th")]
     assert len(set(webpage.SIGNS.values())) == len(webpage.SIGNS) == len(verdicts.VERDICTS)
     for tr in rows:
-        entry, cells = by_id[tr.attributes["id"]], [x for x in tr.inside if isinstance(x, Element)]
-        assert [x.attributes["role"] for x in cells] == ["rowheader"] + ["cell"] * 6  # the style sheet makes it a grid
-        assert [x.attributes["data-label"] for x in cells[1:]] == head[1:]
+        entry, cells = by_id[tr["id"]], tr.find_all(["th", "td"], recursive=False)
+        assert [x["role"] for x in cells] == ["rowheader"] + ["cell"] * 6  # the style sheet makes it a grid
+        assert [x["data-label"] for x in cells[1:]] == head[1:]
         for source in committed.sources:
-            (cell,) = tr.all("td", data_label=webpage.HEADINGS[source])
+            (cell,) = tr.find_all("td", attrs={"data-label": webpage.HEADINGS[source]})
             verdict = entry.verdict(source)
             assert cell.text.startswith(f"{webpage.SIGNS[verdict]} {verdict}"), cell.text  # none relies on its colour
-            assert tr.attributes[f"data-{source}"] == verdict
-            assert int(tr.attributes[f"data-rank-{source}"]) == entry.order[source]
-            assert entry.rows[source].detail.replace("`", "") in tr.all("details")[0].text
-    assert all(svg.attributes["aria-label"] and svg.attributes["role"] == "img" for svg in page.all("svg"))
+            assert tr[f"data-{source}"] == verdict
+            assert int(tr[f"data-rank-{source}"]) == entry.order[source]
+            assert entry.rows[source].detail.replace("`", "") in tr.find_all("details")[0].text
+    assert all(svg["aria-label"] and svg["role"] == "img" for svg in page.find_all("svg"))
 
 
 def test_only_pages_that_exist_are_linked(page):
-    links = {tr.attributes["id"]: [a.attributes["href"] for a in tr.all("a")] for tr in body(page)}
+    links = {tr["id"]: [a["href"] for a in tr.find_all("a")] for tr in body(page)}
     expected = {name for name, claim in claims.claims().items() if claim.notebook == "fig04_pca_journey"}
     assert {name for name, some in links.items() if "fig04_pca_journey.html" in some} == expected
     assert {link for some in links.values() for link in some if link.endswith(".html")} == {"fig04_pca_journey.html"}
@@ -253,7 +211,7 @@ def test_nothing_is_loaded_and_nothing_is_taken_for_html():
     assert re.findall(r"<(?:script|img|link|iframe|style)|url\(|src=|on\w+=", html) == []
     assert "Because &lt;b&gt;." in html
     assert "<b>." not in html
-    assert [a.attributes["href"] for a in Tree(html).root.all("a") if "//" in a.attributes["href"]] == [PAPER] * 3
+    assert [a["href"] for a in parsed(html).find_all("a") if "//" in a["href"]] == [PAPER] * 3
 
 
 # ---------------------------------------------------------------- strips

@@ -1,15 +1,11 @@
 """Whole epochs of the trainer against a plain loop: which step comes when, at which rate, and what is written down."""
 
-import subprocess
-import sys
-import textwrap
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from carry_core.files import ROOT
 from carry_core.groups import Group, Recipe
 from carry_core.training.dropout import CounterMasks
 from carry_core.training.trainer import Seeds, Trainer
@@ -70,31 +66,3 @@ def test_two_epochs_are_a_plain_loop(small_group, masks, decay):
         assert not np.allclose(means[0], means[1], rtol=1e-4)
     assert all(state["step"] == 12 for state in trainer.optimiser.state.values())
     assert trainer.epoch == 2
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads the most memory that a process has held from /proc")
-def test_four_digits_take_less_than_four_gibibytes():
-    """Fifty million sums: the most that a process of its own held until it had trained, tested and stood by to save."""
-    program = """
-        import torch
-        from carry_core import groups
-        from carry_core.training.trainer import Trainer
-        from carry_core.training.layers import keep_memory
-        keep_memory()  # as `carry train` does
-        trainer = Trainer(groups.find("digits4_n2_s0.3_w0.2"), groups.RECIPES["quick"], [0])
-        assert trainer.train.shape == trainer.test.shape == (1, 2, 15_001_500)
-        batches = trainer.batches(trainer.train, trainer.group.batch)
-        for batch in (batches[0], batches[-1]):
-            trainer.step(*batch, 0)
-        trainer.test = trainer.test[:, :, : 2 * trainer.test_batch]
-        with torch.inference_mode():
-            trainer.test_epoch()
-        trainer.freeze()()
-        print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")))
-    """
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    told = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert told.returncode == 0, told.stderr
-    name, most, unit = told.stdout.split()
-    assert (name, unit) == ("VmHWM:", "kB")
-    assert 2 * 2 * 4 * 15_001_500 < 1024 * int(most) < 4 * 2**30
