@@ -1,7 +1,6 @@
 """The ledger: what it holds, what it refuses, and whether the committed results are those of these weights."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -127,14 +126,6 @@ def test_results_that_are_none(carry, ledger, content, complaint):
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert f"{path} {complaint}" in err
     assert contents(ledger) == before
-
-
-def test_what_is_no_file_is_not_replaced(carry, ledger, tmp_path):
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    code, out, err = carry("claims", "--source", "ours", "--only", "data/", "--json", str(pipe))
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert pipe.is_fifo()
 
 
 def test_a_page_whose_row_was_not_saved_says_how_to_save_it(ledger):

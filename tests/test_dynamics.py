@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from scipy.optimize import curve_fit
@@ -93,15 +92,6 @@ def test_what_does_not_coincide_and_does_not_bounce_is_said_not_to():
     assert not never.bounces
 
 
-@pytest.mark.parametrize(
-    ("first", "last", "apart", "late"),
-    [(99, 107, False, False), (99, 108, True, False), (50, 93, True, True), (50, 92, True, False)],
-)
-def test_heads_that_change_apart_and_a_rise_that_waits_for_the_second(first, last, apart, late):
-    found = dynamics.transitions(one_layer(first=first, last=last), Layout()).loc[4]
-    assert (found.apart, found.late) == (apart, late)
-
-
 def test_a_training_that_stopped_early_is_judged_by_the_epochs_of_the_whole():
     """Ten epochs of 1000 are ten epochs, wherever the training stopped."""
     history = one_layer(first=89, turn=110)  # twelve and nine epochs before and after the rise
@@ -119,25 +109,6 @@ def test_a_training_that_stopped_early_is_judged_by_the_epochs_of_the_whole():
     evolution = dynamics.evolutions(dips(65))[1]
     assert not dynamics.carrying(bent(60, 0.08, 0.02), evolution)["coincides"]  # within 4 of 400
     assert dynamics.carrying(bent(60, 0.08, 0.02), evolution, 1000)["coincides"]  # within 10 of 1000
-
-
-def test_attention_to_other_digits_is_no_transition():
-    history = one_layer()
-    history["pattern"] = np.roll(history["pattern"], 1, axis=-1)
-    found = dynamics.transitions(history, Layout()).loc[4]
-    assert np.isnan(found["passes"]).all()
-    assert np.isnan(found.lag)
-    assert not found.coincides
-    assert dynamics.shown_epochs(found) == (100, 200, 300)
-
-
-def test_the_run_with_the_sharpest_rise_is_shown_if_its_heads_change_apart():
-    made = pd.DataFrame({"jump": [0.9, 0.3, 0.5, 1.0], "apart": [False, True, True, False]})
-    assert dynamics.shown_run(made) == 2
-    assert dynamics.shown_run(made[~made.apart]) == 3
-    assert dynamics.shown_run(made, 0) == 0
-    with pytest.raises(BadInput, match="No learning curves of run 2: expected one of 0, 1"):
-        dynamics.shown_run(made[:2], 2)
 
 
 def test_a_history_without_one_layers_attention_is_refused():
@@ -163,19 +134,6 @@ def test_the_kink_of_two_exponentials_is_exact(corner, slow):
     found = dynamics.kink(bent(corner, 0.1, slow))
     assert (found.epoch, found.end) == (corner, 160)
     assert found.rate == pytest.approx(slow, abs=1e-9)
-
-
-def test_noise_moves_the_kink_little_and_the_interval_holds_the_rate():
-    found, inside = [], 0
-    for seed in range(40):
-        noise = np.random.default_rng(seed).normal(0, 0.1, EPOCHS)
-        kink = dynamics.kink(bent(60, 0.08, 0.02) * np.exp(noise))
-        found.append(kink.epoch)
-        low, high = kink.interval
-        assert low < kink.rate < high
-        inside += low <= 0.02 <= high
-    assert np.abs(np.array(found) - 60).max() <= 6
-    assert 34 <= inside <= 40
 
 
 def test_the_fit_is_least_squares_as_another_routine_has_it():
@@ -276,11 +234,6 @@ def test_a_loss_that_does_not_decay_exponentially_does_not_show_the_kink(planted
     rising = dynamics.carrying(bent(60, 0.08, -0.02), dynamics.evolutions(history)[1])
     assert rising["kink"].explained == pytest.approx(1)
     assert not rising["exponential"]
-
-
-def test_without_evolutions_the_kink_says_what_it_needs(planted):
-    with pytest.raises(BadInput, match="^needs: accuracies without the final MLP after every epoch"):
-        dynamics.kink_of_runs(planted({"runs": np.array([0]), "test_loss": np.ones((1, 10))}))
 
 
 def test_digits_in_order_along_either_axis():

@@ -60,25 +60,6 @@ def places() -> prompts.Positions:
     return prompts.Positions(0, (1, 2, 3, 4), 5, (6, 7, 8, 9), 10)
 
 
-def test_the_cells_are_the_protocols():
-    found = staircases.cells(places(), 4)
-    assert found[:4] == [(6, 1), (7, 2), (8, 3), (9, 4)]
-    assert found[4:] == [(10, 6), (11, 7), (12, 8), (13, 9)]
-    assert len(found) == staircases.n_cells(4)
-
-
-def test_maps_are_squares():
-    cells = staircases.map_cells(places())
-    side = len(places().marked) + staircases.N_MAPPED
-    values = torch.tensor([100.0 * row + column for row, column in cells])
-    square = staircases.grid(values)
-    marked = [*range(11), *range(11, 11 + staircases.N_MAPPED)]
-    assert square.shape == (side, side)
-    for i in range(side):
-        for j in range(side):
-            assert square[i, j] == (100 * marked[i] + marked[j] if j <= i else 0)
-
-
 class Planted:
     """Replaces what the attentions report: `plant[layer][head]` is a list of cells where the head looks hardest."""
 
@@ -116,17 +97,6 @@ def test_planted_staircases_are_found_exactly():
     expected[5:8, 2, 3] = 7
     expected[8:, 0, 0] = 7  # all heads are equal in the last two cells: the first wins
     assert torch.equal(wins, expected)
-
-
-def test_tokens_that_were_not_fed_back_win_nothing():
-    rows = torch.tensor([[6, 10, 11, 12, 13]] * 3)
-    there = staircases.reached(rows, 11, torch.tensor([1, 3, 4]))
-    assert there.tolist() == [[1, 1, 0, 0, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]
-    size = Size(2, 2, 1, 2)
-    winner = torch.tensor([[0, 1, 2, 3, 3], [0, 1, 2, 3, 3], [3, 1, 2, 3, 0]])
-    attention = torch.nn.functional.one_hot(winner, 4).mT.unflatten(1, (2, 2)).float()
-    wins = staircases.count_wins(attention, there, size).flatten(1)
-    assert wins.tolist() == [[2, 0, 0, 1], [0, 3, 0, 0], [0, 0, 2, 0], [0, 0, 0, 2], [1, 0, 0, 0]]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -78,15 +78,6 @@ def test_a_survey_is_what_the_naive_way_gives(where, tmp_path):
     assert len({a.heads for a in found.ablated}) == len(kinds)
 
 
-def test_random_pairs_share_no_head_with_what_they_are_compared_with(where, tmp_path):
-    """Nor with other frequent winners, whose pairs were not asked for."""
-    plan = replace(PLAN, pairs=1, asked=(((0, 1), (2, 3)), ((1, 1),)))
-    found = run(where, tmp_path, plan)
-    drawn = {head for a in found.ablated if a.kind == "random" for head in a.heads}
-    assert drawn
-    assert not drawn & {*found.frequent_heads, (0, 1), (2, 3), (1, 1)}
-
-
 def test_replies_without_heads_are_those_of_a_model_with_zeroed_columns(where, tmp_path):
     found = run(where, tmp_path)
     model = AutoModelForCausalLM.from_pretrained(where, attn_implementation="eager").eval()
@@ -148,19 +139,6 @@ def test_what_was_stopped_goes_on_where_it_was(where, tmp_path, monkeypatch):
     assert asked == []
     other = run(where, tmp_path / "parts", replace(PLAN, seed=1))  # other prompts are another survey
     assert len(asked) == 4 * (1 + len(other.ablated))
-
-
-def test_digits_count_as_spelled_only_one_token_each(tmp_path):
-    """Planted replies: right, wrong in the third digit, and a group of digits in one token."""
-    found = survey.Surveyor(
-        inspect_model(str(folder(tmp_path / "m", tokenizer="grouped_digits")), BARE), PLAN, tmp_path
-    )
-    tokenizer = found.source.tokenizer
-    digit = {d: tokenizer.convert_tokens_to_ids(d) for d in "0123456789"}
-    group = next(t for t in tokenizer.get_vocab() if t.isdigit() and len(t) == 2)
-    ids = [[digit[c] for c in "7609"], [digit[c] for c in "7699"], [tokenizer.convert_tokens_to_ids(group), 0, 0, 0]]
-    pairs = torch.tensor([[5542, 2067], [5542, 2067], [int(group) * 50, int(group) * 50]])
-    assert found._spelled(pairs, torch.tensor(ids)).tolist() == [[1, 1, 1, 1, 0], [1, 1, 0, 0, 0], [0, 0, 0, 0, 0]]
 
 
 # ---------------------------------------------------------------- the command, and bad input

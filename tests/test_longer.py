@@ -9,7 +9,7 @@ import torch
 
 from carry_core import author, carries, groups, measure, runs, sums
 from carry_core.errors import BadInput
-from carry_core.findings import geometry, heads, lengths, neurons
+from carry_core.findings import heads, lengths, neurons
 from carry_core.findings.base import FINETUNED, PAD6, PRIMED
 from carry_core.findings.survey import Evidence
 from carry_core.groups import GROUPS
@@ -224,15 +224,6 @@ def test_the_correlation_of_the_trained_positions(tiny, monkeypatch):
 
 
 # ---------------------------------------------------------------- streams, accuracies, weights
-
-
-def test_separation_is_that_of_the_planes(tiny):
-    a, b = measure.sample(60, 3, seed=0)
-    found = lengths.separation(tiny, a, b)
-    planes = geometry.journey(tiny, a, b, 3, lengths.answer_columns(tiny))
-    by_place = {(p.layer, p.after, p.position): geometry.apart_on_all_axes(p) for p in planes}
-    assert found.tens == pytest.approx([by_place[0, "MLP", p] for p in (7, 8, 9)], nan_ok=True)
-    assert found.ones == pytest.approx([by_place[1, "attention", p] for p in (7, 8, 9)], nan_ok=True)
 
 
 def test_accuracy_counts_every_position(tiny):

@@ -118,20 +118,6 @@ def test_sets_of_sums_are_dissected_as_if_each_were_the_only_one(noisy, monkeypa
         torch.testing.assert_close(one.cells.accuracy, scored.accuracy, equal_nan=True)
 
 
-@pytest.mark.parametrize("kept", [0, 6, 12])
-def test_sets_that_have_no_neuron_in_common_can_be_dissected(noisy, kept):
-    """Of a run of four digits, draws of the paper's size together choose 123 of 128 neurons."""
-    a, b = all_sums(2)
-    rest, every, last = survey.Rest(noisy, a, b, 2), torch.arange(len(a)), noisy.config.layers - 1
-    sets = torch.stack([torch.arange(12) < kept, torch.arange(12) >= 12 - kept])
-    with torch.inference_mode():
-        measure.predict(noisy, a, b, [], 2, keeps(rest, last))
-        answers = rest.answers(sets, [every, every])
-    for neurons, answer in zip(sets, answers, strict=True):
-        without = heads.dissection(~neurons, last)
-        assert (answer != measure.predict(noisy, a, b, [without], 2)[0]).float().mean() < 1e-3
-
-
 def test_whole_answers_without_the_skip_by_brute_force():
     """Sec. 4: layer 0's stream becomes attn(LN(x)) alone."""
     model = model_of(ModelConfig(width=2, d_model=16, d_ff=12))
@@ -146,15 +132,6 @@ def test_whole_answers_without_the_skip_by_brute_force():
         x = block.mlp(block.mix(x, block.attention(x, no_hook), no_hook), no_hook)
         guess = model.unembed(model.norm(x))[:, -2:].argmax(-1)
     assert found.exact_match == pytest.approx((guess == digits(a + b, 2)).all(1).double().mean().item(), abs=1e-3)
-
-
-def test_means_over_cells_with_and_without_a_carry():
-    accuracy = torch.arange(15.0).reshape(5, 3)
-    cells = measure.ClassAccuracies(accuracy, -accuracy, 0.0)
-    with_carry = [(1, 0), (2, 1), (3, 0), (3, 1), (4, 0), (4, 1)]  # C@1, C@2, C all twice, C all con. twice
-    total = sum(3 * t + p for t, p in with_carry)
-    assert heads.mean_over(cells, "accuracy", carry=True) == pytest.approx(total / 6)
-    assert heads.mean_over(cells, "corrected", carry=False) == pytest.approx((total - 105) / 9)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -186,29 +185,6 @@ def test_a_full_disk_is_one_line(tmp_path, write):
         write(temporary)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-WRITER = """
-import os, signal, sys
-from pathlib import Path
-from carry_core.files import replacing
-
-path, when = Path(sys.argv[1]), sys.argv[2]
-with replacing(path) as temporary:
-    temporary.write_text("new" * 10**6 if when == "after" else "ne")
-    if when == "within":
-        os.kill(os.getpid(), signal.SIGKILL)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.parametrize(("when", "left"), [("within", "old"), ("after", "new" * 10**6)])
-def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path, when, left):
-    path = tmp_path / "file"
-    path.write_text("old")
-    done = subprocess.run([sys.executable, "-c", WRITER, str(path), when], check=False)
-    assert done.returncode == -signal.SIGKILL
-    assert path.read_text() == left
 
 
 SAVER = """

@@ -96,13 +96,6 @@ def test_ours_is_judged_by_equivalence_to_the_authors_runs(shift, scatter, verdi
     assert ours(printed(50, range=100, unit=1), 100 * (theirs + shift), 100 * theirs).verdict == verdict
 
 
-def test_compatible_says_the_smallest_difference_that_it_could_have_seen():
-    theirs = column(0.3, 0.7, 0.5)
-    found = ours(printed(0.5), theirs, theirs)
-    half = (found.interval[0, 1] - found.interval[0, 0]) / 2
-    assert f"a difference of {half + 0.005:.2g} or more" in found.detail
-
-
 def test_one_run_of_the_paper_takes_a_prediction_interval():
     runs = column(0.50, 0.52, 0.51)
     width = scipy.stats.t.ppf(0.975, 2) * runs.std(ddof=1) * math.sqrt(1 + 1 / 3)
@@ -142,11 +135,6 @@ def test_a_spread_is_known_to_a_third_of_itself():
     small = judge_ours("spread", printed(0.02, range=0.5), np.array([0.02]), np.zeros((0, 1)), None, 3)
     assert small.verdict == "reproduced"
     assert small.interval[0, 1] == pytest.approx(1.96 * 0.02 * math.sqrt(1 / 4 + 1 / 10))
-
-
-def test_what_is_not_a_number_decides_nothing():
-    nan = judge_ours("spread", printed(0.38), np.array([math.nan]), np.zeros((0, 1)), None)
-    assert (nan.verdict, nan.tolerance) == ("compatible", None)
 
 
 @pytest.mark.parametrize(
