@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from carry_core.training.prefixes import SharedPrefix
 
 from carry_core import sums
 from carry_core.errors import BadInput
@@ -13,6 +12,7 @@ from carry_core.findings import heads
 from carry_core.interventions import INTACT, Ablation, Combined, MeanAblation, Patch
 from carry_core.model import Block, ModelConfig, Transformer, cache_hook
 from carry_core.training.layers import FirstLayer
+from carry_core.training.prefixes import SharedPrefix
 
 
 def drawn(config: ModelConfig, seed: int = 4, count: int = 9) -> tuple[torch.Tensor, torch.Tensor]:
