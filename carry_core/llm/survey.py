@@ -109,7 +109,7 @@ class Survey:
         """One sentence on where it comes from, for the page that shows it."""
         layers, n_heads = self.counts.shape
         return (
-            f"The model `{self.title}`: {layers} layers of {n_heads} heads, {self.record['dtype']},"
+            f"The model “{self.title}”: {layers} layers of {n_heads} heads, {self.record['dtype']},"
             f" {len(self.answers.replies):,} prompts."
         )
 
