@@ -125,7 +125,7 @@ def small(data, monkeypatch):
     return Evidence
 
 
-@pytest.mark.parametrize("name", base.FINDINGS)
+@pytest.mark.parametrize("name", [name for name in base.FINDINGS if name.startswith("finding/")])
 def test_every_finding_is_measured_in_each_run(small, name):
     found = quantities.find(name, small("ours", quantities.needed(name)))
     assert set(found.runs) == set(found.shows)

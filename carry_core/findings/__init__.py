@@ -4,6 +4,6 @@
 each, and importing this package registers every finding in `base.FINDINGS`.
 """
 
-from carry_core.findings import adder, base, dynamics, geometry, heads, lengths, neurons, pentagon, survey
+from carry_core.findings import adder, base, dynamics, geometry, heads, lengths, neurons, pentagon, survey, typology
 
-__all__ = ["adder", "base", "dynamics", "geometry", "heads", "lengths", "neurons", "pentagon", "survey"]
+__all__ = ["adder", "base", "dynamics", "geometry", "heads", "lengths", "neurons", "pentagon", "survey", "typology"]

@@ -5,6 +5,7 @@ threshold were fitted on runs 0-5 of the main group, ours and the author's, and 
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import product
 
 import pandas as pd
@@ -15,7 +16,10 @@ from torch import Tensor
 from carry_core import groups, measure, sums
 from carry_core.errors import BadInput
 from carry_core.findings import heads, interchange
+from carry_core.findings.base import FINDINGS, MAIN, Finding, Measurement
+from carry_core.findings.base import summary as measurement
 from carry_core.findings.interchange import Activations, Pairs
+from carry_core.findings.survey import Evidence
 from carry_core.model import Hook, Transformer
 
 # The runs' values of a head, of the attention and of its skip path lie at 0.00-0.32, at 0.68 and at 0.93-1.00, where
@@ -78,42 +82,63 @@ def summary(rows: Sequence[Mapping[str, object]]) -> str:
     return f"{rows[0]['group']} ({rows[0]['source']}), {len(found)} runs: {kinds}."
 
 
-def statements(
+ADDER = "Share of answers that are the full adder's with its {} set."
+STATEMENTS = {  # in the terms of an interchange: what the paper says, where, and what is measured
+    "one_head": ("one head of the last layer decides", "Sec. 4", "Interchange accuracy of the best head."),
+    "attention": ("the last layer's attention decides", "Sec. 4", "Interchange accuracy of all heads together."),
+    "final_mlp": ("the final MLP adds the one", "Sec. 4", "Interchange accuracy of the final MLP."),
+    "past_final_mlp": ("nothing past the final MLP adds it", "Sec. 4", "1 less that of the path past the final MLP."),
+    "zero_names_it": ("zero ablation names a head, and that head decides", "Tab. 1", "1 in a run where it is so."),
+    "carry_neurons": ("the carry neurons alone carry exactly one", "Sec. 5", "Their interchange accuracy."),
+    "random_neurons": ("as many random neurons do not", "Sec. 5", "1 less the interchange accuracy of these."),
+    "adder_digit_sum": ("the full adder's digit sum predicts the answer", "App. I", ADDER.format("digit sums")),
+    "adder_carry_in": ("the full adder's carry in predicts the answer", "App. I", ADDER.format("carry-ins")),
+    "adder_all": ("the whole full adder predicts the answer", "App. I", ADDER.format("variables")),
+}
+
+
+def by_run(
     deciding: pd.DataFrame, neurons: pd.DataFrame | None = None, explained: pd.DataFrame | None = None
-) -> pd.DataFrame:
-    """Statements of Sec. 4, 5 and App. I, and how many runs bear them out: at `DECIDES` or more each.
+) -> dict[str, pd.DataFrame]:
+    """`value` and `shows` of each of the `STATEMENTS` that can be tested: a run bears it out at `DECIDES` or more.
 
     Args:
         deciding: as from `who_decides`, with `ablated`, the head whose zero ablation costs more, if that is asked for.
         neurons: as from `neuron_swaps`, with `run`.
         explained: as from `abstraction`, with `run`.
+    """
+    values = {"one_head": deciding["one head"], "attention": deciding["heads together"]}
+    values |= {"final_mlp": deciding["final MLP"], "past_final_mlp": 1 - deciding["past the MLP"]}
+    shows = {}
+    if "ablated" in deciding:
+        shows["zero_names_it"] = (deciding["ablated"] == deciding["head"]) & (deciding["one head"] >= DECIDES)
+        values["zero_names_it"] = shows["zero_names_it"].astype(float)
+    if neurons is not None:
+        values["carry_neurons"] = neurons[neurons["set"] == "carry"].set_index("run")["accuracy"]
+        random = neurons[neurons["set"] == "random"].groupby("run")["accuracy"].mean()
+        values["random_neurons"], shows["random_neurons"] = 1 - random, random < DECIDES
+    if explained is not None:
+        values |= {f"adder_{name}": by.set_index("run")["accuracy"] for name, by in explained.groupby("variable")}
+    return {
+        name: pd.DataFrame({"value": values[name], "shows": shows.get(name, values[name] >= DECIDES)})
+        for name in STATEMENTS
+        if name in values
+    }
+
+
+def statements(
+    deciding: pd.DataFrame, neurons: pd.DataFrame | None = None, explained: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Statements of Sec. 4, 5 and App. I, and how many runs bear them out; arguments as `by_run`.
 
     Returns:
         A row for each statement: `statement`, `where` in the paper, `shows`, `runs`, and `value`, the mean.
     """
-    rows: list[tuple[str, str, pd.Series, pd.Series]] = []
-
-    def add(statement: str, where: str, value: pd.Series, shows: pd.Series | None = None) -> None:
-        rows.append((statement, where, value, value >= DECIDES if shows is None else shows))
-
-    add("one head of the last layer decides", "Sec. 4", deciding["one head"])
-    add("the last layer's attention decides", "Sec. 4", deciding["heads together"])
-    add("the final MLP adds the one", "Sec. 4", deciding["final MLP"])
-    add("nothing past the final MLP adds it", "Sec. 4", 1 - deciding["past the MLP"])
-    if "ablated" in deciding:
-        same = (deciding["ablated"] == deciding["head"]) & (deciding["one head"] >= DECIDES)
-        add("zero ablation names a head, and that head decides", "Tab. 1", same.astype(float), same)
-    if neurons is not None:
-        carry = neurons[neurons["set"] == "carry"].set_index("run")["accuracy"]
-        random = neurons[neurons["set"] == "random"].groupby("run")["accuracy"].mean()
-        add("the carry neurons alone carry exactly one", "Sec. 5", carry)
-        add("as many random neurons do not", "Sec. 5", 1 - random, random < DECIDES)
-    if explained is not None:
-        for variable, by in explained.groupby("variable", sort=False):
-            name = "the whole full adder" if variable == "all" else f"the full adder's {variable.replace('_', ' ')}"
-            add(f"{name} predicts the answer", "App. I", by.set_index("run")["accuracy"])
     return pd.DataFrame(
-        [(s, where, int(shows.sum()), len(shows), float(value.mean())) for s, where, value, shows in rows],
+        [
+            (*STATEMENTS[name][:2], int(rows.shows.sum()), len(rows), float(rows.value.mean()))
+            for name, rows in by_run(deciding, neurons, explained).items()
+        ],
         columns=["statement", "where", "shows", "runs", "value"],
     )
 
@@ -367,3 +392,35 @@ def what_it_brings(model: Transformer, components: Sequence[str], count: int = C
             found.append((component, *shares, 1 - sum(shares)))
     frame = pd.DataFrame(found, columns=["component", *BRINGS])
     return frame.groupby("component", sort=False).mean().clip(lower=0)
+
+
+# ---------------------------------------------------------------- the ledger's rows beyond the paper
+
+
+@lru_cache(maxsize=2)
+def _of_main(evidence: Evidence) -> dict[str, pd.DataFrame]:
+    """Every statement on the main group: the stored maps, and what is computed from the weights."""
+    maps = interchange.saved(evidence.source, MAIN)
+    deciding = of_records(maps[maps.run.isin(evidence.group(MAIN).numbers)])
+
+    def measured(run: int, model: Transformer) -> tuple[int, pd.DataFrame, pd.DataFrame]:
+        head = measure.decision_head(model)
+        neurons = neuron_swaps(model, carry_pairs(model, COUNT))
+        return head, neurons, abstraction(model, head, "digits and answer", COUNT)
+
+    runs = evidence.each(MAIN, measured)
+    neurons, explained = (
+        pd.concat({run: found[i] for run, found in runs.items()}, names=["run"]).reset_index("run") for i in (1, 2)
+    )
+    ablated = pd.Series({run: head for run, (head, *_) in runs.items()})
+    return by_run(deciding.assign(ablated=ablated), neurons, explained)
+
+
+def _row(name: str) -> Finding:
+    def of(evidence: Evidence) -> Measurement:
+        return measurement(_of_main(evidence)[name], STATEMENTS[name][2])
+
+    return Finding(of, (MAIN,))
+
+
+FINDINGS.update({f"beyond/{name}": _row(name) for name in STATEMENTS})

@@ -14,6 +14,7 @@ from carry_core.errors import BadInput
 from carry_core.files import data_dir
 from carry_core.measure import ClassAccuracies
 
+BEYOND = "Beyond the paper"  # the section of rows that put its claims in other terms
 KINDS = {"accuracy": "accuracy", "corrected": "corrected accuracy"}
 
 
@@ -54,6 +55,11 @@ class Claim:
     title: str = ""
     claim: str = ""
     measure: str = ""
+
+    @property
+    def finding(self) -> bool:
+        """Whether the paper says it in words; a row beyond the paper puts that in other terms."""
+        return self.paper is None and self.section != BEYOND
 
     @property
     def section(self) -> str:

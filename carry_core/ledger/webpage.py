@@ -76,11 +76,14 @@ class Outcomes:
         return sum(e.verdict(source) == verdict for e in self.chosen(**of))
 
     def chosen(self, *, findings: bool | None = None, section: str = "", informative: bool = False) -> list[Entry]:
-        """Claims that are numbers, findings or either (None), of one section or of all; all, or the informative."""
+        """Claims that are numbers, findings or either (None), of one section or of all; all, or the informative.
+
+        Rows beyond the paper, which say what it claims in other terms, are no findings.
+        """
         return [
             e
             for e in self.entries
-            if findings in (None, e.claim.paper is None)
+            if (findings is None or (e.claim.finding if findings else e.claim.paper is not None))
             and section in ("", e.claim.section)
             and not (informative and e.weightless)
         ]
