@@ -93,7 +93,7 @@ class Pairs:
             raise BadInput(f"column={self.column}: nothing is carried into it, or there is no such column.")
         for numbers in (self.low, self.high):
             sums.encode(*numbers, sums.Layout(self.width))
-        bad = ~self._agree()
+        bad = ~agree(self.variable, self.column, self.low, self.high, self.width, control=self.control)
         if bad.any():
             x, y, u, v = (int(n[bad][0]) for n in (*self.low, *self.high))
             what = "agree in" if self.control else "differ, upwards, in"
@@ -101,30 +101,6 @@ class Pairs:
                 f"{x}+{y} and {u}+{v} are no pair: expected sums that {what} {self.variable} of column"
                 f" {self.column} and are alike to the left of it."
             )
-
-    def _agree(self) -> Bool[Tensor, " pairs"]:
-        """Which pairs are as the attributes say."""
-        i = self.column
-        (low, c), (high, d) = (
-            (s, full_adder(s)[1]) for s in (digit_sums(*x, self.width) for x in (self.low, self.high))
-        )
-        alike = torch.stack(
-            [sums.digits(x, self.width) == sums.digits(y, self.width) for x, y in zip(self.low, self.high, strict=True)]
-        )
-        same_column, same_left, same_right = (
-            alike[..., i].all(0),
-            alike[..., :i].all(0).all(-1),
-            alike[..., i + 1 :].all(0).all(-1),
-        )
-        carry, step = d[:, i] - c[:, i], high[:, i] - low[:, i]
-        if self.control:
-            own = {"carry_in": same_column, "digit_sum": same_right, "both": ~same_column}[self.variable]
-            return same_left & own & (carry == 0) & (step == 0)
-        if self.variable == "carry_in":
-            return same_left & same_column & (carry == 1)
-        if self.variable == "digit_sum":
-            return same_left & same_right & (step > 0) & (step % 10 != 0)
-        return same_left & (carry == 1) & ~torch.isin(step % 10, torch.tensor([0, 1, 9]))
 
     def __len__(self) -> int:
         return len(self.low[0])
@@ -134,6 +110,30 @@ class Pairs:
         return Pairs(
             self.variable, self.column, (a[part], b[part]), (c[part], d[part]), self.width, self.drawn, self.control
         )
+
+
+def agree(
+    variable: str,
+    column: int,
+    low: tuple[Numbers, Numbers],
+    high: tuple[Numbers, Numbers],
+    width: int,
+    *,
+    control: bool = False,
+) -> Bool[Tensor, " pairs"]:
+    """Which sums are pairs, as `Pairs` has it."""
+    (left, carry), (right, other) = ((s, full_adder(s)[1]) for s in (digit_sums(*x, width) for x in (low, high)))
+    step, carried = (x[:, column] for x in (right - left, other - carry))
+    alike = torch.stack([sums.digits(x, width) == sums.digits(y, width) for x, y in zip(low, high, strict=True)]).all(0)
+    same, others_same = alike[:, column], alike[:, column + 1 :].all(1)
+    found: Tensor = alike[:, :column].all(1)
+    if control:
+        own = {"carry_in": same, "digit_sum": others_same & ~same, "both": ~same}[variable]
+        return found & own & (carried == 0) & (step == 0)
+    if variable == "digit_sum":
+        return found & others_same & (step > 0) & (step != 10)
+    own = same if variable == "carry_in" else ~torch.isin(step % 10, torch.tensor([0, 1, 9]))
+    return found & own & (carried == 1)
 
 
 def draw(
@@ -158,13 +158,7 @@ def draw(
             second = lower
         low, high = upper * right + lower, (upper - upper % 10 + other) * right + second
         fits = (low.sum(0) < side * right) & (high.sum(0) < side * right)
-        step, carry = (other - upper % 10).sum(0), second.sum(0) // right - lower.sum(0) // right
-        if control:
-            fits &= (step == 0) & (carry == 0) & ((variable == "carry_in") | (other != upper % 10).any(0))
-        elif variable == "digit_sum":
-            fits &= (step > 0) & (step != 10)
-        else:
-            fits &= (carry == 1) & ((variable == "carry_in") | ~torch.isin(step % 10, torch.tensor([0, 1, 9])))
+        fits &= agree(variable, column, (low[0], low[1]), (high[0], high[1]), width, control=control)
         found = torch.cat([found, torch.cat([low, high])[:, fits]], 1)
     a, b, c, d = found[:, :count]
     return Pairs(variable, column, (a, b), (c, d), width, count, control)
@@ -198,6 +192,10 @@ def right_pairs(
 
 
 # swaps
+#
+# Each cell of a map is the core's `Patch` of one part at one position, and a test holds the two equal. The sweep does
+# not run it as a hook: a hooked pass begins at the embedding, while nearly all of a map's million swaps leave all but
+# one row of the stream as it was. Here a swap starts from that row, on activations that all cells of a batch share.
 
 
 def components(config: ModelConfig) -> list[str]:
@@ -288,26 +286,23 @@ def swapped_row(
     layer, part = int(component.split(".")[1]), component.split(".", 2)[2]
     part, _, head = part.partition(":")
 
-    def at(of: Activations, name: str) -> Tensor:
-        return of.at(layer, name)[:, position]
+    def at(name: str) -> Tensor:
+        return (source if name == part else base).at(layer, name)[:, position]
 
     if part == "resid_pre":
-        return layer, at(source, part)
+        return layer, at(part)
     if part == "resid_post":
-        return layer + 1, at(source, part)
+        return layer + 1, at(part)
     if part in ("mlp_out", "mlp.skip"):
-        mlp, skip = (source, base) if part == "mlp_out" else (base, source)
-        return layer + 1, at(skip, "mlp.skip") + at(mlp, "mlp_out")
+        return layer + 1, at("mlp.skip") + at("mlp_out")
     if part == "resid_mid":
-        mid = at(source, part)
-    elif part == "attn.skip":
-        mid = at(source, part) + at(base, "attn_out")
-    elif part == "attn_out":
-        mid = at(base, "attn.skip") + at(source, part)
+        mid = at(part)
+    elif head:
+        z = base.at(layer, part)[:, position].clone()
+        z[:, int(head)] = at(part)[:, int(head)]
+        mid = at("attn.skip") + model.blocks[layer].o(z.flatten(-2))
     else:
-        z = at(base, "attn.z").clone()
-        z[:, int(head)] = at(source, "attn.z")[:, int(head)]
-        mid = at(base, "attn.skip") + model.blocks[layer].o(z.flatten(-2))
+        mid = at("attn.skip") + at("attn_out")
     return layer + 1, feed(model, layer, mid)
 
 
@@ -325,8 +320,7 @@ def carried_on(
     for later in range(layer + 1, model.config.layers):
         q, k, v = _project(model, later, resid, list(range(model.config.layout.length)))
         served = queries(model, later)
-        z = _softmax(q[:, :, served] @ k.mT / math.sqrt(model.config.d_head)) @ v
-        resid = feed(model, later, resid[:, served] + model.blocks[later].o(z.transpose(1, 2).flatten(-2)))
+        resid = _mixed(model, later, resid[:, served], _pattern(model, q[:, :, served] @ k.mT) @ v)
     return digits_at(model, resid)
 
 
@@ -343,14 +337,19 @@ def _attended(
         q[:, :, [i]], score[:, :, [i]], resid[:, i] = query, query @ k.mT, rows[p]
     for p, (_, key, _) in fresh.items():
         score[..., p] = (q * key).sum(-1)
-    pattern = _softmax(score / math.sqrt(model.config.d_head))
+    pattern = _pattern(model, score)
     z = pattern @ v
     for p, (_, _, value) in fresh.items():  # cheaper than a copy of all values
         z += pattern[..., [p]] * (value - v[:, :, [p]])
+    return _mixed(model, layer, resid, z)
+
+
+def _mixed(model: Transformer, layer: int, resid: Tensor, z: Float[Tensor, "sums head query d_head"]) -> Tensor:
     return feed(model, layer, resid + model.blocks[layer].o(z.transpose(1, 2).flatten(-2)))
 
 
-def _softmax(score: Tensor) -> Tensor:
+def _pattern(model: Transformer, score: Tensor) -> Tensor:
+    score = score / math.sqrt(model.config.d_head)
     weight = (score - score.amax(-1, keepdim=True)).exp()  # over ten numbers, PyTorch's own softmax takes longer
     return weight / weight.sum(-1, keepdim=True)
 
@@ -373,9 +372,6 @@ class Count:
         self.pairs += len(guess)
         self.hits += int((guess[:, column] == predicted).sum())
         self.stays += int(same.all(1).sum())
-
-    def __add__(self, other: "Count") -> "Count":
-        return Count(self.pairs + other.pairs, self.hits + other.hits, self.stays + other.stays)
 
 
 Counts = dict[tuple[str, int], dict[str, Count]]
@@ -507,11 +503,6 @@ def thinned(frame: pd.DataFrame) -> pd.DataFrame:
     """A map without what `completed` adds."""
     again = frame.component.str.match(r"blocks\.[1-9]\d*\.resid_pre")
     return frame[(frame.direction != "both") & ~again]
-
-
-def standard_error(share: pd.Series, pairs: pd.Series) -> pd.Series:
-    """Of a share of independently drawn pairs, such as `accuracy`."""
-    return (share * (1 - share) / pairs) ** 0.5
 
 
 # groups

@@ -7,6 +7,7 @@ threshold were fitted on runs 0-5 of the main group, ours and the author's, and 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import product
+from typing import Any
 
 import pandas as pd
 import torch
@@ -20,6 +21,7 @@ from carry_core.findings.base import FINDINGS, MAIN, Finding, Measurement
 from carry_core.findings.base import summary as measurement
 from carry_core.findings.interchange import Activations, Pairs
 from carry_core.findings.survey import Evidence
+from carry_core.interventions import Ablation, MeanAblation, Patch
 from carry_core.model import Hook, Transformer
 
 # The runs' values of a head, of the attention and of its skip path lie at 0.00-0.32, at 0.68 and at 0.93-1.00, where
@@ -126,23 +128,6 @@ def by_run(
     }
 
 
-def statements(
-    deciding: pd.DataFrame, neurons: pd.DataFrame | None = None, explained: pd.DataFrame | None = None
-) -> pd.DataFrame:
-    """Statements of Sec. 4, 5 and App. I, and how many runs bear them out; arguments as `by_run`.
-
-    Returns:
-        A row for each statement: `statement`, `where` in the paper, `shows`, `runs`, and `value`, the mean.
-    """
-    return pd.DataFrame(
-        [
-            (*STATEMENTS[name][:2], int(rows.shows.sum()), len(rows), float(rows.value.mean()))
-            for name, rows in by_run(deciding, neurons, explained).items()
-        ],
-        columns=["statement", "where", "shows", "runs", "value"],
-    )
-
-
 # what a page computes itself
 
 
@@ -170,47 +155,29 @@ def compare(model: Transformer, head: int, pairs: Sequence[Pairs]) -> pd.DataFra
         by `OUTCOMES`. Under interchange, all digits one too many where none is carried in, and one too few where one
         is, is a component that carries the decision, or the one.
     """
-    found = []
-    for part in pairs:
-        low, high = Activations(model, part.low), Activations(model, part.high)
-        shuffled = torch.randperm(2 * len(part), generator=torch.Generator().manual_seed(0))
-        both = range(2)
-        for component in ("head", "MLP"):
-            own = [_output(of, component, head, part.column) for of in (low, high)]
-            every = torch.cat(own)
-            values = {
-                "zero": [torch.zeros_like(x) for x in own],
-                "mean": [every.mean(0).expand_as(x) for x in own],
-                "resample": every[shuffled].chunk(2),
-                "interchange": own[::-1],
+    layout, last, found = model.config.layout, model.config.layers - 1, []
+    for pair in pairs:
+        (a, b), (c, d) = pair.low, pair.high
+        every, others = (torch.cat([a, c]), torch.cat([b, d])), (torch.cat([c, a]), torch.cat([d, b]))
+        shuffled = torch.randperm(2 * len(pair), generator=torch.Generator().manual_seed(0))
+        tokens, read = sums.encode(*every, layout), (layout.answer[pair.column],)
+        intact = model(tokens, read=read).argmax(-1)
+        parts: dict[str, dict[str, Any]] = {"head": {"heads": {(last, head)}}, "MLP": {"mlps": {last}}}
+        for component, part in parts.items():
+            at = {**part, "positions": read}
+            hooks = {
+                "zero": Ablation(**at).hook(model, read=read),
+                "mean": MeanAblation(**at).hook(model, every, read),
+                "resample": Patch(**at).hook(model, (every[0][shuffled], every[1][shuffled]), read),
+                "interchange": Patch(**at).hook(model, others, read),
             }
-            for intervention, (side, of) in product(INTERVENTIONS, zip(both, (low, high), strict=True)):
-                digit = _answer(of, component, head, part.column, values[intervention][side])
-                off = (digit - of.guess[:, part.column]) % 10
-                shares = [(off == i).double().mean().item() for i in (0, 1, 9)]
-                found.append((component, intervention, side, *shares, 1 - sum(shares)))
+            for intervention, hook in hooks.items():
+                off = (model(tokens, hook, read).argmax(-1) - intact) % 10
+                for carry_in, side in enumerate(off.chunk(2)):
+                    shares = [(side == i).double().mean().item() for i in (0, 1, 9)]
+                    found.append((component, intervention, carry_in, *shares, 1 - sum(shares)))
     frame = pd.DataFrame(found, columns=["component", "intervention", "carry_in", *OUTCOMES])
     return frame.groupby(["component", "intervention", "carry_in"], sort=False, as_index=False).mean()
-
-
-def _output(of: Activations, component: str, head: int, column: int) -> Tensor:
-    """What the decision head or the final MLP brings to an answer digit."""
-    last, position = of.model.config.layers - 1, of.model.config.layout.answer[column]
-    return of.at(last, "mlp_out")[:, position] if component == "MLP" else of.at(last, "attn.z")[:, position, head]
-
-
-def _answer(of: Activations, component: str, head: int, column: int, value: Tensor) -> Int[Tensor, " sums"]:
-    """The answer digit with another output of the decision head or the final MLP."""
-    model, position = of.model, of.model.config.layout.answer[column]
-    last = model.config.layers - 1
-    if component == "MLP":
-        resid = of.at(last, "resid_mid")[:, position] + value
-    else:
-        z = of.at(last, "attn.z")[:, position].clone()
-        z[:, head] = value
-        mid = of.at(last, "resid_pre")[:, position] + model.blocks[last].o(z.flatten(-2))
-        resid = interchange.feed(model, last, mid)
-    return interchange.digits_at(model, resid)
 
 
 def says(frame: pd.DataFrame) -> dict[tuple[str, str], str]:
