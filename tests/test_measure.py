@@ -107,16 +107,6 @@ def test_what_is_the_same_for_all_sums_can_be_its_mean_without_loss():
     assert held.accuracy.shape == (len(carries.patterns(2)), 2)
 
 
-def test_which_way_a_model_errs():
-    assert heads.underadds(heads.no_carry_reference())
-    always = heads.no_carry_reference()
-    assert not heads.underadds(ClassAccuracies(always.corrected, always.accuracy, 0.0))
-    units = torch.ones(5, 3)
-    units[:, 2] = 0  # where no one can arrive: says nothing
-    units[1, 0] = 0.9
-    assert heads.underadds(ClassAccuracies(units, 1 - units, 0.0))
-
-
 def test_carry_neurons_by_brute_force(noisy):
     a, b = sums.all_sums(2)
     kept = {}

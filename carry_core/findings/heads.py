@@ -124,16 +124,6 @@ def no_carry_reference(n_digits: int = 3) -> ClassAccuracies:
     return ClassAccuracies(1 - arrives, arrives, exact_match=float("nan"))
 
 
-def underadds(measured: ClassAccuracies) -> bool:
-    """Whether a model forgets ones that are needed more than it adds others: the lower mean accuracy tells.
-
-    Cells at positions where no carried one can arrive do not count.
-    """
-    arrives = carries.carry_in(measured.accuracy.shape[1])
-    elsewhere = ~arrives & arrives.any(0)
-    return bool(measured.accuracy[arrives].mean() < measured.accuracy[elsewhere].mean())
-
-
 def carry_neurons(
     model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], n_digits: int | None = None
 ) -> Bool[Tensor, " neuron"]:

@@ -105,26 +105,6 @@ def say(text: str) -> None:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A figure as HTML that another page can glue in; `alt` says what it shows to those who do not see it."""
-
-    figure: Figure
-    alt: str
-    caption: str
-
-    def _repr_html_(self) -> str:
-        data = base64.b64encode(svg(self.figure).encode()).decode()
-        return (
-            f'<figure class="align-default" style="margin-inline: 0"><img style="width: 100%"'
-            f' src="data:image/svg+xml;base64,{data}" alt="{html.escape(self.alt)}">'
-            f"<figcaption>{html.escape(self.caption)}</figcaption></figure>"
-        )
-
-    def __repr__(self) -> str:
-        return self.alt
-
-
-@dataclass(frozen=True)
 class Table:
     """A small table that a notebook shows as HTML. In a cell, lines after the first are set small.
 
