@@ -85,6 +85,7 @@ def browser(tmp_path_factory):
     found.close()
 
 
+STEPPER = "document.getElementById('pg-stepper').textContent"
 SPOKEN = "document.getElementById('pg-spoken').textContent"
 
 
@@ -206,6 +207,7 @@ def test_a_bad_number_is_a_line_beside_it_and_the_page_stays(browser, field, tex
         ('#do={"heads":[[1,0]],"positions":[]}', "sum", "This run has no positions"),
         ("#do=[1", "sum", "is no intervention"),
         ("#do=[null]", "sum", "is no intervention"),
+        ('#do={"kind":"Patch","heads":[[1,0]]}', "sum", "has a source"),
         ("#frame=8", "sum", "is no frame"),
     ],
 )
@@ -214,6 +216,60 @@ def test_a_bad_address_is_a_line_and_the_page_stays(browser, fragment, field, sa
     assert said in browser.run(f"document.getElementById('pg-line-{field}').textContent")
     assert browser.run(SPOKEN) == "345 + 278 = 623, right."
     assert browser.errors == []
+
+
+@needs_browser
+def test_what_is_done_while_a_run_loads_is_not_lost(browser):
+    show(browser)
+    browser.run(
+        "{ const run = document.getElementById('pg-run'); run.value = 'n3_s0.3_w0.2/0';"
+        " run.dispatchEvent(new Event('change')); document.querySelector('.pg-switch').click(); }"
+    )
+    browser.wait("location.hash.startsWith('#run=n3_s0.3_w0.2/0')")
+    assert browser.run("document.getElementById('pg-call').textContent") == "Ablation(heads={(0, 0)})"
+    assert browser.errors == []
+
+
+@needs_browser
+def test_a_run_that_cannot_be_loaded_is_a_line_beside_the_list(browser):
+    show(browser)
+    browser.run(
+        "{ CarryRuns.list([{ id: 'n2_s0.3_w0.2/0', file: 'n2_s0.3_w0.2-run0.js', label: '', training: '' },"
+        " { id: 'x/0', file: 'x.js', label: '', training: '' }]); const run = document.getElementById('pg-run');"
+        " run.value = 'x/0'; run.dispatchEvent(new Event('change')); }"
+    )
+    browser.wait("document.getElementById('pg-line-run').textContent.includes('make book')")
+    assert browser.run("document.getElementById('pg-run').value") == f"{MAIN}/0"
+
+
+@needs_browser
+def test_the_frames_have_the_numbers_of_the_run(browser):
+    model = runs.load(MAIN).model(2)
+    part = Ablation(heads={(1, 0)})
+    tokens = playground.sums.encode(torch.tensor([345]), torch.tensor([278]), model.config.layout)
+    _, cache = model.run_with_cache(tokens, hook=part.hook(model))
+    answer = list(model.config.layout.answer)
+    show(browser, f"#run={MAIN}/2&sum=345+278&do={part.to_json()}")
+    frames = []
+    for number in range(1, 8):
+        frames.append(browser.wait(f"(({STEPPER}.startsWith('{number} of 7')) && {STEPPER})"))
+        browser.run("document.getElementById('pg-frames').focus()")
+        browser.press("ArrowRight")
+    first, last = (cache[f"blocks.{layer}.attn.pattern"][0] for layer in (0, 1))
+    partners = [
+        first[:, query, key].max() for query, key in [(i, i + 4) for i in range(3)] + [(i + 4, i) for i in range(3)]
+    ]
+    assert f"with {100 * max(partners):.1f} % of its attention" in frames[1]
+    others = last[:, answer].clone()
+    others[:, range(3), answer] = 0
+    assert f"with {100 * others.max():.1f} % of its attention" in frames[3]
+    stream = cache["blocks.1.resid_mid"]
+    before = model.unembed(model.norm(stream))[0, answer].argmax(-1)
+    active = (cache["blocks.1.mlp.post"][0, answer] > 0).sum(-1).tolist()
+    after = cache["logits"][0, answer]
+    digits = ["".join(map(str, x.tolist())) for x in (before, after.argmax(-1))]
+    assert f"would be {digits[0]}, after it it is {digits[1]}; {active[0]}, {active[1]} and {active[2]} of" in frames[5]
+    assert f"{100 * after.softmax(-1).max(-1).values[0]:.1f} %" in frames[6].replace("100 %", "100.0 %")
 
 
 @needs_browser

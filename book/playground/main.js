@@ -14,6 +14,7 @@ const CarryRuns = (() => {
   /** @type {Map<string, Promise<Run>>} */
   const loaded = new Map();
   let state = /** @type {State} */ (INITIAL);
+  let wanted = state; // with what still waits for a run to load
   /** @type {Pass} */
   let pass;
   /** @type {any} */
@@ -73,7 +74,7 @@ const CarryRuns = (() => {
    * @param {Partial<State>} next @param {Problem[]} [problems] */
   async function change(next, problems = []) {
     const mine = ++turn;
-    const asked = { ...state, ...next };
+    const asked = (wanted = { ...wanted, ...next });
     try {
       const run = await load(asked.run);
       if (mine !== turn) return;
@@ -94,6 +95,8 @@ const CarryRuns = (() => {
       history.replaceState(history.state, "", CarryState.format(state));
       if (times.length < 2) setTimeout(time);
     } catch (error) {
+      wanted = state;
+      $("run").value = state.run;
       say([{ field: "run", text: /** @type {Error} */ (error).message }]);
     }
   }
@@ -271,8 +274,9 @@ const CarryRuns = (() => {
   }
 
   async function follow() {
-    const { hash } = location;
-    if (hash && !hash.includes("=") && document.getElementById(hash.slice(1))) return; // a heading
+    const heading = location.hash && document.getElementById(location.hash.slice(1));
+    if (heading && pass) return;
+    const hash = heading ? "" : location.hash;
     const asked = new URLSearchParams(hash.slice(1)).get("run");
     const { id } = known.find((each) => each.id === asked) || known[0]; // what it can do has to be known first
     try {

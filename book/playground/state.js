@@ -73,8 +73,8 @@ const CarryState = (() => {
           throw new Unclear(`This run has no ${field}=${JSON.stringify(values)} to switch: ${EXAMPLE}.`);
         }
       }
-      if (kind === "Patch") parseSum((named.source || []).join("+"));
-      else if (named.source) throw new Unclear("Only a Patch has a source.");
+      if ((kind === "Patch") !== "source" in named) throw new Unclear("A Patch, and nothing else, has a source.");
+      if (named.source) parseSum(named.source.join("+"));
       return { kind, ...named };
     });
     return tidy(parts);
