@@ -31,7 +31,7 @@ INK, FAINT = "#1F2430", "#6B7280"
 # Apart for colour-blind readers too, and each 3:1 or more against white and against the dark theme. The classes have
 # about Okabe and Ito's hues, in the order of the paper's tables; ten digits take a numeral beside the colour.
 CLASS_COLOURS = ("#1E669A", "#AD8F0A", "#2CA667", "#C75301", "#D471B4")
-DIGIT_COLOURS = ("#1F4EFE", "#C4855F", "#8939CD", "#26830A", "#D55790")
+DIGIT_COLOURS: tuple[str, ...] = ("#1F4EFE", "#C4855F", "#8939CD", "#26830A", "#D55790")
 DIGIT_COLOURS += ("#7A7962", "#3B85FC", "#BC04A1", "#A882CE", "#E43704")
 STYLE = {
     "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans", "Verdana"],
