@@ -95,7 +95,7 @@ def test_one_group_may_be_given_for_a_list_of_them():
     exec(parameters.source, values)
     values["primed"] = "pad6_primed100_n2_s0.3_w0.2"
     exec(check.source, values)
-    assert list(values["shown"]) == [values["group"], "pad6_primed100_n2_s0.3_w0.2"]
+    assert list(values["loaded"]) == [values["group"], "pad6_primed100_n2_s0.3_w0.2"]
 
 
 # ---------------------------------------------------------------- the ledger

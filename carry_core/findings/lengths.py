@@ -4,7 +4,7 @@ Everything here takes any number of digits. A padded model's *long* positions ar
 few priming sums apart, has only zeros; the others are *trained*.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -254,10 +254,13 @@ def by_arrival(found: ClassAccuracies, kind: str = "accuracy") -> Float[Tensor, 
 
 
 def without_parts(
-    model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]
+    model: Transformer,
+    a: Int[Tensor, " sums"],
+    b: Int[Tensor, " sums"],
+    ablations: Sequence[Ablation] | None = None,
 ) -> dict[Ablation, Float[Tensor, "arrives pos"]]:
-    """`by_arrival` for each of `parts` (App. H.1)."""
-    ablations = parts(model)
+    """`by_arrival` under each ablation; of each of `parts` if None (App. H.1)."""
+    ablations = parts(model) if ablations is None else ablations
     return dict(zip(ablations, map(by_arrival, measure.class_accuracies(model, a, b, ablations)), strict=True))
 
 

@@ -1,12 +1,13 @@
-"""What becomes of the digits under an ablation, one bar a run, the author's runs beside ours (Tab. 1, 3, 4, 5)."""
+"""What becomes of the digits under an ablation: a bar for each run (Tab. 1, 3, 4, 5), or a map (Fig. 24, App. H)."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
@@ -62,6 +63,25 @@ def outcome_bars(
         entries.append(Line2D([], [], **PAPER, label="right, in the paper"))
     figure.legend(handles=entries, loc="outside lower center", ncols=4, columnspacing=1.4, handlelength=1.4)
     return figure
+
+
+def accuracy_map(figure: SubFigure, table: pd.DataFrame) -> None:
+    """Shares of right digits as heat maps with their numbers, one for each block of columns (Fig. 24, App. H).
+
+    Args:
+        figure: to draw in.
+        table: a row for each ablation or epoch; columns by block and position.
+    """
+    blocks = {name: table[name] for name in table.columns.unique(0)}
+    axes = figure.subplots(1, len(blocks), width_ratios=[block.shape[1] for block in blocks.values()], squeeze=False)
+    look: dict[str, Any] = {"annot": True, "fmt": ".2f", "annot_kws": {"size": 7.5}, "cbar": False, "cmap": "mako"}
+    for ax, (name, block) in zip(axes[0], blocks.items(), strict=True):
+        first = ax is axes[0, 0]
+        sns.heatmap(block, vmin=0, vmax=1, yticklabels=first, rasterized=True, ax=ax, **look)
+        for text in ax.texts:  # white itself becomes the ground of the dark theme
+            text.set_color("#FEFEFE" if text.get_color() == "w" else "#262626")
+        ax.set(title=name, xlabel="position", ylabel="")
+        ax.tick_params(length=0, rotation=0)
 
 
 def _bars(ax: Axes, sides: Mapping[str, pd.DataFrame], *, named: bool) -> None:

@@ -10,6 +10,8 @@ from matplotlib.figure import SubFigure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
+from carry_core.findings.geometry import Plane
+
 # These two stay as they are in the dark theme, where black and white change.
 NUMERAL, GROUND = "#010101", "#FEFEFE"
 APART = 0.5  # share of a label's sums nearer to its own centre than to another's, from which on its name is written
@@ -40,14 +42,44 @@ def name_centres(ax: Axes, x: NDArray[Any], y: NDArray[Any], label: NDArray[Any]
             ax.text(left, up, names[kind], ha="center", va="center", weight="bold", color=NUMERAL, bbox=disc)
 
 
+def plane_arrays(planes: Sequence[Plane], every: int = 1) -> dict[str, NDArray[Any]]:
+    """What `plane_grid` takes, of every so many of the sums; a plane's position is its place among all.
+
+    Args:
+        planes: as `geometry.journey` gives them.
+        every: of how many sums one is drawn.
+    """
+    positions = sorted({plane.position for plane in planes})
+    x, y = np.array([plane.points[::every, :2].T.numpy() for plane in planes]).swapaxes(0, 1)
+    return {
+        "layer": np.array([plane.layer for plane in planes]),
+        "after": np.array([plane.after for plane in planes]),
+        "position": np.array([positions.index(plane.position) for plane in planes]),
+        "share": np.array([plane.share[:2] for plane in planes]),
+        "digit": np.array([plane.digit[::every].numpy() for plane in planes]),
+        "x": x,
+        "y": y,
+    }
+
+
+def rows_of(planes: Mapping[str, NDArray[Any]], *rows: tuple[int, str]) -> dict[str, NDArray[Any]]:
+    """Of `plane_arrays`, and what was put beside them, the planes of some layers and parts, such as `(0, "MLP")`."""
+    places = zip(planes["layer"].tolist(), planes["after"].tolist(), strict=True)
+    wanted = np.array([place in rows for place in places])
+    of_planes = ("layer", "after", "position", "share", "digit", "x", "y")
+    return {key: x[wanted] if key in of_planes else x for key, x in planes.items()}
+
+
 def plane_grid(
     figure: SubFigure,
     planes: Mapping[str, NDArray[Any]],
     hue: str,
     names: Sequence[str],
     colours: Sequence[str],
+    *,
+    by_layer: bool = False,
 ) -> None:
-    """Rows after the attention and after the MLP, columns by layer and position.
+    """Rows after the attention and after the MLP, columns by layer and position; or rows by layer, as they come.
 
     Args:
         figure: to draw in.
@@ -56,12 +88,19 @@ def plane_grid(
         hue: what the points are coloured by.
         names: of its values, 0, 1, …
         colours: of the same.
+        by_layer: a row for each layer and part of it.
     """
-    columns = list(dict.fromkeys(zip(planes["layer"].tolist(), planes["position"].tolist(), strict=True)))
-    axes = figure.subplots(2, len(columns), squeeze=False)
+    places = zip(planes["layer"].tolist(), planes["after"].tolist(), planes["position"].tolist(), strict=True)
+    titles = [
+        (f"layer {layer},\nafter {after}", f"position {position}")
+        if by_layer
+        else (f"after {after}", f"layer {layer}, pos. {position}")
+        for layer, after, position in places
+    ]
+    rows, columns = (list(dict.fromkeys(names)) for names in zip(*titles, strict=True))
+    axes = figure.subplots(len(rows), len(columns), squeeze=False)
     for i, (x, y) in enumerate(zip(planes["x"], planes["y"], strict=True)):
-        layer, position, after = (planes[key][i] for key in ("layer", "position", "after"))
-        row, column = int(after == "MLP"), columns.index((int(layer), int(position)))
+        row, column = rows.index(titles[i][0]), columns.index(titles[i][1])
         ax = axes[row, column]
         label = planes[hue] if planes[hue].ndim == 1 else planes[hue][i]
         scatter(ax, x, y, label, colours)
@@ -69,9 +108,9 @@ def plane_grid(
             name_centres(ax, x, y, label, names)
         ax.set_xlabel(" · ".join(f"{s:.0%}" for s in planes["share"][i]), labelpad=1.5, fontsize=7)
         if row == 0:
-            ax.set_title(f"layer {layer}, pos. {position}")
+            ax.set_title(columns[column])
         if column == 0:
-            ax.set_ylabel(f"after {after}")
+            ax.set_ylabel(rows[row])
 
 
 def dots(names: Sequence[str], colours: Sequence[str]) -> list[Line2D]:
