@@ -21,6 +21,7 @@ from tests import chromium
 ROOT = Path(__file__).parent.parent
 SITE = ROOT / "_build" / "html" / "book" / "playground.html"
 TRAINING = SITE.parent.parent / "notebooks" / "fig02_one_layer_transition.html"
+ONE_LAYER = playground.SLIDERS["fig02"][0]
 PARTS = sorted((ROOT / "book" / "playground").glob("*.*"))
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node is not here to run the page's scripts")
@@ -276,19 +277,30 @@ def test_the_frames_have_the_numbers_of_the_run(browser):
 @pytest.mark.parametrize("width", [400, 1400])
 def test_the_slider_over_training_shows_what_was_recorded(browser, width):
     browser.errors.clear()
-    browser.open(TRAINING.as_uri() + f"#run={playground.TRAINED}/3&epoch=300", width)
+    browser.open(TRAINING.as_uri() + f"#run={ONE_LAYER}/3&epoch=300", width)
     browser.wait(f"document.getElementById('pg-spoken') && {SPOKEN}", 20)
     browser.run("document.getElementById('pg-epoch').focus()")
     browser.press("ArrowRight")
     browser.wait(f"{SPOKEN}.startsWith('Epoch 305:')")
-    assert browser.run("location.hash") == f"#run={playground.TRAINED}/3&epoch=305"
-    expected = runs.history(playground.TRAINED)["pattern"][3, 304].round(2).ravel()
+    assert browser.run("location.hash") == f"#run={ONE_LAYER}/3&epoch=305"
+    expected = runs.history(ONE_LAYER)["pattern"][3, 304].round(2).ravel()
     squares = "[...document.querySelectorAll('#pg-maps rect[fill-opacity]')]"
     drawn = browser.run(f"{squares}.map((x) => Number(x.getAttribute('fill-opacity')))")
     assert drawn == pytest.approx(expected.tolist(), abs=0.0006)
     assert browser.run("document.documentElement.scrollWidth") <= width
     browser.run("location.hash = '#run=n1_s0.3_w0.2/9&epoch=0'")
     browser.wait("/is no run.*is no epoch/.test(document.getElementById('pg-line').textContent)")
+    assert browser.errors == []
+
+
+@needs_browser
+def test_the_slider_of_figure_5_shows_the_ablated_accuracies(browser):
+    browser.errors.clear()
+    browser.open((TRAINING.parent / "fig05_mlp_evolution.html").as_uri() + f"#run={MAIN}/2&epoch=120")
+    browser.wait(f"document.getElementById('pg-spoken') && {SPOKEN}", 20)
+    drawn = browser.run("[...document.querySelectorAll('.pg-cell')].map((x) => parseFloat(x.textContent))")
+    expected = 100 * runs.history(MAIN)["test_ablated_accuracy"][2, 119]
+    assert drawn == pytest.approx(expected.ravel().tolist(), abs=0.56)
     assert browser.errors == []
 
 

@@ -11,7 +11,6 @@ ROOT = Path(__file__).parent.parent
 CODE = ("carry_core/**/*.*", "requirements.lock")
 DATA = ("runs/**/*", "llm/**/*", "results/**/*", "claims.yml")
 PLAYGROUND = ("n2_s0.3_w0.2", "n1_s0.3_w0.2", "n3_s0.3_w0.2", "decoder_n2_s0.3_w0.2")
-TRAINED = "n1_s0.3_w0.2"
 PAGES = ("_config.yml", "_toc.yml", "requirements.lock", "book/**/*")
 
 
@@ -45,8 +44,8 @@ def notebook(name: str, root: Path = ROOT) -> str:
 def playground(root: Path = ROOT) -> str:
     """The digest of what the playground's runs are exported from."""
     data = Path(os.environ.get("CARRY_DATA") or root / "data")
-    runs = [f"runs/{group}/**/*.safetensors" for group in PLAYGROUND]
-    return contents(root, CODE) + contents(data, [*runs, f"runs/{TRAINED}/**/*.npz", "results/interchange/ours/*"])
+    runs = [f"runs/{group}/**/*" for group in PLAYGROUND]
+    return contents(root, CODE) + contents(data, [*runs, "results/interchange/ours/*"])
 
 
 def pages(root: Path = ROOT) -> str:

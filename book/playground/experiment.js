@@ -2,8 +2,7 @@
 "use strict";
 
 const CarryExperiment = (() => {
-  const { make, percent, miss, schoolbook, PLACES } = CarryViews;
-  const CLASSES = ["NC", "C@1", "C@2", "C all", "C all con."];
+  const { make, percent, miss, schoolbook, PLACES, CLASSES } = CarryViews;
   const EACH = 20;
 
   /** The carry class of a sum (Sec. 2), as an index.

@@ -1,8 +1,9 @@
-// A slider over training: where the heads of a one-layer run look, and how well it adds, epoch by epoch (Fig. 2).
+// A slider over training: where the heads of a one-layer run look (Fig. 2), or how many digits are right in each carry
+// class when the final MLP is ablated (Fig. 5); and beside it the loss, and the intact model's digits.
 "use strict";
 
 const CarryTraining = (() => {
-  const { make, attentionMap, percent, PLACES } = CarryViews;
+  const { make, attentionMap, table, percent, PLACES, CLASSES } = CarryViews;
   const TOKENS = [..."***+***==="];
   const [WIDTH, HEIGHT] = [600, 110];
 
@@ -25,6 +26,15 @@ const CarryTraining = (() => {
     return { element, move };
   }
 
+  /** Shares of right digits without the final MLP.
+   * @param {Float32Array} cells [class, place] */
+  function ablated(cells) {
+    const cell = (/** @type {number} */ share) =>
+      make("span", { class: "pg-cell", style: `--p: ${share}` }, percent(share));
+    const rows = CLASSES.map((name, j) => [name, ...PLACES.map((_, place) => cell(cells[3 * j + place]))]);
+    return table("Right digits with the final MLP ablated", ["Carry class", ...PLACES], rows);
+  }
+
   /** Show what carry_core/plots/playground.py packed of a group's histories.
    * @param {any} packed */
   async function receive(packed) {
@@ -32,7 +42,7 @@ const CarryTraining = (() => {
     /** @type {string[]} */
     const ids = runs.map((/** @type {number} */ run) => `${id}/${run}`);
     const every = epochs[1] - epochs[0];
-    const maps = [0, 1].map((head) => attentionMap(`head 0:${head}`, "figure"));
+    const maps = weights.pattern ? [0, 1].map((head) => attentionMap(`head 0:${head}`, "figure")) : [];
     /** @type {ReturnType<typeof panel>[]} */
     let panels = [];
     /** @type {any} */
@@ -55,16 +65,18 @@ const CarryTraining = (() => {
         const losses = [...train.data, ...test.data].map(Math.log);
         const [low, high] = [Math.min(...losses), Math.max(...losses)];
         const places = PLACES.map((_, place) => digits.data.filter((_, j) => j % 3 === place));
+        const range = [low, high].map((x) => Math.exp(x).toPrecision(1)).join(" to ");
         const height = (/** @type {number} */ x) => (Math.log(x) - low) / (high - low);
         panels = [
-          panel("Loss, train and test (dashed), on a logarithmic scale", [train.data, test.data], height),
-          panel("Right digits: hundreds, tens (dashed), units (dotted)", places, (x) => x),
+          panel(`Loss, train and test (dashed), ${range} on a logarithmic scale`, [train.data, test.data], height),
+          panel("Right digits, 0 to 1: hundreds, tens (dashed), units (dotted)", places, (x) => x),
         ];
         $("curves").replaceChildren(...panels.map(({ element }) => element));
       }
       for (const { move } of panels) move(i / (epochs.length - 1));
-      const pattern = CarryMaths.row(of("pattern"), i);
-      maps.forEach(({ draw }, head) => draw(pattern.subarray(100 * head, 100 * head + 100), TOKENS));
+      const now = CarryMaths.row(of(maps.length ? "pattern" : "test_ablated_accuracy"), i);
+      maps.forEach(({ draw }, head) => draw(now.subarray(100 * head, 100 * head + 100), TOKENS));
+      if (!maps.length) $("maps").replaceChildren(ablated(now));
       const right = PLACES.map((place, j) => `${percent(digits.data[3 * i + j])} of the ${place}`);
       const losses = `loss ${train.data[i].toPrecision(2)} in training, ${test.data[i].toPrecision(2)} on test sums`;
       $("spoken").textContent = `Epoch ${state.epoch}: ${losses}; right are ${right.join(", ")}.`;

@@ -6,6 +6,7 @@ const CarryViews = (() => {
   const { digits, answer, readProbe } = CarryModel;
   const SYMBOLS = "0123456789+=";
   const PLACES = ["hundreds", "tens", "units"];
+  const CLASSES = ["NC", "C@1", "C@2", "C all", "C all con."]; // carry classes (Sec. 2)
 
   /** An element of HTML or SVG.
    * @param {string} name @param {any} [attributes] @param {...(string | Node)} children @returns {any} */
@@ -21,7 +22,7 @@ const CarryViews = (() => {
   }
 
   /** @param {number} x */
-  const percent = (x) => `${(100 * x).toFixed(x > 0.995 || x < 0.005 ? 0 : 1)} %`;
+  const percent = (x) => `${(100 * x).toFixed(x > 0.9995 || x < 0.0005 ? 0 : 1)} %`;
 
   /** How a digit misses the right one, modulo ten; “+” and “=” are wrong.
    * @param {number} found @param {number} right @returns {keyof Outcome} */
@@ -199,5 +200,5 @@ const CarryViews = (() => {
   }
 
   const shown = { showAnswer, attentionMap, cellAt, showProbes, showPlanes };
-  return { make, table, percent, miss, schoolbook, spoken, readings, where, ...shown, SYMBOLS, PLACES };
+  return { make, table, percent, miss, schoolbook, spoken, readings, where, ...shown, SYMBOLS, PLACES, CLASSES };
 })();

@@ -2,8 +2,8 @@
 
 Each `<run>.js` hands the page one object: config, a table of tensors, and their float16 values, deflated: the weights,
 the means of a mean ablation, the planes of Fig. 4 with some sums on them, and the linear probes of App. I. `runs.js`
-lists the runs, those of the main group with who decides that a one is carried. `training.js` has the histories that the
-page of Fig. 2 slides over.
+lists the runs, those of the main group with who decides that a one is carried. `fig02.js` and `fig05.js` have the
+histories that these pages slide over.
 """
 
 import json
@@ -30,7 +30,8 @@ from carry_core.interventions import Ablation, Combined, Intervention, MeanAblat
 from carry_core.model import ModelConfig, Transformer
 
 CHOSEN = {MAIN: range(6), "n1_s0.3_w0.2": (0,), "n3_s0.3_w0.2": (0,), "decoder_n2_s0.3_w0.2": (0,)}
-TRAINED = "n1_s0.3_w0.2"  # of the slider over training
+SLIDERS = {"fig02": ("n1_s0.3_w0.2", "pattern", 5), "fig05": (MAIN, "test_ablated_accuracy", 2)}  # over training
+CURVES = ("train_loss", "test_loss", "test_accuracy")
 FITTED = 3_000  # random sums that probes are fitted on, and as many that they are then asked about
 POINTS = ("resid_mid", "resid_post")  # of the planes: after the attention, after the MLP
 STILL = (352, 271)  # the sum of the page's still picture: a carry-in at one digit only
@@ -200,31 +201,42 @@ def export(out: Path, reference_to: Path | None = None) -> list[Path]:
             written.append(_write(out / f"{name}.js", "CarryRuns.receive", packed(model, about["id"]), "utf-16"))
             if reference_to is not None:
                 _write(reference_to / f"{name}.json", "", reference(model))
-    written.append(_write(out / "training.js", "CarryTraining.receive", training(TRAINED), "utf-16"))
+    for name, histories in SLIDERS.items():
+        written.append(_write(out / f"{name}.js", "CarryTraining.receive", training(*histories), "utf-16"))
     written.append(out / "still.svg")
     still(MAIN, written[-1])
     return [*written, _write(out / "runs.js", "CarryRuns.list", listed)]
 
 
-def training(group: str, every: int = 5) -> dict[str, Any]:
-    """The histories of a one-layer group for the slider on the page of Fig. 2.
+def training(group: str, measured: str, every: int) -> dict[str, Any]:
+    """A group's histories for the slider over its training (Fig. 2, 5).
 
-    Attention is in hundredths, curves are in float16, both at every fifth epoch.
+    Losses in float16, at least 1e-6; accuracies and attention in hundredths; all after every so many epochs.
+
+    Args:
+        group: whose runs all have `measured` in their histories.
+        measured: `pattern` or `test_ablated_accuracy`.
+        every: how many epochs are between two that are shown.
     """
     loaded, history = runs.load(group), runs.history(group)
-    transitions = dynamics.transitions(history, loaded.config.layout, loaded.planned_epochs)
-    run = dynamics.shown_run(transitions, None)
-    _, between, _ = dynamics.shown_epochs(transitions.loc[run], None)
-    shown, epochs = slice(every - 1, None, every), history["test_loss"].shape[1]
-    names = ("train_loss", "test_loss", "test_accuracy", "pattern")
-    tensors = {name: torch.from_numpy(history[name][:, shown]) for name in names}
+    epochs = history["test_loss"].shape[1]
+    if measured == "pattern":  # the run and the middle epoch of Fig. 2
+        transitions = dynamics.transitions(history, loaded.config.layout, loaded.planned_epochs)
+        run = dynamics.shown_run(transitions, None)
+        epoch = dynamics.shown_epochs(transitions.loc[run], None)[1]
+    else:
+        run = loaded.numbers[0]
+        epoch = dynamics.kink(dynamics.finished(history["test_loss"][0]), planned=loaded.planned_epochs).epoch
+    tensors = {name: torch.from_numpy(history[name][:, every - 1 :: every]) for name in (*CURVES, measured)}
+    losses = {name: x.clamp(min=1e-6) for name, x in tensors.items() if name.endswith("loss")}
+    shares = {name: x.double().mul(100).round().div(100) for name, x in tensors.items() if name not in losses}
     about = {
         "id": group,
         "runs": history["runs"].tolist(),
         "epochs": list(range(every, epochs + 1, every)),
-        "shown": {"run": int(run), "epoch": int(between)},
+        "shown": {"run": int(run), "epoch": int(epoch)},
     }
-    return _packed(about, tensors | {"pattern": tensors["pattern"].double().mul(100).round().div(100)})
+    return _packed(about, losses | shares)
 
 
 def still(group: str, path: Path) -> None:
