@@ -205,7 +205,7 @@ def test_a_row_that_fails_takes_no_other_with_it(monkeypatch, tmp_path):
     def fall(evidence):
         raise KeyError("train_whole")
 
-    monkeypatch.setitem(quantities.SPECIAL, "data/sums4", quantities.Special(fall))
+    monkeypatch.setitem(quantities.SPECIAL, "data/sums4", quantities.Entry(fall))
     ledger = compute.Ledger("ours", "data/")
     journal = tmp_path / "ledger" / "ours.jsonl"
     rows = {row.id: row for row in ledger.rows(journal)}

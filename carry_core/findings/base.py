@@ -91,15 +91,15 @@ def summary(rows: pd.DataFrame, how: str, among: str | None = None) -> Measureme
 
 
 @dataclass(frozen=True)
-class Finding:
-    """How a finding is measured, of which groups' runs, and what has to be surveyed of the first of these."""
+class Entry:
+    """How a row of the ledger is measured, of which groups' runs, and what is to be surveyed of the first of these."""
 
     of: Callable[["Evidence"], Measurement]
-    groups: tuple[str, ...]
+    groups: tuple[str, ...] = ()
     need: Need | None = None
 
 
-FINDINGS: dict[str, Finding] = {}
+FINDINGS: dict[str, Entry] = {}
 Measure = Callable[["Evidence"], pd.DataFrame]
 
 
@@ -110,7 +110,7 @@ def finding(
 
     def register(of: Measure) -> Measure:
         how = (inspect.getdoc(of) or "").partition("\n")[0]
-        FINDINGS[f"finding/{name}"] = Finding(lambda e: summary(of(e), how, among), groups or (MAIN,), need)
+        FINDINGS[f"finding/{name}"] = Entry(lambda e: summary(of(e), how, among), groups or (MAIN,), need)
         return of
 
     return register

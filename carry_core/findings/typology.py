@@ -17,7 +17,7 @@ from torch import Tensor
 from carry_core import groups, measure, sums
 from carry_core.errors import BadInput
 from carry_core.findings import heads, interchange
-from carry_core.findings.base import FINDINGS, MAIN, Finding, Measurement
+from carry_core.findings.base import FINDINGS, MAIN, Entry, Measurement
 from carry_core.findings.base import summary as measurement
 from carry_core.findings.interchange import Activations, Pairs
 from carry_core.findings.survey import Evidence
@@ -383,11 +383,11 @@ def _of_main(evidence: Evidence) -> dict[str, pd.DataFrame]:
     return by_run(deciding.assign(ablated=ablated), neurons, explained)
 
 
-def _row(name: str) -> Finding:
+def _row(name: str) -> Entry:
     def of(evidence: Evidence) -> Measurement:
         return measurement(_of_main(evidence)[name], STATEMENTS[name][2])
 
-    return Finding(of, (MAIN,))
+    return Entry(of, (MAIN,))
 
 
 FINDINGS.update({f"beyond/{name}": _row(name) for name in STATEMENTS})

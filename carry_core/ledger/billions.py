@@ -67,13 +67,7 @@ PARTS: dict[str, Part] = {
 
 def known(name: str) -> bool:
     """Whether a row is one of these."""
-    if name == "finding/llm_heads":
-        return True
-    table, _, rest = name.partition("/")
-    parts = [*PARTS, "addition_heads"]
-    rows = [f"{key}/{part}" for key in MODELS for part in parts]
-    rows += [f"{key}/ablated_accuracy/{i}" for key, model in MODELS.items() for i in range(len(model.pairs))]
-    return table in ("tab2", "llm") and rest in rows
+    return name.startswith(("tab2/", "llm/", "finding/llm"))
 
 
 def find(name: str, evidence: Evidence) -> Measurement:

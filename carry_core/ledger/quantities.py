@@ -30,6 +30,7 @@ from carry_core.findings.base import (
     PRIMED,
     S01,
     W0,
+    Entry,
     Fields,
     Measurement,
     Need,
@@ -347,61 +348,48 @@ def norm_of(part: str) -> Callable[[Evidence], Measurement]:
     return found
 
 
-@dataclass(frozen=True)
-class Special:
-    """A number with a function of its own, of which groups' runs, and what has to be surveyed of the first of these."""
-
-    of: Callable[[Evidence], Measurement]
-    groups: tuple[str, ...] = ()
-    need: Need | None = None
-
-
 PRIMED_SHARE = GROUPS[PRIMED].primed / (GROUPS[PRIMED].n_train - GROUPS[PRIMED].primed)
-SPECIAL: dict[str, Special] = {
-    "data/sums3": Special(constant(sums.n_sums(3))),
-    "data/sums4": Special(constant(sums.n_sums(4))),
-    "data/vocabulary": Special(constant(sums.VOCABULARY)),
-    "data/sequence_length3": Special(constant(GROUPS[MAIN].config.layout.length)),
-    "data/classes3": Special(constant(len(carries.patterns(3)))),
-    "data/classes4": Special(constant(len(carries.patterns(4)))),
-    "data/classes6": Special(constant(len(carries.patterns(6)))),
-    "data/train3": Special(constant(GROUPS[MAIN].n_train)),
-    "n2/decision_head_spread": Special(spread, (MAIN,), all_heads(MAIN)),
-    "pad6/accuracy_range": Special(accuracy_range, (PAD6,)),
-    "pad6/accuracy_epoch500": Special(long_accuracy(PAD6, epoch=500), (PAD6,)),
-    "pad6/accuracy_epoch1000": Special(long_accuracy(PAD6, epoch=1000), (PAD6,)),
-    "pad6_primed/accuracy": Special(long_accuracy(PRIMED), (PRIMED,)),
-    "pad6_primed/fraction": Special(constant(PRIMED_SHARE)),
-    "pad6_finetuned/accuracy6": Special(long_accuracy(FINETUNED), (FINETUNED,)),
-    "pad6_finetuned/accuracy3": Special(long_accuracy(FINETUNED, 3), (FINETUNED,)),
-    "decoder_pad6_primed/accuracy6": Special(long_accuracy(DECODER_PAD6), (DECODER_PAD6,)),
+SPECIAL: dict[str, Entry] = {
+    "data/sums3": Entry(constant(sums.n_sums(3))),
+    "data/sums4": Entry(constant(sums.n_sums(4))),
+    "data/vocabulary": Entry(constant(sums.VOCABULARY)),
+    "data/sequence_length3": Entry(constant(GROUPS[MAIN].config.layout.length)),
+    "data/classes3": Entry(constant(len(carries.patterns(3)))),
+    "data/classes4": Entry(constant(len(carries.patterns(4)))),
+    "data/classes6": Entry(constant(len(carries.patterns(6)))),
+    "data/train3": Entry(constant(GROUPS[MAIN].n_train)),
+    "n2/decision_head_spread": Entry(spread, (MAIN,), all_heads(MAIN)),
+    "pad6/accuracy_range": Entry(accuracy_range, (PAD6,)),
+    "pad6/accuracy_epoch500": Entry(long_accuracy(PAD6, epoch=500), (PAD6,)),
+    "pad6/accuracy_epoch1000": Entry(long_accuracy(PAD6, epoch=1000), (PAD6,)),
+    "pad6_primed/accuracy": Entry(long_accuracy(PRIMED), (PRIMED,)),
+    "pad6_primed/fraction": Entry(constant(PRIMED_SHARE)),
+    "pad6_finetuned/accuracy6": Entry(long_accuracy(FINETUNED), (FINETUNED,)),
+    "pad6_finetuned/accuracy3": Entry(long_accuracy(FINETUNED, 3), (FINETUNED,)),
+    "decoder_pad6_primed/accuracy6": Entry(long_accuracy(DECODER_PAD6), (DECODER_PAD6,)),
 }
-SPECIAL |= {f"n2/squashing/pos{7 + i}": Special(squashing(MAIN, i), (MAIN,)) for i in range(3)}
-SPECIAL |= {f"digits4/squashing/pos{i}": Special(squashing(DIGITS4, i), (DIGITS4,)) for i in range(4)}
+SPECIAL |= {f"n2/squashing/pos{7 + i}": Entry(squashing(MAIN, i), (MAIN,)) for i in range(3)}
+SPECIAL |= {f"digits4/squashing/pos{i}": Entry(squashing(DIGITS4, i), (DIGITS4,)) for i in range(4)}
 SPECIAL |= {
-    f"pad6_finetuned/weight_norm_{part}": Special(norm_of(part), (FINETUNED, PAD6))
+    f"pad6_finetuned/weight_norm_{part}": Entry(norm_of(part), (FINETUNED, PAD6))
     for part in ("before", "after", "change")
 }
 
 
 def known(name: str) -> bool:
     """Whether something is measured for the id of a number or a finding."""
-    return name in READINGS or name in SPECIAL or name in FINDINGS or billions.known(name)
+    return billions.known(name) or _quantity(name) is not None
 
 
 def groups_of(name: str) -> tuple[str, ...]:
     """The groups whose runs a row is about; none for what needs no weights, or those of a 7B model."""
-    if name in READINGS:
-        return (READINGS[name].group,)
-    found = SPECIAL.get(name) or FINDINGS.get(name)
+    found = _quantity(name)
     return found.groups if found else ()
 
 
 def needed(name: str) -> dict[str, Need]:
     """What has to be surveyed for a row, of which group."""
-    if name in READINGS:
-        return {READINGS[name].group: READINGS[name].need}
-    found = SPECIAL.get(name) or FINDINGS.get(name)
+    found = _quantity(name)
     return {found.groups[0]: found.need} if found and found.need is not None else {}
 
 
@@ -411,8 +399,15 @@ def find(name: str, evidence: Evidence) -> Measurement:
     Raises:
         BadInput: it cannot be computed; says why.
     """
-    if name in READINGS:
-        return evaluate(READINGS[name], evidence)
     if billions.known(name):
         return billions.find(name, evidence)
-    return (SPECIAL.get(name) or FINDINGS[name]).of(evidence)
+    found = _quantity(name)
+    assert found is not None, name
+    return found.of(evidence)
+
+
+def _quantity(name: str) -> Entry | None:
+    if name in READINGS:
+        reading = READINGS[name]
+        return Entry(partial(evaluate, reading), (reading.group,), reading.need)
+    return SPECIAL.get(name) or FINDINGS.get(name)

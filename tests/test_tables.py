@@ -1,0 +1,86 @@
+"""Tables 1, 4 and 5 and the numbers around them, from the author's released weights (Sec. 4, App. C.4 and D)."""
+
+import pytest
+import torch
+
+from carry_core import carries, measure, runs
+from carry_core.findings import heads
+from carry_core.findings.base import DECODER, DFF512
+from carry_core.findings.heads import LastLayer
+from carry_core.groups import MAIN
+from carry_core.ledger import claims
+
+N_EXAMPLES = 3000
+ARRIVES = carries.carry_in(3)
+
+
+@pytest.fixture(scope="module")
+def layers(released) -> dict[str, list[LastLayer]]:
+    """The parts of the last layer, by table and run; neurons are chosen on other sums than they are judged by."""
+    drawn, others = (measure.sample(N_EXAMPLES, 3, seed) for seed in (0, 1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CARRY_AUTHOR", str(released[0]))
+        models = {"tab1": [model for _, model in runs.load(MAIN, "author").models()]}
+        models |= {
+            table: [runs.load(group, "author").model(0)] for table, group in (("tab4", DFF512), ("tab5", DECODER))
+        }
+    return {
+        table: [heads.ablate_last_layer(m, *drawn, chosen_on=None if table == "tab1" else others) for m in of_table]
+        for table, of_table in models.items()
+    }
+
+
+def test_the_released_runs_are_perfect_and_their_decision_heads_known(layers):
+    assert [layer.intact.exact_match for layer in layers["tab1"]] == [1.0] * 6
+    assert [layer.decision_head for layer in layers["tab1"]] == [1, 0, 0, 0, 0, 1]
+
+
+TABLES = {
+    "tab1/decision_head": "decision",
+    "tab1/final_mlp": "mlp",
+    "tab5/final_mlp": "mlp",
+    "tab4/dissected": "dissected",
+    "tab5/dissected": "dissected",
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_cell_is_as_it_is_printed(layers, table):
+    """To the printed rounding plus five standard errors of drawing 3,000 sums a class, and of choosing neurons."""
+    found = [getattr(layer, TABLES[table]) for layer in layers[table.split("/")[0]]]
+    printed, chosen = claims.cells(table), 0.1 if table.endswith("dissected") else 0.0
+    for kind in ("accuracy", "corrected"):
+        per_run = torch.stack([getattr(cells, kind) for cells in found])
+        error = (per_run * (1 - per_run) / N_EXAMPLES).sum(0).sqrt() / len(found)
+        off = (per_run.mean(0) - getattr(printed, kind)).abs()
+        assert (off <= 0.006 + chosen + 5 * error).all(), (kind, off)
+    intact = layers[table.split("/")[0]][0].intact.accuracy  # which is no ablated one
+    assert (intact - printed.accuracy).abs().max() > 0.3
+
+
+def test_the_means_hide_that_runs_disagree(layers):
+    """The 0.49 of C@1 at position 8 is a mean of .888, 1, .074, 1, 0, 0."""
+    cell = [layer.decision.accuracy[1, 1].item() for layer in layers["tab1"]]
+    assert cell == pytest.approx([0.888, 1, 0.074, 1, 0, 0], abs=0.03)
+
+
+def test_pearson_of_the_released_runs(layers):
+    """The paper's 0.98 is one run's; the released runs have a median near it and one at 0.55."""
+    found = sorted(heads.pearson(layer.mlp, heads.no_carry_reference()) for layer in layers["tab1"])
+    assert found[0] == pytest.approx(0.55, abs=0.05)
+    assert found[-1] > 0.97
+
+
+@pytest.mark.parametrize(("table", "row"), [("tab4", "n2_dff512"), ("tab5", "decoder")])
+def test_about_as_many_neurons_carry_as_the_paper_says(layers, table, row):
+    """A draw of 3,000 sums a class in place of 20,000: a tenth more or less."""
+    printed = claims.claims()[f"{row}/dissection/neurons"].paper
+    assert int(layers[table][0].neurons.sum()) == pytest.approx(printed, rel=0.1)
+
+
+def test_the_wide_run_cannot_take_the_full_ablation_and_the_decoder_can(layers):
+    wide, decoder = layers["tab4"][0], layers["tab5"][0]
+    assert wide.mlp.accuracy[~ARRIVES].mean() < 0.5
+    assert decoder.mlp.accuracy[~ARRIVES].mean() > 0.9
+    for found in (wide, decoder):
+        assert found.dissected.accuracy[~ARRIVES].min() > 0.99
