@@ -190,13 +190,17 @@ const CarryViews = (() => {
         ...dots,
         make("line", { class: "pg-moved", x1: x0, y1: y0, x2: x1, y2: y1 }),
         make("circle", { class: "pg-before", cx: x0, cy: y0, r: 3 }),
-        make("circle", { class: "pg-now", cx: x1, cy: y1, r: 3 }),
+        make("circle", { class: "pg-now", cx: x0, cy: y0, r: 3, "data-cx": x1, "data-cy": y1 }),
       );
       const truth = `${label === "tens" ? "ten or more" : "carry-in"}: ${isSo(sum) ? "yes" : "no"}`;
       const caption = make("figcaption", {}, `${PLACES[column]}, ${where(name)}`, make("small", {}, truth));
       return make("figure", { class: "pg-plane" }, caption, svg);
     });
     root.replaceChildren(...panels);
+    for (const dot of /** @type {NodeListOf<SVGElement>} */ (root.querySelectorAll(".pg-now"))) {
+      getComputedStyle(dot).getPropertyValue("cx"); // where it starts from, so that the style sheet moves it
+      for (const axis of ["cx", "cy"]) dot.setAttribute(axis, String(dot.dataset[axis]));
+    }
   }
 
   const shown = { showAnswer, attentionMap, cellAt, showProbes, showPlanes };

@@ -8,8 +8,7 @@ histories that these pages slide over.
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from carry_core import measure, runs, sums
 from carry_core.files import replacing
@@ -39,31 +38,13 @@ SHOWN = 100  # sums on each plane
 SOURCE = (274, 358)  # of the patches in `reference`
 
 
-@dataclass(frozen=True)
-class Probe:
-    """A linear probe of the stream at one point and position (App. I), and how it does on sums it was not fitted on.
+def probes(model: Transformer) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
+    """Linear probes (App. I) of digit sums after the first layer, of carry-in and answer after the last one.
 
-    Attributes:
-        label: `ones`, `tens` (of a column's digit sum), `carry_in` or `digit` (of the answer).
-        column: which column of the sum, 0 for the leftmost.
-        name: the hook point.
-        position: the token's.
-        accuracy: share of new sums that are read right.
-        weight: a row for each of ten digits, or one row, positive for yes.
-        bias: likewise.
+    Returns:
+        Of each its label, column (0 for the leftmost), hook point, position, bias, and accuracy on sums that it was not
+        fitted on; and the weights as `probe.{i}.weight`, a row for each of ten digits, or one, positive for yes.
     """
-
-    label: str
-    column: int
-    name: str
-    position: int
-    accuracy: float
-    weight: Float[Tensor, "value d_model"]
-    bias: Float[Tensor, " value"]
-
-
-def probes(model: Transformer) -> list[Probe]:
-    """Probes of each column's digit sum after the first layer, and of carry-in and answer after the last."""
     config = model.config
     a, b = sums.long_sums(2 * FITTED, config.width, torch.Generator().manual_seed(1))
     wires = adder.schoolbook(a, b, config.width)
@@ -76,26 +57,16 @@ def probes(model: Transformer) -> list[Probe]:
     places += [("tens", i, first, start + i, wires.tens) for i in every[1:]]
     places += [("carry_in", i, last, answer[i], wires.arrives) for i in every[:-1]]
     places += [("digit", i, end, answer[i], wires.digit) for i in every]
-    found = []
+    listed: list[dict[str, Any]] = []
+    tensors: dict[str, Tensor] = {}
     for label, column, name, position, wire in places:
         x, y = stream[name][:, position].double().numpy(), wire[:, column].long().numpy()
-        reader = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1).fit(x[:FITTED], y[:FITTED])
-        weight, bias = (torch.from_numpy(values).float() for values in (reader.coef_, reader.intercept_))
-        accuracy = reader.score(x[FITTED:], y[FITTED:])
-        found.append(Probe(label, column, name, position, accuracy, weight, bias))
-    return found
-
-
-def principal_plane(
-    x: Float[Tensor, "sums d_model"], labels: Sequence[Tensor]
-) -> tuple[Float[Tensor, "axis d_model"], Float[Tensor, " axis"]]:
-    """Two leading principal axes of `x` and where its mean lies on them; signs as in `geometry.principal_axes`."""
-    axes = torch.from_numpy(PCA(2, svd_solver="covariance_eigh").fit(x.double().numpy()).components_)
-    varied = [label.double() for label in labels if label.min() != label.max()]
-    for axis in axes:
-        found = [torch.corrcoef(torch.stack([x.double() @ axis, label]))[0, 1].item() for label in varied]
-        axis *= -1 if max(found, key=abs) < 0 else 1
-    return axes.float(), (axes @ x.double().mean(0)).float()
+        probe = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1).fit(x[:FITTED], y[:FITTED])
+        of = {"label": label, "column": column, "name": name, "position": position}
+        of |= {"accuracy": probe.score(x[FITTED:], y[FITTED:]), "bias": probe.intercept_.round(4).tolist()}
+        tensors[f"probe.{len(listed)}.weight"] = torch.from_numpy(probe.coef_)
+        listed.append(of)
+    return listed, tensors
 
 
 def planes(model: Transformer) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
@@ -114,11 +85,12 @@ def planes(model: Transformer) -> tuple[list[dict[str, Any]], dict[str, Tensor]]
         for point in POINTS:
             name = f"blocks.{layer}.{point}"
             x = stream[name][:, position]
-            axes, centre = principal_plane(x, [digit[:, column], split[:, column]])
+            points, _ = geometry.principal_axes(x, [digit[:, column], split[:, column]])
+            axes = normalize((x - x.mean(0)).T @ points[:, :2], dim=0).T  # Xᵀ(Xv) = λv
             of = {"name": name, "position": position, "column": column, "label": "carry_in" if final else "tens"}
             tensors[f"plane.{len(listed)}.axes"] = axes
-            tensors[f"plane.{len(listed)}.points"] = x[:SHOWN] @ axes.T - centre
-            listed.append(of | {"centre": centre.tolist()})
+            tensors[f"plane.{len(listed)}.points"] = points[:SHOWN, :2]
+            listed.append(of | {"centre": (axes @ x.mean(0)).tolist()})
     for plane in listed:
         plane["sums"] = torch.stack([a[:SHOWN], b[:SHOWN]], 1).tolist() if plane is listed[0] else None
     return listed, tensors
@@ -137,16 +109,10 @@ def packed(model: Transformer, name: str) -> dict[str, Any]:
     tensors: dict[str, Tensor] = dict(model.state_dict())
     stored = ("embed", "attn.z", "mlp.post")  # what the linear maps between them give is left to the page
     tensors |= {f"mean.{name}": x for name, x in reference_means(model).items() if name.endswith(stored)}
-    of_planes, on_planes = planes(model)
-    found = probes(model)
-    tensors |= on_planes | {f"probe.{i}.weight": probe.weight for i, probe in enumerate(found)}
-    listed = [
-        {key: getattr(probe, key) for key in ("label", "column", "name", "position", "accuracy")}
-        | {"bias": [round(x, 4) for x in probe.bias.tolist()]}
-        for probe in found
-    ]
+    (of_planes, on_planes), (of_probes, weights) = planes(model), probes(model)
     config = model.config.to_dict() | {"answer": model.config.layout.answer}
-    return _packed({"id": name, "config": config, "probes": listed, "planes": of_planes}, tensors)
+    about = {"id": name, "config": config, "probes": of_probes, "planes": of_planes}
+    return _packed(about, tensors | on_planes | weights)
 
 
 def _packed(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -172,17 +138,6 @@ def kinds() -> dict[int, str]:
     return {int(run): typology.KINDS[kind] for run, kind in typology.of_records(found).kind.items()}
 
 
-def label(group: str, run: int, kinds: Mapping[int, str]) -> str:
-    """What the list of runs says of one: in the main group its kind, else its group in words."""
-    kind = kinds.get(run) if group == MAIN else None
-    return f"run {run}: {kind}" if kind else f"run {run} of {find(group)}"
-
-
-def file_name(group: str, run: int) -> str:
-    """The name of a run's script, without its ending."""
-    return f"{group}-run{run}"
-
-
 def export(out: Path, reference_to: Path | None = None) -> list[Path]:
     """Write a script for each run, the script that lists them, and, if asked to, what PyTorch makes of each run.
 
@@ -195,8 +150,9 @@ def export(out: Path, reference_to: Path | None = None) -> list[Path]:
         loaded = runs.load(group)
         for run in (run for run in loaded.numbers if run in numbers):
             model = loaded.model(run)
-            name = file_name(group, run)
-            about = {"id": f"{group}/{run}", "file": f"{name}.js", "label": label(group, run, deciding)}
+            name, kind = f"{group}-run{run}", deciding.get(run) if group == MAIN else None
+            label = f"run {run}: {kind}" if kind else f"run {run} of {find(group)}"
+            about = {"id": f"{group}/{run}", "file": f"{name}.js", "label": label}
             listed.append(about | {"group": group, "run": run, "training": loaded.training})
             written.append(_write(out / f"{name}.js", "CarryRuns.receive", packed(model, about["id"]), "utf-16"))
             if reference_to is not None:
