@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 import yaml
 
-from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.findings import base
 from carry_core.ledger import claims, compute, quantities, results, verdicts
 from carry_core.ledger.quantities import READINGS
-from carry_core.pages import comparison
 
 
 @pytest.fixture
@@ -126,14 +124,6 @@ def test_results_that_are_none(carry, ledger, content, complaint):
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert f"{path} {complaint}" in err
     assert contents(ledger) == before
-
-
-def test_a_page_whose_row_was_not_saved_says_how_to_save_it(ledger):
-    path = ledger / "results" / "ours.json"
-    found = json.loads(path.read_text())
-    path.write_text(json.dumps(found | {"rows": found["rows"][:1]}))
-    with pytest.raises(BadInput, match="ours.json has no row finding/biases: .* --source ours --save"):
-        comparison.committed("finding/biases")
 
 
 def test_without_weights_every_row_says_what_would_make_it(carry, ledger, tmp_path):

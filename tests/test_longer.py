@@ -17,7 +17,6 @@ from carry_core.interventions import INTACT, Ablation
 from carry_core.ledger import quantities
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
-from carry_core.pages import at_hand, over_runs
 from carry_core.sums import Layout
 from tests.trainings import save_group
 
@@ -352,9 +351,6 @@ def test_the_authors_primed_run_looks_to_the_right_in_its_first_layer(primed):
     assert found.ahead[0, 0].nanmean() > 0.5 > found.ahead[0, 1].nanmean()
 
 
-# ---------------------------------------------------------------- what pages draw class by class
-
-
 def test_groups_on_one_page_have_as_many_long_positions():
     assert lengths.long_positions(PAD6, PRIMED) == 3
     assert lengths.long_positions("pad10_primed500_n2_s0.3_w0.2") == 7
@@ -362,30 +358,3 @@ def test_groups_on_one_page_have_as_many_long_positions():
         lengths.long_positions(PAD6, "pad10_primed500_n2_s0.3_w0.2")
     with pytest.raises(BadInput, match=f"{groups.MAIN} has no longer sums"):
         lengths.long_positions(PAD6, groups.MAIN)
-
-
-@pytest.mark.parametrize(
-    ("source", "recipe", "epochs", "labels"),
-    [
-        ("ours", "quick", 60, ["epoch 500 (here 12)", "epoch 1000 (here 24)", "epoch 2500 (here 60)"]),
-        ("ours", "quick", 30, ["epoch 500 (here 12)", "epoch 1000 (here 24)", "epoch 1250 (here 30)"]),
-        ("ours", "paper", 2500, ["epoch 500", "epoch 1000", "epoch 2500"]),
-        ("author", "author", 2500, ["epoch 500", "epoch 1000", "epoch 2500"]),
-    ],
-)
-def test_epochs_are_named_alike_wherever_a_page_has_them(source, recipe, epochs, labels, monkeypatch):
-    group = replace(GROUPS[PAD6], config=replace(GROUPS[PAD6].config, d_model=16, d_ff=12))
-    monkeypatch.setitem(GROUPS, PAD6, group)
-    weights = {0: Transformer(group.config).state_dict()}
-    record = {"recipe": recipe, "epochs": epochs}
-    early = dict.fromkeys(group.snapshots, weights)
-    shown = at_hand.AtHand(runs.Runs(PAD6, source, group.config, (0,), weights, record, early))
-    a, b = measure.sample(1, 6, seed=0)
-    (heads,) = over_runs.heads_of(shown, a, b, snapshots=True).values()
-    assert [label for label, _ in heads] == labels
-    names = [name for name, *_ in over_runs.accuracies(shown, 6, 10, snapshots=True)]
-    assert [name.split("\n")[1] for name in names[::2]] == labels
-    (mlp,) = over_runs.correlations_over_epochs(shown, a, b, 3).values()
-    assert list(mlp) == labels
-    (last,) = over_runs.heads_of(shown, a, b).values()
-    assert [label for label, _ in last] == labels[-1:]

@@ -7,17 +7,13 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pytest
-import torch
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from carry_core import plots
-from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig
 from carry_core.plots import style as page
 from carry_core.plots.attention import attention_grid
-
-NAMES = ["pos7", "pos8", "pos9"]
 
 
 def texts(figure: Any) -> list[str]:
@@ -68,49 +64,6 @@ def test_attention_grid_shows_every_head_and_of_the_last_layer_the_answer_rows(c
         np.testing.assert_array_equal(ax.images[0].get_array(), pattern[t, l, h][rows])
         assert ax.images[0].get_clim() == (0, 1)
     assert {*names, f"{config.layers - 1}:1 ★"} <= set(texts(figure))
-
-
-@pytest.fixture
-def parts() -> list[plots.Part]:
-    generator = torch.Generator().manual_seed(0)
-
-    def cells() -> ClassAccuracies:
-        accuracy = torch.rand(5, 3, generator=generator)
-        return ClassAccuracies(accuracy, (1 - accuracy) * torch.rand(5, 3, generator=generator), 0.5)
-
-    verdicts = {kind: [["reproduced", "differs", "compatible"]] * 5 for kind in ("accuracy", "corrected")}
-    titles = ("without this", "without that")
-    return [plots.Part(title, [cells() for _ in range(4)], cells(), verdicts) for title in titles]
-
-
-def test_bars_stack_right_on_off_by_one(parts):
-    figure = plots.bars_of_cells(parts, 3, NAMES, [0, 1, 2, 5])
-    assert len(figure.axes) == 5 * 6
-    ax = figure.axes[2 * 6 + 4]  # C@2, position 8, without that
-    heights = np.array([bar.get_height() for bar in ax.patches]).reshape(3, 4)
-    right = [c.accuracy[2, 1] for c in parts[1].cells]
-    both = [c.accuracy[2, 1] + c.corrected[2, 1] for c in parts[1].cells]
-    np.testing.assert_allclose(heights, [[1] * 4, both, right], rtol=1e-6)
-    assert ax.lines[0].get_ydata()[0] == pytest.approx(parts[1].printed.accuracy[2, 1].item())
-    assert [t.get_text() for t in figure.axes[-1].get_xticklabels()] == ["0", "1", "2", "5"]
-
-
-def test_the_table_has_mean_paper_and_runs_in_each_cell(parts):
-    table = plots.table_of_cells(parts, 3, NAMES)
-    assert [row[0] for row in table.rows[:4]] == ["NC", "corrected", "C@1", "corrected"]
-    part = parts[1]
-    first, *small = table.rows[3][1 + 3 + 2].split("\n")  # C@1 corrected, position 9, without that
-    values = [c.corrected[1, 2].item() for c in part.cells]
-    assert first.startswith(f"{np.mean(values):.2f} ({part.printed.corrected[1, 2].item():.2f})")
-    assert [float(x) for line in small for x in line.split()] == [round(v, 2) for v in values]
-    assert table.spans[2] == (part.title, 3)
-
-
-def test_the_table_marks_what_differs_and_what_is_open(parts):
-    row = plots.table_of_cells(parts, 3, NAMES).rows[3]
-    ends = [cell.split("\n")[0].rsplit(")")[-1] for cell in row[1:]]
-    assert ends == ["", " ≠", " ?"] * 2
-    assert parts[0].tally() == "Cells without this, of 30: 10 reproduced, 10 differs, 10 compatible."
 
 
 # ---------------------------------------------------------------- the page

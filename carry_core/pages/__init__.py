@@ -1,1 +1,0 @@
-"""What only pages need, until each is rewritten."""
