@@ -108,7 +108,7 @@ def plane_grid(
             name_centres(ax, x, y, label, names)
         ax.set_xlabel(" · ".join(f"{s:.0%}" for s in planes["share"][i]), labelpad=1.5, fontsize=7)
         if row == 0:
-            ax.set_title(columns[column])
+            ax.set_title(columns[column].replace(", ", "\n") if len(columns) > 7 else columns[column])
         if column == 0:
             ax.set_ylabel(rows[row])
 
