@@ -1,7 +1,6 @@
 """What the figures show: their data, labels and colours, not their pixels."""
 
 import itertools
-import math
 from typing import Any
 
 import matplotlib as mpl
@@ -12,7 +11,6 @@ from matplotlib.figure import Figure
 
 from carry_core import plots
 from carry_core.model import ModelConfig
-from carry_core.plots import style as page
 from carry_core.plots.attention import attention_grid
 
 
@@ -67,31 +65,3 @@ def test_attention_grid_shows_every_head_and_of_the_last_layer_the_answer_rows(c
 
 
 # ---------------------------------------------------------------- the page
-
-
-def test_numbers_are_rounded_and_have_no_negative_zero():
-    assert [page.number(x) for x in (0.005001, -0.001, 1.0, math.nan)] == ["0.01", "0.00", "1.00", "–"]
-    assert page.number(1944.4, 0) == "1944"
-
-
-def test_a_table_is_html_that_cannot_break_out_and_plain_text():
-    table = page.Table(["run", "<b>"], [["0", "0.5 & more\n.1 .2"]], [("", 1), ("both", 1)])
-    html = table._repr_html_()
-    assert "&lt;b&gt;" in html
-    assert "0.5 &amp; more<br><small" in html
-    assert 'colspan="1"' in html
-    assert repr(table) == "run | <b>\n0 | 0.5 & more"
-
-
-def test_show_and_say_give_what_the_book_and_a_terminal_can_read(monkeypatch: pytest.MonkeyPatch):
-    shown: list[dict[str, str]] = []
-    monkeypatch.setattr("IPython.display.display", lambda data, raw: shown.append(data))
-    page.show(Figure())
-    page.show(page.Table(["a"], [["b"]]))
-    page.say("**1** of 2")
-    assert [sorted(data) for data in shown] == [
-        ["image/svg+xml", "text/plain"],
-        ["text/html", "text/plain"],
-        ["text/markdown", "text/plain"],
-    ]
-    assert [data["text/plain"] for data in shown] == ["<a figure>", "a\nb", "**1** of 2"]

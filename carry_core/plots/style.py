@@ -4,21 +4,18 @@ Colours of classes and digits, panels placed in inches, legend entries.
 """
 
 import base64
-import html
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
-from typing import ParamSpec, Protocol, TypeVar, runtime_checkable
+from typing import ParamSpec, TypeVar
 
 import matplotlib as mpl
 import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from PIL import Image
 
 P = ParamSpec("P")
@@ -78,86 +75,6 @@ def _smaller(found: re.Match[str]) -> str:
     return min(base64.b64encode(small.getvalue()).decode(), found[0], key=len)
 
 
-@runtime_checkable
-class HasHtml(Protocol):
-    """What has HTML, and a `repr` that stands in its place elsewhere; such as a `Table`."""
-
-    def _repr_html_(self) -> str: ...
-
-
-def show(thing: Figure | HasHtml) -> None:
-    """Put a figure (as SVG, which the book offers for download) or a table into the notebook."""
-    from IPython.display import display
-
-    data = (
-        {"image/svg+xml": svg(thing), "text/plain": "<a figure>"}
-        if isinstance(thing, Figure)
-        else {"text/html": thing._repr_html_(), "text/plain": repr(thing)}
-    )
-    display(data, raw=True)  # type: ignore[no-untyped-call]
-
-
-def say(text: str) -> None:
-    """Put a sentence into the notebook whose numbers were computed, as Markdown."""
-    from IPython.display import display
-
-    display({"text/markdown": text, "text/plain": text}, raw=True)  # type: ignore[no-untyped-call]
-
-
-@dataclass(frozen=True)
-class Table:
-    """A small table that a notebook shows as HTML. In a cell, lines after the first are set small.
-
-    Attributes:
-        header: one title per column.
-        rows: the cells.
-        spans: titles above the header, each with the number of columns that it covers.
-    """
-
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    spans: Sequence[tuple[str, int]] = ()
-
-    def _repr_html_(self) -> str:
-        def cell(text: str, tag: str, i: int, more: str = "") -> str:
-            first, *rest = (html.escape(line) for line in text.split("\n"))
-            small = "".join(f'<br><small style="font-size: 0.72em">{line}</small>' for line in rest)
-            wrap = "nowrap" if tag == "td" else "normal"
-            css = (
-                f"text-align: {'center' if i else 'left'}; white-space: {wrap}; padding: 0.2em 0.5em; line-height: 1.25"
-            )
-            return f'<{tag}{more} style="{css}">{first}{small}</{tag}>'
-
-        spans = [cell(text, "th", i, f' colspan="{width}"') for i, (text, width) in enumerate(self.spans)]
-        lines = [["<tr>", *spans, "</tr>"]] if spans else []
-        lines.append(["<tr>", *(cell(text, "th", i) for i, text in enumerate(self.header)), "</tr>"])
-        ruled = '<tr style="border-top: 1px solid rgba(128, 128, 128, 0.4)">'
-        body = [[ruled, *(cell(text, "td", i) for i, text in enumerate(row)), "</tr>"] for row in self.rows]
-        head = ["<thead>", *map("".join, lines), "</thead>"]
-        return "\n".join(
-            ['<table style="margin-bottom: 1em">', *head, "<tbody>", *map("".join, body), "</tbody>", "</table>"]
-        )
-
-    def __repr__(self) -> str:
-        return "\n".join(" | ".join(cell.split("\n")[0] for cell in row) for row in [self.header, *self.rows])
-
-
-def number(value: float, places: int = 2) -> str:
-    """A number with so many places, a dash for none."""
-    return "–" if value != value else f"{round(value, places) + 0.0:.{places}f}"
-
-
-def counted(number: int, noun: str) -> str:
-    """The number and its noun: 1 run, 6 runs."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def named(noun: str, names: Iterable[object]) -> str:
-    """The noun and the names of those that are meant: run 3; runs 0, 2."""
-    known = list(names)
-    return f"{noun}{'' if len(known) == 1 else 's'} {', '.join(map(str, known))}"
-
-
 def class_colours(n_classes: int) -> tuple[str, ...]:
     """A colour for each carry class; the five of three digits have fixed ones."""
     if n_classes == len(CLASS_COLOURS):
@@ -176,11 +93,3 @@ def panel(figure: Figure, left: float, top: float, width: float, height: float) 
 def position(name: str) -> str:
     """A position's name as a title: `pos. 7` for `pos7`."""
     return name.replace("pos", "pos. ")
-
-
-def dots(names: Sequence[str], colours: Sequence[str]) -> list[Line2D]:
-    """Legend entries."""
-    return [
-        Line2D([], [], linestyle="", marker="o", markersize=4.5, color=colour, label=name)
-        for name, colour in zip(names, colours, strict=True)
-    ]
