@@ -8,7 +8,7 @@ histories that these pages slide over.
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -139,29 +139,37 @@ def kinds() -> dict[int, str]:
 
 
 def export(out: Path, reference_to: Path | None = None) -> list[Path]:
-    """Write a script for each run, the script that lists them, and, if asked to, what PyTorch makes of each run.
+    """Write all scripts and the still picture; and, if asked to, what PyTorch makes of each run.
 
     Args:
         out: the folder of the scripts.
         reference_to: the folder of `reference`, which the tests of the page compare with.
     """
-    listed, written, deciding = [], list[Path](), kinds()
-    for group, numbers in CHOSEN.items():
-        loaded = runs.load(group)
-        for run in (run for run in loaded.numbers if run in numbers):
-            model = loaded.model(run)
-            name, kind = f"{group}-run{run}", deciding.get(run) if group == MAIN else None
-            label = f"run {run}: {kind}" if kind else f"run {run} of {find(group)}"
-            about = {"id": f"{group}/{run}", "file": f"{name}.js", "label": label}
-            listed.append(about | {"group": group, "run": run, "training": loaded.training})
-            written.append(_write(out / f"{name}.js", "CarryRuns.receive", packed(model, about["id"]), "utf-16"))
-            if reference_to is not None:
-                _write(reference_to / f"{name}.json", "", reference(model))
+    written, listed = export_runs(out, CHOSEN, reference_to)
     for name, histories in SLIDERS.items():
         written.append(_write(out / f"{name}.js", "CarryTraining.receive", training(*histories), "utf-16"))
     written.append(out / "still.svg")
     still(MAIN, written[-1])
     return [*written, _write(out / "runs.js", "CarryRuns.list", listed)]
+
+
+def export_runs(
+    out: Path, chosen: Mapping[str, Collection[int]], reference_to: Path | None = None
+) -> tuple[list[Path], list[dict[str, Any]]]:
+    """Write a script for each of some runs; returned are the paths, and what the list of runs says of each."""
+    listed, written, deciding = list[dict[str, Any]](), list[Path](), kinds()
+    for group, numbers in chosen.items():
+        loaded = runs.load(group)
+        for run in (run for run in loaded.numbers if run in numbers):
+            model = loaded.model(run)
+            name, kind = f"{group}-run{run}", deciding.get(run) if group == MAIN else None
+            label = f"run {run}: {kind}" if kind else f"run {run} of {find(group)}"
+            about = {"id": f"{group}/{run}", "file": f"{name}.js", "label": label, "training": loaded.training}
+            listed.append(about)
+            written.append(_write(out / f"{name}.js", "CarryRuns.receive", packed(model, about["id"]), "utf-16"))
+            if reference_to is not None:
+                _write(reference_to / f"{name}.json", "", reference(model))
+    return written, listed
 
 
 def training(group: str, measured: str, every: int) -> dict[str, Any]:
