@@ -116,17 +116,6 @@ def test_the_parts_are_read_where_they_are(small):
     assert found.claimed["digit"] == found.digit.agreement
 
 
-def test_a_decoder_is_read_at_the_digits_of_b():
-    torch.manual_seed(0)
-    model = Transformer(ModelConfig(causal=True, d_model=16, d_ff=12)).eval()
-    a, b = sums.long_sums(400, 3, torch.Generator().manual_seed(0))
-    stream = measure.activations(model, a, b, ["blocks.0.resid_post"])["blocks.0.resid_post"]
-    _, ones = adder.half_adders(model, stream, a, b)
-    left, right = sums.digits(a, 3), sums.digits(b, 3)
-    expected = adder.read(stream[:, 6], (left + right)[:, 2] % 10, left[:, 2], right[:, 2])
-    assert torch.equal(ones.found[:, 1], expected)
-
-
 def test_a_trace_is_what_the_model_does_with_the_sum(small):
     others = sums.long_sums(500, 3, torch.Generator().manual_seed(0))
     found = adder.trace(small, 347, 128, others, decision_head=1)

@@ -103,19 +103,6 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path):
     assert_same_files(tmp_path / "whole", tmp_path / "full")
 
 
-def test_ctrl_c_loses_no_finished_epoch(small_group, data):
-    checkpoints = Checkpoints(data / "checkpoints", small_group, RECIPES["paper"])
-    trainer = Trainer(small_group, RECIPES["paper"], [0])
-
-    def interrupt(trainer, row):
-        if trainer.epoch == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        campaign.train_runs(trainer, checkpoints, campaign.Clock(), interrupt)
-    assert checkpoints.load(0)[1]["epoch"] == 3
-
-
 def same(trainer: Trainer, other: Trainer) -> bool:
     """Whether two trainings are at the same bits, moments, masks to come and learning curves included."""
     states, others = trainer.freeze()(), other.freeze()()

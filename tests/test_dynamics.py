@@ -307,19 +307,6 @@ def test_decay_matters_where_the_order_is_weaker_than_in_every_run_with_it(decay
     assert found.shows.tolist() == [True, False, True]
 
 
-def test_the_order_of_a_run_is_the_mean_over_positions_and_places(decayed, monkeypatch):
-    monkeypatch.setattr(geometry, "ORDERED", 400)
-    model = runs.load(N1).model(0)
-    a, b = sums.long_sums(400, 3, torch.Generator().manual_seed(0))
-    found = geometry.orders_of_runs(runs.load(N1).models(), a, b, 3)
-    assert list(found) == [0, 1, 2]
-    expected = geometry.digit_orders(geometry.journey(model, a, b), carries.symbols(a, b, 3) > 0)
-    assert found[0] == expected
-    assert found[0] != found[1]
-    assert geometry.order(0, model) == pytest.approx(np.mean([expected["attention"], expected["MLP"]]))
-    assert all(0 <= value <= 1 for values in expected.values() for value in values)
-
-
 def test_the_released_run_has_its_transition_where_the_paper_has_it(shared):
     """Fig. 2 has maps at 50, 200 and 400; the accuracy jumps between the first two."""
     try:

@@ -44,17 +44,6 @@ def test_activity_by_brute_force(small):
     torch.testing.assert_close(more.float(), with_one.mean(0) - without.mean(0), atol=1e-5, rtol=1e-4)
 
 
-def test_most_often_are_so_many_in_each_cell_and_none_that_is_left_out_is_more_often_active():
-    often = torch.rand(3, 2, 9, generator=torch.Generator().manual_seed(0)).double()
-    chosen = neurons.most_often(often, 4)
-    assert (chosen.sum(-1) == 4).all()
-    for task in range(3):
-        for pos in range(2):
-            marked, rest = often[task, pos][chosen[task, pos]], often[task, pos][~chosen[task, pos]]
-            assert marked.min() >= rest.max()
-    assert neurons.most_often(torch.ones(1, 1, 5), 2).flatten().tolist() == [True, True, False, False, False]
-
-
 @torch.inference_mode()
 def plant(model: Transformer, towards: torch.Tensor) -> torch.Tensor:
     """Give the last MLP input weights along one direction: neuron i looks for it `towards[i]` strongly."""
