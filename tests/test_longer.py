@@ -358,3 +358,19 @@ def test_groups_on_one_page_have_as_many_long_positions():
         lengths.long_positions(PAD6, "pad10_primed500_n2_s0.3_w0.2")
     with pytest.raises(BadInput, match=f"{groups.MAIN} has no longer sums"):
         lengths.long_positions(PAD6, groups.MAIN)
+
+
+@pytest.mark.parametrize(
+    ("source", "recipe", "epochs", "own"),
+    [
+        ("ours", "quick", 60, [12, 24, 60]),
+        ("ours", "quick", 30, [12, 24, 30]),
+        ("ours", "paper", 2500, [500, 1000, 2500]),
+        ("author", "author", 2500, [500, 1000, 2500]),
+    ],
+)
+def test_an_epoch_of_the_papers_is_the_same_share_of_a_shorter_training(source, recipe, epochs, own):
+    early = {epoch: {0: {}} for epoch in GROUPS[PAD6].snapshots}
+    record = {"recipe": recipe, "epochs": epochs}
+    loaded = runs.Runs(PAD6, source, GROUPS[PAD6].config, (0,), {0: {}}, record, early)
+    assert [loaded.own_epoch(epoch) for epoch in (500, 1000, None)] == own

@@ -5,13 +5,15 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from carry_core import plots
 from carry_core.model import ModelConfig
 from carry_core.plots.attention import attention_grid
+from carry_core.plots.outcomes import accuracy_map
+from carry_core.plots.style import CLASS_COLOURS, DIGIT_COLOURS
 
 
 def texts(figure: Any) -> list[str]:
@@ -39,7 +41,7 @@ SIGHT = {  # Machado, Oliveira and Fernandes (2009), severity 1
 
 
 @pytest.mark.parametrize("sight", SIGHT)
-@pytest.mark.parametrize("palette", [plots.CLASS_COLOURS, plots.DIGIT_COLOURS], ids=["classes", "digits"])
+@pytest.mark.parametrize("palette", [CLASS_COLOURS, DIGIT_COLOURS], ids=["classes", "digits"])
 def test_colours_are_apart_in_every_eye(palette, sight):
     seen = [lab(colour, SIGHT[sight]) for colour in palette]
     assert (
@@ -64,4 +66,14 @@ def test_attention_grid_shows_every_head_and_of_the_last_layer_the_answer_rows(c
     assert {*names, f"{config.layers - 1}:1 ★"} <= set(texts(figure))
 
 
-# ---------------------------------------------------------------- the page
+def test_an_accuracy_map_has_its_numbers_in_blocks_readable_on_light_and_dark():
+    columns = pd.MultiIndex.from_tuples([("carry-in", 0), ("carry-in", 1), ("none", 0)])
+    table = pd.DataFrame([[0.05, 1.0, 0.5], [0.25, 0.75, 0.0]], ["intact", "MLP 1"], columns)
+    figure = Figure().subfigures()
+    accuracy_map(figure, table)
+    first, second = figure.axes
+    assert [ax.get_title() for ax in figure.axes] == ["carry-in", "none"]
+    assert [text.get_text() for text in first.texts] == ["0.05", "1.00", "0.25", "0.75"]
+    assert [text.get_color() for text in first.texts[:2]] == ["#FEFEFE", "#262626"]
+    assert [text.get_text() for text in first.get_yticklabels()] == ["intact", "MLP 1"]
+    assert [text.get_text() for text in second.get_yticklabels()] == []

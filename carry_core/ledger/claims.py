@@ -6,13 +6,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 
 from carry_core import carries
 from carry_core.errors import BadInput
 from carry_core.files import data_dir
-from carry_core.measure import ClassAccuracies
 
 BEYOND = "Beyond the paper"  # the section of rows that put its claims in other terms
 KINDS = {"accuracy": "accuracy", "corrected": "corrected accuracy"}
@@ -111,22 +109,6 @@ def claims() -> dict[str, Claim]:
 def _read(path: Path, _modified: int) -> dict[str, Claim]:
     rows = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return {row["id"]: Claim(**row) for row in rows}
-
-
-def cells(prefix: str) -> ClassAccuracies:
-    """A table of the paper as `ClassAccuracies`, such as `tab1/final_mlp`.
-
-    Raises:
-        BadInput: the ledger has no such table.
-    """
-    known = claims()
-    values = []
-    for kind in KINDS:
-        ids = [[f"{prefix}/{carries.claim_key(p)}/{kind}/pos{i}" for i in (7, 8, 9)] for p in carries.patterns(3)]
-        if missing := [name for row in ids for name in row if name not in known]:
-            raise BadInput(f"The ledger has no {missing[0]}: expected a table such as tab1/final_mlp.")
-        values.append(torch.tensor([[float(known[name].paper) for name in row] for row in ids]))
-    return ClassAccuracies(values[0], values[1], exact_match=float("nan"))
 
 
 def chosen(only: str = "") -> list[Claim]:

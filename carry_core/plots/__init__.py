@@ -1,6 +1,5 @@
-"""What several pages draw, and what they put on themselves (`page`)."""
+"""What pages draw: figures that several share, and how a page shows them."""
 
 from carry_core.plots.language import ORDINALS, separation_curves
-from carry_core.plots.style import CLASS_COLOURS, DIGIT_COLOURS
 
-__all__ = ["CLASS_COLOURS", "DIGIT_COLOURS", "ORDINALS", "separation_curves"]
+__all__ = ["ORDINALS", "separation_curves"]

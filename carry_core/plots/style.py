@@ -1,7 +1,4 @@
-"""What a notebook puts on its page (figures as SVG, sentences with computed numbers, tables), and the house style.
-
-Colours of classes and digits, panels placed in inches, legend entries.
-"""
+"""The house style of figures, their SVG, colours of classes and digits, panels placed in inches."""
 
 import base64
 import io
