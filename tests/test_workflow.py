@@ -76,9 +76,10 @@ def test_a_notebook_is_stale_by_its_code_and_not_by_its_outputs(root):
     assert digest(root) != before
 
 
-def test_the_mutation_zeroes_the_last_mlp_only(tmp_path):
-    weights = {f"{part}blocks.{l}.down.weight": torch.ones(3, 3) for part in ("", "epoch_5/") for l in (0, 1)}
+def test_the_mutation_breaks_the_last_mlp_only(tmp_path):
+    parts = [f"{start}blocks.{l}" for start in ("", "epoch_5/") for l in (0, 1)]
+    weights = {f"{part}.{name}.weight": torch.ones(3, 3) for part in parts for name in ("up", "down")}
     save_file(weights, tmp_path / "old.safetensors", {"carry": "{}"})
-    mutation.zero(tmp_path / "old.safetensors", tmp_path / "new.safetensors")
-    found = {name: bool(value.any()) for name, value in load_file(tmp_path / "new.safetensors").items()}
-    assert found == {name: "1.down" not in name for name in weights}
+    mutation.break_mlp(tmp_path / "old.safetensors", tmp_path / "new.safetensors")
+    found = {name: value.mean().item() for name, value in load_file(tmp_path / "new.safetensors").items()}
+    assert found == {name: 0 if "1.down" in name else -1 if "1.up" in name else 1 for name in weights}

@@ -27,6 +27,7 @@ COLOUR = re.compile(r"(?<=: )(" + "|".join(VARIABLES) + r")\b", re.IGNORECASE)
 TITLE = re.compile(r"<dc:title>(.+?)</dc:title>", re.DOTALL)
 PATH = re.compile(r'\bd="[^"]*"')
 LONG = re.compile(r"(\d\.\d\d)\d+")  # a hundredth of a point is enough
+VALUE = re.compile(r'<g id="value ([^"]*)">')  # as carry_core.plots.outcomes marks bars
 IDS = re.compile(r'(\bid="|href="#|url\(#)')
 
 
@@ -41,6 +42,7 @@ def inlined(svg: str, prefix: str, alt: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = PATH.sub(lambda path: LONG.sub(r"\1", " ".join(path[0].split())), re.sub(r">\s+<", "><", svg))
     svg = COLOUR.sub(lambda found: f"var(--figure-{VARIABLES[found[0].lower()]}, {found[0]})", svg)
+    svg = VALUE.sub(r"<g><title>\1</title>", svg)
     svg = IDS.sub(rf"\1{prefix}-", svg)
     svg = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(alt)}" ', 1)
     return f'<span class="figure-svg" tabindex="0">{svg}</span>'

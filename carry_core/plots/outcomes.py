@@ -17,6 +17,7 @@ from carry_core.plots.style import INK, WIDTH, styled
 RIGHT, OFF_BY_ONE, WRONG = "#2B4570", "#D8615B", "#D5D9E0"
 PAPER: dict[str, Any] = {"color": "black", "linewidth": 1.3, "linestyle": (0, (2.5, 1.2))}
 VISIBLE = 0.002  # of a bar: less is not drawn, which keeps the page light
+VALUE = "value "  # begins the id of what shows its value on the built page, where one points at it
 GAP = 1.0  # between the author's runs and ours, in bars
 
 
@@ -96,7 +97,9 @@ def _bars(ax: Axes, sides: Mapping[str, pd.DataFrame], *, named: bool) -> None:
             (WRONG, either, 1 + 0 * right),
         ):
             seen = high - low > VISIBLE
-            ax.bar(x[seen], (high - low)[seen], bottom=low[seen], color=colour, width=0.86)
+            bars = ax.bar(x[seen], (high - low)[seen], bottom=low[seen], color=colour, width=0.86)
+            for bar, share in zip(bars, (high - low)[seen], strict=True):
+                bar.set_gid(f"{VALUE}{share:.2f}")
         ticks += [*x]
         names += [f"{run}" for run in cells.run]
         owner = "author’s" if side == AUTHORS else "ours"
