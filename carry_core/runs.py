@@ -337,7 +337,7 @@ def check(
     *,
     source: str,
     group: str,
-    run: int | None = None,
+    run: object = None,
     n_examples: object = MAX_EXAMPLES,
     seed: object = 0,
     at_least: int = MIN_EXAMPLES,
@@ -355,9 +355,9 @@ def check(
         raise BadInput(f"n_examples={n_examples!r}: expected a whole number of sums from {allowed}.")
     check_seed(seed)
     loaded = load(group, source)
-    if run is not None and type(run) is not int:
-        raise BadInput(f"run={run!r}: expected None or the number of a run, such as {loaded.numbers[0]}.")
     if run is not None:
+        if type(run) is not int:
+            raise BadInput(f"run={run!r}: expected None or the number of a run, such as {loaded.numbers[0]}.")
         loaded.model(run)
     return loaded
 
