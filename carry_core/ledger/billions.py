@@ -48,7 +48,7 @@ def carry_mistakes(found: Recording | Survey) -> Measurement:
 def first_position(found: Recording | Survey) -> Measurement:
     """Share of answers whose first digit is right (App. G)."""
     n, every = len(found.answers.replies), len(found.answers.pairs)
-    return _one(found.answers.by_position[0], f"Of {n} generations at hand, of {every}.")
+    return _one(found.answers.by_position[0], f"Of the {n} generations that were released, of {every}.")
 
 
 def _all(found: Recording | Survey) -> Answers:

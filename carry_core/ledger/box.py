@@ -107,7 +107,8 @@ class Entry:
             return None
         row, claim = found[0], self.claims[0]
         if len(self.claims) == 1:
-            value = f"{row.shown[0]} of {row.shown[1]} runs" if row.shown else number(row.value, claim)
+            of_runs = "{} of {} runs" if row.n > 1 else "{} of {} run"
+            value = of_runs.format(*row.shown) if row.shown else number(row.value, claim)
             return Side(value, [Pill(row.verdict, address(row.id))], row.n)
         counts = Counter(row.verdict for row in found)
         value = f"{counts['reproduced']} of {len(found)} cells"
@@ -127,7 +128,8 @@ class Entry:
         if not pairs:
             return ""
         row, claim = max(pairs, key=lambda pair: abs(pair[0].value - pair[1].paper))
-        return f"largest gap at {cell(claim.id)}: {difference(claim, row)}"
+        gap = difference(claim, row)
+        return f"largest gap at {cell(claim.id)}: {gap}" if gap else ""
 
 
 def number(value: Any, claim: Claim) -> str:
@@ -148,10 +150,20 @@ def difference(claim: Claim, row: Row) -> str:
         without = [key for key, shows in zip(row.keys, row.fields["shows"], strict=True) if not shows]
         if not without:
             return ""
-        return "in no run" if len(without) == len(row.keys) else f"not in {listed('run', without)}"
+        return "in no run" if len(without) == len(row.keys) else f"not in {of_groups(without)}"
     if isinstance(row.value, list):
         return ""
-    return f"{number(claim.paper, claim)} in the paper, {number(row.value, claim)} in ours"
+    paper, ours = number(claim.paper, claim), number(row.value, claim)
+    return f"{paper} in the paper, {ours} in ours" if paper != ours else ""
+
+
+def of_groups(keys: Sequence[str | int]) -> str:
+    """Which runs are meant: `runs 3 and 4`, or of a row on several groups, whose keys name them, `run 3 of …`."""
+    by_group: dict[str, list[str]] = {}
+    for key in keys:
+        group, _, run = str(key).rpartition(" ")
+        by_group.setdefault(group, []).append(run)
+    return "; ".join(listed("run", runs) + (f" of {group}" if group else "") for group, runs in by_group.items())
 
 
 def listed(noun: str, names: Sequence[object]) -> str:

@@ -29,11 +29,11 @@ HEADINGS = {"author": "Author’s weights", "ours": "Our weights"}
 SOURCES = {"author": "the author's weights", "ours": "our weights"}
 REASONS = {
     "mixed": "Some of the runs show it, others do not",
-    "mostly": "Two thirds of the runs show it or more, but not all, of which the paper says it",
-    "wide": f"The runs scatter too much: the interval of the difference does not lie within {EQUIVALENT:.0%} of the"
-    " quantity's range, and includes no difference as well",
-    "short": f"Fewer than {ENOUGH} runs are at hand, which cannot say what every run does, or most",
-    "few": f"The paper's number is a mean over {PAPER_RUNS} runs, and fewer of them are at hand",
+    "mostly": "Two thirds of the runs or more show it, but not all of them, as the paper has it",
+    "wide": "The runs scatter too much: the interval of the difference includes zero, and is not within"
+    f" {EQUIVALENT:.0%} of the quantity's range",
+    "short": f"Fewer than {ENOUGH} runs are here, which cannot say what every run does, or most",
+    "few": f"The paper's number is a mean over {PAPER_RUNS} runs, and fewer of them are here",
     "one": "There is one run on each side, and nothing says how far two runs lie apart",
 }  # why a row is neither reproduced nor differs, as a sentence without its end
 
