@@ -1,20 +1,18 @@
 // A hundred random sums under the intervention that is switched on: Table 1 by hand.
 "use strict";
-
 const CarryExperiment = (() => {
   const { make, percent, miss, schoolbook, PLACES, CLASSES } = CarryViews;
-  const EACH = 20;
+  const EACH = 20; // sums of each class
+  const OUTCOME = { right: 0, "one too small": 0, "one too large": 0, wrong: 0 };
 
-  /** The carry class of a sum (Sec. 2), as an index.
-   * @param {[number, number]} sum */
+  /** @summary The carry class of a sum (Sec. 2), as an index. @param {Sum} sum */
   function classify(sum) {
     const { total, carry_in } = schoolbook(sum, 3);
-    if (carry_in[0]) return carry_in[1] ? (total[1] === 9 ? 4 : 3) : 1;
-    return carry_in[1] ? 2 : 0;
+    const both = total[1] === 9 ? 4 : 3;
+    return carry_in[0] && carry_in[1] ? both : carry_in[0] + 2 * carry_in[1];
   }
 
-  /** A random sum of a class.
-   * @param {number} wanted @returns {[number, number]} */
+  /** @summary A random sum of a class. @param {number} wanted @returns {Sum} */
   function draw(wanted) {
     for (;;) {
       const [a, b] = [0, 0].map(() => Math.floor(1000 * Math.random()));
@@ -22,36 +20,30 @@ const CarryExperiment = (() => {
     }
   }
 
-  /** Outcomes `[class][column]`, added to as sums are answered.
-   * @returns {Outcome[][]} */
-  const counts = () =>
-    CLASSES.map(() => PLACES.map(() => ({ right: 0, "one too small": 0, "one too large": 0, wrong: 0 })));
+  /** @returns {Outcome[][]} [class][column], added to as sums are answered */
+  const counts = () => CLASSES.map(() => PLACES.map(() => ({ ...OUTCOME })));
 
-  /** Answer one sum of each class and count.
-   * @param {Run} run @param {Hook} hook @param {Outcome[][]} found */
+  /** @summary Answer one sum of each class and count. @type {(run: Run, hook: Hook, found: Outcome[][]) => void} */
   function answerEach(run, hook, found) {
     found.forEach((columns, carryClass) => {
       const [a, b] = draw(carryClass);
       const { logits } = CarryModel.forward(run, CarryModel.encode(run.config, a, b), hook);
-      const answered = CarryModel.answer(run, logits).digits;
-      const right = CarryModel.digits(a + b, run.config.width);
-      right.forEach((digit, i) => columns[i][miss(answered[i], digit)]++);
+      const { digits } = CarryModel.answer(run, logits);
+      CarryModel.digits(a + b, run.config.width).forEach((right, i) => columns[i][miss(digits[i], right)]++);
     });
   }
 
   /** @param {HTMLElement} root @param {Outcome[][]} found @param {string} under */
   function show(root, found, under) {
     const sums = Object.values(found[0][0]).reduce((x, y) => x + y, 0);
-    const rows = found.map((columns, carryClass) => {
-      const cells = columns.map((outcome) => {
-        const outcomes = Object.entries(outcome).filter(([, n]) => n);
-        const name = (/** @type {string} */ how) => `pg-is-${how.replace(/ /g, "-")}`;
-        const bar = outcomes.map(([how, n]) => make("i", { class: name(how), style: `flex-grow: ${n}` }));
-        const shares = outcomes.map(([how, n]) => make("small", {}, `${percent(n / sums)} ${how}`));
-        return make("div", {}, make("span", { class: "pg-bar", "aria-hidden": "true" }, ...bar), ...shares);
-      });
-      return [CLASSES[carryClass], ...cells];
-    });
+    const cell = (/** @type {Outcome} */ outcome) => {
+      const outcomes = Object.entries(outcome).filter(([, n]) => n);
+      const name = (/** @type {string} */ how) => `pg-is-${how.replace(/ /g, "-")}`;
+      const bar = outcomes.map(([how, n]) => make("i", { class: name(how), style: `flex-grow: ${n}` }));
+      const shares = outcomes.map(([how, n]) => make("small", {}, `${percent(n / sums)} ${how}`));
+      return make("div", {}, make("span", { class: "pg-bar", "aria-hidden": "true" }, ...bar), ...shares);
+    };
+    const rows = found.map((columns, i) => [CLASSES[i], ...columns.map(cell)]);
     const caption = `${sums * CLASSES.length} random sums, ${sums} of each class, ${under}`;
     root.replaceChildren(CarryViews.table(caption, ["Carry class", ...PLACES], rows));
   }

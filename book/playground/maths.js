@@ -1,12 +1,10 @@
 // Tensors in plain JavaScript: what the forward pass needs, in the words of PyTorch. Numbers are kept in float32.
 "use strict";
-
 const CarryMaths = (() => {
   /** @type {(...shape: number[]) => Tensor} */
   const zeros = (...shape) => ({ data: new Float32Array(shape.reduce((x, y) => x * y, 1)), shape });
 
-  /** What Python packed (carry_core/plots/playground.py): bytes, deflated, as characters of 15 bits from U+3000 on.
-   * @param {{ text: string, deflated: number, header: number }} packed @returns {Promise<any>} */
+  /** @summary Unpack what carry_core/plots/playground.py packed. @param {Packed} packed @returns {Promise<any>} */
   async function unpack({ text, deflated, header }) {
     const Inflate = /** @type {any} */ (globalThis).DecompressionStream; // older browsers have none
     if (!Inflate) throw new Error("This browser cannot unpack the weights: expected one of 2023 or later.");
@@ -18,186 +16,131 @@ const CarryMaths = (() => {
     const stream = new Blob([bytes]).stream().pipeThrough(new Inflate("deflate-raw"));
     const all = new Uint8Array(await new Response(stream).arrayBuffer());
     const { shapes, ...about } = JSON.parse(new TextDecoder().decode(all.subarray(0, header)));
-    const high = all.subarray(header, (header + all.length) / 2);
-    const low = all.subarray((header + all.length) / 2);
-    /** @type {Record<string, Tensor>} */
-    const tensors = {};
-    let start = 0;
+    const middle = (header + all.length) / 2; // high bytes of all numbers, then low bytes
+    const weights = /** @type {Weights} */ ({});
+    let start = header;
     for (const [name, shape] of Object.entries(shapes)) {
-      const tensor = zeros(...shape);
-      tensor.data.forEach((_, i) => (tensor.data[i] = half((high[start + i] << 8) | low[start + i])));
-      tensors[name] = tensor;
-      start += tensor.data.length;
+      const { data } = (weights[name] = zeros(...shape));
+      for (let i = 0; i < data.length; i++, start++) data[i] = half((all[start] << 8) | all[start - header + middle]);
     }
-    return { ...about, weights: tensors };
+    return { ...about, weights };
   }
 
-  /** The number that the bits of a float16 mean.
-   * @param {number} bits */
+  /** @summary The number that the bits of a float16 mean. @param {number} bits */
   function half(bits) {
     const [sign, exponent, fraction] = [bits & 0x8000 ? -1 : 1, (bits >> 10) & 31, bits & 1023];
     return exponent ? sign * 2 ** (exponent - 15) * (1 + fraction / 1024) : (sign * fraction) / 2 ** 24;
   }
 
-  /** x Wᵀ + b for each row of x: two rows and four outputs at a time, since loads cost more than products.
-   * @param {Tensor} x of an even number of rows @param {Tensor} weight of 4 n rows @param {Tensor} bias */
+  /** @type {Affine} x Wᵀ + b, four outputs at a time (weight has 4 n rows), since loads cost more than products */
   function linear(x, weight, bias) {
     const [outputs, inputs] = weight.shape;
-    const rows = x.data.length / inputs;
-    const result = zeros(rows, outputs);
-    const [from, w, b, to] = [x.data, weight.data, bias.data, result.data];
-    for (let o = 0; o < outputs; o += 4) {
-      for (let row = 0; row < rows; row += 2) {
-        let [s0, s1, s2, s3, t0, t1, t2, t3] = [0, 0, 0, 0, 0, 0, 0, 0];
-        for (let i = row * inputs, j = o * inputs, end = i + inputs; i < end; i++, j++) {
-          const s = from[i];
-          const t = from[i + inputs];
-          s0 += s * w[j];
-          t0 += t * w[j];
-          s1 += s * w[j + inputs];
-          t1 += t * w[j + inputs];
-          s2 += s * w[j + 2 * inputs];
-          t2 += t * w[j + 2 * inputs];
-          s3 += s * w[j + 3 * inputs];
-          t3 += t * w[j + 3 * inputs];
-        }
-        [s0, s1, s2, s3].forEach((sum, i) => (to[row * outputs + o + i] = sum + b[o + i]));
-        [t0, t1, t2, t3].forEach((sum, i) => (to[(row + 1) * outputs + o + i] = sum + b[o + i]));
+    const result = zeros(x.data.length / inputs, outputs);
+    const [from, w] = [x.data, weight.data];
+    for (let at = 0; at < result.data.length; at += 4) {
+      const o = at % outputs;
+      let [s0, s1, s2, s3] = bias.data.subarray(o, o + 4);
+      let [i, j] = [((at - o) / outputs) * inputs, o * inputs];
+      for (const end = i + inputs; i < end; i++, j++) {
+        s0 += from[i] * w[j];
+        s1 += from[i] * w[j + inputs];
+        s2 += from[i] * w[j + 2 * inputs];
+        s3 += from[i] * w[j + 3 * inputs];
       }
+      result.data.set([s0, s1, s2, s3], at);
     }
     return result;
   }
 
-  /** Each row of x to mean 0 and variance 1, then scaled and shifted.
-   * @param {Tensor} x @param {Tensor} weight @param {Tensor} bias */
+  /** @type {Affine} each row of x to mean 0 and variance 1, then scaled and shifted */
   function layerNorm(x, weight, bias) {
     const [rows, d] = x.shape;
     const result = zeros(rows, d);
-    for (let row = 0; row < rows; row++) {
-      const values = x.data.subarray(row * d, (row + 1) * d);
-      let [mean, variance] = [0, 0];
-      for (const value of values) mean += value / d;
-      for (const value of values) variance += (value - mean) ** 2 / d;
-      const scale = 1 / Math.sqrt(variance + 1e-5);
-      for (let i = 0; i < d; i++) result.data[row * d + i] = (values[i] - mean) * scale * weight.data[i] + bias.data[i];
+    for (let i = 0; i < rows; i++) {
+      const mean = row(x, i).reduce((sum, value) => sum + value / d, 0);
+      const centred = row(x, i).map((value) => value - mean);
+      const scale = 1 / Math.sqrt(dot(centred, centred) / d + 1e-5);
+      centred.forEach((value, j) => (result.data[i * d + j] = value * scale * weight.data[j] + bias.data[j]));
     }
     return result;
   }
 
-  /** @type {Map<string, Float64Array[]>} */
-  const turns = new Map();
-
-  /** Cosine and sine of the angle at each position and pair of coordinates, worked out once.
-   * @param {number} length @param {number} size */
-  function angles(length, size) {
-    const key = `${length},${size}`;
-    if (!turns.has(key)) {
-      const angle = (/** @type {number} */ i) => Math.floor((2 * i) / size) * 10000 ** (-((2 * i) % size) / size);
-      const [cos, sin] = [Math.cos, Math.sin].map((turn) =>
-        Float64Array.from({ length: (length * size) / 2 }, (_, i) => turn(angle(i))),
-      );
-      turns.set(key, [cos, sin]);
-    }
-    return /** @type {Float64Array[]} */ (turns.get(key));
-  }
-
-  /** Turn each adjacent pair of coordinates by its position's angle (RoFormer).
-   * @param {Tensor} x [pos, head, d_head] */
+  /** @param {Tensor} x [pos, head, d_head], of which each adjacent pair turns by its position's angle (RoFormer) */
   function rotate(x) {
     const [length, heads, size] = x.shape;
     const result = zeros(...x.shape);
-    const [cos, sin] = angles(length, size);
-    for (let position = 0, at = 0; position < length; position++) {
-      for (let head = 0; head < heads; head++) {
-        for (let pair = (position * size) / 2, end = pair + size / 2; pair < end; pair++, at += 2) {
-          result.data[at] = x.data[at] * cos[pair] - x.data[at + 1] * sin[pair];
-          result.data[at + 1] = x.data[at] * sin[pair] + x.data[at + 1] * cos[pair];
+    for (let position = 0; position < length; position++) {
+      for (let i = 0; i < size; i += 2) {
+        const angle = position * 10000 ** (-i / size);
+        const [cos, sin] = [Math.cos(angle), Math.sin(angle)];
+        for (let head = 0, at = position * heads * size + i; head < heads; head++, at += size) {
+          result.data[at] = x.data[at] * cos - x.data[at + 1] * sin;
+          result.data[at + 1] = x.data[at] * sin + x.data[at + 1] * cos;
         }
       }
     }
     return result;
   }
 
-  /** Softmax over the last axis.
-   * @param {Tensor} x */
+  /** @summary Softmax over the last axis. @param {Tensor} x */
   function softmax(x) {
     const result = zeros(...x.shape);
     const size = x.shape[x.shape.length - 1];
     for (let start = 0; start < x.data.length; start += size) {
-      let [most, total] = [-Infinity, 0];
-      for (let i = start; i < start + size; i++) most = Math.max(most, x.data[i]);
-      for (let i = start; i < start + size; i++) total += result.data[i] = Math.exp(x.data[i] - most);
-      for (let i = start; i < start + size; i++) result.data[i] /= total;
+      const logits = x.data.subarray(start, start + size);
+      const most = Math.max(...logits);
+      const weights = logits.map((value) => Math.exp(value - most));
+      const total = weights.reduce((sum, value) => sum + value, 0);
+      weights.forEach((value, i) => (result.data[start + i] = value / total));
     }
     return result;
   }
 
-  /** q kᵀ / √d_head, `[head, query, key]`; no key is after its query if causal.
-   * @param {Tensor} q @param {Tensor} k @param {boolean} causal */
+  /** @type {(length: number, heads: number, size: number, at: number) => number[]} starts and places in a pattern */
+  function cell(length, heads, size, at) {
+    const [head, query, key] = [Math.floor(at / length / length), Math.floor(at / length) % length, at % length];
+    return [(query * heads + head) * size, (key * heads + head) * size, query, key];
+  }
+
+  /** @type {(q: Tensor, k: Tensor, causal: boolean) => Tensor} q kᵀ / √d_head, `[head, query, key]` */
   function scores(q, k, causal) {
     const [length, heads, size] = q.shape;
     const result = zeros(heads, length, length);
-    for (let head = 0, at = 0; head < heads; head++) {
-      for (let query = 0; query < length; query++) {
-        for (let key = 0; key < length; key++, at++) {
-          let [i, j, sum] = [(query * heads + head) * size, (key * heads + head) * size, 0];
-          for (const end = i + size; i < end; i++, j++) sum += q.data[i] * k.data[j];
-          result.data[at] = causal && key > query ? -Infinity : sum / Math.sqrt(size);
-        }
-      }
+    for (let at = 0; at < result.data.length; at++) {
+      const [i, j, query, key] = cell(length, heads, size, at);
+      const product = dot(q.data.subarray(i, i + size), k.data.subarray(j, j + size));
+      result.data[at] = causal && key > query ? -Infinity : product / Math.sqrt(size);
     }
     return result;
   }
 
-  /** What each head gathers, `[query, head, d_head]`.
-   * @param {Tensor} pattern @param {Tensor} v */
+  /** @summary What each head gathers, `[query, head, d_head]`. @param {Tensor} pattern @param {Tensor} v */
   function gather(pattern, v) {
     const [length, heads, size] = v.shape;
     const result = zeros(...v.shape);
-    for (let head = 0, at = 0; head < heads; head++) {
-      for (let query = 0; query < length; query++) {
-        const to = (query * heads + head) * size;
-        for (let key = 0; key < length; key++, at++) {
-          const from = (key * heads + head) * size;
-          for (let i = 0; i < size; i++) result.data[to + i] += pattern.data[at] * v.data[from + i];
-        }
-      }
-    }
+    pattern.data.forEach((p, at) => {
+      const [to, from] = cell(length, heads, size, at);
+      for (let i = 0; i < size; i++) result.data[to + i] += p * v.data[from + i];
+    });
     return result;
   }
 
-  /** @param {Tensor} x @param {Tensor} y */
-  function add(x, y) {
-    const result = zeros(...x.shape);
-    for (let i = 0; i < x.data.length; i++) result.data[i] = x.data[i] + y.data[i];
-    return result;
-  }
-
-  /** @param {Tensor} x */
-  function relu(x) {
-    const result = zeros(...x.shape);
-    for (let i = 0; i < x.data.length; i++) result.data[i] = x.data[i] > 0 ? x.data[i] : 0;
-    return result;
-  }
-
-  /** The values of one row of a matrix.
-   * @param {Tensor} x @param {number} i */
+  /** @type {(x: Tensor, y: Tensor) => Tensor} */
+  const add = (x, y) => ({ data: x.data.map((value, i) => value + y.data[i]), shape: x.shape });
+  /** @type {(x: Tensor) => Tensor} */
+  const relu = (x) => ({ data: x.data.map((value) => (value > 0 ? value : 0)), shape: x.shape });
+  /** @summary The values of one row of a matrix. @param {Tensor} x @param {number} i */
   const row = (x, i) => x.data.subarray((i * x.data.length) / x.shape[0], ((i + 1) * x.data.length) / x.shape[0]);
 
-  /** @param {ArrayLike<number>} x @param {ArrayLike<number>} y */
+  /** @param {Float32Array} x @param {Float32Array} y */
   function dot(x, y) {
     let sum = 0;
     for (let i = 0; i < x.length; i++) sum += x[i] * y[i];
     return sum;
   }
 
-  /** Where the greatest value is.
-   * @param {ArrayLike<number>} values */
-  function argmax(values) {
-    let best = 0;
-    for (let i = 1; i < values.length; i++) if (values[i] > values[best]) best = i;
-    return best;
-  }
+  /** @summary Where the greatest value is. @param {number[]} values */
+  const argmax = (values) => values.reduce((best, value, i) => (value > values[best] ? i : best), 0);
 
   return { zeros, unpack, linear, layerNorm, rotate, softmax, scores, gather, add, relu, row, dot, argmax };
 })();

@@ -1,24 +1,19 @@
 // One sum in seven frames, each with one sentence and the numbers of this run.
 "use strict";
-
 const CarryStepper = (() => {
-  const { make, percent, schoolbook, spoken, readings, where, SYMBOLS, PLACES } = CarryViews;
+  const { make, percent, schoolbook, spoken, token, readings, where, SYMBOLS, PLACES } = CarryViews;
   const { answer, unembed } = CarryModel;
 
-  /** @param {(string | number)[]} items */
-  const listed = (items) => [items.slice(0, -1).join(", "), items[items.length - 1]].filter(String).join(" and ");
+  const listed = (/** @type {(string | number)[]} */ items) => items.join(", ").replace(/, ([^,]*)$/, " and $1");
 
-  /** Notes under some positions.
-   * @param {number[]} positions @param {(string | number)[]} values @returns {Record<number, string>} */
+  /** @type {(positions: number[], values: (string | number)[]) => Record<number, string>} notes under positions */
   const under = (positions, values) => Object.fromEntries(values.map((value, i) => [positions[i], String(value)]));
 
-  /** The strong looks of a layer's heads, the strongest first, from queries of `from`.
-   * @param {Pass} pass @param {number} layer @param {number[]} from */
+  /** @type {(pass: Pass, layer: number, from: number[]) => Look[]} strong ones of these queries, the strongest first */
   function looks({ cache }, layer, from) {
-    const pattern = cache[`blocks.${layer}.attn.pattern`];
-    const all = Array.from(pattern.data, (p, i) => {
-      return { head: Math.floor(i / 100), query: Math.floor(i / 10) % 10, key: i % 10, p };
-    });
+    const { data } = cache[`blocks.${layer}.attn.pattern`];
+    const [queryOf, headOf] = [10, 100].map((n) => (/** @type {number} */ i) => Math.floor(i / n));
+    const all = Array.from(data, (p, i) => ({ head: headOf(i), query: queryOf(i) % 10, key: i % 10, p }));
     const strong = all.filter(({ query, key, p }) => p > 0.15 && query !== key && from.includes(query));
     return strong.sort((x, y) => y.p - x.p);
   }
@@ -29,14 +24,13 @@ const CarryStepper = (() => {
       const usual = "the answer is read at the three = signs";
       const read = config.causal ? "each digit is predicted from those before it" : usual;
       const text = `${a} + ${b} goes in as ten tokens, three digits a number; ${read}.`;
-      return { title: "Tokens", text, notes: under([...tokens.keys()], [...tokens.keys()]) };
+      return { title: "Tokens", text, notes: { ...tokens.map((_, i) => String(i)) } };
     },
     (pass) => {
       const arcs = looks(pass, 0, [0, 1, 2, 3, 4, 5, 6]).filter(({ key }) => key < 7);
-      const [most] = arcs.filter(({ query, key }) => Math.abs(query - key) === 4);
-      const text = most
-        ? `A digit looks at its partner in the other number: ${strongest(pass, most, 0)}.`
-        : "No digit gives its partner in the other number more than 15 % of its attention here.";
+      const most = arcs.find(({ query, key }) => Math.abs(query - key) === 4);
+      const none = "No digit gives its partner in the other number more than 15 % of its attention here.";
+      const text = most ? `A digit looks at its partner in the other number: ${strongest(pass, most, 0)}.` : none;
       return { title: "First layer: attention", text, arcs };
     },
     (pass) => {
@@ -44,8 +38,8 @@ const CarryStepper = (() => {
       const ten = (/** @type {number} */ column) => 10 * (tens.find((probe) => probe.column === column)?.now || 0);
       const values = ones.map(({ now, column }) => now + ten(column));
       const { total } = schoolbook(pass.sum, pass.run.config.width);
-      const read = `Linear probes ${where(ones[0].name)} read the column sums ${listed(values)}`;
-      const text = `${read}; they are ${listed(total)}.`;
+      const sums = `read the column sums ${listed(values)}; they are ${listed(total)}`;
+      const text = `Linear probes ${where(ones[0].name)} ${sums}.`;
       const positions = ones.map(({ position }) => position);
       const wrong = positions.filter((_, i) => values[i] !== total[i]);
       return { title: "Column sums", text, notes: under(positions, values), wrong };
@@ -53,9 +47,8 @@ const CarryStepper = (() => {
     (pass) => {
       const { layers, answer: places } = pass.run.config;
       const arcs = looks(pass, layers - 1, places);
-      const text = arcs.length
-        ? `Answer positions look back: ${strongest(pass, arcs[0], layers - 1)}.`
-        : "No answer position gives a token more than 15 % of its attention here.";
+      const none = "No answer position gives a token more than 15 % of its attention here.";
+      const text = arcs.length ? `Answer positions look back: ${strongest(pass, arcs[0], layers - 1)}.` : none;
       return { title: "Last layer: attention", text, arcs, notes: under(places, PLACES) };
     },
     (pass) => {
@@ -72,9 +65,8 @@ const CarryStepper = (() => {
     ({ run, cache }) => {
       const { answer: places, layers, d_ff } = run.config;
       const block = `blocks.${layers - 1}`;
-      const [before, after] = [unembed(run, cache[`${block}.resid_mid`]), cache.logits].map((logits) =>
-        answer(run, logits).digits.map((digit) => SYMBOLS[digit]),
-      );
+      const symbols = (/** @type {Tensor} */ logits) => answer(run, logits).digits.map((digit) => SYMBOLS[digit]);
+      const [before, after] = [symbols(unembed(run, cache[`${block}.resid_mid`])), symbols(cache.logits)];
       const active = places.map((i) => CarryMaths.row(cache[`${block}.mlp.post`], i).filter((x) => x > 0).length);
       const read = `Read before the final MLP the answer would be ${before.join("")}, after it it is ${after.join("")}`;
       const text = `${read}; ${listed(active)} of its ${d_ff} neurons are active at the three positions.`;
@@ -91,10 +83,10 @@ const CarryStepper = (() => {
     },
   ]; // prettier-ignore
 
-  /** @param {Pass} pass @param {Look} look @param {number} layer */
-  function strongest({ tokens }, { head, query, key, p }, layer) {
-    const [from, to] = [query, key].map((i) => `“${SYMBOLS[tokens[i]]}” (token ${i})`);
-    return `most of all ${from} at ${to}, by head ${layer}:${head}, with ${percent(p)} of its attention`;
+  /** @type {(pass: Pass, look: Look, layer: number) => string} */
+  function strongest(pass, { head, query, key, p }, layer) {
+    const by = `by head ${layer}:${head}, with ${percent(p)} of its attention`;
+    return `most of all ${token(pass, query)} at ${token(pass, key)}, ${by}`;
   }
 
   /** @param {HTMLElement} root @param {Pass} pass @param {number} frame */

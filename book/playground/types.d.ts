@@ -35,10 +35,19 @@ interface Plane {
   sums: Sum[] | null;
 }
 
+/** What Python packed: bytes, deflated, as characters of 15 bits from U+3000 on; the header is JSON. */
+interface Packed {
+  text: string;
+  deflated: number;
+  header: number;
+}
+
+type Weights = Record<string, Tensor>;
+
 interface Run {
   id: string;
   config: Config;
-  weights: Record<string, Tensor>;
+  weights: Weights;
   probes: Probe[];
   planes: Plane[];
 }
@@ -46,6 +55,9 @@ interface Run {
 type Sum = [number, number];
 type Activations = Record<string, Tensor>;
 type Hook = (name: string, x: Tensor) => Tensor;
+
+type Affine = (x: Tensor, weight: Tensor, bias: Tensor) => Tensor;
+type Layer = (weights: Weights, name: string, x: Tensor) => Tensor;
 
 interface Intervention {
   kind: "Ablation" | "MeanAblation" | "Patch";
@@ -57,11 +69,26 @@ interface Intervention {
   resid?: number[];
   names?: string[];
   positions?: number[];
-  source?: number[];
+  source?: Sum;
 }
+
+/** Activations by name, each with the heads or neurons that are meant (null: all of it). */
+type Targets = Map<string, number[] | null>;
+type Replace = (name: string, x: Tensor, other: Tensor, indices: number[] | null, positions?: number[]) => Tensor;
 
 /** Kinds of parts that have switches. */
 type Field = "heads" | "mlps" | "skips" | "names" | "neurons";
+
+interface Switch {
+  label: string;
+  field: Field;
+  value: any;
+}
+
+/** Draws a pass into an element. */
+type View = (root: HTMLElement, pass: Pass) => void;
+
+type Toggle = (parts: Intervention[], field: Field, value: any, how: any) => Intervention[];
 
 /** All that the views draw: a sum as the intact model has it, and under the interventions. */
 interface Pass {
@@ -70,7 +97,6 @@ interface Pass {
   tokens: number[];
   intact: Activations;
   cache: Activations;
-  parts: Intervention[];
 }
 
 /** What an address can hold; a page has some of it. */
@@ -88,6 +114,13 @@ interface Bounds {
   config: Config;
   epochs: number;
 }
+
+type Properties = { [key in keyof State]: [(text: string, bounds: Bounds) => State[key], (x: any) => string] };
+type Parse = (
+  hash: string,
+  initial: Partial<State>,
+  bounds: Partial<Bounds>,
+) => { state: State; problems: Problem[] };
 
 /** An attention of one token to another. */
 interface Look {

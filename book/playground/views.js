@@ -1,39 +1,51 @@
 // Views of one pass: each draws into an element of its own and can be asked to draw again.
 "use strict";
-
 const CarryViews = (() => {
   const { dot, row } = CarryMaths;
   const { digits, answer, readProbe } = CarryModel;
   const SYMBOLS = "0123456789+=";
   const PLACES = ["hundreds", "tens", "units"];
   const CLASSES = ["NC", "C@1", "C@2", "C all", "C all con."]; // carry classes (Sec. 2)
+  const DRAWN = ["svg", "g", "rect", "circle", "line", "path", "text"]; // elements of SVG
 
-  /** An element of HTML or SVG.
-   * @param {string} name @param {any} [attributes] @param {...(string | Node)} children @returns {any} */
+  const $ = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(`pg-${id}`));
+
+  /** @type {(name: string, attributes?: Record<string, any>, ...children: (string | Node)[]) => any} a new element */
   function make(name, attributes = {}, ...children) {
-    const drawn = ["svg", "g", "rect", "circle", "line", "path", "text"].includes(name);
-    const element = drawn ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
-    for (const [key, value] of Object.entries(/** @type {Record<string, any>} */ (attributes))) {
+    const space = `http://www.w3.org/${DRAWN.includes(name) ? "2000/svg" : "1999/xhtml"}`;
+    const element = document.createElementNS(space, name);
+    for (const [key, value] of Object.entries(attributes)) {
       if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
-      else if (value !== false && value !== null) element.setAttribute(key, value === true ? "" : String(value));
+      else element.setAttribute(key, value);
     }
     element.append(...children);
     return element;
   }
 
-  /** @param {number} x */
-  const percent = (x) => `${(100 * x).toFixed(x > 0.9995 || x < 0.0005 ? 0 : 1)} %`;
+  /** @type {(element: HTMLElement, steps: Record<string, number>, act: (by: number) => void) => void} */
+  function onKeys(element, steps, act) {
+    element.addEventListener("keydown", (event) => {
+      if (!steps[event.key]) return;
+      event.preventDefault();
+      event.stopPropagation(); // the theme turns pages by arrows
+      act(steps[event.key]);
+    });
+  }
 
-  /** How a digit misses the right one, modulo ten; “+” and “=” are wrong.
-   * @param {number} found @param {number} right @returns {keyof Outcome} */
+  const percent = (/** @type {number} */ x) => `${(100 * x).toFixed(x > 0.9995 || x < 0.0005 ? 0 : 1)} %`;
+  const yes = (/** @type {any} */ x) => (x ? "yes" : "no");
+  /** @param {Pass} pass @param {number} i */
+  const token = ({ tokens }, i) => `“${SYMBOLS[tokens[i]]}” (token ${i})`;
+  /** @param {string} name of a point of the stream, such as blocks.1.resid_mid */
+  const where = (name) => `after layer ${name.split(".")[1]}’s ${name.endsWith("resid_mid") ? "attention" : "MLP"}`;
+
+  /** @type {(found: number, right: number) => keyof Outcome} how a digit misses, modulo ten; + and = are wrong */
   function miss(found, right) {
-    if (found > 9) return "wrong";
-    const apart = (found - right + 10) % 10;
+    const apart = found > 9 ? 5 : (found - right + 10) % 10;
     return apart === 0 ? "right" : apart === 1 ? "one too large" : apart === 9 ? "one too small" : "wrong";
   }
 
-  /** The wires of a full adder at each column (App. I).
-   * @param {Sum} sum @param {number} width */
+  /** @summary The wires of a full adder at each column (App. I). @param {Sum} sum @param {number} width */
   function schoolbook([a, b], width) {
     const [left, right] = [digits(a, width), digits(b, width)];
     const total = left.map((x, i) => x + right[i]);
@@ -43,127 +55,98 @@ const CarryViews = (() => {
     return { total, ones, tens, carry_in, digit: digits(a + b, width) };
   }
 
-  /** The answer in words, for the page's live region.
-   * @param {Pass} pass */
+  /** @summary The answer in words, for the page's live region. @param {Pass} pass */
   function spoken({ run, sum: [a, b], cache }) {
     const [found, right] = [answer(run, cache.logits).digits, digits(a + b, run.config.width)];
-    const misses = right
-      .map((digit, i) => [PLACES[i], miss(found[i], digit)])
-      .filter(([, how]) => how !== "right");
+    const outcomes = right.map((digit, i) => `${PLACES[i]} ${miss(found[i], digit)}`);
+    const misses = outcomes.filter((outcome) => !outcome.endsWith(" right"));
     const text = `${a} + ${b} = ${found.map((digit) => SYMBOLS[digit]).join("")}`;
-    if (!misses.length) return `${text}, right.`;
-    return `${text}. It should be ${right.join("")}: ${misses.map(([place, how]) => `${place} ${how}`).join(", ")}.`;
+    return misses.length ? `${text}. It should be ${right.join("")}: ${misses.join(", ")}.` : `${text}, right.`;
   }
 
-  /** A table with a caption; each row's first cell names it.
-   * @param {string} caption @param {string[]} head @param {(string | Node)[][]} rows */
+  /** @type {(caption: string, head: string[], rows: (string | Node)[][]) => any} each row's first cell names it */
   function table(caption, head, rows) {
     const top = make("tr", {}, ...head.map((text) => make("th", { scope: "col" }, text)));
-    const body = rows.map(([name, ...cells]) =>
-      make("tr", {}, make("th", { scope: "row" }, name), ...cells.map((cell) => make("td", {}, cell))),
-    );
-    const parts = [make("caption", {}, caption), make("thead", {}, top), make("tbody", {}, ...body)];
-    return make("table", { class: "pg-table" }, ...parts);
+    const line = (/** @type {(string | Node)[]} */ [name, ...cells]) =>
+      make("tr", {}, make("th", { scope: "row" }, name), ...cells.map((cell) => make("td", {}, cell)));
+    const titled = [make("caption", {}, caption), make("thead", {}, top)];
+    return make("table", { class: "pg-table" }, ...titled, make("tbody", {}, ...rows.map(line)));
   }
 
-  /** The digits with the probabilities of each.
-   * @param {HTMLElement} root @param {Pass} pass */
+  /** @summary The digits with the probabilities of each. @type {View} */
   function showAnswer(root, { run, sum: [a, b], cache }) {
     const [found, right] = [answer(run, cache.logits), digits(a + b, run.config.width)];
     const columns = found.digits.map((digit, i) => {
       const how = miss(digit, right[i]);
-      const bars = [...found.probabilities[i].slice(0, 10)].map((p, value) => {
+      const bars = found.probabilities[i].slice(0, 10).map((p, value) => {
         const bar = [make("span", {}, String(value)), make("i"), make("b", {}, p < 0.0005 ? "" : percent(p))];
         return make("li", { class: value === right[i] ? "is-right" : "", style: `--p: ${p}` }, ...bar);
       });
-      return make(
-        "div",
-        { class: "pg-column" },
-        make("strong", { class: how === "right" ? "pg-digit" : "pg-digit pg-wrong" }, SYMBOLS[digit]),
-        make("small", {}, how === "right" ? PLACES[i] : `${how}, not ${right[i]}`),
-        make("ol", { "aria-label": `Probabilities of the ${PLACES[i]}` }, ...bars),
-      );
+      const shown = make("strong", { class: how === "right" ? "pg-digit" : "pg-digit pg-wrong" }, SYMBOLS[digit]);
+      const said = make("small", {}, how === "right" ? PLACES[i] : `${how}, not ${right[i]}`);
+      const list = make("ol", { "aria-label": `Probabilities of the ${PLACES[i]}` }, ...bars);
+      return make("div", { class: "pg-column" }, shown, said, list);
     });
     root.replaceChildren(...columns);
   }
 
-  /** A map of a head's attention; `draw` fills it.
-   * @param {string} title @param {"button" | "figure"} [kind] */
-  function attentionMap(title, kind = "button") {
+  /** @type {(title: string, button?: any) => any} of a head's attention, a button if it has the attributes of one */
+  function attentionMap(title, button = null) {
     const svg = make("svg", { viewBox: "0 0 110 110", "aria-hidden": "true" });
-    const off = make("span", { class: "pg-map-state" });
-    const element = make(kind, { type: "button", class: "pg-map" }, make("span", {}, title, off), svg);
-    const at = (/** @type {number} */ i) => 10 + i * 10;
-    const ten = Array.from({ length: 10 }, (_, i) => i);
-    const labels = [...ten.map((i) => ({ x: 5, y: at(i) + 8 })), ...ten.map((i) => ({ x: at(i) + 5, y: 8 }))];
+    const heading = make("span", {}, title, make("span", { class: "pg-map-state" }));
+    const element = make(button ? "button" : "figure", { class: "pg-map", ...button }, heading, svg);
+    const ten = [...Array(10).keys()].map((i) => 10 + i * 10);
+    const labels = [...ten.map((y) => ({ x: 5, y: y + 8 })), ...ten.map((x) => ({ x: x + 5, y: 8 }))];
     const texts = labels.map((where) => make("text", where));
-    const square = { width: 9.4, height: 9.4 };
-    const squares = ten.flatMap((j) => ten.map((i) => make("rect", { ...square, x: at(i), y: at(j) })));
+    const squares = ten.flatMap((y) => ten.map((x) => make("rect", { width: 9.4, height: 9.4, x, y })));
     svg.append(make("rect", { class: "pg-map-ground", x: 10, y: 10, width: 100, height: 100 }), ...texts, ...squares);
-    /** @param {ArrayLike<number>} pattern @param {string[]} tokens @param {boolean} [isOff] */
-    function draw(pattern, tokens, isOff) {
-      texts.forEach((text, i) => (text.textContent = tokens[i % 10]));
+    /** @param {ArrayLike<number>} pattern @param {ArrayLike<any>} tokens or their symbols */
+    function draw(pattern, tokens) {
+      texts.forEach((text, i) => (text.textContent = SYMBOLS[tokens[i % 10]] || tokens[i % 10]));
       squares.forEach((square, i) => square.setAttribute("fill-opacity", pattern[i].toFixed(3)));
-      if (kind === "button") element.setAttribute("aria-pressed", String(Boolean(isOff)));
-      off.textContent = isOff ? " off" : "";
     }
     return { element, svg, draw };
   }
 
-  /** Where a pointer is on a map: query and key, or nothing.
-   * @param {SVGElement} svg @param {MouseEvent} event */
+  /** @summary Query and key at a pointer on a map, or nothing. @param {SVGElement} svg @param {MouseEvent} event */
   function cellAt(svg, event) {
     const box = svg.getBoundingClientRect();
-    const [x, y] = [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height];
-    const [key, query] = [x, y].map((part) => Math.floor(part * 11) - 1);
-    return key >= 0 && query >= 0 && key < 10 && query < 10 ? [query, key] : null;
+    const shares = [(event.clientY - box.top) / box.height, (event.clientX - box.left) / box.width];
+    const cell = shares.map((share) => Math.floor(11 * share) - 1);
+    return cell.every((i) => i >= 0 && i < 10) ? cell : null;
   }
 
-  /** What a run's probes of a kind read, beside what is so.
-   * @param {Pass} pass @param {string} label */
+  /** @summary What a run's probes of a kind read, beside what is so. @param {Pass} pass @param {string} label */
   function readings({ run, sum, cache, intact }, label) {
     const right = schoolbook(sum, run.config.width)[/** @type {"ones"} */ (label)];
-    return run.probes.flatMap((probe, i) => {
+    const all = run.probes.map((probe, i) => {
       const [before, now] = [intact, cache].map((x) => readProbe(run, i, x));
-      return probe.label === label ? [{ ...probe, before, now, truth: Number(right[probe.column]) }] : [];
+      return { ...probe, before, now, truth: Number(right[probe.column]) };
     });
+    return all.filter((probe) => probe.label === label);
   }
 
-  /** What the probes read, beside what is so.
-   * @param {HTMLElement} root @param {Pass} pass */
+  /** @type {View} */
   function showProbes(root, pass) {
-    const titles = {
-      ones: "Column sum, last digit",
-      tens: "Column sum ten or more",
-      carry_in: "Carry-in",
-      digit: "Answer digit",
-    };
-    const rows = Object.entries(titles).map(([label, title]) => {
+    const titles = ["Column sum, last digit", "Column sum ten or more", "Carry-in", "Answer digit"];
+    const rows = ["ones", "tens", "carry_in", "digit"].map((label, i) => {
       const found = readings(pass, label);
-      const word = (/** @type {number} */ x) => (/tens|carry_in/.test(label) ? (x ? "yes" : "no") : String(x));
+      const word = (/** @type {number} */ x) => (i === 1 || i === 2 ? yes(x) : String(x));
       const cells = PLACES.map((_, column) => {
-        const probe = found.find((each) => each.column === column);
+        const probe = found.find((probe) => probe.column === column);
         if (!probe) return "–";
         const { truth, before, now, position, accuracy } = probe;
-        const why = `at token ${position}; right on ${percent(accuracy)} of new sums`;
+        const title = `at token ${position}; right on ${percent(accuracy)} of new sums`;
         const notes = [truth === now ? "" : ` is ${word(truth)}`, before === now ? "" : ` was ${word(before)}`];
         const said = make("span", { class: truth === now ? "pg-ok" : "pg-wrong" }, word(now));
-        return make("div", { title: why }, said, ...notes.map((note) => make("small", {}, note)));
+        return make("div", { title }, said, ...notes.map((note) => make("small", {}, note)));
       });
-      return [make("span", {}, title, make("small", {}, where(found[0].name))), ...cells];
+      return [make("span", {}, titles[i], make("small", {}, where(found[0].name))), ...cells];
     });
     root.replaceChildren(table("Linear probes", ["Read from the stream", ...PLACES], rows));
   }
 
-  /** A point of the stream in words.
-   * @param {string} name */
-  function where(name) {
-    const [, layer, point] = name.split(".");
-    return `after layer ${layer}’s ${point === "resid_mid" ? "attention" : "MLP"}`;
-  }
-
-  /** The planes of Fig. 4 with the current sum on them: a ring where it is intact, a dot where it is now.
-   * @param {HTMLElement} root @param {Pass} pass */
+  /** @type {View} the planes of Fig. 4 with the current sum: a ring where it is intact, a dot where it is now */
   function showPlanes(root, { run, sum, cache, intact }) {
     const known = run.planes[0].sums || [];
     const panels = run.planes.map(({ name, position, column, label, centre }, i) => {
@@ -172,37 +155,33 @@ const CarryViews = (() => {
       const project = (/** @type {Activations} */ x) =>
         centre.map((mean, axis) => dot(row(axes, axis), row(x[name], position)) - mean);
       const [before, now] = [project(intact), project(cache)];
-      const reach = [0, 1].map((axis) => {
-        const others = known.map((_, j) => points[2 * j + axis]);
-        return 1.08 * Math.max(...[...others, before[axis], now[axis]].map(Math.abs));
-      });
-      const place = (/** @type {number[]} */ [x, y]) => [50 + (48 * x) / reach[0], 50 - (48 * y) / reach[1]];
+      const others = known.map((_, j) => [points[2 * j], points[2 * j + 1]]);
+      const all = [...others, before, now];
+      const [across, up] = [0, 1].map((axis) => 1.08 * Math.max(...all.map((x) => Math.abs(x[axis]))));
+      const place = (/** @type {number[]} */ [x, y]) => [50 + (48 * x) / across, 50 - (48 * y) / up];
       const dots = known.map((other, j) => {
-        const [x, y] = place([points[2 * j], points[2 * j + 1]]);
-        const triangle = `M${x - 1.6} ${y + 1.4}h3.2l-1.6 -3z`;
-        if (isSo(other)) return make("path", { class: "pg-yes", d: triangle });
+        const [x, y] = place(others[j]);
+        if (isSo(other)) return make("path", { class: "pg-yes", d: `M${x - 1.6} ${y + 1.4}h3.2l-1.6 -3z` });
         return make("circle", { class: "pg-no", cx: x, cy: y, r: 1.3 });
       });
       const [[x0, y0], [x1, y1]] = [place(before), place(now)];
       const described = `This sum at ${now.map((x) => x.toFixed(1)).join(", ")} on the two leading axes`;
-      const svg = make("svg", { viewBox: "0 0 100 100", role: "img", "aria-label": described });
-      svg.append(
-        ...dots,
-        make("line", { class: "pg-moved", x1: x0, y1: y0, x2: x1, y2: y1 }),
-        make("circle", { class: "pg-before", cx: x0, cy: y0, r: 3 }),
-        make("circle", { class: "pg-now", cx: x0, cy: y0, r: 3, "data-cx": x1, "data-cy": y1 }),
-      );
-      const truth = `${label === "tens" ? "ten or more" : "carry-in"}: ${isSo(sum) ? "yes" : "no"}`;
+      const moved = make("line", { class: "pg-moved", x1: x0, y1: y0, x2: x1, y2: y1 });
+      const ring = make("circle", { class: "pg-before", cx: x0, cy: y0, r: 3 });
+      const disc = make("circle", { class: "pg-now", cx: x0, cy: y0, r: 3, "data-cx": x1, "data-cy": y1 });
+      const image = { viewBox: "0 0 100 100", role: "img", "aria-label": described };
+      const truth = `${label === "tens" ? "ten or more" : "carry-in"}: ${yes(isSo(sum))}`;
       const caption = make("figcaption", {}, `${PLACES[column]}, ${where(name)}`, make("small", {}, truth));
-      return make("figure", { class: "pg-plane" }, caption, svg);
+      return make("figure", { class: "pg-plane" }, caption, make("svg", image, ...dots, moved, ring, disc));
     });
     root.replaceChildren(...panels);
-    for (const dot of /** @type {NodeListOf<SVGElement>} */ (root.querySelectorAll(".pg-now"))) {
-      getComputedStyle(dot).getPropertyValue("cx"); // where it starts from, so that the style sheet moves it
-      for (const axis of ["cx", "cy"]) dot.setAttribute(axis, String(dot.dataset[axis]));
+    for (const point of root.querySelectorAll(".pg-now")) {
+      getComputedStyle(point).getPropertyValue("cx"); // where it starts from, so that the style sheet moves it
+      for (const axis of ["cx", "cy"]) point.setAttribute(axis, String(point.getAttribute(`data-${axis}`)));
     }
   }
 
-  const shown = { showAnswer, attentionMap, cellAt, showProbes, showPlanes };
-  return { make, table, percent, miss, schoolbook, spoken, readings, where, ...shown, SYMBOLS, PLACES, CLASSES };
+  const words = { SYMBOLS, PLACES, CLASSES, percent, token, where, spoken };
+  const drawn = { $, make, onKeys, table, attentionMap, cellAt, showAnswer, showProbes, showPlanes };
+  return { ...words, ...drawn, miss, schoolbook, readings };
 })();
