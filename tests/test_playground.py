@@ -51,7 +51,7 @@ def test_the_page_itself_stays_small():
     assert sum(path.stat().st_size for path in own) < 300_000
     lines = [line for path in own if path.suffix == ".js" for line in path.read_text().splitlines()]
     assert max(map(len, lines)) <= 120
-    assert sum(not re.fullmatch(r"\s*(//.*|/?\*.*)?", line) for line in lines) < 1200  # of code
+    assert len(lines) < 1200
 
 
 PAGES = [*(ROOT / "book").glob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]

@@ -1,5 +1,4 @@
 // The parts of a run that can be switched off, and those that are.
-"use strict";
 const CarryControls = (() => {
   const { make, onKeys } = CarryViews;
 
@@ -19,7 +18,7 @@ const CarryControls = (() => {
     return make("fieldset", {}, make("legend", {}, `Layer ${layer}`), ...parts.map(button));
   }
 
-  /** @param {Intervention[]} parts @param {Field} field @param {any} value */
+  /** @type {(parts: Intervention[], field: Field, value: any) => boolean} */
   const isOff = (parts, field, value) => parts.some((part) => part[field]?.map(String).includes(String(value)));
 
   /** @type {Toggle} interventions with one part back on, or off by the last of them or (`how`) by a new one */
@@ -47,8 +46,7 @@ const CarryControls = (() => {
       if (next) cells.forEach((cell) => (cell.tabIndex = cell === next ? 0 : -1));
       next?.focus();
     });
-    /** @param {Tensor} post @param {number} position */
-    function draw(post, position) {
+    function draw(/** @type {Tensor} */ post, /** @type {number} */ position) {
       const active = CarryMaths.row(post, position);
       const most = Math.max(...active, 1e-6);
       cells.forEach((cell, i) => {
@@ -58,6 +56,5 @@ const CarryControls = (() => {
     }
     return { grid, draw };
   }
-
   return { switching, switches, isOff, toggled, neurons };
 })();

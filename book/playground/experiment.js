@@ -1,5 +1,4 @@
 // A hundred random sums under the intervention that is switched on: Table 1 by hand.
-"use strict";
 const CarryExperiment = (() => {
   const { make, percent, miss, schoolbook, PLACES, CLASSES } = CarryViews;
   const EACH = 20; // sums of each class
@@ -8,8 +7,8 @@ const CarryExperiment = (() => {
   /** @summary The carry class of a sum (Sec. 2), as an index. @param {Sum} sum */
   function classify(sum) {
     const { total, carry_in } = schoolbook(sum, 3);
-    const both = total[1] === 9 ? 4 : 3;
-    return carry_in[0] && carry_in[1] ? both : carry_in[0] + 2 * carry_in[1];
+    const chained = carry_in[0] && carry_in[1] && total[1] === 9;
+    return carry_in[0] + 2 * carry_in[1] + (chained ? 1 : 0);
   }
 
   /** @summary A random sum of a class. @param {number} wanted @returns {Sum} */
@@ -20,10 +19,9 @@ const CarryExperiment = (() => {
     }
   }
 
-  /** @returns {Outcome[][]} [class][column], added to as sums are answered */
-  const counts = () => CLASSES.map(() => PLACES.map(() => ({ ...OUTCOME })));
+  const counts = () => CLASSES.map(() => PLACES.map(() => ({ ...OUTCOME }))); // added to as sums are answered
 
-  /** @summary Answer one sum of each class and count. @type {(run: Run, hook: Hook, found: Outcome[][]) => void} */
+  /** @type {(run: Run, hook: Hook, found: Outcome[][]) => void} answers one sum of each class and counts */
   function answerEach(run, hook, found) {
     found.forEach((columns, carryClass) => {
       const [a, b] = draw(carryClass);
@@ -33,8 +31,7 @@ const CarryExperiment = (() => {
     });
   }
 
-  /** @param {HTMLElement} root @param {Outcome[][]} found @param {string} under */
-  function show(root, found, under) {
+  function show(/** @type {HTMLElement} */ root, /** @type {Outcome[][]} */ found, /** @type {string} */ under) {
     const sums = Object.values(found[0][0]).reduce((x, y) => x + y, 0);
     const cell = (/** @type {Outcome} */ outcome) => {
       const outcomes = Object.entries(outcome).filter(([, n]) => n);
@@ -47,6 +44,5 @@ const CarryExperiment = (() => {
     const caption = `${sums * CLASSES.length} random sums, ${sums} of each class, ${under}`;
     root.replaceChildren(CarryViews.table(caption, ["Carry class", ...PLACES], rows));
   }
-
   return { EACH, counts, answerEach, show };
 })();

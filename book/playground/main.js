@@ -1,5 +1,4 @@
 // Puts the page together: what a reader does changes the state, the state is written into the address, views are drawn.
-"use strict";
 const CarryRuns = (() => {
   const { $, make, attentionMap, cellAt, token } = CarryViews;
   const { switching, switches, isOff, toggled, neurons } = CarryControls;
@@ -72,7 +71,7 @@ const CarryRuns = (() => {
       draw();
       say(problems);
       history.replaceState(history.state, "", CarryState.format(state));
-      if (times.length < 2) setTimeout(time);
+      if (times.length < 2) setTimeout(foot, 0, 30);
     } catch (error) {
       wanted = state;
       $("run").value = state.run;
@@ -80,23 +79,17 @@ const CarryRuns = (() => {
     }
   }
 
-  /** @param {Run} run */
-  function compute(run) {
+  function compute(/** @type {Run} */ run) {
     const tokens = CarryModel.encode(run.config, ...state.sum);
-    const intact = CarryModel.forward(run, tokens);
-    const hook = CarryModel.intervene(run, state.do);
+    const [intact, hook] = [CarryModel.forward(run, tokens), CarryModel.intervene(run, state.do)];
     const start = performance.now();
     pass = { run, sum: state.sum, tokens, intact, cache: CarryModel.forward(run, tokens, hook) };
     times.push(performance.now() - start);
   }
 
-  /** Time some passes more, of the sum that is shown, so that the foot has a median to report. */
-  function time() {
-    for (let i = 0; i < 30; i++) compute(pass.run);
-    foot();
-  }
-
-  function foot() {
+  /** The foot, after some passes more so that it has a median to report. */
+  function foot(more = 0) {
+    for (let i = 0; i < more; i++) compute(pass.run);
     first = first || `first answer ${(performance.now() / 1000).toFixed(2)} s after the page was opened`;
     const median = [...times].sort((x, y) => x - y)[Math.floor(times.length / 2)].toFixed(1);
     $("foot").textContent = `On this machine: ${first}; a pass takes ${median} ms (median of ${times.length}).`;
@@ -182,17 +175,15 @@ const CarryRuns = (() => {
       button.setAttribute("aria-pressed", String(off));
       for (const note of button.querySelectorAll(".pg-map-state")) note.textContent = off ? " off" : "";
     }
-    for (const { draw, layer, head } of built.maps) {
-      draw(CarryMaths.row(cache[`blocks.${layer}.attn.pattern`], head), tokens);
-    }
+    const pattern = (/** @type {any} */ { layer, head }) => CarryMaths.row(cache[`blocks.${layer}.attn.pattern`], head);
+    for (const map of built.maps) map.draw(pattern(map), tokens);
     $("watched").value = watched;
     for (const { draw, layer } of built.strips) draw(cache[`blocks.${layer}.mlp.post`], watched);
     CarryViews.showAnswer($("answer"), pass);
     CarryViews.showProbes($("probes"), pass);
     CarryViews.showPlanes($("planes"), pass);
     CarryStepper.show($("stepper"), pass, state.frame);
-    if (counted) CarryExperiment.show($("counts"), counted, under());
-    else $("counts").replaceChildren();
+    if (!counted) $("counts").replaceChildren(); // those of another intervention
     $("spoken").textContent = CarryViews.spoken(pass);
     $("call").textContent = under() + (another ? " | …" : "");
     $("training").textContent = `${label}; trained by ${training}.`;
@@ -210,9 +201,8 @@ const CarryRuns = (() => {
     let left = CarryExperiment.EACH;
     (function some() {
       if (mine !== counted) return;
-      for (const until = performance.now() + 40; left && performance.now() < until; left--) {
-        CarryExperiment.answerEach(run, hook, mine);
-      }
+      const until = performance.now() + 40;
+      for (; left && performance.now() < until; left--) CarryExperiment.answerEach(run, hook, mine);
       CarryExperiment.show($("counts"), mine, under());
       if (left) setTimeout(some);
     })();
@@ -226,8 +216,7 @@ const CarryRuns = (() => {
 
   const typed = () => careful("sum", () => change({ sum: CarryState.parseSum(`${$("a").value}+${$("b").value}`) }));
 
-  /** @param {string} text @param {string} what */
-  async function copy(text, what) {
+  async function copy(/** @type {string} */ text, /** @type {string} */ what) {
     $("copied").textContent = "";
     $("python").hidden = true;
     try {
@@ -253,8 +242,7 @@ const CarryRuns = (() => {
     });
   }
 
-  /** @param {string} field @param {string} about */
-  function listen(field, about) {
+  function listen(/** @type {string} */ field, /** @type {string} */ about) {
     const apply = about === "source" ? chosen : typed;
     const step = (/** @type {number} */ by) => {
       $(field).value = String(Math.min(999, Math.max(0, (Number($(field).value) || 0) + by)));
@@ -293,10 +281,7 @@ const CarryRuns = (() => {
     follow();
   }
 
-  return {
-    /** @param {Listed[]} runs those in runs.js, which calls this */
-    list: (runs) => ((known = runs), start()),
-    /** @param {any} packed what is in a run's script, which calls this */
-    receive: (packed) => received.set(packed.id, packed),
-  };
+  const list = (/** @type {Listed[]} */ runs) => ((known = runs), start()); // called by runs.js
+  const receive = (/** @type {any} */ packed) => received.set(packed.id, packed); // called by a run's script
+  return { list, receive };
 })();

@@ -1,5 +1,4 @@
 // Tensors in plain JavaScript: what the forward pass needs, in the words of PyTorch. Numbers are kept in float32.
-"use strict";
 const CarryMaths = (() => {
   /** @type {(...shape: number[]) => Tensor} */
   const zeros = (...shape) => ({ data: new Float32Array(shape.reduce((x, y) => x * y, 1)), shape });
@@ -16,12 +15,12 @@ const CarryMaths = (() => {
     const stream = new Blob([bytes]).stream().pipeThrough(new Inflate("deflate-raw"));
     const all = new Uint8Array(await new Response(stream).arrayBuffer());
     const { shapes, ...about } = JSON.parse(new TextDecoder().decode(all.subarray(0, header)));
-    const middle = (header + all.length) / 2; // high bytes of all numbers, then low bytes
+    const apart = (all.length - header) / 2; // the high byte of a number and its low byte
     const weights = /** @type {Weights} */ ({});
     let start = header;
     for (const [name, shape] of Object.entries(shapes)) {
       const { data } = (weights[name] = zeros(...shape));
-      for (let i = 0; i < data.length; i++, start++) data[i] = half((all[start] << 8) | all[start - header + middle]);
+      for (let i = 0; i < data.length; i++, start++) data[i] = half((all[start] << 8) | all[start + apart]);
     }
     return { ...about, weights };
   }
@@ -89,9 +88,8 @@ const CarryMaths = (() => {
     for (let start = 0; start < x.data.length; start += size) {
       const logits = x.data.subarray(start, start + size);
       const most = Math.max(...logits);
-      const weights = logits.map((value) => Math.exp(value - most));
-      const total = weights.reduce((sum, value) => sum + value, 0);
-      weights.forEach((value, i) => (result.data[start + i] = value / total));
+      const total = logits.reduce((sum, value) => sum + Math.exp(value - most), 0);
+      logits.forEach((value, i) => (result.data[start + i] = Math.exp(value - most) / total));
     }
     return result;
   }
@@ -132,8 +130,7 @@ const CarryMaths = (() => {
   /** @summary The values of one row of a matrix. @param {Tensor} x @param {number} i */
   const row = (x, i) => x.data.subarray((i * x.data.length) / x.shape[0], ((i + 1) * x.data.length) / x.shape[0]);
 
-  /** @param {Float32Array} x @param {Float32Array} y */
-  function dot(x, y) {
+  function dot(/** @type {Float32Array} */ x, /** @type {Float32Array} */ y) {
     let sum = 0;
     for (let i = 0; i < x.length; i++) sum += x[i] * y[i];
     return sum;
@@ -141,6 +138,5 @@ const CarryMaths = (() => {
 
   /** @summary Where the greatest value is. @param {number[]} values */
   const argmax = (values) => values.reduce((best, value, i) => (value > values[best] ? i : best), 0);
-
   return { zeros, unpack, linear, layerNorm, rotate, softmax, scores, gather, add, relu, row, dot, argmax };
 })();

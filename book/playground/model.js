@@ -1,6 +1,4 @@
-// The transformer of carry_core/model.py with its hook points, the interventions of carry_core/interventions.py, the
-// sums of carry_core/sums.py. Each has the name that it has there.
-"use strict";
+// The transformer of carry_core/model.py with its hook points, carry_core's interventions and sums, named as there.
 const CarryModel = (() => {
   const { zeros, linear, layerNorm, rotate, softmax, scores, gather, add, relu, row, dot, argmax } = CarryMaths;
   const [PLUS, EQUALS] = [10, 11];
@@ -26,7 +24,6 @@ const CarryModel = (() => {
     const cache = /** @type {Activations} */ ({});
     const point = /** @type {Hook} */ ((name, x) => (cache[name] = hook(name, x)));
     const byHead = [tokens.length, config.heads, config.d_model / config.heads];
-
     const embedding = zeros(tokens.length, config.d_model);
     tokens.forEach((token, position) => {
       const scaled = row(weights["embed.weight"], token).map((x) => x * Math.sqrt(config.d_model));
@@ -102,8 +99,7 @@ const CarryModel = (() => {
     for (let l = 0; l < config.layers; l++) {
       const block = `blocks.${l}`;
       for (const name of ["attn.z", "mlp.post"]) cache[`${block}.${name}`] = weights[`mean.${block}.${name}`];
-      const out = project(weights, `${block}.o`, cache[`${block}.attn.z`]);
-      const mid = add(out, resid);
+      const mid = add(project(weights, `${block}.o`, cache[`${block}.attn.z`]), resid);
       cache[`${block}.mlp_out`] = project(weights, `${block}.down`, cache[`${block}.mlp.post`]);
       cache[`${block}.attn.skip`] = cache[`${block}.resid_pre`] = resid;
       cache[`${block}.mlp.skip`] = cache[`${block}.resid_mid`] = mid;
@@ -114,8 +110,7 @@ const CarryModel = (() => {
 
   /** @summary The answer's digits and their probabilities by the logits. @param {Run} run @param {Tensor} logits */
   function answer({ config }, logits) {
-    const rows = config.answer.map((position) => softmax({ data: row(logits, position), shape: [12] }));
-    const probabilities = rows.map(({ data }) => [...data]);
+    const probabilities = config.answer.map((i) => [...softmax({ data: row(logits, i), shape: [12] }).data]);
     return { digits: probabilities.map(argmax), probabilities };
   }
 
@@ -126,6 +121,5 @@ const CarryModel = (() => {
     const read = bias.map((value, j) => value + dot(row(weight, j), stream));
     return read.length > 1 ? argmax(read) : Number(read[0] > 0);
   }
-
   return { digits, encode, forward, unembed, targets, intervene, means, answer, readProbe };
 })();

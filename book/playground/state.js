@@ -1,10 +1,7 @@
 // What the address holds (#run=n2_s0.3_w0.2/2&sum=345+278&do={"kind":"Ablation","heads":[[1,0]]}), in one table of
 // properties. `do` is JSON that carry_core's Ablation.from_json reads; so do MeanAblation's and Patch's.
-"use strict";
 const CarryState = (() => {
-  /** An error whose message is a line for the reader, beside a field. */
-  class Unclear extends Error {}
-
+  class Unclear extends Error {} // its message is a line for the reader, beside a field
   const KINDS = ["Ablation", "MeanAblation", "Patch"];
   const HOW = ["kind", "positions", "source"]; // the other fields name parts
   const EXAMPLE = 'expected one such as {"kind":"Ablation","heads":[[1,0]]}';
@@ -25,8 +22,7 @@ const CarryState = (() => {
     throw new Unclear(`“${text}” is no ${what}: expected a number from 1 to ${high}.`);
   }
 
-  /** @param {string} text @param {string[]} runs */
-  function parseRun(text, runs) {
+  function parseRun(/** @type {string} */ text, /** @type {string[]} */ runs) {
     if (runs.includes(text)) return text;
     throw new Unclear(`“${text}” is no run of this page: expected one such as ${runs[0]}.`);
   }
@@ -79,14 +75,13 @@ const CarryState = (() => {
     return kept.filter((part) => part.some(([field]) => !HOW.includes(field))).map((part) => Object.fromEntries(part));
   }
 
+  const writeIntervention = (/** @type {Intervention[]} */ parts) =>
+    parts.length ? JSON.stringify(parts.length > 1 ? parts : parts[0]) : "";
   /** @type {Properties} how each is read, and written */
   const PROPERTIES = {
     run: [(text, { runs }) => parseRun(text, runs), String],
     sum: [parseSum, (sum) => sum.join("+")],
-    do: [
-      (text, { config }) => parseIntervention(text, config),
-      (parts) => (parts.length ? JSON.stringify(parts.length > 1 ? parts : parts[0]) : ""),
-    ],
+    do: [(text, { config }) => parseIntervention(text, config), writeIntervention],
     frame: [(text) => parseNumber(text, "frame", 7), (frame) => (frame > 1 ? String(frame) : "")],
     epoch: [(text, { epochs }) => parseNumber(text, "epoch", epochs), String],
   };
@@ -145,6 +140,5 @@ logits = model(tokens, intervention.hook(model))
 print(logits[0, list(model.config.layout.answer)].argmax(-1).tolist())
 `;
   }
-
   return { Unclear, HOW, parseSum, parseIntervention, tidy, parse, format, call, python };
 })();

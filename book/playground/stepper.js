@@ -1,5 +1,4 @@
 // One sum in seven frames, each with one sentence and the numbers of this run.
-"use strict";
 const CarryStepper = (() => {
   const { make, percent, schoolbook, spoken, token, readings, where, SYMBOLS, PLACES } = CarryViews;
   const { answer, unembed } = CarryModel;
@@ -38,8 +37,8 @@ const CarryStepper = (() => {
       const ten = (/** @type {number} */ column) => 10 * (tens.find((probe) => probe.column === column)?.now || 0);
       const values = ones.map(({ now, column }) => now + ten(column));
       const { total } = schoolbook(pass.sum, pass.run.config.width);
-      const sums = `read the column sums ${listed(values)}; they are ${listed(total)}`;
-      const text = `Linear probes ${where(ones[0].name)} ${sums}.`;
+      const probes = `Linear probes ${where(ones[0].name)}`;
+      const text = `${probes} read the column sums ${listed(values)}; they are ${listed(total)}.`;
       const positions = ones.map(({ position }) => position);
       const wrong = positions.filter((_, i) => values[i] !== total[i]);
       return { title: "Column sums", text, notes: under(positions, values), wrong };
@@ -89,8 +88,7 @@ const CarryStepper = (() => {
     return `most of all ${token(pass, query)} at ${token(pass, key)}, ${by}`;
   }
 
-  /** @param {HTMLElement} root @param {Pass} pass @param {number} frame */
-  function show(root, pass, frame) {
+  function show(/** @type {HTMLElement} */ root, /** @type {Pass} */ pass, /** @type {number} */ frame) {
     const { title, text, arcs = [], notes = {}, wrong = [] } = FRAMES[frame - 1](pass);
     const x = (/** @type {number} */ i) => 30 + 60 * i;
     const svg = make("svg", { viewBox: "0 0 600 190", "aria-hidden": "true" });
@@ -111,9 +109,8 @@ const CarryStepper = (() => {
     const heads = [...new Set(arcs.map(({ head }) => head))].sort();
     const key = heads.map((head) => make("span", { class: `pg-head-${head}` }, `head ${layer}:${head}`));
     const heading = make("p", {}, make("b", {}, `${frame} of 7 · ${title}`));
-    const sentence = make("p", { class: "pg-sentence" }, text);
-    root.replaceChildren(heading, svg, make("p", { class: "pg-key" }, ...key), sentence);
+    const legend = make("p", { class: "pg-key" }, ...key);
+    root.replaceChildren(heading, svg, legend, make("p", { class: "pg-sentence" }, text));
   }
-
   return { show };
 })();

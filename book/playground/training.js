@@ -1,6 +1,4 @@
-// A slider over training: where the heads of a one-layer run look (Fig. 2), or how many digits are right in each carry
-// class when the final MLP is ablated (Fig. 5); and beside it the loss, and the intact model's digits.
-"use strict";
+// A slider over training: the loss, and where heads look (Fig. 2) or digits right with the final MLP ablated (Fig. 5).
 const CarryTraining = (() => {
   const { $, make, attentionMap, table, percent, PLACES, CLASSES } = CarryViews;
   const [WIDTH, HEIGHT] = [600, 110];
@@ -26,6 +24,7 @@ const CarryTraining = (() => {
 
   /** @param {any} packed what carry_core/plots/playground.py packed of a group's histories */
   async function show(packed) {
+    $("training").hidden = false;
     const { id, runs, epochs, shown, weights } = await CarryMaths.unpack(packed);
     const ids = runs.map((/** @type {number} */ run) => `${id}/${run}`);
     const [every, last] = [epochs[1] - epochs[0], epochs[epochs.length - 1]];
@@ -33,8 +32,7 @@ const CarryTraining = (() => {
     const INITIAL = /** @type {any} */ ({ run: `${id}/${shown.run}`, epoch: shown.epoch });
     let state = /** @type {State} */ ({});
 
-    /** @param {string} name of what was recorded of the run, at each epoch */
-    function history(name) {
+    function history(/** @type {string} */ name) {
       const [, ...shape] = weights[name].shape;
       return { data: CarryMaths.row(weights[name], ids.indexOf(state.run)), shape };
     }
@@ -90,12 +88,6 @@ const CarryTraining = (() => {
     window.addEventListener("hashchange", follow);
     follow();
   }
-
-  /** @param {any} packed what is in the script of the histories, which calls this */
-  function receive(packed) {
-    $("training").hidden = false;
-    show(packed).catch((error) => ($("line").textContent = error.message));
-  }
-
-  return { receive };
+  const failed = (/** @type {Error} */ { message }) => ($("line").textContent = message);
+  return { receive: (/** @type {any} */ packed) => show(packed).catch(failed) }; // called by the histories' script
 })();

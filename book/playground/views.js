@@ -1,5 +1,4 @@
 // Views of one pass: each draws into an element of its own and can be asked to draw again.
-"use strict";
 const CarryViews = (() => {
   const { dot, row } = CarryMaths;
   const { digits, answer, readProbe } = CarryModel;
@@ -12,8 +11,8 @@ const CarryViews = (() => {
 
   /** @type {(name: string, attributes?: Record<string, any>, ...children: (string | Node)[]) => any} a new element */
   function make(name, attributes = {}, ...children) {
-    const space = `http://www.w3.org/${DRAWN.includes(name) ? "2000/svg" : "1999/xhtml"}`;
-    const element = document.createElementNS(space, name);
+    const space = DRAWN.includes(name) ? "2000/svg" : "1999/xhtml";
+    const element = document.createElementNS(`http://www.w3.org/${space}`, name);
     for (const [key, value] of Object.entries(attributes)) {
       if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
       else element.setAttribute(key, value);
@@ -34,8 +33,7 @@ const CarryViews = (() => {
 
   const percent = (/** @type {number} */ x) => `${(100 * x).toFixed(x > 0.9995 || x < 0.0005 ? 0 : 1)} %`;
   const yes = (/** @type {any} */ x) => (x ? "yes" : "no");
-  /** @param {Pass} pass @param {number} i */
-  const token = ({ tokens }, i) => `“${SYMBOLS[tokens[i]]}” (token ${i})`;
+  const token = (/** @type {Pass} */ { tokens }, /** @type {number} */ i) => `“${SYMBOLS[tokens[i]]}” (token ${i})`;
   /** @param {string} name of a point of the stream, such as blocks.1.resid_mid */
   const where = (name) => `after layer ${name.split(".")[1]}’s ${name.endsWith("resid_mid") ? "attention" : "MLP"}`;
 
@@ -69,8 +67,8 @@ const CarryViews = (() => {
     const top = make("tr", {}, ...head.map((text) => make("th", { scope: "col" }, text)));
     const line = (/** @type {(string | Node)[]} */ [name, ...cells]) =>
       make("tr", {}, make("th", { scope: "row" }, name), ...cells.map((cell) => make("td", {}, cell)));
-    const titled = [make("caption", {}, caption), make("thead", {}, top)];
-    return make("table", { class: "pg-table" }, ...titled, make("tbody", {}, ...rows.map(line)));
+    const parts = [make("caption", {}, caption), make("thead", {}, top), make("tbody", {}, ...rows.map(line))];
+    return make("table", { class: "pg-table" }, ...parts);
   }
 
   /** @summary The digits with the probabilities of each. @type {View} */
@@ -100,8 +98,7 @@ const CarryViews = (() => {
     const texts = labels.map((where) => make("text", where));
     const squares = ten.flatMap((y) => ten.map((x) => make("rect", { width: 9.4, height: 9.4, x, y })));
     svg.append(make("rect", { class: "pg-map-ground", x: 10, y: 10, width: 100, height: 100 }), ...texts, ...squares);
-    /** @param {ArrayLike<number>} pattern @param {ArrayLike<any>} tokens or their symbols */
-    function draw(pattern, tokens) {
+    function draw(/** @type {ArrayLike<number>} */ pattern, /** @type {ArrayLike<any>} */ tokens) {
       texts.forEach((text, i) => (text.textContent = SYMBOLS[tokens[i % 10]] || tokens[i % 10]));
       squares.forEach((square, i) => square.setAttribute("fill-opacity", pattern[i].toFixed(3)));
     }
@@ -165,10 +162,10 @@ const CarryViews = (() => {
         return make("circle", { class: "pg-no", cx: x, cy: y, r: 1.3 });
       });
       const [[x0, y0], [x1, y1]] = [place(before), place(now)];
-      const described = `This sum at ${now.map((x) => x.toFixed(1)).join(", ")} on the two leading axes`;
       const moved = make("line", { class: "pg-moved", x1: x0, y1: y0, x2: x1, y2: y1 });
       const ring = make("circle", { class: "pg-before", cx: x0, cy: y0, r: 3 });
       const disc = make("circle", { class: "pg-now", cx: x0, cy: y0, r: 3, "data-cx": x1, "data-cy": y1 });
+      const described = `This sum at ${now.map((x) => x.toFixed(1)).join(", ")} on the two leading axes`;
       const image = { viewBox: "0 0 100 100", role: "img", "aria-label": described };
       const truth = `${label === "tens" ? "ten or more" : "carry-in"}: ${yes(isSo(sum))}`;
       const caption = make("figcaption", {}, `${PLACES[column]}, ${where(name)}`, make("small", {}, truth));
