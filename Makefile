@@ -20,7 +20,7 @@ unexport JUPYTER_PATH PYTHONPATH PYTHONHOME SNAKEMAKE_PROFILE
 export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs author-figures serve lab test lint types unit compare mutation nbval lock clean
+.PHONY: help setup book notebooks outputs author-figures serve lab train rerun progress test lint types unit compare mutation nbval lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -76,6 +76,22 @@ lab: $(READY) ## open a copy of the notebooks in JupyterLab, to change them
 	@.venv/bin/jupyter-lab --version >/dev/null 2>&1 || \
 	  $(PY) -m pip install --quiet --constraint requirements.lock jupyterlab
 	@.venv/bin/jupyter-lab _build/lab
+
+ASKED = $(foreach word,groups=GROUPS runs=RUNS recipe=RECIPE epochs=EPOCHS what=WHAT source=SOURCE,\
+  $(firstword $(subst =, ,$(word)))="$($(lastword $(subst =, ,$(word))))")
+
+# `make train -n` asks Snakemake what it would do: the plus sign has it run in spite of -n.
+train: $(READY) ## train what is missing, a job a run: GROUPS="…" RUNS=0-5 RECIPE=paper [EPOCHS=N] [PROFILE=slurm]
+	@mkdir -p _build
+	+@$(SNAKEMAKE) train $(if $(findstring n,$(firstword -$(MAKEFLAGS))),--dry-run --quiet host) --config task=train $(ASKED)
+
+rerun: $(READY) ## run notebooks again with other groups: WHAT="tab01 fig04" GROUPS="…" [SOURCE=author] [PROFILE=slurm]
+	@mkdir -p _build
+	@$(SNAKEMAKE) rerun --config task=rerun $(ASKED); failed=$$?; \
+	  $(PY) workflow/jobs.py table $(ASKED); exit $$failed
+
+progress: ## the last line of each training under way or done
+	@tail -qn 1 _build/logs/*.log
 
 test: lint types unit compare mutation ## everything that CI checks: lint, types, unit, compare, mutation
 

@@ -131,8 +131,8 @@ def train(
     torch.set_num_threads(threads)
     clock, plan = campaign.Clock(minutes), []
     for group in todo:
-        checkpoints = Checkpoints(data_dir() / "checkpoints", group, _recipe(recipe, group, epochs))
-        plan.append((checkpoints, campaign.missing(checkpoints, _numbers(numbers, group), out)))
+        checkpoints = Checkpoints(data_dir() / "checkpoints", group, chosen_recipe(recipe, group, epochs))
+        plan.append((checkpoints, campaign.missing(checkpoints, run_numbers(numbers, group), out)))
     campaign.check_parents(plan)
     if dry_run:
         _estimate(plan, where, precision)
@@ -173,7 +173,7 @@ def _estimate(plan: list[tuple[Checkpoints, dict[int, campaign.Progress]]], devi
     click.echo(f"In all about {_time(total)} on {device} in {precision}, estimated from two steps of each group.")
 
 
-def _recipe(name: str, group: groups.Group, epochs: int | None) -> groups.Recipe:
+def chosen_recipe(name: str, group: groups.Group, epochs: int | None) -> groups.Recipe:
     """The recipe, cut short; never longer than it is."""
     if group.name not in groups.GROUPS:
         raise BadInput(f"{group.name} is not in the paper, so there is no protocol to train it by.")
@@ -447,7 +447,8 @@ def _device(device: str, precision: str) -> str:
     return device
 
 
-def _numbers(text: str | None, group: groups.Group) -> list[int]:
+def run_numbers(text: str | None, group: groups.Group) -> list[int]:
+    """Numbers of runs such as `0-5` or `0,2`; those of the group if None."""
     if text is None:
         return list(range(group.n_runs))
     numbers: set[int] = set()

@@ -1,0 +1,120 @@
+"""`make train` and `make rerun`: what they start, on this machine and through SLURM."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from carry_core.errors import BadInput
+from carry_core.files import ROOT
+
+sys.path.insert(0, str(ROOT / "workflow"))
+import jobs
+
+CLUSTER = (
+    shutil.which("sinfo") is not None and not subprocess.run(["sinfo"], capture_output=True, check=False).returncode
+)
+N1, MAIN = "n1_s0.3_w0.2", "n2_s0.3_w0.2"
+
+
+def test_what_is_shipped_is_not_trained_again_and_the_stamp_of_a_lost_run_goes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert jobs.trainings({"groups": MAIN, "recipe": "quick", "runs": "0-5"}) == []
+    stamp = Path(f"trained/{MAIN}/quick/run900.all")
+    stamp.parent.mkdir(parents=True)
+    stamp.touch()
+    assert jobs.trainings({"groups": MAIN, "recipe": "quick", "runs": "5,900"}) == [str(stamp)]
+    assert not stamp.exists()
+    assert jobs.trainings({"groups": MAIN, "recipe": "quick", "runs": "900", "epochs": "2"}) == [
+        f"{stamp.parent}/run900.2"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"groups": "n9"}, "Unknown group 'n9'"),
+        ({"groups": MAIN, "runs": "5-3"}, "--runs 5-3: expected run numbers"),
+        ({"groups": MAIN, "epochs": "0"}, "EPOCHS=0: expected a number of epochs"),
+        ({"groups": MAIN, "epochs": "2000"}, "has 1000 by the recipe paper"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_line(asked, said):
+    with pytest.raises(BadInput, match=said):
+        jobs.trainings(asked)
+
+
+def test_notebooks_are_named_by_their_beginnings():
+    found = jobs.reruns({"what": "tab01 fig04", "groups": f"{MAIN} {N1}", "source": "author"})
+    assert len(found) == 4
+    assert found[0] == f"rerun/author/{MAIN}/tab01_decision_head_and_final_mlp.json"
+    for asked, said in (({"what": "tab9"}, "WHAT=tab9: no notebook"), ({"source": "his"}, "Unknown source 'his'")):
+        with pytest.raises(BadInput, match=said):
+            jobs.reruns(asked)
+
+
+def test_a_notebook_that_a_group_does_not_suit_ends_in_one_line(tmp_path, capsys):
+    out = tmp_path / N1 / "tab03_three_layers.json"
+    out.parent.mkdir()
+    assert jobs.again("tab03_three_layers", N1, "ours", out) == 0
+    assert json.loads(out.read_text())["said"].startswith("Expected a model with at least 2 layers")
+    jobs.table([str(out), str(tmp_path / N1 / "fig99.json")])
+    printed = capsys.readouterr().out
+    assert "at least 2 layers" in printed
+    assert "failed: " in printed
+
+
+def make(target: str, data: Path, *settings: str) -> "subprocess.Popen[str]":
+    environment = os.environ | {"CARRY_DATA": str(data)}
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_CURRENT_TEST", "MAKEFLAGS"):
+        environment.pop(name, None)
+    return subprocess.Popen(
+        ["make", target, *settings],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finished(process: "subprocess.Popen[str]") -> str:
+    said, _ = process.communicate(timeout=900)
+    assert process.returncode == 0, said
+    return said
+
+
+def running() -> list[str]:
+    return subprocess.check_output(["squeue", "--noheader", "--states=R", "--format=%i"], text=True).split()
+
+
+@pytest.mark.skipif(not CLUSTER, reason="no SLURM here: apt-get install slurm-wlm munge; workflow/slurm-here start")
+def test_slurm_trains_to_the_same_weights_though_a_job_is_killed_and_runs_notebooks(tmp_path):
+    for name in ("here", "slurm"):
+        (tmp_path / name).mkdir()
+    asked = (f"GROUPS={N1}", "RUNS=900-903", "RECIPE=quick", "EPOCHS=1")
+    finished(make("train", tmp_path / "here", *asked))
+    training = make("train", tmp_path / "slurm", *asked, "PROFILE=slurm")
+    end = time.monotonic() + 120
+    while not running():
+        assert training.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    subprocess.run(["scancel", running()[0]], check=True)
+    finished(training)
+    for run in range(900, 904):
+        path = f"runs/{N1}/quick/run{run}.safetensors"
+        here, there = (load_file(tmp_path / name / path) for name in ("here", "slurm"))
+        assert here.keys() == there.keys()
+        assert all(torch.equal(here[name], there[name]) for name in here)
+    again = make("rerun", ROOT / "data", "WHAT=fig13 tab03", f"GROUPS={N1} n2_s0.3_w0.0", "PROFILE=slurm")
+    said = finished(again)
+    assert said.count("_build/rerun/ours/") == 3
+    assert "at least 2 layers" in said

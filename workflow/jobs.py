@@ -1,0 +1,125 @@
+"""What `make train` and `make rerun` are asked for, as Snakemake's targets; a notebook run again; the table of those.
+
+jobs.py run NAME GROUP SOURCE OUT      run a notebook with a group's weights, and say in OUT what became of it
+jobs.py table OUT...                   print what became of them
+"""
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import papermill
+from papermill.exceptions import PapermillExecutionError
+from rich.console import Console
+from rich.table import Table
+
+from carry_core import groups, runs
+from carry_core.cli import chosen_recipe, run_numbers
+from carry_core.errors import BadInput
+from carry_core.files import ROOT, data_dir
+from carry_core.ledger import claims, quantities, results
+
+WHOLE = "all"  # epochs of a recipe
+
+
+def trainings(asked: Mapping[str, str]) -> list[str]:
+    """The stamps of the runs that `data/runs` lacks, of those that are asked for.
+
+    Args:
+        asked: `groups` (names, or nothing for all), `runs` (as `carry train` takes them), `recipe`, `epochs`.
+
+    Raises:
+        BadInput: a group, range, recipe or number of epochs that does not exist.
+    """
+    found = []
+    epochs = asked.get("epochs") or WHOLE
+    if epochs != WHOLE and not (epochs.isdecimal() and int(epochs)):
+        raise BadInput(f"EPOCHS={epochs}: expected a number of epochs from 1.")
+    for name in str(asked.get("groups") or "").split() or groups.GROUPS:
+        group = groups.find(name)
+        recipe = chosen_recipe(asked.get("recipe") or "paper", group, None if epochs == WHOLE else int(epochs))
+        for run in run_numbers(asked.get("runs") or None, group):
+            path = runs.run_path(data_dir() / "runs", name, recipe.name, run)
+            stamp = Path(f"trained/{name}/{recipe.name}/run{run}.{epochs}")
+            if path.exists() and runs.describe(path, name)["record"]["epochs"] >= recipe.epochs(group):
+                continue
+            stamp.unlink(missing_ok=True)  # of a run that was removed since
+            found.append(str(stamp))
+    return found
+
+
+def reruns(asked: Mapping[str, str]) -> list[str]:
+    """What each notebook with each group leaves: `what` has notebooks or their beginnings, `groups` and `source`.
+
+    Raises:
+        BadInput: a notebook, group or source that does not exist.
+    """
+    runs.folder(asked.get("source") or "ours")
+    there, found = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb")), []
+    for start in str(asked.get("what") or "").split() or ["*"]:
+        names = [name for name in there if name.startswith(start) or start == "*"]
+        if not names:
+            raise BadInput(f"WHAT={start}: no notebook begins so; expected some of {', '.join(there)}.")
+        found += names
+    wanted = [groups.find(name).name for name in str(asked.get("groups") or "").split()] or [*groups.GROUPS]
+    return [f"rerun/{asked.get('source') or 'ours'}/{group}/{name}.json" for name in found for group in wanted]
+
+
+def again(name: str, group: str, source: str, out: Path) -> int:
+    """Run a notebook with a group's weights; 1 if it fails other than by refusing its parameters in one line."""
+    executed, began, said = out.with_suffix(".ipynb"), time.monotonic(), ""
+    try:
+        given = {"source": source} if name == "claims" else {"source": source, "group": group}
+        notebook = ROOT / "notebooks" / f"{name}.ipynb"
+        papermill.execute_notebook(notebook, executed, given, cwd=ROOT, kernel_name="python3", progress_bar=False)
+    except PapermillExecutionError as error:
+        said = f"{error.ename}: {error.evalue}".splitlines()[0]
+        if error.ename != BadInput.__name__:
+            print(said, file=sys.stderr)
+            return 1
+        said = said.removeprefix(f"{BadInput.__name__}: ")
+    about = {
+        "notebook": name,
+        "group": group,
+        "source": source,
+        "seconds": round(time.monotonic() - began),
+        "said": said,
+    }
+    out.write_text(json.dumps(about))
+    return 0
+
+
+def verdicts(name: str, group: str, source: str) -> str:
+    """The ledger's rows of that page and group, counted by verdict."""
+    rows = results.by_id(source)
+    of_page = [c.id for c in claims.claims().values() if c.notebook == name and group in quantities.groups_of(c.id)]
+    counts = Counter(rows[row].verdict for row in of_page if row in rows)
+    return ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common())
+
+
+def table(outs: Sequence[str]) -> None:
+    """A line for each notebook and group: the ledger's verdicts, seconds, the executed copy or why there is none."""
+    shown = Table("notebook", "group", "ledger", "seconds", "executed copy")
+    for out in map(Path, outs):
+        if not out.exists():
+            shown.add_row(out.stem, out.parent.name, "", "", f"failed: {out.with_suffix('.log')}")
+            continue
+        about = json.loads(out.read_text())
+        counted = verdicts(about["notebook"], about["group"], about["source"])
+        copy = about["said"] or str(out.with_suffix(".ipynb"))
+        shown.add_row(about["notebook"], about["group"], counted, str(about["seconds"]), copy)
+    Console(width=None if sys.stdout.isatty() else 200).print(shown)
+
+
+if __name__ == "__main__":
+    command, *arguments = sys.argv[1:]
+    if command == "run":
+        sys.exit(again(*arguments[:3], Path(arguments[3])))
+    try:
+        asked = dict(argument.split("=", 1) for argument in arguments)
+        table([f"_build/{out}" for out in reruns(asked)])
+    except BadInput as error:
+        sys.exit(f"carry: {error}")
