@@ -15,7 +15,6 @@ from safetensors.torch import load_file
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
-from carry_core.files import ROOT
 from carry_core.groups import RECIPES, Group, Recipe
 from carry_core.model import ModelConfig
 from carry_core.training import campaign
@@ -212,24 +211,3 @@ def test_a_run_that_is_followed_has_its_snapshots_in_its_file(small_group, data,
     assert list(followed.snapshots) == [1, 3]
     early = checkpoints.load(0, 1)[0]["parameters/norm.weight"]
     assert torch.equal(followed.snapshots[1][0]["norm.weight"], early.half().float())
-
-
-def test_an_unfinished_run_that_ships_is_gone_on_with(small_group, data, monkeypatch):
-    """Where there is no checkpoint as far, and in its own precision only."""
-    monkeypatch.syspath_prepend(str(ROOT / "workflow"))
-    import unfinished
-
-    monkeypatch.setitem(groups.GROUPS, groups.MAIN, replace(small_group, name=groups.MAIN))
-    monkeypatch.setitem(groups.RECIPES, "paper", replace(QUICK, name="paper"))
-    group, recipe = groups.find(groups.MAIN), groups.RECIPES["paper"]
-    checkpoints = Checkpoints(data / "checkpoints", group, recipe)
-    for batches in (13, 5):  # two epochs and a batch, then less than one
-        campaign.train_runs(Trainer(group, recipe, [0]), checkpoints, Ticks(batches), lambda *_: None)
-        if batches == 13:
-            unfinished.main(data)
-    for precision, epoch in (("bf16", 0), ("fp32", 2)):
-        checkpoints.take_unfinished(0, precision)
-        assert checkpoints.load(0)[1]["epoch"] == epoch
-    assert campaign.train_group(checkpoints, [0], data / "runs", say=str)
-    unfinished.main(data)
-    assert not list((data / "unfinished").rglob("*.safetensors"))

@@ -1,6 +1,5 @@
 """Checkpoints: what is kept, which are refused, and the pair of files that a run becomes."""
 
-import json
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +11,10 @@ from safetensors.torch import load_file, save_file
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
-from carry_core.files import ROOT
 from carry_core.training import campaign, trainer
 from carry_core.training.checkpoints import Checkpoints, digest
 from carry_core.training.trainer import Trainer
-from tests.trainings import QUICK, Ticks
+from tests.trainings import QUICK
 
 
 def flip(path: Path) -> None:
@@ -133,36 +131,3 @@ def test_a_run_is_trained_by_one_process_at_a_time(small_group, data, monkeypatc
     said: list[str] = []
     assert campaign.train_group(checkpoints, [0], data / "runs", say=said.append)  # free again, and nothing to do
     assert said == []
-
-
-def test_old_files_are_converted(small_group, data, monkeypatch):
-    """The checkpoint of a finished run, with a snapshot, and a group file of two runs with its history."""
-    import sys
-
-    monkeypatch.syspath_prepend(str(ROOT / "workflow"))
-    import convert_runs
-
-    group = replace(small_group, snapshots=(2,))
-    monkeypatch.setitem(groups.GROUPS, "small", group)
-    recipe = replace(QUICK, name="paper")
-    monkeypatch.setitem(groups.RECIPES, "paper", recipe)
-    checkpoints = Checkpoints(data / "checkpoints", group, recipe)
-    trained = Trainer(group, recipe, [6])
-    campaign.train_runs(trained, checkpoints, Ticks(13), lambda *_: None)
-    with pytest.raises(BadInput, match="has 2 of 4 epochs: expected a finished run"):
-        convert_runs.main(data / "runs", [checkpoints.path(6)])
-    campaign.train_runs(trained, checkpoints, campaign.Clock(), lambda *_: None)
-    convert_runs.main(data / "runs", [checkpoints.path(6)])
-    loaded = runs.load("small", runs=[6])
-    assert torch.equal(loaded.weights[6]["norm.bias"], trained.parameters["norm.bias"][0].half().float())
-    assert list(loaded.snapshots) == [2]
-
-    weights = {name: torch.stack([p, 2 * p]) for name, p in loaded.weights[6].items()}
-    record = {"recipe": "quick", "epochs": 60, "runs": [{"run": 0}, {"run": 3}]}
-    about = {"format": "1", "group": "small", "config": group.config.to_dict(), "record": record}
-    save_file(weights, data / "small.safetensors", {"carry": json.dumps(about)})
-    np.savez(data / "small.history.npz", runs=np.array([3, 0]), test_loss=np.array([[3.0], [0.0]]))
-    convert_runs.main(data / "runs", [data / "small.safetensors"])
-    assert torch.equal(runs.load("small").weights[3]["norm.bias"], 2 * loaded.weights[6]["norm.bias"])
-    assert runs.history("small")["test_loss"].tolist() == [[0.0], [3.0]]
-    sys.modules.pop("convert_runs")

@@ -1,4 +1,4 @@
-"""What is stale is told by contents, and the comparison of executed notebooks is nbval's."""
+"""What is stale is told by contents, and the comparison of executed notebooks sees numbers."""
 
 import os
 import sys

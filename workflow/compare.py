@@ -1,35 +1,28 @@
-"""Compare executed notebooks with the outputs that are committed, by nbval's rules and its sanitiser.
+"""Compare executed notebooks with the outputs that are committed.
 
 `make book` leaves executed copies in _build/; so `make test` need not run every notebook a second time, as
 `pytest --nbval` does. Names on the command line, such as fig05_mlp_evolution, are the only ones that are compared.
 """
 
 import difflib
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
-from nbval.plugin import get_sanitize_patterns
 
 ROOT = Path(__file__).parent.parent
 EXECUTED = ROOT / "_build" / "book" / "notebooks"
-PATTERNS = get_sanitize_patterns((ROOT / "workflow" / "nbval.cfg").read_text(encoding="utf-8"))
 IMAGES = ("image/png", "image/svg+xml")  # the tests check what figures are drawn from
 
 
 def shown(cell: nbformat.NotebookNode) -> dict[str, list[str]]:
-    """A cell's outputs by their kind: a MIME type, or the name of another field."""
+    """A cell's outputs by their kind: a MIME type, or `text` for what was printed."""
     found: dict[str, list[str]] = {}
     for output in cell.outputs:
-        fields = {key: output[key] for key in ("text", "ename", "evalue") if key in output} | output.get("data", {})
-        for kind, value in fields.items():
-            text = "".join(value) if isinstance(value, list) else str(value)
-            for pattern, replacement in PATTERNS:
-                text = re.sub(pattern, replacement, text)
+        for kind, value in (output.get("data") or {"text": output.get("text")}).items():
             if kind not in IMAGES:
-                found.setdefault(kind, []).append(text)
+                found.setdefault(kind, []).append(str(value))
     return found
 
 

@@ -163,7 +163,6 @@ def train_group(
     with ExitStack() as held:
         for run in numbers:
             held.enter_context(checkpoints.locked(run))
-            checkpoints.take_unfinished(run, precision)
         todo = missing(checkpoints, numbers, out)
         stacks = [[run for run in todo if todo[run] == far] for far in sorted({*todo.values()}, reverse=True)]
         for stack in stacks if device != "cpu" else [[run] for run in todo]:

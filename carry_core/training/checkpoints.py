@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import filelock
@@ -100,49 +100,31 @@ class Checkpoints:
             raise BadInput(f"Checkpoint {path} is not of {expected}: move it away to train this run.")
         return tensors, record
 
-    def take_unfinished(self, run: int, precision: str) -> None:
-        """Copy the shipped state of an unfinished run, if it is of this precision and there is none as far already."""
-        shipped = replace(self, folder=self.folder.with_name("unfinished"))
-        theirs, ours = shipped.load(run), self.load(run)
-        done = -1 if ours is None else ours[1]["adam_step"]
-        if theirs is not None and theirs[1]["precision"] == precision and theirs[1]["adam_step"] > done:
-            self.save([theirs])
-
     def publish(self, run: int, out: Path) -> Path:
         """Write a run's pair of files from its checkpoint and its snapshots; returns the path of its weights.
+
+        They are rounded to float16, which moves no number of the ledger by 0.001 (`tests/test_runs.py`).
 
         Raises:
             BadInput: a snapshot is missing or damaged, or the files cannot be written.
         """
         last = self.load(run)
         assert last is not None
-        states = {"": last}
+        tensors, record = last
+        weights = {name: p.half() for name, p in part(tensors, "parameters/").items()}
         for epoch, papers in self.recipe.snapshots(self.group, run).items():
-            if epoch <= last[1]["epoch"]:
+            if epoch <= record["epoch"]:
                 early = self.load(run, epoch)
                 if early is None:
                     raise BadInput(f"{self.path(run, epoch)} is missing: delete {self.path(run)} to train it anew.")
-                states[f"epoch_{papers}/"] = early
-        return write_run(self.group, states, out)
-
-
-def write_run(group: Group, states: dict[str, State], out: Path) -> Path:
-    """Write a run's pair of files to `out`; returns the path of its weights.
-
-    They are rounded to float16, which moves no number of the ledger by 0.001 (`tests/test_runs.py`). Of `states` the
-    last stands under an empty prefix, those of earlier epochs under `epoch_500/`.
-    """
-    tensors, record = states[""]
-    weights: dict[str, Tensor] = {}
-    for prefix, (state, _) in states.items():
-        weights |= {prefix + name: p.half() for name, p in part(state, "parameters/").items()}
-    curves = {name: curve.numpy() for name, curve in part(tensors, "history/").items()}
-    if "pattern" in curves:  # most of the bytes; rounded by less than 0.0003
-        curves["pattern"] = curves["pattern"].astype(np.float16)
-    about = {key: value for key, value in record.items() if key not in RESUMING}
-    path = runs.run_path(out, group.name, record["recipe"], record["run"])
-    runs.save(path, group.name, group.config, weights, {"epochs": record["epoch"]} | about, curves)
-    return path
+                weights |= {f"epoch_{papers}/{name}": p.half() for name, p in part(early[0], "parameters/").items()}
+        curves = {name: curve.numpy() for name, curve in part(tensors, "history/").items()}
+        if "pattern" in curves:  # most of the bytes; rounded by less than 0.0003
+            curves["pattern"] = curves["pattern"].astype(np.float16)
+        about = {key: value for key, value in record.items() if key not in RESUMING}
+        path = runs.run_path(out, self.group.name, self.recipe.name, run)
+        runs.save(path, self.group.name, self.group.config, weights, {"epochs": record["epoch"]} | about, curves)
+        return path
 
 
 def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
