@@ -320,16 +320,16 @@ def llm(prompts: int, ablate: tuple[str, ...], model: str, out: Path | None, **o
     if (out / "config.json").exists():
         raise BadInput(f"{out} holds a model: expected another folder for its survey, so pass --out.")
     check_writable(out)
-    plan = survey.Plan(template, prompts, options["seed"], options["batch"], asked, options["pairs"])
+    plan = (template, prompts, options["seed"], options["batch"], asked, options["pairs"])
     with _reporting() as report:
         say = partial(report, source.title)
-        surveyor = survey.Surveyor(source, plan, data_dir() / "checkpoints" / "llm", say)
+        surveyor = survey.Surveyor(source, data_dir() / "checkpoints" / "llm", *plan, say)
         result = surveyor.run()
     result.save(out / survey.FILE)
     for line in result.lines():
         click.echo(line)
     click.echo(
-        f"Written to {out / survey.FILE}. Its batches stay in {surveyor.parts}: more heads can be ablated without"
+        f"Written to {out / survey.FILE}. Its batches stay in {surveyor.folder}: more heads can be ablated without"
         " asking again."
     )
 
@@ -353,7 +353,7 @@ def train_llm(out: Path | None, device: str, threads: int) -> None:
             said = f"loss {row['loss']:.1e}, accuracy {row['accuracy']:.3f}"
             report("small", said, row["step"] / small.RECIPE.steps)
 
-        names = small.publish(small.train(small.RECIPE, device, tell), out)
+        names = small.publish(*small.train(small.RECIPE, device, tell), out)
     click.echo(f"Written to {out}: {', '.join(names)}.")
 
 

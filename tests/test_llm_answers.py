@@ -64,7 +64,7 @@ def test_carrying_mistakes_by_column_addition():
 
 
 def test_answers_one_by_one():
-    pairs = torch.tensor([[9999, 1], [1111, 2222], [5555, 5555], [1000, 1000], [1234, 1000]])
+    pairs = torch.tensor([[9999, 1], [1111, 2222], [5555, 5555], [1000, 1000]])
     found = Answers(pairs, ("10000", "3333 + 1", "11100", "none"), BARE)
     assert found.right.tolist() == [True, True, False, False]
     assert found.carrying.tolist() == [False, False, True, False]
@@ -91,14 +91,12 @@ def test_every_digit_is_in_the_token_that_holds_it(name, template):
         holders = [i for i, token in enumerate(tokens) for c in token if c.isdigit()]
         assert holders[-8:] == [*places.a, *places.b]
         assert "+" in tokens[places.plus]
-        assert (places.first, places.last) == (0, len(tokens) - 1)
+        assert places.last == len(tokens) - 1
         grouped += len(set(places.a)) < 4
     assert (grouped > 0) == (name in ("grouped_digits", "bytes_and_threes"))
 
 
-def test_a_prompt_without_the_sum():
-    with pytest.raises(BadInput, match="does not hold the sum"):
-        prompts.locate("1 + 2 = ", [(0, 1)] * 6, 3, 4)
+def test_a_tokenizer_that_leaves_a_digit_out():
     with pytest.raises(BadInput, match="no token for '1'"):
         prompts.locate("1 + 2 = ", [], 1, 2)
 
@@ -107,7 +105,7 @@ def test_a_prompt_without_the_sum():
 
 
 def test_heads_are_read_and_written():
-    size = Size(32, 32, 128, 4096)
+    size = Size(32, 32, 128)
     assert parse_heads("15:15, 13:23", size) == ((13, 23), (15, 15))
     assert format_heads(parse_heads("13:23,15:15", size)) == "13:23,15:15"
     for text, complaint in (
@@ -126,7 +124,7 @@ def test_frequent_and_random_pairs():
     wins[0, 1], wins[2, 3], wins[1, 0], wins[1, 2] = 10, 30, 20, 10
     assert most_frequent(wins) == ((2, 3), (1, 0), (0, 1), (1, 2))
     assert frequent_pairs(wins, 2) == [((1, 0), (2, 3)), ((0, 1), (2, 3))]
-    size = Size(3, 4, 2, 8)
+    size = Size(3, 4, 2)
     taken = {*most_frequent(wins), (0, 0)}
     targets = [((1, 0), (2, 3)), ((2, 0), (2, 3)), ((2, 1),)]
     drawn = random_pairs(size, targets, taken, seed=0)

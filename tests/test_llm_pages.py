@@ -12,7 +12,7 @@ from carry_core.llm.model import Size, Source
 from carry_core.llm.prompts import Answers
 
 BARE = prompts.TEMPLATES["bare"]
-N, SIZE = 400, Size(3, 4, 2, 8)
+N, SIZE = 400, Size(3, 4, 2)
 
 
 @pytest.fixture
@@ -33,27 +33,28 @@ def planted() -> survey.Survey:
     wins[0, 1, 2], wins[5, 2, 0] = 7, 3
     replies = tuple(str(a + b) for a, b in pairs.tolist())
     maps = torch.rand(2, 16, 16, generator=generator)
-    ablated = (
-        survey.Ablated(((1, 2), (2, 0)), "frequent", tuple("0" for _ in replies)),
-        survey.Ablated(((0, 0), (0, 1)), "random", replies),
-    )
     share, answers = torch.full((3, 2, 5, 6), 1 / 6), Answers(pairs, replies, BARE)
+    ablated = (
+        survey.Ablated(((1, 2), (2, 0)), "frequent", Answers(pairs, ("0",) * N, BARE)),
+        survey.Ablated(((0, 0), (0, 1)), "random", answers),
+    )
     heads = ((1, 2), (2, 0))
     return survey.Survey("planted", answers, wins, heads, maps, 0.5 * maps, points, share, spelled, ablated, {})
 
 
 def test_streams_find_what_was_planted(planted):
-    assert streams.positions(planted) == [0, 1, 2, 3]
     found = streams.separations(planted)
-    for s in found:
-        in_plane, pockets = s.values["carry-in, on one of two axes"], s.values["nearest centre is the digit’s"]
+    assert found.output.unique().tolist() == [0, 1, 2, 3]
+    for _, each in found.groupby("output"):
+        in_plane, pockets = (
+            each[measure].tolist() for measure in ("carry-in, on one of two axes", "nearest centre is the digit’s")
+        )
         assert len(in_plane) == 6
         assert in_plane[2] > 0.99
         assert max(in_plane[i] for i in (0, 1, 4, 5)) < 0.75
         assert pockets[3] > 0.99
         assert max(pockets[i] for i in (0, 1, 4, 5)) < 0.5
-    assert planted.accuracies(random=False) == [0.0]
-    assert planted.accuracies(random=True) == [1.0]
+    assert [a.answers.accuracy for a in planted.targeted] == [0.0]
 
 
 # ---------------------------------------------------------------- which model

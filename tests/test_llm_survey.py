@@ -1,7 +1,5 @@
 """Surveys of tiny models: against the naive way, stopped and gone on with, and refused with one line."""
 
-from dataclasses import replace
-
 import huggingface_hub
 import pytest
 import torch
@@ -13,11 +11,11 @@ from carry_core.llm.model import format_heads, inspect_model, most_frequent
 from tests.llm_models import folder
 
 BARE = prompts.TEMPLATES["bare"]
-PLAN = survey.Plan(count=20, batch=6, pairs=2, asked=(((0, 1), (2, 3)),))
+PLAN = {"count": 20, "batch": 6, "n_pairs": 2, "asked": (((0, 1), (2, 3)),)}
 
 
-def run(where, parts, plan=PLAN, report=lambda what, share: None):
-    return survey.Surveyor(inspect_model(str(where), plan.template), plan, parts, report).run()
+def run(where, parts, **options):
+    return survey.Surveyor(inspect_model(str(where), BARE), parts, **PLAN | options).run()
 
 
 @pytest.fixture(scope="module", params=["split_digits", "grouped_digits"])
@@ -86,11 +84,11 @@ def test_replies_without_heads_are_those_of_a_model_with_zeroed_columns(where, t
     with torch.no_grad():
         for layer, head in ablated.heads:
             model.model.layers[layer].self_attn.o_proj.weight[:, 6 * head : 6 * head + 6] = 0
-    for (a, b), reply in zip(prompts.draw(20).tolist(), ablated.replies, strict=True):
+    for (a, b), reply in zip(prompts.draw(20).tolist(), ablated.answers.replies, strict=True):
         ids = tokenizer(BARE.prompt(a, b), return_tensors="pt")["input_ids"]
         new = model.generate(ids, max_new_tokens=BARE.tokens, do_sample=False)[0, ids.shape[1] :]
         assert tokenizer.decode(new, skip_special_tokens=True) == reply
-    assert ablated.replies != found.answers.replies
+    assert ablated.answers.replies != found.answers.replies
 
 
 def test_it_is_read_back_as_it_was_written(where, tmp_path):
@@ -100,14 +98,14 @@ def test_it_is_read_back_as_it_was_written(where, tmp_path):
     for name in ("wins", "mean", "std", "spelled"):
         assert torch.equal(getattr(again, name), getattr(found, name))
     torch.testing.assert_close(again.points, found.points, atol=1e-2, rtol=1e-2, equal_nan=True)
-    assert (again.frequent_heads, again.ablated, again.record) == (found.frequent_heads, found.ablated, found.record)
+    assert (again.frequent_heads, again.record) == (found.frequent_heads, found.record)
     assert again.answers.replies == found.answers.replies
     assert again.lines() == found.lines()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_gives_the_same_survey(where, tmp_path):
-    found = survey.Surveyor(inspect_model(str(where), BARE, device="cuda"), PLAN, tmp_path / "gpu").run()
+    found = survey.Surveyor(inspect_model(str(where), BARE, device="cuda"), tmp_path / "gpu", **PLAN).run()
     whole = run(where, tmp_path / "cpu")
     assert found.record["device"] == "cuda"
     assert torch.equal(found.wins[:4], whole.wins[:4])
@@ -127,17 +125,17 @@ def test_what_was_stopped_goes_on_where_it_was(where, tmp_path, monkeypatch):
     assert sorted(path.name for path in parts.iterdir()) == [f"intact-000{i}.safetensors" for i in range(3)]
     (parts / "intact-0001.safetensors").write_bytes(b"half a file")
     asked = []
-    generate = survey.Surveyor._generate
-    monkeypatch.setattr(survey.Surveyor, "_generate", lambda self, x: asked.append(len(x)) or generate(self, x))
+    inputs = survey.Surveyor._inputs
+    monkeypatch.setattr(survey.Surveyor, "_inputs", lambda self, x: asked.append(len(x)) or inputs(self, x))
     again = run(where, tmp_path / "parts")
     assert asked == [6, 2, *[6, 6, 6, 2] * len(whole.ablated)]  # the damaged batch, the last one, and the ablations
-    assert again.ablated == whole.ablated
+    assert again.lines() == whole.lines()
     assert torch.equal(again.wins, whole.wins)
     torch.testing.assert_close(again.points, whole.points, equal_nan=True)
     asked.clear()
     run(where, tmp_path / "parts")
     assert asked == []
-    other = run(where, tmp_path / "parts", replace(PLAN, seed=1))  # other prompts are another survey
+    other = run(where, tmp_path / "parts", seed=1)  # other prompts are another survey
     assert len(asked) == 4 * (1 + len(other.ablated))
 
 

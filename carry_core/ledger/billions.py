@@ -27,7 +27,7 @@ def accuracy(found: Recording | Survey) -> Measurement:
     if not found.complete:
         n = len(found.answers.replies)
         return _one(found.accuracy, f"As recorded; {n} of {len(found.correct)} generations were released.")
-    if found.answers.right.tolist() != found.correct.tolist():
+    if found.answers.right.tolist() != found.correct:
         raise BadInput("The recorded generations do not give the recorded verdicts: import the release again.")
     return _one(found.answers.accuracy, "From the recorded generations.")
 
@@ -47,7 +47,8 @@ def carry_mistakes(found: Recording | Survey) -> Measurement:
 
 def first_position(found: Recording | Survey) -> Measurement:
     """Share of answers whose first digit is right (App. G)."""
-    n, every = len(found.answers.replies), len(found.answers.pairs)
+    n = len(found.answers.replies)
+    every = len(found.correct) if isinstance(found, Recording) else n
     return _one(found.answers.by_position[0], f"Of the {n} generations that were released, of {every}.")
 
 
@@ -99,9 +100,7 @@ def _recorded_ablation(key: str, part: str) -> Measurement:
 def _ablated(found: Survey, pair: str) -> Measurement:
     for ablated in found.ablated:
         if format_heads(ablated.heads) == pair:
-            return _one(
-                found.ablated_answers(ablated).accuracy, f"Without {pair}; intact {found.answers.accuracy:.3f}."
-            )
+            return _one(ablated.answers.accuracy, f"Without {pair}; intact {found.answers.accuracy:.3f}.")
     raise BadInput(f"The survey of {found.title} is without {pair}: run `carry llm` with --ablate {pair}.")
 
 
@@ -112,7 +111,7 @@ def _addition_heads(key: str, found: Survey) -> Measurement:
         raise BadInput(f"The survey of {found.title} ablated no pairs: run `{MODELS[key].command}`.")
     best = [[list(head) for head in a.heads] for a in tried[: len(MODELS[key].pairs)]]
     value = best if len(best) > 1 else best[0]
-    costs = ", ".join(f"{format_heads(a.heads)} {found.ablated_answers(a).accuracy:.3f}" for a in tried)
+    costs = ", ".join(f"{format_heads(a.heads)} {a.answers.accuracy:.3f}" for a in tried)
     return Measurement({0: value}, value, how=f"Of the pairs that were chosen: {costs}.")
 
 
@@ -130,7 +129,8 @@ def llm_heads(evidence: Evidence) -> Measurement:
             found = recordings.stored_survey(key)
         except BadInput:
             continue
-        chosen, random = found.accuracies(random=False), found.accuracies(random=True)
+        chosen = [a.answers.accuracy for a in found.targeted]
+        random = [a.answers.accuracy for a in found.ablated if a.kind == "random"]
         if chosen and random:
             rows[number] = {
                 "value": min(chosen),

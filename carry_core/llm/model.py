@@ -6,23 +6,23 @@
 import re
 import warnings
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, product
 from logging import ERROR
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from carry_core.errors import BadInput
 from carry_core.llm.prompts import Template, check_tokenizer
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES = ("float32", "bfloat16", "float16")
 ATTENTION = ("self_attn", "attn")
 PROJECTION = ("o_proj", "out_proj", "c_proj", "dense")
 BEFORE_MLP = ("pre_feedforward_layernorm", "post_attention_layernorm", "ln_2")  # Gemma 2 has the first two
@@ -58,14 +58,12 @@ def library() -> Any:
     return transformers
 
 
-@dataclass(frozen=True)
-class Size:
-    """Layers, heads of each, and how wide a head's output and the residual stream are."""
+class Size(NamedTuple):
+    """Layers, heads of each, and how wide a head's output is."""
 
     layers: int
     heads: int
     d_head: int
-    width: int
 
     @classmethod
     def of(cls, config: Any) -> "Size":
@@ -80,7 +78,7 @@ class Size:
         except AttributeError as error:
             kind = getattr(config, "model_type", "model")
             raise BadInput(f"A {kind} has no attention heads: expected a model such as Llama or Mistral.") from error
-        return cls(layers, heads, getattr(config, "head_dim", None) or width // heads, width)
+        return cls(layers, heads, getattr(config, "head_dim", None) or width // heads)
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ class Source:
         """
         with _reading(self.name, "cannot be loaded ({}): fetch it again.") as options:
             model: Any = library().AutoModelForCausalLM.from_pretrained(
-                self.name, dtype=DTYPES[self.dtype], attn_implementation="eager", **options
+                self.name, dtype=getattr(torch, self.dtype), attn_implementation="eager", **options
             )
         return model.to(self.device).eval()
 
@@ -129,8 +127,6 @@ def inspect_model(name: str, template: Template, device: str = "cpu", dtype: str
         BadInput: there is no such model, it brings code of its own, its layers are laid out in an unknown way, its
             tokenizer cannot write sums.
     """
-    if dtype is not None and dtype not in DTYPES:
-        raise BadInput(f"Unknown dtype {dtype!r}: expected one of {', '.join(DTYPES)}.")
     check_device(device)
     name = str(Path(name).expanduser()) if name.startswith("~") else name
     config = _config(name)
@@ -140,8 +136,9 @@ def inspect_model(name: str, template: Template, device: str = "cpu", dtype: str
         dtype = own if own in DTYPES else "float32"
     complaint = "is no causal language model with a tokenizer ({}): expected what AutoModelForCausalLM can load."
     with _reading(name, complaint) as options:
+        auto = library().AutoModelForCausalLM
         with torch.device("meta"):
-            empty = library().AutoModelForCausalLM.from_config(config, dtype=DTYPES[dtype], trust_remote_code=False)
+            empty = auto.from_config(config, dtype=getattr(torch, dtype), trust_remote_code=False)
         tokenizer = library().AutoTokenizer.from_pretrained(name, **options)
     blocks(empty)
     check_tokenizer(tokenizer, template)
@@ -157,13 +154,9 @@ def check_device(device: str) -> None:
     Raises:
         BadInput: it cannot.
     """
-    try:
-        kind, index = torch.device(device).type, torch.device(device).index or 0
-    except RuntimeError as error:
-        raise BadInput(f"Unknown device {device!r}: expected cpu, cuda or cuda:1.") from error
-    if kind not in ("cpu", "cuda"):
-        raise BadInput(f"Device {device}: expected cpu or cuda.")
-    if kind == "cuda" and index >= torch.cuda.device_count():
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise BadInput(f"Unknown device {device!r}: expected cpu, cuda or cuda:1.")
+    if device != "cpu" and (torch.device(device).index or 0) >= torch.cuda.device_count():
         raise BadInput(f"Device {device}: PyTorch finds {torch.cuda.device_count()} CUDA devices here; expected cpu.")
 
 
@@ -207,19 +200,16 @@ def _reading(name: str, complaint: str) -> Iterator[dict[str, bool]]:
 # ---------------------------------------------------------------- architecture
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """One layer, by the names of `transformers`.
 
     Attributes:
         layer: takes and gives the residual stream.
-        attention: gives its output and the attention probabilities `[batch, head, query, key]`.
         projection: takes the heads' outputs side by side, `[batch, pos, head * d_head]`.
         norm: what the residual stream goes through between attention and MLP.
     """
 
     layer: nn.Module
-    attention: nn.Module
     projection: nn.Module
     norm: nn.Module
 
@@ -232,23 +222,20 @@ def blocks(model: Any) -> list[Block]:
     """
     n_layers = Size.of(model.config).layers
     stacks = [m for m in model.base_model.modules() if isinstance(m, nn.ModuleList) and len(m) == n_layers]
-    layers = [block for layer in (stacks[0] if stacks else []) if (block := _block(layer))]
-    if not layers or len(layers) != n_layers:
+    found: list[tuple[Any, ...]] = [
+        (layer, _child(_child(layer, ATTENTION), PROJECTION), _child(layer, BEFORE_MLP))
+        for layer in (stacks[0] if stacks else [None])
+    ]
+    if any(part is None for parts in found for part in parts):
         raise BadInput(
             f"{type(model).__name__} is laid out in another way: expected layers with an attention"
             f" ({', '.join(ATTENTION)}), its output projection ({', '.join(PROJECTION)}) and a norm before the MLP"
             f" ({', '.join(BEFORE_MLP)})."
         )
-    return layers
+    return [Block(*parts) for parts in found]
 
 
-def _block(layer: nn.Module) -> Block | None:
-    attention, norm = _child(layer, ATTENTION), _child(layer, BEFORE_MLP)
-    projection = attention and _child(attention, PROJECTION)
-    return Block(layer, attention, projection, norm) if attention and projection and norm else None
-
-
-def _child(module: nn.Module, names: Sequence[str]) -> nn.Module | None:
+def _child(module: Any, names: Sequence[str]) -> Any:
     return next((child for name in names if isinstance(child := getattr(module, name, None), nn.Module)), None)
 
 
@@ -266,48 +253,34 @@ def parse_heads(text: str, size: Size) -> Heads:
     heads = sorted((int(layer), int(head)) for layer, head in re.findall(r"(\d+):(\d+)", text, re.ASCII))
     if len(set(heads)) < len(heads):
         raise BadInput(f"--ablate {text}: names a head twice; expected each once.")
-    _check_heads(heads, size)
-    return tuple(heads)
-
-
-def _check_heads(heads: Collection[Head], size: Size) -> None:
     for layer, head in heads:
         if layer >= size.layers or head >= size.heads:
             raise BadInput(
                 f"No head {layer}:{head}: expected a layer from 0 to {size.layers - 1}"
                 f" and a head from 0 to {size.heads - 1}."
             )
+    return tuple(heads)
 
 
-def format_heads(heads: Heads, spaced: bool = False) -> str:
-    """Heads as the command line takes them, or as a sentence lists them."""
-    return (", " if spaced else ",").join(f"{layer}:{head}" for layer, head in heads)
+def format_heads(heads: Heads) -> str:
+    """Heads as the command line takes them."""
+    return ",".join(f"{layer}:{head}" for layer, head in heads)
 
 
 @contextmanager
 def ablated(model: Any, heads: Heads) -> Iterator[None]:
-    """Zero ablation of heads: what they give the output projection is zero; its bias stays.
-
-    Raises:
-        BadInput: no such head.
-    """
+    """Zero ablation of heads: what they give the output projection is zero; its bias stays."""
     size, layers = Size.of(model.config), blocks(model)
-    _check_heads(heads, size)
 
-    def zero(numbers: list[int], module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def zero(head: int, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         z = args[0].unflatten(-1, (size.heads, size.d_head)).clone()
-        z[..., numbers, :] = 0
+        z[..., head, :] = 0
         return (z.flatten(-2), *args[1:])
 
-    handles = []
-    for layer in {layer for layer, _ in heads}:
-        numbers = [head for l, head in heads if l == layer]
-        handles.append(layers[layer].projection.register_forward_pre_hook(partial(zero, numbers)))
-    try:
+    with ExitStack() as hooks:
+        for layer, head in heads:
+            hooks.enter_context(layers[layer].projection.register_forward_pre_hook(partial(zero, head)))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def most_frequent(wins: Int[Tensor, "layer head"], count: int = N_FREQUENT) -> Heads:
@@ -337,68 +310,29 @@ def random_pairs(size: Size, targets: Collection[Heads], others: Collection[Head
     return drawn
 
 
-# ---------------------------------------------------------------- what is computed inside
+# ---------------------------------------------------------------- the residual stream
 
 
-class Observer:
-    """Cells of every head's attention, and the residual stream where the answer's first tokens are predicted.
+@contextmanager
+def cached_streams(model: Any) -> Iterator[list[Tensor]]:
+    """A list that fills with the residual stream at the last position, `[batch, d_model]`, while the model generates.
 
-    A forward hook takes the few cells that are wanted from each layer's probabilities, which are then dropped: never
-    more than one layer's attention is in memory.
-
-    Args:
-        model: a causal language model that computes its attention eagerly.
-        rows: query positions in the left-padded batch.
-        columns: key positions.
-        length: tokens of the padded prompts; a row below it is a prompt's, the others are generated tokens.
+    For each of the first tokens of the answer: after the attention and after the MLP of each layer.
     """
+    layers, kept = blocks(model), list[Tensor]()
 
-    def __init__(
-        self, model: Any, rows: Int[Tensor, "batch cell"], columns: Int[Tensor, "batch cell"], length: int
-    ) -> None:
-        self.model, self.rows, self.columns, self.length = model, rows, columns, length
-        size = Size.of(model.config)
-        batch, cells = rows.shape
-        self.attention = torch.zeros(batch, size.layers, size.heads, cells)
-        self.stream = torch.full((OUTPUTS, size.layers, 2, batch, size.width), float("nan"), dtype=model.dtype)
+    def keep(stream: Tensor) -> None:
+        if len(kept) < OUTPUTS * len(layers) * 2:
+            kept.append(stream[:, -1].to("cpu", copy=True))
 
-    @contextmanager
-    def watching(self) -> Iterator["Observer"]:
-        """Read whatever the model computes inside."""
-        handles = []
-        for layer, block in enumerate(blocks(self.model)):
-            handles += [
-                block.attention.register_forward_hook(partial(self._read_attention, layer)),
-                block.norm.register_forward_pre_hook(partial(self._read_resid_mid, layer)),
-                block.layer.register_forward_hook(partial(self._read_resid_post, layer)),
-            ]
-        try:
-            yield self
-        finally:
-            for handle in handles:
-                handle.remove()
+    def resid_mid(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        keep(args[0])
 
-    def _read_attention(self, layer: int, module: nn.Module, args: Any, output: tuple[Tensor, Tensor | None]) -> None:
-        pattern = output[1]
-        if pattern is None:
-            raise BadInput("The model gives no attention probabilities: expected attn_implementation='eager'.")
-        queries, keys = pattern.shape[-2:]
-        start = keys - queries  # positions before it are in the cache
-        self.step = keys - self.length
-        computed = ((self.rows >= max(start, self.length if start else 0)) & (self.rows < keys)).all(0)
-        if computed.any():
-            rows, columns = self.rows[:, computed] - start, self.columns[:, computed]
-            batch = torch.arange(len(rows)).unsqueeze(1)
-            # advanced indices around a slice: [batch, cell, head]
-            cells = pattern[batch.to(pattern.device), :, rows.to(pattern.device), columns.to(pattern.device)]
-            self.attention[:, layer, :, computed] = cells.transpose(1, 2).float().cpu()
+    def resid_post(module: nn.Module, args: Any, output: Tensor | tuple[Tensor, ...]) -> None:
+        keep(output if isinstance(output, Tensor) else output[0])
 
-    def _read_resid_mid(self, layer: int, module: nn.Module, args: tuple[Tensor, ...]) -> None:
-        self._keep(layer, 0, args[0])
-
-    def _read_resid_post(self, layer: int, module: nn.Module, args: Any, output: Tensor | tuple[Tensor, ...]) -> None:
-        self._keep(layer, 1, output if isinstance(output, Tensor) else output[0])
-
-    def _keep(self, layer: int, after: int, stream: Float[Tensor, "batch pos d_model"]) -> None:
-        if self.step < OUTPUTS:
-            self.stream[self.step, layer, after] = stream[:, -1].cpu()
+    with ExitStack() as hooks:
+        for block in layers:
+            hooks.enter_context(block.norm.register_forward_pre_hook(resid_mid))
+            hooks.enter_context(block.layer.register_forward_hook(resid_post))
+        yield kept

@@ -4,9 +4,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
+import pandas as pd
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Int
 from torch import Tensor
 
@@ -52,29 +54,22 @@ TEMPLATES = {t.name: t for t in (Template("bare"), Template("alpaca", ALPACA, la
 
 def draw(count: int, seed: int = 42) -> Int[Tensor, "prompt 2"]:
     """The paper's four-digit numbers a and b; the first thousand are the author's prompts (App. A.3)."""
-    generator = torch.Generator().manual_seed(seed)
-    pairs = torch.randint(LOW, HIGH, (1000, 2), generator=generator)
-    if count > 1000:
-        pairs = torch.cat([pairs, torch.randint(LOW, HIGH, (count - 1000, 2), generator=generator)])
-    return pairs[:count]
+    return torch.randint(LOW, HIGH, (count, 2), generator=torch.Generator().manual_seed(seed))
 
 
 # ---------------------------------------------------------------- positions
 
 
-@dataclass(frozen=True)
-class Positions:
-    """Token indices in an unpadded prompt.
+class Positions(NamedTuple):
+    """Token indices in an unpadded prompt; digits in one token share its index.
 
     Attributes:
-        first: the prompt's first token.
-        a: of each digit of the first number; digits in one token share its index.
+        a: of each digit of the first number.
         plus: of the sign.
         b: of each digit of the second number.
         last: the prompt's last token, which predicts the answer's first.
     """
 
-    first: int
     a: tuple[int, ...]
     plus: int
     b: tuple[int, ...]
@@ -82,13 +77,8 @@ class Positions:
 
     @property
     def marked(self) -> tuple[int, ...]:
-        """All of them in order, for a map of the attention between them."""
-        return (self.first, *self.a, self.plus, *self.b, self.last)
-
-
-def marks(n_digits: int, generated: int) -> list[str]:
-    """Axis labels for `Positions.marked` and the generated tokens after them: `*` for a digit, as in the paper."""
-    return ["⊢", *"*" * n_digits, "+", *"*" * n_digits, "=", *"•" * generated]
+        """The prompt's first token and all of these in order, for a map of the attention between them."""
+        return (0, *self.a, self.plus, *self.b, self.last)
 
 
 def locate(prompt: str, offsets: Sequence[Sequence[int]], a: int, b: int) -> Positions:
@@ -98,22 +88,18 @@ def locate(prompt: str, offsets: Sequence[Sequence[int]], a: int, b: int) -> Pos
     digit, a group of them, or brings a space along.
 
     Raises:
-        BadInput: the prompt has no such sum, or a character of it is in no token.
+        BadInput: a character of the sum is in no token.
     """
     text = f"{a} + {b}"
-    start = prompt.rfind(text)
-    if start < 0:
-        raise BadInput(f"The prompt {prompt!r} does not hold the sum {text}: expected {{sum}} in the template.")
+    start = prompt.rindex(text)
     token = {c: i for i, (left, right) in enumerate(offsets) for c in range(left, right)}
-    n, end = len(str(a)), start + len(text)
     try:
-        first, plus = tuple(token[c] for c in range(start, start + n)), token[start + n + 1]
-        second = tuple(token[c] for c in range(end - len(str(b)), end))
+        places = [token[start + i] for i, character in enumerate(text) if character != " "]
     except KeyError as error:
         raise BadInput(
             f"The tokenizer has no token for {prompt[error.args[0]]!r}: expected one that can write digits and a plus."
         ) from error
-    return Positions(0, first, plus, second, len(offsets) - 1)
+    return Positions(tuple(places[:DIGITS]), places[DIGITS], tuple(places[DIGITS + 1 :]), len(offsets) - 1)
 
 
 def check_tokenizer(tokenizer: Any, template: Template) -> None:
@@ -147,7 +133,7 @@ class Answers:
 
     Attributes:
         pairs: the two numbers of each sum.
-        replies: the generated texts; fewer than sums where only the first ones are recorded.
+        replies: the generated texts.
         template: how the answer is read from a reply.
     """
 
@@ -156,20 +142,15 @@ class Answers:
     template: Template
 
     @cached_property
-    def values(self) -> Int[Tensor, " reply"]:
+    def values(self) -> Int[Tensor, " prompt"]:
         """The number in each reply, -1 where there is none or one too long to be an answer."""
         numbers = [self.template.answer(reply) for reply in self.replies]
         return torch.tensor([-1 if x is None or x >= 10**18 else x for x in numbers])
 
     @property
-    def totals(self) -> Int[Tensor, " reply"]:
-        """The right answers."""
-        return self.pairs[: len(self.replies)].sum(1)
-
-    @property
-    def right(self) -> Bool[Tensor, " reply"]:
+    def right(self) -> Bool[Tensor, " prompt"]:
         """Exact matches."""
-        return self.values == self.totals
+        return self.values == self.pairs.sum(1)
 
     @property
     def accuracy(self) -> float:
@@ -177,33 +158,27 @@ class Answers:
         return self.right.double().mean().item()
 
     @property
-    def carrying(self) -> Bool[Tensor, " reply"]:
+    def carrying(self) -> Bool[Tensor, " prompt"]:
         """Wrong answers in which a digit with a carry-in is exactly one too small, modulo ten (Sec. 6)."""
-        small = (digits(self.totals, WIDTH) - digits(self.values, WIDTH)) % 10 == 1
-        return (self.values >= 0) & (small & carry_ins(self.pairs[: len(self.replies)])).any(1)
+        small = (digits(self.pairs.sum(1), WIDTH) - digits(self.values, WIDTH)) % 10 == 1
+        return (self.values >= 0) & (small & carry_ins(self.pairs)).any(1)
 
     @property
     def carry_share(self) -> float:
         """Share of the mistakes that are carrying mistakes; NaN where there are no mistakes."""
-        mistakes = int((~self.right).sum())
-        return int(self.carrying.sum()) / mistakes if mistakes else float("nan")
+        return self.carrying[~self.right].double().mean().item()
 
     @property
     def carry_chance(self) -> float:
         """What `carry_share` would be if wrong answers had random digits; NaN where there are no mistakes."""
-        n_carries = carry_ins(self.pairs[: len(self.replies)]).sum(1)[~self.right]
-        return (1 - 0.9 ** n_carries.double()).mean().item()
+        return (1 - 0.9 ** carry_ins(self.pairs).sum(1)[~self.right].double()).mean().item()
 
     @property
     def by_position(self) -> list[float]:
         """Share of answers whose digit is right, for each position counted from the left (App. G)."""
-        values = self.values.tolist()
-        texts = [(str(value), str(total)) for value, total in zip(values, self.totals.tolist(), strict=True)]
-        shares = []
-        for i in range(WIDTH):
-            hits = [value[i : i + 1] == total[i] for value, total in texts if len(total) > i]
-            shares += [sum(hits) / len(hits)] if hits else []
-        return shares
+        value, total = (pd.Series(x.tolist()).astype(str) for x in (self.values, self.pairs.sum(1)))
+        long = range(total.str.len().max())
+        return [float((value.str[i] == total.str[i])[total.str.len() > i].mean()) for i in long]
 
 
 def carry_ins(pairs: Int[Tensor, "prompt 2"]) -> Bool[Tensor, "prompt digit"]:
@@ -216,8 +191,6 @@ def digit_and_carry(
 ) -> tuple[Int[Tensor, " prompt"], Bool[Tensor, " prompt"]]:
     """Digit number `output` of each answer, from the left, and whether it has a carry-in; -1 beyond its end."""
     total = pairs.sum(1)
-    column = (total < HIGH).long() + output  # among five digits, of which short answers lack the first
-    inside = column < WIDTH
-    index = column.clamp(max=WIDTH - 1).unsqueeze(1)
-    digit, carry = digits(total, WIDTH).gather(1, index).squeeze(1), carry_ins(pairs).gather(1, index).squeeze(1)
-    return torch.where(inside, digit, -1), carry & inside
+    column = ((total < HIGH).long() + output).unsqueeze(1)  # among five digits, of which short answers lack the first
+    digit, carry = F.pad(digits(total, WIDTH), (0, 1), value=-1), F.pad(carry_ins(pairs), (0, 1))
+    return digit.gather(1, column).squeeze(1), carry.gather(1, column).squeeze(1)

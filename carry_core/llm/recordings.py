@@ -7,12 +7,14 @@ the first hundred.
 import json
 import re
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -69,23 +71,21 @@ class Recording:
     """What the author released of one model.
 
     Attributes:
-        answers: his prompts, and the generations that he released.
+        answers: his prompts, those whose generations he released, and the generations.
         correct: whether each prompt was answered rightly, as he recorded it.
         accuracy: as he recorded it.
         counts: how often each head won a cell of the staircase search.
         mean: attention of the eight most frequent winners, the most frequent first, averaged over prompts.
         std: its standard deviation.
-        marks: axis labels of the maps: `*` for prompt tokens that differ between prompts, which are the digits.
     """
 
     title: str
     answers: Answers
-    correct: Bool[Tensor, " prompt"]
+    correct: list[bool]
     accuracy: float
     counts: Int[Tensor, "layer head"]
     mean: Float[Tensor, "shown query key"]
     std: Float[Tensor, "shown query key"]
-    marks: list[str]
 
     @property
     def n_staircase(self) -> int:
@@ -98,6 +98,11 @@ class Recording:
         return most_frequent(self.counts, len(self.mean))
 
     @property
+    def marks(self) -> list[str]:
+        """Axis labels of the maps: none, since the recording does not say which tokens the rows are."""
+        return [""] * self.mean.shape[-1]
+
+    @property
     def provenance(self) -> str:
         """One sentence on where it comes from, for the page that shows it."""
         n = len(self.answers.replies)
@@ -106,7 +111,19 @@ class Recording:
     @property
     def complete(self) -> bool:
         """Whether every generation was released."""
-        return len(self.answers.replies) == len(self.answers.pairs)
+        return len(self.answers.replies) == len(self.correct)
+
+
+@contextmanager
+def _released(key: str) -> Iterator[dict[str, Any]]:
+    """The texts of a recording; what is missing or damaged in it is one line."""
+    path = author_dir() / "llm" / f"{key}.json"
+    if not path.exists():
+        raise BadInput(f"No recording of {key} at hand: expected `carry import-author DIR` of the whole release.")
+    try:
+        yield json.loads(path.read_text())
+    except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
+        raise BadInput(f"{path} is damaged ({error}): delete it and `carry import-author DIR` again.") from error
 
 
 def recording(key: str) -> Recording:
@@ -115,33 +132,16 @@ def recording(key: str) -> Recording:
     Raises:
         BadInput: it was not imported, or is damaged.
     """
-    path = _path(key)
-    template = prompts.TEMPLATES[MODELS[key].template]
-    try:
-        text = json.loads(path.read_text())
-        tensors = load_file(path.with_suffix(".safetensors"))
-        pairs = torch.tensor([_sum(prompt) for prompt in text["prompts"]])
-        replies = tuple(map(_text, text["generations"]))
-        correct = torch.tensor([bool(x) for x in text["correct"]])
-        if len(replies) > len(pairs) or len(correct) != len(pairs):
-            raise ValueError(f"{len(pairs)} prompts, {len(replies)} generations, {len(correct)} verdicts")
-        mean = tensors["attention_mean"].float()
-        answers, counts, std = (
-            Answers(pairs, replies, template),
-            tensors["wins"].long(),
-            tensors["attention_std"].float(),
-        )
-        marks = _marks(tensors["inputs"], mean.shape[-1])
-        return Recording(MODELS[key].title, answers, correct, float(text["accuracy"]), counts, mean, std, marks)
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, error) from error
-
-
-def _marks(inputs: Int[Tensor, "prompt token"], length: int) -> list[str]:
-    """Labels of prompt and generated tokens; nothing else is known without the tokenizer."""
-    varies = (inputs != inputs[0]).any(0).tolist()
-    prompt = ["⊢", *("*" if x else "·" for x in varies[1:])]
-    return [*prompt, *"•" * (length - len(prompt))][:length]
+    with _released(key) as text:
+        tensors = load_file(author_dir() / "llm" / f"{key}.safetensors")
+        wins, mean, std = (tensors[name].float() for name in ("wins", "attention_mean", "attention_std"))
+        replies = tuple("".join(reply) for reply in text["generations"])
+        sums = [re.findall(r"(\d+) \+ (\d+)", "".join(prompt))[-1] for prompt in text["prompts"]]
+        pairs = torch.tensor([[int(a), int(b)] for a, b in sums])
+        if not len(replies) <= len(pairs) == len(text["correct"]):
+            raise ValueError(f"{len(pairs)} prompts, {len(replies)} generations, {len(text['correct'])} verdicts")
+        answers = Answers(pairs[: len(replies)], replies, prompts.TEMPLATES[MODELS[key].template])
+    return Recording(MODELS[key].title, answers, text["correct"], text["accuracy"], wins.long(), mean, std)
 
 
 def ablated_accuracy() -> float:
@@ -150,39 +150,9 @@ def ablated_accuracy() -> float:
     Raises:
         BadInput: it was not imported, or is damaged.
     """
-    path = _path("alpaca_ablated")
-    try:
-        return float(json.loads(path.read_text())["accuracy"])
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, error) from error
-
-
-def _path(key: str) -> Path:
-    path = author_dir() / "llm" / f"{key}.json"
-    if not path.exists():
-        raise BadInput(f"No recording of {key} at hand: expected `carry import-author DIR` of the whole release.")
-    return path
-
-
-def _damaged(path: Path, error: Exception) -> BadInput:
-    return BadInput(f"{path} is damaged ({error}): delete it and `carry import-author DIR` again.")
-
-
-def _sum(prompt: Any) -> list[int]:
-    """The two numbers of a prompt."""
-    match = re.findall(r"(\d+) \+ (\d+)", _text(prompt))
-    if not match:
-        raise ValueError(f"no sum in {prompt!r}")
-    return [int(number) for number in match[-1]]
-
-
-def _text(value: Any) -> str:
-    """A text that may stand in a list of one."""
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no text")
-    return value
+    with _released("alpaca_ablated") as text:
+        accuracy = text["accuracy"]
+    return float(accuracy)
 
 
 def stored_survey(key: str) -> Survey:
@@ -198,22 +168,6 @@ def stored_survey(key: str) -> Survey:
 
 
 # ---------------------------------------------------------------- what a page asks for
-
-
-def model_name(source: str, group: str, model: str | None = None, theirs: str = "llemma") -> str:
-    """The name of the model that a page's parameters mean; see `load`.
-
-    Raises:
-        BadInput: there is no such model.
-    """
-    if source not in ("ours", "author"):
-        raise BadInput(f"Unknown source {source!r}: expected 'ours' or 'author'.")
-    names = (DEFAULT, SMALL, *MODELS)
-    if group not in names or (source, group) == ("author", SMALL):
-        raise BadInput(f"Unknown language model {group!r} from {source}: expected one of {', '.join(names)}.")
-    if model is not None and source == "author":
-        raise BadInput(f"model={model!r}: expected None for source='author', whose recordings need no weights.")
-    return group if group != DEFAULT else SMALL if source == "ours" else theirs
 
 
 def load(
@@ -239,22 +193,25 @@ def load(
     Raises:
         BadInput: a parameter is not what it should be, or the model is not at hand; says what to do.
     """
-    name = model_name(source, group, model, theirs)
+    if source not in ("ours", "author"):
+        raise BadInput(f"Unknown source {source!r}: expected 'ours' or 'author'.")
+    if group not in (names := (DEFAULT, SMALL, *MODELS)) or (source, group) == ("author", SMALL):
+        raise BadInput(f"Unknown language model {group!r} from {source}: expected one of {', '.join(names)}.")
+    if model is not None and source == "author":
+        raise BadInput(f"model={model!r}: expected None for source='author', whose recordings need no weights.")
     if type(n_examples) is not int or not 100 <= n_examples <= 100_000:
         raise BadInput(f"n_examples={n_examples!r}: expected a whole number of prompts from 100 to 100,000.")
     runs.check_seed(seed)
     if type(n_pairs) is not int or not 0 <= n_pairs <= MOST_PAIRS:
         raise BadInput(f"n_pairs={n_pairs!r}: expected a whole number of pairs from 0 to {MOST_PAIRS}.")
     if source == "author":
-        return recording(name)
-    if name in MODELS and model is None:
-        return stored_survey(name)
-    template = prompts.TEMPLATES[MODELS[name].template if name in MODELS else "bare"]
+        return recording(theirs if group == DEFAULT else group)
+    if (published := MODELS.get(group)) and model is None:
+        return stored_survey(group)
+    template = prompts.TEMPLATES[published.template if published else "bare"]
     device = "cuda" if torch.cuda.is_available() and model is not None else "cpu"
     weights = inspect_model(model or str(data_dir() / "llm" / SMALL), template, device)
-    asked = tuple(parse_heads(text, weights.size) for text in (MODELS[name].pairs if name in MODELS else ()))
-    plan = survey.Plan(template, n_examples, seed, 500 if model is None else 25, asked, n_pairs)
-    if model is not None:  # hours: to be gone on with
-        return survey.Surveyor(weights, plan, data_dir() / "checkpoints" / "llm").run()
-    with tempfile.TemporaryDirectory() as parts:
-        return survey.Surveyor(weights, plan, Path(parts)).run()
+    asked = tuple(parse_heads(text, weights.size) for text in (published.pairs if published else ()))
+    with tempfile.TemporaryDirectory() as folder:  # other weights take hours: to be gone on with
+        parts, batch = (Path(folder), 500) if model is None else (data_dir() / "checkpoints" / "llm", 25)
+        return survey.Surveyor(weights, parts, template, n_examples, seed, batch, asked, n_pairs).run()

@@ -29,9 +29,8 @@ from carry_core.files import commit, replacing, write_json
 from carry_core.llm import prompts
 from carry_core.sums import digits
 
-SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
-TOKENS = (*SPECIAL, "+", "=", *"0123456789")
-PAD, BOS, EOS, PLUS, EQUALS, ZERO = (TOKENS.index(token) for token in ("<pad>", "<s>", "</s>", "+", "=", "0"))
+TOKENS = ("<pad>", "<s>", "</s>", "<unk>", "+", "=", *"0123456789")
+PAD, BOS, EOS = range(3)
 PROMPT_LENGTH = 2 * prompts.DIGITS + 3  # <s> a a a a + b b b b =
 REPORT_EVERY = 100  # steps between validations
 N_VALIDATION = 1000
@@ -79,16 +78,24 @@ def tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
+ENCODER = tokenizer()  # its own: saved after use, a tokenizer has its padding in its file
+
+
 def build(recipe: Recipe) -> LlamaForCausalLM:
     """A Llama with fresh weights."""
-    shape: dict[str, Any] = {
-        "hidden_size": recipe.width,
-        "intermediate_size": 2 * recipe.width,
-        "num_hidden_layers": recipe.layers,
-    }
-    shape |= {"num_attention_heads": recipe.heads, "vocab_size": len(TOKENS), "max_position_embeddings": 64}
-    shape |= {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS}
-    config = LlamaConfig(**shape, initializer_range=0.05, tie_word_embeddings=False)
+    config = LlamaConfig(
+        hidden_size=recipe.width,
+        intermediate_size=2 * recipe.width,
+        num_hidden_layers=recipe.layers,
+        num_attention_heads=recipe.heads,
+        vocab_size=len(TOKENS),
+        max_position_embeddings=64,
+        pad_token_id=PAD,
+        bos_token_id=BOS,
+        eos_token_id=EOS,
+        initializer_range=0.05,
+        tie_word_embeddings=False,
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         model: LlamaForCausalLM = LlamaForCausalLM._from_config(config, attn_implementation="eager")
@@ -96,17 +103,11 @@ def build(recipe: Recipe) -> LlamaForCausalLM:
 
 
 def encode(pairs: Int[Tensor, "sum 2"]) -> Int[Tensor, "sum token"]:
-    """The tokens of sums and their answers, ended by `</s>` and padded; as the tokenizer would, but fast."""
-    a, b = pairs.unbind(1)
-    total = a + b
-    answer = ZERO + digits(total, prompts.DIGITS + 1)
-    end = torch.full_like(total, EOS).unsqueeze(1)
-    answer = torch.cat([answer, end], 1)
-    short = torch.cat([answer[:, 1:], torch.full_like(end, PAD)], 1)
-    answer = torch.where((total < prompts.HIGH).unsqueeze(1), short, answer)
-    signs = [torch.full_like(end, token) for token in (BOS, PLUS, EQUALS)]
-    left, right = ZERO + digits(a, prompts.DIGITS), ZERO + digits(b, prompts.DIGITS)
-    return torch.cat([signs[0], left, signs[1], right, signs[2], answer], 1)
+    """The tokens of sums and their answers, ended by `</s>` and padded."""
+    texts = [f"{a} + {b} = {a + b}</s>" for a, b in pairs.tolist()]
+    length = PROMPT_LENGTH + prompts.WIDTH + 1
+    encoded = ENCODER(texts, padding="max_length", max_length=length, padding_side="right", return_tensors="pt")
+    return torch.as_tensor(encoded["input_ids"])
 
 
 def draw(recipe: Recipe, step: int) -> Int[Tensor, "sum 2"]:
@@ -121,41 +122,31 @@ def draw(recipe: Recipe, step: int) -> Int[Tensor, "sum 2"]:
     return torch.stack([pairs[:, 0], (b * 10 ** torch.arange(prompts.DIGITS - 1, -1, -1)).sum(1)], 1)
 
 
-def _codes(pairs: Int[Tensor, "sum 2"]) -> Int[Tensor, " sum"]:
-    return pairs[:, 0] * prompts.HIGH + pairs[:, 1]
-
-
 def labels(pairs: Int[Tensor, "sum 2"], tokens: Int[Tensor, "sum token"]) -> Int[Tensor, "sum read"]:
     """What each position from `=` on should predict; -100 after the end, and for the protocol's prompts."""
     wanted = tokens[:, PROMPT_LENGTH:].clone()
     wanted[wanted == PAD] = -100
-    wanted[torch.isin(_codes(pairs), _codes(prompts.draw(1000)))] = -100
+    codes, asked = ((x * torch.tensor([prompts.HIGH, 1])).sum(1) for x in (pairs, prompts.draw(1000)))
+    wanted[torch.isin(codes, asked)] = -100
     return wanted
 
 
-@dataclass
-class Training:
-    """A model, how it was trained, and what came of it: a row of `history` for each validation."""
+def train(
+    recipe: Recipe, device: str = "cpu", report: Callable[[dict[str, Any]], None] = lambda row: None
+) -> tuple[Any, dict[str, Any]]:
+    """AdamW on ever new sums: the model and the record of its training, with a row of `history` for each validation.
 
-    recipe: Recipe
-    device: str
-    model: Any
-    history: list[dict[str, Any]]
-    seconds: float = 0.0
-
-
-def train(recipe: Recipe, device: str = "cpu", report: Callable[[dict[str, Any]], None] = lambda row: None) -> Training:
-    """AdamW on ever new sums; `report` is called with each row of the history."""
+    `report` is called with each row.
+    """
     model: Any = build(recipe).train().to(device)
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=recipe.rate, betas=(0.9, 0.98), weight_decay=recipe.decay, fused=True
     )
-    training, began, losses = Training(recipe, device, model, []), time.monotonic(), []
+    began, history, losses = time.monotonic(), [], []
     for step in range(recipe.steps):
         pairs = draw(recipe, step)
         tokens = encode(pairs)
-        for group in optimiser.param_groups:
-            group["lr"] = recipe.learning_rate(step)
+        optimiser.param_groups[0]["lr"] = recipe.learning_rate(step)
         wanted = labels(pairs, tokens).to(device)
         loss = F.cross_entropy(logits(model, tokens).flatten(0, 1), wanted.flatten(), ignore_index=-100)
         optimiser.zero_grad()
@@ -164,11 +155,13 @@ def train(recipe: Recipe, device: str = "cpu", report: Callable[[dict[str, Any]]
         losses.append(loss.item())
         if (step + 1) % REPORT_EVERY == 0 or step + 1 == recipe.steps:
             row = {"step": step + 1, "loss": sum(losses) / len(losses), "accuracy": validate(model, recipe.seed + 1)}
-            training.history.append(row)
+            history.append(row)
             report(row)
             losses = []
-    training.seconds = time.monotonic() - began
-    return training
+    record = {"recipe": asdict(recipe), "steps": recipe.steps, "seconds": round(time.monotonic() - began)}
+    record |= {"parameters": model.num_parameters(), "device": device, "torch": torch.__version__}
+    record |= {"transformers": transformers.__version__, "commit": commit(), "history": history}
+    return model, record
 
 
 def logits(model: Any, tokens: Int[Tensor, "sum token"]) -> Float[Tensor, "sum read vocabulary"]:
@@ -190,13 +183,10 @@ def validate(model: Any, seed: int) -> float:
     return (right | (wanted == PAD)).all(1).double().mean().item()
 
 
-def publish(training: Training, out: Path) -> list[str]:
-    """Write the model as a Hugging Face folder, with a record of its training; returns the files' names."""
-    record = {"recipe": asdict(training.recipe), "steps": training.recipe.steps, "seconds": round(training.seconds)}
-    record |= {"parameters": training.model.num_parameters(), "device": training.device, "torch": torch.__version__}
-    record |= {"transformers": transformers.__version__, "commit": commit(), "history": training.history}
+def publish(model: Any, record: dict[str, Any], out: Path) -> list[str]:
+    """Write the model as a Hugging Face folder, with the record of its training; returns the files' names."""
     with tempfile.TemporaryDirectory() as folder:
-        training.model.save_pretrained(folder)
+        model.save_pretrained(folder)
         tokenizer().save_pretrained(folder)
         write_json(Path(folder) / "training.json", record)
         names = sorted(path.name for path in Path(folder).iterdir())

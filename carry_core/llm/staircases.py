@@ -8,18 +8,13 @@ generated token j looking j tokens further on.
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from carry_core.llm.model import Size
-from carry_core.llm.prompts import DIGITS, Positions
+from carry_core.llm.prompts import Positions
 
 N_MAPPED = 5  # generated tokens on a map of the attention
-
-
-def n_cells(generated: int) -> int:
-    """How many cells an example has when so many tokens are generated: the last of them is never fed back."""
-    return DIGITS + generated
 
 
 def cells(places: Positions, generated: int) -> list[tuple[int, int]]:
@@ -37,35 +32,34 @@ def map_cells(places: Positions) -> list[tuple[int, int]]:
 def grid(values: Float[Tensor, "*batch cell"]) -> Float[Tensor, "*batch query key"]:
     """`map_cells` as a square, zero above the diagonal."""
     side = int((8 * values.shape[-1] + 1) ** 0.5 - 1) // 2
-    row, column = torch.tril_indices(side, side)
-    square = torch.zeros(*values.shape[:-1], side, side, dtype=values.dtype)
-    square[..., row, column] = values
+    square = values.new_zeros(*values.shape[:-1], side, side)
+    square[..., *torch.tril_indices(side, side)] = values
     return square
 
 
-def padded(cells: Sequence[Sequence[tuple[int, int]]], pads: Int[Tensor, " batch"]) -> Int[Tensor, "two batch cell"]:
-    """Rows and columns of every example's cells in the left-padded batch."""
-    rows_and_columns: Tensor = torch.tensor(cells).permute(2, 0, 1)
-    return rows_and_columns + pads.unsqueeze(1)
-
-
-def reached(
-    rows: Int[Tensor, "batch cell"], length: int, produced: Int[Tensor, " batch"]
-) -> Bool[Tensor, "batch cell"]:
-    """Which cells exist: rows of the prompt, and of generated tokens that were fed back.
+def attention_at(
+    generated: Sequence[Sequence[Tensor]], rows: Int[Tensor, "batch cell"], columns: Int[Tensor, "batch cell"]
+) -> Float[Tensor, "batch layer head cell"]:
+    """The attention of every head at these cells; meaningless where generating did not get that far.
 
     Args:
-        rows: in the padded batch.
-        length: tokens of the padded prompts.
-        produced: how many tokens each example generated, the one that ended it included.
+        generated: patterns `[batch, head, query, key]` for each generated token and layer, as `generate` gives them.
+        rows: query positions in the left-padded batch.
+        columns: key positions.
     """
-    return rows < length + produced.unsqueeze(1) - 1
+    batch, n_tokens = torch.arange(len(rows)).unsqueeze(1), len(generated)
+    rows, columns = (x.clamp(max=generated[-1][0].shape[-1] - 1) for x in (rows, columns))
+    found = []
+    for layer in zip(*generated, strict=True):
+        pattern = torch.cat([F.pad(step, (0, n_tokens - i)) for i, step in enumerate(layer, 1)], -2)
+        found.append(pattern[batch, :, rows, columns].float().cpu())  # indices around a slice: [batch, cell, head]
+    return torch.stack(found, 1).transpose(2, 3)
 
 
 def count_wins(
-    attention: Float[Tensor, "batch layer head cell"], exists: Bool[Tensor, "batch cell"], size: Size
+    attention: Float[Tensor, "batch layer head cell"], exists: Bool[Tensor, "batch cell"]
 ) -> Int[Tensor, "cell layer head"]:
     """How often each head has the largest value in each of the cells that exist; of equals the first wins."""
-    winner, n_heads = attention.flatten(1, 2).argmax(1), size.layers * size.heads
-    wins = [winner[exists[:, cell], cell].bincount(minlength=n_heads) for cell in range(winner.shape[1])]
-    return torch.stack(wins).view(-1, size.layers, size.heads)
+    winner, (n_layers, n_heads) = attention.flatten(1, 2).argmax(1), attention.shape[1:3]
+    wins = [winner[exists[:, cell], cell].bincount(minlength=n_layers * n_heads) for cell in range(winner.shape[1])]
+    return torch.stack(wins).view(-1, n_layers, n_heads)
