@@ -25,10 +25,11 @@ import json
 import pickle
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -39,11 +40,10 @@ from torch import Tensor
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
-from carry_core.files import author_dir, data_dir, replacing, write_json
+from carry_core.files import RESOURCES, author_dir, data_dir, replacing, write_json
 from carry_core.groups import Group
 from carry_core.model import ModelConfig, Transformer
 
-Checksums = Mapping[str, str]  # by path in the release
 Curves = dict[str, NDArray[np.float32]]
 
 FOLDERS = {
@@ -62,14 +62,17 @@ MODELS = {
 RUN_FILE = re.compile(
     r"(?P<what>model|DATA)_n\d_s\d\.\d_w\d\.\d(_(?P<run>\d))?(_FT_p_epoch_500|_epoch_(?P<epoch>\d+))?(\.data)?"
 )
-THEIRS = {"embed": "embed.Emb", "norm": "decoder.norm", "unembed": "generator.ln", "up": "ffn.w1", "down": "ffn.w2"}
-THEIRS |= {name: f"attn.linears.{i}" for i, name in enumerate("qkvo")}
+OURS = {"embed.Emb": "embed", "decoder.norm": "norm", "generator.ln": "unembed", "ffn.w1": "up", "ffn.w2": "down"}
+OURS |= {"decoder.layers": "blocks"} | {f"attn.linears.{i}": name for i, name in enumerate("qkvo")}
+FIRST_LISTS = ("train_loss", "test_loss", "train_accuracy", "test_accuracy", "train_whole", "test_whole")
+LAST_LISTS = ("weight_norm", "long_loss", "long_accuracy", "long_whole")
 DATA_ITEMS = ("prompts", "correct", "accuracy", "wins", "attention_mean", "attention_std")
 TENSORS = ("inputs", "wins", "attention_mean", "attention_std")
+UNEXPECTED = (TypeError, ValueError, LookupError, RuntimeError, AttributeError)
 
 
 class Unusable(Exception):
-    """One released file cannot be used; the message says why, and goes on after the file's name."""
+    """A released file that cannot be used; the message goes on after the file's name."""
 
 
 @dataclass(frozen=True)
@@ -98,21 +101,19 @@ class Place:
 
 def checksums() -> dict[str, str]:
     """sha256 of every file of the release, by path in a clone of the author's repository."""
-    lines = Path(__file__).with_name("release.sha256").read_text(encoding="utf-8").splitlines()
+    lines = (RESOURCES / "release.sha256").read_text(encoding="utf-8").splitlines()
     return {path: digest for digest, path in (line.split("  ", 1) for line in lines)}
 
 
-def place(path: str) -> Place | None:
-    """Where the released file `path` belongs; None if it is nothing that we know."""
+def place(path: str) -> Place:
+    """Where a file of the release belongs."""
     folder, _, file = path.rpartition("/")
-    if folder in MODELS and file.endswith(".pt"):
+    if folder in MODELS:
         return Place("llm", f"llm/{MODELS[folder]}", part=file.removesuffix(".pt"))
-    name = FOLDERS.get(folder, folder.removeprefix("Encoder-only/"))
-    if match := re.fullmatch(r"scores_(att|ffn)\.data", file):
-        return Place("scores", "decoder_scores", part=match[1])
-    match = RUN_FILE.fullmatch(file)
-    if match is None or name not in groups.GROUPS | groups.RELEASED_ONLY:
-        return None
+    if file.startswith("scores_"):
+        return Place("scores", "decoder_scores", part=file.removeprefix("scores_").removesuffix(".data"))
+    name, match = FOLDERS.get(folder, folder.removeprefix("Encoder-only/")), RUN_FILE.fullmatch(file)
+    assert match is not None, path
     run, epoch = int(match["run"] or 0), int(match["epoch"] or 0)
     if match["what"] == "DATA":
         return Place("history", name, run, epoch)
@@ -122,7 +123,7 @@ def place(path: str) -> Place | None:
 @cache
 def holds(kind: str, name: str) -> bool:
     """Whether the whole release has something of a kind, such as the `weights` of a group."""
-    return any(found is not None and (found.kind, found.name) == (kind, name) for found in map(place, checksums()))
+    return any((found.kind, found.name) == (kind, name) for found in map(place, checksums()))
 
 
 def read(path: Path, expected: str) -> bytes:
@@ -161,13 +162,11 @@ class _DataUnpickler(pickle.Unpickler):
 def unpack(path: str, content: bytes) -> Any:
     """The lists, dicts and tensors that a file holds."""
     try:
-        if path.endswith(".data"):
-            return _DataUnpickler(io.BytesIO(content)).load()
-        return _storage(content)
+        return _DataUnpickler(io.BytesIO(content)).load() if path.endswith(".data") else _storage(content)
     except Exception as error:  # a broken pickle can fail in any way
-        if code := re.search(r"GLOBAL ([\w.]+)", str(error)):
-            raise Unusable(f"it wants to run {code[1]}, data does not; nothing was run: get a clean copy") from error
-        raise Unusable(f"it cannot be opened ({_line(error)}): get a clean copy") from error
+        code = re.search(r"GLOBAL ([\w.]+)", str(error))
+        why = f"wants to run {code[1]}, which was not done" if code else f"cannot be opened ({_line(error)})"
+        raise Unusable(f"it {why}: get a clean copy") from error
 
 
 def convert(where: Place, value: Any) -> Any:
@@ -180,40 +179,34 @@ def convert(where: Place, value: Any) -> Any:
         if where.kind == "scores":
             return torch.as_tensor(value, dtype=torch.float32).numpy()
         return _answers(where.part, value)
-    except (TypeError, ValueError, LookupError, RuntimeError, AttributeError) as error:
+    except UNEXPECTED as error:
         raise Unusable(f"its content is not what such a file holds ({_line(error)}): get a clean copy") from error
 
 
 def _line(error: Exception) -> str:
-    """What went wrong, on one line."""
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:100]}"
+    return shorten(f"{type(error).__name__}: {error}", 240)
 
 
 def parameters(state: Any, config: ModelConfig) -> dict[str, Tensor]:
     """Our names for the author's parameters, given bare or under `model`.
 
     Raises:
-        Unusable: a parameter is missing, too many, of another shape, or the two copies of the unembedding differ.
+        Unusable: the two copies of the unembedding differ.
+        RuntimeError: a parameter is missing, too many or of another shape.
     """
     state = dict(state.get("model", state))
-    with torch.device("meta"):
-        shapes = {name: p.shape for name, p in Transformer(config).named_parameters()}
-    found = {}
-    for name, shape in shapes.items():
-        *block, owner, kind = name.split(".")  # blocks.0.q.weight, or embed.weight
-        theirs = f"{THEIRS[owner]}.{kind}"
-        if block:
-            theirs = f"decoder.layers.{block[1]}." + (f"norm.{kind}" if owner == "norm" else theirs)
-        tensor = state.pop(theirs, None)
-        if not isinstance(tensor, Tensor) or tensor.shape != shape:
-            size = list(tensor.shape) if isinstance(tensor, Tensor) else "missing"
-            raise Unusable(f"its {theirs} is {size}, expected {list(shape)}: it is not a model of this group")
-        found[name] = tensor.detach().float()
     for kind in ("weight", "bias"):  # stored twice
-        if not torch.equal(state.pop(f"gen.ln.{kind}", found[f"unembed.{kind}"]).float(), found[f"unembed.{kind}"]):
+        last = state[f"generator.ln.{kind}"]
+        if not torch.equal(state.pop(f"gen.ln.{kind}", last), last):
             raise Unusable(f"its gen.ln.{kind} and generator.ln.{kind} differ, expected the same twice")
-    if state:
-        raise Unusable(f"it also holds {', '.join(state)}: it is not a model of this group")
+    found = {}
+    for name, tensor in state.items():
+        for theirs, ours in OURS.items():
+            name = name.replace(theirs, ours)
+        found[name] = tensor.detach().float()
+    with torch.device("meta"):
+        model = Transformer(config)
+    model.load_state_dict(found, assign=True)
     return found
 
 
@@ -226,15 +219,13 @@ def curves(lists: Any, group: Group) -> Curves:
     if not isinstance(lists, list | tuple) or not 6 <= len(lists) <= 10:
         raise Unusable("it does not hold six to ten lists: it is not a history")
     config, length, read = group.config, group.config.layout.length, len(group.config.layout.loss_positions)
-    first = ["train_loss", "test_loss", "train_accuracy", "test_accuracy", "train_whole", "test_whole"]
-    first = first if len(lists) > 6 else first[:4]
     norm = 6 if group.padded and len(lists) > 6 else len(lists) - 1
-    last = ["weight_norm", "long_loss", "long_accuracy", "long_whole"]
+    names = dict(enumerate(FIRST_LISTS[: 6 if len(lists) > 6 else 4])) | dict(enumerate(LAST_LISTS, norm))
     found: Curves = {}
     for i, values in enumerate(lists):
         array = torch.stack([torch.as_tensor(value, dtype=torch.float32) for value in values]).numpy()
-        if i < len(first) or i >= norm:
-            name = first[i] if i < len(first) else last[i - norm]
+        if i in names:
+            name = names[i]
             low, high = (0.0, 1.001) if name.endswith(("accuracy", "whole")) else (float(i == norm), np.inf)
             shape = (read,) if name.endswith("accuracy") else ()
             if array.shape[1:] != shape or not ((array >= low) & (array <= high)).all():
@@ -252,23 +243,12 @@ def _answers(part: str, value: Any) -> dict[str, Any]:
     """Tensors and JSON values by name, of one file of a language model."""
     items = dict(zip(DATA_ITEMS, value, strict=False)) if part == "data" else {part: value}
     items.pop("gen_tokens", None)  # the generations again
-    return {name: _tensor(name, item) if name in TENSORS else _plain(item) for name, item in items.items()}
-
-
-def _tensor(name: str, value: Any) -> Tensor:
-    tensor = torch.stack(list(value)) if isinstance(value, list | tuple) else value.detach().clone().contiguous()
-    return tensor.long() if name == "inputs" else tensor
-
-
-def _plain(value: Any) -> Any:
-    """Text, numbers and lists of them."""
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, Tensor):
-        return value.tolist()
-    if value is None or isinstance(value, str | int | float):
-        return value
-    raise TypeError(f"a {type(value).__name__}")
+    for name, item in items.items():
+        if name in TENSORS:
+            items[name] = torch.stack(list(item)).to(torch.long if name == "inputs" else None)
+        else:
+            items[name] = json.loads(json.dumps(item, default=Tensor.tolist))
+    return items
 
 
 @dataclass
@@ -288,7 +268,7 @@ class Report:
     kept: list[tuple[str, str]] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """The report as text: a line per group and per file that was not imported, then the totals."""
+        """A line per group and per file that was not imported, then the totals."""
         n_files = Counter(output.partition("/run")[0] for output, paths in self.imported.items() for _ in paths)
         return [
             *(f"imported {name} from {n} file(s)" for name, n in sorted(n_files.items())),
@@ -299,7 +279,7 @@ class Report:
         ]
 
 
-def import_release(source: Path, out: Path | None = None, expected: Checksums | None = None) -> Report:
+def import_release(source: Path, out: Path | None = None, expected: Mapping[str, str] | None = None) -> Report:
     """Convert what is in a clone of the author's repository.
 
     A file that is missing or damaged is named in the report and the rest is imported. An output that an
@@ -318,60 +298,52 @@ def import_release(source: Path, out: Path | None = None, expected: Checksums | 
     present = [path for path in expected if (source / path).is_file()]
     if not present:
         what = "is not a clone of the author's repository" if source.is_dir() else "is not a folder"
-        example = min(expected, key=lambda path: (not path.startswith("Encoder-only"), path), default="")
         raise BadInput(
-            f"{source} {what}: expected files such as `{example}` in it."
+            f"{source} {what}: expected files such as `{next(iter(expected))}` in it."
             " Clone the repository that the paper names and give its folder."
         )
-    sources = _sources(out)
-    report = Report(missing=[path for path in expected if path not in present])
-    outputs: dict[str, dict[str, Place]] = {}
+    sources, outputs = _sources(out), dict[str, list[tuple[Place, str]]]()
     for path in present:
-        if (where := place(path)) is None:
-            report.damaged.append((path, "its name fits no group of runs: take it off the list of sha256s"))
-        else:
-            outputs.setdefault(where.output, {})[path] = where
+        where = place(path)
+        outputs.setdefault(where.output, []).append((where, path))
+    report = Report(missing=[path for path in expected if path not in present])
     for output, places in outputs.items():
-        contents = {}
-        for path, where in sorted(places.items(), key=lambda item: item[1].epoch):
+        parts, digests = [], {}
+        for where, path in sorted(places, key=lambda found: found[0].epoch):
             try:
-                contents[path] = convert(where, unpack(path, read(source / path, expected[path])))
+                parts.append((where, path, convert(where, unpack(path, read(source / path, expected[path])))))
+                digests[path] = expected[path]
             except Unusable as error:
                 report.damaged.append((path, str(error)))
         n_before = len(sources.get(output, {}).get("files", ()))
-        if len(contents) < n_before:
-            why = f"an earlier import made it from {n_before} files, and only {len(contents)} of them are usable here"
+        if len(parts) < n_before:
+            why = f"an earlier import made it from {n_before} files, and only {len(parts)} of them are usable here"
             report.kept.append((output, why))
-        elif contents:
-            sources[output] = {"files": {path: expected[path] for path in contents}}
+        elif parts:
+            sources[output] = {"files": digests}
             write_json(out / "sources.json", dict(sorted(sources.items())))  # first: it marks the folder as ours
-            _write(out / output, [(places[path], path, expected[path], each) for path, each in contents.items()])
-            report.imported[output] = list(contents)
+            _write(out / output, parts, digests)
+            report.imported[output] = list(digests)
     return report
 
 
-def _write(path: Path, parts: list[tuple[Place, str, str, Any]]) -> None:
-    """Write an output from its released files: place, path, sha256 and content of each, by epoch."""
-    contents = {where: content for where, _, _, content in parts}
-    last, file, digest, weights = parts[-1]
+def _write(path: Path, parts: Sequence[tuple[Place, str, Any]], digests: Mapping[str, str]) -> None:
+    """Write an output from its released files: place, path and content of each, by epoch."""
+    last, file, weights = parts[-1]
     if last.kind == "weights":  # the latest, and earlier ones as snapshots
-        for where in list(contents)[:-1]:
-            weights = weights | {f"epoch_{where.epoch}/{name}": p for name, p in contents[where].items()}
-        record = {"recipe": "author", "run": last.run, "epochs": last.epoch, "file": file, "sha256": digest}
-        runs.save(
-            path.with_name(f"run{last.run}.safetensors"), last.name, groups.find(last.name).config, weights, record
-        )
+        for where, _, early in parts[:-1]:
+            weights = weights | {f"epoch_{where.epoch}/{name}": p for name, p in early.items()}
+        record = {"recipe": "author", "run": last.run, "epochs": last.epoch, "file": file, "sha256": digests[file]}
+        runs.save(path.with_suffix(".safetensors"), last.name, groups.find(last.name).config, weights, record)
     elif last.kind == "llm":
-        values = {name: value for content in contents.values() for name, value in content.items()}
+        values = {name: value for _, _, items in parts for name, value in items.items()}
         with replacing(path.with_suffix(".safetensors")) as temporary:
             save_file({name: values.pop(name) for name in TENSORS if name in values}, temporary)
         write_json(path.with_suffix(".json"), values)
     else:
-        arrays: Curves = {where.part: content for where, content in contents.items()}
-        if last.kind == "history":
-            path, arrays = path.with_name(f"run{last.run}"), {}
-            for where, curves_ in contents.items():
-                arrays = _continued(arrays, curves_, where.epoch)
+        arrays: Curves = {where.part: content for where, _, content in parts if where.kind == "scores"}
+        for where, _, content in parts if last.kind == "history" else ():
+            arrays = _continued(arrays, content, where.epoch)
         with replacing(path.with_suffix(".npz")) as temporary, temporary.open("wb") as opened:
             np.savez_compressed(opened, allow_pickle=False, **arrays)
 
@@ -383,9 +355,9 @@ def _continued(before: Curves, after: Curves, end: int) -> Curves:
         return after
     joined = {}
     for key, array in after.items():
-        joined[key] = np.full((gap + len(array), *array.shape[1:]), np.nan, np.float32)
-        known = before[key][:gap] if key in before else array[:0]
-        joined[key][: len(known)], joined[key][gap:] = known, array
+        start = before.get(key, array[:0])[:gap]
+        unknown = np.full((gap - len(start), *array.shape[1:]), np.nan, np.float32)
+        joined[key] = np.concatenate([start, unknown, array])
     return joined
 
 
@@ -396,7 +368,7 @@ def _sources(out: Path) -> dict[str, dict[str, Any]]:
     if foreign or (data_dir().resolve() / "runs").is_relative_to(out.resolve()):
         raise BadInput(f"Cannot import into {out}: expected a folder of its own, such as {data_dir() / 'author'}.")
     try:
-        sources = json.loads(path.read_text()) if path.exists() else {}
-        return {output: {"files": dict(entry["files"])} for output, entry in sources.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        sources: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+        return sources
+    except (OSError, ValueError) as error:
         raise BadInput(f"{path} is damaged: delete {out} and import again.") from error

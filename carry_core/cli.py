@@ -1,7 +1,5 @@
-"""The `carry` command."""
+"""The `carry` command: its options, checks of what was typed, progress. What it does is in the package's rooms."""
 
-import errno
-import math
 import os
 import re
 import signal
@@ -11,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import count
+from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
@@ -36,52 +34,71 @@ from carry_core.training.trainer import PRECISIONS, Trainer
 
 SUMS = "SHA256SUMS"
 QUIET_EVERY = 300.0  # seconds between progress lines where the output is not a terminal
-MOST_RUNS = 1000  # a run number more is a slip
-MOST_THREADS = 1024  # likewise
-THREADS = click.IntRange(min=1, max=MOST_THREADS)
+Report = Callable[[str, str, float], None]  # takes a title, what is done, and what share of the whole that is
 
 
-class PathOption(click.Path):
-    """A path, as a `Path`; not an empty one, which would be the current folder."""
+class Target(click.Path):
+    """A file or folder to write, refused before anything long starts where nothing can be written."""
 
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
+    def __init__(self, **kind: bool) -> None:
+        super().__init__(path_type=Path, **kind)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value == "":
+        if value == "":  # the current folder, for `Path`
             self.fail("an empty path, expected one that names something.", param, ctx)
-        return super().convert(value, param, ctx)
+        path: Any = super().convert(value, param, ctx)
+        check_writable(path if self.dir_okay else path.parent)
+        return path
 
 
-PATH = PathOption()
+def _device(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """A device that PyTorch has; `auto` is the GPU if there is one."""
+    device = ("cuda" if torch.cuda.is_available() else "cpu") if value == "auto" else value
+    check_device(device)
+    return device
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+DEVICE = click.option("--device", default="auto", callback=_device, help="auto, cpu, cuda, cuda:1, …")
+GROUPS = click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+FOLDER = Target(file_okay=False)
+JSON = click.option("--json", "file", type=Target(dir_okay=False), help="Also write the rows there, as a list.")
+SAVE = click.option("--save", is_flag=True, help="Also write them to data/results, which the book shows.")
+SOURCE = click.option("--source", type=click.Choice(runs.SOURCES), required=True, help="Whose weights.")
+THREADS = click.option(
+    "--threads", type=click.IntRange(1, 1024), default=1, help="CPU threads: last bits depend on it."
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(package_name="carry-core")
 def carry() -> None:
     """A reproducible companion to *Carrying over Algorithm in Transformers*."""
 
 
-@carry.command("import-author", short_help="Convert the author's released weights.")
-@click.argument("directory", type=PATH)
-@click.option("--out", type=PATH, help="Where to put the group files [default: data/author].")
+@carry.command("import-author")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--out", type=FOLDER, help="Where to put the group files [default: data/author].")
 def import_author(directory: Path, out: Path | None) -> None:
     """Convert the author's released weights in DIRECTORY, a clone of his repository."""
     report = author.import_release(directory, out or author_dir())
-    for line in report.lines():
-        click.echo(line)
+    click.echo("\n".join(report.lines()))
     sys.exit(2 if report.damaged else 0)  # a missing file is no error
 
 
-@carry.command(short_help="Compare every shipped file with its checksum.")
+@carry.command()
 @click.option("--accept", metavar="NAME", multiple=True, help="First record this file of data/ as it is now.")
 def verify(accept: tuple[str, ...]) -> None:
     """Compare every shipped file in data/ with data/SHA256SUMS."""
     if accept:
         write_checksums(accept)
-    problems = damaged_files()
-    click.echo("\n".join(problems), err=True, nl=bool(problems))
-    if problems:
+    damaged = False
+    for name, expected in read_checksums().items():
+        path = data_dir() / name
+        if not path.is_file() or sha256(path) != expected:
+            what = f"is damaged: restore it with git, or `carry verify --accept {name}`"
+            click.echo(f"{name} {what if path.is_file() else 'is missing: restore it with git'}.", err=True)
+            damaged = True
+    if damaged:
         sys.exit(2)
     click.echo(f"Every shipped file in {data_dir()} is as {SUMS} says.")
 
@@ -92,20 +109,18 @@ def verify(accept: tuple[str, ...]) -> None:
 )
 @click.argument("names", metavar="GROUP...", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Every group, what figures need most first.")
-@click.option("--runs", "numbers", default=None, help="Runs such as 0-5 or 0,2 [default: the group's own].")
+@click.option("--runs", "numbers", help="Runs such as 0-5 or 0,2 [default: the group's own].")
 @click.option("--epochs", type=click.IntRange(min=1), help="Stop after this many epochs [default: the recipe's].")
 @click.option(
     "--recipe",
     type=click.Choice(list(groups.RECIPES)),
     default="paper",
-    show_default=True,
-    help="The paper's protocol, in fp32 hours to days on a CPU core; or its quick stand-in, on one core 15-20 minutes"
-    " a two-layer run, 5 a one-layer run. --dry-run estimates what it takes here.",
+    help="The paper's protocol, hours to days a run on a CPU core; or its quick stand-in, 5 to 20 minutes.",
 )
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
-@click.option("--precision", type=click.Choice(list(PRECISIONS)), default="fp32", show_default=True)
-@click.option("--threads", type=THREADS, default=1, show_default=True, help="CPU threads; last bits depend on it.")
-@click.option("--out", type=PATH, help="Where to put finished runs [default: data/runs].")
+@DEVICE
+@click.option("--precision", type=click.Choice(list(PRECISIONS)), default="fp32")
+@THREADS
+@click.option("--out", type=FOLDER, help="Where to put finished runs [default: data/runs].")
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Stop, resumable, after this time.")
 @click.option("--dry-run", is_flag=True, help="Say what would be trained, and about how long it would take.")
 def train(
@@ -122,55 +137,41 @@ def train(
     dry_run: bool,
 ) -> None:
     """Train the missing runs of each GROUP; goes on where an earlier call stopped."""
-    if minutes is not None and not math.isfinite(minutes):
-        raise BadInput(f"--minutes {minutes}: expected a number of minutes.")
     if every == bool(names):
         raise BadInput("What to train? Expected either one or more groups, or --all.")
-    todo = [groups.find(name) for name in (groups.GROUPS if every else names)]
-    where, out = _device(device, precision), _out(out)
+    if precision == "tf32" and device == "cpu":
+        raise BadInput("--precision tf32 exists on CUDA devices only: choose fp32 or bf16.")
     torch.set_num_threads(threads)
-    clock, plan = campaign.Clock(minutes), []
-    for group in todo:
-        checkpoints = Checkpoints(data_dir() / "checkpoints", group, chosen_recipe(recipe, group, epochs))
+    out, folder, clock = out or data_dir() / "runs", data_dir() / "checkpoints", campaign.Clock(minutes)
+    for taken in (folder, author_dir()):
+        if out.resolve().is_relative_to(taken.resolve()):
+            raise BadInput(f"--out {out}: {taken} is for other files; choose a folder outside of it.")
+    check_writable(out)
+    check_writable(folder)
+    plan = []
+    for group in map(groups.find, groups.GROUPS if every else names):
+        checkpoints = Checkpoints(folder, group, chosen_recipe(recipe, group, epochs))
         plan.append((checkpoints, campaign.missing(checkpoints, run_numbers(numbers, group), out)))
     campaign.check_parents(plan)
-    if dry_run:
-        _estimate(plan, where, precision)
-        return
-    for checkpoints, missing in plan:
-        if not missing:
-            click.echo(f"{checkpoints.group.name}: complete in {out}.")
-            continue
-        click.echo(f"{checkpoints.group.name}: {checkpoints.group}.")
-        with _reporting() as report:
-            finished = campaign.train_group(
-                checkpoints,
-                missing,
-                out,
-                device=where,
-                precision=precision,
-                clock=clock,
-                report=partial(_trained, report),
-                say=click.echo,
-            )
-        if not finished:
-            click.echo("Time is up; the same command goes on from here.")
-            return
-
-
-def _estimate(plan: list[tuple[Checkpoints, dict[int, campaign.Progress]]], device: str, precision: str) -> None:
-    """Say what is to be trained, and about how long it takes."""
     total = 0.0
     for checkpoints, missing in plan:
-        group = checkpoints.group
-        if missing:
-            seconds = campaign.estimate(checkpoints, missing, device, precision)
-            total += seconds
-            epochs = f"{checkpoints.recipe.epochs(group)} epochs{' each' * (len(missing) > 1)}"
-            click.echo(f"{group.name}: {_runs(list(missing))}, {epochs}, about {_time(seconds)}.")
+        name = checkpoints.group.name
+        if not missing:
+            click.echo(f"{name}: complete in {out}.")
+        elif dry_run:
+            total += (seconds := campaign.estimate(checkpoints, missing, device, precision))
+            epochs = checkpoints.recipe.epochs(checkpoints.group)
+            click.echo(f"{name}: {_runs(missing)}, {epochs} epochs a run, about {_time(seconds)}.")
         else:
-            click.echo(f"{group.name}: complete.")
-    click.echo(f"In all about {_time(total)} on {device} in {precision}, estimated from two steps of each group.")
+            click.echo(f"{name}: {checkpoints.group}.")
+            with _reporting() as report:
+                told = partial(_trained, report)
+                how: dict[str, Any] = {"device": device, "precision": precision, "clock": clock, "report": told}
+                if not campaign.train_group(checkpoints, missing, out, say=click.echo, **how):
+                    click.echo("Time is up; the same command goes on from here.")
+                    return
+    if dry_run:
+        click.echo(f"In all about {_time(total)} on {device} in {precision}, estimated from two steps of each group.")
 
 
 def chosen_recipe(name: str, group: groups.Group, epochs: int | None) -> groups.Recipe:
@@ -185,48 +186,61 @@ def chosen_recipe(name: str, group: groups.Group, epochs: int | None) -> groups.
     return replace(recipe, limit=epochs)
 
 
-def _out(out: Path | None) -> Path:
-    """Where finished runs go, once it is known that they can be written there."""
-    out, checkpoints = out or data_dir() / "runs", data_dir() / "checkpoints"
-    try:
-        resolved = out.resolve(strict=False)
-    except (OSError, RuntimeError) as error:
-        raise BadInput(f"--out {out}: its links lead in a circle; expected a folder.") from error
-    for taken, what in ((checkpoints, "checkpoints"), (author_dir(), "the author's release")):
-        if resolved.is_relative_to(taken.resolve()):
-            raise BadInput(f"--out {out}: {taken} is for {what}; choose a folder outside of it.")
-    for folder in (out, checkpoints):
-        check_writable(folder)
-    return out
+def run_numbers(text: str | None, group: groups.Group) -> list[int]:
+    """Numbers of runs such as `0-5` or `0,2`, below 1000; those of the group if None."""
+    if text is None:
+        return list(range(group.n_runs))
+    spans = re.findall(r"([0-9]{1,3})(?:-([0-9]{1,3}))?(?:,|$)", text)
+    numbers = [range(int(first), int(last or first) + 1) for first, last in spans]
+    if not re.fullmatch(r"[0-9]{1,3}(-[0-9]{1,3})?(,[0-9]{1,3}(-[0-9]{1,3})?)*", text) or not all(numbers):
+        raise BadInput(f"--runs {text}: expected run numbers such as 0-5 or 0,2,4, lower ones first, below 1000.")
+    return sorted(set().union(*numbers))
 
 
-@carry.command("bench", short_help="Speed beside plain PyTorch: of training, or of the ledger.")
+def _runs(numbers: Iterable[int]) -> str:
+    *some, last = map(str, numbers)
+    return f"runs {','.join([*some, last])}" if some else f"run {last}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds > 5400 else f"{seconds / 60:.1f} min"
+
+
+def _trained(report: Report, trainer: Trainer, row: dict[str, Any] | None) -> None:
+    """Report an epoch, or a batch within one."""
+    epochs, epoch = trainer.recipe.epochs(trainer.group), trainer.epoch + (row is None)
+    if row is None:
+        far = f"batch {trainer.done}/{trainer.group.steps}"
+    else:
+        far = f"loss {row['test_loss'].mean():.1e}, accuracy {row['test_whole'].mean():.3f}"
+    report(f"{trainer.group.name} {_runs(trainer.runs)}", f"{far}, epoch {epoch}/{epochs}", trainer.epoch / epochs)
+
+
+@carry.command("bench")
 @click.argument("what", type=click.Choice(["train", "claims"]))
-@click.option("--json", "file", type=PATH, help="Also write the rows there.")
-@click.option("--save", is_flag=True, help="Also write data/results/bench_WHAT.json; the book shows that of train.")
+@JSON
+@SAVE
 def bench_(what: str, file: Path | None, save: bool) -> None:
     """Speed of training or of the ledger, side by side with plain PyTorch in one run."""
-    _check_json(file)
     if save:
         check_writable(bench.results_path(what).parent)
     rows = bench.train() if what == "train" else bench.claims()
-    on_gpu = bench.train("cuda", [groups.find(groups.MAIN)], 6) if what == "train" and torch.cuda.is_available() else []
-    for part in filter(None, (rows, on_gpu)):
-        table = Table(*part[0])
-        for row in part:
+    if what == "train" and torch.cuda.is_available():
+        rows += bench.train("cuda", [groups.find(groups.MAIN)], 6)
+    for columns, some in groupby(rows, key=tuple):
+        table = Table(*columns)
+        for row in some:
             table.add_row(*map(str, row.values()))
         Console(width=None if sys.stdout.isatty() else 180).print(table)
-    if what == "train" and not on_gpu:
-        click.echo("On a GPU: not measured, PyTorch finds none here.")
     if file is not None:
-        write_json(file, rows + on_gpu)
+        write_json(file, rows)
     if save:
-        write_checksums([bench.save(what, rows + on_gpu).relative_to(data_dir()).as_posix()])
+        write_checksums([bench.save(what, rows)])
 
 
-@carry.command("export-playground", short_help="Write the runs of the playground page.")
-@click.option("--out", type=PATH, default=Path("_build/playground"), show_default=True, help="Where to put them.")
-@click.option("--reference", type=PATH, help="Where to put PyTorch's activations and answers, for the page's tests.")
+@carry.command("export-playground")
+@click.option("--out", type=FOLDER, default=Path("_build/playground"), help="Where to put them.")
+@click.option("--reference", type=FOLDER, help="Where to put PyTorch's activations and answers, for the page's tests.")
 def export_playground(out: Path, reference: Path | None) -> None:
     """Write a script for each run of the playground page, with weights, means, planes and probes."""
     from carry_core.plots import playground  # matplotlib takes its time
@@ -235,16 +249,15 @@ def export_playground(out: Path, reference: Path | None) -> None:
         click.echo(f"{path}: {path.stat().st_size / 1000:.0f} KB")
 
 
-@carry.command("claims", short_help="Every number of the paper, computed and judged.")
-@click.option("--source", type=click.Choice(runs.SOURCES), required=True, help="Whose weights to compute from.")
+@carry.command("claims")
+@SOURCE
 @click.option("--only", default="", metavar="PREFIX", help="Rows whose id starts with this.")
-@click.option("--json", "file", type=PATH, help="Also write the rows there, as a list.")
-@click.option("--save", is_flag=True, help="Also write data/results/SOURCE.json, with the sha256 of the weights.")
+@JSON
+@SAVE
 def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
     """Every number of the paper, computed from weights and judged."""
     if save and only:
         raise BadInput("--save writes the whole ledger of a source: drop --only, or use --json.")
-    _check_json(file)
     if save:
         check_writable(results.path_of(source).parent)
     keep_memory()
@@ -256,36 +269,35 @@ def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
     if file is not None:
         write_json(file, [asdict(row) for row in rows])
     if save:
-        write_checksums([results.save(source, rows).relative_to(data_dir()).as_posix()])
+        write_checksums([results.save(source, rows)])
     if ledger.failed:
         click.echo(f"{len(ledger.failed)} failed unexpectedly: {', '.join(ledger.failed)}", err=True)
-        raise SystemExit(1)
+        sys.exit(1)
 
 
-@carry.command("interchange", short_help="Where the carry lives: swaps between two sums, component by component.")
-@click.option("--source", type=click.Choice(runs.SOURCES), required=True, help="Whose weights to swap in.")
-@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
-@click.option("--json", "file", type=PATH, help="Also write the rows there, as a list.")
-@click.option("--save", is_flag=True, help="Also write data/results/interchange/SOURCE/GROUP.json.")
+@carry.command("interchange")
+@SOURCE
+@GROUPS
+@JSON
+@SAVE
 def interchange_(source: str, names: tuple[str, ...], file: Path | None, save: bool) -> None:
-    """Interchange-intervention accuracy of every component and position in all runs of each GROUP."""
+    """Where the carry lives: swaps between two sums, component by component, in all runs of each GROUP."""
     for name in names:
         interchange.check_group(name)
-    _check_json(file)
     rows = []
     for name in names:
-        found = interchange.maps(source, name, lambda done: click.echo(done, err=True))
+        found = interchange.maps(source, name, partial(click.echo, err=True))
         rows += (of_group := interchange.records(source, name, found))
         click.echo(typology.summary(of_group))
         if save:
-            write_checksums([interchange.save(source, name, found).relative_to(data_dir()).as_posix()])
+            write_checksums([interchange.save(source, name, found)])
     if file is not None:
         interchange.write(file, rows)
 
 
 @carry.command("llm", short_help="Ask a language model sums and look inside (Tab. 2, Fig. 6).")
 @click.argument("model")
-@click.option("--prompts", type=click.IntRange(10, 100_000), default=1000, show_default=True)
+@click.option("--prompts", type=click.IntRange(10, 100_000), default=1000)
 @click.option(
     "--ablate",
     metavar="HEADS",
@@ -294,15 +306,13 @@ def interchange_(source: str, names: tuple[str, ...], file: Path | None, save: b
     " Without it: the three pairs that win most often.",
 )
 @click.option("--pairs", type=click.IntRange(0, MOST_PAIRS), help="How many pairs of frequent winners to ablate.")
-@click.option("--template", type=click.Choice(list(TEMPLATES)), default="bare", show_default=True)
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, …")
+@click.option("--template", type=click.Choice(list(TEMPLATES)), default="bare")
+@DEVICE
 @click.option("--dtype", type=click.Choice(list(DTYPES)), help="[default: as the model has it]")
-@click.option("--batch", type=click.IntRange(1, 10_000), default=25, show_default=True, help="Prompts at a time.")
-@click.option(
-    "--seed", type=click.IntRange(0, 2**63 - 1), default=42, show_default=True, help="Of prompts and random pairs."
-)
-@click.option("--out", type=PATH, help="Where to write [default: data/llm/NAME].")
-def llm(prompts: int, ablate: tuple[str, ...], model: str, out: Path | None, **options: Any) -> None:
+@click.option("--batch", type=click.IntRange(1, 10_000), default=25, help="Prompts at a time.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=42, help="Of prompts and random pairs.")
+@click.option("--out", type=FOLDER, help="Where to write [default: data/llm/NAME].")
+def llm(model: str, prompts: int, ablate: tuple[str, ...], out: Path | None, **options: Any) -> None:
     """Ask a language model four-digit sums and look inside: Tab. 2 and Fig. 6.
 
     MODEL is a folder in the format of transformers, or an id on the Hugging Face hub. A survey that was stopped goes on
@@ -311,10 +321,8 @@ def llm(prompts: int, ablate: tuple[str, ...], model: str, out: Path | None, **o
     library()
     from carry_core.llm import survey
 
-    template, device = TEMPLATES[options["template"]], options["device"]
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    source = inspect_model(model, template, device, options["dtype"])
+    template = TEMPLATES[options["template"]]
+    source = inspect_model(model, template, options["device"], options["dtype"])
     asked = tuple(parse_heads(text, source.size) for text in ablate)
     out = out or data_dir() / "llm" / source.title
     if (out / "config.json").exists():
@@ -326,22 +334,20 @@ def llm(prompts: int, ablate: tuple[str, ...], model: str, out: Path | None, **o
         surveyor = survey.Surveyor(source, data_dir() / "checkpoints" / "llm", *plan, say)
         result = surveyor.run()
     result.save(out / survey.FILE)
-    for line in result.lines():
-        click.echo(line)
+    click.echo("\n".join(result.lines()))
     click.echo(
         f"Written to {out / survey.FILE}. Its batches stay in {surveyor.folder}: more heads can be ablated without"
         " asking again."
     )
 
 
-@carry.command("train-llm", short_help="Train the small language model, in ten minutes.")
-@click.option("--out", type=PATH, help="Where to write the model [default: data/llm/small].")
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, …")
-@click.option("--threads", type=THREADS, default=1, show_default=True, help="CPU threads.")
+@carry.command("train-llm")
+@click.option("--out", type=FOLDER, help="Where to write the model [default: data/llm/small].")
+@click.option("--device", default="cpu", callback=_device, help="cpu, cuda, …")
+@THREADS
 def train_llm(out: Path | None, device: str, threads: int) -> None:
     """Train the small language model from scratch, in ten minutes on a CPU core."""
     library()
-    check_device(device)
     from carry_core.llm import small
 
     torch.set_num_threads(threads)
@@ -361,62 +367,37 @@ def read_checksums() -> dict[str, str]:
     """The sha256 of every shipped file by its name in the data folder, as `data/SHA256SUMS` has it.
 
     Raises:
-        BadInput: the list is missing or damaged, or names a file outside of that folder.
+        BadInput: the list is missing or damaged.
     """
     path = data_dir() / SUMS
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
+        return {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
     except (OSError, ValueError) as error:
         raise BadInput(f"{path} cannot be read: restore it with git, or name the data folder in CARRY_DATA.") from error
-    sums = {}
-    for number, line in enumerate(lines, 1):
-        match = re.fullmatch(r"([0-9a-f]{64})  (.{1,255})", line)
-        if not match or match[2].startswith("/") or ".." in match[2].split("/"):
-            raise BadInput(f"{path}, line {number}: expected a sha256 and the name of a file in {data_dir()}.")
-        sums[match[2]] = match[1]
-    return sums
 
 
-def write_checksums(names: Iterable[str] | None = None) -> None:
+def write_checksums(files: Iterable[str | Path] | None = None) -> None:
     """Write `data/SHA256SUMS`, in the format of `sha256sum -c`, anew for some files or for all that are shipped.
 
     Raises:
-        BadInput: a name is not that of a shipped file, or the list cannot be written.
+        BadInput: a file is not one of those that are shipped, or the list cannot be written.
     """
     root = data_dir()
-    shipped = {
-        str(path.relative_to(root)): path
-        for path in root.rglob("*")
-        if path.is_file() and path.name != SUMS and "/." not in str(path)[len(str(root)) :]
-    }
-    shipped = {name: path for name, path in shipped.items() if not name.startswith(("checkpoints/", "author/"))}
-    sums = {} if names is None or not (root / SUMS).exists() else read_checksums()
-    for name in shipped if names is None else names:
+    names = [path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file() and path.name != SUMS]
+    shipped = {name for name in names if not re.match(r"checkpoints/|author/|(.*/)?\.", name)}
+    sums = {} if files is None or not (root / SUMS).exists() else read_checksums()
+    for file in shipped if files is None else files:
+        name = file.relative_to(root).as_posix() if isinstance(file, Path) else file
         if name not in shipped:
             raise BadInput(f"{name}: expected the name of a file relative to {root}, and none of its checkpoints.")
-        sums[name] = sha256(shipped[name])
+        sums[name] = sha256(root / name)
     with replacing(root / SUMS) as temporary:
         temporary.write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items())), encoding="utf-8")
 
 
-def damaged_files() -> list[str]:
-    """Compare every shipped file with its checksum: a line for each that is missing or damaged."""
-    problems = []
-    for name, expected in read_checksums().items():
-        path = data_dir() / name
-        if not path.is_file():
-            problems.append(f"{name} is missing: restore it with git.")
-        elif sha256(path) != expected:
-            problems.append(f"{name} is damaged: restore it with git, or `carry verify --accept {name}`.")
-    return problems
-
-
-def check_writable(folder: Path, meant: Path | None = None) -> None:
-    """Find out before anything long starts whether files can be written to a folder; changes nothing.
-
-    Args:
-        folder: which one; it need not exist.
-        meant: the file that is to be written there, for the message.
+def check_writable(folder: Path) -> None:
+    """Find out before anything long starts whether files can be written to a folder, which need not exist.
 
     Raises:
         BadInput: they cannot.
@@ -424,56 +405,13 @@ def check_writable(folder: Path, meant: Path | None = None) -> None:
     place = folder.absolute()
     while not os.path.lexists(place):
         place = place.parent
-    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        why = os.strerror(errno.EACCES if place.is_dir() else errno.ENOTDIR)
-        raise BadInput(f"Cannot write {meant or folder}: {why}. Choose a folder that can be written to.")
-
-
-def _check_json(file: Path | None) -> None:
-    """Find out before anything long starts whether the file can be written."""
-    if file is not None:
-        if not file.parent.is_dir() or (file.exists() and not file.is_file()):
-            raise BadInput(f"--json {file}: expected a file in a folder that there is.")
-        check_writable(file.parent, file)
-
-
-def _device(device: str, precision: str) -> str:
-    if device == "cuda" and not torch.cuda.is_available():
-        raise BadInput("--device cuda: PyTorch finds no CUDA device here; pass --device cpu, or install a CUDA build.")
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if precision == "tf32" and device == "cpu":
-        raise BadInput("--precision tf32 exists on CUDA devices only: choose fp32 or bf16.")
-    return device
-
-
-def run_numbers(text: str | None, group: groups.Group) -> list[int]:
-    """Numbers of runs such as `0-5` or `0,2`; those of the group if None."""
-    if text is None:
-        return list(range(group.n_runs))
-    numbers: set[int] = set()
-    for part in text.split(","):
-        ends = part.split("-")
-        numeric = len(ends) <= 2 and all(end.isascii() and end.isdigit() for end in ends)
-        if not numeric or not int(ends[0]) <= int(ends[-1]) < MOST_RUNS:
-            raise BadInput(
-                f"--runs {text}: expected run numbers such as 0-5 or 0,2,4, lower ones first, below {MOST_RUNS}."
-            )
-        numbers |= set(range(int(ends[0]), int(ends[-1]) + 1))
-    return sorted(numbers)
-
-
-def _runs(numbers: list[int]) -> str:
-    return f"run{'s' * (len(numbers) > 1)} {','.join(map(str, numbers))}"
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} h" if seconds > 5400 else f"{seconds / 60:.1f} min"
+    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+        raise BadInput(f"Cannot write to {folder}: {place} is no folder that can be written to. Choose another.")
 
 
 @contextmanager
-def _reporting() -> Iterator[Callable[[str, str, float], None]]:
-    """A progress bar for each title on a terminal, else a line now and then; takes a title, what is done, its share."""
+def _reporting() -> Iterator[Report]:
+    """A progress bar for each title on a terminal, else a line now and then."""
     console = Console(stderr=True)
     last, tasks = time.monotonic(), dict[str, TaskID]()
     with Progress(console=console, disable=not console.is_terminal) as progress:
@@ -491,23 +429,9 @@ def _reporting() -> Iterator[Callable[[str, str, float], None]]:
         yield report
 
 
-def _trained(report: Callable[[str, str, float], None], trainer: Trainer, row: dict[str, Any] | None) -> None:
-    """Report an epoch, or a batch within one."""
-    epochs, epoch = trainer.recipe.epochs(trainer.group), trainer.epoch + (row is None)
-    if row is None:
-        far = f"batch {trainer.done}/{trainer.group.steps}"
-    else:
-        far = f"loss {row['test_loss'].mean():.1e}, accuracy {row['test_whole'].mean():.3f}"
-    report(f"{trainer.group.name} {_runs(trainer.runs)}", f"{far}, epoch {epoch}/{epochs}", trainer.epoch / epochs)
-
-
-def _stop(number: int, frame: Any) -> None:
-    raise KeyboardInterrupt
-
-
 def main(run: Callable[..., Any] = carry) -> None:
     """Run the command line; what a user got wrong is one line on stderr and exit code 2."""
-    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         run(standalone_mode=False)
     except click.exceptions.Exit as exit_:

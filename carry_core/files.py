@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from carry_core.errors import BadInput
 
 ROOT = Path(__file__).resolve().parent.parent
+RESOURCES = ROOT / "carry_core" / "resources"  # tables and templates that come with the package
 
 
 def data_dir() -> Path:

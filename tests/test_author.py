@@ -71,7 +71,6 @@ def his_lists(group: Group, n_lists: int, epochs: int, start: int = 0) -> list[l
 
 def content(path: str, epochs: int = 12) -> Any:
     where = author.place(path)
-    assert where is not None
     if where.kind == "weights":
         state = his_state(groups.find(where.name).config, where.run + where.epoch)
         return {"model": state, "optimizer": {"state": {0: torch.ones(2)}}} if " " in path else state
@@ -110,9 +109,8 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 def test_every_released_path_has_its_place() -> None:
     places = {path: author.place(path) for path in author.checksums()}
     assert len(places) == 123
-    assert None not in places.values()
     assert len(set(places.values())) == 123
-    kinds = [where.kind for where in places.values() if where]
+    kinds = [where.kind for where in places.values()]
     assert {kind: kinds.count(kind) for kind in kinds} == {"weights": 61, "history": 46, "scores": 2, "llm": 14}
 
 
@@ -217,7 +215,7 @@ def test_fewer_files_never_replace_more(tmp_path: Path) -> None:
 def test_not_the_release(where: str, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "README.md").write_text("another project")
-    with pytest.raises(BadInput, match=r"expected files such as `Encoder-only/.+` in it\. Clone") as error:
+    with pytest.raises(BadInput, match=r"expected files such as `.+` in it\. Clone") as error:
         import_release(tmp_path / where, tmp_path / "out")
     assert "\n" not in str(error.value)
     assert not (tmp_path / "out").exists()
@@ -370,12 +368,12 @@ OTHER_STATES: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda s: s | {"gen.ln.bias": s["gen.ln.bias"] + 1},
         r"gen\.ln\.bias and .* differ",
     ),
-    "shape": (lambda s: s | {"embed.Emb.weight": torch.ones(11, 128)}, r"is \[11, 128\], expected \[12, 128\]"),
+    "shape": (lambda s: s | {"embed.Emb.weight": torch.ones(11, 128)}, r"embed\.weight.*\[11, 128\]"),
     "third layer": (
         lambda s: s | {"decoder.layers.2.norm.bias": torch.ones(128)},
-        r"also holds decoder\.layers\.2",
+        r"Unexpected .*blocks\.2\.norm\.bias",
     ),
-    "missing": (lambda s: {k: v for k, v in s.items() if "1.ffn.w2.b" not in k}, r"1\.ffn\.w2\.bias is missing"),
+    "missing": (lambda s: {k: v for k, v in s.items() if "1.ffn.w2.b" not in k}, r"Missing .*blocks\.1\.down\.bias"),
     "no dict": (lambda s: [1, 2], "not what such a file holds"),
 }
 

@@ -331,7 +331,6 @@ def primed(shared) -> Transformer:
     path = "Length generalisation/primed/model_n2_s0.3_w0.2_0"
     content = author.read(shared / "CarryingTransformers" / path, author.checksums()[path])
     where = author.place(path)
-    assert where is not None
     model = Transformer(GROUPS[PRIMED].config)
     model.load_state_dict(author.convert(where, author.unpack(path, content)))
     return model.requires_grad_(requires_grad=False).eval()

@@ -12,11 +12,12 @@ from math import log10
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader
+from jinja2 import Environment, FileSystemLoader
 from pandas.io.formats.style import Styler
 
 from carry_core import carries, groups
 from carry_core.errors import BadInput
+from carry_core.files import RESOURCES
 from carry_core.ledger import quantities, results
 from carry_core.ledger.claims import Claim, claims
 from carry_core.ledger.results import Row
@@ -27,9 +28,7 @@ LONG = 12  # rows of a ledger table from which on it is collapsed
 SIGNS = {"reproduced": "✓", "mostly": "≈", "mixed": "±", "compatible": "?", "differs": "≠", "not run": "–"}
 
 
-TEMPLATES = Environment(
-    loader=PackageLoader("carry_core.ledger", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
-)
+TEMPLATES = Environment(loader=FileSystemLoader(RESOURCES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
 
 
 @dataclass(frozen=True)

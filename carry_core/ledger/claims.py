@@ -10,7 +10,7 @@ import yaml
 
 from carry_core import carries
 from carry_core.errors import BadInput
-from carry_core.files import data_dir
+from carry_core.files import RESOURCES, data_dir
 
 BEYOND = "Beyond the paper"  # the section of rows that put its claims in other terms
 KINDS = {"accuracy": "accuracy", "corrected": "corrected accuracy"}
@@ -97,7 +97,7 @@ def claims() -> dict[str, Claim]:
     """
     path = data_dir() / "claims.yml"
     if not path.exists():
-        path = Path(__file__).with_name("claims.yml")  # installed without the repository's data
+        path = RESOURCES / "claims.yml"  # installed without the repository's data
     try:
         return _read(path, path.stat().st_mtime_ns)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError) as error:
