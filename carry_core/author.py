@@ -38,11 +38,12 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
-from carry_core import groups, runs
+from carry_core import groups
 from carry_core.errors import BadInput
 from carry_core.files import RESOURCES, author_dir, data_dir, replacing, write_json
 from carry_core.groups import Group
 from carry_core.model import ModelConfig, Transformer
+from carry_core.training import checkpoints
 
 Curves = dict[str, NDArray[np.float32]]
 
@@ -334,7 +335,7 @@ def _write(path: Path, parts: Sequence[tuple[Place, str, Any]], digests: Mapping
         for where, _, early in parts[:-1]:
             weights = weights | {f"epoch_{where.epoch}/{name}": p for name, p in early.items()}
         record = {"recipe": "author", "run": last.run, "epochs": last.epoch, "file": file, "sha256": digests[file]}
-        runs.save(path.with_suffix(".safetensors"), last.name, groups.find(last.name).config, weights, record)
+        checkpoints.save_run(path.with_suffix(".safetensors"), groups.find(last.name), weights, record)
     elif last.kind == "llm":
         values = {name: value for _, _, items in parts for name, value in items.items()}
         with replacing(path.with_suffix(".safetensors")) as temporary:

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable
 from functools import cache
 from itertools import product
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
@@ -58,34 +57,6 @@ def parse_class(text: str, n_digits: int = 3) -> str:
             return pattern
     known = ", ".join(paper_name(p) for p in patterns(n_digits)[:6])
     raise BadInput(f"No carry class {text!r} for {n_digits} digits: expected one such as {known}.")
-
-
-def choose(n_digits: int, wanted: Any = None) -> list[str]:
-    """The carry patterns that a figure shows.
-
-    Args:
-        n_digits: of the sums.
-        wanted: names, in a list or with commas between; `all`; None for five: no carry, one from the tens, a run of
-            them in the middle, one into the leading digit, and one from the units through nines to the leading digit.
-
-    Raises:
-        BadInput: no such class.
-    """
-    if wanted is None:
-        n = n_digits - 3
-        five = ["000" + "0" * n, "0" * n + "010", "00" + "1" * n + "0", "010" + "0" * n, "01" + "2" * n + "1"]
-        return list(dict.fromkeys(five if n > 0 else patterns(n_digits)))
-    if wanted == "all":
-        return list(patterns(n_digits))
-    text = f"{wanted:0{n_digits}d}" if type(wanted) is int else wanted  # what papermill makes of `-p classes 001110`
-    names = [name.strip() for name in text.split(",")] if isinstance(text, str) else text
-    try:
-        if not isinstance(names, list) or not names:
-            raise BadInput("not a list of names")
-        return [parse_class(name, n_digits) for name in names]
-    except BadInput as error:
-        expected = f"expected None, 'all', or names such as '{choose(n_digits)[1]}'"
-        raise BadInput(f"classes={wanted!r} for sums of {n_digits} digits: {expected}.") from error
 
 
 def symbols(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], n_digits: int) -> Int[Tensor, "*batch pos"]:

@@ -27,9 +27,10 @@ from carry_core.ledger import compute, results
 from carry_core.ledger.report import show
 from carry_core.llm.model import DTYPES, MOST_PAIRS, check_device, inspect_model, library, parse_heads
 from carry_core.llm.prompts import TEMPLATES
-from carry_core.training import bench, campaign
+from carry_core.training import bench, campaign, recipes
 from carry_core.training.checkpoints import Checkpoints
 from carry_core.training.layers import keep_memory
+from carry_core.training.recipes import Recipe
 from carry_core.training.trainer import PRECISIONS, Trainer
 
 SUMS = "SHA256SUMS"
@@ -174,11 +175,11 @@ def train(
         click.echo(f"In all about {_time(total)} on {device} in {precision}, estimated from two steps of each group.")
 
 
-def chosen_recipe(name: str, group: groups.Group, epochs: int | None) -> groups.Recipe:
+def chosen_recipe(name: str, group: groups.Group, epochs: int | None) -> Recipe:
     """The recipe, cut short; never longer than it is."""
     if group.name not in groups.GROUPS:
         raise BadInput(f"{group.name} is not in the paper, so there is no protocol to train it by.")
-    recipe = groups.RECIPES[name]
+    recipe = recipes.BY_NAME[name]
     if epochs is not None and epochs > recipe.epochs(group):
         raise BadInput(
             f"--epochs {epochs}: {group.name} has {recipe.epochs(group)} by the recipe {name}; expected fewer."

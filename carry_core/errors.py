@@ -11,3 +11,13 @@ class BadInput(ValueError):
     def _render_traceback_(self) -> list[str]:
         """What IPython shows in place of a traceback."""
         return [f"{type(self).__name__}: {self}"]
+
+
+def check_whole(name: str, value: object, low: int, high: int, of: str = "") -> None:
+    """Check that a parameter is a whole number from `low` to `high`; `of` says what it counts.
+
+    Raises:
+        BadInput: it is not.
+    """
+    if type(value) is not int or not low <= value <= high:
+        raise BadInput(f"{name}={value!r}: expected a whole number{of and f' of {of}'} from {low:,} to {high:,}.")

@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import re
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,17 +27,6 @@ def data_dir() -> Path:
 def author_dir() -> Path:
     """The folder with the author's imported release: `author/` in the data folder, or what CARRY_AUTHOR names."""
     return Path(os.environ.get("CARRY_AUTHOR") or data_dir() / "author")
-
-
-def commit() -> str:
-    """The commit of this checkout, with `+` where `carry_core` was changed since; `unknown` outside of one."""
-    git = ["git", "-C", str(ROOT)]
-    try:
-        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
-        diff = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "carry_core"], capture_output=True, check=False)
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return head.stdout.strip() + ("+" if diff.returncode else "")
 
 
 @contextmanager

@@ -1,8 +1,6 @@
-"""The run groups of the paper: what was trained, by the author's names, and the two recipes we train them with."""
+"""The run groups of the paper: what was trained, by the author's names."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass
 
 from carry_core.errors import BadInput
 from carry_core.model import ModelConfig
@@ -69,55 +67,8 @@ class Group:
         return -(-self.n_train // self.batch)
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How long and how fast a group is trained; everything else is the group's.
-
-    Attributes:
-        rate: learning rate, constant after `warmup` linear steps.
-        steps: optimiser steps in all, rounded to whole epochs; None for the group's own epochs.
-        limit: epochs asked for by the user, in place of either.
-        followed: of a group, runs whose weights are kept at more epochs than the group's, in the paper's epochs.
-    """
-
-    name: str
-    rate: float
-    warmup: int = 0
-    steps: int | None = None
-    limit: int | None = None
-    followed: Mapping[str, tuple[Collection[int], tuple[int, ...]]] = field(default_factory=dict)
-
-    def epochs(self, group: Group) -> int:
-        if self.limit is not None:
-            return self.limit
-        if self.steps is None or group.parent is not None:
-            return group.epochs
-        return max(1, round(self.steps / group.steps))
-
-    def share(self, group: Group) -> float:
-        """How many epochs of its own the recipe has in place of one of the paper's; `--epochs` moves no snapshot."""
-        return replace(self, limit=None).epochs(group) / group.epochs
-
-    def snapshots(self, group: Group, run: int | None = None) -> dict[int, int]:
-        """Epochs whose weights are kept, and the paper's epochs that they stand for: the same share of the whole.
-
-        Those of the group, and of one of its runs if it is given.
-        """
-        runs, more = self.followed.get(group.name, ((), ()))
-        epochs = sorted({*group.snapshots, *(more if run in runs else ())})
-        return {max(1, round(self.share(group) * epoch)): epoch for epoch in epochs}
-
-
 MAIN = "n2_s0.3_w0.2"
-# 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30 and 45 of the 60 epochs of `quick`: most of what happens is at the beginning
-ON_THE_WAY = (17, 33, 50, 67, 83, 100, 133, 167, 250, 333, 500, 750)
-RECIPES = {
-    r.name: r
-    for r in (
-        Recipe("paper", 1.4e-4),
-        Recipe("quick", 1e-3, warmup=300, steps=8820, followed={MAIN: (range(4), ON_THE_WAY)}),
-    )
-}
+RECIPES = ("paper", "quick")  # what these are stands in training/recipes.py
 _PAD6 = ModelConfig(width=6)
 _LISTED = (  # what figures need most comes first
     Group(MAIN, ModelConfig(), tracks_final_mlp=True),
@@ -151,33 +102,3 @@ def find(name: str) -> Group:
     if group is None:
         raise BadInput(f"Unknown group {name!r}: expected one of {', '.join(GROUPS)}.")
     return group
-
-
-def decoder(name: str) -> Group:
-    """The group called `name`, if its models are decoders (App. D).
-
-    Raises:
-        BadInput: no such group, or its models are encoders.
-    """
-    group = find(name)
-    if not group.config.causal:
-        known = [other.name for other in GROUPS.values() if other.config.causal]
-        raise BadInput(f"{name} has no decoders: expected {' or '.join(known)}.")
-    return group
-
-
-def listed(names: Any) -> list[str]:
-    """Names of groups as a list, from a list or from one name, which is all that papermill's command can give.
-
-    Raises:
-        BadInput: neither, or no such group.
-    """
-    if not isinstance(names, str | list):
-        raise BadInput(f"{names!r}: expected a group or a list of groups, such as {MAIN!r}.")
-    return [find(name).name for name in ([names] if isinstance(names, str) else names)]
-
-
-def reached(name: str, recipe: str, epochs: int) -> str:
-    """How far a training came, in epochs: `60`, or `1 of 5` if its recipe has more."""
-    planned = RECIPES[recipe].epochs(find(name))
-    return f"{epochs}" if epochs >= planned else f"{epochs} of {planned}"

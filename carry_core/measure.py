@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from carry_core import carries, sums
-from carry_core.errors import BadInput
+from carry_core.errors import BadInput, check_whole
 from carry_core.interventions import INTACT, Ablation, Combined, Intervention, MeanAblation, Source, Sums, means
 from carry_core.model import Hook, ModelConfig, Transformer, cache_hook
 from carry_core.sums import Numbers
@@ -149,8 +149,7 @@ def sample(n_examples: int, n_digits: int, seed: int) -> tuple[Numbers, Numbers]
     Raises:
         BadInput: `n_examples` is not a positive whole number.
     """
-    if type(n_examples) is not int or n_examples < 1:
-        raise BadInput(f"n_examples={n_examples!r}: expected a whole number of sums per class, at least 1.")
+    check_whole("n_examples", n_examples, 1, 10**7, "sums per class")
     return carries.sample_classes(carries.patterns(n_digits), n_examples, torch.Generator().manual_seed(seed))
 
 
@@ -166,16 +165,10 @@ def decision_head(model: Transformer) -> int:
     return without.index(min(without))
 
 
-@torch.inference_mode()
 def attention(model: Transformer, a: Numbers, b: Numbers) -> Float[Tensor, "layer head query key"]:
     """Attention probabilities averaged over the given sums (Fig. 3)."""
     names = [f"blocks.{layer}.attn.pattern" for layer in range(model.config.layers)]
-    total = torch.zeros(len(names), model.config.heads, model.config.layout.length, model.config.layout.length)
-    for part_a, part_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
-        kept: dict[str, Tensor] = {}
-        model(sums.encode(part_a, part_b, model.config.layout), cache_hook(kept, *names))
-        total += torch.stack([kept[name].sum(0) for name in names])
-    return total / len(a)
+    return torch.stack(list(means(model, a, b, names).values()))
 
 
 @torch.inference_mode()

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from carry_core.errors import BadInput
+from carry_core.errors import BadInput, check_whole
 
 Numbers = Int[Tensor, " sums"]  # the first, or the second, numbers of some sums
 
@@ -133,7 +133,6 @@ def equal_sums(outcome: int, n_digits: int = 3) -> tuple[Numbers, Numbers]:
     Raises:
         BadInput: the outcome is no whole number, too small for two such sums, or has more digits than `n_digits`.
     """
-    if type(outcome) is not int or not 2 <= outcome < 10**n_digits:
-        raise BadInput(f"outcome={outcome!r}: expected a whole number from 2 to {10**n_digits - 1}.")
+    check_whole("outcome", outcome, 2, 10**n_digits - 1)
     b = torch.arange(outcome // 2 + 1)
     return outcome - b, b

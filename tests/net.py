@@ -25,6 +25,7 @@ import torch
 from carry_core import groups, measure, runs, sums
 from carry_core.errors import BadInput
 from carry_core.ledger import compute
+from carry_core.training import histories
 
 EXAMPLES = 500  # sums of every class
 SMALLER = {"DRAWN": 500, "SAMPLE": 2_000, "LONG": 2_000, "BALANCED": 890, "RANDOM": 2_000, "ORDERED": 2_000}
@@ -41,14 +42,14 @@ def few_sums(group: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 def make_small() -> None:
     """Few sums and one run everywhere."""
-    load, history = runs.load, runs.history
+    load, history = runs.load, histories.load
 
     def first_run(*args: Any, **more: Any) -> runs.Runs:
         loaded = load(*args, **more)
         return replace(loaded, numbers=loaded.numbers[:1])
 
     runs.load = first_run
-    runs.history = lambda *args, **more: {k: x[:1] for k, x in history(*args, **more).items()}
+    histories.load = lambda *args, **more: {k: x[:1] for k, x in history(*args, **more).items()}
     for name, module in list(sys.modules.items()):
         if name.startswith(("carry_core.findings.", "carry_core.ledger.")):
             for constant in SMALLER.keys() & vars(module).keys():

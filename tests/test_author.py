@@ -20,6 +20,7 @@ from carry_core.errors import BadInput
 from carry_core.groups import Group
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import ModelConfig, Transformer
+from carry_core.training import histories
 
 MODEL = "Encoder-only/n2_s0.3_w0.2/model_n2_s0.3_w0.2_{}"
 HISTORY = "Encoder-only/n2_s0.3_w0.2/DATA_n2_s0.3_w0.2_{}.data"
@@ -162,14 +163,14 @@ def test_whole_release(whole: Release, whole_import: tuple[Path, author.Report],
 
 
 def test_whole_release_histories(out: Path) -> None:
-    main = runs.history(groups.MAIN, "author")
+    main = histories.load(groups.MAIN, "author")
     assert main["runs"].tolist() == [0, 1, 2, 3, 4, 5]
     assert main["test_accuracy"].shape == (6, 12, 3)
     assert np.isnan(main["test_loss"][5, 7:]).all(), "a shorter run is padded"
     assert not np.isnan(main["test_loss"][5, :7]).any()
-    assert runs.history("n3_s0.3_w0.2", "author").keys() == main.keys() - {"pattern"}
-    assert "train_whole" not in runs.history("n1_s0.3_w0.0", "author")
-    long = runs.history("pad6_n2_s0.3_w0.2", "author")
+    assert histories.load("n3_s0.3_w0.2", "author").keys() == main.keys() - {"pattern"}
+    assert "train_whole" not in histories.load("n1_s0.3_w0.0", "author")
+    long = histories.load("pad6_n2_s0.3_w0.2", "author")
     # one run of 1000 epochs from two files: 501 epochs, then the last 500
     np.testing.assert_allclose(long["test_loss"], 0.1 + np.arange(1000)[None] / 10_000, rtol=1e-6)
     assert all(array.dtype == np.float32 for key, array in long.items() if key != "runs")
@@ -429,18 +430,18 @@ def test_golden_log_probabilities(real: Path, shared: Path) -> None:
 
 
 def test_real_histories(real: Path) -> None:
-    main = runs.history(groups.MAIN, "author")
+    main = histories.load(groups.MAIN, "author")
     i = main["runs"].tolist().index(2)
     assert main["test_whole"].shape[1] == 1000
     assert main["test_accuracy"][i, -1].tolist() == [1, 1, 1]
     assert main["weight_norm"][i, [0, -1]].tolist() == pytest.approx([1948, 491], abs=1)
     np.testing.assert_allclose(main["pattern"].sum(-1), 1, atol=1e-4)  # of each query over the keys
-    one = runs.history("n1_s0.3_w0.2", "author")
+    one = histories.load("n1_s0.3_w0.2", "author")
     assert one["pattern"].shape[1:] == (1000, 2, 10, 10)
     assert one["class_accuracy"].shape == one["class_corrected"].shape == (len(one["runs"]), 1000, 4, 3)
     # without a carry, one too large is the only mistake of the trained one-layer model
     np.testing.assert_allclose((one["class_accuracy"] + one["class_corrected"])[0, -1, 0], 1, atol=1e-3)
-    primed = runs.history("pad6_primed100_n2_s0.3_w0.2", "author")
+    primed = histories.load("pad6_primed100_n2_s0.3_w0.2", "author")
     assert primed["long_accuracy"].shape == (1, 1000, 6)
     assert primed["long_whole"][0, -1] == pytest.approx(0.932, abs=1e-3)
     assert primed["weight_norm"][0, -1] == pytest.approx(454, abs=1)

@@ -15,11 +15,12 @@ from safetensors.torch import load_file
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
-from carry_core.groups import RECIPES, Group, Recipe
+from carry_core.groups import Group
 from carry_core.model import ModelConfig
-from carry_core.training import campaign
+from carry_core.training import campaign, recipes
 from carry_core.training import trainer as train_module
 from carry_core.training.checkpoints import Checkpoints
+from carry_core.training.recipes import Recipe
 from carry_core.training.trainer import Trainer
 from tests.conftest import SHAPES
 from tests.trainings import LONG, QUICK, Ticks, weights
@@ -193,11 +194,11 @@ def test_finetuning_continues_weights_and_moments(small_group, data, monkeypatch
 
 def test_snapshots_stand_at_the_same_share_of_any_recipe():
     """Cutting a recipe short moves none; a few runs of the main group have twelve more."""
-    pad6, quick = groups.find("pad6_n2_s0.3_w0.2"), RECIPES["quick"]
+    pad6, quick = groups.find("pad6_n2_s0.3_w0.2"), recipes.BY_NAME["quick"]
     assert quick.snapshots(pad6) == replace(quick, limit=12).snapshots(pad6) == {12: 500, 24: 1000}
     main = groups.find(groups.MAIN)
     assert list(quick.snapshots(main, 3)) == [1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45]
-    assert quick.snapshots(main, 4) == RECIPES["paper"].snapshots(main, 3) == {}
+    assert quick.snapshots(main, 4) == recipes.BY_NAME["paper"].snapshots(main, 3) == {}
 
 
 def test_a_run_that_is_followed_has_its_snapshots_in_its_file(small_group, data, monkeypatch):

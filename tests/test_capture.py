@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch._dynamo import lookup_backend
 
-from carry_core.groups import Group, Recipe
+from carry_core.groups import Group
 from carry_core.model import ModelConfig
 from carry_core.training.dropout import CounterMasks
+from carry_core.training.recipes import Recipe
 from carry_core.training.trainer import Seeds, Trainer, compiled_apart, tf32
 from tests.conftest import SHAPES
 

@@ -119,7 +119,7 @@ def test_results_of_other_weights_are_called_stale(committed, monkeypatch):
     monkeypatch.setattr(webpage.results, "weights", lambda source: committed.weights[source])
     assert "n2_s0.3_w0.2 (recipe “" in committed.origin("ours")
     record = webpage.runs.load("digits4_n2_s0.3_w0.2").record
-    reached = webpage.groups.reached("digits4_n2_s0.3_w0.2", record["recipe"], record["epochs"])
+    reached = webpage.recipes.reached("digits4_n2_s0.3_w0.2", record["recipe"], record["epochs"])
     expected = f"digits4_n2_s0.3_w0.2 (recipe “{record['recipe']}”, 1 run, epochs: {reached})"
     assert expected in committed.origin("ours")
     assert f"{len(committed.weights['author'])} of the 123 files" in committed.origin("author")

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from carry_core.groups import Group, Recipe
+from carry_core.groups import Group
 from carry_core.model import ModelConfig
 from carry_core.training import trainer
+from carry_core.training.recipes import Recipe
 from carry_core.training.trainer import Trainer
 from tests.conftest import SHAPES
 from tests.skips import needs_cuda

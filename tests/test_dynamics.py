@@ -15,6 +15,7 @@ from carry_core.findings.survey import Evidence
 from carry_core.groups import GROUPS
 from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import Layout
+from carry_core.training import histories
 from tests.trainings import save_group
 
 EPOCHS = 400
@@ -310,7 +311,7 @@ def test_decay_matters_where_the_order_is_weaker_than_in_every_run_with_it(decay
 def test_the_released_run_has_its_transition_where_the_paper_has_it(shared):
     """Fig. 2 has maps at 50, 200 and 400; the accuracy jumps between the first two."""
     try:
-        history = runs.history(N1, "author")
+        history = histories.load(N1, "author")
     except BadInput:
         pytest.skip("the author's release is not imported: `carry import-author`")
     found = dynamics.transitions(history, GROUPS[N1].config.layout).loc[0]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from carry_core.groups import Group, Recipe
+from carry_core.groups import Group
 from carry_core.training.dropout import CounterMasks
+from carry_core.training.recipes import Recipe
 from carry_core.training.trainer import Seeds, Trainer
 
 RUNS = [0, 2]

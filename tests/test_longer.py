@@ -17,7 +17,9 @@ from carry_core.interventions import INTACT, Ablation
 from carry_core.ledger import quantities
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
+from carry_core.plots import parameters
 from carry_core.sums import Layout
+from carry_core.training import recipes
 from tests.trainings import save_group
 
 TINY = ModelConfig(width=3, d_model=16, d_ff=12)
@@ -33,23 +35,25 @@ def tiny() -> Transformer:
 
 
 def test_the_five_default_classes_are_classes():
-    assert carries.choose(3) == list(carries.patterns(3))
-    assert carries.choose(6) == ["000000", "000010", "001110", "010000", "012221"]
+    assert parameters.chosen_classes(3) == list(carries.patterns(3))
+    assert parameters.chosen_classes(6) == ["000000", "000010", "001110", "010000", "012221"]
     for n_digits in range(4, 11):
-        assert set(carries.choose(n_digits)) <= set(carries.patterns(n_digits))
-    assert carries.choose(6, "all") == list(carries.patterns(6))
-    assert carries.choose(6, 1110) == carries.choose(6, "001110") == ["001110"]
-    assert carries.choose(3, ["C all", "010"]) == carries.choose(3, "C all, 010") == ["011", "010"]
+        assert set(parameters.chosen_classes(n_digits)) <= set(carries.patterns(n_digits))
+    assert parameters.chosen_classes(6, "all") == list(carries.patterns(6))
+    assert parameters.chosen_classes(6, 1110) == parameters.chosen_classes(6, "001110") == ["001110"]
+    assert (
+        parameters.chosen_classes(3, ["C all", "010"]) == parameters.chosen_classes(3, "C all, 010") == ["011", "010"]
+    )
 
 
 @pytest.mark.parametrize("wrong", ["", 7, [], ["222222"], "001110,2"])
 def test_a_class_that_is_none_is_bad_input_and_what_was_given_is_named(wrong):
     with pytest.raises(BadInput, match=rf"classes={re.escape(repr(wrong))} .* expected None, 'all', or names such as"):
-        carries.choose(6, wrong)
+        parameters.chosen_classes(6, wrong)
 
 
 def test_sums_are_drawn_class_by_class():
-    wanted = carries.choose(6)
+    wanted = parameters.chosen_classes(6)
     a, b = carries.sample_classes(wanted, 7, torch.Generator().manual_seed(1))
     found = [carries.patterns(6)[i] for i in carries.classify(a, b, 6).tolist()]
     assert found == [pattern for pattern in wanted for _ in range(7)]
@@ -372,4 +376,4 @@ def test_an_epoch_of_the_papers_is_the_same_share_of_a_shorter_training(source, 
     early = {epoch: {0: {}} for epoch in GROUPS[PAD6].snapshots}
     record = {"recipe": recipe, "epochs": epochs}
     loaded = runs.Runs(PAD6, source, GROUPS[PAD6].config, (0,), {0: {}}, record, early)
-    assert [loaded.own_epoch(epoch) for epoch in (500, 1000, None)] == own
+    assert [recipes.own_epoch(loaded, epoch) for epoch in (500, 1000, None)] == own

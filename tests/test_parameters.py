@@ -4,9 +4,10 @@ import re
 
 import pytest
 
-from carry_core import carries, groups, runs
 from carry_core.errors import BadInput
 from carry_core.findings import heads, lengths
+from carry_core.plots import parameters
+from carry_core.plots.parameters import check
 
 MAIN, PAD6, ONE_LAYER = "n2_s0.3_w0.2", "pad6_n2_s0.3_w0.2", "n1_s0.3_w0.2"
 PAD10, DECODER = "pad10_primed500_n2_s0.3_w0.2", "decoder_pad6_primed500_n2_s0.3_w0.2"
@@ -24,22 +25,22 @@ PAD10, DECODER = "pad10_primed500_n2_s0.3_w0.2", "decoder_pad6_primed500_n2_s0.3
 )
 def test_a_wrong_parameter_stops_a_page_with_one_line(wrong, complaint):
     with pytest.raises(BadInput, match=re.escape(complaint)) as error:
-        runs.check(**{"source": "ours", "group": MAIN} | wrong)
+        check(**{"source": "ours", "group": MAIN} | wrong)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("call", "complaint"),
     [
-        (lambda: carries.choose(4, 5), "classes=5 for sums of 4 digits: expected"),
+        (lambda: parameters.chosen_classes(4, 5), "classes=5 for sums of 4 digits: expected"),
         (lambda: lengths.long_positions(MAIN), f"{MAIN} has no longer sums: expected a padded group"),
         (lambda: lengths.long_positions(PAD6, PAD10), "expected groups with as many long positions"),
-        (lambda: groups.decoder(MAIN), f"{MAIN} has no decoders: expected"),
-        (lambda: groups.listed(7), "7: expected a group"),
+        (lambda: parameters.decoder_group(MAIN), f"{MAIN} has no decoders: expected"),
+        (lambda: parameters.listed_groups(7), "7: expected a group"),
         (lambda: lengths.parent(MAIN), f"{MAIN} is not finetuned: expected"),
         (lambda: heads.outcomes(10**6), "step=1000000: expected a whole number"),
         (
-            lambda: runs.check(source="ours", group=MAIN, n_examples=50, at_least=1_000),
+            lambda: check(source="ours", group=MAIN, n_examples=50, at_least=1_000),
             "n_examples=50: expected a whole number of sums from 1,000",
         ),
     ],

@@ -16,6 +16,7 @@ from carry_core import runs
 from carry_core.groups import MAIN
 from carry_core.interventions import Ablation, MeanAblation, Patch
 from carry_core.plots import playground
+from carry_core.training import histories
 from tests import chromium
 
 ROOT = Path(__file__).parent.parent
@@ -275,7 +276,7 @@ def test_the_slider_over_training_shows_what_was_recorded(browser, width):
     browser.press("ArrowRight")
     browser.wait(f"{SPOKEN}.startsWith('Epoch 305:')")
     assert browser.run("location.hash") == f"#run={ONE_LAYER}/3&epoch=305"
-    expected = runs.history(ONE_LAYER)["pattern"][3, 304].round(2).ravel()
+    expected = histories.load(ONE_LAYER)["pattern"][3, 304].round(2).ravel()
     squares = "[...document.querySelectorAll('#pg-maps rect[fill-opacity]')]"
     drawn = browser.run(f"{squares}.map((x) => Number(x.getAttribute('fill-opacity')))")
     assert drawn == pytest.approx(expected.tolist(), abs=0.0006)
@@ -291,7 +292,7 @@ def test_the_slider_of_figure_5_shows_the_ablated_accuracies(browser):
     browser.open((TRAINING.parent / "fig05_mlp_evolution.html").as_uri() + f"#run={MAIN}/2&epoch=120")
     browser.wait(f"document.getElementById('pg-spoken') && {SPOKEN}", 20)
     drawn = browser.run("[...document.querySelectorAll('.pg-cell')].map((x) => parseFloat(x.textContent))")
-    expected = 100 * runs.history(MAIN)["test_ablated_accuracy"][2, 119]
+    expected = 100 * histories.load(MAIN)["test_ablated_accuracy"][2, 119]
     assert drawn == pytest.approx(expected.ravel().tolist(), abs=0.56)
     assert browser.errors == []
 

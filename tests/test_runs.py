@@ -16,6 +16,8 @@ from carry_core import cli, groups, measure, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir, replacing
 from carry_core.findings import heads
+from carry_core.plots.parameters import check, provenance
+from carry_core.training import checkpoints, histories
 from carry_core.training.trainer import initialise
 from tests.trainings import save_group
 
@@ -49,11 +51,11 @@ def test_what_is_saved_is_loaded(two):
         assert torch.equal(loaded.model(3, epoch=7).state_dict()[name], 2 * fresh[name])
         assert torch.equal(loaded.model(3, epoch=9).state_dict()[name], fresh[name])
     assert [run for run, _ in loaded.models()] == [0, 3]
-    assert loaded.provenance.endswith("They stand in for runs of all 1000 epochs by the recipe “paper”.")
-    assert runs.history(NAME)["test_loss"].shape == (2, 9)
-    assert runs.history(NAME, run=3)["runs"].tolist() == [0, 3]
+    assert provenance(loaded).endswith("They stand in for runs of all 1000 epochs by the recipe “paper”.")
+    assert histories.load(NAME)["test_loss"].shape == (2, 9)
+    assert histories.load(NAME, run=3)["runs"].tolist() == [0, 3]
     with pytest.raises(BadInput, match="No learning curves of run 77 of .* expected one of 0, 3"):
-        runs.history(NAME, run=77)
+        histories.load(NAME, run=77)
 
 
 def test_which_runs_lead(data):
@@ -68,7 +70,7 @@ def test_which_runs_lead(data):
     assert leading() == ("quick", 60, (0, 1, 2))
     assert leading(recipe="paper") == ("paper", 1000, (0,))
     assert leading(runs=[7, 0, 6]) == ("quick", 60, (0, 6, 7))
-    assert runs.history(NAME, runs=[6])["runs"].tolist() == [6]
+    assert histories.load(NAME, runs=[6])["runs"].tolist() == [6]
     publish(data, "paper", 300, [1, 2, 3])
     assert leading() == ("paper", 300, (1, 2, 3))
     with pytest.raises(BadInput, match=f"No weights of {NAME} runs 5, 9 from ours"):
@@ -80,8 +82,8 @@ def test_curves_of_unequal_runs_are_filled_up(data):
     fresh = initialise(config, torch.Generator())
     for run, curves in ((0, {"loss": np.ones(3)}), (2, {"loss": np.ones(2), "whole": np.ones((2, 2))})):
         record = {"recipe": "author", "run": run, "epochs": 1000}
-        runs.save(folder / f"run{run}.safetensors", NAME, config, fresh, record, curves)
-    history = runs.history(NAME, "author")
+        checkpoints.save_run(folder / f"run{run}.safetensors", groups.find(NAME), fresh, record, curves)
+    history = histories.load(NAME, "author")
     np.testing.assert_array_equal(history["loss"], [[1, 1, 1], [1, 1, np.nan]])
     assert np.isnan(history["whole"][0]).all()
     assert history["whole"].shape == (2, 2, 2)
@@ -95,13 +97,13 @@ def test_curves_of_unequal_runs_are_filled_up(data):
         (lambda: runs.load(NAME, recipe="slow"), "recipe='slow' of ours: expected one of paper, quick"),
         (lambda: runs.load(NAME, "author"), "`carry import-author DIR` imports what his release has"),
         (lambda: runs.load("n2_s0.3_w0.2"), "make them with `carry train n2_s0.3_w0.2`"),
-        (lambda: runs.history("n2_s0.3_w0.2"), "No learning curves of n2_s0.3_w0.2 from ours"),
+        (lambda: histories.load("n2_s0.3_w0.2"), "No learning curves of n2_s0.3_w0.2 from ours"),
         (lambda: runs.load(NAME).model(1), "No run 1 of n1_s0.3_w0.2 from ours: expected one of 0, 3"),
         (lambda: runs.load(NAME).model(0, epoch=500), "at epoch 500: expected one of 7, 9"),
-        (lambda: runs.check(source="ours", group=NAME, n_examples=-1), "n_examples=-1: expected a whole number"),
-        (lambda: runs.check(source="ours", group=NAME, run=9), "No run 9"),
-        (lambda: runs.check(source="ours", group=NAME, run="0"), "run='0': expected None or the number of a run"),
-        (lambda: runs.check(source="ours", group=NAME, seed=True), "seed=True: expected a whole number from 0 to"),
+        (lambda: check(source="ours", group=NAME, n_examples=-1), "n_examples=-1: expected a whole number"),
+        (lambda: check(source="ours", group=NAME, run=9), "No run 9"),
+        (lambda: check(source="ours", group=NAME, run="0"), "run='0': expected None or the number of a run"),
+        (lambda: check(source="ours", group=NAME, seed=True), "seed=True: expected a whole number from 0 to"),
     ],
 )
 def test_bad_parameters_are_named_in_one_line(two, call, complaint):
@@ -150,7 +152,7 @@ def test_other_damage_is_one_line(two):
     curves = two.with_suffix(".npz")
     curves.write_bytes(curves.read_bytes()[:99])
     with pytest.raises(BadInput, match=r"run0.npz is damaged"):
-        runs.history(NAME)
+        histories.load(NAME)
     tensors = load_file(two)
     tensors["embed.weight"] = torch.zeros(2, 2)
     with safe_open(two, "pt") as file:
@@ -192,13 +194,14 @@ import sys
 from pathlib import Path
 import numpy as np
 from carry_core import groups, runs
+from carry_core.training import checkpoints
 
 path, name = Path(sys.argv[1]), sys.argv[2]
-config, weights = groups.find(name).config, runs.load(name).weights[0]
+weights = runs.load(name).weights[0]
 print("ready", flush=True)
 while True:
     record = {"recipe": "quick", "run": 0, "epochs": 9}
-    runs.save(path, name, config, weights, record, {"test_loss": np.ones(9)})
+    checkpoints.save_run(path, groups.find(name), weights, record, {"test_loss": np.ones(9)})
 """
 
 
@@ -212,7 +215,7 @@ def test_a_run_that_is_killed_while_it_is_written_is_whole(two, delay):
     loaded = runs.load(NAME)
     expected = initialise(loaded.config, torch.Generator().manual_seed(0))
     assert all(torch.allclose(p, expected[name], atol=1e-3) for name, p in loaded.model(0).state_dict().items())
-    assert (runs.history(NAME, run=0)["test_loss"][0] == 1).all()
+    assert (histories.load(NAME, run=0)["test_loss"][0] == 1).all()
 
 
 def test_checksums_find_what_is_damaged_or_missing(two):
@@ -260,7 +263,7 @@ def test_shipped_runs_say_how_they_were_trained(monkeypatch):
     for path in shipped:
         about = runs.describe(path, path.parent.parent.name)
         record = about["record"]
-        assert runs.run_path(ROOT / "data" / "runs", about["group"], record["recipe"], record["run"]) == path
+        assert checkpoints.run_path(ROOT / "data" / "runs", about["group"], record["recipe"], record["run"]) == path
         assert {"device", "precision", "torch", "numpy", "commit", "seconds"} <= record.keys()
         with safe_open(path, "pt") as file:
             assert {file.get_slice(name).get_dtype() for name in file.keys()} == {"F16"}  # noqa: SIM118

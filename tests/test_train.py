@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from carry_core import groups, sums
-from carry_core.groups import RECIPES, Group
+from carry_core.groups import Group
 from carry_core.interventions import Ablation
 from carry_core.measure import class_accuracies
 from carry_core.model import ModelConfig, Transformer
+from carry_core.training import recipes
 from carry_core.training import trainer as train_module
 from carry_core.training.stacked import Stack
 from carry_core.training.trainer import Data, Seeds, Trainer, initialise
@@ -34,8 +35,8 @@ def test_the_main_group_is_the_papers():
     group = groups.find(groups.MAIN)
     assert (group.n_train, group.steps) == (150_150, 147)
     assert group.n_train - 146 * group.batch == 646
-    recipes = {name: recipe.epochs(group) for name, recipe in RECIPES.items()}
-    assert recipes == {"paper": 1000, "quick": 60}
+    epochs = {name: recipe.epochs(group) for name, recipe in recipes.BY_NAME.items()}
+    assert epochs == {"paper": 1000, "quick": 60}
     assert len(groups.GROUPS) == 16
 
 

@@ -6,11 +6,11 @@ from fractions import Fraction
 import pytest
 
 from carry_core.files import ROOT
-from carry_core.groups import GROUPS, MAIN, RECIPES
+from carry_core.groups import GROUPS, MAIN
 from carry_core.sums import Layout, n_sums
-from carry_core.training import campaign, dropout
+from carry_core.training import campaign, dropout, recipes
 
-PAPER, QUICK = RECIPES["paper"], RECIPES["quick"]
+PAPER, QUICK = recipes.BY_NAME["paper"], recipes.BY_NAME["quick"]
 FINETUNED, FOUR, LONG = (GROUPS[f"{name}_n2_s0.3_w0.2"] for name in ("pad6_finetuned500", "digits4", "pad6"))
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from carry_core import runs
 from carry_core.files import author_dir
-from carry_core.groups import Recipe
+from carry_core.groups import Group
 from carry_core.model import ModelConfig
-from carry_core.training import campaign
+from carry_core.training import campaign, checkpoints
+from carry_core.training.recipes import Recipe
 from carry_core.training.trainer import Trainer
 
 QUICK = Recipe("quick", 1e-3, warmup=10)
@@ -53,4 +53,6 @@ def save_group(
     for i, entry in enumerate(record["runs"]):
         own = {key: value[i] for key, value in (curves or {}).items() if key != "runs" and i < len(value)}
         path = folder / f"run{entry['run']}.safetensors"
-        runs.save(path, group, config, {name: p[i] for name, p in stacked.items()}, shared | entry, own)
+        checkpoints.save_run(
+            path, Group(group, config), {name: p[i] for name, p in stacked.items()}, shared | entry, own
+        )

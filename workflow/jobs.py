@@ -21,6 +21,7 @@ from carry_core.cli import chosen_recipe, run_numbers
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir
 from carry_core.ledger import claims, quantities, results
+from carry_core.training import checkpoints
 
 WHOLE = "all"  # epochs of a recipe
 
@@ -42,7 +43,7 @@ def trainings(asked: Mapping[str, str]) -> list[str]:
         group = groups.find(name)
         recipe = chosen_recipe(asked.get("recipe") or "paper", group, None if epochs == WHOLE else int(epochs))
         for run in run_numbers(asked.get("runs") or None, group):
-            path = runs.run_path(data_dir() / "runs", name, recipe.name, run)
+            path = checkpoints.run_path(data_dir() / "runs", name, recipe.name, run)
             stamp = Path(f"trained/{name}/{recipe.name}/run{run}.{epochs}")
             if path.exists() and runs.describe(path, name)["record"]["epochs"] >= recipe.epochs(group):
                 continue

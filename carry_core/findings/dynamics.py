@@ -22,8 +22,8 @@ from carry_core.findings.heads import column_mass, no_carry_reference, pearson
 from carry_core.findings.survey import Evidence
 from carry_core.groups import GROUPS
 from carry_core.measure import ClassAccuracies
-from carry_core.runs import History
 from carry_core.sums import Layout
+from carry_core.training.histories import History
 
 NAN = float("nan")
 PLOTTED = 0.4  # what Fig. 5 plots: 400 of 1000 epochs

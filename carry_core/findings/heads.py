@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from carry_core import carries, measure, sums
-from carry_core.errors import BadInput
+from carry_core.errors import check_whole
 from carry_core.findings.base import DECODER, DFF1024, MAIN, N1, N3, Fields, Need, all_heads, finding, per_run
 from carry_core.findings.survey import (
     FEWEST,
@@ -362,8 +362,7 @@ def outcomes(step: int = 1, n_digits: int = 3) -> list[int]:
     """
     first, end = 2 * (FEWEST - 1), 10**n_digits
     most = max(SQUASHED_OUTCOME - first, end - 1 - SQUASHED_OUTCOME)
-    if type(step) is not int or not 1 <= step <= most:
-        raise BadInput(f"step={step!r}: expected a whole number from 1, for all outcomes, to {most}.")
+    check_whole("step", step, 1, most)
     return list(range(first + (SQUASHED_OUTCOME - first) % step, end, step))
 
 

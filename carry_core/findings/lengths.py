@@ -35,8 +35,9 @@ from carry_core.findings.survey import SAMPLE, Evidence, Survey
 from carry_core.interventions import INTACT, Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import Transformer
-from carry_core.runs import History, Runs
+from carry_core.runs import Runs
 from carry_core.sums import Layout
+from carry_core.training.histories import History
 
 BALANCED = 4_450  # six-digit sums, fifty of each class
 RANDOM = 5_000  # six-digit sums, drawn from all

@@ -23,6 +23,7 @@ from carry_core.findings.base import Need
 from carry_core.interventions import Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import Transformer, no_hook
+from carry_core.training import histories, recipes
 
 DRAWS, DRAWN = 10, 20_000  # how often the dissection is drawn again; sums per class in a draw of the paper's
 SAMPLE = 20_000  # random sums where a finding does not need all
@@ -258,13 +259,13 @@ class Evidence:
         """
         return self._read("weights", group, lambda: runs.load(group, self.source))
 
-    def curves(self, group: str) -> runs.History:
+    def curves(self, group: str) -> histories.History:
         """The group's learning curves.
 
         Raises:
             BadInput: they are missing or damaged; says how to get them.
         """
-        return self._read("history", group, lambda: runs.history(group, self.source))
+        return self._read("history", group, lambda: histories.load(group, self.source))
 
     def _read(self, kind: str, group: str, read: Callable[[], T]) -> T:
         try:
@@ -277,14 +278,14 @@ class Evidence:
 
     def planned_epochs(self, group: str) -> int:
         """Epochs of the whole training of a group; ours may have had a part of them only."""
-        return self.group(group).planned_epochs if self.source == "ours" else groups.find(group).epochs
+        return recipes.planned_epochs(self.group(group)) if self.source == "ours" else groups.find(group).epochs
 
     def training(self, group: str) -> str:
         """How a group was trained, if not as the paper's: the recipe, and how far it got; else nothing."""
         if self.source != "ours" or not self.has(group):
             return ""
         loaded = self.group(group)
-        return loaded.training if loaded.stands_in else ""
+        return recipes.training(loaded) if recipes.stands_in(loaded) else ""
 
     def models(self, group: str) -> dict[int, Transformer]:
         """Each run as a model.

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import yaml
 from markupsafe import Markup, escape
 
-from carry_core import author, groups, runs
+from carry_core import author, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.ledger import claims, results
@@ -23,6 +23,7 @@ from carry_core.ledger.box import SIGNS, TEMPLATES, Html
 from carry_core.ledger.claims import Claim
 from carry_core.ledger.results import Row
 from carry_core.ledger.verdicts import ENOUGH, EQUIVALENT, PAPER_RUNS, QUANTIFIERS, RULES, VERDICTS
+from carry_core.training import recipes
 
 OPEN = ("mixed", "mostly", "compatible")
 HEADINGS = {"author": "Author’s weights", "ours": "Our weights"}
@@ -107,7 +108,7 @@ class Outcomes:
         trained = []
         for group in sorted({name.split("/")[1] for name in files}):
             record = runs.load(group).record
-            reached = groups.reached(group, record["recipe"], record["epochs"])
+            reached = recipes.reached(group, record["recipe"], record["epochs"])
             n_runs = "1 run" if len(record["runs"]) == 1 else f"{len(record['runs'])} runs"
             trained.append(f"{group} (recipe “{record['recipe']}”, {n_runs}, epochs: {reached})")
         return f"Our weights: {', '.join(trained) if trained else 'none yet'}."

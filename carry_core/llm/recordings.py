@@ -19,8 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from carry_core import runs
-from carry_core.errors import BadInput
+from carry_core.errors import BadInput, check_whole
 from carry_core.files import author_dir, data_dir
 from carry_core.llm import prompts, survey
 from carry_core.llm.model import MOST_PAIRS, Heads, inspect_model, most_frequent, parse_heads
@@ -199,11 +198,9 @@ def load(
         raise BadInput(f"Unknown language model {group!r} from {source}: expected one of {', '.join(names)}.")
     if model is not None and source == "author":
         raise BadInput(f"model={model!r}: expected None for source='author', whose recordings need no weights.")
-    if type(n_examples) is not int or not 100 <= n_examples <= 100_000:
-        raise BadInput(f"n_examples={n_examples!r}: expected a whole number of prompts from 100 to 100,000.")
-    runs.check_seed(seed)
-    if type(n_pairs) is not int or not 0 <= n_pairs <= MOST_PAIRS:
-        raise BadInput(f"n_pairs={n_pairs!r}: expected a whole number of pairs from 0 to {MOST_PAIRS}.")
+    check_whole("n_examples", n_examples, 100, 100_000, "prompts")
+    check_whole("seed", seed, 0, 2**63 - 1)
+    check_whole("n_pairs", n_pairs, 0, MOST_PAIRS, "pairs")
     if source == "author":
         return recording(theirs if group == DEFAULT else group)
     if (published := MODELS.get(group)) and model is None:

@@ -25,9 +25,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from carry_core.files import commit, replacing, write_json
+from carry_core.files import replacing, write_json
 from carry_core.llm import prompts
 from carry_core.sums import digits
+from carry_core.training.trainer import commit
 
 TOKENS = ("<pad>", "<s>", "</s>", "<unk>", "+", "=", *"0123456789")
 PAD, BOS, EOS = range(3)

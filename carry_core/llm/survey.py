@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from carry_core.errors import BadInput
-from carry_core.files import commit, replacing
+from carry_core.files import replacing
 from carry_core.findings.geometry import AXES, principal_axes
 from carry_core.llm import prompts, staircases
 from carry_core.llm.model import (
@@ -39,6 +39,7 @@ from carry_core.llm.model import (
     random_pairs,
 )
 from carry_core.llm.prompts import Answers, Template
+from carry_core.training.trainer import commit
 
 FILE = "survey.safetensors"
 FIELDS = ("wins", "mean", "std", "points", "share", "spelled")  # of a survey, as tensors

@@ -17,8 +17,8 @@ from carry_core.plots.style import (
     INK,
     position,
 )
-from carry_core.runs import History
 from carry_core.sums import Layout
+from carry_core.training.histories import History
 
 TRAIN, TEST = "#8A8D93", "#7A1F5C"
 

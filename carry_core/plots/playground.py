@@ -27,6 +27,7 @@ from carry_core.findings import adder, dynamics, geometry, interchange, typology
 from carry_core.groups import MAIN, find
 from carry_core.interventions import Ablation, Combined, Intervention, MeanAblation, Patch, means
 from carry_core.model import ModelConfig, Transformer
+from carry_core.training import histories, recipes
 
 CHOSEN = {MAIN: range(6), "n1_s0.3_w0.2": (0,), "n3_s0.3_w0.2": (0,), "decoder_n2_s0.3_w0.2": (0,)}
 SLIDERS = {"fig02": ("n1_s0.3_w0.2", "pattern", 5), "fig05": (MAIN, "test_ablated_accuracy", 2)}  # over training
@@ -146,8 +147,8 @@ def export(out: Path, reference_to: Path | None = None) -> list[Path]:
         reference_to: the folder of `reference`, which the tests of the page compare with.
     """
     written, listed = export_runs(out, CHOSEN, reference_to)
-    for name, histories in SLIDERS.items():
-        written.append(_write(out / f"{name}.js", "CarryTraining.receive", training(*histories), "utf-16"))
+    for name, groups in SLIDERS.items():
+        written.append(_write(out / f"{name}.js", "CarryTraining.receive", training(*groups), "utf-16"))
     written.append(out / "still.svg")
     still(MAIN, written[-1])
     return [*written, _write(out / "runs.js", "CarryRuns.list", listed)]
@@ -164,7 +165,7 @@ def export_runs(
             model = loaded.model(run)
             name, kind = f"{group}-run{run}", deciding.get(run) if group == MAIN else None
             label = f"run {run}: {kind}" if kind else f"run {run} of {find(group)}"
-            about = {"id": f"{group}/{run}", "file": f"{name}.js", "label": label, "training": loaded.training}
+            about = {"id": f"{group}/{run}", "file": f"{name}.js", "label": label, "training": recipes.training(loaded)}
             listed.append(about)
             written.append(_write(out / f"{name}.js", "CarryRuns.receive", packed(model, about["id"]), "utf-16"))
             if reference_to is not None:
@@ -182,15 +183,15 @@ def training(group: str, measured: str, every: int) -> dict[str, Any]:
         measured: `pattern` or `test_ablated_accuracy`.
         every: how many epochs are between two that are shown.
     """
-    loaded, history = runs.load(group), runs.history(group)
+    loaded, history = runs.load(group), histories.load(group)
     epochs = history["test_loss"].shape[1]
     if measured == "pattern":  # the run and the middle epoch of Fig. 2
-        transitions = dynamics.transitions(history, loaded.config.layout, loaded.planned_epochs)
+        transitions = dynamics.transitions(history, loaded.config.layout, recipes.planned_epochs(loaded))
         run = dynamics.shown_run(transitions, None)
         epoch = dynamics.shown_epochs(transitions.loc[run], None)[1]
     else:
         run = loaded.numbers[0]
-        epoch = dynamics.kink(dynamics.finished(history["test_loss"][0]), planned=loaded.planned_epochs).epoch
+        epoch = dynamics.kink(dynamics.finished(history["test_loss"][0]), planned=recipes.planned_epochs(loaded)).epoch
     tensors = {name: torch.from_numpy(history[name][:, every - 1 :: every]) for name in (*CURVES, measured)}
     losses = {name: x.clamp(min=1e-6) for name, x in tensors.items() if name.endswith("loss")}
     shares = {name: x.double().mul(100).round().div(100) for name, x in tensors.items() if name not in losses}

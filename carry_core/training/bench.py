@@ -17,12 +17,13 @@ from torch import Tensor
 from torch.utils.benchmark.utils.timer import Timer, timer
 
 from carry_core import measure, sums
-from carry_core.files import commit, data_dir, write_json
-from carry_core.groups import RECIPES, Group
+from carry_core.files import data_dir, write_json
+from carry_core.groups import Group
 from carry_core.interventions import INTACT
 from carry_core.model import ModelConfig, Transformer, rotate
+from carry_core.training import recipes
 from carry_core.training.layers import keep_memory, linear
-from carry_core.training.trainer import PRECISIONS, Trainer, device_name, tf32
+from carry_core.training.trainer import PRECISIONS, Trainer, commit, device_name, tf32
 
 Row = dict[str, Any]
 Tasks = dict[str, Callable[[], Any]]
@@ -103,7 +104,7 @@ def train(device: str = "cpu", groups: Sequence[Group] = LAYERS, runs: int = 1, 
     rows, on_cpu = [], device == "cpu"
     for group in groups:
         names = [name for name in PRECISIONS if name != "tf32" or torch.device(device).type == "cuda"]
-        ours = {name: Trainer(group, RECIPES["quick"], list(range(runs)), device, name) for name in names}
+        ours = {name: Trainer(group, recipes.BY_NAME["quick"], list(range(runs)), device, name) for name in names}
         a, b = ours["fp32"].batches(ours["fp32"].train, group.batch)[0]
         tasks: Tasks = {name: partial(trainer.step, a, b, 1) for name, trainer in ours.items()}
         size = 1024 if on_cpu else 4096

@@ -10,7 +10,7 @@ from typing import Any
 from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.sums import n_sums
-from carry_core.training.checkpoints import Checkpoints
+from carry_core.training.checkpoints import Checkpoints, run_path
 from carry_core.training.layers import keep_memory
 from carry_core.training.trainer import State, Trainer
 
@@ -133,7 +133,7 @@ def missing(checkpoints: Checkpoints, numbers: Collection[int], out: Path) -> di
     """
     group, recipe, found = checkpoints.group, checkpoints.recipe, {}
     for run in numbers:
-        path = runs.run_path(out, group.name, recipe.name, run)
+        path = run_path(out, group.name, recipe.name, run)
         if not path.exists() or runs.describe(path, group.name)["record"]["epochs"] < recipe.epochs(group):
             _, record = checkpoints.load(run) or ({}, {"epoch": 0})
             found[run] = (record["epoch"], record.get("batches", 0))

@@ -16,7 +16,9 @@ from torch import Tensor
 from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import replacing
-from carry_core.groups import Group, Recipe
+from carry_core.groups import Group
+from carry_core.training.histories import History
+from carry_core.training.recipes import Recipe
 from carry_core.training.trainer import State
 
 FORMAT = "1"
@@ -122,9 +124,36 @@ class Checkpoints:
         if "pattern" in curves:  # most of the bytes; rounded by less than 0.0003
             curves["pattern"] = curves["pattern"].astype(np.float16)
         about = {key: value for key, value in record.items() if key not in RESUMING}
-        path = runs.run_path(out, self.group.name, self.recipe.name, run)
-        runs.save(path, self.group.name, self.group.config, weights, {"epochs": record["epoch"]} | about, curves)
+        path = run_path(out, self.group.name, self.recipe.name, run)
+        save_run(path, self.group, weights, {"epochs": record["epoch"]} | about, curves)
         return path
+
+
+def run_path(out: Path, group: str, recipe: str, run: int) -> Path:
+    """Where a run's weights lie in `data/runs` or a folder like it; its learning curves lie beside, as `.npz`."""
+    return out / group / recipe / f"run{run}.safetensors"
+
+
+def save_run(
+    path: Path, group: Group, weights: runs.Weights, record: runs.Record, curves: History | None = None
+) -> None:
+    """Write a run's pair of files, the learning curves `[epoch, …]` first.
+
+    Args:
+        weights: parameters by name, snapshots under `epoch_500/…`.
+        record: how it was trained: at least `run`, `recipe` and `epochs`.
+
+    Raises:
+        BadInput: the folder cannot be written or the disk is full.
+    """
+    if curves:
+        with replacing(path.with_suffix(".npz")) as temporary, temporary.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **curves)
+    snapshots = sorted({int(name.split("/")[0].removeprefix("epoch_")) for name in weights if "/" in name})
+    record = record | ({"snapshots": snapshots} if snapshots else {})
+    about = {"format": runs.FORMAT, "group": group.name, "config": group.config.to_dict(), "record": record}
+    with replacing(path) as temporary:  # one entry of metadata: several are written in random order
+        save_file({key: p.contiguous() for key, p in weights.items()}, temporary, {"carry": json.dumps(about)})
 
 
 def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

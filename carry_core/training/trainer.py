@@ -2,6 +2,7 @@
 
 import math
 import platform
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,10 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from carry_core import carries, sums
-from carry_core.files import commit
-from carry_core.groups import N_LONG, Group, Recipe
+from carry_core.files import ROOT
+from carry_core.groups import N_LONG, Group
 from carry_core.model import ModelConfig, Transformer
 from carry_core.training.dropout import CounterMasks, StreamMasks
+from carry_core.training.recipes import Recipe
 from carry_core.training.stacked import Stack
 
 Step = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
@@ -442,3 +444,14 @@ class CapturedStep:
         self.weight[count:] = 0
         self.graph.replay()
         return self.metrics
+
+
+def commit() -> str:
+    """The commit of this checkout, with `+` where `carry_core` was changed since; `unknown` outside of one."""
+    git = ["git", "-C", str(ROOT)]
+    try:
+        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
+        diff = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "carry_core"], capture_output=True, check=False)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head.stdout.strip() + ("+" if diff.returncode else "")

@@ -1,0 +1,73 @@
+"""Learning curves: what `training/trainer.py` wrote beside a run's weights, of a group's runs together."""
+
+import zipfile
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from carry_core import groups
+from carry_core.errors import BadInput
+from carry_core.runs import damaged, find, folder, missing
+
+History = dict[str, NDArray[Any]]
+
+
+def load(
+    group: str,
+    source: str = "ours",
+    run: int | None = None,
+    *,
+    recipe: str | None = None,
+    runs: Collection[int] | None = None,
+) -> History:
+    """The learning curves of a group, `[run, epoch, …]` each, and the `runs` they belong to; as in `runs.load`.
+
+    NaN where a run has no such curve or epoch. The author's release has the curves of other runs than weights; `run`
+    is one that has to be among them.
+
+    Raises:
+        BadInput: as `runs.load`, or the run is not among them.
+    """
+    paths = _files(group, source, recipe, runs)
+    if not paths:
+        raise missing("learning curves", group, source, recipe)
+    if run is not None and run not in paths:
+        raise BadInput(
+            f"No learning curves of run {run!r} of {group} from {source}: expected one of {', '.join(map(str, paths))}."
+        )
+    return {"runs": np.array(list(paths))} | _stacked([_curves(path) for path in paths.values()])
+
+
+def _files(group: str, source: str, recipe: str | None, runs: Collection[int] | None) -> dict[int, Path]:
+    if source == "author":
+        where = folder(source) / groups.find(group).name
+        paths = {int(path.stem.removeprefix("run")): path for path in where.glob("run*.npz")}
+    else:
+        paths = {number: path.with_suffix(".npz") for number, path in find(group, recipe=recipe, runs=runs).items()}
+    return {number: path for number, path in sorted(paths.items()) if path.exists()}
+
+
+def _curves(path: Path) -> History:
+    try:
+        if not path.is_file():
+            raise ValueError("it is not a file")
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:  # else a damaged one stays open
+            curves = {key: file[key] for key in file.files}
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+        raise damaged(path, str(error)) from error
+    return {key: x.astype(np.float32) if x.dtype == np.float16 else x for key, x in curves.items()}
+
+
+def _stacked(curves: list[History]) -> History:
+    stacked = {}
+    for key in dict.fromkeys(key for each in curves for key in each):
+        arrays = [each[key] for each in curves if key in each]
+        shape = np.max([array.shape for array in arrays], axis=0)
+        stacked[key] = np.full((len(curves), *shape), np.nan, arrays[0].dtype)
+        for row, each in zip(stacked[key], curves, strict=True):
+            if key in each:
+                row[tuple(map(slice, each[key].shape))] = each[key]
+    return stacked

@@ -1,0 +1,89 @@
+"""The two recipes that we train the paper's groups with, and how far runs got by theirs."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from carry_core import groups
+from carry_core.groups import MAIN, Group
+from carry_core.runs import Runs
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How long and how fast a group is trained; everything else is the group's.
+
+    Attributes:
+        rate: learning rate, constant after `warmup` linear steps.
+        steps: optimiser steps in all, rounded to whole epochs; None for the group's own epochs.
+        limit: epochs asked for by the user, in place of either.
+        followed: of a group, runs whose weights are kept at more epochs than the group's, in the paper's epochs.
+    """
+
+    name: str
+    rate: float
+    warmup: int = 0
+    steps: int | None = None
+    limit: int | None = None
+    followed: Mapping[str, tuple[Collection[int], tuple[int, ...]]] = field(default_factory=dict)
+
+    def epochs(self, group: Group) -> int:
+        if self.limit is not None:
+            return self.limit
+        if self.steps is None or group.parent is not None:
+            return group.epochs
+        return max(1, round(self.steps / group.steps))
+
+    def share(self, group: Group) -> float:
+        """How many epochs of its own the recipe has in place of one of the paper's; `--epochs` moves no snapshot."""
+        return replace(self, limit=None).epochs(group) / group.epochs
+
+    def snapshots(self, group: Group, run: int | None = None) -> dict[int, int]:
+        """Epochs whose weights are kept, and the paper's epochs that they stand for: the same share of the whole.
+
+        Those of the group, and of one of its runs if it is given.
+        """
+        runs, more = self.followed.get(group.name, ((), ()))
+        epochs = sorted({*group.snapshots, *(more if run in runs else ())})
+        return {max(1, round(self.share(group) * epoch)): epoch for epoch in epochs}
+
+
+# 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30 and 45 of the 60 epochs of `quick`: most of what happens is at the beginning
+ON_THE_WAY = (17, 33, 50, 67, 83, 100, 133, 167, 250, 333, 500, 750)
+BY_NAME = {
+    r.name: r
+    for r in (
+        Recipe("paper", 1.4e-4),
+        Recipe("quick", 1e-3, warmup=300, steps=8820, followed={MAIN: (range(4), ON_THE_WAY)}),
+    )
+}
+
+
+def planned_epochs(loaded: Runs) -> int:
+    """Epochs of the whole recipe of some runs, of which they may have had a part only."""
+    group = groups.find(loaded.group)
+    return group.epochs if loaded.source == "author" else BY_NAME[loaded.record["recipe"]].epochs(group)
+
+
+def own_epoch(loaded: Runs, epoch: int | None) -> int:
+    """The epoch of some runs that stands for the paper's: the same share of the whole; the last for None."""
+    if epoch is None or epoch not in loaded.snapshots:
+        return int(loaded.record["epochs"])
+    return max(1, round(epoch * planned_epochs(loaded) / groups.find(loaded.group).epochs))
+
+
+def stands_in(loaded: Runs) -> bool:
+    """Whether runs stand in for those trained as the paper's: by another recipe, or not to its end."""
+    as_in_paper = (loaded.record["recipe"], loaded.record["epochs"]) == ("paper", groups.find(loaded.group).epochs)
+    return loaded.source == "ours" and not as_in_paper
+
+
+def training(loaded: Runs) -> str:
+    """By which recipe ours were trained and how far they got: `recipe “paper”, 100 of 1000 epochs`."""
+    recipe, epochs = loaded.record["recipe"], loaded.record["epochs"]
+    return f"recipe “{recipe}”, {reached(loaded.group, recipe, epochs)} epochs"
+
+
+def reached(name: str, recipe: str, epochs: int) -> str:
+    """How far a training came, in epochs: `60`, or `1 of 5` if its recipe has more."""
+    planned = BY_NAME[recipe].epochs(groups.find(name))
+    return f"{epochs}" if epochs >= planned else f"{epochs} of {planned}"
