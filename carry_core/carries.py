@@ -14,7 +14,6 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from carry_core.errors import BadInput
 from carry_core.sums import Numbers, digits
 
 NAMES3 = {"000": "NC", "010": "C@1", "001": "C@2", "011": "C all", "021": "C all con."}
@@ -39,24 +38,6 @@ def patterns(n_digits: int) -> tuple[str, ...]:
 def paper_name(pattern: str) -> str:
     """The paper's name for a three-digit pattern; longer patterns are their own name."""
     return NAMES3.get(pattern, pattern)
-
-
-def claim_key(pattern: str) -> str:
-    """The name as it stands in claim ids: `C_all_con` for `C all con.`."""
-    return paper_name(pattern).replace(".", "").replace(" ", "_")
-
-
-def parse_class(text: str, n_digits: int = 3) -> str:
-    """The pattern that `text` names, as a pattern (`011`) or by the paper's name (`C all`).
-
-    Raises:
-        BadInput: no such class.
-    """
-    for pattern in patterns(n_digits):
-        if text in (pattern, paper_name(pattern), claim_key(pattern)):
-            return pattern
-    known = ", ".join(paper_name(p) for p in patterns(n_digits)[:6])
-    raise BadInput(f"No carry class {text!r} for {n_digits} digits: expected one such as {known}.")
 
 
 def symbols(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], n_digits: int) -> Int[Tensor, "*batch pos"]:

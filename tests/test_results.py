@@ -6,11 +6,11 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from carry_core import author, carries
+from carry_core import author
 from carry_core.findings.base import Measurement
 from carry_core.groups import MAIN
 from carry_core.ledger import claims, compute, results, verdicts
-from carry_core.ledger.claims import Claim
+from carry_core.ledger.claims import CLASSES, Claim
 from carry_core.ledger.quantities import READINGS, SPECIAL, binomial, drawn_for, groups_of
 from carry_core.ledger.results import Row
 
@@ -39,7 +39,7 @@ def noise(claim: Claim, row: Row) -> float:
     if claim.rule == "drawn" and claim.id not in NO_SHARE:
         pattern = claim.id.split("/")[2] if claim.id.startswith("tab") else "NC"
         group = READINGS[claim.id].group if claim.id.startswith("tab") else MAIN
-        drawn = drawn_for(group, carries.parse_class(pattern))
+        drawn = drawn_for(group, CLASSES[pattern])
         return sum(binomial(run, drawn) for run in row.runs) ** 0.5 / len(row.runs)
     granted = (row.tolerance - claim.unit / 2) / verdicts.STANDARD_ERRORS
     assert granted > -1e-6, row.id

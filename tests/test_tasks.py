@@ -5,6 +5,7 @@ import torch
 
 from carry_core import carries, sums
 from carry_core.errors import BadInput
+from carry_core.plots import parameters
 
 
 def by_hand(a: int, b: int, n_digits: int) -> str:
@@ -60,6 +61,6 @@ def test_draw_is_uniform_over_the_class(pattern):
 
 
 def test_find():
-    assert carries.parse_class("C all") == carries.parse_class("C_all") == carries.parse_class("011") == "011"
+    assert parameters.parse_class("C all") == parameters.parse_class("C_all") == parameters.parse_class("011") == "011"
     with pytest.raises(BadInput, match="No carry class 'C@9' for 3 digits: expected one such as NC"):
-        carries.parse_class("C@9")
+        parameters.parse_class("C@9")

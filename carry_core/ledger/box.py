@@ -19,7 +19,7 @@ from carry_core import carries, groups
 from carry_core.errors import BadInput
 from carry_core.files import RESOURCES
 from carry_core.ledger import quantities, results
-from carry_core.ledger.claims import Claim, claims
+from carry_core.ledger.claims import CLASSES, Claim, claims
 from carry_core.ledger.results import Row
 
 SOURCES = {"author": "author’s weights", "ours": "ours"}
@@ -282,7 +282,7 @@ def printed_cells(table: str) -> pd.DataFrame:
     Args:
         table: the beginning of its ids, such as `tab1/final_mlp`.
     """
-    names = {carries.claim_key(pattern): carries.paper_name(pattern) for pattern in carries.patterns(3)}
+    names = {key: carries.paper_name(pattern) for key, pattern in CLASSES.items()}
     rows = [
         (names[task], position, kind, claim.paper)
         for name, claim in claims().items()

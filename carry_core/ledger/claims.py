@@ -13,6 +13,8 @@ from carry_core.errors import BadInput
 from carry_core.files import RESOURCES, data_dir
 
 BEYOND = "Beyond the paper"  # the section of rows that put its claims in other terms
+# Carry patterns by their names in ids: `C_all_con` for `C all con.`.
+CLASSES = {carries.paper_name(p).replace(".", "").replace(" ", "_"): p for p in carries.patterns(3)}
 KINDS = {"accuracy": "accuracy", "corrected": "corrected accuracy"}
 
 
@@ -76,7 +78,7 @@ class Claim:
             text = self.title or self.claim
         else:
             _, _, pattern, kind, position = self.id.split("/")
-            name, digit = carries.paper_name(carries.parse_class(pattern)), position.removeprefix("pos")
+            name, digit = carries.paper_name(CLASSES[pattern]), position.removeprefix("pos")
             text = f"{self.part}: {name}, {KINDS[kind]} at position {digit}"
         return text[:1].upper() + text[1:]
 

@@ -42,6 +42,7 @@ from carry_core.findings.survey import DRAWN, Dissected, Evidence, Survey, ranke
 from carry_core.groups import GROUPS
 from carry_core.interventions import INTACT, Ablation
 from carry_core.ledger import billions
+from carry_core.ledger.claims import CLASSES
 from carry_core.measure import ClassAccuracies
 from carry_core.model import Transformer
 from carry_core.sums import n_sums
@@ -159,7 +160,7 @@ def _tables() -> dict[str, Reading]:
     found: dict[str, Reading] = {}
     for end, read in _cells().items():
         for table, (group, of, need) in shares.items():
-            drawn = drawn_for(group, carries.parse_class(end.split("/")[0]))
+            drawn = drawn_for(group, CLASSES[end.split("/")[0]])
             found[f"{table}/{end}"] = share(group, _then(of, read), need, drawn)
         for table, group in {"tab4/dissected": DFF512, "tab5/dissected": DECODER}.items():
             found[f"{table}/{end}"] = carved(group, _then(attrgetter("cells"), read), shown=0)
@@ -169,8 +170,8 @@ def _tables() -> dict[str, Reading]:
 def _cells() -> dict[str, Callable[[ClassAccuracies], float]]:
     """Each cell of a table of three digits, by the end of its id."""
     return {
-        f"{carries.claim_key(pattern)}/{kind}/{pos}": partial(_cell, kind=kind, task=t, pos=p)
-        for t, pattern in enumerate(carries.patterns(3))
+        f"{key}/{kind}/{pos}": partial(_cell, kind=kind, task=t, pos=p)
+        for t, key in enumerate(CLASSES)
         for kind in KINDS
         for p, pos in enumerate(GROUPS[MAIN].config.layout.position_names)
     }

@@ -3,7 +3,7 @@
 from typing import Any
 
 from carry_core import groups, runs
-from carry_core.carries import parse_class, patterns
+from carry_core.carries import paper_name, patterns
 from carry_core.errors import BadInput, check_whole
 from carry_core.groups import MAIN, Group
 from carry_core.runs import Runs
@@ -37,6 +37,19 @@ def check(
             raise BadInput(f"run={run!r}: expected None or the number of a run, such as {loaded.numbers[0]}.")
         loaded.model(run)
     return loaded
+
+
+def parse_class(text: str, n_digits: int = 3) -> str:
+    """The pattern that `text` names, as a pattern (`011`) or by the paper's name (`C all`).
+
+    Raises:
+        BadInput: no such class.
+    """
+    for pattern in patterns(n_digits):
+        if text in (pattern, paper_name(pattern), paper_name(pattern).replace(" ", "_")):
+            return pattern
+    known = ", ".join(paper_name(p) for p in patterns(n_digits)[:6])
+    raise BadInput(f"No carry class {text!r} for {n_digits} digits: expected one such as {known}.")
 
 
 def chosen_classes(n_digits: int, wanted: Any = None) -> list[str]:
