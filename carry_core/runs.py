@@ -27,8 +27,6 @@ SOURCES = ("ours", "author")
 FIRST = range(6)  # the runs of a group that stand for it; others are there for who asks for them
 
 Record = dict[str, Any]
-
-
 Weights = Mapping[str, Tensor]
 
 
