@@ -2,7 +2,6 @@ import os
 import sys
 from pathlib import Path
 
-import jaxtyping
 import pytest
 import torch
 
@@ -54,12 +53,6 @@ def model(config: ModelConfig) -> Transformer:
 def small_group() -> Group:
     """All two-digit sums, seconds to train."""
     return Group("small", ModelConfig(width=2, d_model=16, d_ff=16), n_digits=2, batch=256, epochs=4, n_runs=3)
-
-
-@pytest.fixture
-def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shapes go unchecked, as outside of tests: `torch.compile` cannot trace the checks."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture(scope="session")

@@ -33,7 +33,7 @@ def train_small(started, folder, most=None):
     """Two runs, a checkpoint after every batch; in a process of its own, to be killed or with files of `most` bytes."""
     if most is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-    campaign.SAVE_EVERY = campaign.SAVE_WITHIN = 0.0
+    campaign.SAVE_EVERY = 0.0
     config = ModelConfig(width=2, d_model=16, d_ff=16)
     group = groups.GROUPS["small"] = Group("small", config, n_digits=2, batch=384, epochs=3, n_runs=2)
     checkpoints = Checkpoints(folder / "checkpoints", group, Recipe("paper", 1e-3))
@@ -105,7 +105,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path):
 
 def same(trainer: Trainer, other: Trainer) -> bool:
     """Whether two trainings are at the same bits, moments, masks to come and learning curves included."""
-    states, others = trainer.freeze()(), other.freeze()()
+    states, others = trainer.states(), other.states()
     records = [[{**record, "seconds": 0} for _, record in each] for each in (states, others)]
     return records[0] == records[1] and all(
         tensors.keys() == twin.keys() and all(torch.equal(tensors[key], twin[key]) for key in tensors)
@@ -129,25 +129,6 @@ def test_a_training_stops_within_an_epoch_and_goes_on(small_group, data, monkeyp
         assert (trainer.epoch, trainer.done) == reached
     assert trainer.finished
     assert same(trainer, straight)
-
-
-@pytest.mark.parametrize("within", [False, True])
-def test_a_save_that_was_interrupted_is_made_up_for(small_group, data, monkeypatch, within):
-    checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
-    save, calls = Checkpoints.save, []
-
-    def interrupted(self, states, *, snapshot=False):
-        calls.append(states[0][1]["batches"])
-        if len(calls) == 1:
-            raise KeyboardInterrupt
-        save(self, states, snapshot=snapshot)
-
-    monkeypatch.setattr(Checkpoints, "save", interrupted)
-    monkeypatch.setattr(campaign, "SAVE_EVERY", 0.0)
-    clock = Ticks(2) if within else campaign.Clock()
-    with pytest.raises(KeyboardInterrupt):
-        campaign.train_runs(Trainer(small_group, QUICK, [0]), checkpoints, clock, lambda *_: None)
-    assert campaign.missing(checkpoints, [0], data / "runs") == {0: (0, 2) if within else (1, 0)}
 
 
 def test_runs_that_came_unequally_far_are_trained_apart(small_group, data, monkeypatch):

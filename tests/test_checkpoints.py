@@ -33,7 +33,7 @@ HARM = {
 @pytest.mark.parametrize("harm", HARM)
 def test_a_checkpoint_that_nothing_can_go_on_from_is_refused(small_group, data, harm):
     checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
-    (state,) = Trainer(small_group, QUICK, [0]).freeze()()
+    (state,) = Trainer(small_group, QUICK, [0]).states()
     checkpoints.save([state])
     assert checkpoints.load(0)[1].items() >= state[1].items()
     HARM[harm](checkpoints.path(0), state)
@@ -43,7 +43,7 @@ def test_a_checkpoint_that_nothing_can_go_on_from_is_refused(small_group, data, 
 
 def test_a_checkpoint_of_another_kind_is_refused(small_group, data):
     checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
-    checkpoints.save(Trainer(small_group, QUICK, [0]).freeze()())
+    checkpoints.save(Trainer(small_group, QUICK, [0]).states())
     other = replace(checkpoints, group=replace(small_group, name="other"))
     other.path(0).parent.mkdir()
     other.path(0).write_bytes(checkpoints.path(0).read_bytes())

@@ -1,4 +1,4 @@
-"""The captured step on a GPU. CI has none; these run where one is lent, and what needs no capturing on a CPU too."""
+"""Training on a GPU. CI has none; these run where one is lent, and what needs none on a CPU too."""
 
 from dataclasses import replace
 
@@ -14,12 +14,6 @@ from tests.conftest import SHAPES
 from tests.skips import needs_cuda
 from tests.trainings import weights
 
-# what the compiler says on recent GPUs in fp32, which is what is asked for, and of its own imports
-COMPILER = [
-    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores for float32:UserWarning"),
-    pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"),
-]
-
 RECIPE = Recipe("paper", 1.4e-4)
 ALL = slice(None)  # runs
 
@@ -29,63 +23,29 @@ def group() -> Group:
 
 
 @needs_cuda
-@pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=COMPILER)])
-def test_captured_steps_equal_eager_ones(compiled):
-    """Ten steps, the short last batch among them, from the same weights and with the same masks."""
-    captured = Trainer(group(), RECIPE, [0, 1, 2], "cuda", compiled=compiled)
-    eager = Trainer(group(), RECIPE, [0, 1, 2], "cuda", compiled=False)
-    batches = eager.batches(eager.train, 256)
-    assert batches[-1][0].shape[1] < 256
-    for number in range(10):
-        a, b = batches[number % len(batches)]
-        row = captured.step(a, b, number)
-        eager.counter.fill_(number)
-        size = 256 - a.shape[1]
-        filled = [torch.nn.functional.pad(x.long(), (0, size)) for x in (a, b)]
-        weight = (torch.arange(256, device="cuda") < a.shape[1]).float()
-        expected = eager.eager_step(*filled, weight)
-        torch.testing.assert_close(row["loss"], expected["loss"], rtol=1e-4, atol=1e-5)
-    for name, p in captured.parameters.items():
-        torch.testing.assert_close(p, eager.parameters[name], rtol=1e-3, atol=1e-4, msg=name)
-
-
-@needs_cuda
-def test_replays_draw_different_masks():
-    trainer = Trainer(group(), RECIPE, [0], "cuda", compiled=False)
-    a, b = trainer.batches(trainer.train, 256)[0]
-    trainer.step(a, b, 0)
-    before = {name: p.detach().clone() for name, p in trainer.parameters.items()}
-    losses = []
-    for number in (1, 2, 1):
-        losses.append(trainer.step(a, b, number)["loss"].item())
-        with torch.no_grad():
-            for name, p in trainer.parameters.items():
-                p.copy_(before[name])
-    assert losses[0] != losses[1]
-    assert losses[0] == pytest.approx(losses[2], rel=1e-5)
-
-
-@needs_cuda
-def test_capturing_changes_no_weight():
-    trainer = Trainer(group(), Recipe("still", 0.0), [0, 1], "cuda", compiled=False)
-    before = {name: p.detach().clone() for name, p in trainer.parameters.items()}
-    a, b = trainer.batches(trainer.train, 256)[0]
-    trainer.step(a, b, 0)
-    for name, p in trainer.parameters.items():
-        assert torch.equal(p, before[name]), name
-    assert all(state["step"].item() == 1 for state in trainer.optimiser.state.values())
-
-
-@needs_cuda
-def test_cpu_and_gpu_agree_without_dropout():
+def test_cpu_and_gpu_agree():
+    """In the first steps: a run's masks are the same on both."""
     rows = []
     for device in ("cpu", "cuda"):
-        trainer = Trainer(group(), RECIPE, [0, 1], device, compiled=False)
-        trainer.masks = None
+        trainer = Trainer(group(), RECIPE, [0, 1], device)
         a, b = trainer.batches(trainer.train, 256)[0]
         rows.append([trainer.step(a, b, number)["loss"].tolist() for number in range(5)])
     torch.testing.assert_close(torch.tensor(rows[0]), torch.tensor(rows[1]), rtol=1e-4, atol=1e-5)
+
+
+def test_a_trainers_precision_is_its_own(monkeypatch):
+    """Steps and tests have their trainer's setting whatever was trained in between."""
+    first, second = (Trainer(group(), RECIPE, [0], precision=precision) for precision in ("tf32", "fp32"))
+    seen, logits = [], trainer.Stack.streams
+    monkeypatch.setattr(trainer.Stack, "streams", lambda *of: seen.append(allowed()) or logits(*of))
+    for each in (first, second, first):
+        seen.clear()
+        each.run_epoch()
+        assert seen == [each is first] * (each.group.steps + 1)
+
+
+def allowed() -> bool:
+    return torch.backends.cuda.matmul.allow_tf32
 
 
 def distance(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> float:
@@ -93,17 +53,15 @@ def distance(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) 
     return sum((found[name] - p).double().square().sum().item() for name, p in expected.items()) ** 0.5
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[needs_cuda, *COMPILER])])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("which", ["one layer", "decoder", "ten digits"])
-def test_a_resumed_training_goes_on(which, precision, device, monkeypatch, request):
+def test_a_resumed_training_goes_on(which, precision, device, monkeypatch):
     """Two epochs, frozen, restored elsewhere, a third: as without the stop, to the bit on a CPU.
 
     A GPU adds up in any order, so there the weights may differ by a small part of what the epoch moved them: by less
     than a third of what the masks of other runs make of it, and a tenth of what moments at zero do.
     """
-    if device == "cuda":
-        request.getfixturevalue("unchecked")
     monkeypatch.setattr(trainer, "N_LONG", 600)
     config = ModelConfig(width=10, d_model=16, d_ff=16) if which == "ten digits" else SHAPES[which]
     small = replace(group(), config=config, primed=100 * (config.width > 2), n_runs=2)
@@ -112,7 +70,7 @@ def test_a_resumed_training_goes_on(which, precision, device, monkeypatch, reque
     for _ in range(2):
         going_on.run_epoch()
     before = weights(going_on, ALL)
-    other.restore(going_on.freeze()())
+    other.restore(going_on.states())
     assert other.epoch == 2
     assert distance(weights(other, ALL), before) == 0
     rows = [trainer.run_epoch() for trainer in (going_on, other)]
@@ -124,22 +82,3 @@ def test_a_resumed_training_goes_on(which, precision, device, monkeypatch, reque
         assert len(other.history[key]) == 3
         tolerance = 0.0 if device == "cpu" else 0.02
         torch.testing.assert_close(*map(torch.from_numpy, (rows[1][key], value)), rtol=tolerance, atol=tolerance)
-
-
-@needs_cuda
-def test_nobody_waits_for_the_gpu_within_an_epoch():
-    """From the second epoch on, the test by classes included: the first compiles, captures and copies tables."""
-    trainer = Trainer(replace(group(), tracks_final_mlp=True), RECIPE, [0, 1], "cuda", compiled=False)
-
-    def epoch():
-        for number, (a, b) in enumerate(trainer.batches(trainer.train, 256)):
-            trainer.step(a, b, number)
-        with torch.inference_mode():
-            return trainer.test_epoch()
-
-    assert "test_ablated_accuracy" in epoch()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        epoch()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")

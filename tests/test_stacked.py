@@ -1,12 +1,11 @@
 """The training forward against the plain model, in float64: the shortcuts are exact."""
 
-import pytest
 import torch
 
 from carry_core import sums
-from carry_core.model import ModelConfig, Transformer, rotary, rotate
-from carry_core.training.dropout import SCALE, StreamMasks
-from carry_core.training.stacked import Pairs, Stack, turned
+from carry_core.model import ModelConfig, Transformer
+from carry_core.training.dropout import SCALE, Masks
+from carry_core.training.stacked import Pairs, Stack
 from carry_core.training.trainer import Seeds
 
 DOUBLE = torch.float64
@@ -20,25 +19,11 @@ def stacked(model: Transformer) -> dict[str, torch.Tensor]:
     return {name: p.detach()[None].clone().requires_grad_() for name, p in model.named_parameters()}
 
 
-@pytest.mark.parametrize("compiling", [False, True])
-def test_cosines_and_sines_turn_as_complex_numbers_do(monkeypatch, compiling):
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: compiling)
-    x, turn = torch.randn(3, 10, 2, 8, generator=torch.Generator().manual_seed(0), dtype=DOUBLE), rotary(10, 8)
-    weights = torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=DOUBLE)
-    results = []
-    for function, by in ((turned, torch.view_as_real(turn)), (rotate, turn)):
-        given = x.clone().requires_grad_()
-        out = function(given, by)
-        results.append((out, *torch.autograd.grad((weights * out).sum(), given)))
-    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
-    assert turned(x.float(), torch.view_as_real(turn)).dtype == torch.float32
-
-
 def test_pairs_are_the_tokens_that_can_occur():
-    pairs = Pairs.of(ModelConfig().layout, torch.device("cpu"))
+    pairs = Pairs(ModelConfig().layout, torch.device("cpu"))
     assert len(pairs.token) == 64
     for config in (ModelConfig(), ModelConfig(causal=True), ModelConfig(width=6)):
-        pairs = Pairs.of(config.layout, torch.device("cpu"))
+        pairs = Pairs(config.layout, torch.device("cpu"))
         a, b = batch(config)
         rows = pairs.rows(a[None], b[None])[0].T
         assert torch.equal(pairs.token[rows], sums.encode(a, b, config.layout))
@@ -63,7 +48,7 @@ def test_logits_and_gradients_equal_the_plain_model(config, model):
 def test_dropout_falls_where_the_released_code_has_it(config, model):
     """The same masks, applied through the plain model's sites: pattern, attn_out, mlp.post, mlp_out."""
     drawn: list[torch.Tensor] = []
-    masks = StreamMasks([Seeds.of(0).dropout])
+    masks = Masks([Seeds.of(0).dropout], torch.device("cpu"))
 
     def draw(shape, dtype):
         drawn.append(masks(shape, dtype))

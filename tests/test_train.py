@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -119,38 +118,26 @@ def test_a_step_is_adamw_on_the_plain_model(small_group):
         torch.testing.assert_close(weights(trainer)[name], p.detach(), rtol=1e-3, atol=2e-5)
 
 
-def test_a_test_batch_fits_the_memory():
-    """Six runs of every group stay within a GiB; a run on a CPU has the batches that it always had."""
-    for group in (groups.GROUPS | groups.RELEASED_ONLY).values():
-        stack = Stack(group.config, torch.device("cpu"))
-        trainer = SimpleNamespace(device=torch.device("cuda"), stack=stack, runs=list(range(6)))
-        size = Trainer.test_batch.fget(trainer)
-        assert size > 2048
-        assert size * stack.bytes_per_sum(6) <= 2**30
-        trainer.device, trainer.runs = torch.device("cpu"), [0]
-        assert Trainer.test_batch.fget(trainer) == 2048
-
-
 def test_smaller_test_batches_give_the_same(small_group, monkeypatch):
     trainer = Trainer(replace(small_group, config=replace(small_group.config, width=4)), QUICK, [0, 1])
     trainer.test, trainer.long = trainer.test[:, :, :500], trainer.long[:, :, :500]
     rows = []
-    for memory in (2**30, 400 * trainer.stack.bytes_per_sum(2)):
-        monkeypatch.setattr(train_module, "TEST_MEMORY", memory)
+    for size in (2048, 400):
+        monkeypatch.setattr(train_module, "TEST_BATCH", size)
         with torch.inference_mode():
             rows.append(trainer.test_epoch())
-    assert trainer.test_batch == 400
     for key, value in rows[0].items():
         torch.testing.assert_close(rows[1][key], value, rtol=1e-5, atol=1e-6)
 
 
-def test_each_run_is_charged_its_share_of_the_stacks_time(small_group):
+def test_each_run_is_charged_its_share_of_the_stacks_time(small_group, monkeypatch):
     """Also over a stop."""
     first, again = (Trainer(small_group, QUICK, [0, 1]) for _ in range(2))
-    first.seconds = 40.0
-    again.restore(first.freeze()())
-    again.seconds += 30.0
-    assert [record["seconds"] for _, record in again.freeze()()] == [35.0, 35.0]
+    monkeypatch.setattr(train_module.time, "perf_counter", iter([0.0, 40.0, 100.0, 130.0]).__next__)
+    first.run_epoch()
+    again.restore(first.states())
+    again.run_epoch()
+    assert [record["seconds"] for _, record in again.states()] == [35.0, 35.0]
 
 
 def test_history_is_what_measuring_gives(small_group):

@@ -1,16 +1,15 @@
 """Speed of training and of the ledger beside plain PyTorch, in turns on the same machine (`carry bench`)."""
 
-import json
 import math
 import platform
+import re
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -20,13 +19,12 @@ from carry_core import measure, sums
 from carry_core.files import data_dir, write_json
 from carry_core.groups import Group
 from carry_core.interventions import INTACT
-from carry_core.model import ModelConfig, Transformer, rotate
+from carry_core.model import ModelConfig, Transformer
 from carry_core.training import recipes
-from carry_core.training.layers import keep_memory, linear
-from carry_core.training.trainer import PRECISIONS, Trainer, commit, device_name, tf32
+from carry_core.training.layers import keep_memory
+from carry_core.training.trainer import PRECISIONS, Trainer, commit, device_name
 
 Row = dict[str, Any]
-Tasks = dict[str, Callable[[], Any]]
 LAYERS = [Group(f"n{layers}", ModelConfig(layers=layers), fraction=0.01) for layers in (1, 2, 3)]
 
 
@@ -38,15 +36,10 @@ def rotate_every_two(x: Tensor, turn: Tensor) -> Tensor:
 
 
 class Plain:
-    """The baseline: the same model and optimiser step as an ordinary PyTorch user writes them, on one run.
+    """The baseline: the same model and optimiser step as an ordinary PyTorch user writes them, on one run."""
 
-    Args:
-        group: what is trained.
-        turned: how the rotary embedding is written; `model.rotate`, a product of complex numbers, is the faster way.
-    """
-
-    def __init__(self, group: Group, turned: Callable[[Tensor, Tensor], Tensor] = rotate_every_two) -> None:
-        self.config, self.turned = group.config, turned
+    def __init__(self, group: Group) -> None:
+        self.config = group.config
         self.model = Transformer(group.config).train()
         self.optimiser = torch.optim.AdamW(
             self.model.parameters(), lr=1e-3, betas=(0.9, 0.98), eps=1e-8, weight_decay=group.decay, fused=True
@@ -59,7 +52,7 @@ class Plain:
         for block in self.model.blocks:
             x = block.norm(resid)
             q, k, v = (project(x).unflatten(-1, heads) for project in (block.q, block.k, block.v))
-            q, k, v = (self.turned(y, block.turn).transpose(1, 2) for y in (q, k, v))
+            q, k, v = (rotate_every_two(y, block.turn).transpose(1, 2) for y in (q, k, v))
             z = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=self.config.causal)
             resid = resid + F.dropout(block.o(z.transpose(1, 2).flatten(-2)), dropout)
             hidden = F.dropout(F.relu(block.up(block.norm(resid))), dropout)
@@ -77,87 +70,42 @@ class Plain:
         self.optimiser.step()
 
 
-def in_turns(tasks: Tasks, rounds: int, threads: int, clock: Callable[[], float] = timer) -> dict[str, list[float]]:
-    """Seconds of each task, one after the other in every round, so that a slow moment of the machine meets all."""
+def in_turns(
+    tasks: dict[str, Callable[[], Any]], rounds: int, threads: int, clock: Callable[[], float] = timer
+) -> pd.DataFrame:
+    """Seconds of each task, a row for each round of all, so that a slow moment of the machine meets all."""
     timers = {
         name: Timer("task()", globals={"task": task}, timer=clock, num_threads=threads) for name, task in tasks.items()
     }
-    times = [{name: turn.timeit(2).mean for name, turn in timers.items()} for _ in range(rounds)]
-    return {name: [row[name] for row in times] for name in tasks}
+    return pd.DataFrame([{name: turn.timeit(2).mean for name, turn in timers.items()} for _ in range(rounds)])
 
 
-def ratios(slow: list[float], fast: list[float]) -> Row:
+def ratios(slow: pd.Series, fast: pd.Series) -> Row:
     """How many times faster, round by round: the median, the lowest and the highest."""
-    each = [s / f for s, f in zip(slow, fast, strict=True)]
-    return {
-        name: round(of(each), 2) for name, of in (("ratio", median), ("ratio, lowest", min), ("ratio, highest", max))
-    }
+    ratio = (slow / fast).round(2)
+    return {"ratio": ratio.median(), "ratio, lowest": ratio.min(), "ratio, highest": ratio.max()}
 
 
 def train(device: str = "cpu", groups: Sequence[Group] = LAYERS, runs: int = 1, rounds: int = 5) -> list[Row]:
-    """A training step of ours, of so many runs in lockstep; on a CPU beside that of `Plain`, in processor time.
-
-    The floor is what the step's matrix products alone would take at the speed of `linear`, the product that training
-    uses, on one large square.
-    """
+    """A training step of ours, of so many runs in lockstep; on a CPU beside that of `Plain`, in processor time."""
     keep_memory()  # as in training; the baseline gains from it as well
     rows, on_cpu = [], device == "cpu"
     for group in groups:
-        names = [name for name in PRECISIONS if name != "tf32" or torch.device(device).type == "cuda"]
+        names = [name for name in PRECISIONS if name != "tf32" or device.startswith("cuda")]
         ours = {name: Trainer(group, recipes.BY_NAME["quick"], list(range(runs)), device, name) for name in names}
         a, b = ours["fp32"].batches(ours["fp32"].train, group.batch)[0]
-        tasks: Tasks = {name: partial(trainer.step, a, b, 1) for name, trainer in ours.items()}
-        size = 1024 if on_cpu else 4096
-        for name in names:
-            square = torch.randn(1, size, size, device=device).to(PRECISIONS[name])
-            tasks[f"matmul {name}"] = partial(multiply, square, name == "tf32")
+        tasks: dict[str, Callable[[], Any]] = {name: partial(of.step, a, b, 1) for name, of in ours.items()}
         if on_cpu:
-            tasks |= {"plain": partial(Plain(group).step, a[0], b[0])}
-            tasks |= {"complex": partial(Plain(group, rotate).step, a[0], b[0])}
+            tasks["plain"] = partial(Plain(group).step, a[0], b[0])
         seconds = in_turns(tasks, rounds, 1, time.process_time if on_cpu else timer)
+        ms = (1e3 * seconds.median()).round(1)
         for name, trainer in ours.items():
-            step, product = median(seconds[name]), median(seconds[f"matmul {name}"])
-            floor = runs * step_flops(group.config, group.batch) * product / (2 * size**3)
             row: Row = {"device": "cpu" if on_cpu else device_name(trainer.device), "runs": runs}
-            row |= {"layers": group.config.layers, "precision": name}
+            row |= {"layers": group.config.layers, "precision": name, "ours, ms": ms[name]}
             if on_cpu:
-                row |= {"plain fp32, ms": ms(median(seconds["plain"])), "ours, ms": ms(step)}
-                row |= ratios(seconds["plain"], seconds[name])
-                row |= {"ratio to complex rotary": ratios(seconds["complex"], seconds[name])["ratio"]}
-            row |= {"ours, ms": ms(step), "floor, ms": ms(floor), "share of matmul peak": round(floor / step, 2)}
+                row |= {"plain fp32, ms": ms["plain"]} | ratios(seconds["plain"], seconds[name])
             rows.append(row)
     return rows
-
-
-def multiply(square: Tensor, allow_tf32: bool) -> Tensor:
-    """The product whose speed is the peak."""
-    with tf32(allow_tf32):
-        return linear(square, square, square[:, 0])
-
-
-def ms(seconds: float) -> float:
-    """Milliseconds, to a tenth, or to three digits below one."""
-    return float(f"{1e3 * seconds:.{3 if seconds < 1e-3 else 1}f}")
-
-
-def products(config: ModelConfig, batch: int) -> Iterator[tuple[int, int, int]]:
-    """Rows, inner size and columns of the matrix products forward in a step, after the shortcuts of `stacked`.
-
-    The unembedding, of a dozen columns, is left out.
-    """
-    every, read, d = config.layout.length, len(config.layout.loss_positions), config.d_model
-    for l in range(config.layers):
-        queries = read if l == config.layers - 1 else every
-        if l > 0:  # layer 0's queries, keys and values are looked up
-            yield from ((batch * rows, d, d) for rows in (every, every, queries))
-        yield batch * queries, d, d
-        yield batch * queries, d, config.d_ff
-        yield batch * queries, config.d_ff, d
-
-
-def step_flops(config: ModelConfig, batch: int) -> int:
-    """Operations in the matrix products of one run's training step: forward, and twice as many backward."""
-    return sum(3 * 2 * n * m * k for n, m, k in products(config, batch))
 
 
 def claims(rounds: int = 5, n_sums: int = 16_384) -> list[Row]:
@@ -170,30 +118,21 @@ def claims(rounds: int = 5, n_sums: int = 16_384) -> list[Row]:
     @torch.inference_mode()
     def apart() -> None:
         for edit in edits:
-            site = edit.hook(model)
+            hook = edit.hook(model)
             for part in tokens.split(measure.BATCH):
-                model(part, site)
+                model(part, hook)
 
     threads = torch.get_num_threads()
-    tasks: Tasks = {"apart": apart, "shared": lambda: measure.class_accuracies(model, a, b, edits)}
-    seconds = in_turns(tasks, rounds, threads)
+    shared = partial(measure.class_accuracies, model, a, b, edits)
+    seconds = in_turns({"apart": apart, "shared": shared}, rounds, threads)
     row: Row = {"passes": len(edits), "sums": n_sums, "threads": threads}
-    row |= {f"{name}, s": round(median(times), 2) for name, times in seconds.items()}
+    row |= {f"{name}, s": round(median, 2) for name, median in seconds.median().items()}
     return [row | ratios(seconds["apart"], seconds["shared"])]
 
 
-def saved(what: str) -> dict[str, Any] | None:
-    """What `carry bench --save` wrote of a benchmark, None if it never did."""
-    path = results_path(what)
-    found: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
-    return found
-
-
-def told(found: dict[str, Any] | None) -> str:
-    """What `saved` was measured with, for the page."""
-    if found is None:
-        return "Not measured yet: `carry bench train --save` does it."
-    return f"On {found['processor']} ({found['capability']}), torch {found['torch']}, commit {found['commit']}."
+def results_path(what: str) -> Path:
+    """Where `save` writes."""
+    return data_dir() / "results" / f"bench_{what}.json"
 
 
 def save(what: str, rows: list[Row]) -> Path:
@@ -204,15 +143,8 @@ def save(what: str, rows: list[Row]) -> Path:
     return results_path(what)
 
 
-def results_path(what: str) -> Path:
-    """Where `save` writes."""
-    return data_dir() / "results" / f"bench_{what}.json"
-
-
 def processor() -> str:
     """The processor's name where the system tells it, else its architecture."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.machine()
+    info = Path("/proc/cpuinfo")
+    name = re.search(r"model name\s*: (.+)", info.read_text()) if info.exists() else None
+    return name[1] if name else platform.machine()

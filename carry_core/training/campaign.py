@@ -14,8 +14,7 @@ from carry_core.training.checkpoints import Checkpoints, run_path
 from carry_core.training.layers import keep_memory
 from carry_core.training.trainer import State, Trainer
 
-SAVE_EVERY = 15.0  # seconds between checkpoints, which fall between epochs
-SAVE_WITHIN = 60.0  # seconds after which one falls within an epoch, between batches
+SAVE_EVERY = 15.0  # seconds between checkpoints
 TESTING = 0.3  # of a step: what the same sums cost in a test, which is a forward pass
 
 Report = Callable[[Trainer, dict[str, Any] | None], None]
@@ -34,42 +33,24 @@ class Clock:
     def over(self) -> bool:
         return self.minutes is not None and time.monotonic() - self.start >= 60 * self.minutes
 
-    def due(self, every: float) -> bool:
-        return time.monotonic() - self.saved >= every
-
     def pause(self) -> bool:
-        """Whether an epoch is to be left half done, to be saved or for good."""
-        return self.over or self.due(SAVE_WITHIN)
+        """Whether to stop between two batches, for a checkpoint or for good."""
+        return self.over or time.monotonic() - self.saved >= SAVE_EVERY
 
 
 def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report: Report) -> bool:
     """Train to the end of the recipe, or until the clock is over; True if finished.
 
-    What is on disk can be resumed after any interruption, on a CPU to the same bits; Ctrl-C loses no finished epoch.
-    `report` gets the new row of the history after an epoch, and None within one.
+    What is on disk can be resumed after any interruption, on a CPU to the same bits. `report` gets the new row of the
+    history after an epoch, and None within one.
     """
-    unsaved = [trainer.freeze()]
-
-    def save() -> None:
-        while unsaved:
-            checkpoints.save(unsaved[0]())
-            del unsaved[0]  # not before: an interrupted save is made up for
-        clock.saved = time.monotonic()
-
-    try:
-        while not trainer.finished and not clock.over:
-            began = time.perf_counter()
-            row = trainer.run_epoch(clock.pause)
-            trainer.seconds += time.perf_counter() - began
-            state = trainer.freeze()
-            if row is not None:
-                checkpoints.save_snapshots(state, trainer.epoch, trainer.runs)
-            unsaved[:] = [state]  # not before: no run is past an epoch whose snapshot it lacks
-            if row is None or clock.due(SAVE_EVERY):
-                save()
-            report(trainer, row)
-    finally:
-        save()
+    while not trainer.finished and not clock.over:
+        row = trainer.run_epoch(clock.pause)
+        snapshot = any(trainer.epoch in trainer.recipe.snapshots(trainer.group, run) for run in trainer.runs)
+        if row is None or snapshot or trainer.finished or clock.over:
+            checkpoints.save(trainer.states())
+            clock.saved = time.monotonic()
+        report(trainer, row)
     return trainer.finished
 
 
@@ -162,7 +143,7 @@ def train_group(
     keep_memory()
     with ExitStack() as held:
         for run in numbers:
-            held.enter_context(checkpoints.locked(run))
+            held.enter_context(checkpoints.lock(run))
         todo = missing(checkpoints, numbers, out)
         stacks = [[run for run in todo if todo[run] == far] for far in sorted({*todo.values()}, reverse=True)]
         for stack in stacks if device != "cpu" else [[run] for run in todo]:

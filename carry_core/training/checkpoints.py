@@ -2,8 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from carry_core.files import replacing
 from carry_core.groups import Group
 from carry_core.training.histories import History
 from carry_core.training.recipes import Recipe
-from carry_core.training.trainer import State
+from carry_core.training.trainer import State, part
 
 FORMAT = "1"
 RESUMING = ("format", "group", "epoch", "batches", "adam_step", "dropout")  # of a record, what is not of the run
@@ -46,36 +45,31 @@ class Checkpoints:
         suffix = "" if epoch is None else f".epoch{epoch}"
         return self.folder / f"{self.group.name}.{self.recipe.name}" / f"run{run}{suffix}.safetensors"
 
-    @contextmanager
-    def locked(self, run: int) -> Iterator[None]:
-        """Hold the run while it is trained; the system frees it when the process dies.
+    def lock(self, run: int) -> AbstractContextManager[object]:
+        """Hold the run until the context is left, or the process dies.
 
         Raises:
             BadInput: another process trains it.
         """
-        lock = self.path(run).with_name(f".run{run}.lock")
-        lock.parent.mkdir(parents=True, exist_ok=True)
+        path = self.path(run).with_name(f".run{run}.lock")
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with filelock.FileLock(lock, timeout=0):
-                yield
+            return filelock.FileLock(path, timeout=0).acquire()
         except filelock.Timeout as error:
             raise BadInput(
                 f"Run {run} of {self.group.name}, recipe {self.recipe.name}, is being trained by another process:"
                 " let it finish or stop it, or choose other runs with --runs."
             ) from error
 
-    def save(self, states: list[State], *, snapshot: bool = False) -> None:
-        """Write each run's state, whole or not at all."""
+    def save(self, states: list[State]) -> None:
+        """Write each run's state, whole or not at all; at the epoch of a snapshot, that too, and before."""
         for tensors, record in states:
-            with replacing(self.path(record["run"], record["epoch"] if snapshot else None)) as temporary:
-                about = {"format": FORMAT, "record": json.dumps(record), "sha256": digest(tensors)}
-                save_file(tensors, temporary, about)
-
-    def save_snapshots(self, read: Callable[[], list[State]], epoch: int, numbers: list[int]) -> None:
-        """Write the states of the runs whose weights are kept at this epoch; `read` is what `Trainer.freeze` gave."""
-        due = {run for run in numbers if epoch in self.recipe.snapshots(self.group, run)}
-        if due:
-            self.save([state for state in read() if state[1]["run"] in due], snapshot=True)
+            about = {"format": FORMAT, "record": json.dumps(record), "sha256": digest(tensors)}
+            run, epoch = record["run"], record["epoch"]
+            snapshot = record["batches"] == 0 and epoch in self.recipe.snapshots(self.group, run)
+            for path in ([self.path(run, epoch)] if snapshot else []) + [self.path(run)]:
+                with replacing(path) as temporary:
+                    save_file(tensors, temporary, about)
 
     def load(self, run: int, epoch: int | None = None) -> State | None:
         """The run's latest state or that of a snapshot, None where it was never saved.
@@ -123,9 +117,9 @@ class Checkpoints:
         curves = {name: curve.numpy() for name, curve in part(tensors, "history/").items()}
         if "pattern" in curves:  # most of the bytes; rounded by less than 0.0003
             curves["pattern"] = curves["pattern"].astype(np.float16)
-        about = {key: value for key, value in record.items() if key not in RESUMING}
+        about = {"epochs": record["epoch"]} | {key: value for key, value in record.items() if key not in RESUMING}
         path = run_path(out, self.group.name, self.recipe.name, run)
-        save_run(path, self.group, weights, {"epochs": record["epoch"]} | about, curves)
+        save_run(path, self.group, weights, about, curves)
         return path
 
 
@@ -154,8 +148,3 @@ def save_run(
     about = {"format": runs.FORMAT, "group": group.name, "config": group.config.to_dict(), "record": record}
     with replacing(path) as temporary:  # one entry of metadata: several are written in random order
         save_file({key: p.contiguous() for key, p in weights.items()}, temporary, {"carry": json.dumps(about)})
-
-
-def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names start with a prefix, under the rest of their names."""
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -1,6 +1,6 @@
 """What a CPU does faster than PyTorch's own choice: pieces of a training step, and a trained first layer by tables.
 
-On a GPU, and under `torch.compile`, the plain operations are used in training. This module knows torch only.
+On a GPU the plain operations are used in training. This module knows torch only.
 """
 
 import ctypes
@@ -35,7 +35,7 @@ def linear(
     x: Float[Tensor, "n rows d_in"], weight: Float[Tensor, "n d_out d_in"], bias: Float[Tensor, "n d_out"]
 ) -> Float[Tensor, "n rows d_out"]:
     """`x @ weight.T + bias` for each of n."""
-    if by_one_dnn(x):
+    if x.is_cpu and x.dtype == torch.float32 and ONE_DNN:
         out: Tensor = Product.apply(x, weight, bias)  # type: ignore[no-untyped-call]
         return out
     return torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
@@ -43,7 +43,7 @@ def linear(
 
 def normed(x: Tensor) -> Tensor:
     """LayerNorm over the last axis, without scale and shift."""
-    if not on_cpu(x):
+    if not x.is_cpu:
         return F.layer_norm(x, x.shape[-1:])
     out: Tensor = Normed.apply(x)  # type: ignore[no-untyped-call]
     return out
@@ -51,20 +51,8 @@ def normed(x: Tensor) -> Tensor:
 
 def gated(x: Float[Tensor, "*batch"], mask: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
     """ReLU, then dropout by a mask of zeros and ones."""
-    if not on_cpu(x):
-        return x.relu() * mask
     out: Tensor = Gated.apply(x, mask)  # type: ignore[no-untyped-call]
     return out
-
-
-def on_cpu(x: Tensor) -> bool:
-    """Whether this module's own functions are to be used."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
-
-
-def by_one_dnn(x: Tensor) -> bool:
-    """Whether products with `x` are oneDNN's; where not, they are PyTorch's (`F.linear`, `baddbmm`)."""
-    return on_cpu(x) and x.dtype == torch.float32 and ONE_DNN and bool(torch.backends.mkldnn.enabled)
 
 
 class Product(torch.autograd.Function):

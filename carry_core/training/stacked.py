@@ -12,7 +12,6 @@ What makes it cheaper, without changing the result:
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -26,27 +25,24 @@ from carry_core.training.dropout import SCALE, Draw
 Parameters = Mapping[str, Tensor]
 
 
-@dataclass(frozen=True)
 class Pairs:
     """The (token, position) pairs that can occur in a layout; 64 for three digits.
 
     Rows are grouped by position; a digit position holds ten rows, in the order of the digits.
+
+    Attributes:
+        token, position: `[pair]`.
+        first: row of each position's first pair, `[pos]`.
     """
 
-    layout: Layout
-    token: Int[Tensor, " pair"]
-    position: Int[Tensor, " pair"]
-    first: Int[Tensor, " pos"]
-
-    @classmethod
-    def of(cls, layout: Layout, device: torch.device) -> "Pairs":
-        tokens = [
-            [PLUS] if mark == "+" else [EQUALS] if mark == "=" else list(range(10)) for mark in layout.tick_labels()
-        ]
-        flat = [(token, pos) for pos, options in enumerate(tokens) for token in options]
-        first = torch.tensor([len(t) for t in tokens]).cumsum(0) - torch.tensor([len(t) for t in tokens])
-        token, position = torch.tensor(flat).unbind(-1)
-        return cls(layout, token.to(device), position.to(device), first.to(device))
+    def __init__(self, layout: Layout, device: torch.device) -> None:
+        self.layout = layout
+        constants = {"+": [PLUS], "=": [EQUALS]}
+        tokens = [constants.get(mark, list(range(10))) for mark in layout.tick_labels()]
+        count = torch.tensor([len(options) for options in tokens])
+        self.token = torch.tensor([token for options in tokens for token in options], device=device)
+        self.position = torch.arange(len(tokens)).repeat_interleave(count).to(device)
+        self.first = (count.cumsum(0) - count).to(device)
 
     def rows(self, a: Int[Tensor, "run batch"], b: Int[Tensor, "run batch"]) -> Int[Tensor, "run pos batch"]:
         """Which pair stands at each position of the sum's input."""
@@ -57,24 +53,9 @@ class Pairs:
 
 
 def linear(x: Float[Tensor, "run *batch d_in"], weight: Tensor, bias: Tensor) -> Float[Tensor, "run *batch d_out"]:
-    """`x @ weight.T + bias` for each run; `weight` is `[run, d_out, d_in]`."""
-    return layers.linear(x.flatten(1, -2), weight, bias).view(*x.shape[:-1], -1)
-
-
-def linear_at(
-    x: Float[Tensor, "run pos batch d_in"], weight: Float[Tensor, "run pos d_out d_in"], bias: Tensor
-) -> Float[Tensor, "run pos batch d_out"]:
-    """The same with a weight of its own at every position."""
-    return layers.linear(x.flatten(0, 1), weight.flatten(0, 1), bias.flatten(0, 1)).view(*x.shape[:-1], -1)
-
-
-def turned(x: Float[Tensor, "*batch #pos head d_head"], turn: Float[Tensor, "#pos half 2"]) -> Tensor:
-    """What `model.rotate` gives; on a GPU from cosines and sines, since no compiler fuses complex products."""
-    if layers.on_cpu(x):
-        return rotate(x, torch.view_as_complex(turn))
-    cos, sin = turn.to(x.dtype).unsqueeze(1).unbind(-1)
-    first, second = x.unflatten(-1, (-1, 2)).unbind(-1)
-    return torch.stack([first * cos - second * sin, first * sin + second * cos], -1).flatten(-2)
+    """`x @ weight.T + bias`, the weight `[run, d_out, d_in]` for each run, or `[run, pos, …]` for each position too."""
+    flat = x.flatten(0, weight.ndim - 3).flatten(1, -2)
+    return layers.linear(flat, weight.flatten(0, -3), bias.flatten(0, -2)).view(*x.shape[:-1], -1)
 
 
 class Stack:
@@ -82,8 +63,8 @@ class Stack:
 
     def __init__(self, config: ModelConfig, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
         self.config, self.dtype = config, dtype
-        self.pairs = Pairs.of(config.layout, device)
-        self.turn = torch.view_as_real(rotary(config.layout.length, config.d_head, device))  # cosines and sines
+        self.pairs = Pairs(config.layout, device)
+        self.turn = rotary(config.layout.length, config.d_head, device)
         self.read = slice(config.layout.loss_positions[0], None)
         key = torch.arange(config.layout.length, device=device)
         self.future = key > key[:, None]
@@ -133,15 +114,6 @@ class Stack:
         entering = stream.flatten(0, 1).index_select(0, (here + first[:, None, None]).flatten())
         return entering.view(*here.shape, d), out
 
-    def bytes_per_sum(self, runs: int) -> int:
-        """What one sum per run takes, at most, in the largest tensor of a forward pass.
-
-        That is `spread` in layer 0's look-up, an MLP's neurons, the stream, or the int64 cells that are looked up.
-        """
-        c, length = self.config, self.config.layout.length
-        products = max(c.heads * len(self.pairs.token), c.d_ff, c.d_model) * self.dtype.itemsize
-        return runs * length * max(products, 4 * c.d_model, 8 * c.heads * length)
-
     def first_pattern(self, p: Parameters, rows: Tensor) -> Float[Tensor, "run head query key"]:
         """Layer 0's attention probabilities at all positions, averaged over the batch (Fig. 2)."""
         return self.looked_up(self.tables(p)[1], rows, slice(None), None).mean(-1).mT
@@ -152,7 +124,7 @@ class Stack:
         scale, shift = (p[f"blocks.0.norm.{name}"].unsqueeze(1) for name in ("weight", "bias"))
         weight, bias = (torch.cat([p[f"blocks.0.{x}.{name}"] for x in "qkv"], 1) for name in ("weight", "bias"))
         flat = linear(layers.normed(stream) * scale + shift, weight, bias).unflatten(-1, (-1, self.config.d_head))
-        q, k, v = turned(flat, self.turn[self.pairs.position]).chunk(3, -2)  # (run, pair, head, d_head)
+        q, k, v = rotate(flat, self.turn[self.pairs.position]).chunk(3, -2)  # (run, pair, head, d_head)
         return stream, torch.einsum("rihd,rjhd->rhij", q, k) / math.sqrt(self.config.d_head), v
 
     def looked_up(
@@ -168,10 +140,11 @@ class Stack:
         """Attention of a later layer: the stream where it is needed from here on, and the output there."""
         norm, queries = f"blocks.{l}.norm", self.queries(l)
         everywhere = self.normed(resid)
-        q = linear_at(everywhere[:, queries], *self.folded(p, norm, f"blocks.{l}.q", self.turn[queries]))
-        k = linear_at(everywhere, *self.folded(p, norm, f"blocks.{l}.k", self.turn))
-        v = linear_at(everywhere, *self.folded(p, norm, f"blocks.{l}.v", self.turn))
-        score = self.full(self.by_head(q) @ self.by_head(k).mT) / math.sqrt(self.config.d_head)
+        q = linear(everywhere[:, queries], *self.folded(p, norm, f"blocks.{l}.q", self.turn[queries]))
+        k = linear(everywhere, *self.folded(p, norm, f"blocks.{l}.k", self.turn))
+        v = linear(everywhere, *self.folded(p, norm, f"blocks.{l}.v", self.turn))
+        score = self.by_head(q) @ self.by_head(k).mT
+        score = (score.float() if self.dtype == torch.bfloat16 else score) / math.sqrt(self.config.d_head)
         score = score.permute(0, 3, 1, 2).contiguous()  # (run, key, batch * head, query)
         pattern = self.probabilities(score, self.future[queries].T.unsqueeze(1), draw, 1)
         pattern = pattern.to(self.dtype).permute(0, 2, 3, 1)
@@ -217,10 +190,6 @@ class Stack:
         """LayerNorm without its scale and shift, which `folded` moves into the next weights."""
         return layers.normed(x).to(self.dtype)
 
-    def full(self, x: Tensor) -> Tensor:
-        """Attention scores in float32 at least, whatever the products were done in."""
-        return x.float() if x.dtype == torch.bfloat16 else x
-
     def folded(self, p: Parameters, norm: str, name: str, turn: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Weights and biases of the linear map behind a norm, with the norm's scale and shift folded in.
 
@@ -232,6 +201,6 @@ class Stack:
         if turn is not None:
             both = torch.cat([weight.mT, bias.unsqueeze(1)], 1)  # (run, d_in + 1, d_out)
             rows = both.view(len(both), 1, -1, self.config.d_head)
-            both = turned(rows, turn).view(len(both), len(turn), *both.shape[1:])
+            both = rotate(rows, turn).view(len(both), len(turn), *both.shape[1:])
             weight, bias = both[:, :, :-1].mT, both[:, :, -1]
         return weight.to(self.dtype), bias.to(self.dtype)

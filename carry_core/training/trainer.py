@@ -3,10 +3,9 @@
 import math
 import platform
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -21,15 +20,13 @@ from carry_core import carries, sums
 from carry_core.files import ROOT
 from carry_core.groups import N_LONG, Group
 from carry_core.model import ModelConfig, Transformer
-from carry_core.training.dropout import CounterMasks, StreamMasks
+from carry_core.training.dropout import Masks
 from carry_core.training.recipes import Recipe
 from carry_core.training.stacked import Stack
 
-Step = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
-State = tuple[dict[str, Tensor], dict[str, Any]]
+State = tuple[dict[str, Tensor], dict[str, Any]]  # a run's tensors by name, and a record that is ready for JSON
 PRECISIONS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
-TEST_BATCH = {"cpu": 2048, "cuda": 32768}  # sums per run, if memory allows
-TEST_MEMORY = 2**30  # bytes for the largest tensor of a test batch
+TEST_BATCH = 2048  # sums per run
 
 
 @dataclass(frozen=True)
@@ -101,23 +98,15 @@ class Trainer:
     Attributes:
         done: batches of the epoch under way that it has trained on.
         running: sums of their losses and accuracies, each `[run, …]`.
-        seconds: wall time of the whole stack since it was made or restored; a run's record has its share.
-        earlier: what each run's record had before that.
+        seconds: wall time that each run was charged with, that of the stack being shared alike.
     """
 
     def __init__(
-        self,
-        group: Group,
-        recipe: Recipe,
-        runs: list[int],
-        device: str = "cpu",
-        precision: str = "fp32",
-        *,
-        compiled: bool = True,
+        self, group: Group, recipe: Recipe, runs: list[int], device: str = "cpu", precision: str = "fp32"
     ) -> None:
         self.group, self.recipe, self.runs = group, recipe, runs
         self.device, self.precision = torch.device(device), precision
-        self.epoch, self.done, self.seconds = 0, 0, 0.0
+        self.epoch, self.done, self.seconds = 0, 0, [0.0] * len(runs)
         self.made_by = {
             "device": device_name(self.device),
             "torch": torch.__version__,
@@ -126,7 +115,6 @@ class Trainer:
         }
         self.sessions: list[list[dict[str, Any]]] = [[] for _ in runs]
         self.running: dict[str, Tensor] = {}
-        self.earlier = [0.0] * len(runs)
         self.history: dict[str, list[NDArray[np.float32]]] = {}
         seeds = [Seeds.of(run) for run in runs]
         data = [Data.of(group, s.data) for s in seeds]
@@ -139,7 +127,6 @@ class Trainer:
         }
         self.arrives = carries.carry_in(group.n_digits).to(self.device)
         self.rate = torch.tensor(recipe.rate, device=self.device)
-        cuda = self.device.type == "cuda"
         self.optimiser = torch.optim.AdamW(
             list(self.parameters.values()),
             lr=self.rate,
@@ -147,20 +134,15 @@ class Trainer:
             eps=1e-8,
             weight_decay=group.decay,
             fused=True,
-            capturable=cuda,
         )
-        for p in self.parameters.values():  # as AdamW makes them at its first step; a captured one needs them before
+        for p in self.parameters.values():  # as AdamW makes them at its first step; a checkpoint has them before
             self.optimiser.state[p] = {
                 "step": torch.zeros((), device=self.device),
                 "exp_avg": torch.zeros_like(p),
                 "exp_avg_sq": torch.zeros_like(p),
             }
-        self.counter = torch.zeros((), dtype=torch.int32, device=self.device)
         self.stack = Stack(group.config, self.device, PRECISIONS[precision])
-        dropout = [s.dropout for s in seeds]
-        self.masks = CounterMasks(dropout, self.device) if cuda else StreamMasks(dropout)
-        self.forward = compiled_apart(self.score_batch, dynamic=False) if cuda and compiled else self.score_batch
-        self.captured: CapturedStep | None = None
+        self.masks = Masks([s.dropout for s in seeds], self.device)
 
     @property
     def finished(self) -> bool:
@@ -171,15 +153,17 @@ class Trainer:
 
         `pause` is asked after each batch: where it says so, None is returned, and the next call goes on there.
         """
-        row = self.train_epoch(pause)
-        if row is None:
-            return None
-        self.epoch += 1
-        with torch.inference_mode(), tf32(self.precision == "tf32"):
-            row |= self.test_epoch()
-        new = {key: value.float().cpu().numpy() for key, value in row.items()}
-        for key, value in new.items():
-            self.history.setdefault(key, []).append(value)
+        began = time.perf_counter()
+        row, new = self.train_epoch(pause), None
+        if row is not None:
+            self.epoch += 1
+            with torch.inference_mode():
+                row |= self.test_epoch()
+            new = {key: value.float().cpu().numpy() for key, value in row.items()}
+            for key, value in new.items():
+                self.history.setdefault(key, []).append(value)
+        took = (time.perf_counter() - began) / len(self.runs)
+        self.seconds = [seconds + took for seconds in self.seconds]
         return new
 
     def train_epoch(self, pause: Callable[[], bool] = lambda: False) -> dict[str, Tensor] | None:
@@ -198,35 +182,14 @@ class Trainer:
     def step(self, a: Tensor, b: Tensor, number: int) -> dict[str, Tensor]:
         """AdamW step `number` on a batch per run, `[run, batch]`; loss and accuracies per run."""
         self.rate.fill_(self.recipe.rate * min(1.0, (number + 1) / max(1, self.recipe.warmup)))
-        self.counter.fill_(number)
-        with tf32(self.precision == "tf32"):
-            if self.device.type != "cuda":
-                return self.eager_step(a, b)
-            if self.captured is None:
-                moments = [tensor for state in self.optimiser.state.values() for tensor in state.values()]
-                changed = [*self.parameters.values(), *moments]
-                self.captured = CapturedStep(self.eager_step, changed, len(self.runs), self.group.batch, self.device)
-            return self.captured(a, b)
-
-    def eager_step(self, a: Tensor, b: Tensor, weight: Tensor | None = None) -> dict[str, Tensor]:
-        """The step itself; `weight` `[batch]` marks the sums that count, where a batch was filled up."""
-        row = self.forward(a, b, weight)
+        torch.backends.cuda.matmul.allow_tf32 = self.precision == "tf32"
+        logits = self.stack.logits(self.parameters, self.stack.pairs.rows(a, b), self.masks)
+        row = self.score(logits.float(), self.targets(a, b))
         for p in self.parameters.values():  # as zero_grad does, which takes longer
             p.grad = None
         row["loss"].sum().backward()
         self.optimiser.step()
         return {key: value.detach() for key, value in row.items()}
-
-    def score_batch(self, a: Tensor, b: Tensor, weight: Tensor | None) -> dict[str, Tensor]:
-        """Loss and accuracies of a batch, with dropout on."""
-        draw = self.masks.at(self.counter) if isinstance(self.masks, CounterMasks) else self.masks
-        logits = self.stack.logits(self.parameters, self.stack.pairs.rows(a, b), draw)
-        return self.score(logits.float(), self.targets(a, b), weight)
-
-    @property
-    def test_batch(self) -> int:
-        """Sums per run in a test batch: as many as suit the device, within `TEST_MEMORY`."""
-        return min(TEST_BATCH[self.device.type], max(1, TEST_MEMORY // self.stack.bytes_per_sum(len(self.runs))))
 
     def test_epoch(self) -> dict[str, Tensor]:
         """Loss and accuracies on the test sums with dropout off, weight norm, and what the group's figures need."""
@@ -237,7 +200,7 @@ class Trainer:
         if self.group.config.layers == 1:
             total = [
                 self.stack.first_pattern(self.parameters, self.stack.pairs.rows(a, b)) * a.shape[1]
-                for a, b in self.batches(self.test, self.test_batch)
+                for a, b in self.batches(self.test, TEST_BATCH)
             ]
             row["pattern"] = torch.stack(total).sum(0) / self.test.shape[2]
         return row
@@ -246,12 +209,12 @@ class Trainer:
         """Means over all sums of `pairs`; where the group tracks the final MLP, also per class without it (Fig. 5)."""
         total: dict[str, Tensor] = {}
         n_classes = len(carries.patterns(self.group.n_digits))
-        for a, b in self.batches(pairs, self.test_batch):
-            ablated, logits = self.test_logits(self.stack.pairs.rows(a, b))
-            target = self.targets(a, b)
+        for a, b in self.batches(pairs, TEST_BATCH):
+            before_mlp, stream = self.stack.streams(self.parameters, self.stack.pairs.rows(a, b))
+            logits, target = self.stack.unembed(self.parameters, stream), self.targets(a, b)
             row = {k: v * a.shape[1] for k, v in self.score(logits.float(), target).items()}
             if self.group.tracks_final_mlp:
-                guess = ablated().argmax(-1)  # (run, pos, batch)
+                guess = self.stack.unembed(self.parameters, before_mlp).argmax(-1)  # (run, pos, batch)
                 task = carries.classify(a.long(), b.long(), self.group.n_digits)
                 member = F.one_hot(task, n_classes).to(torch.float32)
                 shift = torch.where(self.arrives[task], 1, -1).transpose(1, 2)
@@ -266,25 +229,15 @@ class Trainer:
             for key, value in total.items()
         }
 
-    def test_logits(self, rows: Int[Tensor, "run pos batch"]) -> tuple[Callable[[], Tensor], Tensor]:
-        """Logits `[run, read, batch, vocab]` without dropout: with the final MLP ablated, on demand, and intact."""
-        mid, post = self.stack.streams(self.parameters, rows)
-        return lambda: self.stack.unembed(self.parameters, mid), self.stack.unembed(self.parameters, post)
-
     def score(
-        self,
-        logits: Float[Tensor, "run read batch vocab"],
-        target: Int[Tensor, "run read batch"],
-        weight: Float[Tensor, " batch"] | None = None,
+        self, logits: Float[Tensor, "run read batch vocab"], target: Int[Tensor, "run read batch"]
     ) -> dict[str, Tensor]:
-        """Per run: mean cross entropy over the read positions, accuracy per position, whole-answer accuracy."""
+        """Per run: mean cross entropy over the read positions, accuracy per position, exact match."""
         classes_outside = logits.transpose(-1, -2).flatten(0, 1)  # a softmax over the last axis is slow on a CPU
         loss = F.cross_entropy(classes_outside, target.flatten(0, 1), reduction="none").view(target.shape)
         right = logits.detach().argmax(-1) == target
         each = {"loss": loss.mean(1), "accuracy": right.float(), "whole": right.all(1).float()}
-        if weight is None:
-            return {key: x.mean(-1) for key, x in each.items()}
-        return {key: (x * weight).sum(-1) / weight.sum() for key, x in each.items()}
+        return {key: x.mean(-1) for key, x in each.items()}
 
     def targets(self, a: Tensor, b: Tensor) -> Int[Tensor, "run read batch"]:
         return sums.targets(a, b, self.stack.pairs.layout).transpose(1, 2).long()
@@ -294,66 +247,47 @@ class Trainer:
         """Consecutive batches of a and b, `[run, batch]` each; the last one is short."""
         return [(part[:, 0], part[:, 1]) for part in pairs.split(size, dim=2)]
 
-    def freeze(self) -> Callable[[], list[State]]:
-        """A copy of all it takes to go on from here bit by bit, cheap to make, and read out only when it is called.
-
-        Reading it out gives each run's tensors and a JSON-ready record. Its `seconds` are the stack's, divided by the
-        number of runs, so that those of all runs add up to what was waited for.
-        """
-        moments = [self.optimiser.state[p] for p in self.parameters.values()]
-        tensors = {f"parameters/{name}": p.detach().clone() for name, p in self.parameters.items()}
+    def states(self) -> list[State]:
+        """All it takes to go on from here bit by bit, of each run."""
+        tensors = {f"parameters/{name}": p.detach() for name, p in self.parameters.items()}
         for key in ("exp_avg", "exp_avg_sq"):
-            tensors |= {f"{key}/{n}": m[key].clone() for n, m in zip(self.parameters, moments, strict=True)}
-        tensors |= {f"running/{key}": value.clone() for key, value in self.running.items()}
-        history = {f"history/{key}": list(rows) for key, rows in self.history.items()}
-        record = {
+            tensors |= {f"{key}/{name}": self.optimiser.state[p][key] for name, p in self.parameters.items()}
+        tensors |= {f"running/{key}": value for key, value in self.running.items()}
+        tensors |= {f"history/{key}": torch.from_numpy(np.stack(rows, 1)) for key, rows in self.history.items()}
+        tensors = {name: tensor.cpu() for name, tensor in tensors.items()}
+        shared = {
             "group": self.group.name,
             "recipe": self.recipe.name,
             "precision": self.precision,
             "epoch": self.epoch,
             "batches": self.done,
-            "adam_step": int(moments[0]["step"].item()),
+            "adam_step": int(next(iter(self.optimiser.state.values()))["step"]),
             **self.made_by,
         }
-        seconds = [round(earlier + self.seconds / len(self.runs), 1) for earlier in self.earlier]
-        records = [
-            record
-            | {"run": run, "seconds": seconds[i], "dropout": self.masks.state(i)}
-            | ({"sessions": self.sessions[i]} if self.sessions[i] else {})
-            for i, run in enumerate(self.runs)
-        ]
-
-        def read() -> list[State]:
-            there = {key: value.cpu() for key, value in tensors.items()}
-            there |= {key: torch.from_numpy(np.stack(rows, 1)) for key, rows in history.items()}
-            return [({k: v[i].contiguous() for k, v in there.items()}, record) for i, record in enumerate(records)]
-
-        return read
+        states = []
+        for i, run in enumerate(self.runs):
+            record = shared | {"run": run, "seconds": round(self.seconds[i], 1), "dropout": self.masks.state(i)}
+            if self.sessions[i]:
+                record["sessions"] = self.sessions[i]
+            states.append(({name: tensor[i].clone() for name, tensor in tensors.items()}, record))
+        return states
 
     def restore(self, states: list[State]) -> None:
-        """Go on from what `freeze` kept of the same runs at the same batch of the same epoch.
+        """Go on from what `states` gave of the same runs at the same batch of the same epoch.
 
         Where it was made by another commit, version or device, the record names that too, with the epochs it reached.
         """
-        self.epoch, self.done, self.seconds = states[0][1]["epoch"], states[0][1].get("batches", 0), 0.0
-        self.earlier = [record["seconds"] for _, record in states]
+        self.load(states)
+        self.epoch, self.done = states[0][1]["epoch"], states[0][1].get("batches", 0)
+        self.seconds = [record["seconds"] for _, record in states]
+        together = {name: torch.stack([tensors[name] for tensors, _ in states]) for name in states[0][0]}
+        self.running = {name: sums.to(self.device) for name, sums in part(together, "running/").items()}
+        self.history = {name: list(rows.transpose(0, 1).numpy()) for name, rows in part(together, "history/").items()}
         for i, (_, record) in enumerate(states):
+            self.masks.set_state(i, record["dropout"])
             before = {key: record.get(key) for key in self.made_by}
             other = [{"epochs": self.epoch} | before] if before != self.made_by else []
             self.sessions[i] = [*record.get("sessions", []), *other]
-        self.load(states)
-        self.running = {
-            key.removeprefix("running/"): torch.stack([tensors[key] for tensors, _ in states]).to(self.device)
-            for key in states[0][0]
-            if key.startswith("running/")
-        }
-        keys = [key for key in states[0][0] if key.startswith("history/")]
-        self.history = {
-            key.removeprefix("history/"): list(np.stack([tensors[key].numpy() for tensors, _ in states], 1))
-            for key in keys
-        }
-        for i, (_, record) in enumerate(states):
-            self.masks.set_state(i, record["dropout"])
 
     @torch.no_grad()
     def load(self, states: list[State]) -> None:
@@ -371,79 +305,9 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})"
 
 
-def compiled_apart(method: Any, **options: Any) -> Any:
-    """`torch.compile(method, **options)` that shares nothing with other objects of the class.
-
-    What is compiled is kept, and counted against a limit of eight, by code object: twelve trainers of different shapes
-    would be too many for one. So each gets a copy of the code, and what was compiled for it lives as long as it does,
-    which `torch.compiler.reset` between them would not grant to graphs that are still replayed.
-    """
-    function = method.__func__
-    copy = FunctionType(
-        function.__code__.replace(),
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        function.__closure__,
-    )
-    copy.__kwdefaults__ = function.__kwdefaults__
-    return torch.compile(MethodType(copy, method.__self__), **options)
-
-
-@contextmanager
-def tf32(allowed: bool) -> Iterator[None]:
-    """Whether float32 products on a GPU may use TF32 in here; the setting is the process's, and is put back."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = allowed
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
-
-
-class CapturedStep:
-    """A step function on static buffers, captured as a CUDA graph and replayed without the host in between.
-
-    A short last batch is filled up with sums of weight zero, so that one graph serves all batches.
-
-    Args:
-        step: takes a, b `[run, batch]` and weights `[batch]`, changes `state` in place, returns metrics.
-        state: every tensor that the step changes; capturing leaves them as they were.
-        runs: runs in the stack.
-        batch: sums per run in a full batch.
-    """
-
-    WARM_UP = 3  # steps before capturing: compiling, autotuning and allocating happen in these
-
-    def __init__(self, step: Step, state: list[Tensor], runs: int, batch: int, device: torch.device) -> None:
-        self.a, self.b = (torch.zeros(runs, batch, dtype=torch.int64, device=device) for _ in range(2))
-        self.weight = torch.ones(batch, device=device)
-        before = [tensor.detach().clone() for tensor in state]
-        stream = torch.cuda.Stream(device)
-        stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(stream):
-            for _ in range(self.WARM_UP):
-                step(self.a, self.b, self.weight)
-        torch.cuda.current_stream(device).wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.metrics = step(self.a, self.b, self.weight)
-        with torch.no_grad():
-            for tensor, old in zip(state, before, strict=True):
-                tensor.copy_(old)
-
-    def __call__(self, a: Tensor, b: Tensor) -> dict[str, Tensor]:
-        """Replay the step on a batch; the metrics it returns are overwritten by the next one."""
-        count = a.shape[1]
-        self.a[:, :count].copy_(a)
-        self.b[:, :count].copy_(b)
-        if count < self.weight.shape[0]:
-            self.a[:, count:].zero_()
-            self.b[:, count:].zero_()
-        self.weight[:count] = 1
-        self.weight[count:] = 0
-        self.graph.replay()
-        return self.metrics
+def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names start with a prefix, under the rest of their names."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def commit() -> str:
