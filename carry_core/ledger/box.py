@@ -45,6 +45,12 @@ class Html:
         return self.text
 
 
+def counted(n: int, verdict: str) -> str:
+    """How many rows have a verdict: `1 differs`, `8 differ`, `3 mostly reproduced`."""
+    words = {"mostly": "mostly reproduced", "differs": "differs" if n == 1 else "differ"}
+    return f"{n} {words.get(verdict, verdict)}"
+
+
 @dataclass(frozen=True)
 class Pill:
     """A verdict that links to the row of the ledger which has it; with how many have it, for a table."""
@@ -59,7 +65,7 @@ class Pill:
 
     @property
     def words(self) -> str:
-        return f"{SIGNS[self.verdict]} {'' if self.count is None else f'{self.count} '}{self.verdict}"
+        return f"{SIGNS[self.verdict]} {self.verdict if self.count is None else counted(self.count, self.verdict)}"
 
 
 @dataclass(frozen=True)
@@ -153,7 +159,7 @@ def difference(claim: Claim, row: Row) -> str:
     if isinstance(row.value, list):
         return ""
     paper, ours = number(claim.paper, claim), number(row.value, claim)
-    return f"{paper} in the paper, {ours} in ours" if paper != ours else ""
+    return f"{ours} against {paper} in the paper" if paper != ours else ""
 
 
 def of_groups(keys: Sequence[str | int]) -> str:
