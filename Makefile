@@ -107,7 +107,7 @@ types: $(READY) ## mypy, strict, on carry_core
 	@$(PY) -m mypy
 
 unit: $(READY) ## pytest
-	@$(PY) -m pytest -n 2
+	@$(PY) -m pytest -n 2 --dist worksteal
 
 compare: notebooks ## compare the executed notebooks with the outputs that are committed; runs those that are stale
 	@$(PY) workflow/compare.py

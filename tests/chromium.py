@@ -1,6 +1,5 @@
 """A headless Chromium that tests drive by its debugging pipe: no driver and no network is needed."""
 
-import base64
 import json
 import os
 import select
@@ -62,8 +61,8 @@ class Chromium:
         answer: dict[str, Any] = json.loads(message)
         return answer
 
-    def open(self, address: str, width: int = 1400, height: int = 1000, *, dark: bool = False) -> None:
-        """Show an address in a new page of a width, in the light or in the dark."""
+    def open(self, address: str, width: int = 1400, height: int = 1000) -> None:
+        """Show an address in a new page of a width, in the light."""
         self.session, before = "", self.target
         self.target = self.call("Target.createTarget", url="about:blank")["targetId"]
         if before:
@@ -72,7 +71,7 @@ class Chromium:
         for domain in ("Page", "Runtime"):
             self.call(f"{domain}.enable")
         self.resize(width, height)
-        features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        features = [{"name": "prefers-color-scheme", "value": "light"}]
         self.call("Emulation.setEmulatedMedia", features=features)
         self.call("Page.navigate", url=address)
 
@@ -95,11 +94,6 @@ class Chromium:
         text = {"text": " "} if key == " " else {"text": "\r"} if key == "Enter" else {}
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
-
-    def picture(self, path: Path, *, whole: bool = True) -> None:
-        """Save what the page looks like."""
-        data = self.call("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
-        path.write_bytes(base64.b64decode(data))
 
     def close(self) -> None:
         self.process.kill()

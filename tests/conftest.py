@@ -1,14 +1,18 @@
 import os
+import pickle
+import re
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 
 from carry_core import author, cli
 from carry_core.files import ROOT
 from carry_core.groups import Group
 from carry_core.model import ModelConfig, Transformer
+from tests.chromium import Chromium
 
 torch.set_num_threads(1)
 
@@ -20,6 +24,11 @@ SHAPES = {
     "one-layer decoder": ModelConfig(layers=1, width=3, causal=True, d_model=16, d_ff=16),
     "padded": ModelConfig(width=4, d_model=16, d_ff=16),
 }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What waits for a cluster starts first, and the rest runs beside it."""
+    items.sort(key=lambda item: "slurm" not in item.name)
 
 
 @pytest.fixture(scope="session")
@@ -56,10 +65,17 @@ def small_group() -> Group:
 
 
 @pytest.fixture(scope="session")
-def released(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, author.Report]:
-    """The author's release beside the repository, imported once: the folder, and what the import said."""
-    folder = tmp_path_factory.mktemp("release") / "author"
-    return folder, author.import_release(shared / "CarryingTransformers", folder)
+def released(shared: Path, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> tuple[Path, author.Report]:
+    """The author's release, imported once for all workers but for most histories: the folder, and what was said."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "release" / "author"
+    with FileLock(f"{folder.parent}.lock"):
+        if not folder.exists():
+            few = re.compile(r"DATA_(?!n1_s0.3_w0.2_|n2_s0.3_w0.2_[02][._])")  # histories that no test looks at
+            files = {path: digest for path, digest in author.checksums().items() if not few.search(path)}
+            report = author.import_release(shared / "CarryingTransformers", folder, files)
+            (folder.parent / "report").write_bytes(pickle.dumps(report))
+    return folder, pickle.loads((folder.parent / "report").read_bytes())
 
 
 @pytest.fixture
@@ -70,6 +86,21 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CARRY_DATA", str(folder))
     monkeypatch.delenv("CARRY_AUTHOR", raising=False)
     return folder
+
+
+@pytest.fixture(scope="session")
+def opened(tmp_path_factory):
+    browser = Chromium(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def browser(opened):
+    """A browser in which no script may throw."""
+    opened.errors.clear()
+    yield opened
+    assert opened.errors == []
 
 
 @pytest.fixture

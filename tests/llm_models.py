@@ -26,20 +26,21 @@ def split_digits() -> PreTrainedTokenizerFast:
     return small.tokenizer()
 
 
-def prefixed_spaces() -> PreTrainedTokenizerFast:
-    """As Llama: a space goes with what follows it, digits are single, and a prompt ends in a lone space."""
+def with_spaces(size: int, *digits: pre_tokenizers.PreTokenizer) -> PreTrainedTokenizerFast:
+    """As Llama: a space goes with what follows it, and a prompt ends in a lone space."""
     core = Tokenizer(models.BPE())
-    core.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), pre_tokenizers.Digits(True)])
+    core.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), *digits])
     core.decoder = decoders.Metaspace()
-    return _trained(core, list("0123456789+=▁"), 40)
+    return _trained(core, list("0123456789+=▁"), size)
+
+
+def prefixed_spaces() -> PreTrainedTokenizerFast:
+    return with_spaces(40, pre_tokenizers.Digits(True))
 
 
 def grouped_digits() -> PreTrainedTokenizerFast:
-    """Tokens of several digits, as many as byte-pair encoding happens to put together; spaces go along."""
-    core = Tokenizer(models.BPE())
-    core.pre_tokenizer = pre_tokenizers.Metaspace()
-    core.decoder = decoders.Metaspace()
-    return _trained(core, list("0123456789+=▁"), 220)
+    """Tokens of several digits, as many as byte-pair encoding happens to put together."""
+    return with_spaces(220)
 
 
 def bytes_and_threes() -> PreTrainedTokenizerFast:

@@ -1,29 +1,31 @@
-"""Trainings that are interrupted, killed and resumed."""
+"""Trainings that are interrupted, killed and resumed; checkpoints, and the pair of files that a run becomes."""
 
 import math
 import multiprocessing
 import re
 import resource
 import signal
+import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.groups import Group
 from carry_core.model import ModelConfig
-from carry_core.training import campaign, recipes
+from carry_core.training import campaign
 from carry_core.training import trainer as train_module
-from carry_core.training.checkpoints import Checkpoints
+from carry_core.training.checkpoints import Checkpoints, digest
 from carry_core.training.recipes import Recipe
 from carry_core.training.trainer import Trainer
 from tests.conftest import SHAPES
-from tests.trainings import LONG, QUICK, Ticks, weights
+from tests.trainings import QUICK, Ticks, weights
 
 SERVER = multiprocessing.get_context("forkserver")  # imports torch once, not in every process that is killed
 SERVER.set_forkserver_preload(["carry_core.training.campaign"])
@@ -59,48 +61,46 @@ def in_a_process(*arguments, kill_after=None):
     return process.exitcode, time.monotonic() - began
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Two runs that nothing disturbed, and the seconds that they took."""
+    folder = tmp_path_factory.mktemp("whole")
+    code, took = in_a_process(folder)
+    assert code == 0
+    return folder, took
+
+
 def assert_same_files(folder, other):
     for run in (0, 1):
         paths = [where / "runs" / "small" / "paper" / f"run{run}.safetensors" for where in (folder, other)]
-        tensors, again = map(load_file, paths)
-        assert tensors.keys() == again.keys()
-        for name, tensor in tensors.items():
-            assert torch.equal(tensor, again[name]), name
-        with np.load(paths[0].with_suffix(".npz")) as curves, np.load(paths[1].with_suffix(".npz")) as curves_again:
+        torch.testing.assert_close(*map(load_file, paths), rtol=0, atol=0)
+        with np.load(paths[0].with_suffix(".npz")) as curves, np.load(paths[1].with_suffix(".npz")) as again:
             for name in curves.files:
-                np.testing.assert_array_equal(curves[name], curves_again[name], err_msg=name)
+                np.testing.assert_array_equal(curves[name], again[name], err_msg=name)
 
 
-def test_kill_minus_nine_changes_no_bit(tmp_path):
-    """Killed at random moments (three, with CARRY_LONG twenty), then left alone: the same weights and history."""
-    code, took = in_a_process(tmp_path / "whole")
-    assert code == 0
-    draw, wanted, kills, done = np.random.default_rng(0), 20 if LONG else 3, 0, 0
-    while kills < wanted or done == 0:
-        folder, moment = tmp_path / f"killed-{done}", draw.uniform(0, 0.5 * took) if kills < wanted else None
-        code, _ = in_a_process(folder, kill_after=moment)
-        if code == -signal.SIGKILL:
-            kills += 1
-            continue
-        assert code == 0
-        done += 1
-        assert_same_files(tmp_path / "whole", folder)
-    print(f"{kills} kills, {done} trainings finished")
+def test_kill_minus_nine_changes_no_bit(whole, tmp_path):
+    """Killed at three random moments, then left alone: the same weights and history."""
+    folder, draw, kills, code = tmp_path, np.random.default_rng(0), 0, -signal.SIGKILL
+    while kills < 3 or code:
+        if code == 0:
+            folder = tmp_path / f"after-{kills}"
+        code, _ = in_a_process(folder, kill_after=draw.uniform(0, 0.5 * whole[1]) if kills < 3 else None)
+        kills += code == -signal.SIGKILL
+        assert code in (0, -signal.SIGKILL)
+    assert_same_files(whole[0], folder)
 
 
-def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path):
+def test_a_full_disk_is_one_line_and_loses_nothing(whole, tmp_path):
     """The system stops files a little short of the last checkpoint, which is not written; then there is room again."""
-    for folder in (tmp_path / "whole", tmp_path / "full"):
-        folder.mkdir()
-    assert in_a_process(tmp_path / "whole")[0] == 0
-    size = (tmp_path / "whole/checkpoints/small.paper/run0.safetensors").stat().st_size
-    assert in_a_process(tmp_path / "full", size - 64)[0] == 2  # the history grows until it does not fit
-    told = (tmp_path / "full" / "complaint").read_text()
+    size = (whole[0] / "checkpoints/small.paper/run0.safetensors").stat().st_size
+    assert in_a_process(tmp_path, size - 64)[0] == 2  # the history grows until it does not fit
+    told = (tmp_path / "complaint").read_text()
     assert re.fullmatch(r"Cannot write .*run0.safetensors: File too large. .*; nothing was changed.", told), told
-    left = sorted(path.name for path in (tmp_path / "full" / "checkpoints" / "small.paper").iterdir())
+    left = sorted(path.name for path in (tmp_path / "checkpoints" / "small.paper").iterdir())
     assert left == [".run0.lock", ".run1.lock", "run0.safetensors"]
-    assert in_a_process(tmp_path / "full")[0] == 0
-    assert_same_files(tmp_path / "whole", tmp_path / "full")
+    assert in_a_process(tmp_path)[0] == 0
+    assert_same_files(whole[0], tmp_path)
 
 
 def same(trainer: Trainer, other: Trainer) -> bool:
@@ -113,17 +113,17 @@ def same(trainer: Trainer, other: Trainer) -> bool:
     )
 
 
-@pytest.mark.parametrize("shape", ["one layer", "decoder", "padded"])
-def test_a_training_stops_within_an_epoch_and_goes_on(small_group, data, monkeypatch, shape):
+@pytest.mark.parametrize(("shape", "precision"), [("one layer", "fp32"), ("decoder", "bf16"), ("padded", "bf16")])
+def test_a_training_stops_within_an_epoch_and_goes_on(small_group, data, monkeypatch, shape, precision):
     """Time is up after two batches of an epoch, after the last before its test, and after three; all is on disk."""
     monkeypatch.setattr(train_module, "N_LONG", 600)
     recipe, group = replace(QUICK, limit=4), replace(small_group, config=SHAPES[shape])
     checkpoints = Checkpoints(data / "checkpoints", group, recipe)
-    straight = Trainer(group, recipe, [0, 2])
+    straight = Trainer(group, recipe, [0, 2], precision=precision)
     for _ in range(recipe.limit):
         straight.run_epoch()
     for batches, reached in ((8, (1, 2)), (4, (1, 6)), (9, (3, 3)), (math.inf, (4, 0))):
-        trainer = Trainer(group, recipe, [0, 2])
+        trainer = Trainer(group, recipe, [0, 2], precision=precision)
         campaign.prepare(trainer, checkpoints)
         assert campaign.train_runs(trainer, checkpoints, Ticks(batches), lambda *_: None) == trainer.finished
         assert (trainer.epoch, trainer.done) == reached
@@ -173,15 +173,6 @@ def test_finetuning_continues_weights_and_moments(small_group, data, monkeypatch
     assert runs.load("child").record["epochs"] == 3
 
 
-def test_snapshots_stand_at_the_same_share_of_any_recipe():
-    """Cutting a recipe short moves none; a few runs of the main group have twelve more."""
-    pad6, quick = groups.find("pad6_n2_s0.3_w0.2"), recipes.BY_NAME["quick"]
-    assert quick.snapshots(pad6) == replace(quick, limit=12).snapshots(pad6) == {12: 500, 24: 1000}
-    main = groups.find(groups.MAIN)
-    assert list(quick.snapshots(main, 3)) == [1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45]
-    assert quick.snapshots(main, 4) == recipes.BY_NAME["paper"].snapshots(main, 3) == {}
-
-
 def test_a_run_that_is_followed_has_its_snapshots_in_its_file(small_group, data, monkeypatch):
     """Also beside one that is not, in lockstep; `load` gives what all of its runs have."""
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
@@ -193,3 +184,112 @@ def test_a_run_that_is_followed_has_its_snapshots_in_its_file(small_group, data,
     assert list(followed.snapshots) == [1, 3]
     early = checkpoints.load(0, 1)[0]["parameters/norm.weight"]
     assert torch.equal(followed.snapshots[1][0]["norm.weight"], early.half().float())
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+
+
+HARM = {
+    "a flipped bit": lambda path, state: flip(path),
+    "no record": lambda path, state: save_file(state[0], path, {"format": "1", "sha256": digest(state[0])}),
+}
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_a_checkpoint_that_nothing_can_go_on_from_is_refused(small_group, data, harm):
+    checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
+    (state,) = Trainer(small_group, QUICK, [0]).states()
+    checkpoints.save([state])
+    assert checkpoints.load(0)[1].items() >= state[1].items()
+    HARM[harm](checkpoints.path(0), state)
+    with pytest.raises(BadInput, match=r"run0.safetensors is damaged .*delete run 0's files there to train it anew"):
+        campaign.train_group(checkpoints, [0], data / "runs")
+
+
+def test_a_checkpoint_of_another_kind_is_refused(small_group, data):
+    checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
+    checkpoints.save(Trainer(small_group, QUICK, [0]).states())
+    other = replace(checkpoints, group=replace(small_group, name="other"))
+    other.path(0).parent.mkdir()
+    other.path(0).write_bytes(checkpoints.path(0).read_bytes())
+    with pytest.raises(BadInput, match="is not of .*'other'.*move it away"):
+        other.load(0)
+    with pytest.raises(BadInput, match="was trained in fp32, not bf16: pass --precision fp32"):
+        campaign.prepare(Trainer(small_group, QUICK, [0], precision="bf16"), checkpoints)
+
+
+def test_who_takes_a_run_further_names_who_had_it_before(small_group, data, monkeypatch):
+    """The record is of what made the weights: each commit, version and device, with the epochs it reached."""
+    checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
+    for epochs, name in ((1, "first"), (2, "first"), (3, "second"), (4, "third")):
+        monkeypatch.setattr(train_module, "commit", lambda name=name: name)
+        again = Trainer(small_group, replace(QUICK, limit=epochs), [0])
+        campaign.prepare(again, checkpoints)
+        assert campaign.train_runs(again, checkpoints, campaign.Clock(), lambda *_: None)
+        record = checkpoints.load(0)[1]
+        assert record["commit"] == name
+        assert ("sessions" in record) == (epochs > 2)
+    assert [(s["epochs"], s["commit"]) for s in record["sessions"]] == [(2, "first"), (3, "second")]
+    assert {"device", "torch", "numpy"} < record["sessions"][0].keys()
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    checkpoints.publish(0, data / "runs")
+    assert runs.load("small").record["runs"][0]["sessions"] == record["sessions"]
+
+
+def test_a_run_becomes_a_pair_of_files(small_group, data, monkeypatch):
+    """Weights in float16 with their snapshots, then every learning curve; nothing of what only resuming needs."""
+    group = replace(small_group, config=replace(small_group.config, layers=1), snapshots=(2,))
+    monkeypatch.setitem(groups.GROUPS, "small", group)
+    checkpoints = Checkpoints(data / "checkpoints", group, replace(QUICK, limit=3))
+    trained = Trainer(group, checkpoints.recipe, [1])
+    campaign.train_runs(trained, checkpoints, campaign.Clock(), lambda *_: None)
+    path = checkpoints.publish(1, data / "runs")
+    assert path == data / "runs" / "small" / "quick" / "run1.safetensors"
+    tensors = load_file(path)
+    for name, p in trained.parameters.items():
+        assert torch.equal(tensors[name], p[0].half())
+    early = checkpoints.load(1, 2)[0]
+    assert torch.equal(tensors["epoch_2/norm.bias"], early["parameters/norm.bias"].half())
+    with np.load(path.with_suffix(".npz")) as curves:
+        assert set(curves.files) == trained.history.keys()
+        assert curves["pattern"].dtype == np.float16
+        np.testing.assert_array_equal(curves["test_loss"], np.stack(trained.history["test_loss"])[:, 0])
+    assert {"recipe", "run", "epochs", "precision", "seconds", "device", "torch", "numpy", "commit"} <= runs.load(
+        "small"
+    ).record["runs"][0].keys()
+    checkpoints.path(1, 2).unlink()
+    with pytest.raises(BadInput, match=r"run1.epoch2.safetensors is missing: delete .*run1.safetensors to train"):
+        checkpoints.publish(1, data / "runs")
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(small_group, data, monkeypatch):
+    """A lock is of an open file, so that a thread stands in for a process."""
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
+    complaints = []
+
+    def again() -> None:
+        try:
+            campaign.train_group(checkpoints, [0], data / "runs")
+        except BadInput as error:
+            complaints.append(str(error))
+
+    def report(trainer, row) -> None:
+        other = threading.Thread(target=again)
+        other.start()
+        other.join()
+
+    assert campaign.train_group(checkpoints, [0], data / "runs", report=report, say=str)
+    assert set(complaints) == {
+        "Run 0 of small, recipe quick, is being trained by another process: let it finish or stop it, or choose other"
+        " runs with --runs."
+    }
+    said: list[str] = []
+    assert campaign.train_group(checkpoints, [0], data / "runs", say=said.append)  # free again, and nothing to do
+    assert said == []

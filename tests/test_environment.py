@@ -11,7 +11,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
-FILES = ("requirements.in", "requirements.lock", "environment.yml", "pyproject.toml", "Makefile")
 
 
 def text(name: str) -> str:
@@ -24,22 +23,12 @@ def requirements(name: str) -> dict[str, Requirement]:
     return {canonicalize_name(requirement.name): requirement for requirement in found}
 
 
-def pip_section() -> list[str]:
-    *_, last = yaml.safe_load(text("environment.yml"))["dependencies"]
-    return last["pip"]
-
-
 def test_every_direct_dependency_is_pinned_in_the_lock():
     locked = requirements("requirements.lock")
     for name, asked in requirements("requirements.in").items():
         (pin,) = locked[name].specifier
         assert pin.operator == "=="
         assert asked.specifier.contains(pin.version), f"{locked[name]} is not {asked}: run make lock"
-
-
-def test_the_lock_has_exact_pins_and_no_torch():
-    locked = requirements("requirements.lock")
-    assert [str(pin) for pin in locked.values() if [spec.operator for spec in pin.specifier] != ["=="]] == []
     assert [name for name in locked if re.match(r"torch|nvidia|cuda|triton", name)] == []
 
 
@@ -55,12 +44,14 @@ def test_the_package_and_its_extras_need_what_is_listed():
 
 def test_environment_yml_is_the_lock_and_the_makefiles_torch():
     (torch,) = re.findall(r"^TORCH \?= (\S+)$", text("Makefile"), re.MULTILINE)
-    assert pip_section() == [torch, "--requirement requirements.lock", "--editable ."]
+    pip = yaml.safe_load(text("environment.yml"))["dependencies"][-1]["pip"]
+    assert pip == [torch, "--requirement requirements.lock", "--editable ."]
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_no_host_and_no_path_of_one_machine(name: str):
-    assert re.findall(r"\w+://\S+|--(?:extra-)?index-url|--find-links|/(?:home|root|tmp|work|Users)/", text(name)) == []
+def test_no_host_and_no_path_of_one_machine():
+    for name in ("requirements.in", "requirements.lock", "environment.yml", "pyproject.toml", "Makefile"):
+        local = r"\w+://\S+|--(?:extra-)?index-url|--find-links|/(?:home|root|tmp|work|Users)/"
+        assert re.findall(local, text(name)) == [], name
 
 
 def test_the_tracked_tree_fits_onto_the_machine_that_trains():

@@ -1,13 +1,13 @@
-"""Principal axes and what is apart on them, against brute force on a few points."""
+"""Principal axes, what is apart on them, digits in order and pentagons, against brute force and planted."""
 
 import math
 
+import numpy as np
 import pytest
 import torch
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from carry_core import carries, sums
-from carry_core.findings import geometry
+from carry_core import carries, measure, sums
+from carry_core.findings import adder, geometry, pentagon
 from carry_core.model import ModelConfig, Transformer
 
 
@@ -28,12 +28,6 @@ def test_the_leading_axis_is_the_one_with_most_variance_and_points_along_the_lab
     assert share[0] > 0.99
     assert list(share) == sorted(share, reverse=True)
     assert points.mean(0).abs().max() < 1e-5
-
-
-def test_each_axis_follows_its_strongest_label_and_constant_labels_say_nothing(cloud):
-    x, along = cloud
-    points, _ = geometry.principal_axes(x, [-along, along + torch.randn(300), torch.ones(300)])
-    assert torch.corrcoef(torch.stack([points[:, 0], along]))[0, 1] < -0.999
 
 
 def test_threshold_accuracy_is_the_best_over_all_thresholds():
@@ -97,15 +91,93 @@ def test_apart_looks_at_the_leading_plane_and_apart_on_all_axes_at_every_directi
     assert math.isnan(geometry.apart_on_all_axes(plane_of(noise, split & False)))
 
 
-def test_the_best_direction_of_unequal_sides_is_scikit_learns():
-    """A few sums that scatter along the second axis, many along the first: each side weighs by its number."""
+# ---------------------------------------------------------------- digits in order
+
+
+def test_digits_in_order_along_either_axis():
+    digit = torch.arange(100) % 10
+    side = torch.arange(100) < 50
+    noise = torch.rand(100, generator=torch.Generator().manual_seed(0))
+    assert geometry.digit_order(torch.stack([noise, -2.0 * digit], 1), digit, side) == pytest.approx(1)
+    # in order on each side, though the two overlap backwards
+    apart = torch.where(side, digit, 20 - digit).float()
+    assert geometry.digit_order(torch.stack([apart, noise], 1), digit, side) == pytest.approx(1)
+    assert geometry.digit_order(torch.stack([apart, noise], 1), digit, ~side) == pytest.approx(1)
+    # the third axis is not looked at
+    assert geometry.digit_order(torch.stack([noise, noise, digit], 1), digit, side) < 0.4
+    shuffled = torch.tensor([3, 1, 4, 0, 5, 9, 2, 6, 8, 7])[digit]
+    assert geometry.digit_order(torch.stack([shuffled, noise], 1).float(), digit, side) < 0.8
+
+
+def test_neighbours_as_by_brute_force():
     generator = torch.Generator().manual_seed(0)
-    split = torch.arange(300) < 30
-    points = torch.randn(300, 6, generator=generator).double()
-    points[split, 1] *= 8
-    points[~split, 0] *= 3
-    points[split, :2] += 3
-    along = LinearDiscriminantAnalysis(solver="eigen").fit(points.numpy(), split.numpy()).transform(points.numpy())
-    expected = geometry.threshold_accuracy(torch.from_numpy(along[:, 0]), split)
-    assert geometry.apart_on_all_axes(plane_of(points, split)) == pytest.approx(expected, abs=1e-9)
-    assert 0.6 < expected < 0.95
+    points, labels = torch.randn(60, 3, generator=generator), torch.randint(4, (60,), generator=generator)
+    hits: dict[int, list[bool]] = {}
+    for i, (x, y, _) in enumerate(points.tolist()):
+        away = [((x - u) ** 2 + (y - v) ** 2, j) for j, (u, v, _) in enumerate(points.tolist()) if j != i]
+        hits.setdefault(int(labels[i]), []).append(bool(labels[min(away)[1]] == labels[i]))
+    expected = np.mean([np.mean(values) for values in hits.values()])
+    assert geometry.neighbour_accuracy(points, labels) == pytest.approx(expected)
+    apart = torch.cat([points[:30, :2], points[30:, :2] + 100])
+    assert geometry.neighbour_accuracy(apart, torch.arange(60) // 30) == 1
+
+
+# ---------------------------------------------------------------- pentagons
+
+
+def ring(step: float, count: int = 10) -> torch.Tensor:
+    """Digits on a circle, each so many tenths of it after the one before."""
+    angle = 2 * math.pi * step * torch.arange(count, dtype=torch.float64) / 10
+    return torch.polar(torch.ones(count, dtype=torch.float64), angle)
+
+
+def test_a_pentagon_of_pairs_scores_one_either_way_round_wherever_it_is():
+    for corners in (ring(2), ring(-2), 3 * ring(2) * torch.tensor(1j) + (2 - 5j)):
+        assert pentagon.score(corners).item() == pytest.approx(1)
+
+
+def test_the_score_is_what_the_best_fitting_pentagon_explains():
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(10, dtype=torch.complex128, generator=generator)
+    spread = z - z.mean()
+    fits = []
+    for corners in (ring(2), ring(-2)):  # least squares for size and turn
+        size = (corners.conj() * spread).sum() / (corners.conj() * corners).sum()
+        fits.append(1 - (spread - size * corners).abs().square().sum() / spread.abs().square().sum())
+    assert pentagon.score(z).item() == pytest.approx(max(fit.item() for fit in fits))
+    assert pentagon.spectrum(z).sum().item() == pytest.approx(1)
+
+
+def test_a_turn_is_counted_in_vertices_in_the_order_of_the_digits():
+    for way in (2, -2):
+        vertex = torch.polar(torch.tensor(1.0), torch.tensor(math.copysign(2 * math.pi / 5, way))).to(torch.complex128)
+        assert pentagon.turn(ring(way), ring(way) * vertex) == pytest.approx(1, abs=1e-6)
+        assert pentagon.turn(ring(way), ring(way).roll(1)) == pytest.approx(-1, abs=1e-6)  # digit d where d - 1 was
+
+
+def planted(monkeypatch: pytest.MonkeyPatch, strength: float) -> pentagon.Pentagon:
+    """A model whose stream at position 8 has the digit sum's pentagon, and a third axis for the carry."""
+    model = Transformer(ModelConfig(d_model=16, d_ff=8)).eval()
+    a, b = sums.long_sums(3_000, 3, torch.Generator().manual_seed(0))
+    wires = adder.schoolbook(a, b)
+    stream = 0.3 * torch.randn(len(a), 10, 16, generator=torch.Generator().manual_seed(1))
+    corner = ring(2)[wires.ones[:, 1]]
+    stream[:, 8, 3] += strength * corner.real
+    stream[:, 8, 7] += strength * corner.imag
+    stream[:, 8, 1] += wires.arrives[:, 1]
+    monkeypatch.setattr(measure, "activations", lambda model, a, b, names: dict.fromkeys(names, stream))
+    return pentagon.pentagon(model, a, b)
+
+
+def test_a_planted_pentagon_is_found_and_turned_by_the_carry(monkeypatch):
+    found = planted(monkeypatch, 3)
+    assert found.score > 0.98
+    assert found.rank == 1
+    assert found.best == found.score
+    assert found.plane == (0, 1)
+    assert found.score > found.best_chance >= found.chance
+    assert found.turn == pytest.approx(-1, abs=0.05)  # the digit is one more than the digit sum
+    assert geometry.threshold_accuracy(found.points[:, 2], found.arrives) > 0.9
+    nothing = planted(monkeypatch, 0)
+    assert nothing.score < 0.6
+    assert nothing.rank <= pentagon.RANK_AMONG_SHUFFLED

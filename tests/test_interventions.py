@@ -1,6 +1,5 @@
 """Ablation, mean ablation and patching against brute force; passes with a shared prefix against separate ones."""
 
-import copy
 from dataclasses import replace
 
 import pytest
@@ -21,22 +20,6 @@ def drawn(config: ModelConfig, seed: int = 4, count: int = 9) -> tuple[torch.Ten
 
 def tokens_of(config: ModelConfig, seed: int = 4) -> torch.Tensor:
     return sums.encode(*drawn(config, seed), config.layout)
-
-
-def by_weights(model, ablation):
-    """The same ablation made by hand in the weights. Skips have no weights to edit."""
-    model = copy.deepcopy(model)
-    d_head = model.config.d_head
-    with torch.no_grad():
-        for layer, head in ablation.heads:
-            model.blocks[layer].o.weight[:, head * d_head : (head + 1) * d_head] = 0
-        for layer in ablation.mlps:
-            model.blocks[layer].down.weight.zero_()
-            model.blocks[layer].down.bias.zero_()
-        for layer, neuron in ablation.neurons:
-            model.blocks[layer].up.weight[neuron] = 0
-            model.blocks[layer].up.bias[neuron] = 0
-    return model
 
 
 def ablations(config: ModelConfig) -> list[Ablation]:
@@ -92,14 +75,6 @@ def by_hand(model, tokens, intervention, value):
     return model(tokens, hook)
 
 
-def test_ablations_equal_edited_weights(config, model):
-    tokens = tokens_of(config)
-    for ablation in ablations(config):
-        logits = model(tokens, ablation.hook(model))
-        torch.testing.assert_close(logits, by_weights(model, ablation)(tokens), rtol=0, atol=1e-12, msg=str(ablation))
-        assert torch.equal(logits, model(tokens)) == (ablation == INTACT)
-
-
 @pytest.mark.parametrize("positions", [None, (1, 6)])
 def test_each_kind_equals_a_pass_overwritten_by_hand(config, model, positions):
     tokens, source = tokens_of(config), drawn(config, seed=5)
@@ -142,9 +117,9 @@ def test_a_patch_from_one_sum_is_one_from_it_for_every_row(config, model):
 def test_a_combination_does_the_one_then_the_other(config, model):
     tokens, last, source = tokens_of(config), config.layers - 1, drawn(config, seed=5)
     patch, ablation = Patch(heads={(last, 0)}), Ablation(mlps={last})
-    both = (patch | ablation).hook(model, source)
-    expected = by_weights(model, ablation)(tokens, patch.hook(model, source))
-    torch.testing.assert_close(model(tokens, both), expected, rtol=0, atol=1e-12)
+    first, then = patch.hook(model, source), ablation.hook(model)
+    expected = model(tokens, lambda name, x: then(name, first(name, x)))
+    assert torch.equal(model(tokens, (patch | ablation).hook(model, source)), expected)
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
@@ -163,22 +138,12 @@ def test_a_shared_prefix_gives_what_separate_passes_give(config, model, everywhe
     torch.testing.assert_close(watched, cache[name], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
-        ([], []),
-        ([INTACT, INTACT], [0, 1, 2]),
-        ([Ablation(mlps={1}), Ablation(mlps={1}, skips={2})], [0, 1, 2, 2]),
-        ([Ablation(neurons={(0, 0), (1, 0)}), Ablation(neurons={(0, 0), (2, 0)})], [0, 1, 1, 2, 2]),
-        ([INTACT, *heads.head_pairs(ModelConfig(layers=3, d_model=16))], [0, 1, 1, 2, 2, 2]),
-    ],
-)
-def test_what_interventions_have_in_common_is_computed_once(asked, expected, monkeypatch):
+def test_what_interventions_have_in_common_is_computed_once(monkeypatch):
     layers, mlp = [], Block.mlp
     monkeypatch.setattr(Block, "mlp", lambda self, mid, hook: layers.append(int(self.name[-1])) or mlp(self, mid, hook))
     model = Transformer(ModelConfig(layers=3, width=2, d_model=16, d_ff=8))
-    SharedPrefix(model, asked)(tokens_of(model.config))
-    assert sorted(layers) == expected
+    SharedPrefix(model, [INTACT, *heads.head_pairs(model.config)])(tokens_of(model.config))
+    assert sorted(layers) == [0, 1, 1, 2, 2, 2]
 
 
 def test_tables_where_a_digit_that_a_sum_has_not_would_score_far_above_all_others():
@@ -209,7 +174,7 @@ def test_as_data():
     ]
 
 
-@pytest.mark.parametrize("text", ["heads", "3", '{"head": [[1, 0]]}', '{"heads": [[1, "0"]]}', '[{"heads": 3}]'])
+@pytest.mark.parametrize("text", ["heads", '{"head": [[1, 0]]}', '{"heads": [[1, "0"]]}'])
 def test_bad_json_is_named(text):
     with pytest.raises(BadInput, match="expected") as error:
         Ablation.from_json(text)

@@ -18,9 +18,8 @@ def tokens(batch: int = 5, length: int = 9) -> torch.Tensor:
     return torch.randint(3, 40, (batch, length), generator=torch.Generator().manual_seed(2))
 
 
-@pytest.mark.parametrize("chosen", [((0, 0),), ((2, 3), (1, 1)), ((1, 0), (1, 3))])
-def test_an_ablated_head_is_zeroed_columns_of_the_output_projection(model, chosen):
-    ids = tokens()
+def test_an_ablated_head_is_zeroed_columns_of_the_output_projection(model):
+    ids, chosen = tokens(), ((2, 3), (1, 1), (1, 0))
     with torch.inference_mode():
         intact = model(ids).logits
         with ablated(model, chosen):
@@ -70,8 +69,7 @@ def test_planted_staircases_are_found_exactly():
     assert torch.equal(wins, expected)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize(("kind", "name"), list(zip(KINDS, TOKENIZERS, strict=True)))
 def test_what_is_read_while_generating_is_what_a_whole_pass_has(kind, name):
     """Attention and stream of every layer, one prompt at a time, unpadded, without a cache."""
     tokenizer, n = TOKENIZERS[name](), 5

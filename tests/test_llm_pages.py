@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from carry_core.errors import BadInput
-from carry_core.files import ROOT
 from carry_core.llm import prompts, recordings, streams, survey
-from carry_core.llm.model import Size, Source
+from carry_core.llm.model import Size
 from carry_core.llm.prompts import Answers
 
 BARE = prompts.TEMPLATES["bare"]
@@ -77,13 +76,6 @@ def test_wrong_parameters_are_one_line(arguments, complaint):
     assert "\n" not in str(error.value)
 
 
-def test_a_survey_on_disk_is_shown(data, planted):
-    planted.save(data / "llm" / "zephyr" / survey.FILE)
-    assert recordings.load("ours", "zephyr").title == "planted"
-    with pytest.raises(BadInput, match="Needs the weights of Llemma 7B: `carry llm EleutherAI/llemma_7b"):
-        recordings.load("ours", "llemma")
-
-
 def test_the_small_model_needs_no_network(monkeypatch):
     def refuse(*args):
         raise AssertionError("something wanted the network")
@@ -93,14 +85,3 @@ def test_the_small_model_needs_no_network(monkeypatch):
     found = recordings.load("ours", "default", n_examples=100, n_pairs=1)
     assert found.answers.accuracy >= 0.95
     assert [a.kind for a in found.ablated] == ["frequent", "random"]
-
-
-def test_other_weights_are_surveyed_and_gone_on_with(data, monkeypatch):
-    where = str(ROOT / "data" / "llm" / "small")
-    found = recordings.load("ours", "default", model=where, n_examples=100)
-    assert len(list((data / "checkpoints" / "llm").iterdir())) == 1
-    monkeypatch.setattr(Source, "load", lambda self: pytest.fail("it was on disk"))
-    again = recordings.load("ours", "default", model=where, n_examples=100)
-    assert again.answers.replies == found.answers.replies
-    with pytest.raises(BadInput, match="No head 13:23: expected a layer from 0 to 3"):
-        recordings.load("ours", "llemma", model=where, n_examples=100)

@@ -1,6 +1,7 @@
 """What a stranger's model folder may do, which is nothing, and what works where `transformers` is not installed."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -43,21 +44,34 @@ def plant_generate(where):
     (where / "evil.py").rename(where / "custom_generate" / "generate.py")
 
 
-@pytest.mark.parametrize("plant", [plant_config, plant_tokenizer, plant_generate])
-def test_a_folders_own_code_is_never_run(tmp_path, plant):
+RUN = """
+import sys
+from carry_core.cli import main
+out, *folders = sys.argv[1:]
+for where in folders:
+    sys.argv = ["carry", "llm", where, "--prompts", "10", "--out", out]
+    try:
+        main()
+    except SystemExit as end:
+        print(end.code)
+"""
+
+
+def test_a_folders_own_code_is_never_run(tmp_path):
     """Nor with `y` on standard input, by which `transformers` lets itself be told to run it."""
-    where, mark = folder(tmp_path / "model"), tmp_path / "pwned"
-    (where / "evil.py").write_text(EVIL.format(mark=str(mark)))
-    plant(where)
-    command = [sys.executable, "-m", "carry_core", "llm", str(where), "--prompts", "10", "--out", str(tmp_path / "out")]
+    mark, plants = tmp_path / "pwned", (plant_config, plant_tokenizer, plant_generate)
+    for plant in plants:
+        where = folder(tmp_path / plant.__name__)
+        (where / "evil.py").write_text(EVIL.format(mark=str(mark)))
+        plant(where)
+    command = [sys.executable, "-c", RUN, tmp_path / "out", *(tmp_path / plant.__name__ for plant in plants)]
     environment = {"CARRY_DATA": str(tmp_path / "data"), "PATH": "", "HF_HOME": str(tmp_path / "hf")}
     result = subprocess.run(command, input="y\n" * 9, capture_output=True, text=True, cwd=ROOT, env=environment)
     assert not mark.exists()
     assert "Traceback" not in result.stderr
-    if plant is plant_config:  # beside a known architecture, foreign code is left alone and the model is read
-        assert (result.returncode, result.stdout) == (2, "")
-        assert result.stderr.count("\n") == 1
-        assert f"{where} brings Python code of its own, which is never run here: expected" in result.stderr
+    refused = f"{tmp_path / 'plant_config'} brings Python code of its own, which is never run here: expected"
+    assert result.stderr.startswith(refused)  # beside a known architecture it is left alone, and the model is read
+    assert result.stdout.startswith("2\n")
 
 
 BLOCKED = """
@@ -70,39 +84,30 @@ sys.meta_path.insert(0, Blocked())
 """
 
 
-def without_extra(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", BLOCKED + code], capture_output=True, text=True, cwd=ROOT)
-
-
-def test_everything_else_works_without_transformers():
-    code = """
-import pkgutil, importlib, carry_core
+WITHOUT = """
+import importlib, pkgutil, carry_core
+from click.testing import CliRunner
 for module in pkgutil.walk_packages(carry_core.__path__, "carry_core."):
     if module.name != "carry_core.llm.small":
         importlib.import_module(module.name)
-from click.testing import CliRunner
-from carry_core.cli import carry
+from carry_core.cli import carry, main
 for arguments in (["--help"], ["claims", "--help"], ["llm", "--help"]):
-    result = CliRunner().invoke(carry, arguments)
-    assert result.exit_code == 0, result.output
+    assert CliRunner().invoke(carry, arguments).exit_code == 0
+for arguments in (["llm", "data/llm/small", "--out", "_build/nowhere"], ["train-llm"]):
+    sys.argv = ["carry", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        assert end.code == 2
 """
-    result = without_extra(code)
-    assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize("arguments", [["llm", "data/llm/small", "--out", "_build/nowhere"], ["train-llm"]])
-def test_a_missing_extra_is_one_line(arguments, tmp_path):
-    code = f"import os; os.environ['CARRY_DATA'] = {str(tmp_path)!r}; sys.argv = ['carry', *{arguments!r}]\n"
-    result = without_extra(code + "from carry_core.cli import main; main()")
-    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1), result.stderr
-    assert "pip install 'carry-core[llm]'" in result.stderr
+def test_everything_else_works_without_transformers_and_the_missing_extra_is_one_line(tmp_path):
+    command, environment = [sys.executable, "-c", BLOCKED + WITHOUT], os.environ | {"CARRY_DATA": str(tmp_path)}
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert (result.returncode, result.stdout) == (0, ""), result.stderr
+    assert [line.count("pip install 'carry-core[llm]'") for line in result.stderr.splitlines()] == [1, 1]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_needs_no_language_model_does_not_import_one():
-    code = "import carry_core.cli, carry_core.plots, sys; print('transformers' in sys.modules)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert result.stdout.strip() == "False"
 
 
 def test_a_pickle_among_the_weights_is_not_run(tmp_path):

@@ -23,17 +23,6 @@ def test_the_tokens_are_the_tokenizers():
     assert len(tokenizer(prompts.TEMPLATES["bare"].prompt(1234, 5678))["input_ids"]) == small.PROMPT_LENGTH
 
 
-def test_batches_are_four_digit_sums_with_many_ones_that_travel():
-    recipe = small.Recipe(width=8, batch=20_000)
-    pairs = small.draw(recipe, 3)
-    assert torch.equal(pairs, small.draw(recipe, 3))
-    assert not torch.equal(pairs, small.draw(recipe, 4))
-    assert int(pairs.min()) >= 1000
-    assert int(pairs.max()) <= 9999
-    nines = torch.stack([(pairs // 10**i % 10).sum(1) == 9 for i in range(3)]).double().mean().item()
-    assert nines == pytest.approx(0.5 * 0.1 + 0.5 * (0.5 + 0.5 * 0.1), abs=0.01)
-
-
 def test_the_loss_sees_the_answer_only_and_never_a_prompt_of_the_protocol():
     asked = prompts.draw(1000)[17]
     pairs = torch.stack([asked, asked.flip(0), torch.tensor([4000, 2000])])
@@ -62,7 +51,7 @@ def test_the_command_writes_a_model_that_can_be_loaded(data, carry, monkeypatch)
     assert inspect_model(str(data / "llm" / "small"), BARE).load().config.hidden_size == 8
 
 
-@pytest.mark.parametrize("device", ["cuda:99", "foo", "meta"])
+@pytest.mark.parametrize("device", ["cuda:99", "foo"])
 def test_a_device_that_is_not_here_is_one_line(data, carry, device):
     code, out, err = carry("train-llm", "--device", device)
     assert (code, out, err.count("\n")) == (2, "", 1)
@@ -76,7 +65,7 @@ def test_a_device_that_is_not_here_is_one_line(data, carry, device):
 def test_the_shipped_model_adds_and_is_small(tmp_path):
     assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 8 * 2**20
     source = inspect_model(str(SHIPPED), BARE)
-    found = survey.Surveyor(source, tmp_path, batch=250, n_pairs=0).run()
+    found = survey.Surveyor(source, tmp_path, count=200, batch=200, n_pairs=0).run()
     assert found.answers.accuracy >= 0.95
     assert found.answers.right.tolist() == [
         reply == str(a + b) for reply, (a, b) in zip(found.answers.replies, found.answers.pairs.tolist(), strict=True)

@@ -1,5 +1,8 @@
 """Measurements against brute force on two digits, where every sum can be gone through one by one."""
 
+import copy
+import math
+
 import pytest
 import torch
 
@@ -9,6 +12,7 @@ from carry_core.findings import heads
 from carry_core.interventions import INTACT, Ablation, MeanAblation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
+from carry_core.sums import Layout
 
 
 @pytest.fixture
@@ -92,25 +96,9 @@ def test_means_are_over_the_sums(noisy):
     torch.testing.assert_close(last, cache[names[1]].mean(0)[answer])
 
 
-def test_what_is_the_same_for_all_sums_can_be_its_mean_without_loss():
-    """An MLP that adds a constant is missed when it is set to zero, and not when it is held."""
-    torch.manual_seed(0)
-    model = Transformer(ModelConfig(width=2, d_model=16, d_ff=8)).eval()
-    with torch.no_grad():
-        model.blocks[1].down.weight.zero_()
-        model.blocks[1].down.bias.copy_(5 * torch.randn(16))
-    a, b = measure.sample(200, 2, seed=0)
-    intact, zero = measure.class_accuracies(model, a, b, [Ablation(), Ablation(mlps={1})])
-    (held,) = measure.class_accuracies(model, a, b, [MeanAblation(mlps={1})])
-    assert torch.equal(held.accuracy, intact.accuracy)
-    assert not torch.equal(zero.accuracy, intact.accuracy)
-    assert held.accuracy.shape == (len(carries.patterns(2)), 2)
-
-
 def test_carry_neurons_by_brute_force(noisy):
     a, b = sums.all_sums(2)
-    kept = {}
-    noisy(sums.encode(a, b, noisy.config.layout), lambda name, x: kept.setdefault(name, x))
+    _, kept = noisy.run_with_cache(sums.encode(a, b, noisy.config.layout))
     active = kept["blocks.1.mlp.post"][:, noisy.config.layout.answer[0]].double()
     carry = a % 10 + b % 10 >= 10
     expected = active[carry].mean(0) > active[~carry].mean(0)
@@ -124,8 +112,7 @@ def test_squashing_by_brute_force(noisy):
     found = heads.squashing(noisy, outcome=18)
     pairs = [(18 - y, y) for y in range(10)]
     a, b = torch.tensor(pairs).T
-    kept = {}
-    noisy(sums.encode(a, b, noisy.config.layout), lambda name, x: kept.setdefault(name, x))
+    _, kept = noisy.run_with_cache(sums.encode(a, b, noisy.config.layout))
     for i, pos in enumerate(noisy.config.layout.answer):
         spread = []
         for name in ("blocks.1.resid_mid", "blocks.1.resid_post"):
@@ -135,10 +122,38 @@ def test_squashing_by_brute_force(noisy):
         assert found[i].item() == pytest.approx(spread[1] / spread[0], rel=1e-4)
 
 
+def test_outcomes_have_twenty_sums_and_where_their_carries_differ():
+    a, b = sums.all_sums(3)
+    counts = torch.bincount((a + b)[a >= b], minlength=1000)
+    assert heads.outcomes() == (counts >= 20).nonzero().flatten().tolist()
+    assert {74, 74 + 13} <= set(heads.outcomes(13)) <= set(heads.outcomes())
+    for outcome in (38, 74, 99, 100, 349, 500, 998, 999):
+        pairs = [(outcome - y, y) for y in range(outcome // 2 + 1)]
+        arriving = [{(x % low + y % low) // low for x, y in pairs} for low in (100, 10, 1)]
+        assert heads.carry_differs(outcome).tolist() == [len(kinds) == 2 for kinds in arriving], outcome
+
+
+@pytest.mark.parametrize("config", ["three layers"], indirect=True)
+def test_head_pairs_are_a_layers_attention_with_each_head_of_the_next(model):
+    last, d_head = model.config.layers - 1, model.config.d_head
+    tokens = sums.encode(*sums.long_sums(40, 2, torch.Generator().manual_seed(0)), model.config.layout)
+    for head, pair in enumerate(heads.head_pairs(model.config)):
+        edited = copy.deepcopy(model)
+        with torch.no_grad():
+            edited.blocks[last - 1].o.weight.zero_()
+            edited.blocks[last].o.weight[:, head * d_head : (head + 1) * d_head] = 0
+        torch.testing.assert_close(model(tokens, pair.hook(model)), edited(tokens), rtol=0, atol=1e-12)
+    assert head == model.config.heads - 1
+    both = measure.last_heads(model, 2)
+    assert [h.heads for h in both] == [{(layer, head)} for layer in (1, 2) for head in range(model.config.heads)]
+    assert measure.last_heads(model) == both[model.config.heads :]
+    with pytest.raises(BadInput, match="at least 4 layers"):
+        measure.last_heads(model, 4)
+
+
 def test_attention_is_the_mean_over_sums(noisy):
     a, b = sums.all_sums(2)
-    kept = {}
-    noisy(sums.encode(a, b, noisy.config.layout), lambda name, x: kept.setdefault(name, x))
+    _, kept = noisy.run_with_cache(sums.encode(a, b, noisy.config.layout))
     expected = torch.stack([kept[f"blocks.{l}.attn.pattern"].mean(0) for l in range(2)])
     torch.testing.assert_close(measure.attention(noisy, a, b), expected)
 
@@ -160,3 +175,41 @@ def test_sample_has_every_class_in_turn():
     assert not torch.equal(a, measure.sample(50, 3, seed=1)[0])
     with pytest.raises(BadInput, match="n_examples=0: expected a whole number"):
         measure.sample(0, 3, 0)
+
+
+# ---------------------------------------------------------------- the last layer, and how attention is summed up
+
+
+def test_masses_read_the_cells_that_they_name():
+    layout = Layout()
+    pattern = torch.arange(100.0).view(10, 10)  # row q, column k holds 10 q + k
+    assert heads.partner_mass(pattern, layout).tolist() == [4, 15, 26, 40, 51, 62]
+    assert heads.column_mass(pattern, layout).tolist() == [70 + 74, 81 + 85, 92 + 96]
+    assert heads.column_mass(pattern, layout, shift=1)[:2].tolist() == [71 + 75, 82 + 86]
+    assert math.isnan(heads.column_mass(pattern, layout, shift=1)[2])
+    assert heads.partner_mass(pattern, Layout(causal=True)).tolist() == [40, 51, 62]
+    assert heads.column_mass(pattern, Layout(causal=True)).tolist() == [60 + 64, 71 + 75, 82 + 86]
+
+
+@pytest.mark.parametrize("config", ["encoder", "decoder"], indirect=True)
+def test_last_layer_is_the_same_ablations_one_by_one(model: Transformer):
+    width, last = model.config.width, model.config.layers - 1
+    a, b = measure.sample(20, width, seed=0)
+    taken = heads.ablate_last_layer(model, a, b, chosen_on=measure.sample(30, width, seed=1))
+    neurons = heads.carry_neurons(model, *measure.sample(30, width, seed=1))
+    parts = [*measure.last_heads(model), measure.final_mlp(model), heads.dissection(neurons, last)]
+    for together, part in zip([*taken.heads, taken.mlp, taken.dissected], parts, strict=True):
+        (alone,) = measure.class_accuracies(model, a, b, [part])
+        assert torch.equal(together.accuracy, alone.accuracy)
+        assert torch.equal(together.corrected, alone.corrected)
+    assert taken.intact.exact_match == measure.class_accuracies(model, a, b)[0].exact_match
+
+
+def test_the_decision_head_costs_most_whatever_sums_a_page_draws(model: Transformer):
+    a, b = sums.long_sums(10_000, model.config.width, torch.Generator().manual_seed(0))
+    parts = measure.class_accuracies(model, a, b, measure.last_heads(model))
+    exact = [accuracies.exact_match for accuracies in parts]
+    decides = measure.decision_head(model)
+    assert exact[decides] == min(exact)
+    assert heads.without_decision([(4, model)]) == {4: min(exact)}
+    assert heads.ablate_last_layer(model, a[:50], b[:50]).decision_head == decides

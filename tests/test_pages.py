@@ -38,12 +38,6 @@ def test_a_box_names_the_runs_that_do_not_show_a_finding():
     assert box.difference(claims()[row.id], row) == f"not in {box.listed('run', without)}"
 
 
-def test_a_page_of_another_group_judges_nothing():
-    html = box.verdict_box(["finding/decision_head"], OTHER).html
-    assert not PILL.search(html)
-    assert MAIN in html
-
-
 def test_the_ledger_of_a_page_has_every_row():
     rows = box.ledger("tab1/", "finding/decision_head", group=MAIN).html
     wanted = [name for name in claims() if name.startswith(("tab1/", "finding/decision_head"))]
@@ -82,14 +76,6 @@ def test_all_that_is_stored_of_the_author_s_side_is_small_and_says_its_source():
         with np.load(path, allow_pickle=False) as stored:
             digests = json.loads(str(stored["sources"])).values()
             assert all(re.fullmatch(r"[0-9a-f]{64}", digest) for digest in digests)
-
-
-@pytest.mark.parametrize(
-    ("shows", "words"),
-    [([1, 1], "all 2 runs"), ([0, 0], "none of 2 runs"), ([1, 0, 1], "2 of 3 runs (0 and 2)"), ([1], "the one run")],
-)
-def test_runs_in_words(shows, words):
-    assert page.of_runs(dict(enumerate(map(bool, shows)))) == words
 
 
 def test_a_figure_within_a_page_has_its_own_ids_the_theme_s_colours_and_its_text():

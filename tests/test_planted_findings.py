@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from carry_core import carries, measure, sums
-from carry_core.findings import base, geometry, heads, lengths, pentagon, survey
-from carry_core.findings.base import DECODER, DFF1024, DIGITS4, N1, N3
+from carry_core.findings import base, geometry, heads, lengths, survey
+from carry_core.findings.base import DECODER, DFF1024, DIGITS4, N1, N3, S01
 from carry_core.findings.survey import Dissected, Evidence, Survey
 from carry_core.groups import MAIN
 from carry_core.interventions import INTACT, Ablation
@@ -51,41 +51,32 @@ def shown(found: pd.DataFrame) -> list[bool]:
     return found.shows.tolist()
 
 
+def judged(found: pd.DataFrame) -> tuple[list[float], list[bool]]:
+    return values(found), shown(found)
+
+
 # ---------------------------------------------------------------- surveys
 
 
 def test_a_decision_head_costs_more_than_the_other_and_only_adds(surveyed):
     decides, idle = cells(1.0, 0.4, 0.6, whole=0.3), cells(1.0, 1.0, whole=0.95)
     small, wrong = cells(1.0, 0.9, whole=0.9), cells(0.9, 0.4, 0.6, whole=0.3)
-    found = heads.decision_head_costs(
-        surveyed(
-            MAIN, *(Survey({ONE: one, OTHER: other}) for one, other in ((idle, decides), (idle, small), (idle, wrong)))
-        )
-    )
-    assert values(found) == pytest.approx([0.65, 0.05, 0.65])
-    assert shown(found) == [True, False, False]
+    found = heads.decision_head_costs(surveyed(MAIN, *(Survey({ONE: idle, OTHER: x}) for x in (decides, small, wrong))))
+    assert judged(found) == (pytest.approx([0.65, 0.05, 0.65]), [True, False, False])
 
 
 def test_four_digits_need_the_final_mlp_and_a_decision_head(surveyed):
     decides, idle = (cells(1.0, right, whole=whole, n_digits=4) for right, whole in ((0.4, 0.3), (1.0, 0.95)))
     carries, spared = cells(0.0, 1.0, n_digits=4), cells(1.0, 0.0, n_digits=4)
-    found = lengths.four_digits(
-        surveyed(
-            DIGITS4,
-            *(
-                Survey({MLP: mlp, ONE: decides, OTHER: other})
-                for mlp, other in ((carries, idle), (spared, idle), (carries, decides))
-            ),
-        )
-    )
-    assert values(found) == pytest.approx([1, -1, 1])
-    assert shown(found) == [True, False, False]
+    runs = ((carries, idle), (spared, idle), (carries, decides))
+    surveys = (Survey({MLP: mlp, ONE: decides, OTHER: other}) for mlp, other in runs)
+    found = lengths.four_digits(surveyed(DIGITS4, *surveys))
+    assert judged(found) == (pytest.approx([1, -1, 1]), [True, False, False])
 
 
 def test_the_final_mlp_carries_where_without_it_nothing_does(surveyed):
-    found = heads.final_mlp_carries(
-        surveyed(MAIN, Survey({MLP: cells(0.0, 1.0)}), Survey({MLP: cells(1.0, 0.0)}), Survey({MLP: cells(0.0, 0.5)}))
-    )
+    without = cells(0.0, 1.0), cells(1.0, 0.0), cells(0.0, 0.5)
+    found = heads.final_mlp_carries(surveyed(MAIN, *(Survey({MLP: x}) for x in without)))
     assert values(found)[:2] == pytest.approx([1, -1])
     assert 0 < values(found)[2] < 0.9
     assert shown(found) == [True, False, False]
@@ -93,24 +84,17 @@ def test_the_final_mlp_carries_where_without_it_nothing_does(surveyed):
 
 def test_squashing_asks_for_every_position_of_74(surveyed):
     here, there = torch.tensor([0.4, 0.1, 0.4]), torch.tensor([0.2, 0.1, 1.2])
-    found = heads.squashing_of_runs(
-        surveyed(MAIN, Survey({}, squashing={74: here, 500: there}), Survey({}, squashing={74: there, 500: here}))
-    )
-    assert values(found) == pytest.approx([0.3, 0.5])
-    assert shown(found) == [True, False]
+    surveys = (Survey({}, squashing={74: x, 500: y}) for x, y in ((here, there), (there, here)))
+    found = heads.squashing_of_runs(surveyed(MAIN, *surveys))
+    assert judged(found) == (pytest.approx([0.3, 0.5]), [True, False])
 
 
 def test_a_wide_mlp_cannot_go_but_its_carry_neurons_can(surveyed):
     missed, taken, whole = cells(0.0, 0.8), Dissected(650, cells(0.05, 1.0)), cells(0.0, 0.95)
     crude = Dissected(650, cells(0.2, 1.0))
-    found = heads.wide_mlp(
-        surveyed(
-            DFF1024,
-            *(Survey({MLP: mlp}, dissected) for mlp, dissected in ((missed, taken), (whole, taken), (missed, crude))),
-        )
-    )
-    assert values(found) == pytest.approx([0.8, 0.95, 0.8])
-    assert shown(found) == [True, False, False]
+    runs = ((missed, taken), (whole, taken), (missed, crude))
+    found = heads.wide_mlp(surveyed(DFF1024, *(Survey({MLP: mlp}, dissected) for mlp, dissected in runs)))
+    assert judged(found) == (pytest.approx([0.8, 0.95, 0.8]), [True, False, False])
 
 
 def test_of_three_layers_no_single_head_matters(surveyed):
@@ -120,18 +104,20 @@ def test_of_three_layers_no_single_head_matters(surveyed):
         without = {head: cells(1.0, 1.0, whole=1 - cost) for head, cost in zip(every, costs, strict=True)}
         return Survey({INTACT: cells(1.0, 1.0, whole=1.0), Ablation(mlps={2}): mlp, **without})
 
-    carries = cells(0.0, 1.0)
-    found = heads.three_layers(
-        surveyed(
-            N3,
-            survey([0.0, 0.05, 0.0, 0.0], carries),
-            survey([0.2, 0.0, 0.0, 0.0], carries),
-            survey([0.0, 0.0, 0.0, 0.2], carries),
-            survey([0.0, 0.0, 0.0, 0.0], cells(1.0, 0.0)),
-        )
-    )
-    assert values(found) == pytest.approx([1, 1, 1, -1])
-    assert shown(found) == [True, False, False, False]
+    carries, spared = cells(0.0, 1.0), cells(1.0, 0.0)
+    runs = (([0, 0.05, 0, 0], carries), ([0.2, 0, 0, 0], carries), ([0, 0, 0, 0.2], carries), ([0, 0, 0, 0], spared))
+    found = heads.three_layers(surveyed(N3, *(survey(*run) for run in runs)))
+    assert judged(found) == (pytest.approx([1, 1, 1, -1]), [True, False, False, False])
+
+
+def test_three_layer_runs_that_show_the_pattern_of_pairs(surveyed):
+    """App. C: without layer 1's attention and a head of layer 2 a one is always added, whichever head it is."""
+    idle, shows = cells(1.0, 0.99, 0.01, whole=0.97), cells(1.0, 0.4, 0.6, whole=0.3)
+    wrong_carry, otherwise_wrong = cells(0.9, 0.4, 0.6, whole=0.3), cells(1.0, 0.4, 0.5, whole=0.3)
+    pairs = [(idle, shows), (shows, idle), (idle, idle), (wrong_carry, idle), (idle, otherwise_wrong)]
+    known = [dict(zip(heads.PAIRS, both, strict=True)) | {INTACT: cells(1.0, 1.0, whole=1.0)} for both in pairs]
+    found = heads.three_layers_pairs(surveyed(N3, *map(Survey, known)))
+    assert judged(found) == (pytest.approx([0.7, 0.7, 0.03, 0.7, 0.7]), [True, True, False, False, False])
 
 
 def test_a_decoder_always_adds_a_one_without_its_decision_head(surveyed):
@@ -140,8 +126,7 @@ def test_a_decoder_always_adds_a_one_without_its_decision_head(surveyed):
     often.corrected[:, 2] = 0.5  # where no one can be carried over
     often.corrected[0, 0] = 0.7
     found = heads.decoder(surveyed(DECODER, Survey({ONE: always, OTHER: idle}), Survey({ONE: idle, OTHER: often})))
-    assert values(found) == pytest.approx([1, (0.7 + 3 * 0.9) / 4])  # NC twice, C@1 at 8, C@2 at 7
-    assert shown(found) == [True, False]
+    assert judged(found) == (pytest.approx([1, (0.7 + 3 * 0.9) / 4]), [True, False])  # NC twice, C@1 at 8, C@2 at 7
 
 
 # ---------------------------------------------------------------- attention
@@ -174,8 +159,7 @@ def test_every_digit_needs_a_stair(models, monkeypatch):
     broken[0, 1, 5, 1] = 0.4
     looking(models(MAIN, 2), [whole, broken], monkeypatch)
     found = heads.staircase(Evidence("ours"))
-    assert values(found) == pytest.approx([0.8, 0.4])
-    assert shown(found) == [True, False]
+    assert judged(found) == (pytest.approx([0.8, 0.4]), [True, False])
 
 
 def test_the_decision_head_brings_the_previous_sum(models, surveyed, monkeypatch):
@@ -187,8 +171,7 @@ def test_the_decision_head_brings_the_previous_sum(models, surveyed, monkeypatch
     looking(models(MAIN, 2), [pattern, pattern], monkeypatch)
     evidence = surveyed(MAIN, Survey({ONE: cheap, OTHER: dear}), Survey({ONE: dear, OTHER: cheap}))
     found = heads.previous_sum(evidence)
-    assert values(found) == pytest.approx([0.4, 0.1])
-    assert shown(found) == [True, False]
+    assert judged(found) == (pytest.approx([0.4, 0.1]), [True, False])
 
 
 # ---------------------------------------------------------------- the residual stream
@@ -279,29 +262,45 @@ def test_without_the_decision_head_no_axis_tells_a_carry(models, surveyed, monke
     assert shown(found) == [True, False, False, False]
 
 
+def test_a_carry_that_layer_0_knows(models, monkeypatch):
+    known = [{7, 8}, {7}, {0, 1}]
+
+    def plant(run: int, site: str, ablation: Ablation, a: torch.Tensor, b: torch.Tensor) -> dict[int, torch.Tensor]:
+        assert (site, ablation) == ("blocks.0.resid_post", INTACT)
+        return {p: 12 * arriving(a, b)[:, p % 7 : p % 7 + 1] for p in known[run]}
+
+    streaming(monkeypatch, models(S01, 3), plant)
+    pattern = torch.zeros(2, 2, 10, 10)
+    pattern[0, 1, 7, [1, 5]] = 0.3
+    monkeypatch.setattr(geometry, "mean_attention", lambda run, model: pattern)
+    found = geometry.carry_in_layer0(Evidence("ours"))
+    assert shown(found) == [True, False, False]
+    assert values(found)[0] > 0.99
+    assert all(0.5 <= x < 0.7 for x in values(found)[1:])
+
+
 # ---------------------------------------------------------------- measured elsewhere, judged here
 
 
-def each_run(monkeypatch: pytest.MonkeyPatch, **planted: list[Any]) -> Evidence:
+def each_run(monkeypatch: pytest.MonkeyPatch, planted: dict[str, list[Any]]) -> Evidence:
     """What is measured in the runs of each group is given."""
-    named = {
-        "main": MAIN,
-        "n1": N1,
-        "primed": base.PRIMED,
-        "finetuned": base.FINETUNED,
-        "pad6": base.PAD6,
-    }
-    known = {named[name]: dict(enumerate(found)) for name, found in planted.items()}
-    monkeypatch.setattr(Evidence, "each", lambda self, group, of: known[group])
-    monkeypatch.setattr(Evidence, "has", lambda self, group: group in known)
+    monkeypatch.setattr(Evidence, "each", lambda self, group, of: dict(enumerate(planted[group])))
+    monkeypatch.setattr(Evidence, "has", lambda self, group: group in planted)
     return Evidence("ours")
 
 
 def test_biases_are_needed_by_one_layer_and_not_by_two(monkeypatch):
-    found = heads.biases(each_run(monkeypatch, main=[0.0, 0.02], n1=[0.3, 0.001]))
+    found = heads.biases(each_run(monkeypatch, {MAIN: [0.0, 0.02], N1: [0.3, 0.001]}))
     assert found.value.to_dict() == {(MAIN, 0): 0.0, (MAIN, 1): 0.02, (N1, 0): 0.3, (N1, 1): 0.001}
     assert shown(found) == [True, False, True, False]
     assert base.summary(found, "", MAIN).value == pytest.approx(0.01)  # of two layers
+
+
+def test_decay_matters_where_the_order_is_weaker_than_in_every_run_with_it(monkeypatch):
+    found = geometry.decay_matters_one_layer(
+        each_run(monkeypatch, {N1: [0.8, 0.6, 0.7], base.N1_W0: [0.5, 0.65, 0.59]})
+    )
+    assert judged(found) == (pytest.approx([0.5, 0.65, 0.59]), [True, False, True])
 
 
 def test_what_biases_cost_is_counted_without_them():
@@ -326,20 +325,8 @@ def test_the_head_that_carries_has_to_be_the_authors_in_his_release_only(monkeyp
         for head in named
         for carried in (0.8, 0.4)
     ]
-    evidence = each_run(monkeypatch, primed=runs)
+    evidence = each_run(monkeypatch, {base.PRIMED: runs})
     found = lengths.primed_parts_of_runs(evidence)
     assert (values(found), shown(found)) == ([0.8, 0.4, 0.8, 0.4], [True, False, True, False])
     evidence.source = "author"
     assert shown(lengths.primed_parts_of_runs(evidence)) == [True, False, False, False]
-
-
-def test_a_pentagon_has_to_beat_shuffled_labels(models, monkeypatch):
-    def plant(run: int, site: str, ablation: Ablation, a: torch.Tensor, b: torch.Tensor) -> dict[int, torch.Tensor]:
-        angle = 2 * 2 * torch.pi * sums.digits(a + b, 3)[:, 1] / 10
-        return {8: 9 * torch.stack([angle.cos(), angle.sin()], 1)} if run == 0 else {}
-
-    streaming(monkeypatch, models(MAIN, 2), plant)
-    found = pentagon.pentagons(Evidence("ours"))
-    assert shown(found) == [True, False]
-    assert values(found)[0] > 0.99
-    assert values(found)[1] < 0.7

@@ -23,7 +23,6 @@ ROOT = Path(__file__).parent.parent
 SITE = ROOT / "_build" / "html" / "book" / "playground.html"
 TRAINING = SITE.parent.parent / "notebooks" / "fig02_one_layer_transition.html"
 ONE_LAYER = playground.SLIDERS["fig02"][0]
-PARTS = sorted((ROOT / "book" / "playground").glob("*.*"))
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node is not here to run the page's scripts")
 needs_browser = pytest.mark.skipif(
@@ -32,51 +31,30 @@ needs_browser = pytest.mark.skipif(
 
 
 @needs_node
-@pytest.mark.parametrize(
-    ("group", "run"), [(group, run) for group, chosen in playground.CHOSEN.items() for run in chosen]
-)
-def test_every_hook_point_and_answer_is_pytorchs(tmp_path, group, run):
-    (script,), _ = playground.export_runs(tmp_path, {group: (run,)}, tmp_path / "reference")
+@pytest.mark.parametrize("group", playground.CHOSEN)
+def test_every_hook_point_and_answer_is_pytorchs(tmp_path, group):
+    """In a run of each architecture."""
+    (script,), _ = playground.export_runs(tmp_path, {group: (0,)}, tmp_path / "reference")
     assert script.stat().st_size <= 600_000
     environment = os.environ | {"PLAYGROUND_RUNS": str(tmp_path), "PLAYGROUND_REFERENCE": str(tmp_path / "reference")}
     command = ["node", "--test", str(ROOT / "tests" / "playground.test.js")]
     result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert result.returncode == 0, result.stdout[-6000:]
-    ties = re.findall(r"(\d+) digits differ by a tie", result.stdout)
-    assert len(ties) == 2
-    print(f"ties: {', '.join(ties)}")
-
-
-def test_the_page_itself_stays_small():
-    own = [path for path in PARTS if path.suffix in (".js", ".css")]
-    assert sum(path.stat().st_size for path in own) < 300_000
-    lines = [line for path in own if path.suffix == ".js" for line in path.read_text().splitlines()]
-    assert max(map(len, lines)) <= 120
-    assert len(lines) < 1200
+    assert result.stdout.count("digits differ by a tie") == 2
 
 
 PAGES = [*(ROOT / "book").glob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]
 LINKS = sorted({(p.stem, x) for p in PAGES for x in re.findall(r'href=\\?"[^"#]*#(run=[^"\\]*)', p.read_text())})
 
 
-@pytest.mark.parametrize(("page", "link"), LINKS)
-def test_a_link_of_the_book_asks_for_what_the_playground_has(page, link):
-    held = dict(parse_qsl(html.unescape(link).replace("+", "%2B"), strict_parsing=True))
-    group, run = held["run"].split("/")
-    assert int(run) in playground.CHOSEN[group]
-    assert 0 <= sum(map(int, held["sum"].split("+"))) <= 999
-    assert Ablation.from_json(held["do"]).targets(runs.load(group).config)
-
-
-def test_pages_link_to_the_playground():
+def test_links_of_the_book_ask_for_what_the_playground_has():
     assert {"index", "tab01_decision_head_and_final_mlp", "does_the_head_decide"} <= {page for page, _ in LINKS}
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    found = chromium.Chromium(tmp_path_factory.mktemp("profile"))
-    yield found
-    found.close()
+    for _, link in LINKS:
+        held = dict(parse_qsl(html.unescape(link).replace("+", "%2B"), strict_parsing=True))
+        group, run = held["run"].split("/")
+        assert int(run) in playground.CHOSEN[group]
+        assert 0 <= sum(map(int, held["sum"].split("+"))) <= 999
+        assert Ablation.from_json(held["do"]).targets(runs.load(group).config)
 
 
 STEPPER = "document.getElementById('pg-stepper').textContent"
@@ -84,7 +62,6 @@ SPOKEN = "document.getElementById('pg-spoken').textContent"
 
 
 def show(browser, fragment="", width=1400):
-    browser.errors.clear()
     browser.open(SITE.as_uri() + fragment, width)
     browser.wait("document.getElementById('pg-foot') && document.getElementById('pg-foot').textContent", 20)
 
@@ -112,7 +89,11 @@ def test_a_reader_types_a_sum_and_takes_a_head_out(browser):
     tokens = playground.sums.encode(torch.tensor([261]), torch.tensor([332]), model.config.layout)
     answer = "".join(map(str, model(tokens, part.hook(model), model.config.layout.answer)[0].argmax(-1).tolist()))
     assert browser.run(SPOKEN).startswith(f"261 + 332 = {answer}")
-    assert browser.errors == []
+    browser.run("document.getElementById('pg-hundred').click()")
+    browser.wait("/^100 random sums/.test(document.getElementById('pg-counts').textContent)")
+    controls = "[...document.querySelectorAll('.pg :is(button, input, select)')]"
+    named = "x.textContent.trim() || x.ariaLabel || (x.labels && x.labels.length)"
+    assert browser.run(f"{controls}.filter((x) => !({named})).map((x) => x.outerHTML)") == []
 
 
 @needs_browser
@@ -123,11 +104,9 @@ def test_a_link_shows_what_it_says_at_each_width(browser, width):
     assert browser.run("document.getElementById('pg-run').value") == f"{MAIN}/2"
     assert browser.run("document.getElementById('pg-stepper').textContent").startswith("5 of 7")
     assert browser.run("document.documentElement.scrollWidth") <= width
-    assert browser.errors == []
 
 
 PARTS_DONE = [
-    Ablation(mlps={1}, names={"blocks.0.mlp.skip"}),
     MeanAblation(heads={(1, 0)}, positions=(7, 8)),
     Patch(neurons={(1, 3), (1, 20)}, source=(261, 332)),
     Ablation(skips={0}) | Patch(heads={(1, 1)}, source=(261, 332)),
@@ -148,37 +127,15 @@ def test_the_address_and_the_copied_python_are_the_same_intervention(browser, ca
     assert namespace["intervention"] == part
     digits = "".join(map(str, json.loads(capsys.readouterr().out)))
     assert re.match(rf"345 \+ 278 = {digits}\D", browser.run(SPOKEN))
-    assert browser.errors == []
-
-
-@needs_browser
-def test_interventions_of_two_kinds_are_switched_by_hand(browser):
-    show(browser)
-    browser.run("document.querySelector('.pg-switch').click()")
-    browser.wait("document.getElementById('pg-call').textContent === 'Ablation(heads={(0, 0)})'")
-    browser.run("document.getElementById('pg-and').click()")
-    browser.run("document.querySelector('[value=MeanAblation]').click()")
-    browser.run("[...document.querySelectorAll('.pg-switch')].pop().click()")
-    both = 'Ablation(heads={(0, 0)}) | MeanAblation(names={"blocks.1.mlp.skip"})'
-    browser.wait(f"document.getElementById('pg-call').textContent === {json.dumps(both)}")
-    browser.run("document.querySelector('.pg-switch').click()")
-    browser.wait("document.getElementById('pg-call').textContent.startsWith('MeanAblation(names')")
-    assert browser.errors == []
 
 
 @needs_browser
 @pytest.mark.parametrize(
     ("field", "text", "said"),
-    [
-        ("a", "12x", "is not a sum"),
-        ("b", "1234", "more than three digits"),
-        ("a", "", "is not a sum"),
-        ("a", "999", "choose a sum up to"),
-        ("a2", "-1", "is not a sum"),
-    ],
+    [("a", "12x", "is not a sum"), ("b", "1234", "more than three digits"), ("a", "999", "choose a sum up to")],
 )
 def test_a_bad_number_is_a_line_beside_it_and_the_page_stays(browser, field, text, said):
-    show(browser, '#do={"kind":"Patch","heads":[[1,0]],"source":[261,332]}')
+    show(browser)
     before = browser.run(SPOKEN)
     type_into(browser, f"pg-{field}", text)
     described = f"document.getElementById(document.getElementById('pg-{field}').getAttribute('aria-describedby'))"
@@ -186,7 +143,6 @@ def test_a_bad_number_is_a_line_beside_it_and_the_page_stays(browser, field, tex
     assert browser.run(f"{described}.offsetHeight") > 0
     assert browser.run(f"document.getElementById('pg-{field}').ariaInvalid") == "true"
     assert browser.run(SPOKEN) == before
-    assert browser.errors == []
 
 
 @needs_browser
@@ -195,33 +151,15 @@ def test_a_bad_number_is_a_line_beside_it_and_the_page_stays(browser, field, tex
     [
         ("#%%%&&=nonsense", "sum", "expected run, sum, do, frame"),
         ("#run=n9/0", "run", "is no run of this page"),
-        ("#sum=900+900", "sum", "choose a sum up to"),
-        ('#do={"kind":"Ablation","heads":[[7,0]]}', "sum", "This run has no heads"),
         ('#do={"kind":"constructor","heads":[[1,0]]}', "sum", "is no kind of intervention"),
-        ('#do={"heads":[[1,0]],"positions":[]}', "sum", "This run has no positions"),
-        ("#do=[1", "sum", "is no intervention"),
+        ('#do={"kind":"Ablation","heads":[[7,0]]}', "sum", "This run has no heads"),
         ("#do=[null]", "sum", "is no intervention"),
-        ('#do={"kind":"Patch","heads":[[1,0]]}', "sum", "has a source"),
-        ("#frame=8", "sum", "is no frame"),
     ],
 )
 def test_a_bad_address_is_a_line_and_the_page_stays(browser, fragment, field, said):
     show(browser, fragment)
     assert said in browser.run(f"document.getElementById('pg-line-{field}').textContent")
     assert browser.run(SPOKEN) == "345 + 278 = 623, right."
-    assert browser.errors == []
-
-
-@needs_browser
-def test_what_is_done_while_a_run_loads_is_not_lost(browser):
-    show(browser)
-    browser.run(
-        "{ const run = document.getElementById('pg-run'); run.value = 'n3_s0.3_w0.2/0';"
-        " run.dispatchEvent(new Event('change')); document.querySelector('.pg-switch').click(); }"
-    )
-    browser.wait("location.hash.startsWith('#run=n3_s0.3_w0.2/0')")
-    assert browser.run("document.getElementById('pg-call').textContent") == "Ablation(heads={(0, 0)})"
-    assert browser.errors == []
 
 
 @needs_browser
@@ -269,7 +207,6 @@ def test_the_frames_have_the_numbers_of_the_run(browser):
 @needs_browser
 @pytest.mark.parametrize("width", [400, 1400])
 def test_the_slider_over_training_shows_what_was_recorded(browser, width):
-    browser.errors.clear()
     browser.open(TRAINING.as_uri() + f"#run={ONE_LAYER}/3&epoch=300", width)
     browser.wait(f"document.getElementById('pg-spoken') && {SPOKEN}", 20)
     browser.run("document.getElementById('pg-epoch').focus()")
@@ -283,29 +220,12 @@ def test_the_slider_over_training_shows_what_was_recorded(browser, width):
     assert browser.run("document.documentElement.scrollWidth") <= width
     browser.run("location.hash = '#run=n1_s0.3_w0.2/9&epoch=0'")
     browser.wait("/is no run.*is no epoch/.test(document.getElementById('pg-line').textContent)")
-    assert browser.errors == []
 
 
 @needs_browser
 def test_the_slider_of_figure_5_shows_the_ablated_accuracies(browser):
-    browser.errors.clear()
     browser.open((TRAINING.parent / "fig05_mlp_evolution.html").as_uri() + f"#run={MAIN}/2&epoch=120")
     browser.wait(f"document.getElementById('pg-spoken') && {SPOKEN}", 20)
     drawn = browser.run("[...document.querySelectorAll('.pg-cell')].map((x) => parseFloat(x.textContent))")
     expected = 100 * histories.load(MAIN)["test_ablated_accuracy"][2, 119]
     assert drawn == pytest.approx(expected.ravel().tolist(), abs=0.56)
-    assert browser.errors == []
-
-
-@needs_browser
-def test_every_control_has_a_name_and_the_page_is_quick(browser):
-    show(browser)
-    nameless = "[...document.querySelectorAll('.pg :is(button, input, select)')].filter((x) => !(x.textContent.trim() || x.ariaLabel || (x.labels && x.labels.length))).map((x) => x.outerHTML)"  # noqa: E501
-    assert browser.run(nameless) == []
-    browser.run("document.getElementById('pg-hundred').click()")
-    browser.wait("/^100 random sums/.test(document.getElementById('pg-counts').textContent)")
-    foot = browser.run("document.getElementById('pg-foot').textContent")
-    print(foot)
-    assert (
-        float(re.search(r"a pass takes ([\d.]+) ms", foot)[1]) < 50
-    )  # 10 on an idle core, which a test cannot ask for

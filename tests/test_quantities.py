@@ -1,20 +1,22 @@
-"""The survey of a run and what is read off it, against the measurements one by one, on two digits."""
+"""The survey of a run against the measurements one by one, on two digits; and the rows that are read off it."""
 
+import json
+import re
 from collections.abc import Iterator
 
 import pytest
 import torch
 
-from carry_core import carries, groups, measure, runs
+from carry_core import groups, measure, runs
 from carry_core.errors import BadInput
 from carry_core.findings import heads, survey
-from carry_core.findings.base import Need
+from carry_core.findings.base import N1, Measurement, Need
 from carry_core.findings.survey import Evidence
-from carry_core.groups import Group
+from carry_core.groups import MAIN, Group
 from carry_core.interventions import INTACT, Ablation
-from carry_core.ledger import quantities
-from carry_core.model import Hook, ModelConfig, Transformer, no_hook
-from carry_core.sums import all_sums, digits, encode
+from carry_core.ledger import compute, quantities
+from carry_core.model import Hook, ModelConfig, Transformer
+from carry_core.sums import all_sums
 from tests.trainings import save_group
 
 
@@ -59,22 +61,6 @@ def test_a_survey_is_what_the_measurements_give_one_by_one(noisy):
     assert set(found.squashing) == set(range(8, 100))
 
 
-def test_draws_choose_neurons_on_one_half_and_are_scored_on_another(noisy):
-    a, b = all_sums(2)
-    found = survey.survey(noisy, a, b, dissect=True)
-    again = survey.survey(noisy, a, b, dissect=True)
-    assert len(found.draws) == survey.DRAWS
-    assert [d.neurons for d in found.draws] == [d.neurons for d in again.draws]
-    generator = torch.Generator().manual_seed(3)
-    members = [(carries.classify(a, b, 2) == task).nonzero().flatten() for task in range(2)]
-    one, other = (torch.cat([m[torch.randint(len(m), (300,), generator=generator)] for m in members]) for _ in "ab")
-    neurons = heads.carry_neurons(noisy, a[one], b[one])
-    ablation = heads.dissection(neurons, noisy.config.layers - 1)
-    assert found.draws[3].neurons == neurons.sum()
-    same(found.draws[3].cells, measure.class_accuracies(noisy, a[other], b[other], [ablation])[0])
-    assert not found.squashing
-
-
 def keeps(rest: survey.Rest, layer: int) -> Hook:
     """A hook that fills what `rest` knows of a run."""
 
@@ -86,10 +72,9 @@ def keeps(rest: survey.Rest, layer: int) -> Hook:
     return hook
 
 
-@pytest.mark.parametrize("chunk", [700, 100_000])
-def test_sets_of_sums_are_dissected_as_if_each_were_the_only_one(noisy, monkeypatch, chunk):
+def test_sets_of_sums_are_dissected_as_if_each_were_the_only_one(noisy, monkeypatch):
     """A model whose neurons matter, and sets of sums so small that each chooses others."""
-    monkeypatch.setattr(survey, "CHUNK", chunk)
+    monkeypatch.setattr(survey, "CHUNK", 700)
     generator = torch.Generator().manual_seed(7)
     a, b, last = *all_sums(2), noisy.config.layers - 1
     with torch.no_grad():
@@ -116,22 +101,6 @@ def test_sets_of_sums_are_dissected_as_if_each_were_the_only_one(noisy, monkeypa
         assert one.neurons == neurons.sum()
         scored = measure.score(answer, a[which], b[which])
         torch.testing.assert_close(one.cells.accuracy, scored.accuracy, equal_nan=True)
-
-
-def test_whole_answers_without_the_skip_by_brute_force():
-    """Sec. 4: layer 0's stream becomes attn(LN(x)) alone."""
-    model = model_of(ModelConfig(width=2, d_model=16, d_ff=12))
-    a, b = all_sums(2)
-    found = survey.survey(model, a, b, [quantities.NO_SKIP]).cells[quantities.NO_SKIP]
-    with torch.no_grad():
-        x = model.embed(encode(a, b, model.config.layout)) * 4
-        block = model.blocks[0]
-        mid = block.o(block.attention(x, no_hook).flatten(-2))
-        x = mid + block.down(torch.relu(block.up(block.norm(mid))))
-        block = model.blocks[1]
-        x = block.mlp(block.mix(x, block.attention(x, no_hook), no_hook), no_hook)
-        guess = model.unembed(model.norm(x))[:, -2:].argmax(-1)
-    assert found.exact_match == pytest.approx((guess == digits(a + b, 2)).all(1).double().mean().item(), abs=1e-3)
 
 
 @pytest.fixture
@@ -184,16 +153,6 @@ def test_only_some_runs_may_count(published):
         quantities.evaluate(reading(among=lambda s: False, kind="fly"), evidence_)
 
 
-def test_the_dissection_shows_its_draws(published):
-    quantity = quantities.carved("small", lambda d: float(d.neurons))
-    evidence_ = Evidence("ours", {"small": quantity.need})
-    found = quantities.evaluate(quantity, evidence_)
-    draws = {run: [d.neurons for d in s.draws] for run, s in evidence_.surveys("small").items()}
-    assert found.fields[0]["ten_draws"] == [min(draws[0]), max(draws[0])]
-    squares = [sum((n - found.runs[run]) ** 2 for n in drawn) / 10 for run, drawn in draws.items()]
-    assert found.noise == pytest.approx(sum(squares) ** 0.5 / 3)
-
-
 def test_a_pass_needs_what_its_rows_need():
     needs = quantities.needed("tab1/decision_head/NC/accuracy/pos7")["n2_s0.3_w0.2"]
     assert needs == Need(frozenset({Ablation(heads={(1, 0)}), Ablation(heads={(1, 1)})}))
@@ -203,3 +162,34 @@ def test_a_pass_needs_what_its_rows_need():
     assert quantities.needed("data/sums3") == {}
     assert quantities.needed("finding/squashing")["n2_s0.3_w0.2"].squash
     assert quantities.needed("finding/kink") == {}
+
+
+# ---------------------------------------------------------------- the ledger's rows
+
+
+def test_a_row_knows_its_runs_and_what_else_was_measured(monkeypatch):
+    fields = {(N1, 0): {"cost": 0.25}, (MAIN, 3): {"cost": None}}
+    found = Measurement(
+        dict.fromkeys(fields, 1.0), 1.0, how="The size.", shows=dict.fromkeys(fields, True), fields=fields
+    )
+    monkeypatch.setattr(quantities, "find", lambda name, evidence: found)
+    (row,) = compute.Ledger("ours", "finding/biases").rows()
+    assert row.fields["run"] == row.keys == [f"{N1} 0", f"{MAIN} 3"]
+    assert (row.fields["shows"], row.fields["cost"], row.shown, row.n) == ([True, True], [0.25, None], (2, 2), 2)
+    assert row.detail.startswith("The size. 2 of 2 runs show it.")
+
+
+def test_a_row_that_fails_takes_no_other_with_it(monkeypatch, tmp_path):
+    def fall(evidence):
+        raise KeyError("train_whole")
+
+    monkeypatch.setitem(quantities.SPECIAL, "data/sums4", quantities.Entry(fall))
+    ledger = compute.Ledger("ours", "data/")
+    journal = tmp_path / "ledger" / "ours.jsonl"
+    rows = {row.id: row for row in ledger.rows(journal)}
+    assert ledger.failed == ["data/sums4"]
+    assert rows["data/sums4"].verdict == "not run"
+    assert "KeyError: 'train_whole'" in rows["data/sums4"].detail
+    assert re.search(r"\(\w+\.py:\d+\)", rows["data/sums4"].detail)
+    assert rows["data/sums3"].verdict == "reproduced"
+    assert [json.loads(line)["id"] for line in journal.read_text().splitlines()] == list(rows)

@@ -1,33 +1,77 @@
-"""What the README says can be done can be done."""
+"""What the README and the pages of prose say can be done can be done, and their numbers are the code's."""
 
 import re
 import runpy
+from typing import Any
 
 import nbformat
 import pytest
 
 import carry_core
 from carry_core.files import ROOT
+from carry_core.groups import GROUPS, MAIN
 from carry_core.model import POINTS, ModelConfig
+from carry_core.sums import n_sums
+from carry_core.training import campaign, dropout, recipes
 
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_examples_run(capsys):
-    for example in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
-        exec(compile(example, "README.md", "exec"), {})
-    assert capsys.readouterr().out.startswith("tensor([3, 1, 3])")  # 158 + 265 = 423, with no one carried
+def book(name: str) -> str:
+    return (ROOT / "book" / name).read_text()
+
+
+@pytest.mark.parametrize(
+    ("file", "prints"),
+    [
+        ("README.md", r"tensor\(\[3, 1, 3\]\)"),  # 158 + 265 = 423, with no one carried
+        ("book/reading.md", ".*without MLP 1"),
+        ("data/runs/README.md", r"\[4, 2, 3\]\n$"),
+    ],
+)
+def test_the_examples_run(capsys, monkeypatch, file, prints):
+    monkeypatch.chdir(ROOT)
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / file).read_text(), re.DOTALL)
+    assert examples
+    for example in examples:
+        exec(compile(example, file, "exec"), {})
+    assert re.match(prints, capsys.readouterr().out, re.DOTALL)
 
 
 def test_the_front_door_is_what_the_page_says():
-    page = (ROOT / "book" / "api.md").read_text()
+    page = book("api.md")
     assert set(re.findall(r"^\| `(\w+)", page.partition("## Hook points")[0], re.MULTILINE)) == set(carry_core.HOMES)
     assert all(callable(getattr(carry_core, name)) for name in carry_core.HOMES)
     points = re.findall(r"^\| `blocks\.\{l\}\.([\w.]+)` \| `([\w.{}]+)`", page, re.MULTILINE)
     assert [own for own, _ in points] == list(POINTS)
-    config = ModelConfig()
     for own, theirs in points:
-        assert config.hook_name(theirs.replace("{l}", "1")) == f"blocks.1.{own}"
+        assert ModelConfig().hook_name(theirs.replace("{l}", "1")) == f"blocks.1.{own}"
+
+
+def test_the_commands_of_the_reading_page_name_notebooks_and_their_parameters():
+    commands = re.findall(r"papermill (\S+\.ipynb) \S+((?: -p \w+ \S+)+)", book("reading.md"))
+    assert len(commands) >= 3
+    for path, parameters in commands:
+        values: dict[str, Any] = {}
+        cells = nbformat.read(ROOT / "notebooks" / path, 4).cells
+        exec(next(cell.source for cell in cells if cell.cell_type == "code"), values)
+        assert set(re.findall(r"-p (\w+)", parameters)) <= values.keys()
+
+
+def test_the_numbers_of_the_training_page_are_the_code_s():
+    page, main, quick = " ".join(book("training.md").split()), GROUPS[MAIN], recipes.BY_NAME["quick"]
+    for text in (
+        f"| warm-up | none | {quick.warmup} steps, linear |",
+        f"| {recipes.BY_NAME['paper'].epochs(main)} epochs | {quick.steps:,} steps,",
+        f"rounded to whole epochs: {quick.epochs(main)} at",
+        f"the unprimed group of six digits has {GROUPS['pad6_n2_s0.3_w0.2'].epochs:,} epochs",
+        f"All {n_sums(3):,} sums",
+        f"Batches of {main.batch},",
+        f"Its rate is therefore {dropout.THRESHOLD}/65536",
+    ):
+        assert text in page
+    assert campaign.SAVE_EVERY == 15
+    assert "saved every quarter of a minute" in page
 
 
 def test_the_picture_is_the_one_of_table_1():
@@ -37,21 +81,9 @@ def test_the_picture_is_the_one_of_table_1():
     assert (ROOT / picture).read_bytes() == outputs["figure"](notebook, "figure"), "run make outputs"
 
 
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"`([\w/]+/)`|\]\((\w+\.\w+)\)", README))))
-def test_what_it_names_exists(name):
-    assert (ROOT / "".join(name)).exists()
-
-
-def test_it_names_the_weights_that_are_shipped():
+def test_what_it_names_exists_and_it_names_the_weights_that_are_shipped():
+    names = ["".join(found) for found in re.findall(r"`([\w/]+/)`|\]\((\w+\.\w+)\)", README)]
+    assert [name for name in names if not (ROOT / name).exists()] == []
     shipped = {path.name for path in (ROOT / "data" / "runs").iterdir() if path.is_dir()}
     (sentence,) = re.findall(r"Shipped now are(.*?)\.\n", README + "\n", re.DOTALL)
     assert set(re.findall(r"`(n\d\w*[\w.]+|decoder_[\w.]+|pad\d+_[\w.]+|digits4_[\w.]+)`", sentence)) == shipped
-
-
-def test_the_card_of_the_weights_adds(capsys, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    if not list((ROOT / "data" / "runs").glob("*/paper/run0.safetensors")):
-        pytest.skip("the weights are not one file a run yet")
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "data" / "runs" / "README.md").read_text(), re.DOTALL)
-    exec(compile(code, "data/runs/README.md", "exec"), {})
-    assert capsys.readouterr().out == "[4, 2, 3]\n"

@@ -12,10 +12,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
-from carry_core import cli, groups, measure, runs
+from carry_core import cli, groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir, replacing
-from carry_core.findings import heads
+from carry_core.findings import heads, lengths
+from carry_core.plots import parameters
 from carry_core.plots.parameters import check, provenance
 from carry_core.training import checkpoints, histories
 from carry_core.training.trainer import initialise
@@ -100,10 +101,20 @@ def test_curves_of_unequal_runs_are_filled_up(data):
         (lambda: histories.load("n2_s0.3_w0.2"), "No learning curves of n2_s0.3_w0.2 from ours"),
         (lambda: runs.load(NAME).model(1), "No run 1 of n1_s0.3_w0.2 from ours: expected one of 0, 3"),
         (lambda: runs.load(NAME).model(0, epoch=500), "at epoch 500: expected one of 7, 9"),
-        (lambda: check(source="ours", group=NAME, n_examples=-1), "n_examples=-1: expected a whole number"),
+        (lambda: check(source="ours", group=NAME, n_examples=1.5), "n_examples=1.5: expected a whole number"),
+        (
+            lambda: check(source="ours", group=NAME, n_examples=9, at_least=50),
+            "expected a whole number of sums from 50",
+        ),
         (lambda: check(source="ours", group=NAME, run=9), "No run 9"),
-        (lambda: check(source="ours", group=NAME, run="0"), "run='0': expected None or the number of a run"),
-        (lambda: check(source="ours", group=NAME, seed=True), "seed=True: expected a whole number from 0 to"),
+        (lambda: check(source="ours", group=NAME, seed=2**63), "expected a whole number from 0 to"),
+        (lambda: parameters.chosen_classes(4, 5), "classes=5 for sums of 4 digits: expected"),
+        (lambda: lengths.long_positions(NAME), f"{NAME} has no longer sums: expected a padded group"),
+        (lambda: lengths.long_positions("pad6_n2_s0.3_w0.2", "pad10_primed500_n2_s0.3_w0.2"), "as many long positions"),
+        (lambda: lengths.parent(NAME), f"{NAME} is not finetuned: expected"),
+        (lambda: parameters.decoder_group(NAME), f"{NAME} has no decoders: expected"),
+        (lambda: parameters.listed_groups(7), "7: expected a group"),
+        (lambda: heads.outcomes(10**6), "step=1000000: expected a whole number"),
     ],
 )
 def test_bad_parameters_are_named_in_one_line(two, call, complaint):
@@ -133,7 +144,6 @@ def as_fifo(path: Path) -> None:
 HARM = {
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-1]),
     "fifo": as_fifo,
-    "other group": lambda path: rewritten(path, group="n1_s0.3_w0.0"),
     "huge layers": lambda path: rewritten(path, config=groups.find(NAME).config.to_dict() | {"layers": 10**9}),
     "no record": lambda path: rewritten(path, record=[]),
     "nested": lambda path: save_file({"x": torch.ones(1)}, path, {"carry": "[" * 100_000}),
@@ -205,11 +215,10 @@ while True:
 """
 
 
-@pytest.mark.parametrize("delay", [0.02, 0.1])
-def test_a_run_that_is_killed_while_it_is_written_is_whole(two, delay):
+def test_a_run_that_is_killed_while_it_is_written_is_whole(two):
     saver = subprocess.Popen([sys.executable, "-c", SAVER, str(two), NAME], stdout=subprocess.PIPE)
     assert saver.stdout.readline() == b"ready\n"
-    time.sleep(delay)
+    time.sleep(0.05)
     saver.kill()
     saver.communicate()
     loaded = runs.load(NAME)
@@ -238,7 +247,7 @@ def test_checksums_find_what_is_damaged_or_missing(two):
     assert len(cli.damaged_files()) == 1
 
 
-@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "x" * 5000])
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd"])
 def test_checksums_name_only_files_of_the_data_folder(two, name):
     (data_dir() / cli.SUMS).write_text(f"{'0' * 64}  {name}\n")
     with pytest.raises(BadInput, match="line 1: expected a sha256 and the name of a file in"):
@@ -269,21 +278,3 @@ def test_shipped_runs_say_how_they_were_trained(monkeypatch):
             assert {file.get_slice(name).get_dtype() for name in file.keys()} == {"F16"}  # noqa: SIM118
         with np.load(path.with_suffix(".npz")) as curves:
             assert curves["test_whole"].shape == (record["epochs"],)
-
-
-def test_rounding_to_float16_moves_no_cell_of_table_1():
-    """As much noise again as rounding left in the main group's weights: no mean over runs moves by 0.001."""
-    loaded, generator = runs.load(groups.MAIN), torch.Generator().manual_seed(0)
-    a, b = measure.sample(1000, 3, 0)
-    moved = []
-    for _, model in loaded.models():
-        found = []
-        for size in (0.0, 2.0**-11):  # a float16 has eleven significant bits
-            with torch.no_grad():
-                for p in model.parameters():
-                    p *= 1 + size * (2 * torch.rand(p.shape, generator=generator) - 1)
-            last = heads.ablate_last_layer(model, a, b)
-            parts = (last.intact, last.decision, last.other, last.mlp)
-            found.append(torch.stack([x for cells in parts for x in (cells.accuracy, cells.corrected)]))
-        moved.append(found[1] - found[0])
-    assert 0 < torch.stack(moved).mean(0).abs().max() < 0.001

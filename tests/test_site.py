@@ -1,4 +1,4 @@
-"""The built site: it loads nothing from elsewhere, and each of its links leads somewhere."""
+"""The built site: it loads nothing from elsewhere, its links lead somewhere, and a browser shows results first."""
 
 import re
 from functools import cache
@@ -8,29 +8,19 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from tests.chromium import PROGRAM
+
 SITE = Path(__file__).parent.parent / "_build" / "html"
 PAGES = [path for path in sorted(SITE.rglob("*.html")) if "_static" not in path.relative_to(SITE).parts]
+OURS = [path for path in PAGES if path.parent.name in ("book", "notebooks")]
 
 pytestmark = pytest.mark.skipif(not PAGES, reason="the site has not been built: run make book")
 
-LOADED = {  # elements that make a browser fetch something before a reader clicks
-    "audio": ("src",),
-    "embed": ("src",),
-    "iframe": ("src",),
-    "image": ("href", "xlink:href"),
-    "img": ("src", "srcset"),
-    "input": ("src",),
-    "object": ("data",),
-    "script": ("src",),
-    "source": ("src", "srcset"),
-    "use": ("href", "xlink:href"),
-    "video": ("src", "poster"),
-}
 LINK_NOT_LOADED = {"author", "canonical", "index", "license", "next", "prev", "search"}
 
 
 class Page(HTMLParser):
-    """One page's loaded addresses, links, anchors and images."""
+    """One page's addresses that a browser loads by itself, its links, anchors, style sheets and scripts."""
 
     def __init__(self, path: Path):
         super().__init__()
@@ -38,19 +28,17 @@ class Page(HTMLParser):
         self.links: list[str] = []
         self.anchors: set[str] = set()
         self.without_alt: list[str] = []
-        self.styles: list[str] = []
-        self.scripts: list[str] = []
-        self.inside = ""
+        self.inside, self.styles, self.scripts = "", "", ""
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
         self.inside = tag
         self.anchors.update(values[name] for name in ("id", "name") if name in values)
-        self.styles.append(values.get("style", ""))
-        self.loaded += [values[name] for name in LOADED.get(tag, ()) if name in values]
-        if tag == "link" and not LINK_NOT_LOADED & set(values.get("rel", "").split()):
-            self.loaded.append(values["href"])
+        self.styles += values.get("style", "")
+        self.loaded += [values[name] for name in ("src", "srcset", "poster", "data") if name in values]
+        if tag in ("image", "use") or (tag == "link" and not LINK_NOT_LOADED & set(values.get("rel", "").split())):
+            self.loaded += [values[name] for name in ("href", "xlink:href") if name in values]
         if tag == "a" and "href" in values:
             self.links.append(values["href"])
         if tag == "meta" and values.get("http-equiv", "").lower() == "refresh":
@@ -60,9 +48,9 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self.inside == "style":
-            self.styles.append(data)
+            self.styles += data
         if self.inside == "script":
-            self.scripts.append(data)
+            self.scripts += data
 
     def handle_endtag(self, tag: str) -> None:
         self.inside = ""
@@ -78,57 +66,96 @@ def external(address: str) -> bool:
 
 
 def in_css(css: str) -> list[str]:
-    return re.findall(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", css)
+    return ["".join(found) for found in re.findall(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", css)]
 
 
-@pytest.fixture(params=PAGES, ids=lambda path: str(path.relative_to(SITE)))
-def path(request: pytest.FixtureRequest) -> Path:
-    return request.param
+def missing(path: Path, address: str) -> bool:
+    """Whether an address of a page leads to no file of the site, or to an anchor that its page has not."""
+    parts = urlsplit(address)
+    if parts.scheme or parts.netloc:
+        return False
+    target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+    if target.is_dir():
+        target /= "index.html"
+    anchor = unquote(parts.fragment)
+    if not target.is_file() or not anchor or "=" in anchor or target.suffix != ".html":  # with = it is for a script
+        return not target.is_file()
+    return anchor not in parsed(target).anchors
 
 
-def test_a_page_loads_nothing_from_elsewhere(path: Path):
-    page = parsed(path)
-    addresses = page.loaded + ["".join(found) for css in page.styles for found in in_css(css)]
-    assert [address for address in addresses if external(address)] == []
+def test_pages_load_nothing_from_elsewhere_and_their_images_have_texts():
+    found = [(path.stem, address) for path in PAGES for address in parsed(path).loaded if external(address)]
+    sheets = {path: parsed(path).styles for path in PAGES}
+    sheets |= {path: path.read_text(encoding="utf-8") for path in SITE.rglob("*.css")}
+    found += [(path.name, address) for path, css in sheets.items() for address in in_css(css) if external(address)]
+    found += [(path.stem, host) for path in PAGES for host in re.findall(r"https?://[^\s\"']+", parsed(path).scripts)]
+    assert found == []
+    assert [(path.stem, image) for path in PAGES for image in parsed(path).without_alt] == []
 
 
-def test_a_page_names_no_other_host_in_its_scripts(path: Path):
-    assert [found for script in parsed(path).scripts for found in re.findall(r"https?://[^\s\"']+", script)] == []
+def test_what_pages_load_and_link_to_is_there():
+    lost = [(p.stem, to) for p in PAGES for to in parsed(p).loaded + parsed(p).links if missing(p, to)]
+    assert lost == []
+    assert any("tex-mml-chtml.js" in address for path in PAGES for address in parsed(path).loaded)
 
 
-def test_what_a_page_loads_and_links_to_is_there(path: Path):
-    page, missing = parsed(path), []
-    for address in page.loaded + page.links:
-        parts = urlsplit(address)
-        if parts.scheme or parts.netloc:
-            continue
-        target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
-        if target.is_dir():
-            target /= "index.html"
-        anchor = unquote(parts.fragment)
-        state = "=" in anchor  # for a script of the page
-        inside = target.suffix == ".html" and target.is_file()
-        lost_anchor = anchor and not state and inside and anchor not in parsed(target).anchors
-        if not target.is_file() or lost_anchor:
-            missing.append(address)
-    assert missing == []
+def test_pages_are_light_and_say_what_they_are_about():
+    """KiB of a page and of the images and scripts that it alone loads."""
+    weights = {}
+    for path in PAGES:
+        own = {(path.parent / address).resolve() for address in parsed(path).loaded if not address.startswith("data:")}
+        own = {file for file in {path, *own} if file.is_file() and not {"_static", "mathjax"} & {*file.parts}}
+        weights[path.stem] = sum(file.stat().st_size for file in own) / 1024
+    heavy = {name: round(kib) for name, kib in weights.items() if kib > 500}
+    assert max(weights.values()) < 900, heavy
+    assert len(heavy.keys() - {"claims"}) <= 2, heavy
+    total = sum(file.stat().st_size for file in SITE.rglob("*") if file.is_file() and "_sources" not in file.parts)
+    assert total < 30 * 2**20
+    for path in OURS:
+        head = path.read_text(encoding="utf-8").partition("</head>")[0]
+        for wanted in ('rel="icon"', 'name="description"', 'property="og:title"', 'property="og:description"'):
+            assert wanted in head, path.stem
 
 
-def test_every_image_has_a_text(path: Path):
-    assert parsed(path).without_alt == []
+# ---------------------------------------------------------------- in a browser
+
+MEASURE = """(() => {
+  const article = document.querySelector("article");
+  const seen = (x) => x.checkVisibility() && x.getBoundingClientRect().height > 40;
+  const middle = (x) => x && x.getBoundingClientRect().top + scrollY + x.getBoundingClientRect().height / 2;
+  const shown = [...article.querySelectorAll("figure img, figure svg, .cell_output img, .cell_output svg, table")];
+  const words = document.createTreeWalker(article, NodeFilter.SHOW_TEXT);
+  const ticks = [];
+  while (words.nextNode()) {
+    const node = words.currentNode;
+    if (node.data.includes("`") && !node.parentElement.closest("code, pre, script, style")) ticks.push(node.data);
+  }
+  const cut = [...article.querySelectorAll("table")].filter((table) => {
+    const outer = table.parentElement.closest(".table-scroll, .pst-scrollable-table-container, div");
+    const cue = outer.matches(".table-scroll") && outer.tabIndex === 0;
+    return seen(table) && table.scrollWidth > outer.clientWidth + 1 && !cue;
+  });
+  return {
+    box: !!article.querySelector(".verdict-box"),
+    first: middle(shown.find((x) => seen(x) && !x.closest(".verdict-box"))),
+    cut: cut.map((table) => table.textContent.trim().slice(0, 60)),
+    ticks,
+  };
+})()"""
 
 
-def test_no_style_sheet_loads_from_elsewhere():
-    sheets = sorted(SITE.rglob("*.css"))
-    assert [
-        (sheet.name, address)
-        for sheet in sheets
-        for found in in_css(sheet.read_text(encoding="utf-8"))
-        if external(address := "".join(found))
-    ] == []
-
-
-def test_formulas_are_set_by_the_mathjax_of_the_site():
-    scripts = [address for path in PAGES for address in parsed(path).loaded if "tex-mml-chtml.js" in address]
-    assert scripts
-    assert (SITE / "mathjax" / "tex-mml-chtml.js").is_file()
+@pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium here")
+@pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
+def test_a_page_shows_its_result_first_and_cuts_nothing(path, browser):
+    """Half of the first figure lies in the upper 900 px of 1400; on a phone of 400 px nothing scrolls sideways."""
+    browser.open(path.as_uri())
+    browser.wait("document.readyState === 'complete'")
+    found = browser.run(MEASURE)
+    for width in (1400, 400):
+        browser.resize(width, 800)
+        assert browser.run("document.documentElement.scrollWidth") <= width
+    assert not found["ticks"], "literal backticks"
+    assert not found["cut"], "tables that are wider than their box, with no cue"
+    if re.match(r"(fig|tab)\d\d_", path.stem):
+        assert found["box"]
+        assert found["first"] <= 900

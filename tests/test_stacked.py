@@ -1,12 +1,18 @@
-"""The training forward against the plain model, in float64: the shortcuts are exact."""
+"""The training forward against PyTorch and the plain model, in float64: values, gradients, masks."""
 
+import pytest
 import torch
+import torch.nn.functional as F
 
 from carry_core import sums
 from carry_core.model import ModelConfig, Transformer
-from carry_core.training.dropout import SCALE, Masks
-from carry_core.training.stacked import Pairs, Stack
+from carry_core.training import layers
+from carry_core.training.dropout import SCALE, THRESHOLD, Masks
+from carry_core.training.stacked import Stack
 from carry_core.training.trainer import Seeds
+
+# ---------------------------------------------------------------- the forward of several runs
+
 
 DOUBLE = torch.float64
 
@@ -17,17 +23,6 @@ def batch(config: ModelConfig, count: int = 33):
 
 def stacked(model: Transformer) -> dict[str, torch.Tensor]:
     return {name: p.detach()[None].clone().requires_grad_() for name, p in model.named_parameters()}
-
-
-def test_pairs_are_the_tokens_that_can_occur():
-    pairs = Pairs(ModelConfig().layout, torch.device("cpu"))
-    assert len(pairs.token) == 64
-    for config in (ModelConfig(), ModelConfig(causal=True), ModelConfig(width=6)):
-        pairs = Pairs(config.layout, torch.device("cpu"))
-        a, b = batch(config)
-        rows = pairs.rows(a[None], b[None])[0].T
-        assert torch.equal(pairs.token[rows], sums.encode(a, b, config.layout))
-        assert (pairs.position[rows] == torch.arange(config.layout.length)).all()
 
 
 def test_logits_and_gradients_equal_the_plain_model(config, model):
@@ -81,9 +76,8 @@ def test_dropout_falls_where_the_released_code_has_it(config, model):
 
 
 def test_first_pattern_is_the_mean_attention(config, model):
-    kept = {}
     a, b = batch(config)
-    model(sums.encode(a, b, config.layout), lambda name, x: kept.setdefault(name, x))
+    _, kept = model.run_with_cache(sums.encode(a, b, config.layout), ["blocks.0.attn.pattern"])
     stack = Stack(config, torch.device("cpu"), DOUBLE)
     found = stack.first_pattern(stacked(model), stack.pairs.rows(a[None], b[None]))[0]
     torch.testing.assert_close(found, kept["blocks.0.attn.pattern"].mean(0), rtol=1e-12, atol=1e-12)
@@ -105,3 +99,95 @@ def test_in_half_precision_norms_and_scores_are_taken_in_single(config, model, m
         plain = model(sums.encode(a, b, config.layout), read=config.layout.loss_positions)
     assert scores == [torch.float32] * config.layers
     torch.testing.assert_close(found[0].transpose(0, 1), plain, rtol=0.1, atol=0.1)
+
+
+# ---------------------------------------------------------------- a CPU's own layers
+
+
+needs_one_dnn = pytest.mark.skipif(not layers.ONE_DNN, reason="this PyTorch has no oneDNN")
+
+
+def with_gradients(function, *inputs):
+    """The result and the gradients of a random linear functional of it."""
+    inputs = [x.detach().clone().requires_grad_() for x in inputs]
+    out = function(*inputs)
+    weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(out.dtype)
+    return [out, *torch.autograd.grad((out * weight).sum(), inputs)]
+
+
+def random(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("turned", [False, True])
+def test_products_are_products(n, turned, one_dnn):
+    x, weight, bias = random(n, 50, 24), random(n, 24, 16) if turned else random(n, 16, 24), random(n, 16)
+
+    def found(x, weight, bias):
+        return layers.linear(x, weight.mT if turned else weight, bias)
+
+    def expected(x, weight, bias):
+        return x @ (weight if turned else weight.mT) + bias.unsqueeze(1)
+
+    exact = with_gradients(expected, x, weight, bias)
+    for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 0.1)):
+        for a, b in zip(with_gradients(found, *(t.to(dtype) for t in (x, weight, bias))), exact, strict=True):
+            assert a.dtype == dtype
+            torch.testing.assert_close(a.double(), b, rtol=tolerance, atol=10 * tolerance)
+
+
+@pytest.fixture(params=[False, pytest.param(True, marks=needs_one_dnn)], ids=["plain", "oneDNN"])
+def one_dnn(request, monkeypatch):
+    """With and without the faster library."""
+    monkeypatch.setattr(layers, "ONE_DNN", request.param)
+    return request.param
+
+
+def test_normed_is_layer_norm():
+    x = 3 + random(2, 5, 7, 24)
+    exact = with_gradients(lambda x: F.layer_norm(x, (24,)), x)
+    for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
+        for a, b in zip(with_gradients(layers.normed, x.to(dtype)), exact, strict=True):
+            torch.testing.assert_close(a.double(), b, rtol=tolerance, atol=tolerance)
+
+
+def test_gated_is_relu_times_mask():
+    x, mask = random(4, 5, 6), (random(2, 3, 20).view(4, 5, 6) > -1).double()
+    x[0, 0] = 0.0
+    assert 0 < (mask == 0).sum() < 60
+    exact = with_gradients(lambda x: x.relu() * mask, x)
+    for a, b in zip(with_gradients(lambda x: layers.gated(x, mask), x), exact, strict=True):
+        assert torch.equal(a, b)
+
+
+# ---------------------------------------------------------------- dropout masks
+
+
+SHAPE = (2, 1001, 997)
+
+
+def stream(runs):
+    return Masks([Seeds.of(run).dropout for run in runs], torch.device("cpu"))
+
+
+def test_masks_are_independent_coins():
+    """Rate, both runs, neighbours, later draws: each within five standard deviations of independence."""
+    draw = stream([0, 1])
+    first, second = draw(SHAPE, torch.float64), draw(SHAPE, torch.float64)
+    assert set(first.unique().tolist()) == {0.0, 1.0}
+    p, count = THRESHOLD / 65536, 1001 * 997
+    dropped = 1 - torch.stack([*first, *second]).flatten(1)
+    assert ((dropped.mean(1) - p).abs() < 5 * (p * (1 - p) / count) ** 0.5).all()
+    centred = (dropped - p) / (p * (1 - p)) ** 0.5
+    correlation = centred @ centred.T / count
+    off_diagonal = correlation - correlation.diag().diag()
+    assert off_diagonal.abs().max() < 5 / count**0.5
+    for lag in (1, 2, 3, 4, 32, 128, 997):
+        assert abs((centred[0, lag:] * centred[0, :-lag]).mean()) < 5 / count**0.5
+
+
+def test_a_runs_masks_do_not_depend_on_its_neighbours():
+    together, alone = stream([3, 5]), stream([5])
+    for _ in range(3):
+        assert torch.equal(together((2, 10, 7), torch.float32)[1:], alone((1, 10, 7), torch.float32))

@@ -17,14 +17,10 @@ def test_layout_of_the_paper():
     assert encoder.position_names == decoder.position_names == ("pos7", "pos8", "pos9")
     assert sums.targets(a, b, encoder).tolist() == [[5, 7, 9]]
     assert sums.targets(a, b, decoder).tolist() == [[5, 7, 9, sums.EQUALS]]
+    assert "".join(sums.SYMBOLS[t] for t in sums.encode(a, b, Layout(6))[0]) == "000123+000456======"
 
 
-def test_padding_puts_zeros_on_the_left():
-    tokens = sums.encode(torch.tensor([12]), torch.tensor([9]), Layout(6))
-    assert "".join(sums.SYMBOLS[t] for t in tokens[0]) == "000012+000009======"
-
-
-@pytest.mark.parametrize(("a", "b"), [(-1, 5), (500, 500), (2**62, 2**62), (2**63 - 1, 1)])
+@pytest.mark.parametrize(("a", "b"), [(-1, 5), (500, 500), (2**63 - 1, 1)])
 def test_what_is_no_sum_of_so_many_digits_is_not_encoded(a, b):
     layout = Layout(causal=True)
     with pytest.raises(BadInput, match=f"a={a}, b={b} is no sum of 3 digits: .* whose sum is below 1000") as error:

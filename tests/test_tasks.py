@@ -49,7 +49,7 @@ def test_carry_arrives_where_the_answer_differs_from_the_digit_sum():
     assert torch.equal(carries.carry_in(3)[carries.classify(a, b)], sums.digits(a + b, 3) != plain)
 
 
-@pytest.mark.parametrize("pattern", carries.patterns(3))
+@pytest.mark.parametrize("pattern", carries.patterns(3)[::2])
 def test_draw_is_uniform_over_the_class(pattern):
     """Chi-square against the enumerated class: twelve draws a sum on average, five standard deviations allowed."""
     n_digits, count = len(pattern), carries.n_sums_in_class(pattern)

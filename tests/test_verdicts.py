@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from carry_core.ledger import verdicts
 from carry_core.ledger.verdicts import Printed, judge_author, judge_finding, judge_ours
 
 
@@ -29,9 +28,7 @@ def ours(paper: Printed, runs: np.ndarray, theirs: np.ndarray | None = None, rul
         ("drawn", 0.5251, 0.0, "differs"),
         ("drawn", 0.528, 0.001, "reproduced"),  # and three standard errors
         ("drawn", 0.5281, 0.001, "differs"),
-        ("selected", 0.55, 0.01, "reproduced"),
         ("fixed", 0.528, 0.001, "differs"),  # nothing was drawn
-        ("exact", 0.528, 0.001, "differs"),
     ],
 )
 def test_author_rounding_and_noise(rule, value, noise, verdict):
@@ -43,14 +40,6 @@ def test_the_printed_places_come_from_the_unit_and_not_from_the_number():
     assert judge_author("drawn", printed(1.0, unit=0.001), np.array([0.996]), 0, 6).verdict == "differs"
     assert judge_author("fixed", printed(650, unit=10), np.array([654.8]), 0, 6).verdict == "reproduced"
     assert judge_author("exact", printed(5e7, unit=1e7), np.array([50_005_000.0]), 0, 0).verdict == "reproduced"
-
-
-def test_author_lists_agree_in_every_entry_and_in_length():
-    assert (
-        judge_author("fixed", printed(0.1, 0.15, single=True), np.array([0.102, 0.148]), 0, 1).verdict == "reproduced"
-    )
-    assert judge_author("fixed", printed(0.1, 0.15, single=True), np.array([0.102, 0.2]), 0, 1).verdict == "differs"
-    assert judge_author("exact", printed(1, 2), np.array([1.0]), 0, 0).verdict == "differs"
 
 
 def test_a_part_of_the_release_cannot_settle_a_mean_over_six():
@@ -84,10 +73,8 @@ def test_welch_by_hand():
     [
         (0.0, 0.01, "reproduced"),
         (0.05, 0.01, "reproduced"),  # a difference that was seen, and is too small to count
-        (0.5, 0.01, "differs"),
         (0.12, 0.01, "differs"),
         (0.0, 0.2, "compatible"),  # a difference of a tenth would not have been seen
-        (0.1, 0.2, "compatible"),
     ],
 )
 def test_ours_is_judged_by_equivalence_to_the_authors_runs(shift, scatter, verdict):
@@ -154,13 +141,3 @@ def test_fewer_than_three_runs_are_compatible_at_best_unless_the_paper_speaks_of
     assert judge_finding("all", [False] * 2).verdict == "differs"
     assert judge_finding("most", [False] * 2).verdict == "compatible"
     assert judge_finding("some", [False] * 5).verdict == "compatible"  # the paper had six
-
-
-def test_runs_that_fall_apart_are_marked():
-    text = verdicts.disagreement([0.888, 1, 0.074, 1, 0, 0])
-    assert "bimodal" in text
-    assert "3 at 0 to 0.074, 3 at 0.888 to 1" in text
-    assert "1 at 0.76" in verdicts.disagreement([0, 0, 0, 0, 0.08, 0.76])
-    assert verdicts.disagreement([0.4, 0.5, 0.6, 0.3]) == ""
-    assert verdicts.disagreement([86, 90, 70], 128) == ""
-    assert verdicts.disagreement([0.5]) == verdicts.disagreement([]) == ""

@@ -1,7 +1,6 @@
 """Helpers for tests that train, or that need trained runs: short recipes, a clock in batches, files of random runs."""
 
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from carry_core.training.recipes import Recipe
 from carry_core.training.trainer import Trainer
 
 QUICK = Recipe("quick", 1e-3, warmup=10)
-LONG = int(os.environ.get("CARRY_LONG") or 0)  # minutes, not seconds, of tests that come in two lengths
 
 
 def weights(trainer: Trainer, i: int | slice = 0) -> dict[str, torch.Tensor]:
