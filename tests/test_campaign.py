@@ -28,7 +28,7 @@ from tests.conftest import SHAPES
 from tests.trainings import QUICK, Ticks, weights
 
 SERVER = multiprocessing.get_context("forkserver")  # imports torch once, not in every process that is killed
-SERVER.set_forkserver_preload(["carry_core.training.campaign"])
+SERVER.set_forkserver_preload([__name__])
 
 
 def train_small(started, folder, most=None):
