@@ -144,13 +144,13 @@ def number(value: Any, claim: Claim) -> str:
     if value is None:
         return "–"
     places = max(0, round(-log10(claim.unit)))
-    return f"{value:,.{places}f}" if isinstance(value, float) else f"{value:,}"
+    return f"{round(value, places) + 0.0:,.{places}f}" if isinstance(value, float) else f"{value:,}"  # no -0.00
 
 
 def difference(claim: Claim, row: Row) -> str:
-    """In words how a row differs from what the paper has."""
+    """In words how a row differs from what the paper has; nothing of one that was not run, as its verdict says so."""
     if row.value is None:
-        return "not run"
+        return ""
     if row.shown:
         without = [key for key, shows in zip(row.keys, row.fields["shows"], strict=True) if not shows]
         if not without:
