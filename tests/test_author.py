@@ -258,6 +258,13 @@ def test_state_dict_of_another_model(change: Callable[[Any], Any], why: str) -> 
         author.convert(author.Place("weights", groups.MAIN), change(his_state(ModelConfig(), 0)))
 
 
+def test_a_history_in_two_files_is_one() -> None:
+    """501 epochs, then the last 500 of a thousand; without the first file nothing is known of the start."""
+    before, after = ({"train_loss": np.arange(start, end, dtype=np.float32)} for start, end in ((0, 501), (500, 1000)))
+    np.testing.assert_array_equal(author._continued(before, after, 1000)["train_loss"], np.arange(1000))
+    assert np.isnan(author._continued({}, after, 1000)["train_loss"]).sum() == 500
+
+
 # The real files
 
 
@@ -315,7 +322,7 @@ def test_real_histories(real: Path) -> None:
     one = histories.load("n1_s0.3_w0.2", "author")
     # without a carry, one too large is the only mistake of the trained one-layer model
     np.testing.assert_allclose((one["class_accuracy"] + one["class_corrected"])[0, -1, 0], 1, atol=1e-3)
-    assert histories.load("pad6_n2_s0.3_w0.2", "author")["test_loss"].shape == (1, 1000)  # from two files
+    assert histories.load("pad6_n2_s0.3_w0.2", "author")["test_loss"].shape == (1, 1001)
     primed = histories.load("pad6_primed100_n2_s0.3_w0.2", "author")
     assert primed["long_whole"][0, -1] == pytest.approx(0.932, abs=1e-3)
 
