@@ -241,12 +241,11 @@ def bench_(what: str, file: Path | None, save: bool) -> None:
 
 @carry.command("export-playground")
 @click.option("--out", type=FOLDER, default=Path("_build/playground"), help="Where to put them.")
-@click.option("--reference", type=FOLDER, help="Where to put PyTorch's activations and answers, for the page's tests.")
-def export_playground(out: Path, reference: Path | None) -> None:
+def export_playground(out: Path) -> None:
     """Write a script for each run of the playground page, with weights, means, planes and probes."""
     from carry_core.plots import playground  # matplotlib takes its time
 
-    for path in playground.export(out, reference):
+    for path in playground.export(out):
         click.echo(f"{path}: {path.stat().st_size / 1000:.0f} KB")
 
 

@@ -7,14 +7,17 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl
 
+import numpy as np
 import pytest
 import torch
 
-from carry_core import runs
+from carry_core import runs, sums
 from carry_core.groups import MAIN
-from carry_core.interventions import Ablation, MeanAblation, Patch
+from carry_core.interventions import Ablation, Combined, Intervention, MeanAblation, Patch
+from carry_core.model import ModelConfig, Transformer
 from carry_core.plots import playground
 from carry_core.training import histories
 from tests import chromium
@@ -23,6 +26,7 @@ ROOT = Path(__file__).parent.parent
 SITE = ROOT / "_build" / "html" / "book" / "playground.html"
 TRAINING = SITE.parent.parent / "notebooks" / "fig02_one_layer_transition.html"
 ONE_LAYER = playground.SLIDERS["fig02"][0]
+SOURCE = (274, 358)  # of the patches in `reference`
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node is not here to run the page's scripts")
 needs_browser = pytest.mark.skipif(
@@ -30,12 +34,61 @@ needs_browser = pytest.mark.skipif(
 )
 
 
+def interventions(config: ModelConfig) -> list[Intervention | Combined]:
+    """One or more of every kind that the page offers, in the order in which `reference` deals them out."""
+    last = config.layers - 1
+    head, other, neurons = {(last, 0)}, {(last, 1)}, {(last, i) for i in range(10)}
+    past_mlp = {f"blocks.{last}.mlp.skip"}
+    where = config.layout.answer[1:2]
+    return [
+        Ablation(heads=head), Ablation(heads=other), Ablation(mlps={last}), Ablation(skips={0}),
+        Ablation(heads={(0, 0)}, neurons=neurons), Ablation(names=past_mlp), Ablation(heads=head, positions=where),
+        MeanAblation(heads=head), MeanAblation(mlps={0}), MeanAblation(skips={last}, names=past_mlp),
+        MeanAblation(neurons=neurons), Patch(heads=head, source=SOURCE), Patch(mlps={last}, source=SOURCE),
+        Patch(skips={last}, positions=where, source=SOURCE), Patch(neurons=neurons, names=past_mlp, source=SOURCE),
+        Ablation(mlps={0}) | Patch(heads=head, source=SOURCE), MeanAblation(heads=other) | Ablation(neurons=neurons),
+    ]  # fmt: skip
+
+
+@torch.inference_mode()
+def reference(model: Transformer, count: int = 2_000, seed: int = 3) -> dict[str, Any]:
+    """What PyTorch makes of a run, in float32: the page's arithmetic has to agree with it.
+
+    Returns:
+        `activations` of three sums at every hook point, masked scores as -1e30; logits `[sum, pos, 12]` of `count`
+        random sums with `interventions` dealt out in turn, and intact, each at the answer's positions.
+    """
+    config, answer = model.config, model.config.layout.answer
+    a, b = sums.long_sums(count, config.width, torch.Generator().manual_seed(seed))
+    tokens = sums.encode(a, b, config.layout)
+    _, cache = model.run_with_cache(tokens[:3])
+    parts = interventions(config)
+    changed = torch.empty(count, len(answer), sums.VOCABULARY)
+    for i, part in enumerate(parts):
+        hook = part.hook(model, playground.reference_means(model) if "MeanAblation" in part.to_json() else None)
+        changed[i :: len(parts)] = model(tokens[i :: len(parts)], hook)[:, list(answer)]
+    return {
+        "sums": torch.stack([a, b], 1).tolist(),
+        "activations": {name: x.clamp(min=-1e30).tolist() for name, x in cache.items()},
+        "interventions": [part.to_json() for part in parts],
+        "intact_logits": _rounded(model(tokens, read=answer)),
+        "changed_logits": _rounded(changed),
+    }
+
+
+def _rounded(x: torch.Tensor) -> Any:
+    return np.round(x.double().numpy(), 5).tolist()
+
+
 @needs_node
 @pytest.mark.parametrize("group", playground.CHOSEN)
 def test_every_hook_point_and_answer_is_pytorchs(tmp_path, group):
     """In a run of each architecture."""
-    (script,), _ = playground.export_runs(tmp_path, {group: (0,)}, tmp_path / "reference")
+    (script,), _ = playground.export_runs(tmp_path, {group: (0,)})
     assert script.stat().st_size <= 600_000
+    (tmp_path / "reference").mkdir()
+    expected = reference(runs.load(group).model(0))
+    (tmp_path / "reference" / f"{script.stem}.json").write_text(json.dumps(expected))
     environment = os.environ | {"PLAYGROUND_RUNS": str(tmp_path), "PLAYGROUND_REFERENCE": str(tmp_path / "reference")}
     command = ["node", "--test", str(ROOT / "tests" / "playground.test.js")]
     result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
@@ -86,7 +139,7 @@ def test_a_reader_types_a_sum_and_takes_a_head_out(browser):
     part = Ablation.from_json(held)
     assert part == Ablation(heads={(1, 0)})
     model = runs.load(MAIN).model(0)
-    tokens = playground.sums.encode(torch.tensor([261]), torch.tensor([332]), model.config.layout)
+    tokens = sums.encode(torch.tensor([261]), torch.tensor([332]), model.config.layout)
     answer = "".join(map(str, model(tokens, part.hook(model), model.config.layout.answer)[0].argmax(-1).tolist()))
     assert browser.run(SPOKEN).startswith(f"261 + 332 = {answer}")
     browser.run("document.getElementById('pg-hundred').click()")
@@ -178,7 +231,7 @@ def test_a_run_that_cannot_be_loaded_is_a_line_beside_the_list(browser):
 def test_the_frames_have_the_numbers_of_the_run(browser):
     model = runs.load(MAIN).model(2)
     part = Ablation(heads={(1, 0)})
-    tokens = playground.sums.encode(torch.tensor([345]), torch.tensor([278]), model.config.layout)
+    tokens = sums.encode(torch.tensor([345]), torch.tensor([278]), model.config.layout)
     _, cache = model.run_with_cache(tokens, hook=part.hook(model))
     answer = list(model.config.layout.answer)
     show(browser, f"#run={MAIN}/2&sum=345+278&do={part.to_json()}")

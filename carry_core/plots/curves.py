@@ -12,11 +12,7 @@ from numpy.typing import NDArray
 
 from carry_core.findings.dynamics import finished
 from carry_core.plots.attention import ATTENTION
-from carry_core.plots.style import (
-    FAINT,
-    INK,
-    position,
-)
+from carry_core.plots.style import FAINT, INK, position
 from carry_core.sums import Layout
 from carry_core.training.histories import History
 

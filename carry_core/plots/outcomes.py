@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from carry_core.plots.page import AUTHORS
-from carry_core.plots.style import INK, WIDTH, styled
+from carry_core.plots.style import INK, WIDTH, style
 
 RIGHT, OFF_BY_ONE, WRONG = "#2B4570", "#D8615B", "#D5D9E0"
 PAPER: dict[str, Any] = {"color": "black", "linewidth": 1.3, "linestyle": (0, (2.5, 1.2))}
@@ -21,7 +21,7 @@ VALUE = "value "  # begins the id of what shows its value on the built page, whe
 GAP = 1.0  # between the author's runs and ours, in bars
 
 
-@styled
+@style()
 def outcome_bars(
     sides: Mapping[str, pd.DataFrame],
     row: str,

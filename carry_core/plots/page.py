@@ -17,7 +17,7 @@ from pandas.io.formats.style import Styler
 from PIL import Image
 
 from carry_core.files import author_dir, data_dir, replacing
-from carry_core.plots.style import WIDTH, styled, svg
+from carry_core.plots.style import WIDTH, style, svg
 
 AUTHORS, OURS = "author’s weights", "our weights"
 PNG_DPI = 96
@@ -61,7 +61,7 @@ def glue(**values: float | str) -> None:
         display(data, metadata={"scrapbook": {"name": name, "mime_prefix": GLUED}}, raw=True)  # type: ignore[no-untyped-call]
 
 
-@styled
+@style()
 def png(figure: Figure) -> bytes:
     """The figure in 256 colours, which keeps the notebook small."""
     drawn = io.BytesIO()
@@ -123,7 +123,7 @@ def beside(name: str, data: Any, source: str, group: str) -> dict[str, Any]:
     return {AUTHORS: pd.DataFrame(stored) if isinstance(data, pd.DataFrame) else stored, OURS: data}
 
 
-@styled
+@style()
 def subfigures(
     sides: Mapping[str, Any],
     draw: Callable[[SubFigure, Any], None],

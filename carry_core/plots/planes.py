@@ -14,6 +14,7 @@ from carry_core.findings.geometry import Plane
 
 # These two stay as they are in the dark theme, where black and white change.
 NUMERAL, GROUND = "#010101", "#FEFEFE"
+DISC = {"boxstyle": "circle,pad=0.08", "facecolor": GROUND, "edgecolor": "none", "alpha": 0.85}
 APART = 0.5  # share of a label's sums nearer to its own centre than to another's, from which on its name is written
 
 
@@ -33,13 +34,7 @@ def name_centres(ax: Axes, x: NDArray[Any], y: NDArray[Any], label: NDArray[Any]
     nearest = kinds[((points[:, None] - centres) ** 2).sum(-1).argmin(1)]
     for kind, (left, up) in zip(kinds, centres, strict=True):
         if (nearest[label == kind] == kind).mean() >= APART:
-            disc: dict[str, Any] = {
-                "boxstyle": "circle,pad=0.08",
-                "facecolor": GROUND,
-                "edgecolor": "none",
-                "alpha": 0.85,
-            }
-            ax.text(left, up, names[kind], ha="center", va="center", weight="bold", color=NUMERAL, bbox=disc)
+            ax.text(left, up, names[kind], ha="center", va="center", weight="bold", color=NUMERAL, bbox=DISC)
 
 
 def plane_arrays(planes: Sequence[Plane], every: int = 1) -> dict[str, NDArray[Any]]:
@@ -62,24 +57,15 @@ def plane_arrays(planes: Sequence[Plane], every: int = 1) -> dict[str, NDArray[A
     }
 
 
-def rows_of(planes: Mapping[str, NDArray[Any]], *rows: tuple[int, str]) -> dict[str, NDArray[Any]]:
-    """Of `plane_arrays`, and what was put beside them, the planes of some layers and parts, such as `(0, "MLP")`."""
-    places = zip(planes["layer"].tolist(), planes["after"].tolist(), strict=True)
-    wanted = np.array([place in rows for place in places])
-    of_planes = ("layer", "after", "position", "share", "digit", "x", "y")
-    return {key: x[wanted] if key in of_planes else x for key, x in planes.items()}
-
-
 def plane_grid(
     figure: SubFigure,
     planes: Mapping[str, NDArray[Any]],
     hue: str,
     names: Sequence[str],
     colours: Sequence[str],
-    *,
-    by_layer: bool = False,
+    rows: Sequence[tuple[int, str]] = (),
 ) -> None:
-    """Rows after the attention and after the MLP, columns by layer and position; or rows by layer, as they come.
+    """Rows after the attention and after the MLP, columns by layer and position; or some `rows`, columns by position.
 
     Args:
         figure: to draw in.
@@ -88,29 +74,27 @@ def plane_grid(
         hue: what the points are coloured by.
         names: of its values, 0, 1, …
         colours: of the same.
-        by_layer: a row for each layer and part of it.
+        rows: layers and what of them, such as `(0, "MLP")`.
     """
-    places = zip(planes["layer"].tolist(), planes["after"].tolist(), planes["position"].tolist(), strict=True)
-    titles = [
-        (f"layer {layer},\nafter {after}", f"position {position}")
-        if by_layer
-        else (f"after {after}", f"layer {layer}, pos. {position}")
-        for layer, after, position in places
-    ]
-    rows, columns = (list(dict.fromkeys(names)) for names in zip(*titles, strict=True))
-    axes = figure.subplots(len(rows), len(columns), squeeze=False)
-    for i, (x, y) in enumerate(zip(planes["x"], planes["y"], strict=True)):
-        row, column = rows.index(titles[i][0]), columns.index(titles[i][1])
-        ax = axes[row, column]
-        label = planes[hue] if planes[hue].ndim == 1 else planes[hue][i]
+    places: dict[int, tuple[str, str]] = {}
+    for i, (layer, after) in enumerate(zip(planes["layer"].tolist(), planes["after"].tolist(), strict=True)):
+        if not rows:
+            places[i] = (f"after {after}", f"layer {layer}, pos. {planes['position'][i]}")
+        elif (layer, after) in rows:
+            places[i] = (f"layer {layer},\nafter {after}", f"position {planes['position'][i]}")
+    left, top = (list(dict.fromkeys(titles)) for titles in zip(*places.values(), strict=True))
+    axes = figure.subplots(len(left), len(top), squeeze=False)
+    for i, (row, column) in places.items():
+        ax = axes[left.index(row), top.index(column)]
+        x, y, label = planes["x"][i], planes["y"][i], planes[hue] if planes[hue].ndim == 1 else planes[hue][i]
         scatter(ax, x, y, label, colours)
         if len(names) == 10:
             name_centres(ax, x, y, label, names)
         ax.set_xlabel(" · ".join(f"{s:.0%}" for s in planes["share"][i]), labelpad=1.5, fontsize=7)
-        if row == 0:
-            ax.set_title(columns[column].replace(", ", "\n") if len(columns) > 7 else columns[column])
-        if column == 0:
-            ax.set_ylabel(rows[row])
+    for ax, title in zip(axes[0], top, strict=True):
+        ax.set_title(title.replace(", ", "\n") if len(top) > 7 else title)
+    for ax, title in zip(axes[:, 0], left, strict=True):
+        ax.set_ylabel(title)
 
 
 def dots(names: Sequence[str], colours: Sequence[str]) -> list[Line2D]:

@@ -16,7 +16,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -25,8 +25,8 @@ from carry_core import measure, runs, sums
 from carry_core.files import replacing
 from carry_core.findings import adder, dynamics, geometry, interchange, typology
 from carry_core.groups import MAIN, find
-from carry_core.interventions import Ablation, Combined, Intervention, MeanAblation, Patch, means
-from carry_core.model import ModelConfig, Transformer
+from carry_core.interventions import Ablation, means
+from carry_core.model import Transformer
 from carry_core.training import histories, recipes
 
 CHOSEN = {MAIN: range(6), "n1_s0.3_w0.2": (0,), "n3_s0.3_w0.2": (0,), "decoder_n2_s0.3_w0.2": (0,)}
@@ -36,7 +36,6 @@ FITTED = 3_000  # random sums that probes are fitted on, and as many that they a
 POINTS = ("resid_mid", "resid_post")  # of the planes: after the attention, after the MLP
 STILL = (352, 271)  # the sum of the page's still picture: a carry-in at one digit only
 SHOWN = 100  # sums on each plane
-SOURCE = (274, 358)  # of the patches in `reference`
 
 
 def probes(model: Transformer) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
@@ -139,14 +138,9 @@ def kinds() -> dict[int, str]:
     return {int(run): typology.KINDS[kind] for run, kind in typology.of_records(found).kind.items()}
 
 
-def export(out: Path, reference_to: Path | None = None) -> list[Path]:
-    """Write all scripts and the still picture; and, if asked to, what PyTorch makes of each run.
-
-    Args:
-        out: the folder of the scripts.
-        reference_to: the folder of `reference`, which the tests of the page compare with.
-    """
-    written, listed = export_runs(out, CHOSEN, reference_to)
+def export(out: Path) -> list[Path]:
+    """Write all scripts and the still picture into the folder `out`."""
+    written, listed = export_runs(out, CHOSEN)
     for name, groups in SLIDERS.items():
         written.append(_write(out / f"{name}.js", "CarryTraining.receive", training(*groups), "utf-16"))
     written.append(out / "still.svg")
@@ -154,22 +148,18 @@ def export(out: Path, reference_to: Path | None = None) -> list[Path]:
     return [*written, _write(out / "runs.js", "CarryRuns.list", listed)]
 
 
-def export_runs(
-    out: Path, chosen: Mapping[str, Collection[int]], reference_to: Path | None = None
-) -> tuple[list[Path], list[dict[str, Any]]]:
+def export_runs(out: Path, chosen: Mapping[str, Collection[int]]) -> tuple[list[Path], list[dict[str, Any]]]:
     """Write a script for each of some runs; returned are the paths, and what the list of runs says of each."""
     listed, written, deciding = list[dict[str, Any]](), list[Path](), kinds()
     for group, numbers in chosen.items():
         loaded = runs.load(group)
         for run in (run for run in loaded.numbers if run in numbers):
-            model = loaded.model(run)
             name, kind = f"{group}-run{run}", deciding.get(run) if group == MAIN else None
             label = f"run {run}: {kind}" if kind else f"run {run} of {find(group)}"
             about = {"id": f"{group}/{run}", "file": f"{name}.js", "label": label, "training": recipes.training(loaded)}
             listed.append(about)
-            written.append(_write(out / f"{name}.js", "CarryRuns.receive", packed(model, about["id"]), "utf-16"))
-            if reference_to is not None:
-                _write(reference_to / f"{name}.json", "", reference(model))
+            script = packed(loaded.model(run), about["id"])
+            written.append(_write(out / f"{name}.js", "CarryRuns.receive", script, "utf-16"))
     return written, listed
 
 
@@ -235,51 +225,5 @@ def _answer(model: Transformer, tokens: Int[Tensor, "1 pos"], part: Ablation) ->
 def _write(path: Path, function: str, value: Any, encoding: str = "utf-8") -> Path:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     with replacing(path) as temporary:
-        temporary.write_text(f"{function}({text});\n" if function else text, encoding=encoding)
+        temporary.write_text(f"{function}({text});\n", encoding=encoding)
     return path
-
-
-def interventions(config: ModelConfig) -> list[Intervention | Combined]:
-    """One or more of every kind that the page offers, in the order in which `reference` deals them out."""
-    last = config.layers - 1
-    head, other, neurons = {(last, 0)}, {(last, 1)}, {(last, i) for i in range(10)}
-    past_mlp = {f"blocks.{last}.mlp.skip"}
-    where = config.layout.answer[1:2]
-    return [
-        Ablation(heads=head), Ablation(heads=other), Ablation(mlps={last}), Ablation(skips={0}),
-        Ablation(heads={(0, 0)}, neurons=neurons), Ablation(names=past_mlp), Ablation(heads=head, positions=where),
-        MeanAblation(heads=head), MeanAblation(mlps={0}), MeanAblation(skips={last}, names=past_mlp),
-        MeanAblation(neurons=neurons), Patch(heads=head, source=SOURCE), Patch(mlps={last}, source=SOURCE),
-        Patch(skips={last}, positions=where, source=SOURCE), Patch(neurons=neurons, names=past_mlp, source=SOURCE),
-        Ablation(mlps={0}) | Patch(heads=head, source=SOURCE), MeanAblation(heads=other) | Ablation(neurons=neurons),
-    ]  # fmt: skip
-
-
-@torch.inference_mode()
-def reference(model: Transformer, count: int = 2_000, seed: int = 3) -> dict[str, Any]:
-    """What PyTorch makes of a run, in float32: the page's arithmetic has to agree with it.
-
-    Returns:
-        `activations` of three sums at every hook point, masked scores as -1e30; logits `[sum, pos, 12]` of `count`
-        random sums with `interventions` dealt out in turn, and intact, each at the answer's positions.
-    """
-    config, answer = model.config, model.config.layout.answer
-    a, b = sums.long_sums(count, config.width, torch.Generator().manual_seed(seed))
-    tokens = sums.encode(a, b, config.layout)
-    _, cache = model.run_with_cache(tokens[:3])
-    parts = interventions(config)
-    changed = torch.empty(count, len(answer), sums.VOCABULARY)
-    for i, part in enumerate(parts):
-        hook = part.hook(model, reference_means(model) if "MeanAblation" in part.to_json() else None)
-        changed[i :: len(parts)] = model(tokens[i :: len(parts)], hook)[:, list(answer)]
-    return {
-        "sums": torch.stack([a, b], 1).tolist(),
-        "activations": {name: x.clamp(min=-1e30).tolist() for name, x in cache.items()},
-        "interventions": [part.to_json() for part in parts],
-        "intact_logits": _rounded(model(tokens, read=answer)),
-        "changed_logits": _rounded(changed),
-    }
-
-
-def _rounded(x: Float[Tensor, "..."] | Int[Tensor, "..."]) -> Any:
-    return np.round(x.double().numpy(), 5).tolist()

@@ -1,22 +1,16 @@
-"""The house style of figures, their SVG, colours of classes and digits, panels placed in inches."""
+"""The house style of figures, their SVG, colours of classes and digits."""
 
 import base64
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
-from typing import ParamSpec, TypeVar
 
 import matplotlib as mpl
 import matplotlib.style
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 WIDTH = 8.0  # inches: a page's column at its natural size
 SVG_DPI = 120  # of pictures inside an SVG
@@ -41,23 +35,12 @@ STYLE = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The house style, for figures that are drawn inside."""
+    """The house style, for figures that are drawn inside, or by a function that is decorated with it."""
     with matplotlib.style.context(["default", STYLE]):
         yield
 
 
-def styled(draw: Callable[P, R]) -> Callable[P, R]:
-    """Have a function draw in the house style."""
-
-    @wraps(draw)
-    def inside(*args: P.args, **kwargs: P.kwargs) -> R:
-        with style():
-            return draw(*args, **kwargs)
-
-    return inside
-
-
-@styled
+@style()
 def svg(figure: Figure, alt: str = "") -> str:
     """The figure as SVG text; the same figure gives the same text. `alt` becomes its `dc:title`."""
     text = io.StringIO()
@@ -77,14 +60,6 @@ def class_colours(n_classes: int) -> tuple[str, ...]:
     if n_classes == len(CLASS_COLOURS):
         return CLASS_COLOURS
     return tuple(mpl.colors.to_hex(c) for c in mpl.colormaps["turbo"](np.linspace(0.03, 0.97, n_classes)))
-
-
-def panel(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
-    """Axes at a place given in inches, from the figure's left and top."""
-    across, down = figure.get_size_inches()
-    ax = figure.add_axes((left / across, 1 - (top + height) / down, width / across, height / down))
-    ax.spines[:].set_visible(True)
-    return ax
 
 
 def position(name: str) -> str:
