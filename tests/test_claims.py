@@ -54,8 +54,6 @@ def test_every_row_can_be_computed(ledger):
     numbers = {name for name, claim in claims.claims().items() if claim.paper is not None}
     others = {name for name in numbers if name.startswith(("tab2/", "llm/"))}
     assert numbers == set(READINGS) | set(quantities.SPECIAL) | others
-    assert all(map(quantities.known, numbers))
-    assert not any(map(quantities.known, ["tab9/alpaca", "data/sums33", "tab2"]))
     stated = {name for name, claim in claims.claims().items() if claim.paper is None}
     assert stated == set(base.FINDINGS) | {"finding/llm_heads"}  # 7B models have a path of their own
 
@@ -88,7 +86,7 @@ def test_a_ledger_that_is_none(carry, data, content):
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ({"version": 0}, "is of another version or source: write it with `carry claims --source author --save`"),
+        ({"version": 0}, "is damaged (it is of another version or source): write it with `carry claims --source author"),
         ({"rows": [{"id": "data/sums3"}]}, "is damaged"),
         ("{", "is damaged"),
     ],

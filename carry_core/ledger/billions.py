@@ -13,6 +13,7 @@ from carry_core.llm.prompts import Answers
 from carry_core.llm.recordings import MODELS, Recording
 from carry_core.llm.survey import Survey
 
+ROWS = ("tab2/", "llm/", "finding/llm_heads")  # how their ids start
 Part = Callable[[Recording | Survey], Measurement]
 
 
@@ -64,11 +65,6 @@ PARTS: dict[str, Part] = {
     "carry_mistakes": carry_mistakes,
     "first_position_accuracy": first_position,
 }
-
-
-def known(name: str) -> bool:
-    """Whether a row is one of these."""
-    return name.startswith(("tab2/", "llm/", "finding/llm"))
 
 
 def find(name: str, evidence: Evidence) -> Measurement:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup
 from pandas.io.formats.style import Styler
 
 from carry_core import carries, groups
@@ -51,29 +52,25 @@ def counted(n: int, verdict: str) -> str:
     return f"{n} {words.get(verdict, verdict)}"
 
 
-@dataclass(frozen=True)
-class Pill:
+def address(name: str) -> str:
+    """Where a row stands on the built site, from a page of `notebooks` or `book`."""
+    return f"../notebooks/claims.html#{name}"
+
+
+def pill(name: str, verdict: str, count: int | None = None) -> Markup:
     """A verdict that links to the row of the ledger which has it; with how many have it, for a table."""
-
-    verdict: str
-    href: str
-    count: int | None = None
-
-    @property
-    def css(self) -> str:
-        return self.verdict.replace(" ", "-")
-
-    @property
-    def words(self) -> str:
-        return f"{SIGNS[self.verdict]} {self.verdict if self.count is None else counted(self.count, self.verdict)}"
+    words = f"{SIGNS[verdict]} {verdict if count is None else counted(count, verdict)}"
+    link = '<a class="verdict {}" href="{}">{}</a>'
+    return Markup(link).format(verdict.replace(" ", "-"), address(name), words)
 
 
 @dataclass(frozen=True)
 class Side:
-    """What one source has of some claims: a value in words, the verdicts, and on how many runs."""
+    """What one source has of some claims: a value in words, the first verdict, all of them as links, how many runs."""
 
     value: str
-    pills: list[Pill]
+    verdict: str
+    pills: list[Markup]
     n: int
 
 
@@ -105,35 +102,37 @@ class Entry:
     def groups(self) -> list[str]:
         return sorted({name for claim in self.claims for name in quantities.groups_of(claim.id)})
 
+    def of(self, source: str) -> list[Row]:
+        return [self.rows[source][c.id] for c in self.claims if c.id in self.rows[source]]
+
     def side(self, source: str) -> Side | None:
         """What a source has; None where it has no results."""
-        found = [self.rows[source][c.id] for c in self.claims if c.id in self.rows[source]]
+        found = self.of(source)
         if not found:
             return None
-        row, claim = found[0], self.claims[0]
+        row = found[0]
         if len(self.claims) == 1:
             of_runs = "{} of {} runs" if row.n > 1 else "{} of {} run"
-            value = of_runs.format(*row.shown) if row.shown else number(row.value, claim)
-            return Side(value, [Pill(row.verdict, address(row.id))], row.n)
+            value = of_runs.format(*row.shown) if row.shown else number(row.value, self.claims[0])
+            return Side(value, row.verdict, [pill(row.id, row.verdict)], row.n)
         counts = Counter(row.verdict for row in found)
         value = f"{counts['reproduced']} of {len(found)} cells"
         first = {row.verdict: row.id for row in reversed(found)}
-        pills = [Pill(v, address(first[v]), None if v == "reproduced" else counts[v]) for v in SIGNS if counts[v]]
-        return Side(value, pills, max(row.n for row in found))
+        verdicts = [v for v in SIGNS if counts[v]]
+        pills = [pill(first[v], v, None if v == "reproduced" else counts[v]) for v in verdicts]
+        return Side(value, verdicts[0], pills, max(row.n for row in found))
 
     @property
     def difference(self) -> str:
         """In words what is not as the paper has it, in our runs; nothing where all is."""
-        found = [self.rows["ours"][c.id] for c in self.claims if c.id in self.rows["ours"]]
-        if not found or all(row.verdict == "reproduced" for row in found):
+        found = self.of("ours")
+        if all(row.verdict == "reproduced" for row in found):
             return ""
         if len(self.claims) == 1:
             return difference(self.claims[0], found[0])
         pairs = [(row, c) for row, c in zip(found, self.claims, strict=False) if row.value is not None]
-        if not pairs:
-            return ""
-        row, claim = max(pairs, key=lambda pair: abs(pair[0].value - pair[1].paper))
-        gap = difference(claim, row)
+        row, claim = max(pairs, key=lambda pair: abs(pair[0].value - pair[1].paper), default=(None, self.claims[0]))
+        gap = difference(claim, row) if row else ""
         return f"largest gap at {cell(claim.id)}: {gap}" if gap else ""
 
 
@@ -186,11 +185,6 @@ def cell(name: str) -> str:
     return f"{task.replace('_', ' ')}, {kinds}{position.replace('pos', 'position ')}"
 
 
-def address(name: str) -> str:
-    """Where a row stands on the built site, from a page of `notebooks` or `book`."""
-    return f"../notebooks/claims.html#{name}"
-
-
 def _chosen(wanted: Mapping[str, str] | Sequence[str]) -> list[Entry]:
     """The claims that are meant by ids, or by the beginnings of ids for all cells of a table."""
     words = wanted if isinstance(wanted, Mapping) else dict.fromkeys(wanted, "")
@@ -236,7 +230,7 @@ def verdict_box(
     lines = []
     for entry in entries:
         sides = [entry.side(source) if entry in judged else None for source in SOURCES]
-        told = [f"{name}: {x.value} {x.pills[0].verdict}" for name, x in zip(SOURCES.values(), sides, strict=True) if x]
+        told = [f"{name}: {x.value} {x.verdict}" for name, x in zip(SOURCES.values(), sides, strict=True) if x]
         lines.append(" | ".join([entry.words, entry.paper, *told]))
     return Html(html, "\n".join(lines))
 
@@ -265,7 +259,7 @@ def ledger(*prefixes: str, group: str | None = None) -> Html:
         line = {"row": _link(claim.id, group, entry.groups), "paper": entry.paper or "–"}
         for source, title in SOURCES.items():
             side = entry.side(source)
-            line[title] = f"{side.value} {_pill(side.pills[0])}" if side else "–"
+            line[title] = f"{side.value} {side.pills[0]}" if side else "–"
             line[f"n, {title}"] = f"{side.n or '–'}" if side else "–"
         lines.append(line | {"what differs in ours": entry.difference})
     styler = (
@@ -302,7 +296,3 @@ def printed_cells(table: str) -> pd.DataFrame:
 def _link(name: str, group: str | None, about: Sequence[str]) -> str:
     other = f"<small>of {', '.join(about)}</small>" if group and about and group not in about else ""
     return f'<a href="{address(name)}">{name}</a>{other}'
-
-
-def _pill(pill: Pill) -> str:
-    return f'<a class="verdict {pill.css}" href="{pill.href}">{pill.words}</a>'

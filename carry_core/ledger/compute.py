@@ -1,6 +1,7 @@
 """The ledger of one source, computed from weights: a row and a verdict for each number and finding."""
 
 import json
+import os
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -42,7 +43,7 @@ class Ledger:
             for group, need in quantities.needed(claim.id).items():
                 needs[group] = needs.get(group, Need()) | need
         self.evidence = Evidence(source, needs, report)
-        self.theirs = results.author_rows() if source == "ours" else {}
+        self.theirs = results.by_id("author") if source == "ours" else {}
         self.failed: list[str] = []
 
     def steps(self) -> int:
@@ -55,27 +56,28 @@ class Ledger:
         Args:
             journal: a file that gets a row as a line of JSON as soon as it is there; none if None.
         """
-        rows = []
         if journal is not None:
             journal.parent.mkdir(parents=True, exist_ok=True)
-            journal.write_text("")
-        for claim in self.claims:
-            rows.append(self.row(claim))
-            if journal is not None:
-                with journal.open("a") as file:
-                    file.write(json.dumps(asdict(rows[-1])) + "\n")
+        rows = []
+        with Path(journal or os.devnull).open("w") as file:
+            for claim in self.claims:
+                rows.append(self.row(claim))
+                file.write(json.dumps(asdict(rows[-1])) + "\n")
+                file.flush()
         return rows
 
     def row(self, claim: Claim) -> Row:
         """Compute one."""
         try:
-            found = quantities.find(claim.id, self.evidence)
-            row = self._judged(claim, found)
+            row = self._judged(claim, quantities.find(claim.id, self.evidence))
         except BadInput as error:
             return results.not_run(claim, str(error))
         except Exception as error:
             self.failed.append(claim.id)
-            return results.not_run(claim, _unforeseen(error))
+            frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "carry_core" in frame.filename]
+            place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+            why = f"It failed unexpectedly: {type(error).__name__}: {' '.join(str(error).split())}{place}."
+            return results.not_run(claim, why)
         if claim.paper is None:
             self.report(claim.id)
         return row
@@ -83,25 +85,24 @@ class Ledger:
     def _judged(self, claim: Claim, found: Measurement) -> Row:
         theirs = self.theirs.get(claim.id)
         judgement = judge(claim, self.source, found, theirs.runs if theirs else [])
-        numbers, fields = list(found.runs.values()), self._fields(claim, found)
-        pooled = len({key[0] for key in found.runs if isinstance(key, tuple)}) > 1  # groups that need not be alike
+        numbers, interval = list(found.runs.values()), judgement.interval
         row = Row(
-            claim.id,
-            claim.where,
-            claim.paper,
-            _plain(found.value),
-            _plain(np.std(numbers, axis=0, ddof=1).tolist()) if len(numbers) > 1 and not pooled else None,
-            [_plain(x) for x in numbers],
-            judgement.tolerance if judgement.tolerance is None else round(judgement.tolerance, 6),
-            judgement.verdict,
-            "",
-            len(numbers),
-            fields,
-            None if judgement.interval is None else _plain(judgement.interval.tolist()),
+            id=claim.id,
+            where=claim.where,
+            paper=claim.paper,
+            value=_plain(found.value),
+            std=None,
+            runs=_plain(numbers),
+            tolerance=_plain(judgement.tolerance),
+            verdict=judgement.verdict,
+            detail="",
+            n=len(numbers),
+            fields=self._fields(claim, found),
+            interval=None if interval is None else _plain(interval.tolist()),
         )
-        apart = results.disagreement(row, claim.range)
-        detail = " ".join(filter(None, [found.how, judgement.detail, apart, sentence(fields)]))
-        return replace(row, detail=detail)
+        std = np.std(numbers, axis=0, ddof=1).tolist() if len(numbers) > 1 and not row.pooled else None
+        told = (found.how, judgement.detail, row.disagreement(claim.range), sentence(row.fields))
+        return replace(row, std=_plain(std), detail=" ".join(filter(None, told)))
 
     def _fields(self, claim: Claim, found: Measurement) -> dict[str, list[Any]]:
         """What was measured besides the value, a list by run each."""
@@ -115,13 +116,6 @@ class Ledger:
         for name in dict.fromkeys(name for row in found.fields.values() for name in row):
             columns[name] = [_plain(found.fields.get(key, {}).get(name)) for key in found.runs]
         return columns
-
-
-def _unforeseen(error: Exception) -> str:
-    """An error that nobody had foreseen, and where in this package it was raised."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "carry_core" in frame.filename]
-    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"It failed unexpectedly: {type(error).__name__}: {' '.join(str(error).split())}{place}."
 
 
 def _name(key: Any) -> str:
@@ -138,11 +132,11 @@ def sentence(fields: Mapping[str, Sequence[Any]]) -> str:
     names = [name for name in fields if name not in ("run", "shows")]
     if not names:
         return ""
-    told = [
+    told = "; ".join(
         f"run {run}: " + ", ".join(f"{name.replace('_', ' ')} {_text(fields[name][i])}" for name in names)
         for i, run in enumerate(fields.get("run", []))
-    ]
-    return f"{'; '.join(told)}."[:1].upper() + f"{'; '.join(told)}."[1:]
+    )
+    return f"{told[:1].upper()}{told[1:]}."
 
 
 def _text(value: Any) -> str:
@@ -162,12 +156,11 @@ def judge(claim: Claim, source: str, found: Measurement, theirs: Sequence[Any]) 
     runs = np.stack([_array(x) for x in found.runs.values()]) if found.runs else np.zeros((0, 1))
     if source == "author":
         return verdicts.judge_author(claim.rule, printed, _array(found.value), found.noise, at_hand, runs)
-    known = np.stack([_array(x) for x in theirs]) if theirs else None
+    value, known = _array(found.value), np.stack([_array(x) for x in theirs]) if theirs else None
     if claim.id in quantities.COUNTS:  # of runs: their mean is scaled to what the paper counted among
         value, runs = verdicts.PAPER_RUNS * runs.mean(0), verdicts.PAPER_RUNS * runs
         known = None if known is None else verdicts.PAPER_RUNS * known
-        return verdicts.judge_ours(claim.rule, printed, value, runs, known, at_hand)
-    return verdicts.judge_ours(claim.rule, printed, _array(found.value), runs, known, at_hand)
+    return verdicts.judge_ours(claim.rule, printed, value, runs, known, at_hand)
 
 
 def journal(source: str) -> Path:

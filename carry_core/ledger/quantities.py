@@ -7,6 +7,7 @@ come from the author's recordings or from a survey of our own (`billions`).
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from operator import attrgetter
 from statistics import mean, median
 from typing import Any
@@ -15,27 +16,8 @@ import torch
 
 from carry_core import carries, sums
 from carry_core.errors import BadInput
-from carry_core.findings import heads, lengths
-from carry_core.findings.base import (
-    DECODER,
-    DECODER_PAD6,
-    DFF512,
-    DFF1024,
-    DIGITS4,
-    FINDINGS,
-    FINETUNED,
-    MAIN,
-    N3,
-    PAD6,
-    PRIMED,
-    S01,
-    W0,
-    Entry,
-    Fields,
-    Measurement,
-    Need,
-    all_heads,
-)
+from carry_core.findings import base, heads, lengths
+from carry_core.findings.base import FINDINGS, Entry, Fields, Measurement, Need, all_heads
 from carry_core.findings.heads import right_digits
 from carry_core.findings.lengths import at_the_papers_epochs, finetuning
 from carry_core.findings.survey import DRAWN, Dissected, Evidence, Survey, ranked_heads, without_mlp
@@ -45,7 +27,6 @@ from carry_core.ledger import billions
 from carry_core.ledger.claims import CLASSES
 from carry_core.measure import ClassAccuracies
 from carry_core.model import Transformer
-from carry_core.sums import n_sums
 
 NO_NEED = Need()
 MAIN_RUN = 2  # the released run of `MAIN` that Sec. 5 and Fig. 3, 4, 14 show
@@ -119,66 +100,54 @@ def binomial(share: float, drawn: float | int = DRAWN) -> float:
     return max(0.0, share * (1 - share)) / drawn
 
 
-def drawn_for_decoder(pattern: str) -> float:
-    """Sums of a class among the 100,000 that Tab. 5 is said to average over.
-
-    They were drawn from all sums, not class by class: the scores in the release are fractions of 6747, 4415, 4425,
-    3561 and 817 sums.
-    """
-    return 100_000 * carries.n_sums_in_class(pattern) / n_sums(3)
-
-
 def drawn_for(group: str, pattern: str) -> float | int:
-    """Sums of a class that the paper counted on in a run of a group."""
-    return drawn_for_decoder(pattern) if group == DECODER else DRAWN
+    """Sums of a class that the paper counted on in a run of a group.
+
+    Those of Tab. 5 are of the 100,000 that it is said to average over, drawn from all sums and not class by class: the
+    scores in the release are fractions of 6747, 4415, 4425, 3561 and 817 sums.
+    """
+    return 100_000 * carries.n_sums_in_class(pattern) / sums.n_sums(3) if group == base.DECODER else DRAWN
 
 
 def carved(group: str, of: Callable[[Dissected], float], **more: Any) -> Reading:
     """A number of the dissection (Sec. 5): another draw chooses other neurons, so it scatters more than a share."""
+    return Reading(
+        group,
+        lambda s: of(_dissected(s)),
+        Need(dissect=True),
+        lambda s: mean((of(draw) - of(_dissected(s))) ** 2 for draw in s.draws),
+        how="Chosen and ablated on all sums; beside it the ends of ten draws of 20,000 a class.",
+        fields=lambda s: {"ten_draws": [min(map(of, s.draws)), max(map(of, s.draws))]},
+        **more,
+    )
 
-    def at(survey: Survey) -> float:
-        assert survey.dissected is not None
-        return of(survey.dissected)
 
-    def variance(survey: Survey) -> float:
-        return mean((of(draw) - at(survey)) ** 2 for draw in survey.draws)
-
-    def draws(survey: Survey) -> Fields:
-        return {"ten_draws": [min(map(of, survey.draws)), max(map(of, survey.draws))]}
-
-    how = "Chosen and ablated on all sums; beside it the ends of ten draws of 20,000 a class."
-    return Reading(group, at, Need(dissect=True), variance, how=how, fields=draws, **more)
+def _dissected(survey: Survey) -> Dissected:
+    assert survey.dissected is not None
+    return survey.dissected
 
 
 def _tables() -> dict[str, Reading]:
-    shares = {
-        "tab1/decision_head": (MAIN, lambda s: s.cells[ranked_heads(s, MAIN)[0]], all_heads(MAIN)),
-        "tab1/final_mlp": (MAIN, lambda s: without_mlp(s, MAIN), Need()),
-        "tab3/final_mlp": (N3, lambda s: without_mlp(s, N3), Need()),
-        "tab5/final_mlp": (DECODER, lambda s: without_mlp(s, DECODER), Need()),
+    """The cells of Tab. 1, 3, 4 and 5, by carry class, kind of accuracy and answer position."""
+    shares: dict[str, tuple[str, Callable[[Survey], ClassAccuracies], Need]] = {
+        "tab1/decision_head": (base.MAIN, lambda s: s.cells[ranked_heads(s, base.MAIN)[0]], all_heads(base.MAIN)),
+        "tab1/final_mlp": (base.MAIN, lambda s: without_mlp(s, base.MAIN), NO_NEED),
+        "tab3/final_mlp": (base.N3, lambda s: without_mlp(s, base.N3), NO_NEED),
+        "tab5/final_mlp": (base.DECODER, lambda s: without_mlp(s, base.DECODER), NO_NEED),
     }
     found: dict[str, Reading] = {}
-    for end, read in _cells().items():
+    positions = enumerate(GROUPS[base.MAIN].config.layout.position_names)
+    for (t, (key, pattern)), kind, (p, position) in product(enumerate(CLASSES.items()), KINDS, positions):
+        end, cell = f"{key}/{kind}/{position}", partial(_cell, kind, t, p)
         for table, (group, of, need) in shares.items():
-            drawn = drawn_for(group, CLASSES[end.split("/")[0]])
-            found[f"{table}/{end}"] = share(group, _then(of, read), need, drawn)
-        for table, group in {"tab4/dissected": DFF512, "tab5/dissected": DECODER}.items():
-            found[f"{table}/{end}"] = carved(group, _then(attrgetter("cells"), read), shown=0)
+            found[f"{table}/{end}"] = share(group, _then(of, cell), need, drawn_for(group, pattern))
+        for table, group in {"tab4/dissected": base.DFF512, "tab5/dissected": base.DECODER}.items():
+            found[f"{table}/{end}"] = carved(group, _then(attrgetter("cells"), cell), shown=0)
     return found
 
 
-def _cells() -> dict[str, Callable[[ClassAccuracies], float]]:
-    """Each cell of a table of three digits, by the end of its id."""
-    return {
-        f"{key}/{kind}/{pos}": partial(_cell, kind=kind, task=t, pos=p)
-        for t, key in enumerate(CLASSES)
-        for kind in KINDS
-        for p, pos in enumerate(GROUPS[MAIN].config.layout.position_names)
-    }
-
-
-def _cell(cells: ClassAccuracies, kind: str, task: int, pos: int) -> float:
-    return float(getattr(cells, kind)[task, pos])
+def _cell(kind: str, task: int, position: int, cells: ClassAccuracies) -> float:
+    return float(getattr(cells, kind)[task, position])
 
 
 def _then(
@@ -195,12 +164,12 @@ def _dissections() -> dict[str, Reading]:
         "non_carry_accuracy": lambda d: heads.mean_over(d.cells, "accuracy", carry=False),
     }
     wanted: dict[str, tuple[str, list[str], dict[str, Any]]] = {
-        "n2": (MAIN, list(parts), {"shown": MAIN_RUN}),
-        "n2_s01": (S01, list(parts), {"among": _unable, "kind": "cannot take the full ablation"}),
-        "n2_dff1024": (DFF1024, ["neurons"], {}),
-        "n2_dff512": (DFF512, ["neurons"], {"shown": 0}),
-        "decoder": (DECODER, ["neurons"], {"shown": 0}),
-        "digits4": (DIGITS4, ["neurons"], {"shown": 0}),
+        "n2": (base.MAIN, list(parts), {"shown": MAIN_RUN}),
+        "n2_s01": (base.S01, list(parts), {"among": _unable, "kind": "cannot take the full ablation"}),
+        "n2_dff1024": (base.DFF1024, ["neurons"], {}),
+        "n2_dff512": (base.DFF512, ["neurons"], {"shown": 0}),
+        "decoder": (base.DECODER, ["neurons"], {"shown": 0}),
+        "digits4": (base.DIGITS4, ["neurons"], {"shown": 0}),
     }
     return {
         f"{name}/dissection/{part}": carved(group, parts[part], **more)
@@ -210,54 +179,54 @@ def _dissections() -> dict[str, Reading]:
 
 
 def _unable(survey: Survey) -> bool:
-    return heads.mean_over(without_mlp(survey, S01), "accuracy", carry=False) < heads.NO_CARRY_ACCURACY
+    return heads.mean_over(without_mlp(survey, base.S01), "accuracy", carry=False) < heads.NO_CARRY_ACCURACY
 
 
 def _others() -> dict[str, Reading]:
-    perfect = {"n2": MAIN, "n2_w0": W0, "n2_s01": S01, "n3": N3, "digits4": DIGITS4}
+    perfect = {"n2": base.MAIN, "n2_w0": base.W0, "n2_s01": base.S01, "n3": base.N3, "digits4": base.DIGITS4}
     found = {
         f"{name}/accuracy": share(group, lambda s: s.cells[INTACT].exact_match, WHOLE)
         for name, group in perfect.items()
     }
     for kind, name in zip(KINDS, ("carry_accuracy", "carry_corrected"), strict=True):
         found[f"digits4/final_mlp/{name}"] = share(
-            DIGITS4, _then(lambda s: without_mlp(s, DIGITS4), partial(heads.mean_over, kind=kind, carry=True))
+            base.DIGITS4, _then(lambda s: without_mlp(s, base.DIGITS4), partial(heads.mean_over, kind=kind, carry=True))
         )
-    found["n2/no_skip_accuracy"] = share(MAIN, lambda s: s.cells[NO_SKIP].exact_match, Need(frozenset({NO_SKIP})))
+    found["n2/no_skip_accuracy"] = share(base.MAIN, lambda s: s.cells[NO_SKIP].exact_match, Need(frozenset({NO_SKIP})))
     found["n2/evolution/final_pcc"] = Reading(
-        MAIN,
-        lambda s: heads.no_carry_correlation(s, MAIN),
+        base.MAIN,
+        lambda s: heads.no_carry_correlation(s, base.MAIN),
         combine=median,
         how="The median, since the paper does not name its run.",
     )
     found["n2_w0/runs_full_mlp_ablation_works"] = Reading(
-        W0,
-        lambda s: float(heads.no_carry_correlation(s, W0) >= heads.ABLATION_CORRELATION),
+        base.W0,
+        lambda s: float(heads.no_carry_correlation(s, base.W0) >= heads.ABLATION_CORRELATION),
         combine=sum,
         how="How many runs have a Pearson correlation with a model that cannot carry from which the ablation works.",
-        fields=lambda s: {"correlation": heads.no_carry_correlation(s, W0)},
+        fields=lambda s: {"correlation": heads.no_carry_correlation(s, base.W0)},
     )
     found["decoder/ablate_head_1_0/carry_accuracy"] = Reading(
-        DECODER,
-        lambda s: heads.mean_over(s.cells[ranked_heads(s, DECODER)[-1]], "accuracy", carry=True),
-        all_heads(DECODER),
+        base.DECODER,
+        lambda s: heads.mean_over(s.cells[ranked_heads(s, base.DECODER)[-1]], "accuracy", carry=True),
+        all_heads(base.DECODER),
         shown=0,
         how="Mean of the six cells with a carry, without the head that is not the decision head.",
         fields=_other_head,
-        variance=lambda s: _cell_mean_variance(s.cells[ranked_heads(s, DECODER)[-1]]),
+        variance=lambda s: _cell_mean_variance(s.cells[ranked_heads(s, base.DECODER)[-1]]),
     )
     return found
 
 
 def _cell_mean_variance(cells: ClassAccuracies) -> float:
     arrives = carries.carry_in(3)
-    drawn = [drawn_for_decoder(pattern) for pattern in carries.patterns(3)]
+    drawn = [drawn_for(base.DECODER, pattern) for pattern in carries.patterns(3)]
     each = [binomial(float(cells.accuracy[t, p]), drawn[t]) for t, p in arrives.nonzero().tolist()]
     return sum(each) / len(each) ** 2
 
 
 def _other_head(survey: Survey) -> Fields:
-    head = ranked_heads(survey, DECODER)[-1]
+    head = ranked_heads(survey, base.DECODER)[-1]
     cells = survey.cells[head].accuracy[carries.carry_in(3)].tolist()
     return {"head": str(head).removeprefix("without "), "carry_cells": cells}
 
@@ -269,24 +238,21 @@ COUNTS = {name for name, reading in READINGS.items() if reading.combine is sum} 
 # ---------------------------------------------------------------- others
 
 
-def constant(value: float | int) -> Callable[[Evidence], Measurement]:
+def constant(value: float | int) -> Entry:
     """A number that needs no weights."""
-    return lambda evidence: Measurement({}, value)
+    return Entry(lambda evidence: Measurement({}, value))
 
 
-def squashing(group: str, position: int) -> Callable[[Evidence], Measurement]:
+def squashing(group: str, position: int, evidence: Evidence) -> Measurement:
     """The final MLP's squashing of the sums to 74 at an answer position (Sec. 4, App. F.1)."""
 
-    def found(evidence: Evidence) -> Measurement:
-        def ratios(run: int, model: Transformer) -> list[float]:
-            return [float(heads.squashing(model, outcome)[position]) for outcome in (74, *OTHER_OUTCOMES)]
+    def ratios(run: int, model: Transformer) -> list[float]:
+        return [float(heads.squashing(model, outcome)[position]) for outcome in (74, *OTHER_OUTCOMES)]
 
-        every = evidence.each(group, ratios)
-        others = {run: {"outcomes": list(OTHER_OUTCOMES), "their_ratios": rest} for run, (_, *rest) in every.items()}
-        runs = {run: first for run, (first, *_) in every.items()}
-        return Measurement(runs, mean(runs.values()), how="For the outcome 74; others beside it.", fields=others)
-
-    return found
+    every = evidence.each(group, ratios)
+    others = {run: {"outcomes": list(OTHER_OUTCOMES), "their_ratios": rest} for run, (_, *rest) in every.items()}
+    runs = {run: first for run, (first, *_) in every.items()}
+    return Measurement(runs, mean(runs.values()), how="For the outcome 74; others beside it.", fields=others)
 
 
 def spread(evidence: Evidence) -> Measurement:
@@ -294,104 +260,91 @@ def spread(evidence: Evidence) -> Measurement:
     unsure = ["NC/accuracy/pos7", "C@2/accuracy/pos7", "NC/accuracy/pos8", "C@1/accuracy/pos8"]
     cells = [evaluate(READINGS[f"tab1/decision_head/{end}"], evidence) for end in unsure]
     if len(cells[0].runs) < 2:
-        raise BadInput(f"needs: two runs of {MAIN} or more, since one has no standard deviation.")
+        raise BadInput(f"needs: two runs of {base.MAIN} or more, since one has no standard deviation.")
     deviations = [torch.tensor(list(c.runs.values()), dtype=torch.float64).std().item() for c in cells]
     four = ", ".join(f"{x:.4g}" for x in deviations)
     how = f"Mean over four cells of the standard deviation between runs: {four}."
     return Measurement({}, mean(deviations), how=how, at_hand=cells[0].at_hand)
 
 
-def long_accuracy(group: str, n_digits: int = 6, epoch: int | None = None) -> Callable[[Evidence], Measurement]:
+def long_accuracy(group: str, evidence: Evidence, n_digits: int = 6, epoch: int | None = None) -> Measurement:
     """Whole-answer accuracy of a padded group on random sums of so many digits, at all positions (App. H)."""
-
-    def found(evidence: Evidence) -> Measurement:
-        loaded = evidence.group(group) if epoch is None else at_the_papers_epochs(evidence, group, epoch)
-        asked, runs = lengths.random_sums(n_digits, LONG, seed=0), {}
-        fields: dict[int, dict[str, Any]] = {}
-        for run in loaded.numbers:
-            hit = right_digits(loaded.model(run, epoch), *asked).double()
-            runs[run] = float(hit.amin(1).mean())
-            fields[run] = {"digit_by_digit": hit.mean(0).tolist()}
-            if n_digits < loaded.config.width:  # whatever stands before them
-                fields[run] |= {f"last_{n_digits}_digits_alone": float(hit[:, -n_digits:].amin(1).mean())}
-        noise = sum(map(binomial, runs.values())) ** 0.5 / len(runs)
-        how = f"On {LONG:,} random sums of up to {n_digits} digits."
-        return Measurement(runs, mean(runs.values()), noise, how, fields=fields)
-
-    return found
+    loaded = evidence.group(group) if epoch is None else at_the_papers_epochs(evidence, group, epoch)
+    asked, runs = lengths.random_sums(n_digits, LONG, seed=0), {}
+    fields: dict[int, dict[str, Any]] = {}
+    for run in loaded.numbers:
+        hit = right_digits(loaded.model(run, epoch), *asked).double()
+        runs[run] = float(hit.amin(1).mean())
+        fields[run] = {"digit_by_digit": hit.mean(0).tolist()}
+        if n_digits < loaded.config.width:  # whatever stands before them
+            fields[run] |= {f"last_{n_digits}_digits_alone": float(hit[:, -n_digits:].amin(1).mean())}
+    noise = sum(map(binomial, runs.values())) ** 0.5 / len(runs)
+    return Measurement(
+        runs, mean(runs.values()), noise, f"On {LONG:,} random sums of up to {n_digits} digits.", fields=fields
+    )
 
 
 def accuracy_range(evidence: Evidence) -> Measurement:
     """Lowest and highest six-digit accuracy of the unprimed runs from epoch 200 to 1000 (Sec. 6)."""
-    curves = evidence.curves(PAD6)
+    curves = evidence.curves(base.PAD6)
     if evidence.source == "ours":
-        at_the_papers_epochs(evidence, PAD6, 1000)
+        at_the_papers_epochs(evidence, base.PAD6, 1000)
     curve = curves["long_whole"][:, 199:1000]
     if curve.shape[1] <= 800:
         raise BadInput(
-            f"needs: learning curves of {PAD6} up to epoch 1000; these have {curves['long_whole'].shape[1]}."
+            f"needs: learning curves of {base.PAD6} up to epoch 1000; these have {curves['long_whole'].shape[1]}."
         )
     runs = {int(run): [float(c.min()), float(c.max())] for run, c in zip(curves["runs"], curve, strict=True)}
     ends = [mean(pair[i] for pair in runs.values()) for i in (0, 1)]
     return Measurement(runs, ends, how="Lowest and highest from epoch 200 to 1000 of the learning curve.")
 
 
-def norm_of(part: str) -> Callable[[Evidence], Measurement]:
+def norm_of(part: str, evidence: Evidence) -> Measurement:
     """Squared norm of all parameters before and after finetuning, and its relative change (App. H.2)."""
-
-    def found(evidence: Evidence) -> Measurement:
-        before, epoch = lengths.parent(FINETUNED)
-        if part != "change":
-            at_the_papers_epochs(evidence, before, epoch)
-        runs = {run: float(getattr(m, part)) for run, m in finetuning(evidence).items()}
-        return Measurement(runs, mean(runs.values()), how="The squared norm of all parameters.")
-
-    return found
+    before, epoch = lengths.parent(base.FINETUNED)
+    if part != "change":
+        at_the_papers_epochs(evidence, before, epoch)
+    runs = {run: float(getattr(m, part)) for run, m in finetuning(evidence).items()}
+    return Measurement(runs, mean(runs.values()), how="The squared norm of all parameters.")
 
 
-PRIMED_SHARE = GROUPS[PRIMED].primed / (GROUPS[PRIMED].n_train - GROUPS[PRIMED].primed)
+PRIMED_SHARE = GROUPS[base.PRIMED].primed / (GROUPS[base.PRIMED].n_train - GROUPS[base.PRIMED].primed)
 SPECIAL: dict[str, Entry] = {
-    "data/sums3": Entry(constant(sums.n_sums(3))),
-    "data/sums4": Entry(constant(sums.n_sums(4))),
-    "data/vocabulary": Entry(constant(sums.VOCABULARY)),
-    "data/sequence_length3": Entry(constant(GROUPS[MAIN].config.layout.length)),
-    "data/classes3": Entry(constant(len(carries.patterns(3)))),
-    "data/classes4": Entry(constant(len(carries.patterns(4)))),
-    "data/classes6": Entry(constant(len(carries.patterns(6)))),
-    "data/train3": Entry(constant(GROUPS[MAIN].n_train)),
-    "n2/decision_head_spread": Entry(spread, (MAIN,), all_heads(MAIN)),
-    "pad6/accuracy_range": Entry(accuracy_range, (PAD6,)),
-    "pad6/accuracy_epoch500": Entry(long_accuracy(PAD6, epoch=500), (PAD6,)),
-    "pad6/accuracy_epoch1000": Entry(long_accuracy(PAD6, epoch=1000), (PAD6,)),
-    "pad6_primed/accuracy": Entry(long_accuracy(PRIMED), (PRIMED,)),
-    "pad6_primed/fraction": Entry(constant(PRIMED_SHARE)),
-    "pad6_finetuned/accuracy6": Entry(long_accuracy(FINETUNED), (FINETUNED,)),
-    "pad6_finetuned/accuracy3": Entry(long_accuracy(FINETUNED, 3), (FINETUNED,)),
-    "decoder_pad6_primed/accuracy6": Entry(long_accuracy(DECODER_PAD6), (DECODER_PAD6,)),
+    "data/sums3": constant(sums.n_sums(3)),
+    "data/sums4": constant(sums.n_sums(4)),
+    "data/vocabulary": constant(sums.VOCABULARY),
+    "data/sequence_length3": constant(GROUPS[base.MAIN].config.layout.length),
+    "data/classes3": constant(len(carries.patterns(3))),
+    "data/classes4": constant(len(carries.patterns(4))),
+    "data/classes6": constant(len(carries.patterns(6))),
+    "data/train3": constant(GROUPS[base.MAIN].n_train),
+    "n2/decision_head_spread": Entry(spread, (base.MAIN,), all_heads(base.MAIN)),
+    "pad6/accuracy_range": Entry(accuracy_range, (base.PAD6,)),
+    "pad6/accuracy_epoch500": Entry(partial(long_accuracy, base.PAD6, epoch=500), (base.PAD6,)),
+    "pad6/accuracy_epoch1000": Entry(partial(long_accuracy, base.PAD6, epoch=1000), (base.PAD6,)),
+    "pad6_primed/accuracy": Entry(partial(long_accuracy, base.PRIMED), (base.PRIMED,)),
+    "pad6_primed/fraction": constant(PRIMED_SHARE),
+    "pad6_finetuned/accuracy6": Entry(partial(long_accuracy, base.FINETUNED), (base.FINETUNED,)),
+    "pad6_finetuned/accuracy3": Entry(partial(long_accuracy, base.FINETUNED, n_digits=3), (base.FINETUNED,)),
+    "decoder_pad6_primed/accuracy6": Entry(partial(long_accuracy, base.DECODER_PAD6), (base.DECODER_PAD6,)),
 }
-SPECIAL |= {f"n2/squashing/pos{7 + i}": Entry(squashing(MAIN, i), (MAIN,)) for i in range(3)}
-SPECIAL |= {f"digits4/squashing/pos{i}": Entry(squashing(DIGITS4, i), (DIGITS4,)) for i in range(4)}
+SPECIAL |= {f"n2/squashing/pos{7 + i}": Entry(partial(squashing, base.MAIN, i), (base.MAIN,)) for i in range(3)}
+SPECIAL |= {f"digits4/squashing/pos{i}": Entry(partial(squashing, base.DIGITS4, i), (base.DIGITS4,)) for i in range(4)}
 SPECIAL |= {
-    f"pad6_finetuned/weight_norm_{part}": Entry(norm_of(part), (FINETUNED, PAD6))
+    f"pad6_finetuned/weight_norm_{part}": Entry(partial(norm_of, part), (base.FINETUNED, base.PAD6))
     for part in ("before", "after", "change")
 }
 
 
-def known(name: str) -> bool:
-    """Whether something is measured for the id of a number or a finding."""
-    return billions.known(name) or _quantity(name) is not None
-
-
 def groups_of(name: str) -> tuple[str, ...]:
     """The groups whose runs a row is about; none for what needs no weights, or those of a 7B model."""
-    found = _quantity(name)
-    return found.groups if found else ()
+    return _entry(name).groups
 
 
 def needed(name: str) -> dict[str, Need]:
     """What has to be surveyed for a row, of which group."""
-    found = _quantity(name)
-    return {found.groups[0]: found.need} if found and found.need is not None else {}
+    entry = _entry(name)
+    return {} if entry.need is None else {entry.groups[0]: entry.need}
 
 
 def find(name: str, evidence: Evidence) -> Measurement:
@@ -400,15 +353,13 @@ def find(name: str, evidence: Evidence) -> Measurement:
     Raises:
         BadInput: it cannot be computed; says why.
     """
-    if billions.known(name):
-        return billions.find(name, evidence)
-    found = _quantity(name)
-    assert found is not None, name
-    return found.of(evidence)
+    return _entry(name).of(evidence)
 
 
-def _quantity(name: str) -> Entry | None:
+def _entry(name: str) -> Entry:
     if name in READINGS:
         reading = READINGS[name]
         return Entry(partial(evaluate, reading), (reading.group,), reading.need)
-    return SPECIAL.get(name) or FINDINGS.get(name)
+    if name.startswith(billions.ROWS):
+        return Entry(partial(billions.find, name))
+    return (SPECIAL | FINDINGS)[name]

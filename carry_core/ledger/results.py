@@ -1,7 +1,7 @@
 """The ledger's rows, and the files in `data/results/` that keep those of each source."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,11 +68,10 @@ class Row:
         """Whether its runs are of several groups, which need not be alike."""
         return len({name.rpartition(" ")[0] for name in self.keys}) > 1
 
-
-def disagreement(row: Row, range_: float | int) -> str:
-    """A sentence if the runs of one group fall into two groups of values, else nothing (`verdicts.disagreement`)."""
-    bounded = all(isinstance(x, float) and abs(x) <= range_ for x in row.runs)
-    return verdicts.disagreement(row.runs, range_) if bounded and not row.pooled else ""
+    def disagreement(self, range_: float | int) -> str:
+        """A sentence if the values of one group's runs fall into two groups, else nothing (`verdicts.disagreement`)."""
+        bounded = all(isinstance(x, float) and abs(x) <= range_ for x in self.runs)
+        return verdicts.disagreement(self.runs, range_) if bounded and not self.pooled else ""
 
 
 def path_of(source: str) -> Path:
@@ -92,12 +91,11 @@ def weights(source: str) -> dict[str, str]:
 
     Of the author's, the released files that were imported, by their path in his repository; of ours, the group files.
     """
-    folder = runs.folder(source)
     if source == "ours":
         first = [path for group in groups.GROUPS for path in runs.find(group).values()]
         pairs = [file for path in first for file in (path, path.with_suffix(".npz")) if file.exists()]
         return {path.relative_to(data_dir()).as_posix(): sha256(path) for path in sorted(pairs)}
-    path = folder / "sources.json"
+    path = runs.folder(source) / "sources.json"
     imported = json.loads(path.read_text()) if path.exists() else {}
     return dict(sorted(item for output in imported.values() for item in output["files"].items()))
 
@@ -109,28 +107,14 @@ def read(source: str) -> dict[str, Any]:
         BadInput: the file is missing, damaged, or of another version.
     """
     path = path_of(source)
-    remedy = f"write it with `carry claims --source {source} --save`"
     try:
-        found = json.loads(path.read_text())
-        is_current = (found["version"], found["source"]) == (VERSION, source)
-        rows = [Row(**row) for row in found["rows"]] if is_current else []
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        found: dict[str, Any] = json.loads(path.read_text())
+        if (found["version"], found["source"]) != (VERSION, source):
+            raise ValueError("it is of another version or source")
+        return found | {"rows": [Row(**row) for row in found["rows"]]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
         why = "does not exist" if isinstance(error, FileNotFoundError) else f"is damaged ({error})"
-        raise BadInput(f"{path} {why}: {remedy}.") from error
-    if not is_current:
-        raise BadInput(f"{path} is of another version or source: {remedy}.")
-    return {**found, "rows": rows}
-
-
-def current(known: Mapping[str, Claim], source: str, rows: Iterable[Row]) -> dict[str, Row]:
-    """Results by id for every claim; one that they lack, or that has another number since, is `not run`."""
-    detail = f"Newer than the results: `carry claims --source {source} --save` computes it."
-    stored = {row.id: row for row in rows}
-    found = {}
-    for name, claim in known.items():
-        row = stored.get(name)
-        found[name] = row if row is not None and row.paper == claim.paper else not_run(claim, detail)
-    return found
+        raise BadInput(f"{path} {why}: write it with `carry claims --source {source} --save`.") from error
 
 
 def not_run(claim: Claim, why: str) -> Row:
@@ -168,8 +152,3 @@ def _complements(one: Row, other: Row) -> bool:
 def by_id(source: str) -> dict[str, Row]:
     """The committed results of a source by id; empty where there are none."""
     return {row.id: row for row in read(source)["rows"]} if path_of(source).exists() else {}
-
-
-def author_rows() -> dict[str, Row]:
-    """Those of the author's weights."""
-    return by_id("author")

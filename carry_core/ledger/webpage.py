@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -54,7 +53,6 @@ class Entry:
     weightless: str = ""
 
     def verdict(self, source: str) -> str:
-        """What became of it."""
         return self.rows[source].verdict
 
 
@@ -72,31 +70,26 @@ class Outcomes:
     entries: tuple[Entry, ...]
     weights: dict[str, dict[str, str]]
 
-    def count(self, source: str, verdict: str, **of: Any) -> int:
-        """How many claims of `chosen` have a verdict."""
-        return sum(e.verdict(source) == verdict for e in self.chosen(**of))
-
-    def chosen(self, *, findings: bool | None = None, section: str = "", informative: bool = False) -> list[Entry]:
-        """Claims that are numbers, findings or either (None), of one section or of all; all, or the informative.
+    def chosen(self, *, findings: bool | None = None, section: str = "") -> list[Entry]:
+        """Claims that are numbers, findings or either (None), of one section or of all.
 
         Rows beyond the paper, which say what it claims in other terms, are no findings.
         """
-        return [
-            e
-            for e in self.entries
-            if (findings is None or (e.claim.finding if findings else e.claim.paper is not None))
-            and section in ("", e.claim.section)
-            and not (informative and e.weightless)
-        ]
+        some = [e for e in self.entries if section in ("", e.claim.section)]
+        if findings is None:
+            return some
+        return [e for e in some if (e.claim.finding if findings else e.claim.paper is not None)]
+
+    def count(self, source: str, verdict: str, section: str = "") -> int:
+        """How many claims of a section, or of all, have a verdict."""
+        return sum(e.verdict(source) == verdict for e in self.chosen(section=section))
 
     def sections(self) -> dict[str, list[str]]:
         """The sections of the ledger, with what the rows of each have in common."""
-        found: dict[str, list[str]] = {}
-        for claim in (entry.claim for entry in self.entries):
-            found.setdefault(claim.section, [])
-            if claim.part not in found[claim.section]:
-                found[claim.section].append(claim.part)
-        return {section: parts if all(parts) else [] for section, parts in found.items()}
+        found: dict[str, dict[str, None]] = {}
+        for entry in self.entries:
+            found.setdefault(entry.claim.section, {})[entry.claim.part] = None
+        return {section: [*parts] if all(parts) else [] for section, parts in found.items()}
 
     def origin(self, source: str) -> str:
         """A sentence on the weights behind a source's results, and whether they are still those that lie here."""
@@ -126,16 +119,25 @@ def read(source: str | None = None) -> Outcomes:
         raise BadInput(f"Unknown source {source!r}: expected 'ours', 'author', or None for both.")
     sources = tuple(SOURCES) if source is None else (source,)
     known, saved = claims.claims(), {s: results.read(s) for s in sources}
-    rows = {s: results.current(known, s, saved[s]["rows"]) for s in sources}
-    ranks = {s: {name: i for i, name in enumerate(sorted(known, key=lambda n: badness(rows[s][n])))} for s in sources}
+    rows, order = {}, {}
+    for s in sources:
+        stored = {row.id: row for row in saved[s]["rows"]}
+        rows[s] = {name: _current(claim, s, stored.get(name)) for name, claim in known.items()}
+        order[s] = {row.id: i for i, row in enumerate(sorted(rows[s].values(), key=badness))}
     weightless = results.uninformative({s: results.by_id(s) for s in SOURCES})
     entries = [
         Entry(
-            claim, {s: rows[s][name] for s in sources}, {s: ranks[s][name] for s in sources}, weightless.get(name, "")
+            claim, {s: rows[s][name] for s in sources}, {s: order[s][name] for s in sources}, weightless.get(name, "")
         )
         for name, claim in known.items()
     ]
     return Outcomes(sources, tuple(entries), {s: saved[s]["weights"] for s in sources})
+
+
+def _current(claim: Claim, source: str, row: Row | None) -> Row:
+    if row is not None and row.paper == claim.paper:
+        return row
+    return results.not_run(claim, f"Newer than the results: `carry claims --source {source} --save` computes it.")
 
 
 def badness(row: Row) -> tuple[int, float]:
@@ -243,9 +245,10 @@ def pages(root: Path = ROOT) -> frozenset[str]:
 
 def by_heading(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
     """Rows by what stands above them."""
-    order = list(dict.fromkeys(entry.claim.heading for entry in entries))
-    ordered = sorted(entries, key=lambda entry: order.index(entry.claim.heading))
-    return {heading: list(some) for heading, some in groupby(ordered, key=lambda entry: entry.claim.heading)}
+    found: dict[str, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(entry.claim.heading, []).append(entry)
+    return found
 
 
 def words(plain: str) -> Markup:
@@ -299,10 +302,8 @@ def domain(claim: Claim, rows: Mapping[str, Row]) -> tuple[float, float]:
     if claim.range == 1 and low >= 0 and high <= 1:
         return 0.0, 1.0
     allowed = max([row.tolerance for row in rows.values() if row.tolerance is not None], default=0.0)
-    low, high = (
-        min([low, *(x - allowed for x in flat(claim.paper))]),
-        max([high, *(x + allowed for x in flat(claim.paper))]),
-    )
+    ends = [low, high, *(x + side * allowed for x in flat(claim.paper) for side in (-1, 1))]
+    low, high = min(ends), max(ends)
     return (low, high) if high > low else (low - 1, high + 1)
 
 
@@ -344,5 +345,4 @@ NAMES = {
     "printed": printed,
     "by_heading": by_heading,
     "strip": strip,
-    "disagreement": results.disagreement,
 }
