@@ -1,6 +1,7 @@
 """The rows of the 7B models (Tab. 2, Sec. 6, App. G): from the author's recordings, or from a survey of our own."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -9,8 +10,7 @@ from carry_core.findings.base import Measurement, per_run, summary
 from carry_core.findings.survey import Evidence
 from carry_core.llm import recordings
 from carry_core.llm.model import format_heads
-from carry_core.llm.prompts import Answers
-from carry_core.llm.recordings import MODELS, Recording
+from carry_core.llm.recordings import MODELS, PublishedModel, Recording
 from carry_core.llm.survey import Survey
 
 ROWS = ("tab2/", "llm/", "finding/llm_heads")  # how their ids start
@@ -41,9 +41,10 @@ def staircase_heads(found: Recording | Survey) -> Measurement:
 
 def carry_mistakes(found: Recording | Survey) -> Measurement:
     """Share of the mistakes in which a digit that receives a one is exactly one too small."""
-    answers = _all(found)
-    wrong = int((~answers.right).sum())
-    return _one(answers.carry_share, f"{int(answers.carrying.sum())} of {wrong} mistakes.")
+    answers = found.answers
+    if isinstance(found, Recording) and not found.complete:
+        raise BadInput(f"Needs all generations; {len(answers.replies)} were released.")
+    return _one(answers.carry_share, f"{int(answers.carrying.sum())} of {int((~answers.right).sum())} mistakes.")
 
 
 def first_position(found: Recording | Survey) -> Measurement:
@@ -51,12 +52,6 @@ def first_position(found: Recording | Survey) -> Measurement:
     n = len(found.answers.replies)
     every = len(found.correct) if isinstance(found, Recording) else n
     return _one(found.answers.by_position[0], f"Of the {n} generations that were released, of {every}.")
-
-
-def _all(found: Recording | Survey) -> Answers:
-    if isinstance(found, Recording) and not found.complete:
-        raise BadInput(f"Needs all generations; {len(found.answers.replies)} were released.")
-    return found.answers
 
 
 PARTS: dict[str, Part] = {
@@ -76,21 +71,17 @@ def find(name: str, evidence: Evidence) -> Measurement:
     if name == "finding/llm_heads":
         return llm_heads(evidence)
     _, key, part, *number = name.split("/")
+    model, author = MODELS[key], evidence.source == "author"
     if part in PARTS:
-        return PARTS[part](recordings.recording(key) if evidence.source == "author" else recordings.stored_survey(key))
-    if evidence.source == "author":
-        return _recorded_ablation(key, part)
+        return PARTS[part](recordings.recording(key) if author else recordings.stored_survey(key))
+    if author and (key, part) == ("alpaca", "ablated_accuracy"):
+        return _one(recordings.ablated_accuracy(), "As recorded.")
+    if author:
+        raise BadInput(f"The author's release has no ablated run of {key}; it needs the weights: `{model.command}`.")
     found = recordings.stored_survey(key)
     if part == "ablated_accuracy":
-        return _ablated(found, MODELS[key].pairs[int(number[0])])
-    return _addition_heads(key, found)
-
-
-def _recorded_ablation(key: str, part: str) -> Measurement:
-    """Without heads, the author's recordings have Alpaca's accuracy only."""
-    if (key, part) == ("alpaca", "ablated_accuracy"):
-        return _one(recordings.ablated_accuracy(), "As recorded.")
-    raise BadInput(f"The author's release has no ablated run of {key}; it needs the weights: `{MODELS[key].command}`.")
+        return _ablated(found, model.pairs[int(number[0])])
+    return _addition_heads(found, model)
 
 
 def _ablated(found: Survey, pair: str) -> Measurement:
@@ -100,12 +91,12 @@ def _ablated(found: Survey, pair: str) -> Measurement:
     raise BadInput(f"The survey of {found.title} is without {pair}: run `carry llm` with --ablate {pair}.")
 
 
-def _addition_heads(key: str, found: Survey) -> Measurement:
+def _addition_heads(found: Survey, model: PublishedModel) -> Measurement:
     """The pairs among those ablated for a reason which cost most, as many as the paper names."""
     tried = [a for a in found.targeted if len(a.heads) == 2]
     if not tried:
-        raise BadInput(f"The survey of {found.title} ablated no pairs: run `{MODELS[key].command}`.")
-    best = [[list(head) for head in a.heads] for a in tried[: len(MODELS[key].pairs)]]
+        raise BadInput(f"The survey of {found.title} ablated no pairs: run `{model.command}`.")
+    best = [[list(head) for head in a.heads] for a in tried[: len(model.pairs)]]
     value = best if len(best) > 1 else best[0]
     costs = ", ".join(f"{format_heads(a.heads)} {a.answers.accuracy:.3f}" for a in tried)
     return Measurement({0: value}, value, how=f"Of the pairs that were chosen: {costs}.")
@@ -118,24 +109,20 @@ def llm_heads(evidence: Evidence) -> Measurement:
         BadInput: no 7B model was surveyed; says which commands do it.
     """
     rows: dict[int, dict[str, Any]] = {}
-    for number, (key, model) in enumerate(MODELS.items()):
-        if evidence.source == "author":  # his release has no such runs
-            break
-        try:
+    for number, (key, model) in enumerate(MODELS.items() if evidence.source == "ours" else ()):
+        with suppress(BadInput):
             found = recordings.stored_survey(key)
-        except BadInput:
-            continue
-        chosen = [a.answers.accuracy for a in found.targeted]
-        random = [a.answers.accuracy for a in found.ablated if a.kind == "random"]
-        if chosen and random:
-            rows[number] = {
-                "value": min(chosen),
-                "shows": min(chosen) < min(random),
-                "model": model.title,
-                "chosen_pairs": len(chosen),
-                "random_pairs": len(random),
-                "lowest_of_random_pairs": min(random),
-            }
+            chosen = [a.answers.accuracy for a in found.targeted]
+            random = [a.answers.accuracy for a in found.ablated if a.kind == "random"]
+            if chosen and random:
+                rows[number] = {
+                    "value": min(chosen),
+                    "shows": min(chosen) < min(random),
+                    "model": model.title,
+                    "chosen_pairs": len(chosen),
+                    "random_pairs": len(random),
+                    "lowest_of_random_pairs": min(random),
+                }
     if not rows:
         commands = "; ".join(f"`{model.command}`" for model in MODELS.values())
         whose = "The author's release has no such runs, and it" if evidence.source == "author" else "It"

@@ -111,12 +111,13 @@ def judge_ours(
     interval: Array | None
     if rule == "spread":
         width = 1.96 * np.abs(value) * sqrt(sum(1 / (2 * (n - 1)) for n in (n_runs, PAPER_RUNS)))
-        how, interval = f"of a standard deviation of {n_runs} runs", _around(value - printed.value, width)
+        how, apart = f"of a standard deviation of {n_runs} runs", value - printed.value
+        interval = np.stack([apart - width, apart + width], axis=1)
     else:
         how, interval = _interval(printed, value, runs, theirs)
     if interval is None or not np.isfinite(interval).all():
-        apart = ", ".join(f"{x:.3g}" for x in value - printed.value)
-        return Judgement("compatible", None, f"It is {apart} off the paper; {how}.")
+        distance = ", ".join(f"{x:.3g}" for x in value - printed.value)
+        return Judgement("compatible", None, f"It is {distance} off the paper; {how}.")
     low, high = interval[:, 0], interval[:, 1]
     ends = "; ".join(f"{a:.3g} to {b:.3g}" for a, b in interval)
     detail = f"95% interval of the difference, {how}: {ends}."
@@ -147,11 +148,10 @@ def _interval(printed: Printed, value: Array, runs: Array, theirs: Array | None)
         return f"Welch's, to the author's {known} runs", welch(runs, theirs)
     if n > 1:
         others = 1 if printed.single else PAPER_RUNS
-        width = _quantile(n) * runs.std(0, ddof=1) * sqrt(1 / n + 1 / others)
-        return f"to the printed value, from the scatter of {n} runs", _around(value - printed.value, width)
+        around = _around(value - printed.value, runs, others)
+        return f"to the printed value, from the scatter of {n} runs", around
     if theirs is not None and known > 1 and theirs.std(0).all():
-        width = _quantile(known) * theirs.std(0, ddof=1) * sqrt(1 + 1 / known)
-        return f"of one run to the author's {known}", _around(value - theirs.mean(0), width)
+        return f"of one run to the author's {known}", _around(value - theirs.mean(0), theirs, 1)
     return "nothing says how far runs lie apart", None
 
 
@@ -165,11 +165,10 @@ def welch(ours: Array, theirs: Array) -> Array:
     return np.stack([np.where(still, difference, end) for end in (found.low, found.high)], axis=1)
 
 
-def _quantile(n: int) -> float:
-    return float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, n - 1))
-
-
-def _around(difference: Array, width: Array) -> Array:
+def _around(difference: Array, runs: Array, others: int) -> Array:
+    """The 95% interval of the difference of a mean of `runs` and one of so many others that scatter as they do."""
+    quantile = scipy.stats.t.ppf((1 + CONFIDENCE) / 2, len(runs) - 1)
+    width = quantile * runs.std(0, ddof=1) * sqrt(1 / len(runs) + 1 / others)
     return np.stack([difference - width, difference + width], axis=1)
 
 
