@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from itertools import count, groupby
 from pathlib import Path
@@ -30,8 +30,7 @@ from carry_core.llm.prompts import TEMPLATES
 from carry_core.training import bench, campaign, recipes
 from carry_core.training.checkpoints import Checkpoints
 from carry_core.training.layers import keep_memory
-from carry_core.training.recipes import Recipe
-from carry_core.training.trainer import PRECISIONS, Trainer
+from carry_core.training.trainer import PRECISIONS
 
 SUMS = "SHA256SUMS"
 QUIET_EVERY = 300.0  # seconds between progress lines where the output is not a terminal
@@ -151,8 +150,8 @@ def train(
     check_writable(folder)
     plan = []
     for group in map(groups.find, groups.GROUPS if every else names):
-        checkpoints = Checkpoints(folder, group, chosen_recipe(recipe, group, epochs))
-        plan.append((checkpoints, campaign.missing(checkpoints, run_numbers(numbers, group), out)))
+        checkpoints = Checkpoints(folder, group, recipes.chosen(recipe, group, epochs))
+        plan.append((checkpoints, campaign.missing(checkpoints, recipes.run_numbers(numbers, group), out)))
     campaign.check_parents(plan)
     total = 0.0
     for checkpoints, missing in plan:
@@ -162,59 +161,29 @@ def train(
         elif dry_run:
             total += (seconds := campaign.estimate(checkpoints, missing, device, precision))
             epochs = checkpoints.recipe.epochs(checkpoints.group)
-            click.echo(f"{name}: {_runs(missing)}, {epochs} epochs a run, about {_time(seconds)}.")
+            click.echo(f"{name}: {campaign.named(missing)}, {epochs} epochs a run, about {_time(seconds)}.")
         else:
             click.echo(f"{name}: {checkpoints.group}.")
             with _reporting() as report:
-                told = partial(_trained, report)
-                how: dict[str, Any] = {"device": device, "precision": precision, "clock": clock, "report": told}
-                if not campaign.train_group(checkpoints, missing, out, say=click.echo, **how):
-                    click.echo("Time is up; the same command goes on from here.")
-                    return
+                finished = campaign.train_group(
+                    checkpoints,
+                    missing,
+                    out,
+                    device=device,
+                    precision=precision,
+                    clock=clock,
+                    report=lambda trainer, row: report(*campaign.told(trainer, row)),
+                    say=click.echo,
+                )
+            if not finished:
+                click.echo("Time is up; the same command goes on from here.")
+                return
     if dry_run:
         click.echo(f"In all about {_time(total)} on {device} in {precision}, estimated from two steps of each group.")
 
 
-def chosen_recipe(name: str, group: groups.Group, epochs: int | None) -> Recipe:
-    """The recipe, cut short; never longer than it is."""
-    if group.name not in groups.GROUPS:
-        raise BadInput(f"{group.name} is not in the paper, so there is no protocol to train it by.")
-    recipe = recipes.BY_NAME[name]
-    if epochs is not None and epochs > recipe.epochs(group):
-        raise BadInput(
-            f"--epochs {epochs}: {group.name} has {recipe.epochs(group)} by the recipe {name}; expected fewer."
-        )
-    return replace(recipe, limit=epochs)
-
-
-def run_numbers(text: str | None, group: groups.Group) -> list[int]:
-    """Numbers of runs such as `0-5` or `0,2`, below 1000; those of the group if None."""
-    if text is None:
-        return list(range(group.n_runs))
-    spans = re.findall(r"([0-9]{1,3})(?:-([0-9]{1,3}))?(?:,|$)", text)
-    numbers = [range(int(first), int(last or first) + 1) for first, last in spans]
-    if not re.fullmatch(r"[0-9]{1,3}(-[0-9]{1,3})?(,[0-9]{1,3}(-[0-9]{1,3})?)*", text) or not all(numbers):
-        raise BadInput(f"--runs {text}: expected run numbers such as 0-5 or 0,2,4, lower ones first, below 1000.")
-    return sorted(set().union(*numbers))
-
-
-def _runs(numbers: Iterable[int]) -> str:
-    *some, last = map(str, numbers)
-    return f"runs {','.join([*some, last])}" if some else f"run {last}"
-
-
 def _time(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds > 5400 else f"{seconds / 60:.1f} min"
-
-
-def _trained(report: Report, trainer: Trainer, row: dict[str, Any] | None) -> None:
-    """Report an epoch, or a batch within one."""
-    epochs, epoch = trainer.recipe.epochs(trainer.group), trainer.epoch + (row is None)
-    if row is None:
-        far = f"batch {trainer.done}/{trainer.group.steps}"
-    else:
-        far = f"loss {row['test_loss'].mean():.1e}, accuracy {row['test_whole'].mean():.3f}"
-    report(f"{trainer.group.name} {_runs(trainer.runs)}", f"{far}, epoch {epoch}/{epochs}", trainer.epoch / epochs)
 
 
 @carry.command("bench")

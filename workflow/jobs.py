@@ -17,11 +17,10 @@ from rich.console import Console
 from rich.table import Table
 
 from carry_core import groups, runs
-from carry_core.cli import chosen_recipe, run_numbers
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir
 from carry_core.ledger import claims, quantities, results
-from carry_core.training import checkpoints
+from carry_core.training import checkpoints, recipes
 
 WHOLE = "all"  # epochs of a recipe
 
@@ -41,8 +40,8 @@ def trainings(asked: Mapping[str, str]) -> list[str]:
         raise BadInput(f"EPOCHS={epochs}: expected a number of epochs from 1.")
     for name in str(asked.get("groups") or "").split() or groups.GROUPS:
         group = groups.find(name)
-        recipe = chosen_recipe(asked.get("recipe") or "paper", group, None if epochs == WHOLE else int(epochs))
-        for run in run_numbers(asked.get("runs") or None, group):
+        recipe = recipes.chosen(asked.get("recipe") or "paper", group, None if epochs == WHOLE else int(epochs))
+        for run in recipes.run_numbers(asked.get("runs") or None, group):
             path = checkpoints.run_path(data_dir() / "runs", name, recipe.name, run)
             stamp = Path(f"trained/{name}/{recipe.name}/run{run}.{epochs}")
             if path.exists() and runs.describe(path, name)["record"]["epochs"] >= recipe.epochs(group):

@@ -158,6 +158,22 @@ def train_group(
     return True
 
 
+def named(numbers: Iterable[int]) -> str:
+    """Which runs are meant: `run 3`; `runs 0,1,2`."""
+    *some, last = map(str, numbers)
+    return f"runs {','.join([*some, last])}" if some else f"run {last}"
+
+
+def told(trainer: Trainer, row: dict[str, Any] | None) -> tuple[str, str, float]:
+    """Of an epoch, or a batch within one: what is trained, how far it is in words, and as a share of the whole."""
+    epochs, epoch = trainer.recipe.epochs(trainer.group), trainer.epoch + (row is None)
+    if row is None:
+        far = f"batch {trainer.done}/{trainer.group.steps}"
+    else:
+        far = f"loss {row['test_loss'].mean():.1e}, accuracy {row['test_whole'].mean():.3f}"
+    return f"{trainer.group.name} {named(trainer.runs)}", f"{far}, epoch {epoch}/{epochs}", trainer.epoch / epochs
+
+
 def estimate(checkpoints: Checkpoints, todo: Mapping[int, Progress], device: str, precision: str) -> float:
     """Seconds that runs should take to their end, from two steps; on a GPU a step is one of all runs in lockstep."""
     if not todo:

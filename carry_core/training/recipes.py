@@ -1,9 +1,11 @@
 """The two recipes that we train the paper's groups with, and how far runs got by theirs."""
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from carry_core import groups
+from carry_core.errors import BadInput
 from carry_core.groups import MAIN, Group
 from carry_core.runs import Runs
 
@@ -56,6 +58,36 @@ BY_NAME = {
         Recipe("quick", 1e-3, warmup=300, steps=8820, followed={MAIN: (range(4), ON_THE_WAY)}),
     )
 }
+
+
+def chosen(name: str, group: Group, epochs: int | None = None) -> Recipe:
+    """A recipe by its name, stopped after so many epochs.
+
+    Raises:
+        BadInput: the group is not in the paper, or the recipe has fewer epochs.
+    """
+    if group.name not in groups.GROUPS:
+        raise BadInput(f"{group.name} is not in the paper, so there is no protocol to train it by.")
+    recipe = BY_NAME[name]
+    if epochs is not None and epochs > recipe.epochs(group):
+        planned = recipe.epochs(group)
+        raise BadInput(f"--epochs {epochs}: {group.name} has {planned} by the recipe {name}; expected fewer.")
+    return replace(recipe, limit=epochs)
+
+
+def run_numbers(text: str | None, group: Group) -> list[int]:
+    """Numbers of runs such as `0-5` or `0,2`, below 1000; those of the group if None.
+
+    Raises:
+        BadInput: the text has another form, or a higher number before a lower one.
+    """
+    if text is None:
+        return list(range(group.n_runs))
+    spans = [re.fullmatch(r"([0-9]{1,3})(?:-([0-9]{1,3}))?", part) for part in text.split(",")]
+    numbers = [range(int(span[1]), int(span[2] or span[1]) + 1) for span in spans if span]
+    if not all(spans) or not all(numbers):
+        raise BadInput(f"--runs {text}: expected run numbers such as 0-5 or 0,2,4, lower ones first, below 1000.")
+    return sorted({number for span in numbers for number in span})
 
 
 def planned_epochs(loaded: Runs) -> int:
