@@ -86,7 +86,10 @@ def test_a_ledger_that_is_none(carry, data, content):
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ({"version": 0}, "is damaged (it is of another version or source): write it with `carry claims --source author"),
+        (
+            {"version": 0},
+            "is damaged (it is of another version or source): write it with `carry claims --source author",
+        ),
         ({"rows": [{"id": "data/sums3"}]}, "is damaged"),
         ("{", "is damaged"),
     ],
