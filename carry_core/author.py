@@ -294,15 +294,12 @@ def import_release(source: Path, out: Path | None = None, expected: Mapping[str,
     Raises:
         BadInput: the folder is not a clone of that repository, or `out` cannot be written to or holds something else.
     """
-    out = author_dir() if out is None else out
-    expected = checksums() if expected is None else expected
+    out, expected = out or author_dir(), expected or checksums()
     present = [path for path in expected if (source / path).is_file()]
     if not present:
         what = "is not a clone of the author's repository" if source.is_dir() else "is not a folder"
-        raise BadInput(
-            f"{source} {what}: expected files such as `{next(iter(expected))}` in it."
-            " Clone the repository that the paper names and give its folder."
-        )
+        like = f"expected files such as `{next(iter(expected))}` in it"
+        raise BadInput(f"{source} {what}: {like}. Clone the repository that the paper names and give its folder.")
     sources, outputs = _sources(out), dict[str, list[tuple[Place, str]]]()
     for path in present:
         where = place(path)

@@ -171,10 +171,8 @@ def of_groups(keys: Sequence[str | int]) -> str:
 
 
 def listed(noun: str, names: Sequence[object]) -> str:
-    """Which are meant: `run 3`; `runs 0, 2 and 5`; `no run`."""
-    *some, last = map(str, names) if names else [""]
-    if not last:
-        return f"no {noun}"
+    """Which are meant: `run 3`; `runs 0, 2 and 5`."""
+    *some, last = map(str, names)
     return f"{noun}s {', '.join(some)} and {last}" if some else f"{noun} {last}"
 
 
@@ -218,25 +216,16 @@ def verdict_box(
     entries = _chosen(wanted)
     assert len(entries) <= most
     judged = [e for e in entries if group is None or not e.groups or group in e.groups]
-    trainings = sorted({t for e in judged for c in e.claims for t in _trainings(e.rows["ours"].get(c.id))})
-    html = TEMPLATES.get_template("box.html.j2").render(
-        entries=entries,
-        judged=judged,
-        group=group,
-        trainings=[] if pages else trainings,
-        named=groups.find,
-        pages=pages,
-    )
+    trainings = sorted({training for e in judged for row in e.of("ours") for training in row.trainings})
+    template = TEMPLATES.get_template("box.html.j2")
+    more = {"group": group, "trainings": [] if pages else trainings, "named": groups.find, "pages": pages}
+    html = template.render(entries=entries, judged=judged, **more)
     lines = []
     for entry in entries:
         sides = [entry.side(source) if entry in judged else None for source in SOURCES]
         told = [f"{name}: {x.value} {x.verdict}" for name, x in zip(SOURCES.values(), sides, strict=True) if x]
         lines.append(" | ".join([entry.words, entry.paper, *told]))
     return Html(html, "\n".join(lines))
-
-
-def _trainings(row: Row | None) -> list[str]:
-    return row.trainings if row else []
 
 
 def ledger(*prefixes: str, group: str | None = None) -> Html:
@@ -256,7 +245,10 @@ def ledger(*prefixes: str, group: str | None = None) -> Html:
     lines = []
     for entry in entries:
         (claim,) = entry.claims
-        line = {"row": _link(claim.id, group, entry.groups), "paper": entry.paper or "–"}
+        other = (
+            f"<small>of {', '.join(entry.groups)}</small>" if group and group not in (entry.groups or [group]) else ""
+        )
+        line = {"row": f'<a href="{address(claim.id)}">{claim.id}</a>{other}', "paper": entry.paper or "–"}
         for source, title in SOURCES.items():
             side = entry.side(source)
             line[title] = f"{side.value} {side.pills[0]}" if side else "–"
@@ -282,17 +274,11 @@ def printed_cells(table: str) -> pd.DataFrame:
     Args:
         table: the beginning of its ids, such as `tab1/final_mlp`.
     """
-    names = {key: carries.paper_name(pattern) for key, pattern in CLASSES.items()}
     rows = [
-        (names[task], position, kind, claim.paper)
+        (carries.paper_name(CLASSES[task]), position, kind, claim.paper)
         for name, claim in claims().items()
         if name.startswith(f"{table}/")
         for task, kind, position in [name.removeprefix(f"{table}/").split("/")]
     ]
     cells = pd.DataFrame(rows, columns=["carry_class", "position", "kind", "paper"])
     return cells.pivot_table("paper", ["carry_class", "position"], "kind", sort=False).reset_index()
-
-
-def _link(name: str, group: str | None, about: Sequence[str]) -> str:
-    other = f"<small>of {', '.join(about)}</small>" if group and about and group not in about else ""
-    return f'<a href="{address(name)}">{name}</a>{other}'

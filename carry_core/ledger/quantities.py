@@ -109,22 +109,17 @@ def drawn_for(group: str, pattern: str) -> float | int:
     return 100_000 * carries.n_sums_in_class(pattern) / sums.n_sums(3) if group == base.DECODER else DRAWN
 
 
-def carved(group: str, of: Callable[[Dissected], float], **more: Any) -> Reading:
+def carved(group: str, of: Callable[[Any], float], **more: Any) -> Reading:
     """A number of the dissection (Sec. 5): another draw chooses other neurons, so it scatters more than a share."""
     return Reading(
         group,
-        lambda s: of(_dissected(s)),
+        lambda s: of(s.dissected),
         Need(dissect=True),
-        lambda s: mean((of(draw) - of(_dissected(s))) ** 2 for draw in s.draws),
+        lambda s: mean((of(draw) - of(s.dissected)) ** 2 for draw in s.draws),
         how="Chosen and ablated on all sums; beside it the ends of ten draws of 20,000 a class.",
         fields=lambda s: {"ten_draws": [min(map(of, s.draws)), max(map(of, s.draws))]},
         **more,
     )
-
-
-def _dissected(survey: Survey) -> Dissected:
-    assert survey.dissected is not None
-    return survey.dissected
 
 
 def _tables() -> dict[str, Reading]:

@@ -231,16 +231,17 @@ def ledger(outcomes: Outcomes, known: frozenset[str] | None = None) -> Html:
         outcomes: what to show.
         known: notebooks that can be linked to; those of `pages()` if None.
     """
-    known = pages() if known is None else known
+    if known is None:
+        known = pages()
     return _html("ledger", outcomes, f"{len(outcomes.entries)} rows", known=known)
 
 
-def pages(root: Path = ROOT) -> frozenset[str]:
+def pages() -> frozenset[str]:
     """The notebooks that the book has: they are there, and its table of contents names them."""
-    toc = root / "_toc.yml"
+    toc = ROOT / "_toc.yml"
     parts = yaml.safe_load(toc.read_text())["parts"] if toc.exists() else []
     named = [Path(chapter["file"]) for part in parts for chapter in part["chapters"]]
-    return frozenset(path.name for path in named if (root / path).with_suffix(".ipynb").exists())
+    return frozenset(path.name for path in named if (ROOT / path).with_suffix(".ipynb").exists())
 
 
 def by_heading(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
@@ -272,23 +273,6 @@ def _html(part: str, outcomes: Outcomes, summary: str, **more: Any) -> Html:
 WIDTH, LANE, EDGE, FOOT = 180, 14, 6, 10  # in px
 
 
-@dataclass(frozen=True)
-class Strip:
-    """Runs as dots, what is judged as a tick, the paper's value as a long line, what is allowed as a band.
-
-    Attributes:
-        paths: pairs of a class and the path's data.
-        height: in px.
-        ends: of the line where it does not go from 0 to 1.
-        label: the same in words.
-    """
-
-    paths: list[tuple[str, str]]
-    height: int
-    ends: tuple[float, float] | None
-    label: str
-
-
 def flat(value: Any) -> list[float]:
     """The numbers in a value of a row: a number, a list of them, None; nothing of deeper lists."""
     values = value if isinstance(value, list) else [value]
@@ -307,8 +291,15 @@ def domain(claim: Claim, rows: Mapping[str, Row]) -> tuple[float, float]:
     return (low, high) if high > low else (low - 1, high + 1)
 
 
-def strip(claim: Claim, rows: Mapping[str, Row]) -> Strip | None:
-    """The strip of a row, a lane for each source; None where there are no runs."""
+def strip(claim: Claim, rows: Mapping[str, Row]) -> dict[str, Any] | None:
+    """A row as a drawing, a lane for each source; None where there are no runs.
+
+    Runs are dots, what is judged is a tick, the paper's value a long line, what is allowed a band.
+
+    Returns:
+        `paths`, pairs of a class and the path's data; `height` in px; `ends` of the line where it does not go from 0
+        to 1; `label`, the same in words.
+    """
     if not any(flat(run) for row in rows.values() for run in row.runs):
         return None
     low, high = domain(claim, rows)
@@ -333,7 +324,7 @@ def strip(claim: Claim, rows: Mapping[str, Row]) -> Strip | None:
     if claim.paper is not None:
         labels.append(f"paper: {text(claim.paper)}")
     ends = None if (low, high) == (0.0, 1.0) else (low, high)
-    return Strip(paths, height + FOOT * (ends is not None), ends, "; ".join(labels))
+    return {"paths": paths, "height": height + FOOT * (ends is not None), "ends": ends, "label": "; ".join(labels)}
 
 
 TEMPLATES.filters |= {"words": words, "slug": slug, "number": text, "query": urlencode}
