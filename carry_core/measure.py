@@ -63,8 +63,9 @@ def accuracy(
     """Accuracies as a frame: a row for each intervention, carry class and answer position (Tables 1, 3, 4, 5).
 
     Returns:
-        Columns `ablation`, `carry_class`, `position`, `accuracy`, `corrected` (as in `ClassAccuracies`) and
-        `exact_match` (over all the sums, the same in all rows of an intervention).
+        Columns `ablation`, `carry_class`, `position`, `carry_in` (whether a carry arrives there), `accuracy`,
+        `corrected` (as in `ClassAccuracies`) and `exact_match` (over all the sums, the same in all rows of an
+        intervention).
     """
     n_digits = n_digits or model.config.width
     named = interventions if isinstance(interventions, Mapping) else {str(i): i for i in interventions}
@@ -73,12 +74,14 @@ def accuracy(
         [
             (name, carries.paper_name(pattern), position, *values, cells.exact_match)
             for name, cells in zip(named, measured, strict=True)
-            for pattern, *rows in zip(carries.patterns(n_digits), cells.accuracy, cells.corrected, strict=True)
+            for pattern, *rows in zip(
+                carries.patterns(n_digits), carries.carry_in(n_digits), cells.accuracy, cells.corrected, strict=True
+            )
             for position, *values in zip(
                 model.config.layout.position_names[-n_digits:], *map(Tensor.tolist, rows), strict=True
             )
         ],
-        columns=["ablation", "carry_class", "position", "accuracy", "corrected", "exact_match"],
+        columns=["ablation", "carry_class", "position", "carry_in", "accuracy", "corrected", "exact_match"],
     )
 
 
@@ -169,6 +172,14 @@ def attention(model: Transformer, a: Numbers, b: Numbers) -> Float[Tensor, "laye
     """Attention probabilities averaged over the given sums (Fig. 3)."""
     names = [f"blocks.{layer}.attn.pattern" for layer in range(model.config.layers)]
     return torch.stack(list(means(model, a, b, names).values()))
+
+
+def class_attention(
+    model: Transformer, classes: Sequence[str], n_examples: int, seed: int
+) -> Float[Tensor, "task layer head query key"]:
+    """`attention` to `n_examples` random sums of each of these carry classes (Fig. 3)."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.stack([attention(model, *carries.sample_class(c, n_examples, generator)) for c in classes])
 
 
 @torch.inference_mode()

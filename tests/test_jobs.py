@@ -63,8 +63,8 @@ def test_notebooks_are_named_by_their_beginnings():
 
 
 def test_a_notebook_that_a_group_does_not_suit_ends_in_one_line(tmp_path, capsys):
-    out = tmp_path / N1 / "tab03_three_layers.json"
-    out.parent.mkdir()
+    out = tmp_path / "ours" / N1 / "tab03_three_layers.json"
+    out.parent.mkdir(parents=True)
     assert jobs.again("tab03_three_layers", N1, "ours", out) == 0
     assert json.loads(out.read_text())["said"].startswith("Expected a model with at least 2 layers")
     jobs.table([str(out), str(tmp_path / N1 / "fig99.json")])

@@ -81,14 +81,7 @@ def again(name: str, group: str, source: str, out: Path) -> int:
             print(said, file=sys.stderr)
             return 1
         said = said.removeprefix(f"{BadInput.__name__}: ")
-    about = {
-        "notebook": name,
-        "group": group,
-        "source": source,
-        "seconds": round(time.monotonic() - began),
-        "said": said,
-    }
-    out.write_text(json.dumps(about))
+    out.write_text(json.dumps({"seconds": round(time.monotonic() - began), "said": said}))
     return 0
 
 
@@ -104,13 +97,13 @@ def table(outs: Sequence[str]) -> None:
     """A line for each notebook and group: the ledger's verdicts, seconds, the executed copy or why there is none."""
     shown = Table("notebook", "group", "ledger", "seconds", "executed copy")
     for out in map(Path, outs):
-        if not out.exists():
-            shown.add_row(out.stem, out.parent.name, "", "", f"failed: {out.with_suffix('.log')}")
-            continue
-        about = json.loads(out.read_text())
-        counted = verdicts(about["notebook"], about["group"], about["source"])
-        copy = about["said"] or str(out.with_suffix(".ipynb"))
-        shown.add_row(about["notebook"], about["group"], counted, str(about["seconds"]), copy)
+        source, group, name = out.parent.parent.name, out.parent.name, out.stem
+        if out.exists():
+            about = json.loads(out.read_text())
+            copy = about["said"] or str(out.with_suffix(".ipynb"))
+            shown.add_row(name, group, verdicts(name, group, source), str(about["seconds"]), copy)
+        else:
+            shown.add_row(name, group, "", "", f"failed: {out.with_suffix('.log')}")
     Console(width=None if sys.stdout.isatty() else 200).print(shown)
 
 

@@ -188,11 +188,18 @@ def digit_orders(planes: Sequence[Plane], carry_out: Bool[Tensor, "sums pos"]) -
 
 
 def orders_of_runs(
-    models: Iterable[tuple[int, Transformer]], a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], n_digits: int
-) -> dict[int, dict[str, list[float]]]:
-    """`digit_orders` of each run on the same sums (App. B)."""
-    carry_out = carries.symbols(a, b, n_digits) > 0
-    return {run: digit_orders(journey(model, a, b, n_digits), carry_out) for run, model in models}
+    models: Iterable[tuple[int, Transformer]], a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]
+) -> pd.DataFrame:
+    """`digit_orders` of each run on the same sums, by part and position, and their mean (App. B)."""
+    rows = {}
+    for run, model in models:
+        names = [name.replace("pos", "pos. ") for name in model.config.layout.position_names]
+        orders = digit_orders(journey(model, a, b), carries.symbols(a, b, model.config.width) > 0)
+        by_part = {f"after {after}": zip(names, values, strict=True) for after, values in orders.items()}
+        rows[run] = {(part, name): x for part, values in by_part.items() for name, x in values}
+    frame = pd.DataFrame(rows).T
+    frame["mean", ""] = frame.mean(axis=1)
+    return frame
 
 
 def mean_order(orders: Mapping[str, Sequence[float]]) -> float:
@@ -344,7 +351,7 @@ def carry_in_layer0(evidence: Evidence) -> pd.DataFrame:
 def order(run: int, model: Transformer) -> float:
     """`mean_order` of a run on the same random sums every time, those of Fig. 9's page."""
     a, b = sums.long_sums(ORDERED, 3, torch.Generator().manual_seed(0))
-    return mean_order(orders_of_runs([(run, model)], a, b, 3)[run])
+    return mean_order(digit_orders(journey(model, a, b), carries.symbols(a, b, 3) > 0))
 
 
 @finding("decay_matters_one_layer", N1_W0, N1)

@@ -3,10 +3,11 @@
 Thresholds say when a run shows a claim; why they are what they are is the `reason` of the claim's row.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
@@ -151,17 +152,22 @@ def dissection(neurons: Bool[Tensor, " neuron"], layer: int) -> Ablation:
     return Ablation(neurons=frozenset((layer, i) for i in neurons.nonzero().flatten().tolist()))
 
 
-def without_decision(models: Iterable[tuple[int, Transformer]]) -> dict[int, float]:
-    """For each run, its exact match without the decision head, on a fixed draw."""
-    return {run: min(measure.exact_match_without_heads(model)) for run, model in models}
+def shown_run(models: Iterable[tuple[int, Transformer]], run: int | None = None) -> int:
+    """The run that a page shows, if not the given one: that whose decision head matters most, on a fixed draw.
 
-
-def run_most_hurt_by_decision_head(without: Mapping[int, float]) -> int:
-    """The run whose decision head matters most, from `without_decision`; of those within 0.05 of it, the first.
-
-    In the author's release of the main model this is run 2, the one that the paper shows.
+    Of those within 0.05 exact match of it, the first. In the author's release of the main model this is run 2, the one
+    that the paper shows.
     """
-    return min(run for run in without if without[run] <= min(without.values()) + 0.05)
+    if run is not None:
+        return run
+    without = {number: min(measure.exact_match_without_heads(model)) for number, model in models}
+    return min(number for number, exact in without.items() if exact <= min(without.values()) + 0.05)
+
+
+def like_no_carries(cells: pd.DataFrame) -> float:
+    """Pearson correlation of `accuracy`'s cells with those of a model that adds right and never carries (Sec. 5)."""
+    due = cells.carry_in.astype(float)
+    return float(np.corrcoef([*cells.accuracy, *cells.corrected], [*(1 - due), *due])[0, 1])
 
 
 def pearson(found: ClassAccuracies, expected: ClassAccuracies) -> float:

@@ -205,6 +205,17 @@ def separation(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sum
 # ---------------------------------------------------------------- neurons and accuracies
 
 
+def separations(models: Mapping[int, Transformer], a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> pd.DataFrame:
+    """`separation` of each run: columns `run`, `step` (`tens` or `ones`), `position` and `accuracy`."""
+    rows = [
+        (run, step, position, x)
+        for run, model in models.items()
+        for step, accuracies in separation(model, a, b)._asdict().items()
+        for position, x in enumerate(accuracies)
+    ]
+    return pd.DataFrame(rows, columns=["run", "step", "position", "accuracy"]).dropna()
+
+
 def axis_and_plane(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> tuple[float, float]:
     """How well the leading singular axis, and the best direction in the plane of the leading two, tells carry neurons.
 

@@ -7,10 +7,14 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.colors import LinearSegmentedColormap, ListedColormap
-from matplotlib.figure import SubFigure
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from carry_core import carries
+from carry_core.findings.heads import PARTNER_ATTENTION
+from carry_core.plots.page import of_runs, subfigures
 from carry_core.plots.style import CLASS_COLOURS
 from carry_core.sums import Layout
 
@@ -72,21 +76,50 @@ def shares_by_class(figure: SubFigure, side: Mapping[str, NDArray[Any]]) -> None
     bar.outline.set_visible(False)
 
 
-def shares_by_position(figure: SubFigure, shares: pd.DataFrame, n_long: int) -> None:
+def shares_by_position(sides: Mapping[str, pd.DataFrame], n_long: int | Mapping[str, int]) -> Figure:
     """A panel for each kind of attention, a line for each head; dotted, the border of the long positions.
 
     Args:
-        figure: to draw in.
-        shares: as `findings.lengths.attention_shares` gives them.
-        n_long: how many leading positions are long.
+        sides: for each side or group what `findings.lengths.attention_shares` gives.
+        n_long: how many leading positions are long, the same for all or by name.
     """
-    kinds, heads = shares["kind"].unique(), sorted(shares["head"].unique())
+    heads = sorted({head for shares in sides.values() for head in shares["head"]})
     colours = dict(zip(heads, CLASS_COLOURS, strict=False))
     line: dict[str, Any] = {"marker": "o", "markersize": 4, "estimator": None, "units": "run"}
-    for ax, kind in zip(figure.subplots(1, len(kinds), sharey=True), kinds, strict=True):
-        drawn = shares[shares["kind"] == kind]
-        sns.lineplot(drawn, x="position", y="share", hue="head", palette=colours, **line, ax=ax)
-        ax.axvline(n_long - 0.5, **UNTRAINED)
-        ax.set(title=kind.replace(" to ", "\nto "), ylim=(-0.02, 1.02), xlabel="position", ylabel="share of attention")
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.get_legend().remove()
+
+    def draw(figure: SubFigure, name: str) -> None:
+        shares, border = sides[name], n_long if isinstance(n_long, int) else n_long[name]
+        kinds = shares["kind"].unique()
+        for ax, kind in zip(figure.subplots(1, len(kinds), sharey=True), kinds, strict=True):
+            drawn = shares[shares["kind"] == kind]
+            sns.lineplot(drawn, x="position", y="share", hue="head", palette=colours, **line, ax=ax)
+            ax.axvline(border - 0.5, **UNTRAINED)
+            ax.set(title=kind.replace(" to ", "\nto "), ylim=(-0.02, 1.02))
+            ax.set(xlabel="position", ylabel="share of attention")
+            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+            ax.get_legend().remove()
+
+    legend = [Line2D([], [], color=colour, marker="o", label=head) for head, colour in colours.items()]
+    return subfigures({name: name for name in sides}, draw, height=2.2, stacked=True, legend=legend)
+
+
+def attention_words(side: tuple[pd.DataFrame, Mapping[str, NDArray[Any]]]) -> dict[str, str]:
+    """What sentences say of a side's runs, and of the classes of the one that is shown (Fig. 21, 23).
+
+    Args:
+        side: `findings.lengths.attention_summary`, and what `shares_by_class` draws.
+    """
+    by_run, classes = side[0].set_index("run"), side[1]
+    last = by_run["decision head"].iloc[0].partition(":")[0]
+    kinds = {"digits": "between", "rows_first": "layer 0", "rows_last": f"layer {last}"}
+    steps = {key: by_run[[name for name in by_run if kind in name]].min(axis=1) for key, kind in kinds.items()}
+    right = classes["right"].swapaxes(0, 1)
+    most = int(right.mean((1, 2)).argmax())
+    carry_in = carries.carry_in(right.shape[-1] + 1)[:, :-1].numpy()
+    return {key: of_runs(weakest >= PARTNER_ATTENTION) for key, weakest in steps.items()} | {
+        "weakest": ", ".join(f"{x:.2f}" for x in steps["digits"]),
+        "ahead": ", ".join(f"{x:.2f}" for x in by_run["ahead"]),
+        "head": f"{last}:{most}",
+        "carry": f"{right[most][carry_in].mean():.2f}",
+        "rest": f"{right[most][~carry_in].mean():.2f}",
+    }

@@ -1,6 +1,6 @@
 """Learning curves (Fig. 8 to 12)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,19 @@ def draw_curves(figure: SubFigure, curves: Mapping[str, NDArray[Any]]) -> None:
             ax.legend(handlelength=1.2)
         else:
             ax.set_ylim(0, 1.03 if title == "exact match" else None)
+
+
+def transition_arrays(history: History, run: int, shown: Sequence[int]) -> dict[str, NDArray[Any]]:
+    """What `draw_transition` draws of a run: its curves at every fifth epoch, its attention at those that are shown."""
+    i, every = list(history["runs"]).index(run), slice(4, None, 5)
+    names = ("train_loss", "test_loss", "test_accuracy", "weight_norm")
+    return {
+        "run": np.array(run),
+        "epoch": np.arange(1, history["test_loss"].shape[1] + 1)[every],
+        **{name: history[name][i, every] for name in names},
+        "shown": np.array(shown),
+        "attention": history["pattern"][i, [epoch - 1 for epoch in shown]],
+    }
 
 
 def draw_transition(figure: SubFigure, curves: Mapping[str, NDArray[Any]], layout: Layout) -> None:

@@ -21,6 +21,17 @@ VALUE = "value "  # begins the id of what shows its value on the built page, whe
 GAP = 1.0  # between the author's runs and ours, in bars
 
 
+def by_carry_in(cells: pd.DataFrame, part: str = "ablation") -> pd.DataFrame:
+    """Means over `accuracy`'s cells with a carry-in, and over the others at positions where one can arrive.
+
+    For each run and each value of the column `part`, in the order in which they come.
+    """
+    cells = cells[cells.groupby("position").carry_in.transform("any")]
+    means = cells.groupby(["carry_in", part, "run"], as_index=False, sort=False)[["accuracy", "corrected"]].mean()
+    means["carry_in"] = means.carry_in.map({True: "carry-in", False: "no carry-in"})
+    return means.sort_values("carry_in", kind="stable")
+
+
 @style()
 def outcome_bars(
     sides: Mapping[str, pd.DataFrame],
@@ -64,6 +75,18 @@ def outcome_bars(
         entries.append(Line2D([], [], **PAPER, label="right, in the paper"))
     figure.legend(handles=entries, loc="outside lower center", ncols=4, columnspacing=1.4, handlelength=1.4)
     return figure
+
+
+def cell_bars(sides: Mapping[str, pd.DataFrame], part: str = "ablation") -> Figure:
+    """Every cell, run by run: carry classes by ablation and position, those with a carry-in framed (Tab. 1, 3, 4, 5).
+
+    Args:
+        sides: for each source of weights `accuracy`'s cells, and as `paper` what the paper printed of them.
+        part: the column that says what is ablated.
+    """
+    titled = {name: cells.assign(column=cells[part] + "\n" + cells.position) for name, cells in sides.items()}
+    printed = titled.pop("paper", None)
+    return outcome_bars(titled, "carry_class", "column", printed, "carry_in", 0.7)
 
 
 def accuracy_map(figure: SubFigure, table: pd.DataFrame) -> None:

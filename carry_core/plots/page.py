@@ -97,6 +97,13 @@ def _and(names: Sequence[Any]) -> str:
     return f"{', '.join(some)} and {last}" if some else last
 
 
+def told(sides: Mapping[str, Any], words: Callable[[Any], Mapping[str, Any]]) -> dict[str, Any]:
+    """What the sentences say of the side that was computed here, and as `author_…` of the author's, or dashes."""
+    here = words(list(sides.values())[-1])
+    theirs = words(sides[AUTHORS]) if AUTHORS in sides else dict.fromkeys(here, "–")
+    return {**here, **{f"author_{key}": said for key, said in theirs.items()}}
+
+
 # ---------------------------------------------------------------- the author's side
 
 
@@ -140,14 +147,16 @@ def subfigures(
         draw: draws a side's data into its part of the figure.
         height: of a part, in inches.
         stacked: the author's above ours, where side by side would be too narrow.
-        titles: of the parts, if not the sides' names.
+        titles: of the parts where not the sides' names; None for these with the `run` that a side's arrays name.
         legend: entries below all parts.
     """
     n = len(sides)
     figure = Figure(figsize=(WIDTH, height * n if stacked else height), layout="constrained")
     parts = figure.subfigures(n if stacked else 1, 1 if stacked else n, squeeze=False).flatten()
     for part, (name, data) in zip(parts, sides.items(), strict=True):
-        part.suptitle((titles or {}).get(name, name), weight="bold")
+        of_run = isinstance(data, dict) and np.ndim(data.get("run", [])) == 0
+        title = f"{name}, run {data['run']}" if of_run and titles is None else (titles or {}).get(name, name)
+        part.suptitle(title, weight="bold")
         draw(part, data)
     if legend:
         figure.legend(handles=legend, loc="outside lower center", ncols=10, columnspacing=1.0)

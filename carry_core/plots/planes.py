@@ -4,13 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba_array
-from matplotlib.figure import SubFigure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from carry_core.findings.geometry import Plane
+from carry_core.findings.geometry import SEPARATING_ACCURACY, Plane
+from carry_core.plots.page import of_runs, subfigures
+from carry_core.plots.style import DIGIT_COLOURS, class_colours
 
 # These two stay as they are in the dark theme, where black and white change.
 NUMERAL, GROUND = "#010101", "#FEFEFE"
@@ -37,21 +40,15 @@ def name_centres(ax: Axes, x: NDArray[Any], y: NDArray[Any], label: NDArray[Any]
             ax.text(left, up, names[kind], ha="center", va="center", weight="bold", color=NUMERAL, bbox=DISC)
 
 
-def plane_arrays(planes: Sequence[Plane], every: int = 1) -> dict[str, NDArray[Any]]:
-    """What `plane_grid` takes, of every so many of the sums; a plane's position is its place among all.
-
-    Args:
-        planes: as `geometry.journey` gives them.
-        every: of how many sums one is drawn.
-    """
-    positions = sorted({plane.position for plane in planes})
-    x, y = np.array([plane.points[::every, :2].T.numpy() for plane in planes]).swapaxes(0, 1)
+def plane_arrays(planes: Sequence[Plane], drawn: slice = slice(None)) -> dict[str, NDArray[Any]]:
+    """What `plane_grid` takes of the planes that `geometry.journey` gives, with the sums that are drawn."""
+    x, y = np.array([plane.points[drawn, :2].T.numpy() for plane in planes]).swapaxes(0, 1)
     return {
         "layer": np.array([plane.layer for plane in planes]),
         "after": np.array([plane.after for plane in planes]),
-        "position": np.array([positions.index(plane.position) for plane in planes]),
+        "position": np.array([plane.position for plane in planes]),
         "share": np.array([plane.share[:2] for plane in planes]),
-        "digit": np.array([plane.digit[::every].numpy() for plane in planes]),
+        "digit": np.array([plane.digit[drawn].numpy() for plane in planes]),
         "x": x,
         "y": y,
     }
@@ -67,6 +64,8 @@ def plane_grid(
 ) -> None:
     """Rows after the attention and after the MLP, columns by layer and position; or some `rows`, columns by position.
 
+    With `rows` positions are numbered from 0.
+
     Args:
         figure: to draw in.
         planes: `x`, `y` `[plane, sums]`, `share` `[plane, 2]` of the variance, `layer`, `position`, `after` `[plane]`,
@@ -76,12 +75,13 @@ def plane_grid(
         colours: of the same.
         rows: layers and what of them, such as `(0, "MLP")`.
     """
+    number = np.unique(planes["position"], return_inverse=True)[1]
     places: dict[int, tuple[str, str]] = {}
     for i, (layer, after) in enumerate(zip(planes["layer"].tolist(), planes["after"].tolist(), strict=True)):
         if not rows:
             places[i] = (f"after {after}", f"layer {layer}, pos. {planes['position'][i]}")
         elif (layer, after) in rows:
-            places[i] = (f"layer {layer},\nafter {after}", f"position {planes['position'][i]}")
+            places[i] = (f"layer {layer},\nafter {after}", f"position {number[i]}")
     left, top = (list(dict.fromkeys(titles)) for titles in zip(*places.values(), strict=True))
     axes = figure.subplots(len(left), len(top), squeeze=False)
     for i, (row, column) in places.items():
@@ -95,6 +95,43 @@ def plane_grid(
         ax.set_title(title.replace(", ", "\n") if len(top) > 7 else title)
     for ax, title in zip(axes[:, 0], left, strict=True):
         ax.set_ylabel(title)
+
+
+def plane_figure(
+    sides: Mapping[str, Mapping[str, NDArray[Any]]],
+    classes: Sequence[str] = (),
+    *,
+    height: float,
+    stacked: bool = True,
+    rows: Sequence[tuple[int, str]] = (),
+) -> Figure:
+    """`plane_grid` of each side, coloured by digit, or by `carry_class` if the names of `classes` are given.
+
+    Args:
+        sides: as `beside` gives them.
+        classes: names of the carry classes.
+        height: of a part, in inches.
+        stacked: the author's above ours.
+        rows: layers and parts, such as `(0, "MLP")`, each of which is a row by itself; none for all in two.
+    """
+    hue, names = ("carry_class", classes) if classes else ("digit", "0123456789")
+    colours = class_colours(len(classes)) if classes else DIGIT_COLOURS
+
+    def draw(figure: SubFigure, side: Mapping[str, NDArray[Any]]) -> None:
+        plane_grid(figure, side, hue, names, colours, rows)
+
+    return subfigures(sides, draw, height, stacked=stacked, legend=dots(names, colours))
+
+
+def told_apart(separations: pd.DataFrame, n_long: int) -> dict[str, str]:
+    """In which runs a step of `lengths.separations` is told at all trained, or all long positions (Fig. 22, 24)."""
+    found = {}
+    long = np.where(separations.position < n_long, "long", "trained")
+    for (step, kind), some in separations.groupby(["step", long]):
+        worst = some.groupby("run").accuracy.min()
+        found[f"{step}_{kind}"] = of_runs(worst >= SEPARATING_ACCURACY)
+        found[f"{step}_{kind}_worst"] = ", ".join(f"{x:.3f}" for x in worst)
+    return found
 
 
 def dots(names: Sequence[str], colours: Sequence[str]) -> list[Line2D]:
