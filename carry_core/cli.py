@@ -27,7 +27,7 @@ from carry_core.ledger import compute, results
 from carry_core.ledger.report import show
 from carry_core.llm.model import DTYPES, MOST_PAIRS, check_device, inspect_model, library, parse_heads
 from carry_core.llm.prompts import TEMPLATES
-from carry_core.training import bench, campaign, recipes
+from carry_core.training import bench, loop, recipes
 from carry_core.training.checkpoints import Checkpoints
 from carry_core.training.layers import keep_memory
 from carry_core.training.trainer import PRECISIONS
@@ -142,7 +142,7 @@ def train(
     if precision == "tf32" and device == "cpu":
         raise BadInput("--precision tf32 exists on CUDA devices only: choose fp32 or bf16.")
     torch.set_num_threads(threads)
-    out, folder, clock = out or data_dir() / "runs", data_dir() / "checkpoints", campaign.Clock(minutes)
+    out, folder, clock = out or data_dir() / "runs", data_dir() / "checkpoints", loop.Clock(minutes)
     for taken in (folder, author_dir()):
         if out.resolve().is_relative_to(taken.resolve()):
             raise BadInput(f"--out {out}: {taken} is for other files; choose a folder outside of it.")
@@ -151,28 +151,28 @@ def train(
     plan = []
     for group in map(groups.find, groups.GROUPS if every else names):
         checkpoints = Checkpoints(folder, group, recipes.chosen(recipe, group, epochs))
-        plan.append((checkpoints, campaign.missing(checkpoints, recipes.run_numbers(numbers, group), out)))
-    campaign.check_parents(plan)
+        plan.append((checkpoints, loop.missing(checkpoints, recipes.run_numbers(numbers, group), out)))
+    loop.check_parents(plan)
     total = 0.0
     for checkpoints, missing in plan:
         name = checkpoints.group.name
         if not missing:
             click.echo(f"{name}: complete in {out}.")
         elif dry_run:
-            total += (seconds := campaign.estimate(checkpoints, missing, device, precision))
+            total += (seconds := loop.estimate(checkpoints, missing, device, precision))
             epochs = checkpoints.recipe.epochs(checkpoints.group)
-            click.echo(f"{name}: {campaign.named(missing)}, {epochs} epochs a run, about {_time(seconds)}.")
+            click.echo(f"{name}: {loop.named(missing)}, {epochs} epochs a run, about {_time(seconds)}.")
         else:
             click.echo(f"{name}: {checkpoints.group}.")
             with _reporting() as report:
-                finished = campaign.train_group(
+                finished = loop.train_group(
                     checkpoints,
                     missing,
                     out,
                     device=device,
                     precision=precision,
                     clock=clock,
-                    report=lambda trainer, row: report(*campaign.told(trainer, row)),
+                    report=lambda trainer, row: report(*loop.told(trainer, row)),
                     say=click.echo,
                 )
             if not finished:

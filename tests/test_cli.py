@@ -80,7 +80,7 @@ def test_a_run_without_its_parent_is_refused_before_anything_is_written(carry, d
 
 
 def test_a_parent_may_be_trained_by_the_same_command(carry, data, monkeypatch):
-    monkeypatch.setattr(cli.campaign, "estimate", lambda *_: 60.0)
+    monkeypatch.setattr(cli.loop, "estimate", lambda *_: 60.0)
     code, said, err = carry("train", "--all", "--runs", "0", "--dry-run")
     assert (code, err) == (0, "")
     assert f"{FINETUNED}: run 0, 50 epochs a run, about 1.0 min." in said

@@ -12,7 +12,7 @@ from carry_core.files import ROOT
 from carry_core.groups import GROUPS, MAIN
 from carry_core.model import POINTS, ModelConfig
 from carry_core.sums import n_sums
-from carry_core.training import campaign, dropout, recipes
+from carry_core.training import dropout, loop, recipes
 
 README = (ROOT / "README.md").read_text()
 
@@ -70,7 +70,7 @@ def test_the_numbers_of_the_training_page_are_the_code_s():
         f"Its rate is therefore {dropout.THRESHOLD}/65536",
     ):
         assert text in page
-    assert campaign.SAVE_EVERY == 15
+    assert loop.SAVE_EVERY == 15
     assert "saved every quarter of a minute" in page
 
 

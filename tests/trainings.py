@@ -10,7 +10,7 @@ import torch
 from carry_core.files import author_dir
 from carry_core.groups import Group
 from carry_core.model import ModelConfig
-from carry_core.training import campaign, checkpoints
+from carry_core.training import checkpoints, loop
 from carry_core.training.recipes import Recipe
 from carry_core.training.trainer import Trainer
 
@@ -21,7 +21,7 @@ def weights(trainer: Trainer, i: int | slice = 0) -> dict[str, torch.Tensor]:
     return {name: p[i].detach().clone() for name, p in trainer.parameters.items()}
 
 
-class Ticks(campaign.Clock):
+class Ticks(loop.Clock):
     """A clock that asks for a save after every other batch, and is over after some batches."""
 
     def __init__(self, batches: float = math.inf) -> None:

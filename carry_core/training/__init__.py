@@ -1,1 +1,1 @@
-"""Training: the stacked forward pass, fast CPU layers, dropout, the trainer, checkpoints, the benchmark."""
+"""Training: recipes, the stacked forward pass and its fast CPU layers, trainer, checkpoints, loop, benchmark."""

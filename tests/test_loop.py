@@ -19,7 +19,7 @@ from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.groups import Group
 from carry_core.model import ModelConfig
-from carry_core.training import campaign
+from carry_core.training import loop
 from carry_core.training import trainer as train_module
 from carry_core.training.checkpoints import Checkpoints, digest
 from carry_core.training.recipes import Recipe
@@ -35,13 +35,13 @@ def train_small(started, folder, most=None):
     """Two runs, a checkpoint after every batch; in a process of its own, to be killed or with files of `most` bytes."""
     if most is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-    campaign.SAVE_EVERY = 0.0
+    loop.SAVE_EVERY = 0.0
     config = ModelConfig(width=2, d_model=16, d_ff=16)
     group = groups.GROUPS["small"] = Group("small", config, n_digits=2, batch=384, epochs=3, n_runs=2)
     checkpoints = Checkpoints(folder / "checkpoints", group, Recipe("paper", 1e-3))
     try:
         report = lambda trainer, row: started.set()  # noqa: E731
-        campaign.train_group(checkpoints, [0, 1], folder / "runs", report=report, say=str)
+        loop.train_group(checkpoints, [0, 1], folder / "runs", report=report, say=str)
     except BadInput as error:
         (folder / "complaint").write_text(str(error))
         raise SystemExit(2) from None
@@ -124,8 +124,8 @@ def test_a_training_stops_within_an_epoch_and_goes_on(small_group, data, monkeyp
         straight.run_epoch()
     for batches, reached in ((8, (1, 2)), (4, (1, 6)), (9, (3, 3)), (math.inf, (4, 0))):
         trainer = Trainer(group, recipe, [0, 2], precision=precision)
-        campaign.prepare(trainer, checkpoints)
-        assert campaign.train_runs(trainer, checkpoints, Ticks(batches), lambda *_: None) == trainer.finished
+        loop.prepare(trainer, checkpoints)
+        assert loop.train_runs(trainer, checkpoints, Ticks(batches), lambda *_: None) == trainer.finished
         assert (trainer.epoch, trainer.done) == reached
     assert trainer.finished
     assert same(trainer, straight)
@@ -137,10 +137,10 @@ def test_runs_that_came_unequally_far_are_trained_apart(small_group, data, monke
     checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
     for run, batches in ((0, 2), (2, 2), (1, 4)):
         trainer = Trainer(small_group, checkpoints.recipe, [run])
-        campaign.train_runs(trainer, checkpoints, Ticks(batches), lambda *_: None)
+        loop.train_runs(trainer, checkpoints, Ticks(batches), lambda *_: None)
     stacks = []
     report = lambda trainer, row: stacks.append(trainer.runs)  # noqa: E731
-    assert campaign.train_group(checkpoints, [0, 1, 2], data / "runs", device="cpu:0", report=report, say=str)
+    assert loop.train_group(checkpoints, [0, 1, 2], data / "runs", device="cpu:0", report=report, say=str)
     assert stacks == [[1], [1], [0, 2], [0, 2]]
     straight = Trainer(small_group, checkpoints.recipe, [0, 1, 2])
     straight.run_epoch(), straight.run_epoch()
@@ -158,18 +158,18 @@ def test_finetuning_continues_weights_and_moments(small_group, data, monkeypatch
     monkeypatch.setitem(groups.GROUPS, "child", child)
     first, checkpoints = (Checkpoints(data / "checkpoints", group, recipe) for group in (parent, child))
     with pytest.raises(BadInput, match=r"child continues run 0 of .*first run `carry train pad6_n2_s0.3_w0.2 --recipe"):
-        campaign.check_parents([(checkpoints, [0])])
-    campaign.check_parents([(first, [0]), (checkpoints, [0])])
-    campaign.train_runs(Trainer(parent, recipe, [0]), first, campaign.Clock(), lambda *_: None)
-    campaign.check_parents([(checkpoints, [0])])
+        loop.check_parents([(checkpoints, [0])])
+    loop.check_parents([(first, [0]), (checkpoints, [0])])
+    loop.train_runs(Trainer(parent, recipe, [0]), first, loop.Clock(), lambda *_: None)
+    loop.check_parents([(checkpoints, [0])])
     tuned = Trainer(child, recipe, [0])
-    campaign.prepare(tuned, checkpoints)
+    loop.prepare(tuned, checkpoints)
     early = first.load(0, 2)
     steps = [int(state["step"]) for state in tuned.optimiser.state.values()]
     assert {*steps} == {2 * parent.steps}
     for name, p in weights(tuned).items():
         assert torch.equal(p, early[0][f"parameters/{name}"])
-    assert campaign.train_group(checkpoints, [0], data / "runs", say=str)
+    assert loop.train_group(checkpoints, [0], data / "runs", say=str)
     assert runs.load("child").record["epochs"] == 3
 
 
@@ -178,7 +178,7 @@ def test_a_run_that_is_followed_has_its_snapshots_in_its_file(small_group, data,
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
     recipe = replace(QUICK, steps=3 * small_group.steps, followed={"small": ([0], (1, 3))})
     checkpoints = Checkpoints(data / "checkpoints", small_group, recipe)
-    assert campaign.train_group(checkpoints, [0, 1], data / "runs", device="cpu:0", say=str)
+    assert loop.train_group(checkpoints, [0, 1], data / "runs", device="cpu:0", say=str)
     assert not runs.load("small").snapshots
     followed = runs.load("small", runs=[0])
     assert list(followed.snapshots) == [1, 3]
@@ -209,7 +209,7 @@ def test_a_checkpoint_that_nothing_can_go_on_from_is_refused(small_group, data, 
     assert checkpoints.load(0)[1].items() >= state[1].items()
     HARM[harm](checkpoints.path(0), state)
     with pytest.raises(BadInput, match=r"run0.safetensors is damaged .*delete run 0's files there to train it anew"):
-        campaign.train_group(checkpoints, [0], data / "runs")
+        loop.train_group(checkpoints, [0], data / "runs")
 
 
 def test_a_checkpoint_of_another_kind_is_refused(small_group, data):
@@ -221,7 +221,7 @@ def test_a_checkpoint_of_another_kind_is_refused(small_group, data):
     with pytest.raises(BadInput, match="is not of .*'other'.*move it away"):
         other.load(0)
     with pytest.raises(BadInput, match="was trained in fp32, not bf16: pass --precision fp32"):
-        campaign.prepare(Trainer(small_group, QUICK, [0], precision="bf16"), checkpoints)
+        loop.prepare(Trainer(small_group, QUICK, [0], precision="bf16"), checkpoints)
 
 
 def test_who_takes_a_run_further_names_who_had_it_before(small_group, data, monkeypatch):
@@ -230,8 +230,8 @@ def test_who_takes_a_run_further_names_who_had_it_before(small_group, data, monk
     for epochs, name in ((1, "first"), (2, "first"), (3, "second"), (4, "third")):
         monkeypatch.setattr(train_module, "commit", lambda name=name: name)
         again = Trainer(small_group, replace(QUICK, limit=epochs), [0])
-        campaign.prepare(again, checkpoints)
-        assert campaign.train_runs(again, checkpoints, campaign.Clock(), lambda *_: None)
+        loop.prepare(again, checkpoints)
+        assert loop.train_runs(again, checkpoints, loop.Clock(), lambda *_: None)
         record = checkpoints.load(0)[1]
         assert record["commit"] == name
         assert ("sessions" in record) == (epochs > 2)
@@ -248,7 +248,7 @@ def test_a_run_becomes_a_pair_of_files(small_group, data, monkeypatch):
     monkeypatch.setitem(groups.GROUPS, "small", group)
     checkpoints = Checkpoints(data / "checkpoints", group, replace(QUICK, limit=3))
     trained = Trainer(group, checkpoints.recipe, [1])
-    campaign.train_runs(trained, checkpoints, campaign.Clock(), lambda *_: None)
+    loop.train_runs(trained, checkpoints, loop.Clock(), lambda *_: None)
     path = checkpoints.publish(1, data / "runs")
     assert path == data / "runs" / "small" / "quick" / "run1.safetensors"
     tensors = load_file(path)
@@ -276,7 +276,7 @@ def test_a_run_is_trained_by_one_process_at_a_time(small_group, data, monkeypatc
 
     def again() -> None:
         try:
-            campaign.train_group(checkpoints, [0], data / "runs")
+            loop.train_group(checkpoints, [0], data / "runs")
         except BadInput as error:
             complaints.append(str(error))
 
@@ -285,11 +285,11 @@ def test_a_run_is_trained_by_one_process_at_a_time(small_group, data, monkeypatc
         other.start()
         other.join()
 
-    assert campaign.train_group(checkpoints, [0], data / "runs", report=report, say=str)
+    assert loop.train_group(checkpoints, [0], data / "runs", report=report, say=str)
     assert set(complaints) == {
         "Run 0 of small, recipe quick, is being trained by another process: let it finish or stop it, or choose other"
         " runs with --runs."
     }
     said: list[str] = []
-    assert campaign.train_group(checkpoints, [0], data / "runs", say=said.append)  # free again, and nothing to do
+    assert loop.train_group(checkpoints, [0], data / "runs", say=said.append)  # free again, and nothing to do
     assert said == []
