@@ -119,21 +119,6 @@ def test_what_cannot_be_saved_is_said_before_anything_is_computed(carry, data, m
     assert err.startswith(f"Cannot write to {data / 'results'}")
 
 
-def test_verify(carry, data):
-    assert carry("verify")[0] == 2  # no list
-    (data / "claims.yml").write_text("[]")
-    assert carry("verify", "--accept", "claims.yml")[0] == 0
-    assert carry("verify")[0] == 0
-    (data / "claims.yml").write_text("[1]")
-    code, _, err = carry("verify")
-    assert (code, err.count("\n")) == (2, 1)
-    assert "claims.yml is damaged" in err
-    before = (data / "SHA256SUMS").read_text()
-    code, _, err = carry("verify", "--accept", "../outside.md")
-    assert (code, err.count("\n")) == (2, 1)
-    assert (data / "SHA256SUMS").read_text() == before
-
-
 def test_a_command_that_is_stopped_says_what_is_kept(monkeypatch, capsys):
     def stopped(**_):
         raise KeyboardInterrupt

@@ -245,6 +245,9 @@ def test_checksums_find_what_is_damaged_or_missing(two, carry):
         f"runs/{NAME}/quick/run0.npz is missing",
         f"runs/{NAME}/quick/run0.safetensors is damaged",
     ]
+    assert carry("verify", "--accept", f"runs/{NAME}/quick/run0.safetensors")[2].count("\n") == 1
+    code, _, err = carry("verify", "--accept", "../outside.md")
+    assert (code, err.count("\n")) == (2, 1)
 
 
 # What is shipped
