@@ -17,7 +17,7 @@ from carry_core.interventions import INTACT, Ablation
 from carry_core.ledger import compute, quantities
 from carry_core.model import Hook, ModelConfig, Transformer
 from carry_core.sums import all_sums
-from tests.trainings import save_group
+from tests.trainings import save_random
 
 
 def model_of(config: ModelConfig, seed: int = 1) -> Transformer:
@@ -108,11 +108,8 @@ def published(data, monkeypatch) -> Iterator[str]:
     """A group of three small random two-digit runs, in place of a real one, as ours and as the author's."""
     group = Group("small", ModelConfig(width=2, d_model=16, d_ff=12), n_digits=2)
     monkeypatch.setitem(groups.GROUPS, "small", group)
-    states = [model_of(group.config, seed).state_dict() for seed in range(3)]
-    weights = {name: torch.stack([state[name] for state in states]) for name in states[0]}
-    record = {"recipe": "quick", "epochs": 60, "runs": [{"run": run} for run in range(3)]}
     for source in ("ours", "author"):
-        save_group(runs.folder(source), "small", group.config, weights, record)
+        save_random(group, range(3), "quick", 60, source)
     monkeypatch.setattr(survey, "DRAWN", 300)
     return "small"
 

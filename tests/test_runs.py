@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,29 +17,29 @@ from carry_core import cli, groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir, replacing
 from carry_core.findings import heads, lengths
+from carry_core.model import Transformer
 from carry_core.plots import parameters
 from carry_core.plots.parameters import check, provenance
 from carry_core.training import checkpoints, histories
-from carry_core.training.trainer import initialise
-from tests.trainings import save_group
+from tests.trainings import save_random
 
 NAME = "n1_s0.3_w0.2"
-RUN = {"device": "cpu", "precision": "fp32", "torch": "2"}
 
 
-def publish(data: Path, recipe: str, epochs: int, numbers: list[int]) -> None:
-    """Random runs of a one-layer group, with a snapshot of twice their weights."""
-    config = groups.find(NAME).config
-    fresh = [initialise(config, torch.Generator().manual_seed(run)) for run in numbers]
-    weights = {name: torch.stack([f[name] for f in fresh]) for name in fresh[0]}
-    weights |= {f"epoch_7/{name}": 2 * p for name, p in weights.items()}
-    record = {"recipe": recipe, "epochs": epochs, "runs": [{"run": run, **RUN} for run in numbers]}
-    save_group(data / "runs", NAME, config, weights, record, {"test_loss": np.ones((len(numbers), epochs))})
+def publish(recipe: str, epochs: int, numbers: list[int]) -> None:
+    """Random runs of a one-layer group, with a snapshot."""
+    group = replace(groups.find(NAME), snapshots=(7,))
+    save_random(group, numbers, recipe, epochs, test_loss=np.ones(epochs))
+
+
+def random_weights(run: int) -> dict[str, torch.Tensor]:
+    torch.manual_seed(run)
+    return Transformer(groups.find(NAME).config).state_dict()
 
 
 @pytest.fixture
 def two(data) -> Path:
-    publish(data, "quick", 9, [0, 3])
+    publish("quick", 9, [0, 3])
     return data / "runs" / NAME / "quick" / "run0.safetensors"
 
 
@@ -46,10 +47,10 @@ def test_what_is_saved_is_loaded(two):
     loaded = runs.load(NAME)
     assert (loaded.group, loaded.source, loaded.numbers) == (NAME, "ours", (0, 3))
     assert loaded.config == groups.find(NAME).config
-    fresh = initialise(loaded.config, torch.Generator().manual_seed(3))
+    fresh = random_weights(3)
     for name, p in loaded.model(np.int64(3)).state_dict().items():
         assert torch.equal(p, fresh[name])
-        assert torch.equal(loaded.model(3, epoch=7).state_dict()[name], 2 * fresh[name])
+        assert torch.equal(loaded.model(3, epoch=7).state_dict()[name], 0.9 * fresh[name])
         assert torch.equal(loaded.model(3, epoch=9).state_dict()[name], fresh[name])
     assert [run for run, _ in loaded.models()] == [0, 3]
     assert provenance(loaded).endswith("They stand in for runs of all 1000 epochs by the recipe “paper”.")
@@ -61,8 +62,8 @@ def test_what_is_saved_is_loaded(two):
 
 def test_which_runs_lead(data):
     """Most of the runs 0 to 5, then most epochs, then `paper`; recipes and lengths are never mixed."""
-    publish(data, "quick", 60, [0, 1, 2, 6, 7])
-    publish(data, "paper", 1000, [0])
+    publish("quick", 60, [0, 1, 2, 6, 7])
+    publish("paper", 1000, [0])
 
     def leading(**which):
         loaded = runs.load(NAME, **which)
@@ -72,15 +73,15 @@ def test_which_runs_lead(data):
     assert leading(recipe="paper") == ("paper", 1000, (0,))
     assert leading(runs=[7, 0, 6]) == ("quick", 60, (0, 6, 7))
     assert histories.load(NAME, runs=[6])["runs"].tolist() == [6]
-    publish(data, "paper", 300, [1, 2, 3])
+    publish("paper", 300, [1, 2, 3])
     assert leading() == ("paper", 300, (1, 2, 3))
     with pytest.raises(BadInput, match=f"No weights of {NAME} runs 5, 9 from ours"):
         runs.load(NAME, runs=[0, 5, 9])
 
 
 def test_curves_of_unequal_runs_are_filled_up(data):
-    config, folder = groups.find(NAME).config, data / "author" / NAME
-    fresh = initialise(config, torch.Generator())
+    folder = data / "author" / NAME
+    fresh = random_weights(0)
     for run, curves in ((0, {"loss": np.ones(3)}), (2, {"loss": np.ones(2), "whole": np.ones((2, 2))})):
         record = {"recipe": "author", "run": run, "epochs": 1000}
         checkpoints.save_run(folder / f"run{run}.safetensors", groups.find(NAME), fresh, record, curves)
@@ -222,7 +223,7 @@ def test_a_run_that_is_killed_while_it_is_written_is_whole(two):
     saver.kill()
     saver.communicate()
     loaded = runs.load(NAME)
-    expected = initialise(loaded.config, torch.Generator().manual_seed(0))
+    expected = random_weights(0)
     assert all(torch.allclose(p, expected[name], atol=1e-3) for name, p in loaded.model(0).state_dict().items())
     assert (histories.load(NAME, run=0)["test_loss"][0] == 1).all()
 

@@ -1,15 +1,12 @@
 """Helpers for tests that train, or that need trained runs: short recipes, a clock in batches, files of random runs."""
 
 import math
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 
-from carry_core.files import author_dir
+from carry_core import runs
 from carry_core.groups import Group
-from carry_core.model import ModelConfig
+from carry_core.model import Transformer
 from carry_core.training import checkpoints, loop
 from carry_core.training.recipes import Recipe
 from carry_core.training.trainer import Trainer
@@ -37,20 +34,12 @@ class Ticks(loop.Clock):
         return self.over or self.left % 2 == 0
 
 
-def save_group(
-    where: Path,
-    group: str,
-    config: ModelConfig,
-    stacked: dict[str, torch.Tensor],
-    record: dict[str, Any],
-    curves: dict[str, np.ndarray] | None = None,
-) -> None:
-    """Write runs whose weights and curves are given as `[run, …]`, into the folder of a source."""
-    folder = where / group if where == author_dir() else where / group / record["recipe"]
-    shared = {key: value for key, value in record.items() if key != "runs"}
-    for i, entry in enumerate(record["runs"]):
-        own = {key: value[i] for key, value in (curves or {}).items() if key != "runs" and i < len(value)}
-        path = folder / f"run{entry['run']}.safetensors"
-        checkpoints.save_run(
-            path, Group(group, config), {name: p[i] for name, p in stacked.items()}, shared | entry, own
-        )
+def save_random(group: Group, numbers=(0,), recipe: str = "paper", epochs: int = 0, source: str = "ours", **curves):
+    """Write random runs as a source has them, with nine tenths of their weights at each snapshot."""
+    folder = runs.folder(source) / group.name / ("" if source == "author" else recipe)
+    for run in numbers:
+        torch.manual_seed(run)
+        weights = Transformer(group.config).state_dict()
+        weights |= {f"epoch_{e}/{name}": 0.9 * p for e in group.snapshots for name, p in weights.items()}
+        record = {"recipe": recipe, "run": run, "epochs": epochs or group.epochs, "device": "cpu", "precision": "fp32"}
+        checkpoints.save_run(folder / f"run{run}.safetensors", group, weights, record, curves)
