@@ -59,14 +59,11 @@ def _device(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 
 DEVICE = click.option("--device", default="auto", callback=_device, help="auto, cpu, cuda, cuda:1, …")
-GROUPS = click.argument("names", metavar="GROUP...", nargs=-1, required=True)
 FOLDER = Target(file_okay=False)
 JSON = click.option("--json", "file", type=Target(dir_okay=False), help="Also write the rows there, as a list.")
 SAVE = click.option("--save", is_flag=True, help="Also write them to data/results, which the book shows.")
 SOURCE = click.option("--source", type=click.Choice(runs.SOURCES), required=True, help="Whose weights.")
-THREADS = click.option(
-    "--threads", type=click.IntRange(1, 1024), default=1, help="CPU threads: last bits depend on it."
-)
+THREADS = click.option("--threads", type=click.IntRange(1, 1024), default=1, help="CPU threads: last bits depend on it")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -91,14 +88,12 @@ def verify(accept: tuple[str, ...]) -> None:
     """Compare every shipped file in data/ with data/SHA256SUMS."""
     if accept:
         write_checksums(accept)
-    damaged = False
-    for name, expected in read_checksums().items():
-        path = data_dir() / name
-        if not path.is_file() or sha256(path) != expected:
-            what = f"is damaged: restore it with git, or `carry verify --accept {name}`"
-            click.echo(f"{name} {what if path.is_file() else 'is missing: restore it with git'}.", err=True)
-            damaged = True
-    if damaged:
+    root, sums = data_dir(), read_checksums()
+    broken = [name for name, known in sums.items() if not (root / name).is_file() or sha256(root / name) != known]
+    for name in broken:
+        what = f"is damaged: restore it with git, or `carry verify --accept {name}`"
+        click.echo(f"{name} {what if (root / name).is_file() else 'is missing: restore it with git'}.", err=True)
+    if broken:
         sys.exit(2)
     click.echo(f"Every shipped file in {data_dir()} is as {SUMS} says.")
 
@@ -246,13 +241,15 @@ def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
 
 @carry.command("interchange")
 @SOURCE
-@GROUPS
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
 @JSON
 @SAVE
 def interchange_(source: str, names: tuple[str, ...], file: Path | None, save: bool) -> None:
     """Where the carry lives: swaps between two sums, component by component, in all runs of each GROUP."""
     for name in names:
         interchange.check_group(name)
+    if save:
+        check_writable(data_dir() / "results")
     rows = []
     for name in names:
         found = interchange.maps(source, name, partial(click.echo, err=True))
@@ -261,7 +258,7 @@ def interchange_(source: str, names: tuple[str, ...], file: Path | None, save: b
         if save:
             write_checksums([interchange.save(source, name, found)])
     if file is not None:
-        interchange.write(file, rows)
+        write_json(file, rows)
 
 
 @carry.command("llm", short_help="Ask a language model sums and look inside (Tab. 2, Fig. 6).")
@@ -304,10 +301,7 @@ def llm(model: str, prompts: int, ablate: tuple[str, ...], out: Path | None, **o
         result = surveyor.run()
     result.save(out / survey.FILE)
     click.echo("\n".join(result.lines()))
-    click.echo(
-        f"Written to {out / survey.FILE}. Its batches stay in {surveyor.folder}: more heads can be ablated without"
-        " asking again."
-    )
+    click.echo(f"Written to {out / survey.FILE}; its batches stay in {surveyor.folder}, for ablating more heads.")
 
 
 @carry.command("train-llm")

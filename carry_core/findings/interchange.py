@@ -546,12 +546,6 @@ def records(source: str, name: str, frame: pd.DataFrame) -> list[dict[str, objec
     return rows
 
 
-def write(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """Write records as JSON, a line each, atomically."""
-    with replacing(path) as temporary:
-        temporary.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
-
-
 def path_of(source: str, name: str) -> Path:
     """Where the records of a group lie."""
     return data_dir() / "results" / "interchange" / source / f"{name}.json"
