@@ -253,8 +253,8 @@ def interchange_(source: str, names: tuple[str, ...], file: Path | None, save: b
     rows = []
     for name in names:
         found = interchange.maps(source, name, partial(click.echo, err=True))
-        rows += (of_group := interchange.records(source, name, found))
-        click.echo(typology.summary(of_group))
+        rows += interchange.records(found)
+        click.echo(typology.summary(found))
         if save:
             write_checksums([interchange.save(source, name, found)])
     if file is not None:

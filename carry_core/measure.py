@@ -184,15 +184,21 @@ def class_attention(
 
 @torch.inference_mode()
 def activations(
-    model: Transformer, a: Numbers, b: Numbers, names: Sequence[str], ablation: Ablation = INTACT
+    model: Transformer,
+    a: Numbers,
+    b: Numbers,
+    names: Sequence[str],
+    ablation: Ablation = INTACT,
+    read: Sequence[int] | None = None,
 ) -> dict[str, Float[Tensor, "sums pos ..."]]:
-    """The named sites for every sum, at all positions."""
+    """The named sites for every sum, at all positions; those of the last layer at the positions `read` if given."""
     kept: dict[str, list[Tensor]] = {name: [] for name in names}
-    edit = ablation.hook(model)
+    edit = ablation.hook(model, read=read)
     for part_a, part_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
         part: dict[str, Tensor] = {}
         record = cache_hook(part, *names)
-        model(sums.encode(part_a, part_b, model.config.layout), lambda n, x, record=record: record(n, edit(n, x)))
+        tokens = sums.encode(part_a, part_b, model.config.layout)
+        model(tokens, lambda n, x, record=record: record(n, edit(n, x)), read)
         for name in names:
             kept[name].append(part[name])
     return {name: torch.cat(parts) for name, parts in kept.items()}

@@ -39,20 +39,9 @@ def one_layer(first: int = 100, last: int = 200, rise: int = 101, turn: int = 10
 
 def test_marks_on_curves():
     curve = np.array([0.1, 0.2, 0.7, 0.9, 0.95])
-    assert dynamics.steepest(curve) == 3
     assert dynamics.first_at(curve, 0.9) == 4
     assert np.isnan(dynamics.first_at(curve, 0.99))
     assert [dynamics.window(epochs, 0.01) for epochs in (60, 1000)] == [2, 10]
-
-
-def test_a_loss_that_rises_in_the_end():
-    falling = np.linspace(2, 1, 100)
-    assert dynamics.rebound(falling) == 1
-    rising = np.concatenate([falling[:60], np.full(20, 1.0), np.full(20, 1.3)])
-    assert dynamics.rebound(rising) == pytest.approx(1.3)
-    spike = np.concatenate([np.full(50, 1.0), [0.1], np.full(49, 1.0)])
-    assert dynamics.rebound(spike) == pytest.approx(1 / 0.91)
-    assert dynamics.rebound(spike, 0.001) == pytest.approx(10)
 
 
 # ---------------------------------------------------------------- transitions
@@ -148,7 +137,7 @@ def test_the_evolution_is_the_correlation_of_each_epochs_thirty_numbers():
     history = dips(60)
     history["test_ablated_accuracy"][1, 300:] = history["test_ablated_corrected"][1, 300:] = np.nan
     found = dynamics.evolutions(history)
-    assert {run: len(e.epochs) for run, e in found.items()} == {1: 400, 3: 300}
+    assert {run: len(e.correlation) for run, e in found.items()} == {1: 400, 3: 300}
     expected = heads.no_carry_reference()
     flat = torch.cat([expected.accuracy, expected.corrected]).flatten()
     for epoch in (1, 90, 400):

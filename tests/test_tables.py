@@ -1,22 +1,25 @@
 """Tables 1, 4 and 5 and the numbers around them, from the author's released weights (Sec. 4, App. C.4 and D)."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from carry_core import carries, measure, runs
 from carry_core.findings import heads
 from carry_core.findings.base import DECODER, DFF512
-from carry_core.findings.heads import LastLayer
 from carry_core.groups import MAIN
+from carry_core.interventions import INTACT, Sums
 from carry_core.ledger import claims
 from carry_core.ledger.box import printed_cells
+from carry_core.model import Transformer
 
 N_EXAMPLES = 3000
 ARRIVES = carries.carry_in(3)
 
 
 @pytest.fixture(scope="module")
-def layers(released) -> dict[str, list[LastLayer]]:
+def layers(released) -> dict[str, list[SimpleNamespace]]:
     """The parts of the last layer, by table and run; neurons are chosen on other sums than they are judged by."""
     drawn, others = (measure.sample(N_EXAMPLES, 3, seed) for seed in (0, 1))
     with pytest.MonkeyPatch.context() as patch:
@@ -25,10 +28,15 @@ def layers(released) -> dict[str, list[LastLayer]]:
         models |= {
             table: [runs.load(group, "author").model(0)] for table, group in (("tab4", DFF512), ("tab5", DECODER))
         }
-    return {
-        table: [heads.ablate_last_layer(m, *drawn, chosen_on=None if table == "tab1" else others) for m in of_table]
-        for table, of_table in models.items()
-    }
+    return {table: [last_layer(m, drawn, others) for m in of_table] for table, of_table in models.items()}
+
+
+def last_layer(model: Transformer, drawn: Sums, others: Sums) -> SimpleNamespace:
+    neurons, decides = heads.carry_neurons(model, *others), measure.decision_head(model)
+    parts = {"intact": INTACT, "decision": measure.last_heads(model)[decides], "mlp": measure.final_mlp(model)}
+    parts |= {"dissected": heads.dissection(neurons, model.config.layers - 1)}
+    found = dict(zip(parts, measure.class_accuracies(model, *drawn, list(parts.values())), strict=True))
+    return SimpleNamespace(**found, decision_head=decides, neurons=neurons)
 
 
 def test_the_released_runs_are_perfect_and_their_decision_heads_known(layers):

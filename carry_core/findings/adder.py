@@ -1,6 +1,8 @@
 """The schoolbook's full adder, digit by digit, and what the network's parts do in its place (App. I, Fig. 26, 1)."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from math import nan
+from typing import NamedTuple
 
 import pandas as pd
 import torch
@@ -9,20 +11,20 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from torch import Tensor
 
-from carry_core import measure, sums
+from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
-from carry_core.findings.base import MAIN, Fields, finding, per_run
-from carry_core.findings.survey import Evidence
+from carry_core.findings.base import MAIN, Fields, finding_of_models
+from carry_core.findings.survey import random_sums
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import Transformer
+from carry_core.sums import Numbers
 
 FOLDS = 5
 AGREEMENT = 0.99  # share of sums from which a part's truth table counts as the schoolbook's
 ADDED = 6_000  # random sums for the truth tables: some sixty for each pair of digits
 
 
-@dataclass(frozen=True)
-class Wires:
+class Wires(NamedTuple):
     """What flows through a chain of full adders, one for each column (App. I)."""
 
     left: Int[Tensor, "sums pos"]  # the digits of a
@@ -33,23 +35,11 @@ class Wires:
     digit: Int[Tensor, "sums pos"]  # the answer's digit, from the second half adder (its XOR)
 
 
-def half_adder(
-    x: Int[Tensor, "*batch"], y: Int[Tensor, "*batch"]
-) -> tuple[Int[Tensor, "*batch"], Bool[Tensor, "*batch"]]:
-    """The sum of two digits modulo ten, and whether it is ten or more."""
-    return (x + y) % 10, x + y >= 10
-
-
-def schoolbook(a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], width: int = 3) -> Wires:
+def schoolbook(a: Numbers, b: Numbers, width: int = 3) -> Wires:
     """Every wire of `width` full adders, each of two half adders and an OR, that pass their carry to the left."""
     left, right = sums.digits(a, width), sums.digits(b, width)
-    ones, tens = half_adder(left, right)
-    arrives, digit = torch.zeros_like(tens), torch.zeros_like(ones)
-    for i in range(width - 1, -1, -1):
-        digit[:, i], over = half_adder(ones[:, i], arrives[:, i].long())
-        if i:
-            arrives[:, i - 1] = tens[:, i] | over
-    return Wires(left, right, ones, tens, arrives, digit)
+    arrives = carries.carry_in(width)[carries.classify(a, b, width)]
+    return Wires(left, right, (left + right) % 10, left + right >= 10, arrives, sums.digits(a + b, width))
 
 
 def read(
@@ -72,8 +62,7 @@ def read(
     return torch.from_numpy(cross_val_predict(probe, x.double().numpy(), label.numpy(), cv=folds))
 
 
-@dataclass(frozen=True)
-class Truth:
+class Truth(NamedTuple):
     """What a part should say (the schoolbook's) and what it says (the network's), in some of a sum's columns."""
 
     columns: tuple[int, ...]
@@ -92,34 +81,8 @@ class Truth:
         return min(self.by_column)
 
 
-@dataclass(frozen=True)
-class Parts:
-    """The parts of a network beside those of a full adder (App. I), each with its truth table."""
-
-    wires: Wires  # the schoolbook's, for the same sums
-    tens: Truth  # after the first layer, at the digits: whether their sum is ten or more
-    ones: Truth  # and the sum modulo ten
-    halfway: Truth  # the same before the first layer's MLP
-    early: Truth  # before the last attention, at the answer's positions: whether a one arrives
-    carry: Truth  # the same after the last attention
-    digit: Truth  # the answer's digit
-    bypassed: Truth  # without the final MLP, where a direct connection would leave the sum modulo ten
-    leaky: Truth  # without the decision head
-
-    @property
-    def claimed(self) -> dict[str, float]:
-        """The agreement of every part that the paper likens to one of the adder's."""
-        names = ("tens", "ones", "carry", "digit", "bypassed")
-        return {name: getattr(self, name).agreement for name in names}
-
-
 def half_adders(
-    model: Transformer,
-    stream: Float[Tensor, "sums pos d_model"],
-    a: Int[Tensor, " sums"],
-    b: Int[Tensor, " sums"],
-    *,
-    second: bool = False,
+    model: Transformer, stream: Float[Tensor, "sums pos d_model"], a: Numbers, b: Numbers, *, second: bool = False
 ) -> tuple[Truth, Truth]:
     """Whether the stream after the first layer tells a column's tens and ones, in the columns that can reach ten.
 
@@ -132,9 +95,7 @@ def half_adders(
     return _truth(at_digits, columns, wires.tens, wires), _truth(at_digits, columns, wires.ones, wires)
 
 
-def carry_line(
-    model: Transformer, stream: Float[Tensor, "sums pos d_model"], a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]
-) -> Truth:
+def carry_line(model: Transformer, stream: Float[Tensor, "sums pos d_model"], a: Numbers, b: Numbers) -> Truth:
     """Whether a stream tells that a one arrives, at the answer's positions where it can.
 
     On digit pairs of the column to the right that the probe was not fitted on.
@@ -161,28 +122,38 @@ def stream_names(model: Transformer) -> tuple[str, str, str]:
     return "blocks.0.resid_post", f"blocks.{last - 1}.resid_post" if last else "embed", f"blocks.{last}.resid_mid"
 
 
-def parts(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> Parts:
-    """Measure every part on the given sums: some thousands, so that every pair of digits occurs often."""
+def parts(model: Transformer, a: Numbers, b: Numbers) -> dict[str, Truth]:
+    """The parts of a network beside those of a full adder (App. I), each with its truth table on thousands of sums.
+
+    Returns:
+        After the first layer, at the digits, whether their sum is ten or more (`tens`), it modulo ten (`ones`), and the
+        same before that layer's MLP (`halfway`); at the answer, whether a one arrives, before the last attention
+        (`early`) and after it (`carry`); the answer's `digit`; it without the final MLP, where a direct connection
+        would leave the sum modulo ten (`bypassed`), and without the decision head (`leaky`).
+    """
     config, wires = model.config, schoolbook(a, b, model.config.width)
     first, before, after = stream_names(model)
     halfway = "blocks.0.resid_mid"
     stream = measure.activations(model, a, b, list(dict.fromkeys([halfway, first, before, after])))
-    ablations = [INTACT, measure.final_mlp(model), *measure.last_heads(model)]
-    intact, bypassed, *headless = measure.predict(model, a, b, ablations, config.width)
-    leaky = headless[measure.decision_head(model)]
+    ablations = [INTACT, measure.final_mlp(model), measure.last_heads(model)[measure.decision_head(model)]]
+    intact, bypassed, leaky = measure.predict(model, a, b, ablations, config.width)
     tens, ones = half_adders(model, stream[first], a, b)
     every = tuple(range(config.width))
-    return Parts(
-        wires,
-        tens,
-        ones,
-        halfway=half_adders(model, stream[halfway], a, b)[1],
-        early=carry_line(model, stream[before], a, b),
-        carry=carry_line(model, stream[after], a, b),
-        digit=Truth(every, wires.digit, intact.long()),
-        bypassed=Truth(every, wires.ones, bypassed.long()),
-        leaky=Truth(every, wires.digit, leaky.long()),
-    )
+    return {
+        "tens": tens,
+        "ones": ones,
+        "halfway": half_adders(model, stream[halfway], a, b)[1],
+        "early": carry_line(model, stream[before], a, b),
+        "carry": carry_line(model, stream[after], a, b),
+        "digit": Truth(every, wires.digit, intact.long()),
+        "bypassed": Truth(every, wires.ones, bypassed.long()),
+        "leaky": Truth(every, wires.digit, leaky.long()),
+    }
+
+
+def claimed(parts: Mapping[str, Truth]) -> dict[str, float]:
+    """The agreement of every part that the paper likens to one of the adder's."""
+    return {name: parts[name].agreement for name in ("tens", "ones", "carry", "digit", "bypassed")}
 
 
 WIRES = {
@@ -218,32 +189,25 @@ def trace(
     all_a, all_b = (torch.cat(pair) for pair in zip(others, one, strict=True))
     first, _, after = stream_names(model)
     stream, wires = measure.activations(model, all_a, all_b, [first, after]), schoolbook(*one, config.width)
-    rows: list[tuple[str, int, int, float]] = []
+    right = {"tens": wires.tens, "ones": wires.ones, "carry_in": wires.arrives, "MLP": wires.ones}
+    rows: list[tuple[str, int, int, int, float]] = []  # wire, position, column, what is read, probability
     for second in (True,) if config.causal else (False, True):
         start = config.width + 1 if second else 0
-        for wire, truth in zip(
-            ("tens", "ones"), half_adders(model, stream[first], all_a, all_b, second=second), strict=True
-        ):
-            rows += [
-                (wire, start + i, int(x), float("nan")) for i, x in zip(truth.columns, truth.found[-1], strict=True)
-            ]
+        truths = half_adders(model, stream[first], all_a, all_b, second=second)
+        for wire, truth in zip(("tens", "ones"), truths, strict=True):
+            rows += [(wire, start + i, i, int(x), nan) for i, x in zip(truth.columns, truth.found[-1], strict=True)]
     carry = carry_line(model, stream[after], all_a, all_b).found[-1]
-    rows += [("carry_in", layout.answer[i], int(x), float("nan")) for i, x in enumerate(carry)]
+    rows += [("carry_in", layout.answer[i], i, int(x), nan) for i, x in enumerate(carry)]
     ablations = {"intact": INTACT, "head": Ablation(heads={(last, decision_head)}), "MLP": measure.final_mlp(model)}
     for wire, ablation in ablations.items():
         top = model(sums.encode(*one, layout), ablation.hook(model), layout.answer)[0].softmax(-1).max(-1)
-        rows += [(wire, *row) for row in zip(layout.answer, top.indices.tolist(), top.values.tolist(), strict=True)]
-    frame = pd.DataFrame(rows, columns=["wire", "position", "reads", "probability"]).set_index(["wire", "position"])
-    right = {"tens": wires.tens, "ones": wires.ones, "carry_in": wires.arrives, "MLP": wires.ones}
-    columns = [
-        position % (config.width + 1) if position not in layout.answer else layout.answer.index(position)
-        for position in frame.index.get_level_values(1)
-    ]
-    names = frame.index.get_level_values(0)
-    frame["schoolbook"] = [int(right.get(wire, wires.digit)[0, i]) for wire, i in zip(names, columns, strict=True)]
-    one_too_many = (frame.reads == (frame.schoolbook + 1) % 10) & ~wires.arrives[0, columns].numpy()
-    frame["agrees"] = (frame.reads == frame.schoolbook) | (one_too_many & (names == "head"))
-    return frame
+        rows += [(wire, layout.answer[i], i, int(x), float(p)) for i, (p, x) in enumerate(zip(*top, strict=True))]
+    frame = pd.DataFrame(rows, columns=["wire", "position", "column", "reads", "probability"])
+    column = frame.pop("column")
+    frame["schoolbook"] = [int(right.get(w, wires.digit)[0, i]) for w, i in zip(frame.wire, column, strict=True)]
+    one_too_many = (frame.reads == (frame.schoolbook + 1) % 10) & ~wires.arrives[0, column.tolist()].numpy()
+    frame["agrees"] = (frame.reads == frame.schoolbook) | (one_too_many & (frame.wire == "head"))
+    return frame.set_index(["wire", "position"])
 
 
 def departs(trace: pd.DataFrame) -> list[str]:
@@ -252,18 +216,15 @@ def departs(trace: pd.DataFrame) -> list[str]:
     return list(dict.fromkeys(name for wire, name in WIRES.items() if not agrees[wire]))
 
 
-def is_full_adder(parts: Parts) -> bool:
+def is_full_adder(parts: Mapping[str, Truth]) -> bool:
     """Whether every part's truth table is the schoolbook's, and the carry line is nowhere there before its time."""
-    return min(parts.claimed.values()) >= AGREEMENT and max(parts.early.by_column) < AGREEMENT
+    return min(claimed(parts).values()) >= AGREEMENT and max(parts["early"].by_column) < AGREEMENT
 
 
-@finding("full_adder", MAIN)
-def full_adder(evidence: Evidence) -> pd.DataFrame:
+@finding_of_models("full_adder", MAIN)
+def full_adder(model: Transformer) -> Fields:
     """The lowest agreement of a part with the schoolbook's truth table, in the worst column (App. I, Fig. 26)."""
-    a, b = sums.long_sums(ADDED, 3, torch.Generator().manual_seed(0))
-
-    def row(found: Parts) -> Fields:
-        lowest = {"value": min(found.claimed.values()), "shows": is_full_adder(found)}
-        return {**lowest, **found.claimed, "carry_before_the_last_attention": found.early.by_column}
-
-    return per_run(evidence.each(MAIN, lambda run, m: parts(m, a, b)), row)
+    found = parts(model, *random_sums(3, ADDED))
+    agreement = claimed(found)
+    lowest = {"value": min(agreement.values()), "shows": is_full_adder(found)}
+    return {**lowest, **agreement, "carry_before_the_last_attention": found["early"].by_column}

@@ -8,7 +8,8 @@ column `value` has the measured number, `shows` whether the run shows what the p
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -16,9 +17,10 @@ from carry_core import measure
 from carry_core.groups import GROUPS
 from carry_core.groups import MAIN as MAIN
 from carry_core.interventions import Ablation
+from carry_core.model import Transformer
 
 if TYPE_CHECKING:
-    from carry_core.findings.survey import Evidence
+    from carry_core.findings.survey import Evidence, Survey
 
 N1, N1_W0 = "n1_s0.3_w0.2", "n1_s0.3_w0.0"
 W0, S01 = "n2_s0.3_w0.0", "n2_s0.1_w0.2"
@@ -28,7 +30,6 @@ PAD6, PRIMED, FINETUNED = "pad6_n2_s0.3_w0.2", "pad6_primed100_n2_s0.3_w0.2", "p
 DECODER_PAD6 = "decoder_pad6_primed500_n2_s0.3_w0.2"
 
 Fields = Mapping[str, Any]  # numbers, texts or lists of these, by name
-Measured = TypeVar("Measured")
 
 
 @dataclass(frozen=True)
@@ -71,18 +72,15 @@ class Measurement:
     fields: Mapping[Any, Fields] = field(default_factory=dict)
 
 
-def per_run(measured: Mapping[Any, Measured], row: Callable[[Measured], Fields]) -> pd.DataFrame:
+def per_run(measured: Mapping[Any, Any], row: Callable[[Any], Fields]) -> pd.DataFrame:
     """A frame with a row for each run, made of what was measured in it."""
     return pd.DataFrame([row(x) for x in measured.values()], index=list(measured))
 
 
 def summary(rows: pd.DataFrame, how: str, among: str | None = None) -> Measurement:
-    """A finding's frame as a measurement; what stands for all is the mean of `value`, of the runs of `among` if given.
+    """A finding's frame as a measurement; what stands for all is the mean of `value`.
 
-    Args:
-        rows: a row for each run.
-        how: what `value` is.
-        among: the first level of a run's name, such as its group.
+    `among` is the first level of the names of the runs that count for that, such as their group.
     """
     value = rows.value if among is None else rows.value.loc[among]
     more = rows.drop(columns=["value", "shows"]).to_dict("index")
@@ -112,5 +110,25 @@ def finding(
         how = (inspect.getdoc(of) or "").partition("\n")[0]
         FINDINGS[f"finding/{name}"] = Entry(lambda e: summary(of(e), how, among), groups or (MAIN,), need)
         return of
+
+    return register
+
+
+def finding_of_models(name: str, group: str) -> Callable[[Callable[[Transformer], Fields]], Measure]:
+    """Register a finding whose row is measured on each run's model by itself."""
+
+    def register(of: Callable[[Transformer], Fields]) -> Measure:
+        return finding(name, group)(
+            wraps(of)(lambda evidence: per_run(evidence.each(group, lambda run, model: of(model)), dict))
+        )
+
+    return register
+
+
+def finding_of_surveys(name: str, group: str, need: Need) -> Callable[[Callable[["Survey"], Fields]], Measure]:
+    """Register a finding whose row is read off the survey of each run."""
+
+    def register(of: Callable[["Survey"], Fields]) -> Measure:
+        return finding(name, group, need=need)(wraps(of)(lambda evidence: per_run(evidence.surveys(group), of)))
 
     return register

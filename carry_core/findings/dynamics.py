@@ -4,24 +4,20 @@ Epochs count from one. Shares of epochs are of those of the whole recipe: a trai
 not shorter ones.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import scipy.stats
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from numpy.typing import NDArray
 
 from carry_core.errors import BadInput
 from carry_core.findings.base import MAIN, N1, Fields, finding, per_run
-from carry_core.findings.heads import column_mass, no_carry_reference, pearson
+from carry_core.findings.heads import column_mass, no_carry_reference
 from carry_core.findings.survey import Evidence
 from carry_core.groups import GROUPS
-from carry_core.measure import ClassAccuracies
 from carry_core.sums import Layout
 from carry_core.training.histories import History
 
@@ -53,28 +49,12 @@ def first_at(curve: Float[np.ndarray, " epoch"], level: float) -> float:
     return float(reached[0] + 1) if len(reached) else NAN
 
 
-def steepest(curve: Float[np.ndarray, " epoch"]) -> float:
-    """The epoch during which the curve rises most."""
-    return float(np.diff(curve).argmax() + 2)
-
-
 def window(epochs: int, share: float) -> float:
     """A share of the epochs, two at least."""
     return max(2.0, share * epochs)
 
 
-def rebound(loss: Float[np.ndarray, " epoch"], share: float = 0.1) -> float:
-    """How far a loss, averaged over a share of the epochs, ends above its lowest point: their ratio (App. C.1)."""
-    width = max(1, round(share * len(loss)))
-    smooth = np.convolve(loss, np.full(width, 1 / width), "valid")
-    return float(smooth[-1] / smooth.min())
-
-
-# ---------------------------------------------------------------- the kink of the test loss
-
-
-@dataclass(frozen=True)
-class Kink:
+class Kink(NamedTuple):
     """Where the fall of a loss turns from one exponential to another, and the second one (Sec. 5, Fig. 5)."""
 
     epoch: int
@@ -83,11 +63,6 @@ class Kink:
     interval: tuple[float, float]  # of `rate`, 95%, as for independent residuals
     explained: float  # share of the variance of the logarithm after the kink
     level: float  # logarithm of the exponential at epoch 0
-
-    def curve(self) -> tuple[Int[np.ndarray, " epoch"], Float[np.ndarray, " epoch"]]:
-        """The fitted exponential from the kink on: epochs and losses."""
-        epochs = np.arange(self.epoch, self.end + 1)
-        return epochs, np.exp(self.level - self.rate * epochs)
 
 
 def kink(loss: Float[np.ndarray, " epoch"], share: float = PLOTTED, planned: int = 0) -> Kink:
@@ -117,23 +92,12 @@ def kink(loss: Float[np.ndarray, " epoch"], share: float = PLOTTED, planned: int
     return Kink(corner, end, rate, (rate - wide, rate + wide), float(fit.rvalue**2), float(fit.intercept))
 
 
-# ---------------------------------------------------------------- the final MLP over the epochs
+class Evolution(NamedTuple):
+    """What a run gets right without its final MLP, epoch by epoch; the first two as in `measure.ClassAccuracies`."""
 
-
-@dataclass(frozen=True)
-class Evolution:
-    """What a run gets right without its final MLP, epoch by epoch; both kinds as in `measure.ClassAccuracies`."""
-
-    epochs: Int[np.ndarray, " epoch"]
     accuracy: Float[np.ndarray, "epoch task pos"]
     corrected: Float[np.ndarray, "epoch task pos"]
-
-    @cached_property
-    def correlation(self) -> Float[np.ndarray, " epoch"]:
-        """Pearson correlation of all accuracies of an epoch with a model that cannot carry (Sec. 5, Fig. 5)."""
-        expected = no_carry_reference(self.accuracy.shape[-1])
-        pairs = zip(torch.from_numpy(self.accuracy), torch.from_numpy(self.corrected), strict=True)
-        return np.array([pearson(ClassAccuracies(*pair, exact_match=NAN), expected) for pair in pairs])
+    correlation: Float[np.ndarray, " epoch"]  # Pearson, of all accuracies with a model that cannot carry (Fig. 5)
 
 
 def evolutions(history: History) -> dict[int, Evolution]:
@@ -141,16 +105,23 @@ def evolutions(history: History) -> dict[int, Evolution]:
     if "test_ablated_accuracy" not in history:
         return {}
     accuracy, corrected = (curves(history, f"test_ablated_{kind}") for kind in ("accuracy", "corrected"))
-    return {run: Evolution(np.arange(1, len(x) + 1), x, corrected[run]) for run, x in accuracy.items()}
+    found = {}
+    for run, right in accuracy.items():
+        expected = no_carry_reference(right.shape[-1])
+        reference = torch.cat([expected.accuracy, expected.corrected]).flatten()
+        both = np.concatenate([right, corrected[run]], 1).reshape(len(right), -1)
+        correlation = pd.DataFrame(both.astype(float)).corrwith(pd.Series(reference.numpy()), axis=1)
+        found[run] = Evolution(right, corrected[run], correlation.to_numpy())
+    return found
 
 
-def starts_to_rise(curve: Float[np.ndarray, " epoch"], share: float = PLOTTED, planned: int = 0) -> tuple[int, float]:
+def starts_to_rise(curve: Float[np.ndarray, " epoch"], planned: int = 0) -> tuple[int, float]:
     """The lowest point of the curve's deepest fall below an earlier high, and how deep it is.
 
     Before training the correlation is low since nothing is learned, and the first ordinary additions raise it; what is
-    asked is when it rises for good. A curve that never falls rises from epoch 1. Arguments as in `kink`.
+    asked is when it rises for good. A curve that never falls rises from epoch 1. `planned` as in `kink`.
     """
-    looked_at = curve[: max(1, round(share * max(planned, len(curve))))]
+    looked_at = curve[: max(1, round(PLOTTED * max(planned, len(curve))))]
     fall = np.maximum.accumulate(looked_at) - looked_at
     return int(fall.argmax()) + 1, float(fall.max())
 
@@ -164,17 +135,18 @@ def carrying(loss: Float[np.ndarray, " epoch"], evolution: Evolution, planned: i
         within 1% of the epochs (two at least), and whether the decay after the kink is `exponential`.
     """
     fit, rise, depth = kink(loss, planned=planned), NAN, NAN
-    if len(evolution.epochs) == len(loss):
+    if len(evolution.correlation) == len(loss):
         rise, depth = starts_to_rise(evolution.correlation, planned=planned)
     lag = float(rise - fit.epoch)
     coincides = abs(lag) <= window(max(planned, len(loss)), KINK_TO_RISE)
-    exponential = fit.rate > 0 and fit.explained >= EXPLAINED_VARIANCE
-    return {"kink": fit, "rise": float(rise), "depth": depth, "lag": lag, "coincides": coincides} | {
-        "exponential": exponential
+    return {
+        "kink": fit,
+        "rise": float(rise),
+        "depth": depth,
+        "lag": lag,
+        "coincides": coincides,
+        "exponential": fit.rate > 0 and fit.explained >= EXPLAINED_VARIANCE,
     }
-
-
-# ---------------------------------------------------------------- the transition of one layer
 
 
 def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFrame:
@@ -201,13 +173,12 @@ def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFr
         raise BadInput("No mean attention of one layer in this history: expected that of a one-layer group.")
     runs = zip(curves(history, "test_accuracy").items(), history["pattern"], history["weight_norm"], strict=True)
     measured = {
-        run: _transition(accuracy[:, -1], _column_mass(pattern[: len(accuracy)], layout), norm[: len(accuracy)])
+        run: _transition(accuracy[:, -1], pattern[: len(accuracy)], norm[: len(accuracy)], layout)
         for (run, accuracy), pattern, norm in runs
     }
     rows = per_run(measured, dict)
-    near, close = (
-        np.maximum(2.0, share * rows.epochs.clip(lower=planned)) for share in (ACCURACY_TO_ATTENTION, ACCURACY_TO_NORM)
-    )
+    epochs = rows.epochs.clip(lower=planned)
+    near, close = ((share * epochs).clip(lower=2) for share in (ACCURACY_TO_ATTENTION, ACCURACY_TO_NORM))
     rows["lag"] = rows.rise - rows["first"]
     rows["coincides"] = rows.lag.abs() <= near
     rows["apart"] = rows["last"] - rows["first"] > near
@@ -217,15 +188,14 @@ def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFr
     return rows
 
 
-def _column_mass(pattern: Float[np.ndarray, "epoch head query key"], layout: Layout) -> Float[np.ndarray, "epoch head"]:
-    return column_mass(torch.from_numpy(pattern), layout)[..., -1].numpy()
-
-
 def _transition(
-    units: Float[np.ndarray, " epoch"], mass: Float[np.ndarray, "epoch head"], norm: Float[np.ndarray, " epoch"]
+    units: Float[np.ndarray, " epoch"],
+    pattern: Float[np.ndarray, "epoch head query key"],
+    norm: Float[np.ndarray, " epoch"],
+    layout: Layout,
 ) -> Fields:
     """What `transitions` measures in a run."""
-    slope, rise = np.diff(norm), steepest(units)
+    slope, rise = np.diff(norm), float(np.diff(units).argmax() + 2)
     turns = np.flatnonzero((slope[:-1] < 0) & (slope[1:] > 0)) + 2
     bounce, fall, gained = NAN, NAN, NAN
     if len(turns):
@@ -234,55 +204,29 @@ def _transition(
         downhill = np.flatnonzero(np.diff(after, prepend=before[-1]) <= 0)
         top = after[downhill[0] - 1] if len(downhill) else after[-1]
         fall, gained = 1 - before[-1] / before.max(), top / before[-1] - 1
-    passes = [first_at(head, 0.5) for head in mass.T]
-    first, last = (f(passes) if not np.isnan(passes).all() else NAN for f in (np.nanmin, np.nanmax))
+    mass = column_mass(torch.from_numpy(pattern), layout)[..., -1].numpy()
+    passes = pd.Series([first_at(head, 0.5) for head in mass.T])
     about = {"epochs": len(units), "rise": rise, "jump": float(np.diff(units).max()), "passes": tuple(passes)}
-    return about | {"first": first, "last": last, "bounce": bounce, "fall": fall, "rebound": gained}
+    about |= {"first": passes.min(), "last": passes.max()}
+    return about | {"bounce": bounce, "fall": fall, "rebound": gained}
 
 
-def shown_epochs(transition: "pd.Series[Any]", epochs: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Epochs before, between and after the heads' transitions, for the maps of Fig. 2.
+def shown_epochs(transition: "pd.Series[Any]") -> tuple[int, ...]:
+    """Epochs before, between and after the heads' transitions, for the maps of Fig. 2; from a row of `transitions`.
 
     Halfway to the first head's, halfway between the first head's and the last head's, and halfway from there to the
     end. If no head ever passes one half: after a quarter, a half and three quarters of the training.
-
-    Args:
-        transition: a row of `transitions`.
-        epochs: those asked for instead.
-
-    Raises:
-        BadInput: these are not epochs of the training.
     """
     end, first, last = transition[["epochs", "first", "last"]]
-    if epochs is not None:
-        known = isinstance(epochs, list | tuple) and len(epochs) > 0
-        if not known or not all(type(epoch) is int and 1 <= epoch <= end for epoch in epochs):
-            raise BadInput(f"epochs={epochs!r}: expected a list of whole numbers from 1 to {end}.")
-        return tuple(epochs)
     if np.isnan(first):
         first = last = end / 2
     return tuple(max(1, round(middle)) for middle in (first / 2, (first + last) / 2, (last + end) / 2))
 
 
-def shown_run(transitions: pd.DataFrame, run: int | None = None) -> int:
-    """The run with the sharpest rise, of those whose heads have their transitions apart if there are any.
-
-    With heads that change together there is no *between* to show.
-
-    Args:
-        transitions: of every run.
-        run: the one asked for instead.
-
-    Raises:
-        BadInput: its learning curves are not there.
-    """
-    if run is not None and run not in transitions.index:
-        raise BadInput(f"No learning curves of run {run!r}: expected one of {', '.join(map(str, transitions.index))}.")
+def shown_run(transitions: pd.DataFrame) -> int:
+    """The run with the sharpest rise, of those whose heads change apart, with a *between* to show, if there are any."""
     chosen = transitions[transitions.apart] if transitions.apart.any() else transitions
-    return int(chosen.jump.idxmax()) if run is None else run
-
-
-# ---------------------------------------------------------------- claims
+    return int(chosen.jump.idxmax())
 
 
 def _transitions(evidence: Evidence) -> pd.DataFrame:
@@ -307,8 +251,8 @@ def norm_bounce(evidence: Evidence) -> pd.DataFrame:
 @finding("one_layer_imperfect", N1)
 def one_layer_imperfect(evidence: Evidence) -> pd.DataFrame:
     """Best test exact match of any epoch (Sec. 3)."""
-    best = {run: float(curve.max()) for run, curve in curves(evidence.curves(N1), "test_whole").items()}
-    return per_run(best, lambda x: {"value": x, "shows": x < 1})
+    best = curves(evidence.curves(N1), "test_whole")
+    return per_run(best, lambda curve: {"value": float(curve.max()), "shows": float(curve.max()) < 1})
 
 
 @finding("no_grokking", *GROUPS)
@@ -335,12 +279,13 @@ def no_grokking(evidence: Evidence) -> pd.DataFrame:
 @finding("kink", MAIN)
 def kink_of_runs(evidence: Evidence) -> pd.DataFrame:
     """Epochs from the kink of the test loss to the start of the rise of the correlation (Sec. 5, Fig. 5)."""
-    history = evidence.curves(MAIN)
+    history, planned = evidence.curves(MAIN), evidence.planned_epochs(MAIN)
     losses, by_run = curves(history, "test_loss"), evolutions(history)
     if not by_run:
         raise BadInput(f"needs: accuracies without the final MLP after every epoch, which {MAIN}'s history has not.")
 
-    def row(found: Fields) -> Fields:
+    def row(run: int) -> Fields:
+        found = carrying(losses[run], by_run[run], planned)
         return {
             "value": found["lag"],
             "shows": found["coincides"] and found["exponential"],
@@ -352,5 +297,4 @@ def kink_of_runs(evidence: Evidence) -> pd.DataFrame:
             "explained_variance": found["kink"].explained,
         }
 
-    planned = evidence.planned_epochs(MAIN)
-    return per_run({run: carrying(loss, by_run[run], planned) for run, loss in losses.items()}, row)
+    return per_run({run: run for run in losses}, row)

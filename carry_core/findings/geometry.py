@@ -17,12 +17,12 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from carry_core import carries, measure, sums
-from carry_core.findings.base import MAIN, N1, N1_W0, S01, Fields, all_heads, finding, per_run
+from carry_core.findings.base import MAIN, N1, N1_W0, S01, Fields, all_heads, finding, finding_of_models, per_run
 from carry_core.findings.heads import column_mass, mean_attention
-from carry_core.findings.survey import Evidence, random_sums, ranked_heads
-from carry_core.groups import GROUPS
+from carry_core.findings.survey import Evidence, random_sums
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import Transformer
+from carry_core.sums import Numbers
 
 AXES = 6  # kept of each stream; figures show the leading two
 CENTROID_ACCURACY = 0.9  # nearest-centroid accuracy from which on the digits are said to have pockets
@@ -77,8 +77,8 @@ def default_columns(model: Transformer, n_digits: int) -> list[tuple[int, int, i
 
 def journey(
     model: Transformer,
-    a: Int[Tensor, " sums"],
-    b: Int[Tensor, " sums"],
+    a: Numbers,
+    b: Numbers,
     n_digits: int | None = None,
     columns: Sequence[tuple[int, int, int]] | None = None,
 ) -> list[Plane]:
@@ -86,8 +86,7 @@ def journey(
 
     Sums are classed by `n_digits` digits, the model's width if None.
     """
-    config = model.config
-    n_digits = config.width if n_digits is None else n_digits
+    config, n_digits = model.config, n_digits or model.config.width
     columns = default_columns(model, n_digits) if columns is None else columns
     total = sums.digits(a, config.width) + sums.digits(b, config.width)
     answer, task = sums.digits(a + b, config.width), carries.classify(a, b, n_digits)
@@ -137,22 +136,11 @@ def apart_on_all_axes(plane: Plane) -> float:
     return threshold_accuracy(torch.from_numpy(along), plane.split)
 
 
-def decided(planes: Iterable[Plane]) -> list[tuple[list[float], float]]:
-    """What is told apart in each plane that has two sides: axis by axis, and along the best direction of all axes."""
-    two_sided = [p for p in planes if 0 < p.split.sum() < len(p.split)]
-    return [(axis_by_axis(p.points, p.split), apart_on_all_axes(p)) for p in two_sided]
-
-
 def pocket_accuracy(points: Float[Tensor, "sums axis"], labels: Int[Tensor, " sums"]) -> float:
     """Balanced accuracy of the nearest centroid on the two leading axes: 1 where each label has a pocket."""
     x, kinds = points[:, :2].double().numpy(), labels.numpy()
     centres = pd.DataFrame(x).groupby(kinds).mean()
     return float(balanced_accuracy_score(kinds, centres.index[pairwise_distances_argmin(x, centres)]))
-
-
-def pockets(plane: Plane) -> tuple[float, float]:
-    """`pocket_accuracy` for the digit and for the class."""
-    return pocket_accuracy(plane.points, plane.digit), pocket_accuracy(plane.points, plane.task)
 
 
 def neighbour_accuracy(points: Float[Tensor, "sums axis"], labels: Int[Tensor, " sums"]) -> float:
@@ -177,9 +165,7 @@ def digit_order(points: Float[Tensor, "sums axis"], digit: Int[Tensor, " sums"],
 def digit_orders(planes: Sequence[Plane], carry_out: Bool[Tensor, "sums pos"]) -> dict[str, list[float]]:
     """`digit_order` of the answer's digits in the last layer's planes, after the attention and after the MLP.
 
-    Args:
-        planes: as `journey` gives them.
-        carry_out: of each column: digits are in order on either side of that by themselves.
+    Digits are in order on either side of each column's `carry_out` by themselves.
     """
     orders: dict[str, list[float]] = {}
     for i, plane in enumerate(planes[-2 * carry_out.shape[1] :]):
@@ -187,9 +173,7 @@ def digit_orders(planes: Sequence[Plane], carry_out: Bool[Tensor, "sums pos"]) -
     return orders
 
 
-def orders_of_runs(
-    models: Iterable[tuple[int, Transformer]], a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]
-) -> pd.DataFrame:
+def orders_of_runs(models: Iterable[tuple[int, Transformer]], a: Numbers, b: Numbers) -> pd.DataFrame:
     """`digit_orders` of each run on the same sums, by part and position, and their mean (App. B)."""
     rows = {}
     for run, model in models:
@@ -200,14 +184,6 @@ def orders_of_runs(
     frame = pd.DataFrame(rows).T
     frame["mean", ""] = frame.mean(axis=1)
     return frame
-
-
-def mean_order(orders: Mapping[str, Sequence[float]]) -> float:
-    """The mean over positions and over attention and MLP of a run's `digit_orders`."""
-    return float(np.mean(list(orders.values())))
-
-
-# ---------------------------------------------------------------- claims about axes (Sec. 4.1, App. B, C)
 
 
 def leading_axis_separates(scores: Iterable[Sequence[float]]) -> bool:
@@ -242,66 +218,49 @@ def leading(axes: Mapping[int, Sequence[float]]) -> Fields:
     }
 
 
-@finding("layer0_tens", MAIN)
-def layer0_tens(evidence: Evidence) -> pd.DataFrame:
+@finding_of_models("layer0_tens", MAIN)
+def layer0_tens(model: Transformer) -> Fields:
     """Balanced accuracy of the leading axis after layer 0, lowest of tens and units of a (Sec. 4.1, Fig. 4)."""
     a, b = random_sums()
     big = sums.digits(a, 3) + sums.digits(b, 3) >= 10
-    labels = {i: big[:, i] for i in (1, 2)}
-    return per_run(evidence.each(MAIN, lambda run, m: axes_of(m, "blocks.0.resid_post", labels)), leading)
+    return leading(axes_of(model, "blocks.0.resid_post", {i: big[:, i] for i in (1, 2)}))
 
 
-@finding("layer1_carry", MAIN)
-def layer1_carry(evidence: Evidence) -> pd.DataFrame:
+@finding_of_models("layer1_carry", MAIN)
+def layer1_carry(model: Transformer) -> Fields:
     """Balanced accuracy of the leading axis after the last attention, lowest of 7 and 8 (Sec. 4.1, Fig. 4)."""
-    return per_run(evidence.each(MAIN, lambda run, m: axes_of(m, "blocks.1.resid_mid", carry_in_labels(m))), leading)
+    return leading(axes_of(model, "blocks.1.resid_mid", carry_in_labels(model)))
 
 
-@finding("one_layer_no_carry", N1)
-def one_layer_no_carry(evidence: Evidence) -> pd.DataFrame:
+@finding_of_models("one_layer_no_carry", N1)
+def one_layer_no_carry(model: Transformer) -> Fields:
     """Balanced accuracy of the leading axis at 7 and 8, the highest (App. B, Fig. 7)."""
-
-    def axes(run: int, model: Transformer) -> dict[str, list[list[float]]]:
-        names, labels = {"attention": "resid_mid", "MLP": "resid_post"}, carry_in_labels(model)
-        return {after: list(axes_of(model, f"blocks.0.{name}", labels).values()) for after, name in names.items()}
-
-    def row(by_part: dict[str, list[list[float]]]) -> Fields:
-        scores = np.array(list(by_part.values()))  # [part, position, axis]
-        first = float(scores[..., 0].max())
-        after = {f"at_7_8_after_{name}": [axes[0] for axes in by_part[name]] for name in by_part}
-        return {"value": first, "shows": first < SEPARATING_ACCURACY, **after, "best_of_six_axes": float(scores.max())}
-
-    return per_run(evidence.each(N1, axes), row)
+    names, labels = {"attention": "resid_mid", "MLP": "resid_post"}, carry_in_labels(model)
+    by_part = [list(axes_of(model, f"blocks.0.{name}", labels).values()) for name in names.values()]
+    scores = np.array(by_part)  # [part, position, axis]
+    first = float(scores[..., 0].max())
+    after = {f"at_7_8_after_{name}": x.tolist() for name, x in zip(names, scores[..., 0], strict=True)}
+    return {"value": first, "shows": first < SEPARATING_ACCURACY, **after, "best_of_six_axes": float(scores.max())}
 
 
-@finding("outcome_pockets", MAIN)
-def outcome_pockets(evidence: Evidence) -> pd.DataFrame:
+@finding_of_models("outcome_pockets", MAIN)
+def outcome_pockets(model: Transformer) -> Fields:
     """Nearest-centroid accuracy for the digit after the MLP, the lower of 7 and 8 (Sec. 4.1)."""
     a, b = random_sums()
     answer, task = sums.digits(a + b, 3), carries.classify(a, b)
-
-    def accuracies(run: int, model: Transformer) -> list[list[tuple[float, float]]]:
-        """For the digit and for the class, at 7 and 8, before and after the MLP."""
-        streams = measure.activations(model, a, b, ["blocks.1.resid_mid", "blocks.1.resid_post"])
-        planes = [
-            [principal_axes(stream[:, position], [])[0] for position in model.config.layout.answer[:2]]
-            for stream in streams.values()
-        ]
-        return [
-            [(pocket_accuracy(x, answer[:, i]), pocket_accuracy(x, task)) for i, x in enumerate(both)]
-            for both in planes
-        ]
-
-    def row(found: list[list[tuple[float, float]]]) -> Fields:
-        before, after = found
-        return {
-            "value": min(digit for digit, _ in after),
-            "shows": all(digit > task for digit, task in after),
-            "digit_and_class_before_the_MLP": [x for pair in before for x in pair],
-            "digit_and_class_after_it": [x for pair in after for x in pair],
-        }
-
-    return per_run(evidence.each(MAIN, accuracies), row)
+    streams = measure.activations(model, a, b, ["blocks.1.resid_mid", "blocks.1.resid_post"])
+    found = []
+    for stream in streams.values():
+        for i, position in enumerate(model.config.layout.answer[:2]):
+            x, _ = principal_axes(stream[:, position], [])
+            found.append((pocket_accuracy(x, answer[:, i]), pocket_accuracy(x, task)))
+    before, after = found[:2], found[2:]
+    return {
+        "value": min(digit for digit, _ in after),
+        "shows": all(digit > task for digit, task in after),
+        "digit_and_class_before_the_MLP": [x for pair in before for x in pair],
+        "digit_and_class_after_it": [x for pair in after for x in pair],
+    }
 
 
 @finding("pca_without_decision_head", MAIN, need=all_heads(MAIN))
@@ -309,53 +268,42 @@ def pca_without_decision_head(evidence: Evidence) -> pd.DataFrame:
     """Best of six axes at 8 without the decision head; beside it without the other one (Sec. 4.1, footnote)."""
     surveys = evidence.surveys(MAIN)
 
-    def best(run: int, model: Transformer) -> list[float]:
-        position, ranked = model.config.layout.answer[1], ranked_heads(surveys[run], MAIN)
+    def row(run: int, model: Transformer) -> Fields:
+        position, ranked = model.config.layout.answer[1], surveys[run].heads
         labels = {position: carry_in_labels(model)[position]}
-        both = (ranked[0], ranked[-1])
-        return [max(axes_of(model, "blocks.1.resid_mid", labels, head)[position]) for head in both]
-
-    def row(accuracies: list[float]) -> Fields:
-        without, other = accuracies
+        without, other = (
+            max(axes_of(model, "blocks.1.resid_mid", labels, head)[position]) for head in (ranked[0], ranked[-1])
+        )
         shows = without < SEPARATING_ACCURACY <= other
         return {"value": without, "shows": shows, "without_the_other_head": other}
 
-    return per_run(evidence.each(MAIN, best), row)
+    return per_run(evidence.each(MAIN, row), dict)
 
 
-@finding("carry_in_layer0", S01)
-def carry_in_layer0(evidence: Evidence) -> pd.DataFrame:
+@finding_of_models("carry_in_layer0", S01)
+def carry_in_layer0(model: Transformer) -> Fields:
     """Balanced accuracy of the best of six axes after layer 0, the lower of positions 7 and 8 (App. C.2)."""
-    layout = GROUPS[S01].config.layout
-
-    def axes(run: int, model: Transformer) -> tuple[dict[int, list[float]], list[float]]:
-        """At the digits and at the answer; and how much attention layer 0 gives to the column one to the right."""
-        labels = carry_in_labels(model)
-        at_digits = dict(enumerate(labels.values()))
-        mass = column_mass(mean_attention(run, model)[0], layout, shift=1)[:, :2]
-        return axes_of(model, "blocks.0.resid_post", at_digits | labels), mass.amax(0).tolist()
-
-    def row(found: tuple[dict[int, list[float]], list[float]]) -> Fields:
-        best = {position: max(scores) for position, scores in found[0].items()}
-        value = min(best[position] for position in layout.answer[:2])
-        return {
-            "value": value,
-            "shows": value >= SEPARATING_ACCURACY,
-            "attention_one_to_the_right_from_7_8": found[1],
-            **{f"best_axis_at_{position}": x for position, x in best.items()},
-        }
-
-    return per_run(evidence.each(S01, axes), row)
-
-
-def order(run: int, model: Transformer) -> float:
-    """`mean_order` of a run on the same random sums every time, those of Fig. 9's page."""
-    a, b = sums.long_sums(ORDERED, 3, torch.Generator().manual_seed(0))
-    return mean_order(digit_orders(journey(model, a, b), carries.symbols(a, b, 3) > 0))
+    labels, layout = carry_in_labels(model), model.config.layout
+    at_digits = dict(enumerate(labels.values()))
+    axes = axes_of(model, "blocks.0.resid_post", at_digits | labels)
+    best = {position: max(scores) for position, scores in axes.items()}
+    value = min(best[position] for position in labels)
+    right = column_mass(mean_attention(model)[0], layout, shift=1)[:, :2]  # attention of layer 0
+    return {
+        "value": value,
+        "shows": value >= SEPARATING_ACCURACY,
+        "attention_one_to_the_right_from_7_8": right.amax(0).tolist(),
+        **{f"best_axis_at_{position}": x for position, x in best.items()},
+    }
 
 
 @finding("decay_matters_one_layer", N1_W0, N1)
 def decay_matters_one_layer(evidence: Evidence) -> pd.DataFrame:
     """Mean Spearman correlation of digits and the better leading axis, without decay (App. B, C.1)."""
+
+    def order(run: int, model: Transformer) -> float:
+        a, b = random_sums(3, ORDERED)
+        return float(np.mean(list(digit_orders(journey(model, a, b), carries.symbols(a, b, 3) > 0).values())))
+
     without, decayed = evidence.each(N1_W0, order), list(evidence.each(N1, order).values())
     return per_run(without, lambda x: {"value": x, "shows": x < min(decayed), "runs_with_decay": decayed})

@@ -3,34 +3,24 @@
 Thresholds say when a run shows a claim; why they are what they are is the `reason` of the claim's row.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from carry_core import carries, measure, sums
-from carry_core.errors import check_whole
-from carry_core.findings.base import DECODER, DFF1024, MAIN, N1, N3, Fields, Need, all_heads, finding, per_run
-from carry_core.findings.survey import (
-    FEWEST,
-    Evidence,
-    Survey,
-    carry_neuron_mask,
-    cosine_spread,
-    random_sums,
-    ranked_heads,
-    without_mlp,
-)
+from carry_core.findings import base
+from carry_core.findings.base import Fields, Need, finding, finding_of_models, finding_of_surveys, per_run
+from carry_core.findings.survey import Evidence, Survey, cosine_spread, random_sums
 from carry_core.groups import GROUPS
 from carry_core.interventions import INTACT, Ablation
 from carry_core.measure import ClassAccuracies
-from carry_core.model import ModelConfig, Transformer, cache_hook
-from carry_core.sums import Layout, equal_sums
+from carry_core.model import Transformer
+from carry_core.sums import Layout, Numbers
 
 EXACT_MATCH_COST = 0.1  # what a part has to cost to matter
 CELL_ACCURACY = 0.99  # from here on the digits of a cell count as right
@@ -43,62 +33,6 @@ ONE_TOO_LARGE = 0.95  # share of a no-carry cell that counts as always, for a de
 BIAS_COST = 0.01  # of exact matches: what zeroed biases may cost a model that does not need them (App. A.1)
 PARTNER_ATTENTION = 0.5  # of a digit's attention, to its partner: a step of a staircase
 SQUASHED_OUTCOME = 74  # the paper's
-
-
-# ---------------------------------------------------------------- the last layer, part by part
-
-
-def head_pairs(config: ModelConfig) -> list[Ablation]:
-    """The whole attention of the layer before the last, together with each head of the last layer (App. C.3).
-
-    Raises:
-        BadInput: as `last_heads`, for two layers.
-    """
-    heads = [part.heads for part in measure.last_heads(config, 2)]
-    before = frozenset().union(*heads[: config.heads])
-    return [Ablation(heads=before | head) for head in heads[config.heads :]]
-
-
-@dataclass(frozen=True)
-class LastLayer:
-    """What becomes of the accuracies when a part of the last block is ablated (Tab. 1, 4 and 5, Sec. 4 and 5)."""
-
-    intact: ClassAccuracies
-    heads: tuple[ClassAccuracies, ...]  # without each head
-    mlp: ClassAccuracies
-    decision_head: int  # as `measure.decision_head`
-    neurons: Bool[Tensor, " neuron"] | None = None  # the MLP's carry neurons, if they were asked for
-    dissected: ClassAccuracies | None = None  # without these
-
-    @property
-    def decision(self) -> ClassAccuracies:
-        return self.heads[self.decision_head]
-
-    @property
-    def other(self) -> ClassAccuracies:
-        """Without the head that costs least."""
-        return max(self.heads, key=lambda cells: cells.exact_match)
-
-
-def ablate_last_layer(
-    model: Transformer,
-    a: Int[Tensor, " sums"],
-    b: Int[Tensor, " sums"],
-    n_digits: int | None = None,
-    chosen_on: tuple[Int[Tensor, " other"], Int[Tensor, " other"]] | None = None,
-) -> LastLayer:
-    """Accuracies intact, without each of the last block's heads, without its MLP, and without its carry neurons.
-
-    Sums are classed by `n_digits` digits, the model's width if None; carry neurons are chosen on other sums, and left
-    alone if there are none.
-    """
-    parts = [INTACT, *measure.last_heads(model), measure.final_mlp(model)]
-    neurons = None if chosen_on is None else carry_neurons(model, *chosen_on, n_digits)
-    if neurons is not None:
-        parts.append(dissection(neurons, model.config.layers - 1))
-    intact, *accuracies = measure.class_accuracies(model, a, b, parts, n_digits)
-    heads, (mlp, *dissected) = accuracies[: model.config.heads], accuracies[model.config.heads :]
-    return LastLayer(intact, tuple(heads), mlp, measure.decision_head(model), neurons, *dissected)
 
 
 def decision_head_scores(found: ClassAccuracies) -> tuple[float, float]:
@@ -125,26 +59,18 @@ def no_carry_reference(n_digits: int = 3) -> ClassAccuracies:
     return ClassAccuracies(1 - arrives, arrives, exact_match=float("nan"))
 
 
-def carry_neurons(
-    model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], n_digits: int | None = None
-) -> Bool[Tensor, " neuron"]:
+@torch.inference_mode()
+def carry_neurons(model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None) -> Bool[Tensor, " neuron"]:
     """Neurons of the last MLP that are more active for some carry class than for NC (Sec. 5, Dissection).
 
     Mean activation after the ReLU at the first answer position, class by class.
     """
-    config = model.config
-    n_digits = config.width if n_digits is None else n_digits
-    name, first = f"blocks.{config.layers - 1}.mlp.post", config.layout.answer[-n_digits]
-    total = torch.zeros(len(carries.patterns(n_digits)), config.d_ff, dtype=torch.float64)
-    count = torch.zeros(len(total))
-    with torch.inference_mode():
-        for part_a, part_b in zip(a.split(measure.BATCH), b.split(measure.BATCH), strict=True):
-            kept: dict[str, Tensor] = {}
-            model(sums.encode(part_a, part_b, config.layout), cache_hook(kept, name), read=[first])
-            task = carries.classify(part_a, part_b, n_digits)
-            total.index_add_(0, task, kept[name][:, 0].double())
-            count += torch.bincount(task, minlength=len(total))
-    return carry_neuron_mask(total / count.unsqueeze(-1))
+    n_digits = n_digits or model.config.width
+    name, first = f"blocks.{model.config.layers - 1}.mlp.post", model.config.layout.answer[-n_digits]
+    post = measure.activations(model, a, b, [name], read=[first])[name][:, 0]
+    task, n_classes = carries.classify(a, b, n_digits), len(carries.patterns(n_digits))
+    mean = torch.stack([post[task == i].double().mean(0) for i in range(n_classes)])
+    return (mean[1:] > mean[0]).any(0)
 
 
 def dissection(neurons: Bool[Tensor, " neuron"], layer: int) -> Ablation:
@@ -176,57 +102,29 @@ def pearson(found: ClassAccuracies, expected: ClassAccuracies) -> float:
     return torch.corrcoef(pair)[0, 1].item()
 
 
-def no_carry_correlation(survey: Survey, group: str) -> float:
-    """Correlation with a model that cannot carry, once the final MLP is gone (Sec. 5)."""
-    cells = without_mlp(survey, group)
-    return pearson(cells, no_carry_reference(cells.accuracy.shape[1]))
-
-
-# ---------------------------------------------------------------- criteria
+def no_carry_correlation(cells: ClassAccuracies, n_digits: int = 0) -> float:
+    """Correlation with a model that cannot carry, at the last `n_digits` positions, all if 0 (Sec. 5)."""
+    pair = (cells, no_carry_reference(cells.accuracy.shape[1]))
+    return pearson(*(ClassAccuracies(c.accuracy[:, -n_digits:], c.corrected[:, -n_digits:], 0.0) for c in pair))
 
 
 def decides(cost: float, without: ClassAccuracies) -> bool:
-    """Whether a part decides (Sec. 4, App. C.3).
-
-    Args:
-        cost: how many more exact matches are lost without it.
-        without: what is right without it: every one is added that should be, and the only mistake is to add more.
-    """
+    """Whether a part decides, by the exact matches that it costs and what is right without it (Sec. 4, App. C.3)."""
     return cost >= EXACT_MATCH_COST and all(x >= CELL_ACCURACY for x in decision_head_scores(without))
-
-
-def only_carrying_goes(carry: float, rest: float) -> bool:
-    """Whether without the carry neurons the carried one is lost and nothing else (Sec. 5)."""
-    return carry < CARRY_LOST and rest >= CELL_ACCURACY
-
-
-def added_ones(without: ClassAccuracies) -> list[Float[Tensor, " task"]]:
-    """By position, the share of one too large of each class to which no one arrives there (App. D, Tab. 5)."""
-    arrives = carries.carry_in(without.corrected.shape[1])
-    return [column[~side] for column, side in zip(without.corrected.unbind(1), arrives.unbind(1), strict=True)]
 
 
 def brings_previous_sum(mass: Float[Tensor, "head pos"], head: int, layout: Layout) -> bool:
     """Whether at every position a head looks right more than others do, and than one that looks at all tokens alike.
 
-    Args:
-        mass: `column_mass` of the last layer, one column to the right, where there is one.
-        head: the decision head.
-        layout: of the sums.
+    `mass` is `column_mass` of the last layer, one column to the right, where there is one.
     """
     others = torch.cat([mass[:head], mass[head + 1 :]]).amax(0)
     return bool(((mass[head] > 2 / layout.length) & (mass[head] > others)).all())
 
 
 def looks_right(own: Float[Tensor, "head pos"], right: Float[Tensor, "head pos"], head: int) -> bool:
-    """Whether a head looks more to the right than at its own column, averaged over positions (Fig. 3, 15, 18, 23).
-
-    `own` and `right` are `column_mass` of the last layer, the second one column to the right.
-    """
+    """Whether a head's `column_mass` is larger one to the right, averaged over positions (Fig. 3, 15, 18, 23)."""
     return bool((right - own)[head, :-1].mean() > 0)  # the last position has no column to its right
-
-
-# ---------------------------------------------------------------- ablations
 
 
 def named(ablation: Ablation) -> str:
@@ -234,92 +132,79 @@ def named(ablation: Ablation) -> str:
     return str(ablation).removeprefix("without ")
 
 
-def decision(survey: Survey, group: str) -> Fields:
+def decision(survey: Survey) -> Fields:
     """How many more exact matches a run's decision head costs than its other head, and what is right without it."""
-    ranked = ranked_heads(survey, group)
-    exact = [survey.cells[head].exact_match for head in ranked]
-    carry, other = decision_head_scores(survey.cells[ranked[0]])
+    exact = [survey.cells[head].exact_match for head in survey.heads]
+    without = survey.cells[survey.heads[0]]
+    carry, other = decision_head_scores(without)
     return {
         "value": exact[-1] - exact[0],
-        "shows": decides(exact[-1] - exact[0], survey.cells[ranked[0]]),
-        "decision_head": named(ranked[0]),
+        "shows": decides(exact[-1] - exact[0], without),
+        "decision_head": named(survey.heads[0]),
         "exact_match_without_each_head": exact,
         "lowest_carry_cell": carry,
         "lowest_right_or_too_large": other,
     }
 
 
-@finding("decision_head", MAIN, need=all_heads(MAIN))
-def decision_head_costs(evidence: Evidence) -> pd.DataFrame:
+@finding_of_surveys("decision_head", base.MAIN, base.all_heads(base.MAIN))
+def decision_head_costs(survey: Survey) -> Fields:
     """How many more exact matches the decision head costs than the other (Sec. 4, Tab. 1)."""
-    return per_run(evidence.surveys(MAIN), lambda survey: decision(survey, MAIN))
+    return decision(survey)
 
 
-@finding("final_mlp_carries", MAIN, need=Need())
-def final_mlp_carries(evidence: Evidence) -> pd.DataFrame:
+@finding_of_surveys("final_mlp_carries", base.MAIN, Need())
+def final_mlp_carries(survey: Survey) -> Fields:
     """Pearson correlation with a model that cannot carry (Sec. 4, Tab. 1)."""
-    correlations = {run: no_carry_correlation(survey, MAIN) for run, survey in evidence.surveys(MAIN).items()}
-    return per_run(correlations, lambda x: {"value": x, "shows": x >= CANNOT_CARRY_CORRELATION})
+    correlation = no_carry_correlation(survey.without_mlp)
+    return {"value": correlation, "shows": correlation >= CANNOT_CARRY_CORRELATION}
 
 
-def costs(survey: Survey, parts: list[Ablation]) -> list[float]:
-    """How many exact matches each part takes away."""
-    return [survey.cells[INTACT].exact_match - survey.cells[part].exact_match for part in parts]
+SINGLE = measure.last_heads(GROUPS[base.N3].config, 2)
+PAIRS = [Ablation(heads={(1, 0), (1, 1), (2, head)}) for head in (0, 1)]
 
 
-@finding("three_layers", N3, need=Need(frozenset([INTACT, *measure.last_heads(GROUPS[N3].config, 2)])))
-def three_layers(evidence: Evidence) -> pd.DataFrame:
+@finding_of_surveys("three_layers", base.N3, Need(frozenset([INTACT, *SINGLE])))
+def three_layers(survey: Survey) -> Fields:
     """Pearson correlation without the last MLP (App. C.3, Tab. 3)."""
-
-    def row(survey: Survey) -> Fields:
-        lost, correlation = costs(survey, measure.last_heads(GROUPS[N3].config, 2)), no_carry_correlation(survey, N3)
-        shows = correlation >= CANNOT_CARRY_CORRELATION and max(lost) < EXACT_MATCH_COST
-        return {"value": correlation, "shows": shows, "cost_of_heads_1:0_1:1_2:0_2:1": lost}
-
-    return per_run(evidence.surveys(N3), row)
+    lost = [survey.cells[INTACT].exact_match - survey.cells[head].exact_match for head in SINGLE]
+    correlation = no_carry_correlation(survey.without_mlp)
+    shows = correlation >= CANNOT_CARRY_CORRELATION and max(lost) < EXACT_MATCH_COST
+    return {"value": correlation, "shows": shows, "cost_of_heads_1:0_1:1_2:0_2:1": lost}
 
 
-PAIRS = head_pairs(GROUPS[N3].config)
-
-
-@finding("three_layers_pairs", N3, need=Need(frozenset([INTACT, *PAIRS])))
-def three_layers_pairs(evidence: Evidence) -> pd.DataFrame:
+@finding_of_surveys("three_layers_pairs", base.N3, Need(frozenset([INTACT, *PAIRS])))
+def three_layers_pairs(survey: Survey) -> Fields:
     """Exact matches that the costlier pair takes away: layer 1's attention and one head of layer 2 (App. C.3)."""
-
-    def row(survey: Survey) -> Fields:
-        without = [survey.cells[pair] for pair in PAIRS]
-        carry, other = zip(*map(decision_head_scores, without), strict=True)
-        return {
-            "value": max(costs(survey, PAIRS)),
-            "shows": any(map(decides, costs(survey, PAIRS), without)),
-            "pairs": list(map(named, PAIRS)),
-            "exact_match": [cells.exact_match for cells in without],
-            "lowest_carry_cell": list(carry),
-            "lowest_right_or_too_large": list(other),
-        }
-
-    return per_run(evidence.surveys(N3), row)
+    without = [survey.cells[pair] for pair in PAIRS]
+    lost = [survey.cells[INTACT].exact_match - cells.exact_match for cells in without]
+    carry, other = zip(*map(decision_head_scores, without), strict=True)
+    return {
+        "value": max(lost),
+        "shows": any(map(decides, lost, without)),
+        "pairs": list(map(named, PAIRS)),
+        "exact_match": [cells.exact_match for cells in without],
+        "lowest_carry_cell": list(carry),
+        "lowest_right_or_too_large": list(other),
+    }
 
 
-@finding("decoder", DECODER, need=all_heads(DECODER))
-def decoder(evidence: Evidence) -> pd.DataFrame:
+@finding_of_surveys("decoder", base.DECODER, base.all_heads(base.DECODER))
+def decoder(survey: Survey) -> Fields:
     """Share of answers that are one too large at 7 and 8 where no one arrives, without the decision head (App. D)."""
-
-    def row(survey: Survey) -> Fields:
-        head = ranked_heads(survey, DECODER)[0]
-        added = added_ones(survey.cells[head])
-        return {
-            "value": float(torch.cat(added[:2]).mean()),
-            "shows": bool(torch.cat(added[:-1]).min() >= ONE_TOO_LARGE),
-            "decision_head": named(head),
-            **{f"one_too_large_at_{7 + i}": column.tolist() for i, column in enumerate(added)},
-            "lowest_right_or_too_large": decision_head_scores(survey.cells[head])[1],
-        }
-
-    return per_run(evidence.surveys(DECODER), row)
+    without = survey.cells[survey.heads[0]]
+    arrives = carries.carry_in(without.corrected.shape[1])
+    added = [column[~side] for column, side in zip(without.corrected.unbind(1), arrives.unbind(1), strict=True)]
+    return {
+        "value": float(torch.cat(added[:2]).mean()),
+        "shows": bool(torch.cat(added[:-1]).min() >= ONE_TOO_LARGE),
+        "decision_head": named(survey.heads[0]),
+        **{f"one_too_large_at_{7 + i}": column.tolist() for i, column in enumerate(added)},
+        "lowest_right_or_too_large": decision_head_scores(without)[1],
+    }
 
 
-def bias_cost(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> float:
+def bias_cost(model: Transformer, a: Numbers, b: Numbers) -> float:
     """Share of exact matches that is lost if every linear layer's bias is zeroed, LayerNorm's kept (App. A.1)."""
     without = deepcopy(model)
     for module in without.modules():
@@ -329,74 +214,45 @@ def bias_cost(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums
     return float(before - after)
 
 
-def right_digits(model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"]) -> Bool[Tensor, "sums pos"]:
+def right_digits(model: Transformer, a: Numbers, b: Numbers) -> Bool[Tensor, "sums pos"]:
     """Which digits of the answers are right, at every position of the model."""
     return measure.predict(model, a, b, [INTACT], model.config.width)[0] == sums.digits(a + b, model.config.width)
 
 
-@finding("biases", N1, MAIN, among=MAIN)
+@finding("biases", base.N1, base.MAIN, among=base.MAIN)
 def biases(evidence: Evidence) -> pd.DataFrame:
     """Loss of exact matches with zeroed biases, of one layer and of two; the mean is that of two (App. A.1)."""
-
-    def of(group: str) -> pd.DataFrame:
-        cost = evidence.each(group, lambda run, model: bias_cost(model, *random_sums()))
-        return per_run(cost, lambda x: {"value": x, "shows": (x > BIAS_COST) == (group == N1)})
-
-    return pd.concat({group: of(group) for group in (MAIN, N1)})
-
-
-# ---------------------------------------------------------------- squashing
+    costs = {
+        (group, run): cost
+        for group in (base.MAIN, base.N1)
+        for run, cost in evidence.each(group, lambda run, model: bias_cost(model, *random_sums())).items()
+    }
+    rows = pd.DataFrame({"value": costs})
+    return rows.assign(shows=(rows.value > BIAS_COST) == (rows.index.get_level_values(0) == base.N1))
 
 
-def squashing(model: Transformer, outcome: int = 74) -> Float[Tensor, " pos"]:
+def squashing(model: Transformer, outcome: int = SQUASHED_OUTCOME) -> Float[Tensor, " pos"]:
     """How much the final MLP squashes sums of equal outcome together, per answer position (Sec. 4).
 
     The `cosine_spread` of `sums.equal_sums` after the MLP, over that before; below one: squashed.
     """
-    last = model.config.layers - 1
+    names = [f"blocks.{model.config.layers - 1}.{point}" for point in ("resid_mid", "resid_post")]
     a, b = sums.equal_sums(outcome, model.config.width)
-    found = measure.activations(model, a, b, [f"blocks.{last}.resid_mid", f"blocks.{last}.resid_post"])
-    before, after = (cosine_spread(x[:, list(model.config.layout.answer)]) for x in found.values())
+    streams = measure.activations(model, a, b, names).values()
+    before, after = (cosine_spread(x[:, list(model.config.layout.answer)]) for x in streams)
     return after / before
 
 
-def outcomes(step: int = 1, n_digits: int = 3) -> list[int]:
-    """Every `step`-th outcome that has at least 20 sums a >= b, the paper's 74 among them.
-
-    Raises:
-        BadInput: the step is no positive whole number, or leaves 74 alone.
-    """
-    first, end = 2 * (FEWEST - 1), 10**n_digits
-    most = max(SQUASHED_OUTCOME - first, end - 1 - SQUASHED_OUTCOME)
-    check_whole("step", step, 1, most)
-    return list(range(first + (SQUASHED_OUTCOME - first) % step, end, step))
-
-
-def carry_differs(outcome: int, n_digits: int = 3) -> Bool[Tensor, " pos"]:
-    """At which answer positions a one arrives in some of the sums a >= b with this outcome and not in others."""
-    arrives = carries.carry_in(n_digits)[carries.classify(*equal_sums(outcome, n_digits), n_digits)]
-    return arrives.any(0) & ~arrives.all(0)
-
-
-@finding("squashing", MAIN, need=Need(squash=True))
-def squashing_of_runs(evidence: Evidence) -> pd.DataFrame:
+@finding_of_surveys("squashing", base.MAIN, Need(squash=True))
+def squashing_of_runs(survey: Survey) -> Fields:
     """Ratio of the spread of cosines after the final MLP to that before, for the outcome 74 (Sec. 4)."""
-
-    def row(survey: Survey) -> Fields:
-        ratio, every = survey.squashing[SQUASHED_OUTCOME], torch.stack(list(survey.squashing.values()))
-        below = (every < 1).double().mean(0).tolist()  # of all outcomes with at least 20 sums a >= b
-        shows = bool((ratio < 1).all())
-        return {
-            "value": float(ratio.mean()),
-            "shows": shows,
-            "at_7_8_9": ratio.tolist(),
-            "share_of_outcomes_below_one": below,
-        }
-
-    return per_run(evidence.surveys(MAIN), row)
-
-
-# ---------------------------------------------------------------- attention
+    ratio, every = survey.squashing[SQUASHED_OUTCOME], torch.stack(list(survey.squashing.values()))
+    return {
+        "value": float(ratio.mean()),
+        "shows": bool((ratio < 1).all()),
+        "at_7_8_9": ratio.tolist(),
+        "share_of_outcomes_below_one": (every < 1).double().mean(0).tolist(),  # of those with 20 sums a >= b or more
+    }
 
 
 def partner_mass(pattern: Float[Tensor, "*batch query key"], layout: Layout) -> Float[Tensor, "*batch pos"]:
@@ -411,71 +267,60 @@ def partner_mass(pattern: Float[Tensor, "*batch query key"], layout: Layout) -> 
 
 
 def column_mass(
-    pattern: Float[Tensor, "*batch query key"], layout: Layout, shift: int = 0
+    pattern: Float[Tensor, "*batch query key"], layout: Layout, shift: int = 0, rows: Sequence[int] | None = None
 ) -> Float[Tensor, "*batch pos"]:
-    """How much attention each answer row puts on the two digits of the column `shift` to the right of its own.
+    """How much attention each row puts on the two digits of the column `shift` to the right of its own.
 
-    NaN where there is no such column.
+    `rows` are a position for each column, the answer's if None. NaN where there is no such column.
     """
     mass = torch.full((*pattern.shape[:-2], layout.width), torch.nan)
-    for i, row in enumerate(layout.answer):
+    for i, row in enumerate(rows or layout.answer):
         if 0 <= i + shift < layout.width:
-            keys = [i + shift, i + shift + layout.width + 1]
-            mass[..., i] = pattern[..., row, keys].sum(-1)
+            mass[..., i] = pattern[..., row, [i + shift, i + shift + layout.width + 1]].sum(-1)
     return mass
 
 
-def mean_attention(run: int, model: Transformer) -> Float[Tensor, "layer head query key"]:
+def mean_attention(model: Transformer) -> Float[Tensor, "layer head query key"]:
     """Attention averaged over random sums."""
     return measure.attention(model, *random_sums())
 
 
-@finding("staircase", MAIN)
-def staircase(evidence: Evidence) -> pd.DataFrame:
+@finding_of_models("staircase", base.MAIN)
+def staircase(model: Transformer) -> Fields:
     """Attention of the weakest digit row's best head to its partner (Sec. 4, Fig. 3)."""
-    layout = GROUPS[MAIN].config.layout
-
-    def row(pattern: Float[Tensor, "layer head query key"]) -> Fields:
-        weakest = float(partner_mass(pattern[0], layout).amax(0).min())
-        at_answer = float(column_mass(pattern[0], layout).amax(0).min())
-        return {"value": weakest, "shows": weakest >= PARTNER_ATTENTION, "at_answer_rows": at_answer}
-
-    return per_run(evidence.each(MAIN, mean_attention), row)
+    first, layout = mean_attention(model)[0], model.config.layout
+    weakest, at_answer = (float(x.amax(0).min()) for x in (partner_mass(first, layout), column_mass(first, layout)))
+    return {"value": weakest, "shows": weakest >= PARTNER_ATTENTION, "at_answer_rows": at_answer}
 
 
-@finding("previous_sum", MAIN, need=all_heads(MAIN))
+@finding("previous_sum", base.MAIN, need=base.all_heads(base.MAIN))
 def previous_sum(evidence: Evidence) -> pd.DataFrame:
     """Attention of the decision head to the digits one to the right, at 7 and 8 (Sec. 4, Fig. 3)."""
-    rows, layout = {}, GROUPS[MAIN].config.layout
-    for run, pattern in evidence.each(MAIN, mean_attention).items():
-        mass = column_mass(pattern[-1], layout, shift=1)[:, :2]
-        ((_, head),) = ranked_heads(evidence.surveys(MAIN)[run], MAIN)[0].heads
-        rows[run] = {
+    surveys, layout = evidence.surveys(base.MAIN), GROUPS[base.MAIN].config.layout
+
+    def row(run: int, model: Transformer) -> Fields:
+        mass = column_mass(mean_attention(model)[-1], layout, shift=1)[:, :2]
+        ((_, head),) = surveys[run].heads[0].heads
+        return {
             "value": float(mass[head].mean()),
             "shows": brings_previous_sum(mass, head, layout),
             "decision_head": f"1:{head}",
             **{f"head_1:{h}_at_7_8": mass[h].tolist() for h in range(len(mass))},
         }
-    return per_run(rows, dict)
+
+    return per_run(evidence.each(base.MAIN, row), dict)
 
 
-# ---------------------------------------------------------------- a wider MLP
-
-
-@finding("wide_mlp", DFF1024, need=Need(dissect=True))
-def wide_mlp(evidence: Evidence) -> pd.DataFrame:
+@finding_of_surveys("wide_mlp", base.DFF1024, Need(dissect=True))
+def wide_mlp(survey: Survey) -> Fields:
     """Accuracy of the no-carry cells without the final MLP (App. C.2)."""
-
-    def row(survey: Survey) -> Fields:
-        assert survey.dissected is not None
-        kept = mean_over(without_mlp(survey, DFF1024), "accuracy", carry=False)
-        rest, carry = (mean_over(survey.dissected.cells, "accuracy", carry=c) for c in (False, True))
-        return {
-            "value": kept,
-            "shows": kept < NO_CARRY_ACCURACY and only_carrying_goes(carry, rest),
-            "carry_neurons": survey.dissected.neurons,
-            "no_carry_cells_without_them": rest,
-            "carry_cells_without_them": carry,
-        }
-
-    return per_run(evidence.surveys(DFF1024), row)
+    assert survey.dissected is not None
+    kept = mean_over(survey.without_mlp, "accuracy", carry=False)
+    rest, carry = (mean_over(survey.dissected.cells, "accuracy", carry=c) for c in (False, True))
+    return {
+        "value": kept,
+        "shows": kept < NO_CARRY_ACCURACY and carry < CARRY_LOST and rest >= CELL_ACCURACY,
+        "carry_neurons": survey.dissected.neurons,
+        "no_carry_cells_without_them": rest,
+        "carry_cells_without_them": carry,
+    }

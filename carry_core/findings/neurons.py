@@ -5,64 +5,50 @@ Which neurons carry the one, and what is left without them, is `heads.carry_neur
 
 from dataclasses import dataclass
 
-import pandas as pd
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from carry_core import carries, measure, sums
-from carry_core.findings.base import MAIN, finding, per_run
+from carry_core.findings.base import MAIN, Fields, finding_of_models
 from carry_core.findings.heads import carry_neurons, dissection
-from carry_core.findings.survey import Evidence, random_sums
+from carry_core.findings.survey import random_sums
 from carry_core.interventions import INTACT, Ablation
-from carry_core.model import Transformer, cache_hook
-from carry_core.training.prefixes import SharedPrefix
+from carry_core.model import Transformer
+from carry_core.sums import Numbers
 
 CARRY_AXIS_CORRELATION = 0.7  # its size, from which an axis is a carry axis (Sec. 5)
-CHECKERBOARD_GAP = 0.1  # between cosines within and across carry status
+CHECKERBOARD_GAP = 0.1  # between cosines within and across carry status, if an ablation is to have opened it
 OUTCOMES = (74, 149, 250, 349, 499, 574, 650, 750, 849)  # whose boards are averaged
 
 
-def makes_checkerboard(before: float, after: float) -> bool:
-    """Whether an ablation opens the gap between cosines within and across carry status (Sec. 5)."""
-    return after > CHECKERBOARD_GAP and after > before
-
-
-@torch.inference_mode()
 def activity(
-    model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], n_digits: int | None = None
+    model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None
 ) -> tuple[Float[Tensor, "task pos neuron"], Float[Tensor, " neuron"]]:
     """How often each neuron of the last MLP is active, and how much more where a one arrives (Sec. 5, Fig. 13, 14).
 
-    By `n_digits` digits the sums are classed, and so many positions are looked at; the model's width if None.
-
-    Returns:
-        The share of a class' sums in which it is active, NaN for a class without sums; and its mean activation where a
-        one arrives, minus that elsewhere, in which every sum and position counts once.
+    The share of a class' sums in which it is active, NaN for a class without sums; and its mean activation where a one
+    arrives, minus that elsewhere, in which every sum and position counts once. By `n_digits` digits the sums are
+    classed, and so many positions are looked at; the model's width if None.
     """
-    config = model.config
-    n_digits = config.width if n_digits is None else n_digits
-    name, arrives = f"blocks.{config.layers - 1}.mlp.post", carries.carry_in(n_digits)
-    active, total = torch.zeros(2, *arrives.shape, config.d_ff, dtype=torch.float64)
-    count = torch.zeros(len(arrives), dtype=torch.float64)
-    cache: dict[str, Tensor] = {}
-    shared = SharedPrefix(model, [], config.layout.answer[-n_digits:], cache_hook(cache, name))
-    for part_a, part_b in zip(a.split(measure.BATCH), b.split(measure.BATCH), strict=True):
-        shared(sums.encode(part_a, part_b, config.layout))
-        task, post = carries.classify(part_a, part_b, n_digits), cache[name].double()
-        active.index_add_(0, task, (post > 0).double())
-        total.index_add_(0, task, post)
-        count += torch.bincount(task, minlength=len(count))
-    weight = count[:, None].expand(arrives.shape)
-    with_one, without = (total[side].sum(0) / weight[side].sum() for side in (arrives, ~arrives))
-    return active / count[:, None, None], with_one - without
+    n_digits = n_digits or model.config.width
+    wanted, parts = f"blocks.{model.config.layers - 1}.mlp.post", list[Tensor]()
+
+    def keep(name: str, x: Tensor) -> Tensor:
+        if name == wanted:
+            parts.append(x)
+        return x
+
+    measure.predict(model, a, b, [], n_digits, keep)
+    post, task, every = torch.cat(parts), carries.classify(a, b, n_digits), carries.carry_in(n_digits)
+    often = torch.stack([(post[task == i] > 0).double().mean(0) for i in range(len(every))])
+    arrives = every[task]
+    return often, post[arrives].double().mean(0) - post[~arrives].double().mean(0)
 
 
 def most_often(often: Float[Tensor, "task pos neuron"], count: int) -> Bool[Tensor, "task pos neuron"]:
-    """The `count` neurons that are most often active for each class and position: the red ones of Fig. 13 and 14.
-
-    Of equally active ones, those that come first.
-    """
+    """The `count` neurons, the first of equals, that are most often active: the red ones of Fig. 13 and 14."""
     order = often.argsort(dim=-1, descending=True, stable=True)[..., :count]
     return torch.zeros_like(often, dtype=torch.bool).scatter(-1, order, value=True)
 
@@ -77,20 +63,13 @@ class CarryAxis:
     more: Float[Tensor, " neuron"]
     correlations: tuple[float, ...]  # over neurons, of the coordinate on each axis and of `more`; never negative
 
-    @property
-    def correlation(self) -> float:
-        """That of the leading axis."""
-        return self.correlations[0]
-
     def lean(self, chosen: Bool[Tensor, "task pos neuron"]) -> Float[Tensor, "task pos"]:
         """How much further along the leading axis the chosen neurons lie than the others, on average."""
         x = self.points[:, 0]
         return (x * chosen).sum(-1) / chosen.sum(-1) - (x * ~chosen).sum(-1) / (~chosen).sum(-1)
 
 
-def carry_axis(
-    model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], n_digits: int | None = None
-) -> CarryAxis:
+def carry_axis(model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None) -> CarryAxis:
     """The SVD of the last MLP's input weights beside what its neurons do (Sec. 5, App. C.4).
 
     An axis has no sign of its own: each is turned so that its correlation with `more` is not negative.
@@ -104,41 +83,26 @@ def carry_axis(
     return CarryAxis(points, share, often, more, tuple(along.abs().tolist()))
 
 
-# ---------------------------------------------------------------- what is left of the checkerboard
-
-
-@dataclass(frozen=True)
-class Board:
-    """Cosines between the streams of sums with one outcome after the last MLP, at one position (Sec. 5).
-
-    `arrives` says of each sum whether a one arrives there.
-    """
-
-    position: int
-    arrives: Bool[Tensor, " sums"]
-    cosine: Float[Tensor, "sums sums"]
-
-    @property
-    def gap(self) -> float:
-        """Mean cosine of two sums with the same carry status, minus that of two with different ones.
-
-        The whole board counts, also its diagonal, where a sum is paired with itself. Zero where all are alike, NaN
-        where a one arrives at all sums or at none.
-        """
-        same = self.arrives[:, None] == self.arrives
-        return float(self.cosine[same].mean() - self.cosine[~same].mean())
-
-
 def boards(
-    model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], ablation: Ablation = INTACT
-) -> list[Board]:
-    """A board of the given sums for each answer position at which a one can arrive."""
+    model: Transformer, a: Numbers, b: Numbers, ablation: Ablation = INTACT
+) -> tuple[Bool[Tensor, "pos sums"], Float[Tensor, "pos sums sums"]]:
+    """Whether a one arrives at each sum, where it can, and the cosines between their streams after the last MLP."""
     config = model.config
     arrives = carries.carry_in(config.width)[carries.classify(a, b, config.width)]
     name = f"blocks.{config.layers - 1}.resid_post"
-    stream = measure.activations(model, a, b, [name], ablation)[name]
-    x = torch.nn.functional.normalize(stream[:, list(config.layout.answer)].double(), dim=-1).transpose(0, 1)
-    return [Board(p, arrives[:, i], x[i] @ x[i].T) for i, p in enumerate(config.layout.answer[:-1])]
+    stream = measure.activations(model, a, b, [name], ablation)[name][:, list(config.layout.answer[:-1])]
+    x = torch.nn.functional.normalize(stream.double(), dim=-1).transpose(0, 1)
+    return arrives[:, :-1].T, x @ x.mT
+
+
+def gap(arrives: Bool[Tensor, " sums"], cosine: Float[Tensor, "sums sums"]) -> float:
+    """Mean cosine of two sums with the same carry status, minus that of two with different ones.
+
+    The whole board counts, also its diagonal, where a sum is paired with itself. Zero where all are alike, NaN where a
+    one arrives at all sums or at none.
+    """
+    same = arrives[:, None] == arrives
+    return float(cosine[same].mean() - cosine[~same].mean())
 
 
 def checkerboard(model: Transformer, neurons: Bool[Tensor, " neuron"]) -> tuple[float, float]:
@@ -146,28 +110,23 @@ def checkerboard(model: Transformer, neurons: Bool[Tensor, " neuron"]) -> tuple[
 
     Boards where a one arrives at all sums or at none are left out.
     """
-    without = dissection(neurons, model.config.layers - 1)
-    gaps = [
-        [board.gap for outcome in OUTCOMES for board in boards(model, *sums.equal_sums(outcome), ablation)]
-        for ablation in (INTACT, without)
-    ]
-    before, after = torch.tensor(gaps, dtype=torch.float64).nanmean(1).tolist()
-    return before, after
+    means = []
+    for ablation in (INTACT, dissection(neurons, model.config.layers - 1)):
+        found = [boards(model, *sums.equal_sums(outcome), ablation) for outcome in OUTCOMES]
+        gaps = [gap(*board) for both in found for board in zip(*both, strict=True)]
+        means.append(float(np.nanmean(gaps)))
+    return means[0], means[1]
 
 
-# ---------------------------------------------------------------- claims (Sec. 5)
-
-
-@finding("carry_axis", MAIN)
-def carry_axis_of_runs(evidence: Evidence) -> pd.DataFrame:
+@finding_of_models("carry_axis", MAIN)
+def carry_axis_of_runs(model: Transformer) -> Fields:
     """Correlation over neurons of the coordinate on the leading axis and what they are active for (Sec. 5, Fig. 14)."""
-    sizes = evidence.each(MAIN, lambda run, m: carry_axis(m, *random_sums()).correlation)
-    return per_run(sizes, lambda x: {"value": x, "shows": x >= CARRY_AXIS_CORRELATION})
+    correlation = carry_axis(model, *random_sums()).correlations[0]
+    return {"value": correlation, "shows": correlation >= CARRY_AXIS_CORRELATION}
 
 
-@finding("checkerboard", MAIN)
-def checkerboard_of_runs(evidence: Evidence) -> pd.DataFrame:
+@finding_of_models("checkerboard", MAIN)
+def checkerboard_of_runs(model: Transformer) -> Fields:
     """Mean cosine within minus across carry status, over nine outcomes at 7 and 8, carry neurons gone (Sec. 5)."""
-    chosen_on = measure.sample(2_000, 3, seed=0)
-    gaps = evidence.each(MAIN, lambda run, m: checkerboard(m, carry_neurons(m, *chosen_on)))
-    return per_run(gaps, lambda x: {"value": x[1], "shows": makes_checkerboard(*x), "intact": x[0]})
+    before, after = checkerboard(model, carry_neurons(model, *measure.sample(2_000, 3, seed=0)))
+    return {"value": after, "shows": after > max(CHECKERBOARD_GAP, before), "intact": before}

@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 from itertools import combinations
 
-import pandas as pd
 import torch
 from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
 
 from carry_core import carries, measure, sums
 from carry_core.findings import geometry
-from carry_core.findings.base import MAIN, Fields, finding, per_run
-from carry_core.findings.survey import Evidence, random_sums
+from carry_core.findings.base import MAIN, Fields, finding_of_models
+from carry_core.findings.survey import random_sums
 from carry_core.model import Transformer
+from carry_core.sums import Numbers
 
 SHUFFLES = 2_000
 RANK_AMONG_SHUFFLED = 0.99  # share of shuffled labels whose score a pentagon has to exceed
@@ -69,9 +69,7 @@ class Pentagon:
     turn: float  # vertices by which the pentagon of the sums at which a one arrives is ahead of the other
 
 
-def pentagon(
-    model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], column: int = 1, seed: int = 0
-) -> Pentagon:
+def pentagon(model: Transformer, a: Numbers, b: Numbers, column: int = 1, seed: int = 0) -> Pentagon:
     """Look for a pentagon where the answer's digit `column` is predicted, after the last attention (App. E).
 
     Column 1 is position 8, which the paper shows; `seed` is that of the shuffles.
@@ -102,30 +100,24 @@ def pentagon(
 
 
 def turn(one: Complex[Tensor, " 10"], other: Complex[Tensor, " 10"]) -> float:
-    """By how many vertices the best pentagon of `other` is ahead of that of `one`, in the order of its digits.
-
-    Between -2.5 and 2.5; NaN if either has too few digits.
-    """
+    """By how many vertices, -2.5 to 2.5, the best pentagon of `other` is ahead of `one`'s; NaN with too few digits."""
     way = 2 if spectrum(one)[2] >= spectrum(one)[8] else 8
     angle = (torch.fft.fft(other)[way] / torch.fft.fft(one)[way]).angle()
     return float(angle / (2 * torch.pi / 5)) * (1 if way == 2 else -1)
 
 
-@finding("pentagon", MAIN)
-def pentagons(evidence: Evidence) -> pd.DataFrame:
+@finding_of_models("pentagon", MAIN)
+def pentagons(model: Transformer) -> Fields:
     """Share of the spread of the ten digits that a pentagon explains in the leading plane at 8 (App. E, Fig. 17)."""
-
-    def row(p: Pentagon) -> Fields:
-        return {
-            "value": p.score,
-            "shows": p.rank > RANK_AMONG_SHUFFLED,
-            "shuffled_labels_reach": p.chance,
-            "visible": p.score >= VISIBLE_SCORE,
-            "best_plane": [axis + 1 for axis in p.plane],
-            "score_there": p.best,
-            "shuffled_labels_reach_there": p.best_chance,
-            "visible_there": p.best >= VISIBLE_SCORE,
-            "vertices_further_with_a_one": p.turn,
-        }
-
-    return per_run(evidence.each(MAIN, lambda run, m: pentagon(m, *random_sums())), row)
+    p = pentagon(model, *random_sums())
+    return {
+        "value": p.score,
+        "shows": p.rank > RANK_AMONG_SHUFFLED,
+        "shuffled_labels_reach": p.chance,
+        "visible": p.score >= VISIBLE_SCORE,
+        "best_plane": [axis + 1 for axis in p.plane],
+        "score_there": p.best,
+        "shuffled_labels_reach_there": p.best_chance,
+        "visible_there": p.best >= VISIBLE_SCORE,
+        "vertices_further_with_a_one": p.turn,
+    }

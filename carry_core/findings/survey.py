@@ -5,8 +5,9 @@ The residual stream after the last attention is kept for all of them, at the ans
 neurons on all sums and ablating them, doing so again on draws of the paper's size, squashing.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TypeVar
@@ -23,13 +24,13 @@ from carry_core.findings.base import Need
 from carry_core.interventions import Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import Transformer, no_hook
+from carry_core.sums import Numbers
 from carry_core.training import histories, recipes
 
 DRAWS, DRAWN = 10, 20_000  # how often the dissection is drawn again; sums per class in a draw of the paper's
 SAMPLE = 20_000  # random sums where a finding does not need all
 FEWEST = 20  # sums a >= b that an outcome needs for its squashing to count
 T = TypeVar("T")
-Item = TypeVar("Item")
 CHUNK = 2_048  # sums that pass through the last MLP at once: of each some hundred are in a draw
 
 
@@ -57,63 +58,57 @@ class Survey:
     draws: tuple[Dissected, ...] = ()
     squashing: Mapping[int, Float[Tensor, " pos"]] = field(default_factory=dict)
 
+    @property
+    def heads(self) -> list[Ablation]:
+        """Each head that was ablated by itself, the one that costs most exact matches (the decision head) first."""
+        alone = [part for part in self.cells if part == Ablation(heads=part.heads) and len(part.heads) == 1]
+        return sorted(alone, key=lambda head: self.cells[head].exact_match)
+
+    @property
+    def without_mlp(self) -> ClassAccuracies:
+        """What is right without the final MLP."""
+        return next(cells for ablation, cells in self.cells.items() if ablation.mlps)
+
 
 @torch.inference_mode()
-def survey(
-    model: Transformer,
-    a: Int[Tensor, " sums"],
-    b: Int[Tensor, " sums"],
-    ablations: Iterable[Ablation] = (),
-    n_digits: int | None = None,
-    *,
-    dissect: bool = False,
-    squash: bool = False,
-) -> Survey:
-    """Survey one run.
+def survey(model: Transformer, a: Numbers, b: Numbers, need: Need, n_digits: int | None = None) -> Survey:
+    """Survey one run on sums of every class, for `squash` on all that there are.
 
-    Args:
-        model: the run.
-        a: first numbers; of every class there must be some.
-        b: second numbers.
-        ablations: what to take out besides the final MLP; `INTACT` for nothing.
-        n_digits: digits by which the sums are classed; the model's width if None.
-        dissect: whether to dissect the final MLP.
-        squash: whether to measure squashing; the sums must then be all there are.
+    By `n_digits` digits they are classed; by the model's width if None.
     """
-    n_digits = model.config.width if n_digits is None else n_digits
-    rest = Rest(model, a, b, n_digits) if dissect or squash else None
+    rest = Rest(model, a, b, n_digits or model.config.width)
     mlp = measure.final_mlp(model)
     without_mlp: list[Tensor] = []
 
     def see(name: str, mid: Tensor) -> Tensor:
         if name == f"blocks.{model.config.layers - 1}.resid_mid":
             without_mlp.append(model.unembed(model.norm(mid)).argmax(-1))
-            if rest is not None:
+            if need.dissect or need.squash:
                 rest.keep(mid)
         return mid
 
-    parts = [ablation for ablation in ablations if ablation != mlp]
+    parts = sorted(need.ablations - {mlp}, key=str)
     found = measure.predict(model, a, b, parts, n_digits, see)
     cells = {part: measure.score(guess, a, b) for part, guess in zip(parts, found, strict=True)}
     cells[mlp] = measure.score(torch.cat(without_mlp), a, b)
-    squashed = rest.squashing() if rest is not None and squash else {}
-    if rest is None or not dissect:
-        return Survey(cells, squashing=squashed)
+    squashing = rest.squashing() if need.squash else {}
+    if not need.dissect:
+        return Survey(cells, squashing=squashing)
     every, pairs = torch.arange(len(a)), []
     for seed in range(DRAWS):
         generator = torch.Generator().manual_seed(seed)
         pairs.append((rest.draw(generator), rest.draw(generator)))
     of_all, *of_draws = rest.dissect([(every, every), *pairs])
-    return Survey(cells, of_all, tuple(of_draws), squashed)
+    return Survey(cells, of_all, tuple(of_draws), squashing)
 
 
 class Rest:
     """A run from its last attention on, for many sums: `mid` is the stream there, at the answer's positions."""
 
-    def __init__(self, model: Transformer, a: Int[Tensor, " sums"], b: Int[Tensor, " sums"], n_digits: int) -> None:
+    def __init__(self, model: Transformer, a: Numbers, b: Numbers, n_digits: int) -> None:
         self.model, self.a, self.b, self.block = model, a, b, model.blocks[model.config.layers - 1]
-        self.mid = torch.empty(len(a), n_digits, model.config.d_model)
-        self.filled = 0
+        self.mid = torch.empty(len(a), n_digits, model.config.d_model)  # takes memory as it is filled
+        self.filled, self.chunks = 0, [slice(start, start + CHUNK) for start in range(0, len(a), CHUNK)]
         self.task = carries.classify(a, b, n_digits)
         self.members = [(self.task == task).nonzero().flatten() for task in range(len(carries.patterns(n_digits)))]
 
@@ -142,23 +137,20 @@ class Rest:
         member = torch.stack([self.task == task for task in range(len(self.members))])
         total = torch.zeros(len(counts), len(member), self.model.config.d_ff, dtype=torch.float64)
         size = torch.zeros(len(counts), len(member), 1, dtype=torch.float64)
-        for part in self._chunks():
+        for part in self.chunks:
             post = self.block.up(self.block.norm(self.mid[part, 0])).relu().double()
             weight = (counts[:, None, part] * member[:, part]).double()
             total += weight @ post
             size += weight.sum(-1, keepdim=True)
-        return torch.stack([carry_neuron_mask(mean) for mean in total / size])
+        mean = total / size
+        return (mean[:, 1:] > mean[:, :1]).any(1)
 
     def answers(
         self, kept: Bool[Tensor, "set neuron"], asked: Sequence[Int[Tensor, " _"]]
     ) -> list[Int[Tensor, "_ pos"]]:
-        """What the model answers with some neurons of the last MLP only, each set of them on sums of its own; int8.
+        """What the model answers with the kept neurons of the last MLP only, each set on the sums it is asked; int8.
 
-        The neurons that all sets keep are computed once; `mid` must be filled.
-
-        Args:
-            kept: which neurons each set keeps.
-            asked: the sums of each set, as sorted indices.
+        The neurons that all sets keep are computed once; `mid` must be filled, and sums are sorted indices.
         """
         up, down, in_all = self.block.up, self.block.down, kept.all(0)
         in_some = kept.any(0) & ~in_all
@@ -166,7 +158,7 @@ class Rest:
         added = [down.weight[:, in_some] * chosen for chosen in kept[:, in_some]]
         first = up.weight[in_all], up.bias[in_all]
         second = down.weight[:, in_all].contiguous()  # oneDNN is slow where neither rows nor columns are dense
-        for part in self._chunks():
+        for part in self.chunks:
             mid = self.mid[part]
             x = self.block.norm(mid)
             shared = mid + F.linear(F.linear(x, *first).relu(), second, down.bias)
@@ -191,14 +183,6 @@ class Rest:
                 found[total] = cosine_spread(after) / cosine_spread(mid)
         return found
 
-    def _chunks(self) -> list[slice]:
-        return [slice(start, start + CHUNK) for start in range(0, len(self.a), CHUNK)]
-
-
-def carry_neuron_mask(mean: Float[Tensor, "task neuron"]) -> Bool[Tensor, " neuron"]:
-    """Neurons whose mean activation is strictly larger in some carry class than in NC, which comes first."""
-    return (mean[1:] > mean[0]).any(0)
-
 
 def cosine_spread(x: Float[Tensor, "sums pos d_model"]) -> Float[Tensor, " pos"]:
     """The largest minus the smallest cosine between the streams of any two sums, position by position."""
@@ -207,24 +191,10 @@ def cosine_spread(x: Float[Tensor, "sums pos d_model"]) -> Float[Tensor, " pos"]
     return cosine.amax(1) - cosine.amin(1)
 
 
-# ---------------------------------------------------------------- what is read off a survey
-
-
-def without_mlp(survey: Survey, group: str) -> ClassAccuracies:
-    """Accuracies without the final MLP."""
-    return survey.cells[measure.final_mlp(groups.find(group).config)]
-
-
-def ranked_heads(survey: Survey, group: str) -> list[Ablation]:
-    """The last layer's heads, the decision head first: the one that costs most exact matches (Sec. 4)."""
-    return sorted(measure.last_heads(groups.find(group).config), key=lambda head: survey.cells[head].exact_match)
-
-
-# ---------------------------------------------------------------- all that a source has
-
-
 class Evidence:
     """One source's weights and learning curves, and the surveys that several rows of the ledger share.
+
+    What is missing or damaged raises `BadInput`, which says how to get it.
 
     Args:
         source: `ours` or `author`.
@@ -237,7 +207,7 @@ class Evidence:
     ) -> None:
         runs.folder(source)
         self.source, self.needs, self.report = source, dict(needs or {}), report
-        self._surveys: dict[str, dict[int, Survey | Exception]] = {}
+        self._surveys: dict[str, dict[int, Future[Survey]]] = {}
 
     def steps(self) -> int:
         """How many runs have to be surveyed."""
@@ -252,19 +222,11 @@ class Evidence:
         return True
 
     def group(self, group: str) -> runs.Runs:
-        """The group's runs.
-
-        Raises:
-            BadInput: they are missing or damaged; says how to get them.
-        """
+        """The group's runs."""
         return self._read("weights", group, lambda: runs.load(group, self.source))
 
     def curves(self, group: str) -> histories.History:
-        """The group's learning curves.
-
-        Raises:
-            BadInput: they are missing or damaged; says how to get them.
-        """
+        """The group's learning curves."""
         return self._read("history", group, lambda: histories.load(group, self.source))
 
     def _read(self, kind: str, group: str, read: Callable[[], T]) -> T:
@@ -288,61 +250,46 @@ class Evidence:
         return recipes.training(loaded) if recipes.stands_in(loaded) else ""
 
     def models(self, group: str) -> dict[int, Transformer]:
-        """Each run as a model.
-
-        Raises:
-            BadInput: the group is missing or damaged.
-        """
+        """Each run as a model."""
         return dict(self.group(group).models())
 
     def each(self, group: str, of: Callable[[int, Transformer], T]) -> dict[int, T]:
         """`of(run, model)` for each run of a group, several at once."""
         models = self.models(group)
-        return dict(zip(models, in_parallel(lambda run: of(run, models[run]), models), strict=True))
+        with one_thread_each() as pool:
+            return dict(zip(models, pool.map(of, models, models.values()), strict=True))
 
     def surveys(self, group: str) -> dict[int, Survey]:
         """A survey of each of the group's runs; the first call surveys all groups that are needed and at hand.
 
-        Several runs at once, on as many threads as PyTorch would use. Each has one thread, so that the number of cores
-        changes no bit.
-
         Raises:
-            BadInput: the group is missing or damaged.
             Exception: whatever the survey of one of its runs raised; other groups' surveys are not touched by that.
         """
-        self.group(group)
+        loaded = {group: self.group(group)}
         if group not in self._surveys:
-            self._survey([group, *(name for name in self.needs if name not in self._surveys and self.has(name))])
-        for found in self._surveys[group].values():
-            if isinstance(found, Exception):
-                raise found
-        return {run: found for run, found in self._surveys[group].items() if isinstance(found, Survey)}
+            waiting = (name for name in self.needs if name not in self._surveys and self.has(name))
+            loaded |= {name: self.group(name) for name in waiting}
+            with one_thread_each() as pool:
+                for name, its in loaded.items():
+                    self._surveys[name] = {run: pool.submit(self._survey, its, run) for run in its.numbers}
+                wait([future for name in loaded for future in self._surveys[name].values()])
+        return {run: future.result() for run, future in self._surveys[group].items()}
 
-    def _survey(self, names: Iterable[str]) -> None:
-        loaded = {name: self.group(name) for name in names}
-
-        def one(pair: tuple[str, int]) -> Survey | Exception:
-            (group, run), need = pair, self.needs.get(pair[0], Need())
-            parts, asked = sorted(need.ablations, key=str), fixed_sums(group)
-            try:
-                return survey(loaded[group].model(run), *asked, parts, dissect=need.dissect, squash=need.squash)
-            except Exception as error:
-                return error
-            finally:
-                self.report(f"{group} run {run}")
-
-        pairs = [(group, run) for group, its in loaded.items() for run in its.numbers]
-        for (group, run), found in zip(pairs, in_parallel(one, pairs), strict=True):
-            self._surveys.setdefault(group, {})[run] = found
+    def _survey(self, loaded: runs.Runs, run: int) -> Survey:
+        try:
+            return survey(loaded.model(run), *fixed_sums(loaded.group), self.needs.get(loaded.group, Need()))
+        finally:
+            self.report(f"{loaded.group} run {run}")
 
 
-def in_parallel(of: Callable[[Item], T], items: Iterable[Item]) -> list[T]:
-    """`of` every item, in order, with one thread for each item and as many items at once as PyTorch has threads."""
+@contextmanager
+def one_thread_each() -> Iterator[ThreadPoolExecutor]:
+    """As many workers as PyTorch would use threads, with one thread each: the number of cores changes no bit."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     pool = ThreadPoolExecutor(threads)
     try:
-        return list(pool.map(of, items))
+        yield pool
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C nothing that waits is begun
         torch.set_num_threads(threads)
@@ -355,6 +302,6 @@ def fixed_sums(group: str) -> tuple[Tensor, Tensor]:
     return sums.all_sums(n_digits) if n_digits <= 3 else measure.sample(DRAWN, n_digits, seed=0)
 
 
-def random_sums() -> tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]]:
-    """The same 20,000 random three-digit sums every time, for findings that do not need all."""
-    return sums.long_sums(SAMPLE, 3, torch.Generator().manual_seed(0))
+def random_sums(n_digits: int = 3, count: int | None = None, seed: int = 0) -> tuple[Numbers, Numbers]:
+    """The same random sums every time, `SAMPLE` if no other number is given."""
+    return sums.long_sums(count or SAMPLE, n_digits, torch.Generator().manual_seed(seed))

@@ -20,7 +20,7 @@ from carry_core.findings import base, heads, lengths
 from carry_core.findings.base import FINDINGS, Entry, Fields, Measurement, Need, all_heads
 from carry_core.findings.heads import right_digits
 from carry_core.findings.lengths import at_the_papers_epochs, finetuning
-from carry_core.findings.survey import DRAWN, Dissected, Evidence, Survey, ranked_heads, without_mlp
+from carry_core.findings.survey import DRAWN, Dissected, Evidence, Survey, random_sums
 from carry_core.groups import GROUPS
 from carry_core.interventions import INTACT, Ablation
 from carry_core.ledger import billions
@@ -125,10 +125,10 @@ def carved(group: str, of: Callable[[Any], float], **more: Any) -> Reading:
 def _tables() -> dict[str, Reading]:
     """The cells of Tab. 1, 3, 4 and 5, by carry class, kind of accuracy and answer position."""
     shares: dict[str, tuple[str, Callable[[Survey], ClassAccuracies], Need]] = {
-        "tab1/decision_head": (base.MAIN, lambda s: s.cells[ranked_heads(s, base.MAIN)[0]], all_heads(base.MAIN)),
-        "tab1/final_mlp": (base.MAIN, lambda s: without_mlp(s, base.MAIN), NO_NEED),
-        "tab3/final_mlp": (base.N3, lambda s: without_mlp(s, base.N3), NO_NEED),
-        "tab5/final_mlp": (base.DECODER, lambda s: without_mlp(s, base.DECODER), NO_NEED),
+        "tab1/decision_head": (base.MAIN, lambda s: s.cells[s.heads[0]], all_heads(base.MAIN)),
+        "tab1/final_mlp": (base.MAIN, lambda s: s.without_mlp, NO_NEED),
+        "tab3/final_mlp": (base.N3, lambda s: s.without_mlp, NO_NEED),
+        "tab5/final_mlp": (base.DECODER, lambda s: s.without_mlp, NO_NEED),
     }
     found: dict[str, Reading] = {}
     positions = enumerate(GROUPS[base.MAIN].config.layout.position_names)
@@ -174,7 +174,7 @@ def _dissections() -> dict[str, Reading]:
 
 
 def _unable(survey: Survey) -> bool:
-    return heads.mean_over(without_mlp(survey, base.S01), "accuracy", carry=False) < heads.NO_CARRY_ACCURACY
+    return heads.mean_over(survey.without_mlp, "accuracy", carry=False) < heads.NO_CARRY_ACCURACY
 
 
 def _others() -> dict[str, Reading]:
@@ -185,30 +185,30 @@ def _others() -> dict[str, Reading]:
     }
     for kind, name in zip(KINDS, ("carry_accuracy", "carry_corrected"), strict=True):
         found[f"digits4/final_mlp/{name}"] = share(
-            base.DIGITS4, _then(lambda s: without_mlp(s, base.DIGITS4), partial(heads.mean_over, kind=kind, carry=True))
+            base.DIGITS4, _then(lambda s: s.without_mlp, partial(heads.mean_over, kind=kind, carry=True))
         )
     found["n2/no_skip_accuracy"] = share(base.MAIN, lambda s: s.cells[NO_SKIP].exact_match, Need(frozenset({NO_SKIP})))
     found["n2/evolution/final_pcc"] = Reading(
         base.MAIN,
-        lambda s: heads.no_carry_correlation(s, base.MAIN),
+        lambda s: heads.no_carry_correlation(s.without_mlp),
         combine=median,
         how="The median, since the paper does not name its run.",
     )
     found["n2_w0/runs_full_mlp_ablation_works"] = Reading(
         base.W0,
-        lambda s: float(heads.no_carry_correlation(s, base.W0) >= heads.ABLATION_CORRELATION),
+        lambda s: float(heads.no_carry_correlation(s.without_mlp) >= heads.ABLATION_CORRELATION),
         combine=sum,
         how="How many runs have a Pearson correlation with a model that cannot carry from which the ablation works.",
-        fields=lambda s: {"correlation": heads.no_carry_correlation(s, base.W0)},
+        fields=lambda s: {"correlation": heads.no_carry_correlation(s.without_mlp)},
     )
     found["decoder/ablate_head_1_0/carry_accuracy"] = Reading(
         base.DECODER,
-        lambda s: heads.mean_over(s.cells[ranked_heads(s, base.DECODER)[-1]], "accuracy", carry=True),
+        lambda s: heads.mean_over(s.cells[s.heads[-1]], "accuracy", carry=True),
         all_heads(base.DECODER),
         shown=0,
         how="Mean of the six cells with a carry, without the head that is not the decision head.",
         fields=_other_head,
-        variance=lambda s: _cell_mean_variance(s.cells[ranked_heads(s, base.DECODER)[-1]]),
+        variance=lambda s: _cell_mean_variance(s.cells[s.heads[-1]]),
     )
     return found
 
@@ -221,7 +221,7 @@ def _cell_mean_variance(cells: ClassAccuracies) -> float:
 
 
 def _other_head(survey: Survey) -> Fields:
-    head = ranked_heads(survey, base.DECODER)[-1]
+    head = survey.heads[-1]
     cells = survey.cells[head].accuracy[carries.carry_in(3)].tolist()
     return {"head": str(head).removeprefix("without "), "carry_cells": cells}
 
@@ -265,7 +265,7 @@ def spread(evidence: Evidence) -> Measurement:
 def long_accuracy(group: str, evidence: Evidence, n_digits: int = 6, epoch: int | None = None) -> Measurement:
     """Whole-answer accuracy of a padded group on random sums of so many digits, at all positions (App. H)."""
     loaded = evidence.group(group) if epoch is None else at_the_papers_epochs(evidence, group, epoch)
-    asked, runs = lengths.random_sums(n_digits, LONG, seed=0), {}
+    asked, runs = random_sums(n_digits, LONG), {}
     fields: dict[int, dict[str, Any]] = {}
     for run in loaded.numbers:
         hit = right_digits(loaded.model(run, epoch), *asked).double()
@@ -299,7 +299,7 @@ def norm_of(part: str, evidence: Evidence) -> Measurement:
     before, epoch = lengths.parent(base.FINETUNED)
     if part != "change":
         at_the_papers_epochs(evidence, before, epoch)
-    runs = {run: float(getattr(m, part)) for run, m in finetuning(evidence).items()}
+    runs = finetuning(evidence)[part].to_dict()
     return Measurement(runs, mean(runs.values()), how="The squared norm of all parameters.")
 
 

@@ -135,7 +135,7 @@ def kinds() -> dict[int, str]:
     found = interchange.stored(MAIN).get("ours")
     if found is None:
         return {}
-    return {int(run): typology.KINDS[kind] for run, kind in typology.of_records(found).kind.items()}
+    return {int(run): typology.KINDS[kind] for run, kind in typology.who_decides(found).kind.items()}
 
 
 def export(out: Path) -> list[Path]:
@@ -177,8 +177,8 @@ def training(group: str, measured: str, every: int) -> dict[str, Any]:
     epochs = history["test_loss"].shape[1]
     if measured == "pattern":  # the run and the middle epoch of Fig. 2
         transitions = dynamics.transitions(history, loaded.config.layout, recipes.planned_epochs(loaded))
-        run = dynamics.shown_run(transitions, None)
-        epoch = dynamics.shown_epochs(transitions.loc[run], None)[1]
+        run = dynamics.shown_run(transitions)
+        epoch = dynamics.shown_epochs(transitions.loc[run])[1]
     else:
         run = loaded.numbers[0]
         epoch = dynamics.kink(dynamics.finished(history["test_loss"][0]), planned=recipes.planned_epochs(loaded)).epoch
