@@ -74,10 +74,10 @@ def test_the_parts_are_read_where_they_are(small):
     found, wires = adder.parts(small, a, b), adder.schoolbook(a, b)
     left, right = sums.digits(a, 3), sums.digits(b, 3)
     for truth, name, position, column, label in (  # of the units of a, and at the hundreds of the answer
-        (found.ones, "blocks.0.resid_post", 2, 1, wires.ones[:, 2]),
-        (found.halfway, "blocks.0.resid_mid", 2, 1, wires.ones[:, 2]),
-        (found.early, "blocks.0.resid_post", 7, 0, wires.arrives[:, 0].long()),
-        (found.carry, "blocks.1.resid_mid", 7, 0, wires.arrives[:, 0].long()),
+        (found["ones"], "blocks.0.resid_post", 2, 1, wires.ones[:, 2]),
+        (found["halfway"], "blocks.0.resid_mid", 2, 1, wires.ones[:, 2]),
+        (found["early"], "blocks.0.resid_post", 7, 0, wires.arrives[:, 0].long()),
+        (found["carry"], "blocks.1.resid_mid", 7, 0, wires.arrives[:, 0].long()),
     ):
         at, of = measure.activations(small, a, b, [name])[name][:, position], 2 if position == 2 else 1
         assert torch.equal(truth.expected[:, column], label)

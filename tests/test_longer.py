@@ -93,7 +93,8 @@ def test_the_two_kinds_of_staircase_by_hand():
         (digits, [high, nothing, nothing]),
         (rows, [nothing, [0.75] * 4, [0.0, 0.6, 0.6, 0.6]]),
     ):
-        steps, own = lengths.partner_steps(planted[:-1], layout), heads.column_mass(planted, layout)
+        both = heads.partner_mass(planted[:-1], layout).unflatten(-1, (2, -1))
+        steps, own = both.mean(-2), heads.column_mass(planted, layout)
         kinds = lengths.Heads(steps, torch.zeros(1, 2, 4), own, torch.zeros(2, 2, 4), 0, 1.0, 1.0).staircases
         assert list(kinds) == names
         assert [x.tolist() for x in kinds.values()] == [pytest.approx(x) for x in expected]
@@ -212,10 +213,9 @@ def test_moved_by_hand(tiny):
     found = lengths.moved(tiny, after)
     size = {name: float(p.double().square().sum()) for name, p in tiny.named_parameters()}
     total, embed = sum(size.values()), size["embed.weight"]
-    assert (found.before, found.after) == (pytest.approx(total), pytest.approx(total + 3 * embed))
-    assert (found.distance, found.change) == (pytest.approx((embed / total) ** 0.5), pytest.approx(3 * embed / total))
-    assert found.parts["embed.weight"] == pytest.approx((1, 1))
-    assert all(values[1] == 0 for name, values in found.parts.items() if name != "embed.weight")
+    assert found.sum().tolist() == pytest.approx([total, total + 3 * embed, embed])
+    assert found.step["embed.weight"] == found.before["embed.weight"] == pytest.approx(embed)
+    assert not found.step.drop("embed.weight").any()
 
 
 def test_a_finetuned_run_is_compared_with_the_run_of_its_number_or_the_only_one(tiny):
@@ -295,8 +295,8 @@ def test_the_authors_primed_run_adds_six_digits(primed):
 
 
 def test_the_authors_primed_run_looks_to_the_right_in_its_first_layer(primed):
-    found = lengths.heads(primed, *lengths.balanced(6, 500))
-    assert found.staircase.min() > 0.5
+    found = lengths.measure_heads(primed, *lengths.balanced(6, 500))
+    assert found.staircases["between the digits"].min() > 0.5
     assert found.ahead[0, 0].nanmean() > 0.5 > found.ahead[0, 1].nanmean()
 
 

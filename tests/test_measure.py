@@ -1,6 +1,5 @@
 """Measurements against brute force on two digits, where every sum can be gone through one by one."""
 
-import copy
 import math
 
 import pytest
@@ -122,28 +121,8 @@ def test_squashing_by_brute_force(noisy):
         assert found[i].item() == pytest.approx(spread[1] / spread[0], rel=1e-4)
 
 
-def test_outcomes_have_twenty_sums_and_where_their_carries_differ():
-    a, b = sums.all_sums(3)
-    counts = torch.bincount((a + b)[a >= b], minlength=1000)
-    assert heads.outcomes() == (counts >= 20).nonzero().flatten().tolist()
-    assert {74, 74 + 13} <= set(heads.outcomes(13)) <= set(heads.outcomes())
-    for outcome in (38, 74, 99, 100, 349, 500, 998, 999):
-        pairs = [(outcome - y, y) for y in range(outcome // 2 + 1)]
-        arriving = [{(x % low + y % low) // low for x, y in pairs} for low in (100, 10, 1)]
-        assert heads.carry_differs(outcome).tolist() == [len(kinds) == 2 for kinds in arriving], outcome
-
-
 @pytest.mark.parametrize("config", ["three layers"], indirect=True)
-def test_head_pairs_are_a_layers_attention_with_each_head_of_the_next(model):
-    last, d_head = model.config.layers - 1, model.config.d_head
-    tokens = sums.encode(*sums.long_sums(40, 2, torch.Generator().manual_seed(0)), model.config.layout)
-    for head, pair in enumerate(heads.head_pairs(model.config)):
-        edited = copy.deepcopy(model)
-        with torch.no_grad():
-            edited.blocks[last - 1].o.weight.zero_()
-            edited.blocks[last].o.weight[:, head * d_head : (head + 1) * d_head] = 0
-        torch.testing.assert_close(model(tokens, pair.hook(model)), edited(tokens), rtol=0, atol=1e-12)
-    assert head == model.config.heads - 1
+def test_the_heads_of_several_last_layers(model):
     both = measure.last_heads(model, 2)
     assert [h.heads for h in both] == [{(layer, head)} for layer in (1, 2) for head in range(model.config.heads)]
     assert measure.last_heads(model) == both[model.config.heads :]
@@ -191,20 +170,6 @@ def test_masses_read_the_cells_that_they_name():
     assert heads.column_mass(pattern, Layout(causal=True)).tolist() == [60 + 64, 71 + 75, 82 + 86]
 
 
-@pytest.mark.parametrize("config", ["encoder", "decoder"], indirect=True)
-def test_last_layer_is_the_same_ablations_one_by_one(model: Transformer):
-    width, last = model.config.width, model.config.layers - 1
-    a, b = measure.sample(20, width, seed=0)
-    taken = heads.ablate_last_layer(model, a, b, chosen_on=measure.sample(30, width, seed=1))
-    neurons = heads.carry_neurons(model, *measure.sample(30, width, seed=1))
-    parts = [*measure.last_heads(model), measure.final_mlp(model), heads.dissection(neurons, last)]
-    for together, part in zip([*taken.heads, taken.mlp, taken.dissected], parts, strict=True):
-        (alone,) = measure.class_accuracies(model, a, b, [part])
-        assert torch.equal(together.accuracy, alone.accuracy)
-        assert torch.equal(together.corrected, alone.corrected)
-    assert taken.intact.exact_match == measure.class_accuracies(model, a, b)[0].exact_match
-
-
 def test_the_decision_head_costs_most_whatever_sums_a_page_draws(model: Transformer):
     a, b = sums.long_sums(10_000, model.config.width, torch.Generator().manual_seed(0))
     parts = measure.class_accuracies(model, a, b, measure.last_heads(model))
@@ -212,4 +177,3 @@ def test_the_decision_head_costs_most_whatever_sums_a_page_draws(model: Transfor
     decides = measure.decision_head(model)
     assert exact[decides] == min(exact)
     assert heads.shown_run([(4, model)]) == 4
-    assert heads.ablate_last_layer(model, a[:50], b[:50]).decision_head == decides

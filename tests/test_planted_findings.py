@@ -101,7 +101,7 @@ def test_of_three_layers_no_single_head_matters(surveyed):
     every = [Ablation(heads={(layer, head)}) for layer in (1, 2) for head in (0, 1)]
 
     def survey(costs: list[float], mlp: ClassAccuracies) -> Survey:
-        without = {head: cells(1.0, 1.0, whole=1 - cost) for head, cost in zip(every, costs, strict=True)}
+        without = {head: cells(1.0, 1.0, whole=1.0 - cost) for head, cost in zip(every, costs, strict=True)}
         return Survey({INTACT: cells(1.0, 1.0, whole=1.0), Ablation(mlps={2}): mlp, **without})
 
     carries, spared = cells(0.0, 1.0), cells(1.0, 0.0)
@@ -272,7 +272,7 @@ def test_a_carry_that_layer_0_knows(models, monkeypatch):
     streaming(monkeypatch, models(S01, 3), plant)
     pattern = torch.zeros(2, 2, 10, 10)
     pattern[0, 1, 7, [1, 5]] = 0.3
-    monkeypatch.setattr(geometry, "mean_attention", lambda run, model: pattern)
+    monkeypatch.setattr(geometry, "mean_attention", lambda model: pattern)
     found = geometry.carry_in_layer0(Evidence("ours"))
     assert shown(found) == [True, False, False]
     assert values(found)[0] > 0.99
@@ -282,14 +282,23 @@ def test_a_carry_that_layer_0_knows(models, monkeypatch):
 # ---------------------------------------------------------------- measured elsewhere, judged here
 
 
+class Known(Transformer):
+    """A run of which it is known what is to be measured on it."""
+
+    def __init__(self, known: Any) -> None:
+        super().__init__(ModelConfig(d_model=16, d_ff=8))
+        self.known = known
+
+
 def each_run(monkeypatch: pytest.MonkeyPatch, planted: dict[str, list[Any]]) -> Evidence:
-    """What is measured in the runs of each group is given."""
-    monkeypatch.setattr(Evidence, "each", lambda self, group, of: dict(enumerate(planted[group])))
+    runs = {group: {run: Known(x) for run, x in enumerate(found)} for group, found in planted.items()}
+    monkeypatch.setattr(Evidence, "models", lambda self, group: runs[group])
     monkeypatch.setattr(Evidence, "has", lambda self, group: group in planted)
     return Evidence("ours")
 
 
 def test_biases_are_needed_by_one_layer_and_not_by_two(monkeypatch):
+    monkeypatch.setattr(heads, "bias_cost", lambda model, a, b: model.known)
     found = heads.biases(each_run(monkeypatch, {MAIN: [0.0, 0.02], N1: [0.3, 0.001]}))
     assert found.value.to_dict() == {(MAIN, 0): 0.0, (MAIN, 1): 0.02, (N1, 0): 0.3, (N1, 1): 0.001}
     assert shown(found) == [True, False, True, False]
@@ -297,6 +306,8 @@ def test_biases_are_needed_by_one_layer_and_not_by_two(monkeypatch):
 
 
 def test_decay_matters_where_the_order_is_weaker_than_in_every_run_with_it(monkeypatch):
+    monkeypatch.setattr(geometry, "journey", lambda model, a, b: model)
+    monkeypatch.setattr(geometry, "digit_orders", lambda model, carry_out: {"MLP": [model.known]})
     found = geometry.decay_matters_one_layer(
         each_run(monkeypatch, {N1: [0.8, 0.6, 0.7], base.N1_W0: [0.5, 0.65, 0.59]})
     )
@@ -325,6 +336,8 @@ def test_the_head_that_carries_has_to_be_the_authors_in_his_release_only(monkeyp
         for head in named
         for carried in (0.8, 0.4)
     ]
+    monkeypatch.setattr(lengths, "without_parts", lambda model, a, b: model.known)
+    monkeypatch.setattr(lengths, "primed_parts", lambda known, n_long: known)
     evidence = each_run(monkeypatch, {base.PRIMED: runs})
     found = lengths.primed_parts_of_runs(evidence)
     assert (values(found), shown(found)) == ([0.8, 0.4, 0.8, 0.4], [True, False, True, False])

@@ -49,7 +49,7 @@ def test_a_survey_is_what_the_measurements_give_one_by_one(noisy):
     a, b = all_sums(2)
     last = noisy.config.layers - 1
     wanted = [INTACT, measure.final_mlp(noisy), Ablation(heads={(last, 1)}), Ablation(skips={0})]
-    found = survey.survey(noisy, a, b, wanted, dissect=True, squash=True)
+    found = survey.survey(noisy, a, b, Need(frozenset(wanted), dissect=True, squash=True))
     for ablation, cells in zip(wanted, measure.class_accuracies(noisy, a, b, wanted), strict=True):
         same(found.cells[ablation], cells)
     neurons = heads.carry_neurons(noisy, a, b)

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from carry_core import cli, groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir, replacing
-from carry_core.findings import heads, lengths
+from carry_core.findings import lengths
 from carry_core.model import Transformer
 from carry_core.plots import parameters
 from carry_core.plots.parameters import check, provenance
@@ -111,11 +111,9 @@ def test_curves_of_unequal_runs_are_filled_up(data):
         (lambda: check(source="ours", group=NAME, seed=2**63), "expected a whole number from 0 to"),
         (lambda: parameters.chosen_classes(4, 5), "classes=5 for sums of 4 digits: expected"),
         (lambda: lengths.long_positions(NAME), f"{NAME} has no longer sums: expected a padded group"),
-        (lambda: lengths.long_positions("pad6_n2_s0.3_w0.2", "pad10_primed500_n2_s0.3_w0.2"), "as many long positions"),
         (lambda: lengths.parent(NAME), f"{NAME} is not finetuned: expected"),
         (lambda: parameters.decoder_group(NAME), f"{NAME} has no decoders: expected"),
         (lambda: parameters.listed_groups(7), "7: expected a group"),
-        (lambda: heads.outcomes(10**6), "step=1000000: expected a whole number"),
     ],
 )
 def test_bad_parameters_are_named_in_one_line(two, call, complaint):
