@@ -106,25 +106,18 @@ class Ledger:
 
     def _fields(self, claim: Claim, found: Measurement) -> dict[str, list[Any]]:
         """What was measured besides the value, a list by run each."""
-        columns: dict[str, list[Any]] = {"run": [_name(key) for key in found.runs]} if found.runs else {}
+        keys = [key if isinstance(key, tuple) else (key,) for key in found.runs]  # a number, with its group before it
+        columns: dict[str, list[Any]] = {"run": [" ".join(map(str, key)) for key in keys]} if keys else {}
         if found.shows is not None:
             columns["shows"] = list(found.shows.values())
         about = quantities.groups_of(claim.id)
         trained = {group: self.evidence.training(group) for group in about}
         if any(trained.values()):
-            columns["training"] = [sorted({trained[g] for g in _groups(key, about)} - {""}) for key in found.runs]
+            own = [key[:1] if key[0] in about else about for key in keys]
+            columns["training"] = [sorted({trained[group] for group in some} - {""}) for some in own]
         for name in dict.fromkeys(name for row in found.fields.values() for name in row):
             columns[name] = [_plain(found.fields.get(key, {}).get(name)) for key in found.runs]
         return columns
-
-
-def _name(key: Any) -> str:
-    return f"{key[0]} {key[1]}" if isinstance(key, tuple) else str(key)
-
-
-def _groups(key: Any, about: Sequence[str]) -> Sequence[str]:
-    """The groups behind the value of a run: its own if a measurement calls it by one, else all of the row's."""
-    return [key[0]] if isinstance(key, tuple) and key[0] in about else about
 
 
 def sentence(fields: Mapping[str, Sequence[Any]]) -> str:
