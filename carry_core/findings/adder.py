@@ -19,7 +19,6 @@ from carry_core.interventions import INTACT, Ablation
 from carry_core.model import Transformer
 from carry_core.sums import Numbers
 
-FOLDS = 5
 AGREEMENT = 0.99  # share of sums from which a part's truth table counts as the schoolbook's
 ADDED = 6_000  # random sums for the truth tables: some sixty for each pair of digits
 
@@ -58,7 +57,7 @@ def read(
     if label.min() == label.max():
         return label
     probe = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1)
-    folds = PredefinedSplit(((left + 2 * right) % FOLDS).numpy())  # every digit sum is spread over all of them
+    folds = PredefinedSplit(((left + 2 * right) % 5).numpy())  # every digit sum is spread over all of them
     return torch.from_numpy(cross_val_predict(probe, x.double().numpy(), label.numpy(), cv=folds))
 
 

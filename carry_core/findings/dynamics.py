@@ -139,14 +139,9 @@ def carrying(loss: Float[np.ndarray, " epoch"], evolution: Evolution, planned: i
         rise, depth = starts_to_rise(evolution.correlation, planned=planned)
     lag = float(rise - fit.epoch)
     coincides = abs(lag) <= window(max(planned, len(loss)), KINK_TO_RISE)
-    return {
-        "kink": fit,
-        "rise": float(rise),
-        "depth": depth,
-        "lag": lag,
-        "coincides": coincides,
-        "exponential": fit.rate > 0 and fit.explained >= EXPLAINED_VARIANCE,
-    }
+    falls = fit.rate > 0 and fit.explained >= EXPLAINED_VARIANCE
+    found = {"kink": fit, "rise": float(rise), "depth": depth, "lag": lag}
+    return found | {"coincides": coincides, "exponential": falls}
 
 
 def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFrame:

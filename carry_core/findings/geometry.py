@@ -179,8 +179,7 @@ def orders_of_runs(models: Iterable[tuple[int, Transformer]], a: Numbers, b: Num
     for run, model in models:
         names = [name.replace("pos", "pos. ") for name in model.config.layout.position_names]
         orders = digit_orders(journey(model, a, b), carries.symbols(a, b, model.config.width) > 0)
-        by_part = {f"after {after}": zip(names, values, strict=True) for after, values in orders.items()}
-        rows[run] = {(part, name): x for part, values in by_part.items() for name, x in values}
+        rows[run] = {(f"after {part}", n): x for part in orders for n, x in zip(names, orders[part], strict=True)}
     frame = pd.DataFrame(rows).T
     frame["mean", ""] = frame.mean(axis=1)
     return frame

@@ -364,8 +364,7 @@ def maps(source: str, name: str, report: Callable[[str], object] = lambda done: 
 
 def records(frame: pd.DataFrame) -> list[dict[str, object]]:
     """Maps as `carry interchange --json` writes them; without the controls."""
-    cells = frame[~frame.control][COLUMNS].astype(object)
-    rows: list[dict[str, object]] = cells.where(cells.notna(), None).to_dict("records")
+    rows: list[dict[str, object]] = json.loads(frame[~frame.control][COLUMNS].to_json(orient="records"))
     return rows
 
 

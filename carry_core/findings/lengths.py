@@ -153,20 +153,15 @@ def separation(model: Transformer, a: Numbers, b: Numbers) -> dict[str, list[flo
 
 def separations(models: Mapping[int, Transformer], a: Numbers, b: Numbers) -> pd.DataFrame:
     """`separation` of each run: columns `run`, `step` (`tens` or `ones`), `position` and `accuracy`."""
-    rows = [
-        (run, step, position, x)
-        for run, model in models.items()
-        for step, accuracies in separation(model, a, b).items()
-        for position, x in enumerate(accuracies)
-    ]
-    return pd.DataFrame(rows, columns=["run", "step", "position", "accuracy"]).dropna()
+    found = {run: pd.DataFrame(separation(model, a, b)) for run, model in models.items()}
+    frame = pd.concat(found, names=["run", "position"]).reset_index()
+    return frame.melt(["run", "position"], var_name="step", value_name="accuracy").dropna()
 
 
 def axis_and_plane(model: Transformer, a: Numbers, b: Numbers) -> tuple[float, float]:
     """How well the leading singular axis, and the best direction in the plane of the leading two, tells carry neurons.
 
-    The first is `neurons.carry_axis`'s correlation; the second that of the least-squares fit of what a neuron does more
-    where a one arrives, since App. H.1 grants a linear combination of the two axes.
+    Correlations with what a neuron does more where a one arrives; App. H.1 grants a linear combination of the axes.
     """
     axis = neurons.carry_axis(model, a, b)
     fit = LinearRegression().fit(axis.points.numpy(), axis.more.numpy())
