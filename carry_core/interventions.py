@@ -94,13 +94,10 @@ class Intervention:
 
     def __or__(self, other: "Intervention | Combined") -> "Intervention | Combined":
         """Both at once."""
-        if not isinstance(other, Intervention) or self._elsewhere(self) != other._elsewhere(self):
+        parts = (*PARTS, "names")
+        if isinstance(other, Combined) or replace(self, **{name: getattr(other, name) for name in parts}) != other:
             return Combined((self,)) | other
-        return replace(self, **{name: getattr(self, name) | getattr(other, name) for name in (*PARTS, "names")})
-
-    def _elsewhere(self, parts: "Intervention") -> "Intervention":
-        """This one's kind, positions and source, with the parts of another."""
-        return replace(self, **{name: getattr(parts, name) for name in (*PARTS, "names")})
+        return replace(self, **{name: getattr(self, name) | getattr(other, name) for name in parts})
 
     def to_json(self) -> str:
         """A stable text: the kind, then fields in order, numbers sorted, empty fields left out."""

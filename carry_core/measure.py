@@ -10,7 +10,7 @@ from torch import Tensor
 
 from carry_core import carries, sums
 from carry_core.errors import BadInput, check_whole
-from carry_core.interventions import INTACT, Ablation, Combined, Intervention, MeanAblation, Source, Sums, means
+from carry_core.interventions import INTACT, Ablation, Combined, Intervention, MeanAblation, Read, Source, Sums, means
 from carry_core.model import Hook, ModelConfig, Transformer, cache_hook
 from carry_core.sums import Numbers
 from carry_core.training.prefixes import SharedPrefix
@@ -184,12 +184,7 @@ def class_attention(
 
 @torch.inference_mode()
 def activations(
-    model: Transformer,
-    a: Numbers,
-    b: Numbers,
-    names: Sequence[str],
-    ablation: Ablation = INTACT,
-    read: Sequence[int] | None = None,
+    model: Transformer, a: Numbers, b: Numbers, names: Sequence[str], ablation: Ablation = INTACT, read: Read = None
 ) -> dict[str, Float[Tensor, "sums pos ..."]]:
     """The named sites for every sum, at all positions; those of the last layer at the positions `read` if given."""
     kept: dict[str, list[Tensor]] = {name: [] for name in names}

@@ -133,7 +133,7 @@ def load(group: str, source: str = "ours", *, recipe: str | None = None, runs: C
         {run: _part(of_run, "") for run, of_run in tensors.items()},
         {"recipe": records[0]["recipe"], "epochs": records[0]["epochs"], "runs": records},
         {
-            epoch: {run: _part(of_run, f"epoch_{epoch}/") for run, of_run in tensors.items()}
+            epoch: {run: _part(of_run, f"epoch_{epoch}") for run, of_run in tensors.items()}
             for epoch in sorted(snapshots)
             if all(epoch in record.get("snapshots", ()) for record in records)
         },
@@ -147,10 +147,9 @@ def _tensors(path: Path) -> Weights:
         raise damaged(path, str(error)) from error
 
 
-def _part(tensors: Weights, prefix: str) -> Weights:
+def _part(tensors: Weights, epoch: str) -> Weights:
     """Parameters at one epoch, in float32 under the model's own names."""
-    chosen = [name for name in tensors if name.rpartition("/")[0] == prefix.removesuffix("/")]
-    return {name.removeprefix(prefix): tensors[name].float() for name in chosen}
+    return {name.split("/")[-1]: p.float() for name, p in tensors.items() if name.rpartition("/")[0] == epoch}
 
 
 def describe(path: Path, group: str | None = None) -> dict[str, Any]:
@@ -185,9 +184,7 @@ def missing(what: str, group: str, source: str, recipe: str | None = None, numbe
     if group in groups.RELEASED_ONLY:
         return BadInput(f"{start} it is in the author's release, not in the paper.")
     if not data_dir().is_dir():
-        return BadInput(
-            f"{start} weights come with the repository, not with the package; name its data/ in CARRY_DATA."
-        )
+        return BadInput(f"{start} weights come with the repository; name its data/ in CARRY_DATA.")
     return BadInput(f"{start} make them with `carry train {group}{f' --recipe {recipe}' if recipe else ''}`.")
 
 

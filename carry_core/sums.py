@@ -51,8 +51,7 @@ class Layout:
 
     def tick_labels(self) -> list[str]:
         """Axis labels for the input positions: `*` for a digit, as in the paper's attention figures."""
-        tail = ["*"] * self.width if self.causal else ["="] * self.width
-        return ["*"] * self.width + ["+"] + ["*"] * self.width + tail
+        return [*"*" * self.width, "+", *"*" * self.width, *("*" if self.causal else "=") * self.width]
 
 
 def digits(number: Int[Tensor, "*batch"], width: int) -> Int[Tensor, "*batch width"]:

@@ -125,7 +125,7 @@ def test_bad_parameters_are_named_in_one_line(two, call, complaint):
 
 def test_an_installed_package_says_where_weights_come_from(monkeypatch, tmp_path):
     monkeypatch.setenv("CARRY_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(BadInput, match="weights come with the repository, not with the package"):
+    with pytest.raises(BadInput, match="weights come with the repository; name its data"):
         runs.load(groups.MAIN)
 
 
