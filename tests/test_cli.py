@@ -79,14 +79,6 @@ def test_a_run_without_its_parent_is_refused_before_anything_is_written(carry, d
     assert list(data.iterdir()) == []
 
 
-def test_a_parent_may_be_trained_by_the_same_command(carry, data, monkeypatch):
-    monkeypatch.setattr(cli.loop, "estimate", lambda *_: 60.0)
-    code, said, err = carry("train", "--all", "--runs", "0", "--dry-run")
-    assert (code, err) == (0, "")
-    assert f"{FINETUNED}: run 0, 50 epochs a run, about 1.0 min." in said
-    assert list(data.iterdir()) == []
-
-
 def test_train_stops_on_time_and_goes_on(carry, data):
     """A real group for one epoch: interrupted by the clock, resumed, written, found complete."""
     command = ("train", "n1_s0.2_w1.0", "--runs", "0", "--epochs", "1", "--precision", "bf16")

@@ -1,6 +1,5 @@
 """The small model: its tokens and sums, its trainer, and the weights that are shipped."""
 
-import pytest
 import torch
 
 from carry_core.files import ROOT
@@ -49,14 +48,6 @@ def test_the_command_writes_a_model_that_can_be_loaded(data, carry, monkeypatch)
     assert {"config.json", "model.safetensors", "tokenizer.json", "training.json"} <= names
     assert all(name in out for name in names)
     assert inspect_model(str(data / "llm" / "small"), BARE).load().config.hidden_size == 8
-
-
-@pytest.mark.parametrize("device", ["cuda:99", "foo"])
-def test_a_device_that_is_not_here_is_one_line(data, carry, device):
-    code, out, err = carry("train-llm", "--device", device)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "expected cpu" in err
-    assert list(data.iterdir()) == []
 
 
 # ---------------------------------------------------------------- what is shipped

@@ -1,6 +1,5 @@
 """Surveys of tiny models: against the naive way, stopped and gone on with, and refused with one line."""
 
-import huggingface_hub
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, BertConfig
@@ -183,13 +182,6 @@ def test_no_model(carry, data, tmp_path, monkeypatch):
     assert "has a config.json that cannot be read" in refused(carry, data, str(tmp_path / "empty"))
     BertConfig().save_pretrained(tmp_path / "bert")
     assert "BertLMHeadModel is laid out in another way: expected layers" in refused(carry, data, str(tmp_path / "bert"))
-
-
-@pytest.mark.usefixtures("never_loaded")
-def test_a_hub_id_while_offline(carry, data, monkeypatch):
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    err = refused(carry, data, "nobody/no-such-model")
-    assert "nobody/no-such-model is neither a folder nor in the hub's cache, and HF_HUB_OFFLINE is set" in err
 
 
 def test_damaged_weights_and_a_survey_that_is_missing_or_damaged(carry, data, tmp_path):

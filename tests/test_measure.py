@@ -137,16 +137,6 @@ def test_attention_is_the_mean_over_sums(noisy):
     torch.testing.assert_close(measure.attention(noisy, a, b), expected)
 
 
-def test_activations_under_an_ablation(noisy):
-    a, b = sums.all_sums(2)
-    names = ["blocks.1.resid_mid", "blocks.1.resid_post"]
-    found = measure.activations(noisy, a, b, names, Ablation(mlps={1}))
-    assert torch.equal(found[names[0]], found[names[1]])
-    intact = measure.activations(noisy, a, b, names)
-    assert torch.equal(intact[names[0]], found[names[0]])
-    assert not torch.equal(intact[names[1]], found[names[1]])
-
-
 def test_sample_has_every_class_in_turn():
     a, b = measure.sample(50, 3, seed=0)
     assert carries.classify(a, b).tolist() == [task for task in range(5) for _ in range(50)]

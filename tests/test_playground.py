@@ -216,18 +216,6 @@ def test_a_bad_address_is_a_line_and_the_page_stays(browser, fragment, field, sa
 
 
 @needs_browser
-def test_a_run_that_cannot_be_loaded_is_a_line_beside_the_list(browser):
-    show(browser)
-    browser.run(
-        "{ CarryRuns.list([{ id: 'n2_s0.3_w0.2/0', file: 'n2_s0.3_w0.2-run0.js', label: '', training: '' },"
-        " { id: 'x/0', file: 'x.js', label: '', training: '' }]); const run = document.getElementById('pg-run');"
-        " run.value = 'x/0'; run.dispatchEvent(new Event('change')); }"
-    )
-    browser.wait("document.getElementById('pg-line-run').textContent.includes('make book')")
-    assert browser.run("document.getElementById('pg-run').value") == f"{MAIN}/0"
-
-
-@needs_browser
 def test_the_frames_have_the_numbers_of_the_run(browser):
     model = runs.load(MAIN).model(2)
     part = Ablation(heads={(1, 0)})

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from carry_core.model import ModelConfig
 from carry_core.plots.attention import attention_grid
-from carry_core.plots.curves import draw_curves, ends, thinned
+from carry_core.plots.curves import ends, thinned
 
 
 def test_attention_grid_shows_every_head_and_of_the_last_layer_the_answer_rows(config: ModelConfig):
@@ -47,11 +47,3 @@ def test_the_ends_have_best_and_last_of_every_run(history):
         assert list(row["exact match"]) == [max(whole), list(whole).index(max(whole)) + 1, whole[-1]]
         assert list(row["loss"]) == [min(loss), list(loss).index(min(loss)) + 1, loss[-1]]
         assert list(row["squared norm"]) == [norm[0], norm[-1]]
-
-
-def test_a_history_without_exact_matches_has_its_other_curves(history):
-    known = {name: curve for name, curve in history.items() if not name.endswith("_whole")}
-    figure = Figure().subfigures()
-    draw_curves(figure, thinned(known))
-    assert [any(len(line.get_xdata()) > 2 for line in ax.lines) for ax in figure.axes[:2]] == [True, False]
-    assert set(ends(known).columns.get_level_values(0)) == {"loss", "squared norm"}

@@ -185,9 +185,3 @@ def test_masks_are_independent_coins():
     assert off_diagonal.abs().max() < 5 / count**0.5
     for lag in (1, 2, 3, 4, 32, 128, 997):
         assert abs((centred[0, lag:] * centred[0, :-lag]).mean()) < 5 / count**0.5
-
-
-def test_a_runs_masks_do_not_depend_on_its_neighbours():
-    together, alone = stream([3, 5]), stream([5])
-    for _ in range(3):
-        assert torch.equal(together((2, 10, 7), torch.float32)[1:], alone((1, 10, 7), torch.float32))

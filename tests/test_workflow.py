@@ -6,8 +6,6 @@ from pathlib import Path
 
 import nbformat
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 
 from carry_core.files import ROOT
 
@@ -15,7 +13,6 @@ sys.path.insert(0, str(ROOT / "workflow"))
 
 import compare
 import inputs
-import mutation
 
 
 def notebook(*texts: str, svg: str = "<?xml 1 </svg>", tags: tuple[str, ...] = ()) -> nbformat.NotebookNode:
@@ -74,12 +71,3 @@ def test_a_notebook_is_stale_by_its_code_and_not_by_its_outputs(root):
     written.cells[1].source = "2"
     nbformat.write(written, path)
     assert digest(root) != before
-
-
-def test_the_mutation_breaks_the_last_mlp_only(tmp_path):
-    parts = [f"{start}blocks.{l}" for start in ("", "epoch_5/") for l in (0, 1)]
-    weights = {f"{part}.{name}.weight": torch.ones(3, 3) for part in parts for name in ("up", "down")}
-    save_file(weights, tmp_path / "old.safetensors", {"carry": "{}"})
-    mutation.break_mlp(tmp_path / "old.safetensors", tmp_path / "new.safetensors")
-    found = {name: value.mean().item() for name, value in load_file(tmp_path / "new.safetensors").items()}
-    assert found == {name: 0 if "1.down" in name else -1 if "1.up" in name else 1 for name in weights}
