@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from carry_core.model import ModelConfig
 from carry_core.plots.attention import attention_grid
-from carry_core.plots.curves import ends, thinned
+from carry_core.plots.curves import ends
 
 
 def test_attention_grid_shows_every_head_and_of_the_last_layer_the_answer_rows(config: ModelConfig):
@@ -31,12 +31,6 @@ def history() -> dict[str, np.ndarray]:
     for values in found.values():
         values[1, 40:] = np.nan
     return found | {"runs": np.array([3, 5])}
-
-
-def test_thinned_curves_keep_the_first_and_the_last_epoch(history):
-    curves = thinned(history, 7)
-    assert curves["epoch"][[0, -1]].tolist() == [1, 50]
-    np.testing.assert_array_equal(curves["test_loss"], history["test_loss"][:, curves["epoch"] - 1])
 
 
 def test_the_ends_have_best_and_last_of_every_run(history):

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from carry_core import author
 from carry_core.findings.base import Measurement
 from carry_core.ledger import claims, compute, results
 from carry_core.ledger.quantities import READINGS, groups_of
@@ -49,15 +48,6 @@ def test_every_stored_verdict_follows_from_the_runs_beside_it(committed, source)
     row = rows["finding/staircase"]  # and one that does not would be found
     changed = replace(row, fields=row.fields | {"shows": [not x for x in row.fields["shows"]]})
     assert not follows(changed, source, rows, theirs)
-
-
-def test_a_row_of_the_authors_that_was_not_run_needs_what_his_release_lacks(committed):
-    """It asks for no import of what has been imported."""
-    for row in committed["author"].values():
-        if row.verdict == "not run" and not row.id.startswith(("tab2/", "finding/llm_heads")):
-            lacks = [group for group in groups_of(row.id) if not author.holds("weights", group)]
-            assert lacks or "history has not" in row.detail, row.id
-            assert "import-author" not in row.detail
 
 
 def test_rows_that_can_hardly_fail_are_counted_apart(committed):

@@ -12,7 +12,7 @@ from carry_core.groups import Group
 from carry_core.interventions import Ablation
 from carry_core.measure import class_accuracies
 from carry_core.model import ModelConfig, Transformer
-from carry_core.training import bench, recipes
+from carry_core.training import bench
 from carry_core.training import trainer as train_module
 from carry_core.training.recipes import Recipe
 from carry_core.training.stacked import Stack
@@ -29,15 +29,6 @@ def model_of(trainer: Trainer, i: int = 0) -> Transformer:
     model = Transformer(trainer.group.config).eval()
     model.load_state_dict(weights(trainer, i))
     return model
-
-
-def test_the_main_group_is_the_papers():
-    group = groups.find(groups.MAIN)
-    assert (group.n_train, group.steps) == (150_150, 147)
-    assert group.n_train - 146 * group.batch == 646
-    epochs = {name: recipe.epochs(group) for name, recipe in recipes.BY_NAME.items()}
-    assert epochs == {"paper": 1000, "quick": 60}
-    assert len(groups.GROUPS) == 16
 
 
 def test_initialisation():
