@@ -100,21 +100,6 @@ def test_the_two_kinds_of_staircase_by_hand():
         assert [x.tolist() for x in kinds.values()] == [pytest.approx(x) for x in expected]
 
 
-def test_the_summary_of_planted_heads():
-    """Head 0:1 looks ahead most, 1:1 to the right; the weakest long step of the answer rows is planted in layer 1."""
-    own = torch.tensor([[[0.7, 0.6, 0.8, 0.9], [0.1, 0.9, 0.1, 0.1]], [[0.3, 0.5, 0.9, 0.9], [0.2, 0.2, 0.2, 0.2]]])
-    nan = torch.nan
-    ahead = torch.tensor([[[0.1, 0.1, 0.1, nan], [0.2, 0.3, 0.4, nan]]])
-    right = torch.tensor([[[0.9, 0.9, 0.9, nan]] * 2, [[0.1, 0.1, 0.1, nan], [0.5, 0.5, 0.2, nan]]])
-    planted = lengths.Heads(own[:1], ahead, own, right, 0, 0.75, 0.25)
-    (found,) = lengths.attention_summary({3: planted}, 1).to_dict("records")
-    assert (found["run"], found["decision head"], found["ahead head"], found["right head"]) == (3, "1:0", "0:1", "1:1")
-    wanted = {"ahead": 0.3, "right": 0.4, "exact match": 0.75, "without it": 0.25}
-    wanted |= {"between the digits, long": 0.7, "of the answer rows in layer 1, long": 0.3}
-    wanted |= {"of the answer rows in layer 1, trained": 0.2 + 0.3}
-    assert {key: found[key] for key in wanted} == pytest.approx(wanted)
-
-
 # ---------------------------------------------------------------- forgetting
 
 
