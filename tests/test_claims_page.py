@@ -110,14 +110,6 @@ def test_every_row_of_the_ledger_is_in_the_table_with_its_anchor_and_verdicts(pa
     assert all(svg["aria-label"] and svg["role"] == "img" for svg in page.find_all("svg"))
 
 
-def test_only_pages_that_exist_are_linked(page):
-    links = {tr["id"]: [a["href"] for a in tr.find_all("a")] for tr in body(page)}
-    expected = {name for name, claim in claims.claims().items() if claim.notebook == "fig04_pca_journey"}
-    assert {name for name, some in links.items() if "fig04_pca_journey.html" in some} == expected
-    assert {link for some in links.values() for link in some if link.endswith(".html")} == {"fig04_pca_journey.html"}
-    assert all(some[0] == PAPER for some in links.values())
-
-
 def test_nothing_is_loaded_and_nothing_is_taken_for_html(committed):
     entry = committed.entries[0]
     rows = {source: replace(row, detail="Because <b>.") for source, row in entry.rows.items()}

@@ -93,15 +93,6 @@ def test_a_training_that_stopped_early_is_judged_by_the_epochs_of_the_whole():
     assert dynamics.carrying(bent(60, 0.08, 0.02), evolution, 1000)["coincides"]  # within 10 of 1000
 
 
-def test_a_history_without_one_layers_attention_is_refused():
-    history = one_layer()
-    two_layers = history | {"pattern": history["pattern"][:, :, None]}
-    del history["pattern"]
-    for other in (history, two_layers):
-        with pytest.raises(BadInput, match="expected that of a one-layer group"):
-            dynamics.transitions(other, Layout())
-
-
 # ---------------------------------------------------------------- the kink
 
 

@@ -148,13 +148,6 @@ def test_the_score_is_what_the_best_fitting_pentagon_explains():
     assert pentagon.spectrum(z).sum().item() == pytest.approx(1)
 
 
-def test_a_turn_is_counted_in_vertices_in_the_order_of_the_digits():
-    for way in (2, -2):
-        vertex = torch.polar(torch.tensor(1.0), torch.tensor(math.copysign(2 * math.pi / 5, way))).to(torch.complex128)
-        assert pentagon.turn(ring(way), ring(way) * vertex) == pytest.approx(1, abs=1e-6)
-        assert pentagon.turn(ring(way), ring(way).roll(1)) == pytest.approx(-1, abs=1e-6)  # digit d where d - 1 was
-
-
 def planted(monkeypatch: pytest.MonkeyPatch, strength: float) -> pentagon.Pentagon:
     """A model whose stream at position 8 has the digit sum's pentagon, and a third axis for the carry."""
     model = Transformer(ModelConfig(d_model=16, d_ff=8)).eval()

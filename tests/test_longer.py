@@ -53,15 +53,6 @@ def test_a_class_that_is_none_is_bad_input_and_what_was_given_is_named(wrong):
         parameters.chosen_classes(6, wrong)
 
 
-def test_sums_are_drawn_class_by_class():
-    wanted = parameters.chosen_classes(6)
-    a, b = carries.sample_classes(wanted, 7, torch.Generator().manual_seed(1))
-    found = [carries.patterns(6)[i] for i in carries.classify(a, b, 6).tolist()]
-    assert found == [pattern for pattern in wanted for _ in range(7)]
-    a, b = lengths.balanced(4, 130)
-    assert torch.bincount(carries.classify(a, b, 4)).tolist() == [10] * 13
-
-
 # ---------------------------------------------------------------- attention
 
 

@@ -173,19 +173,6 @@ def test_finetuning_continues_weights_and_moments(small_group, data, monkeypatch
     assert runs.load("child").record["epochs"] == 3
 
 
-def test_a_run_that_is_followed_has_its_snapshots_in_its_file(small_group, data, monkeypatch):
-    """Also beside one that is not, in lockstep; `load` gives what all of its runs have."""
-    monkeypatch.setitem(groups.GROUPS, "small", small_group)
-    recipe = replace(QUICK, steps=3 * small_group.steps, followed={"small": ([0], (1, 3))})
-    checkpoints = Checkpoints(data / "checkpoints", small_group, recipe)
-    assert loop.train_group(checkpoints, [0, 1], data / "runs", device="cpu:0", say=str)
-    assert not runs.load("small").snapshots
-    followed = runs.load("small", runs=[0])
-    assert list(followed.snapshots) == [1, 3]
-    early = checkpoints.load(0, 1)[0]["parameters/norm.weight"]
-    assert torch.equal(followed.snapshots[1][0]["norm.weight"], early.half().float())
-
-
 # ---------------------------------------------------------------- checkpoints
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from carry_core import carries, interventions, measure, sums
+from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
 from carry_core.findings import heads
 from carry_core.interventions import INTACT, Ablation, MeanAblation
@@ -83,16 +83,6 @@ def test_pearson_with_a_model_that_cannot_carry():
     x, y = (torch.cat([c.accuracy, c.corrected]).flatten() for c in (noise, expected))
     by_hand = ((x - x.mean()) * (y - y.mean())).mean() / (x.std(correction=0) * y.std(correction=0))
     assert heads.pearson(noise, expected) == pytest.approx(by_hand.item(), abs=1e-5)
-
-
-def test_means_are_over_the_sums(noisy):
-    a, b = sums.all_sums(2)
-    names, answer = ["blocks.0.mlp_out", "blocks.1.attn.z"], list(noisy.config.layout.answer)
-    with torch.no_grad():
-        _, cache = noisy.run_with_cache(sums.encode(a, b, noisy.config.layout), names)
-        first, last = interventions.means(noisy, a, b, names, answer).values()
-    torch.testing.assert_close(first, cache[names[0]].mean(0))
-    torch.testing.assert_close(last, cache[names[1]].mean(0)[answer])
 
 
 def test_carry_neurons_by_brute_force(noisy):

@@ -32,12 +32,6 @@ def test_a_box_counts_the_cells_of_a_table_and_links_to_rows_that_have_the_verdi
     assert all(verdict in (rows[name].verdict, results.by_id("author")[name].verdict) for verdict, name in linked)
 
 
-def test_a_box_names_the_runs_that_do_not_show_a_finding():
-    row = results.by_id("ours")["finding/decision_head"]
-    without = [key for key, shows in zip(row.keys, row.fields["shows"], strict=True) if not shows]
-    assert box.difference(claims()[row.id], row) == f"not in {box.listed('run', without)}"
-
-
 @pytest.mark.parametrize(
     "data", [{"x": np.linspace(0, 1, 7), "run": np.array(3)}, pd.DataFrame({"x": [0.1, 0.2], "name": ["a", "b"]})]
 )

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from carry_core import groups, measure, runs
-from carry_core.errors import BadInput
 from carry_core.findings import heads, survey
 from carry_core.findings.base import N1, Measurement, Need
 from carry_core.findings.survey import Evidence
@@ -138,16 +137,6 @@ def test_the_run_that_the_paper_shows_stands_for_the_author_only(published):
     assert "run 1, which the paper shows" in theirs.how
     assert len(theirs.runs) == 3
     assert quantities.evaluate(reading(shown=1), small("ours")).value != theirs.value
-
-
-def test_only_some_runs_may_count(published):
-    evidence_ = small("ours")
-    low = min(s.cells[INTACT].exact_match for s in evidence_.surveys("small").values())
-    found = quantities.evaluate(reading(among=lambda s: s.cells[INTACT].exact_match > low, kind="fly"), evidence_)
-    assert "runs that fly" in found.how
-    assert (len(found.runs), found.at_hand) == (2, 3)
-    with pytest.raises(BadInput, match=r"runs that fly: small has none, of 3\."):
-        quantities.evaluate(reading(among=lambda s: False, kind="fly"), evidence_)
 
 
 def test_a_pass_needs_what_its_rows_need():
