@@ -97,6 +97,7 @@ test: lint types unit compare mutation ## everything that CI checks: lint, types
 
 lint: $(READY) ## ruff: rules and format; import-linter: who may import whom; types of the playground's scripts
 	@$(PY) -m ruff check
+	@$(PY) -m ruff check --quiet --isolated --select F821,F811 --exclude workflow/ipython_kernel_config.py tests workflow notebooks
 	@$(PY) -m ruff format --check
 	@.venv/bin/lint-imports --no-cache --no-logo
 	@if command -v tsc >/dev/null; then tsc --project book/playground; \

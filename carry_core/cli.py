@@ -116,7 +116,7 @@ def verify(accept: tuple[str, ...]) -> None:
 @click.option("--precision", type=click.Choice(list(PRECISIONS)), default="fp32")
 @THREADS
 @click.option("--out", type=FOLDER, help="Where to put finished runs [default: data/runs].")
-@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Stop, resumable, after this time.")
+@click.option("--minutes", type=click.FloatRange(0, 1e6, min_open=True), help="Stop, resumable, after this time.")
 @click.option("--dry-run", is_flag=True, help="Say what would be trained, and about how long it would take.")
 def train(
     names: tuple[str, ...],

@@ -1,6 +1,7 @@
 """Interchange interventions, on networks whose algorithm is known because it was made by hand, and by brute force."""
 
 import json
+import re
 
 import pandas as pd
 import pytest
@@ -240,3 +241,32 @@ def test_the_frozen_rule_decides_every_stored_map_as_it_is_written(source):
             tests = {"one head": best, "heads together": mean[f"{last}_out"], "earlier": mean[f"{last}.skip"]}
             kinds = [name for name, share in tests.items() if share >= 0.8]
             assert found.kind[run] == (kinds or ["split"])[0], (path.stem, run)
+
+
+@pytest.mark.parametrize(
+    ("call", "complaint"),
+    [
+        (
+            lambda pair: interchange.check_pairs("carry_in", 0, pair(123, 456, 124, 456)),
+            "are no pair: expected",
+        ),
+        (lambda pair: interchange.check_pairs("carry_in", 0, pair(700, 456, 710, 456)), "is no sum of 3 digits"),
+        (lambda pair: interchange.check_pairs("digits", 0, pair(1, 1, 2, 1)), "variable='digits': expected one of"),
+        (
+            lambda pair: interchange.draw("carry_in", 2, 1, torch.Generator()),
+            "column=2: expected",
+        ),
+        (
+            lambda pair: swap(pair, "blocks.2.attn.z:0", 7),
+            "'blocks.2.attn.z:0' is not in this model",
+        ),
+        (lambda pair: swap(pair, "blocks.0.mlp_out", 10), "position=10: expected a whole number from 0 to 9"),
+    ],
+)
+def test_pairs_and_parts_that_are_none_are_refused(call, complaint):
+    with pytest.raises(BadInput, match=re.escape(complaint)):
+        call(lambda a, b, c, d: torch.tensor([[a, b], [c, d]]).unsqueeze(-1))
+
+
+def swap(pair, component, position):
+    interchange.count(hand_made("last"), pair(145, 152, 145, 158), 0, [(component, position)])

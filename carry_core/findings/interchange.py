@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carry_core import carries, groups, runs, sums
-from carry_core.errors import BadInput
+from carry_core.errors import BadInput, check_whole
 from carry_core.files import data_dir, replacing
 from carry_core.model import ModelConfig, Transformer, no_hook, rotate
 from carry_core.sums import Numbers
@@ -60,10 +60,36 @@ def agree(variable: str, column: int, pairs: Pairs, width: int = 3, *, control: 
     return alike[:, :column].all(1) & own
 
 
+def check_pairs(variable: str, column: int, pairs: Pairs, width: int = 3, *, control: bool = False) -> None:
+    """Make sure that hand-made pairs are pairs; arguments as in `agree`.
+
+    Raises:
+        BadInput: no such variable or column, no sums of so many digits, or the two sums differ in something else.
+    """
+    check_variable(variable, column, width)
+    for a, b in pairs:
+        sums.encode(a, b, sums.Layout(width))
+    bad = ~agree(variable, column, pairs, width, control=control)
+    if bad.any():
+        (a, b), (c, d) = pairs[..., bad][..., 0].tolist()
+        what = "agree" if control else "differ, upwards,"
+        raise BadInput(
+            f"{a}+{b} and {c}+{d} are no pair: expected sums that {what} in {variable} of column {column} only."
+        )
+
+
+def check_variable(variable: str, column: int, width: int) -> None:
+    """Make sure that a column has the variable; nothing is carried into the last. Raises `BadInput` if not."""
+    if variable not in VARIABLES:
+        raise BadInput(f"variable={variable!r}: expected one of {', '.join(VARIABLES)}.")
+    check_whole("column", column, 0, width - 1 - (variable != "digit_sum"))
+
+
 def draw(
     variable: str, column: int, count: int, generator: torch.Generator, width: int = 3, *, control: bool = False
 ) -> Pairs:
-    """`count` pairs, uniform over all that there are; arguments as in `agree`."""
+    """`count` pairs, uniform over all that there are; arguments as in `agree`, raises as `check_variable`."""
+    check_variable(variable, column, width)
     side, right = 10 ** (column + 1), 10 ** (width - column - 1)
     found = torch.zeros(2, 2, 0, dtype=torch.int64)
     while found.shape[-1] < count:
@@ -247,7 +273,15 @@ def count(model: Transformer, pairs: Pairs, column: int, cells: Sequence[tuple[s
     Returns:
         A row for each cell and `direction`: `pairs`; `accuracy`, the share of swaps after which exactly the predicted
         digit came out, and `elsewhere`, after which all other digits stayed; NaN without pairs.
+
+    Raises:
+        BadInput: the model has no such component or position.
     """
+    for component, position in cells:
+        check_whole("position", position, 0, model.config.layout.length - 1)
+        if component not in components(model.config):
+            expected = f"one such as blocks.0.mlp_out or blocks.{model.config.layers - 1}.attn.z:0"
+            raise BadInput(f"component={component!r} is not in this model: expected {expected}.")
     hits = torch.zeros(len(cells), 2, 2, dtype=torch.float64)  # [cell, direction, predicted or elsewhere]
     for part in pairs.split(BATCH, -1):
         low, high = (Activations(model, numbers) for numbers in part)
