@@ -13,7 +13,6 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.benchmark.utils.timer import Timer, timer
 
 from carry_core import measure, sums
 from carry_core.files import data_dir, write_json
@@ -70,12 +69,12 @@ class Plain:
         self.optimiser.step()
 
 
-def in_turns(
-    tasks: dict[str, Callable[[], Any]], rounds: int, threads: int, clock: Callable[[], float] = timer
-) -> pd.DataFrame:
+def in_turns(tasks: dict[str, Callable[[], Any]], rounds: int, threads: int, **clock: Any) -> pd.DataFrame:
     """Seconds of each task, a row for each round of all, so that a slow moment of the machine meets all."""
+    from torch.utils.benchmark import Timer  # not above: it warns where CUDA is installed and no device is there
+
     timers = {
-        name: Timer("task()", globals={"task": task}, timer=clock, num_threads=threads) for name, task in tasks.items()
+        name: Timer("task()", globals={"task": task}, num_threads=threads, **clock) for name, task in tasks.items()
     }
     return pd.DataFrame([{name: turn.timeit(2).mean for name, turn in timers.items()} for _ in range(rounds)])
 
@@ -97,7 +96,7 @@ def train(device: str = "cpu", groups: Sequence[Group] = LAYERS, runs: int = 1, 
         tasks: dict[str, Callable[[], Any]] = {name: partial(of.step, a, b, 1) for name, of in ours.items()}
         if on_cpu:
             tasks["plain"] = partial(Plain(group).step, a[0], b[0])
-        seconds = in_turns(tasks, rounds, 1, time.process_time if on_cpu else timer)
+        seconds = in_turns(tasks, rounds, 1, **({"timer": time.process_time} if on_cpu else {}))
         ms = (1e3 * seconds.median()).round(1)
         for name, trainer in ours.items():
             row: Row = {"device": "cpu" if on_cpu else device_name(trainer.device), "runs": runs}
