@@ -91,9 +91,6 @@ def test_apart_looks_at_the_leading_plane_and_apart_on_all_axes_at_every_directi
     assert math.isnan(geometry.apart_on_all_axes(plane_of(noise, split & False)))
 
 
-# ---------------------------------------------------------------- digits in order
-
-
 def test_digits_in_order_along_either_axis():
     digit = torch.arange(100) % 10
     side = torch.arange(100) < 50
@@ -120,9 +117,6 @@ def test_neighbours_as_by_brute_force():
     assert geometry.neighbour_accuracy(points, labels) == pytest.approx(expected)
     apart = torch.cat([points[:30, :2], points[30:, :2] + 100])
     assert geometry.neighbour_accuracy(apart, torch.arange(60) // 30) == 1
-
-
-# ---------------------------------------------------------------- pentagons
 
 
 def ring(step: float, count: int = 10) -> torch.Tensor:

@@ -61,9 +61,6 @@ def test_carrying_mistakes_by_column_addition():
     assert found.carry_share == pytest.approx(sum(expected) / int((~found.right).sum()))
 
 
-# ---------------------------------------------------------------- positions
-
-
 @pytest.mark.parametrize(("name", "template"), [*((name, BARE) for name in TOKENIZERS), ("bytes_and_threes", ALPACA)])
 def test_every_digit_is_in_the_token_that_holds_it(name, template):
     """By walking through the tokens' own characters and counting digits, with no offsets."""
@@ -85,9 +82,6 @@ def test_every_digit_is_in_the_token_that_holds_it(name, template):
 def test_a_tokenizer_that_leaves_a_digit_out():
     with pytest.raises(BadInput, match="no token for '1'"):
         prompts.locate("1 + 2 = ", [], 1, 2)
-
-
-# ---------------------------------------------------------------- heads
 
 
 def test_heads_are_read_and_written():

@@ -38,9 +38,6 @@ def test_an_ablated_head_is_zeroed_columns_of_the_output_projection(model):
     assert (found - intact).abs().max() > 1e-3
 
 
-# ---------------------------------------------------------------- the staircase search
-
-
 def test_planted_staircases_are_found_exactly():
     n, length = 6, 11
     cells = staircases.cells(prompts.Positions((1, 2, 3, 4), 5, (6, 7, 8, 9), 10), n)  # `<s> a a a a + b b b b =`

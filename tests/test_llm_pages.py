@@ -56,9 +56,6 @@ def test_streams_find_what_was_planted(planted):
     assert [a.answers.accuracy for a in planted.targeted] == [0.0]
 
 
-# ---------------------------------------------------------------- which model
-
-
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

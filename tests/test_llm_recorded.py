@@ -52,9 +52,6 @@ def test_a_recording_that_contradicts_itself_or_is_damaged(llemma):
         of("tab2/llemma/accuracy")
 
 
-# ---------------------------------------------------------------- surveys of our own
-
-
 def planted(data: Path, key: str, ablated: list[tuple[str, str, int]]) -> None:
     """A survey of ten prompts; each ablation gets so many of them right."""
     pairs = prompts.draw(10)

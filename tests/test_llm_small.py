@@ -50,9 +50,6 @@ def test_the_command_writes_a_model_that_can_be_loaded(data, carry, monkeypatch)
     assert inspect_model(str(data / "llm" / "small"), BARE).load().config.hidden_size == 8
 
 
-# ---------------------------------------------------------------- what is shipped
-
-
 def test_the_shipped_model_adds_and_is_small(tmp_path):
     assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 8 * 2**20
     source = inspect_model(str(SHIPPED), BARE)

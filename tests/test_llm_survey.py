@@ -113,9 +113,6 @@ def test_what_was_stopped_goes_on_where_it_was(where, found, tmp_path, monkeypat
     assert len(asked) == 4 * (1 + len(other.ablated))
 
 
-# ---------------------------------------------------------------- the command, and bad input
-
-
 @pytest.fixture
 def never_loaded(monkeypatch):
     def load(*args, **kwargs):

@@ -173,9 +173,6 @@ def test_finetuning_continues_weights_and_moments(small_group, data, monkeypatch
     assert runs.load("child").record["epochs"] == 3
 
 
-# ---------------------------------------------------------------- checkpoints
-
-
 def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-100] ^= 1

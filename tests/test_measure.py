@@ -136,9 +136,6 @@ def test_sample_has_every_class_in_turn():
         measure.sample(0, 3, 0)
 
 
-# ---------------------------------------------------------------- the last layer, and how attention is summed up
-
-
 def test_masses_read_the_cells_that_they_name():
     layout = Layout()
     pattern = torch.arange(100.0).view(10, 10)  # row q, column k holds 10 q + k

@@ -79,9 +79,6 @@ def test_a_planted_carry_axis_is_found_whatever_its_sign(small):
     assert neurons.carry_axis(small, a, b).correlations[0] < 0.6
 
 
-# ---------------------------------------------------------------- boards
-
-
 def test_a_checkerboard():
     side = torch.tensor([True, True, False, False])
     x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])

@@ -91,9 +91,6 @@ def test_a_page_is_made_again_with_another_group_and_run(monkeypatch):
     assert values["maps"]["run"] == 5
 
 
-# ---------------------------------------------------------------- the ledger and the prose
-
-
 def families(name: str) -> list[str]:
     """An id, and of a table's cell what is before its slashes: a page may show a table by its name."""
     parts = name.split("/")

@@ -150,9 +150,6 @@ def test_a_pass_needs_what_its_rows_need():
     assert quantities.needed("finding/kink") == {}
 
 
-# ---------------------------------------------------------------- the ledger's rows
-
-
 def test_a_row_knows_its_runs_and_what_else_was_measured(monkeypatch):
     fields = {(N1, 0): {"cost": 0.25}, (MAIN, 3): {"cost": None}}
     found = Measurement(

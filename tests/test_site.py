@@ -117,8 +117,6 @@ def test_pages_are_light_and_say_what_they_are_about():
             assert wanted in head, path.stem
 
 
-# ---------------------------------------------------------------- in a browser
-
 MEASURE = """(() => {
   const article = document.querySelector("article");
   const seen = (x) => x.checkVisibility() && x.getBoundingClientRect().height > 40;

@@ -127,8 +127,6 @@ def test_a_trainers_precision_is_its_own(small_group, monkeypatch):
         assert seen == [each is first] * (each.group.steps + 1)
 
 
-# ---------------------------------------------------------------- whole epochs against a plain loop
-
 RUNS = [0, 2]
 RECIPE = Recipe("quick", 2e-3, warmup=9)  # six steps an epoch: it ends in the middle of the second
 
@@ -177,9 +175,6 @@ def test_two_epochs_are_a_plain_loop(small_group, decay):
         assert not np.allclose(means[0], means[1], rtol=1e-4)
     assert all(state["step"] == 12 for state in trainer.optimiser.state.values())
     assert trainer.epoch == 2
-
-
-# ---------------------------------------------------------------- the benchmark's baseline
 
 
 def test_the_baseline_is_the_same_model(config):
