@@ -61,7 +61,7 @@ def agree(variable: str, column: int, pairs: Pairs, width: int = 3, *, control: 
 
 
 def check_pairs(variable: str, column: int, pairs: Pairs, width: int = 3, *, control: bool = False) -> None:
-    """Make sure that hand-made pairs are pairs; arguments as in `agree`.
+    """Make sure that pairs are pairs; arguments as in `agree`.
 
     Raises:
         BadInput: no such variable or column, no sums of so many digits, or the two sums differ in something else.
@@ -267,7 +267,15 @@ def _pattern(model: Transformer, score: Tensor) -> Tensor:
 
 
 @torch.inference_mode()
-def count(model: Transformer, pairs: Pairs, column: int, cells: Sequence[tuple[str, int]]) -> pd.DataFrame:
+def count(
+    model: Transformer,
+    variable: str,
+    column: int,
+    pairs: Pairs,
+    cells: Sequence[tuple[str, int]],
+    *,
+    control: bool = False,
+) -> pd.DataFrame:
     """Swap each cell's component at its position, upwards and downwards, and count where `column` is the source's.
 
     Returns:
@@ -275,8 +283,9 @@ def count(model: Transformer, pairs: Pairs, column: int, cells: Sequence[tuple[s
         digit came out, and `elsewhere`, after which all other digits stayed; NaN without pairs.
 
     Raises:
-        BadInput: the model has no such component or position.
+        BadInput: these are no pairs of the variable, or the model has no such component or position.
     """
+    check_pairs(variable, column, pairs, model.config.width, control=control)
     for component, position in cells:
         check_whole("position", position, 0, model.config.layout.length - 1)
         if component not in components(model.config):
@@ -352,7 +361,7 @@ def sweep(
             others = [cell for cell in cells if cell not in at_answer]
             reads = config.layout.position_names[column]
             for n, asked in zip(counts, (at_answer, others), strict=True):
-                found = count(model, pairs[..., :n], column, asked)
+                found = count(model, variable, column, pairs[..., :n], asked, control=control)
                 frames.append(found.assign(reads=reads, variable=variable, right=right))
     frame = pd.concat([each for each in frames if len(each)], ignore_index=True)
     return completed(frame[[*CELL, "pairs", "accuracy", "elsewhere", "right"]])
