@@ -1,5 +1,6 @@
 """The `carry` command: its options, checks of what was typed, progress. What it does is in the package's rooms."""
 
+import json
 import os
 import re
 import signal
@@ -22,7 +23,7 @@ from rich.table import Table
 from carry_core import author, groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import author_dir, data_dir, replacing, sha256, write_json
-from carry_core.findings import interchange, typology
+from carry_core.findings import interchange, seeds, typology
 from carry_core.ledger import compute, results
 from carry_core.ledger.report import show
 from carry_core.llm.model import DTYPES, MOST_PAIRS, check_device, inspect_model, library, parse_heads
@@ -259,6 +260,27 @@ def interchange_(source: str, names: tuple[str, ...], file: Path | None, save: b
             write_checksums([interchange.save(source, name, found)])
     if file is not None:
         write_json(file, rows)
+
+
+@carry.command("seeds")
+@SOURCE
+@click.option("--recipe", type=click.Choice(list(groups.RECIPES)), default="quick", help="Of ours.")
+@click.option("--runs", "numbers", help="Runs such as 0-31 [default: all that there are].")
+@JSON
+@SAVE
+def seeds_(source: str, recipe: str, numbers: str | None, file: Path | None, save: bool) -> None:
+    """Of which kind runs of the main group are, and which of the paper's findings each of them shows."""
+    chosen = recipe if source == "ours" else None
+    every = runs.find(groups.MAIN, source, recipe=chosen, runs=range(1000))
+    asked = recipes.run_numbers(numbers, groups.find(groups.MAIN)) if numbers else sorted(every)
+    if save:
+        check_writable(seeds.path_of().parent)
+    rows = seeds.measured(source, chosen, asked, partial(click.echo, err=True))
+    click.echo(rows.kind.value_counts().to_string())
+    if file is not None:
+        write_json(file, json.loads(rows.to_json(orient="records", double_precision=5)))
+    if save:
+        write_checksums([seeds.save(rows)])
 
 
 @carry.command("llm", short_help="Ask a language model sums and look inside (Tab. 2, Fig. 6).")

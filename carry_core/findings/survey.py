@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -200,13 +200,21 @@ class Evidence:
         source: `ours` or `author`.
         needs: for each group, what the rows that are asked for need of it.
         report: called after each run that was measured, with what it was.
+        chosen: for a group, which runs are asked for where not its first ones: as `runs.load` takes them.
+        surveyed: a group's sums that runs are surveyed on, if not `fixed_sums`.
     """
 
     def __init__(
-        self, source: str, needs: Mapping[str, Need] | None = None, report: Callable[[str], None] = lambda done: None
+        self,
+        source: str,
+        needs: Mapping[str, Need] | None = None,
+        report: Callable[[str], None] = lambda done: None,
+        chosen: Mapping[str, Mapping[str, Any]] | None = None,
+        surveyed: Callable[[str], tuple[Numbers, Numbers]] | None = None,
     ) -> None:
         runs.folder(source)
         self.source, self.needs, self.report = source, dict(needs or {}), report
+        self.chosen, self.surveyed = chosen or {}, surveyed or fixed_sums
         self._surveys: dict[str, dict[int, Future[Survey]]] = {}
 
     def steps(self) -> int:
@@ -223,11 +231,11 @@ class Evidence:
 
     def group(self, group: str) -> runs.Runs:
         """The group's runs."""
-        return self._read("weights", group, lambda: runs.load(group, self.source))
+        return self._read("weights", group, lambda: runs.load(group, self.source, **self.chosen.get(group, {})))
 
     def curves(self, group: str) -> histories.History:
         """The group's learning curves."""
-        return self._read("history", group, lambda: histories.load(group, self.source))
+        return self._read("history", group, lambda: histories.load(group, self.source, **self.chosen.get(group, {})))
 
     def _read(self, kind: str, group: str, read: Callable[[], T]) -> T:
         try:
@@ -277,7 +285,7 @@ class Evidence:
 
     def _survey(self, loaded: runs.Runs, run: int) -> Survey:
         try:
-            return survey(loaded.model(run), *fixed_sums(loaded.group), self.needs.get(loaded.group, Need()))
+            return survey(loaded.model(run), *self.surveyed(loaded.group), self.needs.get(loaded.group, Need()))
         finally:
             self.report(f"{loaded.group} run {run}")
 

@@ -1,0 +1,217 @@
+"""Many seeds of the main group: of which kind each run is, and what else was measured on it, as one stored table.
+
+What is asked of the table, and what counts as an answer, was written down before any run numbered 6 or more was looked
+at; the kinds and their threshold (`typology`) were fitted on runs 0-5, ours and the author's.
+
+- Judged are our runs by `quick` from number 6 on, whatever they have learned (`judged`).
+- A kind's share has its exact 95% interval (Clopper and Pearson).
+- Six runs, the author's or ours by `paper`, are a likely draw from the judged ones unless the exact test on the table
+  of kinds (Fisher's, as Freeman and Halton extend it) gives less than `ALPHA`; each six has its own test. The test's
+  power is enumerated for every share that the most frequent kind could have had among all runs like those six: it
+  can see the shares at which it rejects in at least `POWER` of the draws.
+- A kind counts from `FEWEST` judged runs on. A finding holds in a kind if at least `HOLDS` of its judged runs show it.
+  It holds in every kind, in some, or in none of those that count; a kind in which a third to two thirds show it is one
+  in which it does not hold, and is called mixed.
+- Whether a finding or a measure depends on the kind: the exact test on runs that show it, or Kruskal and Wallis's,
+  among kinds that count; all of them together corrected by Benjamini and Hochberg, and `ALPHA` again.
+"""
+
+import gzip
+import zlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy import stats
+
+from carry_core import measure, sums
+from carry_core.errors import BadInput
+from carry_core.files import data_dir, replacing
+from carry_core.findings import dynamics, heads, interchange, typology
+from carry_core.findings.base import FINDINGS, MAIN, Fields, Need, all_heads
+from carry_core.findings.survey import DRAWN, Evidence, random_sums
+from carry_core.model import Transformer
+from carry_core.sums import Numbers
+
+FIRST_JUDGED = 6
+ALPHA, POWER, CONFIDENCE = 0.05, 0.8, 0.95
+FEWEST, HOLDS = 3, 2 / 3
+KEY = ["source", "recipe", "run"]
+FROM_CURVES = {"kink", "no_grokking"}  # the author's release has the learning curves of other runs than weights
+
+
+def surveyed(group: str) -> tuple[Numbers, Numbers]:
+    """A draw of the paper's size from every class, and all sums with the outcome that squashing is about."""
+    drawn, equal = measure.sample(DRAWN, 3, seed=0), sums.equal_sums(heads.SQUASHED_OUTCOME)
+    return torch.cat([drawn[0], equal[0]]), torch.cat([drawn[1], equal[1]])
+
+
+def last_layer(model: Transformer) -> pd.DataFrame:
+    """The part of `interchange.sweep` that `typology.who_decides` is about, on the same pairs."""
+    config, generator = model.config, torch.Generator().manual_seed(0)
+    frames = []
+    for column in range(config.width - 1):
+        pairs, _ = interchange.right_pairs(model, "carry_in", column, interchange.AT_ANSWER, generator)
+        own, reads = config.layout.answer[column], config.layout.position_names[column]
+        names = [name for name in interchange.components(config) if name.startswith(f"blocks.{config.layers - 1}.")]
+        found = interchange.count(model, pairs, column, [(name, own) for name in names])
+        frames.append(found.assign(reads=reads, variable="carry_in"))
+    return pd.concat(frames)
+
+
+def of_run(run: int, model: Transformer) -> Fields:
+    """What is measured on a run besides its kind and the paper's findings; attention is the decision head's."""
+    head, layout = measure.decision_head(model), model.config.layout
+    attention = heads.mean_attention(model)[-1][head]
+    to = {name: heads.column_mass(attention, layout, shift) for name, shift in (("left", -1), ("own", 0), ("right", 1))}
+    return {
+        "exact match": heads.right_digits(model, *random_sums()).all(1).double().mean().item(),
+        "squared norm": sum(float(p.square().sum()) for p in model.parameters()),
+        "zero ablation": head,  # the head that it names
+        **{f"to the {name} column": float(x.nanmean()) for name, x in to.items()},
+    }
+
+
+def measured(
+    source: str, recipe: str | None, numbers: Collection[int], report: Callable[[str], None] = lambda done: None
+) -> pd.DataFrame:
+    """A row for each of these runs of the main group: `KEY`, `typology.who_decides`, `of_run`, epochs, the findings.
+
+    A finding has a column of its name with its value, and one with whether the run shows it; `learned` is the epoch by
+    which the exact match on test sums passes 0.99, `kink of the loss` another (Sec. 5, Fig. 5).
+
+    Raises:
+        BadInput: unknown source or recipe, or a run is missing or damaged.
+    """
+    asked = {name.removeprefix("finding/"): x for name, x in FINDINGS.items() if name.startswith("finding/")}
+    asked = {name: x for name, x in asked.items() if MAIN in x.groups}
+    if source == "author":
+        asked = {name: x for name, x in asked.items() if name not in FROM_CURVES}
+    need = Need(squash=True) | all_heads(MAIN)
+    evidence = Evidence(source, {MAIN: need}, report, {MAIN: {"recipe": recipe, "runs": numbers}}, surveyed)
+    cells = evidence.each(MAIN, lambda run, model: last_layer(model).assign(run=run))
+    table = typology.who_decides(pd.concat(cells.values()))
+    table = table.join(pd.DataFrame.from_dict(evidence.each(MAIN, of_run), orient="index"))
+    for name, entry in asked.items():
+        found = entry.of(evidence)
+        table[name], table[f"{name} shows"] = _of_main(found.runs), _of_main(found.shows or {})
+        if name == "kink":
+            table["kink of the loss"] = pd.Series({run: fields["kink"] for run, fields in found.fields.items()})
+    if source == "ours":
+        exact = dynamics.curves(evidence.curves(MAIN), "test_whole")
+        learned = {run: dynamics.first_at(x, dynamics.LEARNT_ACCURACY) for run, x in exact.items()}
+        table["learned"] = pd.Series(learned)
+    return table.rename_axis("run").reset_index().assign(source=source, recipe=recipe or "paper")
+
+
+def _of_main(values: Mapping[Any, Any]) -> "pd.Series[Any]":
+    """By run; a finding about several groups has keys of group and run."""
+    pairs = ((key if isinstance(key, tuple) else (MAIN, key), x) for key, x in values.items())
+    return pd.Series({run: x for (group, run), x in pairs if group == MAIN})
+
+
+def path_of() -> Path:
+    """Where the table lies."""
+    return data_dir() / "results" / "seeds.csv.gz"
+
+
+def saved() -> pd.DataFrame:
+    """The stored table, as from `measured`.
+
+    Raises:
+        BadInput: it is not there, or damaged.
+    """
+    try:
+        return pd.read_csv(path_of())
+    except (OSError, ValueError, EOFError, zlib.error) as error:
+        command = "`carry seeds --source ours --save`"
+        raise BadInput(f"{path_of()} is not there, or damaged: write it with {command}.") from error
+
+
+def save(rows: pd.DataFrame) -> Path:
+    """Put rows into the stored table in place of those of the same runs; all others stay."""
+    known = [saved()] if path_of().exists() else []
+    table = pd.concat([*known, rows]).drop_duplicates(KEY, keep="last").sort_values(KEY)
+    table = table[[*KEY, *(name for name in table if name not in KEY)]].round(5)
+    with replacing(path_of()) as temporary:
+        temporary.write_bytes(gzip.compress(table.to_csv(index=False).encode(), mtime=0))
+    return path_of()
+
+
+# what is asked of the table
+
+
+def judged(table: pd.DataFrame) -> pd.DataFrame:
+    """The runs that are judged."""
+    return table[(table.source == "ours") & (table.recipe == "quick") & (table.run >= FIRST_JUDGED)]
+
+
+def shares(kinds: "pd.Series[str]") -> pd.DataFrame:
+    """How many runs are of each of `typology.KINDS`: `runs`, `share`, and its interval from `low` to `high`."""
+    counts = kinds.value_counts().reindex(list(typology.KINDS), fill_value=0)
+    intervals = [stats.binomtest(int(k), len(kinds)).proportion_ci(CONFIDENCE) for k in counts]
+    low, high = zip(*intervals, strict=True)
+    return pd.DataFrame({"runs": counts, "share": counts / len(kinds), "low": low, "high": high})
+
+
+def exact_test(drawn: Sequence[int], whole: Sequence[int]) -> float:
+    """How likely a draw without replacement is to be as unlikely as `drawn`, or more so, by kind out of `whole`.
+
+    Fisher's exact test of a table with two rows and any number of columns: `drawn`, and `whole` less `drawn`.
+    """
+    every = [x for x in product(*(range(n + 1) for n in whole)) if sum(x) == sum(drawn)]
+    p = stats.multivariate_hypergeom.pmf(every, whole, sum(drawn))
+    seen = stats.multivariate_hypergeom.pmf(drawn, whole, sum(drawn))
+    return float(min(1, p[p <= seen * (1 + 1e-9)].sum()))
+
+
+def likely_draw(some: "pd.Series[str]", kinds: "pd.Series[str]") -> float:
+    """`exact_test` of the kinds of some runs against those of the judged ones."""
+    drawn, rest = (x.value_counts().reindex(list(typology.KINDS), fill_value=0) for x in (some, kinds))
+    return exact_test(drawn.tolist(), (drawn + rest).tolist())
+
+
+def power(main: int, of: int, drawn: int = 6) -> "pd.Series[float]":
+    """In which part of draws the test rejects, by the share of the main kind among the runs that are drawn from.
+
+    Args:
+        main: judged runs of the most frequent kind.
+        of: judged runs.
+        drawn: runs that are compared with them, of that kind or of another.
+    """
+    p = np.array([exact_test((k, drawn - k), (k + main, drawn - k + of - main)) for k in range(drawn + 1)])
+    share = np.linspace(0, 1, 101).round(2)
+    chance = stats.binom.pmf(np.arange(drawn + 1)[:, None], drawn, share)
+    return pd.Series(chance[p < ALPHA].sum(0), index=share)
+
+
+def by_kind(rows: pd.DataFrame, measures: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """What depends on the kind, among kinds that count: the findings, and the measures.
+
+    Returns:
+        For each finding of `rows` how many runs of each kind show it and `holds` (in every kind, in some, in none);
+        for each measure its median in each kind; in both `p`, corrected for all of them together.
+    """
+    groups = {kind: own for kind, own in rows.groupby("kind") if len(own) >= FEWEST}
+    names = [name.removesuffix(" shows") for name in rows if name.endswith(" shows")]
+    showing = pd.DataFrame({kind: own[[f"{name} shows" for name in names]].sum() for kind, own in groups.items()})
+    showing = showing.set_axis(names).astype(int)
+    of = pd.Series({kind: len(own) for kind, own in groups.items()})
+    holds = (showing / of >= HOLDS).sum(axis=1)
+    words = np.select([holds == len(of), holds == 0], ["every", "none"], "some")
+    medians = pd.DataFrame({kind: own[list(measures)].median() for kind, own in groups.items()})
+    if len(of) < 2:
+        return showing.assign(holds=words, p=np.nan), medians.assign(p=np.nan)
+    p = [exact_test(showing.loc[name].tolist(), of.tolist()) for name in names]
+    p += [_kruskal([own[name] for own in groups.values()]) for name in measures]
+    corrected = stats.false_discovery_control(p)
+    return showing.assign(holds=words, p=corrected[: len(names)]), medians.assign(p=corrected[len(names) :])
+
+
+def _kruskal(samples: Sequence["pd.Series[float]"]) -> float:
+    """The p-value of the test; 1 where all values are the same."""
+    return float(stats.kruskal(*samples).pvalue) if pd.concat(samples).nunique() > 1 else 1.0
