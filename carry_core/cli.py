@@ -243,17 +243,24 @@ def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
 @carry.command("interchange")
 @SOURCE
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.option(
+    "--pairs",
+    type=click.IntRange(5, 10**6),
+    default=interchange.PAIRS,
+    show_default=True,
+    help="Swaps of a part at an answer position; a fifth of them elsewhere.",
+)
 @JSON
 @SAVE
-def interchange_(source: str, names: tuple[str, ...], file: Path | None, save: bool) -> None:
+def interchange_(source: str, names: tuple[str, ...], pairs: int, file: Path | None, save: bool) -> None:
     """Where the carry lives: swaps between two sums, component by component, in all runs of each GROUP."""
     for name in names:
-        interchange.check_group(name)
+        groups.find(name)
     if save:
         check_writable(data_dir() / "results")
     rows = []
     for name in names:
-        found = interchange.maps(source, name, partial(click.echo, err=True))
+        found = interchange.maps(source, name, partial(click.echo, err=True), pairs)
         rows += interchange.records(found)
         click.echo(typology.summary(found))
         if save:

@@ -16,6 +16,7 @@ from carry_core.findings.interchange import count, draw
 from carry_core.groups import find
 from carry_core.interventions import Patch
 from carry_core.model import ModelConfig, Transformer
+from carry_core.sums import Layout
 
 # The stream of a hand-made network: its position, the digit and the half digit sum in its column's own place, the
 # mean of the digits to the right as each head brings it, and the logits.
@@ -126,7 +127,7 @@ def test_the_map_finds_who_decides_in_a_network_made_by_hand(planted):
 
 def test_elsewhere_counts_what_must_not_change():
     """The units' digit reaches their own answer, and as a carry the ones to the left."""
-    pairs = draw("digit_sum", 2, 500, torch.Generator().manual_seed(1))
+    pairs = draw("digit_sum", 2, 500, torch.Generator().manual_seed(1), Layout())
     found = count(hand_made("last"), "digit_sum", 2, pairs, [("blocks.0.resid_pre", 2), ("blocks.0.attn_out", 9)])
     units, _, *answer = found.itertuples()
     assert units.accuracy < 1 / 4  # the digit of b stays, so that the new sum comes out by chance only
@@ -134,20 +135,27 @@ def test_elsewhere_counts_what_must_not_change():
     assert all((row.pairs, row.accuracy, row.elsewhere) == (500, 1, 1) for row in answer)
 
 
-def test_it_agrees_with_the_core_s_patch(model):
-    if model.config.causal:
-        return
-    config, width = model.config, model.config.width
-    pairs = draw("carry_in", 0, 12, torch.Generator().manual_seed(0), width)
-    cells = interchange.reachable(config, 0)
-    found = count(model, "carry_in", 0, pairs, cells)
+@pytest.mark.parametrize("variable", ["carry_in", "digit_sum"])
+def test_it_agrees_with_the_core_s_patch(model, variable):
+    """The carry into a sum's leftmost column, and the digit sum of its last; decoders and a padded model too."""
+    config, n_digits = model.config, min(model.config.width, 3)  # four columns are padded
+    column = config.width - (n_digits if variable == "carry_in" else 1)
+    where = column - config.width + n_digits
+    pairs = draw(variable, where, 12, torch.Generator().manual_seed(0), Layout(n_digits, config.causal))
+    cells = interchange.reachable(config, column, n_digits)
+    found = count(model, variable, column, pairs, cells)
     low, high = pairs
     tokens, answer = sums.encode(*low, config.layout), list(config.layout.answer)
+    if config.causal:  # the two sums give it the same answer up to the digit
+        given = slice(2 * config.width + 1, answer[column] + 1)
+        assert torch.equal(tokens[:, given], sums.encode(*high, config.layout)[:, given])
     intact, right = (interchange.answered(model, *numbers) for numbers in (low, high))
+    others = [i for i in range(config.width) if i != column]
     for (component, position), up in zip(cells, found[found.direction == "up"].itertuples(), strict=True):
         patch = Patch(**part_of(component), positions=(position,))
         guess = model(tokens, patch.hook(model, tuple(high)))[:, answer].argmax(-1)
-        hits, stays = (guess[:, 0] == right[:, 0]).double(), (guess == intact)[:, 1:].all(1).double()
+        hits = (guess == right)[:, column].double()
+        stays = (guess == intact)[:, others].all(1).double()
         assert (up.accuracy, up.elsewhere) == pytest.approx((hits.mean().item(), stays.mean().item())), component
 
 
@@ -169,7 +177,7 @@ def test_pairs_are_uniform_over_all_that_there_are(variable, control):
         fits = {"carry_in": alike, "digit_sum": step > 0, "both": (step == 0) & ~alike}[variable]
         ways += count * (fits & (p + q + low < 10) & (r + s + high < 10))
     n = 40_000
-    pairs = draw(variable, 0, n, torch.Generator().manual_seed(0), 2, control=control)
+    pairs = draw(variable, 0, n, torch.Generator().manual_seed(0), Layout(2), control=control)
     digits = pairs.flatten(0, 1).T // 10 @ torch.tensor([1000, 100, 10, 1])
     seen, expected = torch.bincount(digits, minlength=10_000), n * ways / ways.sum()
     assert not seen[ways == 0].any()
@@ -249,7 +257,7 @@ def test_the_frozen_rule_decides_every_stored_map_as_it_is_written(source):
         (lambda pair: swap(pair(123, 456, 124, 456)), "are no pair: expected"),
         (lambda pair: swap(pair(700, 456, 710, 456)), "is no sum of 3 digits"),
         (lambda pair: swap(pair(1, 1, 2, 1), variable="digits"), "variable='digits': expected one of"),
-        (lambda pair: interchange.draw("carry_in", 2, 1, torch.Generator()), "column=2: expected"),
+        (lambda pair: interchange.draw("carry_in", 2, 1, torch.Generator(), Layout()), "column=2: expected"),
         (lambda pair: swap(pair(145, 152, 145, 158), "blocks.2.attn.z:0"), "'blocks.2.attn.z:0' is not in this model"),
         (lambda pair: swap(pair(145, 152, 145, 158), position=10), "position=10: expected a whole number from 0 to 9"),
     ],

@@ -4,6 +4,13 @@ The paper's algorithm is a causal model, the full adder of App. I: for each colu
 answer digit. If a component holds one of these variables, then its output for another sum (the source) changes the
 answer of the first (the base) as the causal model says, and in nothing else. The share of pairs for which it does is
 the interchange-intervention accuracy (Geiger et al. 2021, Causal Abstractions of Neural Networks).
+
+A decoder is given the right answer of its own sum, the base or the source, and predicts each digit a position before
+it. What it is given up to there is part of the pair: the two answers agree to the left of the column, too. Otherwise a
+carry that goes on to the left would stand in the input, and the carry-in could be read off it.
+
+In a padded model the sums have as many digits as most that it was trained on (`n_digits`), at the right end of its
+columns. Columns are counted from the left of all; positions that hold the padding's zeros are left out of the map.
 """
 
 import json
@@ -20,12 +27,12 @@ from carry_core import carries, groups, runs, sums
 from carry_core.errors import BadInput, check_whole
 from carry_core.files import data_dir, replacing
 from carry_core.model import ModelConfig, Transformer, no_hook, rotate
-from carry_core.sums import Numbers
+from carry_core.sums import Layout, Numbers
 
 VARIABLES = ("carry_in", "digit_sum", "both")
 CELL = ["component", "position", "reads", "variable", "direction"]
 COLUMNS = ["source", "group", "run", *CELL, "pairs", "accuracy", "elsewhere"]  # of a record
-AT_ANSWER, ELSEWHERE = 10_000, 2_000  # pairs for a patch at an answer position, and at any other
+PAIRS = 10_000  # for a patch at an answer position; at any other, and for controls, a fifth
 BATCH = 250  # pairs in a pass: what a cell needs then stays in the processor's cache
 TRIES = 20  # drawn pairs for each that is asked for, before a model that gets few of them right is given up
 
@@ -35,8 +42,8 @@ TRIES = 20  # drawn pairs for each that is asked for, before a model that gets f
 Pairs = Int[Tensor, "2 2 pairs"]
 
 
-def agree(variable: str, column: int, pairs: Pairs, width: int = 3, *, control: bool = False) -> Bool[Tensor, " pairs"]:
-    """Which sums are pairs, every column to the left alike.
+def agree(variable: str, column: int, pairs: Pairs, layout: Layout, *, control: bool = False) -> Bool[Tensor, " pairs"]:
+    """Which sums are pairs, every column to the left alike, in a decoder with its answer digit.
 
     Args:
         variable: `carry_in` (the column's own digits are alike too), `digit_sum` (all other columns are alike), or
@@ -44,6 +51,7 @@ def agree(variable: str, column: int, pairs: Pairs, width: int = 3, *, control: 
         column: 0 for the leftmost; nothing is carried into the last.
         control: whether the pairs are to agree in the variable, and differ in the digits that it is computed from.
     """
+    width = layout.width
     digits = sums.digits(pairs, width)  # [side, number, pair, column]
     carry_in = carries.carry_in(width)[carries.classify(pairs[:, 0], pairs[:, 1], width)].long()
     step, carried = (x[1, :, column] - x[0, :, column] for x in (digits.sum(1), carry_in))
@@ -57,19 +65,22 @@ def agree(variable: str, column: int, pairs: Pairs, width: int = 3, *, control: 
     else:
         own = same if variable == "carry_in" else ~torch.isin(step % 10, torch.tensor([0, 1, 9]))
         own = own & (carried == 1)
+    if layout.causal:
+        first, second = sums.digits(pairs.sum(1), width)[..., :column]
+        own = own & (first == second).all(1)
     return alike[:, :column].all(1) & own
 
 
-def check_pairs(variable: str, column: int, pairs: Pairs, width: int = 3, *, control: bool = False) -> None:
+def check_pairs(variable: str, column: int, pairs: Pairs, layout: Layout, *, control: bool = False) -> None:
     """Make sure that pairs are pairs; arguments as in `agree`.
 
     Raises:
         BadInput: no such variable or column, no sums of so many digits, or the two sums differ in something else.
     """
-    check_variable(variable, column, width)
+    check_variable(variable, column, layout.width)
     for a, b in pairs:
-        sums.encode(a, b, sums.Layout(width))
-    bad = ~agree(variable, column, pairs, width, control=control)
+        sums.encode(a, b, layout)
+    bad = ~agree(variable, column, pairs, layout, control=control)
     if bad.any():
         (a, b), (c, d) = pairs[..., bad][..., 0].tolist()
         what = "agree" if control else "differ, upwards,"
@@ -86,9 +97,16 @@ def check_variable(variable: str, column: int, width: int) -> None:
 
 
 def draw(
-    variable: str, column: int, count: int, generator: torch.Generator, width: int = 3, *, control: bool = False
+    variable: str,
+    column: int,
+    count: int,
+    generator: torch.Generator,
+    layout: Layout,
+    *,
+    control: bool = False,
 ) -> Pairs:
     """`count` pairs, uniform over all that there are; arguments as in `agree`, raises as `check_variable`."""
+    width = layout.width
     check_variable(variable, column, width)
     side, right = 10 ** (column + 1), 10 ** (width - column - 1)
     found = torch.zeros(2, 2, 0, dtype=torch.int64)
@@ -102,7 +120,7 @@ def draw(
             second = lower
         pairs = torch.stack([upper * right + lower, (upper - upper % 10 + other) * right + second])
         fits = (pairs.sum(1) < side * right).all(0)
-        fits &= agree(variable, column, pairs, width, control=control)
+        fits &= agree(variable, column, pairs, layout, control=control)
         found = torch.cat([found, pairs[..., fits]], -1)
     return found[..., :count]
 
@@ -116,13 +134,24 @@ def answered(model: Transformer, a: Numbers, b: Numbers) -> Int[Tensor, "sums co
 
 
 def right_pairs(
-    model: Transformer, variable: str, column: int, count: int, generator: torch.Generator, *, control: bool = False
+    model: Transformer,
+    variable: str,
+    column: int,
+    count: int,
+    generator: torch.Generator,
+    n_digits: int | None = None,
+    *,
+    control: bool = False,
 ) -> tuple[Pairs, float]:
-    """`count` random pairs of which the model gets both sums right, fewer if hardly any are right; and their share."""
+    """`count` random pairs of which the model gets both sums right, fewer if hardly any are right; and their share.
+
+    The sums have `n_digits` digits, the model's width if None.
+    """
     width, drawn = model.config.width, 0
+    layout = Layout(n_digits or width, model.config.causal)
     found = torch.zeros(2, 2, 0, dtype=torch.int64)
     while found.shape[-1] < count and drawn < TRIES * count:
-        pairs = draw(variable, column, count, generator, width, control=control)
+        pairs = draw(variable, column - width + layout.width, count, generator, layout, control=control)
         right = [(answered(model, a, b) == sums.digits(a + b, width)).all(1) for a, b in pairs]
         chosen = (right[0] & right[1]).nonzero().flatten()[: count - found.shape[-1]]
         found = torch.cat([found, pairs[..., chosen]], -1)
@@ -244,14 +273,14 @@ def carried_on(
         q = q.clone()
         q[:, :, [i]], score[:, :, [i]], resid[:, [i]] = query, query @ k.mT, row
     score[..., position] = (q * key).sum(-1)
-    pattern = _pattern(model, score)
+    pattern = _pattern(model, score, served)
     z = pattern @ v
     z += pattern[..., [position]] * (value - v[:, :, [position]])  # cheaper than a copy of all values
     resid = _mixed(model, layer, resid, z)
     for later in range(layer + 1, model.config.layers):
         q, k, v = _project(model, later, resid, list(range(model.config.layout.length)))
         served = queries(model, later)
-        resid = _mixed(model, later, resid[:, served], _pattern(model, q[:, :, served] @ k.mT) @ v)
+        resid = _mixed(model, later, resid[:, served], _pattern(model, q[:, :, served] @ k.mT, served) @ v)
     return digits_at(model, resid)
 
 
@@ -260,8 +289,10 @@ def _mixed(model: Transformer, layer: int, resid: Tensor, z: Float[Tensor, "sums
     return block.mlp(block.mix(resid, z.transpose(1, 2), no_hook), no_hook)
 
 
-def _pattern(model: Transformer, score: Tensor) -> Tensor:
+def _pattern(model: Transformer, score: Tensor, served: list[int]) -> Tensor:
     score = score / math.sqrt(model.config.d_head)
+    if model.config.causal:
+        score = score.masked_fill(torch.arange(score.shape[-1]) > torch.tensor(served)[:, None], -torch.inf)
     weight = (score - score.amax(-1, keepdim=True)).exp()  # over ten numbers, PyTorch's own softmax takes longer
     return weight / weight.sum(-1, keepdim=True)
 
@@ -285,7 +316,7 @@ def count(
     Raises:
         BadInput: these are no pairs of the variable, or the model has no such component or position.
     """
-    check_pairs(variable, column, pairs, model.config.width, control=control)
+    check_pairs(variable, column, pairs, model.config.layout, control=control)
     for component, position in cells:
         check_whole("position", position, 0, model.config.layout.length - 1)
         if component not in components(model.config):
@@ -321,28 +352,38 @@ def _same(component: str, position: int, base: Activations, source: Activations)
     return component
 
 
-def reachable(config: ModelConfig, column: int) -> list[tuple[str, int]]:
+def reachable(config: ModelConfig, column: int, n_digits: int | None = None) -> list[tuple[str, int]]:
     """The components and positions that can reach an answer digit: after the last attention, its own position only.
 
-    Each stream once: not `resid_pre` after layer 0.
+    That is the position that predicts it. Each stream once: not `resid_pre` after layer 0. Without the zeros that pad
+    sums of `n_digits` digits, and in a decoder without the positions that come later.
     """
-    last, own = config.layers - 1, config.layout.answer[column]
+    width, answer, last = config.width, config.layout.answer, config.layers - 1
+    own, first = answer[column], width - (n_digits or width)
+    zeros = {*range(first), *range(width + 1, width + 1 + first), *range(2 * width + 1, answer[first])}
+    positions = [p for p in range(own + 1 if config.causal else config.layout.length) if p not in zeros]
     return [
         (name, position)
         for name in components(config)
         if not name.endswith("resid_pre") or name.startswith("blocks.0.")
-        for position in range(config.layout.length)
+        for position in positions
         if not name.startswith(f"blocks.{last}.") or name.endswith("resid_pre") or position == own
     ]
 
 
 def sweep(
-    model: Transformer, counts: tuple[int, int] = (AT_ANSWER, ELSEWHERE), *, own: bool = False, control: bool = False
+    model: Transformer,
+    counts: tuple[int, int] = (PAIRS, PAIRS // 5),
+    n_digits: int | None = None,
+    *,
+    own: bool = False,
+    control: bool = False,
 ) -> pd.DataFrame:
     """The map of one run: a row for each component and position (`reachable`), answer digit, variable and direction.
 
     Args:
         counts: pairs for a patch at an answer position, and at any other.
+        n_digits: of the sums; the model's width if None.
         own: only at the position of the digit that is read.
         control: with pairs that agree in the variable, so that nothing may change.
 
@@ -353,10 +394,10 @@ def sweep(
     """
     config, frames, generator = model.config, [], torch.Generator().manual_seed(0)
     for variable in VARIABLES:
-        for column in range(config.width - (variable != "digit_sum")):
-            pairs, right = right_pairs(model, variable, column, max(counts), generator, control=control)
+        for column in range(config.width - (n_digits or config.width), config.width - (variable != "digit_sum")):
+            pairs, right = right_pairs(model, variable, column, max(counts), generator, n_digits, control=control)
             at = config.layout.answer[column]
-            cells = [cell for cell in reachable(config, column) if not own or cell[1] == at]
+            cells = [cell for cell in reachable(config, column, n_digits) if not own or cell[1] == at]
             at_answer = [cell for cell in cells if cell[1] in config.layout.answer]
             others = [cell for cell in cells if cell not in at_answer]
             reads = config.layout.position_names[column]
@@ -380,7 +421,7 @@ def completed(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def check_group(name: str) -> groups.Group:
-    """A group whose models answer whole sums at once, all digits of which they were trained on.
+    """A group of whose models a page takes the whole answer at once: they were trained on all its digits.
 
     Raises `BadInput` if there is none, or its models are decoders, whose input has the answer in it, or padded.
     """
@@ -390,16 +431,19 @@ def check_group(name: str) -> groups.Group:
     return group
 
 
-def maps(source: str, name: str, report: Callable[[str], object] = lambda done: None) -> pd.DataFrame:
+def maps(
+    source: str, name: str, report: Callable[[str], object] = lambda done: None, pairs: int = PAIRS
+) -> pd.DataFrame:
     """The maps of all runs of a group: `COLUMNS`, `right`, and `control`, whether nothing may change; as from `sweep`.
 
-    `report` is called after each run, with what it was. Raises `BadInput` as `check_group` and `runs.load` do.
+    `pairs` are those at the answer positions, with a fifth of them elsewhere. `report` is called after each run, with
+    what it was. Raises `BadInput` as `runs.load` does.
     """
-    check_group(name)
-    frames = []
+    frames, n_digits = [], groups.find(name).n_digits
     for run, model in runs.load(name, source).models():
-        control = sweep(model, (ELSEWHERE, ELSEWHERE), own=True, control=True)
-        frames += [sweep(model).assign(control=False, run=run), control.assign(control=True, run=run)]
+        control = sweep(model, (pairs // 5, pairs // 5), n_digits, own=True, control=True)
+        frames += [sweep(model, (pairs, pairs // 5), n_digits).assign(control=False, run=run)]
+        frames += [control.assign(control=True, run=run)]
         report(f"{name} run {run}")
     found = pd.concat(frames, ignore_index=True).assign(source=source, group=name)
     return found.round({"accuracy": 5, "elsewhere": 5, "right": 5})
@@ -433,7 +477,7 @@ def saved(source: str, name: str, *, control: bool = False) -> pd.DataFrame:
     Raises:
         BadInput: there are none, or the file is damaged.
     """
-    path = path_of(source, check_group(name).name)
+    path = path_of(source, groups.find(name).name)
     try:
         frame = pd.DataFrame(**json.loads(path.read_text())).astype({"accuracy": float, "elsewhere": float})
         frame = frame[frame.control == control].drop(columns="control")
@@ -445,4 +489,4 @@ def saved(source: str, name: str, *, control: bool = False) -> pd.DataFrame:
 
 def stored(name: str) -> dict[str, pd.DataFrame]:
     """The records of a group by source, for those sources that have them."""
-    return {source: saved(source, name) for source in runs.SOURCES if path_of(source, check_group(name).name).exists()}
+    return {source: saved(source, name) for source in runs.SOURCES if path_of(source, groups.find(name).name).exists()}

@@ -43,7 +43,7 @@ def who_decides(cells: pd.DataFrame) -> pd.DataFrame:
         Columns `head` (which one), `one head`, `heads together` (all of the attention), `earlier` (its skip path),
         `final MLP`, `past the MLP` (its skip path), and `kind`: the first of `KINDS` that moves the carry by itself.
     """
-    own = cells[(cells.position == cells.reads) & (cells.variable == "carry_in") & (cells.direction != "both")]
+    own = cells[(cells.variable == "carry_in") & (cells.direction != "both")]  # the last layer: its own position only
     mean = own.pivot_table(index="run", columns="component", values="accuracy", aggfunc="mean")
     last = f"blocks.{max(int(name.split('.')[1]) for name in mean)}."
     each = mean.filter(like=f"{last}attn.z:")
