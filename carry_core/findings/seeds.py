@@ -58,7 +58,7 @@ def last_layer(model: Transformer) -> pd.DataFrame:
         pairs, _ = interchange.right_pairs(model, "carry_in", column, interchange.AT_ANSWER, generator)
         own, reads = config.layout.answer[column], config.layout.position_names[column]
         names = [name for name in interchange.components(config) if name.startswith(f"blocks.{config.layers - 1}.")]
-        found = interchange.count(model, pairs, column, [(name, own) for name in names])
+        found = interchange.count(model, "carry_in", column, pairs, [(name, own) for name in names])
         frames.append(found.assign(reads=reads, variable="carry_in"))
     return pd.concat(frames)
 
@@ -72,7 +72,7 @@ def of_run(run: int, model: Transformer) -> Fields:
         "exact match": heads.right_digits(model, *random_sums()).all(1).double().mean().item(),
         "squared norm": sum(float(p.square().sum()) for p in model.parameters()),
         "zero ablation": head,  # the head that it names
-        **{f"to the {name} column": float(x.nanmean()) for name, x in to.items()},
+        **{f"attention {name}": float(x.nanmean()) for name, x in to.items()},
     }
 
 
