@@ -50,12 +50,12 @@ def surveyed(group: str) -> tuple[Numbers, Numbers]:
     return torch.cat([drawn[0], equal[0]]), torch.cat([drawn[1], equal[1]])
 
 
-def last_layer(model: Transformer) -> pd.DataFrame:
+def last_layer(model: Transformer, count: int = interchange.PAIRS) -> pd.DataFrame:
     """The part of `interchange.sweep` that `typology.who_decides` is about, on the same pairs."""
     config, generator = model.config, torch.Generator().manual_seed(0)
     frames = []
     for column in range(config.width - 1):
-        pairs, _ = interchange.right_pairs(model, "carry_in", column, interchange.AT_ANSWER, generator)
+        pairs, _ = interchange.right_pairs(model, "carry_in", column, count, generator)
         own, reads = config.layout.answer[column], config.layout.position_names[column]
         names = [name for name in interchange.components(config) if name.startswith(f"blocks.{config.layers - 1}.")]
         found = interchange.count(model, "carry_in", column, pairs, [(name, own) for name in names])
