@@ -1,0 +1,119 @@
+"""Many seeds: planted tables whose shares, intervals and exact tests are known; what the command writes."""
+
+from functools import partial
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import fisher_exact
+
+from carry_core import cli, runs
+from carry_core.errors import BadInput
+from carry_core.files import ROOT
+from carry_core.findings import interchange, seeds, survey, typology
+from carry_core.groups import MAIN
+
+
+def of_kinds(**counts):
+    return pd.Series([kind.replace("_", " ") for kind, n in counts.items() for _ in range(n)])
+
+
+def test_shares_have_the_exact_interval():
+    found = seeds.shares(of_kinds(one_head=10))
+    assert [*found.index] == [*typology.KINDS]
+    assert found.runs.tolist() == [10, 0, 0, 0]
+    assert found.low.tolist() == pytest.approx([0.025**0.1, 0, 0, 0])  # Clopper and Pearson, in closed form
+    assert found.high.tolist() == pytest.approx([1, *[1 - 0.025**0.1] * 3])
+
+
+def test_the_exact_test_is_fisher_s_and_its_extension_to_more_kinds():
+    for table in ([[6, 0], [3, 9]], [[2, 4], [11, 1]], [[3, 3], [6, 6]]):
+        drawn, rest = np.array(table)
+        assert seeds.exact_test(drawn.tolist(), (drawn + rest).tolist()) == pytest.approx(fisher_exact(table).pvalue)
+    assert seeds.exact_test((2, 0, 0), (2, 2, 2)) == pytest.approx(3 / 15)  # of 15 draws of two, the three alike
+    assert seeds.exact_test((1, 1, 0), (2, 2, 2)) == pytest.approx(1)
+    assert seeds.likely_draw(of_kinds(split=3, one_head=3), of_kinds(one_head=20, split=20)) == pytest.approx(1)
+    assert seeds.likely_draw(of_kinds(split=6), of_kinds(one_head=40)) < 1e-6
+
+
+def test_power_is_that_of_all_draws():
+    found = seeds.power(main=13, of=20)
+    rejected = [fisher_exact([[k, 6 - k], [13, 7]]).pvalue < seeds.ALPHA for k in range(7)]
+    assert 0 < sum(rejected) < 7
+    for share in (0.0, 0.1, 0.65):
+        draws = [(x, np.prod([share if one else 1 - share for one in x])) for x in product((0, 1), repeat=6)]
+        assert found[share] == pytest.approx(sum(p for x, p in draws if rejected[sum(x)]))
+
+
+def test_findings_and_measures_are_judged_by_kind():
+    rows = pd.DataFrame({"kind": of_kinds(one_head=9, split=9, earlier=2)})
+    one = rows.kind == "one head"
+    shows = {"always": True, "never": False, "of one head": one, "mixed": ~one | (rows.index % 2 == 0)}
+    rows = rows.assign(**{f"{name} shows": x for name, x in shows.items()})
+    rows = rows.assign(apart=np.where(one, 1.0, 2.0) + rows.index / 100, alike=1.0)
+    findings, medians = seeds.by_kind(rows, ["apart", "alike"])
+    assert [*findings.columns[:2]] == ["one head", "split"]  # two runs are too few for a kind to count
+    assert findings.holds.to_dict() == {"always": "every", "never": "none", "of one head": "some", "mixed": "some"}
+    assert (findings.p < seeds.ALPHA).to_dict() == dict.fromkeys(findings.index, False) | {"of one head": True}
+    assert medians.loc["apart", ["one head", "split"]].tolist() == pytest.approx([1.04, 2.13])
+    assert medians.p["apart"] < seeds.ALPHA < medians.p["alike"]
+
+
+def test_only_new_runs_by_one_recipe_are_judged():
+    every = product(("ours", "author"), ("paper", "quick"), (5, 6, 31))
+    table = pd.DataFrame(every, columns=seeds.KEY)
+    assert [*seeds.judged(table).itertuples(index=False, name=None)] == [("ours", "quick", 6), ("ours", "quick", 31)]
+
+
+@pytest.fixture
+def few(monkeypatch, data):
+    """The main group's runs by `quick`, few sums, two findings."""
+    (data / "runs" / MAIN).mkdir(parents=True)
+    (data / "runs" / MAIN / "quick").symlink_to(ROOT / "data" / "runs" / MAIN / "quick")
+    some = ("finding/staircase", "finding/decision_head")
+    monkeypatch.setattr(seeds, "FINDINGS", {name: seeds.FINDINGS[name] for name in some})
+    monkeypatch.setattr(seeds, "last_layer", partial(seeds.last_layer, count=200))
+    monkeypatch.setattr(seeds, "DRAWN", 100)
+    monkeypatch.setattr(survey, "SAMPLE", 300)
+
+
+@pytest.mark.usefixtures("few")
+def test_the_command_writes_what_the_maps_say_and_keeps_other_rows(carry, data):
+    known = pd.DataFrame([("author", "paper", 0, "split"), ("ours", "quick", 0, "split")], columns=[*seeds.KEY, "kind"])
+    seeds.save(known)
+    assert carry("seeds", "--source", "ours", "--runs", "0", "--save")[0] == 0
+    author, ours = (row for _, row in seeds.saved().iterrows())
+    assert author[known.columns].tolist() == known.iloc[0].tolist()
+    model = runs.load(MAIN, recipe="quick", runs=[0]).model(0)
+    expected = typology.who_decides(interchange.sweep(model, (200, 200), own=True).assign(run=0)).loc[0]
+    assert ours[[*expected.index]].to_dict() == pytest.approx(expected.to_dict(), abs=1e-5)
+    assert ours["exact match"] > 0.99
+    assert ours["staircase shows"]
+    assert cli.read_checksums()["results/seeds.csv.gz"] == cli.sha256(seeds.path_of())
+    before = seeds.path_of().read_bytes()
+    seeds.save(seeds.saved())
+    assert seeds.path_of().read_bytes() == before
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--runs", "0,99"), f"No weights of {MAIN} runs 99 from ours"),
+        (("--runs", "9-6"), "--runs 9-6: expected run numbers such as 0-5"),
+        (("--recipe", "slow"), "Invalid value for '--recipe': 'slow' is not one of 'paper', 'quick'"),
+    ],
+)
+def test_bad_input_is_one_line(carry, arguments, complaint):
+    code, out, err = carry("seeds", "--source", "ours", *arguments, "--save")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert complaint in err
+    assert not seeds.path_of().exists()
+
+
+def test_a_damaged_table_says_how_to_write_it(data):
+    seeds.path_of().parent.mkdir()
+    seeds.path_of().write_bytes(b"\x1f\x8b\x08damaged")
+    with pytest.raises(BadInput, match="carry seeds --source ours --save"):
+        seeds.saved()
