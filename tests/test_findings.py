@@ -71,7 +71,7 @@ def test_grokking_would_be_seen(planted):
     assert (found.value.tolist(), found.shows.tolist()) == ([5], [True])
     assert dynamics.no_grokking(planted(MAIN, **late)).shows.tolist() == [False]
     assert dynamics.no_grokking(planted(MAIN, **soon | {"test_whole": 0.0 * epoch})).shows.tolist() == [False]
-    with pytest.raises(BadInput, match="needs: learning curves"):
+    with pytest.raises(BadInput, match="It needs learning curves"):
         dynamics.no_grokking(planted(MAIN))
 
 

@@ -6,19 +6,20 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from carry_core.ledger.verdicts import Printed, judge_author, judge_finding, judge_ours
+from carry_core.ledger.claims import Claim
+from carry_core.ledger.verdicts import judge_author, judge_finding, judge_ours
 
 
 def column(*values: float) -> np.ndarray:
     return np.array(values, dtype=float)[:, None]
 
 
-def printed(*values: float, unit: float = 0.01, **more) -> Printed:
-    return Printed(np.array(values, dtype=float), unit, **more)
+def printed(value: float, rule: str = "drawn", **more) -> Claim:
+    return Claim("id", "Tab. 1", value, "page", "heading", "reason", rule, **more)
 
 
-def ours(paper: Printed, runs: np.ndarray, theirs: np.ndarray | None = None, rule: str = "drawn"):
-    return judge_ours(rule, paper, runs.mean(0) if len(runs) else np.zeros(1), runs, theirs)
+def ours(paper: Claim, runs: np.ndarray, theirs: np.ndarray | None = None):
+    return judge_ours(paper, runs.mean(0) if len(runs) else np.zeros(1), runs, theirs)
 
 
 @pytest.mark.parametrize(
@@ -32,14 +33,14 @@ def ours(paper: Printed, runs: np.ndarray, theirs: np.ndarray | None = None, rul
     ],
 )
 def test_author_rounding_and_noise(rule, value, noise, verdict):
-    assert judge_author(rule, printed(0.52), np.array([value]), noise, 6).verdict == verdict
+    assert judge_author(printed(0.52, rule), np.array([value]), noise, 6).verdict == verdict
 
 
 def test_a_part_of_the_release_cannot_settle_a_mean_over_six():
-    found = judge_author("drawn", printed(0.52), np.array([0.52]), 0, 1)
+    found = judge_author(printed(0.52), np.array([0.52]), 0, 1)
     assert found.verdict == "compatible"
     assert "1 of the paper's 6" in found.detail
-    assert judge_author("drawn", printed(0.52, single=True), np.array([0.52]), 0, 1).verdict == "reproduced"
+    assert judge_author(printed(0.52, single=True), np.array([0.52]), 0, 1).verdict == "reproduced"
 
 
 def test_welch_by_hand():
@@ -97,9 +98,9 @@ def test_runs_that_do_not_scatter():
 
 
 def test_a_spread_is_known_to_a_third_of_itself():
-    found = judge_ours("spread", printed(0.38, range=0.5), np.array([0.3]), np.zeros((0, 1)), None)
+    found = judge_ours(printed(0.38, "spread", range=0.5), np.array([0.3]), np.zeros((0, 1)), None)
     assert found.verdict == "compatible"
-    small = judge_ours("spread", printed(0.02, range=0.5), np.array([0.02]), np.zeros((0, 1)), None, 3)
+    small = judge_ours(printed(0.02, "spread", range=0.5), np.array([0.02]), np.zeros((0, 1)), None, 3)
     assert small.verdict == "reproduced"
     assert small.interval[0, 1] == pytest.approx(1.96 * 0.02 * math.sqrt(1 / 4 + 1 / 10))
 

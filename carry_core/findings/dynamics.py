@@ -267,7 +267,7 @@ def no_grokking(evidence: Evidence) -> pd.DataFrame:
             if learnt == learnt:  # if test accuracy never follows, that is what grokking would look like so far
                 delays[group, run] = tested - learnt, soon
     if not delays:
-        raise BadInput(f"needs: learning curves in which training and test accuracy pass {LEARNT_ACCURACY}.")
+        raise BadInput(f"It needs learning curves in which training and test accuracy pass {LEARNT_ACCURACY}.")
     return per_run(delays, lambda x: {"value": x[0], "shows": x[0] <= x[1]})
 
 
@@ -277,7 +277,7 @@ def kink_of_runs(evidence: Evidence) -> pd.DataFrame:
     history, planned = evidence.curves(MAIN), evidence.planned_epochs(MAIN)
     losses, by_run = curves(history, "test_loss"), evolutions(history)
     if not by_run:
-        raise BadInput(f"needs: accuracies without the final MLP after every epoch, which {MAIN}'s history has not.")
+        raise BadInput(f"It needs accuracies without the final MLP after every epoch, which {MAIN}'s history has not.")
 
     def row(run: int) -> Fields:
         found = carrying(losses[run], by_run[run], planned)

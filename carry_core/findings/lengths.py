@@ -304,7 +304,7 @@ def at_the_papers_epochs(evidence: Evidence, group: str, *epochs: int) -> Runs:
     loaded = evidence.group(group)
     if loaded.record["recipe"] == "quick":
         asked = ", ".join(map(str, epochs))
-        raise BadInput(f"needs: {group} at epoch {asked} of the recipe “paper”; epochs of “quick” are others.")
+        raise BadInput(f"It needs {group} at epoch {asked} of the recipe “paper”; epochs of “quick” are others.")
     for epoch in epochs:
         loaded.model(loaded.numbers[0], epoch)
     return loaded
@@ -318,7 +318,7 @@ def length(evidence: Evidence) -> pd.DataFrame:
         fates[name] = forgetting(evidence.curves(group))
         planned = evidence.planned_epochs(group)
         if evidence.source == "ours" and (reached := evidence.group(group).record["epochs"]) < planned:
-            raise BadInput(f"needs: {group} for all {planned} epochs of its recipe; it has {reached}.")
+            raise BadInput(f"It needs {group} for all {planned} epochs of its recipe; it has {reached}.")
     rows = pd.concat(fates)
     shows = rows.forgets == (rows.index.get_level_values(0) == "unprimed")
     rows = rows.assign(value=rows["last"] / rows.best, shows=shows, first_to_go=rows["first"].map(list))

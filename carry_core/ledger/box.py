@@ -133,13 +133,14 @@ class Entry:
         pairs = [(row, c) for row, c in zip(found, self.claims, strict=False) if row.value is not None]
         row, claim = max(pairs, key=lambda pair: abs(pair[0].value - pair[1].paper), default=(None, self.claims[0]))
         gap = difference(claim, row) if row else ""
-        return f"largest gap at {cell(claim.id)}: {gap}" if gap else ""
+        return f"largest gap in {claim.words.partition(': ')[2]}: {gap}" if gap else ""
 
 
 def number(value: Any, claim: Claim) -> str:
-    """A value with the places that the paper's number has; a dash for none."""
+    """A value with the places that the paper's number has, heads as `layer:head`; a dash for none."""
     if isinstance(value, list):
-        return ", ".join(number(x, claim) for x in value)
+        heads = all(isinstance(x, int) for x in value)
+        return (":" if heads else ", ").join(number(x, claim) for x in value)
     if value is None:
         return "–"
     places = max(0, round(-log10(claim.unit)))
@@ -174,13 +175,6 @@ def listed(noun: str, names: Sequence[object]) -> str:
     """Which are meant: `run 3`; `runs 0, 2 and 5`."""
     *some, last = map(str, names)
     return f"{noun}s {', '.join(some)} and {last}" if some else f"{noun} {last}"
-
-
-def cell(name: str) -> str:
-    """A table's cell in words: `C@1, position 7`, with its kind if it is not the accuracy."""
-    *_, task, kind, position = name.split("/")
-    kinds = "" if kind == "accuracy" else f"{kind.replace('_', ' ')}, "
-    return f"{task.replace('_', ' ')}, {kinds}{position.replace('pos', 'position ')}"
 
 
 def _chosen(wanted: Mapping[str, str] | Sequence[str]) -> list[Entry]:
@@ -229,7 +223,7 @@ def verdict_box(
 
 
 def ledger(*prefixes: str, group: str | None = None) -> Html:
-    """The page's rows of the ledger: paper, author's weights, ours, runs, verdicts, and in words what differs.
+    """The page's rows of the ledger: paper, author's weights, ours, runs, verdicts, and which of our runs differ.
 
     Args:
         prefixes: beginnings of ids, such as `tab1/` or `finding/decision_head`.
@@ -253,7 +247,7 @@ def ledger(*prefixes: str, group: str | None = None) -> Html:
             side = entry.side(source)
             line[title] = f"{side.value} {side.pills[0]}" if side else "–"
             line[f"n, {title}"] = f"{side.n or '–'}" if side else "–"
-        lines.append(line | {"what differs in ours": entry.difference})
+        lines.append(line | {"ours, but": "" if entry.paper else entry.difference})
     styler = (
         Styler(pd.DataFrame(lines), cell_ids=False)
         .hide(axis="index")

@@ -62,6 +62,11 @@ class Claim:
         return self.paper is None and self.section != BEYOND
 
     @property
+    def rounding(self) -> float:
+        """How far a number may be from what was printed."""
+        return self.unit / 2
+
+    @property
     def section(self) -> str:
         """Its part of the ledger, such as `Table 1`."""
         return self.heading.partition(", ")[0]

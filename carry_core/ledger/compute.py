@@ -17,6 +17,7 @@ from carry_core.findings.survey import Evidence
 from carry_core.ledger import claims, quantities, results, verdicts
 from carry_core.ledger.claims import Claim
 from carry_core.ledger.results import Row
+from carry_core.ledger.verdicts import as_array
 
 
 class Ledger:
@@ -144,25 +145,21 @@ def judge(claim: Claim, source: str, found: Measurement, theirs: Sequence[Any]) 
     """The verdict on what a source's runs gave; `theirs` are the author's runs, which ours are compared with."""
     if found.shows is not None:
         return verdicts.judge_finding(claim.quantifier, list(found.shows.values()), single=claim.single)
-    printed = verdicts.Printed(_array(claim.paper), claim.unit, claim.range, claim.single)
     at_hand = len(found.runs) if found.at_hand is None else found.at_hand
-    runs = np.stack([_array(x) for x in found.runs.values()]) if found.runs else np.zeros((0, 1))
+    value = as_array(found.value)
+    runs = np.stack([as_array(x) for x in found.runs.values()]) if found.runs else np.zeros((0, 1))
     if source == "author":
-        return verdicts.judge_author(claim.rule, printed, _array(found.value), found.noise, at_hand, runs)
-    value, known = _array(found.value), np.stack([_array(x) for x in theirs]) if theirs else None
+        return verdicts.judge_author(claim, value, found.noise, at_hand, runs)
+    known = np.stack([as_array(x) for x in theirs]) if theirs else None
     if claim.id in quantities.COUNTS:  # of runs: their mean is scaled to what the paper counted among
         value, runs = verdicts.PAPER_RUNS * runs.mean(0), verdicts.PAPER_RUNS * runs
         known = None if known is None else verdicts.PAPER_RUNS * known
-    return verdicts.judge_ours(claim.rule, printed, value, runs, known, at_hand)
+    return verdicts.judge_ours(claim, value, runs, known, at_hand)
 
 
 def journal(source: str) -> Path:
     """Where the rows of a source go as they come: beside the book's build."""
     return (ROOT if (ROOT / "pyproject.toml").exists() else Path.cwd()) / "_build" / "ledger" / f"{source}.jsonl"
-
-
-def _array(value: Any) -> verdicts.Array:
-    return np.atleast_1d(np.asarray(value, dtype=np.float64))
 
 
 def _plain(value: Any) -> Any:

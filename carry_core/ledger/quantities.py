@@ -73,7 +73,7 @@ def evaluate(reading: Reading, evidence: Evidence) -> Measurement:
     every = evidence.surveys(reading.group)
     surveys = {run: survey for run, survey in every.items() if reading.among(survey)}
     if not surveys:
-        raise BadInput(f"It is about runs that {reading.kind}: {reading.group} has none, of {len(every)}.")
+        raise BadInput(f"It is about runs that {reading.kind}: of the {len(every)} of {reading.group} none is such.")
     runs = {run: reading.of(survey) for run, survey in surveys.items()}
     how, chosen = [reading.how], list(runs)
     if len(surveys) < len(every):
@@ -255,7 +255,7 @@ def spread(evidence: Evidence) -> Measurement:
     unsure = ["NC/accuracy/pos7", "C@2/accuracy/pos7", "NC/accuracy/pos8", "C@1/accuracy/pos8"]
     cells = [evaluate(READINGS[f"tab1/decision_head/{end}"], evidence) for end in unsure]
     if len(cells[0].runs) < 2:
-        raise BadInput(f"needs: two runs of {base.MAIN} or more, since one has no standard deviation.")
+        raise BadInput(f"It needs two runs of {base.MAIN} or more, since one has no standard deviation.")
     deviations = [torch.tensor(list(c.runs.values()), dtype=torch.float64).std().item() for c in cells]
     four = ", ".join(f"{x:.4g}" for x in deviations)
     how = f"Mean over four cells of the standard deviation between runs: {four}."
@@ -287,7 +287,7 @@ def accuracy_range(evidence: Evidence) -> Measurement:
     curve = curves["long_whole"][:, 199:1000]
     if curve.shape[1] <= 800:
         raise BadInput(
-            f"needs: learning curves of {base.PAD6} up to epoch 1000; these have {curves['long_whole'].shape[1]}."
+            f"It needs learning curves of {base.PAD6} up to epoch 1000; these have {curves['long_whole'].shape[1]}."
         )
     runs = {int(run): [float(c.min()), float(c.max())] for run, c in zip(curves["runs"], curve, strict=True)}
     ends = [mean(pair[i] for pair in runs.values()) for i in (0, 1)]

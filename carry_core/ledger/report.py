@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from carry_core.ledger import claims
+from carry_core.ledger.box import counted
 from carry_core.ledger.results import Row
 from carry_core.ledger.verdicts import VERDICTS
 from carry_core.ledger.webpage import badness, text
@@ -42,7 +43,7 @@ def show(rows: Iterable[Row], console: Console | None = None) -> None:
 def totals(rows: Iterable[Row]) -> str:
     """How many rows have which verdict."""
     count = Counter(row.verdict for row in rows)
-    return ", ".join(f"{count[verdict]} {verdict}" for verdict in reversed(VERDICTS))
+    return ", ".join(counted(count[verdict], verdict) for verdict in reversed(VERDICTS))
 
 
 def _section(console: Console, title: str, rows: list[Row]) -> None:

@@ -11,10 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import sqrt
+from typing import Any
 
 import numpy as np
 import scipy.stats
 from numpy.typing import NDArray
+
+from carry_core.ledger.claims import Claim
 
 VERDICTS = ("differs", "mixed", "compatible", "mostly", "not run", "reproduced")  # what to look at first comes first
 RULES = {
@@ -43,21 +46,6 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Printed:
-    """A printed number: its value or values, its last digit, its range, and whether it is one run's."""
-
-    value: Array
-    unit: float | int
-    range: float | int = 1.0
-    single: bool = False
-
-    @property
-    def rounding(self) -> float:
-        """How far the number may be from what was printed."""
-        return self.unit / 2
-
-
-@dataclass(frozen=True)
 class Judgement:
     """A verdict, the distance that it allows (None where nothing says how far is far), and how it was found.
 
@@ -71,74 +59,74 @@ class Judgement:
     interval: Array | None = None
 
 
-def judge_author(
-    rule: str, printed: Printed, value: Array, noise: float | int, n_runs: int, runs: Array | None = None
-) -> Judgement:
+def judge_author(claim: Claim, value: Array, noise: float | int, n_runs: int, runs: Array | None = None) -> Judgement:
     """A value from the author's weights.
 
     Args:
-        rule: one of `RULES`.
-        printed: what the paper has.
+        claim: the printed number.
         value: what its weights give.
         noise: standard deviation that the paper's own draw adds to it.
         n_runs: how many runs there are; 0 if the number needs none.
         runs: `[run, entry]`; only where the paper does not name its run.
     """
-    if rule == "unnamed" and runs is not None:
-        return judge_ours(rule, replace(printed, single=True), value, runs, None)
-    tolerance = printed.rounding + (STANDARD_ERRORS * noise if rule in ("drawn", "selected") else 0.0)
-    if rule != "exact" and not printed.single and n_runs < PAPER_RUNS:
-        return Judgement("compatible", tolerance, f"{n_runs} of the paper's {PAPER_RUNS} runs at hand.")
-    return Judgement(_compare(printed, value, tolerance), tolerance)
+    if claim.rule == "unnamed" and runs is not None:
+        return judge_ours(replace(claim, single=True), value, runs, None)
+    tolerance = claim.rounding + (STANDARD_ERRORS * noise if claim.rule in ("drawn", "selected") else 0.0)
+    if claim.rule != "exact" and not claim.single and n_runs < PAPER_RUNS:
+        return Judgement("compatible", tolerance, f"Only {n_runs} of the paper's {PAPER_RUNS} runs were released.")
+    return Judgement(_compare(claim, value, tolerance), tolerance)
 
 
-def judge_ours(
-    rule: str, printed: Printed, value: Array, runs: Array, theirs: Array | None, n_runs: int = PAPER_RUNS
-) -> Judgement:
+def judge_ours(claim: Claim, value: Array, runs: Array, theirs: Array | None, n_runs: int = PAPER_RUNS) -> Judgement:
     """A value from runs of our own.
 
     Args:
-        rule: one of `RULES`.
-        printed: what the paper has.
+        claim: the printed number.
         value: what stands for our runs.
         runs: `[run, entry]`.
         theirs: the same from the author's runs, None if these are not known.
         n_runs: how many runs a standard deviation over them has.
     """
-    if rule == "exact":
-        return Judgement(_compare(printed, value, printed.rounding), printed.rounding)
-    tolerance = EQUIVALENT * printed.range + printed.rounding
+    paper, rounding = as_array(claim.paper), claim.rounding
+    if claim.rule == "exact":
+        return Judgement(_compare(claim, value, rounding), rounding)
+    tolerance = EQUIVALENT * claim.range + rounding
     interval: Array | None
-    if rule == "spread":
+    if claim.rule == "spread":
         width = 1.96 * np.abs(value) * sqrt(sum(1 / (2 * (n - 1)) for n in (n_runs, PAPER_RUNS)))
-        how, apart = f"of a standard deviation of {n_runs} runs", value - printed.value
+        how, apart = f"of a standard deviation of {n_runs} runs", value - paper
         interval = np.stack([apart - width, apart + width], axis=1)
     else:
-        how, interval = _interval(printed, value, runs, theirs)
+        how, interval = _interval(claim, value, runs, theirs)
     if interval is None or not np.isfinite(interval).all():
-        distance = ", ".join(f"{x:.3g}" for x in value - printed.value)
+        distance = ", ".join(f"{x:.3g}" for x in value - paper)
         return Judgement("compatible", None, f"It is {distance} off the paper; {how}.")
     low, high = interval[:, 0], interval[:, 1]
     ends = "; ".join(f"{a:.3g} to {b:.3g}" for a, b in interval)
     detail = f"95% interval of the difference, {how}: {ends}."
     if (np.maximum(-low, high) <= tolerance + EPSILON).all():
         verdict = "reproduced"
-    elif (np.maximum(low, -high) > printed.rounding + EPSILON).any():
+    elif (np.maximum(low, -high) > rounding + EPSILON).any():
         verdict = "differs"
     else:
         verdict = "compatible"
-        detail += f" It could have seen a difference of {((high - low) / 2).max() + printed.rounding:.2g} or more."
+        detail += f" It could have seen a difference of {((high - low) / 2).max() + rounding:.2g} or more."
     return Judgement(verdict, tolerance, detail, interval)
 
 
-def _compare(printed: Printed, value: Array, tolerance: float) -> str:
-    near = value.shape == printed.value.shape and bool(
-        (np.abs(value - printed.value) <= tolerance + EPSILON * np.maximum(1.0, np.abs(printed.value))).all()
-    )
+def as_array(value: Any) -> Array:
+    """A number, or several, as an array of one dimension."""
+    return np.atleast_1d(np.asarray(value, dtype=np.float64))
+
+
+def _compare(claim: Claim, value: Array, tolerance: float) -> str:
+    paper = as_array(claim.paper)
+    allowed = tolerance + EPSILON * np.maximum(1.0, np.abs(paper))
+    near = value.shape == paper.shape and bool((np.abs(value - paper) <= allowed).all())
     return "reproduced" if near else "differs"
 
 
-def _interval(printed: Printed, value: Array, runs: Array, theirs: Array | None) -> tuple[str, Array | None]:
+def _interval(claim: Claim, value: Array, runs: Array, theirs: Array | None) -> tuple[str, Array | None]:
     """What the 95% interval of the difference is of, and its ends; None if nothing says how runs scatter.
 
     To the author's runs if there are several, else to the printed value. Standard deviations have n - 1.
@@ -147,8 +135,8 @@ def _interval(printed: Printed, value: Array, runs: Array, theirs: Array | None)
     if n > 1 and theirs is not None and known > 1:
         return f"Welch's, to the author's {known} runs", welch(runs, theirs)
     if n > 1:
-        others = 1 if printed.single else PAPER_RUNS
-        around = _around(value - printed.value, runs, others)
+        others = 1 if claim.single else PAPER_RUNS
+        around = _around(value - as_array(claim.paper), runs, others)
         return f"to the printed value, from the scatter of {n} runs", around
     if theirs is not None and known > 1 and theirs.std(0).all():
         return f"of one run to the author's {known}", _around(value - theirs.mean(0), theirs, 1)
@@ -172,6 +160,13 @@ def _around(difference: Array, runs: Array, others: int) -> Array:
     return np.stack([difference - width, difference + width], axis=1)
 
 
+def runs_show(count: int, n: int) -> str:
+    """In words how many of the runs show a finding."""
+    if n == 1:
+        return f"the one run {'shows' if count else 'does not show'} it"
+    return f"{count} of {n} runs show{'s' if count == 1 else ''} it"
+
+
 def judge_finding(quantifier: str, shows: Sequence[bool], *, single: bool = False) -> Judgement:
     """A finding, from whether each run shows it.
 
@@ -181,7 +176,8 @@ def judge_finding(quantifier: str, shows: Sequence[bool], *, single: bool = Fals
         single: whether the paper says it of one run; else fewer than three are `compatible` at best.
     """
     count, n = sum(shows), len(shows)
-    detail = f"{count} of {n} runs show it."
+    told = runs_show(count, n)
+    detail = f"{told[:1].upper()}{told[1:]}."
     if quantifier in ("some", "one"):
         verdict = "reproduced" if count else "differs" if n >= PAPER_RUNS else "compatible"
     else:

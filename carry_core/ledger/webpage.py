@@ -3,7 +3,6 @@
 Its HTML is `claims.html.j2`; `book/_static/claims.js` reads the `data-` attributes that are written there.
 """
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +17,10 @@ from carry_core import author, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.ledger import claims, results
-from carry_core.ledger.box import SIGNS, TEMPLATES, Html
+from carry_core.ledger.box import SIGNS, TEMPLATES, Html, number
 from carry_core.ledger.claims import Claim
 from carry_core.ledger.results import Row
-from carry_core.ledger.verdicts import ENOUGH, EQUIVALENT, PAPER_RUNS, QUANTIFIERS, RULES, VERDICTS
+from carry_core.ledger.verdicts import ENOUGH, EQUIVALENT, PAPER_RUNS, QUANTIFIERS, RULES, VERDICTS, runs_show
 from carry_core.training import recipes
 
 OPEN = ("mixed", "mostly", "compatible")
@@ -173,18 +172,6 @@ def text(value: Any) -> str:
     return f"{int(value)}" if abs(value) < 1e4 else f"{int(value):,}"
 
 
-def printed(claim: Claim) -> str:
-    """The paper's number with the places that it has there."""
-    places = max(0, round(-math.log10(claim.unit)))
-
-    def one(value: Any) -> str:
-        if isinstance(value, list):
-            return "[" + ", ".join(map(one, value)) + "]"
-        return f"{value:.{places}f}" if isinstance(value, float) and places else text(value)
-
-    return one(claim.paper)
-
-
 # ---------------------------------------------------------------- the page's parts
 
 
@@ -333,7 +320,8 @@ NAMES = {
     "headings": HEADINGS,
     "sources": SOURCES,
     "rules": RULES | QUANTIFIERS,
-    "printed": printed,
+    "number": number,
+    "runs_show": runs_show,
     "by_heading": by_heading,
     "strip": strip,
 }
