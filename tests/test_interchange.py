@@ -241,8 +241,11 @@ def test_the_frozen_rule_decides_every_stored_map_as_it_is_written(source):
     for path in paths:
         cells = interchange.saved(source, path.stem)
         found = typology.who_decides(cells)
-        last = f"blocks.{find(path.stem).config.layers - 1}.attn"
-        own = cells[(cells.variable == "carry_in") & (cells.reads == cells.position) & (cells.direction == "both")]
+        config = find(path.stem).config
+        last = f"blocks.{config.layers - 1}.attn"
+        predicted_at = {f"pos{p + config.causal}": f"pos{p}" for p in config.layout.answer}
+        own = cells[(cells.variable == "carry_in") & (cells.position == cells.reads.map(predicted_at))]
+        own = own[own.direction == "both"]
         for run, of_run in own[own.component.str.startswith(last)].groupby("run"):
             mean = of_run.groupby("component").accuracy.mean()
             best = max(x for name, x in mean.items() if ".z:" in name)
