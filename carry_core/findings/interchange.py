@@ -446,7 +446,7 @@ def maps(
         frames += [control.assign(control=True, run=run)]
         report(f"{name} run {run}")
     found = pd.concat(frames, ignore_index=True).assign(source=source, group=name)
-    return found.round({"accuracy": 5, "elsewhere": 5, "right": 5})
+    return found.round({"accuracy": 5, "elsewhere": 5, "right": 3})
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, object]]:
@@ -464,7 +464,7 @@ def save(source: str, name: str, frame: pd.DataFrame) -> Path:
     """Store a group's maps with the results, as columns and rows, without what `completed` adds."""
     path, again = path_of(source, name), frame.component.str.match(r"blocks\.[1-9]\d*\.resid_pre")
     with replacing(path) as temporary:
-        thin = frame[(frame.direction != "both") & ~again][[*COLUMNS[2:], "right", "control"]]
+        thin = frame[(frame.direction != "both") & ~again][[*COLUMNS[2:], "right", "control"]].astype({"control": int})
         thin.to_json(temporary, orient="split", index=False, double_precision=5)
     return path
 
