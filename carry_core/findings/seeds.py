@@ -190,28 +190,31 @@ def power(main: int, of: int, drawn: int = 6) -> "pd.Series[float]":
 
 
 def by_kind(rows: pd.DataFrame, measures: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What depends on the kind, among kinds that count: the findings, and the measures.
+    """What depends on the kind: the findings, and the measures.
 
     Returns:
-        For each finding of `rows` how many runs of each kind show it and `holds` (in every kind, in some, in none);
-        for each measure its median in each kind; in both `p`, corrected for all of them together.
+        For each finding of `rows` how many runs of each kind show it, and `holds` (in every kind that counts, in some,
+        in none); for each measure its median in each kind; in both `p`, NaN if fewer than two kinds count, else
+        corrected for all of them together.
     """
-    groups = {kind: own for kind, own in rows.groupby("kind") if len(own) >= FEWEST}
+    groups = {kind: rows[rows.kind == kind] for kind in typology.KINDS if (rows.kind == kind).any()}
     names = [name.removesuffix(" shows") for name in rows if name.endswith(" shows")]
     showing = pd.DataFrame({kind: own[[f"{name} shows" for name in names]].sum() for kind, own in groups.items()})
     showing = showing.set_axis(names).astype(int)
-    of = pd.Series({kind: len(own) for kind, own in groups.items()})
-    holds = (showing / of >= HOLDS).sum(axis=1)
-    words = np.select([holds == len(of), holds == 0], ["every", "none"], "some")
     medians = pd.DataFrame({kind: own[list(measures)].median() for kind, own in groups.items()})
-    if len(of) < 2:
-        return showing.assign(holds=words, p=np.nan), medians.assign(p=np.nan)
-    p = [exact_test(showing.loc[name].tolist(), of.tolist()) for name in names]
-    p += [_kruskal([own[name] for own in groups.values()]) for name in measures]
-    corrected = stats.false_discovery_control(p)
+    of = pd.Series({kind: len(own) for kind, own in groups.items() if len(own) >= FEWEST}, dtype=int)
+    holds = (showing[of.index] / of >= HOLDS).sum(axis=1)
+    words = np.select([holds == 0, holds == len(of)], ["none", "every"], "some")
+    corrected = np.full(len(names) + len(measures), np.nan)
+    if len(of) > 1:
+        p = [exact_test(showing.loc[name, of.index].tolist(), of.tolist()) for name in names]
+        p += [_kruskal([groups[kind][name] for kind in of.index]) for name in measures]
+        corrected = stats.false_discovery_control(p)
     return showing.assign(holds=words, p=corrected[: len(names)]), medians.assign(p=corrected[len(names) :])
 
 
 def _kruskal(samples: Sequence["pd.Series[float]"]) -> float:
-    """The p-value of the test; 1 where all values are the same."""
-    return float(stats.kruskal(*samples).pvalue) if pd.concat(samples).nunique() > 1 else 1.0
+    """The p-value of the test; 1 where there is nothing to compare."""
+    known = [sample.dropna() for sample in samples]
+    alike = pd.concat(known).nunique() < 2 or not all(map(len, known))
+    return 1.0 if alike else float(stats.kruskal(*known).pvalue)
