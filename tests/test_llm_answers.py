@@ -108,3 +108,8 @@ def test_frequent_and_random_pairs():
     assert len(every) == len({*every}) == 2 * 3
     assert random_pairs(size, targets, taken, seed=0) == drawn
     assert any(random_pairs(size, targets, taken, seed=seed) != drawn for seed in (1, 2, 3))
+
+
+def test_a_reply_without_a_number_has_no_digit_right():
+    found = Answers(torch.tensor([[5000, 1000], [5542, 1558]]), ("6000", "no idea"), BARE)
+    assert found.by_position == [0.5] * 4

@@ -177,6 +177,7 @@ class Answers:
     def by_position(self) -> list[float]:
         """Share of answers whose digit is right, for each position counted from the left (App. G)."""
         value, total = (pd.Series(x.tolist()).astype(str) for x in (self.values, self.pairs.sum(1)))
+        value = value.replace("-1", "")  # no number: no digit either
         long = range(total.str.len().max())
         return [float((value.str[i] == total.str[i])[total.str.len() > i].mean()) for i in long]
 
