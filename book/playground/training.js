@@ -66,7 +66,7 @@ const CarryTraining = (() => {
       const digits = CarryMaths.row(history("test_accuracy"), i);
       const right = PLACES.map((place, j) => `${percent(digits[j])} of the ${place}`).join(", ");
       const losses = `loss ${train} in training, ${test} on test sums`;
-      $("spoken").textContent = `Epoch ${state.epoch}: ${losses}; right are ${right}.`;
+      $("spoken").textContent = `Epoch ${state.epoch}: ${losses}. Right digits: ${right}.`;
       $("run").value = state.run;
       $("epoch").value = state.epoch;
       $("epoch").setAttribute("aria-valuetext", `epoch ${state.epoch}`);

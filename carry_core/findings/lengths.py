@@ -96,6 +96,15 @@ def attention_shares(found: Mapping[int, Heads]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["run", "kind", "layer", "head", "position", "share"]).dropna()
 
 
+SUMMARY = {
+    "without it": "exact match without it",
+    "ahead": "digits to the next column",
+    "ahead head": "digits to the next column, by head",
+    "right": "answer rows to the next column",
+    "right head": "answer rows to the next column, by head",
+}  # what rows of `attention_summary` are called in a table
+
+
 def attention_summary(found: Mapping[int, Heads], n_long: int) -> pd.DataFrame:
     """The weakest step of each staircase, and which heads look to the right; a row for each run (Fig. 21, 23, App. H).
 

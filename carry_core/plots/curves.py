@@ -106,7 +106,8 @@ def draw_transition(figure: SubFigure, curves: Mapping[str, NDArray[Any]], layou
     mosaic: Any = [*([name] * len(shown) for name in names), *maps]
     axes = figure.subplot_mosaic(mosaic, height_ratios=[1, 1, 1, *[1.4] * heads])
     for name, colour in (("train", "#B35900"), ("test", "#1F5FA8")):
-        axes["loss"].semilogy(curves["epoch"], curves[f"{name}_loss"], color=colour, label=name)
+        axes["loss"].plot(curves["epoch"], curves[f"{name}_loss"], color=colour, label=name)
+    plain_log(axes["loss"])
     digits = zip(layout.position_names, curves["test_accuracy"].T, ("-", "--", ":"), strict=True)
     for name, curve, dash in digits:
         axes["digits right"].plot(curves["epoch"], curve, linestyle=dash, label=position(name))
@@ -120,7 +121,7 @@ def draw_transition(figure: SubFigure, curves: Mapping[str, NDArray[Any]], layou
         for epoch in shown:
             axes[name].axvline(epoch, color=FAINT, linewidth=0.9, linestyle=(0, (3, 2)))
     axes["loss"].legend(loc="upper right")
-    axes["digits right"].legend(loc="lower right")
+    axes["digits right"].legend(loc="center right", bbox_to_anchor=(1, 0.4))
     for k, epoch in enumerate(shown):
         for head in range(heads):
             ax = axes[f"{head} at {epoch}"]
