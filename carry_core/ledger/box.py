@@ -247,9 +247,10 @@ def ledger(*prefixes: str, group: str | None = None) -> Html:
             side = entry.side(source)
             line[title] = f"{side.value} {side.pills[0]}" if side else "–"
             line[f"n, {title}"] = f"{side.n or '–'}" if side else "–"
-        lines.append(line | {"ours, but": "" if entry.paper else entry.difference})
+        lines.append(line | {"which of ours": "" if entry.paper else entry.difference})
+    frame = pd.DataFrame(lines)
     styler = (
-        Styler(pd.DataFrame(lines), cell_ids=False)
+        Styler(frame.loc[:, (frame != "").any()], cell_ids=False)
         .hide(axis="index")
         .set_table_attributes('class="dataframe ledger-rows"')
         .set_uuid("ledger")

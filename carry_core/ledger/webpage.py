@@ -164,7 +164,7 @@ def text(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, list):
-        return "[" + ", ".join(map(text, value)) + "]"
+        return (":" if all(isinstance(x, int) for x in value) else ", ").join(map(text, value))
     if isinstance(value, float) and value != int(value):
         if abs(value) < 0.01:
             return f"{value:.2g}"
