@@ -11,7 +11,7 @@ at; the kinds and their threshold (`typology`) were fitted on runs 0-5, ours and
   can see the shares at which it rejects in at least `POWER` of the draws.
 - A kind counts from `FEWEST` judged runs on. A finding holds in a kind if at least `HOLDS` of its judged runs show it.
   It holds in every kind, in some, or in none of those that count; a kind in which a third to two thirds show it is one
-  in which it does not hold, and is called mixed.
+  in which it does not hold.
 - Whether a finding or a measure depends on the kind: the exact test on runs that show it, or Kruskal and Wallis's,
   among kinds that count; all of them together corrected by Benjamini and Hochberg, and `ALPHA` again.
 """
