@@ -188,7 +188,7 @@ def _chosen(wanted: Mapping[str, str] | Sequence[str]) -> list[Entry]:
         if not found:
             raise BadInput(f"{prefix!r} is the beginning of no id of data/claims.yml: expected one such as tab1/.")
         counted = [claim for claim in found if claim.id not in weightless]
-        entries.append(Entry(text or found[0].claim or prefix, counted or found, rows))
+        entries.append(Entry(text or found[0].words, counted or found, rows))
     return entries
 
 

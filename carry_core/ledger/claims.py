@@ -35,7 +35,7 @@ class Claim:
         unit: the last printed digit.
         range: how far the quantity can range.
         single: whether the paper's number, or what it says, is of one run.
-        title: the number in words; not of a cell of a table, or a finding.
+        title: the number or the finding in words; not of a cell of a table.
         claim: what a finding says.
         measure: what is computed for it.
     """
