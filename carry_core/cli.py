@@ -23,8 +23,8 @@ from rich.table import Table
 from carry_core import author, groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import author_dir, data_dir, replacing, sha256, write_json
-from carry_core.findings import interchange, seeds, typology
-from carry_core.ledger import compute, results
+from carry_core.findings import interchange, typology
+from carry_core.ledger import compute, results, seeds
 from carry_core.ledger.report import show
 from carry_core.llm.model import DTYPES, MOST_PAIRS, check_device, inspect_model, library, parse_heads
 from carry_core.llm.prompts import TEMPLATES

@@ -11,8 +11,9 @@ from scipy.stats import fisher_exact
 from carry_core import cli, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_core.findings import interchange, seeds, survey, typology
+from carry_core.findings import interchange, survey, typology
 from carry_core.groups import MAIN
+from carry_core.ledger import seeds
 
 
 def of_kinds(**counts):
