@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from carry_core.errors import BadInput
-from carry_core.llm import prompts, recordings, streams, survey
+from carry_core.llm import prompts, recordings, survey
 from carry_core.llm.model import Size
 from carry_core.llm.prompts import Answers
 
@@ -42,7 +42,7 @@ def planted() -> survey.Survey:
 
 
 def test_streams_find_what_was_planted(planted):
-    found = streams.separations(planted)
+    found = planted.separations()
     assert found.output.unique().tolist() == [0, 1, 2, 3]
     for _, each in found.groupby("output"):
         in_plane, pockets = (

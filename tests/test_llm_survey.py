@@ -1,13 +1,15 @@
 """Surveys of tiny models: against the naive way, stopped and gone on with, and refused with one line."""
 
+from itertools import product
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, BertConfig
 
 from carry_core.errors import BadInput
 from carry_core.llm import prompts, staircases, survey
-from carry_core.llm.model import format_heads, inspect_model, most_frequent
-from tests.llm_models import folder
+from carry_core.llm.model import blocks, format_heads, inspect_model, most_frequent
+from tests.llm_models import KINDS, TOKENIZERS, folder
 
 BARE = prompts.TEMPLATES["bare"]
 PLAN = {"count": 20, "batch": 6, "n_pairs": 2, "asked": (((0, 1), (2, 3)),)}
@@ -17,21 +19,24 @@ def run(where, parts, **options):
     return survey.Surveyor(inspect_model(str(where), BARE), parts, **PLAN | options).run()
 
 
-@pytest.fixture(scope="module", params=["split_digits", "grouped_digits"])
+@pytest.fixture(scope="module", params=zip(KINDS, TOKENIZERS, strict=True), ids=" ".join)
 def where(request, tmp_path_factory):
-    return folder(tmp_path_factory.mktemp("model"), tokenizer=request.param)
+    return folder(tmp_path_factory.mktemp("model"), *request.param)
 
 
 @pytest.fixture(scope="module")
-def found(where, tmp_path_factory):
-    return run(where, tmp_path_factory.mktemp("parts"))
+def surveyor(where, tmp_path_factory):
+    return survey.Surveyor(inspect_model(str(where), BARE), tmp_path_factory.mktemp("parts"), **PLAN)
 
 
-def naive(where):
-    """Each prompt by itself, all attentions of a whole pass: replies, wins, and attention from marked to marked."""
-    model = AutoModelForCausalLM.from_pretrained(where, attn_implementation="eager").eval()
-    tokenizer = inspect_model(str(where), BARE).tokenizer
-    n, replies, maps = BARE.tokens, [], []
+@pytest.fixture(scope="module")
+def found(surveyor):
+    return surveyor.run()
+
+
+def naive(model, tokenizer):
+    """Each prompt by itself, in whole passes: replies, wins, attention from marked to marked, stream after each MLP."""
+    n, replies, maps, streams = BARE.tokens, [], [], []
     wins = torch.zeros(4 + n, 3, 4, dtype=torch.int64)
     for a, b in prompts.draw(20).tolist():
         prompt = BARE.prompt(a, b)
@@ -45,7 +50,8 @@ def naive(where):
                 break
         replies.append(tokenizer.decode(ids[length:], skip_special_tokens=True))
         with torch.inference_mode():
-            whole = torch.stack(model(torch.tensor([ids]), output_attentions=True).attentions)[:, 0]
+            passed = model(torch.tensor([ids]), output_attentions=True, output_hidden_states=True)
+        whole = torch.stack(passed.attentions)[:, 0]
         cells = [*zip(place.b, place.a, strict=True)] + [(place.last + j, place.b[0] + j) for j in range(n)]
         for c, (row, column) in enumerate(cells):
             if row < len(ids) - 1:
@@ -59,11 +65,14 @@ def naive(where):
                 if row < len(ids) - 1:
                     square[:, :, i, j] = whole[:, :, row, column]
         maps.append(square)
-    return replies, wins, torch.stack(maps)
+        streams.append(torch.stack(passed.hidden_states)[1:, 0, length - 1 :][:, : len(ids) - length][:, :5])
+    return replies, wins, torch.stack(maps), streams
 
 
-def test_a_survey_is_what_the_naive_way_gives(where, found):
-    replies, wins, maps = naive(where)
+def test_a_survey_is_what_the_naive_way_gives(surveyor, found):
+    """Attention and stream of every layer, one prompt at a time, unpadded, without a cache."""
+    model = surveyor.model
+    replies, wins, maps, streams = naive(model, surveyor.source.tokenizer)
     assert list(found.answers.replies) == replies
     assert torch.equal(found.wins, wins)
     assert found.n_staircase == int((wins.sum(0) > 0).sum())
@@ -73,6 +82,15 @@ def test_a_survey_is_what_the_naive_way_gives(where, found):
         there = ~square.isnan().any(0)
         torch.testing.assert_close(found.mean[i][there], square.mean(0)[there], atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(found.std[i][there], square.std(0)[there], atol=1e-4, rtol=1e-3)
+    for output, layer in product(range(5), range(3)):
+        middle, end = (surveyor._stored("stream", output, layer, after) for after in (0, 1))
+        block = blocks(model)[layer]
+        with torch.inference_mode():
+            added = block.layer.mlp(block.norm(middle))
+        torch.testing.assert_close(middle + added, end, atol=1e-4, rtol=1e-4, equal_nan=True)
+        for prompt, expected in enumerate(streams):  # the last entry of hidden_states is after the final norm
+            if layer < 2 and output < expected.shape[1]:
+                torch.testing.assert_close(end[prompt], expected[layer, output], atol=1e-4, rtol=1e-4)
     kinds = [a.kind for a in found.ablated]
     assert kinds[:3] == ["asked", "frequent", "frequent"]
     assert {*kinds[3:]} <= {"random"}
@@ -87,8 +105,8 @@ def test_a_gpu_gives_the_same_survey(where, found, tmp_path):
     torch.testing.assert_close(there.mean, found.mean, atol=1e-3, rtol=1e-3)
 
 
+@pytest.mark.parametrize("where", [("mistral", "grouped_digits")], indirect=True)
 def test_what_was_stopped_goes_on_where_it_was(where, found, tmp_path, monkeypatch):
-
     def stop(what, share):
         if what == "intact-0002":
             raise KeyboardInterrupt
@@ -162,10 +180,12 @@ def test_bad_options(carry, data, tmp_path, arguments, complaint):
 @pytest.mark.usefixtures("never_loaded")
 def test_no_model(carry, data, tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
-    assert "empty has no config.json: expected a folder with a model" in refused(carry, data, str(tmp_path / "empty"))
-    assert "is not a folder: expected a folder with a model" in refused(carry, data, str(tmp_path / "nowhere"))
+    for where in ("empty", "nowhere"):
+        said = refused(carry, data, str(tmp_path / where))
+        assert f"{where} holds no model that can be read (" in said
+        assert "expected a folder" in said
     (tmp_path / "empty" / "config.json").write_text("{")
-    assert "has a config.json that cannot be read" in refused(carry, data, str(tmp_path / "empty"))
+    assert "empty holds no model that can be read (" in refused(carry, data, str(tmp_path / "empty"))
     BertConfig().save_pretrained(tmp_path / "bert")
     assert "BertLMHeadModel is laid out in another way: expected layers" in refused(carry, data, str(tmp_path / "bert"))
 

@@ -20,13 +20,12 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from carry_core.errors import BadInput
-from carry_core.llm.prompts import Template, check_tokenizer
+from carry_core.llm.prompts import WIDTH, Template, check_tokenizer
 
 DTYPES = ("float32", "bfloat16", "float16")
 ATTENTION = ("self_attn", "attn")
 PROJECTION = ("o_proj", "out_proj", "c_proj", "dense")
 BEFORE_MLP = ("pre_feedforward_layernorm", "post_attention_layernorm", "ln_2")  # Gemma 2 has the first two
-OUTPUTS = 5  # digits of the answer at which the stream is kept: a four-digit sum has five at most
 N_FREQUENT = 8  # the author's list of most frequent winners, from which he took pairs (App. A.3)
 MOST_PAIRS = N_FREQUENT * (N_FREQUENT - 1) // 2
 
@@ -129,7 +128,9 @@ def inspect_model(name: str, template: Template, device: str = "cpu", dtype: str
     """
     check_device(device)
     name = str(Path(name).expanduser()) if name.startswith("~") else name
-    config = _config(name)
+    complaint = "holds no model that can be read ({}): expected a folder in the format of `transformers`, or a hub id."
+    with _reading(name, complaint) as options:
+        config = library().AutoConfig.from_pretrained(name, **options)
     size = Size.of(config)
     if dtype is None:
         own = str(getattr(config, "dtype", None)).removeprefix("torch.")
@@ -158,25 +159,6 @@ def check_device(device: str) -> None:
         raise BadInput(f"Unknown device {device!r}: expected cpu, cuda or cuda:1.")
     if device != "cpu" and (torch.device(device).index or 0) >= torch.cuda.device_count():
         raise BadInput(f"Device {device}: PyTorch finds {torch.cuda.device_count()} CUDA devices here; expected cpu.")
-
-
-def _config(name: str) -> Any:
-    """The config of a folder or hub id."""
-    from huggingface_hub.constants import is_offline_mode
-
-    path = Path(name)
-    local = path.exists() or name.startswith((".", "/")) or name.count("/") > 1
-    if local and not (path / "config.json").is_file():
-        what = "has no config.json" if path.is_dir() else "is not a folder"
-        raise BadInput(f"{name} {what}: expected a folder with a model in the format of `transformers`.")
-    if local:
-        complaint = "has a config.json that cannot be read ({}): fetch the model again."
-    elif is_offline_mode():
-        complaint = "is neither a folder nor in the hub's cache, and HF_HUB_OFFLINE is set ({}): unset it to fetch it."
-    else:
-        complaint = "is not a folder, and the hub does not give it ({}): expected a folder or a hub id."
-    with _reading(name, complaint) as options:
-        return library().AutoConfig.from_pretrained(name, **options)
 
 
 @contextmanager
@@ -322,17 +304,15 @@ def cached_streams(model: Any) -> Iterator[list[Tensor]]:
     layers, kept = blocks(model), list[Tensor]()
 
     def keep(stream: Tensor) -> None:
-        if len(kept) < OUTPUTS * len(layers) * 2:
+        if len(kept) < WIDTH * len(layers) * 2:
             kept.append(stream[:, -1].to("cpu", copy=True))
-
-    def resid_mid(module: nn.Module, args: tuple[Tensor, ...]) -> None:
-        keep(args[0])
-
-    def resid_post(module: nn.Module, args: Any, output: Tensor | tuple[Tensor, ...]) -> None:
-        keep(output if isinstance(output, Tensor) else output[0])
 
     with ExitStack() as hooks:
         for block in layers:
-            hooks.enter_context(block.norm.register_forward_pre_hook(resid_mid))
-            hooks.enter_context(block.layer.register_forward_hook(resid_post))
+            resid_mid = block.norm.register_forward_pre_hook(lambda _, args: keep(args[0]))
+            resid_post = block.layer.register_forward_hook(
+                lambda _, args, output: keep(output if isinstance(output, Tensor) else output[0])
+            )
+            hooks.enter_context(resid_mid)
+            hooks.enter_context(resid_post)
         yield kept

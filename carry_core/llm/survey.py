@@ -1,6 +1,6 @@
 """Surveys a language model: asks, watches, ablates, batch by batch; all that Tab. 2 and Fig. 6 need is one small file.
 
-A batch is written to disk as soon as it is done, and a survey that was stopped goes on from there: 2.7 GB in all for 7B
+A batch is written to disk as soon as it is done, and a survey that was stopped goes on from there: 3 GB in all for 7B
 weights in 16 bits and 1000 prompts, since residual streams become coordinates on a few axes only when all are there.
 They are never in memory together. What is on disk serves later surveys of the same model that ablate other heads.
 """
@@ -8,13 +8,14 @@ They are never in memory together. What is on disk serves later surveys of the s
 import hashlib
 import json
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
@@ -22,12 +23,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from carry_core import carries
 from carry_core.errors import BadInput
 from carry_core.files import replacing
-from carry_core.findings.geometry import AXES, principal_axes
+from carry_core.findings.geometry import AXES, Plane, apart, apart_on_all_axes, pocket_accuracy, principal_axes
 from carry_core.llm import prompts, staircases
 from carry_core.llm.model import (
-    OUTPUTS,
     Heads,
     Source,
     ablated,
@@ -38,13 +39,19 @@ from carry_core.llm.model import (
     most_frequent,
     random_pairs,
 )
-from carry_core.llm.prompts import Answers, Template
+from carry_core.llm.prompts import DIGITS, WIDTH, Answers, Template
 from carry_core.training.trainer import commit
 
 FILE = "survey.safetensors"
 FIELDS = ("wins", "mean", "std", "points", "share", "spelled")  # of a survey, as tensors
-STREAM = "stream"  # a batch's residual streams, which stay on disk
-Batch = tuple[dict[str, Tensor], list[str]]  # tensors, and one reply for each prompt
+FORMAT = 2  # of the batches on disk
+MIN_PROMPTS = 50  # with a right digit, below which nothing is said about a position
+MEASURES: dict[str, Callable[[Plane], float]] = {
+    "carry-in, on one of two axes": apart,
+    "carry-in, on six axes": apart_on_all_axes,
+    "nearest centre is the digit’s": lambda plane: pocket_accuracy(plane.points, plane.digit),
+}
+Batch = dict[str, Tensor]
 
 
 class Ablated(NamedTuple):
@@ -99,7 +106,7 @@ class Survey:
     @property
     def marks(self) -> list[str]:
         """Axis labels of the maps of the attention: `*` for a digit, as in the paper."""
-        return ["⊢", *"*" * prompts.DIGITS, "+", *"*" * prompts.DIGITS, "=", *"•" * staircases.N_MAPPED]
+        return ["⊢", *"*" * DIGITS, "+", *"*" * DIGITS, "=", *"•" * staircases.N_MAPPED]
 
     @property
     def provenance(self) -> str:
@@ -114,6 +121,35 @@ class Survey:
     def targeted(self) -> list[Ablated]:
         """What was not ablated at random, the costliest first (Tab. 2's addition heads)."""
         return sorted((a for a in self.ablated if a.kind != "random"), key=lambda a: a.answers.accuracy)
+
+    def planes(self, layer: int) -> list[Plane]:
+        """The stream of a layer at each digit of the answer, after attention and after MLP: a column of Fig. 6 each.
+
+        Only prompts whose digit there is right and a token of its own count, and digits that 50 prompts or more have.
+        The two sides are sums with a carry-in and without.
+        """
+        planes, pairs = [], self.answers.pairs
+        carry_class = carries.classify(pairs[:, 0], pairs[:, 1], WIDTH)
+        for output in range(DIGITS):
+            right = self.spelled[:, output]
+            if right.sum() < MIN_PROMPTS:
+                continue
+            digit, carry = prompts.digit_and_carry(pairs, output)
+            for after, name in enumerate(("attention", "MLP")):
+                points = self.points[layer, after, output, right]
+                share = tuple(self.share[layer, after, output].tolist())
+                planes.append(Plane(layer, name, output, points, share, digit[right], carry_class[right], carry[right]))
+        return planes
+
+    def separations(self, measures: dict[str, Callable[[Plane], float]] = MEASURES) -> pd.DataFrame:
+        """How the stream is ordered: a column for each measure, a row for each `output` (digit, from 0) and layer."""
+        rows = [
+            {"output": plane.position, "layer": layer, "after": plane.after}
+            | {name: measure(plane) for name, measure in measures.items()}
+            for layer in range(len(self.counts))
+            for plane in self.planes(layer)
+        ]
+        return pd.DataFrame(rows, columns=["output", "layer", "after", *measures])
 
     def lines(self) -> list[str]:
         """What came out, as text."""
@@ -215,14 +251,14 @@ class Surveyor:
         config, folder = self.source.config, Path(self.source.name)
         files = [*sorted(folder.glob("*.safetensors")), *sorted(folder.glob("*.bin"))]  # none of a model on the hub
         stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-        asked = [self.template.text, self.count, self.seed, self.batch, self.source.dtype]
+        asked = [FORMAT, self.template.text, self.count, self.seed, self.batch, self.source.dtype]
         text = json.dumps([str(folder), config.to_json_string(), getattr(config, "_commit_hash", None), stamps, asked])
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def run(self) -> Survey:
         """Measure what is not on disk yet, and put everything together."""
-        intact, replies = self._measure("intact", self._observe)
-        wins = torch.stack([tensors["wins"] for tensors in intact]).sum(0)
+        answers = self._measure("intact", self._observe)
+        wins = self._stored("wins").sum(0)
         frequent = most_frequent(wins.sum(0))
         targets = [(heads, "asked") for heads in self.asked]
         targets += [(pair, "frequent") for pair in frequent_pairs(wins.sum(0), self.n_frequent)]
@@ -230,14 +266,13 @@ class Surveyor:
         random = random_pairs(self.source.size, [heads for heads, _ in targets], others, self.seed)
         targets += [(pair, "random") for pair in random]
         ablated = tuple(Ablated(heads, kind, self._ablate(heads)) for heads, kind in targets)
-        mean, std = _maps(intact, frequent)
-        spelled = torch.cat([tensors["spelled"] for tensors in intact])
+        mean, std = self._maps(frequent)
+        spelled = self._spelled()
         points, share = self._axes(spelled)
-        answers, title = Answers(self.pairs, replies, self.template), self.source.title
         record: dict[str, Any] = {"model": self.source.name, "dtype": self.source.dtype, "device": self.source.device}
         record |= {"seed": self.seed, "batch": self.batch, "commit": commit()}
         record |= {"torch": torch.__version__, "transformers": library().__version__}
-        return Survey(title, answers, wins, frequent, mean, std, points, share, spelled, ablated, record)
+        return Survey(self.source.title, answers, wins, frequent, mean, std, points, share, spelled, ablated, record)
 
     @cached_property
     def model(self) -> Any:
@@ -249,61 +284,65 @@ class Surveyor:
 
         def ask(pairs: Int[Tensor, "batch 2"]) -> Batch:
             with ablated(self.model, heads):
-                new, _ = self._generate(self._inputs(pairs))
-            return {}, self._text(new)
+                return {"tokens": self._generate(self._inputs(pairs))[0]}
 
-        _, replies = self._measure("without-" + format_heads(heads).replace(":", "_").replace(",", "-"), ask)
-        return Answers(self.pairs, replies, self.template)
+        return self._measure("without-" + format_heads(heads).replace(":", "_").replace(",", "-"), ask)
 
-    def _path(self, name: str, number: int) -> Path:
-        return self.folder / f"{name}-{number:04d}.safetensors"
+    def _paths(self, name: str) -> list[Path]:
+        """The files of a pass over all prompts, one for each batch."""
+        return [self.folder / f"{name}-{i:04d}.safetensors" for i in range(-(-self.count // self.batch))]
 
-    def _measure(
-        self, name: str, measure: Callable[[Int[Tensor, "batch 2"]], Batch]
-    ) -> tuple[list[dict[str, Tensor]], tuple[str, ...]]:
-        """Every batch's tensors but the residual stream, and all replies; from disk what is there."""
-        measured: list[Batch] = []
-        batches = self.pairs.split(self.batch)
-        for number, pairs in enumerate(batches):
-            path = self._path(name, number)
-            if (batch := _read_batch(path)) is None:
-                tensors, replies = batch = measure(pairs)
+    def _stored(self, key: str, *index: int, name: str = "intact") -> Tensor:
+        """What a pass has stored for all prompts: of each batch's tensor the entry `index`."""
+        parts = []
+        for path in self._paths(name):
+            with safe_open(path, "pt") as file:
+                parts.append(file.get_slice(key)[index])
+        return torch.cat(parts)
+
+    def _measure(self, name: str, measure: Callable[[Int[Tensor, "batch 2"]], Batch]) -> Answers:
+        """The answers of a pass over all prompts; batches that are on disk are not measured again."""
+        paths = self._paths(name)
+        total = (1 + 2 * (len(self.asked) + self.n_frequent)) * len(paths)
+        for path, pairs in zip(paths, self.pairs.split(self.batch), strict=True):
+            if not _is_whole(path):
+                batch = measure(pairs)
                 with replacing(path) as temporary:
-                    save_file({"done": torch.ones(1), **tensors}, temporary, {"replies": json.dumps(replies)})
-                tensors.pop(STREAM, None)
-            measured.append(batch)
+                    save_file({key: tensor.contiguous() for key, tensor in batch.items()}, temporary)
             self.done += 1
-            total = (1 + 2 * (len(self.asked) + self.n_frequent)) * len(batches)
             self.report(path.stem, min(1.0, self.done / total))
-        return [tensors for tensors, _ in measured], tuple(reply for _, replies in measured for reply in replies)
+        replies = self.source.tokenizer.batch_decode(self._stored("tokens", name=name), skip_special_tokens=True)
+        return Answers(self.pairs, tuple(replies), self.template)
 
     def _inputs(self, pairs: Int[Tensor, "batch 2"]) -> Any:
         """The prompts' tokens, padded on the left."""
         texts = [self.template.prompt(a, b) for a, b in pairs.tolist()]
         return self.source.tokenizer(texts, return_tensors="pt", padding=True, return_offsets_mapping=True)
 
-    def _text(self, new: Int[Tensor, "batch token"]) -> list[str]:
-        return list(self.source.tokenizer.batch_decode(new, skip_special_tokens=True))
-
     def _generate(self, inputs: Any, attend: bool = False) -> tuple[Int[Tensor, "batch token"], Any]:
         """The tokens that the model adds to each prompt, decoded greedily, and every attention pattern if asked for."""
         ids, mask = (inputs[key].to(self.model.device) for key in ("input_ids", "attention_mask"))
+        pad = self.source.tokenizer.pad_token_id
         greedy = library().GenerationConfig(
             max_new_tokens=self.template.tokens,
             do_sample=False,
             num_beams=1,
             use_cache=True,
             eos_token_id=self.model.generation_config.eos_token_id,
-            pad_token_id=self.source.tokenizer.pad_token_id,
+            pad_token_id=pad,
             return_dict_in_generate=True,
             output_attentions=attend,
         )
         with torch.inference_mode():
             output = self.model.generate(ids, attention_mask=mask, generation_config=greedy)
-        return output.sequences[:, ids.shape[1] :].cpu(), output.attentions
+        new = output.sequences[:, ids.shape[1] :].cpu()
+        return F.pad(new, (0, self.template.tokens - new.shape[1]), value=pad), output.attentions
 
     def _observe(self, pairs: Int[Tensor, "batch 2"]) -> Batch:
-        """One batch of the intact model: wins, sums over prompts of attention, residual streams, replies."""
+        """One batch of the intact model: tokens, wins, attention for the maps, residual streams.
+
+        NaN where generating did not get that far.
+        """
         inputs = self._inputs(pairs)
         pads, cells = (inputs["attention_mask"] == 0).sum(1), []
         for (a, b), offsets, pad in zip(pairs.tolist(), inputs["offset_mapping"].tolist(), pads.tolist(), strict=True):
@@ -312,70 +351,56 @@ class Surveyor:
         rows, columns = torch.tensor(cells).permute(2, 0, 1) + pads.unsqueeze(1)
         with cached_streams(self.model) as streams:
             new, patterns = self._generate(inputs, attend=True)
-        produced = _produced(new, self.model.generation_config.eos_token_id)
+        end = self.model.generation_config.eos_token_id
+        ends = torch.isin(new, torch.tensor(-1 if end is None else end))
+        produced = torch.where(ends.any(1), ends.int().argmax(1) + 1, new.shape[1])  # the one that ended it included
         exists = rows < inputs["input_ids"].shape[1] + produced.unsqueeze(1) - 1  # the last token is never fed back
         attention = staircases.attention_at(patterns, rows, columns)
-        n = prompts.DIGITS + self.template.tokens  # of the search; the others are for maps
-        maps, mask = attention[..., n:].double(), exists[:, None, None, n:]
+        n = DIGITS + self.template.tokens  # of the search; the others are for maps
+        maps = attention.where(exists[:, None, None], float("nan"))[..., n:].permute(1, 2, 0, 3)
         stream = torch.stack(streams).unflatten(0, (-1, self.source.size.layers, 2))
-        tensors = {
-            "wins": staircases.count_wins(attention[..., :n], exists[:, :n]),
-            "n": mask.sum(0).flatten(),
-            "sum": (maps * mask).sum(0),
-            "squares": (maps.square() * mask).sum(0),
-            "spelled": self._spelled(pairs, new),
-            STREAM: torch.cat([stream, stream.new_full((OUTPUTS - len(stream), *stream.shape[1:]), float("nan"))]),
+        return {
+            "tokens": new,
+            "wins": staircases.count_wins(attention[..., :n], exists[:, :n]).unsqueeze(0),
+            "maps": maps.to(stream.dtype),
+            "stream": F.pad(stream, 4 * (0, 0) + (0, WIDTH - len(stream)), value=float("nan")),
         }
-        return tensors, self._text(new)
 
-    def _spelled(self, pairs: Int[Tensor, "batch 2"], new: Int[Tensor, "batch token"]) -> Bool[Tensor, "batch output"]:
+    def _maps(self, heads: Heads) -> tuple[Float[Tensor, "head query key"], Float[Tensor, "head query key"]]:
+        """Mean and standard deviation of these heads' attention, over the prompts that have it."""
+        attention = [pd.DataFrame(self._stored("maps", *head).double().numpy()) for head in heads]
+        statistics = torch.tensor(np.array([[frame.mean(), frame.std()] for frame in attention]))
+        mean, std = staircases.grid(statistics.nan_to_num(0)).float().unbind(1)
+        return mean, std
+
+    def _spelled(self) -> Bool[Tensor, "prompt output"]:
         """Where the model writes the right digit, one token for each digit so far."""
-        decode, new = self.source.tokenizer.decode, new[:, :OUTPUTS]
+        decode, new = self.source.tokenizer.decode, self._stored("tokens")[:, :WIDTH]
         right = [
-            [decode(token).strip() == digit for token, digit in zip(tokens, str(total).ljust(OUTPUTS), strict=False)]
-            for total, tokens in zip(pairs.sum(1).tolist(), new.tolist(), strict=True)
+            [decode(token).strip() == digit for token, digit in zip(tokens, str(total).ljust(WIDTH), strict=True)]
+            for total, tokens in zip(self.pairs.sum(1).tolist(), new.tolist(), strict=True)
         ]
-        return F.pad(torch.tensor(right).int().cumprod(1).bool(), (0, OUTPUTS - new.shape[1]))
+        return torch.tensor(right).int().cumprod(1).bool()
 
     def _axes(self, spelled: Bool[Tensor, "prompt output"]) -> tuple[Tensor, Tensor]:
         """Each stream on its leading axes, over the prompts whose digit there is right, else NaN; the axes' shares."""
         n_layers = self.source.size.layers
-        points = torch.full((n_layers, 2, OUTPUTS, len(self.pairs), AXES), float("nan"))
-        share = torch.full((n_layers, 2, OUTPUTS, AXES), float("nan"))
-        with ExitStack() as stack:
-            paths = [self._path("intact", number) for number in range(len(self.pairs.split(self.batch)))]
-            streams = [stack.enter_context(safe_open(path, "pt")).get_slice(STREAM) for path in paths]
-            for output, layer, after in product(range(OUTPUTS), range(n_layers), range(2)):
-                right = spelled[:, output]
-                if int(right.sum()) > AXES:
-                    digit, carry = prompts.digit_and_carry(self.pairs, output)
-                    x = torch.cat([stream[output, layer, after] for stream in streams])[right].float()
-                    points[layer, after, output, right], shares = principal_axes(x, [carry[right], digit[right]])
-                    share[layer, after, output] = torch.tensor(shares)
+        points = torch.full((n_layers, 2, WIDTH, self.count, AXES), float("nan"))
+        share = torch.full((n_layers, 2, WIDTH, AXES), float("nan"))
+        for output, layer, after in product(range(WIDTH), range(n_layers), range(2)):
+            right = spelled[:, output]
+            if int(right.sum()) > AXES:
+                digit, carry = prompts.digit_and_carry(self.pairs, output)
+                x = self._stored("stream", output, layer, after)[right].float()
+                points[layer, after, output, right], shares = principal_axes(x, [carry[right], digit[right]])
+                share[layer, after, output] = torch.tensor(shares)
         return points, share
 
 
-def _maps(intact: list[dict[str, Tensor]], heads: Heads) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation over prompts of these heads' attention, `[head, query, key]` each."""
-    n, total, squares = (torch.stack([batch[key] for batch in intact]).sum(0) for key in ("n", "sum", "squares"))
-    layers, numbers = torch.tensor(heads).unbind(1)
-    mean, square = ((x / n)[layers, numbers] for x in (total, squares))
-    std = ((square - mean.square()).clamp(min=0) * n / (n - 1)).sqrt()
-    mean, std = (staircases.grid(x.nan_to_num(0)).float() for x in (mean, std))
-    return mean, std
-
-
-def _produced(new: Int[Tensor, "batch token"], end: int | list[int] | None) -> Int[Tensor, " batch"]:
-    """How many tokens each example generated, the one that ended it included."""
-    ends = torch.isin(new, torch.tensor(end if isinstance(end, list) else [-1 if end is None else end]))
-    return torch.where(ends.any(1), ends.int().argmax(1) + 1, new.shape[1])
-
-
-def _read_batch(path: Path) -> Batch | None:
-    """A batch that was written before; None if it was not, or is damaged and has to be measured again."""
+def _is_whole(path: Path) -> bool:
+    """Whether a batch was written before; a damaged one has to be measured again."""
     try:
-        with safe_open(path, "pt") as file:
-            tensors = {key: file.get_tensor(key) for key in file.keys() if key != STREAM}  # noqa: SIM118 (not a dict)
-            return tensors, json.loads(file.metadata()["replies"])
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError):
-        return None
+        with safe_open(path, "pt"):
+            return True
+    except (SafetensorError, OSError):
+        return False

@@ -11,7 +11,7 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth")
 
 @style()
 def separation_curves(separations: pd.DataFrame) -> Figure:
-    """`streams.separations` from layer to layer, one panel for each digit of the answer (Sec. 6, App. G)."""
+    """`Survey.separations` from layer to layer, one panel for each digit of the answer (Sec. 6, App. G)."""
     figure = Figure(figsize=(WIDTH, 2.45), layout="constrained")
     digits = separations.set_index(["layer", "after"]).groupby("output")
     axes = figure.subplots(1, len(digits), sharey=True, squeeze=False)[0]
