@@ -72,13 +72,13 @@ def find(name: str, evidence: Evidence) -> Measurement:
         return llm_heads(evidence)
     _, key, part, *number = name.split("/")
     model, author = MODELS[key], evidence.source == "author"
+    found = recordings.recording(key) if author else recordings.stored_survey(key)
     if part in PARTS:
-        return PARTS[part](recordings.recording(key) if author else recordings.stored_survey(key))
-    if author and (key, part) == ("alpaca", "ablated_accuracy"):
-        return _one(recordings.ablated_accuracy(), "As recorded.")
-    if author:
+        return PARTS[part](found)
+    if isinstance(found, Recording):
+        if part == "ablated_accuracy" and found.ablated_accuracy is not None:
+            return _one(found.ablated_accuracy, "As recorded.")
         raise BadInput(f"The author's release has no ablated run of {key}; it needs the weights: `{model.command}`.")
-    found = recordings.stored_survey(key)
     if part == "ablated_accuracy":
         return _ablated(found, model.pairs[int(number[0])])
     return _addition_heads(found, model)

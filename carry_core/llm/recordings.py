@@ -7,8 +7,6 @@ the first hundred.
 import json
 import re
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,6 +71,7 @@ class Recording:
         answers: his prompts, those whose generations he released, and the generations.
         correct: whether each prompt was answered rightly, as he recorded it.
         accuracy: as he recorded it.
+        ablated_accuracy: as he recorded it without the addition heads; None where he released none.
         counts: how often each head won a cell of the staircase search.
         mean: attention of the eight most frequent winners, the most frequent first, averaged over prompts.
         std: its standard deviation.
@@ -82,6 +81,7 @@ class Recording:
     answers: Answers
     correct: list[bool]
     accuracy: float
+    ablated_accuracy: float | None
     counts: Int[Tensor, "layer head"]
     mean: Float[Tensor, "shown query key"]
     std: Float[Tensor, "shown query key"]
@@ -113,26 +113,17 @@ class Recording:
         return len(self.answers.replies) == len(self.correct)
 
 
-@contextmanager
-def _released(key: str) -> Iterator[dict[str, Any]]:
-    """The texts of a recording; what is missing or damaged in it is one line."""
-    path = author_dir() / "llm" / f"{key}.json"
-    if not path.exists():
-        raise BadInput(f"No recording of {key} at hand: expected `carry import-author DIR` of the whole release.")
-    try:
-        yield json.loads(path.read_text())
-    except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
-        raise BadInput(f"{path} is damaged ({error}): delete it and `carry import-author DIR` again.") from error
-
-
 def recording(key: str) -> Recording:
     """The author's recording of a model.
 
     Raises:
         BadInput: it was not imported, or is damaged.
     """
-    with _released(key) as text:
-        tensors = load_file(author_dir() / "llm" / f"{key}.safetensors")
+    path, ablated = (author_dir() / "llm" / f"{name}.json" for name in (key, f"{key}_ablated"))
+    if not path.exists():
+        raise BadInput(f"No recording of {key} at hand: expected `carry import-author DIR` of the whole release.")
+    try:
+        text, tensors = json.loads(path.read_text()), load_file(path.with_suffix(".safetensors"))
         wins, mean, std = (tensors[name].float() for name in ("wins", "attention_mean", "attention_std"))
         replies = tuple("".join(reply) for reply in text["generations"])
         sums = [re.findall(r"(\d+) \+ (\d+)", "".join(prompt))[-1] for prompt in text["prompts"]]
@@ -140,18 +131,10 @@ def recording(key: str) -> Recording:
         if not len(replies) <= len(pairs) == len(text["correct"]):
             raise ValueError(f"{len(pairs)} prompts, {len(replies)} generations, {len(text['correct'])} verdicts")
         answers = Answers(pairs[: len(replies)], replies, prompts.TEMPLATES[MODELS[key].template])
-    return Recording(MODELS[key].title, answers, text["correct"], text["accuracy"], wins.long(), mean, std)
-
-
-def ablated_accuracy() -> float:
-    """Alpaca's accuracy without its two addition heads, as the author recorded it.
-
-    Raises:
-        BadInput: it was not imported, or is damaged.
-    """
-    with _released("alpaca_ablated") as text:
-        accuracy = text["accuracy"]
-    return float(accuracy)
+        without = json.loads(ablated.read_text())["accuracy"] if ablated.exists() else None
+    except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
+        raise BadInput(f"{path} is damaged ({error}): delete it and `carry import-author DIR` again.") from error
+    return Recording(MODELS[key].title, answers, text["correct"], text["accuracy"], without, wins.long(), mean, std)
 
 
 def stored_survey(key: str) -> Survey:

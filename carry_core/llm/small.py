@@ -176,9 +176,7 @@ def logits(model: Any, tokens: Int[Tensor, "sum token"]) -> Float[Tensor, "sum r
 @torch.inference_mode()
 def validate(model: Any, seed: int) -> float:
     """Share of random sums whose answer and end are all right, each token after the right ones before it."""
-    generator = torch.Generator().manual_seed(seed)
-    pairs = torch.randint(prompts.LOW, prompts.HIGH, (N_VALIDATION, 2), generator=generator)
-    tokens = encode(pairs)
+    tokens = encode(prompts.draw(N_VALIDATION, seed))
     wanted = tokens[:, PROMPT_LENGTH:]
     right = logits(model, tokens).argmax(-1).cpu() == wanted
     return (right | (wanted == PAD)).all(1).double().mean().item()
