@@ -75,18 +75,16 @@ class Data:
         """Split and order as drawn from `generator`; the order of the batches is then the same in every epoch."""
         order = torch.randperm(sums.n_sums(group.n_digits), generator=generator)
         size = round(group.fraction * len(order))  # of the training set, and of the test set, which comes next
-        pairs = [torch.stack(sums.unrank(index, group.n_digits)).int() for index in order[: 2 * size].split(size)]
-        long = torch.zeros(2, 0, dtype=torch.int64)
+        train, test = (torch.stack(sums.unrank(index, group.n_digits)) for index in order[: 2 * size].split(size))
+        long = train[:, :0]
         if group.padded:
             long = torch.stack(sums.long_sums(N_LONG, group.config.width, generator))
-            if group.config.width < 10:
-                long = long.int()
         if group.parent is not None:
-            pairs[0] = long[:, : group.primed]
+            train = long[:, : group.primed]
         elif group.primed:
-            joined = torch.cat([pairs[0].to(long.dtype), long[:, : group.primed]], 1)
-            pairs[0] = joined[:, torch.randperm(joined.shape[1], generator=generator)]
-        return cls(pairs[0], pairs[1], long[:, group.primed :])
+            train = torch.cat([train, long[:, : group.primed]], 1)
+            train = train[:, torch.randperm(train.shape[1], generator=generator)]
+        return cls(train, test, long[:, group.primed :])
 
 
 class Trainer:
@@ -215,7 +213,7 @@ class Trainer:
             row = {k: v * a.shape[1] for k, v in self.score(logits.float(), target).items()}
             if self.group.tracks_final_mlp:
                 guess = self.stack.unembed(self.parameters, before_mlp).argmax(-1)  # (run, pos, batch)
-                task = carries.classify(a.long(), b.long(), self.group.n_digits)
+                task = carries.classify(a, b, self.group.n_digits)
                 member = F.one_hot(task, n_classes).to(torch.float32)
                 shift = torch.where(self.arrives[task], 1, -1).transpose(1, 2)
                 row["ablated_count"] = member.sum(1)
@@ -240,7 +238,7 @@ class Trainer:
         return {key: x.mean(-1) for key, x in each.items()}
 
     def targets(self, a: Tensor, b: Tensor) -> Int[Tensor, "run read batch"]:
-        return sums.targets(a, b, self.stack.pairs.layout).transpose(1, 2).long()
+        return sums.targets(a, b, self.stack.pairs.layout).transpose(1, 2)
 
     @staticmethod
     def batches(pairs: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:
