@@ -32,7 +32,7 @@ def committed() -> Outcomes:
 
 @pytest.fixture(scope="module")
 def page(committed) -> BeautifulSoup:
-    return parsed(webpage.ledger(committed, frozenset({"fig04_pca_journey"})).html)
+    return parsed(webpage.part("ledger", committed).html)
 
 
 def body(page: BeautifulSoup) -> list[Tag]:
@@ -75,7 +75,7 @@ def test_results_of_other_weights_are_called_stale(committed, monkeypatch):
 
 
 def test_the_overview_counts_every_row_and_links_to_it(committed):
-    found = parsed(webpage.overview(committed).html)
+    found = parsed(webpage.part("overview", committed).html)
     *parts, total = found.find_all("tbody")[0].find_all("tr")
     sections = {webpage.slug(section): section for section in committed.sections()}
     assert len(parts) == len(sections)
@@ -113,7 +113,7 @@ def test_every_row_of_the_ledger_is_in_the_table_with_its_anchor_and_verdicts(pa
 def test_nothing_is_loaded_and_nothing_is_taken_for_html(committed):
     entry = committed.entries[0]
     rows = {source: replace(row, detail="Because <b>.") for source, row in entry.rows.items()}
-    html = webpage.ledger(replace(committed, entries=(replace(entry, rows=rows),)), frozenset()).html
+    html = webpage.part("ledger", replace(committed, entries=(replace(entry, rows=rows),))).html
     assert re.findall(r"<(?:script|img|link|iframe|style)|url\(|src=|on\w+=", html) == []
     assert "Because &lt;b&gt;." in html
     assert "<b>." not in html

@@ -32,7 +32,7 @@ def test_the_installed_command(tmp_path):
         (("train", "n1_s0.3_w0.2", "--threads", "9" * 20), "Invalid value for '--threads'"),
         (("train", "n1_s0.3_w0.2", "--out", ""), "Invalid value for '--out': an empty path"),
         (("train", "pad5_n2_s0.3_w0.2"), "is not in the paper"),
-        (("claims", "--source", "ours", "--only", "tab9"), "--only tab9: no id starts with that"),
+        (("claims", "--source", "ours", "--only", "tab9"), "No id of the ledger starts with 'tab9'"),
         (("claims", "--source", "ours", "--only", "data/", "--save"), "drop --only"),
         (("nonsense",), "No such command 'nonsense'. Try `"),
         (("claims",), "Missing option '--source'. Choose from: ours, author. Try `"),

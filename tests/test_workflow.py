@@ -39,7 +39,7 @@ def test_coordinates_of_figures_may_differ_and_nothing_else():
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    for name in ("carry_core/model.py", "data/claims.yml", "data/runs/a/run0.safetensors", "_toc.yml"):
+    for name in ("carry_core/model.py", "data/claims.yml", "data/runs/a/run0.safetensors"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("old")
     (tmp_path / "notebooks").mkdir()

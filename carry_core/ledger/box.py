@@ -6,8 +6,7 @@ is run with another group than the claims are about says what the paper claims, 
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from math import log10
 from typing import Any
 
@@ -17,17 +16,14 @@ from markupsafe import Markup
 from pandas.io.formats.style import Styler
 
 from carry_core import carries, groups
-from carry_core.errors import BadInput
 from carry_core.files import RESOURCES
 from carry_core.ledger import quantities, results
-from carry_core.ledger.claims import CLASSES, Claim, claims
+from carry_core.ledger.claims import CLASSES, Claim, chosen, claims
 from carry_core.ledger.results import Row
 
 SOURCES = {"author": "author’s weights", "ours": "ours"}
-MOST_ROWS = 6  # of a box: more cannot be read at a glance
 LONG = 12  # rows of a ledger table from which on it is collapsed
 SIGNS = {"reproduced": "✓", "mostly": "≈", "mixed": "±", "compatible": "?", "differs": "≠", "not run": "–"}
-
 
 TEMPLATES = Environment(loader=FileSystemLoader(RESOURCES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
 
@@ -81,12 +77,12 @@ class Entry:
     Attributes:
         words: what the paper claims.
         claims: one, or those of the cells.
-        rows: the results of each source by id.
+        rows: their results, by source.
     """
 
     words: str
     claims: list[Claim]
-    rows: Mapping[str, Mapping[str, Row]] = field(repr=False)
+    rows: dict[str, list[Row]]
 
     @property
     def where(self) -> str:
@@ -98,34 +94,32 @@ class Entry:
         claim = self.claims[0]
         return number(claim.paper, claim) if len(self.claims) == 1 and claim.paper is not None else ""
 
-    @cached_property
+    @property
     def groups(self) -> list[str]:
         return sorted({name for claim in self.claims for name in quantities.groups_of(claim.id)})
 
-    def of(self, source: str) -> list[Row]:
-        return [self.rows[source][c.id] for c in self.claims if c.id in self.rows[source]]
-
     def side(self, source: str) -> Side | None:
         """What a source has; None where it has no results."""
-        found = self.of(source)
+        found = self.rows[source]
         if not found:
             return None
-        row = found[0]
-        if len(self.claims) == 1:
-            of_runs = "{} of {} runs" if row.n > 1 else "{} of {} run"
-            value = of_runs.format(*row.shown) if row.shown else number(row.value, self.claims[0])
-            return Side(value, row.verdict, [pill(row.id, row.verdict)], row.n)
-        counts = Counter(row.verdict for row in found)
-        value = f"{counts['reproduced']} of {len(found)} cells"
+        row, counts = found[0], Counter(row.verdict for row in found)
+        if len(self.claims) > 1:
+            value = f"{counts['reproduced']} of {len(found)} cells"
+        elif row.shown:
+            value = f"{row.shown[0]} of {row.n} run{'s' if row.n > 1 else ''}"
+        else:
+            value = number(row.value, self.claims[0])
         first = {row.verdict: row.id for row in reversed(found)}
         verdicts = [v for v in SIGNS if counts[v]]
-        pills = [pill(first[v], v, None if v == "reproduced" else counts[v]) for v in verdicts]
+        alone = {"reproduced"} if len(self.claims) > 1 else set(verdicts)  # without how many they are
+        pills = [pill(first[v], v, None if v in alone else counts[v]) for v in verdicts]
         return Side(value, verdicts[0], pills, max(row.n for row in found))
 
     @property
     def difference(self) -> str:
         """In words what is not as the paper has it, in our runs; nothing where all is."""
-        found = self.of("ours")
+        found = self.rows["ours"]
         if all(row.verdict == "reproduced" for row in found):
             return ""
         if len(self.claims) == 1:
@@ -168,49 +162,38 @@ def of_groups(keys: Sequence[str | int]) -> str:
     for key in keys:
         group, _, run = str(key).rpartition(" ")
         by_group.setdefault(group, []).append(run)
-    return "; ".join(listed("run", runs) + (f" of {group}" if group else "") for group, runs in by_group.items())
+    words = []
+    for group, runs in by_group.items():
+        *some, last = runs
+        which = f"runs {', '.join(some)} and {last}" if some else f"run {last}"
+        words.append(f"{which} of {group}" if group else which)
+    return "; ".join(words)
 
 
-def listed(noun: str, names: Sequence[object]) -> str:
-    """Which are meant: `run 3`; `runs 0, 2 and 5`."""
-    *some, last = map(str, names)
-    return f"{noun}s {', '.join(some)} and {last}" if some else f"{noun} {last}"
+def _entry(words: str, some: list[Claim], rows: Mapping[str, Mapping[str, Row]]) -> Entry:
+    """A line about some claims, with what each source's results have of them."""
+    return Entry(words, some, {source: [row[c.id] for c in some if c.id in row] for source, row in rows.items()})
 
 
-def _chosen(wanted: Mapping[str, str] | Sequence[str]) -> list[Entry]:
-    """The claims that are meant by ids, or by the beginnings of ids for all cells of a table."""
-    words = wanted if isinstance(wanted, Mapping) else dict.fromkeys(wanted, "")
-    rows = {source: results.by_id(source) for source in SOURCES}
-    weightless = results.uninformative(rows)
-    entries = []
-    for prefix, text in words.items():
-        found = [claims()[prefix]] if prefix in claims() else [c for c in claims().values() if c.id.startswith(prefix)]
-        if not found:
-            raise BadInput(f"{prefix!r} is the beginning of no id of data/claims.yml: expected one such as tab1/.")
-        counted = [claim for claim in found if claim.id not in weightless]
-        entries.append(Entry(text or found[0].words, counted or found, rows))
-    return entries
-
-
-def verdict_box(
-    wanted: Mapping[str, str] | Sequence[str], group: str | None = None, most: int = MOST_ROWS, pages: bool = False
-) -> Html:
+def verdict_box(wanted: Mapping[str, str], group: str | None = None, pages: bool = False) -> Html:
     """The box at the top of a page: what the paper claims, and what the author's weights and ours have of it.
 
     Args:
-        wanted: in words what is claimed, by id, or by the beginning of ids for a whole table; ids alone for findings
-            that are to be called as in `data/claims.yml`. Six at most.
+        wanted: in words what is claimed, by id, or by the beginning of ids for a whole table. Six rows can be read at a
+            glance.
         group: the one that the page shows; where a claim is about others, nothing is judged.
-        most: rows that it may have.
         pages: whether each row links to the page that computes it, for a box that is about many pages.
 
     Raises:
         BadInput: no such id.
     """
-    entries = _chosen(wanted)
-    assert len(entries) <= most
+    rows = {source: results.by_id(source) for source in SOURCES}
+    weightless, entries = results.uninformative(rows), []
+    for prefix, words in wanted.items():
+        some = [claims()[prefix]] if prefix in claims() else chosen(prefix)
+        entries.append(_entry(words, [claim for claim in some if claim.id not in weightless] or some, rows))
     judged = [e for e in entries if group is None or not e.groups or group in e.groups]
-    trainings = sorted({training for e in judged for row in e.of("ours") for training in row.trainings})
+    trainings = sorted({training for e in judged for row in e.rows["ours"] for training in row.trainings})
     template = TEMPLATES.get_template("box.html.j2")
     more = {"group": group, "trainings": [] if pages else trainings, "named": groups.find, "pages": pages}
     html = template.render(entries=entries, judged=judged, **more)
@@ -232,17 +215,14 @@ def ledger(*prefixes: str, group: str | None = None) -> Html:
     Raises:
         BadInput: no id starts with one of them.
     """
-    entries = []
-    for prefix in prefixes:
-        found = [name for name in claims() if name.startswith(prefix)]
-        entries += _chosen(found or [prefix])
+    rows = {source: results.by_id(source) for source in SOURCES}
+    entries = [_entry(claim.words, [claim], rows) for prefix in prefixes for claim in chosen(prefix)]
     lines = []
     for entry in entries:
-        (claim,) = entry.claims
-        other = (
-            f"<small>of {', '.join(entry.groups)}</small>" if group and group not in (entry.groups or [group]) else ""
-        )
-        line = {"row": f'<a href="{address(claim.id)}">{claim.id}</a>{other}', "paper": entry.paper or "–"}
+        name = entry.claims[0].id
+        elsewhere = group and entry.groups and group not in entry.groups
+        other = f"<small>of {', '.join(entry.groups)}</small>" if elsewhere else ""
+        line = {"row": f'<a href="{address(name)}">{name}</a>{other}', "paper": entry.paper or "–"}
         for source, title in SOURCES.items():
             side = entry.side(source)
             line[title] = f"{side.value} {side.pills[0]}" if side else "–"

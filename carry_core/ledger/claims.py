@@ -127,5 +127,5 @@ def chosen(only: str = "") -> list[Claim]:
     found = [claim for claim in claims().values() if claim.id.startswith(only)]
     if not found:
         known = dict.fromkeys(name.split("/")[0] for name in claims())
-        raise BadInput(f"--only {only}: no id starts with that; ids start with {', '.join(known)}.")
+        raise BadInput(f"No id of the ledger starts with {only!r}; expected one that starts with {', '.join(known)}.")
     return found

@@ -122,6 +122,11 @@ def carved(group: str, of: Callable[[Any], float], **more: Any) -> Reading:
     )
 
 
+def cell(of: Callable[[Any], ClassAccuracies], kind: str, task: int, position: int) -> Callable[[Any], float]:
+    """One cell of the table that `of` gives."""
+    return lambda survey: float(getattr(of(survey), kind)[task, position])
+
+
 def _tables() -> dict[str, Reading]:
     """The cells of Tab. 1, 3, 4 and 5, by carry class, kind of accuracy and answer position."""
     shares: dict[str, tuple[str, Callable[[Survey], ClassAccuracies], Need]] = {
@@ -133,22 +138,12 @@ def _tables() -> dict[str, Reading]:
     found: dict[str, Reading] = {}
     positions = enumerate(GROUPS[base.MAIN].config.layout.position_names)
     for (t, (key, pattern)), kind, (p, position) in product(enumerate(CLASSES.items()), KINDS, positions):
-        end, cell = f"{key}/{kind}/{position}", partial(_cell, kind, t, p)
+        end = f"{key}/{kind}/{position}"
         for table, (group, of, need) in shares.items():
-            found[f"{table}/{end}"] = share(group, _then(of, cell), need, drawn_for(group, pattern))
+            found[f"{table}/{end}"] = share(group, cell(of, kind, t, p), need, drawn_for(group, pattern))
         for table, group in {"tab4/dissected": base.DFF512, "tab5/dissected": base.DECODER}.items():
-            found[f"{table}/{end}"] = carved(group, _then(attrgetter("cells"), cell), shown=0)
+            found[f"{table}/{end}"] = carved(group, cell(attrgetter("cells"), kind, t, p), shown=0)
     return found
-
-
-def _cell(kind: str, task: int, position: int, cells: ClassAccuracies) -> float:
-    return float(getattr(cells, kind)[task, position])
-
-
-def _then(
-    first: Callable[[Any], ClassAccuracies], second: Callable[[ClassAccuracies], float]
-) -> Callable[[Any], float]:
-    return lambda x: second(first(x))
 
 
 def _dissections() -> dict[str, Reading]:
@@ -158,66 +153,15 @@ def _dissections() -> dict[str, Reading]:
         "carry_corrected": lambda d: heads.mean_over(d.cells, "corrected", carry=True),
         "non_carry_accuracy": lambda d: heads.mean_over(d.cells, "accuracy", carry=False),
     }
-    wanted: dict[str, tuple[str, list[str], dict[str, Any]]] = {
-        "n2": (base.MAIN, list(parts), {"shown": MAIN_RUN}),
-        "n2_s01": (base.S01, list(parts), {"among": _unable, "kind": "cannot take the full ablation"}),
-        "n2_dff1024": (base.DFF1024, ["neurons"], {}),
-        "n2_dff512": (base.DFF512, ["neurons"], {"shown": 0}),
-        "decoder": (base.DECODER, ["neurons"], {"shown": 0}),
-        "digits4": (base.DIGITS4, ["neurons"], {"shown": 0}),
+    unable: dict[str, Any] = {
+        "among": lambda s: heads.mean_over(s.without_mlp, "accuracy", carry=False) < heads.NO_CARRY_ACCURACY,
+        "kind": "cannot take the full ablation",
     }
-    return {
-        f"{name}/dissection/{part}": carved(group, parts[part], **more)
-        for name, (group, chosen, more) in wanted.items()
-        for part in chosen
-    }
-
-
-def _unable(survey: Survey) -> bool:
-    return heads.mean_over(survey.without_mlp, "accuracy", carry=False) < heads.NO_CARRY_ACCURACY
-
-
-def _others() -> dict[str, Reading]:
-    perfect = {"n2": base.MAIN, "n2_w0": base.W0, "n2_s01": base.S01, "n3": base.N3, "digits4": base.DIGITS4}
-    found = {
-        f"{name}/accuracy": share(group, lambda s: s.cells[INTACT].exact_match, WHOLE)
-        for name, group in perfect.items()
-    }
-    for kind, name in zip(KINDS, ("carry_accuracy", "carry_corrected"), strict=True):
-        found[f"digits4/final_mlp/{name}"] = share(
-            base.DIGITS4, _then(lambda s: s.without_mlp, partial(heads.mean_over, kind=kind, carry=True))
-        )
-    found["n2/no_skip_accuracy"] = share(base.MAIN, lambda s: s.cells[NO_SKIP].exact_match, Need(frozenset({NO_SKIP})))
-    found["n2/evolution/final_pcc"] = Reading(
-        base.MAIN,
-        lambda s: heads.no_carry_correlation(s.without_mlp),
-        combine=median,
-        how="The median, since the paper does not name its run.",
-    )
-    found["n2_w0/runs_full_mlp_ablation_works"] = Reading(
-        base.W0,
-        lambda s: float(heads.no_carry_correlation(s.without_mlp) >= heads.ABLATION_CORRELATION),
-        combine=sum,
-        how="How many runs have a Pearson correlation with a model that cannot carry from which the ablation works.",
-        fields=lambda s: {"correlation": heads.no_carry_correlation(s.without_mlp)},
-    )
-    found["decoder/ablate_head_1_0/carry_accuracy"] = Reading(
-        base.DECODER,
-        lambda s: heads.mean_over(s.cells[s.heads[-1]], "accuracy", carry=True),
-        all_heads(base.DECODER),
-        shown=0,
-        how="Mean of the six cells with a carry, without the head that is not the decision head.",
-        fields=_other_head,
-        variance=lambda s: _cell_mean_variance(s.cells[s.heads[-1]]),
-    )
-    return found
-
-
-def _cell_mean_variance(cells: ClassAccuracies) -> float:
-    arrives = carries.carry_in(3)
-    drawn = [drawn_for(base.DECODER, pattern) for pattern in carries.patterns(3)]
-    each = [binomial(float(cells.accuracy[t, p]), drawn[t]) for t, p in arrives.nonzero().tolist()]
-    return sum(each) / len(each) ** 2
+    found = {f"n2/dissection/{part}": carved(base.MAIN, of, shown=MAIN_RUN) for part, of in parts.items()}
+    found |= {f"n2_s01/dissection/{part}": carved(base.S01, of, **unable) for part, of in parts.items()}
+    counted = {"n2_dff512": base.DFF512, "decoder": base.DECODER, "digits4": base.DIGITS4}
+    found |= {f"{name}/dissection/neurons": carved(group, parts["neurons"], shown=0) for name, group in counted.items()}
+    return found | {"n2_dff1024/dissection/neurons": carved(base.DFF1024, parts["neurons"])}
 
 
 def _other_head(survey: Survey) -> Fields:
@@ -226,11 +170,49 @@ def _other_head(survey: Survey) -> Fields:
     return {"head": str(head).removeprefix("without "), "carry_cells": cells}
 
 
-READINGS = _tables() | _dissections() | _others()
+def _cell_mean_variance(cells: ClassAccuracies) -> float:
+    drawn = [drawn_for(base.DECODER, pattern) for pattern in carries.patterns(3)]
+    each = [binomial(float(cells.accuracy[t, p]), drawn[t]) for t, p in carries.carry_in(3).nonzero().tolist()]
+    return sum(each) / len(each) ** 2
+
+
+PERFECT = {"n2": base.MAIN, "n2_w0": base.W0, "n2_s01": base.S01, "n3": base.N3, "digits4": base.DIGITS4}
+READINGS = _tables() | _dissections()
+READINGS |= {
+    f"{name}/accuracy": share(group, lambda s: s.cells[INTACT].exact_match, WHOLE) for name, group in PERFECT.items()
+}
+READINGS |= {
+    "digits4/final_mlp/carry_accuracy": share(
+        base.DIGITS4, lambda s: heads.mean_over(s.without_mlp, "accuracy", carry=True)
+    ),
+    "digits4/final_mlp/carry_corrected": share(
+        base.DIGITS4, lambda s: heads.mean_over(s.without_mlp, "corrected", carry=True)
+    ),
+    "n2/no_skip_accuracy": share(base.MAIN, lambda s: s.cells[NO_SKIP].exact_match, Need(frozenset({NO_SKIP}))),
+    "n2/evolution/final_pcc": Reading(
+        base.MAIN,
+        lambda s: heads.no_carry_correlation(s.without_mlp),
+        combine=median,
+        how="The median, since the paper does not name its run.",
+    ),
+    "n2_w0/runs_full_mlp_ablation_works": Reading(
+        base.W0,
+        lambda s: float(heads.no_carry_correlation(s.without_mlp) >= heads.ABLATION_CORRELATION),
+        combine=sum,
+        how="How many runs have a Pearson correlation with a model that cannot carry from which the ablation works.",
+        fields=lambda s: {"correlation": heads.no_carry_correlation(s.without_mlp)},
+    ),
+    "decoder/ablate_head_1_0/carry_accuracy": Reading(
+        base.DECODER,
+        lambda s: heads.mean_over(s.cells[s.heads[-1]], "accuracy", carry=True),
+        all_heads(base.DECODER),
+        shown=0,
+        how="Mean of the six cells with a carry, without the head that is not the decision head.",
+        fields=_other_head,
+        variance=lambda s: _cell_mean_variance(s.cells[s.heads[-1]]),
+    ),
+}
 COUNTS = {name for name, reading in READINGS.items() if reading.combine is sum}  # of runs
-
-
-# ---------------------------------------------------------------- others
 
 
 def constant(value: float | int) -> Entry:

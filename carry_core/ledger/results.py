@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, sha256, write_json
@@ -136,17 +138,14 @@ def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:
             why[name] = "a fact of the data set"
         elif name.startswith("tab1/decision_head/") and name.endswith(NEVER_CARRIED):
             why[name] = "no carry can arrive there, with or without the head"
-        elif (
-            first and len(first) == len(known[name]) == len(runs.SOURCES) and all(map(_complements, first, known[name]))
-        ):
+        elif len(first) == len(known[name]) == len(runs.SOURCES) and all(map(_complements, first, known[name])):
             why[name] = "accuracy and corrected accuracy add up to one, so it says what the other row says"
     return why
 
 
 def _complements(one: Row, other: Row) -> bool:
     """Whether each run's values add up to one, to the places that are stored."""
-    pairs = zip(one.runs, other.runs, strict=True)
-    return bool(one.runs) and all(abs(x + y - 1) <= COMPLEMENT for x, y in pairs)
+    return bool(one.runs) and np.allclose(np.add(one.runs, other.runs), 1, rtol=0, atol=COMPLEMENT)
 
 
 def by_id(source: str) -> dict[str, Row]:

@@ -4,18 +4,15 @@ Its HTML is `claims.html.j2`; `book/_static/claims.js` reads the `data-` attribu
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import yaml
 from markupsafe import Markup, escape
 
 from carry_core import author, runs
 from carry_core.errors import BadInput
-from carry_core.files import ROOT
 from carry_core.ledger import claims, results
 from carry_core.ledger.box import SIGNS, TEMPLATES, Html, number
 from carry_core.ledger.claims import Claim
@@ -23,7 +20,6 @@ from carry_core.ledger.results import Row
 from carry_core.ledger.verdicts import ENOUGH, EQUIVALENT, PAPER_RUNS, QUANTIFIERS, RULES, VERDICTS, runs_show
 from carry_core.training import recipes
 
-OPEN = ("mixed", "mostly", "compatible")
 HEADINGS = {"author": "Author’s weights", "ours": "Our weights"}
 SOURCES = {"author": "the author's weights", "ours": "our weights"}
 REASONS = {
@@ -54,6 +50,13 @@ class Entry:
     def verdict(self, source: str) -> str:
         return self.rows[source].verdict
 
+    @property
+    def kind(self) -> str:
+        """What it is counted among: numbers, findings, and what the ledger has besides."""
+        if self.claim.paper is None:
+            return "findings" if self.claim.finding else "beyond the paper"
+        return "numbers that can hardly fail" if self.weightless else "numbers"
+
 
 @dataclass(frozen=True)
 class Outcomes:
@@ -69,19 +72,13 @@ class Outcomes:
     entries: tuple[Entry, ...]
     weights: dict[str, dict[str, str]]
 
-    def chosen(self, *, findings: bool | None = None, section: str = "") -> list[Entry]:
-        """Claims that are numbers, findings or either (None), of one section or of all.
-
-        Rows beyond the paper, which say what it claims in other terms, are no findings.
-        """
-        some = [e for e in self.entries if section in ("", e.claim.section)]
-        if findings is None:
-            return some
-        return [e for e in some if (e.claim.finding if findings else e.claim.paper is not None)]
+    def of(self, section: str = "") -> list[Entry]:
+        """The claims of a section, or all."""
+        return [entry for entry in self.entries if section in ("", entry.claim.section)]
 
     def count(self, source: str, verdict: str, section: str = "") -> int:
         """How many claims of a section, or of all, have a verdict."""
-        return sum(e.verdict(source) == verdict for e in self.chosen(section=section))
+        return sum(entry.verdict(source) == verdict for entry in self.of(section))
 
     def sections(self) -> dict[str, list[str]]:
         """The sections of the ledger, with what the rows of each have in common."""
@@ -120,23 +117,16 @@ def read(source: str | None = None) -> Outcomes:
     known, saved = claims.claims(), {s: results.read(s) for s in sources}
     rows, order = {}, {}
     for s in sources:
-        stored = {row.id: row for row in saved[s]["rows"]}
-        rows[s] = {name: _current(claim, s, stored.get(name)) for name, claim in known.items()}
+        stored = {row.id: row for row in saved[s]["rows"] if row.id in known and row.paper == known[row.id].paper}
+        why = f"Newer than the results: `carry claims --source {s} --save` computes it."
+        rows[s] = {name: stored.get(name) or results.not_run(claim, why) for name, claim in known.items()}
         order[s] = {row.id: i for i, row in enumerate(sorted(rows[s].values(), key=badness))}
     weightless = results.uninformative({s: results.by_id(s) for s in SOURCES})
-    entries = [
-        Entry(
-            claim, {s: rows[s][name] for s in sources}, {s: order[s][name] for s in sources}, weightless.get(name, "")
-        )
-        for name, claim in known.items()
-    ]
+    entries = []
+    for name, claim in known.items():
+        of_sources, ranks = ({s: found[s][name] for s in sources} for found in (rows, order))
+        entries.append(Entry(claim, of_sources, ranks, weightless.get(name, "")))
     return Outcomes(sources, tuple(entries), {s: saved[s]["weights"] for s in sources})
-
-
-def _current(claim: Claim, source: str, row: Row | None) -> Row:
-    if row is not None and row.paper == claim.paper:
-        return row
-    return results.not_run(claim, f"Newer than the results: `carry claims --source {source} --save` computes it.")
 
 
 def badness(row: Row) -> tuple[int, float]:
@@ -148,15 +138,14 @@ def badness(row: Row) -> tuple[int, float]:
 
 
 def reason(claim: Claim, row: Row) -> str:
-    """Why a row is neither reproduced nor differs, as a key of `REASONS`."""
+    """Why a row is neither reproduced nor differs, as a sentence without its end."""
+    if row.verdict == "not run":
+        return row.detail.rstrip(".")
     if row.verdict in REASONS:
-        return row.verdict
+        return REASONS[row.verdict]
     if claim.paper is None:
-        return "short"
-    return "wide" if row.interval is not None else "few" if row.tolerance is not None else "one"
-
-
-# ---------------------------------------------------------------- numbers and sentences
+        return REASONS["short"]
+    return REASONS["wide" if row.interval is not None else "few" if row.tolerance is not None else "one"]
 
 
 def text(value: Any) -> str:
@@ -172,12 +161,16 @@ def text(value: Any) -> str:
     return f"{int(value)}" if abs(value) < 1e4 else f"{int(value):,}"
 
 
-# ---------------------------------------------------------------- the page's parts
+def part(name: str, outcomes: Outcomes, summary: str = "", **more: Any) -> Html:
+    """A part of the page; `summary` stands for it where there is no HTML, the number of all rows if empty.
 
-
-def overview(outcomes: Outcomes) -> Html:
-    """A table of sections by sources: how many rows have which verdict, each count a link to those rows."""
-    return _html("overview", outcomes, f"{len(outcomes.entries)} rows")
+    Args:
+        name: `overview`, sections by sources with how many rows have which verdict, each count a link to those rows; or
+            `ledger`, the whole of it as one table, with what filters it.
+    """
+    template = TEMPLATES.get_template("claims.html.j2", globals=NAMES)
+    html = template.render(part=name, outcomes=outcomes, **more).strip()
+    return Html(html, summary or f"{len(outcomes.entries)} rows")
 
 
 def differing(outcomes: Outcomes) -> Html:
@@ -186,49 +179,20 @@ def differing(outcomes: Outcomes) -> Html:
         source: sorted((e for e in outcomes.entries if e.verdict(source) == "differs"), key=lambda e: e.order[source])
         for source in outcomes.sources
     }
-    return _html("differing", outcomes, f"{sum(map(len, rows.values()))} differ", rows=rows)
+    return part("differing", outcomes, f"{sum(map(len, rows.values()))} differ", rows=rows)
 
 
-def unsettled(outcomes: Outcomes) -> Html:
-    """What is neither reproduced nor differs, by the reason why."""
-    return _grouped(outcomes, OPEN, lambda entry, source: REASONS[reason(entry.claim, entry.rows[source])])
-
-
-def waiting(outcomes: Outcomes) -> Html:
-    """What was not run, by what it waits for."""
-    return _grouped(outcomes, ("not run",), lambda entry, source: entry.rows[source].detail.rstrip("."))
-
-
-def _grouped(outcomes: Outcomes, verdicts: Sequence[str], reason: Callable[[Entry, str], str]) -> Html:
-    """Lists of the rows with some verdicts, those for the same reason together, the most frequent first."""
-    rows: dict[str, dict[str, list[Entry]]] = {source: {} for source in outcomes.sources}
-    for source, reasons in rows.items():
+def grouped(outcomes: Outcomes, *verdicts: str) -> Html:
+    """Lists of the rows with some verdicts, those for the same `reason` together, the most frequent first."""
+    rows: dict[str, dict[str, list[Entry]]] = {}
+    for source in outcomes.sources:
+        reasons: dict[str, list[Entry]] = {}
         for entry in outcomes.entries:
             if entry.verdict(source) in verdicts:
-                reasons.setdefault(reason(entry, source), []).append(entry)
+                reasons.setdefault(reason(entry.claim, entry.rows[source]), []).append(entry)
         rows[source] = dict(sorted(reasons.items(), key=lambda item: -len(item[1])))
     total = sum(len(entries) for reasons in rows.values() for entries in reasons.values())
-    return _html("grouped", outcomes, f"{total} rows", rows=rows)
-
-
-def ledger(outcomes: Outcomes, known: frozenset[str] | None = None) -> Html:
-    """The whole ledger as one table, with what filters it.
-
-    Args:
-        outcomes: what to show.
-        known: notebooks that can be linked to; those of `pages()` if None.
-    """
-    if known is None:
-        known = pages()
-    return _html("ledger", outcomes, f"{len(outcomes.entries)} rows", known=known)
-
-
-def pages() -> frozenset[str]:
-    """The notebooks that the book has: they are there, and its table of contents names them."""
-    toc = ROOT / "_toc.yml"
-    parts = yaml.safe_load(toc.read_text())["parts"] if toc.exists() else []
-    named = [Path(chapter["file"]) for part in parts for chapter in part["chapters"]]
-    return frozenset(path.name for path in named if (ROOT / path).with_suffix(".ipynb").exists())
+    return part("grouped", outcomes, f"{total} rows", rows=rows)
 
 
 def by_heading(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
@@ -249,14 +213,7 @@ def slug(name: str) -> str:
     return name.lower().replace(" ", "-")
 
 
-def _html(part: str, outcomes: Outcomes, summary: str, **more: Any) -> Html:
-    template = TEMPLATES.get_template("claims.html.j2", globals=NAMES)
-    return Html(template.render(part=part, outcomes=outcomes, **more).strip(), summary)
-
-
-# ---------------------------------------------------------------- the runs of a row as dots on a line
-
-
+# The runs of a row as dots on a line.
 WIDTH, LANE, EDGE, FOOT = 180, 14, 6, 10  # in px
 
 
