@@ -67,9 +67,18 @@ def test_findings_and_measures_are_judged_by_kind():
 
 
 def test_only_new_runs_by_one_recipe_are_judged():
-    every = product(("ours", "author"), ("paper", "quick"), (5, 6, 31))
-    table = pd.DataFrame(every, columns=seeds.KEY)
-    assert [*seeds.judged(table).itertuples(index=False, name=None)] == [("ours", "quick", 6), ("ours", "quick", 31)]
+    every = product(("ours", "author"), ("paper", "quick"), (5, 6, 31), (10, np.nan))
+    table = seeds.judged(pd.DataFrame(every, columns=seeds.KEY))
+    assert table[["source", "recipe", "run"]].to_numpy().tolist() == [["ours", "quick", 6], ["ours", "quick", 31]]
+    assert table.epoch.isna().all()
+
+
+def test_a_part_has_settled_when_it_does_what_it_does_at_the_end():
+    epochs = pd.DataFrame({"run": 3, "epoch": [60, 1, 10, 5], "head": [1, 1, 1, 0]})
+    never, late, early, again = (0.1, 0, 0.79, 0), (0.8, np.nan, 0, 0), (1, 0.9, 0.8, 0.9), (0.9, 0.9, 0.9, 0.2)
+    rows = epochs.assign(**dict(zip(seeds.PARTS, (early, never, late, early, again, late, early), strict=True)))
+    found = seeds.settled(rows).loc[3]
+    assert found.fillna(-1).tolist() == [10, -1, 60, 1, 10, 60, 1]  # at epoch 5 it was the other head
 
 
 @pytest.fixture
@@ -86,8 +95,8 @@ def few(monkeypatch, data):
 
 @pytest.mark.usefixtures("few")
 def test_the_command_writes_what_the_maps_say_and_keeps_other_rows(carry, data):
-    known = pd.DataFrame([("author", "paper", 0, "split"), ("ours", "quick", 0, "split")], columns=[*seeds.KEY, "kind"])
-    seeds.save(known)
+    known = pd.DataFrame({"source": ["author", "ours"], "recipe": ["paper", "quick"], "run": 0, "kind": "split"})
+    seeds.save(known.assign(epoch=np.nan))
     assert carry("seeds", "--source", "ours", "--runs", "0", "--save")[0] == 0
     author, ours = (row for _, row in seeds.saved().iterrows())
     assert author[known.columns].tolist() == known.iloc[0].tolist()

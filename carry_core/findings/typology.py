@@ -130,7 +130,7 @@ def abstraction(
     a, b = sums.long_sums(n * count * 3 // 2, width, generator)
     right = (interchange.answered(model, a, b) == sums.digits(a + b, width)).all(1).nonzero().flatten()
     right = right[: min(len(right) // n, count) * n]
-    numbers, rows = torch.stack([a[right], b[right]]).view(2, n, -1), []  # [number, base or source, pair]
+    numbers, rows = torch.stack([a[right], b[right]]).view(2, n, len(right) // n), []  # [number, base or source, pair]
     for variable in ("digit_sum", "carry_in", "all"):
         swap = torch.rand(numbers.shape[1:], generator=generator) < 0.5
         swap[0] = False

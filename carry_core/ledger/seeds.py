@@ -14,6 +14,9 @@ at; the kinds and their threshold (`typology`) were fitted on runs 0-5, ours and
   in which it does not hold.
 - Whether a finding or a measure depends on the kind: the exact test on runs that show it, or Kruskal and Wallis's,
   among kinds that count; all of them together corrected by Benjamini and Hochberg, and `ALPHA` again.
+- Runs with snapshots: what a part does at the end of training (`PARTS`, each from `DECIDES` on) has settled at the
+  first snapshot from which on it does so up to the end. Where the model gets no pair of sums right it does nothing.
+  This was written down before any run had snapshots.
 """
 
 import gzip
@@ -28,7 +31,7 @@ import pandas as pd
 import torch
 from scipy import stats
 
-from carry_core import measure, sums
+from carry_core import groups, measure, runs, sums
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, replacing
 from carry_core.findings import dynamics, heads, interchange, typology
@@ -36,11 +39,14 @@ from carry_core.findings.base import FINDINGS, MAIN, Fields, Need, all_heads
 from carry_core.findings.survey import DRAWN, Evidence, random_sums
 from carry_core.model import Transformer
 from carry_core.sums import Numbers
+from carry_core.training import recipes
 
 FIRST_JUDGED = 6
 ALPHA, POWER, CONFIDENCE = 0.05, 0.8, 0.95
 FEWEST, HOLDS = 3, 2 / 3
-KEY = ["source", "recipe", "run"]
+KEY = ["source", "recipe", "run", "epoch"]  # the epoch of a snapshot, none at the end of training
+# of the last layer (`typology.who_decides`), and of the full adder's variables in their places (`typology.abstraction`)
+PARTS = ["one head", "heads together", "earlier", "final MLP", "digit_sum", "carry_in", "all"]
 FROM_CURVES = {"kink", "no_grokking"}  # the author's release has the learning curves of other runs than weights
 
 
@@ -82,7 +88,8 @@ def measured(
     """A row for each of these runs of the main group: `KEY`, `typology.who_decides`, `of_run`, epochs, the findings.
 
     A finding has a column of its name with its value, and one with whether the run shows it; `learned` is the epoch by
-    which the exact match on test sums passes 0.99, `kink of the loss` another (Sec. 5, Fig. 5).
+    which the exact match on test sums passes 0.99, `kink of the loss` another (Sec. 5, Fig. 5). Rows of `on_the_way`
+    come after them.
 
     Raises:
         BadInput: unknown source or recipe, or a run is missing or damaged.
@@ -105,7 +112,43 @@ def measured(
         exact = dynamics.curves(evidence.curves(MAIN), "test_whole")
         learned = {run: dynamics.first_at(x, dynamics.LEARNT_ACCURACY) for run, x in exact.items()}
         table["learned"] = pd.Series(learned)
-    return table.rename_axis("run").reset_index().assign(source=source, recipe=recipe or "paper")
+    table = table.rename_axis("run").reset_index()
+    rows = pd.concat([table, *(on_the_way(evidence.group(MAIN), run) for run in table.run)], ignore_index=True)
+    return rows.assign(source=source, recipe=recipe or "paper")
+
+
+def on_the_way(loaded: runs.Runs, run: int, count: int = typology.COUNT) -> pd.DataFrame:
+    """What `PARTS` do in a run with snapshots, at each of them and at the end: rows by `epoch`, else none."""
+    recipe, group = loaded.record["recipe"], groups.find(loaded.group)
+    alone = runs.load(loaded.group, loaded.source, recipe=recipe, runs=[run]) if loaded.source == "ours" else loaded
+    if not alone.snapshots:
+        return pd.DataFrame()
+    kept = recipes.BY_NAME[recipe].snapshots(group, run)
+    models = {epoch: alone.model(run, papers) for epoch, papers in kept.items()}
+    models[alone.record["epochs"]] = alone.model(run)
+    cells = pd.concat([last_layer(model, count).assign(run=epoch) for epoch, model in models.items()])
+    table = typology.who_decides(cells).reindex([*models])
+    head, place = int(table["head"].iloc[-1]), "digits and answer"
+    found = {
+        epoch: typology.abstraction(model, head, place, count).set_index("variable").accuracy
+        for epoch, model in models.items()
+    }
+    return table.join(pd.DataFrame(found).T).rename_axis("epoch").reset_index().assign(run=run)
+
+
+def settled(rows: pd.DataFrame) -> pd.DataFrame:
+    """The epoch from which on each of `PARTS` does what it does at the end, by run; NaN if it does nothing then.
+
+    Args:
+        rows: the rows of `on_the_way`. One head means the same as at the end.
+    """
+    found = {}
+    for run, own in rows.sort_values("epoch").set_index("epoch").groupby("run"):
+        does = own[PARTS] >= typology.DECIDES
+        does["one head"] &= own["head"] == own["head"].iloc[-1]
+        lasting = does[::-1].cummin()[::-1]
+        found[run] = lasting.idxmax().where(lasting.iloc[-1])
+    return pd.DataFrame.from_dict(found, orient="index")
 
 
 def _of_main(values: Mapping[Any, Any]) -> "pd.Series[Any]":
@@ -147,7 +190,8 @@ def save(rows: pd.DataFrame) -> Path:
 
 def judged(table: pd.DataFrame) -> pd.DataFrame:
     """The runs that are judged."""
-    return table[(table.source == "ours") & (table.recipe == "quick") & (table.run >= FIRST_JUDGED)]
+    ours = (table.source == "ours") & (table.recipe == "quick")
+    return table[ours & (table.run >= FIRST_JUDGED) & table.epoch.isna()]
 
 
 def shares(kinds: "pd.Series[str]") -> pd.DataFrame:
