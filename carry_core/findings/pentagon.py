@@ -69,15 +69,18 @@ class Pentagon:
     turn: float  # vertices by which the pentagon of the sums at which a one arrives is ahead of the other
 
 
-def pentagon(model: Transformer, a: Numbers, b: Numbers, column: int = 1, seed: int = 0) -> Pentagon:
+def pentagon(
+    model: Transformer, a: Numbers, b: Numbers, column: int = 1, seed: int = 0, n_digits: int | None = None
+) -> Pentagon:
     """Look for a pentagon where the answer's digit `column` is predicted, after the last attention (App. E).
 
-    Column 1 is position 8, which the paper shows; `seed` is that of the shuffles.
+    Column 1 is position 8, which the paper shows; `seed` is that of the shuffles. The sums have `n_digits` digits, the
+    model's width if None.
     """
-    config = model.config
-    name, position = f"blocks.{config.layers - 1}.resid_mid", config.layout.answer[column]
-    digit, task = sums.digits(a + b, config.width)[:, column], carries.classify(a, b, config.width)
-    arrives = carries.carry_in(config.width)[task, column]
+    config, n_digits = model.config, n_digits or model.config.width
+    name, position = f"blocks.{config.layers - 1}.resid_mid", config.layout.answer[column - n_digits]
+    digit, task = sums.digits(a + b, n_digits)[:, column], carries.classify(a, b, n_digits)
+    arrives = carries.carry_in(n_digits)[task, column]
     stream = measure.activations(model, a, b, [name])[name][:, position]
     points, share = geometry.principal_axes(stream, [arrives, digit])
     pairs = list(combinations(range(geometry.AXES), 2))
