@@ -18,7 +18,7 @@ from carry_core.interventions import INTACT, Ablation
 from carry_core.ledger import quantities
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
-from carry_core.plots import parameters
+from carry_core.plots.page import chosen_classes
 from carry_core.sums import Layout
 from carry_core.training import recipes
 from tests.trainings import save_random
@@ -36,21 +36,19 @@ def tiny() -> Transformer:
 
 
 def test_the_five_default_classes_are_classes():
-    assert parameters.chosen_classes(3) == list(carries.patterns(3))
-    assert parameters.chosen_classes(6) == ["000000", "000010", "001110", "010000", "012221"]
+    assert chosen_classes(3) == list(carries.patterns(3))
+    assert chosen_classes(6) == ["000000", "000010", "001110", "010000", "012221"]
     for n_digits in range(4, 11):
-        assert set(parameters.chosen_classes(n_digits)) <= set(carries.patterns(n_digits))
-    assert parameters.chosen_classes(6, "all") == list(carries.patterns(6))
-    assert parameters.chosen_classes(6, 1110) == parameters.chosen_classes(6, "001110") == ["001110"]
-    assert (
-        parameters.chosen_classes(3, ["C all", "010"]) == parameters.chosen_classes(3, "C all, 010") == ["011", "010"]
-    )
+        assert set(chosen_classes(n_digits)) <= set(carries.patterns(n_digits))
+    assert chosen_classes(6, "all") == list(carries.patterns(6))
+    assert chosen_classes(6, 1110) == chosen_classes(6, "001110") == ["001110"]
+    assert chosen_classes(3, ["C all", "010"]) == chosen_classes(3, "C all, 010") == ["011", "010"]
 
 
 @pytest.mark.parametrize("wrong", [[], "001110,2"])
 def test_a_class_that_is_none_is_bad_input_and_what_was_given_is_named(wrong):
     with pytest.raises(BadInput, match=rf"classes={re.escape(repr(wrong))} .* expected None, 'all', or names such as"):
-        parameters.chosen_classes(6, wrong)
+        chosen_classes(6, wrong)
 
 
 # ---------------------------------------------------------------- attention

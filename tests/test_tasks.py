@@ -5,7 +5,7 @@ import torch
 
 from carry_core import carries, sums
 from carry_core.errors import BadInput
-from carry_core.plots import parameters
+from carry_core.plots.page import chosen_classes
 
 
 def by_hand(a: int, b: int, n_digits: int) -> str:
@@ -61,6 +61,6 @@ def test_draw_is_uniform_over_the_class(pattern):
 
 
 def test_find():
-    assert parameters.parse_class("C all") == parameters.parse_class("C_all") == parameters.parse_class("011") == "011"
-    with pytest.raises(BadInput, match="No carry class 'C@9' for 3 digits: expected one such as NC"):
-        parameters.parse_class("C@9")
+    assert chosen_classes(3, "C all, C_all, 011") == ["011"] * 3
+    with pytest.raises(BadInput, match="classes='C@9' for sums of 3 digits: expected None, 'all', or names such as"):
+        chosen_classes(3, "C@9")

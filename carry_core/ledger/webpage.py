@@ -115,7 +115,8 @@ def read(source: str | None = None) -> Outcomes:
         raise BadInput(f"Unknown source {source!r}: expected 'ours', 'author', or None for both.")
     sources = tuple(SOURCES) if source is None else (source,)
     known, saved = claims.claims(), {s: results.read(s) for s in sources}
-    rows, order = {}, {}
+    rows: dict[str, dict[str, Row]] = {}
+    order: dict[str, dict[str, int]] = {}
     for s in sources:
         stored = {row.id: row for row in saved[s]["rows"] if row.id in known and row.paper == known[row.id].paper}
         why = f"Newer than the results: `carry claims --source {s} --save` computes it."
@@ -124,8 +125,8 @@ def read(source: str | None = None) -> Outcomes:
     weightless = results.uninformative({s: results.by_id(s) for s in SOURCES})
     entries = []
     for name, claim in known.items():
-        of_sources, ranks = ({s: found[s][name] for s in sources} for found in (rows, order))
-        entries.append(Entry(claim, of_sources, ranks, weightless.get(name, "")))
+        of_source, rank = {s: rows[s][name] for s in sources}, {s: order[s][name] for s in sources}
+        entries.append(Entry(claim, of_source, rank, weightless.get(name, "")))
     return Outcomes(sources, tuple(entries), {s: saved[s]["weights"] for s in sources})
 
 

@@ -1,4 +1,4 @@
-"""What a notebook puts on its page: figures, tables, numbers for its sentences, and the author's side of a figure."""
+"""What a page is made of: checked parameters, figures, tables, numbers for its sentences, the author's side."""
 
 import hashlib
 import io
@@ -16,14 +16,108 @@ from numpy.typing import NDArray
 from pandas.io.formats.style import Styler
 from PIL import Image
 
+from carry_core import groups, runs
+from carry_core.carries import paper_name, patterns
+from carry_core.errors import BadInput, check_whole
 from carry_core.files import author_dir, data_dir, replacing
 from carry_core.plots.style import WIDTH, style, svg
+from carry_core.runs import Runs
+from carry_core.training import recipes
 
 AUTHORS, OURS = "author’s weights", "our weights"
+MIN_EXAMPLES, MAX_EXAMPLES = 10, 200_000  # sums of a draw: more than any class has, and they still fit into memory
 PNG_DPI = 96
 GLUED = "application/papermill.record/"  # before the MIME type of what only other cells show
 KEPT_BITS = np.int32(~0x1FFF)  # of a stored float32: three digits, so that it is compressed to half
 Arrays = dict[str, NDArray[Any]]
+
+
+# ---------------------------------------------------------------- parameters and provenance
+
+
+def check(
+    *,
+    source: str,
+    group: str,
+    run: object = None,
+    n_examples: object = MAX_EXAMPLES,
+    seed: object = 0,
+    at_least: int = MIN_EXAMPLES,
+    causal: bool = False,
+) -> Runs:
+    """Check a notebook's parameters before anything is computed, and load the group they name.
+
+    Parameters that a notebook does not have are left out, and are then what passes. With `at_least` so many sums what
+    it measures is defined; `seed` is that of their draw; `causal` if it is about decoders (App. D).
+
+    Raises:
+        BadInput: one of them is not what it should be; the message says which and what was expected.
+    """
+    check_whole("n_examples", n_examples, at_least, MAX_EXAMPLES, "sums")
+    check_whole("seed", seed, 0, 2**63 - 1)
+    loaded = runs.load(group, source)
+    if causal and not loaded.config.causal:
+        decoders = [other.name for other in groups.GROUPS.values() if other.config.causal]
+        raise BadInput(f"{group} has no decoders: expected {' or '.join(decoders)}.")
+    if run is not None:
+        if type(run) is not int:
+            raise BadInput(f"run={run!r}: expected None or the number of a run, such as {loaded.numbers[0]}.")
+        loaded.model(run)
+    return loaded
+
+
+def chosen_classes(n_digits: int, wanted: Any = None) -> list[str]:
+    """The carry patterns that a figure shows.
+
+    Args:
+        n_digits: of the sums.
+        wanted: patterns (`011`) or the paper's names (`C all`), in a list or with commas between; `all`; None for five:
+            no carry, one from the tens, a run of them in the middle, one into the leading digit, and one from the units
+            through nines to the leading digit.
+
+    Raises:
+        BadInput: no such class.
+    """
+    every = patterns(n_digits)
+    if wanted is None:
+        n = n_digits - 3
+        five = ["000" + "0" * n, "0" * n + "010", "00" + "1" * n + "0", "010" + "0" * n, "01" + "2" * n + "1"]
+        return list(dict.fromkeys(five if n > 0 else every))
+    if wanted == "all":
+        return list(every)
+    text = f"{wanted:0{n_digits}d}" if type(wanted) is int else wanted  # what papermill makes of `-p classes 001110`
+    names = [name.strip() for name in text.split(",")] if isinstance(text, str) else text
+    called = {p: p for p in every} | {paper_name(p): p for p in every}
+    called |= {name.replace(" ", "_"): p for name, p in called.items()}
+    if not isinstance(names, list) or not names or not {*map(str, names)} <= called.keys():
+        expected = f"expected None, 'all', or names such as '{chosen_classes(n_digits)[1]}'"
+        raise BadInput(f"classes={wanted!r} for sums of {n_digits} digits: {expected}.")
+    return [called[str(name)] for name in names]
+
+
+def provenance(loaded: Runs, beside: Runs | None = None) -> str:
+    """Where a page's weights come from, and those it compares them with; whether they stand in for others."""
+    if beside is not None:
+        pair = (loaded, beside)
+        how = {(x.record["recipe"], x.record["epochs"] / recipes.planned_epochs(x)) for x in pair if x.source == "ours"}
+        note = "" if len(how) < 2 else " They were not trained alike: what differs may be the training's doing."
+        return f"{provenance(loaded)} Beside it {provenance(beside)}{note}"
+    one = len(loaded.numbers) == 1
+    n_runs = "1 run" if one else f"{len(loaded.numbers)} runs"
+    if loaded.source == "author":
+        return f"{loaded.group}: {n_runs} of the author's release."
+    sessions = [session for r in loaded.record["runs"] for session in (r, *r.get("sessions", ()))]
+    precision, device, torchs = (
+        ", ".join(sorted({s[key] for s in sessions if key in s})) for key in ("precision", "device", "torch")
+    )
+    trained = recipes.training(loaded)
+    text = f"{loaded.group}: {n_runs} of our own, {trained}, {precision}, {device}, torch {torchs}."
+    stand = "It stands in for a run" if one else "They stand in for runs"
+    planned = groups.find(loaded.group).epochs
+    return text + (f" {stand} of all {planned} epochs by the recipe “paper”." if recipes.stands_in(loaded) else "")
+
+
+# ---------------------------------------------------------------- what is shown
 
 
 def show(thing: Any, name: str | None = None, alt: str = "") -> None:
