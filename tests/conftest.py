@@ -9,6 +9,7 @@ import torch
 from filelock import FileLock
 
 from carry_core import author, cli
+from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.groups import Group
 from carry_core.model import ModelConfig, Transformer
@@ -31,6 +32,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "slurm" not in item.name)
 
 
+@pytest.fixture(autouse=True)
+def one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is said of bad input is one line, whichever test meets it."""
+
+    def say(self: BadInput, message: str) -> None:
+        assert "\n" not in message
+        ValueError.__init__(self, message)
+
+    monkeypatch.setattr(BadInput, "__init__", say)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """What lies beside the repository: the paper, a part of the author's release, golden log-probabilities."""
@@ -45,6 +57,12 @@ def shared() -> Path:
 @pytest.fixture(params=SHAPES)
 def config(request: pytest.FixtureRequest) -> ModelConfig:
     return SHAPES[request.param]
+
+
+def random_model(config: ModelConfig, seed: int = 0) -> Transformer:
+    """A model as it is looked into, with random weights."""
+    torch.manual_seed(seed)
+    return Transformer(config).requires_grad_(requires_grad=False).eval()
 
 
 @pytest.fixture
@@ -115,5 +133,17 @@ def carry(data, monkeypatch, capsys):
         except SystemExit as exit_:
             code = int(exit_.code or 0)
         return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def refused(carry):
+    """What `carry` says of arguments that it has to refuse, on one line."""
+
+    def run(*arguments: str) -> str:
+        code, out, err = carry(*arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        return err
 
     return run

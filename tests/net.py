@@ -12,7 +12,6 @@ Equal are the verdict, and values within 5e-4 (of 1, or of the value where that 
 
 import argparse
 import json
-import math
 import sys
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from carry_core import groups, measure, runs, sums
@@ -73,11 +73,8 @@ def rows(source: str, only: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def close(one: Any, other: Any) -> bool:
     """Whether two values, or lists of them, are the same within `CLOSE`."""
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(close, one, other))
-    if one is None or other is None or isinstance(one, list) or isinstance(other, list):
-        return one is other
-    return math.isclose(one, other, rel_tol=CLOSE, abs_tol=CLOSE)
+    one, other = (np.array(x, dtype=float) for x in (one, other))  # None as NaN
+    return one.shape == other.shape and np.allclose(one, other, rtol=CLOSE, atol=CLOSE, equal_nan=True)
 
 
 def main() -> int:

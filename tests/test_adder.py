@@ -8,6 +8,7 @@ from carry_core.findings import adder
 from carry_core.findings.survey import Evidence
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import ModelConfig, Transformer
+from tests.conftest import random_model
 
 
 @pytest.mark.parametrize("width", [2, 3])
@@ -64,8 +65,7 @@ def test_a_reader_cannot_learn_labels_of_pairs_by_heart(pairs):
 
 @pytest.fixture
 def small() -> Transformer:
-    torch.manual_seed(3)
-    return Transformer(ModelConfig(d_model=16, d_ff=12)).eval().requires_grad_(requires_grad=False)
+    return random_model(ModelConfig(d_model=16, d_ff=12), 3)
 
 
 def test_the_parts_are_read_where_they_are(small):

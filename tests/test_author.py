@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import json
 import os
 import pickle
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from carry_core import author, groups, runs, sums
 from carry_core.author import Unusable, curves, import_release
@@ -112,9 +110,8 @@ def test_fewer_files_never_replace_more(tmp_path: Path) -> None:
 
 def test_not_the_release(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("another project")
-    with pytest.raises(BadInput, match=r"expected files such as `.+` in it\. Clone") as error:
+    with pytest.raises(BadInput, match=r"expected files such as `.+` in it\. Clone"):
         import_release(tmp_path, tmp_path / "out")
-    assert "\n" not in str(error.value)
     assert not (tmp_path / "out").exists()
 
 
@@ -327,10 +324,6 @@ def test_real_histories(real: Path) -> None:
     assert primed["long_whole"][0, -1] == pytest.approx(0.932, abs=1e-3)
 
 
-def test_real_decoder_scores_and_llm(real: Path) -> None:
+def test_real_decoder_scores(real: Path) -> None:
     with np.load(real / "decoder_scores.npz") as scores:
         assert scores["ffn"][0, 0].tolist() == pytest.approx([0.992, 0.922, 0.955], abs=1e-3)
-    texts = json.loads((real / "llm/llemma.json").read_text())
-    assert sum(texts["correct"]) == 1000 * texts["accuracy"] == 867
-    tensors = load_file(real / "llm/llemma.safetensors")
-    assert tensors["wins"].sum() == 14 * 1000

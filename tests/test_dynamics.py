@@ -4,13 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from carry_core.errors import BadInput
 from carry_core.findings import dynamics, heads
-from carry_core.findings.base import N1
 from carry_core.findings.survey import Evidence
-from carry_core.groups import GROUPS
 from carry_core.sums import Layout
-from carry_core.training import histories
 
 EPOCHS = 400
 EPOCH = np.arange(1, EPOCHS + 1)
@@ -167,15 +163,3 @@ def test_a_loss_that_does_not_decay_exponentially_does_not_show_the_kink(planted
     rising = dynamics.carrying(bent(60, 0.08, -0.02), dynamics.evolutions(history)[1])
     assert rising["kink"].explained == pytest.approx(1)
     assert not rising["exponential"]
-
-
-def test_the_released_run_has_its_transition_where_the_paper_has_it(shared):
-    """Fig. 2 has maps at 50, 200 and 400; the accuracy jumps between the first two."""
-    try:
-        history = histories.load(N1, "author")
-    except BadInput:
-        pytest.skip("the author's release is not imported: `carry import-author`")
-    found = dynamics.transitions(history, GROUPS[N1].config.layout).loc[0]
-    assert 50 < found["first"] < 200 < found["last"] < 400
-    assert found.coincides
-    assert found.bounces

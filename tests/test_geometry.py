@@ -9,6 +9,7 @@ import torch
 from carry_core import carries, measure, sums
 from carry_core.findings import adder, geometry, pentagon
 from carry_core.model import ModelConfig, Transformer
+from tests.conftest import random_model
 
 
 @pytest.fixture
@@ -51,8 +52,7 @@ def test_pocket_accuracy_counts_the_nearest_centre_label_by_label():
 
 
 def test_the_journey_says_of_each_sum_what_a_schoolbook_says(config: ModelConfig):
-    torch.manual_seed(0)
-    model, width = Transformer(config).eval(), config.width
+    model, width = random_model(config), config.width
     n_digits = min(width, 3)
     a, b = sums.long_sums(40, n_digits, torch.Generator().manual_seed(0))
     planes = geometry.journey(model, a, b, n_digits)

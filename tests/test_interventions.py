@@ -20,18 +20,6 @@ def tokens_of(config: ModelConfig, seed: int = 4) -> torch.Tensor:
     return sums.encode(*drawn(config, seed), config.layout)
 
 
-def ablations(config: ModelConfig) -> list[Ablation]:
-    last = config.layers - 1
-    return [
-        INTACT,
-        Ablation(heads={(last, config.heads - 1)}),
-        Ablation(heads={(last, head) for head in range(config.heads)}),
-        Ablation(mlps={0}),
-        Ablation(neurons={(last, 1), (last, 5), (0, 0)}),
-        Ablation(heads={(last, 0)}, mlps={last}, neurons={(0, 2)}),
-    ]
-
-
 def everything(config: ModelConfig, kind: type, positions: tuple[int, ...] | None = None) -> list:
     """An intervention of one kind on each part, and on some together."""
     last = config.layers - 1
@@ -117,8 +105,8 @@ def test_a_combination_does_the_one_then_the_other(config, model):
 def test_a_shared_prefix_gives_what_separate_passes_give(config, model, everywhere):
     tokens, read = tokens_of(config), None if everywhere else list(config.layout.loss_positions)
     source, cache = drawn(config, seed=5), {}
-    asked = [*ablations(config), Ablation(skips={0}), Patch(heads={(0, 0)}) | Ablation(mlps={0})]
-    asked += [i for kind in (MeanAblation, Patch) for i in everything(config, kind)]
+    asked = [INTACT, Ablation(mlps={0}), Ablation(skips={0}), Patch(heads={(0, 0)}) | Ablation(mlps={0})]
+    asked += [i for kind in (Ablation, MeanAblation, Patch) for i in everything(config, kind)]
     name = f"blocks.{config.layers - 1}.resid_mid"
     shared = SharedPrefix(model, asked, read, cache_hook(cache, name), source)
     for intervention, logits in zip(asked, shared(tokens), strict=True):
@@ -167,9 +155,8 @@ def test_as_data():
 
 @pytest.mark.parametrize("text", ["heads", '{"head": [[1, 0]]}', '{"heads": [[1, "0"]]}'])
 def test_bad_json_is_named(text):
-    with pytest.raises(BadInput, match="expected") as error:
+    with pytest.raises(BadInput, match="expected"):
         Ablation.from_json(text)
-    assert "\n" not in str(error.value)
 
 
 NONE_SUCH = [

@@ -12,12 +12,8 @@ from tests.llm_models import TOKENIZERS
 BARE, ALPACA = prompts.TEMPLATES["bare"], prompts.TEMPLATES["alpaca"]
 
 
-def test_the_prompts_are_the_protocols():
-    expected = torch.randint(1000, 10000, (1000, 2), generator=torch.Generator().manual_seed(42))
-    assert torch.equal(prompts.draw(1000), expected)
-    assert torch.equal(prompts.draw(7), expected[:7])
-    assert torch.equal(prompts.draw(1500)[:1000], expected)
-    assert len(prompts.draw(1500)) == 1500
+def test_more_prompts_begin_with_the_same():
+    assert torch.equal(prompts.draw(1500)[:7], prompts.draw(7))
     assert BARE.prompt(5542, 2067) == "5542 + 2067 = "
     assert "### Instruction:\n5542 + 2067 = \n\n### Response:" in ALPACA.prompt(5542, 2067)
 
@@ -85,12 +81,9 @@ def test_a_tokenizer_that_leaves_a_digit_out():
 
 
 def test_heads_are_read_and_written():
-    size = Size(32, 32, 128)
-    assert parse_heads("15:15, 13:23", size) == ((13, 23), (15, 15))
-    assert format_heads(parse_heads("13:23,15:15", size)) == "13:23,15:15"
-    for text, complaint in (("40:2", "No head 40:2"), ("3", "expected heads"), ("1:2,1:2", "names a head twice")):
-        with pytest.raises(BadInput, match=complaint):
-            parse_heads(text, size)
+    heads = parse_heads("15:15, 13:23", Size(32, 32, 128))
+    assert heads == ((13, 23), (15, 15))
+    assert format_heads(heads) == "13:23,15:15"
 
 
 def test_frequent_and_random_pairs():

@@ -1,4 +1,4 @@
-"""Longer sums: against brute force, on planted attention, curves and accuracies, and on the author's primed run."""
+"""Longer sums: against brute force, and on planted attention, curves and accuracies."""
 
 import copy
 import re
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from carry_core import author, carries, measure, runs, sums
+from carry_core import carries, measure, runs, sums
 from carry_core.errors import BadInput
 from carry_core.findings import heads, lengths, neurons
 from carry_core.findings.base import FINETUNED, PAD6, PRIMED
@@ -21,6 +21,7 @@ from carry_core.model import ModelConfig, Transformer
 from carry_core.plots.page import chosen_classes
 from carry_core.sums import Layout
 from carry_core.training import recipes
+from tests.conftest import random_model
 from tests.trainings import save_random
 
 TINY = ModelConfig(width=3, d_model=16, d_ff=12)
@@ -28,8 +29,7 @@ TINY = ModelConfig(width=3, d_model=16, d_ff=12)
 
 @pytest.fixture
 def tiny() -> Transformer:
-    torch.manual_seed(2)
-    return Transformer(TINY).requires_grad_(requires_grad=False).eval()
+    return random_model(TINY, 2)
 
 
 # ---------------------------------------------------------------- classes
@@ -245,33 +245,6 @@ def test_short_runs_of_ours_do_not_speak_to_epochs_of_the_paper(planted):
     with pytest.raises(BadInput, match=r"^It needs .*epoch 500, 1000, 2500 of the recipe “paper”"):
         lengths.mlp_2500(quick)
     assert quantities.find("pad6_finetuned/weight_norm_change", quick).runs.keys() == {0}
-
-
-# ---------------------------------------------------------------- the author's primed run
-
-
-@pytest.fixture(scope="module")
-def primed(shared) -> Transformer:
-    """The author's primed run, from the part of the release beside the repository."""
-    path = "Length generalisation/primed/model_n2_s0.3_w0.2_0"
-    content = author.read(shared / "CarryingTransformers" / path, author.checksums()[path])
-    where = author.place(path)
-    model = Transformer(GROUPS[PRIMED].config)
-    model.load_state_dict(author.convert(where, author.unpack(path, content)))
-    return model.requires_grad_(requires_grad=False).eval()
-
-
-def test_the_authors_primed_run_adds_six_digits(primed):
-    whole, each = lengths.accuracy(primed, 6, 20_000)
-    assert whole == pytest.approx(0.931, abs=0.01)
-    assert each[3:].min() > 0.999 > each[:3].max()
-    assert lengths.accuracy(primed, 3, 2_000)[0] > 0.999
-
-
-def test_the_authors_primed_run_looks_to_the_right_in_its_first_layer(primed):
-    found = lengths.measure_heads(primed, *lengths.balanced(6, 500))
-    assert found.staircases["between the digits"].min() > 0.5
-    assert found.ahead[0, 0].nanmean() > 0.5 > found.ahead[0, 1].nanmean()
 
 
 @pytest.mark.parametrize(("recipe", "epochs", "own"), [("quick", 60, [12, 24, 60]), ("paper", 2500, [500, 1000, 2500])])

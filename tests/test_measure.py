@@ -12,15 +12,14 @@ from carry_core.interventions import INTACT, Ablation, MeanAblation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import Layout
+from tests.conftest import random_model
 
 
 @pytest.fixture
 def noisy(monkeypatch) -> Transformer:
     """A model whose logits are the answer's digits plus noise, so that every measurement has something to count."""
-    torch.manual_seed(1)
-    model = Transformer(ModelConfig(width=2, d_model=16, d_ff=12)).eval()
     monkeypatch.setattr(measure, "BATCH", 1000)  # several batches, the last one short
-    return model
+    return random_model(ModelConfig(width=2, d_model=16, d_ff=12), 1)
 
 
 def test_cells_by_brute_force(noisy):
@@ -64,7 +63,7 @@ def test_accuracy_as_a_frame(noisy):
 
 
 def test_padded_sums_are_read_at_their_own_digits():
-    model = Transformer(ModelConfig(width=4, d_model=16, d_ff=8)).eval()
+    model = random_model(ModelConfig(width=4, d_model=16, d_ff=8))
     a, b = sums.all_sums(2)
     (cells,) = measure.class_accuracies(model, a, b, n_digits=2)
     guess = model(sums.encode(a, b, model.config.layout))[:, -2:].argmax(-1)

@@ -10,13 +10,13 @@ from carry_core.errors import BadInput
 from carry_core.findings import heads, neurons
 from carry_core.interventions import Ablation
 from carry_core.model import ModelConfig, Transformer
+from tests.conftest import random_model
 
 
 @pytest.fixture
 def small(monkeypatch) -> Transformer:
-    torch.manual_seed(1)
     monkeypatch.setattr(measure, "BATCH", 1000)  # several batches, the last one short
-    return Transformer(ModelConfig(width=2, d_model=16, d_ff=12)).eval().requires_grad_(requires_grad=False)
+    return random_model(ModelConfig(width=2, d_model=16, d_ff=12), 1)
 
 
 @torch.inference_mode()
@@ -112,8 +112,7 @@ def test_an_outcome_that_two_sums_cannot_have_is_refused(small, outcome):
 
 
 def test_the_checkerboard_is_the_mean_gap_over_outcomes(monkeypatch):
-    torch.manual_seed(2)
-    model = Transformer(ModelConfig(d_model=16, d_ff=12)).eval()
+    model = random_model(ModelConfig(d_model=16, d_ff=12), 2)
     monkeypatch.setattr(neurons, "OUTCOMES", (74, 574))
     chosen = torch.arange(12) < 4
     before, after = neurons.checkerboard(model, chosen)

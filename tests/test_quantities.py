@@ -16,12 +16,8 @@ from carry_core.interventions import INTACT, Ablation
 from carry_core.ledger import compute, quantities
 from carry_core.model import Hook, ModelConfig, Transformer
 from carry_core.sums import all_sums
+from tests.conftest import random_model
 from tests.trainings import save_random
-
-
-def model_of(config: ModelConfig, seed: int = 1) -> Transformer:
-    torch.manual_seed(seed)
-    return Transformer(config).eval()
 
 
 @pytest.fixture(
@@ -35,7 +31,7 @@ def noisy(request, monkeypatch) -> Transformer:
     monkeypatch.setattr(measure, "BATCH", 1000)
     monkeypatch.setattr(survey, "DRAWN", 300)
     monkeypatch.setattr(survey, "FEWEST", 5)
-    return model_of(request.param)
+    return random_model(request.param, 1)
 
 
 def same(found: measure.ClassAccuracies, expected: measure.ClassAccuracies) -> None:

@@ -23,9 +23,8 @@ def test_layout_of_the_paper():
 @pytest.mark.parametrize(("a", "b"), [(-1, 5), (500, 500), (2**63 - 1, 1)])
 def test_what_is_no_sum_of_so_many_digits_is_not_encoded(a, b):
     layout = Layout(causal=True)
-    with pytest.raises(BadInput, match=f"a={a}, b={b} is no sum of 3 digits: .* whose sum is below 1000") as error:
+    with pytest.raises(BadInput, match=f"a={a}, b={b} is no sum of 3 digits: .* whose sum is below 1000"):
         sums.encode(torch.tensor([[1, 999], [a, 3]]), torch.tensor([[2, 0], [b, 4]]), layout)
-    assert "\n" not in str(error.value)
 
 
 def test_the_largest_sums_are_encoded():

@@ -176,8 +176,6 @@ def told(trainer: Trainer, row: dict[str, Any] | None) -> tuple[str, str, float]
 
 def estimate(checkpoints: Checkpoints, todo: Mapping[int, Progress], device: str, precision: str) -> float:
     """Seconds that runs should take to their end, from two steps; on a GPU a step is one of all runs in lockstep."""
-    if not todo:
-        return 0.0
     group, recipe, stacked = checkpoints.group, checkpoints.recipe, device != "cpu"
     left = [max(0, recipe.epochs(group) - epoch - batches / group.steps) for epoch, batches in todo.values()]
     small = replace(group, fraction=2 * group.batch / n_sums(group.n_digits), primed=0, parent=None)
