@@ -59,10 +59,17 @@ def _device(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return device
 
 
+def _save(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    """Whether to save; refused before anything is computed where nothing can be written."""
+    if value:
+        check_writable(data_dir() / "results")
+    return value
+
+
 DEVICE = click.option("--device", default="auto", callback=_device, help="auto, cpu, cuda, cuda:1, …")
 FOLDER = Target(file_okay=False)
 JSON = click.option("--json", "file", type=Target(dir_okay=False), help="Also write the rows there, as a list.")
-SAVE = click.option("--save", is_flag=True, help="Also write them to data/results, which the book shows.")
+SAVE = click.option("--save", is_flag=True, callback=_save, help="Also write them to data/results, for the book.")
 SOURCE = click.option("--source", type=click.Choice(runs.SOURCES), required=True, help="Whose weights.")
 THREADS = click.option("--threads", type=click.IntRange(1, 1024), default=1, help="CPU threads: last bits depend on it")
 
@@ -188,8 +195,6 @@ def _time(seconds: float) -> str:
 @SAVE
 def bench_(what: str, file: Path | None, save: bool) -> None:
     """Speed of training or of the ledger, side by side with plain PyTorch in one run."""
-    if save:
-        check_writable(bench.results_path(what).parent)
     rows = bench.train() if what == "train" else bench.claims()
     if what == "train" and torch.cuda.is_available():
         rows += bench.train("cuda", [groups.find(groups.MAIN)], 6)
@@ -223,8 +228,6 @@ def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
     """Every number of the paper, computed from weights and judged."""
     if save and only:
         raise BadInput("--save writes the whole ledger of a source: drop --only, or use --json.")
-    if save:
-        check_writable(results.path_of(source).parent)
     keep_memory()
     with _reporting() as report:
         done = count(1)
@@ -256,8 +259,6 @@ def interchange_(source: str, names: tuple[str, ...], pairs: int, file: Path | N
     """Where the carry lives: swaps between two sums, component by component, in all runs of each GROUP."""
     for name in names:
         groups.find(name)
-    if save:
-        check_writable(data_dir() / "results")
     rows = []
     for name in names:
         found = interchange.maps(source, name, partial(click.echo, err=True), pairs)
@@ -280,8 +281,6 @@ def seeds_(source: str, recipe: str, numbers: str | None, file: Path | None, sav
     chosen = recipe if source == "ours" else None
     every = runs.find(groups.MAIN, source, recipe=chosen, runs=range(1000))
     asked = recipes.run_numbers(numbers, groups.find(groups.MAIN)) if numbers else sorted(every)
-    if save:
-        check_writable(seeds.path_of().parent)
     rows = seeds.measured(source, chosen, asked, partial(click.echo, err=True))
     click.echo(rows.kind.value_counts().to_string())
     if file is not None:

@@ -20,7 +20,6 @@ STYLES = {
     "compatible": "yellow",
     "mixed": "yellow",
     "differs": "bold red",
-    "not run": "dim",
 }
 NARROW = 150  # columns where the output is no terminal
 
@@ -32,11 +31,21 @@ def show(rows: Iterable[Row], console: Console | None = None) -> None:
     """
     console = console or Console(width=None if sys.stdout.isatty() else NARROW, highlight=False)
     rows, known = list(rows), claims.claims()
-    tables: dict[str, list[Row]] = {}
+    sections: dict[str, list[Row]] = {}
     for row in rows:
-        tables.setdefault(known[row.id].heading, []).append(row)
-    for title, some in tables.items():
-        _section(console, title, some)
+        sections.setdefault(known[row.id].heading, []).append(row)
+    for heading, some in sections.items():
+        title = f"[bold]{heading}: {totals(some)}[/]"
+        done = sorted((row for row in some if row.verdict != "not run"), key=badness)
+        console.print(_table(title, done) if done else title)
+        waiting: dict[str, list[str]] = {}
+        for row in some:
+            if row.verdict == "not run":
+                waiting.setdefault(row.detail, []).append(row.id)
+        for reason, ids in waiting.items():
+            which = ids[0] if len(ids) == 1 else f"{len(ids)} rows, {ids[0]} to {ids[-1]}"
+            console.print(f"[dim]not run:[/] {which}: {escape(reason)}")
+        console.print()
     console.print(f"{len(rows)} row{'' if len(rows) == 1 else 's'}: {totals(rows)}.")
 
 
@@ -46,28 +55,14 @@ def totals(rows: Iterable[Row]) -> str:
     return ", ".join(counted(count[verdict], verdict) for verdict in reversed(VERDICTS))
 
 
-def _section(console: Console, title: str, rows: list[Row]) -> None:
-    table = Table(title=f"{title}: {totals(rows)}", title_justify="left", title_style="bold", box=None, pad_edge=False)
-    findings = all(row.paper is None for row in rows)
-    table.add_column("id")
-    for name in ("value", "n") if findings else ("paper", "value", "± std", "allowed", "n"):
+def _table(title: str, rows: Iterable[Row]) -> Table:
+    table = Table("id", title=title, title_justify="left", title_style="", box=None, pad_edge=False)
+    for name in ("paper", "value", "± std", "allowed", "n"):
         table.add_column(name, justify="right")
     table.add_column("runs", no_wrap=True, max_width=42, overflow="ellipsis")
     table.add_column("verdict", no_wrap=True)
-    if findings:
-        table.add_column("how", no_wrap=True, max_width=48, overflow="ellipsis")
-    done = [row for row in rows if row.verdict != "not run"]
-    for row in sorted(done, key=badness):
-        numbers = [row.value, row.n] if findings else [row.paper, row.value, row.std, row.tolerance, row.n]
-        verdict = f"[{STYLES[row.verdict]}]{row.verdict}[/]"
-        how = [escape(row.detail)] if findings else []
-        table.add_row(row.id, *map(text, numbers), " ".join(map(text, row.runs)), verdict, *how)
-    console.print(table if done else f"[bold]{title}[/]: {totals(rows)}")
-    waiting: dict[str, list[str]] = {}
     for row in rows:
-        if row.verdict == "not run":
-            waiting.setdefault(row.detail, []).append(row.id)
-    for reason, ids in waiting.items():
-        which = ids[0] if len(ids) == 1 else f"{len(ids)} rows, {ids[0]} to {ids[-1]}"
-        console.print(f"[dim]not run:[/] {which}: {escape(reason)}")
-    console.print()
+        numbers = map(text, [row.paper, row.value, row.std, row.tolerance, row.n])
+        runs = "{} of {} show it".format(*row.shown) if row.shown else " ".join(map(text, row.runs))
+        table.add_row(row.id, *numbers, runs, f"[{STYLES[row.verdict]}]{row.verdict}[/]")
+    return table
