@@ -38,8 +38,7 @@ def planted() -> survey.Survey:
         survey.Ablated(((1, 2), (2, 0)), "frequent", Answers(pairs, ("0",) * N, BARE)),
         survey.Ablated(((0, 0), (0, 1)), "random", answers),
     )
-    heads = ((1, 2), (2, 0))
-    return survey.Survey("planted", answers, wins, heads, maps, 0.5 * maps, points, share, spelled, ablated, {})
+    return survey.Survey("planted", answers, wins, maps, 0.5 * maps, points, share, spelled, ablated, {})
 
 
 def test_streams_find_what_was_planted(planted):

@@ -67,7 +67,6 @@ def planted(data: Path, key: str, ablated: list[tuple[str, str, int]]) -> None:
         key,
         answers(9),
         wins,
-        ((13, 23), (15, 15)),
         torch.zeros(2, 16, 16),
         torch.zeros(2, 16, 16),
         torch.zeros(32, 2, 5, 10, 6),

@@ -70,8 +70,7 @@ class Survey:
         title: the model's name.
         answers: of the intact model.
         wins: how often each head won each cell of the staircase search.
-        frequent_heads: the most frequent winners, whose attention is kept.
-        mean: their attention between the marked tokens, averaged over prompts.
+        mean: attention of the most frequent winners between the marked tokens, averaged over prompts.
         std: its standard deviation, with n - 1.
         points: coordinates of the residual stream on its leading axes, after attention and MLP of each layer, where
             each token of the answer is predicted.
@@ -84,7 +83,6 @@ class Survey:
     title: str
     answers: Answers
     wins: Int[Tensor, "cell layer head"]
-    frequent_heads: Heads
     mean: Float[Tensor, "shown query key"]
     std: Float[Tensor, "shown query key"]
     points: Float[Tensor, "layer 2 output prompt axis"]
@@ -102,6 +100,11 @@ class Survey:
     def n_staircase(self) -> int:
         """How many heads win at least one cell (Tab. 2)."""
         return int((self.counts > 0).sum())
+
+    @property
+    def frequent_heads(self) -> Heads:
+        """The most frequent winners, whose attention is kept."""
+        return most_frequent(self.counts)
 
     @property
     def marks(self) -> list[str]:
@@ -170,7 +173,6 @@ class Survey:
             "template": self.answers.template.name,
             "replies": self.answers.replies,
             "ablated": [{"heads": a.heads, "kind": a.kind, "replies": a.answers.replies} for a in self.ablated],
-            "shown": self.frequent_heads,
             "record": self.record,
         }
         with replacing(path) as temporary:
@@ -191,24 +193,14 @@ def read(path: Path) -> Survey:
             tensors = {key: file.get_tensor(key) for key in FIELDS}
             pairs, template = file.get_tensor("pairs"), prompts.TEMPLATES[text["template"]]
         tensors |= {name: tensors[name].float() for name in ("points", "share")}
-        ablated = (
-            Ablated(_heads(a["heads"]), a["kind"], Answers(pairs, tuple(a["replies"]), template))
-            for a in text["ablated"]
-        )
-        return Survey(
-            text["title"],
-            Answers(pairs, tuple(text["replies"]), template),
-            frequent_heads=_heads(text["shown"]),
-            ablated=tuple(ablated),
-            record=text["record"],
-            **tensors,
-        )
+        ablated = []
+        for a in text["ablated"]:
+            heads = tuple((layer, head) for layer, head in a["heads"])
+            ablated.append(Ablated(heads, a["kind"], Answers(pairs, tuple(a["replies"]), template)))
+        answers = Answers(pairs, tuple(text["replies"]), template)
+        return Survey(text["title"], answers, ablated=tuple(ablated), record=text["record"], **tensors)
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise BadInput(f"{path} is damaged ({error}): delete it and run `carry llm` again.") from error
-
-
-def _heads(lists: list[list[int]]) -> Heads:
-    return tuple((layer, head) for layer, head in lists)
 
 
 # ---------------------------------------------------------------- how one is made
@@ -272,7 +264,7 @@ class Surveyor:
         record: dict[str, Any] = {"model": self.source.name, "dtype": self.source.dtype, "device": self.source.device}
         record |= {"seed": self.seed, "batch": self.batch, "commit": commit()}
         record |= {"torch": torch.__version__, "transformers": library().__version__}
-        return Survey(self.source.title, answers, wins, frequent, mean, std, points, share, spelled, ablated, record)
+        return Survey(self.source.title, answers, wins, mean, std, points, share, spelled, ablated, record)
 
     @cached_property
     def model(self) -> Any:

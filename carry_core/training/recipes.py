@@ -103,6 +103,12 @@ def own_epoch(loaded: Runs, epoch: int | None) -> int:
     return max(1, round(epoch * planned_epochs(loaded) / groups.find(loaded.group).epochs))
 
 
+def paper_epochs(loaded: Runs) -> dict[int | None, int]:
+    """The epochs at which some runs' weights are kept, None for the last, and the paper's that they stand for."""
+    last = round(groups.find(loaded.group).epochs * loaded.record["epochs"] / planned_epochs(loaded))
+    return {epoch: last if epoch is None else epoch for epoch in (*loaded.snapshots, None)}
+
+
 def stands_in(loaded: Runs) -> bool:
     """Whether runs stand in for those trained as the paper's: by another recipe, or not to its end."""
     as_in_paper = (loaded.record["recipe"], loaded.record["epochs"]) == ("paper", groups.find(loaded.group).epochs)
