@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from carry_core import author, groups, runs, sums
-from carry_core.author import Unusable, curves, import_release
+from carry_core.author import curves, import_release
 from carry_core.errors import BadInput
 from carry_core.groups import Group
 from carry_core.interventions import INTACT, Ablation
@@ -224,35 +224,6 @@ def test_histories_of_six_to_ten_lists(n_lists: int) -> None:
     assert found["test_accuracy"].shape == (5, 3)
     if "pattern" in found:
         assert found["pattern"].shape == ((5, 2, 2, 10, 10) if n_lists == 8 else (5, 2, 10, 10))
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (lambda lists: lists[:5], "six to ten lists"),
-        (lambda lists: [*lists[:7], lists[5]], "list 8 of 8 is not the weight_norm"),
-        (lambda lists: [[], *lists[1:]], "not what such a file holds"),
-    ],
-)
-def test_a_list_that_is_something_else(change: Callable[[Any], Any], why: str) -> None:
-    group = groups.find(groups.MAIN)
-    with pytest.raises(Unusable, match=why):
-        author.convert(author.Place("history", group.name), change(his_lists(group, 8, 5)))
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (lambda s: s | {"gen.ln.bias": s["gen.ln.bias"] + 1}, r"gen\.ln\.bias and .* differ"),
-        (lambda s: s | {"embed.Emb.weight": torch.ones(11, 128)}, r"embed\.weight.*\[11, 128\]"),
-        (lambda s: s | {"decoder.layers.2.norm.bias": torch.ones(128)}, r"Unexpected .*blocks\.2\.norm\.bias"),
-        (lambda s: {k: v for k, v in s.items() if "1.ffn.w2.b" not in k}, r"Missing .*blocks\.1\.down\.bias"),
-        (lambda s: [1, 2], "not what such a file holds"),
-    ],
-)
-def test_state_dict_of_another_model(change: Callable[[Any], Any], why: str) -> None:
-    with pytest.raises(Unusable, match=why):
-        author.convert(author.Place("weights", groups.MAIN), change(his_state(ModelConfig(), 0)))
 
 
 def test_a_history_in_two_files_is_one() -> None:
