@@ -136,7 +136,8 @@ def ends(history: History) -> pd.DataFrame:
     """Where each run is best and where it ends: test exact match, test loss, squared norm (Fig. 8 to 12).
 
     Returns:
-        A row for each run; the columns have two levels, the curve and what of it. An epoch follows each extreme.
+        A row for each run; the columns have two levels, the curve and what of it. An epoch follows each extreme; it
+        and the squared norms are whole numbers.
     """
     rows: dict[int, dict[tuple[str, str], float]] = {}
     extremes = {"exact match": ("test_whole", "best", np.argmax), "loss": ("test_loss", "lowest", np.argmin)}
@@ -147,7 +148,7 @@ def ends(history: History) -> pd.DataFrame:
                 curve = finished(history[key][i])
                 at = int(where(curve))
                 row |= {(name, extreme): float(curve[at]), (name, "epoch"): at + 1, (name, "at the end"): curve[-1]}
-        norm = finished(history["weight_norm"][i])
+        norm = finished(history["weight_norm"][i]).round().astype(int)
         row |= {("squared norm", "at the start"): norm[0], ("squared norm", "at the end"): norm[-1]}
     frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("run")
     return frame.set_axis(pd.MultiIndex.from_tuples(frame.columns), axis=1)
