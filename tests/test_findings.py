@@ -54,15 +54,6 @@ def planted(monkeypatch):
     return plant
 
 
-def test_a_transition_that_coincides_and_a_norm_that_bounces(planted):
-    found = dynamics.transition(planted(N1))
-    assert (found.value[0], found.shows[0]) == (2, True)
-    assert dynamics.transition(planted(N1, pattern=np.zeros((EPOCHS, 2, 10, 10)))).shows.tolist() == [False]
-    found = dynamics.norm_bounce(planted(N1))
-    assert (found.value.tolist(), found.shows.tolist()) == ([1], [True])
-    assert dynamics.norm_bounce(planted(N1, weight_norm=np.arange(EPOCHS, 0, -1.0))).shows.tolist() == [False]
-
-
 def test_grokking_would_be_seen(planted):
     epoch = np.arange(EPOCHS)
     soon = {"train_whole": np.where(epoch < 50, 0, 1), "test_whole": np.where(epoch < 55, 0, 1)}

@@ -73,15 +73,16 @@ def test_padded_sums_are_read_at_their_own_digits():
         torch.testing.assert_close(cells.accuracy[task], expected)
 
 
-def test_pearson_with_a_model_that_cannot_carry():
+def test_the_correlation_with_a_model_that_cannot_carry():
     expected = heads.no_carry_reference(3)
-    assert heads.pearson(expected, expected) == pytest.approx(1)
-    assert heads.pearson(ClassAccuracies(expected.corrected, expected.accuracy, 0.0), expected) == pytest.approx(-1)
+    assert heads.no_carry_correlation(expected) == pytest.approx(1)
+    swapped = ClassAccuracies(expected.corrected, expected.accuracy, 0.0)
+    assert heads.no_carry_correlation(swapped) == pytest.approx(-1)
     torch.manual_seed(0)
     noise = ClassAccuracies(torch.rand(5, 3), torch.rand(5, 3), 0.0)
     x, y = (torch.cat([c.accuracy, c.corrected]).flatten() for c in (noise, expected))
     by_hand = ((x - x.mean()) * (y - y.mean())).mean() / (x.std(correction=0) * y.std(correction=0))
-    assert heads.pearson(noise, expected) == pytest.approx(by_hand.item(), abs=1e-5)
+    assert heads.no_carry_correlation(noise) == pytest.approx(by_hand.item(), abs=1e-5)
 
 
 def test_carry_neurons_by_brute_force(noisy):

@@ -96,16 +96,14 @@ def like_no_carries(cells: pd.DataFrame) -> float:
     return float(np.corrcoef([*cells.accuracy, *cells.corrected], [*(1 - due), *due])[0, 1])
 
 
-def pearson(found: ClassAccuracies, expected: ClassAccuracies) -> float:
-    """Pearson correlation over all accuracies and corrected accuracies; NaN if either side is constant."""
-    pair = torch.stack([torch.cat([c.accuracy, c.corrected]).flatten().double() for c in (found, expected)])
-    return torch.corrcoef(pair)[0, 1].item()
-
-
 def no_carry_correlation(cells: ClassAccuracies, n_digits: int = 0) -> float:
-    """Correlation with a model that cannot carry, at the last `n_digits` positions, all if 0 (Sec. 5)."""
+    """Pearson correlation of all accuracies and corrected accuracies with those of a model that cannot carry (Sec. 5).
+
+    At the last `n_digits` positions, all if 0; NaN if they are all the same.
+    """
     pair = (cells, no_carry_reference(cells.accuracy.shape[1]))
-    return pearson(*(ClassAccuracies(c.accuracy[:, -n_digits:], c.corrected[:, -n_digits:], 0.0) for c in pair))
+    flat = [torch.cat([c.accuracy, c.corrected])[:, -n_digits:].flatten().double() for c in pair]
+    return torch.corrcoef(torch.stack(flat))[0, 1].item()
 
 
 def decides(cost: float, without: ClassAccuracies) -> bool:
@@ -133,7 +131,7 @@ def named(ablation: Ablation) -> str:
 
 
 def decision(survey: Survey) -> Fields:
-    """How many more exact matches a run's decision head costs than its other head, and what is right without it."""
+    """How many more exact matches the decision head costs than the other (Sec. 4, Tab. 1)."""
     exact = [survey.cells[head].exact_match for head in survey.heads]
     without = survey.cells[survey.heads[0]]
     carry, other = decision_head_scores(without)
@@ -147,10 +145,7 @@ def decision(survey: Survey) -> Fields:
     }
 
 
-@finding_of_surveys("decision_head", base.MAIN, base.all_heads(base.MAIN))
-def decision_head_costs(survey: Survey) -> Fields:
-    """How many more exact matches the decision head costs than the other (Sec. 4, Tab. 1)."""
-    return decision(survey)
+decision_head_costs = finding_of_surveys("decision_head", base.MAIN, base.all_heads(base.MAIN))(decision)
 
 
 @finding_of_surveys("final_mlp_carries", base.MAIN, Need())

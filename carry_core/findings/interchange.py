@@ -14,8 +14,7 @@ columns. Columns are counted from the left of all; positions that hold the paddi
 """
 
 import json
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -24,9 +23,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carry_core import carries, groups, runs, sums
-from carry_core.errors import BadInput, check_whole
+from carry_core.errors import BadInput
 from carry_core.files import data_dir, replacing
-from carry_core.model import ModelConfig, Transformer, no_hook, rotate
+from carry_core.model import ModelConfig, Transformer, no_hook
 from carry_core.sums import Layout, Numbers
 
 VARIABLES = ("carry_in", "digit_sum", "both")
@@ -71,31 +70,6 @@ def agree(variable: str, column: int, pairs: Pairs, layout: Layout, *, control: 
     return alike[:, :column].all(1) & own
 
 
-def check_pairs(variable: str, column: int, pairs: Pairs, layout: Layout, *, control: bool = False) -> None:
-    """Make sure that pairs are pairs; arguments as in `agree`.
-
-    Raises:
-        BadInput: no such variable or column, no sums of so many digits, or the two sums differ in something else.
-    """
-    check_variable(variable, column, layout.width)
-    for a, b in pairs:
-        sums.encode(a, b, layout)
-    bad = ~agree(variable, column, pairs, layout, control=control)
-    if bad.any():
-        (a, b), (c, d) = pairs[..., bad][..., 0].tolist()
-        what = "agree" if control else "differ, upwards,"
-        raise BadInput(
-            f"{a}+{b} and {c}+{d} are no pair: expected sums that {what} in {variable} of column {column} only."
-        )
-
-
-def check_variable(variable: str, column: int, width: int) -> None:
-    """Make sure that a column has the variable; nothing is carried into the last. Raises `BadInput` if not."""
-    if variable not in VARIABLES:
-        raise BadInput(f"variable={variable!r}: expected one of {', '.join(VARIABLES)}.")
-    check_whole("column", column, 0, width - 1 - (variable != "digit_sum"))
-
-
 def draw(
     variable: str,
     column: int,
@@ -105,9 +79,8 @@ def draw(
     *,
     control: bool = False,
 ) -> Pairs:
-    """`count` pairs, uniform over all that there are; arguments as in `agree`, raises as `check_variable`."""
+    """`count` pairs, uniform over all that there are; arguments as in `agree`."""
     width = layout.width
-    check_variable(variable, column, width)
     side, right = 10 ** (column + 1), 10 ** (width - column - 1)
     found = torch.zeros(2, 2, 0, dtype=torch.int64)
     while found.shape[-1] < count:
@@ -162,8 +135,8 @@ def right_pairs(
 # swaps
 #
 # Each cell of a map is the core's `Patch` of one part at one position, and a test holds the two equal. The sweep does
-# not run it as a hook: a hooked pass begins at the embedding, while nearly all of a map's million swaps leave all but
-# one row of the stream as it was. Here a swap starts from that row, on activations that all cells of a batch share.
+# not run it as a hook: nearly all of a map's million swaps leave the first layers as they were, and all but one row of
+# the stream after them. Here a swap starts from that row, on activations that all cells of a batch share.
 
 
 def components(config: ModelConfig) -> list[str]:
@@ -173,168 +146,67 @@ def components(config: ModelConfig) -> list[str]:
     return [f"blocks.{layer}.{part}" for layer in range(config.layers) for part in parts]
 
 
-class Activations:
-    """One pass over a batch of sums: every hook point, and queries, keys and values where they are asked for."""
-
-    def __init__(self, model: Transformer, numbers: Int[Tensor, "2 sums"]) -> None:
-        self.model, self.kept, self.projected = model, dict[str, Tensor](), dict[int, tuple[Tensor, ...]]()
-        layout, (a, b) = model.config.layout, numbers
-
-        def keep(name: str, tensor: Tensor) -> Tensor:
-            self.kept[name] = tensor
-            return tensor
-
-        self.guess: Tensor = model(sums.encode(a, b, layout), keep)[:, list(layout.answer)].argmax(-1)
-
-    def at(self, layer: int, part: str) -> Tensor:
-        """A hook point of a layer, at all positions."""
-        return self.kept[f"blocks.{layer}.{part}"]
-
-    def attention(self, layer: int) -> tuple[Tensor, ...]:
-        """A layer's queries, keys, values, `[sums, head, pos, d_head]`, and scores `[sums, head, query, key]`.
-
-        Queries are of the positions that the layer has to serve: `queries`.
-        """
-        if layer not in self.projected:
-            every = list(range(self.model.config.layout.length))
-            q, k, v = _project(self.model, layer, self.at(layer, "resid_pre"), every)
-            q, k, v = q[:, :, queries(self.model, layer)], k.contiguous(), v.contiguous()
-            self.projected[layer] = q, k, v, q @ k.mT
-        return self.projected[layer]
+def activations(model: Transformer, numbers: Int[Tensor, "2 sums"]) -> dict[str, Tensor]:
+    """Every hook point of one pass over a batch of sums, and as `answer` the digits that the model answers with."""
+    layout, (a, b) = model.config.layout, numbers
+    logits, cache = model.run_with_cache(sums.encode(a, b, layout))
+    return cache | {"answer": logits[:, list(layout.answer)].argmax(-1)}
 
 
-def queries(model: Transformer, layer: int) -> list[int]:
-    """The positions whose stream after `layer` can reach the answer: all, or in the last layer the answer's own."""
-    layout = model.config.layout
-    return list(layout.answer if layer == model.config.layers - 1 else range(layout.length))
+def swapped(
+    model: Transformer, component: str, position: int, base: Mapping[str, Tensor], source: Mapping[str, Tensor]
+) -> Int[Tensor, "sums column"]:
+    """The base's answer with one component's output at one position from the source; both as from `activations`."""
+    name, _, head = component.partition(":")
+    layer, at, answer = int(name.split(".")[1]), [position], list(model.config.layout.answer)
+
+    def patch(point: str, x: Tensor) -> Tensor:
+        if point != name:
+            return x
+        patched = source[name][:, at]
+        return torch.where(torch.arange(x.shape[2])[:, None] == int(head), patched, x) if head else patched
+
+    entering, z, leaving = (base[f"blocks.{layer}.{point}"] for point in ("resid_pre", "attn.z", "resid_post"))
+    if name.endswith("resid_pre"):
+        resid, row = entering.clone(), source[name][:, at]
+    else:
+        block = model.blocks[layer]
+        resid, row = leaving.clone(), block.mlp(block.mix(entering[:, at], z[:, at], patch), patch)
+        layer += 1
+    resid[:, at] = row
+    for l in range(layer, model.config.layers):
+        block, query = model.blocks[l], model.queries(l, answer)
+        z = block.attention(resid, no_hook, query)
+        resid = block.mlp(block.mix(resid[:, query], z, no_hook), no_hook)
+    if layer == model.config.layers:
+        resid = resid[:, answer]
+    return digits_of(model, resid)
 
 
-def _project(model: Transformer, layer: int, resid: Tensor, positions: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values of some positions, turned, `[sums, head, pos, d_head]`."""
-    block, heads = model.blocks[layer], (model.config.heads, model.config.d_head)
-    x, turn = block.norm(resid), block.turn[positions]
-    q, k, v = (rotate(f(x).unflatten(-1, heads), turn).transpose(1, 2) for f in (block.q, block.k, block.v))
-    return q, k, v
-
-
-def digits_at(model: Transformer, resid: Float[Tensor, "*batch d_model"]) -> Int[Tensor, "*batch"]:
+def digits_of(model: Transformer, resid: Float[Tensor, "*batch d_model"]) -> Int[Tensor, "*batch"]:
     """The digits that the model reads off the stream after its last layer."""
     digit: Tensor = model.unembed(model.norm(resid)).argmax(-1)
     return digit
 
 
-def swapped(
-    model: Transformer, component: str, position: int, base: Activations, source: Activations
-) -> Int[Tensor, "sums column"]:
-    """The base's answer with one component's output at one position from the source; `none` for no swap."""
-    if component == "none":
-        return base.guess
-    _, number, part = component.split(".", 2)
-    layer, (part, _, head) = int(number), part.partition(":")
-    block = model.blocks[layer]
-
-    def at(name: str) -> Tensor:
-        return (source if name == part else base).at(layer, name)[:, position : position + 1]
-
-    if part == "resid_pre":
-        return carried_on(model, layer, position, at(part), base)
-    if part == "resid_post":
-        row = at(part)
-    elif part in ("mlp_out", "mlp.skip"):
-        row = at("mlp.skip") + at("mlp_out")
-    elif part == "resid_mid":
-        row = block.mlp(at(part), no_hook)
-    elif head:
-        z = base.at(layer, part)[:, [position]]
-        z[:, :, int(head)] = at(part)[:, :, int(head)]
-        row = block.mlp(at("attn.skip") + block.o(z.flatten(-2)), no_hook)
-    else:
-        row = block.mlp(at("attn.skip") + at("attn_out"), no_hook)
-    return carried_on(model, layer + 1, position, row, base)
-
-
-def carried_on(
-    model: Transformer, layer: int, position: int, row: Float[Tensor, "sums 1 d_model"], base: Activations
-) -> Int[Tensor, "sums column"]:
-    """The answer when the stream that enters `layer` has another row at one position, and the base's at the rest.
-
-    Only that row's queries, keys and values are computed anew.
-    """
-    if layer == model.config.layers:
-        guess = base.guess.clone()
-        guess[:, [model.config.layout.answer.index(position)]] = digits_at(model, row)
-        return guess
-    served = queries(model, layer)
-    q, k, v, score = base.attention(layer)
-    score, resid = score.clone(), base.at(layer, "resid_pre")[:, served]
-    query, key, value = _project(model, layer, row, [position])
-    if position in served:
-        i = served.index(position)
-        q = q.clone()
-        q[:, :, [i]], score[:, :, [i]], resid[:, [i]] = query, query @ k.mT, row
-    score[..., position] = (q * key).sum(-1)
-    pattern = _pattern(model, score, served)
-    z = pattern @ v
-    z += pattern[..., [position]] * (value - v[:, :, [position]])  # cheaper than a copy of all values
-    resid = _mixed(model, layer, resid, z)
-    for later in range(layer + 1, model.config.layers):
-        q, k, v = _project(model, later, resid, list(range(model.config.layout.length)))
-        served = queries(model, later)
-        resid = _mixed(model, later, resid[:, served], _pattern(model, q[:, :, served] @ k.mT, served) @ v)
-    return digits_at(model, resid)
-
-
-def _mixed(model: Transformer, layer: int, resid: Tensor, z: Float[Tensor, "sums head query d_head"]) -> Tensor:
-    block = model.blocks[layer]
-    return block.mlp(block.mix(resid, z.transpose(1, 2), no_hook), no_hook)
-
-
-def _pattern(model: Transformer, score: Tensor, served: list[int]) -> Tensor:
-    score = score / math.sqrt(model.config.d_head)
-    if model.config.causal:
-        score = score.masked_fill(torch.arange(score.shape[-1]) > torch.tensor(served)[:, None], -torch.inf)
-    weight = (score - score.amax(-1, keepdim=True)).exp()  # over ten numbers, PyTorch's own softmax takes longer
-    return weight / weight.sum(-1, keepdim=True)
-
-
 @torch.inference_mode()
-def count(
-    model: Transformer,
-    variable: str,
-    column: int,
-    pairs: Pairs,
-    cells: Sequence[tuple[str, int]],
-    *,
-    control: bool = False,
-) -> pd.DataFrame:
+def count(model: Transformer, column: int, pairs: Pairs, cells: Sequence[tuple[str, int]]) -> pd.DataFrame:
     """Swap each cell's component at its position, upwards and downwards, and count where `column` is the source's.
 
     Returns:
         A row for each cell and `direction`: `pairs`; `accuracy`, the share of swaps after which exactly the predicted
         digit came out, and `elsewhere`, after which all other digits stayed; NaN without pairs.
-
-    Raises:
-        BadInput: these are no pairs of the variable, or the model has no such component or position.
     """
-    check_pairs(variable, column, pairs, model.config.layout, control=control)
-    for component, position in cells:
-        check_whole("position", position, 0, model.config.layout.length - 1)
-        if component not in components(model.config):
-            expected = f"one such as blocks.0.mlp_out or blocks.{model.config.layers - 1}.attn.z:0"
-            raise BadInput(f"component={component!r} is not in this model: expected {expected}.")
     hits = torch.zeros(len(cells), 2, 2, dtype=torch.float64)  # [cell, direction, predicted or elsewhere]
     for part in pairs.split(BATCH, -1):
-        low, high = (Activations(model, numbers) for numbers in part)
+        low, high = (activations(model, numbers) for numbers in part)
         for way, (base, source) in enumerate(((low, high), (high, low))):
-            predicted, seen = source.guess[:, column], dict[tuple[str, int], Tensor]()
             for i, (component, position) in enumerate(cells):
-                cell = _same(component, position, base, source), position
-                if cell not in seen:
-                    guess = swapped(model, *cell, base, source)
-                    stays = guess == base.guess
-                    stays[:, column] = True
-                    seen[cell] = torch.stack([(guess[:, column] == predicted).sum(), stays.all(1).sum()])
-                hits[i, way] += seen[cell]
+                answer = swapped(model, component, position, base, source)
+                predicted = answer[:, column] == source["answer"][:, column]
+                stays = answer == base["answer"]
+                stays[:, column] = True
+                hits[i, way] += torch.stack([predicted.sum(), stays.all(1).sum()])
     n = pairs.shape[-1]
     rows = [
         (component, f"pos{position}", direction, n, *shares)
@@ -342,14 +214,6 @@ def count(
         for direction, shares in zip(("up", "down"), by_way, strict=True)
     ]
     return pd.DataFrame(rows, columns=["component", "position", "direction", "pairs", "accuracy", "elsewhere"])
-
-
-def _same(component: str, position: int, base: Activations, source: Activations) -> str:
-    """A component whose swap does the same, if it is done already: where both have the same token, its embedding."""
-    alike = {"blocks.0.resid_pre": "none", "blocks.0.attn.skip": "none", "blocks.0.resid_mid": "blocks.0.attn_out"}
-    if component in alike and torch.equal(*(x.at(0, "resid_pre")[:, position] for x in (base, source))):
-        return alike[component]
-    return component
 
 
 def reachable(config: ModelConfig, column: int, n_digits: int | None = None) -> list[tuple[str, int]]:
@@ -402,7 +266,7 @@ def sweep(
             others = [cell for cell in cells if cell not in at_answer]
             reads = config.layout.position_names[column]
             for n, asked in zip(counts, (at_answer, others), strict=True):
-                found = count(model, variable, column, pairs[..., :n], asked, control=control)
+                found = count(model, column, pairs[..., :n], asked)
                 frames.append(found.assign(reads=reads, variable=variable, right=right))
     frame = pd.concat([each for each in frames if len(each)], ignore_index=True)
     return completed(frame[[*CELL, "pairs", "accuracy", "elsewhere", "right"]])

@@ -16,7 +16,7 @@ from carry_core.errors import BadInput
 from carry_core.findings import heads, interchange
 from carry_core.findings.base import FINDINGS, MAIN, Entry, Measurement
 from carry_core.findings.base import summary as measurement
-from carry_core.findings.interchange import Activations, Pairs
+from carry_core.findings.interchange import Pairs
 from carry_core.findings.survey import Evidence
 from carry_core.interventions import Patch
 from carry_core.model import Hook, Transformer
@@ -89,15 +89,15 @@ def neuron_swaps(model: Transformer, pairs: Mapping[int, Pairs]) -> pd.DataFrame
     hits, last, swaps = torch.zeros(len(sets), 2, dtype=torch.float64), config.layers - 1, 0
     down = model.blocks[last].down.weight
     for column, numbers in pairs.items():
-        low, high = map(Activations, (model, model), numbers)
+        low, high = (interchange.activations(model, side) for side in numbers)
         position = config.layout.answer[column]
         for base, source in ((low, high), (high, low)):
-            post, other = (x.at(last, "mlp.post")[:, position] for x in (base, source))
-            resid, digits = base.at(last, "resid_post")[:, position], (source.guess[:, column], base.guess[:, column])
+            post, other = (x[f"blocks.{last}.mlp.post"][:, position] for x in (base, source))
+            resid, digits = base[f"blocks.{last}.resid_post"][:, position], (source["answer"], base["answer"])
             swaps += numbers.shape[-1]
             for i, (_, which) in enumerate(sets):
-                digit = interchange.digits_at(model, resid + (other - post)[:, which] @ down[:, which].T)
-                hits[i] += torch.stack([(digit == wanted).sum() for wanted in digits])
+                digit = interchange.digits_of(model, resid + (other - post)[:, which] @ down[:, which].T)
+                hits[i] += torch.stack([(digit == wanted[:, column]).sum() for wanted in digits])
     names = [(name, int(which.sum())) for name, which in sets]
     frame = pd.DataFrame(names, columns=["set", "neurons"])
     return frame.assign(accuracy=hits[:, 0] / max(swaps, 1), stays=hits[:, 1] / max(swaps, 1))

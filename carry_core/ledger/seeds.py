@@ -64,7 +64,7 @@ def last_layer(model: Transformer, count: int = interchange.PAIRS) -> pd.DataFra
         pairs, _ = interchange.right_pairs(model, "carry_in", column, count, generator)
         own, reads = config.layout.answer[column], config.layout.position_names[column]
         names = [name for name in interchange.components(config) if name.startswith(f"blocks.{config.layers - 1}.")]
-        found = interchange.count(model, "carry_in", column, pairs, [(name, own) for name in names])
+        found = interchange.count(model, column, pairs, [(name, own) for name in names])
         frames.append(found.assign(reads=reads, variable="carry_in"))
     return pd.concat(frames)
 

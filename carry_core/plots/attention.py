@@ -1,11 +1,12 @@
 """Attention as heat maps, and how much of it goes where, position by position (Fig. 21, 23, 25, App. H)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, ListedColormap
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
@@ -21,6 +22,39 @@ from carry_core.sums import Layout
 ATTENTION = LinearSegmentedColormap.from_list("attention", ["#FFFFFF", "#FBD7B5", "#EB7A77", "#92267A", "#1B0C2E"])
 SYMBOLS = ListedColormap(["#FEFEFE", "#A9B4C2", "#2B4570"])  # of a carry class: 0, 1, 2
 UNTRAINED: dict[str, Any] = {"color": "#6B7280", "linewidth": 0.8, "linestyle": (0, (2, 2))}
+
+
+def attention_map(ax: Axes, pattern: NDArray[Any], queries: Sequence[str], keys: Sequence[str]) -> None:
+    """One heat map; its rows and columns are marked by these, or by nothing."""
+    ax.imshow(pattern, cmap=ATTENTION, vmin=0, vmax=1, aspect="auto")
+    ax.set_xticks(range(len(keys)), keys)
+    ax.set_yticks(range(len(queries)), queries)
+    ax.tick_params(length=0, pad=1.5, labelsize=7)
+    ax.spines[:].set_visible(True)
+
+
+def class_grid(figure: SubFigure, side: Mapping[str, NDArray[Any]], layout: Layout, answer: Mapping[int, str]) -> None:
+    """Carry classes (rows) by heads (columns); of the last layer only the rows of the answer (Fig. 3, 15).
+
+    Args:
+        figure: to draw in.
+        side: as for `attention_grid`.
+        layout: which tokens there are.
+        answer: positions of the answer's rows, with what marks them.
+    """
+    n_classes, n_layers, n_heads = side["attention"].shape[:3]
+    tokens = layout.tick_labels()
+    axes = figure.subplots(n_classes, n_layers * n_heads, squeeze=False)
+    for column, (layer, head) in zip(axes.T, np.ndindex(n_layers, n_heads), strict=True):
+        last = layer == n_layers - 1
+        rows = answer if last else dict(enumerate(tokens))
+        for i, ax in enumerate(column):
+            pattern = side["attention"][i, layer, head][list(rows)]
+            attention_map(ax, pattern, [*rows.values()] if head == 0 else [], tokens if i == n_classes - 1 else [])
+        star = " ★" if last and head == side["decision_head"] else ""
+        column[0].set_title(f"{layer}:{head}{star}", weight="bold")
+    for ax, name in zip(axes[:, 0], side["classes"], strict=True):
+        ax.set_ylabel(name, rotation=0, ha="right", va="center", weight="bold")
 
 
 def attention_grid(figure: SubFigure, side: Mapping[str, NDArray[Any]], layout: Layout) -> None:
@@ -123,3 +157,24 @@ def attention_words(side: tuple[pd.DataFrame, Mapping[str, NDArray[Any]]]) -> di
         "carry": f"{right[most][carry_in].mean():.2f}",
         "rest": f"{right[most][~carry_in].mean():.2f}",
     }
+
+
+def swap_maps(figure: SubFigure, cells: pd.DataFrame, parts: Sequence[str], layout: Layout) -> None:
+    """Interchange accuracy of the carry into the tens and of their digit sum, both directions together, mean over runs.
+
+    Args:
+        figure: to draw in.
+        cells: as from `findings.interchange.saved`.
+        parts: of the model, from the bottom of the map to its top; columns are the positions that are patched.
+        layout: which tokens there are.
+    """
+    cells = cells[(cells["reads"] == layout.position_names[-2]) & (cells["direction"] == "both")]
+    axes = figure.subplots(1, 2, sharey=True)
+    for ax, variable in zip(axes, ("carry_in", "digit_sum"), strict=True):
+        table = cells[cells["variable"] == variable].pivot_table("accuracy", "component", "position")
+        table = table.reindex(index=parts[::-1], columns=[f"pos{i}" for i in range(layout.length)])
+        ax.imshow(table.to_numpy(dtype=float), cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        ax.set_xticks(range(layout.length), layout.tick_labels())
+        ax.set_title(variable.replace("_", "-" if variable == "carry_in" else " "))
+        ax.tick_params(length=0)
+    axes[0].set_yticks(range(len(parts)), [name.removeprefix("blocks.") for name in parts[::-1]])
