@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
@@ -18,7 +17,6 @@ RIGHT, OFF_BY_ONE, WRONG = "#2B4570", "#D8615B", "#D5D9E0"
 PAPER: dict[str, Any] = {"color": "black", "linewidth": 1.3, "linestyle": (0, (2.5, 1.2))}
 VISIBLE = 0.002  # of a bar: less is not drawn, which keeps the page light
 VALUE = "value "  # begins the id of what shows its value on the built page, where one points at it
-GAP = 1.0  # between the author's runs and ours, in bars
 
 
 def by_carry_in(cells: pd.DataFrame, part: str = "ablation") -> pd.DataFrame:
@@ -109,27 +107,24 @@ def accuracy_map(figure: SubFigure, table: pd.DataFrame) -> None:
 
 
 def _bars(ax: Axes, sides: Mapping[str, pd.DataFrame], *, named: bool) -> None:
-    """The runs of each side, side by side; below the last row they are named."""
-    start, ticks, names = 0.0, [], []
+    """The runs of each side, side by side with a gap; below the last row they are named."""
+    below: dict[str, Any] = {"xytext": (0, -13), "textcoords": "offset points", "ha": "center", "va": "top"}
+    drawn, start = [], 0
     for side, cells in sides.items():
-        x = start + np.arange(len(cells))
-        right, either = cells.accuracy.to_numpy(), (cells.accuracy + cells.corrected).to_numpy()
-        for colour, low, high in (
-            (RIGHT, 0 * right, right),
-            (OFF_BY_ONE, right, either),
-            (WRONG, either, 1 + 0 * right),
-        ):
-            seen = high - low > VISIBLE
-            bars = ax.bar(x[seen], (high - low)[seen], bottom=low[seen], color=colour, width=0.86)
-            for bar, share in zip(bars, (high - low)[seen], strict=True):
-                bar.set_gid(f"{VALUE}{share:.2f}")
-        ticks += [*x]
-        names += [f"{run}" for run in cells.run]
-        owner = "author’s" if side == AUTHORS else "ours"
+        shares = cells.set_index(cells.run.astype(str))[["accuracy", "corrected"]]
+        drawn += [shares.assign(wrong=1 - shares.sum(axis=1)), pd.DataFrame(index=[""])]
         if named:
-            below: dict[str, Any] = {"xytext": (0, -13), "textcoords": "offset points", "ha": "center", "va": "top"}
-            ax.annotate(owner, (float(x.mean()), 0), **below, fontsize=8)
-        start = x[-1] + 1 + GAP
-    ax.set(xlim=(-0.6, start - GAP - 0.4), ylim=(0, 1), yticks=[0, 0.5, 1])
-    ax.set_xticks(ticks, names)
-    ax.tick_params(length=0, pad=2)
+            owner = "author’s" if side == AUTHORS else "ours"
+            ax.annotate(owner, (start + (len(cells) - 1) / 2, 0), **below, fontsize=8)
+        start += len(cells) + 1
+    colours = [RIGHT, OFF_BY_ONE, WRONG]
+    pd.concat(drawn[:-1]).plot.bar(stacked=True, width=0.86, color=colours, rot=0, legend=False, ax=ax)
+    bars: list[Any] = [*ax.patches]
+    for bar in bars:
+        share = bar.get_height()
+        if share > VISIBLE:
+            bar.set_gid(f"{VALUE}{share:.2f}")
+        else:
+            bar.remove()
+    ax.set(xlim=(-0.6, start - 1.4), ylim=(0, 1), yticks=[0, 0.5, 1], xlabel="")
+    ax.tick_params(which="both", length=0, pad=2)
