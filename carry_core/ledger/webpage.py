@@ -227,12 +227,11 @@ def flat(value: Any) -> list[float]:
 def domain(claim: Claim, rows: Mapping[str, Row]) -> tuple[float, float]:
     """The ends of the line: 0 and 1 for what ranges between them, else what holds the paper's value and all runs."""
     values = flat(claim.paper) + [x for row in rows.values() for run in [row.value, *row.runs] for x in flat(run)]
-    low, high = min(values), max(values)
-    if claim.range == 1 and low >= 0 and high <= 1:
+    if claim.range == 1 and min(values) >= 0 and max(values) <= 1:
         return 0.0, 1.0
     allowed = max([row.tolerance for row in rows.values() if row.tolerance is not None], default=0.0)
-    ends = [low, high, *(x + side * allowed for x in flat(claim.paper) for side in (-1, 1))]
-    low, high = min(ends), max(ends)
+    values += [x + side * allowed for x in flat(claim.paper) for side in (-1, 1)]
+    low, high = min(values), max(values)
     return (low, high) if high > low else (low - 1, high + 1)
 
 
