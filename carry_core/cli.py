@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+import pandas as pd
 import torch
 from rich.console import Console
 from rich.progress import Progress, TaskID
-from rich.table import Table
 
 from carry_core import author, groups, runs
 from carry_core.errors import BadInput
@@ -198,11 +198,8 @@ def bench_(what: str, file: Path | None, save: bool) -> None:
     rows = bench.train() if what == "train" else bench.claims()
     if what == "train" and torch.cuda.is_available():
         rows += bench.train("cuda", [groups.find(groups.MAIN)], 6)
-    for columns, some in groupby(rows, key=tuple):
-        table = Table(*columns)
-        for row in some:
-            table.add_row(*map(str, row.values()))
-        Console(width=None if sys.stdout.isatty() else 180).print(table)
+    for _, some in groupby(rows, key=tuple):
+        click.echo(pd.DataFrame(some).to_string(index=False))
     if file is not None:
         write_json(file, rows)
     if save:

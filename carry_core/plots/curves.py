@@ -11,7 +11,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from carry_core.findings.dynamics import finished
-from carry_core.plots.attention import ATTENTION
+from carry_core.plots.attention import attention_map
 from carry_core.plots.style import FAINT, INK, position
 from carry_core.sums import Layout
 from carry_core.training.histories import History
@@ -122,14 +122,11 @@ def draw_transition(figure: SubFigure, curves: Mapping[str, NDArray[Any]], layou
             axes[name].axvline(epoch, color=FAINT, linewidth=0.9, linestyle=(0, (3, 2)))
     axes["loss"].legend(loc="upper right")
     axes["digits right"].legend(loc="center right", bbox_to_anchor=(1, 0.4))
-    for k, epoch in enumerate(shown):
-        for head in range(heads):
-            ax = axes[f"{head} at {epoch}"]
-            ax.imshow(curves["attention"][k, head], cmap=ATTENTION, vmin=0, vmax=1)
-            ax.set_xticks(range(layout.length), layout.tick_labels() if head == heads - 1 else [])
-            ax.set_yticks(range(layout.length), layout.tick_labels() if k == 0 else [])
-            ax.set_title(f"0:{head}, epoch {epoch}")
-            ax.tick_params(length=0, pad=1.5, labelsize=7)
+    tokens = layout.tick_labels()
+    for k, head in np.ndindex(len(shown), heads):
+        ax = axes[f"{head} at {shown[k]}"]
+        attention_map(ax, curves["attention"][k, head], [] if k else tokens, tokens if head == heads - 1 else [])
+        ax.set(title=f"0:{head}, epoch {shown[k]}", aspect="equal")
 
 
 def ends(history: History) -> pd.DataFrame:
