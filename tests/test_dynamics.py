@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from carry_core.errors import BadInput
 from carry_core.findings import dynamics, heads
 from carry_core.findings.survey import Evidence
 from carry_core.sums import Layout
@@ -163,3 +164,25 @@ def test_a_loss_that_does_not_decay_exponentially_does_not_show_the_kink(planted
     rising = dynamics.carrying(bent(60, 0.08, -0.02), dynamics.evolutions(history)[1])
     assert rising["kink"].explained == pytest.approx(1)
     assert not rising["exponential"]
+
+
+def exact_match(train: np.ndarray, test: np.ndarray) -> dict[str, np.ndarray]:
+    return {"runs": np.array([0]), "train_whole": train[None].astype(float), "test_whole": test[None].astype(float)}
+
+
+@pytest.mark.parametrize(("since", "shows"), [(55, True), (150, False), (EPOCHS, False)])
+def test_grokking_would_be_seen(planted, since, shows):
+    found = dynamics.no_grokking(planted(exact_match(EPOCH > 50, since < EPOCH)))
+    assert {*found.shows} == {shows}
+    assert shows <= (found.value == since - 50).all()
+
+
+def test_curves_that_never_learn_say_nothing_of_grokking(planted):
+    with pytest.raises(BadInput, match="It needs learning curves"):
+        dynamics.no_grokking(planted(exact_match(EPOCH < 0, EPOCH < 0)))
+
+
+@pytest.mark.parametrize("best", [0.9, 1.0])
+def test_a_one_layer_run_that_is_perfect_differs(planted, best):
+    found = dynamics.one_layer_imperfect(planted(exact_match(EPOCH > 0, best * (EPOCH > 100))))
+    assert found.shows.tolist() == [best < 1]

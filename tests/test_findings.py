@@ -1,4 +1,4 @@
-"""The findings' measures: on planted learning curves, on planted streams, and all of them on small random runs."""
+"""The findings' measures, all of them on small random runs."""
 
 from dataclasses import replace
 
@@ -7,10 +7,8 @@ import pytest
 import torch
 
 from carry_core import measure
-from carry_core.errors import BadInput
-from carry_core.findings import base, dynamics, geometry, lengths, survey
+from carry_core.findings import base, geometry, lengths, survey
 from carry_core.findings.base import DECODER, DFF1024, DIGITS4, FINETUNED, N1, N1_W0, N3, PAD6, PRIMED, S01
-from carry_core.findings.survey import Evidence
 from carry_core.groups import GROUPS, MAIN
 from carry_core.ledger import compute, quantities
 from tests.trainings import save_random
@@ -18,16 +16,15 @@ from tests.trainings import save_random
 EPOCHS = 200
 
 
-def curves(**more: np.ndarray) -> dict[str, np.ndarray]:
-    """One run that learns at epoch 100: its units' accuracy jumps, attention passes one half, the norm turns."""
+def curves() -> dict[str, np.ndarray]:
+    """Of one run that learns at epoch 100: its units' accuracy jumps, attention passes one half, the norm turns."""
     epoch = np.arange(1, EPOCHS + 1)
-    units = np.where(epoch < 100, 0.2, 0.9)
     pattern = np.zeros((EPOCHS, 2, 10, 10), np.float32)
     pattern[epoch >= 98, 1, 9, 2] = pattern[epoch >= 98, 1, 9, 6] = 0.3
-    found = {
-        "test_accuracy": np.stack([units] * 3, -1),
-        "test_whole": units - 0.1,
-        "train_whole": units - 0.1,
+    return {
+        "test_accuracy": np.stack([np.where(epoch < 100, 0.2, 0.9)] * 3, -1),
+        "test_whole": np.ones(EPOCHS),
+        "train_whole": np.ones(EPOCHS),
         "pattern": pattern,
         "weight_norm": 500.0 + np.abs(epoch - 101.0),
         "test_loss": np.exp(-epoch / 50),
@@ -35,40 +32,7 @@ def curves(**more: np.ndarray) -> dict[str, np.ndarray]:
         "test_ablated_corrected": np.random.default_rng(1).random((EPOCHS, 5, 3)),
         "long_whole": np.where(epoch < 150, 0.5, 0.2),
         "long_accuracy": np.stack([np.where(epoch < 150, 1, 0.3)] * 6, 1),
-    } | more
-    return {key: value[None].astype(np.float32) for key, value in found.items()} | {"runs": np.array([0])}
-
-
-@pytest.fixture
-def planted(monkeypatch):
-    def plant(group: str, **more: np.ndarray) -> Evidence:
-        def read(self: Evidence, name: str) -> dict[str, np.ndarray]:
-            if name != group:
-                raise BadInput("not planted")
-            return curves(**more)
-
-        monkeypatch.setattr(Evidence, "curves", read)
-        monkeypatch.setattr(Evidence, "planned_epochs", lambda self, name: EPOCHS)
-        return Evidence("ours")
-
-    return plant
-
-
-def test_grokking_would_be_seen(planted):
-    epoch = np.arange(EPOCHS)
-    soon = {"train_whole": np.where(epoch < 50, 0, 1), "test_whole": np.where(epoch < 55, 0, 1)}
-    late = soon | {"test_whole": np.where(epoch < 150, 0, 1)}
-    found = dynamics.no_grokking(planted(MAIN, **soon))
-    assert (found.value.tolist(), found.shows.tolist()) == ([5], [True])
-    assert dynamics.no_grokking(planted(MAIN, **late)).shows.tolist() == [False]
-    assert dynamics.no_grokking(planted(MAIN, **soon | {"test_whole": 0.0 * epoch})).shows.tolist() == [False]
-    with pytest.raises(BadInput, match="It needs learning curves"):
-        dynamics.no_grokking(planted(MAIN))
-
-
-def test_a_one_layer_run_that_is_perfect_differs(planted):
-    assert dynamics.one_layer_imperfect(planted(N1)).shows.tolist() == [True]
-    assert dynamics.one_layer_imperfect(planted(N1, test_whole=np.ones(EPOCHS))).shows.tolist() == [False]
+    }
 
 
 @pytest.fixture(scope="module")
@@ -76,12 +40,10 @@ def small(tmp_path_factory):
     """Random runs with small layers under the names of the real groups, few sums, learning curves for one layer."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CARRY_DATA", str(tmp_path_factory.mktemp("data")))
-        whole = np.ones(EPOCHS)
         for name in (MAIN, N1, N1_W0, N3, S01, DECODER, DFF1024, DIGITS4, PAD6, PRIMED, FINETUNED):
             group = replace(GROUPS[name], config=replace(GROUPS[name].config, d_model=16, d_ff=12))
             patch.setitem(GROUPS, name, group)
-            one = {key: x[0] for key, x in curves(test_whole=whole, train_whole=whole).items() if key != "runs"}
-            save_random(group, range(2), **one if name in (MAIN, N1, PAD6, PRIMED) else {})
+            save_random(group, range(2), **curves() if name in (MAIN, N1, PAD6, PRIMED) else {})
         b = torch.arange(38)
         few = tuple(torch.cat(pair) for pair in zip(measure.sample(100, 3, seed=0), (74 - b, b), strict=True))
         four = measure.sample(20, 4, seed=0)

@@ -42,24 +42,23 @@ def test_what_is_shipped_is_not_trained_again_and_the_stamp_of_a_lost_run_goes(t
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("make", "asked", "said"),
     [
-        ({"groups": "n9"}, "Unknown group 'n9'"),
-        ({"groups": MAIN, "epochs": "0"}, "EPOCHS=0: expected a number of epochs"),
+        (jobs.trainings, {"groups": "n9"}, "Unknown group 'n9'"),
+        (jobs.trainings, {"groups": MAIN, "epochs": "0"}, "EPOCHS=0: expected a number of epochs"),
+        (jobs.reruns, {"what": "tab9"}, "WHAT=tab9: no notebook"),
+        (jobs.reruns, {"source": "his"}, "Unknown source 'his'"),
     ],
 )
-def test_what_cannot_be_trained_is_one_line(asked, said):
+def test_what_cannot_be_done_is_said(make, asked, said):
     with pytest.raises(BadInput, match=said):
-        jobs.trainings(asked)
+        make(asked)
 
 
 def test_notebooks_are_named_by_their_beginnings():
     found = jobs.reruns({"what": "tab01 fig04", "groups": f"{MAIN} {N1}", "source": "author"})
     assert len(found) == 4
     assert found[0] == f"rerun/author/{MAIN}/tab01_decision_head_and_final_mlp.json"
-    for asked, said in (({"what": "tab9"}, "WHAT=tab9: no notebook"), ({"source": "his"}, "Unknown source 'his'")):
-        with pytest.raises(BadInput, match=said):
-            jobs.reruns(asked)
 
 
 def test_a_notebook_that_a_group_does_not_suit_ends_in_one_line(tmp_path, capsys):
