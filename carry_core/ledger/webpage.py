@@ -96,10 +96,10 @@ class Outcomes:
             return "**The results are stale**: other weights lie here now; run `carry claims --source ours --save`."
         trained = []
         for group in sorted({name.split("/")[1] for name in files}):
-            record = runs.load(group).record
-            reached = recipes.reached(group, record["recipe"], record["epochs"])
-            n_runs = "1 run" if len(record["runs"]) == 1 else f"{len(record['runs'])} runs"
-            trained.append(f"{group} (recipe “{record['recipe']}”, {n_runs}, epochs: {reached})")
+            records = [runs.describe(path)["record"] for path in runs.find(group).values()]
+            recipe, n_runs = records[0]["recipe"], f"{len(records)} run{'s' if len(records) > 1 else ''}"
+            reached = recipes.reached(group, recipe, records[0]["epochs"])
+            trained.append(f"{group} (recipe “{recipe}”, {n_runs}, epochs: {reached})")
         return f"Our weights: {', '.join(trained) if trained else 'none yet'}."
 
 

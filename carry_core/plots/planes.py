@@ -22,7 +22,7 @@ APART = 0.5  # share of a label's sums nearer to its own centre than to another'
 
 
 def scatter(ax: Axes, x: NDArray[Any], y: NDArray[Any], label: NDArray[Any], colours: Sequence[str]) -> None:
-    """Points coloured by label in random order, and each label's number at the middle of its points."""
+    """Points coloured by label, in random order."""
     order = np.random.default_rng(0).permutation(len(x))  # else the last labels hide the first
     size = float(np.clip(6_000 / len(x), 1.5, 8))
     ax.scatter(x[order], y[order], c=to_rgba_array(colours)[label[order]], s=size, linewidths=0, rasterized=True)
