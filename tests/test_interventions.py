@@ -87,12 +87,6 @@ def test_reading_fewer_positions_is_the_same_intervention(config, model):
             torch.testing.assert_close(logits, expected, rtol=0, atol=1e-12, msg=str(intervention))
 
 
-def test_a_patch_from_the_sum_itself_changes_nothing(config, model):
-    a, b = drawn(config)
-    for patch in everything(config, Patch):
-        assert torch.equal(model(tokens_of(config), patch.hook(model, (a, b))), model(tokens_of(config)))
-
-
 def test_a_combination_does_the_one_then_the_other(config, model):
     tokens, last, source = tokens_of(config), config.layers - 1, drawn(config, seed=5)
     patch, ablation = Patch(heads={(last, 0)}), Ablation(mlps={last})

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from carry_core.errors import BadInput
+from carry_core.files import ROOT
 from carry_core.llm import prompts, recordings, survey
 from carry_core.llm.model import Size
 from carry_core.llm.prompts import Answers
@@ -71,12 +72,13 @@ def test_wrong_parameters_are_one_line(arguments, complaint):
         recordings.load(**{"source": "ours", "group": "default"} | arguments)
 
 
-def test_the_small_model_needs_no_network(monkeypatch):
+def test_the_small_model_is_small_and_adds_without_a_network(monkeypatch):
     def refuse(*args):
         raise AssertionError("something wanted the network")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    assert sum(path.stat().st_size for path in (ROOT / "data" / "llm" / "small").iterdir()) < 8 * 2**20
     found = recordings.load("ours", "default", n_examples=100, n_pairs=1)
     assert found.answers.accuracy >= 0.95
     assert [a.kind for a in found.ablated] == ["frequent", "random"]

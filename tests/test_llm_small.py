@@ -1,13 +1,11 @@
-"""The small model: its tokens and sums, its trainer, and the weights that are shipped."""
+"""The small model: its tokens and sums, and its trainer."""
 
 import torch
 
-from carry_core.files import ROOT
-from carry_core.llm import prompts, small, survey
+from carry_core.llm import prompts, small
 from carry_core.llm.model import inspect_model
 
 BARE = prompts.TEMPLATES["bare"]
-SHIPPED = ROOT / "data" / "llm" / "small"
 
 
 def test_the_tokens_are_the_tokenizers():
@@ -48,13 +46,3 @@ def test_the_command_writes_a_model_that_can_be_loaded(data, carry, monkeypatch)
     assert {"config.json", "model.safetensors", "tokenizer.json", "training.json"} <= names
     assert all(name in out for name in names)
     assert inspect_model(str(data / "llm" / "small"), BARE).load().config.hidden_size == 8
-
-
-def test_the_shipped_model_adds_and_is_small(tmp_path):
-    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 8 * 2**20
-    source = inspect_model(str(SHIPPED), BARE)
-    found = survey.Surveyor(source, tmp_path, count=200, batch=200, n_pairs=0).run()
-    assert found.answers.accuracy >= 0.95
-    assert found.answers.right.tolist() == [
-        reply == str(a + b) for reply, (a, b) in zip(found.answers.replies, found.answers.pairs.tolist(), strict=True)
-    ]
