@@ -31,7 +31,12 @@ def load(
     Raises:
         BadInput: as `runs.load`, or the run is not among them.
     """
-    paths = _files(group, source, recipe, runs)
+    if source == "author":
+        where = folder(source) / groups.find(group).name
+        paths = {int(path.stem.removeprefix("run")): path for path in where.glob("run*.npz")}
+    else:
+        paths = {number: path.with_suffix(".npz") for number, path in find(group, recipe=recipe, runs=runs).items()}
+    paths = {number: path for number, path in sorted(paths.items()) if path.exists()}
     if not paths:
         raise missing("learning curves", group, source, recipe)
     if run is not None and run not in paths:
@@ -39,15 +44,6 @@ def load(
             f"No learning curves of run {run!r} of {group} from {source}: expected one of {', '.join(map(str, paths))}."
         )
     return {"runs": np.array(list(paths))} | _stacked([_curves(path) for path in paths.values()])
-
-
-def _files(group: str, source: str, recipe: str | None, runs: Collection[int] | None) -> dict[int, Path]:
-    if source == "author":
-        where = folder(source) / groups.find(group).name
-        paths = {int(path.stem.removeprefix("run")): path for path in where.glob("run*.npz")}
-    else:
-        paths = {number: path.with_suffix(".npz") for number, path in find(group, recipe=recipe, runs=runs).items()}
-    return {number: path for number, path in sorted(paths.items()) if path.exists()}
 
 
 def _curves(path: Path) -> History:

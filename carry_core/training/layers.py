@@ -115,6 +115,8 @@ class Gated(torch.autograd.Function):
 
 
 ONE_DNN = has_one_dnn()
+Query = slice | list[int]  # positions
+ALL = slice(None)
 
 
 class FirstLayer:
@@ -145,9 +147,7 @@ class FirstLayer:
         self.written = self.value @ block.o.weight.view(-1, heads, config.d_head).permute(1, 2, 0)
         self.bias = block.o.bias
 
-    def pattern(
-        self, tokens: Int[Tensor, "batch pos"], query: slice | list[int] = slice(None)
-    ) -> Float[Tensor, "batch query head key"]:
+    def pattern(self, tokens: Int[Tensor, "batch pos"], query: Query = ALL) -> Float[Tensor, "batch query head key"]:
         """Attention probabilities of the queries at these positions."""
         row, rows = tokens + self.start, self.term.shape[-1]
         head = torch.arange(len(self.term), device=row.device)[:, None] * rows
@@ -156,22 +156,16 @@ class FirstLayer:
         probability: Tensor = term / term.sum(-1, keepdim=True)
         return probability.to(self.embedding.dtype)
 
-    def resid(
-        self, tokens: Int[Tensor, "batch pos"], query: slice | list[int] = slice(None)
-    ) -> Float[Tensor, "batch query d_model"]:
+    def resid(self, tokens: Int[Tensor, "batch pos"], query: Query = ALL) -> Float[Tensor, "batch query d_model"]:
         """The embedding, at these positions."""
         return F.embedding(tokens[:, query], self.embedding)
 
-    def z(
-        self, tokens: Int[Tensor, "batch pos"], query: slice | list[int] = slice(None)
-    ) -> Float[Tensor, "batch query head d_head"]:
+    def z(self, tokens: Int[Tensor, "batch pos"], query: Query = ALL) -> Float[Tensor, "batch query head d_head"]:
         """`attn.z`."""
         row, pattern = tokens + self.start, self.pattern(tokens, query)
         return torch.stack([pattern[:, :, h] @ F.embedding(row, value) for h, value in enumerate(self.value)], 2)
 
-    def mid(
-        self, tokens: Int[Tensor, "batch pos"], query: slice | list[int] = slice(None)
-    ) -> Float[Tensor, "batch query d_model"]:
+    def mid(self, tokens: Int[Tensor, "batch pos"], query: Query = ALL) -> Float[Tensor, "batch query d_model"]:
         """`resid_mid`."""
         row = (tokens + self.start).unsqueeze(1)
         head = torch.arange(len(self.written), device=row.device)[:, None] * self.written.shape[1]
