@@ -40,7 +40,7 @@ from torch import Tensor
 
 from carry_core import groups
 from carry_core.errors import BadInput
-from carry_core.files import RESOURCES, author_dir, data_dir, replacing, write_json
+from carry_core.files import RESOURCES, data_dir, replacing, write_json
 from carry_core.groups import Group
 from carry_core.training import checkpoints
 
@@ -251,7 +251,7 @@ class Report:
         ]
 
 
-def import_release(source: Path, out: Path | None = None, expected: Mapping[str, str] | None = None) -> Report:
+def import_release(source: Path, out: Path, expected: Mapping[str, str] | None = None) -> Report:
     """Convert what is in a clone of the author's repository.
 
     A file that is missing or damaged is named in the report and the rest is imported. An output that an
@@ -259,13 +259,13 @@ def import_release(source: Path, out: Path | None = None, expected: Mapping[str,
 
     Args:
         source: the clone, or a part of it.
-        out: where to write; `data/author` if None.
+        out: where to write.
         expected: sha256 by path; those of the public release if None. Other files are ignored.
 
     Raises:
         BadInput: the folder is not a clone of that repository, or `out` cannot be written to or holds something else.
     """
-    out, expected = out or author_dir(), expected or checksums()
+    expected = expected or checksums()
     present = [path for path in expected if (source / path).is_file()]
     if not present:
         what = "is not a clone of the author's repository" if source.is_dir() else "is not a folder"

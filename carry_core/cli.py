@@ -82,10 +82,10 @@ def carry() -> None:
 
 @carry.command("import-author")
 @click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--out", type=FOLDER, help="Where to put the group files [default: data/author].")
-def import_author(directory: Path, out: Path | None) -> None:
+@click.option("--out", type=FOLDER, default=author_dir, show_default="data/author", help="Where to put the runs.")
+def import_author(directory: Path, out: Path) -> None:
     """Convert the author's released weights in DIRECTORY, a clone of his repository."""
-    report = author.import_release(directory, out or author_dir())
+    report = author.import_release(directory, out)
     click.echo("\n".join(report.lines()))
     sys.exit(2 if report.damaged else 0)  # a missing file is no error
 
@@ -123,7 +123,9 @@ def verify(accept: tuple[str, ...]) -> None:
 @DEVICE
 @click.option("--precision", type=click.Choice(list(PRECISIONS)), default="fp32")
 @THREADS
-@click.option("--out", type=FOLDER, help="Where to put finished runs [default: data/runs].")
+@click.option(
+    "--out", type=FOLDER, default=lambda: data_dir() / "runs", show_default="data/runs", help="Where runs go."
+)
 @click.option("--minutes", type=click.FloatRange(0, 1e6, min_open=True), help="Stop, resumable, after this time.")
 @click.option("--dry-run", is_flag=True, help="Say what would be trained, and about how long it would take.")
 def train(
@@ -135,7 +137,7 @@ def train(
     device: str,
     precision: str,
     threads: int,
-    out: Path | None,
+    out: Path,
     minutes: float | None,
     dry_run: bool,
 ) -> None:
@@ -145,11 +147,10 @@ def train(
     if precision == "tf32" and device == "cpu":
         raise BadInput("--precision tf32 exists on CUDA devices only: choose fp32 or bf16.")
     torch.set_num_threads(threads)
-    out, folder, clock = out or data_dir() / "runs", data_dir() / "checkpoints", loop.Clock(minutes)
+    folder, clock = data_dir() / "checkpoints", loop.Clock(minutes)
     for taken in (folder, author_dir()):
         if out.resolve().is_relative_to(taken.resolve()):
             raise BadInput(f"--out {out}: {taken} is for other files; choose a folder outside of it.")
-    check_writable(out)
     check_writable(folder)
     plan = []
     for group in map(groups.find, groups.GROUPS if every else names):
@@ -330,17 +331,15 @@ def llm(model: str, prompts: int, ablate: tuple[str, ...], out: Path | None, **o
 
 
 @carry.command("train-llm")
-@click.option("--out", type=FOLDER, help="Where to write the model [default: data/llm/small].")
+@click.option("--out", type=FOLDER, default=lambda: data_dir() / "llm" / "small", show_default="data/llm/small")
 @click.option("--device", default="cpu", callback=_device, help="cpu, cuda, …")
 @THREADS
-def train_llm(out: Path | None, device: str, threads: int) -> None:
+def train_llm(out: Path, device: str, threads: int) -> None:
     """Train the small language model from scratch, in ten minutes on a CPU core."""
     library()
     from carry_core.llm import small
 
     torch.set_num_threads(threads)
-    out = out or data_dir() / "llm" / "small"
-    check_writable(out)
     with _reporting() as report:
 
         def tell(row: dict[str, Any]) -> None:
