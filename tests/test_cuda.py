@@ -13,7 +13,7 @@ from carry_core.training.trainer import Trainer
 from tests.conftest import SHAPES
 from tests.trainings import weights
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 RECIPE = Recipe("paper", 1.4e-4)
 ALL = slice(None)  # runs
@@ -23,7 +23,6 @@ def group() -> Group:
     return Group("small", ModelConfig(width=2, d_model=32, d_ff=32), n_digits=2, batch=256, n_runs=3)
 
 
-@needs_cuda
 def test_cpu_and_gpu_agree():
     """In the first steps: a run's masks are the same on both."""
     rows = []
@@ -39,7 +38,6 @@ def distance(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) 
     return sum((found[name] - p).double().square().sum().item() for name, p in expected.items()) ** 0.5
 
 
-@needs_cuda
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("which", ["one layer", "decoder", "ten digits"])
 def test_a_resumed_training_goes_on(which, precision, monkeypatch):
