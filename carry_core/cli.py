@@ -280,7 +280,7 @@ def seeds_(source: str, recipe: str, numbers: str | None, file: Path | None, sav
     every = runs.find(groups.MAIN, source, recipe=chosen, runs=range(1000))
     asked = recipes.run_numbers(numbers, groups.find(groups.MAIN)) if numbers else sorted(every)
     rows = seeds.measured(source, chosen, asked, partial(click.echo, err=True))
-    click.echo(rows.kind.value_counts().to_string())
+    click.echo(rows[rows.epoch.isna()].kind.value_counts().to_string())
     if file is not None:
         write_json(file, json.loads(rows.to_json(orient="records", double_precision=5)))
     if save:

@@ -89,22 +89,29 @@ def few(monkeypatch, data):
     some = ("finding/staircase", "finding/decision_head")
     monkeypatch.setattr(seeds, "FINDINGS", {name: seeds.FINDINGS[name] for name in some})
     monkeypatch.setattr(seeds, "last_layer", partial(seeds.last_layer, count=200))
+    monkeypatch.setattr(seeds, "on_the_way", partial(seeds.on_the_way, count=200))
     monkeypatch.setattr(seeds, "DRAWN", 100)
     monkeypatch.setattr(survey, "SAMPLE", 300)
 
 
 @pytest.mark.usefixtures("few")
 def test_the_command_writes_what_the_maps_say_and_keeps_other_rows(carry, data):
-    known = pd.DataFrame({"source": ["author", "ours"], "recipe": ["paper", "quick"], "run": 0, "kind": "split"})
+    known = pd.DataFrame({"source": ["author", "ours"], "recipe": ["paper", "quick"], "run": 2, "kind": "split"})
     seeds.save(known.assign(epoch=np.nan))
-    assert carry("seeds", "--source", "ours", "--runs", "0", "--save")[0] == 0
-    author, ours = (row for _, row in seeds.saved().iterrows())
+    assert carry("seeds", "--source", "ours", "--runs", "2", "--save")[0] == 0
+    stored = seeds.saved()
+    author, ours = (row for _, row in stored[stored.epoch.isna()].iterrows())
     assert author[known.columns].tolist() == known.iloc[0].tolist()
-    model = runs.load(MAIN, recipe="quick", runs=[0]).model(0)
-    expected = typology.who_decides(interchange.sweep(model, (200, 200), own=True).assign(run=0)).loc[0]
+    loaded = runs.load(MAIN, recipe="quick", runs=[2])
+    expected = typology.who_decides(interchange.sweep(loaded.model(2), (200, 200), own=True).assign(run=2)).loc[2]
     assert ours[[*expected.index]].to_dict() == pytest.approx(expected.to_dict(), abs=1e-5)
     assert ours["exact match"] > 0.99
     assert ours["staircase shows"]
+    snapshots = stored[stored.epoch.notna()].set_index("epoch")
+    assert len(snapshots) == len(loaded.snapshots) + 1
+    assert snapshots.loc[60, [*expected.index]].to_dict() == pytest.approx(expected.to_dict(), abs=1e-5)
+    early = typology.who_decides(interchange.sweep(loaded.model(2, 83), (200, 200), own=True).assign(run=2)).loc[2]
+    assert snapshots.loc[5, [*early.index]].to_dict() == pytest.approx(early.to_dict(), abs=1e-5)
     assert cli.read_checksums()["results/seeds.csv.gz"] == cli.sha256(seeds.path_of())
     before = seeds.path_of().read_bytes()
     seeds.save(seeds.saved())

@@ -112,7 +112,7 @@ def measured(
         exact = dynamics.curves(evidence.curves(MAIN), "test_whole")
         learned = {run: dynamics.first_at(x, dynamics.LEARNT_ACCURACY) for run, x in exact.items()}
         table["learned"] = pd.Series(learned)
-    table = table.rename_axis("run").reset_index()
+    table = table.rename_axis("run").reset_index().assign(epoch=np.nan)
     rows = pd.concat([table, *(on_the_way(evidence.group(MAIN), run) for run in table.run)], ignore_index=True)
     return rows.assign(source=source, recipe=recipe or "paper")
 
@@ -126,7 +126,7 @@ def on_the_way(loaded: runs.Runs, run: int, count: int = typology.COUNT) -> pd.D
     kept = recipes.BY_NAME[recipe].snapshots(group, run)
     models = {epoch: alone.model(run, papers) for epoch, papers in kept.items()}
     models[alone.record["epochs"]] = alone.model(run)
-    cells = pd.concat([last_layer(model, count).assign(run=epoch) for epoch, model in models.items()])
+    cells = pd.concat([last_layer(model, count=count).assign(run=epoch) for epoch, model in models.items()])
     table = typology.who_decides(cells).reindex([*models])
     head, place = int(table["head"].iloc[-1]), "digits and answer"
     found = {
