@@ -13,10 +13,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from jaxtyping import Int
+from matplotlib.figure import Figure
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -27,6 +27,8 @@ from carry_core.findings import adder, dynamics, geometry, interchange, typology
 from carry_core.groups import MAIN, find
 from carry_core.interventions import Ablation, means
 from carry_core.model import Transformer
+from carry_core.plots.attention import attention_map
+from carry_core.plots.style import WIDTH, style, svg
 from carry_core.training import histories, recipes
 
 CHOSEN = {MAIN: range(6), "n1_s0.3_w0.2": (0,), "n3_s0.3_w0.2": (0,), "decoder_n2_s0.3_w0.2": (0,)}
@@ -194,27 +196,25 @@ def training(group: str, measured: str, every: int) -> dict[str, Any]:
     return _packed(about, losses | shares)
 
 
+@style()
 def still(group: str, path: Path) -> None:
     """A picture of the page for where nothing can compute: a sum, where the heads look, the answers without each."""
     model, (a, b) = runs.load(group).model(0), STILL
     config, last = model.config, model.config.layers - 1
-    tokens = sums.encode(torch.tensor([a]), torch.tensor([b]), config.layout)
-    names = [f"blocks.{layer}.attn.pattern" for layer in range(config.layers)]
-    _, cache = model.run_with_cache(tokens, names)
+    pair = torch.tensor([a]), torch.tensor([b])
+    pattern, tokens = measure.attention(model, *pair).numpy(), sums.encode(*pair, config.layout)
     shown = [sums.SYMBOLS[token] for token in tokens[0].tolist()]
-    figure, panels = plt.subplots(1, config.layers * config.heads, figsize=(9, 2.9), layout="constrained")
-    for i, panel in enumerate(panels):
-        layer, head = divmod(i, config.heads)
-        panel.imshow(cache[names[layer]][0, head].numpy(), cmap="Blues", vmin=0, vmax=1)
-        panel.set_xticks(range(len(shown)), shown, fontsize=7)
-        panel.set_yticks(range(len(shown)), shown, fontsize=7)
+    figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
+    panels = figure.subplots(1, config.layers * config.heads)
+    for ax, (layer, head) in zip(panels, np.ndindex(config.layers, config.heads), strict=True):
+        attention_map(ax, pattern[layer, head], shown, shown)
         without = _answer(model, tokens, Ablation(heads={(layer, head)}))
-        panel.set_title(f"without head {layer}:{head}: {without}", fontsize=9)
+        ax.set(title=f"without head {layer}:{head}: {without}", aspect="equal")
     intact, without = _answer(model, tokens, Ablation()), _answer(model, tokens, Ablation(mlps={last}))
-    figure.suptitle(f"{a} + {b} = {intact}; without the final MLP {without}")
-    with replacing(path) as temporary, plt.rc_context({"svg.hashsalt": "playground", "svg.fonttype": "none"}):
-        figure.savefig(temporary, format="svg", metadata={"Date": None})
-    plt.close(figure)
+    title = f"{a} + {b} = {intact}; without the final MLP {without}"
+    figure.suptitle(title)
+    with replacing(path) as temporary:
+        temporary.write_text(svg(figure, title), encoding="utf-8")
 
 
 def _answer(model: Transformer, tokens: Int[Tensor, "1 pos"], part: Ablation) -> str:
