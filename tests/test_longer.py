@@ -148,16 +148,6 @@ def test_who_carries_and_who_corrects_in_a_planted_model():
     assert (found["shows"], found["spares"]) == (False, False)
 
 
-def test_the_correlation_is_that_of_the_trained_positions(tiny, monkeypatch):
-    ideal = heads.no_carry_reference(3)
-    wrong = ClassAccuracies(ideal.accuracy.clone(), ideal.corrected, 0.0)
-    wrong.accuracy[:, 0] = 1 - wrong.accuracy[:, 0]  # the long position does not count
-    monkeypatch.setattr(measure, "class_accuracies", lambda *_: [wrong])
-    a, b = measure.sample(20, 3, seed=0)
-    assert lengths.trained_correlation(tiny, a, b, 2)[0] == pytest.approx(1)
-    assert lengths.trained_correlation(tiny, a, b, 3)[0] < 0.9
-
-
 # ---------------------------------------------------------------- streams, accuracies, weights
 
 

@@ -69,6 +69,10 @@ def test_the_correlation_with_a_model_that_cannot_carry():
     assert heads.no_carry_correlation(expected) == pytest.approx(1)
     swapped = ClassAccuracies(expected.corrected, expected.accuracy, 0.0)
     assert heads.no_carry_correlation(swapped) == pytest.approx(-1)
+    elsewhere = ClassAccuracies(expected.accuracy.clone(), expected.corrected, 0.0)
+    elsewhere.accuracy[:, 0] = 1 - elsewhere.accuracy[:, 0]
+    assert heads.no_carry_correlation(elsewhere) < 0.9
+    assert heads.no_carry_correlation(elsewhere, 2) == pytest.approx(1)
     torch.manual_seed(0)
     noise = ClassAccuracies(torch.rand(5, 3), torch.rand(5, 3), 0.0)
     x, y = (torch.cat([c.accuracy, c.corrected]).flatten() for c in (noise, expected))

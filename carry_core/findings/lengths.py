@@ -234,12 +234,6 @@ def primed_parts(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]], n_long: 
     }
 
 
-def trained_correlation(model: Transformer, a: Numbers, b: Numbers, n_digits: int) -> tuple[float, ClassAccuracies]:
-    """`no_carry_correlation` of the last `n_digits` positions, and the accuracies of all without the final MLP."""
-    (found,) = measure.class_accuracies(model, a, b, [measure.final_mlp(model)])
-    return heads.no_carry_correlation(found, n_digits), found
-
-
 def forgetting(history: History) -> pd.DataFrame:
     """What becomes of the accuracy on longer sums over the epochs (Fig. 20); a row for each run of a padded group.
 
@@ -339,10 +333,12 @@ def mlp_2500(evidence: Evidence) -> pd.DataFrame:
     """Correlation without the final MLP at the three trained positions of six-digit sums, at epoch 2500 (App. H)."""
     epochs = (500, 1000, 2500)
     loaded = at_the_papers_epochs(evidence, base.PAD6, *epochs)
-    n_digits, drawn = groups.find(base.PAD6).n_digits, balanced(groups.find(base.PAD6).config.width, BALANCED)
+    n_digits, drawn = groups.find(base.PAD6).n_digits, balanced(loaded.config.width, BALANCED)
+    mlp = measure.final_mlp(loaded.config)
 
     def row(run: int, model: Transformer) -> Fields:
-        *early, last = (trained_correlation(loaded.model(run, epoch), *drawn, n_digits)[0] for epoch in epochs)
+        without = [measure.class_accuracies(loaded.model(run, epoch), *drawn, [mlp])[0] for epoch in epochs]
+        *early, last = (heads.no_carry_correlation(cells, n_digits) for cells in without)
         shows = last >= CANNOT_CARRY_CORRELATION and last > early[0]
         return {"value": last, "shows": shows, "at_epochs_500_1000": early}
 

@@ -1,4 +1,4 @@
-"""Attention as heat maps, and how much of it goes where, position by position (Fig. 21, 23, 25, App. H)."""
+"""Heat maps of attention and of swaps, and how much attention goes where (Fig. 3, 15, 18, 21, 23, App. H)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
