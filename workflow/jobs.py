@@ -7,6 +7,7 @@ jobs.py table OUT...                   print what became of them
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from rich.table import Table
 from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir
+from carry_core.ledger import claims, quantities, results
 from carry_core.training import checkpoints, recipes
 
 WHOLE = "all"  # epochs of a recipe
@@ -83,17 +85,25 @@ def again(name: str, group: str, source: str, out: Path) -> int:
     return 0
 
 
+def verdicts(name: str, group: str, source: str) -> str:
+    """The ledger's rows of that page and group, counted by verdict."""
+    rows = results.by_id(source)
+    of_page = [c.id for c in claims.claims().values() if c.notebook == name and group in quantities.groups_of(c.id)]
+    counts = Counter(rows[row].verdict for row in of_page if row in rows)
+    return ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common())
+
+
 def table(outs: Sequence[str]) -> None:
-    """A line for each notebook and group: seconds, the executed copy or why there is none."""
-    shown = Table("notebook", "group", "seconds", "executed copy")
+    """A line for each notebook and group: the ledger's verdicts, seconds, the executed copy or why there is none."""
+    shown = Table("notebook", "group", "ledger", "seconds", "executed copy")
     for out in map(Path, outs):
-        group, name = out.parent.name, out.stem
+        source, group, name = out.parent.parent.name, out.parent.name, out.stem
         if out.exists():
             about = json.loads(out.read_text())
             copy = about["said"] or str(out.with_suffix(".ipynb"))
-            shown.add_row(name, group, str(about["seconds"]), copy)
+            shown.add_row(name, group, verdicts(name, group, source), str(about["seconds"]), copy)
         else:
-            shown.add_row(name, group, "", f"failed: {out.with_suffix('.log')}")
+            shown.add_row(name, group, "", "", f"failed: {out.with_suffix('.log')}")
     Console(width=None if sys.stdout.isatty() else 200).print(shown)
 
 
