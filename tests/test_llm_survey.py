@@ -3,6 +3,8 @@
 import re
 from itertools import product
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, BertConfig
@@ -22,7 +24,12 @@ def run(where, parts, **options):
 
 @pytest.fixture(scope="module", params=zip(KINDS, TOKENIZERS, strict=True), ids=" ".join)
 def where(request, tmp_path_factory):
-    return folder(tmp_path_factory.mktemp("model"), *request.param)
+    """A model some of whose replies end early: its end is the third token that it writes."""
+    path = folder(tmp_path_factory.mktemp("model"), *request.param)
+    asked = survey.Surveyor(inspect_model(str(path), BARE), path, count=1)
+    asked.model.generation_config.eos_token_id = int(asked._generate(asked._inputs(asked.pairs))[0][0, 2])
+    asked.model.generation_config.save_pretrained(path)
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +54,7 @@ def naive(model, tokenizer):
         for _ in range(n):
             with torch.inference_mode():
                 ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
-            if ids[-1] == tokenizer.eos_token_id:
+            if ids[-1] == model.generation_config.eos_token_id:
                 break
         replies.append(tokenizer.decode(ids[length:], skip_special_tokens=True))
         with torch.inference_mode():
@@ -79,10 +86,9 @@ def test_a_survey_is_what_the_naive_way_gives(surveyor, found):
     assert found.n_staircase == int((wins.sum(0) > 0).sum())
     assert found.frequent_heads == most_frequent(wins.sum(0))
     for i, (layer, head) in enumerate(found.frequent_heads):
-        square = maps[:, layer, head]
-        there = ~square.isnan().any(0)
-        torch.testing.assert_close(found.mean[i][there], square.mean(0)[there], atol=1e-5, rtol=1e-4)
-        torch.testing.assert_close(found.std[i][there], square.std(0)[there], atol=1e-4, rtol=1e-3)
+        square = pd.DataFrame(maps[:, layer, head].flatten(1).double().numpy())  # NaN is left out
+        for statistic, expected in ((found.mean, square.mean()), (found.std, square.std())):
+            np.testing.assert_allclose(statistic[i].flatten(), expected.fillna(0), atol=1e-4, rtol=1e-3)
     for output, layer in product(range(5), range(3)):
         middle, end = (surveyor._stored("stream", output, layer, after) for after in (0, 1))
         block = blocks(model)[layer]
@@ -95,7 +101,7 @@ def test_a_survey_is_what_the_naive_way_gives(surveyor, found):
     kinds = [a.kind for a in found.ablated]
     assert kinds[:3] == ["asked", "frequent", "frequent"]
     assert {*kinds[3:]} <= {"random"}
-    assert len({a.heads for a in found.ablated}) == len(kinds)
+    assert len({a.heads for a in found.ablated[1:]}) == len(kinds) - 1  # what is asked for may be a frequent pair
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
