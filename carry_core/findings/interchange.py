@@ -14,6 +14,7 @@ columns. Columns are counted from the left of all; positions that hold the paddi
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from torch import Tensor
 from carry_core import carries, groups, runs, sums
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, replacing
-from carry_core.model import ModelConfig, Transformer, no_hook
+from carry_core.model import ModelConfig, Transformer, no_hook, rotate
 from carry_core.sums import Layout, Numbers
 
 VARIABLES = ("carry_in", "digit_sum", "both")
@@ -146,11 +147,45 @@ def components(config: ModelConfig) -> list[str]:
     return [f"blocks.{layer}.{part}" for layer in range(config.layers) for part in parts]
 
 
+# What swaps the same where both sums have the same token: nothing, or what the first layer's attention adds to it.
+SAME = {"blocks.0.resid_pre": "", "blocks.0.attn.skip": "", "blocks.0.resid_mid": "blocks.0.attn_out"}
+
+
 def activations(model: Transformer, numbers: Int[Tensor, "2 sums"]) -> dict[str, Tensor]:
-    """Every hook point of one pass over a batch of sums, and as `answer` the digits that the model answers with."""
+    """Every hook point of one pass over a batch of sums, and as `answer` the digits that the model answers with.
+
+    And of each layer, as `blocks.0.q` and so on, `q`, `k`, `v` as they meet, `[sums, head, pos, d_head]`, and `scores`.
+    """
     layout, (a, b) = model.config.layout, numbers
     logits, cache = model.run_with_cache(sums.encode(a, b, layout))
+    for l, block in enumerate(model.blocks):
+        qkv = block.qkv(cache[f"{block.name}.resid_pre"], query=model.queries(l, layout.answer))
+        q, k, v = (x.transpose(1, 2).contiguous() for x in qkv)
+        parts = {"q": q, "k": k, "v": v, "scores": q @ k.mT}
+        cache |= {f"{block.name}.{name}": x for name, x in parts.items()}
     return cache | {"answer": logits[:, list(layout.answer)].argmax(-1)}
+
+
+def attention(
+    model: Transformer, layer: int, base: Mapping[str, Tensor], position: int, row: Float[Tensor, "sums 1 d_model"]
+) -> Float[Tensor, "sums query head d_head"]:
+    """`attn.z` when the stream that enters the layer has this row at a position: of it alone q, k and v are new."""
+    block, config = model.blocks[layer], model.config
+    heads, turn, x = (config.heads, config.d_head), block.turn[[position]], block.norm(row)
+    query, key, value = (rotate(f(x).unflatten(-1, heads), turn).transpose(1, 2) for f in (block.q, block.k, block.v))
+    q, k, v, scores = (base[f"{block.name}.{name}"] for name in ("q", "k", "v", "scores"))
+    served = torch.arange(config.layout.length)[model.queries(layer, config.layout.answer)]
+    own, scores = served == position, scores.clone()
+    scores[:, :, own] = query @ k.mT
+    scores[..., position] = (torch.where(own[:, None], query, q) * key).sum(-1)
+    scores /= math.sqrt(config.d_head)
+    if config.causal:
+        scores = scores.masked_fill(torch.arange(k.shape[2]) > served[:, None], -torch.inf)
+    pattern = (scores - scores.amax(-1, keepdim=True)).exp()  # over ten numbers, PyTorch's own softmax takes longer
+    pattern /= pattern.sum(-1, keepdim=True)
+    z = pattern @ v
+    z += pattern[..., [position]] * (value - v[:, :, [position]])  # cheaper than a copy of all values
+    return z.transpose(1, 2)
 
 
 def swapped(
@@ -158,7 +193,7 @@ def swapped(
 ) -> Int[Tensor, "sums column"]:
     """The base's answer with one component's output at one position from the source; both as from `activations`."""
     name, _, head = component.partition(":")
-    layer, at, answer = int(name.split(".")[1]), [position], list(model.config.layout.answer)
+    layer, at, answer = int(name.split(".")[1]), slice(position, position + 1), model.config.layout.answer
 
     def patch(point: str, x: Tensor) -> Tensor:
         if point != name:
@@ -166,20 +201,23 @@ def swapped(
         patched = source[name][:, at]
         return torch.where(torch.arange(x.shape[2])[:, None] == int(head), patched, x) if head else patched
 
-    entering, z, leaving = (base[f"blocks.{layer}.{point}"] for point in ("resid_pre", "attn.z", "resid_post"))
-    if name.endswith("resid_pre"):
-        resid, row = entering.clone(), source[name][:, at]
-    else:
-        block = model.blocks[layer]
-        resid, row = leaving.clone(), block.mlp(block.mix(entering[:, at], z[:, at], patch), patch)
+    row = source[name][:, at]
+    if not name.endswith("resid_pre"):
+        block, entering, z = model.blocks[layer], base[f"blocks.{layer}.resid_pre"], base[f"blocks.{layer}.attn.z"]
+        row = block.mlp(block.mix(entering[:, at], z[:, at], patch), patch)
         layer += 1
+    if layer == model.config.layers:
+        digits = base["answer"].clone()
+        digits[:, [answer.index(position)]] = digits_of(model, row)
+        return digits
+    resid = base[f"blocks.{layer}.resid_pre"].clone()
     resid[:, at] = row
+    z = attention(model, layer, base, position, row)
     for l in range(layer, model.config.layers):
         block, query = model.blocks[l], model.queries(l, answer)
-        z = block.attention(resid, no_hook, query)
+        if l > layer:
+            z = block.attention(resid, no_hook, query)
         resid = block.mlp(block.mix(resid[:, query], z, no_hook), no_hook)
-    if layer == model.config.layers:
-        resid = resid[:, answer]
     return digits_of(model, resid)
 
 
@@ -201,12 +239,17 @@ def count(model: Transformer, column: int, pairs: Pairs, cells: Sequence[tuple[s
     for part in pairs.split(BATCH, -1):
         low, high = (activations(model, numbers) for numbers in part)
         for way, (base, source) in enumerate(((low, high), (high, low))):
+            embedded, seen = [x["blocks.0.resid_pre"] for x in (base, source)], dict[tuple[str, int], Tensor]()
             for i, (component, position) in enumerate(cells):
-                answer = swapped(model, component, position, base, source)
-                predicted = answer[:, column] == source["answer"][:, column]
-                stays = answer == base["answer"]
-                stays[:, column] = True
-                hits[i, way] += torch.stack([predicted.sum(), stays.all(1).sum()])
+                if component in SAME and torch.equal(*(x[:, position] for x in embedded)):
+                    component = SAME[component]
+                if (component, position) not in seen:
+                    answer = swapped(model, component, position, base, source) if component else base["answer"]
+                    predicted = answer[:, column] == source["answer"][:, column]
+                    stays = answer == base["answer"]
+                    stays[:, column] = True
+                    seen[component, position] = torch.stack([predicted.sum(), stays.all(1).sum()])
+                hits[i, way] += seen[component, position]
     n = pairs.shape[-1]
     rows = [
         (component, f"pos{position}", direction, n, *shares)
