@@ -20,7 +20,7 @@ unexport JUPYTER_PATH PYTHONPATH PYTHONHOME SNAKEMAKE_PROFILE
 export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs author-figures serve lab train rerun progress test lint types unit compare mutation nbval lock clean
+.PHONY: help setup book notebooks outputs author-figures maps seeds serve lab train rerun progress test lint types unit compare mutation nbval lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -63,6 +63,14 @@ author-figures: $(READY) ## recompute data/results/author/ from the author's imp
 	@for page in $$(grep -l 'beside(' notebooks/*.ipynb); do echo "running $$page"; \
 	  CARRY_STORE_AUTHOR=1 $(PY) -m papermill $$page _build/author/$$(basename $$page) -p source author \
 	  --kernel python3 --cwd . --no-progress-bar --log-level ERROR || exit 1; done
+	@$(PY) -c "from carry_core.cli import write_checksums; write_checksums()"
+
+maps: $(READY) ## recompute data/results/interchange/ from all weights, ours and the author's; `make -j2 maps seeds` is both at once
+	@for source in ours author; do .venv/bin/carry interchange --source $$source --save || exit 1; done
+	@$(PY) -c "from carry_core.cli import write_checksums; write_checksums()"
+
+seeds: $(READY) ## recompute data/results/seeds.csv.gz from all weights of the main group
+	@for of in "ours --recipe quick" "ours --recipe paper" author; do .venv/bin/carry seeds --source $$of --save || exit 1; done
 	@$(PY) -c "from carry_core.cli import write_checksums; write_checksums()"
 
 serve: book ## the same, then serve the site on this machine

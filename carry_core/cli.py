@@ -243,23 +243,27 @@ def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
 
 @carry.command("interchange")
 @SOURCE
-@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.argument("names", metavar="[GROUP...]", nargs=-1)
 @click.option(
     "--pairs",
     type=click.IntRange(5, 10**6),
-    default=interchange.PAIRS,
-    show_default=True,
+    show_default=f"{interchange.PAIRS} in {groups.MAIN}, {interchange.PAIRS_OF_OTHERS} in other groups",
     help="Swaps of a part at an answer position; a fifth of them elsewhere.",
 )
 @JSON
 @SAVE
-def interchange_(source: str, names: tuple[str, ...], pairs: int, file: Path | None, save: bool) -> None:
-    """Where the carry lives: swaps between two sums, component by component, in all runs of each GROUP."""
+def interchange_(source: str, names: tuple[str, ...], pairs: int | None, file: Path | None, save: bool) -> None:
+    """Where the carry lives: swaps between two sums, component by component, in all runs of each GROUP.
+
+    Without a GROUP, of every group that there are runs of.
+    """
     for name in names:
         groups.find(name)
+    asked = names or [name for name in groups.GROUPS if runs.find(name, source)] or [groups.MAIN]
     rows = []
-    for name in names:
-        found = interchange.maps(source, name, partial(click.echo, err=True), pairs)
+    for name in asked:
+        swaps = pairs or (interchange.PAIRS if name == groups.MAIN else interchange.PAIRS_OF_OTHERS)
+        found = interchange.maps(source, name, partial(click.echo, err=True), swaps)
         rows += interchange.records(found)
         click.echo(typology.summary(found))
         if save:

@@ -37,12 +37,12 @@ class Group:
     tracks_final_mlp: bool = False
 
     def __str__(self) -> str:
-        """In words: "2 layers, 30 % of the sums, weight decay 0.2"."""
+        """In words: "2 layers, 30% of the sums, weight decay 0.2"."""
         config = self.config
         parts = [f"{config.layers} layer{'s' * (config.layers > 1)}"]
         parts += ["causal"] * config.causal + [f"{self.n_digits} digits"] * (self.n_digits != 3)
         parts += [f"d_ff {config.d_ff}"] * (config.d_ff != ModelConfig.d_ff)
-        parts += [f"{100 * self.fraction:.0f} % of the sums", f"weight decay {self.decay}"]
+        parts += [f"{100 * self.fraction:.0f}% of the sums", f"weight decay {self.decay}"]
         parts += [f"padded to {config.width} digits"] * self.padded
         if self.parent is not None:
             parts.append(f"from epoch {self.parent[1]} finetuned on {self.primed} {config.width}-digit sums")

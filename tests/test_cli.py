@@ -79,7 +79,7 @@ def test_train_stops_on_time_and_goes_on(carry, refused, data):
     assert not (data / "runs").exists()
     code, out, err = carry(*command)
     assert code == 0, err
-    assert "1 layer, 20 % of the sums, weight decay 1.0" in out
+    assert "1 layer, 20% of the sums, weight decay 1.0" in out
     path = runs.find("n1_s0.2_w1.0")[0]
     assert f"Run 0 of n1_s0.2_w1.0: {path}" in out
     written = path.stat().st_mtime_ns

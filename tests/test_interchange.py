@@ -226,6 +226,22 @@ def test_records_are_stored_and_read_back(monkeypatch, tmp_path):
         interchange.saved("author", "n2_s0.3_w0.2")
 
 
+def test_without_a_group_the_command_takes_every_group_that_has_runs(carry, refused, data, monkeypatch):
+    assert "carry train n2_s0.3_w0.2" in refused("interchange", "--source", "ours")
+    have = ["n2_s0.3_w0.2", "n1_s0.3_w0.2"]
+    monkeypatch.setattr(interchange.runs, "find", lambda name, source: {0: None} if name in have else {})
+    cells = interchange.sweep(hand_made("last"), (20, 20), own=True).assign(control=False, run=0, right=1.0)
+    swaps = {}
+
+    def maps(source, name, report, pairs):
+        swaps[name] = pairs
+        return cells.assign(source=source, group=name)
+
+    monkeypatch.setattr(interchange, "maps", maps)
+    assert carry("interchange", "--source", "ours")[0] == 0
+    assert swaps == dict(zip(have, (interchange.PAIRS, interchange.PAIRS_OF_OTHERS), strict=True))
+
+
 @pytest.mark.parametrize("name", ["decoder_n2_s0.3_w0.2", "pad6_n2_s0.3_w0.2", "nonsense"])
 def test_a_group_that_cannot_be_swapped_is_refused(name):
     with pytest.raises(BadInput, match="expected"):

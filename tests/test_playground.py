@@ -232,17 +232,17 @@ def test_the_frames_have_the_numbers_of_the_run(browser):
     partners = [
         first[:, query, key].max() for query, key in [(i, i + 4) for i in range(3)] + [(i + 4, i) for i in range(3)]
     ]
-    assert f"with {100 * max(partners):.1f} % of its attention" in frames[1]
+    assert f"with {100 * max(partners):.1f}% of its attention" in frames[1]
     others = last[:, answer].clone()
     others[:, range(3), answer] = 0
-    assert f"with {100 * others.max():.1f} % of its attention" in frames[3]
+    assert f"with {100 * others.max():.1f}% of its attention" in frames[3]
     stream = cache["blocks.1.resid_mid"]
     before = model.unembed(model.norm(stream))[0, answer].argmax(-1)
     active = (cache["blocks.1.mlp.post"][0, answer] > 0).sum(-1).tolist()
     after = cache["logits"][0, answer]
     digits = ["".join(map(str, x.tolist())) for x in (before, after.argmax(-1))]
     assert f"would be {digits[0]}, after it it is {digits[1]}; {active[0]}, {active[1]} and {active[2]} of" in frames[5]
-    assert f"{100 * after.softmax(-1).max(-1).values[0]:.1f} %" in frames[6].replace("100 %", "100.0 %")
+    assert f"{100 * after.softmax(-1).max(-1).values[0]:.1f}%" in frames[6].replace("100%", "100.0%")
 
 
 @needs_browser

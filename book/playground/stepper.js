@@ -28,7 +28,7 @@ const CarryStepper = (() => {
     (pass) => {
       const arcs = looks(pass, 0, [0, 1, 2, 3, 4, 5, 6]).filter(({ key }) => key < 7);
       const most = arcs.find(({ query, key }) => Math.abs(query - key) === 4);
-      const none = "No digit gives its partner in the other number more than 15 % of its attention here.";
+      const none = "No digit gives its partner in the other number more than 15% of its attention here.";
       const text = most ? `A digit looks at its partner in the other number: ${strongest(pass, most, 0)}.` : none;
       return { title: "First layer: attention", text, arcs };
     },
@@ -46,7 +46,7 @@ const CarryStepper = (() => {
     (pass) => {
       const { layers, answer: places } = pass.run.config;
       const arcs = looks(pass, layers - 1, places);
-      const none = "No answer position gives a token more than 15 % of its attention here.";
+      const none = "No answer position gives a token more than 15% of its attention here.";
       const text = arcs.length ? `Answer positions look back: ${strongest(pass, arcs[0], layers - 1)}.` : none;
       return { title: "Last layer: attention", text, arcs, notes: under(places, PLACES) };
     },

@@ -31,7 +31,7 @@ const CarryViews = (() => {
     });
   }
 
-  const percent = (/** @type {number} */ x) => `${(100 * x).toFixed(x > 0.9995 || x < 0.0005 ? 0 : 1)} %`;
+  const percent = (/** @type {number} */ x) => `${(100 * x).toFixed(x > 0.9995 || x < 0.0005 ? 0 : 1)}%`;
   const yes = (/** @type {any} */ x) => (x ? "yes" : "no");
   const token = (/** @type {Pass} */ { tokens }, /** @type {number} */ i) => `“${SYMBOLS[tokens[i]]}” (token ${i})`;
   /** @param {string} name of a point of the stream, such as blocks.1.resid_mid */

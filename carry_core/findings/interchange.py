@@ -33,6 +33,7 @@ VARIABLES = ("carry_in", "digit_sum", "both")
 CELL = ["component", "position", "reads", "variable", "direction"]
 COLUMNS = ["source", "group", "run", *CELL, "pairs", "accuracy", "elsewhere"]  # of a record
 PAIRS = 10_000  # for a patch at an answer position; at any other, and for controls, a fifth
+PAIRS_OF_OTHERS = 2_000  # in every group but the main one: all maps of all runs take an hour of a core
 BATCH = 250  # pairs in a pass: what a cell needs then stays in the processor's cache
 TRIES = 20  # drawn pairs for each that is asked for, before a model that gets few of them right is given up
 
