@@ -1,7 +1,7 @@
 """What `make train` and `make rerun` are asked for, as Snakemake's targets; a notebook run again; the table of those.
 
 jobs.py run NAME GROUP SOURCE OUT      run a notebook with a group's weights, and say in OUT what became of it
-jobs.py table OUT...                   print what became of them
+jobs.py table what=… groups=… source=…  print what became of those that are asked for, as `make rerun` is
 """
 
 import json
