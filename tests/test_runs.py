@@ -49,7 +49,7 @@ def test_what_is_saved_is_loaded(two):
         assert torch.equal(loaded.model(3, epoch=7).state_dict()[name], 0.9 * fresh[name])
         assert torch.equal(loaded.model(3, epoch=9).state_dict()[name], fresh[name])
     assert [run for run, _ in loaded.models()] == [0, 3]
-    assert provenance(loaded).endswith("They stand in for runs of all 1000 epochs by the recipe “paper”.")
+    assert provenance(loaded).endswith("They stand in for full runs (1000 epochs) by the recipe “paper”.")
     assert histories.load(NAME)["test_loss"].shape == (2, 9)
     assert histories.load(NAME, run=3)["runs"].tolist() == [0, 3]
     with pytest.raises(BadInput, match="No learning curves of run 77 of .* expected one of 0, 3"):

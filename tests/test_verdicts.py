@@ -84,7 +84,7 @@ def test_one_run_of_ours_is_judged_by_the_authors_scatter_if_there_is_any():
     assert ours(printed(0.5), column(0.5), column(0.5, 0.51, 0.49)).verdict == "reproduced"
     lonely = ours(printed(0.5, single=True), column(0.51), column(0.5))
     assert (lonely.verdict, lonely.tolerance, lonely.interval) == ("compatible", None, None)
-    assert "0.01 off the paper" in lonely.detail
+    assert "from the paper by 0.01" in lonely.detail
     assert ours(printed(1.0), column(0.98), column(1, 1, 1)).verdict == "compatible"
 
 

@@ -95,7 +95,7 @@ def half_adders(
 
 
 def carry_line(model: Transformer, stream: Float[Tensor, "sums pos d_model"], a: Numbers, b: Numbers) -> Truth:
-    """Whether a stream tells that a one arrives, at the answer's positions where it can.
+    """Whether a stream tells the carry-in, at the answer's positions that can have one.
 
     On digit pairs of the column to the right that the probe was not fitted on.
     """
@@ -126,7 +126,7 @@ def parts(model: Transformer, a: Numbers, b: Numbers) -> dict[str, Truth]:
 
     Returns:
         After the first layer, at the digits, whether their sum is ten or more (`tens`), it modulo ten (`ones`), and the
-        same before that layer's MLP (`halfway`); at the answer, whether a one arrives, before the last attention
+        same before that layer's MLP (`halfway`); at the answer, the carry-in, before the last attention
         (`early`) and after it (`carry`); the answer's `digit`; it without the final MLP, where a direct connection
         would leave the sum modulo ten (`bypassed`), and without the decision head (`leaky`).
     """

@@ -41,7 +41,7 @@ class Plane:
     share: tuple[float, ...]  # of the variance, for each axis
     digit: Int[Tensor, " sums"]  # digit sum modulo ten without a carry; in the last layer the answer's digit
     task: Int[Tensor, " sums"]  # index of the carry class
-    split: Bool[Tensor, " sums"]  # what the layer decides: ten or more; in the last layer whether a one arrives
+    split: Bool[Tensor, " sums"]  # what the layer decides: ten or more; in the last layer whether there is a carry-in
 
 
 def principal_axes(
@@ -201,7 +201,7 @@ def axes_of(
 
 
 def carry_in_labels(model: Transformer) -> dict[int, Bool[Tensor, " sums"]]:
-    """Whether a one arrives, at the two answer positions where it can."""
+    """Whether there is a carry-in, at the two answer positions where one can be."""
     arrives = carries.carry_in(3)[carries.classify(*random_sums())]
     return {position: arrives[:, i] for i, position in enumerate(model.config.layout.answer[:2])}
 

@@ -39,7 +39,7 @@ def decision_head_scores(found: ClassAccuracies) -> tuple[float, float]:
     """How nearly a model adds every one that it should and only ever errs by adding more of them (Tab. 1, Sec. 4).
 
     Returns:
-        The lowest accuracy of a cell at which a one arrives, and the lowest share that is right or exactly one too
+        The lowest accuracy of a cell with a carry-in, and the lowest share that is right or exactly one too
         large of any other cell: both 1 where a decision head is gone, as the paper has it.
     """
     arrives = carries.carry_in(found.accuracy.shape[1])
@@ -48,7 +48,7 @@ def decision_head_scores(found: ClassAccuracies) -> tuple[float, float]:
 
 
 def mean_over(found: ClassAccuracies, kind: str, *, carry: bool) -> float:
-    """Mean of the cells at which a one arrives, or of the others; `kind` is `accuracy` or `corrected`."""
+    """Mean of the cells with a carry-in, or of the others; `kind` is `accuracy` or `corrected`."""
     arrives = carries.carry_in(found.accuracy.shape[1])
     return float(getattr(found, kind)[arrives == carry].mean())
 

@@ -152,7 +152,7 @@ def separation(model: Transformer, a: Numbers, b: Numbers) -> dict[str, list[flo
 
     Returns:
         `tens`: after the first layer, whether the two digits add up to ten or more; `ones`: after the last attention,
-        whether a one arrives, NaN where none can.
+        whether there is a carry-in, NaN where none can be.
     """
     width, columns = model.config.width, answer_columns(model)
     planes = geometry.journey(model, a, b, width, columns[:width] + columns[-width:])
@@ -170,7 +170,7 @@ def separations(models: Mapping[int, Transformer], a: Numbers, b: Numbers) -> pd
 def axis_and_plane(model: Transformer, a: Numbers, b: Numbers) -> tuple[float, float]:
     """How well the leading singular axis, and the best direction in the plane of the leading two, tells carry neurons.
 
-    Correlations with what a neuron does more where a one arrives; App. H.1 grants a linear combination of the axes.
+    Correlations with what a neuron does more with a carry-in; App. H.1 grants a linear combination of the axes.
     """
     axis = neurons.carry_axis(model, a, b)
     fit = LinearRegression().fit(axis.points.numpy(), axis.more.numpy())
@@ -191,9 +191,9 @@ def accuracy(model: Transformer, n_digits: int, n_examples: int, seed: int = 0) 
 
 
 def by_arrival(found: ClassAccuracies, kind: str = "accuracy") -> Float[Tensor, "arrives pos"]:
-    """Mean of the cells where no carried one arrives (first row) and of those where one does, position by position.
+    """Mean of the cells without a carry-in (first row) and of those with one, position by position.
 
-    Every class counts once; NaN where no carried one ever arrives.
+    Every class counts once; NaN where there never is a carry-in.
     """
     values = getattr(found, kind)
     arrives = carries.carry_in(values.shape[1])

@@ -26,7 +26,7 @@ OUTCOMES = (74, 149, 250, 349, 499, 574, 650, 750, 849)  # whose boards are aver
 def activity(
     model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None
 ) -> tuple[Float[Tensor, "task pos neuron"], Float[Tensor, " neuron"]]:
-    """How often each neuron of the last MLP is active, and how much more where a one arrives (Sec. 5, Fig. 13, 14).
+    """How often each neuron of the last MLP is active, and how much more with a carry-in (Sec. 5, Fig. 13, 14).
 
     The share of a class' sums in which it is active, NaN for a class without sums; and its mean activation where a one
     arrives, minus that elsewhere, in which every sum and position counts once. By `n_digits` digits the sums are
@@ -86,7 +86,7 @@ def carry_axis(model: Transformer, a: Numbers, b: Numbers, n_digits: int | None 
 def boards(
     model: Transformer, a: Numbers, b: Numbers, ablation: Ablation = INTACT
 ) -> tuple[Bool[Tensor, "pos sums"], Float[Tensor, "pos sums sums"]]:
-    """Whether a one arrives at each sum, where it can, and the cosines between their streams after the last MLP."""
+    """Whether each sum has a carry-in, where one can be, and the cosines between their streams after the last MLP."""
     config = model.config
     arrives = carries.carry_in(config.width)[carries.classify(a, b, config.width)]
     name = f"blocks.{config.layers - 1}.resid_post"
@@ -108,7 +108,7 @@ def gap(arrives: Bool[Tensor, " sums"], cosine: Float[Tensor, "sums sums"]) -> f
 def checkerboard(model: Transformer, neurons: Bool[Tensor, " neuron"]) -> tuple[float, float]:
     """Mean gap of the boards of nine outcomes, intact and without the given neurons of the last MLP (Sec. 5).
 
-    Boards where a one arrives at all sums or at none are left out.
+    Boards with a carry-in at all sums or at none are left out.
     """
     means = []
     for ablation in (INTACT, dissection(neurons, model.config.layers - 1)):

@@ -66,7 +66,7 @@ class Pentagon:
     best: float  # the highest score in a plane of two of the axes
     plane: tuple[int, int]  # which
     best_chance: float  # what 0.99 of shuffled labels stay below if their best plane is looked for too
-    turn: float  # vertices by which the pentagon of the sums at which a one arrives is ahead of the other
+    turn: float  # vertices by which the pentagon of the sums with a carry-in is ahead of the other
 
 
 def pentagon(

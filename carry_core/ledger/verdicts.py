@@ -100,7 +100,7 @@ def judge_ours(claim: Claim, value: Array, runs: Array, theirs: Array | None, n_
         how, interval = _interval(claim, value, runs, theirs)
     if interval is None or not np.isfinite(interval).all():
         distance = ", ".join(f"{x:.3g}" for x in value - paper)
-        return Judgement("compatible", None, f"It is {distance} off the paper; {how}.")
+        return Judgement("compatible", None, f"It differs from the paper by {distance}; {how}.")
     low, high = interval[:, 0], interval[:, 1]
     ends = "; ".join(f"{a:.3g} to {b:.3g}" for a, b in interval)
     detail = f"95% interval of the difference, {how}: {ends}."
@@ -110,7 +110,7 @@ def judge_ours(claim: Claim, value: Array, runs: Array, theirs: Array | None, n_
         verdict = "differs"
     else:
         verdict = "compatible"
-        detail += f" It could have seen a difference of {((high - low) / 2).max() + rounding:.2g} or more."
+        detail += f" It could have detected a difference of {((high - low) / 2).max() + rounding:.2g} or more."
     return Judgement(verdict, tolerance, detail, interval)
 
 
@@ -201,4 +201,4 @@ def disagreement(runs: Sequence[float | int], range_: float | int = 1.0) -> str:
     split = gaps.index(max(gaps)) + 1
     sides = ordered[:split], ordered[split:]
     low, high = (f"{len(x)} at {x[0]:.3g}" + (f" to {x[-1]:.3g}" if x[0] < x[-1] else "") for x in sides)
-    return f"The runs disagree (bimodal): {low}, {high}; no run need be near the mean."
+    return f"The runs disagree (bimodal): {low}, {high}; the mean may describe no run."

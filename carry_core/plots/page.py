@@ -100,7 +100,7 @@ def provenance(loaded: Runs, beside: Runs | None = None) -> str:
     if beside is not None:
         pair = (loaded, beside)
         how = {(x.record["recipe"], x.record["epochs"] / recipes.planned_epochs(x)) for x in pair if x.source == "ours"}
-        note = "" if len(how) < 2 else " They were not trained alike: what differs may be the training's doing."
+        note = "" if len(how) < 2 else " They were not trained alike: differences may come from the training."
         return f"{provenance(loaded)} Beside it {provenance(beside)}{note}"
     one = len(loaded.numbers) == 1
     n_runs = "1 run" if one else f"{len(loaded.numbers)} runs"
@@ -112,9 +112,9 @@ def provenance(loaded: Runs, beside: Runs | None = None) -> str:
     )
     trained = recipes.training(loaded)
     text = f"{loaded.group}: {n_runs} of our own, {trained}, {precision}, {device}, torch {torchs}."
-    stand = "It stands in for a run" if one else "They stand in for runs"
+    stand = "It stands in for a full run" if one else "They stand in for full runs"
     planned = groups.find(loaded.group).epochs
-    return text + (f" {stand} of all {planned} epochs by the recipe “paper”." if recipes.stands_in(loaded) else "")
+    return text + (f" {stand} ({planned} epochs) by the recipe “paper”." if recipes.stands_in(loaded) else "")
 
 
 # ---------------------------------------------------------------- what is shown
