@@ -65,12 +65,13 @@ author-figures: $(READY) ## recompute data/results/author/ from the author's imp
 	  --kernel python3 --cwd . --no-progress-bar --log-level ERROR || exit 1; done
 	@$(PY) -c "from carry_core.cli import write_checksums; write_checksums()"
 
-maps: $(READY) ## recompute data/results/interchange/ from all weights, ours and the author's; `make -j2 maps seeds` is both at once
-	@for source in ours author; do .venv/bin/carry interchange --source $$source --save || exit 1; done
+# The author's come first: whoever has not imported them is told so at once.
+maps: $(READY) ## recompute data/results/interchange/ from all weights, ours and the author's imported ones: half an hour and more
+	@for source in author ours; do .venv/bin/carry interchange --source $$source --save || exit 1; done
 	@$(PY) -c "from carry_core.cli import write_checksums; write_checksums()"
 
-seeds: $(READY) ## recompute data/results/seeds.csv.gz from all weights of the main group
-	@for of in "ours --recipe quick" "ours --recipe paper" author; do .venv/bin/carry seeds --source $$of --save || exit 1; done
+seeds: $(READY) ## recompute data/results/seeds.csv.gz likewise, from all weights of the main group; `make -j2 maps seeds` is both at once
+	@for of in author "ours --recipe paper" "ours --recipe quick"; do .venv/bin/carry seeds --source $$of --save || exit 1; done
 	@$(PY) -c "from carry_core.cli import write_checksums; write_checksums()"
 
 serve: book ## the same, then serve the site on this machine

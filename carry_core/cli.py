@@ -48,6 +48,8 @@ class Target(click.Path):
         if value == "":  # the current folder, for `Path`
             self.fail("an empty path, expected one that names something.", param, ctx)
         path: Any = super().convert(value, param, ctx)
+        if self.file_okay and path.exists() and not path.is_file():  # a device would be replaced
+            self.fail(f"{path} is no regular file, expected one, or a new name.", param, ctx)
         check_writable(path if self.dir_okay else path.parent)
         return path
 
@@ -279,10 +281,15 @@ def interchange_(source: str, names: tuple[str, ...], pairs: int | None, file: P
 @JSON
 @SAVE
 def seeds_(source: str, recipe: str, numbers: str | None, file: Path | None, save: bool) -> None:
-    """Of which kind runs of the main group are, and which of the paper's findings each of them shows."""
+    """Of which kind runs of the main group are, and which of the paper's findings each of them shows.
+
+    Some findings compare them with runs of other groups, which have to be there too. Saved rows of other runs stay.
+    """
     chosen = recipe if source == "ours" else None
     every = runs.find(groups.MAIN, source, recipe=chosen, runs=range(1000))
-    asked = recipes.run_numbers(numbers, groups.find(groups.MAIN)) if numbers else sorted(every)
+    asked = sorted(every) if numbers is None else recipes.run_numbers(numbers, groups.find(groups.MAIN))
+    if save and seeds.path_of().exists():
+        seeds.saved()  # found out now if it is damaged, and not after an hour
     rows = seeds.measured(source, chosen, asked, partial(click.echo, err=True))
     click.echo(rows[rows.epoch.isna()].kind.value_counts().to_string())
     if file is not None:

@@ -177,15 +177,15 @@ def describe(path: Path, group: str | None = None) -> dict[str, Any]:
 
 def missing(what: str, group: str, source: str, recipe: str | None = None, numbers: Collection[int] = ()) -> BadInput:
     """The error that says what is not there, and how to get it."""
-    which = f" runs {', '.join(map(str, numbers))}" if numbers else ""
-    start = f"No {what} of {group}{which} from {source} in {folder(source)}:"
+    which, by = ",".join(map(str, numbers)), f" --recipe {recipe}" if recipe else ""
+    start = f"No {what} of {group}{which and f' runs {which}'} from {source} in {folder(source)}:"
     if source == "author":
         return BadInput(f"{start} `carry import-author DIR` imports what his release has.")
     if group in groups.RELEASED_ONLY:
         return BadInput(f"{start} it is in the author's release, not in the paper.")
     if not data_dir().is_dir():
         return BadInput(f"{start} weights come with the repository; name its data/ in CARRY_DATA.")
-    return BadInput(f"{start} make them with `carry train {group}{f' --recipe {recipe}' if recipe else ''}`.")
+    return BadInput(f"{start} make them with `carry train {group}{by}{which and f' --runs {which}'}`.")
 
 
 def damaged(path: Path, why: str) -> BadInput:

@@ -27,6 +27,7 @@ def test_the_installed_command(tmp_path):
         (("train", "n1_s0.3_w0.2", "--runs", "7-3"), "--runs 7-3: expected run numbers such as 0-5"),
         (("train", "n1_s0.3_w0.2", "--minutes", "-1"), "Invalid value for '--minutes': -1.0 is not in the range"),
         (("claims", "--source", "ours", "--only", "data/", "--json", "/dev/null/x.json"), "Cannot write to /dev/null"),
+        (("claims", "--source", "ours", "--only", "data/", "--json", "/dev/full"), "/dev/full is no regular file"),
         (("train", "n1_s0.3_w0.2", "--device", "cuda"), "Device cuda: PyTorch finds 0 CUDA devices here; expected cpu"),
         (("train", "n1_s0.3_w0.2", "--epochs", "99999"), "--epochs 99999: n1_s0.3_w0.2 has 1000 by the recipe paper"),
         (("train", "n1_s0.3_w0.2", "--threads", "9" * 20), "Invalid value for '--threads'"),

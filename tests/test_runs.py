@@ -71,7 +71,7 @@ def test_which_runs_lead(data):
     assert histories.load(NAME, runs=[6])["runs"].tolist() == [6]
     publish("paper", 300, [1, 2, 3])
     assert leading() == ("paper", 300, (1, 2, 3))
-    with pytest.raises(BadInput, match=f"No weights of {NAME} runs 5, 9 from ours"):
+    with pytest.raises(BadInput, match=f"No weights of {NAME} runs 5,9 from ours"):
         runs.load(NAME, runs=[0, 5, 9])
 
 

@@ -9,7 +9,6 @@ import pytest
 from scipy.stats import fisher_exact
 
 from carry_core import cli, runs
-from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.findings import interchange, survey, typology
 from carry_core.groups import MAIN
@@ -123,6 +122,7 @@ def test_the_command_writes_what_the_maps_say_and_keeps_other_rows(carry, data):
     ("arguments", "complaint"),
     [
         (("--runs", "0,99"), f"No weights of {MAIN} runs 99 from ours"),
+        (("--runs", ""), "--runs : expected run numbers"),
         (("--runs", "9-6"), "--runs 9-6: expected run numbers such as 0-5"),
         (("--recipe", "slow"), "Invalid value for '--recipe': 'slow' is not one of 'paper', 'quick'"),
     ],
@@ -132,8 +132,9 @@ def test_bad_input_is_refused(refused, arguments, complaint):
     assert not seeds.path_of().exists()
 
 
-def test_a_damaged_table_says_how_to_write_it(data):
+@pytest.mark.usefixtures("few")
+def test_a_damaged_table_is_noticed_before_anything_is_computed(refused, monkeypatch):
+    monkeypatch.setattr(seeds, "measured", None)
     seeds.path_of().parent.mkdir()
     seeds.path_of().write_bytes(b"\x1f\x8b\x08damaged")
-    with pytest.raises(BadInput, match="carry seeds --source ours --save"):
-        seeds.saved()
+    assert "restore it with git, or delete it" in refused("seeds", "--source", "ours", "--save")

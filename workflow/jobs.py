@@ -5,6 +5,7 @@ jobs.py table what=… groups=… source=…  print what became of those that ar
 """
 
 import json
+import re
 import sys
 import time
 from collections import Counter
@@ -36,7 +37,7 @@ def trainings(asked: Mapping[str, str]) -> list[str]:
     """
     found = []
     epochs = asked.get("epochs") or WHOLE
-    if epochs != WHOLE and not (epochs.isdecimal() and int(epochs)):
+    if epochs != WHOLE and not re.fullmatch("[1-9][0-9]*", epochs):
         raise BadInput(f"EPOCHS={epochs}: expected a number of epochs from 1.")
     for name in str(asked.get("groups") or "").split() or groups.GROUPS:
         group = groups.find(name)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from carry_core import author, carries, groups, measure, runs, sums
 from carry_core.errors import BadInput
-from carry_core.files import data_dir
+from carry_core.files import ROOT
 from carry_core.findings.base import Need
 from carry_core.interventions import Ablation
 from carry_core.measure import ClassAccuracies
@@ -244,7 +244,7 @@ class Evidence:
             if self.source == "author" and not author.holds(kind, group):
                 what = "learning curves" if kind == "history" else kind
                 raise BadInput(f"The author's release has no {what} of {group}.") from error
-            raise BadInput(str(error).replace(f"{data_dir()}/", "data/")) from error
+            raise BadInput(str(error).replace(f"{ROOT}/", "")) from error
 
     def planned_epochs(self, group: str) -> int:
         """Epochs of the whole training of a group; ours may have had a part of them only."""

@@ -57,8 +57,9 @@ def who_decides(cells: pd.DataFrame) -> pd.DataFrame:
 def summary(cells: pd.DataFrame) -> str:
     """One group's maps, as from `interchange.maps`, in a line: how many runs are of which kind."""
     found = who_decides(cells[~cells.control])
+    counted = "1 run" if len(found) == 1 else f"{len(found)} runs"
     kinds = "; ".join(f"{KINDS[name]}: {n}" for name, n in found.kind.value_counts().items())
-    return f"{cells.group.iloc[0]} ({cells.source.iloc[0]}), {len(found)} runs: {kinds}."
+    return f"{cells.group.iloc[0]} ({cells.source.iloc[0]}), {counted}: {kinds}."
 
 
 def carry_pairs(model: Transformer, count: int = COUNT, seed: int = 0) -> dict[int, Pairs]:

@@ -171,8 +171,8 @@ def saved() -> pd.DataFrame:
     try:
         return pd.read_csv(path_of())
     except (OSError, ValueError, EOFError, zlib.error) as error:
-        command = "`carry seeds --source ours --save`"
-        raise BadInput(f"{path_of()} is not there, or damaged: write it with {command}.") from error
+        remedy = "restore it with git, or delete it and run `make seeds`"
+        raise BadInput(f"{path_of()} is not there, or damaged: {remedy}.") from error
 
 
 def save(rows: pd.DataFrame) -> Path:

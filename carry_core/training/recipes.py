@@ -64,8 +64,10 @@ def chosen(name: str, group: Group, epochs: int | None = None) -> Recipe:
     """A recipe by its name, stopped after so many epochs.
 
     Raises:
-        BadInput: the group is not in the paper, or the recipe has fewer epochs.
+        BadInput: the group is not in the paper, there is no such recipe, or it has fewer epochs.
     """
+    if name not in BY_NAME:
+        raise BadInput(f"Unknown recipe {name!r}: expected one of {', '.join(BY_NAME)}.")
     if group.name not in groups.GROUPS:
         raise BadInput(f"{group.name} is not in the paper, so there is no protocol to train it by.")
     recipe = BY_NAME[name]
