@@ -19,8 +19,12 @@ unexport JUPYTER_PATH PYTHONPATH PYTHONHOME SNAKEMAKE_PROFILE
 # Work runs side by side, one process per core.
 export OMP_NUM_THREADS := 1
 
+ifeq ($(wildcard workflow/profiles/$(firstword $(PROFILE))/.),)
+$(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profiles/*)))
+endif
+
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs author-figures maps seeds serve lab train rerun progress test lint types unit compare mutation nbval lock clean
+.PHONY: help setup book notebooks outputs author-figures maps seeds serve lab train rerun cluster progress test lint types unit compare mutation nbval lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -90,14 +94,18 @@ ASKED = $(foreach word,groups=GROUPS runs=RUNS recipe=RECIPE epochs=EPOCHS what=
   $(firstword $(subst =, ,$(word)))="$($(lastword $(subst =, ,$(word))))")
 
 # `make train -n` asks Snakemake what it would do: the plus sign has it run in spite of -n.
-train: $(READY) ## train what is missing, a job a run: GROUPS="…" RUNS=0-5 RECIPE=paper [EPOCHS=N] [PROFILE=slurm]
+train: $(READY) cluster ## train what is missing, a job a run: GROUPS="…" RUNS=0-5 RECIPE=paper [EPOCHS=N] [PROFILE=slurm]
 	@mkdir -p _build
 	+@$(SNAKEMAKE) train $(if $(findstring n,$(firstword -$(MAKEFLAGS))),--dry-run --quiet host) --config task=train $(ASKED)
 
-rerun: $(READY) ## run notebooks again with other groups: WHAT="tab01 fig04" GROUPS="…" [SOURCE=author] [PROFILE=slurm]
+rerun: $(READY) cluster ## run notebooks again with other groups: WHAT="tab01 fig04" GROUPS="…" [SOURCE=author] [PROFILE=slurm]
 	@mkdir -p _build
 	@$(SNAKEMAKE) rerun --config task=rerun $(ASKED); failed=$$?; \
 	  $(PY) workflow/jobs.py table $(ASKED); exit $$failed
+
+cluster:
+	@[ $(firstword $(PROFILE)) != slurm ] || sinfo >/dev/null 2>&1 || { \
+	  echo "PROFILE=slurm: no cluster answers to sinfo: expected one here; workflow/slurm-here start makes one to try" >&2; exit 2; }
 
 progress: ## the last line of each training under way or done
 	@tail -qn 1 _build/logs/*.log

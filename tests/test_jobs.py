@@ -56,6 +56,21 @@ def test_what_cannot_be_done_is_said(make, asked, said):
         make(asked)
 
 
+@pytest.mark.parametrize(
+    ("profile", "said"),
+    [
+        ("nope", "PROFILE=nope: expected one of local slurm"),
+        pytest.param("slurm", "no cluster answers", marks=pytest.mark.skipif(CLUSTER, reason="a cluster answers here")),
+    ],
+)
+def test_a_profile_that_cannot_run_anything_is_refused_before_any_job(profile, said):
+    command = ["make", "train", f"GROUPS={N1}", f"PROFILE={profile}"]
+    environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+    made = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert made.returncode
+    assert said in made.stderr
+
+
 def test_notebooks_are_named_by_their_beginnings():
     found = jobs.reruns({"what": "tab01 fig04", "groups": f"{MAIN} {N1}", "source": "author"})
     assert len(found) == 4
