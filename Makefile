@@ -70,11 +70,11 @@ author-figures: $(READY) ## recompute data/results/author/ from the author's imp
 	@$(PY) -c "from carry_core.cli import write_checksums; write_checksums()"
 
 # The author's come first: whoever has not imported them is told so at once.
-maps: $(READY) ## recompute data/results/interchange/ from all weights, ours and the author's imported ones: half an hour and more
+maps: $(READY) ## recompute data/results/interchange/ from all weights, ours and the author's imported ones: most of an hour
 	@for source in author ours; do .venv/bin/carry interchange --source $$source --save || exit 1; done
 	@$(PY) -c "from carry_core.cli import write_checksums; write_checksums()"
 
-seeds: $(READY) ## recompute data/results/seeds.csv.gz likewise, from all weights of the main group; `make -j2 maps seeds` is both at once
+seeds: $(READY) ## recompute data/results/seeds.csv.gz likewise, from all weights of the main group: half an hour; `make -j2 maps seeds` is both at once
 	@for of in author "ours --recipe paper" "ours --recipe quick"; do .venv/bin/carry seeds --source $$of --save || exit 1; done
 	@$(PY) -c "from carry_core.cli import write_checksums; write_checksums()"
 
