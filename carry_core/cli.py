@@ -28,7 +28,7 @@ from carry_core.ledger import compute, results, seeds
 from carry_core.ledger.report import show
 from carry_core.llm.model import DTYPES, MOST_PAIRS, check_device, inspect_model, library, parse_heads
 from carry_core.llm.prompts import TEMPLATES
-from carry_core.training import bench, loop, recipes
+from carry_core.training import bench, fused, loop, recipes
 from carry_core.training.checkpoints import Checkpoints
 from carry_core.training.layers import keep_memory
 from carry_core.training.trainer import PRECISIONS
@@ -148,6 +148,8 @@ def train(
         raise BadInput("What to train? Expected either one or more groups, or --all.")
     if precision == "tf32" and device == "cpu":
         raise BadInput("--precision tf32 exists on CUDA devices only: choose fp32 or bf16.")
+    if precision == "fused":
+        fused.library()
     torch.set_num_threads(threads)
     folder, clock = data_dir() / "checkpoints", loop.Clock(minutes)
     for taken in (folder, author_dir()):
@@ -203,6 +205,8 @@ def bench_(what: str, file: Path | None, save: bool) -> None:
         rows += bench.train("cuda", [groups.find(groups.MAIN)], 6)
     for _, some in groupby(rows, key=tuple):
         click.echo(pd.DataFrame(some).to_string(index=False))
+    if what == "train" and (why := fused.why_not()):
+        click.echo(why)
     if file is not None:
         write_json(file, rows)
     if save:

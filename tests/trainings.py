@@ -2,16 +2,18 @@
 
 import math
 
+import pytest
 import torch
 
 from carry_core import runs
 from carry_core.groups import Group
 from carry_core.model import Transformer
-from carry_core.training import checkpoints, loop
+from carry_core.training import checkpoints, fused, loop
 from carry_core.training.recipes import Recipe
 from carry_core.training.trainer import Trainer
 
 QUICK = Recipe("quick", 1e-3, warmup=10)
+needs_fused = pytest.mark.skipif(bool(fused.why_not()), reason=fused.why_not())
 
 
 def weights(trainer: Trainer, i: int | slice = 0) -> dict[str, torch.Tensor]:

@@ -21,11 +21,12 @@ from carry_core.files import ROOT
 from carry_core.groups import N_LONG, Group
 from carry_core.model import ModelConfig, Transformer
 from carry_core.training.dropout import Masks
+from carry_core.training.fused import FusedStep
 from carry_core.training.recipes import Recipe
 from carry_core.training.stacked import Stack
 
 State = tuple[dict[str, Tensor], dict[str, Any]]  # a run's tensors by name, and a record that is ready for JSON
-PRECISIONS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
+PRECISIONS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fused": torch.float32}
 TEST_BATCH = 2048  # sums per run
 
 
@@ -140,7 +141,9 @@ class Trainer:
                 "exp_avg_sq": torch.zeros_like(p),
             }
         self.stack = Stack(group.config, self.device, PRECISIONS[precision])
-        self.masks = Masks([s.dropout for s in seeds], self.device)
+        dropout = [s.dropout for s in seeds]
+        self.masks = Masks(dropout, self.device)
+        self.fused = FusedStep(self.stack, self.parameters, dropout) if precision == "fused" else None
 
     @property
     def finished(self) -> bool:
@@ -181,11 +184,14 @@ class Trainer:
         """AdamW step `number` on a batch per run, `[run, batch]`; loss and accuracies per run."""
         self.rate.fill_(self.recipe.rate * min(1.0, (number + 1) / max(1, self.recipe.warmup)))
         torch.backends.cuda.matmul.allow_tf32 = self.precision == "tf32"
-        logits = self.stack.logits(self.parameters, self.stack.pairs.rows(a, b), self.masks)
-        row = self.score(logits.float(), self.targets(a, b))
-        for p in self.parameters.values():  # as zero_grad does, which takes longer
-            p.grad = None
-        row["loss"].sum().backward()
+        rows, targets = self.stack.pairs.rows(a, b), self.targets(a, b)
+        if self.fused is not None:
+            row = self.fused.step(rows, targets)
+        else:
+            row = self.score(self.stack.logits(self.parameters, rows, self.masks).float(), targets)
+            for p in self.parameters.values():  # as zero_grad does, which takes longer
+                p.grad = None
+            row["loss"].sum().backward()
         self.optimiser.step()
         return {key: value.detach() for key, value in row.items()}
 
@@ -208,11 +214,11 @@ class Trainer:
         total: dict[str, Tensor] = {}
         n_classes = len(carries.patterns(self.group.n_digits))
         for a, b in self.batches(pairs, TEST_BATCH):
-            before_mlp, stream = self.stack.streams(self.parameters, self.stack.pairs.rows(a, b))
-            logits, target = self.stack.unembed(self.parameters, stream), self.targets(a, b)
+            before_mlp, logits = self.test_logits(self.stack.pairs.rows(a, b))
+            target = self.targets(a, b)
             row = {k: v * a.shape[1] for k, v in self.score(logits.float(), target).items()}
             if self.group.tracks_final_mlp:
-                guess = self.stack.unembed(self.parameters, before_mlp).argmax(-1)  # (run, pos, batch)
+                guess = before_mlp().argmax(-1)  # (run, pos, batch)
                 task = carries.classify(a, b, self.group.n_digits)
                 member = F.one_hot(task, n_classes).to(torch.float32)
                 shift = torch.where(self.arrives[task], 1, -1).transpose(1, 2)
@@ -226,6 +232,14 @@ class Trainer:
             key: value / (count.unsqueeze(-1) if key.startswith("ablated") and count is not None else pairs.shape[2])
             for key, value in total.items()
         }
+
+    def test_logits(self, rows: Int[Tensor, "run pos batch"]) -> tuple[Callable[[], Tensor], Tensor]:
+        """Logits `[run, read, batch, vocab]` without dropout: with the final MLP ablated, on demand, and intact."""
+        if self.fused is not None:
+            before, after = self.fused.logits(rows)
+            return lambda: before, after
+        mid, post = self.stack.streams(self.parameters, rows)
+        return lambda: self.stack.unembed(self.parameters, mid), self.stack.unembed(self.parameters, post)
 
     def score(
         self, logits: Float[Tensor, "run read batch vocab"], target: Int[Tensor, "run read batch"]
@@ -264,7 +278,11 @@ class Trainer:
         }
         states = []
         for i, run in enumerate(self.runs):
-            record = shared | {"run": run, "seconds": round(self.seconds[i], 1), "dropout": self.masks.state(i)}
+            record = shared | {
+                "run": run,
+                "seconds": round(self.seconds[i], 1),
+                "dropout": (self.fused or self).masks.state(i),
+            }
             if self.sessions[i]:
                 record["sessions"] = self.sessions[i]
             states.append(({name: tensor[i].clone() for name, tensor in tensors.items()}, record))
@@ -282,7 +300,7 @@ class Trainer:
         self.running = {name: sums.to(self.device) for name, sums in part(together, "running/").items()}
         self.history = {name: list(rows.transpose(0, 1).numpy()) for name, rows in part(together, "history/").items()}
         for i, (_, record) in enumerate(states):
-            self.masks.set_state(i, record["dropout"])
+            (self.fused or self).masks.set_state(i, record["dropout"])
             before = {key: record.get(key) for key in self.made_by}
             other = [{"epochs": self.epoch} | before] if before != self.made_by else []
             self.sessions[i] = [*record.get("sessions", []), *other]

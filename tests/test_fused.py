@@ -1,0 +1,160 @@
+"""The fused step (`fused.cpp`) against autograd on the float32 reference, its masks, its checkpoints, its build."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from numpy.random import SFC64, SeedSequence
+
+from carry_core import groups, runs
+from carry_core.groups import Group
+from carry_core.model import ModelConfig
+from carry_core.training import fused
+from carry_core.training.dropout import THRESHOLD
+from carry_core.training.fused import FusedStep, LaneMasks
+from carry_core.training.trainer import Trainer
+from tests.trainings import QUICK, needs_fused
+
+SHAPES = {
+    "one layer": ModelConfig(layers=1),
+    "two layers": ModelConfig(),
+    "three layers": ModelConfig(layers=3),
+    "more neurons": ModelConfig(d_ff=512),
+    "decoder": ModelConfig(causal=True),
+    "one-layer decoder": ModelConfig(layers=1, causal=True),
+    "19 positions, decoder": ModelConfig(width=6, causal=True),
+    "31 positions": ModelConfig(width=10),
+}
+
+
+@pytest.fixture(params=SHAPES)
+def reference(request):
+    """A trainer in float32, its parameters away from where they start."""
+    trainer = Trainer(Group("x", SHAPES[request.param], fraction=0.002, batch=64), QUICK, [0])
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in trainer.parameters.values():
+            p.add_(0.05 * torch.randn(p.shape, generator=generator))
+    trainer.optimiser.step = lambda: None
+    return trainer
+
+
+def distance(ours, reference):
+    """Of all tensors together, relative."""
+    apart = sum((ours[name] - reference[name]).square().sum() for name in reference)
+    return math.sqrt(apart / sum(x.square().sum() for x in reference.values()))
+
+
+def compare(trainer, seed, count):
+    """Loss, accuracies and gradients of the fused step on `count` sums beside those of autograd."""
+    a, b = trainer.train[:, 0, :count], trainer.train[:, 1, :count]
+    expected = trainer.step(a, b, 0)
+    gradients = {name: p.grad.clone() for name, p in trainer.parameters.items()}
+    step = FusedStep(trainer.stack, trainer.parameters, [seed])
+    row = step.step(trainer.stack.pairs.rows(a, b), trainer.targets(a, b))
+    assert row["loss"] == pytest.approx(expected["loss"].item(), rel=2e-3)
+    assert (row["accuracy"] - expected["accuracy"]).abs().max() <= 1.01 / count  # at most one sum near a tie
+    assert (row["whole"] - expected["whole"]).abs() <= 1.01 / count
+    ours = {name: p.grad for name, p in trainer.parameters.items()}
+    assert distance(ours, gradients) < 0.015  # PyTorch's own bf16: 0.004 to 0.012 on these sums
+    for name in gradients:
+        assert distance({name: ours[name]}, {name: gradients[name]}) < 0.04, name  # PyTorch's: up to 0.022
+
+
+@needs_fused
+def test_gradients_are_autograds(reference, monkeypatch):
+    """With a last tile of six sums, and without dropout."""
+    monkeypatch.setattr(fused, "THRESHOLD", 0)
+    monkeypatch.setattr("carry_core.training.stacked.SCALE", 1.0)
+    reference.masks = lambda shape, dtype: torch.ones(shape, dtype=dtype)
+    compare(reference, SeedSequence(1), 70)
+
+
+def drawn(config, seed):
+    """The masks of one tile as `fused.cpp` draws them, in the order and shapes in which `Stack` asks for them."""
+    lanes = [SFC64(SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, lane))) for lane in range(8)]
+
+    def bits(count):  # (draw, 32)
+        words = np.stack([lane.random_raw(count) for lane in lanes], 1)
+        return torch.from_numpy((words.view(np.uint16) >= THRESHOLD).astype(np.float32))
+
+    def rows(width):  # (sum, width): 64 columns of all sums, then the next 64
+        return bits(width // 64 * 64 * 2).view(width // 64, 64, 64).transpose(0, 1).flatten(1)
+
+    layout, heads = config.layout, config.heads
+    for l in range(config.layers):
+        queries = range(layout.loss_positions[0] if l == config.layers - 1 else 0, layout.length)
+        pattern = torch.ones(heads, layout.length, len(queries), 64)
+        for i, query in enumerate(queries):
+            for h in range(heads):
+                keys = query + 1 if config.causal else layout.length
+                pattern[h, :keys, i] = bits(2 * keys).view(2, keys, 32).transpose(0, 1).flatten(1)
+        yield pattern[None] if l == 0 else pattern.permute(1, 3, 0, 2).flatten(1, 2)[None]
+        if l == 0:
+            yield bits(len(queries) * 64 * 4).view(1, len(queries), 64, 128)
+        else:
+            yield torch.stack([rows(128) for _ in queries])[None]
+        hidden, out = [], []
+        for _ in queries:
+            hidden.append(torch.cat([rows(128) for _ in range(config.d_ff // 128)], -1))
+            out.append(rows(128))
+        yield torch.stack(hidden)[None]
+        yield torch.stack(out)[None]
+
+
+def in_turn(masks):
+    """Masks one after the other, as a model's forward pass asks for them."""
+
+    def draw(shape, dtype):
+        mask = next(masks)
+        assert tuple(mask.shape) == shape
+        return mask.to(dtype)
+
+    return draw
+
+
+@needs_fused
+def test_with_dropout_gradients_are_autograds_under_the_same_masks(reference):
+    seed = SeedSequence(5)
+    masks = drawn(reference.group.config, seed)
+    reference.masks = in_turn(masks)
+    compare(reference, seed, 64)
+    assert next(masks, None) is None
+
+
+@needs_fused
+def test_late_in_training_gradients_are_nearer_to_float32_than_pytorchs_bfloat16():
+    """At the end of a shipped run, where losses are small: under the same masks, twelve batches of a tile each."""
+    loaded = runs.load(groups.MAIN, recipe="quick", runs=[0])
+    group = Group("x", ModelConfig(), fraction=0.002, batch=64)
+    trainers = {precision: Trainer(group, QUICK, [0], precision=precision) for precision in ("fp32", "bf16", "fused")}
+    for trainer in trainers.values():
+        trainer.optimiser.step = lambda: None
+        with torch.no_grad():
+            for name, p in trainer.parameters.items():
+                p.copy_(loaded.weights[0][name])
+    errors = []
+    for number, (a, b) in enumerate(trainers["fp32"].batches(trainers["fp32"].train, 64)[:12]):
+        gradients = {}
+        for precision, trainer in trainers.items():
+            seed = SeedSequence(number)
+            trainer.masks = in_turn(drawn(group.config, seed))
+            if trainer.fused:
+                trainer.fused.masks = LaneMasks([seed])
+            trainer.step(a, b, 0)
+            gradients[precision] = {name: p.grad for name, p in trainer.parameters.items()}
+        errors.append([distance(gradients[name], gradients["fp32"]) for name in ("fused", "bf16")])
+    ours, pytorchs = np.median(errors, axis=0)
+    assert ours < pytorchs < 0.1
+
+
+@needs_fused
+def test_logits_are_the_references(reference):
+    rows = reference.stack.pairs.rows(*(reference.test[:, i, :70] for i in range(2)))
+    ours = FusedStep(reference.stack, reference.parameters, [SeedSequence(0)]).logits(rows)
+    with torch.inference_mode():
+        streams = reference.stack.streams(reference.parameters, rows)
+        for logits, stream in zip(ours, streams, strict=True):
+            expected = reference.stack.unembed(reference.parameters, stream)
+            assert distance({"": logits}, {"": expected}) < 0.005
