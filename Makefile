@@ -90,11 +90,11 @@ lab: $(READY) ## open a copy of the notebooks in JupyterLab, to change them
 	  $(PY) -m pip install --quiet --constraint requirements.lock jupyterlab
 	@.venv/bin/jupyter-lab _build/lab
 
-ASKED = $(foreach word,groups=GROUPS runs=RUNS recipe=RECIPE epochs=EPOCHS what=WHAT source=SOURCE,\
+ASKED = $(foreach word,groups=GROUPS runs=RUNS recipe=RECIPE epochs=EPOCHS precision=PRECISION what=WHAT source=SOURCE,\
   $(firstword $(subst =, ,$(word)))="$($(lastword $(subst =, ,$(word))))")
 
 # `make train -n` asks Snakemake what it would do: the plus sign has it run in spite of -n.
-train: $(READY) cluster ## train what is missing, a job a run: GROUPS="…" RUNS=0-5 RECIPE=paper [EPOCHS=N] [PROFILE=slurm]
+train: $(READY) cluster ## train what is missing, a job a run: GROUPS="…" RUNS=0-5 RECIPE=paper [EPOCHS=N] [PRECISION=fused] [PROFILE=slurm]
 	@mkdir -p _build
 	+@$(SNAKEMAKE) train $(if $(findstring n,$(firstword -$(MAKEFLAGS))),--dry-run --quiet host) --config task=train $(ASKED)
 

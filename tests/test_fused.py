@@ -1,6 +1,7 @@
 """The fused step (`fused.cpp`) against autograd on the float32 reference, its masks, its checkpoints, its build."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 from numpy.random import SFC64, SeedSequence
 
 from carry_core import groups, runs
+from carry_core.errors import BadInput
 from carry_core.groups import Group
 from carry_core.model import ModelConfig
 from carry_core.training import fused
@@ -158,3 +160,37 @@ def test_logits_are_the_references(reference):
         for logits, stream in zip(ours, streams, strict=True):
             expected = reference.stack.unembed(reference.parameters, stream)
             assert distance({"": logits}, {"": expected}) < 0.005
+
+
+@needs_fused
+def test_a_run_does_not_depend_on_its_neighbours():
+    group = Group("small", ModelConfig(width=2), n_digits=2, batch=256)
+    alone, beside = (Trainer(group, QUICK, numbers, precision="fused") for numbers in ([1], [0, 1]))
+    ours, theirs = alone.run_epoch(), beside.run_epoch()
+    np.testing.assert_allclose(ours["train_loss"][0], theirs["train_loss"][1], rtol=1e-3)  # others' masks: 1e-2
+    assert abs(theirs["train_loss"][0] / theirs["train_loss"][1] - 1) > 5e-3
+
+
+@pytest.mark.parametrize(
+    ("compiler", "lacks", "told"),
+    [
+        ("false", "", "false: exit 1"),
+        ("no-such-compiler", "", "there is no compiler no-such-compiler"),
+        ("g++", "avx512_bf16", "the processor lacks avx512_bf16"),
+    ],
+)
+def test_where_it_cannot_be_built_one_line_says_why(compiler, lacks, told, tmp_path, monkeypatch):
+    monkeypatch.setattr(fused, "cpu_flags", lambda: frozenset(fused.INSTRUCTIONS - {lacks}))
+    monkeypatch.setattr(fused, "library", fused.library.__wrapped__)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", compiler)
+    with pytest.raises(BadInput, match=f"{re.escape(told)}.*such as bf16"):
+        Trainer(Group("x", ModelConfig(), fraction=0.002), QUICK, [0], precision="fused")
+    assert told in fused.why_not()
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("config", [ModelConfig(d_model=64), ModelConfig(width=11), ModelConfig(d_ff=2048)])
+def test_models_of_other_sizes_are_refused(config):
+    with pytest.raises(BadInput, match="other sizes|at most"):
+        Trainer(Group("x", config, fraction=0.002), QUICK, [0], precision="fused")

@@ -46,6 +46,7 @@ def test_what_is_shipped_is_not_trained_again_and_the_stamp_of_a_lost_run_goes(t
     [
         (jobs.trainings, {"groups": "n9"}, "Unknown group 'n9'"),
         (jobs.trainings, {"groups": MAIN, "epochs": "0"}, "EPOCHS=0: expected a number of epochs"),
+        (jobs.trainings, {"groups": MAIN, "precision": "int8"}, "PRECISION=int8: expected one of fp32"),
         (jobs.trainings, {"groups": MAIN, "recipe": "slow"}, "Unknown recipe 'slow': expected one of paper, quick"),
         (jobs.reruns, {"what": "tab9"}, "WHAT=tab9: no notebook"),
         (jobs.reruns, {"source": "his"}, "Unknown source 'his'"),

@@ -24,23 +24,24 @@ from carry_core.training.checkpoints import Checkpoints, digest
 from carry_core.training.recipes import Recipe
 from carry_core.training.trainer import Trainer
 from tests.conftest import SHAPES
-from tests.trainings import QUICK, Ticks, weights
+from tests.trainings import QUICK, Ticks, needs_fused, weights
 
 SERVER = multiprocessing.get_context("forkserver")  # imports torch once, not in every process that is killed
 SERVER.set_forkserver_preload([__name__])
 
 
-def train_small(started, folder, most=None):
+def train_small(started, folder, precision="fp32", most=None):
     """Two runs, a checkpoint after every batch; in a process of its own, to be killed or with files of `most` bytes."""
     if most is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     loop.SAVE_EVERY = 0.0
-    config = ModelConfig(width=2, d_model=16, d_ff=16)
+    d_model = 128 if precision == "fused" else 16  # it knows the paper's only
+    config = ModelConfig(width=2, d_model=d_model, d_ff=d_model)
     group = groups.GROUPS["small"] = Group("small", config, n_digits=2, batch=384, epochs=3, n_runs=2)
     checkpoints = Checkpoints(folder / "checkpoints", group, Recipe("paper", 1e-3))
     try:
         report = lambda trainer, row: started.set()  # noqa: E731
-        loop.train_group(checkpoints, [0, 1], folder / "runs", report=report, say=str)
+        loop.train_group(checkpoints, [0, 1], folder / "runs", precision=precision, report=report, say=str)
     except BadInput as error:
         (folder / "complaint").write_text(str(error))
         raise SystemExit(2) from None
@@ -60,13 +61,13 @@ def in_a_process(*arguments, kill_after=None):
     return process.exitcode, time.monotonic() - began
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """Two runs that nothing disturbed, and the seconds that they took."""
+@pytest.fixture(scope="module", params=["fp32", pytest.param("fused", marks=needs_fused)])
+def whole(request, tmp_path_factory):
+    """Two runs that nothing disturbed, their precision, and the seconds that they took."""
     folder = tmp_path_factory.mktemp("whole")
-    code, took = in_a_process(folder)
+    code, took = in_a_process(folder, request.param)
     assert code == 0
-    return folder, took
+    return folder, request.param, took
 
 
 def assert_same_files(folder, other):
@@ -82,7 +83,7 @@ def test_kill_minus_nine_changes_no_bit(whole, tmp_path):
     while kills < 3 or code:
         if code == 0:
             folder = tmp_path / f"after-{kills}"
-        code, _ = in_a_process(folder, kill_after=draw.uniform(0, 0.5 * whole[1]) if kills < 3 else None)
+        code, _ = in_a_process(folder, whole[1], kill_after=draw.uniform(0, 0.5 * whole[2]) if kills < 3 else None)
         kills += code == -signal.SIGKILL
         assert code in (0, -signal.SIGKILL)
     assert_same_files(whole[0], folder)
@@ -91,12 +92,12 @@ def test_kill_minus_nine_changes_no_bit(whole, tmp_path):
 def test_a_full_disk_is_one_line_and_loses_nothing(whole, tmp_path):
     """The system stops files a little short of the last checkpoint, which is not written; then there is room again."""
     size = (whole[0] / "checkpoints/small.paper/run0.safetensors").stat().st_size
-    assert in_a_process(tmp_path, size - 64)[0] == 2  # the history grows until it does not fit
+    assert in_a_process(tmp_path, whole[1], size - 64)[0] == 2  # the history grows until it does not fit
     told = (tmp_path / "complaint").read_text()
     assert re.fullmatch(r"Cannot write .*run0.safetensors: File too large. .*; nothing was changed.", told), told
     left = sorted(path.name for path in (tmp_path / "checkpoints" / "small.paper").iterdir())
     assert left == [".run0.lock", ".run1.lock", "run0.safetensors"]
-    assert in_a_process(tmp_path)[0] == 0
+    assert in_a_process(tmp_path, whole[1])[0] == 0
     assert_same_files(whole[0], tmp_path)
 
 

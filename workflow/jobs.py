@@ -21,7 +21,8 @@ from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir
 from carry_core.ledger import claims, quantities, results
-from carry_core.training import checkpoints, recipes
+from carry_core.training import checkpoints, fused, recipes
+from carry_core.training.trainer import PRECISIONS
 
 WHOLE = "all"  # epochs of a recipe
 
@@ -30,15 +31,20 @@ def trainings(asked: Mapping[str, str]) -> list[str]:
     """The stamps of the runs that `data/runs` lacks, of those that are asked for.
 
     Args:
-        asked: `groups` (names, or nothing for all), `runs` (as `carry train` takes them), `recipe`, `epochs`.
+        asked: `groups` (names, or nothing for all), `runs` (as `carry train` takes them), `recipe`, `epochs`,
+            `precision`.
 
     Raises:
-        BadInput: a group, range, recipe or number of epochs that does not exist.
+        BadInput: a group, range, recipe, precision or number of epochs that does not exist.
     """
     found = []
     epochs = asked.get("epochs") or WHOLE
     if epochs != WHOLE and not re.fullmatch("[1-9][0-9]*", epochs):
         raise BadInput(f"EPOCHS={epochs}: expected a number of epochs from 1.")
+    if (precision := asked.get("precision") or "bf16") not in PRECISIONS:
+        raise BadInput(f"PRECISION={precision}: expected one of {', '.join(PRECISIONS)}.")
+    if precision == "fused":
+        fused.library()
     for name in str(asked.get("groups") or "").split() or groups.GROUPS:
         group = groups.find(name)
         recipe = recipes.chosen(asked.get("recipe") or "paper", group, None if epochs == WHOLE else int(epochs))

@@ -97,95 +97,85 @@ struct Random {
   }
 };
 
-// ---- the processor's matrix registers, where it has them: eight tiles of 16 rows of 64 bytes ----
+// ---- products in bf16: the right factor is packed in words of two rows, [k / 2][128 columns][2] ----
 
 #ifdef __AMX_BF16__
-const bool tiles_granted = syscall(SYS_arch_prctl, 0x1023, 18) == 0;  // ARCH_REQ_XCOMP_PERM
-struct Tiles {  // as long as it lives; then they are as they were, since oneDNN expects that
-  struct alignas(64) Config { uint8_t palette = 1, start = 0, reserved[14] = {}; uint16_t bytes[16] = {}; uint8_t rows[16] = {}; } before;
+const bool has_tiles = syscall(SYS_arch_prctl, 0x1023, 18) == 0;  // the system lends these registers to who asks
+struct Tiles {  // eight of 16 rows of 64 bytes; afterwards they are as they were, which oneDNN counts on
+  alignas(64) uint8_t before[64], now[64] = {1};
   Tiles() {
-    if (!tiles_granted) return;
-    Config now;
-    for (int i = 0; i < 8; i++) now.bytes[i] = 64, now.rows[i] = 16;
-    _tile_storeconfig(&before), _tile_loadconfig(&now);
+    for (int i = 0; i < 8; i++) now[16 + 2 * i] = 64, now[48 + i] = 16;
+    if (has_tiles) _tile_storeconfig(before), _tile_loadconfig(now);
   }
-  ~Tiles() {
-    if (!tiles_granted) return;
-    if (before.palette) _tile_loadconfig(&before);
-    else _tile_release();
-  }
+  ~Tiles() { if (has_tiles) before[0] ? _tile_loadconfig(before) : _tile_release(); }
 };
+#define EACH(DO) { DO(0) DO(1) DO(2) DO(3) }
+#define ZERO(j) _tile_zero(j);
+#define LOAD(j) _tile_loadd(j, C + 16 * j, 4 * row);
+#define ADD(j) _tile_loadd(5, B + 16 * j, 4 * D); _tile_dpbf16ps(j, 4, 5);
+#define STORE(j) _tile_stored(j, C + 16 * j, 4 * row);
 #else
 struct Tiles { Tiles() {} };
 #endif
 
-// ---- products in bf16: the right factor is packed in words of two rows, [k / 2][128 columns][2] ----
-
-// C += A B for 16 rows and 64 columns of C; `fresh`: what C was does not count
-INLINE void multiply(float* C, long row, bool fresh, const bf16* A, long width, const uint32_t* B, int K) {
+// 16 rows and 64 columns of C = A B, or of C += A B
+INLINE void multiply(float* C, long row, bool add, const bf16* A, long width, const uint32_t* B, int K) {
 #ifdef __AMX_BF16__
-  if (tiles_granted) {
-    asm volatile("" ::: "memory");  // GCC does not know that a tile is read from memory
-#define COLUMNS(EACH) { EACH(0) EACH(1) EACH(2) EACH(3) }
-#define ZERO(j) _tile_zero(j);
-#define LOAD(j) _tile_loadd(j, C + 16 * j, 4 * row);
-#define STORE(j) _tile_stored(j, C + 16 * j, 4 * row);
-#define ADD(j) _tile_loadd(5, B + 16 * j, 4 * D); _tile_dpbf16ps(j, 4, 5);
-    if (fresh) COLUMNS(ZERO) else COLUMNS(LOAD)
+  if (has_tiles) {
+    asm volatile("" ::: "memory");  // GCC does not know that loads of tiles read memory
+    if (add) EACH(LOAD) else EACH(ZERO)
     for (int k = 0; k < K; k += 32, B += 16 * D) {
       _tile_loadd(4, A + k, 2 * width);
-      COLUMNS(ADD)
+      EACH(ADD)
     }
-    COLUMNS(STORE)
+    EACH(STORE)
     return;
   }
 #endif
-  for (int r = 0; r < 16; r += 4) {
+  for (int r = 0; r < 16; r += 4, A += 4 * width, C += 4 * row) {  // four rows in registers
     Block acc[4] = {};
-    if (!fresh)
-      for (int i = 0; i < 4; i++) acc[i] = load<4>(C + (r + i) * row);
+    for (int i = 0; add && i < 4; i++) acc[i] = load<4>(C + i * row);
     for (int k = 0; k < K / 2; k++) {
       __m512bh b[4];
       for (int j = 0; j < 4; j++) b[j] = (__m512bh)_mm512_loadu_si512(B + k * D + 16 * j);
 #pragma GCC unroll 4
       for (int i = 0; i < 4; i++) {
-        __m512bh a = (__m512bh)_mm512_set1_epi32(*(const uint32_t*)(A + (r + i) * width + 2 * k));
+        __m512bh a = (__m512bh)_mm512_set1_epi32(*(const uint32_t*)(A + i * width + 2 * k));
         acc[i] = Block::each([&](int j) { return _mm512_dpbf16_ps(acc[i].v[j], b[j], a); });
       }
     }
-    for (int i = 0; i < 4; i++) store(C + (r + i) * row, acc[i]);
+    for (int i = 0; i < 4; i++) store(C + i * row, acc[i]);
   }
 }
 // A B for a tile's rows of A, [T][width], of which K columns count; each row's 64 columns go to f(row, column, columns)
 template <class F> INLINE void product(const bf16* A, int width, int K, const uint32_t* B, int columns, F f) {
-  alignas(64) float y[16][64];
+  alignas(64) float C[16][64];
   for (int c = 0; c < columns; c += 64) for (int r = 0; r < T; r += 16) {
-    multiply(y[0], 64, true, A + r * width, width, B + c / D * D * K / 2 + c % D, K);
-    for (int i = 0; i < 16; i++) f(r + i, c, load<4>(y[i]));
+    multiply(C[0], 64, false, A + r * width, width, B + c / D * D * K / 2 + c % D, K);
+    for (int i = 0; i < 16; i++) f(r + i, c, load<4>(C[i]));
   }
 }
 void interleave(const bf16* A, long width, uint32_t* __restrict out) {  // a tile's rows of 128 columns, two by two
   for (int r = 0; r < T; r += 2)
     for (int c = 0; c < D; c++) *out++ = A[r * width + c] | A[(r + 1) * width + c] << 16;
 }
-// A tile's 128 columns as rows
-void transpose(const bf16* A, long width, uint32_t* out) {
-  alignas(64) uint32_t rows[T / 2 * D];
-  interleave(A, width, rows);
-  __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-  for (int r = 0; r < T / 2; r += 16) for (int c = 0; c < D; c += 16) {
+void transpose(const bf16* A, long width, uint32_t* out) {  // 128 columns of a tile, as rows
+  alignas(64) uint32_t pairs[T / 2][D];
+  interleave(A, width, pairs[0]);
+  const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+  for (int r = 0; r < T / 2; r += 16) for (int c = 0; c < D; c += 16) {  // by exchanges of 1, 2, 4, 8 rows with columns
     __m512i v[16];
 #pragma GCC unroll 16
-    for (int i = 0; i < 16; i++) v[i] = _mm512_load_si512(rows + (r + i) * D + c);
+    for (int i = 0; i < 16; i++) v[i] = _mm512_load_si512(&pairs[r + i][c]);
 #pragma GCC unroll 4
-    for (int s = 1; s < 16; s *= 2) {
-      __m512i step = _mm512_set1_epi32(s), beside = _mm512_xor_si512(lane, step), other = _mm512_set1_epi32(16);
-      __mmask16 high = _mm512_test_epi32_mask(lane, step);
-      __m512i lower = _mm512_mask_or_epi32(lane, high, beside, other), upper = _mm512_mask_or_epi32(beside, high, lane, other);
+    for (int step = 1; step < 16; step *= 2) {
+      __mmask16 odd = _mm512_test_epi32_mask(lane, _mm512_set1_epi32(step));
+      __m512i here = _mm512_mask_add_epi32(lane, odd, lane, _mm512_set1_epi32(16 - step));
+      __m512i there = _mm512_mask_add_epi32(_mm512_add_epi32(lane, _mm512_set1_epi32(step)), odd, lane, _mm512_set1_epi32(16));
 #pragma GCC unroll 16
-      for (int i = 0; i < 16; i++) if (!(i & s)) {
-        __m512i a = v[i], b = v[i + s];
-        v[i] = _mm512_permutex2var_epi32(a, lower, b), v[i + s] = _mm512_permutex2var_epi32(a, upper, b);
+      for (int i = 0; i < 16; i++) if (!(i & step)) {
+        __m512i a = v[i], b = v[i + step];
+        v[i] = _mm512_permutex2var_epi32(a, here, b), v[i + step] = _mm512_permutex2var_epi32(a, there, b);
       }
     }
 #pragma GCC unroll 16
@@ -205,7 +195,7 @@ struct Linear {  // W x + b; sizes are multiples of 128. As fused.py has it
       interleave(x + i, in, xs);
       transpose(g + o, out, gs);
       for (int c = 0; c < D; c += 64) for (int r = 0; r < D; r += 16)
-        multiply(dw + (o + r) * in + i + c, in, false, (const bf16*)gs + r * T, T, xs + c, T);
+        multiply(dw + (o + r) * in + i + c, in, true, (const bf16*)gs + r * T, T, xs + c, T);
     }
     for (int o = 0; o < outputs; o += D)
       for (int r = 0; r < T; r++) store(db + o, load<8>(db + o) + load<8>(g + r * out + o));
