@@ -109,30 +109,37 @@ struct Tiles {  // eight of 16 rows of 64 bytes; afterwards they are as they wer
   }
   ~Tiles() { if (has_tiles) before[0] ? _tile_loadconfig(before) : _tile_release(); }
 };
-#define EACH(DO) { DO(0) DO(1) DO(2) DO(3) }
-#define ZERO(j) _tile_zero(j);
-#define LOAD(j) _tile_loadd(j, C + 16 * j, 4 * row);
-#define ADD(j) _tile_loadd(5, B + 16 * j, 4 * D); _tile_dpbf16ps(j, 4, 5);
-#define STORE(j) _tile_stored(j, C + 16 * j, 4 * row);
+#define EACH(DO) { DO(0, 0, 0) DO(1, 0, 1) DO(2, 1, 0) DO(3, 1, 1) }  // a tile of C, and where it stands
+#define ZERO(t, i, j) _tile_zero(t);
+#define LOAD(t, i, j) _tile_loadd(t, C + 16 * i * row + 16 * j, 4 * row);
+#define STORE(t, i, j) _tile_stored(t, C + 16 * i * row + 16 * j, 4 * row);
 #else
 struct Tiles { Tiles() {} };
 #endif
 
-// 16 rows and 64 columns of C = A B, or of C += A B
+// 32 rows and 64 columns of C = A B, or of C += A B
 INLINE void multiply(float* C, long row, bool add, const bf16* A, long width, const uint32_t* B, int K) {
 #ifdef __AMX_BF16__
   if (has_tiles) {
     asm volatile("" ::: "memory");  // GCC does not know that loads of tiles read memory
-    if (add) EACH(LOAD) else EACH(ZERO)
-    for (int k = 0; k < K; k += 32, B += 16 * D) {
-      _tile_loadd(4, A + k, 2 * width);
-      EACH(ADD)
+    for (int c = 0; c < 64; c += 32, C += 32, B += 32) {
+      if (add) EACH(LOAD) else EACH(ZERO)
+      for (int k = 0; k < K; k += 32) {
+        _tile_loadd(4, A + k, 2 * width);
+        _tile_loadd(6, B + k / 2 * D, 4 * D);
+        _tile_loadd(7, B + k / 2 * D + 16, 4 * D);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(5, A + 16 * width + k, 2 * width);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+      }
+      EACH(STORE)
     }
-    EACH(STORE)
     return;
   }
 #endif
-  for (int r = 0; r < 16; r += 4, A += 4 * width, C += 4 * row) {  // four rows in registers
+  for (int r = 0; r < 32; r += 4, A += 4 * width, C += 4 * row) {  // four rows in registers
     Block acc[4] = {};
     for (int i = 0; add && i < 4; i++) acc[i] = load<4>(C + i * row);
     for (int k = 0; k < K / 2; k++) {
@@ -149,10 +156,10 @@ INLINE void multiply(float* C, long row, bool add, const bf16* A, long width, co
 }
 // A B for a tile's rows of A, [T][width], of which K columns count; each row's 64 columns go to f(row, column, columns)
 template <class F> INLINE void product(const bf16* A, int width, int K, const uint32_t* B, int columns, F f) {
-  alignas(64) float C[16][64];
-  for (int c = 0; c < columns; c += 64) for (int r = 0; r < T; r += 16) {
+  alignas(64) float C[32][64];
+  for (int c = 0; c < columns; c += 64) for (int r = 0; r < T; r += 32) {
     multiply(C[0], 64, false, A + r * width, width, B + c / D * D * K / 2 + c % D, K);
-    for (int i = 0; i < 16; i++) f(r + i, c, load<4>(C[i]));
+    for (int i = 0; i < 32; i++) f(r + i, c, load<4>(C[i]));
   }
 }
 void interleave(const bf16* A, long width, uint32_t* __restrict out) {  // a tile's rows of 128 columns, two by two
@@ -170,8 +177,9 @@ void transpose(const bf16* A, long width, uint32_t* out) {  // 128 columns of a 
 #pragma GCC unroll 4
     for (int step = 1; step < 16; step *= 2) {
       __mmask16 odd = _mm512_test_epi32_mask(lane, _mm512_set1_epi32(step));
+      __m512i next = _mm512_add_epi32(lane, _mm512_set1_epi32(step));
       __m512i here = _mm512_mask_add_epi32(lane, odd, lane, _mm512_set1_epi32(16 - step));
-      __m512i there = _mm512_mask_add_epi32(_mm512_add_epi32(lane, _mm512_set1_epi32(step)), odd, lane, _mm512_set1_epi32(16));
+      __m512i there = _mm512_mask_add_epi32(next, odd, lane, _mm512_set1_epi32(16));
 #pragma GCC unroll 16
       for (int i = 0; i < 16; i++) if (!(i & step)) {
         __m512i a = v[i], b = v[i + step];
@@ -194,7 +202,7 @@ struct Linear {  // W x + b; sizes are multiples of 128. As fused.py has it
     for (int i = 0; i < in; i += D) for (int o = 0; o < outputs; o += D) {
       interleave(x + i, in, xs);
       transpose(g + o, out, gs);
-      for (int c = 0; c < D; c += 64) for (int r = 0; r < D; r += 16)
+      for (int c = 0; c < D; c += 64) for (int r = 0; r < D; r += 32)
         multiply(dw + (o + r) * in + i + c, in, true, (const bf16*)gs + r * T, T, xs + c, T);
     }
     for (int o = 0; o < outputs; o += D)
