@@ -13,8 +13,8 @@ from carry_core.errors import BadInput
 from carry_core.groups import Group
 from carry_core.model import ModelConfig
 from carry_core.training import fused
-from carry_core.training.dropout import THRESHOLD
 from carry_core.training.fused import FusedStep, LaneMasks
+from carry_core.training.stacked import THRESHOLD
 from carry_core.training.trainer import Trainer
 from tests.trainings import QUICK, needs_fused
 
@@ -68,7 +68,8 @@ def compare(trainer, seed, count):
 def test_gradients_are_autograds(reference, monkeypatch):
     """With a last tile of six sums, and without dropout."""
     monkeypatch.setattr(fused, "THRESHOLD", 0)
-    monkeypatch.setattr("carry_core.training.stacked.SCALE", 1.0)
+    for where in ("fused", "stacked"):
+        monkeypatch.setattr(f"carry_core.training.{where}.SCALE", 1.0)
     reference.masks = lambda shape, dtype: torch.ones(shape, dtype=dtype)
     compare(reference, SeedSequence(1), 70)
 

@@ -12,7 +12,7 @@ from carry_core.files import ROOT
 from carry_core.groups import GROUPS, MAIN
 from carry_core.model import POINTS, ModelConfig
 from carry_core.sums import n_sums
-from carry_core.training import dropout, loop, recipes
+from carry_core.training import loop, recipes, stacked
 
 README = (ROOT / "README.md").read_text()
 
@@ -67,7 +67,7 @@ def test_the_numbers_of_the_training_page_are_the_code_s():
         f"the unprimed group of six digits has {GROUPS['pad6_n2_s0.3_w0.2'].epochs:,} epochs",
         f"All {n_sums(3):,} sums",
         f"Batches of {main.batch},",
-        f"Its rate is therefore {dropout.THRESHOLD}/65536",
+        f"Its rate is therefore {stacked.THRESHOLD}/65536",
     ):
         assert text in page
     assert loop.SAVE_EVERY == 15

@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from carry_core import sums
 from carry_core.model import ModelConfig, Transformer
 from carry_core.training import layers
-from carry_core.training.dropout import SCALE, THRESHOLD, Masks
-from carry_core.training.stacked import Stack
+from carry_core.training.stacked import SCALE, THRESHOLD, Masks, Stack
 from carry_core.training.trainer import Seeds
 
 # ---------------------------------------------------------------- the forward of several runs

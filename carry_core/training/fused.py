@@ -25,8 +25,7 @@ from torch import Tensor
 from carry_core.errors import BadInput
 from carry_core.files import replacing
 from carry_core.sums import VOCABULARY
-from carry_core.training.dropout import THRESHOLD
-from carry_core.training.stacked import Stack
+from carry_core.training.stacked import SCALE, THRESHOLD, Stack
 
 SOURCE = Path(__file__).with_name("fused.cpp")
 FLAGS = ["-std=c++17", "-O3", "-march=native", "-fno-strict-aliasing", "-shared", "-fPIC"]
@@ -146,7 +145,7 @@ class FusedStep:
     def step(self, rows: Int[Tensor, "run pos batch"], target: Int[Tensor, "run read batch"]) -> dict[str, Tensor]:
         """Put each parameter's gradient in place; loss and accuracies as `Trainer.score` gives them."""
         rows, target, count = rows.int().contiguous(), target.int().contiguous(), rows.shape[2]
-        folded = self.folded(65536 / (65536 - THRESHOLD))
+        folded = self.folded(SCALE)
         packed, gradients = self.packed(folded), [torch.zeros_like(x) for x in folded]
         metrics = torch.zeros(len(rows), 2 + target.shape[1], dtype=torch.float64)
         for run in range(len(rows)):

@@ -20,10 +20,9 @@ from carry_core import carries, sums
 from carry_core.files import ROOT
 from carry_core.groups import N_LONG, Group
 from carry_core.model import ModelConfig, Transformer
-from carry_core.training.dropout import Masks
 from carry_core.training.fused import FusedStep
 from carry_core.training.recipes import Recipe
-from carry_core.training.stacked import Stack
+from carry_core.training.stacked import Masks, Stack
 
 State = tuple[dict[str, Tensor], dict[str, Any]]  # a run's tensors by name, and a record that is ready for JSON
 PRECISIONS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fused": torch.float32}
