@@ -22,6 +22,7 @@ VARIABLES = {
     "white": "ground",
     "#2b4570": "right",
     "#d5d9e0": "wrong",
+    "#7a1f5c": "test",
 }
 COLOUR = re.compile(r"(?<=: )(" + "|".join(VARIABLES) + r")\b", re.IGNORECASE)
 TITLE = re.compile(r"<dc:title>(.+?)</dc:title>", re.DOTALL)

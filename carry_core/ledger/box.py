@@ -23,6 +23,7 @@ from carry_core.ledger.results import Row
 
 SOURCES = {"author": "author’s weights", "ours": "ours"}
 LONG = 12  # rows of a ledger table from which on it is collapsed
+SAID = {"all": "all runs", "most": "most runs", "some": "some runs", "one": "one run", "none": "no run"}
 SIGNS = {"reproduced": "✓", "mostly": "≈", "mixed": "±", "compatible": "?", "differs": "≠", "not run": "–"}
 
 TEMPLATES = Environment(loader=FileSystemLoader(RESOURCES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -62,11 +63,11 @@ def pill(name: str, verdict: str, count: int | None = None) -> Markup:
 
 @dataclass(frozen=True)
 class Side:
-    """What one source has of some claims: a value in words, the first verdict, all of them as links, how many runs."""
+    """What one source has of some claims: a value in words, the verdicts as links and in words, how many runs."""
 
     value: str
-    verdict: str
     pills: list[Markup]
+    verdicts: str
     n: int
 
 
@@ -90,8 +91,10 @@ class Entry:
 
     @property
     def paper(self) -> str:
-        """The printed number; nothing for a finding, which is words, nor for a table."""
+        """The printed number, or of how many runs the paper says it; nothing for a table."""
         claim = self.claims[0]
+        if claim.finding:
+            return "one run" if claim.single else SAID[claim.quantifier]
         return number(claim.paper, claim) if len(self.claims) == 1 and claim.paper is not None else ""
 
     @property
@@ -105,21 +108,21 @@ class Entry:
             return None
         row, counts = found[0], Counter(row.verdict for row in found)
         if len(self.claims) > 1:
-            value = f"{counts['reproduced']} of {len(found)} cells"
+            value = f"{len(found)} cells"
         elif row.shown:
             value = f"{row.shown[0]} of {row.n} run{'s' if row.n > 1 else ''}"
         else:
             value = number(row.value, self.claims[0])
         first = {row.verdict: row.id for row in reversed(found)}
         verdicts = [v for v in SIGNS if counts[v]]
-        alone = {"reproduced"} if len(self.claims) > 1 else set(verdicts)  # without how many they are
-        pills = [pill(first[v], v, None if v in alone else counts[v]) for v in verdicts]
-        return Side(value, verdicts[0], pills, max(row.n for row in found))
+        several = len(verdicts) > 1  # then with how many they are
+        pills = [pill(first[v], v, counts[v] if several else None) for v in verdicts]
+        words = ", ".join(counted(counts[v], v) if several else v for v in verdicts)
+        return Side(value, pills, words, max(row.n for row in found))
 
-    @property
-    def difference(self) -> str:
-        """In words what is not as the paper has it, in our runs; nothing where all is."""
-        found = self.rows["ours"]
+    def difference(self, source: str) -> str:
+        """In words what is not as the paper has it in a source's runs; nothing where all is."""
+        found = self.rows[source]
         if all(row.verdict == "reproduced" for row in found):
             return ""
         if len(self.claims) == 1:
@@ -193,14 +196,17 @@ def verdict_box(wanted: Mapping[str, str], group: str | None = None, pages: bool
         some = [claims()[prefix]] if prefix in claims() else chosen(prefix)
         entries.append(_entry(words, [claim for claim in some if claim.id not in weightless] or some, rows))
     judged = [e for e in entries if group is None or not e.groups or group in e.groups]
-    trainings = sorted({training for e in judged for row in e.rows["ours"] for training in row.trainings})
+    own, others = (
+        sorted({t for e in judged if (e.groups == [group]) == mine for row in e.rows["ours"] for t in row.trainings})
+        for mine in (True, False)
+    )
     template = TEMPLATES.get_template("box.html.j2")
-    more = {"group": group, "trainings": [] if pages else trainings, "named": groups.find, "pages": pages}
+    more = {"group": group, "trainings": own, "others": others, "named": groups.find, "pages": pages}
     html = template.render(entries=entries, judged=judged, **more)
     lines = []
     for entry in entries:
         sides = [entry.side(source) if entry in judged else None for source in SOURCES]
-        told = [f"{name}: {x.value} {x.verdict}" for name, x in zip(SOURCES.values(), sides, strict=True) if x]
+        told = [f"{name}: {x.value} {x.verdicts}" for name, x in zip(SOURCES.values(), sides, strict=True) if x]
         lines.append(" | ".join([entry.words, entry.paper, *told]))
     return Html(html, "\n".join(lines))
 
@@ -227,7 +233,7 @@ def ledger(*prefixes: str, group: str | None = None) -> Html:
             side = entry.side(source)
             line[title] = f"{side.value} {side.pills[0]}" if side else "–"
             line[f"n, {title}"] = f"{side.n or '–'}" if side else "–"
-        lines.append(line | {"which of ours": "" if entry.paper else entry.difference})
+        lines.append(line | {"which of ours": "" if entry.claims[0].paper is not None else entry.difference("ours")})
     frame = pd.DataFrame(lines)
     styler = (
         Styler(frame.loc[:, (frame != "").any()], cell_ids=False)

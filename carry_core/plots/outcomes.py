@@ -39,7 +39,7 @@ def outcome_bars(
     framed: str | None = None,
     height: float = 1.0,
 ) -> Figure:
-    """A panel for each value of `row` and `column`: digits right, off by exactly the one, otherwise wrong.
+    """A panel for each value of `row` and `column`: digits right, off by exactly one, otherwise wrong.
 
     Args:
         sides: for each source of weights a frame with the columns `run`, `accuracy` (share right), `corrected` (share
@@ -67,7 +67,7 @@ def outcome_bars(
             if i == 0:
                 axes[i, j].set_title(other)
         axes[i, 0].set_ylabel(one, rotation=0, ha="right", va="center", weight="bold")
-    colours = {"right": RIGHT, "off by exactly the one": OFF_BY_ONE, "otherwise wrong": WRONG}
+    colours = {"right": RIGHT, "off by exactly one": OFF_BY_ONE, "otherwise wrong": WRONG}
     entries: list[Any] = [Patch(color=colour, label=text) for text, colour in colours.items()]
     if printed is not None:
         entries.append(Line2D([], [], **PAPER, label="right, in the paper"))

@@ -180,7 +180,7 @@ def of_runs(shows: Mapping[Any, bool] | pd.Series) -> str:
     """How many runs show something, and which: `4 of 6 runs (0, 1, 3 and 4)`, `all 6 runs`, `none of 6 runs`."""
     which = [run for run, x in dict(shows).items() if x]
     if len(which) == len(shows):
-        return f"all {len(shows)} runs" if len(shows) > 1 else "the one run"
+        return f"all {len(shows)} runs" if len(shows) > 1 else "the only run"
     if not which:
         return f"none of {len(shows)} runs" if len(shows) > 1 else "no run"
     return f"{len(which)} of {len(shows)} runs ({_and(which)})"
@@ -253,7 +253,7 @@ def subfigures(
         part.suptitle(title, weight="bold")
         draw(part, data)
     if legend:
-        figure.legend(handles=legend, loc="outside lower center", ncols=10, columnspacing=1.0)
+        figure.legend(handles=legend, loc="outside lower center", ncols=15, columnspacing=1.0)
     return figure
 
 

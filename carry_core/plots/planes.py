@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
 from carry_core.findings.geometry import SEPARATING_ACCURACY, Plane
@@ -17,7 +18,8 @@ from carry_core.plots.style import DIGIT_COLOURS, class_colours
 
 # These two stay as they are in the dark theme, where black and white change.
 NUMERAL, GROUND = "#010101", "#FEFEFE"
-DISC = {"boxstyle": "circle,pad=0.08", "facecolor": GROUND, "edgecolor": "none", "alpha": 0.85}
+OUTLINE = withStroke(linewidth=1.8, foreground=GROUND)
+NEAR = 0.08  # of a panel's width or height: names nearer than that would hide each other
 APART = 0.5  # share of a label's sums nearer to its own centre than to another's, from which on its name is written
 
 
@@ -35,9 +37,13 @@ def name_centres(ax: Axes, x: NDArray[Any], y: NDArray[Any], label: NDArray[Any]
     points, kinds = np.stack([x, y], 1), np.unique(label)
     centres = np.array([np.median(points[label == kind], 0) for kind in kinds])
     nearest = kinds[((points[:, None] - centres) ** 2).sum(-1).argmin(1)]
-    for kind, (left, up) in zip(kinds, centres, strict=True):
-        if (nearest[label == kind] == kind).mean() >= APART:
-            ax.text(left, up, names[kind], ha="center", va="center", weight="bold", color=NUMERAL, bbox=DISC)
+    written = np.empty((0, 2))
+    for kind, at in zip(kinds, centres, strict=True):
+        free = (abs(written - at) > NEAR * np.ptp(points, 0)).any(1).all()
+        if free and (nearest[label == kind] == kind).mean() >= APART:
+            look: dict[str, Any] = {"weight": "bold", "color": NUMERAL, "path_effects": [OUTLINE]}
+            ax.annotate(names[kind], at, ha="center", va="center", **look)
+            written = np.vstack([written, at])
 
 
 def plane_arrays(planes: Sequence[Plane], drawn: slice = slice(None)) -> dict[str, NDArray[Any]]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import matplotlib as mpl
 import matplotlib.style
-import numpy as np
+import seaborn as sns
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -56,10 +56,10 @@ def _smaller(found: re.Match[str]) -> str:
 
 
 def class_colours(n_classes: int) -> tuple[str, ...]:
-    """A colour for each carry class; the five of three digits have fixed ones."""
-    if n_classes == len(CLASS_COLOURS):
-        return CLASS_COLOURS
-    return tuple(mpl.colors.to_hex(c) for c in mpl.colormaps["turbo"](np.linspace(0.03, 0.97, n_classes)))
+    """A colour for each carry class; up to five, as three digits have, are fixed ones."""
+    if n_classes <= len(CLASS_COLOURS):
+        return CLASS_COLOURS[:n_classes]
+    return tuple(mpl.colors.to_hex(c) for c in sns.husl_palette(n_classes, s=0.95, l=0.55))
 
 
 def position(name: str) -> str:
