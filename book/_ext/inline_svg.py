@@ -43,7 +43,7 @@ def inlined(svg: str, prefix: str, alt: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = PATH.sub(lambda path: LONG.sub(r"\1", " ".join(path[0].split())), re.sub(r">\s+<", "><", svg))
     svg = COLOUR.sub(lambda found: f"var(--figure-{VARIABLES[found[0].lower()]}, {found[0]})", svg)
-    svg = VALUE.sub(r"<g><title>\1</title>", svg)
+    svg = VALUE.sub(r"<g><title>\1</title>", svg).replace('<g id="numeral">', '<g class="numeral">')
     svg = IDS.sub(rf"\1{prefix}-", svg)
     svg = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(alt)}" ', 1)
     return f'<span class="figure-svg" tabindex="0">{svg}</span>'

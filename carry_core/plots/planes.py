@@ -9,16 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
-from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
 from carry_core.findings.geometry import SEPARATING_ACCURACY, Plane
 from carry_core.plots.page import of_runs, subfigures
-from carry_core.plots.style import DIGIT_COLOURS, class_colours
+from carry_core.plots.style import DIGIT_COLOURS, INK, class_colours
 
-# These two stay as they are in the dark theme, where black and white change.
-NUMERAL, GROUND = "#010101", "#FEFEFE"
-OUTLINE = withStroke(linewidth=1.8, foreground=GROUND)
+NUMERAL = "numeral"  # what stands on points: the built page gives it an outline in the ground's colour
 NEAR = 0.08  # of a panel's width or height: names nearer than that would hide each other
 APART = 0.5  # share of a label's sums nearer to its own centre than to another's, from which on its name is written
 
@@ -41,8 +38,7 @@ def name_centres(ax: Axes, x: NDArray[Any], y: NDArray[Any], label: NDArray[Any]
     for kind, at in zip(kinds, centres, strict=True):
         free = (abs(written - at) > NEAR * np.ptp(points, 0)).any(1).all()
         if free and (nearest[label == kind] == kind).mean() >= APART:
-            look: dict[str, Any] = {"weight": "bold", "color": NUMERAL, "path_effects": [OUTLINE]}
-            ax.annotate(names[kind], at, ha="center", va="center", **look)
+            ax.annotate(names[kind], at, ha="center", va="center", weight="bold", color=INK, gid=NUMERAL)
             written = np.vstack([written, at])
 
 
