@@ -169,12 +169,12 @@ def swap_maps(figure: SubFigure, cells: pd.DataFrame, parts: Sequence[str], layo
         layout: which tokens there are.
     """
     cells = cells[(cells["reads"] == layout.position_names[-2]) & (cells["direction"] == "both")]
-    axes, reachable = figure.subplots(1, 2, sharey=True), sns.color_palette("Blues", as_cmap=True)
-    reachable = reachable.with_extremes(bad="#A3A8B1")
+    axes = figure.subplots(1, 2, sharey=True)
+    blues = sns.color_palette("Blues", as_cmap=True).with_extremes(bad="#A3A8B1")  # where no patch reaches the digit
     for ax, variable in zip(axes, ("carry_in", "digit_sum"), strict=True):
         table = cells[cells["variable"] == variable].pivot_table("accuracy", "component", "position")
         table = table.reindex(index=parts[::-1], columns=[f"pos{i}" for i in range(layout.length)])
-        ax.imshow(table.to_numpy(dtype=float), cmap=reachable, vmin=0, vmax=1, aspect="auto")
+        ax.imshow(table.to_numpy(dtype=float), cmap=blues, vmin=0, vmax=1, aspect="auto")
         ax.set_xticks(range(layout.length), layout.tick_labels())
         ax.set_title(variable.replace("_", "-" if variable == "carry_in" else " "))
         ax.tick_params(length=0)
