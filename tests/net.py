@@ -28,7 +28,7 @@ from carry_core.ledger import compute
 from carry_core.training import histories
 
 EXAMPLES = 500  # sums of every class
-SMALLER = {"DRAWN": 500, "SAMPLE": 2_000, "LONG": 2_000, "BALANCED": 890, "RANDOM": 2_000, "ORDERED": 2_000}
+SMALLER = {"DRAWN": 500, "SAMPLE": 2_000, "BALANCED": 890, "RANDOM": 2_000, "ORDERED": 2_000}
 SMALLER |= {"ADDED": 3_000, "COUNT": 300}  # what one part of the full adder is fitted on; pairs of sums
 CLOSE = 5e-4
 

@@ -154,8 +154,8 @@ def test_who_carries_and_who_corrects_in_a_planted_model():
 def test_accuracy_counts_every_position(tiny):
     wide = lengths.widened(tiny, 5)
     assert wide.config.width == 5
-    whole, each = lengths.accuracy(wide, 2, 40, seed=3)
-    a, b = sums.long_sums(40, 2, torch.Generator().manual_seed(3))
+    whole, each = lengths.accuracy(wide, 2)
+    a, b = lengths.random_sums(2)
     logits = wide(sums.encode(a, b, wide.config.layout))[:, list(wide.config.layout.answer)]
     hit = logits.argmax(-1) == sums.digits(a + b, 5)
     assert whole == pytest.approx(hit.all(1).double().mean().item())

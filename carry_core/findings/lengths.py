@@ -184,9 +184,9 @@ def widened(model: Transformer, width: int) -> Transformer:
     return wider.requires_grad_(requires_grad=False).eval()
 
 
-def accuracy(model: Transformer, n_digits: int, n_examples: int, seed: int = 0) -> tuple[float, Float[Tensor, " pos"]]:
-    """Share of whole answers that are right, and of right digits, on random sums of up to `n_digits` digits."""
-    hit = heads.right_digits(model, *random_sums(n_digits, n_examples, seed))
+def accuracy(model: Transformer, n_digits: int) -> tuple[float, Float[Tensor, " pos"]]:
+    """Share of whole answers that are right, and of right digits, on `random_sums` of up to `n_digits` digits."""
+    hit = heads.right_digits(model, *random_sums(n_digits))
     return hit.all(1).double().mean().item(), hit.double().mean(0)
 
 
@@ -386,9 +386,8 @@ def carry_axis_long(evidence: Evidence) -> pd.DataFrame:
 @finding_of_models("unpadded_fail", base.MAIN)
 def unpadded_fail(model: Transformer) -> Fields:
     """Exact match of the three-digit weights on random six-digit sums (App. H, footnote)."""
-    hit = heads.right_digits(widened(model, 6), *random_sums(6))
-    exact, digits = float(hit.all(1).double().mean()), hit.double().mean(0).tolist()
-    return {"value": exact, "shows": exact < UNTRAINED_LENGTH_ACCURACY, "digit_by_digit": digits}
+    exact, digits = accuracy(widened(model, 6), 6)
+    return {"value": exact, "shows": exact < UNTRAINED_LENGTH_ACCURACY, "digit_by_digit": digits.tolist()}
 
 
 def finetuning(evidence: Evidence) -> pd.DataFrame:

@@ -141,13 +141,13 @@ def number(value: Any, claim: Claim) -> str:
     if value is None:
         return "–"
     places = max(0, round(-log10(claim.unit)))
-    return f"{round(value, places) + 0.0:,.{places}f}" if isinstance(value, float) else f"{value:,}"  # no -0.00
+    return f"{round(value, places) + 0.0:,.{places if isinstance(value, float) else 0}f}".replace("-", "−")  # no -0.00
 
 
 def difference(claim: Claim, row: Row) -> str:
-    """In words how a row differs from what the paper has; nothing of one that was not run, as its verdict says so."""
+    """In words how a row differs from what the paper has; of one that was not run, why, without the commands."""
     if row.value is None:
-        return ""
+        return row.detail.partition(": `")[0].rstrip(".")
     if row.shown:
         without = [key for key, shows in zip(row.keys, row.fields["shows"], strict=True) if not shows]
         if not without:

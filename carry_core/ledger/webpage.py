@@ -155,11 +155,10 @@ def text(value: Any) -> str:
         return "–"
     if isinstance(value, list):
         return (":" if all(isinstance(x, int) for x in value) else ", ").join(map(text, value))
+    places = ".0f" if abs(value) < 1e4 else ",.0f"
     if isinstance(value, float) and value != int(value):
-        if abs(value) < 0.01:
-            return f"{value:.2g}"
-        return f"{value:.3f}" if abs(value) < 100 else f"{value:.1f}"
-    return f"{int(value)}" if abs(value) < 1e4 else f"{int(value):,}"
+        places = ".2g" if abs(value) < 0.01 else ".3f" if abs(value) < 100 else ".1f"
+    return f"{value:{places}}".replace("-", "−")
 
 
 def part(name: str, outcomes: Outcomes, summary: str = "", **more: Any) -> Html:

@@ -166,11 +166,16 @@ def png(figure: Figure) -> bytes:
 
 
 def _table(table: pd.DataFrame | Styler) -> dict[str, str]:
-    styler = table.style.format(precision=2, na_rep="–") if isinstance(table, pd.DataFrame) else table
-    plain = styler.to_string(delimiter=" | ")
-    styler = styler.set_uuid(hashlib.sha256(plain.encode()).hexdigest()[:6])  # else another one in every run
-    html = styler.set_table_attributes('class="dataframe"').to_html()
+    if isinstance(table, pd.DataFrame):
+        table = table.rename_axis(index=_spaced, columns=_spaced).style.format(precision=2, na_rep="–")
+    plain = table.to_string(delimiter=" | ")
+    styler = table.set_uuid(hashlib.sha256(plain.encode()).hexdigest()[:6])  # else another one in every run
+    html = styler.set_table_attributes('class="dataframe"').to_html().replace(">-", ">−")
     return {"text/html": f'<div class="table-scroll" tabindex="0">{html}</div>', "text/plain": plain}
+
+
+def _spaced(name: str | None) -> str | None:
+    return name and name.replace("_", " ")
 
 
 # ---------------------------------------------------------------- words
@@ -189,6 +194,13 @@ def of_runs(shows: Mapping[Any, bool] | pd.Series) -> str:
 def _and(names: Sequence[Any]) -> str:
     *some, last = map(str, names)
     return f"{', '.join(some)} and {last}" if some else last
+
+
+def of_its_own(name: str) -> str:
+    """What sets a group apart from the main one, in words; that itself is `the main model`."""
+    main, parts = (str(groups.find(each)).split(", ") for each in (groups.MAIN, name))
+    own = ", ".join(part for part in parts if part not in main)
+    return own.replace("causal", "decoder") or "the main model"
 
 
 def told(sides: Mapping[str, Any], words: Callable[[Any], Mapping[str, Any]]) -> dict[str, Any]:
