@@ -306,8 +306,7 @@ def at_the_papers_epochs(evidence: Evidence, group: str, *epochs: int) -> Runs:
     """A group's runs, if they have weights at these epochs and an epoch is as long as the paper's; else `BadInput`."""
     loaded = evidence.group(group)
     if loaded.record["recipe"] == "quick":
-        asked = ", ".join(map(str, epochs))
-        raise BadInput(f"It needs {group} at epoch {asked} of the recipe “paper”; epochs of “quick” are others.")
+        raise BadInput(f"It needs {group} at an epoch of the recipe “paper”; those of “quick” are others.")
     for epoch in epochs:
         loaded.model(loaded.numbers[0], epoch)
     return loaded

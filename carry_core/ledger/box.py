@@ -5,7 +5,7 @@ is run with another group than the claims are about says what the paper claims, 
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log10
 from typing import Any
@@ -145,9 +145,9 @@ def number(value: Any, claim: Claim) -> str:
 
 
 def difference(claim: Claim, row: Row) -> str:
-    """In words how a row differs from what the paper has; of one that was not run, why, without the commands."""
+    """In words how a row differs from what the paper has; nothing of one that was not run, as its verdict says so."""
     if row.value is None:
-        return row.detail.partition(": `")[0].rstrip(".")
+        return ""
     if row.shown:
         without = [key for key, shows in zip(row.keys, row.fields["shows"], strict=True) if not shows]
         if not without:
@@ -157,6 +157,12 @@ def difference(claim: Claim, row: Row) -> str:
         return ""
     paper, ours = number(claim.paper, claim), number(row.value, claim)
     return f"{ours} against {paper} in the paper" if paper != ours else ""
+
+
+def not_run(rows: Iterable[Row]) -> str:
+    """Why rows were not run, without the commands that would change it; nothing where all were."""
+    reasons = [row.detail.partition(": `")[0].rstrip(".") for row in rows if row.value is None]
+    return "; ".join(why[:1].lower() + why[1:] for why in dict.fromkeys(reasons))
 
 
 def of_groups(keys: Sequence[str | int]) -> str:
@@ -201,7 +207,8 @@ def verdict_box(wanted: Mapping[str, str], group: str | None = None, pages: bool
         for mine in (True, False)
     )
     template = TEMPLATES.get_template("box.html.j2")
-    more = {"group": group, "trainings": own, "others": others, "named": groups.find, "pages": pages}
+    more: dict[str, Any] = {"group": group, "trainings": own, "others": others, "named": groups.find, "pages": pages}
+    more["waiting"] = {source: not_run(row for e in judged for row in e.rows[source]) for source in SOURCES}
     html = template.render(entries=entries, judged=judged, **more)
     lines = []
     for entry in entries:

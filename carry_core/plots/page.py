@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -170,7 +171,8 @@ def _table(table: pd.DataFrame | Styler) -> dict[str, str]:
         table = table.rename_axis(index=_spaced, columns=_spaced).style.format(precision=2, na_rep="–")
     plain = table.to_string(delimiter=" | ")
     styler = table.set_uuid(hashlib.sha256(plain.encode()).hexdigest()[:6])  # else another one in every run
-    html = styler.set_table_attributes('class="dataframe"').to_html().replace(">-", ">−")
+    html = styler.set_table_attributes('class="dataframe"').to_html()
+    html = re.sub(r">-(?=0\.0*<)", ">", html).replace(">-", ">−")  # no -0.00
     return {"text/html": f'<div class="table-scroll" tabindex="0">{html}</div>', "text/plain": plain}
 
 
