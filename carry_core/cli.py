@@ -1,6 +1,7 @@
 """The `carry` command: its options, checks of what was typed, progress. What it does is in the package's rooms."""
 
 import json
+import math
 import os
 import re
 import signal
@@ -150,6 +151,8 @@ def train(
         raise BadInput("--precision tf32 exists on CUDA devices only: choose fp32 or bf16.")
     if precision == "fused":
         fused.library()
+    if minutes is not None and math.isnan(minutes):
+        raise BadInput("--minutes nan: expected a number of minutes above 0.")
     torch.set_num_threads(threads)
     folder, clock = data_dir() / "checkpoints", loop.Clock(minutes)
     for taken in (folder, author_dir()):

@@ -15,6 +15,7 @@ from carry_core.model import Hook, ModelConfig, Transformer, cache_hook
 from carry_core.sums import Numbers
 from carry_core.training.prefixes import SharedPrefix
 
+Edit = Intervention | Combined
 BATCH = 256  # sums in a pass: what a layer needs then stays in the processor's cache
 
 
@@ -38,7 +39,7 @@ def class_accuracies(
     model: Transformer,
     a: Numbers,
     b: Numbers,
-    interventions: Sequence[Intervention | Combined] = (INTACT,),
+    interventions: Sequence[Edit] = (INTACT,),
     n_digits: int | None = None,
 ) -> list[ClassAccuracies]:
     """Accuracies under each intervention; the mean of a mean ablation is over the same sums.
@@ -57,7 +58,7 @@ def class_accuracies(
 def accuracy(
     model: Transformer,
     sums: Sums,
-    interventions: Mapping[str, Intervention | Combined] | Sequence[Intervention | Combined] = (INTACT,),
+    interventions: Edit | Mapping[str, Edit] | Sequence[Edit] = INTACT,
     n_digits: int | None = None,
 ) -> pd.DataFrame:
     """Accuracies as a frame: a row for each intervention, carry class and answer position (Tables 1, 3, 4, 5).
@@ -68,7 +69,8 @@ def accuracy(
         intervention).
     """
     n_digits = n_digits or model.config.width
-    named = interventions if isinstance(interventions, Mapping) else {str(i): i for i in interventions}
+    several = [interventions] if isinstance(interventions, Edit) else interventions
+    named = several if isinstance(several, Mapping) else {str(i): i for i in several}
     measured = class_accuracies(model, *sums, list(named.values()), n_digits)
     return pd.DataFrame(
         [
@@ -90,7 +92,7 @@ def predict(
     model: Transformer,
     a: Numbers,
     b: Numbers,
-    interventions: Sequence[Intervention | Combined] = (INTACT,),
+    interventions: Sequence[Edit] = (INTACT,),
     n_digits: int | None = None,
     watch: Hook | None = None,
     source: Source | None = None,
@@ -191,9 +193,9 @@ def activations(
     edit = ablation.hook(model, read=read)
     for part_a, part_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
         part: dict[str, Tensor] = {}
-        record = cache_hook(part, *names)
+        record = cache_hook(part, *map(model.config.hook_name, names))
         tokens = sums.encode(part_a, part_b, model.config.layout)
         model(tokens, lambda n, x, record=record: record(n, edit(n, x)), read)
         for name in names:
-            kept[name].append(part[name])
+            kept[name].append(part[model.config.hook_name(name)])
     return {name: torch.cat(parts) for name, parts in kept.items()}

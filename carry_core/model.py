@@ -28,7 +28,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import cast
 
 import torch
@@ -219,8 +219,6 @@ class Transformer(nn.Module):
         Raises:
             BadInput: there is no such hook point.
         """
-        functions: dict[str, Callable[[Tensor], Tensor]] = {}
-        for given, f in hooks.items():
-            name = self.config.hook_name(given)
-            functions[name] = partial(f, hook=name) if "hook" in inspect.signature(f).parameters else f
-        return self.forward(tokens, lambda name, x: functions[name](x) if name in functions else x)
+        named = [(self.config.hook_name(name), f) for name, f in hooks.items()]
+        called = [(n, partial(f, hook=n) if "hook" in inspect.signature(f).parameters else f) for n, f in named]
+        return self.forward(tokens, lambda name, x: reduce(lambda y, f: f(y), (f for n, f in called if n == name), x))

@@ -9,7 +9,7 @@ last. What was imported from the author's release is in `data/author/<group>/` l
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -47,9 +47,9 @@ class Runs:
     source: str
     config: ModelConfig
     numbers: tuple[int, ...]
-    weights: Mapping[int, Weights]
+    weights: Mapping[int, Weights] = field(repr=False)
     record: Record
-    snapshots: Mapping[int | None, Mapping[int, Weights]]
+    snapshots: Mapping[int | None, Mapping[int, Weights]] = field(repr=False)
 
     def model(self, run: SupportsIndex, epoch: int | None = None) -> Transformer:
         """One run as a model of its own, ready to look into; at the epoch of a snapshot if one is given.

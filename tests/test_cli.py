@@ -25,7 +25,7 @@ def test_the_installed_command(tmp_path):
         (("train", "n9"), "Unknown group 'n9': expected one of"),
         (("train",), "Expected either one or more groups, or --all"),
         (("train", "n1_s0.3_w0.2", "--runs", "7-3"), "--runs 7-3: expected run numbers such as 0-5"),
-        (("train", "n1_s0.3_w0.2", "--minutes", "-1"), "Invalid value for '--minutes': -1.0 is not in the range"),
+        (("train", "n1_s0.3_w0.2", "--minutes", "nan"), "--minutes nan: expected a number of minutes above 0"),
         (("claims", "--source", "ours", "--only", "data/", "--json", "/dev/null/x.json"), "Cannot write to /dev/null"),
         (("claims", "--source", "ours", "--only", "data/", "--json", "/dev/full"), "/dev/full is no regular file"),
         (("train", "n1_s0.3_w0.2", "--device", "cuda"), "Device cuda: PyTorch finds 0 CUDA devices here; expected cpu"),

@@ -153,7 +153,6 @@ def test_who_carries_and_who_corrects_in_a_planted_model():
 
 def test_accuracy_counts_every_position(tiny):
     wide = lengths.widened(tiny, 5)
-    assert wide.config.width == 5
     whole, each = lengths.accuracy(wide, 2)
     a, b = lengths.random_sums(2)
     logits = wide(sums.encode(a, b, wide.config.layout))[:, list(wide.config.layout.answer)]
@@ -230,9 +229,9 @@ def test_length_is_shown_by_runs_that_forget_unprimed_and_remember_primed(plante
 def test_short_runs_of_ours_do_not_speak_to_epochs_of_the_paper(planted):
     quick = planted("quick", {})
     for name in ("pad6/accuracy_range", "pad6/accuracy_epoch500", "pad6_finetuned/weight_norm_before"):
-        with pytest.raises(BadInput, match=r"^It needs pad6_n2_s0.3_w0.2 at epoch .*of the recipe “paper”"):
+        with pytest.raises(BadInput, match="^It needs pad6_n2_s0.3_w0.2 at an epoch of the recipe “paper”"):
             quantities.find(name, quick)
-    with pytest.raises(BadInput, match=r"^It needs .*epoch 500, 1000, 2500 of the recipe “paper”"):
+    with pytest.raises(BadInput, match="^It needs .* at an epoch of the recipe “paper”"):
         lengths.mlp_2500(quick)
     assert quantities.find("pad6_finetuned/weight_norm_change", quick).runs.keys() == {0}
 

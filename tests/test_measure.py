@@ -53,7 +53,7 @@ def test_accuracy_as_a_frame(noisy):
     ablations = {"intact": INTACT, "no MLP": Ablation(mlps={1}), "mean": MeanAblation(heads={(1, 0)})}
     frame = measure.accuracy(noisy, (a, b), ablations)
     measured = measure.class_accuracies(noisy, a, b, list(ablations.values()))
-    assert len(frame) == 3 * 2 * 2
+    assert (len(frame), len(measure.accuracy(noisy, (a, b), Ablation(mlps={1})))) == (3 * 2 * 2, 2 * 2)
     for name, cells in zip(ablations, measured, strict=True):
         rows = frame[frame.ablation == name]
         table = rows.pivot_table(index="carry_class", columns="position", values=["accuracy", "corrected"])

@@ -22,7 +22,7 @@ def small(monkeypatch) -> Transformer:
 def test_activity_by_brute_force(small):
     a, b = sums.all_sums(2)
     found_often, more = neurons.activity(small, a, b)
-    active = measure.activations(small, a, b, ["blocks.1.mlp.post"])["blocks.1.mlp.post"]
+    active = measure.activations(small, a, b, ["blocks.1.mlp.hook_post"])["blocks.1.mlp.hook_post"]
     carry = (a % 10 + b % 10 >= 10).tolist()
     for task in (0, 1):
         rows = [i for i, c in enumerate(carry) if c == bool(task)]

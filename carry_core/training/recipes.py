@@ -73,7 +73,7 @@ def chosen(name: str, group: Group, epochs: int | None = None) -> Recipe:
     recipe = BY_NAME[name]
     if epochs is not None and epochs > recipe.epochs(group):
         planned = recipe.epochs(group)
-        raise BadInput(f"--epochs {epochs}: {group.name} has {planned} by the recipe {name}; expected fewer.")
+        raise BadInput(f"--epochs {epochs}: {group.name} has {planned} by the recipe {name}; expected no more.")
     return replace(recipe, limit=epochs)
 
 
