@@ -1,7 +1,5 @@
 """Interchange interventions, on networks whose algorithm is known because it was made by hand, and by brute force."""
 
-import json
-
 import pandas as pd
 import pytest
 import torch
@@ -214,7 +212,7 @@ def test_records_are_stored_and_read_back(monkeypatch, tmp_path):
     rows = interchange.records(maps)
     assert list(rows[0]) == interchange.COLUMNS
     path = interchange.save("ours", "n2_s0.3_w0.2", maps)
-    assert len(json.loads(path.read_text())["data"]) < 2 * len(maps) / 3
+    assert len(pd.read_csv(path)) < 2 * len(maps) / 3
     for control in (False, True):
         found = interchange.saved("ours", "n2_s0.3_w0.2", control=control)
         assert (found.right == 0.5).all()
@@ -251,12 +249,13 @@ def test_a_group_that_cannot_be_swapped_is_refused(name):
 @pytest.mark.parametrize("source", ["ours", "author"])
 def test_the_frozen_rule_decides_every_stored_map_as_it_is_written(source):
     """The mean over answer digits and both directions; the first part that moves the digit in 0.8 of the pairs."""
-    paths = sorted((ROOT / "data/results/interchange" / source).glob("*.json"))
+    paths = sorted((ROOT / "data/results/interchange" / source).glob("*.csv.gz"))
     assert len(paths) >= 7
     for path in paths:
-        cells = interchange.saved(source, path.stem)
+        name = path.name.removesuffix(".csv.gz")
+        cells = interchange.saved(source, name)
         found = typology.who_decides(cells)
-        config = find(path.stem).config
+        config = find(name).config
         last = f"blocks.{config.layers - 1}.attn"
         predicted_at = {f"pos{p + config.causal}": f"pos{p}" for p in config.layout.answer}
         own = cells[(cells.variable == "carry_in") & (cells.position == cells.reads.map(predicted_at))]
@@ -266,4 +265,4 @@ def test_the_frozen_rule_decides_every_stored_map_as_it_is_written(source):
             best = max(x for name, x in mean.items() if ".z:" in name)
             tests = {"one head": best, "heads together": mean[f"{last}_out"], "earlier": mean[f"{last}.skip"]}
             kinds = [name for name, share in tests.items() if share >= 0.8]
-            assert found.kind[run] == (kinds or ["split"])[0], (path.stem, run)
+            assert found.kind[run] == (kinds or ["split"])[0], (name, run)

@@ -13,8 +13,10 @@ In a padded model the sums have as many digits as most that it was trained on (`
 columns. Columns are counted from the left of all; positions that hold the padding's zeros are left out of the map.
 """
 
+import gzip
 import json
 import math
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -365,7 +367,7 @@ def records(frame: pd.DataFrame) -> list[dict[str, object]]:
 
 def path_of(source: str, name: str) -> Path:
     """Where the records of a group lie."""
-    return data_dir() / "results" / "interchange" / source / f"{name}.json"
+    return data_dir() / "results" / "interchange" / source / f"{name}.csv.gz"
 
 
 def save(source: str, name: str, frame: pd.DataFrame) -> Path:
@@ -373,7 +375,7 @@ def save(source: str, name: str, frame: pd.DataFrame) -> Path:
     path, again = path_of(source, name), frame.component.str.match(r"blocks\.[1-9]\d*\.resid_pre")
     with replacing(path) as temporary:
         thin = frame[(frame.direction != "both") & ~again][[*COLUMNS[2:], "right", "control"]].astype({"control": int})
-        thin.to_json(temporary, orient="split", index=False, double_precision=5)
+        temporary.write_bytes(gzip.compress(thin.to_csv(index=False).encode(), mtime=0))
     return path
 
 
@@ -387,9 +389,9 @@ def saved(source: str, name: str, *, control: bool = False) -> pd.DataFrame:
     """
     path = path_of(source, groups.find(name).name)
     try:
-        frame = pd.DataFrame(**json.loads(path.read_text())).astype({"accuracy": float, "elsewhere": float})
+        frame = pd.read_csv(path).astype({"accuracy": float, "elsewhere": float})
         frame = frame[frame.control == control].drop(columns="control")
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, EOFError, zlib.error) as error:
         command = f"`carry interchange --source {source} {name} --save`"
         raise BadInput(f"{path} is not there, or damaged: write it with {command}.") from error
     return completed(frame).assign(source=source, group=name)[[*COLUMNS, "right"]]

@@ -148,11 +148,14 @@ def show(thing: Any, name: str | None = None, alt: str = "") -> None:
 
 
 def glue(**values: float | str) -> None:
-    """Keep numbers and words for the page's sentences, which have them as {glue:text}`name`."""
+    """Keep numbers and words for the page's sentences, which have them as {glue:text}`name`.
+
+    A number keeps four significant digits: more of them differ from one processor to another.
+    """
     from IPython.display import display
 
     for name, value in values.items():
-        data = {f"{GLUED}text/plain": repr(value)}
+        data = {f"{GLUED}text/plain": repr(float(f"{value:.4g}") if isinstance(value, float) else value)}
         display(data, metadata={"scrapbook": {"name": name, "mime_prefix": GLUED}}, raw=True)  # type: ignore[no-untyped-call]
 
 
