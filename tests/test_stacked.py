@@ -1,5 +1,7 @@
 """The training forward against PyTorch and the plain model, in float64: values, gradients, masks."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -157,6 +159,19 @@ def test_gated_is_relu_times_mask():
     assert 0 < (mask == 0).sum() < 60
     exact = with_gradients(lambda x: x.relu() * mask, x)
     torch.testing.assert_close(with_gradients(lambda x: layers.gated(x, mask), x), exact, rtol=0, atol=0)
+
+
+def test_a_loaded_model_computes_what_a_plain_one_does_and_passes_gradients_on(config, model, one_dnn):
+    tokens, plain = sums.encode(*batch(config), config.layout), model.float()
+    loaded = layers.for_inference(deepcopy(plain))
+    assert {type(x) for x in loaded.modules()} >= {layers.InferenceLinear, layers.InferenceLayerNorm}
+    torch.testing.assert_close(loaded(tokens), plain(tokens), rtol=0, atol=1e-4)
+    gradients = []
+    for each in (plain, loaded):
+        embedded = each.embed(tokens).detach().requires_grad_()
+        logits = each(tokens, lambda name, x, embedded=embedded: embedded if name == "embed" else x)
+        gradients += torch.autograd.grad(logits.square().sum(), embedded)
+    torch.testing.assert_close(*gradients)
 
 
 # ---------------------------------------------------------------- dropout masks

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from carry_core.groups import Group
 from carry_core.interventions import INTACT
 from carry_core.model import ModelConfig, Transformer
 from carry_core.training import recipes
-from carry_core.training.layers import keep_memory
+from carry_core.training.layers import for_inference, keep_memory
 from carry_core.training.trainer import PRECISIONS, Trainer, commit, device_name
 
 Row = dict[str, Any]
@@ -113,8 +114,9 @@ def train(device: str = "cpu", groups: Sequence[Group] = LAYERS, runs: int = 1, 
 
 
 def claims(rounds: int = 5, n_sums: int = 16_384) -> list[Row]:
-    """The passes behind Table 1 (intact, both heads, final MLP) from one shared prefix, against four passes."""
+    """The passes behind Table 1 (intact, both heads, final MLP) from one shared prefix, against four plain passes."""
     model = Transformer(ModelConfig()).eval()
+    loaded = for_inference(deepcopy(model))
     a, b = sums.unrank(torch.arange(n_sums), 3)
     edits = [INTACT, *measure.last_heads(model), measure.final_mlp(model)]
     tokens = sums.encode(a, b, model.config.layout)
@@ -127,7 +129,7 @@ def claims(rounds: int = 5, n_sums: int = 16_384) -> list[Row]:
                 model(part, hook)
 
     threads = torch.get_num_threads()
-    shared = partial(measure.class_accuracies, model, a, b, edits)
+    shared = partial(measure.class_accuracies, loaded, a, b, edits)
     seconds = in_turns({"apart": apart, "shared": shared}, rounds, threads)
     row: Row = {"passes": len(edits), "sums": n_sums, "threads": threads}
     row |= {f"{name}, s": round(median, 2) for name, median in seconds.median().items()}

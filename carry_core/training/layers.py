@@ -6,12 +6,14 @@ On a GPU the plain operations are used in training. This module knows torch only
 import ctypes
 import math
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
+
+Model = TypeVar("Model", bound=nn.Module)
 
 
 def keep_memory() -> None:
@@ -115,6 +117,37 @@ class Gated(torch.autograd.Function):
 
 
 ONE_DNN = has_one_dnn()
+
+
+class InferenceLinear(nn.Linear):
+    """A trained linear map: in float32 on a CPU, where no gradient is asked for, by oneDNN as `Product`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not (x.is_cpu and x.dtype == torch.float32 and ONE_DNN) or x.requires_grad or self.weight.requires_grad:
+            return super().forward(x)
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+        return product
+
+
+class InferenceLayerNorm(nn.LayerNorm):
+    """A trained LayerNorm: on a CPU, where no gradient is asked for, in passes that vectorise as `Normed`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not x.is_cpu or x.requires_grad or self.weight.requires_grad:
+            return super().forward(x)
+        x = x - x.mean(-1, keepdim=True)
+        variance = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_() / x.shape[-1]
+        return x.mul_((variance + self.eps).rsqrt_()).mul_(self.weight).add_(self.bias)
+
+
+def for_inference(model: Model) -> Model:
+    """The model itself, frozen, with linear maps and norms that a CPU computes in two thirds of the time."""
+    fast = {nn.Linear: InferenceLinear, nn.LayerNorm: InferenceLayerNorm}
+    for module in model.modules():
+        module.__class__ = fast.get(type(module), type(module))
+    return model.requires_grad_(requires_grad=False).eval()
+
+
 Query = slice | list[int]  # positions
 ALL = slice(None)
 
