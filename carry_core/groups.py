@@ -57,9 +57,7 @@ class Group:
     @property
     def n_train(self) -> int:
         """Sums in the training set: 150,150 for three digits at s = 0.3, priming sums included."""
-        if self.parent is not None:
-            return self.primed
-        return round(self.fraction * n_sums(self.n_digits)) + self.primed
+        return self.primed + (0 if self.parent else round(self.fraction * n_sums(self.n_digits)))
 
     @property
     def steps(self) -> int:

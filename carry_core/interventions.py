@@ -35,7 +35,6 @@ Pair = tuple[int, int]
 Sums = tuple[Numbers, Numbers]
 Cache = Mapping[str, Float[Tensor, "..."]]
 Source = Pair | Sums | Cache
-
 Read = Sequence[int] | None
 Values = Mapping[str, float | Tensor]
 
@@ -161,7 +160,16 @@ class Intervention:
         values = self.values(model, list(targets), source, read) if targets else {}
         device = model.embed.weight.device
         masks = {name: self._mask(name, i, model.config, read).to(device) for name, i in targets.items()}
-        return lambda name, x: torch.where(masks[name], values[name], x) if name in masks else x
+
+        def replaced(name: str, x: Tensor) -> Tensor:
+            if name not in masks:
+                return x
+            value = values[name]
+            if isinstance(value, Tensor) and value.dim() == x.dim() and len(value) not in (1, len(x)):
+                raise BadInput(f"A patch from {len(value)} sums in a batch of {len(x)}: expected one, or one a row.")
+            return torch.where(masks[name], value, x)
+
+        return replaced
 
     def _mask(self, name: str, indices: Sequence[int] | None, config: ModelConfig, read: Read) -> Bool[Tensor, "..."]:
         """Where in the named tensor values are replaced; it broadcasts over the batch."""
@@ -220,7 +228,6 @@ class Patch(Intervention):
     """
 
     source: Pair | None = None
-
     verb: ClassVar[str] = "patched"
 
     def __str__(self) -> str:

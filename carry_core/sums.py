@@ -72,19 +72,15 @@ def encode(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], layout: Layout) -
         expected = f"two numbers from 0 on whose sum is below {10**layout.width}"
         raise BadInput(f"a={x}, b={y} is no sum of {layout.width} digits: expected {expected}.")
     plus = torch.full_like(a, PLUS).unsqueeze(-1)
-    if layout.causal:
-        tail = digits(a + b, layout.width)
-    else:
-        tail = torch.full_like(a, EQUALS).unsqueeze(-1).expand(*a.shape, layout.width)
+    equals = torch.full_like(plus, EQUALS).expand(*a.shape, layout.width)
+    tail = digits(a + b, layout.width) if layout.causal else equals
     return torch.cat([digits(a, layout.width), plus, digits(b, layout.width), tail], -1)
 
 
 def targets(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], layout: Layout) -> Int[Tensor, "*batch loss"]:
     """What the positions `layout.loss_positions` should predict."""
     answer = digits(a + b, layout.width)
-    if not layout.causal:
-        return answer
-    return torch.cat([answer, torch.full_like(a, EQUALS).unsqueeze(-1)], -1)
+    return torch.cat([answer, torch.full_like(a, EQUALS).unsqueeze(-1)], -1) if layout.causal else answer
 
 
 def n_sums(n_digits: int) -> int:
@@ -103,9 +99,7 @@ def unrank(index: Int[Tensor, "*batch"], n_digits: int) -> tuple[Int[Tensor, "*b
     left = n_sums(n_digits) - 1 - index  # counted from the end, rows are triangular numbers
     row = ((torch.sqrt(8.0 * left.double() + 1) - 1) / 2).long()
     row = row + ((row + 1) * (row + 2) // 2 <= left).long() - (row * (row + 1) // 2 > left).long()
-    a = side - 1 - row
-    b = row - (left - row * (row + 1) // 2)
-    return a, b
+    return side - 1 - row, row - (left - row * (row + 1) // 2)
 
 
 def all_sums(n_digits: int = 3) -> tuple[Numbers, Numbers]:

@@ -76,6 +76,8 @@ def test_each_kind_equals_a_pass_overwritten_by_hand(config, model, positions):
             hook = intervention.hook(model, source)
             torch.testing.assert_close(model(tokens, hook), expected, rtol=0, atol=1e-12, msg=str(intervention))
             assert not torch.equal(expected, model(tokens)), str(intervention)
+    with pytest.raises(BadInput, match=rf"{len(tokens)} sums in a batch of 3: expected one"):
+        model(tokens[:3], Patch(mlps={0}).hook(model, source))
 
 
 def test_reading_fewer_positions_is_the_same_intervention(config, model):
