@@ -47,12 +47,10 @@ def read(
     left: Int[Tensor, " sums"],
     right: Int[Tensor, " sums"],
 ) -> Int[Tensor, " sums"]:
-    """What a linear probe finds of `label` in a stream, for digit pairs that it was not fitted on.
+    """What a linear probe finds of `label` in a stream, for pairs of digits `left`, `right` that it was not fitted on.
 
-    Fisher's discriminant (its covariance shrunk by a tenth), fitted on four fifths of the hundred pairs of digits and
-    asked about the last fifth, in turn. A stream that merely holds both digits could have any label of a hundred
-    pairs learned by heart; on new pairs it fails wherever the label is no sum of a part for each digit.
-    Where all labels are the same, that is the answer; `left` and `right` are the digits that they depend on.
+    Fisher's discriminant, fitted on four fifths of the hundred pairs and asked about the last, in turn. Any label of
+    a hundred pairs could be learned by heart; on new pairs that fails unless it is a sum of a part for each digit.
     """
     if label.min() == label.max():
         return label
@@ -83,36 +81,27 @@ class Truth(NamedTuple):
 def half_adders(
     model: Transformer, stream: Float[Tensor, "sums pos d_model"], a: Numbers, b: Numbers, *, second: bool = False
 ) -> tuple[Truth, Truth]:
-    """Whether the stream after the first layer tells a column's tens and ones, in the columns that can reach ten.
-
-    Read at the digits of a; at those of b if `second`, and in a decoder, where a's digits cannot see them.
-    """
+    """Whether a stream tells tens and ones at the digits of a, or of b if `second`, in columns that can reach ten."""
     width, wires = model.config.width, schoolbook(a, b, model.config.width)
+    start = width + 1 if second or model.config.causal else 0  # in a decoder a's digits cannot see those of b
     columns = tuple(range(1, width))
-    start = width + 1 if second or model.config.causal else 0
     at_digits = stream[:, [start + i for i in columns]]
     return _truth(at_digits, columns, wires.tens, wires), _truth(at_digits, columns, wires.ones, wires)
 
 
 def carry_line(model: Transformer, stream: Float[Tensor, "sums pos d_model"], a: Numbers, b: Numbers) -> Truth:
-    """Whether a stream tells the carry-in, at the answer's positions that can have one.
-
-    On digit pairs of the column to the right that the probe was not fitted on.
-    """
-    wires = schoolbook(a, b, model.config.width)
-    at_answer = stream[:, list(model.config.layout.answer[:-1])]
-    return _truth(at_answer, tuple(range(model.config.width - 1)), wires.arrives, wires, shift=1)
+    """Whether a stream tells the carry-in, for new digit pairs of the column to the right, where there can be one."""
+    wires, columns = schoolbook(a, b, model.config.width), tuple(range(model.config.width - 1))
+    return _truth(stream[:, list(model.config.layout.answer[:-1])], columns, wires.arrives, wires, shift=1)
 
 
 def _truth(
     at: Float[Tensor, "sums column d_model"], columns: tuple[int, ...], label: Tensor, wires: Wires, shift: int = 0
 ) -> Truth:
     """`read` in each column; the label depends on the digits of the column `shift` to the right."""
-    found = [
-        read(x, label[:, i].long(), wires.left[:, i + shift], wires.right[:, i + shift])
-        for x, i in zip(at.unbind(1), columns, strict=True)
-    ]
-    return Truth(columns, label[:, columns].long(), torch.stack(found, 1))
+    expected, left, right = label.long(), wires.left.roll(-shift, 1), wires.right.roll(-shift, 1)
+    found = [read(x, expected[:, i], left[:, i], right[:, i]) for x, i in zip(at.unbind(1), columns, strict=True)]
+    return Truth(columns, expected[:, columns], torch.stack(found, 1))
 
 
 def stream_names(model: Transformer) -> tuple[str, str, str]:
@@ -124,11 +113,9 @@ def stream_names(model: Transformer) -> tuple[str, str, str]:
 def parts(model: Transformer, a: Numbers, b: Numbers) -> dict[str, Truth]:
     """The parts of a network beside those of a full adder (App. I), each with its truth table on thousands of sums.
 
-    Returns:
-        After the first layer, at the digits, whether their sum is ten or more (`tens`), it modulo ten (`ones`), and the
-        same before that layer's MLP (`halfway`); at the answer, the carry-in, before the last attention
-        (`early`) and after it (`carry`); the answer's `digit`; it without the final MLP, where a direct connection
-        would leave the sum modulo ten (`bypassed`), and without the decision head (`leaky`).
+    After the first layer, at the digits, `tens` and `ones`, and the ones `halfway`, before its MLP; the carry-in at the
+    answer before the last attention (`early`) and after it (`carry`); the answer's `digit`, `bypassed` without the
+    final MLP, where the sum modulo ten is left, and `leaky` without the decision head.
     """
     config, wires = model.config, schoolbook(a, b, model.config.width)
     first, before, after = stream_names(model)
@@ -169,9 +156,7 @@ WIRES = {
 def trace(
     model: Transformer, a: int, b: int, others: tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]], decision_head: int
 ) -> pd.DataFrame:
-    """Follow `a + b` through the model (Fig. 1).
-
-    The linear probes are fitted on `others`, some thousands of sums.
+    """Follow `a + b` through the model, by linear probes that are fitted on some thousands of `others` (Fig. 1).
 
     Returns:
         A row for each of the `WIRES` and each position: what the network has there (`reads`, and of an answer its
@@ -185,24 +170,27 @@ def trace(
     if not last:
         raise BadInput(f"A trace needs a layer that adds and a layer that carries: this model has {config.layers}.")
     one = torch.tensor([a]), torch.tensor([b])
-    all_a, all_b = (torch.cat(pair) for pair in zip(others, one, strict=True))
+    every = torch.cat([others[0], one[0]]), torch.cat([others[1], one[1]])
     first, _, after = stream_names(model)
-    stream, wires = measure.activations(model, all_a, all_b, [first, after]), schoolbook(*one, config.width)
-    right = {"tens": wires.tens, "ones": wires.ones, "carry_in": wires.arrives, "MLP": wires.ones}
-    rows: list[tuple[str, int, int, int, float]] = []  # wire, position, column, what is read, probability
+    stream, wires = measure.activations(model, *every, [first, after]), schoolbook(*one, config.width)
+    read: list[tuple[str, int, Truth]] = []  # wire, position of the leftmost column, what the probes say
     for second in (True,) if config.causal else (False, True):
-        start = config.width + 1 if second else 0
-        truths = half_adders(model, stream[first], all_a, all_b, second=second)
-        for wire, truth in zip(("tens", "ones"), truths, strict=True):
-            rows += [(wire, start + i, i, int(x), nan) for i, x in zip(truth.columns, truth.found[-1], strict=True)]
-    carry = carry_line(model, stream[after], all_a, all_b).found[-1]
-    rows += [("carry_in", layout.answer[i], i, int(x), nan) for i, x in enumerate(carry)]
+        halves = half_adders(model, stream[first], *every, second=second)
+        read += [(wire, (config.width + 1) * second, x) for wire, x in zip(("tens", "ones"), halves, strict=True)]
+    read += [("carry_in", layout.answer[0], carry_line(model, stream[after], *every))]
+    rows = [
+        (wire, start, i, x, nan)
+        for wire, start, truth in read
+        for i, x in zip(truth.columns, truth.found[-1].tolist(), strict=True)
+    ]
     ablations = {"intact": INTACT, "head": Ablation(heads={(last, decision_head)}), "MLP": measure.final_mlp(model)}
     for wire, ablation in ablations.items():
         top = model(sums.encode(*one, layout), ablation.hook(model), layout.answer)[0].softmax(-1).max(-1)
-        rows += [(wire, layout.answer[i], i, int(x), float(p)) for i, (p, x) in enumerate(zip(*top, strict=True))]
+        rows += [(wire, layout.answer[0], i, int(x), float(p)) for i, (p, x) in enumerate(zip(*top, strict=True))]
     frame = pd.DataFrame(rows, columns=["wire", "position", "column", "reads", "probability"])
+    frame.position += frame.column
     column = frame.pop("column")
+    right = {"tens": wires.tens, "ones": wires.ones, "carry_in": wires.arrives, "MLP": wires.ones}
     frame["schoolbook"] = [int(right.get(w, wires.digit)[0, i]) for w, i in zip(frame.wire, column, strict=True)]
     one_too_many = (frame.reads == (frame.schoolbook + 1) % 10) & ~wires.arrives[0, column.tolist()].numpy()
     frame["agrees"] = (frame.reads == frame.schoolbook) | (one_too_many & (frame.wire == "head"))

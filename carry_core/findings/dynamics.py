@@ -69,7 +69,6 @@ def kink(loss: Float[np.ndarray, " epoch"], share: float = PLOTTED, planned: int
     """The kink of a loss: the corner of the two joined straight pieces that fit its logarithm best.
 
     Args:
-        loss: after each epoch.
         share: how much of the training to look at, from its start.
         planned: epochs of the whole recipe, if there were to be more.
 
@@ -116,10 +115,9 @@ def evolutions(history: History) -> dict[int, Evolution]:
 
 
 def starts_to_rise(curve: Float[np.ndarray, " epoch"], planned: int = 0) -> tuple[int, float]:
-    """The lowest point of the curve's deepest fall below an earlier high, and how deep it is.
+    """The lowest point of the curve's deepest fall below an earlier high, and how deep it is; `planned` as in `kink`.
 
-    Before training the correlation is low since nothing is learned, and the first ordinary additions raise it; what is
-    asked is when it rises for good. A curve that never falls rises from epoch 1. `planned` as in `kink`.
+    The first ordinary additions raise the correlation, too; what is asked is when it rises for good.
     """
     looked_at = curve[: max(1, round(PLOTTED * max(planned, len(curve))))]
     fall = np.maximum.accumulate(looked_at) - looked_at
@@ -134,23 +132,20 @@ def carrying(loss: Float[np.ndarray, " epoch"], evolution: Evolution, planned: i
         correlation, the `depth` of the fall before and the `lag` behind the kink, else NaN; whether they `coincide`
         within 1% of the epochs (two at least), and whether the decay after the kink is `exponential`.
     """
-    fit, rise, depth = kink(loss, planned=planned), NAN, NAN
-    if len(evolution.correlation) == len(loss):
-        rise, depth = starts_to_rise(evolution.correlation, planned=planned)
-    lag = float(rise - fit.epoch)
-    coincides = abs(lag) <= window(max(planned, len(loss)), KINK_TO_RISE)
-    falls = fit.rate > 0 and fit.explained >= EXPLAINED_VARIANCE
-    found = {"kink": fit, "rise": float(rise), "depth": depth, "lag": lag}
-    return found | {"coincides": coincides, "exponential": falls}
+    fit, whole = kink(loss, planned=planned), len(evolution.correlation) == len(loss)
+    rise, depth = starts_to_rise(evolution.correlation, planned=planned) if whole else (NAN, NAN)
+    return {
+        "kink": fit,
+        "rise": float(rise),
+        "depth": depth,
+        "lag": float(rise - fit.epoch),
+        "coincides": abs(rise - fit.epoch) <= window(max(planned, len(loss)), KINK_TO_RISE),
+        "exponential": fit.rate > 0 and fit.explained >= EXPLAINED_VARIANCE,
+    }
 
 
 def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFrame:
     """When each one-layer run learns the units, and what its attention and its norm do then (Sec. 3, Fig. 2).
-
-    Args:
-        history: of a one-layer group; of its recipe there may be a part.
-        layout: of the sums.
-        planned: epochs of the whole recipe, if there were to be more.
 
     Returns:
         A row for each run, all in epochs but for shares: `epochs`; `rise`, during which the units' test accuracy rises
@@ -158,8 +153,8 @@ def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFr
         attention or more to the two digits of its column (NaN: never), `first` and `last` of these; `bounce`, of those
         at which the squared norm turns from falling to rising the nearest to `rise` (or NaN), where it has lost `fall`
         of its highest value and goes on to gain `rebound` of its lowest; `lag` of the rise behind `first`. Whether
-        accuracy and attention change together (`coincides`), or accuracy with the last head instead (`late`), whether
-        heads change `apart`, whether the norm `bounces` at the rise, and so much that it is `evident`.
+        accuracy and attention change together (`coincides`), whether heads change `apart`, whether the norm `bounces`
+        at the rise, and so much that it is `evident`.
 
     Raises:
         BadInput: the history has no mean attention of one-layer runs.
@@ -167,20 +162,15 @@ def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFr
     if "pattern" not in history or history["pattern"].ndim != 5:
         raise BadInput("No mean attention of one layer in this history: expected that of a one-layer group.")
     runs = zip(curves(history, "test_accuracy").items(), history["pattern"], history["weight_norm"], strict=True)
-    measured = {
-        run: _transition(accuracy[:, -1], pattern[: len(accuracy)], norm[: len(accuracy)], layout)
-        for (run, accuracy), pattern, norm in runs
-    }
-    rows = per_run(measured, dict)
+    rows = per_run(
+        {run: _transition(x[:, -1], maps[: len(x)], norm[: len(x)], layout) for (run, x), maps, norm in runs}
+    )
     epochs = rows.epochs.clip(lower=planned)
     near, close = ((share * epochs).clip(lower=2) for share in (ACCURACY_TO_ATTENTION, ACCURACY_TO_NORM))
-    rows["lag"] = rows.rise - rows["first"]
-    rows["coincides"] = rows.lag.abs() <= near
-    rows["apart"] = rows["last"] - rows["first"] > near
-    rows["late"] = ~rows.coincides & ((rows.rise - rows["last"]).abs() <= near)
-    rows["bounces"] = (rows.bounce - rows.rise).abs() <= close
-    rows["evident"] = rows.bounces & (rows[["fall", "rebound"]].min(axis=1) >= VISIBLE_BOUNCE)
-    return rows
+    lag, apart = rows.rise - rows["first"], rows["last"] - rows["first"]
+    bounces = (rows.bounce - rows.rise).abs() <= close
+    evident = bounces & (rows[["fall", "rebound"]].min(axis=1) >= VISIBLE_BOUNCE)
+    return rows.assign(lag=lag, coincides=lag.abs() <= near, apart=apart > near, bounces=bounces, evident=evident)
 
 
 def _transition(
@@ -190,8 +180,8 @@ def _transition(
     layout: Layout,
 ) -> Fields:
     """What `transitions` measures in a run."""
-    slope, rise = np.diff(norm), float(np.diff(units).argmax() + 2)
-    turns = np.flatnonzero((slope[:-1] < 0) & (slope[1:] > 0)) + 2
+    rises, slope = np.diff(units), np.diff(norm)
+    rise, turns = float(rises.argmax() + 2), np.flatnonzero((slope[:-1] < 0) & (slope[1:] > 0)) + 2
     bounce, fall, gained = NAN, NAN, NAN
     if len(turns):
         bounce = float(turns[np.abs(turns - rise).argmin()])
@@ -201,25 +191,29 @@ def _transition(
         fall, gained = 1 - before[-1] / before.max(), top / before[-1] - 1
     mass = column_mass(torch.from_numpy(pattern), layout)[..., -1].numpy()
     passes = pd.Series([first_at(head, 0.5) for head in mass.T])
-    about = {"epochs": len(units), "rise": rise, "jump": float(np.diff(units).max()), "passes": tuple(passes)}
-    about |= {"first": passes.min(), "last": passes.max()}
-    return about | {"bounce": bounce, "fall": fall, "rebound": gained}
+    return {
+        "epochs": len(units),
+        "rise": rise,
+        "jump": float(rises.max()),
+        "passes": tuple(passes),
+        "first": passes.min(),
+        "last": passes.max(),
+        "bounce": bounce,
+        "fall": fall,
+        "rebound": gained,
+    }
 
 
 def shown_epochs(transition: "pd.Series[Any]") -> tuple[int, ...]:
-    """Epochs before, between and after the heads' transitions, for the maps of Fig. 2; from a row of `transitions`.
-
-    Halfway to the first head's, halfway between the first head's and the last head's, and halfway from there to the
-    end. If no head ever passes one half: after a quarter, a half and three quarters of the training.
-    """
+    """Epochs before, between and after the heads' transitions, for the maps of Fig. 2; from a row of `transitions`."""
     end, first, last = transition[["epochs", "first", "last"]]
-    if np.isnan(first):
+    if np.isnan(first):  # no head ever passes one half: after a quarter, a half and three quarters of the training
         first = last = end / 2
     return tuple(max(1, round(middle)) for middle in (first / 2, (first + last) / 2, (last + end) / 2))
 
 
 def shown_run(transitions: pd.DataFrame) -> int:
-    """The run with the sharpest rise, of those whose heads change apart, with a *between* to show, if there are any."""
+    """The run with the sharpest rise, of those whose heads change apart if there are any."""
     chosen = transitions[transitions.apart] if transitions.apart.any() else transitions
     return int(chosen.jump.idxmax())
 

@@ -39,14 +39,16 @@ PAIRS_OF_OTHERS = 2_000  # in every group but the main one: all maps of all runs
 BATCH = 250  # pairs in a pass: what a cell needs then stays in the processor's cache
 TRIES = 20  # drawn pairs for each that is asked for, before a model that gets few of them right is given up
 
-# Pairs of sums, their two numbers each. They differ in a variable of one column, with every column to the left alike.
-# The first of the two sums has the smaller value: no carry-in, or the smaller digit sum. It is the base and the second
-# the source for the direction `up`, and the other way round for `down`.
-Pairs = Int[Tensor, "2 2 pairs"]
+# The two numbers of two sums that differ in a variable of one column, with every column to the left alike. The first
+# sum has the smaller value: no carry-in, or the smaller digit sum. It is the base for the direction `up`, the source
+# for `down`.
+Pairs = Int[Tensor, "side number pair"]
 
 
-def agree(variable: str, column: int, pairs: Pairs, layout: Layout, *, control: bool = False) -> Bool[Tensor, " pairs"]:
-    """Which sums are pairs, every column to the left alike, in a decoder with its answer digit.
+def draw(
+    variable: str, column: int, count: int, generator: torch.Generator, layout: Layout, *, control: bool = False
+) -> Pairs:
+    """`count` pairs, uniform over all that there are; in a decoder their answers agree to the left of the column.
 
     Args:
         variable: `carry_in` (the column's own digits are alike too), `digit_sum` (all other columns are alike), or
@@ -55,6 +57,27 @@ def agree(variable: str, column: int, pairs: Pairs, layout: Layout, *, control: 
         control: whether the pairs are to agree in the variable, and differ in the digits that it is computed from.
     """
     width = layout.width
+    side, right = 10 ** (column + 1), 10 ** (width - column - 1)
+    found = torch.zeros(2, 2, 0, dtype=torch.int64)
+    while found.shape[-1] < count:
+        n = 8 * (count + 8)
+        upper, other = torch.randint(side, (2, n), generator=generator), torch.randint(10, (2, n), generator=generator)
+        lower, second = torch.randint(right, (2, 2, n), generator=generator)
+        if variable == "carry_in":
+            other = upper % 10
+        if variable == "digit_sum":
+            second = lower
+        pairs = torch.stack([upper * right + lower, (upper - upper % 10 + other) * right + second])
+        fits = (pairs.sum(1) < side * right).all(0) & _differ(variable, column, pairs, width, control)
+        if layout.causal:
+            first, second = sums.digits(pairs.sum(1), width)[..., :column]
+            fits &= (first == second).all(1)
+        found = torch.cat([found, pairs[..., fits]], -1)
+    return found[..., :count]
+
+
+def _differ(variable: str, column: int, pairs: Pairs, width: int, control: bool) -> Bool[Tensor, " pair"]:
+    """Which sums differ in the variable and nothing else, as `draw` has it."""
     digits = sums.digits(pairs, width)  # [side, number, pair, column]
     carry_in = carries.carry_in(width)[carries.classify(pairs[:, 0], pairs[:, 1], width)].long()
     step, carried = (x[1, :, column] - x[0, :, column] for x in (digits.sum(1), carry_in))
@@ -68,38 +91,7 @@ def agree(variable: str, column: int, pairs: Pairs, layout: Layout, *, control: 
     else:
         own = same if variable == "carry_in" else ~torch.isin(step % 10, torch.tensor([0, 1, 9]))
         own = own & (carried == 1)
-    if layout.causal:
-        first, second = sums.digits(pairs.sum(1), width)[..., :column]
-        own = own & (first == second).all(1)
     return alike[:, :column].all(1) & own
-
-
-def draw(
-    variable: str,
-    column: int,
-    count: int,
-    generator: torch.Generator,
-    layout: Layout,
-    *,
-    control: bool = False,
-) -> Pairs:
-    """`count` pairs, uniform over all that there are; arguments as in `agree`."""
-    width = layout.width
-    side, right = 10 ** (column + 1), 10 ** (width - column - 1)
-    found = torch.zeros(2, 2, 0, dtype=torch.int64)
-    while found.shape[-1] < count:
-        n = 8 * (count + 8)
-        upper, other = torch.randint(side, (2, n), generator=generator), torch.randint(10, (2, n), generator=generator)
-        lower, second = torch.randint(right, (2, 2, n), generator=generator)
-        if variable == "carry_in":
-            other = upper % 10
-        if variable == "digit_sum":
-            second = lower
-        pairs = torch.stack([upper * right + lower, (upper - upper % 10 + other) * right + second])
-        fits = (pairs.sum(1) < side * right).all(0)
-        fits &= agree(variable, column, pairs, layout, control=control)
-        found = torch.cat([found, pairs[..., fits]], -1)
-    return found[..., :count]
 
 
 @torch.inference_mode()
@@ -120,10 +112,7 @@ def right_pairs(
     *,
     control: bool = False,
 ) -> tuple[Pairs, float]:
-    """`count` random pairs of which the model gets both sums right, fewer if hardly any are right; and their share.
-
-    The sums have `n_digits` digits, the model's width if None.
-    """
+    """`count` random pairs of which the model gets both sums right, fewer if hardly any are right; and their share."""
     width, drawn = model.config.width, 0
     layout = Layout(n_digits or width, model.config.causal)
     found = torch.zeros(2, 2, 0, dtype=torch.int64)
@@ -136,8 +125,6 @@ def right_pairs(
     return found, found.shape[-1] / drawn
 
 
-# swaps
-#
 # Each cell of a map is the core's `Patch` of one part at one position, and a test holds the two equal. The sweep does
 # not run it as a hook: nearly all of a map's million swaps leave the first layers as they were, and all but one row of
 # the stream after them. Here a swap starts from that row, on activations that all cells of a batch share.
@@ -265,8 +252,7 @@ def count(model: Transformer, column: int, pairs: Pairs, cells: Sequence[tuple[s
 def reachable(config: ModelConfig, column: int, n_digits: int | None = None) -> list[tuple[str, int]]:
     """The components and positions that can reach an answer digit: after the last attention, its own position only.
 
-    That is the position that predicts it. Each stream once: not `resid_pre` after layer 0. Without the zeros that pad
-    sums of `n_digits` digits, and in a decoder without the positions that come later.
+    Each stream once, not `resid_pre` after layer 0; without padding, and in a decoder without what comes later.
     """
     width, answer, last = config.width, config.layout.answer, config.layers - 1
     own, first = answer[column], width - (n_digits or width)
@@ -293,14 +279,12 @@ def sweep(
 
     Args:
         counts: pairs for a patch at an answer position, and at any other.
-        n_digits: of the sums; the model's width if None.
         own: only at the position of the digit that is read.
         control: with pairs that agree in the variable, so that nothing may change.
 
     Returns:
-        `component`, `position`, `reads`, `variable`, `direction`, `pairs`, `accuracy`, `elsewhere`, and `right`, the
-        share of the drawn pairs whose sums the intact model gets both right: only these are counted. Accuracies are
-        NaN where no such pair was found.
+        `CELL`, what `count` gives, and `right`, the share of the drawn pairs whose sums the intact model gets both
+        right: only these are counted.
     """
     config, frames, generator = model.config, [], torch.Generator().manual_seed(0)
     for variable in VARIABLES:
@@ -331,10 +315,7 @@ def completed(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def check_group(name: str) -> groups.Group:
-    """A group of whose models a page takes the whole answer at once: they were trained on all its digits.
-
-    Raises `BadInput` if there is none, or its models are decoders, whose input has the answer in it, or padded.
-    """
+    """The group, if a page can take its models' whole answer at once: no decoders, nothing padded; else `BadInput`."""
     group = groups.find(name)
     if group.config.causal or group.padded:
         raise BadInput(f"{name}: expected encoders of unpadded sums, such as {groups.MAIN}.")
@@ -344,16 +325,14 @@ def check_group(name: str) -> groups.Group:
 def maps(
     source: str, name: str, report: Callable[[str], object] = lambda done: None, pairs: int = PAIRS
 ) -> pd.DataFrame:
-    """The maps of all runs of a group: `COLUMNS`, `right`, and `control`, whether nothing may change; as from `sweep`.
+    """The maps of all runs of a group, as from `sweep`: `COLUMNS`, `right`, and `control`, whether nothing may change.
 
-    `pairs` are those at the answer positions, with a fifth of them elsewhere. `report` is called after each run, with
-    what it was. Raises `BadInput` as `runs.load` does.
+    `pairs` are those at the answer positions; elsewhere are a fifth. `report` is called after each run, with its name.
     """
-    frames, n_digits = [], groups.find(name).n_digits
+    frames, n_digits, few = [], groups.find(name).n_digits, pairs // 5
     for run, model in runs.load(name, source).models():
-        control = sweep(model, (pairs // 5, pairs // 5), n_digits, own=True, control=True)
-        frames += [sweep(model, (pairs, pairs // 5), n_digits).assign(control=False, run=run)]
-        frames += [control.assign(control=True, run=run)]
+        control = sweep(model, (few, few), n_digits, own=True, control=True).assign(control=True, run=run)
+        frames += [sweep(model, (pairs, few), n_digits).assign(control=False, run=run), control]
         report(f"{name} run {run}")
     found = pd.concat(frames, ignore_index=True).assign(source=source, group=name)
     return found.round({"accuracy": 5, "elsewhere": 5, "right": 3})
@@ -371,7 +350,7 @@ def path_of(source: str, name: str) -> Path:
 
 
 def save(source: str, name: str, frame: pd.DataFrame) -> Path:
-    """Store a group's maps with the results, as columns and rows, without what `completed` adds."""
+    """Store a group's maps with the results, without what `completed` adds."""
     path, again = path_of(source, name), frame.component.str.match(r"blocks\.[1-9]\d*\.resid_pre")
     with replacing(path) as temporary:
         thin = frame[(frame.direction != "both") & ~again][[*COLUMNS[2:], "right", "control"]].astype({"control": int})
@@ -380,13 +359,7 @@ def save(source: str, name: str, frame: pd.DataFrame) -> Path:
 
 
 def saved(source: str, name: str, *, control: bool = False) -> pd.DataFrame:
-    """A group's stored maps, completed: `COLUMNS`, and `right`, the share of drawn pairs that the model gets right.
-
-    With `control` instead those with pairs that agree in the variable, so that nothing may change.
-
-    Raises:
-        BadInput: there are none, or the file is damaged.
-    """
+    """A group's stored maps, or those of the controls: `COLUMNS` and `right`; `BadInput` if none, or damaged."""
     path = path_of(source, groups.find(name).name)
     try:
         frame = pd.read_csv(path).astype({"accuracy": float, "elsewhere": float})
