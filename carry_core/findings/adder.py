@@ -41,12 +41,7 @@ def schoolbook(a: Numbers, b: Numbers, width: int = 3) -> Wires:
     return Wires(left, right, (left + right) % 10, left + right >= 10, arrives, sums.digits(a + b, width))
 
 
-def read(
-    x: Float[Tensor, "sums d_model"],
-    label: Int[Tensor, " sums"],
-    left: Int[Tensor, " sums"],
-    right: Int[Tensor, " sums"],
-) -> Int[Tensor, " sums"]:
+def read(x: Float[Tensor, "sums d_model"], label: Numbers, left: Numbers, right: Numbers) -> Numbers:
     """What a linear probe finds of `label` in a stream, for pairs of digits `left`, `right` that it was not fitted on.
 
     Fisher's discriminant, fitted on four fifths of the hundred pairs and asked about the last, in turn. Any label of
@@ -122,7 +117,7 @@ def parts(model: Transformer, a: Numbers, b: Numbers) -> dict[str, Truth]:
     halfway = "blocks.0.resid_mid"
     stream = measure.activations(model, a, b, list(dict.fromkeys([halfway, first, before, after])))
     ablations = [INTACT, measure.final_mlp(model), measure.last_heads(model)[measure.decision_head(model)]]
-    intact, bypassed, leaky = measure.predict(model, a, b, ablations, config.width)
+    intact, bypassed, leaky = (x.long() for x in measure.predict(model, a, b, ablations, config.width))
     tens, ones = half_adders(model, stream[first], a, b)
     every = tuple(range(config.width))
     return {
@@ -131,9 +126,9 @@ def parts(model: Transformer, a: Numbers, b: Numbers) -> dict[str, Truth]:
         "halfway": half_adders(model, stream[halfway], a, b)[1],
         "early": carry_line(model, stream[before], a, b),
         "carry": carry_line(model, stream[after], a, b),
-        "digit": Truth(every, wires.digit, intact.long()),
-        "bypassed": Truth(every, wires.ones, bypassed.long()),
-        "leaky": Truth(every, wires.digit, leaky.long()),
+        "digit": Truth(every, wires.digit, intact),
+        "bypassed": Truth(every, wires.ones, bypassed),
+        "leaky": Truth(every, wires.digit, leaky),
     }
 
 
@@ -153,18 +148,12 @@ WIRES = {
 
 
 @torch.inference_mode()
-def trace(
-    model: Transformer, a: int, b: int, others: tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]], decision_head: int
-) -> pd.DataFrame:
+def trace(model: Transformer, a: int, b: int, others: tuple[Numbers, Numbers], decision_head: int) -> pd.DataFrame:
     """Follow `a + b` through the model, by linear probes that are fitted on some thousands of `others` (Fig. 1).
 
-    Returns:
-        A row for each of the `WIRES` and each position: what the network has there (`reads`, and of an answer its
-        `probability`), what the `schoolbook` has, and whether they agree; without the decision head one too many is
-        as it should be where no one arrives.
-
-    Raises:
-        BadInput: the model has one layer only, or the sum is none that it has an answer for.
+    By `WIRES` and position what the network has there (`reads`, and of an answer its `probability`), what the
+    `schoolbook` has, and whether it `agrees`; without the decision head one too many does where no one arrives.
+    `BadInput` if the model has one layer only, or no answer for the sum.
     """
     config, layout, last = model.config, model.config.layout, model.config.layers - 1
     if not last:
@@ -198,7 +187,7 @@ def trace(
 
 
 def departs(trace: pd.DataFrame) -> list[str]:
-    """What of the paper's drawing does not hold for a sum: nothing where all is as the schoolbook has it (Fig. 1)."""
+    """What of the paper's drawing does not hold for a sum (Fig. 1)."""
     agrees = trace.agrees.groupby(level="wire").all()
     return list(dict.fromkeys(name for wire, name in WIRES.items() if not agrees[wire]))
 
@@ -213,5 +202,5 @@ def full_adder(model: Transformer) -> Fields:
     """The lowest agreement of a part with the schoolbook's truth table, in the worst column (App. I, Fig. 26)."""
     found = parts(model, *random_sums(3, ADDED))
     agreement = claimed(found)
-    lowest = {"value": min(agreement.values()), "shows": is_full_adder(found)}
-    return {**lowest, **agreement, "carry_before_the_last_attention": found["early"].by_column}
+    early = {"carry_before_the_last_attention": found["early"].by_column}
+    return {"value": min(agreement.values()), "shows": is_full_adder(found)} | agreement | early

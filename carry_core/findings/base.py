@@ -53,10 +53,7 @@ def per_run(measured: Mapping[Any, Any], row: Callable[[Any], Fields] = dict) ->
 
 
 def summary(rows: pd.DataFrame, how: str, among: str | None = None) -> Measurement:
-    """A finding's frame as a measurement; what stands for all is the mean of `value`.
-
-    `among` is the first level of the names of the runs that count for that, such as their group.
-    """
+    """A finding's frame as a measurement, with the mean of `value` over its runs, or those of the group `among`."""
     value = rows.value if among is None else rows.value.loc[among]
     more = rows.drop(columns=["value", "shows"]).to_dict("index")
     runs, shows = rows.value.astype(float).to_dict(), rows.shows.astype(bool).to_dict()

@@ -21,6 +21,7 @@ from carry_core.groups import GROUPS
 from carry_core.sums import Layout
 from carry_core.training.histories import History
 
+Curve = Float[np.ndarray, " epoch"]
 NAN = float("nan")
 PLOTTED = 0.4  # what Fig. 5 plots: 400 of 1000 epochs
 PIECE = 3  # epochs that a straight piece of a curve needs
@@ -43,7 +44,7 @@ def curves(history: History, name: str) -> dict[int, Float[np.ndarray, "epoch *m
     return {int(run): finished(curve) for run, curve in zip(history["runs"], history[name], strict=True)}
 
 
-def first_at(curve: Float[np.ndarray, " epoch"], level: float) -> float:
+def first_at(curve: Curve, level: float) -> float:
     """The first epoch at which the curve reaches the level; NaN if it never does."""
     reached = np.flatnonzero(curve >= level)
     return float(reached[0] + 1) if len(reached) else NAN
@@ -65,15 +66,10 @@ class Kink(NamedTuple):
     level: float  # logarithm of the exponential at epoch 0
 
 
-def kink(loss: Float[np.ndarray, " epoch"], share: float = PLOTTED, planned: int = 0) -> Kink:
-    """The kink of a loss: the corner of the two joined straight pieces that fit its logarithm best.
+def kink(loss: Curve, share: float = PLOTTED, planned: int = 0) -> Kink:
+    """The corner of the two joined straight pieces that fit a loss's logarithm best; `BadInput` if it is too short.
 
-    Args:
-        share: how much of the training to look at, from its start.
-        planned: epochs of the whole recipe, if there were to be more.
-
-    Raises:
-        BadInput: too few epochs for two pieces.
+    In the first `share` of the training, which was to have `planned` epochs if those are more than there are.
     """
     end = min(len(loss), max(round(share * max(planned, len(loss))), 2 * PIECE + 1))
     if end < 2 * PIECE + 1:
@@ -96,7 +92,7 @@ class Evolution(NamedTuple):
 
     accuracy: Float[np.ndarray, "epoch task pos"]
     corrected: Float[np.ndarray, "epoch task pos"]
-    correlation: Float[np.ndarray, " epoch"]  # Pearson, of all accuracies with a model that cannot carry (Fig. 5)
+    correlation: Curve  # Pearson, of all accuracies with a model that cannot carry (Fig. 5)
 
 
 def evolutions(history: History) -> dict[int, Evolution]:
@@ -114,23 +110,18 @@ def evolutions(history: History) -> dict[int, Evolution]:
     return found
 
 
-def starts_to_rise(curve: Float[np.ndarray, " epoch"], planned: int = 0) -> tuple[int, float]:
-    """The lowest point of the curve's deepest fall below an earlier high, and how deep it is; `planned` as in `kink`.
-
-    The first ordinary additions raise the correlation, too; what is asked is when it rises for good.
-    """
+def starts_to_rise(curve: Curve, planned: int = 0) -> tuple[int, float]:
+    """The epoch at the bottom of the curve's deepest fall below an earlier high, and how deep it is (as in `kink`)."""
+    # the first ordinary additions raise the correlation, too; what is asked is when it rises for good
     looked_at = curve[: max(1, round(PLOTTED * max(planned, len(curve))))]
     fall = np.maximum.accumulate(looked_at) - looked_at
     return int(fall.argmax()) + 1, float(fall.max())
 
 
-def carrying(loss: Float[np.ndarray, " epoch"], evolution: Evolution, planned: int = 0) -> Fields:
+def carrying(loss: Curve, evolution: Evolution, planned: int = 0) -> Fields:
     """Whether the final MLP's role starts to form at the kink, and the loss then falls exponentially (Sec. 5).
 
-    Returns:
-        The `kink` of the test loss; if every epoch of the evolution is known, the epoch of the `rise` of the
-        correlation, the `depth` of the fall before and the `lag` behind the kink, else NaN; whether they `coincide`
-        within 1% of the epochs (two at least), and whether the decay after the kink is `exponential`.
+    If every epoch is known, the correlation's `rise`, the `depth` of the fall before and the `lag` behind the kink.
     """
     fit, whole = kink(loss, planned=planned), len(evolution.correlation) == len(loss)
     rise, depth = starts_to_rise(evolution.correlation, planned=planned) if whole else (NAN, NAN)
@@ -150,11 +141,10 @@ def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFr
     Returns:
         A row for each run, all in epochs but for shares: `epochs`; `rise`, during which the units' test accuracy rises
         most, by `jump`; `passes`, for each head the first at which the units' answer position gives half of its
-        attention or more to the two digits of its column (NaN: never), `first` and `last` of these; `bounce`, of those
-        at which the squared norm turns from falling to rising the nearest to `rise` (or NaN), where it has lost `fall`
-        of its highest value and goes on to gain `rebound` of its lowest; `lag` of the rise behind `first`. Whether
-        accuracy and attention change together (`coincides`), whether heads change `apart`, whether the norm `bounces`
-        at the rise, and so much that it is `evident`.
+        attention or more to the two digits of its column (NaN: never), `first` and `last` of these; `bounce`, the
+        nearest to `rise` at which the squared norm turns from falling to rising, where it has lost `fall` of its
+        highest value and goes on to gain `rebound` of its lowest; `lag` of the rise behind `first`. Whether accuracy
+        and attention change together (`coincides`), heads `apart`, and the norm `bounces`, and is `evident`.
 
     Raises:
         BadInput: the history has no mean attention of one-layer runs.
@@ -162,9 +152,7 @@ def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFr
     if "pattern" not in history or history["pattern"].ndim != 5:
         raise BadInput("No mean attention of one layer in this history: expected that of a one-layer group.")
     runs = zip(curves(history, "test_accuracy").items(), history["pattern"], history["weight_norm"], strict=True)
-    rows = per_run(
-        {run: _transition(x[:, -1], maps[: len(x)], norm[: len(x)], layout) for (run, x), maps, norm in runs}
-    )
+    rows = per_run({r: _transition(x[:, -1], maps[: len(x)], norm[: len(x)], layout) for (r, x), maps, norm in runs})
     epochs = rows.epochs.clip(lower=planned)
     near, close = ((share * epochs).clip(lower=2) for share in (ACCURACY_TO_ATTENTION, ACCURACY_TO_NORM))
     lag, apart = rows.rise - rows["first"], rows["last"] - rows["first"]
@@ -174,10 +162,7 @@ def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFr
 
 
 def _transition(
-    units: Float[np.ndarray, " epoch"],
-    pattern: Float[np.ndarray, "epoch head query key"],
-    norm: Float[np.ndarray, " epoch"],
-    layout: Layout,
+    units: Curve, pattern: Float[np.ndarray, "epoch head query key"], norm: Curve, layout: Layout
 ) -> Fields:
     """What `transitions` measures in a run."""
     rises, slope = np.diff(units), np.diff(norm)
@@ -218,21 +203,18 @@ def shown_run(transitions: pd.DataFrame) -> int:
     return int(chosen.jump.idxmax())
 
 
-def _transitions(evidence: Evidence) -> pd.DataFrame:
-    return transitions(evidence.curves(N1), GROUPS[N1].config.layout, evidence.planned_epochs(N1))
-
-
 @finding("transition", N1)
 def transition(evidence: Evidence) -> pd.DataFrame:
     """Epochs by which the units' accuracy rises after the first head's attention passes half (Sec. 3, Fig. 2)."""
+    rows = transitions(evidence.curves(N1), GROUPS[N1].config.layout, evidence.planned_epochs(N1))
     names = {"lag": "value", "coincides": "shows", "rise": "steepest_rise", "first": "attention_passes_half"}
-    return _transitions(evidence)[list(names)].rename(columns=names)
+    return rows[list(names)].rename(columns=names)
 
 
 @finding("norm_bounce", N1)
 def norm_bounce(evidence: Evidence) -> pd.DataFrame:
     """Epochs from the steepest rise of the units' accuracy to the nearest turn of the norm (Sec. 3, Fig. 2)."""
-    rows = _transitions(evidence)
+    rows = transitions(evidence.curves(N1), GROUPS[N1].config.layout, evidence.planned_epochs(N1))
     names = {"value": "value", "bounces": "shows", "fall": "share_lost", "rebound": "share_gained"}
     return rows.assign(value=rows.bounce - rows.rise)[list(names)].rename(columns=names)
 

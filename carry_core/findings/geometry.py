@@ -13,7 +13,6 @@ from scipy.stats import ks_2samp, spearmanr
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.metrics import balanced_accuracy_score, pairwise_distances_argmin
-from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from carry_core import carries, measure, sums
@@ -24,6 +23,9 @@ from carry_core.interventions import INTACT, Ablation
 from carry_core.model import Transformer
 from carry_core.sums import Numbers
 
+Points = Float[Tensor, "sums axis"]  # on principal axes, centred
+Side = Bool[Tensor, " sums"]
+Columns = Sequence[tuple[int, int, int]]  # layer, position in the sequence, digit column
 AXES = 6  # kept of each stream; figures show the leading two
 CENTROID_ACCURACY = 0.9  # nearest-centroid accuracy from which on the digits are said to have pockets
 SEPARATING_ACCURACY = 0.95  # balanced accuracy of a threshold from which an axis separates two kinds of sums
@@ -37,16 +39,14 @@ class Plane:
     layer: int
     after: str  # "attention" (`resid_mid`) or "MLP" (`resid_post`)
     position: int  # in the sequence
-    points: Float[Tensor, "sums axis"]  # centred
+    points: Points
     share: tuple[float, ...]  # of the variance, for each axis
     digit: Int[Tensor, " sums"]  # digit sum modulo ten without a carry; in the last layer the answer's digit
     task: Int[Tensor, " sums"]  # index of the carry class
-    split: Bool[Tensor, " sums"]  # what the layer decides: ten or more; in the last layer whether there is a carry-in
+    split: Side  # what the layer decides: ten or more; in the last layer whether there is a carry-in
 
 
-def principal_axes(
-    x: Float[Tensor, "sums d_model"], labels: Sequence[Tensor]
-) -> tuple[Float[Tensor, "sums axis"], tuple[float, ...]]:
+def principal_axes(x: Float[Tensor, "sums d_model"], labels: Sequence[Tensor]) -> tuple[Points, tuple[float, ...]]:
     """Coordinates on the leading principal axes of the centred `x`, and each axis' share of the variance.
 
     An axis has no sign of its own: each is turned so that the label it is most correlated with grows along it.
@@ -62,7 +62,7 @@ def principal_axes(
 
 
 def default_columns(model: Transformer, n_digits: int) -> list[tuple[int, int, int]]:
-    """Layer, position and digit column of each column of Fig. 4; of Fig. 7 if there is one layer only."""
+    """The columns of Fig. 4; those of Fig. 7 if there is one layer only."""
     config, last = model.config, model.config.layers - 1
     digits = range(config.width - n_digits, config.width)
     start = config.width + 1 if config.causal else 0  # a decoder's first number does not see the second
@@ -71,11 +71,7 @@ def default_columns(model: Transformer, n_digits: int) -> list[tuple[int, int, i
 
 
 def journey(
-    model: Transformer,
-    a: Numbers,
-    b: Numbers,
-    n_digits: int | None = None,
-    columns: Sequence[tuple[int, int, int]] | None = None,
+    model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None, columns: Columns | None = None
 ) -> list[Plane]:
     """The planes of Fig. 4: for each of the columns (`default_columns` if None), after the attention and the MLP."""
     config, n_digits = model.config, n_digits or model.config.width
@@ -96,14 +92,14 @@ def journey(
     return planes
 
 
-def threshold_accuracy(x: Float[Tensor, " sums"], positive: Bool[Tensor, " sums"]) -> float:
+def threshold_accuracy(x: Float[Tensor, " sums"], positive: Side) -> float:
     """Balanced accuracy of the best threshold on `x`: 0.5 by chance, 1 if the sides are apart, NaN if one is empty."""
     if not 0 < positive.sum() < len(positive):
         return float("nan")
     return 0.5 + 0.5 * float(ks_2samp(x[positive].numpy(), x[~positive].numpy(), method="asymp").statistic)
 
 
-def axis_by_axis(points: Float[Tensor, "sums axis"], positive: Bool[Tensor, " sums"]) -> list[float]:
+def axis_by_axis(points: Points, positive: Side) -> list[float]:
     """`threshold_accuracy` on each axis."""
     return [threshold_accuracy(x, positive) for x in points.unbind(1)]
 
@@ -122,24 +118,15 @@ def apart_on_all_axes(plane: Plane) -> float:
     return threshold_accuracy(torch.from_numpy(along), plane.split)
 
 
-def pocket_accuracy(points: Float[Tensor, "sums axis"], labels: Int[Tensor, " sums"]) -> float:
+def pocket_accuracy(points: Points, labels: Int[Tensor, " sums"]) -> float:
     """Balanced accuracy of the nearest centroid on the two leading axes: 1 where each label has a pocket."""
     x, kinds = points[:, :2].double().numpy(), labels.numpy()
     centres = pd.DataFrame(x).groupby(kinds).mean()
     return float(balanced_accuracy_score(kinds, centres.index[pairwise_distances_argmin(x, centres)]))
 
 
-def neighbour_accuracy(points: Float[Tensor, "sums axis"], labels: Int[Tensor, " sums"]) -> float:
-    """Balanced accuracy of the label of the nearest other sum on the two leading axes: 1 without overlap (App. B)."""
-    nearest = NearestNeighbors(n_neighbors=1).fit(points[:, :2].numpy()).kneighbors(return_distance=False)[:, 0]
-    return float(balanced_accuracy_score(labels, labels[torch.from_numpy(nearest)]))
-
-
-def digit_order(points: Float[Tensor, "sums axis"], digit: Int[Tensor, " sums"], side: Bool[Tensor, " sums"]) -> float:
-    """How well the better of two axes puts digits in order, side by side: 1 if it does, about 0 by chance (App. B).
-
-    Spearman's correlation in size, weighted by each side's sums; NaN where digits are all the same.
-    """
+def digit_order(points: Points, digit: Int[Tensor, " sums"], side: Side) -> float:
+    """Size of Spearman's correlation of digit and better axis, mean over both sides; NaN if all are alike (App. B)."""
     sides = [which for which in (side, ~side) if digit[which].unique().numel() > 1]
     if not sides:
         return float("nan")
@@ -172,16 +159,14 @@ def leading_axis_separates(scores: Iterable[Sequence[float]]) -> bool:
 
 
 def axes_of(
-    model: Transformer, name: str, labels: Mapping[int, Bool[Tensor, " sums"]], ablation: Ablation = INTACT
+    model: Transformer, name: str, labels: Mapping[int, Side], ablation: Ablation = INTACT
 ) -> dict[int, list[float]]:
     """By position of a stream, how well a threshold on each leading axis tells its label, on random sums."""
     stream = measure.activations(model, *random_sums(), [name], ablation)[name]
-    return {
-        position: axis_by_axis(principal_axes(stream[:, position], [])[0], label) for position, label in labels.items()
-    }
+    return {i: axis_by_axis(principal_axes(stream[:, i], [])[0], label) for i, label in labels.items()}
 
 
-def carry_in_labels(model: Transformer) -> dict[int, Bool[Tensor, " sums"]]:
+def carry_in_labels(model: Transformer) -> dict[int, Side]:
     """Whether there is a carry-in, at the two answer positions where one can be."""
     arrives = carries.carry_in(3)[carries.classify(*random_sums())]
     return {position: arrives[:, i] for i, position in enumerate(model.config.layout.answer[:2])}

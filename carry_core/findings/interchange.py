@@ -39,6 +39,7 @@ PAIRS_OF_OTHERS = 2_000  # in every group but the main one: all maps of all runs
 BATCH = 250  # pairs in a pass: what a cell needs then stays in the processor's cache
 TRIES = 20  # drawn pairs for each that is asked for, before a model that gets few of them right is given up
 
+Cache = Mapping[str, Tensor]
 # The two numbers of two sums that differ in a variable of one column, with every column to the left alike. The first
 # sum has the smaller value: no carry-in, or the smaller digit sum. It is the base for the direction `up`, the source
 # for `down`.
@@ -118,8 +119,8 @@ def right_pairs(
     found = torch.zeros(2, 2, 0, dtype=torch.int64)
     while found.shape[-1] < count and drawn < TRIES * count:
         pairs = draw(variable, column - width + layout.width, count, generator, layout, control=control)
-        right = [(answered(model, a, b) == sums.digits(a + b, width)).all(1) for a, b in pairs]
-        chosen = (right[0] & right[1]).nonzero().flatten()[: count - found.shape[-1]]
+        first, second = ((answered(model, a, b) == sums.digits(a + b, width)).all(1) for a, b in pairs)
+        chosen = (first & second).nonzero().flatten()[: count - found.shape[-1]]
         found = torch.cat([found, pairs[..., chosen]], -1)
         drawn += int(chosen[-1]) + 1 if found.shape[-1] == count else count  # up to the pair that completes them
     return found, found.shape[-1] / drawn
@@ -142,22 +143,19 @@ SAME = {"blocks.0.resid_pre": "", "blocks.0.attn.skip": "", "blocks.0.resid_mid"
 
 
 def activations(model: Transformer, numbers: Int[Tensor, "2 sums"]) -> dict[str, Tensor]:
-    """Every hook point of one pass over a batch of sums, and as `answer` the digits that the model answers with.
-
-    And of each layer, as `blocks.0.q` and so on, `q`, `k`, `v` as they meet, `[sums, head, pos, d_head]`, and `scores`.
-    """
+    """Every hook point of one pass over some sums, the `answer`'s digits, and `blocks.0.q`, `k`, `v`, `scores`, …."""
     layout, (a, b) = model.config.layout, numbers
     logits, cache = model.run_with_cache(sums.encode(a, b, layout))
     for l, block in enumerate(model.blocks):
         qkv = block.qkv(cache[f"{block.name}.resid_pre"], query=model.queries(l, layout.answer))
-        q, k, v = (x.transpose(1, 2).contiguous() for x in qkv)
+        q, k, v = (x.transpose(1, 2).contiguous() for x in qkv)  # [sums, head, pos, d_head], turned
         parts = {"q": q, "k": k, "v": v, "scores": q @ k.mT}
         cache |= {f"{block.name}.{name}": x for name, x in parts.items()}
     return cache | {"answer": logits[:, list(layout.answer)].argmax(-1)}
 
 
 def attention(
-    model: Transformer, layer: int, base: Mapping[str, Tensor], position: int, row: Float[Tensor, "sums 1 d_model"]
+    model: Transformer, layer: int, base: Cache, position: int, row: Float[Tensor, "sums 1 d_model"]
 ) -> Float[Tensor, "sums query head d_head"]:
     """`attn.z` when the stream that enters the layer has this row at a position: of it alone q, k and v are new."""
     block, config = model.blocks[layer], model.config
@@ -179,7 +177,7 @@ def attention(
 
 
 def swapped(
-    model: Transformer, component: str, position: int, base: Mapping[str, Tensor], source: Mapping[str, Tensor]
+    model: Transformer, component: str, position: int, base: Cache, source: Cache
 ) -> Int[Tensor, "sums column"]:
     """The base's answer with one component's output at one position from the source; both as from `activations`."""
     name, _, head = component.partition(":")
@@ -221,9 +219,8 @@ def digits_of(model: Transformer, resid: Float[Tensor, "*batch d_model"]) -> Int
 def count(model: Transformer, column: int, pairs: Pairs, cells: Sequence[tuple[str, int]]) -> pd.DataFrame:
     """Swap each cell's component at its position, upwards and downwards, and count where `column` is the source's.
 
-    Returns:
-        A row for each cell and `direction`: `pairs`; `accuracy`, the share of swaps after which exactly the predicted
-        digit came out, and `elsewhere`, after which all other digits stayed; NaN without pairs.
+    `accuracy` is the share of swaps after which exactly the predicted digit came out, `elsewhere` that after which all
+    other digits stayed; NaN without pairs.
     """
     hits = torch.zeros(len(cells), 2, 2, dtype=torch.float64)  # [cell, direction, predicted or elsewhere]
     for part in pairs.split(BATCH, -1):
@@ -250,18 +247,15 @@ def count(model: Transformer, column: int, pairs: Pairs, cells: Sequence[tuple[s
 
 
 def reachable(config: ModelConfig, column: int, n_digits: int | None = None) -> list[tuple[str, int]]:
-    """The components and positions that can reach an answer digit: after the last attention, its own position only.
-
-    Each stream once, not `resid_pre` after layer 0; without padding, and in a decoder without what comes later.
-    """
+    """The components and positions that can reach an answer digit: after the last attention, its own position only."""
     width, answer, last = config.width, config.layout.answer, config.layers - 1
     own, first = answer[column], width - (n_digits or width)
-    zeros = {*range(first), *range(width + 1, width + 1 + first), *range(2 * width + 1, answer[first])}
+    zeros = {*range(first), *range(width + 1, width + 1 + first), *range(2 * width + 1, answer[first])}  # padding
     positions = [p for p in range(own + 1 if config.causal else config.layout.length) if p not in zeros]
     return [
         (name, position)
         for name in components(config)
-        if not name.endswith("resid_pre") or name.startswith("blocks.0.")
+        if not name.endswith("resid_pre") or name.startswith("blocks.0.")  # each stream once
         for position in positions
         if not name.startswith(f"blocks.{last}.") or name.endswith("resid_pre") or position == own
     ]
@@ -275,16 +269,14 @@ def sweep(
     own: bool = False,
     control: bool = False,
 ) -> pd.DataFrame:
-    """The map of one run: a row for each component and position (`reachable`), answer digit, variable and direction.
+    """The map of one run: a row for each `CELL` that is `reachable`, with what `count` gives.
+
+    And `right`, the share of drawn pairs whose sums the intact model gets right: only these are counted.
 
     Args:
         counts: pairs for a patch at an answer position, and at any other.
         own: only at the position of the digit that is read.
         control: with pairs that agree in the variable, so that nothing may change.
-
-    Returns:
-        `CELL`, what `count` gives, and `right`, the share of the drawn pairs whose sums the intact model gets both
-        right: only these are counted.
     """
     config, frames, generator = model.config, [], torch.Generator().manual_seed(0)
     for variable in VARIABLES:
@@ -325,10 +317,7 @@ def check_group(name: str) -> groups.Group:
 def maps(
     source: str, name: str, report: Callable[[str], object] = lambda done: None, pairs: int = PAIRS
 ) -> pd.DataFrame:
-    """The maps of all runs of a group, as from `sweep`: `COLUMNS`, `right`, and `control`, whether nothing may change.
-
-    `pairs` are those at the answer positions; elsewhere are a fifth. `report` is called after each run, with its name.
-    """
+    """The maps of all runs of a group: `COLUMNS`, `right` and `control`; a fifth of the pairs beside the answer."""
     frames, n_digits, few = [], groups.find(name).n_digits, pairs // 5
     for run, model in runs.load(name, source).models():
         control = sweep(model, (few, few), n_digits, own=True, control=True).assign(control=True, run=run)

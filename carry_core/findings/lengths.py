@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
-from sklearn.linear_model import LinearRegression
 from torch import Tensor, nn
 
 from carry_core import carries, groups, measure
@@ -103,11 +102,7 @@ SUMMARY = {
 
 
 def attention_summary(found: Mapping[int, Heads], n_long: int) -> pd.DataFrame:
-    """The weakest step of each staircase, and which heads look to the right; a row for each run (Fig. 21, 23, App. H).
-
-    `ahead` is what the `ahead head` gives of a digit's attention to the next column, `right` what the `right head` of
-    the last layer gives of an answer row's.
-    """
+    """The weakest step of each staircase, and which heads look to the right, by run (Fig. 21, 23, App. H)."""
     parts = {"trained": slice(n_long, None)} | ({"long": slice(0, n_long)} if n_long else {})
 
     def row(h: Heads) -> Fields:
@@ -142,10 +137,7 @@ def answer_columns(model: Transformer) -> list[tuple[int, int, int]]:
 
 
 def separation(model: Transformer, a: Numbers, b: Numbers) -> dict[str, list[float]]:
-    """How well sums are told apart at each answer position, along the best direction of six axes (Fig. 19, 22, 24).
-
-    By `tens` after the first layer, by the carry-in (`ones`) after the last attention; NaN where one side is empty.
-    """
+    """How well sums are told apart by tens after the first layer and carry-ins after the last attention (Fig. 19)."""
     width, columns = model.config.width, answer_columns(model)
     planes = geometry.journey(model, a, b, width, columns[:width] + columns[-width:])
     parts = {"tens": planes[1 : 2 * width : 2], "ones": planes[2 * width :: 2]}
@@ -157,13 +149,6 @@ def separations(models: Mapping[int, Transformer], a: Numbers, b: Numbers) -> pd
     found = {run: pd.DataFrame(separation(model, a, b)) for run, model in models.items()}
     frame = pd.concat(found, names=["run", "position"]).reset_index()
     return frame.melt(["run", "position"], var_name="step", value_name="accuracy").dropna()
-
-
-def axis_and_plane(model: Transformer, a: Numbers, b: Numbers) -> tuple[float, float]:
-    """The correlation of `neurons.carry_axis`, and along the best direction in the plane of two axes (App. H.1)."""
-    axis = neurons.carry_axis(model, a, b)
-    fit = LinearRegression().fit(axis.points.numpy(), axis.more.numpy())
-    return axis.correlations[0], float(fit.score(axis.points.numpy(), axis.more.numpy())) ** 0.5
 
 
 def widened(model: Transformer, width: int) -> Transformer:
@@ -196,11 +181,9 @@ def without_parts(model: Transformer, a: Numbers, b: Numbers) -> dict[Ablation, 
 def primed_parts(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]], n_long: int) -> Fields:
     """Who carries and who corrects in a primed model (App. H.1), from `without_parts`.
 
-    Returns:
-        The `head` of the first layer that costs the carry cells of the long positions most, and how much (`carried`);
-        what the final MLP costs the no-carry cells (`corrected`) and the carry cells of the `trained` and of the long
-        positions (`spared`). Whether the one carries and the other corrects (`shows`), and whether all cells suffer
-        without the MLP but the carry cells at long positions (`spares`).
+    The `head` of the first layer that costs the carry cells of the long positions most, and how much (`carried`); what
+    the final MLP costs the no-carry cells (`corrected`) and the carry cells of the `trained` and of the long positions
+    (`spared`); whether all suffer without it but the last (`spares`).
     """
     fall = {part: lost[INTACT] - accuracy for part, accuracy in lost.items()}
     carried = {part: float(x[1, :n_long].mean()) for part, x in fall.items() if {i for i, _ in part.heads} == {0}}
@@ -220,15 +203,10 @@ def primed_parts(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]], n_long: 
 
 
 def forgetting(history: History) -> pd.DataFrame:
-    """What becomes of the accuracy on longer sums over the epochs (Fig. 20); a row for each run of a padded group.
+    """What becomes of the accuracy on longer sums over the epochs, by run (Fig. 20); `BadInput` if not padded.
 
-    Returns:
-        How many `epochs` there are; the first with the best exact match (`peak`), that (`best`), and the `last`;
-        whether the run `forgets`: peaks before the end and ends at half of that or less. By position, from which epoch
-        accuracy stays below nine tenths of its own best (`goes`, or NaN) and where it `ends`; and which go `first`.
-
-    Raises:
-        BadInput: the group is not padded.
+    A run `forgets` if its exact match peaks before the end and ends at half of that or less. By position, accuracy
+    stays below nine tenths of its own best from the epoch `goes` on (NaN: never), and `ends` there.
     """
     if "long_whole" not in history:
         raise BadInput("These learning curves have no longer sums: expected those of a padded group, such as pad6_….")
@@ -329,21 +307,17 @@ def mlp_2500(evidence: Evidence) -> pd.DataFrame:
 def primed_parts_of_runs(evidence: Evidence) -> pd.DataFrame:
     """What carry cells at long positions lose without the costliest head of the first layer (App. H.1)."""
     n_long, drawn = long_positions(base.PRIMED), balanced(groups.find(base.PRIMED).config.width, BALANCED)
-
-    def row(run: int, model: Transformer) -> Fields:
-        found = primed_parts(without_parts(model, *drawn), n_long)
-        same = evidence.source == "ours" or found["head"].heads == {(0, 0)}  # as in the paper
-        return {
-            "value": found["carried"],
-            "shows": found["shows"] and same,
-            "head": heads.named(found["head"]),
-            "no_carry_cells_lose_without_the_final_MLP": found["corrected"],
-            "trained_carry_cells_lose": found["trained"],
-            "long_carry_cells_lose": found["spared"],
-            "all_but_the_last_suffer": found["spares"],
-        }
-
-    return per_run(evidence.each(base.PRIMED, row))
+    rows = per_run(evidence.each(base.PRIMED, lambda run, model: primed_parts(without_parts(model, *drawn), n_long)))
+    if evidence.source == "author":  # as in the paper
+        rows["shows"] &= rows["head"] == Ablation(heads={(0, 0)})
+    names = {
+        "carried": "value",
+        "corrected": "no_carry_cells_lose_without_the_final_MLP",
+        "trained": "trained_carry_cells_lose",
+        "spared": "long_carry_cells_lose",
+        "spares": "all_but_the_last_suffer",
+    }
+    return rows.rename(columns=names).assign(head=rows["head"].map(heads.named))
 
 
 @finding("carry_axis_long", base.PRIMED, base.FINETUNED)
@@ -352,8 +326,9 @@ def carry_axis_long(evidence: Evidence) -> pd.DataFrame:
     drawn = random_sums(groups.find(base.PRIMED).config.width, RANDOM)
 
     def row(run: int, model: Transformer) -> Fields:
-        axis, plane = axis_and_plane(model, *drawn)
-        return {"value": axis, "shows": axis >= neurons.CARRY_AXIS_CORRELATION, "best_direction_of_two_axes": plane}
+        axis = neurons.carry_axis(model, *drawn)
+        shows = axis.correlations[0] >= neurons.CARRY_AXIS_CORRELATION
+        return {"value": axis.correlations[0], "shows": shows, "best_direction_of_two_axes": axis.plane}
 
     by_name = {"primed": base.PRIMED, "finetuned": base.FINETUNED}
     at_hand = {name: group for name, group in by_name.items() if evidence.has(group)} or {"primed": base.PRIMED}

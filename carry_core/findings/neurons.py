@@ -26,10 +26,9 @@ OUTCOMES = (74, 149, 250, 349, 499, 574, 650, 750, 849)  # whose boards are aver
 def activity(
     model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None
 ) -> tuple[Float[Tensor, "task pos neuron"], Float[Tensor, " neuron"]]:
-    """How often each neuron of the last MLP is active, and how much more with a carry-in (Sec. 5, Fig. 13, 14).
+    """How often each neuron of the last MLP is active, by class, and how much more with a carry-in than without.
 
-    The share of a class' sums in which it is active, NaN for a class without sums; and its mean activation where a one
-    arrives, minus that elsewhere, in which every sum and position counts once.
+    Sec. 5, Fig. 13, 14. NaN for a class without sums; in the means every sum and position counts once.
     """
     n_digits = n_digits or model.config.width
     name, read = f"blocks.{model.config.layers - 1}.mlp.post", model.config.layout.answer[-n_digits:]
@@ -53,7 +52,13 @@ class CarryAxis:
     share: tuple[float, ...]  # of the weights' squared norm, for each axis
     often: Float[Tensor, "task pos neuron"]  # as `activity` gives them
     more: Float[Tensor, " neuron"]
-    correlations: tuple[float, ...]  # over neurons, of the coordinate on each axis and of `more`; never negative
+    correlations: tuple[float, float]  # over neurons, of the coordinate on each axis and of `more`; never negative
+
+    @property
+    def plane(self) -> float:
+        """The correlation along the best direction in the plane of both axes, the multiple one (App. H.1)."""
+        (first, second), between = self.correlations, torch.corrcoef(self.points.T)[0, 1].item()
+        return float(((first**2 + second**2 - 2 * first * second * between) / (1 - between**2)) ** 0.5)
 
     def lean(self, chosen: Bool[Tensor, "task pos neuron"]) -> Float[Tensor, "task pos"]:
         """How much further along the leading axis the chosen neurons lie than the others, on average."""
@@ -68,7 +73,8 @@ def carry_axis(model: Transformer, a: Numbers, b: Numbers, n_digits: int | None 
     points, share = (u * s)[:, :2], tuple((s.square() / s.square().sum())[:2].tolist())
     along = torch.corrcoef(torch.cat([points.T, more[None]]))[-1, :-1]
     points = points * torch.where(along < 0, -1.0, 1.0)  # an axis has no sign of its own
-    return CarryAxis(points, share, often, more, tuple(along.abs().tolist()))
+    first, second = along.abs().tolist()
+    return CarryAxis(points, share, often, more, (first, second))
 
 
 def boards(

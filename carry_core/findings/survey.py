@@ -29,8 +29,8 @@ from carry_core.training import histories, recipes
 DRAWS, DRAWN = 10, 20_000  # how often the dissection is drawn again; sums per class in a draw of the paper's
 SAMPLE = 20_000  # random sums where a finding does not need all
 FEWEST = 20  # sums a >= b that an outcome needs for its squashing to count
-T = TypeVar("T")
 CHUNK = 2_048  # sums that pass through the last MLP at once: of each some hundred are in a draw
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -187,21 +187,15 @@ class Evidence:
     """One source's weights and learning curves, and the surveys that several rows of the ledger share.
 
     What is missing or damaged raises `BadInput`, which says how to get it.
-
-    Args:
-        needs: for each group, what the rows that are asked for need of it.
-        report: called after each run that was measured, with what it was.
-        chosen: for a group, which runs are asked for where not its first ones: as `runs.load` takes them.
-        surveyed: a group's sums that runs are surveyed on, if not `fixed_sums`.
     """
 
     def __init__(
         self,
         source: str,
-        needs: Mapping[str, Need] | None = None,
-        report: Callable[[str], None] = lambda done: None,
-        chosen: Mapping[str, Mapping[str, Any]] | None = None,
-        surveyed: Callable[[str], tuple[Numbers, Numbers]] | None = None,
+        needs: Mapping[str, Need] | None = None,  # by group
+        report: Callable[[str], None] = lambda done: None,  # called after each survey, with which run it was of
+        chosen: Mapping[str, Mapping[str, Any]] | None = None,  # by group, which runs, as `runs.load` takes them
+        surveyed: Callable[[str], tuple[Numbers, Numbers]] | None = None,  # a group's sums, if not `fixed_sums`
     ) -> None:
         runs.folder(source)
         self.source, self.needs, self.report = source, dict(needs or {}), report
@@ -258,11 +252,7 @@ class Evidence:
             return dict(zip(models, pool.map(of, models, models.values()), strict=True))
 
     def surveys(self, group: str) -> dict[int, Survey]:
-        """A survey of each of the group's runs; the first call surveys all groups that are needed and at hand.
-
-        Raises:
-            Exception: whatever the survey of one of its runs raised; other groups' surveys are not touched by that.
-        """
+        """A survey of each run, or what it raised; the first call surveys all groups that are needed and at hand."""
         if group not in self._surveys:
             waiting = [name for name in self.needs if name not in self._surveys and self.has(name)]
             several = {name: self.group(name) for name in (group, *waiting)}

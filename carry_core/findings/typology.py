@@ -97,25 +97,16 @@ def neuron_swaps(model: Transformer, pairs: Mapping[int, Pairs]) -> pd.DataFrame
     return frame.assign(accuracy=hits[:, 0] / max(swaps, 1), stays=hits[:, 1] / max(swaps, 1))
 
 
-# Where digit sums are set: after the first layer, at the column's two digits, or also at its answer position.
-PLACES = ("digits", "digits and answer")
-
-
 @torch.inference_mode()
 def abstraction(
     model: Transformer, head: int, place: str = "digits", count: int = COUNT, seed: int = 0
 ) -> pd.DataFrame:
     """How much of the behaviour the full adder explains, if its variables are where the paper says (Sec. 4, App. I).
 
-    Digit sums are in the stream after the first layer, at the digits' positions or as `place` says; carry-ins in the
-    output of the decision head `head`, at the answer's. Base and sources are random sums, one source for each variable;
-    all digits of the answer have to be the causal model's. Only swaps that change the causal model's answer count.
-
-    Returns:
-        `variable` (`digit_sum`, `carry_in`, and `all` of them, each with probability one half), `pairs`, `accuracy`.
-
-    Raises:
-        BadInput: the model has one layer only.
+    Digit sums are in the stream after the first layer, at the column's `digits` or `digits and answer`; carry-ins in
+    the output of head `head` of the last, at the answer. Base and sources are random sums, a source for each variable.
+    An answer counts if the swap changes the causal model's, and is right in all digits. For `digit_sum`, `carry_in` and
+    `all`, each variable swapped with probability one half. One layer only is `BadInput`.
     """
     if model.config.layers < 2:
         raise BadInput("The full adder needs a layer that adds and one that carries: expected 2 layers or more.")
