@@ -73,30 +73,18 @@ class Truth(NamedTuple):
         return min(self.by_column)
 
 
-def half_adders(
-    model: Transformer, stream: Float[Tensor, "sums pos d_model"], a: Numbers, b: Numbers, *, second: bool = False
-) -> tuple[Truth, Truth]:
-    """Whether a stream tells tens and ones at the digits of a, or of b if `second`, in columns that can reach ten."""
-    width, wires = model.config.width, schoolbook(a, b, model.config.width)
-    start = width + 1 if second or model.config.causal else 0  # in a decoder a's digits cannot see those of b
-    columns = tuple(range(1, width))
-    at_digits = stream[:, [start + i for i in columns]]
-    return _truth(at_digits, columns, wires.tens, wires), _truth(at_digits, columns, wires.ones, wires)
-
-
-def carry_line(model: Transformer, stream: Float[Tensor, "sums pos d_model"], a: Numbers, b: Numbers) -> Truth:
-    """Whether a stream tells the carry-in, for new digit pairs of the column to the right, where there can be one."""
-    wires, columns = schoolbook(a, b, model.config.width), tuple(range(model.config.width - 1))
-    return _truth(stream[:, list(model.config.layout.answer[:-1])], columns, wires.arrives, wires, shift=1)
-
-
-def _truth(
-    at: Float[Tensor, "sums column d_model"], columns: tuple[int, ...], label: Tensor, wires: Wires, shift: int = 0
+def probe(
+    model: Transformer, stream: Float[Tensor, "sums pos d_model"], a: Numbers, b: Numbers, wire: str, start: int
 ) -> Truth:
-    """`read` in each column; the label depends on the digits of the column `shift` to the right."""
-    expected, left, right = label.long(), wires.left.roll(-shift, 1), wires.right.roll(-shift, 1)
-    found = [read(x, expected[:, i], left[:, i], right[:, i]) for x, i in zip(at.unbind(1), columns, strict=True)]
-    return Truth(columns, expected[:, columns], torch.stack(found, 1))
+    """Whether a stream tells `tens` or `ones` at the digits from `start` on, or at the answer whether a one `arrives`.
+
+    In the columns that can reach ten, or can have a carry-in; that depends on the digits of the column to the right.
+    """
+    width, wires, shift = model.config.width, schoolbook(a, b, model.config.width), int(wire == "arrives")
+    columns = tuple(range(width - 1) if wire == "arrives" else range(1, width))
+    label, left, right = getattr(wires, wire).long(), wires.left.roll(-shift, 1), wires.right.roll(-shift, 1)
+    found = [read(stream[:, start + i], label[:, i], left[:, i], right[:, i]) for i in columns]
+    return Truth(columns, label[:, columns], torch.stack(found, 1))
 
 
 def stream_names(model: Transformer) -> tuple[str, str, str]:
@@ -118,14 +106,14 @@ def parts(model: Transformer, a: Numbers, b: Numbers) -> dict[str, Truth]:
     stream = measure.activations(model, a, b, list(dict.fromkeys([halfway, first, before, after])))
     ablations = [INTACT, measure.final_mlp(model), measure.last_heads(model)[measure.decision_head(model)]]
     intact, bypassed, leaky = (x.long() for x in measure.predict(model, a, b, ablations, config.width))
-    tens, ones = half_adders(model, stream[first], a, b)
-    every = tuple(range(config.width))
+    every, answer = tuple(range(config.width)), config.layout.answer[0]
+    start = config.width + 1 if config.causal else 0  # a decoder's first number does not see the second
     return {
-        "tens": tens,
-        "ones": ones,
-        "halfway": half_adders(model, stream[halfway], a, b)[1],
-        "early": carry_line(model, stream[before], a, b),
-        "carry": carry_line(model, stream[after], a, b),
+        "tens": probe(model, stream[first], a, b, "tens", start),
+        "ones": probe(model, stream[first], a, b, "ones", start),
+        "halfway": probe(model, stream[halfway], a, b, "ones", start),
+        "early": probe(model, stream[before], a, b, "arrives", answer),
+        "carry": probe(model, stream[after], a, b, "arrives", answer),
         "digit": Truth(every, wires.digit, intact),
         "bypassed": Truth(every, wires.ones, bypassed),
         "leaky": Truth(every, wires.digit, leaky),
@@ -162,22 +150,17 @@ def trace(model: Transformer, a: int, b: int, others: tuple[Numbers, Numbers], d
     every = torch.cat([others[0], one[0]]), torch.cat([others[1], one[1]])
     first, _, after = stream_names(model)
     stream, wires = measure.activations(model, *every, [first, after]), schoolbook(*one, config.width)
-    read: list[tuple[str, int, Truth]] = []  # wire, position of the leftmost column, what the probes say
-    for second in (True,) if config.causal else (False, True):
-        halves = half_adders(model, stream[first], *every, second=second)
-        read += [(wire, (config.width + 1) * second, x) for wire, x in zip(("tens", "ones"), halves, strict=True)]
-    read += [("carry_in", layout.answer[0], carry_line(model, stream[after], *every))]
-    rows = [
-        (wire, start, i, x, nan)
-        for wire, start, truth in read
-        for i, x in zip(truth.columns, truth.found[-1].tolist(), strict=True)
-    ]
+    numbers = (config.width + 1,) if config.causal else (0, config.width + 1)  # as in `parts`
+    read = [(wire, wire, start, first) for start in numbers for wire in ("tens", "ones")]
+    rows: list[tuple[str, int, int, int, float]] = []  # wire, position, column, what is read, probability
+    for name, wire, start, where in (*read, ("carry_in", "arrives", layout.answer[0], after)):
+        truth = probe(model, stream[where], *every, wire, start)
+        rows += [(name, start + i, i, int(x), nan) for i, x in zip(truth.columns, truth.found[-1], strict=True)]
     ablations = {"intact": INTACT, "head": Ablation(heads={(last, decision_head)}), "MLP": measure.final_mlp(model)}
     for wire, ablation in ablations.items():
         top = model(sums.encode(*one, layout), ablation.hook(model), layout.answer)[0].softmax(-1).max(-1)
-        rows += [(wire, layout.answer[0], i, int(x), float(p)) for i, (p, x) in enumerate(zip(*top, strict=True))]
+        rows += [(wire, layout.answer[i], i, int(x), float(p)) for i, (p, x) in enumerate(zip(*top, strict=True))]
     frame = pd.DataFrame(rows, columns=["wire", "position", "column", "reads", "probability"])
-    frame.position += frame.column
     column = frame.pop("column")
     right = {"tens": wires.tens, "ones": wires.ones, "carry_in": wires.arrives, "MLP": wires.ones}
     frame["schoolbook"] = [int(right.get(w, wires.digit)[0, i]) for w, i in zip(frame.wire, column, strict=True)]
