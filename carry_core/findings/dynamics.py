@@ -255,8 +255,7 @@ def kink_of_runs(evidence: Evidence) -> pd.DataFrame:
     if not by_run:
         raise BadInput(f"It needs accuracies without the final MLP after every epoch, which {MAIN}'s history has not.")
 
-    def row(run: int) -> Fields:
-        found = carrying(losses[run], by_run[run], planned)
+    def row(found: Fields) -> Fields:
         return {
             "value": found["lag"],
             "shows": found["coincides"] and found["exponential"],
@@ -268,4 +267,4 @@ def kink_of_runs(evidence: Evidence) -> pd.DataFrame:
             "explained_variance": found["kink"].explained,
         }
 
-    return per_run({run: run for run in losses}, row)
+    return per_run({run: carrying(loss, by_run[run], planned) for run, loss in losses.items()}, row)

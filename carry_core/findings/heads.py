@@ -36,12 +36,9 @@ SQUASHED_OUTCOME = 74  # the paper's
 
 
 def decision_head_scores(found: ClassAccuracies) -> tuple[float, float]:
-    """The lowest accuracy of a cell with a carry-in, and the lowest share right or one too large of others (Tab. 1).
-
-    Both are 1 where a decision head is gone, as the paper has it.
-    """
+    """The lowest accuracy of a cell with a carry-in, and the lowest share right or one too large of others (Tab. 1)."""
     arrives = carries.carry_in(found.accuracy.shape[1])
-    either = found.accuracy + found.corrected
+    either = found.accuracy + found.corrected  # both are 1 where a decision head is gone, as the paper has it
     return found.accuracy[arrives].min().item(), either[~arrives].min().item()
 
 

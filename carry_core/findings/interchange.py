@@ -85,13 +85,14 @@ def _differ(variable: str, column: int, pairs: Pairs, width: int, control: bool)
     alike = (digits[0] == digits[1]).all(0)
     same, others_same = alike[:, column], alike[:, column + 1 :].all(1)
     if control:
-        own = {"carry_in": same, "digit_sum": others_same & ~same, "both": ~same}[variable]
-        own = own & (carried == 0) & (step == 0)
-    elif variable == "digit_sum":
-        own = others_same & (step > 0) & (step != 10)
+        digits_only = {"carry_in": same, "digit_sum": others_same & ~same, "both": ~same}[variable]
+        own = digits_only & (carried == 0) & (step == 0)
     else:
-        own = same if variable == "carry_in" else ~torch.isin(step % 10, torch.tensor([0, 1, 9]))
-        own = own & (carried == 1)
+        own = {
+            "carry_in": same & (carried == 1),
+            "digit_sum": others_same & (step > 0) & (step != 10),
+            "both": ~torch.isin(step % 10, torch.tensor([0, 1, 9])) & (carried == 1),
+        }[variable]
     return alike[:, :column].all(1) & own
 
 
@@ -279,18 +280,16 @@ def sweep(
         control: with pairs that agree in the variable, so that nothing may change.
     """
     config, frames, generator = model.config, [], torch.Generator().manual_seed(0)
+    answer, names = config.layout.answer, config.layout.position_names
     for variable in VARIABLES:
         for column in range(config.width - (n_digits or config.width), config.width - (variable != "digit_sum")):
             pairs, right = right_pairs(model, variable, column, max(counts), generator, n_digits, control=control)
-            at = config.layout.answer[column]
-            cells = [cell for cell in reachable(config, column, n_digits) if not own or cell[1] == at]
-            at_answer = [cell for cell in cells if cell[1] in config.layout.answer]
-            others = [cell for cell in cells if cell not in at_answer]
-            reads = config.layout.position_names[column]
-            for n, asked in zip(counts, (at_answer, others), strict=True):
-                found = count(model, column, pairs[..., :n], asked)
-                frames.append(found.assign(reads=reads, variable=variable, right=right))
-    frame = pd.concat([each for each in frames if len(each)], ignore_index=True)
+            cells = [cell for cell in reachable(config, column, n_digits) if not own or cell[1] == answer[column]]
+            for n, at_answer in zip(counts, (True, False), strict=True):
+                if asked := [cell for cell in cells if (cell[1] in answer) == at_answer]:
+                    found = count(model, column, pairs[..., :n], asked)
+                    frames.append(found.assign(reads=names[column], variable=variable, right=right))
+    frame = pd.concat(frames, ignore_index=True)
     return completed(frame[[*CELL, "pairs", "accuracy", "elsewhere", "right"]])
 
 
