@@ -193,7 +193,7 @@ def bias_cost(model: Transformer, a: Numbers, b: Numbers) -> float:
 
 def right_digits(model: Transformer, a: Numbers, b: Numbers) -> Bool[Tensor, "sums pos"]:
     """Which digits of the answers are right, at every position of the model."""
-    return measure.predict(model, a, b, [INTACT], model.config.width)[0] == sums.digits(a + b, model.config.width)
+    return measure.predict(model, a, b)[0] == sums.digits(a + b, model.config.width)
 
 
 @finding("biases", base.N1, base.MAIN, among=base.MAIN)

@@ -316,7 +316,7 @@ def check_group(name: str) -> groups.Group:
 def maps(
     source: str, name: str, report: Callable[[str], object] = lambda done: None, pairs: int = PAIRS
 ) -> pd.DataFrame:
-    """The maps of all runs of a group: `COLUMNS`, `right` and `control`; a fifth of the pairs beside the answer."""
+    """The maps of all runs of a group: `COLUMNS`, `right`, `control`; a fifth of the pairs where no answer stands."""
     frames, n_digits, few = [], groups.find(name).n_digits, pairs // 5
     for run, model in runs.load(name, source).models():
         control = sweep(model, (few, few), n_digits, own=True, control=True).assign(control=True, run=run)

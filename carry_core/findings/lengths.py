@@ -137,7 +137,7 @@ def answer_columns(model: Transformer) -> list[tuple[int, int, int]]:
 
 
 def separation(model: Transformer, a: Numbers, b: Numbers) -> dict[str, list[float]]:
-    """How well sums are told apart by tens after the first layer and carry-ins after the last attention (Fig. 19)."""
+    """How well tens after the first layer, and carry-ins (`ones`) after the last attention, are told on six axes."""
     width, columns = model.config.width, answer_columns(model)
     planes = geometry.journey(model, a, b, width, columns[:width] + columns[-width:])
     parts = {"tens": planes[1 : 2 * width : 2], "ones": planes[2 * width :: 2]}
@@ -145,7 +145,7 @@ def separation(model: Transformer, a: Numbers, b: Numbers) -> dict[str, list[flo
 
 
 def separations(models: Mapping[int, Transformer], a: Numbers, b: Numbers) -> pd.DataFrame:
-    """`separation` of each run: columns `run`, `step` (`tens` or `ones`), `position` and `accuracy`."""
+    """`separation` of each run by `step` (`tens` or `ones`) and `position`, as `accuracy` (Fig. 22, 24)."""
     found = {run: pd.DataFrame(separation(model, a, b)) for run, model in models.items()}
     frame = pd.concat(found, names=["run", "position"]).reset_index()
     return frame.melt(["run", "position"], var_name="step", value_name="accuracy").dropna()

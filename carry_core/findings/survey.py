@@ -29,6 +29,7 @@ from carry_core.training import histories, recipes
 DRAWS, DRAWN = 10, 20_000  # how often the dissection is drawn again; sums per class in a draw of the paper's
 SAMPLE = 20_000  # random sums where a finding does not need all
 FEWEST = 20  # sums a >= b that an outcome needs for its squashing to count
+Which = Int[Tensor, " _"]  # some of the sums, as indices in ascending order
 CHUNK = 2_048  # sums that pass through the last MLP at once: of each some hundred are in a draw
 T = TypeVar("T")
 
@@ -114,13 +115,13 @@ class Rest:
         self.mid[self.filled : self.filled + len(mid)] = mid
         self.filled += len(mid)
 
-    def draw(self, generator: torch.Generator) -> Int[Tensor, " sums"]:
-        """`DRAWN` sums of every class, as indices in ascending order."""
+    def draw(self, generator: torch.Generator) -> Which:
+        """`DRAWN` sums of every class."""
         drawn = [m[torch.randint(len(m), (DRAWN,), generator=generator)] for m in self.members]
         return torch.cat(drawn).sort().values
 
-    def dissect(self, pairs: Sequence[tuple[Int[Tensor, " _"], Int[Tensor, " _"]]]) -> list[Dissected]:
-        """Choose the carry neurons on some sums and ablate them on others; both as sorted indices."""
+    def dissect(self, pairs: Sequence[tuple[Which, Which]]) -> list[Dissected]:
+        """Choose the carry neurons on some sums and ablate them on others."""
         chosen_on, ablated_on = zip(*pairs, strict=True)
         neurons = self.carry_neurons(chosen_on)
         return [
@@ -128,7 +129,7 @@ class Rest:
             for chosen, which, guess in zip(neurons, ablated_on, self.answers(~neurons, ablated_on), strict=True)
         ]
 
-    def carry_neurons(self, chosen_on: Sequence[Int[Tensor, " _"]]) -> Bool[Tensor, "set neuron"]:
+    def carry_neurons(self, chosen_on: Sequence[Which]) -> Bool[Tensor, "set neuron"]:
         """As `heads.carry_neurons`, on each set of sums, once `mid` is filled; in one pass, since sets overlap."""
         counts = torch.stack([torch.bincount(which, minlength=len(self.a)) for which in chosen_on])
         member = torch.stack([self.task == task for task in range(len(self.members))])
@@ -142,10 +143,8 @@ class Rest:
         mean = total / size
         return (mean[:, 1:] > mean[:, :1]).any(1)
 
-    def answers(
-        self, kept: Bool[Tensor, "set neuron"], asked: Sequence[Int[Tensor, " _"]]
-    ) -> list[Int[Tensor, "_ pos"]]:
-        """What the model answers with the kept neurons of the last MLP only, each set on its sums, sorted; int8."""
+    def answers(self, kept: Bool[Tensor, "set neuron"], asked: Sequence[Which]) -> list[Int[Tensor, "_ pos"]]:
+        """What the model answers with the kept neurons of the last MLP only, each set on its sums; int8."""
         up, down, in_all = self.block.up, self.block.down, kept.all(0)  # what all keep is computed once
         in_some = kept.any(0) & ~in_all
         found = [torch.empty(len(which), self.mid.shape[1], dtype=torch.int8) for which in asked]
