@@ -100,7 +100,7 @@ def test_a_trace_is_what_the_model_does_with_the_sum(small):
     assert set(found.reads["carry_in"].index) == {7, 8}
     a, b = (torch.cat([x, torch.tensor([y])]) for x, y in zip(others, (347, 128), strict=True))
     stream = measure.activations(small, a, b, ["blocks.0.resid_post"])["blocks.0.resid_post"]
-    tens, _ = adder.half_adders(small, stream, a, b, second=True)
+    tens = adder.probe(small, stream, a, b, "tens", 4)
     assert found.reads["tens"][[5, 6]].tolist() == tens.found[-1].tolist()
 
 
@@ -124,15 +124,12 @@ def test_each_departure_from_the_papers_drawing_is_named(small, monkeypatch, cha
     """347 + 128 on a network that reads and answers what is planted."""
     planted = {key: torch.tensor(value) for key, value in (SCHOOLBOOK | changed).items()}
 
-    def truth(columns, found):
+    def probe(model, stream, a, b, wire, start):
+        columns = (0, 1) if wire == "arrives" else (1, 2)
+        found = planted["carry_in"] if wire == "arrives" else planted[wire][:2] if start == 0 else planted[wire][2:]
         return adder.Truth(columns, found[None], found[None])
 
-    def halves(model, stream, a, b, *, second=False):
-        part = slice(2, 4) if second else slice(0, 2)
-        return [truth((1, 2), planted[key][part]) for key in ("tens", "ones")]
-
-    monkeypatch.setattr(adder, "half_adders", halves)
-    monkeypatch.setattr(adder, "carry_line", lambda *_: truth((0, 1), planted["carry_in"]))
+    monkeypatch.setattr(adder, "probe", probe)
     answers = iter([planted[key] for key in ("intact", "head", "MLP")])
     monkeypatch.setattr(type(small), "__call__", lambda *_: torch.nn.functional.one_hot(next(answers), 12)[None] * 9.0)
     monkeypatch.setattr(measure, "activations", lambda *_: dict.fromkeys(adder.stream_names(small)))

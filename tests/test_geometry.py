@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 
@@ -104,19 +103,6 @@ def test_digits_in_order_along_either_axis():
     assert geometry.digit_order(torch.stack([noise, noise, digit], 1), digit, side) < 0.4
     shuffled = torch.tensor([3, 1, 4, 0, 5, 9, 2, 6, 8, 7])[digit]
     assert geometry.digit_order(torch.stack([shuffled, noise], 1).float(), digit, side) < 0.8
-
-
-def test_neighbours_as_by_brute_force():
-    generator = torch.Generator().manual_seed(0)
-    points, labels = torch.randn(60, 3, generator=generator), torch.randint(4, (60,), generator=generator)
-    hits: dict[int, list[bool]] = {}
-    for i, (x, y, _) in enumerate(points.tolist()):
-        away = [((x - u) ** 2 + (y - v) ** 2, j) for j, (u, v, _) in enumerate(points.tolist()) if j != i]
-        hits.setdefault(int(labels[i]), []).append(bool(labels[min(away)[1]] == labels[i]))
-    expected = np.mean([np.mean(values) for values in hits.values()])
-    assert geometry.neighbour_accuracy(points, labels) == pytest.approx(expected)
-    apart = torch.cat([points[:30, :2], points[30:, :2] + 100])
-    assert geometry.neighbour_accuracy(apart, torch.arange(60) // 30) == 1
 
 
 def ring(step: float, count: int = 10) -> torch.Tensor:

@@ -76,7 +76,7 @@ def test_sets_of_sums_are_dissected_as_if_each_were_the_only_one(noisy, monkeypa
         for parameter in noisy.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
         noisy.blocks[last].down.weight.mul_(5)
-    rest = survey.Rest(noisy, a, b, 2)
+    rest = survey.Rest(noisy, a, b)
     with torch.inference_mode():
         measure.predict(noisy, a, b, [], 2, keeps(rest, last))
         few = [torch.cat([m[torch.randint(len(m), (3,), generator=generator)] for m in rest.members]) for _ in "abc"]

@@ -41,18 +41,11 @@ def schoolbook(a: Numbers, b: Numbers, width: int = 3) -> Wires:
     return Wires(left, right, (left + right) % 10, left + right >= 10, arrives, sums.digits(a + b, width))
 
 
-def read(
-    x: Float[Tensor, "sums d_model"],
-    label: Int[Tensor, " sums"],
-    left: Int[Tensor, " sums"],
-    right: Int[Tensor, " sums"],
-) -> Int[Tensor, " sums"]:
-    """What a linear probe finds of `label` in a stream, for digit pairs that it was not fitted on.
+def read(x: Float[Tensor, "sums d_model"], label: Numbers, left: Numbers, right: Numbers) -> Numbers:
+    """What a linear probe finds of `label` in a stream, for pairs of digits `left`, `right` that it was not fitted on.
 
-    Fisher's discriminant (its covariance shrunk by a tenth), fitted on four fifths of the hundred pairs of digits and
-    asked about the last fifth, in turn. A stream that merely holds both digits could have any label of a hundred
-    pairs learned by heart; on new pairs it fails wherever the label is no sum of a part for each digit.
-    Where all labels are the same, that is the answer; `left` and `right` are the digits that they depend on.
+    Fisher's discriminant, fitted on four fifths of the hundred pairs and asked about the last, in turn. Any label of
+    a hundred pairs could be learned by heart; on new pairs that fails unless it is a sum of a part for each digit.
     """
     if label.min() == label.max():
         return label
@@ -80,39 +73,18 @@ class Truth(NamedTuple):
         return min(self.by_column)
 
 
-def half_adders(
-    model: Transformer, stream: Float[Tensor, "sums pos d_model"], a: Numbers, b: Numbers, *, second: bool = False
-) -> tuple[Truth, Truth]:
-    """Whether the stream after the first layer tells a column's tens and ones, in the columns that can reach ten.
-
-    Read at the digits of a; at those of b if `second`, and in a decoder, where a's digits cannot see them.
-    """
-    width, wires = model.config.width, schoolbook(a, b, model.config.width)
-    columns = tuple(range(1, width))
-    start = width + 1 if second or model.config.causal else 0
-    at_digits = stream[:, [start + i for i in columns]]
-    return _truth(at_digits, columns, wires.tens, wires), _truth(at_digits, columns, wires.ones, wires)
-
-
-def carry_line(model: Transformer, stream: Float[Tensor, "sums pos d_model"], a: Numbers, b: Numbers) -> Truth:
-    """Whether a stream tells the carry-in, at the answer's positions that can have one.
-
-    On digit pairs of the column to the right that the probe was not fitted on.
-    """
-    wires = schoolbook(a, b, model.config.width)
-    at_answer = stream[:, list(model.config.layout.answer[:-1])]
-    return _truth(at_answer, tuple(range(model.config.width - 1)), wires.arrives, wires, shift=1)
-
-
-def _truth(
-    at: Float[Tensor, "sums column d_model"], columns: tuple[int, ...], label: Tensor, wires: Wires, shift: int = 0
+def probe(
+    model: Transformer, stream: Float[Tensor, "sums pos d_model"], a: Numbers, b: Numbers, wire: str, start: int
 ) -> Truth:
-    """`read` in each column; the label depends on the digits of the column `shift` to the right."""
-    found = [
-        read(x, label[:, i].long(), wires.left[:, i + shift], wires.right[:, i + shift])
-        for x, i in zip(at.unbind(1), columns, strict=True)
-    ]
-    return Truth(columns, label[:, columns].long(), torch.stack(found, 1))
+    """Whether a stream tells `tens` or `ones` at the digits from `start` on, or at the answer whether a one `arrives`.
+
+    In the columns that can reach ten, or can have a carry-in; that depends on the digits of the column to the right.
+    """
+    width, wires, shift = model.config.width, schoolbook(a, b, model.config.width), int(wire == "arrives")
+    columns = tuple(range(width - 1) if wire == "arrives" else range(1, width))
+    label, left, right = getattr(wires, wire).long(), wires.left.roll(-shift, 1), wires.right.roll(-shift, 1)
+    found = [read(stream[:, start + i], label[:, i], left[:, i], right[:, i]) for i in columns]
+    return Truth(columns, label[:, columns], torch.stack(found, 1))
 
 
 def stream_names(model: Transformer) -> tuple[str, str, str]:
@@ -124,29 +96,27 @@ def stream_names(model: Transformer) -> tuple[str, str, str]:
 def parts(model: Transformer, a: Numbers, b: Numbers) -> dict[str, Truth]:
     """The parts of a network beside those of a full adder (App. I), each with its truth table on thousands of sums.
 
-    Returns:
-        After the first layer, at the digits, whether their sum is ten or more (`tens`), it modulo ten (`ones`), and the
-        same before that layer's MLP (`halfway`); at the answer, the carry-in, before the last attention
-        (`early`) and after it (`carry`); the answer's `digit`; it without the final MLP, where a direct connection
-        would leave the sum modulo ten (`bypassed`), and without the decision head (`leaky`).
+    After the first layer, at the digits, `tens` and `ones`, and the ones `halfway`, before its MLP; the carry-in at the
+    answer before the last attention (`early`) and after it (`carry`); the answer's `digit`, `bypassed` without the
+    final MLP, where the sum modulo ten is left, and `leaky` without the decision head.
     """
     config, wires = model.config, schoolbook(a, b, model.config.width)
     first, before, after = stream_names(model)
     halfway = "blocks.0.resid_mid"
     stream = measure.activations(model, a, b, list(dict.fromkeys([halfway, first, before, after])))
     ablations = [INTACT, measure.final_mlp(model), measure.last_heads(model)[measure.decision_head(model)]]
-    intact, bypassed, leaky = measure.predict(model, a, b, ablations, config.width)
-    tens, ones = half_adders(model, stream[first], a, b)
-    every = tuple(range(config.width))
+    intact, bypassed, leaky = (x.long() for x in measure.predict(model, a, b, ablations, config.width))
+    every, answer = tuple(range(config.width)), config.layout.answer[0]
+    start = config.width + 1 if config.causal else 0  # a decoder's first number does not see the second
     return {
-        "tens": tens,
-        "ones": ones,
-        "halfway": half_adders(model, stream[halfway], a, b)[1],
-        "early": carry_line(model, stream[before], a, b),
-        "carry": carry_line(model, stream[after], a, b),
-        "digit": Truth(every, wires.digit, intact.long()),
-        "bypassed": Truth(every, wires.ones, bypassed.long()),
-        "leaky": Truth(every, wires.digit, leaky.long()),
+        "tens": probe(model, stream[first], a, b, "tens", start),
+        "ones": probe(model, stream[first], a, b, "ones", start),
+        "halfway": probe(model, stream[halfway], a, b, "ones", start),
+        "early": probe(model, stream[before], a, b, "arrives", answer),
+        "carry": probe(model, stream[after], a, b, "arrives", answer),
+        "digit": Truth(every, wires.digit, intact),
+        "bypassed": Truth(every, wires.ones, bypassed),
+        "leaky": Truth(every, wires.digit, leaky),
     }
 
 
@@ -166,43 +136,33 @@ WIRES = {
 
 
 @torch.inference_mode()
-def trace(
-    model: Transformer, a: int, b: int, others: tuple[Int[Tensor, " sums"], Int[Tensor, " sums"]], decision_head: int
-) -> pd.DataFrame:
-    """Follow `a + b` through the model (Fig. 1).
+def trace(model: Transformer, a: int, b: int, others: tuple[Numbers, Numbers], decision_head: int) -> pd.DataFrame:
+    """Follow `a + b` through the model, by linear probes that are fitted on some thousands of `others` (Fig. 1).
 
-    The linear probes are fitted on `others`, some thousands of sums.
-
-    Returns:
-        A row for each of the `WIRES` and each position: what the network has there (`reads`, and of an answer its
-        `probability`), what the `schoolbook` has, and whether they agree; without the decision head one too many is
-        as it should be where no one arrives.
-
-    Raises:
-        BadInput: the model has one layer only, or the sum is none that it has an answer for.
+    By `WIRES` and position what the network has there (`reads`, and of an answer its `probability`), what the
+    `schoolbook` has, and whether it `agrees`; without the decision head one too many does where no one arrives.
+    `BadInput` if the model has one layer only, or no answer for the sum.
     """
     config, layout, last = model.config, model.config.layout, model.config.layers - 1
     if not last:
         raise BadInput(f"A trace needs a layer that adds and a layer that carries: this model has {config.layers}.")
     one = torch.tensor([a]), torch.tensor([b])
-    all_a, all_b = (torch.cat(pair) for pair in zip(others, one, strict=True))
+    every = torch.cat([others[0], one[0]]), torch.cat([others[1], one[1]])
     first, _, after = stream_names(model)
-    stream, wires = measure.activations(model, all_a, all_b, [first, after]), schoolbook(*one, config.width)
-    right = {"tens": wires.tens, "ones": wires.ones, "carry_in": wires.arrives, "MLP": wires.ones}
+    stream, wires = measure.activations(model, *every, [first, after]), schoolbook(*one, config.width)
+    numbers = (config.width + 1,) if config.causal else (0, config.width + 1)  # as in `parts`
+    read = [(wire, wire, start, first) for start in numbers for wire in ("tens", "ones")]
     rows: list[tuple[str, int, int, int, float]] = []  # wire, position, column, what is read, probability
-    for second in (True,) if config.causal else (False, True):
-        start = config.width + 1 if second else 0
-        truths = half_adders(model, stream[first], all_a, all_b, second=second)
-        for wire, truth in zip(("tens", "ones"), truths, strict=True):
-            rows += [(wire, start + i, i, int(x), nan) for i, x in zip(truth.columns, truth.found[-1], strict=True)]
-    carry = carry_line(model, stream[after], all_a, all_b).found[-1]
-    rows += [("carry_in", layout.answer[i], i, int(x), nan) for i, x in enumerate(carry)]
+    for name, wire, start, where in (*read, ("carry_in", "arrives", layout.answer[0], after)):
+        truth = probe(model, stream[where], *every, wire, start)
+        rows += [(name, start + i, i, int(x), nan) for i, x in zip(truth.columns, truth.found[-1], strict=True)]
     ablations = {"intact": INTACT, "head": Ablation(heads={(last, decision_head)}), "MLP": measure.final_mlp(model)}
     for wire, ablation in ablations.items():
         top = model(sums.encode(*one, layout), ablation.hook(model), layout.answer)[0].softmax(-1).max(-1)
         rows += [(wire, layout.answer[i], i, int(x), float(p)) for i, (p, x) in enumerate(zip(*top, strict=True))]
     frame = pd.DataFrame(rows, columns=["wire", "position", "column", "reads", "probability"])
     column = frame.pop("column")
+    right = {"tens": wires.tens, "ones": wires.ones, "carry_in": wires.arrives, "MLP": wires.ones}
     frame["schoolbook"] = [int(right.get(w, wires.digit)[0, i]) for w, i in zip(frame.wire, column, strict=True)]
     one_too_many = (frame.reads == (frame.schoolbook + 1) % 10) & ~wires.arrives[0, column.tolist()].numpy()
     frame["agrees"] = (frame.reads == frame.schoolbook) | (one_too_many & (frame.wire == "head"))
@@ -210,7 +170,7 @@ def trace(
 
 
 def departs(trace: pd.DataFrame) -> list[str]:
-    """What of the paper's drawing does not hold for a sum: nothing where all is as the schoolbook has it (Fig. 1)."""
+    """What of the paper's drawing does not hold for a sum (Fig. 1)."""
     agrees = trace.agrees.groupby(level="wire").all()
     return list(dict.fromkeys(name for wire, name in WIRES.items() if not agrees[wire]))
 
@@ -225,5 +185,5 @@ def full_adder(model: Transformer) -> Fields:
     """The lowest agreement of a part with the schoolbook's truth table, in the worst column (App. I, Fig. 26)."""
     found = parts(model, *random_sums(3, ADDED))
     agreement = claimed(found)
-    lowest = {"value": min(agreement.values()), "shows": is_full_adder(found)}
-    return {**lowest, **agreement, "carry_before_the_last_attention": found["early"].by_column}
+    early = {"carry_before_the_last_attention": found["early"].by_column}
+    return {"value": min(agreement.values()), "shows": is_full_adder(found)} | agreement | early

@@ -9,18 +9,15 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from carry_core import measure
+from carry_core.findings.survey import Evidence, Survey
+from carry_core.findings.survey import Need as Need
 from carry_core.groups import GROUPS
 from carry_core.groups import MAIN as MAIN
-from carry_core.interventions import Ablation
-from carry_core.model import Transformer
-
-if TYPE_CHECKING:
-    from carry_core.findings.survey import Evidence, Survey
 
 N1, N1_W0 = "n1_s0.3_w0.2", "n1_s0.3_w0.0"
 W0, S01 = "n2_s0.3_w0.0", "n2_s0.1_w0.2"
@@ -32,18 +29,6 @@ DECODER_PAD6 = "decoder_pad6_primed500_n2_s0.3_w0.2"
 Fields = Mapping[str, Any]  # numbers, texts or lists of these, by name
 
 
-@dataclass(frozen=True)
-class Need:
-    """What has to be surveyed on each run of a group, besides the final MLP's ablation."""
-
-    ablations: frozenset[Ablation] = frozenset()
-    dissect: bool = False
-    squash: bool = False
-
-    def __or__(self, other: "Need") -> "Need":
-        return Need(self.ablations | other.ablations, self.dissect or other.dissect, self.squash or other.squash)
-
-
 def all_heads(group: str) -> Need:
     """Each head of the last layer, ablated by itself."""
     return Need(frozenset(measure.last_heads(GROUPS[group].config)))
@@ -51,37 +36,24 @@ def all_heads(group: str) -> Need:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a source's weights give for one number or finding.
+    """What a source's weights give for one number or finding."""
 
-    Attributes:
-        runs: the value of each run, by its number; by its group and its number where there are several groups.
-        value: what stands for all of them.
-        noise: standard deviation that the paper's own draw of sums adds to `value`.
-        how: how it was obtained, in a sentence.
-        at_hand: runs of the group; as many as in `runs` if None.
-        shows: for a finding, whether each run shows it.
-        fields: what else was measured, by run.
-    """
-
-    runs: Mapping[Any, Any]
-    value: Any
-    noise: float | int = 0.0
-    how: str = ""
-    at_hand: int | None = None
-    shows: Mapping[Any, bool] | None = None
-    fields: Mapping[Any, Fields] = field(default_factory=dict)
+    runs: Mapping[Any, Any]  # the value of each run, by its number, or by group and number if there are several groups
+    value: Any  # what stands for all of them
+    noise: float | int = 0.0  # standard deviation that the paper's own draw of sums adds to `value`
+    how: str = ""  # how it was obtained, in a sentence
+    at_hand: int | None = None  # runs of the group; as many as in `runs` if None
+    shows: Mapping[Any, bool] | None = None  # for a finding, whether each run shows it
+    fields: Mapping[Any, Fields] = field(default_factory=dict)  # what else was measured, by run
 
 
-def per_run(measured: Mapping[Any, Any], row: Callable[[Any], Fields]) -> pd.DataFrame:
+def per_run(measured: Mapping[Any, Any], row: Callable[[Any], Fields] = dict) -> pd.DataFrame:
     """A frame with a row for each run, made of what was measured in it."""
     return pd.DataFrame([row(x) for x in measured.values()], index=list(measured))
 
 
 def summary(rows: pd.DataFrame, how: str, among: str | None = None) -> Measurement:
-    """A finding's frame as a measurement; what stands for all is the mean of `value`.
-
-    `among` is the first level of the names of the runs that count for that, such as their group.
-    """
+    """A finding's frame as a measurement, with the mean of `value` over its runs, or those of the group `among`."""
     value = rows.value if among is None else rows.value.loc[among]
     more = rows.drop(columns=["value", "shows"]).to_dict("index")
     runs, shows = rows.value.astype(float).to_dict(), rows.shows.astype(bool).to_dict()
@@ -92,13 +64,13 @@ def summary(rows: pd.DataFrame, how: str, among: str | None = None) -> Measureme
 class Entry:
     """How a row of the ledger is measured, of which groups' runs, and what is to be surveyed of the first of these."""
 
-    of: Callable[["Evidence"], Measurement]
+    of: Callable[[Evidence], Measurement]
     groups: tuple[str, ...] = ()
     need: Need | None = None
 
 
 FINDINGS: dict[str, Entry] = {}
-Measure = Callable[["Evidence"], pd.DataFrame]
+Measure = Callable[[Evidence], pd.DataFrame]
 
 
 def finding(
@@ -114,21 +86,30 @@ def finding(
     return register
 
 
-def finding_of_models(name: str, group: str) -> Callable[[Callable[[Transformer], Fields]], Measure]:
-    """Register a finding whose row is measured on each run's model by itself."""
+def finding_of_models(name: str, group: str, need: Need | None = None) -> Callable[[Callable[..., Fields]], Measure]:
+    """Register a finding whose row is measured on each run's model by itself, if it has a `need` with its survey."""
 
-    def register(of: Callable[[Transformer], Fields]) -> Measure:
-        return finding(name, group)(
-            wraps(of)(lambda evidence: per_run(evidence.each(group, lambda run, model: of(model)), dict))
-        )
+    def register(of: Callable[..., Fields]) -> Measure:
+        @finding(name, group, need=need)
+        @wraps(of)
+        def rows(evidence: Evidence) -> pd.DataFrame:
+            surveys = {run: (survey,) for run, survey in evidence.surveys(group).items()} if need else {}
+            return per_run(evidence.each(group, lambda run, model: of(model, *surveys.get(run, ()))))
+
+        return rows
 
     return register
 
 
-def finding_of_surveys(name: str, group: str, need: Need) -> Callable[[Callable[["Survey"], Fields]], Measure]:
+def finding_of_surveys(name: str, group: str, need: Need) -> Callable[[Callable[[Survey], Fields]], Measure]:
     """Register a finding whose row is read off the survey of each run."""
 
-    def register(of: Callable[["Survey"], Fields]) -> Measure:
-        return finding(name, group, need=need)(wraps(of)(lambda evidence: per_run(evidence.surveys(group), of)))
+    def register(of: Callable[[Survey], Fields]) -> Measure:
+        @finding(name, group, need=need)
+        @wraps(of)
+        def rows(evidence: Evidence) -> pd.DataFrame:
+            return per_run({run: of(survey) for run, survey in evidence.surveys(group).items()})
+
+        return rows
 
     return register

@@ -21,6 +21,7 @@ from carry_core.groups import GROUPS
 from carry_core.sums import Layout
 from carry_core.training.histories import History
 
+Curve = Float[np.ndarray, " epoch"]
 NAN = float("nan")
 PLOTTED = 0.4  # what Fig. 5 plots: 400 of 1000 epochs
 PIECE = 3  # epochs that a straight piece of a curve needs
@@ -43,7 +44,7 @@ def curves(history: History, name: str) -> dict[int, Float[np.ndarray, "epoch *m
     return {int(run): finished(curve) for run, curve in zip(history["runs"], history[name], strict=True)}
 
 
-def first_at(curve: Float[np.ndarray, " epoch"], level: float) -> float:
+def first_at(curve: Curve, level: float) -> float:
     """The first epoch at which the curve reaches the level; NaN if it never does."""
     reached = np.flatnonzero(curve >= level)
     return float(reached[0] + 1) if len(reached) else NAN
@@ -65,16 +66,10 @@ class Kink(NamedTuple):
     level: float  # logarithm of the exponential at epoch 0
 
 
-def kink(loss: Float[np.ndarray, " epoch"], share: float = PLOTTED, planned: int = 0) -> Kink:
-    """The kink of a loss: the corner of the two joined straight pieces that fit its logarithm best.
+def kink(loss: Curve, share: float = PLOTTED, planned: int = 0) -> Kink:
+    """The corner of the two joined straight pieces that fit a loss's logarithm best; `BadInput` if it is too short.
 
-    Args:
-        loss: after each epoch.
-        share: how much of the training to look at, from its start.
-        planned: epochs of the whole recipe, if there were to be more.
-
-    Raises:
-        BadInput: too few epochs for two pieces.
+    In the first `share` of the training, which was to have `planned` epochs if those are more than there are.
     """
     end = min(len(loss), max(round(share * max(planned, len(loss))), 2 * PIECE + 1))
     if end < 2 * PIECE + 1:
@@ -97,7 +92,7 @@ class Evolution(NamedTuple):
 
     accuracy: Float[np.ndarray, "epoch task pos"]
     corrected: Float[np.ndarray, "epoch task pos"]
-    correlation: Float[np.ndarray, " epoch"]  # Pearson, of all accuracies with a model that cannot carry (Fig. 5)
+    correlation: Curve  # Pearson, of all accuracies with a model that cannot carry (Fig. 5)
 
 
 def evolutions(history: History) -> dict[int, Evolution]:
@@ -115,51 +110,41 @@ def evolutions(history: History) -> dict[int, Evolution]:
     return found
 
 
-def starts_to_rise(curve: Float[np.ndarray, " epoch"], planned: int = 0) -> tuple[int, float]:
-    """The lowest point of the curve's deepest fall below an earlier high, and how deep it is.
-
-    Before training the correlation is low since nothing is learned, and the first ordinary additions raise it; what is
-    asked is when it rises for good. A curve that never falls rises from epoch 1. `planned` as in `kink`.
-    """
+def starts_to_rise(curve: Curve, planned: int = 0) -> tuple[int, float]:
+    """The epoch at the bottom of the curve's deepest fall below an earlier high, and how deep it is (as in `kink`)."""
+    # the first ordinary additions raise the correlation, too; what is asked is when it rises for good
     looked_at = curve[: max(1, round(PLOTTED * max(planned, len(curve))))]
     fall = np.maximum.accumulate(looked_at) - looked_at
     return int(fall.argmax()) + 1, float(fall.max())
 
 
-def carrying(loss: Float[np.ndarray, " epoch"], evolution: Evolution, planned: int = 0) -> Fields:
+def carrying(loss: Curve, evolution: Evolution, planned: int = 0) -> Fields:
     """Whether the final MLP's role starts to form at the kink, and the loss then falls exponentially (Sec. 5).
 
-    Returns:
-        The `kink` of the test loss; if every epoch of the evolution is known, the epoch of the `rise` of the
-        correlation, the `depth` of the fall before and the `lag` behind the kink, else NaN; whether they `coincide`
-        within 1% of the epochs (two at least), and whether the decay after the kink is `exponential`.
+    If every epoch is known, the correlation's `rise`, the `depth` of the fall before and the `lag` behind the kink.
     """
-    fit, rise, depth = kink(loss, planned=planned), NAN, NAN
-    if len(evolution.correlation) == len(loss):
-        rise, depth = starts_to_rise(evolution.correlation, planned=planned)
-    lag = float(rise - fit.epoch)
-    coincides = abs(lag) <= window(max(planned, len(loss)), KINK_TO_RISE)
-    falls = fit.rate > 0 and fit.explained >= EXPLAINED_VARIANCE
-    found = {"kink": fit, "rise": float(rise), "depth": depth, "lag": lag}
-    return found | {"coincides": coincides, "exponential": falls}
+    fit, whole = kink(loss, planned=planned), len(evolution.correlation) == len(loss)
+    rise, depth = starts_to_rise(evolution.correlation, planned=planned) if whole else (NAN, NAN)
+    return {
+        "kink": fit,
+        "rise": float(rise),
+        "depth": depth,
+        "lag": float(rise - fit.epoch),
+        "coincides": abs(rise - fit.epoch) <= window(max(planned, len(loss)), KINK_TO_RISE),
+        "exponential": fit.rate > 0 and fit.explained >= EXPLAINED_VARIANCE,
+    }
 
 
 def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFrame:
     """When each one-layer run learns the units, and what its attention and its norm do then (Sec. 3, Fig. 2).
 
-    Args:
-        history: of a one-layer group; of its recipe there may be a part.
-        layout: of the sums.
-        planned: epochs of the whole recipe, if there were to be more.
-
     Returns:
         A row for each run, all in epochs but for shares: `epochs`; `rise`, during which the units' test accuracy rises
         most, by `jump`; `passes`, for each head the first at which the units' answer position gives half of its
-        attention or more to the two digits of its column (NaN: never), `first` and `last` of these; `bounce`, of those
-        at which the squared norm turns from falling to rising the nearest to `rise` (or NaN), where it has lost `fall`
-        of its highest value and goes on to gain `rebound` of its lowest; `lag` of the rise behind `first`. Whether
-        accuracy and attention change together (`coincides`), or accuracy with the last head instead (`late`), whether
-        heads change `apart`, whether the norm `bounces` at the rise, and so much that it is `evident`.
+        attention or more to the two digits of its column (NaN: never), `first` and `last` of these; `bounce`, the
+        nearest to `rise` at which the squared norm turns from falling to rising, where it has lost `fall` of its
+        highest value and goes on to gain `rebound` of its lowest; `lag` of the rise behind `first`. Whether accuracy
+        and attention change together (`coincides`), heads `apart`, and the norm `bounces`, and is `evident`.
 
     Raises:
         BadInput: the history has no mean attention of one-layer runs.
@@ -167,31 +152,21 @@ def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFr
     if "pattern" not in history or history["pattern"].ndim != 5:
         raise BadInput("No mean attention of one layer in this history: expected that of a one-layer group.")
     runs = zip(curves(history, "test_accuracy").items(), history["pattern"], history["weight_norm"], strict=True)
-    measured = {
-        run: _transition(accuracy[:, -1], pattern[: len(accuracy)], norm[: len(accuracy)], layout)
-        for (run, accuracy), pattern, norm in runs
-    }
-    rows = per_run(measured, dict)
+    rows = per_run({r: _transition(x[:, -1], maps[: len(x)], norm[: len(x)], layout) for (r, x), maps, norm in runs})
     epochs = rows.epochs.clip(lower=planned)
     near, close = ((share * epochs).clip(lower=2) for share in (ACCURACY_TO_ATTENTION, ACCURACY_TO_NORM))
-    rows["lag"] = rows.rise - rows["first"]
-    rows["coincides"] = rows.lag.abs() <= near
-    rows["apart"] = rows["last"] - rows["first"] > near
-    rows["late"] = ~rows.coincides & ((rows.rise - rows["last"]).abs() <= near)
-    rows["bounces"] = (rows.bounce - rows.rise).abs() <= close
-    rows["evident"] = rows.bounces & (rows[["fall", "rebound"]].min(axis=1) >= VISIBLE_BOUNCE)
-    return rows
+    lag, apart = rows.rise - rows["first"], rows["last"] - rows["first"]
+    bounces = (rows.bounce - rows.rise).abs() <= close
+    evident = bounces & (rows[["fall", "rebound"]].min(axis=1) >= VISIBLE_BOUNCE)
+    return rows.assign(lag=lag, coincides=lag.abs() <= near, apart=apart > near, bounces=bounces, evident=evident)
 
 
 def _transition(
-    units: Float[np.ndarray, " epoch"],
-    pattern: Float[np.ndarray, "epoch head query key"],
-    norm: Float[np.ndarray, " epoch"],
-    layout: Layout,
+    units: Curve, pattern: Float[np.ndarray, "epoch head query key"], norm: Curve, layout: Layout
 ) -> Fields:
     """What `transitions` measures in a run."""
-    slope, rise = np.diff(norm), float(np.diff(units).argmax() + 2)
-    turns = np.flatnonzero((slope[:-1] < 0) & (slope[1:] > 0)) + 2
+    rises, slope = np.diff(units), np.diff(norm)
+    rise, turns = float(rises.argmax() + 2), np.flatnonzero((slope[:-1] < 0) & (slope[1:] > 0)) + 2
     bounce, fall, gained = NAN, NAN, NAN
     if len(turns):
         bounce = float(turns[np.abs(turns - rise).argmin()])
@@ -201,44 +176,45 @@ def _transition(
         fall, gained = 1 - before[-1] / before.max(), top / before[-1] - 1
     mass = column_mass(torch.from_numpy(pattern), layout)[..., -1].numpy()
     passes = pd.Series([first_at(head, 0.5) for head in mass.T])
-    about = {"epochs": len(units), "rise": rise, "jump": float(np.diff(units).max()), "passes": tuple(passes)}
-    about |= {"first": passes.min(), "last": passes.max()}
-    return about | {"bounce": bounce, "fall": fall, "rebound": gained}
+    return {
+        "epochs": len(units),
+        "rise": rise,
+        "jump": float(rises.max()),
+        "passes": tuple(passes),
+        "first": passes.min(),
+        "last": passes.max(),
+        "bounce": bounce,
+        "fall": fall,
+        "rebound": gained,
+    }
 
 
 def shown_epochs(transition: "pd.Series[Any]") -> tuple[int, ...]:
-    """Epochs before, between and after the heads' transitions, for the maps of Fig. 2; from a row of `transitions`.
-
-    Halfway to the first head's, halfway between the first head's and the last head's, and halfway from there to the
-    end. If no head ever passes one half: after a quarter, a half and three quarters of the training.
-    """
+    """Epochs before, between and after the heads' transitions, for the maps of Fig. 2; from a row of `transitions`."""
     end, first, last = transition[["epochs", "first", "last"]]
-    if np.isnan(first):
+    if np.isnan(first):  # no head ever passes one half: after a quarter, a half and three quarters of the training
         first = last = end / 2
     return tuple(max(1, round(middle)) for middle in (first / 2, (first + last) / 2, (last + end) / 2))
 
 
 def shown_run(transitions: pd.DataFrame) -> int:
-    """The run with the sharpest rise, of those whose heads change apart, with a *between* to show, if there are any."""
+    """The run with the sharpest rise, of those whose heads change apart if there are any."""
     chosen = transitions[transitions.apart] if transitions.apart.any() else transitions
     return int(chosen.jump.idxmax())
-
-
-def _transitions(evidence: Evidence) -> pd.DataFrame:
-    return transitions(evidence.curves(N1), GROUPS[N1].config.layout, evidence.planned_epochs(N1))
 
 
 @finding("transition", N1)
 def transition(evidence: Evidence) -> pd.DataFrame:
     """Epochs by which the units' accuracy rises after the first head's attention passes half (Sec. 3, Fig. 2)."""
+    rows = transitions(evidence.curves(N1), GROUPS[N1].config.layout, evidence.planned_epochs(N1))
     names = {"lag": "value", "coincides": "shows", "rise": "steepest_rise", "first": "attention_passes_half"}
-    return _transitions(evidence)[list(names)].rename(columns=names)
+    return rows[list(names)].rename(columns=names)
 
 
 @finding("norm_bounce", N1)
 def norm_bounce(evidence: Evidence) -> pd.DataFrame:
     """Epochs from the steepest rise of the units' accuracy to the nearest turn of the norm (Sec. 3, Fig. 2)."""
-    rows = _transitions(evidence)
+    rows = transitions(evidence.curves(N1), GROUPS[N1].config.layout, evidence.planned_epochs(N1))
     names = {"value": "value", "bounces": "shows", "fall": "share_lost", "rebound": "share_gained"}
     return rows.assign(value=rows.bounce - rows.rise)[list(names)].rename(columns=names)
 
@@ -279,8 +255,7 @@ def kink_of_runs(evidence: Evidence) -> pd.DataFrame:
     if not by_run:
         raise BadInput(f"It needs accuracies without the final MLP after every epoch, which {MAIN}'s history has not.")
 
-    def row(run: int) -> Fields:
-        found = carrying(losses[run], by_run[run], planned)
+    def row(found: Fields) -> Fields:
         return {
             "value": found["lag"],
             "shows": found["coincides"] and found["exponential"],
@@ -292,4 +267,4 @@ def kink_of_runs(evidence: Evidence) -> pd.DataFrame:
             "explained_variance": found["kink"].explained,
         }
 
-    return per_run({run: run for run in losses}, row)
+    return per_run({run: carrying(loss, by_run[run], planned) for run, loss in losses.items()}, row)

@@ -13,17 +13,19 @@ from scipy.stats import ks_2samp, spearmanr
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.metrics import balanced_accuracy_score, pairwise_distances_argmin
-from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from carry_core import carries, measure, sums
 from carry_core.findings.base import MAIN, N1, N1_W0, S01, Fields, all_heads, finding, finding_of_models, per_run
 from carry_core.findings.heads import column_mass, mean_attention
-from carry_core.findings.survey import Evidence, random_sums
+from carry_core.findings.survey import Evidence, Survey, random_sums
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import Transformer
 from carry_core.sums import Numbers
 
+Points = Float[Tensor, "sums axis"]  # on principal axes, centred
+Side = Bool[Tensor, " sums"]
+Columns = Sequence[tuple[int, int, int]]  # layer, position in the sequence, digit column
 AXES = 6  # kept of each stream; figures show the leading two
 CENTROID_ACCURACY = 0.9  # nearest-centroid accuracy from which on the digits are said to have pockets
 SEPARATING_ACCURACY = 0.95  # balanced accuracy of a threshold from which an axis separates two kinds of sums
@@ -37,20 +39,17 @@ class Plane:
     layer: int
     after: str  # "attention" (`resid_mid`) or "MLP" (`resid_post`)
     position: int  # in the sequence
-    points: Float[Tensor, "sums axis"]  # centred
+    points: Points
     share: tuple[float, ...]  # of the variance, for each axis
     digit: Int[Tensor, " sums"]  # digit sum modulo ten without a carry; in the last layer the answer's digit
     task: Int[Tensor, " sums"]  # index of the carry class
-    split: Bool[Tensor, " sums"]  # what the layer decides: ten or more; in the last layer whether there is a carry-in
+    split: Side  # what the layer decides: ten or more; in the last layer whether there is a carry-in
 
 
-def principal_axes(
-    x: Float[Tensor, "sums d_model"], labels: Sequence[Tensor]
-) -> tuple[Float[Tensor, "sums axis"], tuple[float, ...]]:
+def principal_axes(x: Float[Tensor, "sums d_model"], labels: Sequence[Tensor]) -> tuple[Points, tuple[float, ...]]:
     """Coordinates on the leading principal axes of the centred `x`, and each axis' share of the variance.
 
     An axis has no sign of its own: each is turned so that the label it is most correlated with grows along it.
-    Labels are numbers for each sum; constant ones are ignored.
     """
     pca = PCA(AXES, svd_solver="covariance_eigh")
     points = torch.from_numpy(pca.fit_transform(x.double().numpy()))
@@ -63,29 +62,18 @@ def principal_axes(
 
 
 def default_columns(model: Transformer, n_digits: int) -> list[tuple[int, int, int]]:
-    """Layer, position and digit column of each column of Fig. 4; of Fig. 7 if there is one layer only.
-
-    The first layer is looked at where a digit of the first number stands; in a decoder, which does not see the
-    second number from there, where the second number's stands.
-    """
+    """The columns of Fig. 4; those of Fig. 7 if there is one layer only."""
     config, last = model.config, model.config.layers - 1
     digits = range(config.width - n_digits, config.width)
-    start = config.width + 1 if config.causal else 0
+    start = config.width + 1 if config.causal else 0  # a decoder's first number does not see the second
     first = [(0, start + i, i) for i in digits] if last else []
     return first + [(last, config.layout.answer[i], i) for i in digits]
 
 
 def journey(
-    model: Transformer,
-    a: Numbers,
-    b: Numbers,
-    n_digits: int | None = None,
-    columns: Sequence[tuple[int, int, int]] | None = None,
+    model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None, columns: Columns | None = None
 ) -> list[Plane]:
-    """The planes of Fig. 4: for each of the columns (`default_columns` if None), after the attention and the MLP.
-
-    Sums are classed by `n_digits` digits, the model's width if None.
-    """
+    """The planes of Fig. 4: for each of the columns (`default_columns` if None), after the attention and the MLP."""
     config, n_digits = model.config, n_digits or model.config.width
     columns = default_columns(model, n_digits) if columns is None else columns
     total = sums.digits(a, config.width) + sums.digits(b, config.width)
@@ -104,17 +92,14 @@ def journey(
     return planes
 
 
-def threshold_accuracy(x: Float[Tensor, " sums"], positive: Bool[Tensor, " sums"]) -> float:
-    """Balanced accuracy of the best single threshold on `x`: 0.5 by chance, 1 where the two sides are apart.
-
-    NaN if one side is empty.
-    """
+def threshold_accuracy(x: Float[Tensor, " sums"], positive: Side) -> float:
+    """Balanced accuracy of the best threshold on `x`: 0.5 by chance, 1 if the sides are apart, NaN if one is empty."""
     if not 0 < positive.sum() < len(positive):
         return float("nan")
     return 0.5 + 0.5 * float(ks_2samp(x[positive].numpy(), x[~positive].numpy(), method="asymp").statistic)
 
 
-def axis_by_axis(points: Float[Tensor, "sums axis"], positive: Bool[Tensor, " sums"]) -> list[float]:
+def axis_by_axis(points: Points, positive: Side) -> list[float]:
     """`threshold_accuracy` on each axis."""
     return [threshold_accuracy(x, positive) for x in points.unbind(1)]
 
@@ -125,10 +110,7 @@ def apart(plane: Plane) -> float:
 
 
 def apart_on_all_axes(plane: Plane) -> float:
-    """The same along the best direction in the space of all axes that were kept: Fisher's linear discriminant.
-
-    Axes with nearly the same variance mix from draw to draw; the space that they span does not.
-    """
+    """The same along Fisher's linear discriminant in all axes: single ones of like variance mix from draw to draw."""
     if not 0 < plane.split.sum() < len(plane.split):
         return float("nan")
     x = plane.points.double().numpy()
@@ -136,25 +118,15 @@ def apart_on_all_axes(plane: Plane) -> float:
     return threshold_accuracy(torch.from_numpy(along), plane.split)
 
 
-def pocket_accuracy(points: Float[Tensor, "sums axis"], labels: Int[Tensor, " sums"]) -> float:
+def pocket_accuracy(points: Points, labels: Int[Tensor, " sums"]) -> float:
     """Balanced accuracy of the nearest centroid on the two leading axes: 1 where each label has a pocket."""
     x, kinds = points[:, :2].double().numpy(), labels.numpy()
     centres = pd.DataFrame(x).groupby(kinds).mean()
     return float(balanced_accuracy_score(kinds, centres.index[pairwise_distances_argmin(x, centres)]))
 
 
-def neighbour_accuracy(points: Float[Tensor, "sums axis"], labels: Int[Tensor, " sums"]) -> float:
-    """Balanced accuracy of the label of the nearest other sum on the two leading axes: 1 without overlap (App. B)."""
-    nearest = NearestNeighbors(n_neighbors=1).fit(points[:, :2].numpy()).kneighbors(return_distance=False)[:, 0]
-    return float(balanced_accuracy_score(labels, labels[torch.from_numpy(nearest)]))
-
-
-def digit_order(points: Float[Tensor, "sums axis"], digit: Int[Tensor, " sums"], side: Bool[Tensor, " sums"]) -> float:
-    """How well the better of the two leading axes puts digits in order: 1 if it does, about 0 by chance (App. B).
-
-    The size of Spearman's correlation between coordinate and digit, on each side by itself, weighted by its sums;
-    sides whose digits are all the same say nothing. NaN if there is no other.
-    """
+def digit_order(points: Points, digit: Int[Tensor, " sums"], side: Side) -> float:
+    """Size of Spearman's correlation of digit and better axis, mean over both sides; NaN if all are alike (App. B)."""
     sides = [which for which in (side, ~side) if digit[which].unique().numel() > 1]
     if not sides:
         return float("nan")
@@ -163,14 +135,10 @@ def digit_order(points: Float[Tensor, "sums axis"], digit: Int[Tensor, " sums"],
 
 
 def digit_orders(planes: Sequence[Plane], carry_out: Bool[Tensor, "sums pos"]) -> dict[str, list[float]]:
-    """`digit_order` of the answer's digits in the last layer's planes, after the attention and after the MLP.
-
-    Digits are in order on either side of each column's `carry_out` by themselves.
-    """
-    orders: dict[str, list[float]] = {}
-    for i, plane in enumerate(planes[-2 * carry_out.shape[1] :]):
-        orders.setdefault(plane.after, []).append(digit_order(plane.points, plane.digit, carry_out[:, i // 2]))
-    return orders
+    """`digit_order` in the last layer's planes by part, on either side of each column's `carry_out` by itself."""
+    last = planes[-2 * carry_out.shape[1] :]
+    orders = [digit_order(plane.points, plane.digit, carry_out[:, i // 2]) for i, plane in enumerate(last)]
+    return {"attention": orders[::2], "MLP": orders[1::2]}
 
 
 def orders_of_runs(models: Iterable[tuple[int, Transformer]], a: Numbers, b: Numbers) -> pd.DataFrame:
@@ -191,16 +159,14 @@ def leading_axis_separates(scores: Iterable[Sequence[float]]) -> bool:
 
 
 def axes_of(
-    model: Transformer, name: str, labels: Mapping[int, Bool[Tensor, " sums"]], ablation: Ablation = INTACT
+    model: Transformer, name: str, labels: Mapping[int, Side], ablation: Ablation = INTACT
 ) -> dict[int, list[float]]:
     """By position of a stream, how well a threshold on each leading axis tells its label, on random sums."""
     stream = measure.activations(model, *random_sums(), [name], ablation)[name]
-    return {
-        position: axis_by_axis(principal_axes(stream[:, position], [])[0], label) for position, label in labels.items()
-    }
+    return {i: axis_by_axis(principal_axes(stream[:, i], [])[0], label) for i, label in labels.items()}
 
 
-def carry_in_labels(model: Transformer) -> dict[int, Bool[Tensor, " sums"]]:
+def carry_in_labels(model: Transformer) -> dict[int, Side]:
     """Whether there is a carry-in, at the two answer positions where one can be."""
     arrives = carries.carry_in(3)[carries.classify(*random_sums())]
     return {position: arrives[:, i] for i, position in enumerate(model.config.layout.answer[:2])}
@@ -248,35 +214,28 @@ def outcome_pockets(model: Transformer) -> Fields:
     a, b = random_sums()
     answer, task = sums.digits(a + b, 3), carries.classify(a, b)
     streams = measure.activations(model, a, b, ["blocks.1.resid_mid", "blocks.1.resid_post"])
-    found = []
+    accuracies = []  # of the digit and of the class at 7 and at 8, before the MLP and after it
     for stream in streams.values():
         for i, position in enumerate(model.config.layout.answer[:2]):
-            x, _ = principal_axes(stream[:, position], [])
-            found.append((pocket_accuracy(x, answer[:, i]), pocket_accuracy(x, task)))
-    before, after = found[:2], found[2:]
+            points, _ = principal_axes(stream[:, position], [])
+            accuracies += [pocket_accuracy(points, label) for label in (answer[:, i], task)]
+    before, after = accuracies[:4], accuracies[4:]
     return {
-        "value": min(digit for digit, _ in after),
-        "shows": all(digit > task for digit, task in after),
-        "digit_and_class_before_the_MLP": [x for pair in before for x in pair],
-        "digit_and_class_after_it": [x for pair in after for x in pair],
+        "value": min(after[::2]),
+        "shows": after[0] > after[1] and after[2] > after[3],
+        "digit_and_class_before_the_MLP": before,
+        "digit_and_class_after_it": after,
     }
 
 
-@finding("pca_without_decision_head", MAIN, need=all_heads(MAIN))
-def pca_without_decision_head(evidence: Evidence) -> pd.DataFrame:
+@finding_of_models("pca_without_decision_head", MAIN, all_heads(MAIN))
+def pca_without_decision_head(model: Transformer, survey: Survey) -> Fields:
     """Best of six axes at 8 without the decision head; beside it without the other one (Sec. 4.1, footnote)."""
-    surveys = evidence.surveys(MAIN)
-
-    def row(run: int, model: Transformer) -> Fields:
-        position, ranked = model.config.layout.answer[1], surveys[run].heads
-        labels = {position: carry_in_labels(model)[position]}
-        without, other = (
-            max(axes_of(model, "blocks.1.resid_mid", labels, head)[position]) for head in (ranked[0], ranked[-1])
-        )
-        shows = without < SEPARATING_ACCURACY <= other
-        return {"value": without, "shows": shows, "without_the_other_head": other}
-
-    return per_run(evidence.each(MAIN, row), dict)
+    position = model.config.layout.answer[1]
+    labels = {position: carry_in_labels(model)[position]}
+    without, *_, other = (max(axes_of(model, "blocks.1.resid_mid", labels, head)[position]) for head in survey.heads)
+    shows = without < SEPARATING_ACCURACY <= other
+    return {"value": without, "shows": shows, "without_the_other_head": other}
 
 
 @finding_of_models("carry_in_layer0", S01)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from carry_core import carries, measure, sums
 from carry_core.findings import base
-from carry_core.findings.base import Fields, Need, finding, finding_of_models, finding_of_surveys, per_run
+from carry_core.findings.base import Fields, Need, finding, finding_of_models, finding_of_surveys
 from carry_core.findings.survey import Evidence, Survey, cosine_spread, random_sums
 from carry_core.groups import GROUPS
 from carry_core.interventions import INTACT, Ablation
@@ -36,14 +36,9 @@ SQUASHED_OUTCOME = 74  # the paper's
 
 
 def decision_head_scores(found: ClassAccuracies) -> tuple[float, float]:
-    """How nearly a model adds every one that it should and only ever errs by adding more of them (Tab. 1, Sec. 4).
-
-    Returns:
-        The lowest accuracy of a cell with a carry-in, and the lowest share that is right or exactly one too
-        large of any other cell: both 1 where a decision head is gone, as the paper has it.
-    """
+    """The lowest accuracy of a cell with a carry-in, and the lowest share right or one too large of others (Tab. 1)."""
     arrives = carries.carry_in(found.accuracy.shape[1])
-    either = found.accuracy + found.corrected
+    either = found.accuracy + found.corrected  # both are 1 where a decision head is gone, as the paper has it
     return found.accuracy[arrives].min().item(), either[~arrives].min().item()
 
 
@@ -61,10 +56,7 @@ def no_carry_reference(n_digits: int = 3) -> ClassAccuracies:
 
 @torch.inference_mode()
 def carry_neurons(model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None) -> Bool[Tensor, " neuron"]:
-    """Neurons of the last MLP that are more active for some carry class than for NC (Sec. 5, Dissection).
-
-    Mean activation after the ReLU at the first answer position, class by class.
-    """
+    """Neurons of the last MLP that are more active at the first answer digit for some class than for NC (Sec. 5)."""
     n_digits = n_digits or model.config.width
     name, first = f"blocks.{model.config.layers - 1}.mlp.post", model.config.layout.answer[-n_digits]
     post = measure.activations(model, a, b, [name], read=[first])[name][:, 0]
@@ -79,13 +71,10 @@ def dissection(neurons: Bool[Tensor, " neuron"], layer: int) -> Ablation:
 
 
 def shown_run(models: Iterable[tuple[int, Transformer]], run: int | None = None) -> int:
-    """The run that a page shows, if not the given one: that whose decision head matters most, on a fixed draw.
-
-    Of those within 0.05 exact match of it, the first. In the author's release of the main model this is run 2, the one
-    that the paper shows.
-    """
+    """The run that a page shows if none is given: the first within 0.05 exact match of the costliest decision head."""
     if run is not None:
         return run
+    # of the author's runs of the main model it is run 2, the one that the paper shows
     without = {number: min(measure.exact_match_without_heads(model)) for number, model in models}
     return min(number for number, exact in without.items() if exact <= min(without.values()) + 0.05)
 
@@ -97,10 +86,7 @@ def like_no_carries(cells: pd.DataFrame) -> float:
 
 
 def no_carry_correlation(cells: ClassAccuracies, n_digits: int = 0) -> float:
-    """Pearson correlation of all accuracies and corrected accuracies with those of a model that cannot carry (Sec. 5).
-
-    At the last `n_digits` positions, all if 0; NaN if they are all the same.
-    """
+    """As `like_no_carries`, at the last `n_digits` positions, all if 0; NaN if all cells are the same."""
     pair = (cells, no_carry_reference(cells.accuracy.shape[1]))
     flat = [torch.cat([c.accuracy, c.corrected])[:, -n_digits:].flatten().double() for c in pair]
     return torch.corrcoef(torch.stack(flat))[0, 1].item()
@@ -112,10 +98,7 @@ def decides(cost: float, without: ClassAccuracies) -> bool:
 
 
 def brings_previous_sum(mass: Float[Tensor, "head pos"], head: int, layout: Layout) -> bool:
-    """Whether at every position a head looks right more than others do, and than one that looks at all tokens alike.
-
-    `mass` is `column_mass` of the last layer, one column to the right, where there is one.
-    """
+    """Whether a head's `column_mass` one to the right is everywhere above all others', and above that of chance."""
     others = torch.cat([mass[:head], mass[head + 1 :]]).amax(0)
     return bool(((mass[head] > 2 / layout.length) & (mass[head] > others)).all())
 
@@ -188,8 +171,7 @@ def three_layers_pairs(survey: Survey) -> Fields:
 def decoder(survey: Survey) -> Fields:
     """Share of answers that are one too large at 7 and 8 where no one arrives, without the decision head (App. D)."""
     without = survey.cells[survey.heads[0]]
-    arrives = carries.carry_in(without.corrected.shape[1])
-    added = [column[~side] for column, side in zip(without.corrected.unbind(1), arrives.unbind(1), strict=True)]
+    added = [x[~side] for x, side in zip(without.corrected.T, carries.carry_in(3).T, strict=True)]
     return {
         "value": float(torch.cat(added[:2]).mean()),
         "shows": bool(torch.cat(added[:-1]).min() >= ONE_TOO_LARGE),
@@ -211,26 +193,20 @@ def bias_cost(model: Transformer, a: Numbers, b: Numbers) -> float:
 
 def right_digits(model: Transformer, a: Numbers, b: Numbers) -> Bool[Tensor, "sums pos"]:
     """Which digits of the answers are right, at every position of the model."""
-    return measure.predict(model, a, b, [INTACT], model.config.width)[0] == sums.digits(a + b, model.config.width)
+    return measure.predict(model, a, b)[0] == sums.digits(a + b, model.config.width)
 
 
 @finding("biases", base.N1, base.MAIN, among=base.MAIN)
 def biases(evidence: Evidence) -> pd.DataFrame:
     """Loss of exact matches with zeroed biases, of one layer and of two; the mean is that of two (App. A.1)."""
-    costs = {
-        (group, run): cost
-        for group in (base.MAIN, base.N1)
-        for run, cost in evidence.each(group, lambda run, model: bias_cost(model, *random_sums())).items()
-    }
-    rows = pd.DataFrame({"value": costs})
+    several = (base.MAIN, base.N1)
+    costs = {g: evidence.each(g, lambda run, model: bias_cost(model, *random_sums())) for g in several}
+    rows = pd.concat({group: pd.Series(each, name="value") for group, each in costs.items()}).to_frame()
     return rows.assign(shows=(rows.value > BIAS_COST) == (rows.index.get_level_values(0) == base.N1))
 
 
 def squashing(model: Transformer, outcome: int = SQUASHED_OUTCOME) -> Float[Tensor, " pos"]:
-    """How much the final MLP squashes sums of equal outcome together, per answer position (Sec. 4).
-
-    The `cosine_spread` of `sums.equal_sums` after the MLP, over that before; below one: squashed.
-    """
+    """Cosine spread of the sums to an outcome after the final MLP over that before; below one: squashed (Sec. 4)."""
     names = [f"blocks.{model.config.layers - 1}.{point}" for point in ("resid_mid", "resid_post")]
     a, b = sums.equal_sums(outcome, model.config.width)
     streams = measure.activations(model, a, b, names).values()
@@ -251,23 +227,17 @@ def squashing_of_runs(survey: Survey) -> Fields:
 
 
 def partner_mass(pattern: Float[Tensor, "*batch query key"], layout: Layout) -> Float[Tensor, "*batch pos"]:
-    """How much attention each digit's row puts on the other number's digit in its column: the staircase (Sec. 4).
-
-    For the digits of a, which a decoder cannot let look at b and which are left out there, then those of b.
-    """
+    """How much attention each digit puts on the other number's digit in its column: the staircase (Sec. 4)."""
     left = torch.arange(layout.width)
     right = left + layout.width + 1
-    looks_back = pattern[..., right, left]
+    looks_back = pattern[..., right, left]  # in a decoder the first number cannot see the second
     return looks_back if layout.causal else torch.cat([pattern[..., left, right], looks_back], -1)
 
 
 def column_mass(
     pattern: Float[Tensor, "*batch query key"], layout: Layout, shift: int = 0, rows: Sequence[int] | None = None
 ) -> Float[Tensor, "*batch pos"]:
-    """How much attention each row puts on the two digits of the column `shift` to the right of its own.
-
-    `rows` are a position for each column, the answer's if None. NaN where there is no such column.
-    """
+    """How much attention each column's row, the answer's if None, puts on the digits `shift` columns to its right."""
     mass = torch.full((*pattern.shape[:-2], layout.width), torch.nan)
     for i, row in enumerate(rows or layout.answer):
         if 0 <= i + shift < layout.width:
@@ -288,22 +258,17 @@ def staircase(model: Transformer) -> Fields:
     return {"value": weakest, "shows": weakest >= PARTNER_ATTENTION, "at_answer_rows": at_answer}
 
 
-@finding("previous_sum", base.MAIN, need=base.all_heads(base.MAIN))
-def previous_sum(evidence: Evidence) -> pd.DataFrame:
+@finding_of_models("previous_sum", base.MAIN, base.all_heads(base.MAIN))
+def previous_sum(model: Transformer, survey: Survey) -> Fields:
     """Attention of the decision head to the digits one to the right, at 7 and 8 (Sec. 4, Fig. 3)."""
-    surveys, layout = evidence.surveys(base.MAIN), GROUPS[base.MAIN].config.layout
-
-    def row(run: int, model: Transformer) -> Fields:
-        mass = column_mass(mean_attention(model)[-1], layout, shift=1)[:, :2]
-        ((_, head),) = surveys[run].heads[0].heads
-        return {
-            "value": float(mass[head].mean()),
-            "shows": brings_previous_sum(mass, head, layout),
-            "decision_head": f"1:{head}",
-            **{f"head_1:{h}_at_7_8": mass[h].tolist() for h in range(len(mass))},
-        }
-
-    return per_run(evidence.each(base.MAIN, row), dict)
+    mass = column_mass(mean_attention(model)[-1], model.config.layout, shift=1)[:, :2]
+    ((_, head),) = survey.heads[0].heads
+    return {
+        "value": float(mass[head].mean()),
+        "shows": brings_previous_sum(mass, head, model.config.layout),
+        "decision_head": f"1:{head}",
+        **{f"head_1:{h}_at_7_8": mass[h].tolist() for h in range(len(mass))},
+    }
 
 
 @finding_of_surveys("wide_mlp", base.DFF1024, Need(dissect=True))

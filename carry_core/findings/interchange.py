@@ -39,14 +39,17 @@ PAIRS_OF_OTHERS = 2_000  # in every group but the main one: all maps of all runs
 BATCH = 250  # pairs in a pass: what a cell needs then stays in the processor's cache
 TRIES = 20  # drawn pairs for each that is asked for, before a model that gets few of them right is given up
 
-# Pairs of sums, their two numbers each. They differ in a variable of one column, with every column to the left alike.
-# The first of the two sums has the smaller value: no carry-in, or the smaller digit sum. It is the base and the second
-# the source for the direction `up`, and the other way round for `down`.
-Pairs = Int[Tensor, "2 2 pairs"]
+Cache = Mapping[str, Tensor]
+# The two numbers of two sums that differ in a variable of one column, with every column to the left alike. The first
+# sum has the smaller value: no carry-in, or the smaller digit sum. It is the base for the direction `up`, the source
+# for `down`.
+Pairs = Int[Tensor, "side number pair"]
 
 
-def agree(variable: str, column: int, pairs: Pairs, layout: Layout, *, control: bool = False) -> Bool[Tensor, " pairs"]:
-    """Which sums are pairs, every column to the left alike, in a decoder with its answer digit.
+def draw(
+    variable: str, column: int, count: int, generator: torch.Generator, layout: Layout, *, control: bool = False
+) -> Pairs:
+    """`count` pairs, uniform over all that there are; in a decoder their answers agree to the left of the column.
 
     Args:
         variable: `carry_in` (the column's own digits are alike too), `digit_sum` (all other columns are alike), or
@@ -54,36 +57,6 @@ def agree(variable: str, column: int, pairs: Pairs, layout: Layout, *, control: 
         column: 0 for the leftmost; nothing is carried into the last.
         control: whether the pairs are to agree in the variable, and differ in the digits that it is computed from.
     """
-    width = layout.width
-    digits = sums.digits(pairs, width)  # [side, number, pair, column]
-    carry_in = carries.carry_in(width)[carries.classify(pairs[:, 0], pairs[:, 1], width)].long()
-    step, carried = (x[1, :, column] - x[0, :, column] for x in (digits.sum(1), carry_in))
-    alike = (digits[0] == digits[1]).all(0)
-    same, others_same = alike[:, column], alike[:, column + 1 :].all(1)
-    if control:
-        own = {"carry_in": same, "digit_sum": others_same & ~same, "both": ~same}[variable]
-        own = own & (carried == 0) & (step == 0)
-    elif variable == "digit_sum":
-        own = others_same & (step > 0) & (step != 10)
-    else:
-        own = same if variable == "carry_in" else ~torch.isin(step % 10, torch.tensor([0, 1, 9]))
-        own = own & (carried == 1)
-    if layout.causal:
-        first, second = sums.digits(pairs.sum(1), width)[..., :column]
-        own = own & (first == second).all(1)
-    return alike[:, :column].all(1) & own
-
-
-def draw(
-    variable: str,
-    column: int,
-    count: int,
-    generator: torch.Generator,
-    layout: Layout,
-    *,
-    control: bool = False,
-) -> Pairs:
-    """`count` pairs, uniform over all that there are; arguments as in `agree`."""
     width = layout.width
     side, right = 10 ** (column + 1), 10 ** (width - column - 1)
     found = torch.zeros(2, 2, 0, dtype=torch.int64)
@@ -96,10 +69,31 @@ def draw(
         if variable == "digit_sum":
             second = lower
         pairs = torch.stack([upper * right + lower, (upper - upper % 10 + other) * right + second])
-        fits = (pairs.sum(1) < side * right).all(0)
-        fits &= agree(variable, column, pairs, layout, control=control)
+        fits = (pairs.sum(1) < side * right).all(0) & _differ(variable, column, pairs, width, control)
+        if layout.causal:
+            first, second = sums.digits(pairs.sum(1), width)[..., :column]
+            fits &= (first == second).all(1)
         found = torch.cat([found, pairs[..., fits]], -1)
     return found[..., :count]
+
+
+def _differ(variable: str, column: int, pairs: Pairs, width: int, control: bool) -> Bool[Tensor, " pair"]:
+    """Which sums differ in the variable and nothing else, as `draw` has it."""
+    digits = sums.digits(pairs, width)  # [side, number, pair, column]
+    carry_in = carries.carry_in(width)[carries.classify(pairs[:, 0], pairs[:, 1], width)].long()
+    step, carried = (x[1, :, column] - x[0, :, column] for x in (digits.sum(1), carry_in))
+    alike = (digits[0] == digits[1]).all(0)
+    same, others_same = alike[:, column], alike[:, column + 1 :].all(1)
+    if control:
+        digits_only = {"carry_in": same, "digit_sum": others_same & ~same, "both": ~same}[variable]
+        own = digits_only & (carried == 0) & (step == 0)
+    else:
+        own = {
+            "carry_in": same & (carried == 1),
+            "digit_sum": others_same & (step > 0) & (step != 10),
+            "both": ~torch.isin(step % 10, torch.tensor([0, 1, 9])) & (carried == 1),
+        }[variable]
+    return alike[:, :column].all(1) & own
 
 
 @torch.inference_mode()
@@ -120,24 +114,19 @@ def right_pairs(
     *,
     control: bool = False,
 ) -> tuple[Pairs, float]:
-    """`count` random pairs of which the model gets both sums right, fewer if hardly any are right; and their share.
-
-    The sums have `n_digits` digits, the model's width if None.
-    """
+    """`count` random pairs of which the model gets both sums right, fewer if hardly any are right; and their share."""
     width, drawn = model.config.width, 0
     layout = Layout(n_digits or width, model.config.causal)
     found = torch.zeros(2, 2, 0, dtype=torch.int64)
     while found.shape[-1] < count and drawn < TRIES * count:
         pairs = draw(variable, column - width + layout.width, count, generator, layout, control=control)
-        right = [(answered(model, a, b) == sums.digits(a + b, width)).all(1) for a, b in pairs]
-        chosen = (right[0] & right[1]).nonzero().flatten()[: count - found.shape[-1]]
+        first, second = ((answered(model, a, b) == sums.digits(a + b, width)).all(1) for a, b in pairs)
+        chosen = (first & second).nonzero().flatten()[: count - found.shape[-1]]
         found = torch.cat([found, pairs[..., chosen]], -1)
         drawn += int(chosen[-1]) + 1 if found.shape[-1] == count else count  # up to the pair that completes them
     return found, found.shape[-1] / drawn
 
 
-# swaps
-#
 # Each cell of a map is the core's `Patch` of one part at one position, and a test holds the two equal. The sweep does
 # not run it as a hook: nearly all of a map's million swaps leave the first layers as they were, and all but one row of
 # the stream after them. Here a swap starts from that row, on activations that all cells of a batch share.
@@ -155,22 +144,19 @@ SAME = {"blocks.0.resid_pre": "", "blocks.0.attn.skip": "", "blocks.0.resid_mid"
 
 
 def activations(model: Transformer, numbers: Int[Tensor, "2 sums"]) -> dict[str, Tensor]:
-    """Every hook point of one pass over a batch of sums, and as `answer` the digits that the model answers with.
-
-    And of each layer, as `blocks.0.q` and so on, `q`, `k`, `v` as they meet, `[sums, head, pos, d_head]`, and `scores`.
-    """
+    """Every hook point of one pass over some sums, the `answer`'s digits, and `blocks.0.q`, `k`, `v`, `scores`, …."""
     layout, (a, b) = model.config.layout, numbers
     logits, cache = model.run_with_cache(sums.encode(a, b, layout))
     for l, block in enumerate(model.blocks):
         qkv = block.qkv(cache[f"{block.name}.resid_pre"], query=model.queries(l, layout.answer))
-        q, k, v = (x.transpose(1, 2).contiguous() for x in qkv)
+        q, k, v = (x.transpose(1, 2).contiguous() for x in qkv)  # [sums, head, pos, d_head], turned
         parts = {"q": q, "k": k, "v": v, "scores": q @ k.mT}
         cache |= {f"{block.name}.{name}": x for name, x in parts.items()}
     return cache | {"answer": logits[:, list(layout.answer)].argmax(-1)}
 
 
 def attention(
-    model: Transformer, layer: int, base: Mapping[str, Tensor], position: int, row: Float[Tensor, "sums 1 d_model"]
+    model: Transformer, layer: int, base: Cache, position: int, row: Float[Tensor, "sums 1 d_model"]
 ) -> Float[Tensor, "sums query head d_head"]:
     """`attn.z` when the stream that enters the layer has this row at a position: of it alone q, k and v are new."""
     block, config = model.blocks[layer], model.config
@@ -192,7 +178,7 @@ def attention(
 
 
 def swapped(
-    model: Transformer, component: str, position: int, base: Mapping[str, Tensor], source: Mapping[str, Tensor]
+    model: Transformer, component: str, position: int, base: Cache, source: Cache
 ) -> Int[Tensor, "sums column"]:
     """The base's answer with one component's output at one position from the source; both as from `activations`."""
     name, _, head = component.partition(":")
@@ -234,9 +220,8 @@ def digits_of(model: Transformer, resid: Float[Tensor, "*batch d_model"]) -> Int
 def count(model: Transformer, column: int, pairs: Pairs, cells: Sequence[tuple[str, int]]) -> pd.DataFrame:
     """Swap each cell's component at its position, upwards and downwards, and count where `column` is the source's.
 
-    Returns:
-        A row for each cell and `direction`: `pairs`; `accuracy`, the share of swaps after which exactly the predicted
-        digit came out, and `elsewhere`, after which all other digits stayed; NaN without pairs.
+    `accuracy` is the share of swaps after which exactly the predicted digit came out, `elsewhere` that after which all
+    other digits stayed; NaN without pairs.
     """
     hits = torch.zeros(len(cells), 2, 2, dtype=torch.float64)  # [cell, direction, predicted or elsewhere]
     for part in pairs.split(BATCH, -1):
@@ -263,19 +248,15 @@ def count(model: Transformer, column: int, pairs: Pairs, cells: Sequence[tuple[s
 
 
 def reachable(config: ModelConfig, column: int, n_digits: int | None = None) -> list[tuple[str, int]]:
-    """The components and positions that can reach an answer digit: after the last attention, its own position only.
-
-    That is the position that predicts it. Each stream once: not `resid_pre` after layer 0. Without the zeros that pad
-    sums of `n_digits` digits, and in a decoder without the positions that come later.
-    """
+    """The components and positions that can reach an answer digit: after the last attention, its own position only."""
     width, answer, last = config.width, config.layout.answer, config.layers - 1
     own, first = answer[column], width - (n_digits or width)
-    zeros = {*range(first), *range(width + 1, width + 1 + first), *range(2 * width + 1, answer[first])}
+    zeros = {*range(first), *range(width + 1, width + 1 + first), *range(2 * width + 1, answer[first])}  # padding
     positions = [p for p in range(own + 1 if config.causal else config.layout.length) if p not in zeros]
     return [
         (name, position)
         for name in components(config)
-        if not name.endswith("resid_pre") or name.startswith("blocks.0.")
+        if not name.endswith("resid_pre") or name.startswith("blocks.0.")  # each stream once
         for position in positions
         if not name.startswith(f"blocks.{last}.") or name.endswith("resid_pre") or position == own
     ]
@@ -289,32 +270,26 @@ def sweep(
     own: bool = False,
     control: bool = False,
 ) -> pd.DataFrame:
-    """The map of one run: a row for each component and position (`reachable`), answer digit, variable and direction.
+    """The map of one run: a row for each `CELL` that is `reachable`, with what `count` gives.
+
+    And `right`, the share of drawn pairs whose sums the intact model gets right: only these are counted.
 
     Args:
         counts: pairs for a patch at an answer position, and at any other.
-        n_digits: of the sums; the model's width if None.
         own: only at the position of the digit that is read.
         control: with pairs that agree in the variable, so that nothing may change.
-
-    Returns:
-        `component`, `position`, `reads`, `variable`, `direction`, `pairs`, `accuracy`, `elsewhere`, and `right`, the
-        share of the drawn pairs whose sums the intact model gets both right: only these are counted. Accuracies are
-        NaN where no such pair was found.
     """
     config, frames, generator = model.config, [], torch.Generator().manual_seed(0)
+    answer, names = config.layout.answer, config.layout.position_names
     for variable in VARIABLES:
         for column in range(config.width - (n_digits or config.width), config.width - (variable != "digit_sum")):
             pairs, right = right_pairs(model, variable, column, max(counts), generator, n_digits, control=control)
-            at = config.layout.answer[column]
-            cells = [cell for cell in reachable(config, column, n_digits) if not own or cell[1] == at]
-            at_answer = [cell for cell in cells if cell[1] in config.layout.answer]
-            others = [cell for cell in cells if cell not in at_answer]
-            reads = config.layout.position_names[column]
-            for n, asked in zip(counts, (at_answer, others), strict=True):
-                found = count(model, column, pairs[..., :n], asked)
-                frames.append(found.assign(reads=reads, variable=variable, right=right))
-    frame = pd.concat([each for each in frames if len(each)], ignore_index=True)
+            cells = [cell for cell in reachable(config, column, n_digits) if not own or cell[1] == answer[column]]
+            for n, at_answer in zip(counts, (True, False), strict=True):
+                if asked := [cell for cell in cells if (cell[1] in answer) == at_answer]:
+                    found = count(model, column, pairs[..., :n], asked)
+                    frames.append(found.assign(reads=names[column], variable=variable, right=right))
+    frame = pd.concat(frames, ignore_index=True)
     return completed(frame[[*CELL, "pairs", "accuracy", "elsewhere", "right"]])
 
 
@@ -331,10 +306,7 @@ def completed(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def check_group(name: str) -> groups.Group:
-    """A group of whose models a page takes the whole answer at once: they were trained on all its digits.
-
-    Raises `BadInput` if there is none, or its models are decoders, whose input has the answer in it, or padded.
-    """
+    """The group, if a page can take its models' whole answer at once: no decoders, nothing padded; else `BadInput`."""
     group = groups.find(name)
     if group.config.causal or group.padded:
         raise BadInput(f"{name}: expected encoders of unpadded sums, such as {groups.MAIN}.")
@@ -344,16 +316,11 @@ def check_group(name: str) -> groups.Group:
 def maps(
     source: str, name: str, report: Callable[[str], object] = lambda done: None, pairs: int = PAIRS
 ) -> pd.DataFrame:
-    """The maps of all runs of a group: `COLUMNS`, `right`, and `control`, whether nothing may change; as from `sweep`.
-
-    `pairs` are those at the answer positions, with a fifth of them elsewhere. `report` is called after each run, with
-    what it was. Raises `BadInput` as `runs.load` does.
-    """
-    frames, n_digits = [], groups.find(name).n_digits
+    """The maps of all runs of a group: `COLUMNS`, `right`, `control`; a fifth of the pairs where no answer stands."""
+    frames, n_digits, few = [], groups.find(name).n_digits, pairs // 5
     for run, model in runs.load(name, source).models():
-        control = sweep(model, (pairs // 5, pairs // 5), n_digits, own=True, control=True)
-        frames += [sweep(model, (pairs, pairs // 5), n_digits).assign(control=False, run=run)]
-        frames += [control.assign(control=True, run=run)]
+        control = sweep(model, (few, few), n_digits, own=True, control=True).assign(control=True, run=run)
+        frames += [sweep(model, (pairs, few), n_digits).assign(control=False, run=run), control]
         report(f"{name} run {run}")
     found = pd.concat(frames, ignore_index=True).assign(source=source, group=name)
     return found.round({"accuracy": 5, "elsewhere": 5, "right": 3})
@@ -371,7 +338,7 @@ def path_of(source: str, name: str) -> Path:
 
 
 def save(source: str, name: str, frame: pd.DataFrame) -> Path:
-    """Store a group's maps with the results, as columns and rows, without what `completed` adds."""
+    """Store a group's maps with the results, without what `completed` adds."""
     path, again = path_of(source, name), frame.component.str.match(r"blocks\.[1-9]\d*\.resid_pre")
     with replacing(path) as temporary:
         thin = frame[(frame.direction != "both") & ~again][[*COLUMNS[2:], "right", "control"]].astype({"control": int})
@@ -380,13 +347,7 @@ def save(source: str, name: str, frame: pd.DataFrame) -> Path:
 
 
 def saved(source: str, name: str, *, control: bool = False) -> pd.DataFrame:
-    """A group's stored maps, completed: `COLUMNS`, and `right`, the share of drawn pairs that the model gets right.
-
-    With `control` instead those with pairs that agree in the variable, so that nothing may change.
-
-    Raises:
-        BadInput: there are none, or the file is damaged.
-    """
+    """A group's stored maps, or those of the controls: `COLUMNS` and `right`; `BadInput` if none, or damaged."""
     path = path_of(source, groups.find(name).name)
     try:
         frame = pd.read_csv(path).astype({"accuracy": float, "elsewhere": float})

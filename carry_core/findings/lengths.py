@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
-from sklearn.linear_model import LinearRegression
 from torch import Tensor, nn
 
 from carry_core import carries, groups, measure
@@ -81,11 +80,7 @@ def measure_heads(model: Transformer, a: Numbers, b: Numbers) -> Heads:
 
 
 def attention_shares(found: Mapping[int, Heads]) -> pd.DataFrame:
-    """How much of its attention a digit, or a row of the answer, gives to which column (Fig. 21, 23, App. H).
-
-    Returns:
-        A row for each `run`, `kind` of attention, `layer`, `head` (as `1:0`) and `position`, with the `share`.
-    """
+    """The `share` of attention by `run`, `kind`, `layer`, `head` (as `1:0`) and `position` (Fig. 21, 23, App. H)."""
     kinds = {"digit to partner": "stairs", "digit to next column": "ahead"}
     kinds |= {"answer row to own column": "own", "answer row to next column": "right"}
     rows = [
@@ -107,54 +102,42 @@ SUMMARY = {
 
 
 def attention_summary(found: Mapping[int, Heads], n_long: int) -> pd.DataFrame:
-    """The weakest step of each staircase, and which heads look to the right; a row for each run (Fig. 21, 23, App. H).
-
-    Returns:
-        `exact match` intact and without the `decision head`; of each of `Heads.staircases` the weakest step at the
-        trained positions and at the long ones; `ahead`, what the `ahead head` gives of a digit's attention to the next
-        column; `right`, what the `right head` of the last layer gives of an answer row's.
-    """
+    """The weakest step of each staircase, and which heads look to the right, by run (Fig. 21, 23, App. H)."""
     parts = {"trained": slice(n_long, None)} | ({"long": slice(0, n_long)} if n_long else {})
 
     def row(h: Heads) -> Fields:
-        ahead, right = h.ahead.nanmean(-1), h.right[-1].nanmean(-1)
+        ahead, right, last = h.ahead.nanmean(-1), h.right[-1].nanmean(-1), len(h.own) - 1
         layer, head = divmod(int(ahead.argmax()), ahead.shape[1])
-        last, most = len(h.own) - 1, int(right.argmax())
-        about = {"exact match": h.intact, "decision head": f"{last}:{h.decides}", "without it": h.without}
-        steps = {
-            f"{kind}, {name}": float(steps[part].min())
-            for kind, steps in h.staircases.items()
-            for name, part in parts.items()
+        steps = {f"{kind}, {name}": x[part].min() for kind, x in h.staircases.items() for name, part in parts.items()}
+        return {
+            "exact match": h.intact,
+            "decision head": f"{last}:{h.decides}",
+            "without it": h.without,
+            **{name: float(step) for name, step in steps.items()},
+            "ahead": float(ahead.max()),
+            "ahead head": f"{layer}:{head}",
+            "right": float(right.max()),
+            "right head": f"{last}:{int(right.argmax())}",
         }
-        ends = {"ahead": float(ahead.max()), "ahead head": f"{layer}:{head}", "right": float(right.max())}
-        return about | steps | ends | {"right head": f"{last}:{most}"}
 
     return per_run(found, row).rename_axis("run").reset_index()
 
 
 def ahead(pattern: Float[Tensor, "*batch query key"], layout: Layout) -> Float[Tensor, "*batch column"]:
-    """How much attention the digits of a column give to the two digits of the next, averaged over both numbers.
-
-    NaN for the last column. In a decoder only the second number's digits can see them.
-    """
+    """How much attention a column's digits give to the digits of the next, averaged over both numbers; NaN at last."""
     first, second = range(layout.width), range(layout.width + 1, 2 * layout.width + 1)
-    numbers = [second] if layout.causal else [first, second]
+    numbers = [second] if layout.causal else [first, second]  # a decoder's first number cannot see the second
     return torch.stack([column_mass(pattern, layout, 1, rows) for rows in numbers]).mean(0)
 
 
 def answer_columns(model: Transformer) -> list[tuple[int, int, int]]:
     """The columns of Fig. 22 and 24, as `geometry.journey` takes them: the answer positions, layer by layer."""
-    rows = list(enumerate(model.config.layout.answer))
-    return [(layer, position, i) for layer in range(model.config.layers) for i, position in rows]
+    answer = model.config.layout.answer
+    return [(layer, position, i) for layer in range(model.config.layers) for i, position in enumerate(answer)]
 
 
 def separation(model: Transformer, a: Numbers, b: Numbers) -> dict[str, list[float]]:
-    """How well sums are told apart at each answer position, along the best direction of six axes (Fig. 19, 22, 24).
-
-    Returns:
-        `tens`: after the first layer, whether the two digits add up to ten or more; `ones`: after the last attention,
-        whether there is a carry-in, NaN where none can be.
-    """
+    """How well tens after the first layer, and carry-ins (`ones`) after the last attention, are told on six axes."""
     width, columns = model.config.width, answer_columns(model)
     planes = geometry.journey(model, a, b, width, columns[:width] + columns[-width:])
     parts = {"tens": planes[1 : 2 * width : 2], "ones": planes[2 * width :: 2]}
@@ -162,20 +145,10 @@ def separation(model: Transformer, a: Numbers, b: Numbers) -> dict[str, list[flo
 
 
 def separations(models: Mapping[int, Transformer], a: Numbers, b: Numbers) -> pd.DataFrame:
-    """`separation` of each run: columns `run`, `step` (`tens` or `ones`), `position` and `accuracy`."""
+    """`separation` of each run by `step` (`tens` or `ones`) and `position`, as `accuracy` (Fig. 22, 24)."""
     found = {run: pd.DataFrame(separation(model, a, b)) for run, model in models.items()}
     frame = pd.concat(found, names=["run", "position"]).reset_index()
     return frame.melt(["run", "position"], var_name="step", value_name="accuracy").dropna()
-
-
-def axis_and_plane(model: Transformer, a: Numbers, b: Numbers) -> tuple[float, float]:
-    """How well the leading singular axis, and the best direction in the plane of the leading two, tells carry neurons.
-
-    Correlations with what a neuron does more with a carry-in; App. H.1 grants a linear combination of the axes.
-    """
-    axis = neurons.carry_axis(model, a, b)
-    fit = LinearRegression().fit(axis.points.numpy(), axis.more.numpy())
-    return axis.correlations[0], float(fit.score(axis.points.numpy(), axis.more.numpy())) ** 0.5
 
 
 def widened(model: Transformer, width: int) -> Transformer:
@@ -192,10 +165,7 @@ def accuracy(model: Transformer, n_digits: int) -> tuple[float, Float[Tensor, " 
 
 
 def by_arrival(found: ClassAccuracies, kind: str = "accuracy") -> Float[Tensor, "arrives pos"]:
-    """Mean of the cells without a carry-in (first row) and of those with one, position by position.
-
-    Every class counts once; NaN where there never is a carry-in.
-    """
+    """Mean of the cells without a carry-in, and of those with one, by position; NaN where there never is one."""
     values = getattr(found, kind)
     arrives = carries.carry_in(values.shape[1])
     return torch.stack([values.where(side, torch.nan).nanmean(0) for side in (~arrives, arrives)])
@@ -211,18 +181,15 @@ def without_parts(model: Transformer, a: Numbers, b: Numbers) -> dict[Ablation, 
 def primed_parts(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]], n_long: int) -> Fields:
     """Who carries and who corrects in a primed model (App. H.1), from `without_parts`.
 
-    Returns:
-        The `head` of the first layer that costs the carry cells of the long positions most, and how much (`carried`);
-        what the final MLP costs the no-carry cells (`corrected`) and the carry cells of the `trained` and of the long
-        positions (`spared`). Whether the one carries and the other corrects (`shows`), and whether, as the paper has
-        it, all cells suffer without the MLP but the carry cells at long positions (`spares`).
+    The `head` of the first layer that costs the carry cells of the long positions most, and how much (`carried`); what
+    the final MLP costs the no-carry cells (`corrected`) and the carry cells of the `trained` and of the long positions
+    (`spared`); whether all suffer without it but the last (`spares`).
     """
     fall = {part: lost[INTACT] - accuracy for part, accuracy in lost.items()}
-    carried = {
-        part: float(x[1, :n_long].mean()) for part, x in fall.items() if {layer for layer, _ in part.heads} == {0}
-    }
+    carried = {part: float(x[1, :n_long].mean()) for part, x in fall.items() if {i for i, _ in part.heads} == {0}}
     head = max(carried, key=lambda part: carried[part])
-    none, one = fall[max((part for part in lost if part.mlps), key=lambda part: max(part.mlps))]
+    *_, final_mlp = (part for part in lost if part.mlps)
+    none, one = fall[final_mlp]
     corrected, trained, spared = (float(x) for x in (none.mean(), one[n_long:].nanmean(), one[:n_long].mean()))
     return {
         "head": head,
@@ -236,16 +203,10 @@ def primed_parts(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]], n_long: 
 
 
 def forgetting(history: History) -> pd.DataFrame:
-    """What becomes of the accuracy on longer sums over the epochs (Fig. 20); a row for each run of a padded group.
+    """What becomes of the accuracy on longer sums over the epochs, by run (Fig. 20); `BadInput` if not padded.
 
-    Returns:
-        How many `epochs` there are; the first with the best exact match (`peak`), that (`best`), and the one at the end
-        (`last`); whether the run `forgets`: peaks before the end and ends at half of that or less. By position, from
-        where on accuracy stays below nine tenths of its own best (`goes`; NaN: it does not end there) and where it
-        `ends`; and which go `first`, none if none goes.
-
-    Raises:
-        BadInput: the group is not padded.
+    A run `forgets` if its exact match peaks before the end and ends at half of that or less. By position, accuracy
+    stays below nine tenths of its own best from the epoch `goes` on (NaN: never), and `ends` there.
     """
     if "long_whole" not in history:
         raise BadInput("These learning curves have no longer sums: expected those of a padded group, such as pad6_….")
@@ -265,7 +226,7 @@ def forgetting(history: History) -> pd.DataFrame:
             "ends": tuple(by_position.iloc[-1].tolist()),
             "first": tuple(goes.index[goes == goes.min()].tolist()),
         }
-    return per_run(rows, dict)
+    return per_run(rows)
 
 
 def moved(before: nn.Module, after: nn.Module) -> pd.DataFrame:
@@ -277,11 +238,8 @@ def moved(before: nn.Module, after: nn.Module) -> pd.DataFrame:
 
 
 def finetuned_pairs(before: Runs, after: Runs, epoch: int) -> dict[int, tuple[Transformer, Transformer]]:
-    """Each finetuned run and what it started from: the run of its number, or the only one.
-
-    The released run 1 was finetuned from the only released run without priming, run 0.
-    """
-    known, last = before.numbers, len(before.numbers) - 1
+    """What each finetuned run started from, the run of its number or else the last at hand, and the run itself."""
+    known, last = before.numbers, len(before.numbers) - 1  # the released run 1 started from the only other one, run 0
     starts = {run: run if run in known else known[min(i, last)] for i, run in enumerate(after.numbers)}
     return {run: (before.model(start, epoch), after.model(run)) for run, start in starts.items()}
 
@@ -342,31 +300,24 @@ def mlp_2500(evidence: Evidence) -> pd.DataFrame:
         shows = last >= CANNOT_CARRY_CORRELATION and last > early[0]
         return {"value": last, "shows": shows, "at_epochs_500_1000": early}
 
-    return per_run(evidence.each(base.PAD6, row), dict)
+    return per_run(evidence.each(base.PAD6, row))
 
 
 @finding("primed_parts", base.PRIMED)
 def primed_parts_of_runs(evidence: Evidence) -> pd.DataFrame:
-    """What carry cells at long positions lose without the costliest head of the first layer (App. H.1).
-
-    In the author's run that has to be 0:0, as in the paper.
-    """
+    """What carry cells at long positions lose without the costliest head of the first layer (App. H.1)."""
     n_long, drawn = long_positions(base.PRIMED), balanced(groups.find(base.PRIMED).config.width, BALANCED)
-
-    def row(run: int, model: Transformer) -> Fields:
-        found = primed_parts(without_parts(model, *drawn), n_long)
-        same = evidence.source == "ours" or found["head"].heads == {(0, 0)}
-        return {
-            "value": found["carried"],
-            "shows": found["shows"] and same,
-            "head": heads.named(found["head"]),
-            "no_carry_cells_lose_without_the_final_MLP": found["corrected"],
-            "trained_carry_cells_lose": found["trained"],
-            "long_carry_cells_lose": found["spared"],
-            "all_but_the_last_suffer": found["spares"],
-        }
-
-    return per_run(evidence.each(base.PRIMED, row), dict)
+    rows = per_run(evidence.each(base.PRIMED, lambda run, model: primed_parts(without_parts(model, *drawn), n_long)))
+    if evidence.source == "author":  # as in the paper
+        rows["shows"] &= rows["head"] == Ablation(heads={(0, 0)})
+    names = {
+        "carried": "value",
+        "corrected": "no_carry_cells_lose_without_the_final_MLP",
+        "trained": "trained_carry_cells_lose",
+        "spared": "long_carry_cells_lose",
+        "spares": "all_but_the_last_suffer",
+    }
+    return rows.rename(columns=names).assign(head=rows["head"].map(heads.named))
 
 
 @finding("carry_axis_long", base.PRIMED, base.FINETUNED)
@@ -375,12 +326,13 @@ def carry_axis_long(evidence: Evidence) -> pd.DataFrame:
     drawn = random_sums(groups.find(base.PRIMED).config.width, RANDOM)
 
     def row(run: int, model: Transformer) -> Fields:
-        axis, plane = axis_and_plane(model, *drawn)
-        return {"value": axis, "shows": axis >= neurons.CARRY_AXIS_CORRELATION, "best_direction_of_two_axes": plane}
+        axis = neurons.carry_axis(model, *drawn)
+        shows = axis.correlations[0] >= neurons.CARRY_AXIS_CORRELATION
+        return {"value": axis.correlations[0], "shows": shows, "best_direction_of_two_axes": axis.plane}
 
     by_name = {"primed": base.PRIMED, "finetuned": base.FINETUNED}
     at_hand = {name: group for name, group in by_name.items() if evidence.has(group)} or {"primed": base.PRIMED}
-    return pd.concat({name: per_run(evidence.each(group, row), dict) for name, group in at_hand.items()})
+    return pd.concat({name: per_run(evidence.each(group, row)) for name, group in at_hand.items()})
 
 
 @finding_of_models("unpadded_fail", base.MAIN)
@@ -391,10 +343,7 @@ def unpadded_fail(model: Transformer) -> Fields:
 
 
 def finetuning(evidence: Evidence) -> pd.DataFrame:
-    """How far finetuning moved each run's weights (App. H.2).
-
-    The squared norm of all parameters `before` and `after`, its relative `change`, and their `distance` over the norm.
-    """
+    """Each run's squared norm `before` and `after` finetuning, its `change`, and the `distance` over it (App. H.2)."""
     before, epoch = parent(base.FINETUNED)
     pairs = finetuned_pairs(evidence.group(before), evidence.group(base.FINETUNED), epoch)
     total = pd.DataFrame({run: moved(*pair).sum() for run, pair in pairs.items()}).T

@@ -26,25 +26,16 @@ OUTCOMES = (74, 149, 250, 349, 499, 574, 650, 750, 849)  # whose boards are aver
 def activity(
     model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None
 ) -> tuple[Float[Tensor, "task pos neuron"], Float[Tensor, " neuron"]]:
-    """How often each neuron of the last MLP is active, and how much more with a carry-in (Sec. 5, Fig. 13, 14).
+    """How often each neuron of the last MLP is active, by class, and how much more with a carry-in than without.
 
-    The share of a class' sums in which it is active, NaN for a class without sums; and its mean activation where a one
-    arrives, minus that elsewhere, in which every sum and position counts once. By `n_digits` digits the sums are
-    classed, and so many positions are looked at; the model's width if None.
+    Sec. 5, Fig. 13, 14. NaN for a class without sums; in the means every sum and position counts once.
     """
     n_digits = n_digits or model.config.width
-    wanted, parts = f"blocks.{model.config.layers - 1}.mlp.post", list[Tensor]()
-
-    def keep(name: str, x: Tensor) -> Tensor:
-        if name == wanted:
-            parts.append(x)
-        return x
-
-    measure.predict(model, a, b, [], n_digits, keep)
-    post, task, every = torch.cat(parts), carries.classify(a, b, n_digits), carries.carry_in(n_digits)
-    often = torch.stack([(post[task == i] > 0).double().mean(0) for i in range(len(every))])
-    arrives = every[task]
-    return often, post[arrives].double().mean(0) - post[~arrives].double().mean(0)
+    name, read = f"blocks.{model.config.layers - 1}.mlp.post", model.config.layout.answer[-n_digits:]
+    post, task = measure.activations(model, a, b, [name], read=read)[name], carries.classify(a, b, n_digits)
+    often = [(post[task == i] > 0).double().mean(0) for i in range(len(carries.patterns(n_digits)))]
+    arrives = carries.carry_in(n_digits)[task]
+    return torch.stack(often), post[arrives].double().mean(0) - post[~arrives].double().mean(0)
 
 
 def most_often(often: Float[Tensor, "task pos neuron"], count: int) -> Bool[Tensor, "task pos neuron"]:
@@ -61,7 +52,13 @@ class CarryAxis:
     share: tuple[float, ...]  # of the weights' squared norm, for each axis
     often: Float[Tensor, "task pos neuron"]  # as `activity` gives them
     more: Float[Tensor, " neuron"]
-    correlations: tuple[float, ...]  # over neurons, of the coordinate on each axis and of `more`; never negative
+    correlations: tuple[float, float]  # over neurons, of the coordinate on each axis and of `more`; never negative
+
+    @property
+    def plane(self) -> float:
+        """The correlation along the best direction in the plane of both axes, the multiple one (App. H.1)."""
+        (first, second), between = self.correlations, torch.corrcoef(self.points.T)[0, 1].item()
+        return float(((first**2 + second**2 - 2 * first * second * between) / (1 - between**2)) ** 0.5)
 
     def lean(self, chosen: Bool[Tensor, "task pos neuron"]) -> Float[Tensor, "task pos"]:
         """How much further along the leading axis the chosen neurons lie than the others, on average."""
@@ -70,17 +67,14 @@ class CarryAxis:
 
 
 def carry_axis(model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None) -> CarryAxis:
-    """The SVD of the last MLP's input weights beside what its neurons do (Sec. 5, App. C.4).
-
-    An axis has no sign of its own: each is turned so that its correlation with `more` is not negative.
-    """
+    """The SVD of the last MLP's input weights beside what its neurons do (Sec. 5, App. C.4)."""
     often, more = activity(model, a, b, n_digits)
     u, s, _ = torch.linalg.svd(model.blocks[model.config.layers - 1].up.weight.double(), full_matrices=False)
-    points = (u * s)[:, :2]
+    points, share = (u * s)[:, :2], tuple((s.square() / s.square().sum())[:2].tolist())
     along = torch.corrcoef(torch.cat([points.T, more[None]]))[-1, :-1]
-    points = points * torch.where(along < 0, -1.0, 1.0)
-    share = tuple((s.square() / s.square().sum())[:2].tolist())
-    return CarryAxis(points, share, often, more, tuple(along.abs().tolist()))
+    points = points * torch.where(along < 0, -1.0, 1.0)  # an axis has no sign of its own
+    first, second = along.abs().tolist()
+    return CarryAxis(points, share, often, more, (first, second))
 
 
 def boards(
@@ -96,25 +90,17 @@ def boards(
 
 
 def gap(arrives: Bool[Tensor, " sums"], cosine: Float[Tensor, "sums sums"]) -> float:
-    """Mean cosine of two sums with the same carry status, minus that of two with different ones.
-
-    The whole board counts, also its diagonal, where a sum is paired with itself. Zero where all are alike, NaN where a
-    one arrives at all sums or at none.
-    """
+    """Mean cosine of two sums with the same carry-in, minus that of two with different ones; NaN if all have one."""
     same = arrives[:, None] == arrives
     return float(cosine[same].mean() - cosine[~same].mean())
 
 
 def checkerboard(model: Transformer, neurons: Bool[Tensor, " neuron"]) -> tuple[float, float]:
-    """Mean gap of the boards of nine outcomes, intact and without the given neurons of the last MLP (Sec. 5).
-
-    Boards with a carry-in at all sums or at none are left out.
-    """
+    """Mean gap of the boards of nine outcomes, intact and without the given neurons of the last MLP (Sec. 5)."""
     means = []
     for ablation in (INTACT, dissection(neurons, model.config.layers - 1)):
         found = [boards(model, *sums.equal_sums(outcome), ablation) for outcome in OUTCOMES]
-        gaps = [gap(*board) for both in found for board in zip(*both, strict=True)]
-        means.append(float(np.nanmean(gaps)))
+        means.append(float(np.nanmean([gap(*board) for both in found for board in zip(*both, strict=True)])))
     return means[0], means[1]
 
 

@@ -27,20 +27,16 @@ def centres(points: Float[Tensor, "sums 2"], digit: Int[Tensor, " sums"]) -> Com
 
 
 def spectrum(centre: Complex[Tensor, "*batch 10"]) -> Float[Tensor, "*batch 10"]:
-    """How the spread of ten centres divides over ten regular polygons: by how far one goes round in a step, in tenths.
+    """How the spread of ten centres divides over the regular polygons k, where digit d lies at the angle k d 36°.
 
-    A share 1 at k says that digit d lies at the angle k d 36° of a circle. Then 2 and 8 are pentagons of pairs at
-    distance five in the order of the digits, 1 and 9 the ten digits in a circle, 4 and 6 pentagrams.
+    2 and 8 are pentagons of pairs at distance five in the order of the digits, 1 and 9 the ten digits in a circle.
     """
     power = torch.fft.fft(centre).abs().square()[..., 1:]
     return torch.cat([torch.zeros_like(power[..., :1]), power / power.sum(-1, keepdim=True)], -1)
 
 
 def score(centre: Complex[Tensor, "*batch 10"]) -> Float[Tensor, "*batch"]:
-    """How much of the spread of ten centres the best regular pentagon of the pairs {0, 5}, …, {4, 9} explains.
-
-    1 if the digits d and d + 5 lie at the same vertex and vertices follow each other as digits do, either way round.
-    """
+    """How much of the spread of ten centres the best regular pentagon of the pairs {0, 5}, …, {4, 9} explains."""
     return spectrum(centre)[..., [2, 8]].amax(-1)
 
 
@@ -72,11 +68,7 @@ class Pentagon:
 def pentagon(
     model: Transformer, a: Numbers, b: Numbers, column: int = 1, seed: int = 0, n_digits: int | None = None
 ) -> Pentagon:
-    """Look for a pentagon where the answer's digit `column` is predicted, after the last attention (App. E).
-
-    Column 1 is position 8, which the paper shows; `seed` is that of the shuffles. The sums have `n_digits` digits, the
-    model's width if None.
-    """
+    """Look for a pentagon where the answer's digit `column` is predicted, after the last attention (App. E)."""
     config, n_digits = model.config, n_digits or model.config.width
     name, position = f"blocks.{config.layers - 1}.resid_mid", config.layout.answer[column - n_digits]
     digit, task = sums.digits(a + b, n_digits)[:, column], carries.classify(a, b, n_digits)

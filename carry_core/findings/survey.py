@@ -20,7 +20,6 @@ from torch import Tensor
 from carry_core import author, carries, groups, measure, runs, sums
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_core.findings.base import Need
 from carry_core.interventions import Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import Transformer, no_hook
@@ -30,8 +29,21 @@ from carry_core.training import histories, recipes
 DRAWS, DRAWN = 10, 20_000  # how often the dissection is drawn again; sums per class in a draw of the paper's
 SAMPLE = 20_000  # random sums where a finding does not need all
 FEWEST = 20  # sums a >= b that an outcome needs for its squashing to count
-T = TypeVar("T")
+Which = Int[Tensor, " _"]  # some of the sums, as indices in ascending order
 CHUNK = 2_048  # sums that pass through the last MLP at once: of each some hundred are in a draw
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Need:
+    """What has to be surveyed on each run of a group, besides the final MLP's ablation."""
+
+    ablations: frozenset[Ablation] = frozenset()
+    dissect: bool = False
+    squash: bool = False
+
+    def __or__(self, other: "Need") -> "Need":
+        return Need(self.ablations | other.ablations, self.dissect or other.dissect, self.squash or other.squash)
 
 
 @dataclass(frozen=True)
@@ -44,19 +56,12 @@ class Dissected:
 
 @dataclass(frozen=True)
 class Survey:
-    """What was measured on one run.
+    """What was measured on one run."""
 
-    Attributes:
-        cells: accuracies under each ablation; the final MLP is always among them, since that costs next to nothing.
-        dissected: neurons chosen on all sums and ablated on all sums.
-        draws: the same, chosen on one random draw and ablated on another, `DRAWS` times.
-        squashing: `heads.squashing` of each outcome that has enough sums.
-    """
-
-    cells: Mapping[Ablation, ClassAccuracies]
-    dissected: Dissected | None = None
-    draws: tuple[Dissected, ...] = ()
-    squashing: Mapping[int, Float[Tensor, " pos"]] = field(default_factory=dict)
+    cells: Mapping[Ablation, ClassAccuracies]  # under each ablation, always also the final MLP's: it costs nothing
+    dissected: Dissected | None = None  # neurons chosen on all sums and ablated on all sums
+    draws: tuple[Dissected, ...] = ()  # the same, chosen on one random draw and ablated on another, `DRAWS` times
+    squashing: Mapping[int, Float[Tensor, " pos"]] = field(default_factory=dict)  # `heads.squashing`, by outcome
 
     @property
     def heads(self) -> list[Ablation]:
@@ -71,14 +76,9 @@ class Survey:
 
 
 @torch.inference_mode()
-def survey(model: Transformer, a: Numbers, b: Numbers, need: Need, n_digits: int | None = None) -> Survey:
-    """Survey one run on sums of every class, for `squash` on all that there are.
-
-    By `n_digits` digits they are classed; by the model's width if None.
-    """
-    rest = Rest(model, a, b, n_digits or model.config.width)
-    mlp = measure.final_mlp(model)
-    without_mlp: list[Tensor] = []
+def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
+    """Survey one run on sums of every class, for `squash` on all that there are."""
+    rest, mlp, without_mlp = Rest(model, a, b), measure.final_mlp(model), list[Tensor]()
 
     def see(name: str, mid: Tensor) -> Tensor:
         if name == f"blocks.{model.config.layers - 1}.resid_mid":
@@ -88,50 +88,48 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need, n_digits: int
         return mid
 
     parts = sorted(need.ablations - {mlp}, key=str)
-    found = measure.predict(model, a, b, parts, n_digits, see)
-    cells = {part: measure.score(guess, a, b) for part, guess in zip(parts, found, strict=True)}
+    guesses = measure.predict(model, a, b, parts, watch=see)
+    cells = {part: measure.score(guess, a, b) for part, guess in zip(parts, guesses, strict=True)}
     cells[mlp] = measure.score(torch.cat(without_mlp), a, b)
     squashing = rest.squashing() if need.squash else {}
     if not need.dissect:
         return Survey(cells, squashing=squashing)
-    every, pairs = torch.arange(len(a)), []
-    for seed in range(DRAWS):
-        generator = torch.Generator().manual_seed(seed)
-        pairs.append((rest.draw(generator), rest.draw(generator)))
-    of_all, *of_draws = rest.dissect([(every, every), *pairs])
+    every, generators = torch.arange(len(a)), [torch.Generator().manual_seed(seed) for seed in range(DRAWS)]
+    of_all, *of_draws = rest.dissect([(every, every), *((rest.draw(g), rest.draw(g)) for g in generators)])
     return Survey(cells, of_all, tuple(of_draws), squashing)
 
 
 class Rest:
     """A run from its last attention on, for many sums: `mid` is the stream there, at the answer's positions."""
 
-    def __init__(self, model: Transformer, a: Numbers, b: Numbers, n_digits: int) -> None:
+    def __init__(self, model: Transformer, a: Numbers, b: Numbers) -> None:
+        width = model.config.width
         self.model, self.a, self.b, self.block = model, a, b, model.blocks[model.config.layers - 1]
-        self.mid = torch.empty(len(a), n_digits, model.config.d_model)  # takes memory as it is filled
+        self.mid = torch.empty(len(a), width, model.config.d_model)  # takes memory as it is filled
         self.filled, self.chunks = 0, [slice(start, start + CHUNK) for start in range(0, len(a), CHUNK)]
-        self.task = carries.classify(a, b, n_digits)
-        self.members = [(self.task == task).nonzero().flatten() for task in range(len(carries.patterns(n_digits)))]
+        self.task = carries.classify(a, b, width)
+        self.members = [(self.task == task).nonzero().flatten() for task in range(len(carries.patterns(width)))]
 
     def keep(self, mid: Float[Tensor, "batch pos d_model"]) -> None:
         """Fill `mid`, batch after batch."""
         self.mid[self.filled : self.filled + len(mid)] = mid
         self.filled += len(mid)
 
-    def draw(self, generator: torch.Generator) -> Int[Tensor, " sums"]:
-        """`DRAWN` sums of every class, as indices in ascending order."""
+    def draw(self, generator: torch.Generator) -> Which:
+        """`DRAWN` sums of every class."""
         drawn = [m[torch.randint(len(m), (DRAWN,), generator=generator)] for m in self.members]
         return torch.cat(drawn).sort().values
 
-    def dissect(self, pairs: Sequence[tuple[Int[Tensor, " _"], Int[Tensor, " _"]]]) -> list[Dissected]:
-        """Choose the carry neurons on some sums and ablate them on others; both as sorted indices."""
-        neurons = self.carry_neurons([chosen_on for chosen_on, _ in pairs])
-        ablated_on = [which for _, which in pairs]
+    def dissect(self, pairs: Sequence[tuple[Which, Which]]) -> list[Dissected]:
+        """Choose the carry neurons on some sums and ablate them on others."""
+        chosen_on, ablated_on = zip(*pairs, strict=True)
+        neurons = self.carry_neurons(chosen_on)
         return [
             Dissected(int(chosen.sum()), measure.score(guess, self.a[which], self.b[which]))
             for chosen, which, guess in zip(neurons, ablated_on, self.answers(~neurons, ablated_on), strict=True)
         ]
 
-    def carry_neurons(self, chosen_on: Sequence[Int[Tensor, " _"]]) -> Bool[Tensor, "set neuron"]:
+    def carry_neurons(self, chosen_on: Sequence[Which]) -> Bool[Tensor, "set neuron"]:
         """As `heads.carry_neurons`, on each set of sums, once `mid` is filled; in one pass, since sets overlap."""
         counts = torch.stack([torch.bincount(which, minlength=len(self.a)) for which in chosen_on])
         member = torch.stack([self.task == task for task in range(len(self.members))])
@@ -145,14 +143,9 @@ class Rest:
         mean = total / size
         return (mean[:, 1:] > mean[:, :1]).any(1)
 
-    def answers(
-        self, kept: Bool[Tensor, "set neuron"], asked: Sequence[Int[Tensor, " _"]]
-    ) -> list[Int[Tensor, "_ pos"]]:
-        """What the model answers with the kept neurons of the last MLP only, each set on the sums it is asked; int8.
-
-        The neurons that all sets keep are computed once; `mid` must be filled, and sums are sorted indices.
-        """
-        up, down, in_all = self.block.up, self.block.down, kept.all(0)
+    def answers(self, kept: Bool[Tensor, "set neuron"], asked: Sequence[Which]) -> list[Int[Tensor, "_ pos"]]:
+        """What the model answers with the kept neurons of the last MLP only, each set on its sums; int8."""
+        up, down, in_all = self.block.up, self.block.down, kept.all(0)  # what all keep is computed once
         in_some = kept.any(0) & ~in_all
         found = [torch.empty(len(which), self.mid.shape[1], dtype=torch.int8) for which in asked]
         added = [down.weight[:, in_some] * chosen for chosen in kept[:, in_some]]
@@ -172,15 +165,13 @@ class Rest:
 
     def squashing(self) -> dict[int, Float[Tensor, " pos"]]:
         """As `heads.squashing`, for every outcome with at least `FEWEST` sums a >= b."""
-        outcome = self.a + self.b
-        ordered = torch.where(self.a >= self.b, outcome, -1).argsort(stable=True)
-        counts = torch.bincount(outcome[self.a >= self.b]).tolist()
+        ordered = (self.a >= self.b).nonzero().flatten()
+        outcome, order = (self.a + self.b)[ordered].sort(stable=True)
         found = {}
-        for total, which in enumerate(ordered[-sum(counts) :].split(counts)):
+        for total, which in enumerate(ordered[order].split(torch.bincount(outcome).tolist())):
             if len(which) >= FEWEST:
                 mid = self.mid[which]
-                after = self.block.mlp(mid, no_hook)
-                found[total] = cosine_spread(after) / cosine_spread(mid)
+                found[total] = cosine_spread(self.block.mlp(mid, no_hook)) / cosine_spread(mid)
         return found
 
 
@@ -195,22 +186,15 @@ class Evidence:
     """One source's weights and learning curves, and the surveys that several rows of the ledger share.
 
     What is missing or damaged raises `BadInput`, which says how to get it.
-
-    Args:
-        source: `ours` or `author`.
-        needs: for each group, what the rows that are asked for need of it.
-        report: called after each run that was measured, with what it was.
-        chosen: for a group, which runs are asked for where not its first ones: as `runs.load` takes them.
-        surveyed: a group's sums that runs are surveyed on, if not `fixed_sums`.
     """
 
     def __init__(
         self,
         source: str,
-        needs: Mapping[str, Need] | None = None,
-        report: Callable[[str], None] = lambda done: None,
-        chosen: Mapping[str, Mapping[str, Any]] | None = None,
-        surveyed: Callable[[str], tuple[Numbers, Numbers]] | None = None,
+        needs: Mapping[str, Need] | None = None,  # by group
+        report: Callable[[str], None] = lambda done: None,  # called after each survey, with which run it was of
+        chosen: Mapping[str, Mapping[str, Any]] | None = None,  # by group, which runs, as `runs.load` takes them
+        surveyed: Callable[[str], tuple[Numbers, Numbers]] | None = None,  # a group's sums, if not `fixed_sums`
     ) -> None:
         runs.folder(source)
         self.source, self.needs, self.report = source, dict(needs or {}), report
@@ -231,18 +215,17 @@ class Evidence:
 
     def group(self, group: str) -> runs.Runs:
         """The group's runs."""
-        return self._read("weights", group, lambda: runs.load(group, self.source, **self.chosen.get(group, {})))
+        return self._load(runs.load, group, "weights", "weights")
 
     def curves(self, group: str) -> histories.History:
         """The group's learning curves."""
-        return self._read("history", group, lambda: histories.load(group, self.source, **self.chosen.get(group, {})))
+        return self._load(histories.load, group, "history", "learning curves")
 
-    def _read(self, kind: str, group: str, read: Callable[[], T]) -> T:
+    def _load(self, load: Callable[..., T], group: str, kind: str, what: str) -> T:
         try:
-            return read()
+            return load(group, self.source, **self.chosen.get(group, {}))
         except BadInput as error:
             if self.source == "author" and not author.holds(kind, group):
-                what = "learning curves" if kind == "history" else kind
                 raise BadInput(f"The author's release has no {what} of {group}.") from error
             raise BadInput(str(error).replace(f"{ROOT}/", "")) from error
 
@@ -258,7 +241,7 @@ class Evidence:
         return recipes.training(loaded) if recipes.stands_in(loaded) else ""
 
     def models(self, group: str) -> dict[int, Transformer]:
-        """Each run as a model."""
+        """Each run's model."""
         return dict(self.group(group).models())
 
     def each(self, group: str, of: Callable[[int, Transformer], T]) -> dict[int, T]:
@@ -268,19 +251,14 @@ class Evidence:
             return dict(zip(models, pool.map(of, models, models.values()), strict=True))
 
     def surveys(self, group: str) -> dict[int, Survey]:
-        """A survey of each of the group's runs; the first call surveys all groups that are needed and at hand.
-
-        Raises:
-            Exception: whatever the survey of one of its runs raised; other groups' surveys are not touched by that.
-        """
-        loaded = {group: self.group(group)}
+        """A survey of each run, or what it raised; the first call surveys all groups that are needed and at hand."""
         if group not in self._surveys:
-            waiting = (name for name in self.needs if name not in self._surveys and self.has(name))
-            loaded |= {name: self.group(name) for name in waiting}
+            waiting = [name for name in self.needs if name not in self._surveys and self.has(name)]
+            several = {name: self.group(name) for name in (group, *waiting)}
             with one_thread_each() as pool:
-                for name, its in loaded.items():
-                    self._surveys[name] = {run: pool.submit(self._survey, its, run) for run in its.numbers}
-                wait([future for name in loaded for future in self._surveys[name].values()])
+                for name, loaded in several.items():
+                    self._surveys[name] = {run: pool.submit(self._survey, loaded, run) for run in loaded.numbers}
+                wait([future for name in several for future in self._surveys[name].values()])
         return {run: future.result() for run, future in self._surveys[group].items()}
 
     def _survey(self, loaded: runs.Runs, run: int) -> Survey:

@@ -5,7 +5,7 @@ threshold were fitted on runs 0-5 of the main group, ours and the author's, and 
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import pandas as pd
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
 from carry_core.findings import heads, interchange
-from carry_core.findings.base import FINDINGS, MAIN, Entry, Measurement
+from carry_core.findings.base import FINDINGS, MAIN, Entry, Measurement, per_run
 from carry_core.findings.base import summary as measurement
 from carry_core.findings.interchange import Pairs
 from carry_core.findings.survey import Evidence
@@ -36,15 +36,12 @@ COUNT = 2_000  # pairs for what a page computes itself
 def who_decides(cells: pd.DataFrame) -> pd.DataFrame:
     """The carry-in's interchange accuracy in the last layer, mean over answer digits and directions; a row per run.
 
-    Args:
-        cells: one group's rows of `interchange.sweep`, with `run`.
-
-    Returns:
-        Columns `head` (which one), `one head`, `heads together` (all of the attention), `earlier` (its skip path),
-        `final MLP`, `past the MLP` (its skip path), and `kind`: the first of `KINDS` that moves the carry by itself.
+    From one group's rows of `interchange.sweep`, with `run`. Returns the best `head`, its accuracy (`one head`), that
+    of the attention (`heads together`) and of its skip path (`earlier`), of the `final MLP` and of its skip path (`past
+    the MLP`), and `kind`, the first of `KINDS` that moves the carry by itself.
     """
     own = cells[(cells.variable == "carry_in") & (cells.direction != "both")]  # the last layer: its own position only
-    mean = own.pivot_table(index="run", columns="component", values="accuracy", aggfunc="mean")
+    mean = own.pivot_table("accuracy", "run", "component")
     last = f"blocks.{max(int(name.split('.')[1]) for name in mean)}."
     each = mean.filter(like=f"{last}attn.z:")
     parts = {"heads together": "attn_out", "earlier": "attn.skip", "final MLP": "mlp_out", "past the MLP": "mlp.skip"}
@@ -63,7 +60,7 @@ def summary(cells: pd.DataFrame) -> str:
 
 
 def carry_pairs(model: Transformer, count: int = COUNT, seed: int = 0) -> dict[int, Pairs]:
-    """Pairs that differ in the carry into a column, for each column that has one; the model gets both sums right."""
+    """Pairs of sums that the model gets right and that differ in the carry into a column, for each that has one."""
     generator = torch.Generator().manual_seed(seed)
     columns = range(model.config.width - 1)
     return {i: interchange.right_pairs(model, "carry_in", i, count, generator)[0] for i in columns}
@@ -73,19 +70,16 @@ def carry_pairs(model: Transformer, count: int = COUNT, seed: int = 0) -> dict[i
 def neuron_swaps(model: Transformer, pairs: Mapping[int, Pairs]) -> pd.DataFrame:
     """Some neurons of the final MLP swapped alone, between sums that differ in a carry (Sec. 5, Tab. 4).
 
-    The carry neurons of Sec. 5, as many random ones five times, all others, and each single neuron.
-
     Returns:
-        `set` (`carry`, `random`, `rest`, `single`), `neurons` (how many), `accuracy`: the digit changes by exactly the
-        one; `stays`: it does not change. What is missing to 1 becomes another digit.
+        `set`: the `carry` neurons of Sec. 5, as many `random` ones five times, the `rest`, and each `single` neuron;
+        how many `neurons`; `accuracy`: the digit changes by exactly the one; `stays`: it does not change.
     """
     config, generator = model.config, torch.Generator().manual_seed(0)
     chosen = heads.carry_neurons(model, *measure.sample(1_000, config.width, 0))
     sets = [("carry", chosen), ("rest", ~chosen)]
     for _ in range(5):
-        some = torch.zeros(config.d_ff, dtype=torch.bool)
-        some[torch.randperm(config.d_ff, generator=generator)[: int(chosen.sum())]] = True
-        sets.append(("random", some))
+        order = torch.randperm(config.d_ff, generator=generator)
+        sets.append(("random", torch.isin(torch.arange(config.d_ff), order[: int(chosen.sum())])))
     sets += [("single", one) for one in torch.eye(config.d_ff, dtype=torch.bool)]
     hits, last, swaps = torch.zeros(len(sets), 2, dtype=torch.float64), config.layers - 1, 0
     down = model.blocks[last].down.weight
@@ -99,13 +93,8 @@ def neuron_swaps(model: Transformer, pairs: Mapping[int, Pairs]) -> pd.DataFrame
             for i, (_, which) in enumerate(sets):
                 digit = interchange.digits_of(model, resid + (other - post)[:, which] @ down[:, which].T)
                 hits[i] += torch.stack([(digit == wanted[:, column]).sum() for wanted in digits])
-    names = [(name, int(which.sum())) for name, which in sets]
-    frame = pd.DataFrame(names, columns=["set", "neurons"])
+    frame = pd.DataFrame([(name, int(which.sum())) for name, which in sets], columns=["set", "neurons"])
     return frame.assign(accuracy=hits[:, 0] / max(swaps, 1), stays=hits[:, 1] / max(swaps, 1))
-
-
-# Where digit sums are set: after the first layer, at the column's two digits, or also at its answer position.
-PLACES = ("digits", "digits and answer")
 
 
 @torch.inference_mode()
@@ -114,15 +103,10 @@ def abstraction(
 ) -> pd.DataFrame:
     """How much of the behaviour the full adder explains, if its variables are where the paper says (Sec. 4, App. I).
 
-    Digit sums are in the stream after the first layer, at the digits' positions or as `place` says; carry-ins in the
-    output of the decision head `head`, at the answer's. Base and sources are random sums, one source for each variable;
-    all digits of the answer have to be the causal model's. Only swaps that change the causal model's answer count.
-
-    Returns:
-        `variable` (`digit_sum`, `carry_in`, and `all` of them, each with probability one half), `pairs`, `accuracy`.
-
-    Raises:
-        BadInput: the model has one layer only.
+    Digit sums are in the stream after the first layer, at the column's `digits` or `digits and answer`; carry-ins in
+    the output of head `head` of the last, at the answer. Base and sources are random sums, a source for each variable.
+    An answer counts if the swap changes the causal model's, and is right in all digits. For `digit_sum`, `carry_in` and
+    `all`, each variable swapped with probability one half. One layer only is `BadInput`.
     """
     if model.config.layers < 2:
         raise BadInput("The full adder needs a layer that adds and one that carries: expected 2 layers or more.")
@@ -148,10 +132,7 @@ def abstraction(
 
 
 def _predicted(numbers: Tensor, swap: Tensor) -> tuple[Tensor, Tensor]:
-    """The full adder's answer with variables set from their sources, and whether it has no more digits than that.
-
-    `numbers` are `[number, sum, pair]`, `swap` is `[sum, pair]`, the answer `[pair, column]`.
-    """
+    """The full adder's answer, `[pair, column]`, with variables set from their sources, and whether it is a sum's."""
     width, arrives = swap.shape[0] // 2, carries.carry_in(swap.shape[0] // 2)
     digits = sums.digits(numbers, width)
     base = torch.where(swap[1 : 1 + width].T, digits[:, 1 : 1 + width].diagonal(dim1=1, dim2=3), digits[:, 0])
@@ -201,29 +182,27 @@ def statements(evidence: Evidence) -> pd.DataFrame:
     deciding = who_decides(maps[maps.run.isin(evidence.group(MAIN).numbers)])
 
     def measured(run: int, model: Transformer) -> dict[str, float]:
-        head = measure.decision_head(model)
+        head, stored = measure.decision_head(model), deciding.loc[run]
         swaps = neuron_swaps(model, carry_pairs(model, COUNT)).groupby("set").accuracy.mean()
         adder = abstraction(model, head, "digits and answer", COUNT).set_index("variable").accuracy
-        names = (head == deciding["head"][run]) & (deciding["one head"][run] >= DECIDES)
-        neurons = {"carry_neurons": swaps["carry"], "random_neurons": 1 - swaps["random"]}
-        return {"zero_names_it": float(names), **neurons, **adder.add_prefix("adder_")}
+        return {
+            "one_head": stored["one head"],
+            "attention": stored["heads together"],
+            "final_mlp": stored["final MLP"],
+            "past_final_mlp": 1 - stored["past the MLP"],
+            "zero_names_it": float(head == stored["head"] and stored["one head"] >= DECIDES),
+            "carry_neurons": swaps["carry"],
+            "random_neurons": 1 - swaps["random"],
+            **adder.add_prefix("adder_"),
+        }
 
-    computed = pd.DataFrame.from_dict(evidence.each(MAIN, measured), orient="index")
-    return computed.assign(
-        one_head=deciding["one head"],
-        attention=deciding["heads together"],
-        final_mlp=deciding["final MLP"],
-        past_final_mlp=1 - deciding["past the MLP"],
-    )
-
-
-def _row(name: str) -> Entry:
-    def of(evidence: Evidence) -> Measurement:
-        value = statements(evidence)[name]
-        shows = value > 1 - DECIDES if name == "random_neurons" else value >= DECIDES
-        return measurement(pd.DataFrame({"value": value, "shows": shows}), STATEMENTS[name])
-
-    return Entry(of, (MAIN,))
+    return per_run(evidence.each(MAIN, measured))
 
 
-FINDINGS.update({f"beyond/{name}": _row(name) for name in STATEMENTS})
+def _measurement(name: str, evidence: Evidence) -> Measurement:
+    value = statements(evidence)[name]
+    shows = value > 1 - DECIDES if name == "random_neurons" else value >= DECIDES
+    return measurement(pd.DataFrame({"value": value, "shows": shows}), STATEMENTS[name])
+
+
+FINDINGS.update({f"beyond/{name}": Entry(partial(_measurement, name), (MAIN,)) for name in STATEMENTS})
