@@ -58,7 +58,7 @@ def _outcome_bars(sides: Mapping[str, pd.DataFrame], row: str, column: str, heig
         _bars(ax, at, named=i == len(rows) - 1)
         for y in printed.accuracy:
             ax.axhline(y, **PAPER, clip_on=False)
-        if row == "carry_class" and next(iter(at.values())).carry_in.any():
+        if row != "carry_in" and next(iter(at.values())).carry_in.any():
             ax.spines[:].set(visible=True, linewidth=2, color=INK)
     for ax, name in zip(axes[0], columns, strict=True):
         ax.set_title(name)
