@@ -70,26 +70,15 @@ DATA_ITEMS = ("prompts", "correct", "accuracy", "wins", "attention_mean", "atten
 TENSORS = ("inputs", "wins", "attention_mean", "attention_std")
 
 
-class Unusable(Exception):
-    """A released file that cannot be used; the message goes on after the file's name."""
-
-
 @dataclass(frozen=True)
 class Place:
-    """Where a released file belongs: an output, and its part in it.
+    """Where a released file belongs: an output, and its part in it."""
 
-    Attributes:
-        kind: `weights`, `history`, `scores` or `llm`.
-        name: the group, or what the output is called.
-        epoch: of weights, how long they were trained; of a history, what its file name says, else 0.
-        part: which table or which of a language model's files.
-    """
-
-    kind: str
-    name: str
+    kind: str  # `weights`, `history`, `scores` or `llm`
+    name: str  # of the group, or of the output
     run: int = 0
-    epoch: int = 0
-    part: str = ""
+    epoch: int = 0  # of weights, how long they were trained; of a history, what its file name says, else 0
+    part: str = ""  # which table, or which of a language model's files
 
     @property
     def output(self) -> str:
@@ -101,7 +90,7 @@ class Place:
 def checksums() -> dict[str, str]:
     """sha256 of every file of the release, by path in a clone of the author's repository."""
     lines = (RESOURCES / "release.sha256").read_text(encoding="utf-8").splitlines()
-    return {path: digest for digest, path in (line.split("  ", 1) for line in lines)}
+    return {line[66:]: line[:64] for line in lines}
 
 
 def place(path: str) -> Place:
@@ -126,14 +115,14 @@ def holds(kind: str, name: str) -> bool:
 
 
 def read(path: Path, expected: str) -> bytes:
-    """The file's content, once it is known to be the released one."""
+    """The file's content, once it is known to be the released one; a message goes on after the file's name."""
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise Unusable(f"it cannot be read ({error.strerror}): make it readable") from error
+        raise BadInput(f"it cannot be read ({error.strerror}): make it readable") from error
     found = hashlib.sha256(content).hexdigest()
     if found != expected:
-        raise Unusable(f"its sha256 is {found[:12]}…, expected {expected[:12]}…: fetch it again")
+        raise BadInput(f"its sha256 is {found[:12]}…, expected {expected[:12]}…: fetch it again")
     return content
 
 
@@ -166,7 +155,7 @@ def unpack(path: str, content: bytes) -> Any:
         code = re.search(r"GLOBAL ([\w.]+)", str(error))
         said = shorten(f"{type(error).__name__}: {error}", 240)
         why = f"wants to run {code[1]}, which was not done" if code else f"cannot be opened ({said})"
-        raise Unusable(f"it {why}: get a clean copy") from error
+        raise BadInput(f"it {why}: get a clean copy") from error
 
 
 def convert(where: Place, value: Any) -> Any:
@@ -225,19 +214,12 @@ def _answers(part: str, value: Any) -> dict[str, Any]:
 
 @dataclass
 class Report:
-    """What an import did.
+    """What an import did."""
 
-    Attributes:
-        imported: released files by the output that now holds them.
-        missing: files of the release that the folder lacks.
-        damaged: files that are there but cannot be used, and why.
-        kept: outputs left as an earlier, fuller import made them, and why.
-    """
-
-    imported: dict[str, list[str]] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
-    damaged: list[tuple[str, str]] = field(default_factory=list)
-    kept: list[tuple[str, str]] = field(default_factory=list)
+    imported: dict[str, list[str]] = field(default_factory=dict)  # released files by the output that now holds them
+    missing: list[str] = field(default_factory=list)  # files of the release that the folder lacks
+    damaged: list[tuple[str, str]] = field(default_factory=list)  # files that are there but cannot be used, and why
+    kept: list[tuple[str, str]] = field(default_factory=list)  # outputs of an earlier, fuller import that stay, and why
 
     def lines(self) -> list[str]:
         """A line per group and per file that was not imported, then the totals."""
@@ -252,15 +234,11 @@ class Report:
 
 
 def import_release(source: Path, out: Path, expected: Mapping[str, str] | None = None) -> Report:
-    """Convert what is in a clone of the author's repository.
+    """Convert what is in a clone of the author's repository, or in a part of it.
 
-    A file that is missing or damaged is named in the report and the rest is imported. An output that an
-    earlier import made from more files than are usable here stays as it is.
-
-    Args:
-        source: the clone, or a part of it.
-        out: where to write.
-        expected: sha256 by path; those of the public release if None. Other files are ignored.
+    A file that is missing or damaged is named in the report and the rest is imported. An output that an earlier import
+    made from more files than are usable here stays as it is. `expected` has the sha256 of each file, by path; those of
+    the public release if None.
 
     Raises:
         BadInput: the folder is not a clone of that repository, or `out` cannot be written to or holds something else.
@@ -282,7 +260,7 @@ def import_release(source: Path, out: Path, expected: Mapping[str, str] | None =
             try:
                 parts.append((where, path, convert(where, unpack(path, read(source / path, expected[path])))))
                 digests[path] = expected[path]
-            except Unusable as error:
+            except BadInput as error:
                 report.damaged.append((path, str(error)))
         n_before = len(sources.get(output, {}).get("files", ()))
         if len(parts) < n_before:

@@ -21,27 +21,22 @@ from carry_core.sums import Layout
 
 ATTENTION = LinearSegmentedColormap.from_list("attention", ["#FFFFFF", "#FBD7B5", "#EB7A77", "#92267A", "#1B0C2E"])
 SYMBOLS = ListedColormap(["#FEFEFE", "#A9B4C2", "#2B4570"])  # of a carry class: 0, 1, 2
+Marks = Sequence[str] | Mapping[float, str]  # in order, or by place
 UNTRAINED: dict[str, Any] = {"color": "#6B7280", "linewidth": 0.8, "linestyle": (0, (2, 2))}
 
 
-def attention_map(ax: Axes, pattern: NDArray[Any], queries: Sequence[str], keys: Sequence[str]) -> None:
+def attention_map(ax: Axes, pattern: NDArray[Any], queries: Marks, keys: Marks) -> None:
     """One heat map; its rows and columns are marked by these, or by nothing."""
     ax.imshow(pattern, cmap=ATTENTION, vmin=0, vmax=1, aspect="auto")
-    ax.set_xticks(range(len(keys)), keys)
-    ax.set_yticks(range(len(queries)), queries)
+    for axis, marks in ((ax.xaxis, keys), (ax.yaxis, queries)):
+        places = marks if isinstance(marks, Mapping) else dict(enumerate(marks))
+        axis.set_ticks([*places], [*places.values()])
     ax.tick_params(length=0, pad=1.5, labelsize=7)
     ax.spines[:].set_visible(True)
 
 
 def class_grid(figure: SubFigure, side: Mapping[str, NDArray[Any]], layout: Layout, answer: Mapping[int, str]) -> None:
-    """Carry classes (rows) by heads (columns); of the last layer only the rows of the answer (Fig. 3, 15).
-
-    Args:
-        figure: to draw in.
-        side: as for `attention_grid`.
-        layout: which tokens there are.
-        answer: positions of the answer's rows, with what marks them.
-    """
+    """Carry classes (rows) by heads (columns), of the last layer only the `answer`'s rows, by position (Fig. 3, 15)."""
     n_classes, n_layers, n_heads = side["attention"].shape[:3]
     tokens = layout.tick_labels()
     axes = figure.subplots(n_classes, n_layers * n_heads, squeeze=False)
@@ -60,27 +55,20 @@ def class_grid(figure: SubFigure, side: Mapping[str, NDArray[Any]], layout: Layo
 def attention_grid(figure: SubFigure, side: Mapping[str, NDArray[Any]], layout: Layout) -> None:
     """Heads (rows) by carry classes (columns); of the last layer only the rows of the answer.
 
-    Args:
-        figure: to draw in.
-        side: `attention` `[class, layer, head, query, key]`, the names of the `classes`, and the `decision_head`.
-        layout: which tokens there are.
+    A side has `attention` `[class, layer, head, query, key]`, the names of the `classes`, and the `decision_head`.
     """
     n_layers, n_heads = side["attention"].shape[1:3]
     starts = {"a": 0, "b": layout.width + 1, "=": layout.length - layout.width}
-    middles = {name: start + (layout.width - 1) / 2 for name, start in starts.items()}
-    heads = [(layer, head) for layer in range(n_layers) for head in range(n_heads)]
+    middles = {start + (layout.width - 1) / 2: name for name, start in starts.items()}
+    heads = [*np.ndindex(n_layers, n_heads)]
     tall = [layout.length if layer < n_layers - 1 else layout.width for layer, _ in heads]
     axes = figure.subplots(len(heads), len(side["classes"]), squeeze=False, height_ratios=tall)
     for row, (layer, head) in zip(axes, heads, strict=True):
         last, lowest = layer == n_layers - 1, (layer, head) == heads[-1]
         for j, ax in enumerate(row):
-            first = j == 0 and not last
             seen = side["attention"][j, layer, head][list(layout.answer) if last else slice(None)]
-            ax.imshow(seen, cmap=ATTENTION, vmin=0, vmax=1, aspect="auto")
-            ax.set_xticks(list(middles.values()) if lowest else [], list(middles) if lowest else [])
-            ax.set_yticks(list(middles.values()) if first else [], list(middles) if first else [])
-            ax.tick_params(length=0, pad=2, labelsize=7.5)
-            ax.spines[:].set_visible(True)
+            attention_map(ax, seen, {} if j or last else middles, middles if lowest else {})
+            ax.tick_params(pad=2, labelsize=7.5)
         star = " ★" if last and head == side["decision_head"] else ""
         row[0].set_ylabel(f"{layer}:{head}{star}", rotation=0, ha="right", va="center", weight="bold")
     for ax, name in zip(axes[0], side["classes"], strict=True):
@@ -90,9 +78,7 @@ def attention_grid(figure: SubFigure, side: Mapping[str, NDArray[Any]], layout: 
 def shares_by_class(figure: SubFigure, side: Mapping[str, NDArray[Any]]) -> None:
     """How much of what the answer rows give to two columns goes to the right one, class by class.
 
-    Args:
-        figure: to draw in.
-        side: `right` `[class, head, position]`, and the `patterns` of the classes, which are drawn below.
+    A side has `right` `[class, head, position]`, and the `patterns` of the classes, which are drawn below.
     """
     n_heads, n_positions = side["right"].shape[1:]
     symbols = np.array([list(pattern) for pattern in side["patterns"].tolist()], int).T
@@ -111,11 +97,9 @@ def shares_by_class(figure: SubFigure, side: Mapping[str, NDArray[Any]]) -> None
 
 
 def shares_by_position(sides: Mapping[str, pd.DataFrame], n_long: int | Mapping[str, int]) -> Figure:
-    """A panel for each kind of attention, a line for each head; dotted, the border of the long positions.
+    """A panel for each kind of `findings.lengths.attention_shares`, a line for each head; sides or groups by name.
 
-    Args:
-        sides: for each side or group what `findings.lengths.attention_shares` gives.
-        n_long: how many leading positions are long, the same for all or by name.
+    Dotted is the border of the `n_long` leading positions that are long, the same for all or by name.
     """
     heads = sorted({head for shares in sides.values() for head in shares["head"]})
     colours = dict(zip(heads, CLASS_COLOURS, strict=False))
@@ -138,11 +122,7 @@ def shares_by_position(sides: Mapping[str, pd.DataFrame], n_long: int | Mapping[
 
 
 def attention_words(side: tuple[pd.DataFrame, Mapping[str, NDArray[Any]]]) -> dict[str, str]:
-    """What sentences say of a side's runs, and of the classes of the one that is shown (Fig. 21, 23).
-
-    Args:
-        side: `findings.lengths.attention_summary`, and what `shares_by_class` draws.
-    """
+    """What sentences say of `findings.lengths.attention_summary`, and of what `shares_by_class` draws (Fig. 21, 23)."""
     by_run, classes = side[0].set_index("run"), side[1]
     last = by_run["decision head"].iloc[0].partition(":")[0]
     kinds = {"digits": "between", "rows_first": "layer 0", "rows_last": f"layer {last}"}
@@ -162,11 +142,8 @@ def attention_words(side: tuple[pd.DataFrame, Mapping[str, NDArray[Any]]]) -> di
 def swap_maps(figure: SubFigure, cells: pd.DataFrame, parts: Sequence[str], layout: Layout) -> None:
     """Interchange accuracy of the carry into the tens and of their digit sum, both directions together, mean over runs.
 
-    Args:
-        figure: to draw in.
-        cells: as from `findings.interchange.saved`.
-        parts: of the model, from the bottom of the map to its top; columns are the positions that are patched.
-        layout: which tokens there are.
+    `cells` are as from `findings.interchange.saved`, `parts` of the model go from the bottom of the map to its top;
+    columns are the positions that are patched.
     """
     cells = cells[(cells["reads"] == layout.position_names[-2]) & (cells["direction"] == "both")]
     axes = figure.subplots(1, 2, sharey=True)

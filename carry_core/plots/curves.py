@@ -1,4 +1,4 @@
-"""Learning curves (Fig. 8 to 12)."""
+"""Curves: of learning (Fig. 2, 8 to 12), and of language models from layer to layer (Fig. 6, App. G)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,26 +6,26 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import SubFigure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from carry_core.findings.dynamics import finished
 from carry_core.plots.attention import attention_map
-from carry_core.plots.style import FAINT, INK, position
+from carry_core.plots.style import CLASS_COLOURS, FAINT, INK, WIDTH, position, style
 from carry_core.sums import Layout
 from carry_core.training.histories import History
 
+ORDINALS = ("first", "second", "third", "fourth", "fifth")
 TRAIN, TEST = "#8A8D93", "#7A1F5C"
 
 
-def draw_runs(ax: Axes, rows: NDArray[Any], colour: str, label: str = "", epochs: NDArray[Any] | None = None) -> None:
+def draw_runs(ax: Axes, epochs: NDArray[Any], rows: NDArray[Any], colour: str, label: str = "") -> None:
     """Each run thin, their mean bold where there are several."""
-    epochs = np.arange(1, rows.shape[1] + 1) if epochs is None else epochs
     rows = rows[~np.isnan(rows).all(1)]
     several = len(rows) > 1
     width, alpha = (0.6, 0.45) if several else (1.2, 1)
-    ax.plot(epochs, rows.T, color=colour, linewidth=width, alpha=alpha, rasterized=len(epochs) > 200)
+    ax.plot(epochs, rows.T, color=colour, linewidth=width, alpha=alpha)
     if several:
         known = ~np.isnan(rows).all(0)
         ax.plot(epochs[known], np.nanmean(rows[:, known], 0), color=colour, linewidth=1.6)
@@ -50,25 +50,20 @@ PANELS = {  # of Fig. 8 to 12: the curves of each with their colours and labels
 }
 
 
-def thinned(history: History, at_most: int = 150) -> dict[str, NDArray[Any]]:
-    """The curves of Fig. 8 to 12 at so many epochs, the first and the last among them: `[run, epoch]`, and `epoch`."""
+def thinned(history: History) -> dict[str, NDArray[Any]]:
+    """The curves of Fig. 8 to 12 at up to 150 epochs, first and last among them: `[run, epoch]`, and `epoch`."""
     epochs = history["test_loss"].shape[1]
-    epoch = np.unique(np.linspace(1, epochs, min(at_most, epochs)).round().astype(int))
+    epoch = np.unique(np.linspace(1, epochs, min(150, epochs)).round().astype(int))
     names = [name for panel in PANELS.values() for name in panel if name in history]
     return {"epoch": epoch} | {name: history[name][:, epoch - 1] for name in names}
 
 
 def draw_curves(figure: SubFigure, curves: Mapping[str, NDArray[Any]]) -> None:
-    """Loss, exact match and squared weight norm of every run, thin, and their mean, bold (Fig. 8 to 12).
-
-    Args:
-        figure: a side of the page's figure.
-        curves: as `thinned` gives them.
-    """
+    """Loss, exact match and squared weight norm of every run, thin, and their mean, bold (Fig. 8 to 12)."""
     for ax, (title, panel) in zip(figure.subplots(1, 3), PANELS.items(), strict=True):
         for name, (colour, label) in panel.items():
             if name in curves:  # the author's histories of n2_s0.1_w0.2 have no exact matches
-                draw_runs(ax, curves[name], colour, label, curves["epoch"])
+                draw_runs(ax, curves["epoch"], curves[name], colour, label)
         ax.set(title=title, xlabel="epoch")
         ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
         if title == "loss":
@@ -94,11 +89,8 @@ def transition_arrays(history: History, run: int, shown: Sequence[int]) -> dict[
 def draw_transition(figure: SubFigure, curves: Mapping[str, NDArray[Any]], layout: Layout) -> None:
     """Loss, digits right and squared norm of a one-layer run, and below its attention at some epochs (Fig. 2, 10).
 
-    Args:
-        figure: a side of the page's figure.
-        curves: `train_loss`, `test_loss`, `weight_norm` `[epoch]` and `test_accuracy` `[epoch, position]` at `epoch`;
-            `attention` `[shown, head, query, key]` at the epochs `shown`.
-        layout: of the sequence.
+    `train_loss`, `test_loss` and `weight_norm` are `[epoch]`, `test_accuracy` `[epoch, position]` at `epoch`;
+    `attention` is `[shown, head, query, key]` at the epochs `shown`.
     """
     heads, shown = curves["attention"].shape[1], curves["shown"]
     maps = [[f"{head} at {epoch}" for epoch in shown] for head in range(heads)]
@@ -108,8 +100,7 @@ def draw_transition(figure: SubFigure, curves: Mapping[str, NDArray[Any]], layou
     for name, colour in (("train", "#B35900"), ("test", "#1F5FA8")):
         axes["loss"].plot(curves["epoch"], curves[f"{name}_loss"], color=colour, label=name)
     plain_log(axes["loss"])
-    digits = zip(layout.position_names, curves["test_accuracy"].T, ("-", "--", ":"), strict=True)
-    for name, curve, dash in digits:
+    for name, curve, dash in zip(layout.position_names, curves["test_accuracy"].T, ("-", "--", ":"), strict=True):
         axes["digits right"].plot(curves["epoch"], curve, linestyle=dash, label=position(name))
     axes["squared norm"].plot(curves["epoch"], curves["weight_norm"], color=INK)
     axes["squared norm"].set(ylim=(0, None), xlabel="epoch")
@@ -130,11 +121,9 @@ def draw_transition(figure: SubFigure, curves: Mapping[str, NDArray[Any]], layou
 
 
 def ends(history: History) -> pd.DataFrame:
-    """Where each run is best and where it ends: test exact match, test loss, squared norm (Fig. 8 to 12).
+    """Where each run (row) is best and where it ends: test exact match, test loss, squared norm (Fig. 8 to 12).
 
-    Returns:
-        A row for each run; the columns have two levels, the curve and what of it. An epoch follows each extreme; it
-        and the squared norms are whole numbers.
+    The columns have two levels, the curve and what of it. Epochs and squared norms are whole numbers.
     """
     rows: dict[int, dict[tuple[str, str], float]] = {}
     extremes = {"exact match": ("test_whole", "best", np.argmax), "loss": ("test_loss", "lowest", np.argmin)}
@@ -149,3 +138,23 @@ def ends(history: History) -> pd.DataFrame:
         row |= {("squared norm", "at the start"): norm[0], ("squared norm", "at the end"): norm[-1]}
     frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("run")
     return frame.set_axis(pd.MultiIndex.from_tuples(frame.columns), axis=1)
+
+
+@style()
+def separation_curves(separations: pd.DataFrame) -> Figure:
+    """`Survey.separations` from layer to layer, one panel for each digit of the answer (Sec. 6, App. G)."""
+    figure = Figure(figsize=(WIDTH, 2.45), layout="constrained")
+    digits = separations.set_index(["layer", "after"]).groupby("output")
+    axes = figure.subplots(1, len(digits), sharey=True, squeeze=False)[0]
+    for ax, (output, measures) in zip(axes, digits, strict=True):
+        for colour, (label, values) in zip(CLASS_COLOURS, measures.drop(columns="output").items(), strict=False):
+            ax.plot(np.arange(len(values)) / 2, values, color=colour, marker="o", markersize=2.5, label=label)
+        n = len(measures) // 2
+        ax.axhline(0.5, color=FAINT, linewidth=0.5, zorder=0)
+        ax.set(ylim=(-0.03, 1.03), xlim=(-0.25, n - 0.25), xlabel="layer", title=f"{ORDINALS[output]} digit")
+        ax.set_xticks(range(0, n, 1 if n <= 8 else 8))
+        ax.spines[:].set_visible(True)
+    axes[0].set_yticks([0, 0.5, 1], ["0", "½", "1"])
+    axes[0].set_ylabel("accuracy, or correlation" if "order of the digit" in separations else "accuracy")
+    figure.legend(handles=axes[0].get_legend_handles_labels()[0], loc="outside lower center", ncols=len(CLASS_COLOURS))
+    return figure

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
@@ -30,69 +31,51 @@ def by_carry_in(cells: pd.DataFrame, part: str = "ablation") -> pd.DataFrame:
     return means.sort_values("carry_in", kind="stable")
 
 
-@style()
-def outcome_bars(
-    sides: Mapping[str, pd.DataFrame],
-    row: str,
-    column: str,
-    printed: pd.DataFrame | None = None,
-    framed: str | None = None,
-    height: float = 1.0,
-) -> Figure:
-    """A panel for each value of `row` and `column`: digits right, off by exactly one, otherwise wrong.
-
-    Args:
-        sides: for each source of weights a frame with the columns `run`, `accuracy` (share right), `corrected` (share
-            right once corrected), and those that `row` and `column` name; panels come in the order of the first frame.
-        row: a column of the frames.
-        column: another.
-        printed: `accuracy` that the paper has, by `row` and `column`; a dashed line.
-        framed: a column of the frames that says which panels have a heavy frame.
-        height: of a panel, in inches.
-    """
-    first = next(iter(sides.values()))
-    rows, columns = first[row].unique(), first[column].unique()
-    figure = Figure(figsize=(WIDTH, height * len(rows) + 1.0), layout="constrained")
-    axes = figure.subplots(len(rows), len(columns), sharex=True, sharey=True, squeeze=False)
-    for i, one in enumerate(rows):
-        for j, other in enumerate(columns):
-            at = {side: cells[(cells[row] == one) & (cells[column] == other)] for side, cells in sides.items()}
-            _bars(axes[i, j], at, named=i == len(rows) - 1)
-            if printed is not None:
-                value = printed.loc[(printed[row] == one) & (printed[column] == other), "accuracy"]
-                for y in value:
-                    axes[i, j].axhline(y, **PAPER, clip_on=False)
-            if framed and next(iter(at.values()))[framed].any():
-                axes[i, j].spines[:].set(visible=True, linewidth=2, color=INK)
-            if i == 0:
-                axes[i, j].set_title(other)
-        axes[i, 0].set_ylabel(one, rotation=0, ha="right", va="center", weight="bold")
-    colours = {"right": RIGHT, "off by exactly one": OFF_BY_ONE, "otherwise wrong": WRONG}
-    entries: list[Any] = [Patch(color=colour, label=text) for text, colour in colours.items()]
-    if printed is not None:
-        entries.append(Line2D([], [], **PAPER, label="right, in the paper"))
-    figure.legend(handles=entries, loc="outside lower center", ncols=4, columnspacing=1.4, handlelength=1.4)
-    return figure
+def carry_bars(sides: Mapping[str, pd.DataFrame], part: str = "ablation") -> Figure:
+    """Means of `accuracy`'s cells, run by run: digits with a carry-in above the others, by what is ablated (`part`)."""
+    return _outcome_bars({side: by_carry_in(cells, part) for side, cells in sides.items()}, "carry_in", part, 1.0)
 
 
 def cell_bars(sides: Mapping[str, pd.DataFrame], part: str = "ablation") -> Figure:
     """Every cell, run by run: carry classes by ablation and position, those with a carry-in framed (Tab. 1, 3, 4, 5).
 
-    Args:
-        sides: for each source of weights `accuracy`'s cells, and as `paper` what the paper printed of them.
-        part: the column that says what is ablated.
+    Sides are `accuracy`'s cells by source, and as `paper` what is printed; the column `part` says what is ablated.
     """
     titled = {name: cells.assign(column=cells[part] + "\n" + cells.position) for name, cells in sides.items()}
-    printed = titled.pop("paper", None)
-    return outcome_bars(titled, "carry_class", "column", printed, "carry_in", 0.7)
+    return _outcome_bars(titled, "carry_class", "column", 0.7)
+
+
+@style()
+def _outcome_bars(sides: Mapping[str, pd.DataFrame], row: str, column: str, height: float) -> Figure:
+    """Digits right (`accuracy`), off by exactly one (`corrected`), otherwise wrong: a panel for each row and column."""
+    first = next(cells for side, cells in sides.items() if side != "paper")
+    rows, columns = first[row].unique(), first[column].unique()
+    figure = Figure(figsize=(WIDTH, height * len(rows) + 1.0), layout="constrained")
+    axes = figure.subplots(len(rows), len(columns), sharex=True, sharey=True, squeeze=False)
+    for (i, j), ax in np.ndenumerate(axes):
+        at = {side: cells[(cells[row] == rows[i]) & (cells[column] == columns[j])] for side, cells in sides.items()}
+        printed = at.pop("paper", first[:0])
+        _bars(ax, at, named=i == len(rows) - 1)
+        for y in printed.accuracy:
+            ax.axhline(y, **PAPER, clip_on=False)
+        if row != "carry_in" and next(iter(at.values())).carry_in.any():
+            ax.spines[:].set(visible=True, linewidth=2, color=INK)
+    for ax, name in zip(axes[0], columns, strict=True):
+        ax.set_title(name)
+    for ax, name in zip(axes[:, 0], rows, strict=True):
+        ax.set_ylabel(name, rotation=0, ha="right", va="center", weight="bold")
+    colours = {"right": RIGHT, "off by exactly one": OFF_BY_ONE, "otherwise wrong": WRONG}
+    entries: list[Any] = [Patch(color=colour, label=text) for text, colour in colours.items()]
+    if "paper" in sides:
+        entries.append(Line2D([], [], **PAPER, label="right, in the paper"))
+    figure.legend(handles=entries, loc="outside lower center", ncols=4, columnspacing=1.4, handlelength=1.4)
+    return figure
 
 
 def accuracy_map(figure: SubFigure, table: pd.DataFrame) -> None:
     """Shares of right digits as heat maps with their numbers, one for each block of columns (Fig. 24, App. H).
 
-    Args:
-        figure: to draw in.
-        table: a row for each ablation or epoch; columns by block and position.
+    The table has a row for each ablation or epoch, and columns by block and position.
     """
     blocks = {name: table[name] for name in table.columns.unique(0)}
     axes = figure.subplots(1, len(blocks), width_ratios=[block.shape[1] for block in blocks.values()], squeeze=False)

@@ -33,9 +33,6 @@ KEPT_BITS = np.int32(~0x1FFF)  # of a stored float32: three digits, so that it i
 Arrays = dict[str, NDArray[Any]]
 
 
-# ---------------------------------------------------------------- parameters and provenance
-
-
 def check(
     *,
     source: str,
@@ -48,8 +45,7 @@ def check(
 ) -> Runs:
     """Check a notebook's parameters before anything is computed, and load the group they name.
 
-    Parameters that a notebook does not have are left out, and are then what passes. With `at_least` so many sums what
-    it measures is defined; `seed` is that of their draw; `causal` if it is about decoders (App. D).
+    What it measures is defined from `at_least` sums on; `causal` if it is about decoders (App. D).
 
     Raises:
         BadInput: one of them is not what it should be; the message says which and what was expected.
@@ -68,13 +64,10 @@ def check(
 
 
 def chosen_classes(n_digits: int, wanted: Any = None) -> list[str]:
-    """The carry patterns that a figure shows.
+    """The carry patterns that a figure shows: patterns (`011`) or the paper's names (`C all`), listed; or `all`.
 
-    Args:
-        n_digits: of the sums.
-        wanted: patterns (`011`) or the paper's names (`C all`), in a list or with commas between; `all`; None for five:
-            no carry, one from the tens, a run of them in the middle, one into the leading digit, and one from the units
-            through nines to the leading digit.
+    None stands for five: no carry, one from the tens, a run of them in the middle, one into the leading digit, and one
+    from the units through nines to the leading digit.
 
     Raises:
         BadInput: no such class.
@@ -118,18 +111,11 @@ def provenance(loaded: Runs, beside: Runs | None = None) -> str:
     return text + (f" {stand} ({planned} epochs) by the recipe “paper”." if recipes.stands_in(loaded) else "")
 
 
-# ---------------------------------------------------------------- what is shown
-
-
 def show(thing: Any, name: str | None = None, alt: str = "") -> None:
-    """Put a figure, a table or a piece of HTML on the page.
+    """Put a figure, a frame (or `Styler`), or what has `_repr_html_` and a `repr` that stays the same, on the page.
 
-    Figures are PNGs of 256 colours in the notebook; `make book` (CARRY_FIGURES=svg) draws SVG too.
-
-    Args:
-        thing: a figure, a frame or a `Styler` of one, or what has `_repr_html_` and a `repr` that stays the same.
-        name: under which the page glues it in elsewhere; the cell is tagged `remove-output` then.
-        alt: for a figure, what can be seen in it, in a sentence.
+    Figures are PNGs of 256 colours in the notebook; `make book` (CARRY_FIGURES=svg) draws SVG too. `alt` says what can
+    be seen in one. With a `name` the page glues it in elsewhere; the cell is tagged `remove-output` then.
     """
     from IPython.display import display
 
@@ -147,7 +133,7 @@ def show(thing: Any, name: str | None = None, alt: str = "") -> None:
     display(data, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
 
 
-def glue(**values: float | str) -> None:
+def glue(**values: float | str | np.generic) -> None:
     """Keep numbers and words for the page's sentences, which have them as {glue:text}`name`.
 
     A number keeps four significant digits: more of them differ from one processor to another.
@@ -155,6 +141,7 @@ def glue(**values: float | str) -> None:
     from IPython.display import display
 
     for name, value in values.items():
+        value = value.item() if isinstance(value, np.generic) else value
         data = {f"{GLUED}text/plain": repr(float(f"{value:.4g}") if isinstance(value, float) else value)}
         display(data, metadata={"scrapbook": {"name": name, "mime_prefix": GLUED}}, raw=True)  # type: ignore[no-untyped-call]
 
@@ -183,22 +170,14 @@ def _spaced(name: str | None) -> str | None:
     return name and name.replace("_", " ")
 
 
-# ---------------------------------------------------------------- words
-
-
 def of_runs(shows: Mapping[Any, bool] | pd.Series) -> str:
     """How many runs show something, and which: `4 of 6 runs (0, 1, 3 and 4)`, `all 6 runs`, `none of 6 runs`."""
-    which = [run for run, x in dict(shows).items() if x]
+    which = [str(run) for run, x in dict(shows).items() if x]
     if len(which) == len(shows):
         return f"all {len(shows)} runs" if len(shows) > 1 else "the only run"
     if not which:
         return f"none of {len(shows)} runs" if len(shows) > 1 else "no run"
-    return f"{len(which)} of {len(shows)} runs ({_and(which)})"
-
-
-def _and(names: Sequence[Any]) -> str:
-    *some, last = map(str, names)
-    return f"{', '.join(some)} and {last}" if some else last
+    return f"{len(which)} of {len(shows)} runs ({' and '.join(', '.join(which).rsplit(', ', 1))})"
 
 
 def of_its_own(name: str) -> str:
@@ -208,6 +187,12 @@ def of_its_own(name: str) -> str:
     return own.replace("causal", "decoder") or "the main model"
 
 
+def spans(**values: Any) -> dict[str, float]:
+    """The lowest and the highest of each of some values, as `…_low` and `…_high`, for `glue`."""
+    series = {name: pd.Series(x) for name, x in values.items()}
+    return {f"{name}_{end}": x for name, s in series.items() for end, x in (("low", s.min()), ("high", s.max()))}
+
+
 def told(sides: Mapping[str, Any], words: Callable[[Any], Mapping[str, Any]]) -> dict[str, Any]:
     """What the sentences say of the side that was computed here, and as `author_…` of the author's, or dashes."""
     here = words(list(sides.values())[-1])
@@ -215,21 +200,15 @@ def told(sides: Mapping[str, Any], words: Callable[[Any], Mapping[str, Any]]) ->
     return {**here, **{f"author_{key}": said for key, said in theirs.items()}}
 
 
-# ---------------------------------------------------------------- the author's side
-
-
 def beside(name: str, data: Any, source: str, group: str) -> dict[str, Any]:
     """What a figure draws, from both sources: the author's as it is stored, and what was computed here.
 
     `make author-figures` runs every page with `source = "author"` and has this function store what it is given, floats
     to three digits. Otherwise a page run so shows the author's alone, and one whose group is not stored ours alone.
-
-    Args:
-        name: of the figure, as `fig04`.
-        data: a frame, or arrays by name: what the figure draws and nothing more. Text, numbers or booleans.
-        source: that it was computed from.
-        group: the runs' group.
+    `data` is a frame, or by name what becomes arrays: what is drawn and nothing more. Text, numbers or booleans.
     """
+    if isinstance(data, dict):
+        data = {key: np.asarray(value) for key, value in data.items()}
     path = data_dir() / "results" / "author" / f"{name}.{group}.npz"
     if source == "author":
         if os.environ.get("CARRY_STORE_AUTHOR"):
@@ -237,7 +216,8 @@ def beside(name: str, data: Any, source: str, group: str) -> dict[str, Any]:
         return {AUTHORS: data}
     if not path.exists():
         return {OURS: data}
-    stored = _stored(path)
+    with np.load(path, allow_pickle=False) as file:
+        stored = {key: file[key] for key in file.files if key != "sources"}
     return {AUTHORS: pd.DataFrame(stored) if isinstance(data, pd.DataFrame) else stored, OURS: data}
 
 
@@ -251,15 +231,10 @@ def subfigures(
     titles: Mapping[str, str] | None = None,
     legend: Sequence[Artist] = (),
 ) -> Figure:
-    """A figure in which the author's side and ours are drawn by the same code.
+    """A figure in which the author's side and ours, as `beside` gives them, are drawn by the same code.
 
-    Args:
-        sides: as `beside` gives them.
-        draw: draws a side's data into its part of the figure.
-        height: of a part, in inches.
-        stacked: the author's above ours, where side by side would be too narrow.
-        titles: of the parts where not the sides' names; None for these with the `run` that a side's arrays name.
-        legend: entries below all parts.
+    A part is so many inches high; `stacked`, the author's is above ours. Unless `titles` are given, its title is the
+    side's name, with the `run` that its arrays name. The `legend` stands below all parts.
     """
     n = len(sides)
     figure = Figure(figsize=(WIDTH, height * n if stacked else height), layout="constrained")
@@ -290,8 +265,3 @@ def _thin(x: NDArray[Any]) -> NDArray[Any]:
     if x.dtype.kind == "f":
         return (x.astype(np.float32).view(np.int32) & KEPT_BITS).view(np.float32)
     return x.astype(np.int16) if x.dtype.kind == "i" and abs(x).max() < 2**15 else x
-
-
-def _stored(path: Path) -> Arrays:
-    with np.load(path, allow_pickle=False) as file:
-        return {key: file[key] for key in file.files if key != "sources"}

@@ -1,4 +1,4 @@
-"""The residual stream on its two leading principal axes, a panel for each layer and position (Fig. 4, 7, 16, 19, …)."""
+"""Clouds: the residual stream on its principal axes (Fig. 4, 7, 16, 19, …), neurons on the weights' (Fig. 13, 14)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,12 +11,14 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
+from carry_core import carries
 from carry_core.findings.geometry import SEPARATING_ACCURACY, Plane
 from carry_core.plots.page import of_runs, subfigures
-from carry_core.plots.style import DIGIT_COLOURS, INK, class_colours
+from carry_core.plots.style import DIGIT_COLOURS, INK, class_colours, position
 
 NUMERAL = "numeral"  # what stands on points: the built page gives it an outline in the ground's colour
 NEAR = 0.08  # of a panel's width or height: names nearer than that would hide each other
+OFTEN, SELDOM = "#D1352B", "#7C93B8"  # neurons that are most often active, and the others
 APART = 0.5  # share of a label's sums nearer to its own centre than to another's, from which on its name is written
 
 
@@ -66,16 +68,9 @@ def plane_grid(
 ) -> None:
     """Rows after the attention and after the MLP, columns by layer and position; or some `rows`, columns by position.
 
-    With `rows` positions are numbered from 0.
-
-    Args:
-        figure: to draw in.
-        planes: `x`, `y` `[plane, sums]`, `share` `[plane, 2]` of the variance, `layer`, `position`, `after` `[plane]`,
-            and what `hue` names, `[plane, sums]` or `[sums]`.
-        hue: what the points are coloured by.
-        names: of its values, 0, 1, …
-        colours: of the same.
-        rows: layers and what of them, such as `(0, "MLP")`.
+    A row is such as `(0, "MLP")`; with `rows` positions are numbered from 0. The planes have `x`, `y` `[plane, sums]`,
+    `share` `[plane, 2]` of the variance, `layer`, `position`, `after` `[plane]`, and what `hue` names, `[plane, sums]`
+    or `[sums]`, whose values 0, 1, … have these `names` and `colours`.
     """
     number = np.unique(planes["position"], return_inverse=True)[1]
     places: dict[int, tuple[str, str]] = {}
@@ -107,15 +102,7 @@ def plane_figure(
     stacked: bool = True,
     rows: Sequence[tuple[int, str]] = (),
 ) -> Figure:
-    """`plane_grid` of each side, coloured by digit, or by `carry_class` if the names of `classes` are given.
-
-    Args:
-        sides: as `beside` gives them.
-        classes: names of the carry classes.
-        height: of a part, in inches.
-        stacked: the author's above ours.
-        rows: layers and parts, such as `(0, "MLP")`, each of which is a row by itself; none for all in two.
-    """
+    """`plane_grid` of each side, coloured by digit, or by `carry_class` if the names of `classes` are given."""
     hue, names = ("carry_class", classes) if classes else ("digit", "0123456789")
     colours = class_colours(len(classes)) if classes else DIGIT_COLOURS
 
@@ -123,6 +110,32 @@ def plane_figure(
         plane_grid(figure, side, hue, names, colours, rows)
 
     return subfigures(sides, draw, height, stacked=stacked, legend=dots(names, colours))
+
+
+def draw_neurons(figure: SubFigure, side: Mapping[str, NDArray[Any]]) -> None:
+    """Neurons on the two leading singular axes: positions by classes, the chosen ones filled (Fig. 13, 14).
+
+    Heavy frames mark the cells with a carry-in. A side has `points` `[neuron, axis]`, `share` `[axis]` of the squared
+    weights, `chosen` `[class, position, neuron]`, and the names of `classes` and `positions`.
+    """
+    n_classes, n_positions = side["chosen"].shape[:2]
+    carry_in, (x, y) = carries.carry_in(n_positions), side["points"].T
+    axes: Any = figure.subplots(n_positions, n_classes, sharex=True, sharey=True, squeeze=False)
+    size = min(14.0, 1800 / len(x))
+    for j, i in np.ndindex(n_classes, n_positions):
+        ax, chosen = axes[i, j], side["chosen"][j, i].astype(bool)
+        ax.scatter(x[~chosen], y[~chosen], s=size, c="none", edgecolors=SELDOM, linewidths=0.7, rasterized=True)
+        ax.scatter(x[chosen], y[chosen], s=size, color=OFTEN, alpha=0.75, linewidths=0, rasterized=True)
+        ax.set(xticks=[0], yticks=[0], xticklabels=[], yticklabels=[])
+        ax.spines[:].set_visible(True)
+        if carry_in[j, i]:
+            ax.spines[:].set(linewidth=2, color=INK)
+    for ax, name in zip(axes[0], side["classes"], strict=True):
+        ax.set_title(name, weight="bold")
+    for ax, name in zip(axes[:, 0], side["positions"], strict=True):
+        ax.set_ylabel(position(name), rotation=0, ha="right", va="center")
+    shares = [f"axis {i + 1} of the weights: {share:.0%}" for i, share in enumerate(side["share"])]
+    figure.supxlabel(" · ".join(shares), fontsize=7.5)
 
 
 def told_apart(separations: pd.DataFrame, n_long: int) -> dict[str, str]:

@@ -43,9 +43,8 @@ SHOWN = 100  # sums on each plane
 def probes(model: Transformer) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
     """Linear probes (App. I) of digit sums after the first layer, of carry-in and answer after the last one.
 
-    Returns:
-        Of each its label, column (0 for the leftmost), hook point, position, bias, and accuracy on sums that it was not
-        fitted on; and the weights as `probe.{i}.weight`, a row for each of ten digits, or one, positive for yes.
+    Of each its label, column (0 for the leftmost), hook point, position, bias, and accuracy on sums that it was not
+    fitted on; and the weights as `probe.{i}.weight`, a row for each of ten digits, or one, positive for yes.
     """
     config = model.config
     a, b = sums.long_sums(2 * FITTED, config.width, torch.Generator().manual_seed(1))
@@ -89,12 +88,11 @@ def planes(model: Transformer) -> tuple[list[dict[str, Any]], dict[str, Tensor]]
             x = stream[name][:, position]
             points, _ = geometry.principal_axes(x, [digit[:, column], split[:, column]])
             axes = normalize((x - x.mean(0)).T @ points[:, :2], dim=0).T  # Xᵀ(Xv) = λv
-            of = {"name": name, "position": position, "column": column, "label": "carry_in" if final else "tens"}
             tensors[f"plane.{len(listed)}.axes"] = axes
             tensors[f"plane.{len(listed)}.points"] = points[:SHOWN, :2]
-            listed.append(of | {"centre": (axes @ x.mean(0)).tolist()})
-    for plane in listed:
-        plane["sums"] = torch.stack([a[:SHOWN], b[:SHOWN]], 1).tolist() if plane is listed[0] else None
+            of = {"name": name, "position": position, "column": column, "label": "carry_in" if final else "tens"}
+            on_all = None if listed else torch.stack([a[:SHOWN], b[:SHOWN]], 1).tolist()  # the sums, said once
+            listed.append(of | {"centre": (axes @ x.mean(0)).tolist(), "sums": on_all})
     return listed, tensors
 
 
@@ -132,14 +130,6 @@ def _packed(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str
     return {"id": about["id"], "header": len(header), "deflated": len(deflated), "text": text}
 
 
-def kinds() -> dict[int, str]:
-    """Who decides in each run of the main group, by the interchange that is stored; nothing if none is."""
-    found = interchange.stored(MAIN).get("ours")
-    if found is None:
-        return {}
-    return {int(run): typology.KINDS[kind] for run, kind in typology.who_decides(found).kind.items()}
-
-
 def export(out: Path) -> list[Path]:
     """Write all scripts and the still picture into the folder `out`."""
     written, listed = export_runs(out, CHOSEN)
@@ -151,12 +141,16 @@ def export(out: Path) -> list[Path]:
 
 
 def export_runs(out: Path, chosen: Mapping[str, Collection[int]]) -> tuple[list[Path], list[dict[str, Any]]]:
-    """Write a script for each of some runs; returned are the paths, and what the list of runs says of each."""
-    listed, written, deciding = list[dict[str, Any]](), list[Path](), kinds()
+    """Write a script for each of some runs; returned are the paths, and what the list of runs says of each.
+
+    That is in the main group who decides in a run, where its interchange is stored.
+    """
+    listed, written, swaps = list[dict[str, Any]](), list[Path](), interchange.stored(MAIN).get("ours")
+    kinds = {} if swaps is None else typology.who_decides(swaps).kind.map(typology.KINDS)
     for group, numbers in chosen.items():
         loaded = runs.load(group)
         for run in (run for run in loaded.numbers if run in numbers):
-            name, kind = f"{group}-run{run}", deciding.get(run) if group == MAIN else None
+            name, kind = f"{group}-run{run}", kinds.get(run) if group == MAIN else None
             label = f"run {run}: {kind}" if kind else f"run {run} of {find(group)}"
             about = {"id": f"{group}/{run}", "file": f"{name}.js", "label": label, "training": recipes.training(loaded)}
             listed.append(about)
@@ -166,14 +160,9 @@ def export_runs(out: Path, chosen: Mapping[str, Collection[int]]) -> tuple[list[
 
 
 def training(group: str, measured: str, every: int) -> dict[str, Any]:
-    """A group's histories for the slider over its training (Fig. 2, 5).
+    """A group's histories for the slider over its training (Fig. 2, 5), with what is `measured`.
 
-    Losses in float16, at least 1e-6; accuracies and attention in hundredths; all after every so many epochs.
-
-    Args:
-        group: whose runs all have `measured` in their histories.
-        measured: `pattern` or `test_ablated_accuracy`.
-        every: how many epochs are between two that are shown.
+    Losses in float16, at least 1e-6; accuracies and attention in hundredths; all after `every` so many epochs.
     """
     loaded, history = runs.load(group), histories.load(group)
     epochs = history["test_loss"].shape[1]
@@ -218,8 +207,8 @@ def still(group: str, path: Path) -> None:
 
 
 def _answer(model: Transformer, tokens: Int[Tensor, "1 pos"], part: Ablation) -> str:
-    answer = list(model.config.layout.answer)
-    return "".join(sums.SYMBOLS[digit] for digit in model(tokens, part.hook(model))[0, answer].argmax(-1))
+    digits = model(tokens, part.hook(model), model.config.layout.answer).argmax(-1)
+    return "".join(map(str, digits[0].tolist()))
 
 
 def _write(path: Path, function: str, value: Any, encoding: str = "utf-8") -> Path:
