@@ -1,10 +1,10 @@
 """The ledger's rows, and the files in `data/results/` that keep those of each source."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from carry_core.files import data_dir, sha256, write_json
 from carry_core.ledger import verdicts
 from carry_core.ledger.claims import Claim, claims
 
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 VERSION = 3  # of results files
 COMPLEMENT = 1.5e-6  # values are stored to six places
 NEVER_CARRIED = "/pos9"  # the units: no class of sums has a carry-in there
@@ -146,6 +148,14 @@ def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:
 def _complements(one: Row, other: Row) -> bool:
     """Whether each run's values add up to one, to the places that are stored."""
     return bool(one.runs) and np.allclose(np.add(one.runs, other.runs), 1, rtol=0, atol=COMPLEMENT)
+
+
+def gathered(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Things in lists by what `key` says of each, in the order in which that comes up."""
+    found: dict[K, list[T]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 def by_id(source: str) -> dict[str, Row]:
