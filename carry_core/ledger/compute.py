@@ -151,7 +151,7 @@ def judge(claim: Claim, source: str, found: Measurement, theirs: Sequence[Any]) 
     if source == "author":
         return verdicts.judge_author(claim, value, found.noise, at_hand, runs)
     known = np.stack([as_array(x) for x in theirs]) if theirs else None
-    if claim.id in quantities.COUNTS:  # of runs: their mean is scaled to what the paper counted among
+    if claim.id == quantities.RUNS_COUNTED:  # of runs: their mean is scaled to what the paper counted among
         value, runs = verdicts.PAPER_RUNS * runs.mean(0), verdicts.PAPER_RUNS * runs
         known = None if known is None else verdicts.PAPER_RUNS * known
     return verdicts.judge_ours(claim, value, runs, known, at_hand)
