@@ -27,15 +27,14 @@ class Row:
 
     Attributes:
         value: a number, a list where `paper` is one, None if it was not run.
-        std: standard deviation between runs with n - 1; None for fewer than two, or runs of several groups.
-        runs: the value of each run.
+        std: standard deviation between `runs` with n - 1; None for fewer than two, or runs of several groups.
         tolerance: how far `value` may lie from `paper`; None where there is no such distance.
         verdict: one of `verdicts.VERDICTS`.
         detail: `fields` and how the row was obtained as a sentence, or why it was not run.
         n: how many runs it is judged on.
-        fields: a list with an entry for each run, by name: `run` (what it is called: its number, with its group before
-            it where there are several), for a finding `shows`, `training` where runs were not trained as the
-            paper's were, and what else was measured.
+        fields: a list with an entry for each run, by name: `run` (its number, with its group before it where there are
+            several), for a finding `shows`, `training` where runs were not trained as the paper's were, and what else
+            was measured.
         interval: of the difference to the author's runs or the printed value, low and high of each entry; None if none.
     """
 
@@ -59,7 +58,7 @@ class Row:
 
     @property
     def trainings(self) -> list[str]:
-        """How its groups were trained that were not trained as the paper's: recipes, and how far they got."""
+        """How those of its groups were trained that were not trained as the paper's."""
         return sorted({training for every in self.fields.get("training", []) for training in every})
 
     @property
@@ -91,10 +90,7 @@ def save(source: str, rows: list[Row]) -> Path:
 
 
 def weights(source: str) -> dict[str, str]:
-    """The sha256 of every file that a source's rows come from.
-
-    Of the author's, the released files that were imported, by their path in his repository; of ours, the group files.
-    """
+    """The sha256 of every file behind a source's rows, those of the author's by their path in his repository."""
     if source == "ours":
         first = [path for group in groups.GROUPS for path in runs.find(group).values()]
         pairs = [file for path in first for file in (path, path.with_suffix(".npz")) if file.exists()]
@@ -127,11 +123,7 @@ def not_run(claim: Claim, why: str) -> Row:
 
 
 def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:
-    """The rows that can hardly fail, by id, and why: they carry little, and are counted apart.
-
-    Args:
-        rows: results by source, then by id.
-    """
+    """Why rows can hardly fail, by id, from the results of each source by id: they are counted apart."""
     known = {name: [by_id[name] for by_id in rows.values() if name in by_id] for name in claims()}
     why = {}
     for name, claim in claims().items():
