@@ -61,31 +61,30 @@ class Ledger:
         try:
             row = self._judged(claim, quantities.find(claim.id, self.evidence))
         except BadInput as error:
-            return results.not_run(claim, str(error))
+            why = str(error)
         except Exception as error:
             self.failed.append(claim.id)
             frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "carry_core" in frame.filename]
             place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
             why = f"It failed unexpectedly: {type(error).__name__}: {' '.join(str(error).split())}{place}."
-            return results.not_run(claim, why)
-        if claim.paper is None:
-            self.report(claim.id)
-        return row
+        else:
+            if claim.paper is None:
+                self.report(claim.id)
+            return row
+        return Row(claim.id, claim.where, claim.paper, detail=why)
 
     def _judged(self, claim: Claim, found: Measurement) -> Row:
         theirs = self.theirs.get(claim.id)
         judgement = judge(claim, self.source, found, theirs.runs if theirs else [])
         numbers = list(found.runs.values())
         row = Row(
-            id=claim.id,
-            where=claim.where,
-            paper=claim.paper,
+            claim.id,
+            claim.where,
+            claim.paper,
             value=_plain(found.value),
-            std=None,
             runs=_plain(numbers),
             tolerance=_plain(judgement.tolerance),
             verdict=judgement.verdict,
-            detail="",
             n=len(numbers),
             fields=self._fields(claim, found),
             interval=_plain(judgement.interval),

@@ -12,7 +12,7 @@ from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, sha256, write_json
 from carry_core.ledger import verdicts
-from carry_core.ledger.claims import Claim, claims
+from carry_core.ledger.claims import claims
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -41,12 +41,12 @@ class Row:
     id: str
     where: str
     paper: Any
-    value: Any
-    std: Any
-    runs: list[Any]
-    tolerance: float | None
-    verdict: str
-    detail: str
+    value: Any = None
+    std: Any = None
+    runs: list[Any] = field(default_factory=list)
+    tolerance: float | None = None
+    verdict: str = "not run"
+    detail: str = ""
     n: int = 0
     fields: dict[str, list[Any]] = field(default_factory=dict)
     interval: list[list[float]] | None = None
@@ -115,11 +115,6 @@ def read(source: str) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         why = "does not exist" if isinstance(error, FileNotFoundError) else f"is damaged ({error})"
         raise BadInput(f"{path} {why}: write it with `carry claims --source {source} --save`.") from error
-
-
-def not_run(claim: Claim, why: str) -> Row:
-    """A row that could not be computed."""
-    return Row(claim.id, claim.where, claim.paper, None, None, [], None, "not run", why)
 
 
 def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:

@@ -59,12 +59,10 @@ def surveyed(group: str) -> tuple[Numbers, Numbers]:
 
 def last_layer(model: Transformer, count: int = interchange.PAIRS) -> pd.DataFrame:
     """The part of `interchange.sweep` that `typology.who_decides` is about, on the same pairs."""
-    config, generator = model.config, torch.Generator().manual_seed(0)
-    frames = []
-    for column in range(config.width - 1):
-        pairs, _ = interchange.right_pairs(model, "carry_in", column, count, generator)
+    config, frames = model.config, []
+    names = [name for name in interchange.components(config) if name.startswith(f"blocks.{config.layers - 1}.")]
+    for column, pairs in typology.carry_pairs(model, count).items():
         own, reads = config.layout.answer[column], config.layout.position_names[column]
-        names = [name for name in interchange.components(config) if name.startswith(f"blocks.{config.layers - 1}.")]
         found = interchange.count(model, column, pairs, [(name, own) for name in names])
         frames.append(found.assign(reads=reads, variable="carry_in"))
     return pd.concat(frames)

@@ -101,7 +101,7 @@ def read(source: str | None = None) -> Outcomes:
     for s in sources:
         why = f"Newer than the results: `carry claims --source {s} --save` computes it."
         stored = {row.id: row for row in saved[s]["rows"] if row.id in known and row.paper == known[row.id].paper}
-        rows[s] = {name: stored.get(name) or results.not_run(claim, why) for name, claim in known.items()}
+        rows[s] = {name: stored.get(name) or Row(name, c.where, c.paper, detail=why) for name, c in known.items()}
     order = {s: {row.id: i for i, row in enumerate(sorted(rows[s].values(), key=badness))} for s in sources}
     entries = (
         Entry(
