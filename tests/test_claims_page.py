@@ -78,7 +78,7 @@ def test_results_of_other_weights_are_called_stale(committed, monkeypatch):
 def test_the_overview_counts_every_row_and_links_to_it(committed):
     found = parsed(webpage.part("overview", committed).html)
     *parts, total = found.find_all("tbody")[0].find_all("tr")
-    sections = {webpage.slug(e.claim.section): e.claim.section for e in committed.entries}
+    sections = {e.claim.section.lower().replace(" ", "-"): e.claim.section for e in committed.entries}
     assert len(parts) == len(sections)
     for a in found.find_all("a"):
         asked = dict(pair.split("=") for pair in a["data-filter"].split("&"))

@@ -110,7 +110,7 @@ def published(data, monkeypatch) -> Iterator[str]:
 
 
 def reading(**more) -> quantities.Entry:
-    return quantities.share("small", lambda s: s.cells[INTACT].exact_match, **more)
+    return quantities.reading("small", lambda s: s.cells[INTACT].exact_match, drawn=quantities.DRAWN, **more)
 
 
 def small(source: str) -> Evidence:

@@ -62,7 +62,7 @@ class Line:
         self.words, self.claims = words, claims
         self.rows = {source: [by_id[c.id] for c in claims if c.id in by_id] for source, by_id in rows.items()}
         self.sides = {source: self._side(own) if own else None for source, own in self.rows.items()}
-        self.groups = sorted({name for claim in claims for name in quantities.groups_of(claim.id)})
+        self.groups = sorted({name for claim in claims for name in quantities.entry(claim.id).groups})
 
     @property
     def paper(self) -> str:

@@ -99,7 +99,7 @@ class Ledger:
         columns: dict[str, list[Any]] = {"run": [" ".join(map(str, key)) for key in keys]} if keys else {}
         if found.shows is not None:
             columns["shows"] = list(found.shows.values())
-        about = quantities.groups_of(claim.id)
+        about = quantities.entry(claim.id).groups
         trained = {group: self.evidence.training(group) for group in about}
         if any(trained.values()):
             own = [key[:1] if key[0] in about else about for key in keys]

@@ -41,6 +41,7 @@ def reading(
     of: Callable[[Survey], float],
     need: Need = NO_NEED,
     *,
+    drawn: float | int | None = None,
     variance: Callable[[Survey], float] = lambda survey: 0.0,
     shown: int | None = None,
     combine: Callable[[list[float]], float] = mean,
@@ -51,7 +52,8 @@ def reading(
 ) -> Entry:
     """A number that is read off the surveys of a group's runs: `of` gives that of a run, `combine` makes one of them.
 
-    `variance` is that of a run's number, from the paper's own draw of sums; `shown` is the released run whose number
+    `drawn` are the sums that the paper counted a share on; of other numbers `variance` is that of a run's, from the
+    paper's own draw. `shown` is the released run whose number
     the paper prints, None for all. `among` says which runs count, and `kind` what these can or cannot do, after "runs
     that". `how` is on the protocol, `fields` what else is measured on a run.
     """
@@ -70,18 +72,12 @@ def reading(
             if len(runs) > 1:
                 told.append(f"The value is that of run {shown}, which the paper shows.")
         value = combine([runs[run] for run in chosen])
-        noise = sum(variance(surveys[run]) for run in chosen) ** 0.5 / len(chosen)
+        scatter = [variance(surveys[run]) if drawn is None else binomial(runs[run], drawn) for run in chosen]
+        noise = sum(scatter) ** 0.5 / len(chosen)
         more = {run: fields(survey) for run, survey in surveys.items()}
         return Measurement(runs, value, noise, " ".join(filter(None, told)), len(every), fields=more)
 
     return Entry(measure, (group,), need)
-
-
-def share(
-    group: str, of: Callable[[Survey], float], need: Need = NO_NEED, drawn: float | int = DRAWN, **more: Any
-) -> Entry:
-    """A share of right answers, which the paper counted on so many drawn sums."""
-    return reading(group, of, need, variance=lambda survey: binomial(of(survey), drawn), **more)
 
 
 def binomial(share: float, drawn: float | int = DRAWN) -> float:
@@ -129,7 +125,7 @@ def _tables() -> dict[str, Entry]:
     for (t, (key, pattern)), kind, (p, position) in product(enumerate(CLASSES.items()), KINDS, positions):
         end = f"{key}/{kind}/{position}"
         for table, (group, of, need) in shares.items():
-            found[f"{table}/{end}"] = share(group, cell(of, kind, t, p), need, drawn_for(group, pattern))
+            found[f"{table}/{end}"] = reading(group, cell(of, kind, t, p), need, drawn=drawn_for(group, pattern))
         for table, group in {"tab4/dissected": base.DFF512, "tab5/dissected": base.DECODER}.items():
             found[f"{table}/{end}"] = carved(group, cell(attrgetter("cells"), kind, t, p), shown=0)
     return found
@@ -172,14 +168,17 @@ def _cell_mean_variance(cells: ClassAccuracies) -> float:
 PERFECT = {"n2": base.MAIN, "n2_w0": base.W0, "n2_s01": base.S01, "n3": base.N3, "digits4": base.DIGITS4}
 READINGS = _tables() | _dissections()
 READINGS |= {
-    f"{name}/accuracy": share(group, lambda s: s.cells[INTACT].exact_match, WHOLE) for name, group in PERFECT.items()
+    f"{name}/accuracy": reading(group, lambda s: s.cells[INTACT].exact_match, WHOLE, drawn=DRAWN)
+    for name, group in PERFECT.items()
 }
 READINGS |= {
-    f"digits4/final_mlp/carry_{kind}": share(base.DIGITS4, partial(_without_mlp, kind=kind, carry=True))
+    f"digits4/final_mlp/carry_{kind}": reading(base.DIGITS4, partial(_without_mlp, kind=kind, carry=True), drawn=DRAWN)
     for kind in KINDS
 }
 READINGS |= {
-    "n2/no_skip_accuracy": share(base.MAIN, lambda s: s.cells[NO_SKIP].exact_match, Need(frozenset({NO_SKIP}))),
+    "n2/no_skip_accuracy": reading(
+        base.MAIN, lambda s: s.cells[NO_SKIP].exact_match, Need(frozenset({NO_SKIP})), drawn=DRAWN
+    ),
     "n2/evolution/final_pcc": reading(
         base.MAIN,
         lambda s: heads.no_carry_correlation(s.without_mlp),
@@ -301,15 +300,17 @@ SPECIAL |= {
 }
 
 
-def groups_of(name: str) -> tuple[str, ...]:
-    """The groups whose runs a row is about; none for what needs no weights, or those of a 7B model."""
-    return _entry(name).groups
+def entry(name: str) -> Entry:
+    """How a row is found, and from the runs of which groups: none for what needs no weights, or those of a 7B model."""
+    if name.startswith(billions.ROWS):
+        return Entry(partial(billions.find, name))
+    return (READINGS | SPECIAL | FINDINGS)[name]
 
 
 def needed(name: str) -> dict[str, Need]:
     """What has to be surveyed for a row, of which group."""
-    entry = _entry(name)
-    return {} if entry.need is None else {entry.groups[0]: entry.need}
+    found = entry(name)
+    return {} if found.need is None else {found.groups[0]: found.need}
 
 
 def find(name: str, evidence: Evidence) -> Measurement:
@@ -318,10 +319,4 @@ def find(name: str, evidence: Evidence) -> Measurement:
     Raises:
         BadInput: it cannot be computed; says why.
     """
-    return _entry(name).of(evidence)
-
-
-def _entry(name: str) -> Entry:
-    if name.startswith(billions.ROWS):
-        return Entry(partial(billions.find, name))
-    return (READINGS | SPECIAL | FINDINGS)[name]
+    return entry(name).of(evidence)

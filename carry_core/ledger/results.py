@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,11 +12,11 @@ import numpy as np
 from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, sha256, write_json
-from carry_core.ledger import verdicts
 from carry_core.ledger.claims import claims
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
+APART = 1 / 3  # of the range: an empty gap between runs from which they are said to disagree
 VERSION = 3  # of results files
 COMPLEMENT = 1.5e-6  # values are stored to six places
 NEVER_CARRIED = "/pos9"  # the units: no class of sums has a carry-in there
@@ -72,9 +73,15 @@ class Row:
         return len({name.rpartition(" ")[0] for name in self.keys}) > 1
 
     def disagreement(self, range_: float | int) -> str:
-        """A sentence if the values of one group's runs fall into two groups, else nothing (`verdicts.disagreement`)."""
-        bounded = all(isinstance(x, float) and abs(x) <= range_ for x in self.runs)
-        return verdicts.disagreement(self.runs, range_) if bounded and not self.pooled else ""
+        """A sentence if one group's runs fall into two, with over `APART` of the range between them, else nothing."""
+        ordered = sorted(self.runs) if all(isinstance(x, float) and abs(x) <= range_ for x in self.runs) else []
+        gaps = [high - low for low, high in pairwise(ordered)]
+        if self.pooled or max(gaps, default=0.0) <= APART * range_:
+            return ""
+        split = gaps.index(max(gaps)) + 1
+        sides = ordered[:split], ordered[split:]
+        low, high = (f"{len(x)} at {x[0]:.3g}" + (f" to {x[-1]:.3g}" if x[0] < x[-1] else "") for x in sides)
+        return f"The runs disagree (bimodal): {low}, {high}; the mean may describe no run."
 
 
 def path_of(source: str) -> Path:

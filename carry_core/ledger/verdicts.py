@@ -9,7 +9,6 @@ been seen. A finding is judged by how many runs show it, and by how many runs th
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import sqrt
 from typing import Any
 
@@ -40,7 +39,6 @@ CONFIDENCE = 0.95
 EQUIVALENT = 0.1  # of the range: smaller differences do not count
 PAPER_RUNS = 6  # behind a mean of the paper
 ENOUGH = 3  # runs that a finding takes, unless the paper says it of one
-APART = 1 / 3  # of the range: an empty gap between runs from which they are said to disagree
 EPSILON = 1e-6  # float32 shares
 Array = NDArray[np.float64]
 
@@ -178,15 +176,3 @@ def judge_finding(quantifier: str, shows: Sequence[bool], *, single: bool = Fals
     if n < ENOUGH and not single and verdict in decided:  # two runs cannot contradict what is said of most
         return Judgement("compatible", None, f"{detail} It takes {ENOUGH} to say more.")
     return Judgement(verdict, None, detail)
-
-
-def disagreement(runs: Sequence[float | int], range_: float | int = 1.0) -> str:
-    """A sentence if the runs fall into two groups with more than a third of the range between them, else nothing."""
-    ordered = sorted(runs)
-    gaps = [high - low for low, high in pairwise(ordered)]
-    if not gaps or max(gaps) <= APART * range_:
-        return ""
-    split = gaps.index(max(gaps)) + 1
-    sides = ordered[:split], ordered[split:]
-    low, high = (f"{len(x)} at {x[0]:.3g}" + (f" to {x[-1]:.3g}" if x[0] < x[-1] else "") for x in sides)
-    return f"The runs disagree (bimodal): {low}, {high}; the mean may describe no run."

@@ -144,43 +144,27 @@ def text(value: Any) -> str:
     return f"{value:{places}}".replace("-", "−")
 
 
-def part(name: str, outcomes: Outcomes, summary: str = "", **more: Any) -> Html:
-    """A part of the page; `summary` stands for it where there is no HTML, the number of all rows if empty.
+def part(name: str, outcomes: Outcomes, *verdicts: str) -> Html:
+    """A part of the page.
 
     Args:
-        name: `overview`, sections by sources with how many rows have which verdict, each count a link to those rows; or
-            `ledger`, the whole of it as one table, with what filters it.
+        name: `overview`, sections by sources with how many rows have which verdict, each count a link to those rows;
+            `differing`, rows with some verdicts in sentences, the worst first; `grouped`, lists of such rows, those for
+            the same `reason` together; or `ledger`, the whole of it as one table, with what filters it.
+        outcomes: as `read` gives them.
+        verdicts: which rows `differing` and `grouped` are about.
     """
+    some = {s: [entry for entry in outcomes.entries if entry.verdict(s) in verdicts] for s in outcomes.sources}
+    reasons = {s: results.gathered(entries, partial(reason, s)) for s, entries in some.items()}
     template = TEMPLATES.get_template("claims.html.j2", globals=NAMES)
-    html = template.render(part=name, outcomes=outcomes, entries=outcomes.entries, **more).strip()
-    return Html(html, summary or f"{len(outcomes.entries)} rows")
-
-
-def differing(outcomes: Outcomes) -> Html:
-    """What differs from the paper, in sentences, the worst first."""
-    n = sum(entry.verdict(source) == "differs" for entry in outcomes.entries for source in outcomes.sources)
-    return part("differing", outcomes, f"{n} differ")
-
-
-def grouped(outcomes: Outcomes, *verdicts: str) -> Html:
-    """Lists of the rows with some verdicts, those for the same `reason` together, the most frequent first."""
-    rows: dict[str, dict[str, list[Entry]]] = {}
-    for source in outcomes.sources:
-        some = [entry for entry in outcomes.entries if entry.verdict(source) in verdicts]
-        reasons = results.gathered(some, partial(reason, source))
-        rows[source] = dict(sorted(reasons.items(), key=lambda item: -len(item[1])))
-    total = sum(len(entries) for reasons in rows.values() for entries in reasons.values())
-    return part("grouped", outcomes, f"{total} rows", rows=rows)
+    html = template.render(part=name, outcomes=outcomes, entries=outcomes.entries, some=some, reasons=reasons).strip()
+    count = sum(map(len, some.values())) if name in ("differing", "grouped") else len(outcomes.entries)
+    return Html(html, f"{count} differ" if name == "differing" else f"{count} rows")
 
 
 def words(plain: str) -> Markup:
     """Plain text as HTML, with what stands between backticks as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(plain))))
-
-
-def slug(name: str) -> str:
-    """A section or a verdict as addresses and style sheets write it."""
-    return name.lower().replace(" ", "-")
 
 
 def flat(value: Any) -> list[float]:
@@ -217,8 +201,15 @@ def ranges(claim: Claim, rows: Mapping[str, Row]) -> str:
     return "; ".join(words)
 
 
-TEMPLATES.filters |= {"words": words, "slug": slug, "number": text, "query": urlencode, "flat": flat}
-TEMPLATES.filters["by"] = lambda entries, name: results.gathered(entries, attrgetter(name)).items()
+TEMPLATES.filters |= {
+    "by": lambda entries, name: results.gathered(entries, attrgetter(name)).items(),
+    "flat": flat,
+    "number": text,
+    "query": urlencode,
+    "frequent": lambda groups: sorted(groups.items(), key=lambda item: -len(item[1])),
+    "slug": lambda name: name.lower().replace(" ", "-"),
+    "words": words,
+}
 NAMES = {
     "headings": HEADINGS,
     "sources": SOURCES,
