@@ -164,14 +164,13 @@ def judge_finding(quantifier: str, shows: Sequence[bool], *, single: bool = Fals
     count, n = sum(shows), len(shows)
     told = runs_show(count, n)
     detail = f"{told[:1].upper()}{told[1:]}."
+    agreeing = n - count if quantifier == "none" else count
     if quantifier in ("some", "one"):
         verdict = "reproduced" if count else "differs" if n >= PAPER_RUNS else "compatible"
+    elif agreeing == n or (quantifier == "most" and 3 * agreeing >= 2 * n):
+        verdict = "reproduced"
     else:
-        agreeing = n - count if quantifier == "none" else count
-        if agreeing == n or (quantifier == "most" and 3 * agreeing >= 2 * n):
-            verdict = "reproduced"
-        else:
-            verdict = "mostly" if 3 * agreeing >= 2 * n else "differs" if 3 * agreeing <= n else "mixed"
+        verdict = "mostly" if 3 * agreeing >= 2 * n else "differs" if 3 * agreeing <= n else "mixed"
     decided = ("reproduced", "mostly", "mixed", "differs") if quantifier == "most" else ("reproduced", "mostly")
     if n < ENOUGH and not single and verdict in decided:  # two runs cannot contradict what is said of most
         return Judgement("compatible", None, f"{detail} It takes {ENOUGH} to say more.")
