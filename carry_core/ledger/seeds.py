@@ -151,7 +151,7 @@ def _of_main(values: Mapping[Any, Any]) -> "pd.Series[Any]":
 
 
 def path_of() -> Path:
-    """The stored table's."""
+    """Where the table lies."""
     return data_dir() / "results" / "seeds.csv.gz"
 
 

@@ -103,12 +103,10 @@ def read(source: str | None = None) -> Outcomes:
         stored = {row.id: row for row in saved[s]["rows"] if row.id in known and row.paper == known[row.id].paper}
         rows[s] = {name: stored.get(name) or Row(name, c.where, c.paper, detail=why) for name, c in known.items()}
     order = {s: {row.id: i for i, row in enumerate(sorted(rows[s].values(), key=badness))} for s in sources}
-    entries = (
-        Entry(
-            claim, {s: rows[s][name] for s in sources}, {s: order[s][name] for s in sources}, weightless.get(name, "")
-        )
-        for name, claim in known.items()
-    )
+    entries = []
+    for name, claim in known.items():
+        of_source, rank = {s: rows[s][name] for s in sources}, {s: order[s][name] for s in sources}
+        entries.append(Entry(claim, of_source, rank, weightless.get(name, "")))
     return Outcomes(sources, tuple(entries), {s: saved[s]["weights"] for s in sources})
 
 
