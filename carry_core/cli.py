@@ -42,9 +42,6 @@ Report = Callable[[str, str, float], None]  # takes a title, what is done, and w
 class Target(click.Path):
     """A file or folder to write, refused before anything long starts where nothing can be written."""
 
-    def __init__(self, **kind: bool) -> None:
-        super().__init__(path_type=Path, **kind)
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":  # the current folder, for `Path`
             self.fail("an empty path, expected one that names something.", param, ctx)
@@ -70,8 +67,10 @@ def _save(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
 
 
 DEVICE = click.option("--device", default="auto", callback=_device, help="auto, cpu, cuda, cuda:1, …")
-FOLDER = Target(file_okay=False)
-JSON = click.option("--json", "file", type=Target(dir_okay=False), help="Also write the rows there, as a list.")
+FOLDER = Target(file_okay=False, path_type=Path)
+JSON = click.option(
+    "--json", "file", type=Target(dir_okay=False, path_type=Path), help="Also write the rows there, as a list."
+)
 SAVE = click.option("--save", is_flag=True, callback=_save, help="Also write them to data/results, for the book.")
 SOURCE = click.option("--source", type=click.Choice(runs.SOURCES), required=True, help="Whose weights.")
 THREADS = click.option("--threads", type=click.IntRange(1, 1024), default=1, help="CPU threads: last bits depend on it")
