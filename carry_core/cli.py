@@ -42,9 +42,6 @@ Report = Callable[[str, str, float], None]  # takes a title, what is done, and w
 class Target(click.Path):
     """A file or folder to write, refused before anything long starts where nothing can be written."""
 
-    def __init__(self, **kind: bool) -> None:
-        super().__init__(path_type=Path, **kind)
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":  # the current folder, for `Path`
             self.fail("an empty path, expected one that names something.", param, ctx)
@@ -70,8 +67,10 @@ def _save(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
 
 
 DEVICE = click.option("--device", default="auto", callback=_device, help="auto, cpu, cuda, cuda:1, …")
-FOLDER = Target(file_okay=False)
-JSON = click.option("--json", "file", type=Target(dir_okay=False), help="Also write the rows there, as a list.")
+FOLDER = Target(file_okay=False, path_type=Path)
+JSON = click.option(
+    "--json", "file", type=Target(dir_okay=False, path_type=Path), help="Also write the rows there, as a list."
+)
 SAVE = click.option("--save", is_flag=True, callback=_save, help="Also write them to data/results, for the book.")
 SOURCE = click.option("--source", type=click.Choice(runs.SOURCES), required=True, help="Whose weights.")
 THREADS = click.option("--threads", type=click.IntRange(1, 1024), default=1, help="CPU threads: last bits depend on it")
@@ -266,11 +265,9 @@ def interchange_(source: str, names: tuple[str, ...], pairs: int | None, file: P
 
     Without a GROUP, of every group that there are runs of.
     """
-    for name in names:
-        groups.find(name)
-    asked = names or [name for name in groups.GROUPS if runs.find(name, source)] or [groups.MAIN]
+    there = [name for name in groups.GROUPS if runs.find(name, source)] or [groups.MAIN]
     rows = []
-    for name in asked:
+    for name in [groups.find(name).name for name in names] or there:
         swaps = pairs or (interchange.PAIRS if name == groups.MAIN else interchange.PAIRS_OF_OTHERS)
         found = interchange.maps(source, name, partial(click.echo, err=True), swaps)
         rows += interchange.records(found)
@@ -369,11 +366,7 @@ def train_llm(out: Path, device: str, threads: int) -> None:
 
 
 def read_checksums() -> dict[str, str]:
-    """The sha256 of every shipped file by its name in the data folder, as `data/SHA256SUMS` has it.
-
-    Raises:
-        BadInput: the list is missing or damaged.
-    """
+    """The sha256 of every shipped file by its name in the data folder, as `data/SHA256SUMS` has it, or `BadInput`."""
     path = data_dir() / SUMS
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -385,8 +378,7 @@ def read_checksums() -> dict[str, str]:
 def write_checksums(files: Iterable[str | Path] | None = None) -> None:
     """Write `data/SHA256SUMS`, in the format of `sha256sum -c`, anew for some files or for all that are shipped.
 
-    Raises:
-        BadInput: a file is not one of those that are shipped, or the list cannot be written.
+    Raises `BadInput` if a file is not one of those that are shipped, or the list cannot be written.
     """
     root = data_dir()
     names = [path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file() and path.name != SUMS]
@@ -402,11 +394,7 @@ def write_checksums(files: Iterable[str | Path] | None = None) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Find out before anything long starts whether files can be written to a folder, which need not exist.
-
-    Raises:
-        BadInput: they cannot.
-    """
+    """Raise `BadInput`, before anything long starts, if no files can be written to a folder, which need not exist."""
     place = folder.absolute()
     while not os.path.lexists(place):
         place = place.parent

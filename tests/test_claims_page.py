@@ -13,6 +13,7 @@ from bs4 import BeautifulSoup, Tag
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.ledger import claims, verdicts, webpage
+from carry_core.ledger.box import SIGNS
 from carry_core.ledger.webpage import Outcomes
 from tests.test_claims import ledger  # noqa: F401 (a fixture)
 
@@ -77,13 +78,13 @@ def test_results_of_other_weights_are_called_stale(committed, monkeypatch):
 def test_the_overview_counts_every_row_and_links_to_it(committed):
     found = parsed(webpage.part("overview", committed).html)
     *parts, total = found.find_all("tbody")[0].find_all("tr")
-    sections = {webpage.slug(section): section for section in committed.sections()}
+    sections = {e.claim.section.lower().replace(" ", "-"): e.claim.section for e in committed.entries}
     assert len(parts) == len(sections)
     for a in found.find_all("a"):
         asked = dict(pair.split("=") for pair in a["data-filter"].split("&"))
         mark, number, verdict = a.text.split(maxsplit=2)
         assert verdict == asked["verdict"].replace("+", " ")
-        assert mark == webpage.SIGNS[verdict]
+        assert mark == SIGNS[verdict]
         section = sections[asked["section"]] if "section" in asked else None
         there = [e for e in committed.entries if section in (None, e.claim.section)]
         assert int(number) == sum(e.verdict(asked["source"]) == verdict for e in there)
@@ -95,7 +96,7 @@ def test_every_row_of_the_ledger_is_in_the_table_with_its_anchor_and_verdicts(pa
     rows = body(page)
     assert Counter(tr["id"] for tr in rows) == Counter(by_id.keys())
     head = [th.text for th in page.find_all("thead")[0].find_all("th")]
-    assert len(set(webpage.SIGNS.values())) == len(webpage.SIGNS) == len(verdicts.VERDICTS)
+    assert len(set(SIGNS.values())) == len(SIGNS) == len(verdicts.VERDICTS)
     for tr in rows:
         entry, cells = by_id[tr["id"]], tr.find_all(["th", "td"], recursive=False)
         assert [x["role"] for x in cells] == ["rowheader"] + ["cell"] * 6  # the style sheet makes it a grid
@@ -103,7 +104,7 @@ def test_every_row_of_the_ledger_is_in_the_table_with_its_anchor_and_verdicts(pa
         for source in committed.sources:
             (cell,) = tr.find_all("td", attrs={"data-label": webpage.HEADINGS[source]})
             verdict = entry.verdict(source)
-            assert cell.text.startswith(f"{webpage.SIGNS[verdict]} {verdict}"), cell.text  # none relies on its colour
+            assert cell.text.startswith(f"{SIGNS[verdict]} {verdict}"), cell.text  # none relies on its colour
             assert tr[f"data-{source}"] == verdict
             assert int(tr[f"data-rank-{source}"]) == entry.order[source]
             assert entry.rows[source].detail.replace("`", "") in tr.find_all("details")[0].text

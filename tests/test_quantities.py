@@ -109,8 +109,8 @@ def published(data, monkeypatch) -> Iterator[str]:
     return "small"
 
 
-def reading(**more) -> quantities.Reading:
-    return quantities.share("small", lambda s: s.cells[INTACT].exact_match, **more)
+def reading(**more) -> quantities.Entry:
+    return quantities.reading("small", lambda s: s.cells[INTACT].exact_match, drawn=quantities.DRAWN, **more)
 
 
 def small(source: str) -> Evidence:
@@ -118,7 +118,7 @@ def small(source: str) -> Evidence:
 
 
 def test_a_reading_is_the_mean_over_runs_and_names_each(published):
-    found = quantities.evaluate(reading(), small("ours"))
+    found = reading().of(small("ours"))
     a, b = all_sums(2)
     expected = {run: measure.class_accuracies(model, a, b)[0].exact_match for run, model in runs.load("small").models()}
     assert found.runs == pytest.approx(expected)
@@ -128,11 +128,11 @@ def test_a_reading_is_the_mean_over_runs_and_names_each(published):
 
 
 def test_the_run_that_the_paper_shows_stands_for_the_author_only(published):
-    theirs = quantities.evaluate(reading(shown=1), small("author"))
+    theirs = reading(shown=1).of(small("author"))
     assert theirs.value == theirs.runs[1]
     assert "run 1, which the paper shows" in theirs.how
     assert len(theirs.runs) == 3
-    assert quantities.evaluate(reading(shown=1), small("ours")).value != theirs.value
+    assert reading(shown=1).of(small("ours")).value != theirs.value
 
 
 def test_a_pass_needs_what_its_rows_need():

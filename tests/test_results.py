@@ -7,7 +7,7 @@ import pytest
 
 from carry_core.findings.base import Measurement
 from carry_core.ledger import claims, compute, results
-from carry_core.ledger.quantities import READINGS, groups_of
+from carry_core.ledger.quantities import READINGS, entry
 from carry_core.ledger.results import Row
 
 SOURCES = ("author", "ours")
@@ -35,7 +35,7 @@ def follows(row: Row, source: str, rows: Rows, theirs: Rows) -> bool:
     if source == "author" and claim.rule in ("drawn", "selected"):
         return True
     shows = dict(enumerate(row.fields["shows"])) if claim.paper is None else None
-    same = [len(r.runs) for r in rows.values() if groups_of(r.id) == groups_of(row.id) and r.id in READINGS]
+    same = [len(r.runs) for r in rows.values() if entry(r.id).groups == entry(row.id).groups and r.id in READINGS]
     found = Measurement(dict(enumerate(row.runs)), row.value, shows=shows, at_hand=max([len(row.runs), *same]))
     today = compute.judge(claim, source, found, theirs[row.id].runs)
     return today.verdict == row.verdict and today.tolerance == pytest.approx(row.tolerance, abs=2e-5)

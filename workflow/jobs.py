@@ -95,7 +95,7 @@ def again(name: str, group: str, source: str, out: Path) -> int:
 def verdicts(name: str, group: str, source: str) -> str:
     """The ledger's rows of that page and group, counted by verdict."""
     rows = results.by_id(source)
-    of_page = [c.id for c in claims.claims().values() if c.notebook == name and group in quantities.groups_of(c.id)]
+    of_page = [c.id for c in claims.claims().values() if c.notebook == name and group in quantities.entry(c.id).groups]
     counts = Counter(rows[row].verdict for row in of_page if row in rows)
     return ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common())
 

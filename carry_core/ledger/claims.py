@@ -20,24 +20,9 @@ KINDS = {"accuracy": "accuracy", "corrected": "corrected accuracy"}
 
 @dataclass(frozen=True)
 class Claim:
-    """One published number, or one finding.
+    """One published number, or one finding; the head of `data/claims.yml` says what each field is.
 
-    Attributes:
-        id: stable name such as `tab1/final_mlp/NC/accuracy/pos7` or `finding/biases`.
-        where: section, table or figure of the paper.
-        paper: the printed value or a list of them; None for a finding.
-        notebook: the page that shows it.
-        heading: its section of the ledger, and after a comma what the rows around it have in common.
-        reason: why this rule; of a finding, when a run shows it.
-        rule: of a number, one of `verdicts.RULES`.
-        quantifier: of a finding, one of `verdicts.QUANTIFIERS`.
-        note: what the paper leaves open.
-        unit: the last printed digit.
-        range: how far the quantity can range.
-        single: whether the paper's number, or what it says, is of one run.
-        title: the number or the finding in words; not of a cell of a table.
-        claim: what a finding says.
-        measure: what is computed for it.
+    A number has a `rule` of `verdicts.RULES`, a finding no `paper`, and a `quantifier` of `verdicts.QUANTIFIERS`.
     """
 
     id: str

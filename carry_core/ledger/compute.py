@@ -21,17 +21,10 @@ from carry_core.ledger.verdicts import as_array
 
 
 class Ledger:
-    """The rows of one source.
+    """The rows of one source whose id starts with `only`; `failed` are those that raised what nobody had foreseen.
 
-    A row whose computation fails is `not run` with the reason, and takes no other with it.
-
-    Args:
-        source: `ours` or `author`.
-        only: the rows whose id starts with this.
-        report: called with a line after each run that was measured and each row that took its time.
-
-    Attributes:
-        failed: rows that raised what nobody had foreseen.
+    A row whose computation fails is `not run` with the reason, and takes no other with it. `report` is called with a
+    line after each run that was measured and each row that took its time.
 
     Raises:
         BadInput: unknown source, or no such row.
@@ -52,11 +45,7 @@ class Ledger:
         return self.evidence.steps() + sum(claim.paper is None for claim in self.claims)
 
     def rows(self, journal: Path | None = None) -> list[Row]:
-        """Compute them all, from weights; what cannot be computed says why.
-
-        Args:
-            journal: a file that gets a row as a line of JSON as soon as it is there; none if None.
-        """
+        """Compute them all; `journal` gets each as a line of JSON as soon as it is there."""
         if journal is not None:
             journal.parent.mkdir(parents=True, exist_ok=True)
         rows = []
@@ -72,36 +61,35 @@ class Ledger:
         try:
             row = self._judged(claim, quantities.find(claim.id, self.evidence))
         except BadInput as error:
-            return results.not_run(claim, str(error))
+            why = str(error)
         except Exception as error:
             self.failed.append(claim.id)
             frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "carry_core" in frame.filename]
             place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
             why = f"It failed unexpectedly: {type(error).__name__}: {' '.join(str(error).split())}{place}."
-            return results.not_run(claim, why)
-        if claim.paper is None:
-            self.report(claim.id)
-        return row
+        else:
+            if claim.paper is None:
+                self.report(claim.id)
+            return row
+        return Row(claim.id, claim.where, claim.paper, detail=why)
 
     def _judged(self, claim: Claim, found: Measurement) -> Row:
         theirs = self.theirs.get(claim.id)
         judgement = judge(claim, self.source, found, theirs.runs if theirs else [])
-        numbers, interval = list(found.runs.values()), judgement.interval
+        numbers = list(found.runs.values())
         row = Row(
-            id=claim.id,
-            where=claim.where,
-            paper=claim.paper,
+            claim.id,
+            claim.where,
+            claim.paper,
             value=_plain(found.value),
-            std=None,
             runs=_plain(numbers),
             tolerance=_plain(judgement.tolerance),
             verdict=judgement.verdict,
-            detail="",
             n=len(numbers),
             fields=self._fields(claim, found),
-            interval=None if interval is None else _plain(interval.tolist()),
+            interval=_plain(judgement.interval),
         )
-        std = np.std(numbers, axis=0, ddof=1).tolist() if len(numbers) > 1 and not row.pooled else None
+        std = np.std(numbers, axis=0, ddof=1) if len(numbers) > 1 and not row.pooled else None
         told = (found.how, judgement.detail, row.disagreement(claim.range), sentence(row.fields))
         return replace(row, std=_plain(std), detail=" ".join(filter(None, told)))
 
@@ -111,7 +99,7 @@ class Ledger:
         columns: dict[str, list[Any]] = {"run": [" ".join(map(str, key)) for key in keys]} if keys else {}
         if found.shows is not None:
             columns["shows"] = list(found.shows.values())
-        about = quantities.groups_of(claim.id)
+        about = quantities.entry(claim.id).groups
         trained = {group: self.evidence.training(group) for group in about}
         if any(trained.values()):
             own = [key[:1] if key[0] in about else about for key in keys]
@@ -146,15 +134,20 @@ def judge(claim: Claim, source: str, found: Measurement, theirs: Sequence[Any]) 
     if found.shows is not None:
         return verdicts.judge_finding(claim.quantifier, list(found.shows.values()), single=claim.single)
     at_hand = len(found.runs) if found.at_hand is None else found.at_hand
-    value = as_array(found.value)
-    runs = np.stack([as_array(x) for x in found.runs.values()]) if found.runs else np.zeros((0, 1))
+    value, runs = as_array(found.value), _stacked(found.runs.values())
     if source == "author":
         return verdicts.judge_author(claim, value, found.noise, at_hand, runs)
-    known = np.stack([as_array(x) for x in theirs]) if theirs else None
-    if claim.id in quantities.COUNTS:  # of runs: their mean is scaled to what the paper counted among
+    known = _stacked(theirs) if theirs else None
+    if claim.id == quantities.RUNS_COUNTED:  # their mean is scaled to what the paper counted among
         value, runs = verdicts.PAPER_RUNS * runs.mean(0), verdicts.PAPER_RUNS * runs
         known = None if known is None else verdicts.PAPER_RUNS * known
     return verdicts.judge_ours(claim, value, runs, known, at_hand)
+
+
+def _stacked(values: Iterable[Any]) -> verdicts.Array:
+    """By `[run, entry]`."""
+    runs = [as_array(x) for x in values]
+    return np.stack(runs) if runs else np.zeros((0, 1))
 
 
 def journal(source: str) -> Path:
@@ -164,6 +157,7 @@ def journal(source: str) -> Path:
 
 def _plain(value: Any) -> Any:
     """A number with six places, so that the last bits of another processor change no file."""
+    value = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
     if isinstance(value, Iterable) and not isinstance(value, str):
         return [_plain(x) for x in value]
     if isinstance(value, float):

@@ -1,11 +1,10 @@
 """From a number's id in the ledger to its value in each run, for one source of weights.
 
-Most are read off one `Survey` per run (`READINGS`); others have a function each (`SPECIAL`); those of the 7B models
-come from the author's recordings or from a survey of our own (`billions`).
+Most are read off one `Survey` per run (`READINGS`), others have a function each (`SPECIAL`), those of the 7B models are
+in `billions`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from operator import attrgetter
@@ -33,65 +32,52 @@ MAIN_RUN = 2  # the released run of `MAIN` that Sec. 5 and Fig. 3, 4, 14 show
 NO_SKIP = Ablation(skips=frozenset({0}))
 WHOLE = Need(frozenset({INTACT}))
 KINDS = ("accuracy", "corrected")
+RUNS_COUNTED = "n2_w0/runs_full_mlp_ablation_works"  # the one number that counts runs
 OTHER_OUTCOMES = (24, 49, 99, 149, 250, 499, 750, 998)  # shown beside the paper's 74
 
 
-@dataclass(frozen=True)
-class Reading:
-    """A number that is read off the surveys of a group's runs.
+def reading(
+    group: str,
+    of: Callable[[Survey], float],
+    need: Need = NO_NEED,
+    *,
+    drawn: float | int | None = None,
+    variance: Callable[[Survey], float] = lambda survey: 0.0,
+    shown: int | None = None,
+    combine: Callable[[list[float]], float] = mean,
+    among: Callable[[Survey], bool] = lambda survey: True,
+    kind: str = "",
+    how: str = "",
+    fields: Callable[[Survey], Fields] = lambda survey: {},
+) -> Entry:
+    """A number that is read off the surveys of a group's runs: `of` gives that of a run, `combine` makes one of them.
 
-    Attributes:
-        of: the value of one run.
-        variance: of that value, from the paper's own draw of sums.
-        shown: the released run whose value the paper prints; None for all of them.
-        combine: how the runs' values make one.
-        among: which runs count.
-        kind: what these can or cannot do, after "runs that".
-        how: on the protocol.
-        fields: what else is measured on a run.
+    `drawn` are the sums that the paper counted a share on; of other numbers `variance` is that of a run's, from the
+    paper's own draw. `shown` is the released run whose number
+    the paper prints, None for all. `among` says which runs count, and `kind` what these can or cannot do, after "runs
+    that". `how` is on the protocol, `fields` what else is measured on a run.
     """
 
-    group: str
-    of: Callable[[Survey], float]
-    need: Need = NO_NEED
-    variance: Callable[[Survey], float] = lambda survey: 0.0
-    shown: int | None = None
-    combine: Callable[[list[float]], float] = mean
-    among: Callable[[Survey], bool] = lambda survey: True
-    kind: str = ""
-    how: str = ""
-    fields: Callable[[Survey], Fields] = lambda survey: {}
+    def measure(evidence: Evidence) -> Measurement:
+        every = evidence.surveys(group)
+        surveys = {run: survey for run, survey in every.items() if among(survey)}
+        if not surveys:
+            raise BadInput(f"It is about runs that {kind}: of the {len(every)} of {group} none is such.")
+        runs = {run: of(survey) for run, survey in surveys.items()}
+        told, chosen = [how], list(runs)
+        if len(surveys) < len(every):
+            told.append(f"Over the runs that {kind}.")
+        if evidence.source == "author" and shown in runs:
+            chosen = [shown]
+            if len(runs) > 1:
+                told.append(f"The value is that of run {shown}, which the paper shows.")
+        value = combine([runs[run] for run in chosen])
+        scatter = [variance(surveys[run]) if drawn is None else binomial(runs[run], drawn) for run in chosen]
+        noise = sum(scatter) ** 0.5 / len(chosen)
+        more = {run: fields(survey) for run, survey in surveys.items()}
+        return Measurement(runs, value, noise, " ".join(filter(None, told)), len(every), fields=more)
 
-
-def evaluate(reading: Reading, evidence: Evidence) -> Measurement:
-    """The number in every run of a source.
-
-    Raises:
-        BadInput: its group is missing or damaged, or none of its runs counts.
-    """
-    every = evidence.surveys(reading.group)
-    surveys = {run: survey for run, survey in every.items() if reading.among(survey)}
-    if not surveys:
-        raise BadInput(f"It is about runs that {reading.kind}: of the {len(every)} of {reading.group} none is such.")
-    runs = {run: reading.of(survey) for run, survey in surveys.items()}
-    how, chosen = [reading.how], list(runs)
-    if len(surveys) < len(every):
-        how.append(f"Over the runs that {reading.kind}.")
-    if evidence.source == "author" and reading.shown in runs:
-        chosen = [reading.shown]
-        if len(runs) > 1:
-            how.append(f"The value is that of run {reading.shown}, which the paper shows.")
-    value = reading.combine([runs[run] for run in chosen])
-    noise = sum(reading.variance(surveys[run]) for run in chosen) ** 0.5 / len(chosen)
-    fields = {run: reading.fields(survey) for run, survey in surveys.items()}
-    return Measurement(runs, value, noise, " ".join(filter(None, how)), len(every), fields=fields)
-
-
-def share(
-    group: str, of: Callable[[Survey], float], need: Need = NO_NEED, drawn: float | int = DRAWN, **more: Any
-) -> Reading:
-    """A share of right answers, which the paper counted on so many drawn sums."""
-    return Reading(group, of, need, lambda survey: binomial(of(survey), drawn), **more)
+    return Entry(measure, (group,), need)
 
 
 def binomial(share: float, drawn: float | int = DRAWN) -> float:
@@ -108,13 +94,13 @@ def drawn_for(group: str, pattern: str) -> float | int:
     return 100_000 * carries.n_sums_in_class(pattern) / sums.n_sums(3) if group == base.DECODER else DRAWN
 
 
-def carved(group: str, of: Callable[[Any], float], **more: Any) -> Reading:
+def carved(group: str, of: Callable[[Any], float], **more: Any) -> Entry:
     """A number of the dissection (Sec. 5): another draw chooses other neurons, so it scatters more than a share."""
-    return Reading(
+    return reading(
         group,
         lambda s: of(s.dissected),
         Need(dissect=True),
-        lambda s: mean((of(draw) - of(s.dissected)) ** 2 for draw in s.draws),
+        variance=lambda s: mean((of(draw) - of(s.dissected)) ** 2 for draw in s.draws),
         how="Chosen and ablated on all sums; beside it the ends of ten draws of 20,000 a class.",
         fields=lambda s: {"ten_draws": [min(map(of, s.draws)), max(map(of, s.draws))]},
         **more,
@@ -126,7 +112,7 @@ def cell(of: Callable[[Any], ClassAccuracies], kind: str, task: int, position: i
     return lambda survey: float(getattr(of(survey), kind)[task, position])
 
 
-def _tables() -> dict[str, Reading]:
+def _tables() -> dict[str, Entry]:
     """The cells of Tab. 1, 3, 4 and 5, by carry class, kind of accuracy and answer position."""
     shares: dict[str, tuple[str, Callable[[Survey], ClassAccuracies], Need]] = {
         "tab1/decision_head": (base.MAIN, lambda s: s.cells[s.heads[0]], all_heads(base.MAIN)),
@@ -134,18 +120,18 @@ def _tables() -> dict[str, Reading]:
         "tab3/final_mlp": (base.N3, lambda s: s.without_mlp, NO_NEED),
         "tab5/final_mlp": (base.DECODER, lambda s: s.without_mlp, NO_NEED),
     }
-    found: dict[str, Reading] = {}
+    found: dict[str, Entry] = {}
     positions = enumerate(GROUPS[base.MAIN].config.layout.position_names)
     for (t, (key, pattern)), kind, (p, position) in product(enumerate(CLASSES.items()), KINDS, positions):
         end = f"{key}/{kind}/{position}"
         for table, (group, of, need) in shares.items():
-            found[f"{table}/{end}"] = share(group, cell(of, kind, t, p), need, drawn_for(group, pattern))
+            found[f"{table}/{end}"] = reading(group, cell(of, kind, t, p), need, drawn=drawn_for(group, pattern))
         for table, group in {"tab4/dissected": base.DFF512, "tab5/dissected": base.DECODER}.items():
             found[f"{table}/{end}"] = carved(group, cell(attrgetter("cells"), kind, t, p), shown=0)
     return found
 
 
-def _dissections() -> dict[str, Reading]:
+def _dissections() -> dict[str, Entry]:
     parts: dict[str, Callable[[Dissected], float]] = {
         "neurons": lambda d: float(d.neurons),
         "carry_accuracy": lambda d: heads.mean_over(d.cells, "accuracy", carry=True),
@@ -153,7 +139,7 @@ def _dissections() -> dict[str, Reading]:
         "non_carry_accuracy": lambda d: heads.mean_over(d.cells, "accuracy", carry=False),
     }
     unable: dict[str, Any] = {
-        "among": lambda s: heads.mean_over(s.without_mlp, "accuracy", carry=False) < heads.NO_CARRY_ACCURACY,
+        "among": lambda s: _without_mlp(s, "accuracy", carry=False) < heads.NO_CARRY_ACCURACY,
         "kind": "cannot take the full ablation",
     }
     found = {f"n2/dissection/{part}": carved(base.MAIN, of, shown=MAIN_RUN) for part, of in parts.items()}
@@ -161,6 +147,10 @@ def _dissections() -> dict[str, Reading]:
     counted = {"n2_dff512": base.DFF512, "decoder": base.DECODER, "digits4": base.DIGITS4}
     found |= {f"{name}/dissection/neurons": carved(group, parts["neurons"], shown=0) for name, group in counted.items()}
     return found | {"n2_dff1024/dissection/neurons": carved(base.DFF1024, parts["neurons"])}
+
+
+def _without_mlp(survey: Survey, kind: str, carry: bool) -> float:
+    return heads.mean_over(survey.without_mlp, kind, carry=carry)
 
 
 def _other_head(survey: Survey) -> Fields:
@@ -178,30 +168,31 @@ def _cell_mean_variance(cells: ClassAccuracies) -> float:
 PERFECT = {"n2": base.MAIN, "n2_w0": base.W0, "n2_s01": base.S01, "n3": base.N3, "digits4": base.DIGITS4}
 READINGS = _tables() | _dissections()
 READINGS |= {
-    f"{name}/accuracy": share(group, lambda s: s.cells[INTACT].exact_match, WHOLE) for name, group in PERFECT.items()
+    f"{name}/accuracy": reading(group, lambda s: s.cells[INTACT].exact_match, WHOLE, drawn=DRAWN)
+    for name, group in PERFECT.items()
 }
 READINGS |= {
-    "digits4/final_mlp/carry_accuracy": share(
-        base.DIGITS4, lambda s: heads.mean_over(s.without_mlp, "accuracy", carry=True)
+    f"digits4/final_mlp/carry_{kind}": reading(base.DIGITS4, partial(_without_mlp, kind=kind, carry=True), drawn=DRAWN)
+    for kind in KINDS
+}
+READINGS |= {
+    "n2/no_skip_accuracy": reading(
+        base.MAIN, lambda s: s.cells[NO_SKIP].exact_match, Need(frozenset({NO_SKIP})), drawn=DRAWN
     ),
-    "digits4/final_mlp/carry_corrected": share(
-        base.DIGITS4, lambda s: heads.mean_over(s.without_mlp, "corrected", carry=True)
-    ),
-    "n2/no_skip_accuracy": share(base.MAIN, lambda s: s.cells[NO_SKIP].exact_match, Need(frozenset({NO_SKIP}))),
-    "n2/evolution/final_pcc": Reading(
+    "n2/evolution/final_pcc": reading(
         base.MAIN,
         lambda s: heads.no_carry_correlation(s.without_mlp),
         combine=median,
         how="The median, since the paper does not name its run.",
     ),
-    "n2_w0/runs_full_mlp_ablation_works": Reading(
+    RUNS_COUNTED: reading(
         base.W0,
         lambda s: float(heads.no_carry_correlation(s.without_mlp) >= heads.ABLATION_CORRELATION),
         combine=sum,
         how="How many runs have a Pearson correlation with a model that cannot carry from which the ablation works.",
         fields=lambda s: {"correlation": heads.no_carry_correlation(s.without_mlp)},
     ),
-    "decoder/ablate_head_1_0/carry_accuracy": Reading(
+    "decoder/ablate_head_1_0/carry_accuracy": reading(
         base.DECODER,
         lambda s: heads.mean_over(s.cells[s.heads[-1]], "accuracy", carry=True),
         all_heads(base.DECODER),
@@ -211,7 +202,6 @@ READINGS |= {
         variance=lambda s: _cell_mean_variance(s.cells[s.heads[-1]]),
     ),
 }
-COUNTS = {name for name, reading in READINGS.items() if reading.combine is sum}  # of runs
 
 
 def constant(value: float | int) -> Entry:
@@ -234,7 +224,7 @@ def squashing(group: str, position: int, evidence: Evidence) -> Measurement:
 def spread(evidence: Evidence) -> Measurement:
     """Standard deviation between runs where the model without its decision head is unsure (Tab. 1, caption)."""
     unsure = ["NC/accuracy/pos7", "C@2/accuracy/pos7", "NC/accuracy/pos8", "C@1/accuracy/pos8"]
-    cells = [evaluate(READINGS[f"tab1/decision_head/{end}"], evidence) for end in unsure]
+    cells = [READINGS[f"tab1/decision_head/{end}"].of(evidence) for end in unsure]
     if len(cells[0].runs) < 2:
         raise BadInput(f"It needs two runs of {base.MAIN} or more, since one has no standard deviation.")
     deviations = [torch.tensor(list(c.runs.values()), dtype=torch.float64).std().item() for c in cells]
@@ -255,9 +245,8 @@ def long_accuracy(group: str, evidence: Evidence, n_digits: int = 6, epoch: int 
         if n_digits < loaded.config.width:  # whatever stands before them
             fields[run] |= {f"last_{n_digits}_digits_alone": float(hit[:, -n_digits:].amin(1).mean())}
     noise = sum(map(binomial, runs.values())) ** 0.5 / len(runs)
-    return Measurement(
-        runs, mean(runs.values()), noise, f"On {len(asked[0]):,} random sums of up to {n_digits} digits.", fields=fields
-    )
+    how = f"On {len(asked[0]):,} random sums of up to {n_digits} digits."
+    return Measurement(runs, mean(runs.values()), noise, how, fields=fields)
 
 
 def accuracy_range(evidence: Evidence) -> Measurement:
@@ -267,9 +256,8 @@ def accuracy_range(evidence: Evidence) -> Measurement:
         at_the_papers_epochs(evidence, base.PAD6, 1000)
     curve = curves["long_whole"][:, 199:1000]
     if curve.shape[1] <= 800:
-        raise BadInput(
-            f"It needs learning curves of {base.PAD6} up to epoch 1000; these have {curves['long_whole'].shape[1]}."
-        )
+        n = curves["long_whole"].shape[1]
+        raise BadInput(f"It needs learning curves of {base.PAD6} up to epoch 1000; these have {n}.")
     runs = {int(run): [float(c.min()), float(c.max())] for run, c in zip(curves["runs"], curve, strict=True)}
     ends = [mean(pair[i] for pair in runs.values()) for i in (0, 1)]
     return Measurement(runs, ends, how="Lowest and highest from epoch 200 to 1000 of the learning curve.")
@@ -312,15 +300,17 @@ SPECIAL |= {
 }
 
 
-def groups_of(name: str) -> tuple[str, ...]:
-    """The groups whose runs a row is about; none for what needs no weights, or those of a 7B model."""
-    return _entry(name).groups
+def entry(name: str) -> Entry:
+    """How a row is found, and from the runs of which groups: none for what needs no weights, or those of a 7B model."""
+    if name.startswith(billions.ROWS):
+        return Entry(partial(billions.find, name))
+    return (READINGS | SPECIAL | FINDINGS)[name]
 
 
 def needed(name: str) -> dict[str, Need]:
     """What has to be surveyed for a row, of which group."""
-    entry = _entry(name)
-    return {} if entry.need is None else {entry.groups[0]: entry.need}
+    found = entry(name)
+    return {} if found.need is None else {found.groups[0]: found.need}
 
 
 def find(name: str, evidence: Evidence) -> Measurement:
@@ -329,13 +319,4 @@ def find(name: str, evidence: Evidence) -> Measurement:
     Raises:
         BadInput: it cannot be computed; says why.
     """
-    return _entry(name).of(evidence)
-
-
-def _entry(name: str) -> Entry:
-    if name in READINGS:
-        reading = READINGS[name]
-        return Entry(partial(evaluate, reading), (reading.group,), reading.need)
-    if name.startswith(billions.ROWS):
-        return Entry(partial(billions.find, name))
-    return (SPECIAL | FINDINGS)[name]
+    return entry(name).of(evidence)

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -10,40 +10,28 @@ from rich.table import Table
 
 from carry_core.ledger import claims
 from carry_core.ledger.box import counted
-from carry_core.ledger.results import Row
+from carry_core.ledger.results import Row, gathered
 from carry_core.ledger.verdicts import VERDICTS
 from carry_core.ledger.webpage import badness, text
 
-STYLES = {
-    "reproduced": "green",
-    "mostly": "green",
-    "compatible": "yellow",
-    "mixed": "yellow",
-    "differs": "bold red",
-}
+STYLES = {"reproduced": "green", "mostly": "green", "compatible": "yellow", "mixed": "yellow", "differs": "bold red"}
 NARROW = 150  # columns where the output is no terminal
 
 
-def show(rows: Iterable[Row], console: Console | None = None) -> None:
+def show(rows: Sequence[Row], console: Console | None = None) -> None:
     """Print the ledger: a table for each section, worst first, and the totals.
 
     Rows that were not run for the same reason share a line that says how many they are.
     """
     console = console or Console(width=None if sys.stdout.isatty() else NARROW, highlight=False)
-    rows, known = list(rows), claims.claims()
-    sections: dict[str, list[Row]] = {}
-    for row in rows:
-        sections.setdefault(known[row.id].heading, []).append(row)
-    for heading, some in sections.items():
+    known = claims.claims()
+    for heading, some in gathered(rows, lambda row: known[row.id].heading).items():
         title = f"[bold]{heading}: {totals(some)}[/]"
         done = sorted((row for row in some if row.verdict != "not run"), key=badness)
         console.print(_table(title, done) if done else title)
-        waiting: dict[str, list[str]] = {}
-        for row in some:
-            if row.verdict == "not run":
-                waiting.setdefault(row.detail, []).append(row.id)
-        for reason, ids in waiting.items():
-            which = ids[0] if len(ids) == 1 else f"{len(ids)} rows, {ids[0]} to {ids[-1]}"
+        waiting = gathered((row for row in some if row.verdict == "not run"), lambda row: row.detail)
+        for reason, same in waiting.items():
+            which = same[0].id if len(same) == 1 else f"{len(same)} rows, {same[0].id} to {same[-1].id}"
             console.print(f"[dim]not run:[/] {which}: {escape(reason)}")
         console.print()
     console.print(f"{len(rows)} row{'' if len(rows) == 1 else 's'}: {totals(rows)}.")

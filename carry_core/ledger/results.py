@@ -1,19 +1,22 @@
 """The ledger's rows, and the files in `data/results/` that keep those of each source."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, sha256, write_json
-from carry_core.ledger import verdicts
-from carry_core.ledger.claims import Claim, claims
+from carry_core.ledger.claims import claims
 
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+APART = 1 / 3  # of the range: an empty gap between runs from which they are said to disagree
 VERSION = 3  # of results files
 COMPLEMENT = 1.5e-6  # values are stored to six places
 NEVER_CARRIED = "/pos9"  # the units: no class of sums has a carry-in there
@@ -25,27 +28,26 @@ class Row:
 
     Attributes:
         value: a number, a list where `paper` is one, None if it was not run.
-        std: standard deviation between runs with n - 1; None for fewer than two, or runs of several groups.
-        runs: the value of each run.
+        std: standard deviation between `runs` with n - 1; None for fewer than two, or runs of several groups.
         tolerance: how far `value` may lie from `paper`; None where there is no such distance.
         verdict: one of `verdicts.VERDICTS`.
         detail: `fields` and how the row was obtained as a sentence, or why it was not run.
         n: how many runs it is judged on.
-        fields: a list with an entry for each run, by name: `run` (what it is called: its number, with its group before
-            it where there are several), for a finding `shows`, `training` where runs were not trained as the
-            paper's were, and what else was measured.
+        fields: a list with an entry for each run, by name: `run` (its number, with its group before it where there are
+            several), for a finding `shows`, `training` where runs were not trained as the paper's were, and what else
+            was measured.
         interval: of the difference to the author's runs or the printed value, low and high of each entry; None if none.
     """
 
     id: str
     where: str
     paper: Any
-    value: Any
-    std: Any
-    runs: list[Any]
-    tolerance: float | None
-    verdict: str
-    detail: str
+    value: Any = None
+    std: Any = None
+    runs: list[Any] = field(default_factory=list)
+    tolerance: float | None = None
+    verdict: str = "not run"
+    detail: str = ""
     n: int = 0
     fields: dict[str, list[Any]] = field(default_factory=dict)
     interval: list[list[float]] | None = None
@@ -57,7 +59,7 @@ class Row:
 
     @property
     def trainings(self) -> list[str]:
-        """How its groups were trained that were not trained as the paper's: recipes, and how far they got."""
+        """How those of its groups were trained that were not trained as the paper's."""
         return sorted({training for every in self.fields.get("training", []) for training in every})
 
     @property
@@ -71,9 +73,15 @@ class Row:
         return len({name.rpartition(" ")[0] for name in self.keys}) > 1
 
     def disagreement(self, range_: float | int) -> str:
-        """A sentence if the values of one group's runs fall into two groups, else nothing (`verdicts.disagreement`)."""
-        bounded = all(isinstance(x, float) and abs(x) <= range_ for x in self.runs)
-        return verdicts.disagreement(self.runs, range_) if bounded and not self.pooled else ""
+        """A sentence if one group's runs fall into two, with over `APART` of the range between them, else nothing."""
+        ordered = sorted(self.runs) if all(isinstance(x, float) and abs(x) <= range_ for x in self.runs) else []
+        gaps = [high - low for low, high in pairwise(ordered)]
+        if self.pooled or max(gaps, default=0.0) <= APART * range_:
+            return ""
+        split = gaps.index(max(gaps)) + 1
+        sides = ordered[:split], ordered[split:]
+        low, high = (f"{len(x)} at {x[0]:.3g}" + (f" to {x[-1]:.3g}" if x[0] < x[-1] else "") for x in sides)
+        return f"The runs disagree (bimodal): {low}, {high}; the mean may describe no run."
 
 
 def path_of(source: str) -> Path:
@@ -89,10 +97,7 @@ def save(source: str, rows: list[Row]) -> Path:
 
 
 def weights(source: str) -> dict[str, str]:
-    """The sha256 of every file that a source's rows come from.
-
-    Of the author's, the released files that were imported, by their path in his repository; of ours, the group files.
-    """
+    """The sha256 of every file behind a source's rows, those of the author's by their path in his repository."""
     if source == "ours":
         first = [path for group in groups.GROUPS for path in runs.find(group).values()]
         pairs = [file for path in first for file in (path, path.with_suffix(".npz")) if file.exists()]
@@ -119,17 +124,8 @@ def read(source: str) -> dict[str, Any]:
         raise BadInput(f"{path} {why}: write it with `carry claims --source {source} --save`.") from error
 
 
-def not_run(claim: Claim, why: str) -> Row:
-    """A row that could not be computed."""
-    return Row(claim.id, claim.where, claim.paper, None, None, [], None, "not run", why)
-
-
 def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:
-    """The rows that can hardly fail, by id, and why: they carry little, and are counted apart.
-
-    Args:
-        rows: results by source, then by id.
-    """
+    """Why rows can hardly fail, by id, from the results of each source by id: they are counted apart."""
     known = {name: [by_id[name] for by_id in rows.values() if name in by_id] for name in claims()}
     why = {}
     for name, claim in claims().items():
@@ -146,6 +142,14 @@ def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:
 def _complements(one: Row, other: Row) -> bool:
     """Whether each run's values add up to one, to the places that are stored."""
     return bool(one.runs) and np.allclose(np.add(one.runs, other.runs), 1, rtol=0, atol=COMPLEMENT)
+
+
+def gathered(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Things in lists by what `key` says of each, in the order in which that comes up."""
+    found: dict[K, list[T]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 def by_id(source: str) -> dict[str, Row]:

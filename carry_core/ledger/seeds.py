@@ -52,18 +52,17 @@ FROM_CURVES = {"kink", "no_grokking"}  # the author's release has the learning c
 
 def surveyed(group: str) -> tuple[Numbers, Numbers]:
     """A draw of the paper's size from every class, and all sums with the outcome that squashing is about."""
-    drawn, equal = measure.sample(DRAWN, 3, seed=0), sums.equal_sums(heads.SQUASHED_OUTCOME)
-    return torch.cat([drawn[0], equal[0]]), torch.cat([drawn[1], equal[1]])
+    pairs = zip(measure.sample(DRAWN, 3, seed=0), sums.equal_sums(heads.SQUASHED_OUTCOME), strict=True)
+    a, b = map(torch.cat, pairs)
+    return a, b
 
 
 def last_layer(model: Transformer, count: int = interchange.PAIRS) -> pd.DataFrame:
     """The part of `interchange.sweep` that `typology.who_decides` is about, on the same pairs."""
-    config, generator = model.config, torch.Generator().manual_seed(0)
-    frames = []
-    for column in range(config.width - 1):
-        pairs, _ = interchange.right_pairs(model, "carry_in", column, count, generator)
+    config, frames = model.config, []
+    names = [name for name in interchange.components(config) if name.startswith(f"blocks.{config.layers - 1}.")]
+    for column, pairs in typology.carry_pairs(model, count).items():
         own, reads = config.layout.answer[column], config.layout.position_names[column]
-        names = [name for name in interchange.components(config) if name.startswith(f"blocks.{config.layers - 1}.")]
         found = interchange.count(model, column, pairs, [(name, own) for name in names])
         frames.append(found.assign(reads=reads, variable="carry_in"))
     return pd.concat(frames)
@@ -89,15 +88,11 @@ def measured(
 
     A finding has a column of its name with its value, and one with whether the run shows it; `learned` is the epoch by
     which the exact match on test sums passes 0.99, `kink of the loss` another (Sec. 5, Fig. 5). Rows of `on_the_way`
-    come after them.
-
-    Raises:
-        BadInput: unknown source or recipe, or a run is missing or damaged.
+    come after them. Raises `BadInput` if source or recipe is unknown, or a run missing or damaged.
     """
     asked = {name.removeprefix("finding/"): x for name, x in FINDINGS.items() if name.startswith("finding/")}
-    asked = {name: x for name, x in asked.items() if MAIN in x.groups}
-    if source == "author":
-        asked = {name: x for name, x in asked.items() if name not in FROM_CURVES}
+    left_out = FROM_CURVES if source == "author" else set()
+    asked = {name: x for name, x in asked.items() if MAIN in x.groups and name not in left_out}
     need = Need(squash=True) | all_heads(MAIN)
     evidence = Evidence(source, {MAIN: need}, report, {MAIN: {"recipe": recipe, "runs": numbers}}, surveyed)
     cells = evidence.each(MAIN, lambda run, model: last_layer(model).assign(run=run))
@@ -110,8 +105,7 @@ def measured(
             table["kink of the loss"] = pd.Series({run: fields["kink"] for run, fields in found.fields.items()})
     if source == "ours":
         exact = dynamics.curves(evidence.curves(MAIN), "test_whole")
-        learned = {run: dynamics.first_at(x, dynamics.LEARNT_ACCURACY) for run, x in exact.items()}
-        table["learned"] = pd.Series(learned)
+        table["learned"] = pd.Series({run: dynamics.first_at(x, dynamics.LEARNT_ACCURACY) for run, x in exact.items()})
     table = table.rename_axis("run").reset_index().assign(epoch=np.nan)
     rows = pd.concat([table, *(on_the_way(evidence.group(MAIN), run) for run in table.run)], ignore_index=True)
     return rows.assign(source=source, recipe=recipe or "paper")
@@ -139,8 +133,7 @@ def on_the_way(loaded: runs.Runs, run: int, count: int = typology.COUNT) -> pd.D
 def settled(rows: pd.DataFrame) -> pd.DataFrame:
     """The epoch from which on each of `PARTS` does what it does at the end, by run; NaN if it does nothing then.
 
-    Args:
-        rows: the rows of `on_the_way`. One head means the same as at the end.
+    From the rows of `on_the_way`; one head means the same one as at the end.
     """
     found = {}
     for run, own in rows.sort_values("epoch").set_index("epoch").groupby("run"):
@@ -220,12 +213,9 @@ def likely_draw(some: "pd.Series[str]", kinds: "pd.Series[str]") -> float:
 
 
 def power(main: int, of: int, drawn: int = 6) -> "pd.Series[float]":
-    """In which part of draws the test rejects, by the share of the main kind among the runs that are drawn from.
+    """In which part of draws the test rejects, by the share of the most frequent kind among the runs drawn from.
 
-    Args:
-        main: judged runs of the most frequent kind.
-        of: judged runs.
-        drawn: runs that are compared with them, of that kind or of another.
+    So many of the judged runs are of the main kind, so many runs are drawn and compared with them.
     """
     p = np.array([exact_test((k, drawn - k), (k + main, drawn - k + of - main)) for k in range(drawn + 1)])
     share = np.linspace(0, 1, 101).round(2)
@@ -234,17 +224,15 @@ def power(main: int, of: int, drawn: int = 6) -> "pd.Series[float]":
 
 
 def by_kind(rows: pd.DataFrame, measures: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What depends on the kind: the findings, and the measures.
+    """What depends on the kind: findings, with the runs of each kind that show them, and measures, with their medians.
 
-    Returns:
-        For each finding of `rows` how many runs of each kind show it, and `holds` (in every kind that counts, in some,
-        in none); for each measure its median in each kind; in both `p`, NaN if fewer than two kinds count, else
-        corrected for all of them together.
+    A finding also `holds` in every kind that counts, in some, in none; both have `p`, corrected for all of them
+    together, NaN if fewer than two kinds count.
     """
     groups = {kind: rows[rows.kind == kind] for kind in typology.KINDS if (rows.kind == kind).any()}
     names = [name.removesuffix(" shows") for name in rows if name.endswith(" shows")]
-    showing = pd.DataFrame({kind: own[[f"{name} shows" for name in names]].sum() for kind, own in groups.items()})
-    showing = showing.set_axis(names).astype(int)
+    shows = [f"{name} shows" for name in names]
+    showing = pd.DataFrame({kind: own[shows].sum() for kind, own in groups.items()}).set_axis(names).astype(int)
     medians = pd.DataFrame({kind: own[list(measures)].median() for kind, own in groups.items()})
     of = pd.Series({kind: len(own) for kind, own in groups.items() if len(own) >= FEWEST}, dtype=int)
     holds = (showing[of.index] / of >= HOLDS).sum(axis=1)

@@ -9,7 +9,6 @@ been seen. A finding is judged by how many runs show it, and by how many runs th
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import sqrt
 from typing import Any
 
@@ -40,7 +39,6 @@ CONFIDENCE = 0.95
 EQUIVALENT = 0.1  # of the range: smaller differences do not count
 PAPER_RUNS = 6  # behind a mean of the paper
 ENOUGH = 3  # runs that a finding takes, unless the paper says it of one
-APART = 1 / 3  # of the range: an empty gap between runs from which they are said to disagree
 EPSILON = 1e-6  # float32 shares
 Array = NDArray[np.float64]
 
@@ -49,8 +47,7 @@ Array = NDArray[np.float64]
 class Judgement:
     """A verdict, the distance that it allows (None where nothing says how far is far), and how it was found.
 
-    Attributes:
-        interval: of the difference to the author's runs or the printed value, `[entry, (low, high)]`; None if none.
+    `interval` is that of the difference to the author's runs or the printed value, `[entry, (low, high)]`.
     """
 
     verdict: str
@@ -60,14 +57,10 @@ class Judgement:
 
 
 def judge_author(claim: Claim, value: Array, noise: float | int, n_runs: int, runs: Array | None = None) -> Judgement:
-    """A value from the author's weights.
+    """A value from the author's weights, which are of `n_runs` runs, 0 if the number needs none.
 
-    Args:
-        claim: the printed number.
-        value: what its weights give.
-        noise: standard deviation that the paper's own draw adds to it.
-        n_runs: how many runs there are; 0 if the number needs none.
-        runs: `[run, entry]`; only where the paper does not name its run.
+    `noise` is the standard deviation that the paper's own draw adds to it; `runs`, by `[run, entry]`, matter only where
+    the paper does not name its run.
     """
     if claim.rule == "unnamed" and runs is not None:
         return judge_ours(replace(claim, single=True), value, runs, None)
@@ -78,14 +71,9 @@ def judge_author(claim: Claim, value: Array, noise: float | int, n_runs: int, ru
 
 
 def judge_ours(claim: Claim, value: Array, runs: Array, theirs: Array | None, n_runs: int = PAPER_RUNS) -> Judgement:
-    """A value from runs of our own.
+    """What stands for runs of our own, by `[run, entry]`; `theirs` are the author's, None if these are not known.
 
-    Args:
-        claim: the printed number.
-        value: what stands for our runs.
-        runs: `[run, entry]`.
-        theirs: the same from the author's runs, None if these are not known.
-        n_runs: how many runs a standard deviation over them has.
+    `n_runs` is how many runs a standard deviation over them has.
     """
     paper, rounding = as_array(claim.paper), claim.rounding
     if claim.rule == "exact":
@@ -94,8 +82,7 @@ def judge_ours(claim: Claim, value: Array, runs: Array, theirs: Array | None, n_
     interval: Array | None
     if claim.rule == "spread":
         width = 1.96 * np.abs(value) * sqrt(sum(1 / (2 * (n - 1)) for n in (n_runs, PAPER_RUNS)))
-        how, apart = f"of a standard deviation of {n_runs} runs", value - paper
-        interval = np.stack([apart - width, apart + width], axis=1)
+        how, interval = f"of a standard deviation of {n_runs} runs", _within(value - paper, width)
     else:
         how, interval = _interval(claim, value, runs, theirs)
     if interval is None or not np.isfinite(interval).all():
@@ -126,6 +113,10 @@ def _compare(claim: Claim, value: Array, tolerance: float) -> str:
     return "reproduced" if near else "differs"
 
 
+def _within(difference: Array, width: Array) -> Array:
+    return np.stack([difference - width, difference + width], axis=1)
+
+
 def _interval(claim: Claim, value: Array, runs: Array, theirs: Array | None) -> tuple[str, Array | None]:
     """What the 95% interval of the difference is of, and its ends; None if nothing says how runs scatter.
 
@@ -135,11 +126,10 @@ def _interval(claim: Claim, value: Array, runs: Array, theirs: Array | None) -> 
     if n > 1 and theirs is not None and known > 1:
         return f"Welch's, to the author's {known} runs", welch(runs, theirs)
     if n > 1:
-        others = 1 if claim.single else PAPER_RUNS
-        around = _around(value - as_array(claim.paper), runs, others)
-        return f"to the printed value, from the scatter of {n} runs", around
+        width = _half_width(runs, 1 if claim.single else PAPER_RUNS)
+        return f"to the printed value, from the scatter of {n} runs", _within(value - as_array(claim.paper), width)
     if theirs is not None and known > 1 and theirs.std(0).all():
-        return f"of one run to the author's {known}", _around(value - theirs.mean(0), theirs, 1)
+        return f"of one run to the author's {known}", _within(value - theirs.mean(0), _half_width(theirs, 1))
     return "nothing says how far runs lie apart", None
 
 
@@ -153,11 +143,10 @@ def welch(ours: Array, theirs: Array) -> Array:
     return np.stack([np.where(still, difference, end) for end in (found.low, found.high)], axis=1)
 
 
-def _around(difference: Array, runs: Array, others: int) -> Array:
-    """The 95% interval of the difference of a mean of `runs` and one of so many others that scatter as they do."""
-    quantile = scipy.stats.t.ppf((1 + CONFIDENCE) / 2, len(runs) - 1)
-    width = quantile * runs.std(0, ddof=1) * sqrt(1 / len(runs) + 1 / others)
-    return np.stack([difference - width, difference + width], axis=1)
+def _half_width(runs: Array, others: int) -> Array:
+    """Of the 95% interval of the difference of a mean of `runs` and one of so many others that scatter as they do."""
+    quantile = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, len(runs) - 1))
+    return quantile * np.asarray(runs.std(0, ddof=1)) * sqrt(1 / len(runs) + 1 / others)
 
 
 def runs_show(count: int, n: int) -> str:
@@ -168,37 +157,21 @@ def runs_show(count: int, n: int) -> str:
 
 
 def judge_finding(quantifier: str, shows: Sequence[bool], *, single: bool = False) -> Judgement:
-    """A finding, from whether each run shows it.
+    """A finding with one of the `QUANTIFIERS`, from whether each run shows it.
 
-    Args:
-        quantifier: one of `QUANTIFIERS`.
-        shows: whether a run shows it, by run.
-        single: whether the paper says it of one run; else fewer than three are `compatible` at best.
+    If the paper does not say it of a `single` run, fewer than three are `compatible` at best.
     """
     count, n = sum(shows), len(shows)
     told = runs_show(count, n)
     detail = f"{told[:1].upper()}{told[1:]}."
+    agreeing = n - count if quantifier == "none" else count
     if quantifier in ("some", "one"):
         verdict = "reproduced" if count else "differs" if n >= PAPER_RUNS else "compatible"
+    elif agreeing == n or (quantifier == "most" and 3 * agreeing >= 2 * n):
+        verdict = "reproduced"
     else:
-        agreeing = n - count if quantifier == "none" else count
-        if agreeing == n or (quantifier == "most" and 3 * agreeing >= 2 * n):
-            verdict = "reproduced"
-        else:
-            verdict = "mostly" if 3 * agreeing >= 2 * n else "differs" if 3 * agreeing <= n else "mixed"
+        verdict = "mostly" if 3 * agreeing >= 2 * n else "differs" if 3 * agreeing <= n else "mixed"
     decided = ("reproduced", "mostly", "mixed", "differs") if quantifier == "most" else ("reproduced", "mostly")
     if n < ENOUGH and not single and verdict in decided:  # two runs cannot contradict what is said of most
         return Judgement("compatible", None, f"{detail} It takes {ENOUGH} to say more.")
     return Judgement(verdict, None, detail)
-
-
-def disagreement(runs: Sequence[float | int], range_: float | int = 1.0) -> str:
-    """A sentence if the runs fall into two groups with more than a third of the range between them, else nothing."""
-    ordered = sorted(runs)
-    gaps = [high - low for low, high in pairwise(ordered)]
-    if not gaps or max(gaps) <= APART * range_:
-        return ""
-    split = gaps.index(max(gaps)) + 1
-    sides = ordered[:split], ordered[split:]
-    low, high = (f"{len(x)} at {x[0]:.3g}" + (f" to {x[-1]:.3g}" if x[0] < x[-1] else "") for x in sides)
-    return f"The runs disagree (bimodal): {low}, {high}; the mean may describe no run."

@@ -4,8 +4,10 @@ Its HTML is `claims.html.j2`; `book/_static/claims.js` reads the `data-` attribu
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,7 +16,7 @@ from markupsafe import Markup, escape
 from carry_core import author, runs
 from carry_core.errors import BadInput
 from carry_core.ledger import claims, results
-from carry_core.ledger.box import SIGNS, TEMPLATES, Html, number
+from carry_core.ledger.box import TEMPLATES, Html, number
 from carry_core.ledger.claims import Claim
 from carry_core.ledger.results import Row
 from carry_core.ledger.verdicts import ENOUGH, EQUIVALENT, PAPER_RUNS, QUANTIFIERS, RULES, VERDICTS, runs_show
@@ -60,32 +62,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """The whole ledger for some sources.
-
-    Attributes:
-        sources: among `SOURCES`, in that order.
-        entries: every claim, in the ledger's order.
-        weights: by source, the sha256 of each file behind its results.
-    """
+    """Every claim in the ledger's order, for some of `SOURCES`; by source, the sha256 of the files behind its rows."""
 
     sources: tuple[str, ...]
     entries: tuple[Entry, ...]
     weights: dict[str, dict[str, str]]
-
-    def of(self, section: str = "") -> list[Entry]:
-        """The claims of a section, or all."""
-        return [entry for entry in self.entries if section in ("", entry.claim.section)]
-
-    def count(self, source: str, verdict: str, section: str = "") -> int:
-        """How many claims of a section, or of all, have a verdict."""
-        return sum(entry.verdict(source) == verdict for entry in self.of(section))
-
-    def sections(self) -> dict[str, list[str]]:
-        """The sections of the ledger, with what the rows of each have in common."""
-        found: dict[str, dict[str, None]] = {}
-        for entry in self.entries:
-            found.setdefault(entry.claim.section, {})[entry.claim.part] = None
-        return {section: [*parts] if all(parts) else [] for section, parts in found.items()}
 
     def origin(self, source: str) -> str:
         """A sentence on the weights behind a source's results, and whether they are still those that lie here."""
@@ -115,14 +96,13 @@ def read(source: str | None = None) -> Outcomes:
         raise BadInput(f"Unknown source {source!r}: expected 'ours', 'author', or None for both.")
     sources = tuple(SOURCES) if source is None else (source,)
     known, saved = claims.claims(), {s: results.read(s) for s in sources}
-    rows: dict[str, dict[str, Row]] = {}
-    order: dict[str, dict[str, int]] = {}
-    for s in sources:
-        stored = {row.id: row for row in saved[s]["rows"] if row.id in known and row.paper == known[row.id].paper}
-        why = f"Newer than the results: `carry claims --source {s} --save` computes it."
-        rows[s] = {name: stored.get(name) or results.not_run(claim, why) for name, claim in known.items()}
-        order[s] = {row.id: i for i, row in enumerate(sorted(rows[s].values(), key=badness))}
     weightless = results.uninformative({s: results.by_id(s) for s in SOURCES})
+    rows: dict[str, dict[str, Row]] = {}
+    for s in sources:
+        why = f"Newer than the results: `carry claims --source {s} --save` computes it."
+        stored = {row.id: row for row in saved[s]["rows"] if row.id in known and row.paper == known[row.id].paper}
+        rows[s] = {name: stored.get(name) or Row(name, c.where, c.paper, detail=why) for name, c in known.items()}
+    order = {s: {row.id: i for i, row in enumerate(sorted(rows[s].values(), key=badness))} for s in sources}
     entries = []
     for name, claim in known.items():
         of_source, rank = {s: rows[s][name] for s in sources}, {s: order[s][name] for s in sources}
@@ -138,13 +118,14 @@ def badness(row: Row) -> tuple[int, float]:
     return order, -abs(row.value - row.paper) / (row.tolerance or 1.0)
 
 
-def reason(claim: Claim, row: Row) -> str:
-    """Why a row is neither reproduced nor differs, as a sentence without its end."""
+def reason(source: str, entry: Entry) -> str:
+    """Why a source's row is neither reproduced nor differs, as a sentence without its end."""
+    row = entry.rows[source]
     if row.verdict == "not run":
         return row.detail.rstrip(".")
     if row.verdict in REASONS:
         return REASONS[row.verdict]
-    if claim.paper is None:
+    if row.paper is None:
         return REASONS["short"]
     return REASONS["wide" if row.interval is not None else "few" if row.tolerance is not None else "one"]
 
@@ -161,60 +142,27 @@ def text(value: Any) -> str:
     return f"{value:{places}}".replace("-", "−")
 
 
-def part(name: str, outcomes: Outcomes, summary: str = "", **more: Any) -> Html:
-    """A part of the page; `summary` stands for it where there is no HTML, the number of all rows if empty.
+def part(name: str, outcomes: Outcomes, *verdicts: str) -> Html:
+    """A part of the page.
 
     Args:
-        name: `overview`, sections by sources with how many rows have which verdict, each count a link to those rows; or
-            `ledger`, the whole of it as one table, with what filters it.
+        name: `overview`, sections by sources with how many rows have which verdict, each count a link to those rows;
+            `differing`, rows with some verdicts in sentences, the worst first; `grouped`, lists of such rows, those for
+            the same `reason` together; or `ledger`, the whole of it as one table, with what filters it.
+        outcomes: as `read` gives them.
+        verdicts: which rows `differing` and `grouped` are about.
     """
+    some = {s: [entry for entry in outcomes.entries if entry.verdict(s) in verdicts] for s in outcomes.sources}
+    reasons = {s: results.gathered(entries, partial(reason, s)) for s, entries in some.items()}
     template = TEMPLATES.get_template("claims.html.j2", globals=NAMES)
-    html = template.render(part=name, outcomes=outcomes, **more).strip()
-    return Html(html, summary or f"{len(outcomes.entries)} rows")
-
-
-def differing(outcomes: Outcomes) -> Html:
-    """What differs from the paper, in sentences, the worst first."""
-    rows = {
-        source: sorted((e for e in outcomes.entries if e.verdict(source) == "differs"), key=lambda e: e.order[source])
-        for source in outcomes.sources
-    }
-    return part("differing", outcomes, f"{sum(map(len, rows.values()))} differ", rows=rows)
-
-
-def grouped(outcomes: Outcomes, *verdicts: str) -> Html:
-    """Lists of the rows with some verdicts, those for the same `reason` together, the most frequent first."""
-    rows: dict[str, dict[str, list[Entry]]] = {}
-    for source in outcomes.sources:
-        reasons: dict[str, list[Entry]] = {}
-        for entry in outcomes.entries:
-            if entry.verdict(source) in verdicts:
-                reasons.setdefault(reason(entry.claim, entry.rows[source]), []).append(entry)
-        rows[source] = dict(sorted(reasons.items(), key=lambda item: -len(item[1])))
-    total = sum(len(entries) for reasons in rows.values() for entries in reasons.values())
-    return part("grouped", outcomes, f"{total} rows", rows=rows)
-
-
-def by_heading(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
-    """Rows by what stands above them."""
-    found: dict[str, list[Entry]] = {}
-    for entry in entries:
-        found.setdefault(entry.claim.heading, []).append(entry)
-    return found
+    html = template.render(part=name, outcomes=outcomes, entries=outcomes.entries, some=some, reasons=reasons).strip()
+    count = sum(map(len, some.values())) if name in ("differing", "grouped") else len(outcomes.entries)
+    return Html(html, f"{count} differ" if name == "differing" else f"{count} rows")
 
 
 def words(plain: str) -> Markup:
     """Plain text as HTML, with what stands between backticks as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(plain))))
-
-
-def slug(name: str) -> str:
-    """A section or a verdict as addresses and style sheets write it."""
-    return name.lower().replace(" ", "-")
-
-
-# The runs of a row as dots on a line.
-WIDTH, LANE, EDGE, FOOT = 180, 14, 6, 10  # in px
 
 
 def flat(value: Any) -> list[float]:
@@ -224,7 +172,7 @@ def flat(value: Any) -> list[float]:
 
 
 def domain(claim: Claim, rows: Mapping[str, Row]) -> tuple[float, float]:
-    """The ends of the line: 0 and 1 for what ranges between them, else what holds the paper's value and all runs."""
+    """The ends of a row's drawing: 0 and 1 for what ranges between them, else such that all values lie between."""
     values = flat(claim.paper) + [x for row in rows.values() for run in [row.value, *row.runs] for x in flat(run)]
     if claim.range == 1 and min(values) >= 0 and max(values) <= 1:
         return 0.0, 1.0
@@ -234,50 +182,39 @@ def domain(claim: Claim, rows: Mapping[str, Row]) -> tuple[float, float]:
     return (low, high) if high > low else (low - 1, high + 1)
 
 
-def strip(claim: Claim, rows: Mapping[str, Row]) -> dict[str, Any] | None:
-    """A row as a drawing, a lane for each source; None where there are no runs.
+def x(value: float, low: float, high: float) -> float:
+    """Where a value stands between the ends of the drawing, in px."""
+    return round(6 + 168 * (min(max(value, low), high) - low) / (high - low), 1)
 
-    Runs are dots, what is judged is a tick, the paper's value a long line, what is allowed a band.
 
-    Returns:
-        `paths`, pairs of a class and the path's data; `height` in px; `ends` of the line where it does not go from 0
-        to 1; `label`, the same in words.
-    """
-    if not any(flat(run) for row in rows.values() for run in row.runs):
-        return None
-    low, high = domain(claim, rows)
-    paths, labels = [], []
-
-    def x(value: float) -> float:
-        return round(EDGE + (WIDTH - 2 * EDGE) * (min(max(value, low), high) - low) / (high - low), 1)
-
-    for lane, (source, row) in enumerate(rows.items()):
-        y = LANE * lane + LANE / 2
-        paths.append(("axis", f"M{EDGE} {y:g}H{WIDTH - EDGE}"))
-        for value in flat(claim.paper) if row.value is not None else []:
-            left, right = (x(value + side * (row.tolerance or 0.0)) for side in (-1, 1))
-            paths.append(("band", f"M{left:g} {y:g}H{max(right, left + 1):g}"))
+def ranges(claim: Claim, rows: Mapping[str, Row]) -> str:
+    """A row's drawing in words: from where to where runs lie, and the paper's value; nothing where there are none."""
+    words = []
+    for source, row in rows.items():
         if values := [value for run in row.runs for value in flat(run)]:
-            paths.append((source, "".join(f"M{x(value):g} {y:g}h0" for value in values)))
             n = "1 run" if len(row.runs) == 1 else f"{len(row.runs)} runs"
-            labels.append(f"{n} of {SOURCES[source]}: {text(min(values))} to {text(max(values))}")
-        paths += [("judged", f"M{x(value):g} {y - 5:g}v10") for value in flat(row.value)]
-    height = LANE * len(rows)
-    paths += [("paper", f"M{x(value):g} 0V{height}") for value in flat(claim.paper)]
-    if claim.paper is not None:
-        labels.append(f"paper: {text(claim.paper)}")
-    ends = None if (low, high) == (0.0, 1.0) else (low, high)
-    return {"paths": paths, "height": height + FOOT * (ends is not None), "ends": ends, "label": "; ".join(labels)}
+            words.append(f"{n} of {SOURCES[source]}: {text(min(values))} to {text(max(values))}")
+    if words and claim.paper is not None:
+        words.append(f"paper: {text(claim.paper)}")
+    return "; ".join(words)
 
 
-TEMPLATES.filters |= {"words": words, "slug": slug, "number": text, "query": urlencode}
+TEMPLATES.filters |= {
+    "by": lambda entries, name: results.gathered(entries, attrgetter(name)).items(),
+    "flat": flat,
+    "number": text,
+    "query": urlencode,
+    "frequent": lambda groups: sorted(groups.items(), key=lambda item: -len(item[1])),
+    "slug": lambda name: name.lower().replace(" ", "-"),
+    "words": words,
+}
 NAMES = {
-    "signs": SIGNS,
     "headings": HEADINGS,
     "sources": SOURCES,
     "rules": RULES | QUANTIFIERS,
     "number": number,
     "runs_show": runs_show,
-    "by_heading": by_heading,
-    "strip": strip,
+    "domain": domain,
+    "x": x,
+    "ranges": ranges,
 }
