@@ -33,15 +33,8 @@ Head = tuple[int, int]  # layer, head
 Heads = tuple[Head, ...]
 
 
-# ---------------------------------------------------------------- loading
-
-
 def library() -> Any:
-    """The package `transformers`, which is told to be quiet.
-
-    Raises:
-        BadInput: it is not installed.
-    """
+    """The package `transformers`, which is told to be quiet; BadInput where it is not installed."""
     try:
         warnings.filterwarnings("ignore", message="IProgress not found")  # tqdm asks for a widget; pages show none
         import tokenizers  # noqa: F401
@@ -66,11 +59,7 @@ class Size(NamedTuple):
 
     @classmethod
     def of(cls, config: Any) -> "Size":
-        """Read from a model's config.
-
-        Raises:
-            BadInput: the config names no layers or heads.
-        """
+        """Read from a model's config; BadInput where that names no layers or heads."""
         config = config.get_text_config()
         try:
             layers, heads, width = config.num_hidden_layers, config.num_attention_heads, config.hidden_size
@@ -82,13 +71,9 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """A model that can be loaded: what is known of it before its weights are read.
+    """A model that can be loaded: what is known of it before its weights are read."""
 
-    Attributes:
-        name: a folder, or an id on the hub.
-    """
-
-    name: str
+    name: str  # a folder, or an id on the hub
     device: str
     dtype: str
     config: Any
@@ -97,15 +82,10 @@ class Source:
 
     @property
     def title(self) -> str:
-        """The last part of the name."""
         return Path(self.name).resolve().name
 
     def load(self) -> Any:
-        """Read the weights.
-
-        Raises:
-            BadInput: they are missing or damaged.
-        """
+        """The weights; BadInput where they are missing or damaged."""
         with _reading(self.name, "cannot be loaded ({}): fetch it again.") as options:
             model: Any = library().AutoModelForCausalLM.from_pretrained(
                 self.name, dtype=getattr(torch, self.dtype), attn_implementation="eager", **options
@@ -114,13 +94,7 @@ class Source:
 
 
 def inspect_model(name: str, template: Template, device: str = "cpu", dtype: str | None = None) -> Source:
-    """Look at a model's config, tokenizer and size without reading its weights.
-
-    Args:
-        name: a folder in the format of `transformers`, or an id on the hub.
-        template: what will be asked.
-        device: `cpu` or `cuda`.
-        dtype: one of `DTYPES`; what the config says if None.
+    """Look at the config, tokenizer and size of a folder or hub id without reading weights; `dtype` of `DTYPES`.
 
     Raises:
         BadInput: there is no such model, it brings code of its own, its layers are laid out in an unknown way, its
@@ -150,11 +124,7 @@ def inspect_model(name: str, template: Template, device: str = "cpu", dtype: str
 
 
 def check_device(device: str) -> None:
-    """See that PyTorch can compute there.
-
-    Raises:
-        BadInput: it cannot.
-    """
+    """BadInput where PyTorch cannot compute there."""
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise BadInput(f"Unknown device {device!r}: expected cpu, cuda or cuda:1.")
     if device != "cpu" and (torch.device(device).index or 0) >= torch.cuda.device_count():
@@ -179,36 +149,23 @@ def _reading(name: str, complaint: str) -> Iterator[dict[str, bool]]:
         raise BadInput(f"{name} {complaint.format(line)}") from error
 
 
-# ---------------------------------------------------------------- architecture
-
-
 class Block(NamedTuple):
-    """One layer, by the names of `transformers`.
+    """One layer, by the names of `transformers`."""
 
-    Attributes:
-        layer: takes and gives the residual stream.
-        projection: takes the heads' outputs side by side, `[batch, pos, head * d_head]`.
-        norm: what the residual stream goes through between attention and MLP.
-    """
-
-    layer: nn.Module
-    projection: nn.Module
-    norm: nn.Module
+    layer: nn.Module  # takes and gives the residual stream
+    projection: nn.Module  # takes the heads' outputs side by side, [batch, pos, head * d_head]
+    norm: nn.Module  # what the residual stream goes through between attention and MLP
 
 
 def blocks(model: Any) -> list[Block]:
-    """The model's layers in order.
-
-    Raises:
-        BadInput: they are not laid out as in Llama, Mistral and their like, or GPT-2.
-    """
+    """The model's layers in order; BadInput where they are not laid out as in Llama, Mistral, GPT-2 and their like."""
     n_layers = Size.of(model.config).layers
     stacks = [m for m in model.base_model.modules() if isinstance(m, nn.ModuleList) and len(m) == n_layers]
     found: list[tuple[Any, ...]] = [
         (layer, _child(_child(layer, ATTENTION), PROJECTION), _child(layer, BEFORE_MLP))
         for layer in (stacks[0] if stacks else [None])
     ]
-    if any(part is None for parts in found for part in parts):
+    if any(None in parts for parts in found):
         raise BadInput(
             f"{type(model).__name__} is laid out in another way: expected layers with an attention"
             f" ({', '.join(ATTENTION)}), its output projection ({', '.join(PROJECTION)}) and a norm before the MLP"
@@ -219,9 +176,6 @@ def blocks(model: Any) -> list[Block]:
 
 def _child(module: Any, names: Sequence[str]) -> Any:
     return next((child for name in names if isinstance(child := getattr(module, name, None), nn.Module)), None)
-
-
-# ---------------------------------------------------------------- heads
 
 
 def parse_heads(text: str, size: Size) -> Heads:
@@ -292,9 +246,6 @@ def random_pairs(size: Size, targets: Collection[Heads], others: Collection[Head
     return drawn
 
 
-# ---------------------------------------------------------------- the residual stream
-
-
 @contextmanager
 def cached_streams(model: Any) -> Iterator[list[Tensor]]:
     """A list that fills with the residual stream at the last position, `[batch, d_model]`, while the model generates.
@@ -303,16 +254,12 @@ def cached_streams(model: Any) -> Iterator[list[Tensor]]:
     """
     layers, kept = blocks(model), list[Tensor]()
 
-    def keep(stream: Tensor) -> None:
+    def keep(stream: Any) -> None:
         if len(kept) < WIDTH * len(layers) * 2:
-            kept.append(stream[:, -1].to("cpu", copy=True))
+            kept.append((stream if isinstance(stream, Tensor) else stream[0])[:, -1].to("cpu", copy=True))
 
     with ExitStack() as hooks:
         for block in layers:
-            resid_mid = block.norm.register_forward_pre_hook(lambda _, args: keep(args[0]))
-            resid_post = block.layer.register_forward_hook(
-                lambda _, args, output: keep(output if isinstance(output, Tensor) else output[0])
-            )
-            hooks.enter_context(resid_mid)
-            hooks.enter_context(resid_post)
+            hooks.enter_context(block.norm.register_forward_pre_hook(lambda _, args: keep(args)))  # resid_mid
+            hooks.enter_context(block.layer.register_forward_hook(lambda _, args, output: keep(output)))  # resid_post
         yield kept

@@ -26,21 +26,16 @@ ALPACA = (
 
 @dataclass(frozen=True)
 class Template:
-    """How a sum is put to a model, and which integer of its reply is the answer.
-
-    Attributes:
-        text: the prompt, with `{sum}` where the sum goes.
-        last: the answer is the last integer of the reply, else the first: a bare model runs on into new sums.
-        tokens: how many are generated at most.
-    """
+    """How a sum is put to a model, and which integer of its reply is the answer."""
 
     name: str
     text: str = "{sum}"
-    last: bool = False
-    tokens: int = 10
+    last: bool = (
+        False  # the answer is the last integer of the reply, else the first: a bare model runs on into new sums
+    )
+    tokens: int = 10  # generated at most
 
     def prompt(self, a: int, b: int) -> str:
-        """The prompt for `a + b`."""
         return self.text.format(sum=f"{a} + {b} = ")
 
     def answer(self, reply: str) -> int | None:
@@ -57,23 +52,13 @@ def draw(count: int, seed: int = 42) -> Int[Tensor, "prompt 2"]:
     return torch.randint(LOW, HIGH, (count, 2), generator=torch.Generator().manual_seed(seed))
 
 
-# ---------------------------------------------------------------- positions
-
-
 class Positions(NamedTuple):
-    """Token indices in an unpadded prompt; digits in one token share its index.
+    """Token indices in an unpadded prompt; digits in one token share its index."""
 
-    Attributes:
-        a: of each digit of the first number.
-        plus: of the sign.
-        b: of each digit of the second number.
-        last: the prompt's last token, which predicts the answer's first.
-    """
-
-    a: tuple[int, ...]
+    a: tuple[int, ...]  # of each digit of the first number
     plus: int
-    b: tuple[int, ...]
-    last: int
+    b: tuple[int, ...]  # of each digit of the second number
+    last: int  # the prompt's last token, which predicts the answer's first
 
     @property
     def marked(self) -> tuple[int, ...]:
@@ -82,13 +67,10 @@ class Positions(NamedTuple):
 
 
 def locate(prompt: str, offsets: Sequence[Sequence[int]], a: int, b: int) -> Positions:
-    """Find the sum `a + b` in a prompt whose tokens cover the characters `offsets`.
+    """Find the sum `a + b` in a prompt whose tokens cover the characters `offsets`; BadInput where one is in no token.
 
     Nothing is assumed about token ids: a digit belongs to the token whose characters cover it, whether that is one
     digit, a group of them, or brings a space along.
-
-    Raises:
-        BadInput: a character of the sum is in no token.
     """
     text = f"{a} + {b}"
     start = prompt.rindex(text)
@@ -124,22 +106,13 @@ def check_tokenizer(tokenizer: Any, template: Template) -> None:
             )
 
 
-# ---------------------------------------------------------------- answers
-
-
 @dataclass(frozen=True)
 class Answers:
-    """Sums, and what a model replied to each; its mistakes split into carrying mistakes and others (Sec. 6).
-
-    Attributes:
-        pairs: the two numbers of each sum.
-        replies: the generated texts.
-        template: how the answer is read from a reply.
-    """
+    """Sums, and what a model replied to each; its mistakes split into carrying mistakes and others (Sec. 6)."""
 
     pairs: Int[Tensor, "prompt 2"]
     replies: tuple[str, ...]
-    template: Template
+    template: Template  # how the answer is read from a reply
 
     @cached_property
     def values(self) -> Int[Tensor, " prompt"]:

@@ -30,19 +30,13 @@ DEFAULT = "default"
 
 @dataclass(frozen=True)
 class PublishedModel:
-    """A 7B model of Tab. 2.
-
-    Attributes:
-        title: as the paper writes it.
-        hub: where its weights are; None where the author trained his own.
-        pairs: the heads that the paper ablates, as the command line takes them.
-    """
+    """A 7B model of Tab. 2."""
 
     key: str
-    title: str
+    title: str  # as the paper writes it
     template: str
-    hub: str | None
-    pairs: tuple[str, ...]
+    hub: str | None  # where its weights are; None where the author trained his own
+    pairs: tuple[str, ...]  # the heads that the paper ablates, as the command line takes them
 
     @property
     def command(self) -> str:
@@ -53,37 +47,25 @@ class PublishedModel:
         return f"carry llm {model}{template} {asked} --pairs 3 --out data/llm/{self.key}"
 
 
-MODELS = {
-    m.key: m
-    for m in (
-        PublishedModel("alpaca", "Alpaca 7B", "alpaca", None, ("6:23,13:15",)),
-        PublishedModel("llemma", "Llemma 7B", "bare", "EleutherAI/llemma_7b", ("13:23,15:15",)),
-        PublishedModel("zephyr", "Zephyr 7B", "bare", "HuggingFaceH4/zephyr-7b-beta", ("17:25,17:26", "20:30,20:31")),
-    )
-}
+_PUBLISHED = (
+    PublishedModel("alpaca", "Alpaca 7B", "alpaca", None, ("6:23,13:15",)),
+    PublishedModel("llemma", "Llemma 7B", "bare", "EleutherAI/llemma_7b", ("13:23,15:15",)),
+    PublishedModel("zephyr", "Zephyr 7B", "bare", "HuggingFaceH4/zephyr-7b-beta", ("17:25,17:26", "20:30,20:31")),
+)
+MODELS = {model.key: model for model in _PUBLISHED}
 
 
 @dataclass(frozen=True)
 class Recording:
-    """What the author released of one model.
-
-    Attributes:
-        answers: his prompts, those whose generations he released, and the generations.
-        correct: whether each prompt was answered rightly, as he recorded it.
-        accuracy: as he recorded it.
-        ablated_accuracy: as he recorded it without the addition heads; None where he released none.
-        counts: how often each head won a cell of the staircase search.
-        mean: attention of the eight most frequent winners, the most frequent first, averaged over prompts.
-        std: its standard deviation.
-    """
+    """What the author released of one model."""
 
     title: str
-    answers: Answers
-    correct: list[bool]
-    accuracy: float
-    ablated_accuracy: float | None
-    counts: Int[Tensor, "layer head"]
-    mean: Float[Tensor, "shown query key"]
+    answers: Answers  # his prompts, those whose generations he released, and the generations
+    correct: list[bool]  # whether each prompt was answered rightly, as he recorded it
+    accuracy: float  # as he recorded it
+    ablated_accuracy: float | None  # as he recorded it without the addition heads; None where he released none
+    counts: Int[Tensor, "layer head"]  # how often each head won a cell of the staircase search
+    mean: Float[Tensor, "shown query key"]  # attention of the most frequent winners, most frequent first, over prompts
     std: Float[Tensor, "shown query key"]
 
     @property
@@ -114,11 +96,7 @@ class Recording:
 
 
 def recording(key: str) -> Recording:
-    """The author's recording of a model.
-
-    Raises:
-        BadInput: it was not imported, or is damaged.
-    """
+    """The author's recording of a model; BadInput where it was not imported, or is damaged."""
     path, ablated = (author_dir() / "llm" / f"{name}.json" for name in (key, f"{key}_ablated"))
     if not path.exists():
         raise BadInput(f"No recording of {key} at hand: expected `carry import-author DIR` of the whole release.")
@@ -138,18 +116,11 @@ def recording(key: str) -> Recording:
 
 
 def stored_survey(key: str) -> Survey:
-    """A survey of our own of one of the three models.
-
-    Raises:
-        BadInput: there is none; says which command makes it.
-    """
+    """A survey of our own of one of the three models; BadInput, with the command that makes it, where there is none."""
     path = data_dir() / "llm" / key / survey.FILE
     if not path.exists():
         raise BadInput(f"Needs the weights of {MODELS[key].title}: `{MODELS[key].command}`.")
     return survey.read(path)
-
-
-# ---------------------------------------------------------------- what a page asks for
 
 
 def load(

@@ -64,32 +64,20 @@ class Ablated(NamedTuple):
 
 @dataclass(frozen=True)
 class Survey:
-    """What became of it.
+    """What became of it."""
 
-    Attributes:
-        title: the model's name.
-        answers: of the intact model.
-        wins: how often each head won each cell of the staircase search.
-        mean: attention of the most frequent winners between the marked tokens, averaged over prompts.
-        std: its standard deviation, with n - 1.
-        points: coordinates of the residual stream on its leading axes, after attention and MLP of each layer, where
-            each token of the answer is predicted.
-        share: the axes' shares of the variance.
-        spelled: whether that token is the right digit, and all before it are.
-        ablated: answers with heads ablated.
-        record: how it was made.
-    """
-
-    title: str
-    answers: Answers
-    wins: Int[Tensor, "cell layer head"]
-    mean: Float[Tensor, "shown query key"]
-    std: Float[Tensor, "shown query key"]
+    title: str  # the model's name
+    answers: Answers  # of the intact model
+    wins: Int[Tensor, "cell layer head"]  # how often each head won each cell of the staircase search
+    mean: Float[Tensor, "shown query key"]  # attention of the most frequent winners between the marked tokens
+    std: Float[Tensor, "shown query key"]  # over prompts, with n - 1
+    # coordinates of the residual stream on its leading axes, where each token of the answer is predicted; 2: after
+    # the attention and after the MLP
     points: Float[Tensor, "layer 2 output prompt axis"]
-    share: Float[Tensor, "layer 2 output axis"]
-    spelled: Bool[Tensor, "prompt output"]
+    share: Float[Tensor, "layer 2 output axis"]  # of the variance
+    spelled: Bool[Tensor, "prompt output"]  # whether that token is the right digit, and all before it are
     ablated: tuple[Ablated, ...]
-    record: dict[str, Any]
+    record: dict[str, Any]  # how it was made
 
     @property
     def counts(self) -> Int[Tensor, "layer head"]:
@@ -180,11 +168,7 @@ class Survey:
 
 
 def read(path: Path) -> Survey:
-    """A survey from its file.
-
-    Raises:
-        BadInput: it is missing or damaged.
-    """
+    """A survey from its file; BadInput where that is missing or damaged."""
     if not path.is_file():
         raise BadInput(f"{path} does not exist: expected what `carry llm MODEL --out {path.parent}` writes.")
     try:
@@ -203,34 +187,19 @@ def read(path: Path) -> Survey:
         raise BadInput(f"{path} is damaged ({error}): delete it and run `carry llm` again.") from error
 
 
-# ---------------------------------------------------------------- how one is made
-
-
 @dataclass
 class Surveyor:
-    """Measures one model.
-
-    Attributes:
-        source: the model.
-        parts: folder for what is done so far, of all surveys.
-        template: how sums are put to it.
-        count: prompts.
-        seed: of the prompts and of the random pairs.
-        batch: prompts at a time.
-        asked: sets of heads to ablate.
-        n_pairs: how many pairs of the most frequent winners to ablate besides; None for three if nothing is asked.
-        report: called after each batch with what was done and the share of all that is done.
-    """
+    """Measures one model."""
 
     source: Source
-    parts: Path
+    parts: Path  # folder for what is done so far, of all surveys
     template: Template = prompts.TEMPLATES["bare"]
-    count: int = 1000
-    seed: int = 42
-    batch: int = 25
-    asked: tuple[Heads, ...] = ()
-    n_pairs: int | None = None
-    report: Callable[[str, float], None] = lambda what, share: None
+    count: int = 1000  # prompts
+    seed: int = 42  # of the prompts and of the random pairs
+    batch: int = 25  # prompts at a time
+    asked: tuple[Heads, ...] = ()  # sets of heads to ablate
+    n_pairs: int | None = None  # of the most frequent winners, to ablate besides; three for None if nothing is asked
+    report: Callable[[str, float], None] = lambda what, share: None  # takes each batch done, and the share of all
 
     def __post_init__(self) -> None:
         self.pairs = prompts.draw(self.count, self.seed)

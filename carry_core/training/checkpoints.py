@@ -46,11 +46,7 @@ class Checkpoints:
         return self.folder / f"{self.group.name}.{self.recipe.name}" / f"run{run}{suffix}.safetensors"
 
     def lock(self, run: int) -> AbstractContextManager[object]:
-        """Hold the run until the context is left, or the process dies.
-
-        Raises:
-            BadInput: another process trains it.
-        """
+        """Hold the run until the context is left, or the process dies; BadInput where another process trains it."""
         path = self.path(run).with_name(f".run{run}.lock")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -131,14 +127,9 @@ def run_path(out: Path, group: str, recipe: str, run: int) -> Path:
 def save_run(
     path: Path, group: Group, weights: runs.Weights, record: runs.Record, curves: History | None = None
 ) -> None:
-    """Write a run's pair of files, the learning curves `[epoch, …]` first.
+    """Write a run's pair of files, the learning curves `[epoch, …]` first; BadInput where that cannot be done.
 
-    Args:
-        weights: parameters by name, snapshots under `epoch_500/…`.
-        record: how it was trained: at least `run`, `recipe` and `epochs`.
-
-    Raises:
-        BadInput: the folder cannot be written or the disk is full.
+    Weights are by name, snapshots under `epoch_500/…`. The record has at least `run`, `recipe` and `epochs`.
     """
     if curves:
         with replacing(path.with_suffix(".npz")) as temporary, temporary.open("wb") as file:

@@ -51,12 +51,6 @@ def normed(x: Tensor) -> Tensor:
     return out
 
 
-def gated(x: Float[Tensor, "*batch"], mask: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-    """ReLU, then dropout by a mask of zeros and ones."""
-    out: Tensor = Gated.apply(x, mask)  # type: ignore[no-untyped-call]
-    return out
-
-
 class Product(torch.autograd.Function):
     """Matrix products in float32 by oneDNN: PyTorch's choice, MKL, takes twice as long on AMD's processors."""
 
@@ -100,22 +94,6 @@ class Normed(torch.autograd.Function):
         return found[0]
 
 
-class Gated(torch.autograd.Function):
-    """ReLU and mask, whose gradient needs the result only: it passes where that is above zero."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, mask: Tensor) -> Tensor:
-        out = (x * mask).relu_()
-        ctx.save_for_backward(out)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (out,) = ctx.saved_tensors
-        passed: Tensor = torch.ops.aten.threshold_backward(grad, out, 0)
-        return passed, None
-
-
 ONE_DNN = has_one_dnn()
 
 
@@ -130,14 +108,10 @@ class InferenceLinear(nn.Linear):
 
 
 class InferenceLayerNorm(nn.LayerNorm):
-    """A trained LayerNorm: on a CPU, where no gradient is asked for, in passes that vectorise as `Normed`."""
+    """A trained LayerNorm, by `normed`."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if not x.is_cpu or x.requires_grad or self.weight.requires_grad:
-            return super().forward(x)
-        x = x - x.mean(-1, keepdim=True)
-        variance = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_() / x.shape[-1]
-        return x.mul_((variance + self.eps).rsqrt_()).mul_(self.weight).add_(self.bias)
+        return normed(x).mul(self.weight).add_(self.bias)
 
 
 def for_inference(model: Model) -> Model:
@@ -157,11 +131,6 @@ class FirstLayer:
 
     The layer sees one of a dozen tokens at each position. So there are few terms that its softmaxes can be made of, and
     few vectors that its heads can write for a key: a sum's attention is put together from them, in a third of the time.
-
-    Attributes:
-        term: `[head, query row, key row]`, the exponentials that a softmax adds up; a row is a (position, token).
-            In double precision, since the terms of a sum may all be far below the largest of all sums.
-        written: `[head, key row, d_model]`, what a head writes for a key that it looks at alone.
     """
 
     def __init__(self, model: Any) -> None:
@@ -172,12 +141,15 @@ class FirstLayer:
         self.embedding = model.embed.weight * math.sqrt(config.d_model)
         q, k, v = block.qkv(self.embedding.unsqueeze(1).expand(-1, length, -1))  # (token, pos, head, d_head)
         q, k, self.value = (x.permute(2, 1, 0, 3).flatten(1, 2) for x in (q, k, v))  # (head, row, d_head)
+        # in double precision, since the terms of a sum may all be far below the largest of all sums
         score = (q.double() @ k.double().mT / math.sqrt(config.d_head)).unflatten(2, (length, -1))
         if config.causal:
             query = position.repeat_interleave(len(model.embed.weight))
             score = score.masked_fill((position > query[:, None]).unsqueeze(-1), -torch.inf)
-        self.term = (score - score.amax((2, 3), keepdim=True)).exp().flatten(2)
-        self.written = self.value @ block.o.weight.view(-1, heads, config.d_head).permute(1, 2, 0)
+        self.term = (score - score.amax((2, 3), keepdim=True)).exp().flatten(2)  # of a softmax: (head, row, row)
+        self.written = self.value @ block.o.weight.view(-1, heads, config.d_head).permute(
+            1, 2, 0
+        )  # (head, row, d_model)
         self.bias = block.o.bias
 
     def pattern(self, tokens: Int[Tensor, "batch pos"], query: Query = ALL) -> Float[Tensor, "batch query head key"]:

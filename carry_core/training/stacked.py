@@ -11,7 +11,7 @@ What makes it cheaper, without changing the result:
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from numpy.random import SFC64, Generator, SeedSequence
 from torch import Tensor
 
 from carry_core.model import ModelConfig, rotary, rotate
-from carry_core.sums import EQUALS, PLUS, Layout, digits
+from carry_core.sums import EQUALS, PLUS, digits
 from carry_core.training import layers
 
 Parameters = Mapping[str, Tensor]
@@ -37,7 +37,7 @@ class Masks:
     (SFC64), and sixteen of its bits make a draw.
     """
 
-    def __init__(self, seeds: list[SeedSequence], device: torch.device) -> None:
+    def __init__(self, seeds: Sequence[SeedSequence], device: torch.device) -> None:
         self.streams = [Generator(SFC64(seed)) for seed in seeds]
         self.device = device
 
@@ -62,33 +62,6 @@ class Masks:
         generator.state = {**generator.state, "state": {"state": np.array(state["state"], dtype=np.uint64)}}
 
 
-class Pairs:
-    """The (token, position) pairs that can occur in a layout; 64 for three digits.
-
-    Rows are grouped by position; a digit position holds ten rows, in the order of the digits.
-
-    Attributes:
-        token, position: `[pair]`.
-        first: row of each position's first pair, `[pos]`.
-    """
-
-    def __init__(self, layout: Layout, device: torch.device) -> None:
-        self.layout = layout
-        constants = {"+": [PLUS], "=": [EQUALS]}
-        tokens = [constants.get(mark, list(range(10))) for mark in layout.tick_labels()]
-        count = torch.tensor([len(options) for options in tokens])
-        self.token = torch.tensor([token for options in tokens for token in options], device=device)
-        self.position = torch.arange(len(tokens)).repeat_interleave(count).to(device)
-        self.first = (count.cumsum(0) - count).to(device)
-
-    def rows(self, a: Int[Tensor, "run batch"], b: Int[Tensor, "run batch"]) -> Int[Tensor, "run pos batch"]:
-        """Which pair stands at each position of the sum's input."""
-        width = self.layout.width
-        tail = digits(a + b, width) if self.layout.causal else a.new_zeros(*a.shape, width)
-        offset = torch.cat([digits(a, width), a.new_zeros(*a.shape, 1), digits(b, width), tail], -1)
-        return (self.first + offset).transpose(-1, -2)
-
-
 def linear(x: Float[Tensor, "run *batch d_in"], weight: Tensor, bias: Tensor) -> Float[Tensor, "run *batch d_out"]:
     """`x @ weight.T + bias`, the weight `[run, d_out, d_in]` for each run, or `[run, pos, …]` for each position too."""
     flat = x.flatten(0, weight.ndim - 3).flatten(1, -2)
@@ -96,26 +69,36 @@ def linear(x: Float[Tensor, "run *batch d_in"], weight: Tensor, bias: Tensor) ->
 
 
 class Stack:
-    """Forward pass of several models of one shape, each on its own batch. Activations are `[run, pos, batch, …]`."""
+    """Forward pass of several models of one shape, each on its own batch. Activations are `[run, pos, batch, …]`.
+
+    A row of the tables is one of the (token, position) pairs that can occur, 64 for three digits: of one position after
+    the other, the digits in their order.
+    """
 
     def __init__(self, config: ModelConfig, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
         self.config, self.dtype = config, dtype
-        self.pairs = Pairs(config.layout, device)
-        self.turn = rotary(config.layout.length, config.d_head, device)
+        constants = {"+": [PLUS], "=": [EQUALS]}
+        tokens = [torch.tensor(constants.get(mark, range(10))) for mark in config.layout.tick_labels()]
+        count = torch.tensor([len(options) for options in tokens])
+        self.token = torch.cat(tokens).to(device)  # (row,)
+        self.first = (count.cumsum(0) - count).to(device)  # row of each position, (pos,)
+        turn = rotary(config.layout.length, config.d_head, device)
+        self.turn, self.turn_of_row = turn, turn.repeat_interleave(count.to(device), 0)
         self.read = slice(config.layout.loss_positions[0], None)
         key = torch.arange(config.layout.length, device=device)
         self.future = key > key[:, None]
 
+    def rows(self, a: Int[Tensor, "run batch"], b: Int[Tensor, "run batch"]) -> Int[Tensor, "run pos batch"]:
+        """The row of each position of the sum's input."""
+        width = self.config.width
+        tail = digits(a + b, width) if self.config.causal else a.new_zeros(*a.shape, width)
+        offset = torch.cat([digits(a, width), a.new_zeros(*a.shape, 1), digits(b, width), tail], -1)
+        return (self.first + offset).transpose(-1, -2)
+
     def logits(
         self, p: Parameters, rows: Int[Tensor, "run pos batch"], draw: Draw | None = None
     ) -> Float[Tensor, "run read batch vocab"]:
-        """Logits at the read positions.
-
-        Args:
-            p: parameters by name, `[run, …]`.
-            rows: the sums, as rows of `Pairs`.
-            draw: source of dropout masks; no dropout if None.
-        """
+        """Logits at the read positions, with dropout by the masks that `draw` gives; without if it is None."""
         return self.unembed(p, self.streams(p, rows, draw)[1])
 
     def streams(self, p: Parameters, rows: Tensor, draw: Draw | None = None) -> tuple[Tensor, Tensor]:
@@ -124,7 +107,7 @@ class Stack:
         for l in range(self.config.layers):
             if l:
                 resid, out = self.attention(p, l, resid, draw)
-            mid = self.add(resid, out, draw)
+            mid = resid + self.dropped(out.to(resid.dtype), draw)
             resid = self.mlp(p, l, mid, draw)
         return mid, resid
 
@@ -157,19 +140,19 @@ class Stack:
 
     def tables(self, p: Parameters) -> tuple[Tensor, Tensor, Tensor]:
         """For every (token, position) pair: the stream, its scores with every other pair, and its values."""
-        stream = p["embed.weight"][:, self.pairs.token] * math.sqrt(self.config.d_model)  # (run, pair, d_model)
+        stream = p["embed.weight"][:, self.token] * math.sqrt(self.config.d_model)  # (run, pair, d_model)
         scale, shift = (p[f"blocks.0.norm.{name}"].unsqueeze(1) for name in ("weight", "bias"))
         weight, bias = (torch.cat([p[f"blocks.0.{x}.{name}"] for x in "qkv"], 1) for name in ("weight", "bias"))
         flat = linear(layers.normed(stream) * scale + shift, weight, bias).unflatten(-1, (-1, self.config.d_head))
-        q, k, v = rotate(flat, self.turn[self.pairs.position]).chunk(3, -2)  # (run, pair, head, d_head)
+        q, k, v = rotate(flat, self.turn_of_row).chunk(3, -2)  # (run, pair, head, d_head)
         return stream, torch.einsum("rihd,rjhd->rhij", q, k) / math.sqrt(self.config.d_head), v
 
     def looked_up(
         self, score: Tensor, rows: Tensor, queries: slice, draw: Draw | None
     ) -> Float[Tensor, "run head key query batch"]:
         """Attention probabilities of a batch from the table of scores."""
-        cell = rows[:, queries].unsqueeze(1) * score.shape[-1] + rows.unsqueeze(2)
-        cell = cell.unsqueeze(1).expand(-1, self.config.heads, -1, -1, -1)
+        cell = (rows[:, queries].unsqueeze(1) * score.shape[-1] + rows.unsqueeze(2)).unsqueeze(1)
+        cell = cell.expand(-1, self.config.heads, -1, -1, -1)
         found = score.flatten(2).gather(2, cell.flatten(2)).view(cell.shape)
         return self.probabilities(found, self.future[queries].T.unsqueeze(-1), draw, 2)
 
@@ -177,9 +160,9 @@ class Stack:
         """Attention of a later layer: the stream where it is needed from here on, and the output there."""
         norm, queries = f"blocks.{l}.norm", self.queries(l)
         everywhere = self.normed(resid)
-        q = linear(everywhere[:, queries], *self.folded(p, norm, f"blocks.{l}.q", self.turn[queries]))
-        k = linear(everywhere, *self.folded(p, norm, f"blocks.{l}.k", self.turn))
-        v = linear(everywhere, *self.folded(p, norm, f"blocks.{l}.v", self.turn))
+        q = linear(everywhere[:, queries], *self.folded(p, norm, f"blocks.{l}.q", turn=self.turn[queries]))
+        k = linear(everywhere, *self.folded(p, norm, f"blocks.{l}.k", turn=self.turn))
+        v = linear(everywhere, *self.folded(p, norm, f"blocks.{l}.v", turn=self.turn))
         score = self.by_head(q) @ self.by_head(k).mT
         score = (score.float() if self.dtype == torch.bfloat16 else score) / math.sqrt(self.config.d_head)
         score = score.permute(0, 3, 1, 2).contiguous()  # (run, key, batch * head, query)
@@ -191,10 +174,9 @@ class Stack:
 
     def mlp(self, p: Parameters, l: int, mid: Tensor, draw: Draw | None) -> Tensor:
         """The residual stream after the block's MLP."""
-        hidden = linear(self.normed(mid), *self.folded(p, f"blocks.{l}.norm", f"blocks.{l}.up"))
-        hidden = hidden.relu() if draw is None else layers.gated(hidden, draw(tuple(hidden.shape), hidden.dtype))
+        hidden = linear(self.normed(mid), *self.folded(p, f"blocks.{l}.norm", f"blocks.{l}.up")).relu()
         down = self.scaled(p[f"blocks.{l}.down.weight"], p[f"blocks.{l}.down.bias"], draw)
-        return self.add(mid, linear(hidden, *down), draw)
+        return mid + self.dropped(linear(self.dropped(hidden, draw), *down).to(mid.dtype), draw)
 
     def queries(self, l: int) -> slice:
         """Positions whose queries layer `l` needs: in the last block, those that are read."""
@@ -205,17 +187,13 @@ class Stack:
         return x.view(*x.shape[:2], -1, self.config.d_head).transpose(1, 2)
 
     def probabilities(self, score: Tensor, future: Tensor, draw: Draw | None, keys: int) -> Tensor:
-        """Softmax over the axis `keys`, then dropout, whose scale is left to the next weights (`scaled`).
+        """Softmax over the axis `keys`, then dropout. On a CPU any axis but the last takes a tenth of the time."""
+        score = score.masked_fill(future, -torch.inf) if self.config.causal else score
+        return self.dropped(score.softmax(keys), draw)
 
-        On a CPU a softmax over any axis but the last takes a tenth of the time.
-        """
-        pattern = (score.masked_fill(future, -torch.inf) if self.config.causal else score).softmax(keys)
-        return pattern if draw is None else pattern * draw(tuple(pattern.shape), pattern.dtype)
-
-    def add(self, resid: Tensor, out: Tensor, draw: Draw | None) -> Tensor:
-        """The residual stream plus a block's output after dropout, whose scale the output has already (`scaled`)."""
-        out = out.to(resid.dtype)
-        return resid + (out if draw is None else out * draw(tuple(out.shape), out.dtype))
+    def dropped(self, x: Tensor, draw: Draw | None) -> Tensor:
+        """After dropout, whose scale is in the weights before or behind (`scaled`)."""
+        return x if draw is None else x * draw(tuple(x.shape), x.dtype)
 
     def scaled(self, weight: Tensor, bias: Tensor, draw: Draw | None) -> tuple[Tensor, Tensor]:
         """A linear map between two dropouts, which takes over the scales of both."""
@@ -227,12 +205,12 @@ class Stack:
         """LayerNorm without its scale and shift, which `folded` moves into the next weights."""
         return layers.normed(x).to(self.dtype)
 
-    def folded(self, p: Parameters, norm: str, name: str, turn: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Weights and biases of the linear map behind a norm, with the norm's scale and shift folded in.
+    def folded(self, p: Parameters, norm: str, *names: str, turn: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Weights and biases of linear maps behind a norm, one under the other, with its scale and shift folded in.
 
         With `turn`, each position's rotary embedding is folded in too: weights are `[run, pos, d_out, d_in]`.
         """
-        weight, bias = p[f"{name}.weight"], p[f"{name}.bias"]
+        weight, bias = (torch.cat([p[f"{name}.{kind}"] for name in names], 1) for kind in ("weight", "bias"))
         bias = bias + (weight @ p[f"{norm}.bias"].unsqueeze(-1)).squeeze(-1)
         weight = weight * p[f"{norm}.weight"].unsqueeze(1)
         if turn is not None:
