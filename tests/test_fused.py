@@ -54,6 +54,7 @@ def compare(trainer, seed, count):
     a, b = trainer.train[:, 0, :count], trainer.train[:, 1, :count]
     expected = trainer.step(a, b, 0)
     gradients = {name: p.grad.clone() for name, p in trainer.parameters.items()}
+    trainer.optimiser.zero_grad()
     step = FusedStep(trainer.stack, trainer.parameters, [seed])
     row = step.step(trainer.stack.rows(a, b), trainer.targets(a, b))
     assert row["loss"] == pytest.approx(expected["loss"].item(), rel=2e-3)

@@ -163,7 +163,7 @@ def test_a_loaded_model_computes_what_a_plain_one_does_and_passes_gradients_on(c
         embedded = each.embed(tokens).detach().requires_grad_()
         logits = each(tokens, lambda name, x, embedded=embedded: embedded if name == "embed" else x)
         gradients += torch.autograd.grad(logits.square().sum(), embedded)
-    torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(*gradients)
 
 
 # ---------------------------------------------------------------- dropout masks

@@ -5,18 +5,16 @@
 
 import re
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations, product
 from logging import ERROR
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Int
 from torch import Tensor, nn
 
 from carry_core.errors import BadInput
@@ -96,9 +94,7 @@ class Source:
 def inspect_model(name: str, template: Template, device: str = "cpu", dtype: str | None = None) -> Source:
     """Look at the config, tokenizer and size of a folder or hub id without reading weights; `dtype` of `DTYPES`.
 
-    Raises:
-        BadInput: there is no such model, it brings code of its own, its layers are laid out in an unknown way, its
-            tokenizer cannot write sums.
+    BadInput where there is no such model, it brings its own code or another layout, or its tokenizer writes no sums.
     """
     check_device(device)
     name = str(Path(name).expanduser()) if name.startswith("~") else name
@@ -134,17 +130,14 @@ def check_device(device: str) -> None:
 @contextmanager
 def _reading(name: str, complaint: str) -> Iterator[dict[str, bool]]:
     """Options for reading a model's files; whatever they hold, none of their code is run and failing is one line."""
-    # A folder needs no network, whatever it is that its files refer to. Without the first, `transformers` asks on
-    # the terminal whether the folder's code shall run.
-    options = {"trust_remote_code": False} | ({"local_files_only": True} if Path(name).is_dir() else {})
+    options = {"trust_remote_code": False}  # else `transformers` asks on the terminal whether it shall
+    options |= {"local_files_only": True} if Path(name).is_dir() else {}  # whatever its files refer to
     try:
         yield options
     except Exception as error:
         if "trust_remote_code" in str(error):
-            raise BadInput(
-                f"{name} brings Python code of its own, which is never run here: expected an architecture and a"
-                " tokenizer that `transformers` itself has."
-            ) from error
+            expected = "expected an architecture and a tokenizer that `transformers` itself has"
+            raise BadInput(f"{name} brings Python code of its own, which is never run here: {expected}.") from error
         line = f"{type(error).__name__}: {shorten(str(error), 120, placeholder='…')}"
         raise BadInput(f"{name} {complaint.format(line)}") from error
 
@@ -166,11 +159,9 @@ def blocks(model: Any) -> list[Block]:
         for layer in (stacks[0] if stacks else [None])
     ]
     if any(None in parts for parts in found):
-        raise BadInput(
-            f"{type(model).__name__} is laid out in another way: expected layers with an attention"
-            f" ({', '.join(ATTENTION)}), its output projection ({', '.join(PROJECTION)}) and a norm before the MLP"
-            f" ({', '.join(BEFORE_MLP)})."
-        )
+        attention, out, norm = (", ".join(names) for names in (ATTENTION, PROJECTION, BEFORE_MLP))
+        expected = f"an attention ({attention}), its output projection ({out}) and a norm before the MLP ({norm})"
+        raise BadInput(f"{type(model).__name__} is laid out in another way: expected layers with {expected}.")
     return [Block(*parts) for parts in found]
 
 
@@ -179,22 +170,16 @@ def _child(module: Any, names: Sequence[str]) -> Any:
 
 
 def parse_heads(text: str, size: Size) -> Heads:
-    """Read heads such as `13:23,15:15`, layer before head, both from 0.
-
-    Raises:
-        BadInput: that is not how heads are written, the model has no such head, or one is named twice.
-    """
+    """Read heads such as `13:23,15:15`, layer before head, both from 0; BadInput for no such head, or one twice."""
     if not re.fullmatch(r"\s*\d+:\d+\s*(,\s*\d+:\d+\s*)*", text, re.ASCII):
         raise BadInput(f"--ablate {text}: expected heads as layer:head, such as 13:23,15:15.")
     heads = sorted((int(layer), int(head)) for layer, head in re.findall(r"(\d+):(\d+)", text, re.ASCII))
     if len(set(heads)) < len(heads):
         raise BadInput(f"--ablate {text}: names a head twice; expected each once.")
+    expected = f"expected a layer from 0 to {size.layers - 1} and a head from 0 to {size.heads - 1}"
     for layer, head in heads:
         if layer >= size.layers or head >= size.heads:
-            raise BadInput(
-                f"No head {layer}:{head}: expected a layer from 0 to {size.layers - 1}"
-                f" and a head from 0 to {size.heads - 1}."
-            )
+            raise BadInput(f"No head {layer}:{head}: {expected}.")
     return tuple(heads)
 
 
@@ -217,33 +202,6 @@ def ablated(model: Any, heads: Heads) -> Iterator[None]:
         for layer, head in heads:
             hooks.enter_context(layers[layer].projection.register_forward_pre_hook(partial(zero, head)))
         yield
-
-
-def most_frequent(wins: Int[Tensor, "layer head"], count: int = N_FREQUENT) -> Heads:
-    """The heads that win most often, the most frequent first; of equals the earlier; none that never wins."""
-    order = wins.flatten().sort(descending=True, stable=True).indices[:count].tolist()
-    return tuple(divmod(i, wins.shape[1]) for i in order if wins.flatten()[i] > 0)
-
-
-def frequent_pairs(wins: Int[Tensor, "layer head"], count: int) -> list[Heads]:
-    """Pairs among the most frequent winners, the most frequent pair first (App. A.3)."""
-    pairs = sorted(combinations(most_frequent(wins), 2), key=lambda pair: -sum(int(wins[head]) for head in pair))
-    return [tuple(sorted(pair)) for pair in pairs[:count]]
-
-
-def random_pairs(size: Size, targets: Collection[Heads], others: Collection[Head], seed: int) -> list[Heads]:
-    """For each target as many heads of the same layers, drawn from all but `others`, no pair twice.
-
-    Matched by layer, since a pair may cost much only because its layer does. Fewer where a layer has no more.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    drawn: list[Heads] = []
-    for target in targets:
-        heads = [[(layer, h) for h in range(size.heads) if (layer, h) not in others] for layer, _ in target]
-        choices = {tuple(sorted(pair)) for pair in product(*heads) if len({*pair}) == len(pair)} - {*drawn}
-        if choices:
-            drawn.append(sorted(choices)[int(torch.randint(len(choices), (), generator=generator))])
-    return drawn
 
 
 @contextmanager

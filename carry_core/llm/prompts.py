@@ -30,9 +30,7 @@ class Template:
 
     name: str
     text: str = "{sum}"
-    last: bool = (
-        False  # the answer is the last integer of the reply, else the first: a bare model runs on into new sums
-    )
+    last: bool = False  # of the reply's integers, else the first: a bare model runs on into new sums
     tokens: int = 10  # generated at most
 
     def prompt(self, a: int, b: int) -> str:
@@ -85,11 +83,7 @@ def locate(prompt: str, offsets: Sequence[Sequence[int]], a: int, b: int) -> Pos
 
 
 def check_tokenizer(tokenizer: Any, template: Template) -> None:
-    """Find out before anything long starts whether sums can be written and found in this tokenizer's tokens.
-
-    Raises:
-        BadInput: it has no offsets, no token for a digit or a sign, or tokens that do not give the digits back.
-    """
+    """BadInput for a tokenizer without offsets or a token of a digit or sign, or that does not give the digits back."""
     if not getattr(tokenizer, "is_fast", False):
         raise BadInput("The tokenizer tells no offsets: expected a fast one, so a tokenizer.json beside the weights.")
     for a, b in ((1234, 5678), (9009, 1090)):
@@ -100,10 +94,8 @@ def check_tokenizer(tokenizer: Any, template: Template) -> None:
         used = {tokens[i] for i in (*places.a, *places.b, places.plus)}
         text = tokenizer.decode(tokens, skip_special_tokens=True)
         if tokenizer.unk_token_id in used or f"{a}{b}" not in re.sub(r"\D", "", text):
-            raise BadInput(
-                f"The tokenizer cannot write {a} + {b}: its tokens read {text.strip()[-40:]!r}."
-                " Expected one with digits and a plus."
-            )
+            tokens_read = f"its tokens read {text.strip()[-40:]!r}. Expected one with digits and a plus."
+            raise BadInput(f"The tokenizer cannot write {a} + {b}: {tokens_read}")
 
 
 @dataclass(frozen=True)
@@ -160,9 +152,7 @@ def carry_ins(pairs: Int[Tensor, "prompt 2"]) -> Bool[Tensor, "prompt digit"]:
     return (digits(pairs.sum(1), WIDTH) - digits(pairs, WIDTH).sum(1)) % 10 == 1
 
 
-def digit_and_carry(
-    pairs: Int[Tensor, "prompt 2"], output: int
-) -> tuple[Int[Tensor, " prompt"], Bool[Tensor, " prompt"]]:
+def digit_and_carry(pairs: Int[Tensor, "prompt 2"], output: int) -> tuple[Tensor, Tensor]:
     """Digit number `output` of each answer, from the left, and whether it has a carry-in; -1 beyond its end."""
     total = pairs.sum(1)
     column = ((total < HIGH).long() + output).unsqueeze(1)  # among five digits, of which short answers lack the first

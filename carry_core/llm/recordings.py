@@ -17,15 +17,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from carry_core import runs
 from carry_core.errors import BadInput, check_whole
 from carry_core.files import author_dir, data_dir
 from carry_core.llm import prompts, survey
-from carry_core.llm.model import MOST_PAIRS, Heads, inspect_model, most_frequent, parse_heads
-from carry_core.llm.prompts import Answers
-from carry_core.llm.survey import Survey
+from carry_core.llm.model import MOST_PAIRS, Heads, inspect_model, parse_heads
+from carry_core.llm.staircases import most_frequent
 
 SMALL = "small"
-DEFAULT = "default"
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class Recording:
     """What the author released of one model."""
 
     title: str
-    answers: Answers  # his prompts, those whose generations he released, and the generations
+    answers: prompts.Answers  # his prompts, those whose generations he released, and the generations
     correct: list[bool]  # whether each prompt was answered rightly, as he recorded it
     accuracy: float  # as he recorded it
     ablated_accuracy: float | None  # as he recorded it without the addition heads; None where he released none
@@ -108,14 +107,14 @@ def recording(key: str) -> Recording:
         pairs = torch.tensor([[int(a), int(b)] for a, b in sums])
         if not len(replies) <= len(pairs) == len(text["correct"]):
             raise ValueError(f"{len(pairs)} prompts, {len(replies)} generations, {len(text['correct'])} verdicts")
-        answers = Answers(pairs[: len(replies)], replies, prompts.TEMPLATES[MODELS[key].template])
+        answers = prompts.Answers(pairs[: len(replies)], replies, prompts.TEMPLATES[MODELS[key].template])
         without = json.loads(ablated.read_text())["accuracy"] if ablated.exists() else None
     except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
         raise BadInput(f"{path} is damaged ({error}): delete it and `carry import-author DIR` again.") from error
     return Recording(MODELS[key].title, answers, text["correct"], text["accuracy"], without, wins.long(), mean, std)
 
 
-def stored_survey(key: str) -> Survey:
+def stored_survey(key: str) -> survey.Survey:
     """A survey of our own of one of the three models; BadInput, with the command that makes it, where there is none."""
     path = data_dir() / "llm" / key / survey.FILE
     if not path.exists():
@@ -131,24 +130,18 @@ def load(
     seed: Any = 42,
     n_pairs: Any = 0,
     theirs: str = "llemma",
-) -> Survey | Recording:
+) -> survey.Survey | Recording:
     """What is known of a model: the author's recording, a survey that is on disk, or one that is made now.
 
-    Args:
-        source: `ours` or `author`.
-        group: a language model, or `default`: the small one of ours, `theirs` of the author's.
-        model: other weights, a folder or hub id; `group` then says how they are asked and which pairs are ablated.
-        n_examples: prompts.
-        seed: of the prompts and of the random pairs.
-        n_pairs: how many pairs of frequent winners are ablated, and as many random ones.
-        theirs: what `default` means of the author's.
+    `group` is a language model, or `default`: the small one of ours, `theirs` of the author's. If `model`, a folder or
+    hub id, is given, `group` says how it is asked and which pairs are ablated. `seed` is that of the `n_examples`
+    prompts and of random pairs, of which as many are ablated as of frequent winners, `n_pairs`.
 
     Raises:
         BadInput: a parameter is not what it should be, or the model is not at hand; says what to do.
     """
-    if source not in ("ours", "author"):
-        raise BadInput(f"Unknown source {source!r}: expected 'ours' or 'author'.")
-    if group not in (names := (DEFAULT, SMALL, *MODELS)) or (source, group) == ("author", SMALL):
+    runs.folder(source)  # refuses any other than the two
+    if group not in (names := ("default", SMALL, *MODELS)) or (source, group) == ("author", SMALL):
         raise BadInput(f"Unknown language model {group!r} from {source}: expected one of {', '.join(names)}.")
     if model is not None and source == "author":
         raise BadInput(f"model={model!r}: expected None for source='author', whose recordings need no weights.")
@@ -156,7 +149,7 @@ def load(
     check_whole("seed", seed, 0, 2**63 - 1)
     check_whole("n_pairs", n_pairs, 0, MOST_PAIRS, "pairs")
     if source == "author":
-        return recording(theirs if group == DEFAULT else group)
+        return recording(theirs if group == "default" else group)
     if (published := MODELS.get(group)) and model is None:
         return stored_survey(group)
     template = prompts.TEMPLATES[published.template if published else "bare"]

@@ -110,14 +110,13 @@ def claims(rounds: int = 5, n_sums: int = 16_384) -> list[Row]:
     loaded = for_inference(deepcopy(model))
     a, b = sums.unrank(torch.arange(n_sums), 3)
     edits = [INTACT, *measure.last_heads(model), measure.final_mlp(model)]
-    tokens = sums.encode(a, b, model.config.layout)
+    batches = sums.encode(a, b, model.config.layout).split(measure.BATCH)
 
     @torch.inference_mode()
     def apart() -> None:
-        for edit in edits:
-            hook = edit.hook(model)
-            for part in tokens.split(measure.BATCH):
-                model(part, hook)
+        for hook in [edit.hook(model) for edit in edits]:
+            for tokens in batches:
+                model(tokens, hook)
 
     threads = torch.get_num_threads()
     shared = partial(measure.class_accuracies, loaded, a, b, edits)

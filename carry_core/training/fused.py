@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from numpy.random import SFC64, SeedSequence
 from torch import Tensor
 
@@ -37,11 +37,7 @@ LANES = 8  # of the generator
 
 @cache
 def library() -> ctypes.CDLL:
-    """The compiled step, from the cache where this source was built on such a processor before.
-
-    Raises:
-        BadInput: the processor lacks an instruction, there is no compiler, or it fails.
-    """
+    """The compiled step, from the cache if it was built on such a processor before; BadInput where it cannot be."""
     flags, compiler = set(cpu_info("flags").split()), shlex.split(os.environ.get("CXX") or "g++")
     if missing := INSTRUCTIONS - flags:
         raise _cannot(f"the processor lacks {', '.join(sorted(missing))}")
@@ -87,11 +83,7 @@ class LaneMasks:
     """Where each run's dropout stands: eight SFC64 streams a run, whose bits `fused.cpp` draws in parallel."""
 
     def __init__(self, seeds: Sequence[SeedSequence]) -> None:
-        lanes = [
-            [SFC64(SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, lane))) for lane in range(LANES)]
-            for seed in seeds
-        ]
-        states = [[lane.state["state"]["state"] for lane in run] for run in lanes]
+        states = [[SFC64(lane).state["state"]["state"] for lane in seed.spawn(LANES)] for seed in seeds]
         self.words = np.array(states, dtype=np.uint64).transpose(0, 2, 1).copy()  # (run, word, lane)
 
     def state(self, run: int) -> dict[str, Any]:
@@ -99,7 +91,6 @@ class LaneMasks:
         return {"lanes": self.words[run].T.tolist()}
 
     def set_state(self, run: int, state: dict[str, Any]) -> None:
-        """Go on from there."""
         self.words[run] = np.array(state["lanes"], dtype=np.uint64).T
 
 
@@ -123,11 +114,7 @@ class Weights(ctypes.Structure):
 
 
 class FusedStep:
-    """Loss, gradients and logits of runs that are trained side by side, one after the other.
-
-    Raises:
-        BadInput: the step cannot be had here, or the models have other sizes than it knows.
-    """
+    """Loss, gradients and logits of runs, one after the other; BadInput for models of other sizes than it knows."""
 
     def __init__(self, stack: Stack, parameters: Mapping[str, Tensor], dropout: Sequence[SeedSequence]) -> None:
         config, layout = stack.config, stack.config.layout
@@ -146,7 +133,7 @@ class FusedStep:
         self.sizes = config.layers, layout.length, layout.loss_positions[0], config.d_ff, len(stack.token)
 
     def step(self, rows: Int[Tensor, "run pos batch"], target: Int[Tensor, "run read batch"]) -> dict[str, Tensor]:
-        """Put each parameter's gradient in place; loss and accuracies as `Trainer.score` gives them."""
+        """Add to each parameter's gradient; loss and accuracies as `Trainer.score` gives them."""
         rows, target, count = rows.int().contiguous(), target.int().contiguous(), rows.shape[2]
         folded = self.folded(SCALE)
         packed, gradients = self.packed(folded), [torch.zeros_like(x) for x in folded]
@@ -155,17 +142,13 @@ class FusedStep:
             weights, words = self.weights(run, folded, packed, gradients), self.masks.words[run].ctypes.data
             sums = rows[run].data_ptr(), target[run].data_ptr()
             self.library.run(weights, count, *sums, words, THRESHOLD, metrics[run].data_ptr(), None, None)
-        for p in self.parameters.values():
-            p.grad = None
         torch.autograd.backward(folded, gradients)
         means = (metrics / count).float()
         return {"loss": means[:, 0] / target.shape[1], "accuracy": means[:, 1:-1], "whole": means[:, -1]}
 
     @torch.no_grad()
-    def logits(
-        self, rows: Int[Tensor, "run pos batch"]
-    ) -> tuple[Float[Tensor, "run read batch vocab"], Float[Tensor, "run read batch vocab"]]:
-        """Logits without dropout: with the final MLP ablated, and intact."""
+    def logits(self, rows: Int[Tensor, "run pos batch"]) -> tuple[Tensor, Tensor]:
+        """Logits `[run, read, batch, vocab]` without dropout: with the final MLP ablated, and intact."""
         rows, folded = rows.int().contiguous(), self.folded(1.0)
         packed, words = self.packed(folded), torch.zeros(256, dtype=torch.uint8)  # which are drawn, and drop nothing
         layout, count = self.stack.config.layout, rows.shape[2]

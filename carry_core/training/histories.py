@@ -41,7 +41,15 @@ def load(
         raise BadInput(
             f"No learning curves of run {run!r} of {group} from {source}: expected one of {', '.join(map(str, paths))}."
         )
-    return {"runs": np.array(list(paths))} | _stacked([_curves(path) for path in paths.values()])
+    curves = [_curves(path) for path in paths.values()]
+    stacked = {"runs": np.array(list(paths))}
+    for key in dict.fromkeys(key for of_run in curves for key in of_run):
+        arrays = [of_run[key] for of_run in curves if key in of_run]
+        shape = np.max([array.shape for array in arrays], axis=0)
+        whole = [of_run.get(key, arrays[0][:0]) for of_run in curves]
+        missed = [[(0, n) for n in shape - array.shape] for array in whole]
+        stacked[key] = np.stack([np.pad(*each, constant_values=np.nan) for each in zip(whole, missed, strict=True)])
+    return stacked
 
 
 def _curves(path: Path) -> History:
@@ -53,14 +61,3 @@ def _curves(path: Path) -> History:
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
         raise damaged(path, str(error)) from error
     return {key: x.astype(np.float32) if x.dtype == np.float16 else x for key, x in curves.items()}
-
-
-def _stacked(curves: list[History]) -> History:
-    stacked = {}
-    for key in dict.fromkeys(key for of_run in curves for key in of_run):
-        arrays = [of_run[key] for of_run in curves if key in of_run]
-        shape = np.max([array.shape for array in arrays], axis=0)
-        whole = [of_run.get(key, arrays[0][:0]) for of_run in curves]
-        missing = [[(0, n) for n in shape - array.shape] for array in whole]
-        stacked[key] = np.stack([np.pad(*each, constant_values=np.nan) for each in zip(whole, missing, strict=True)])
-    return stacked

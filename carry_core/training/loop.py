@@ -39,11 +39,7 @@ class Clock:
 
 
 def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report: Report) -> bool:
-    """Train to the end of the recipe, or until the clock is over; True if finished.
-
-    What is on disk can be resumed after any interruption, on a CPU to the same bits. `report` gets the new row of the
-    history after an epoch, and None within one.
-    """
+    """Train to the end of the recipe (True) or of the time; `report` gets a row after an epoch and None within one."""
     while not trainer.finished and not clock.over:
         row = trainer.run_epoch(clock.pause)
         snapshot = any(trainer.epoch in trainer.recipe.snapshots(trainer.group, run) for run in trainer.runs)
@@ -55,11 +51,7 @@ def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report:
 
 
 def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
-    """Take the runs up where their checkpoints left them; a finetuned run starts from its parent (App. H.2).
-
-    Raises:
-        BadInput: a checkpoint is unusable, was trained at another precision, or the parent was not trained.
-    """
+    """Go on from the runs' checkpoints; finetuning starts from the parent (App. H.2). BadInput if unusable."""
     states = [state for run in trainer.runs if (state := checkpoints.load(run)) is not None]
     for _, record in states:
         if record["precision"] != trainer.precision:
@@ -87,11 +79,7 @@ def parent_state(checkpoints: Checkpoints, name: str, after: int, run: int) -> S
 
 
 def check_parents(plan: Iterable[tuple[Checkpoints, Collection[int]]]) -> None:
-    """Find out before anything long starts whether the runs of `plan`, trained in this order, will have their parents.
-
-    Raises:
-        BadInput: a run lacks its parent, which is not trained to that epoch before it either.
-    """
+    """BadInput where a run of `plan`, trained in this order, will lack its parent; before anything long starts."""
     coming: set[tuple[str, int, int]] = set()  # group, the paper's epoch and run
     for checkpoints, numbers in plan:
         group, recipe = checkpoints.group, checkpoints.recipe
@@ -126,10 +114,8 @@ def train_group(
 ) -> bool:
     """Train what `out` lacks of a group's runs and write each when it is done; True if all are.
 
-    One after the other on a CPU, in lockstep on a GPU but for runs that came unequally far.
-
-    Raises:
-        BadInput: another process trains one of the runs, or as `prepare` and `missing`.
+    One after the other on a CPU, in lockstep on a GPU but for runs that came unequally far. BadInput where another
+    process trains one of the runs, or as in `prepare` and `missing`.
     """
     clock = clock or Clock()
     keep_memory()

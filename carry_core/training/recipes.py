@@ -46,11 +46,7 @@ BY_NAME = {
 
 
 def chosen(name: str, group: Group, epochs: int | None = None) -> Recipe:
-    """A recipe by its name, stopped after so many epochs.
-
-    Raises:
-        BadInput: the group is not in the paper, there is no such recipe, or it has fewer epochs.
-    """
+    """A recipe by its name, stopped after so many epochs; BadInput if it has fewer, or none for that group."""
     if name not in BY_NAME:
         raise BadInput(f"Unknown recipe {name!r}: expected one of {', '.join(BY_NAME)}.")
     if group.name not in groups.GROUPS:

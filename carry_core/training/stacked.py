@@ -1,12 +1,10 @@
 """The training forward: many runs at once on a leading axis, with exact shortcuts for this task.
 
-It computes what `model.Transformer` computes (App. A), at the positions that enter the loss, and
-returns to it through the same parameter names, each with one more axis in front, `[run, …]`.
-What makes it cheaper, without changing the result:
+It computes what `model.Transformer` computes (App. A), from parameters of the same names, `[run, …]`. It is cheaper:
 
-- the last block needs queries, output projection and MLP at the read positions only;
-- layer 0 sees a position's token and nothing else, so its queries, keys and (values x output
-  projection) are computed once for each of the few (token, position) pairs, then looked up;
+- only positions that enter the loss are read: the last block needs queries, output projection and MLP there only;
+- layer 0 sees a position's token and nothing else, so its queries, keys and (values x output projection) are computed
+  once for each of the few (token, position) pairs, then looked up;
 - a LayerNorm's scale and shift go into the small matrix behind it, not over the large activations.
 """
 
@@ -57,7 +55,6 @@ class Masks:
         return {"state": [int(word) for word in self.streams[run].bit_generator.state["state"]["state"]]}
 
     def set_state(self, run: int, state: dict[str, Any]) -> None:
-        """Continue the run's stream from there."""
         generator = self.streams[run].bit_generator
         generator.state = {**generator.state, "state": {"state": np.array(state["state"], dtype=np.uint64)}}
 
@@ -69,14 +66,11 @@ def linear(x: Float[Tensor, "run *batch d_in"], weight: Tensor, bias: Tensor) ->
 
 
 class Stack:
-    """Forward pass of several models of one shape, each on its own batch. Activations are `[run, pos, batch, …]`.
-
-    A row of the tables is one of the (token, position) pairs that can occur, 64 for three digits: of one position after
-    the other, the digits in their order.
-    """
+    """Forward pass of several models of one shape, each on its own batch. Activations are `[run, pos, batch, …]`."""
 
     def __init__(self, config: ModelConfig, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
         self.config, self.dtype = config, dtype
+        # rows of the tables: the (token, position) pairs that can occur, position after position; 64 for three digits
         constants = {"+": [PLUS], "=": [EQUALS]}
         tokens = [torch.tensor(constants.get(mark, range(10))) for mark in config.layout.tick_labels()]
         count = torch.tensor([len(options) for options in tokens])
@@ -84,7 +78,8 @@ class Stack:
         self.first = (count.cumsum(0) - count).to(device)  # row of each position, (pos,)
         turn = rotary(config.layout.length, config.d_head, device)
         self.turn, self.turn_of_row = turn, turn.repeat_interleave(count.to(device), 0)
-        self.read = slice(config.layout.loss_positions[0], None)
+        read = slice(config.layout.loss_positions[0], None)
+        self.queries = [slice(None)] * (config.layers - 1) + [read]  # positions whose queries a layer needs
         key = torch.arange(config.layout.length, device=device)
         self.future = key > key[:, None]
 
@@ -95,9 +90,7 @@ class Stack:
         offset = torch.cat([digits(a, width), a.new_zeros(*a.shape, 1), digits(b, width), tail], -1)
         return (self.first + offset).transpose(-1, -2)
 
-    def logits(
-        self, p: Parameters, rows: Int[Tensor, "run pos batch"], draw: Draw | None = None
-    ) -> Float[Tensor, "run read batch vocab"]:
+    def logits(self, p: Parameters, rows: Tensor, draw: Draw | None = None) -> Float[Tensor, "run read batch vocab"]:
         """Logits at the read positions, with dropout by the masks that `draw` gives; without if it is None."""
         return self.unembed(p, self.streams(p, rows, draw)[1])
 
@@ -108,7 +101,9 @@ class Stack:
             if l:
                 resid, out = self.attention(p, l, resid, draw)
             mid = resid + self.dropped(out.to(resid.dtype), draw)
-            resid = self.mlp(p, l, mid, draw)
+            hidden = linear(self.normed(mid), *self.folded(p, f"blocks.{l}.norm", f"blocks.{l}.up")).relu()
+            down = self.scaled(p[f"blocks.{l}.down.weight"], p[f"blocks.{l}.down.bias"], draw)
+            resid = mid + self.dropped(linear(self.dropped(hidden, draw), *down).to(mid.dtype), draw)
         return mid, resid
 
     def unembed(self, p: Parameters, resid: Tensor) -> Float[Tensor, "run read batch vocab"]:
@@ -117,7 +112,7 @@ class Stack:
 
     def first_attention(self, p: Parameters, rows: Tensor, draw: Draw | None) -> tuple[Tensor, Tensor]:
         """Layer 0's attention by look-up: the stream that it enters and its output, where they are needed."""
-        heads, d, queries = self.config.heads, self.config.d_model, self.queries(0)
+        heads, d, queries = self.config.heads, self.config.d_model, self.queries[0]
         stream, score, v = self.tables(p)
         o = p["blocks.0.o.weight"].unflatten(-1, (heads, -1))
         vo = torch.einsum("rjhd,rohd->rohj", v, o).flatten(-2)  # (run, d_model, head * pair)
@@ -147,10 +142,8 @@ class Stack:
         q, k, v = rotate(flat, self.turn_of_row).chunk(3, -2)  # (run, pair, head, d_head)
         return stream, torch.einsum("rihd,rjhd->rhij", q, k) / math.sqrt(self.config.d_head), v
 
-    def looked_up(
-        self, score: Tensor, rows: Tensor, queries: slice, draw: Draw | None
-    ) -> Float[Tensor, "run head key query batch"]:
-        """Attention probabilities of a batch from the table of scores."""
+    def looked_up(self, score: Tensor, rows: Tensor, queries: slice, draw: Draw | None) -> Tensor:
+        """Attention probabilities of a batch from the table of scores, `[run, head, key, query, batch]`."""
         cell = (rows[:, queries].unsqueeze(1) * score.shape[-1] + rows.unsqueeze(2)).unsqueeze(1)
         cell = cell.expand(-1, self.config.heads, -1, -1, -1)
         found = score.flatten(2).gather(2, cell.flatten(2)).view(cell.shape)
@@ -158,7 +151,7 @@ class Stack:
 
     def attention(self, p: Parameters, l: int, resid: Tensor, draw: Draw | None) -> tuple[Tensor, Tensor]:
         """Attention of a later layer: the stream where it is needed from here on, and the output there."""
-        norm, queries = f"blocks.{l}.norm", self.queries(l)
+        norm, queries = f"blocks.{l}.norm", self.queries[l]
         everywhere = self.normed(resid)
         q = linear(everywhere[:, queries], *self.folded(p, norm, f"blocks.{l}.q", turn=self.turn[queries]))
         k = linear(everywhere, *self.folded(p, norm, f"blocks.{l}.k", turn=self.turn))
@@ -171,16 +164,6 @@ class Stack:
         z = (pattern @ self.by_head(v)).transpose(1, 2).unflatten(2, (-1, self.config.heads)).flatten(-2)
         out = linear(z, *self.scaled(p[f"blocks.{l}.o.weight"], p[f"blocks.{l}.o.bias"], draw))
         return resid[:, queries], out
-
-    def mlp(self, p: Parameters, l: int, mid: Tensor, draw: Draw | None) -> Tensor:
-        """The residual stream after the block's MLP."""
-        hidden = linear(self.normed(mid), *self.folded(p, f"blocks.{l}.norm", f"blocks.{l}.up")).relu()
-        down = self.scaled(p[f"blocks.{l}.down.weight"], p[f"blocks.{l}.down.bias"], draw)
-        return mid + self.dropped(linear(self.dropped(hidden, draw), *down).to(mid.dtype), draw)
-
-    def queries(self, l: int) -> slice:
-        """Positions whose queries layer `l` needs: in the last block, those that are read."""
-        return self.read if l == self.config.layers - 1 else slice(None)
 
     def by_head(self, x: Float[Tensor, "run pos batch d_model"]) -> Float[Tensor, "run batch_head pos d_head"]:
         """A view, no copy: one small matrix for each example and head."""

@@ -56,10 +56,7 @@ def initialise(config: ModelConfig, generator: torch.Generator) -> dict[str, Ten
 
 
 def split(group: Group, generator: torch.Generator) -> tuple[Pairs, Pairs, Pairs]:
-    """Sums of one run as drawn from `generator`: train, test, and the longer ones of a padded group.
-
-    Those to train on are in the order of the batches, which is the same in every epoch.
-    """
+    """Sums of one run: train, in the order of the batches of every epoch; test; the longer ones of a padded group."""
     order = torch.randperm(sums.n_sums(group.n_digits), generator=generator)
     size = round(group.fraction * len(order))  # of the training set, and of the test set, which comes next
     train, test = (torch.stack(sums.unrank(index, group.n_digits)) for index in order[: 2 * size].split(size))
@@ -75,11 +72,7 @@ def split(group: Group, generator: torch.Generator) -> tuple[Pairs, Pairs, Pairs
 
 
 class Trainer:
-    """Several runs of one group in lockstep; a run's result does not depend on which others are beside it.
-
-    So it is bit by bit where each is a stack of its own, as `carry train` has it on a CPU; other stacks may mean other
-    kernels, and then it is so up to rounding.
-    """
+    """Several runs of one group in lockstep: what becomes of one does not depend on the others, but for rounding."""
 
     def __init__(
         self, group: Group, recipe: Recipe, runs: list[int], device: str = "cpu", precision: str = "fp32"
@@ -150,12 +143,12 @@ class Trainer:
         self.rate.fill_(self.recipe.rate * min(1.0, (number + 1) / max(1, self.recipe.warmup)))
         torch.backends.cuda.matmul.allow_tf32 = self.precision == "tf32"
         rows, targets = self.stack.rows(a, b), self.targets(a, b)
+        for p in self.parameters.values():  # as zero_grad does, which takes longer
+            p.grad = None
         if self.fused is not None:
             row = self.fused.step(rows, targets)
         else:
             row = self.score(self.stack.logits(self.parameters, rows, self.masks).float(), targets)
-            for p in self.parameters.values():  # as zero_grad does, which takes longer
-                p.grad = None
             row["loss"].sum().backward()
         self.optimiser.step()
         return {key: value.detach() for key, value in row.items()}
@@ -197,9 +190,7 @@ class Trainer:
         of_class = total.pop("ablated_count", torch.ones(()))
         return {key: x / (of_class if key.startswith("ablated") else pairs.shape[2]) for key, x in total.items()}
 
-    def score(
-        self, logits: Float[Tensor, "run read batch vocab"], target: Int[Tensor, "run read batch"]
-    ) -> dict[str, Tensor]:
+    def score(self, logits: Float[Tensor, "run read batch vocab"], target: Tensor) -> dict[str, Tensor]:
         """Per run: mean cross entropy over the read positions, accuracy per position, exact match."""
         classes_outside = logits.transpose(-1, -2).flatten(0, 1)  # a softmax over the last axis is slow on a CPU
         loss = F.cross_entropy(classes_outside, target.flatten(0, 1), reduction="none").view(target.shape)
@@ -217,12 +208,11 @@ class Trainer:
 
     def states(self) -> list[State]:
         """All it takes to go on from here bit by bit, of each run."""
-        tensors = {f"parameters/{name}": p.detach() for name, p in self.parameters.items()}
+        parts: dict[str, dict[str, Tensor]] = {"parameters": self.parameters, "running": self.running}
         for key in MOMENTS:
-            tensors |= {f"{key}/{name}": self.optimiser.state[p][key] for name, p in self.parameters.items()}
-        tensors |= {f"running/{key}": value for key, value in self.running.items()}
-        tensors |= {f"history/{key}": torch.from_numpy(np.stack(rows, 1)) for key, rows in self.history.items()}
-        tensors = {name: tensor.cpu() for name, tensor in tensors.items()}
+            parts[key] = {name: self.optimiser.state[p][key] for name, p in self.parameters.items()}
+        parts["history"] = {key: torch.from_numpy(np.stack(rows, 1)) for key, rows in self.history.items()}
+        tensors = {f"{kind}/{name}": x.detach().cpu() for kind, named in parts.items() for name, x in named.items()}
         shared: dict[str, Any] = {"group": self.group.name, "recipe": self.recipe.name, "precision": self.precision}
         shared |= {"epoch": self.epoch, "batches": self.done, **self.made_by}
         shared["adam_step"] = int(next(iter(self.optimiser.state.values()))["step"])
@@ -235,10 +225,7 @@ class Trainer:
         return states
 
     def restore(self, states: list[State]) -> None:
-        """Go on from what `states` gave of the same runs at the same batch of the same epoch.
-
-        Where it was made by another commit, version or device, the record names that too, with the epochs it reached.
-        """
+        """Go on from what `states` gave of the same runs; the record also names who made them, if that was another."""
         self.load(states)
         self.epoch, self.done = states[0][1]["epoch"], states[0][1].get("batches", 0)
         self.seconds = [record["seconds"] for _, record in states]
