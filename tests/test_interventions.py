@@ -8,8 +8,7 @@ from carry_core.errors import BadInput
 from carry_core.findings import heads
 from carry_core.interventions import INTACT, Ablation, Combined, MeanAblation, Patch
 from carry_core.model import Block, ModelConfig, Transformer, cache_hook
-from carry_core.training.layers import FirstLayer
-from carry_core.training.prefixes import SharedPrefix
+from carry_core.training.prefixes import FirstLayer, SharedPrefix
 
 
 def drawn(config: ModelConfig, seed: int = 4, count: int = 9) -> tuple[torch.Tensor, torch.Tensor]:
@@ -128,7 +127,7 @@ def test_tables_where_a_digit_that_a_sum_has_not_would_score_far_above_all_other
     block.k.weight[slow] = 0.3 * block.norm(model.embed.weight[9])
     tokens = sums.encode(torch.tensor([123, 876]), torch.tensor([456, 12]), model.config.layout)
     z = block.attention(model.embed(tokens) * 128**0.5, lambda name, x: x)
-    torch.testing.assert_close(FirstLayer(model).z(tokens), z, rtol=0, atol=1e-4)
+    torch.testing.assert_close(FirstLayer(model).z(tokens, slice(None)), z, rtol=0, atol=1e-4)
 
 
 def test_as_data():

@@ -5,8 +5,9 @@ import torch
 
 from carry_core.errors import BadInput
 from carry_core.llm import prompts
-from carry_core.llm.model import Size, format_heads, frequent_pairs, most_frequent, parse_heads, random_pairs
+from carry_core.llm.model import Size, format_heads, parse_heads
 from carry_core.llm.prompts import Answers
+from carry_core.llm.staircases import frequent_pairs, most_frequent, random_pairs
 from tests.llm_models import TOKENIZERS
 
 BARE, ALPACA = prompts.TEMPLATES["bare"], prompts.TEMPLATES["alpaca"]

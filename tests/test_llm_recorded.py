@@ -11,8 +11,9 @@ from carry_core.errors import BadInput
 from carry_core.findings.survey import Evidence
 from carry_core.ledger import billions, claims, quantities
 from carry_core.llm import prompts, recordings, survey
-from carry_core.llm.model import Size, most_frequent, parse_heads
+from carry_core.llm.model import Size, parse_heads
 from carry_core.llm.prompts import Answers
+from carry_core.llm.staircases import most_frequent
 
 
 def of(name: str, source: str = "author"):

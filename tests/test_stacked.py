@@ -10,7 +10,7 @@ from carry_core import sums
 from carry_core.model import ModelConfig, Transformer
 from carry_core.training import layers
 from carry_core.training.stacked import SCALE, THRESHOLD, Masks, Stack
-from carry_core.training.trainer import Seeds
+from carry_core.training.trainer import random_streams
 
 # ---------------------------------------------------------------- the forward of several runs
 
@@ -33,7 +33,7 @@ def test_logits_and_gradients_equal_the_plain_model(config, model):
     torch.nn.functional.cross_entropy(plain.flatten(0, 1), target.flatten()).backward()
 
     parameters, stack = stacked(model), Stack(config, torch.device("cpu"), DOUBLE)
-    logits = stack.logits(parameters, stack.pairs.rows(a[None], b[None]))
+    logits = stack.logits(parameters, stack.rows(a[None], b[None]))
     torch.nn.functional.cross_entropy(logits.flatten(0, 2), target.T.flatten()).backward()
 
     torch.testing.assert_close(logits[0].transpose(0, 1), plain, rtol=1e-12, atol=1e-12)
@@ -44,7 +44,7 @@ def test_logits_and_gradients_equal_the_plain_model(config, model):
 def test_dropout_falls_where_the_released_code_has_it(config, model):
     """The same masks, applied through the plain model's sites: pattern, attn_out, mlp.post, mlp_out."""
     drawn: list[torch.Tensor] = []
-    masks = Masks([Seeds.of(0).dropout], torch.device("cpu"))
+    masks = Masks([random_streams(0)[2]], torch.device("cpu"))
 
     def draw(shape, dtype):
         drawn.append(masks(shape, dtype))
@@ -52,7 +52,7 @@ def test_dropout_falls_where_the_released_code_has_it(config, model):
 
     a, b = batch(config)
     stack = Stack(config, torch.device("cpu"), DOUBLE)
-    found = stack.logits(stacked(model), stack.pairs.rows(a[None], b[None]), draw)
+    found = stack.logits(stacked(model), stack.rows(a[None], b[None]), draw)
 
     kinds = ["attn.pattern", "attn_out", "mlp.post", "mlp_out"]
     order = [f"blocks.{l}.{kind}" for l in range(config.layers) for kind in kinds]
@@ -80,7 +80,7 @@ def test_first_pattern_is_the_mean_attention(config, model):
     a, b = batch(config)
     _, kept = model.run_with_cache(sums.encode(a, b, config.layout), ["blocks.0.attn.pattern"])
     stack = Stack(config, torch.device("cpu"), DOUBLE)
-    found = stack.first_pattern(stacked(model), stack.pairs.rows(a[None], b[None]))[0]
+    found = stack.first_pattern(stacked(model), stack.rows(a[None], b[None]))[0]
     torch.testing.assert_close(found, kept["blocks.0.attn.pattern"].mean(0), rtol=1e-12, atol=1e-12)
 
 
@@ -96,7 +96,7 @@ def test_in_half_precision_norms_and_scores_are_taken_in_single(config, model, m
     monkeypatch.setattr(stack, "probabilities", lambda x, *how: scores.append(x.dtype) or probabilities(x, *how))
     a, b = batch(config)
     with torch.no_grad():
-        found = stack.logits(stacked(model.float()), stack.pairs.rows(a[None], b[None])).float()
+        found = stack.logits(stacked(model.float()), stack.rows(a[None], b[None])).float()
         plain = model(sums.encode(a, b, config.layout), read=config.layout.loss_positions)
     assert scores == [torch.float32] * config.layers
     torch.testing.assert_close(found[0].transpose(0, 1), plain, rtol=0.1, atol=0.1)
@@ -153,14 +153,6 @@ def test_normed_is_layer_norm(dtype, tolerance):
     torch.testing.assert_close(found, exact, rtol=tolerance, atol=tolerance)
 
 
-def test_gated_is_relu_times_mask():
-    x, mask = random(4, 5, 6), (random(2, 3, 20).view(4, 5, 6) > -1).double()
-    x[0, 0] = 0.0
-    assert 0 < (mask == 0).sum() < 60
-    exact = with_gradients(lambda x: x.relu() * mask, x)
-    torch.testing.assert_close(with_gradients(lambda x: layers.gated(x, mask), x), exact, rtol=0, atol=0)
-
-
 def test_a_loaded_model_computes_what_a_plain_one_does_and_passes_gradients_on(config, model, one_dnn):
     tokens, plain = sums.encode(*batch(config), config.layout), model.float()
     loaded = layers.for_inference(deepcopy(plain))
@@ -181,7 +173,7 @@ SHAPE = (2, 1001, 997)
 
 
 def stream(runs):
-    return Masks([Seeds.of(run).dropout for run in runs], torch.device("cpu"))
+    return Masks([random_streams(run)[2] for run in runs], torch.device("cpu"))
 
 
 def test_masks_are_independent_coins():

@@ -16,7 +16,7 @@ from carry_core.training import bench
 from carry_core.training import trainer as train_module
 from carry_core.training.recipes import Recipe
 from carry_core.training.stacked import Stack
-from carry_core.training.trainer import Data, Seeds, Trainer, initialise
+from carry_core.training.trainer import Trainer, initialise, random_streams, split
 from tests.conftest import SHAPES
 from tests.trainings import QUICK, weights
 
@@ -34,25 +34,25 @@ def test_initialisation():
 
 
 def test_data_of_a_run(small_group):
-    data = Data.of(small_group, Seeds.of(0).data)
-    again, other = Data.of(small_group, Seeds.of(0).data), Data.of(small_group, Seeds.of(1).data)
-    assert torch.equal(data.train, again.train)
-    assert not torch.equal(data.train, other.train)
-    pairs = {part: set(zip(*getattr(data, part).tolist(), strict=True)) for part in ("train", "test")}
-    assert len(pairs["train"]) == len(pairs["test"]) == round(0.3 * 5050) == data.train.shape[1]
-    assert not pairs["train"] & pairs["test"]
-    assert max(a + b for a, b in pairs["train"]) < 100
+    train, test, _ = split(small_group, random_streams(0)[0])
+    again, other = (split(small_group, random_streams(run)[0])[0] for run in range(2))
+    assert torch.equal(train, again)
+    assert not torch.equal(train, other)
+    in_train, in_test = (set(zip(*part.tolist(), strict=True)) for part in (train, test))
+    assert len(in_train) == len(in_test) == round(0.3 * 5050) == train.shape[1]
+    assert not in_train & in_test
+    assert max(a + b for a, b in in_train) < 100
 
 
 def test_priming_joins_the_first_long_sums(small_group):
     config = replace(small_group.config, width=4)
-    plain = Data.of(replace(small_group, config=config), Seeds.of(0).data)
-    primed = Data.of(replace(small_group, config=config, primed=7), Seeds.of(0).data)
-    assert plain.long.shape[1] == groups.N_LONG
-    assert torch.equal(primed.long, plain.long[:, 7:])
-    joined = {*zip(*plain.train.tolist(), strict=True), *zip(*plain.long[:, :7].tolist(), strict=True)}
-    assert {*zip(*primed.train.tolist(), strict=True)} == joined
-    assert primed.train.shape[1] == plain.train.shape[1] + 7
+    train, _, long = split(replace(small_group, config=config), random_streams(0)[0])
+    primed, _, rest = split(replace(small_group, config=config, primed=7), random_streams(0)[0])
+    assert long.shape[1] == groups.N_LONG
+    assert torch.equal(rest, long[:, 7:])
+    joined = {*zip(*train.tolist(), strict=True), *zip(*long[:, :7].tolist(), strict=True)}
+    assert {*zip(*primed.tolist(), strict=True)} == joined
+    assert primed.shape[1] == train.shape[1] + 7
 
 
 @pytest.mark.parametrize("which", ["encoder", "one-layer decoder"])
@@ -110,7 +110,7 @@ def plain_loop(trainer: Trainer, epochs: int) -> dict[str, list[np.ndarray]]:
         for start in range(0, count, size):
             a, b = trainer.train[:, 0, start : start + size], trainer.train[:, 1, start : start + size]
             optimiser.param_groups[0]["lr"] = float(np.float32(RECIPE.rate * min(done + 1, 9) / 9))
-            logits = trainer.stack.logits(trainer.parameters, trainer.stack.pairs.rows(a, b), trainer.masks)
+            logits = trainer.stack.logits(trainer.parameters, trainer.stack.rows(a, b), trainer.masks)
             row = trainer.score(logits, trainer.targets(a, b))
             optimiser.zero_grad()
             row["loss"].sum().backward()

@@ -5,18 +5,16 @@
 
 import re
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations, product
 from logging import ERROR
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Int
 from torch import Tensor, nn
 
 from carry_core.errors import BadInput
@@ -33,15 +31,8 @@ Head = tuple[int, int]  # layer, head
 Heads = tuple[Head, ...]
 
 
-# ---------------------------------------------------------------- loading
-
-
 def library() -> Any:
-    """The package `transformers`, which is told to be quiet.
-
-    Raises:
-        BadInput: it is not installed.
-    """
+    """The package `transformers`, which is told to be quiet; BadInput where it is not installed."""
     try:
         warnings.filterwarnings("ignore", message="IProgress not found")  # tqdm asks for a widget; pages show none
         import tokenizers  # noqa: F401
@@ -66,11 +57,7 @@ class Size(NamedTuple):
 
     @classmethod
     def of(cls, config: Any) -> "Size":
-        """Read from a model's config.
-
-        Raises:
-            BadInput: the config names no layers or heads.
-        """
+        """Read from a model's config; BadInput where that names no layers or heads."""
         config = config.get_text_config()
         try:
             layers, heads, width = config.num_hidden_layers, config.num_attention_heads, config.hidden_size
@@ -82,13 +69,9 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """A model that can be loaded: what is known of it before its weights are read.
+    """A model that can be loaded: what is known of it before its weights are read."""
 
-    Attributes:
-        name: a folder, or an id on the hub.
-    """
-
-    name: str
+    name: str  # a folder, or an id on the hub
     device: str
     dtype: str
     config: Any
@@ -97,15 +80,10 @@ class Source:
 
     @property
     def title(self) -> str:
-        """The last part of the name."""
         return Path(self.name).resolve().name
 
     def load(self) -> Any:
-        """Read the weights.
-
-        Raises:
-            BadInput: they are missing or damaged.
-        """
+        """The weights; BadInput where they are missing or damaged."""
         with _reading(self.name, "cannot be loaded ({}): fetch it again.") as options:
             model: Any = library().AutoModelForCausalLM.from_pretrained(
                 self.name, dtype=getattr(torch, self.dtype), attn_implementation="eager", **options
@@ -114,17 +92,9 @@ class Source:
 
 
 def inspect_model(name: str, template: Template, device: str = "cpu", dtype: str | None = None) -> Source:
-    """Look at a model's config, tokenizer and size without reading its weights.
+    """Look at the config, tokenizer and size of a folder or hub id without reading weights; `dtype` of `DTYPES`.
 
-    Args:
-        name: a folder in the format of `transformers`, or an id on the hub.
-        template: what will be asked.
-        device: `cpu` or `cuda`.
-        dtype: one of `DTYPES`; what the config says if None.
-
-    Raises:
-        BadInput: there is no such model, it brings code of its own, its layers are laid out in an unknown way, its
-            tokenizer cannot write sums.
+    BadInput where there is no such model, it brings its own code or another layout, or its tokenizer writes no sums.
     """
     check_device(device)
     name = str(Path(name).expanduser()) if name.startswith("~") else name
@@ -150,11 +120,7 @@ def inspect_model(name: str, template: Template, device: str = "cpu", dtype: str
 
 
 def check_device(device: str) -> None:
-    """See that PyTorch can compute there.
-
-    Raises:
-        BadInput: it cannot.
-    """
+    """BadInput where PyTorch cannot compute there."""
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise BadInput(f"Unknown device {device!r}: expected cpu, cuda or cuda:1.")
     if device != "cpu" and (torch.device(device).index or 0) >= torch.cuda.device_count():
@@ -164,56 +130,38 @@ def check_device(device: str) -> None:
 @contextmanager
 def _reading(name: str, complaint: str) -> Iterator[dict[str, bool]]:
     """Options for reading a model's files; whatever they hold, none of their code is run and failing is one line."""
-    # A folder needs no network, whatever it is that its files refer to. Without the first, `transformers` asks on
-    # the terminal whether the folder's code shall run.
-    options = {"trust_remote_code": False} | ({"local_files_only": True} if Path(name).is_dir() else {})
+    options = {"trust_remote_code": False}  # else `transformers` asks on the terminal whether it shall
+    options |= {"local_files_only": True} if Path(name).is_dir() else {}  # whatever its files refer to
     try:
         yield options
     except Exception as error:
         if "trust_remote_code" in str(error):
-            raise BadInput(
-                f"{name} brings Python code of its own, which is never run here: expected an architecture and a"
-                " tokenizer that `transformers` itself has."
-            ) from error
+            expected = "expected an architecture and a tokenizer that `transformers` itself has"
+            raise BadInput(f"{name} brings Python code of its own, which is never run here: {expected}.") from error
         line = f"{type(error).__name__}: {shorten(str(error), 120, placeholder='…')}"
         raise BadInput(f"{name} {complaint.format(line)}") from error
 
 
-# ---------------------------------------------------------------- architecture
-
-
 class Block(NamedTuple):
-    """One layer, by the names of `transformers`.
+    """One layer, by the names of `transformers`."""
 
-    Attributes:
-        layer: takes and gives the residual stream.
-        projection: takes the heads' outputs side by side, `[batch, pos, head * d_head]`.
-        norm: what the residual stream goes through between attention and MLP.
-    """
-
-    layer: nn.Module
-    projection: nn.Module
-    norm: nn.Module
+    layer: nn.Module  # takes and gives the residual stream
+    projection: nn.Module  # takes the heads' outputs side by side, [batch, pos, head * d_head]
+    norm: nn.Module  # what the residual stream goes through between attention and MLP
 
 
 def blocks(model: Any) -> list[Block]:
-    """The model's layers in order.
-
-    Raises:
-        BadInput: they are not laid out as in Llama, Mistral and their like, or GPT-2.
-    """
+    """The model's layers in order; BadInput where they are not laid out as in Llama, Mistral, GPT-2 and their like."""
     n_layers = Size.of(model.config).layers
     stacks = [m for m in model.base_model.modules() if isinstance(m, nn.ModuleList) and len(m) == n_layers]
     found: list[tuple[Any, ...]] = [
         (layer, _child(_child(layer, ATTENTION), PROJECTION), _child(layer, BEFORE_MLP))
         for layer in (stacks[0] if stacks else [None])
     ]
-    if any(part is None for parts in found for part in parts):
-        raise BadInput(
-            f"{type(model).__name__} is laid out in another way: expected layers with an attention"
-            f" ({', '.join(ATTENTION)}), its output projection ({', '.join(PROJECTION)}) and a norm before the MLP"
-            f" ({', '.join(BEFORE_MLP)})."
-        )
+    if any(None in parts for parts in found):
+        attention, out, norm = (", ".join(names) for names in (ATTENTION, PROJECTION, BEFORE_MLP))
+        expected = f"an attention ({attention}), its output projection ({out}) and a norm before the MLP ({norm})"
+        raise BadInput(f"{type(model).__name__} is laid out in another way: expected layers with {expected}.")
     return [Block(*parts) for parts in found]
 
 
@@ -221,26 +169,17 @@ def _child(module: Any, names: Sequence[str]) -> Any:
     return next((child for name in names if isinstance(child := getattr(module, name, None), nn.Module)), None)
 
 
-# ---------------------------------------------------------------- heads
-
-
 def parse_heads(text: str, size: Size) -> Heads:
-    """Read heads such as `13:23,15:15`, layer before head, both from 0.
-
-    Raises:
-        BadInput: that is not how heads are written, the model has no such head, or one is named twice.
-    """
+    """Read heads such as `13:23,15:15`, layer before head, both from 0; BadInput for no such head, or one twice."""
     if not re.fullmatch(r"\s*\d+:\d+\s*(,\s*\d+:\d+\s*)*", text, re.ASCII):
         raise BadInput(f"--ablate {text}: expected heads as layer:head, such as 13:23,15:15.")
     heads = sorted((int(layer), int(head)) for layer, head in re.findall(r"(\d+):(\d+)", text, re.ASCII))
     if len(set(heads)) < len(heads):
         raise BadInput(f"--ablate {text}: names a head twice; expected each once.")
+    expected = f"expected a layer from 0 to {size.layers - 1} and a head from 0 to {size.heads - 1}"
     for layer, head in heads:
         if layer >= size.layers or head >= size.heads:
-            raise BadInput(
-                f"No head {layer}:{head}: expected a layer from 0 to {size.layers - 1}"
-                f" and a head from 0 to {size.heads - 1}."
-            )
+            raise BadInput(f"No head {layer}:{head}: {expected}.")
     return tuple(heads)
 
 
@@ -265,36 +204,6 @@ def ablated(model: Any, heads: Heads) -> Iterator[None]:
         yield
 
 
-def most_frequent(wins: Int[Tensor, "layer head"], count: int = N_FREQUENT) -> Heads:
-    """The heads that win most often, the most frequent first; of equals the earlier; none that never wins."""
-    order = wins.flatten().sort(descending=True, stable=True).indices[:count].tolist()
-    return tuple(divmod(i, wins.shape[1]) for i in order if wins.flatten()[i] > 0)
-
-
-def frequent_pairs(wins: Int[Tensor, "layer head"], count: int) -> list[Heads]:
-    """Pairs among the most frequent winners, the most frequent pair first (App. A.3)."""
-    pairs = sorted(combinations(most_frequent(wins), 2), key=lambda pair: -sum(int(wins[head]) for head in pair))
-    return [tuple(sorted(pair)) for pair in pairs[:count]]
-
-
-def random_pairs(size: Size, targets: Collection[Heads], others: Collection[Head], seed: int) -> list[Heads]:
-    """For each target as many heads of the same layers, drawn from all but `others`, no pair twice.
-
-    Matched by layer, since a pair may cost much only because its layer does. Fewer where a layer has no more.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    drawn: list[Heads] = []
-    for target in targets:
-        heads = [[(layer, h) for h in range(size.heads) if (layer, h) not in others] for layer, _ in target]
-        choices = {tuple(sorted(pair)) for pair in product(*heads) if len({*pair}) == len(pair)} - {*drawn}
-        if choices:
-            drawn.append(sorted(choices)[int(torch.randint(len(choices), (), generator=generator))])
-    return drawn
-
-
-# ---------------------------------------------------------------- the residual stream
-
-
 @contextmanager
 def cached_streams(model: Any) -> Iterator[list[Tensor]]:
     """A list that fills with the residual stream at the last position, `[batch, d_model]`, while the model generates.
@@ -303,16 +212,12 @@ def cached_streams(model: Any) -> Iterator[list[Tensor]]:
     """
     layers, kept = blocks(model), list[Tensor]()
 
-    def keep(stream: Tensor) -> None:
+    def keep(stream: Any) -> None:
         if len(kept) < WIDTH * len(layers) * 2:
-            kept.append(stream[:, -1].to("cpu", copy=True))
+            kept.append((stream if isinstance(stream, Tensor) else stream[0])[:, -1].to("cpu", copy=True))
 
     with ExitStack() as hooks:
         for block in layers:
-            resid_mid = block.norm.register_forward_pre_hook(lambda _, args: keep(args[0]))
-            resid_post = block.layer.register_forward_hook(
-                lambda _, args, output: keep(output if isinstance(output, Tensor) else output[0])
-            )
-            hooks.enter_context(resid_mid)
-            hooks.enter_context(resid_post)
+            hooks.enter_context(block.norm.register_forward_pre_hook(lambda _, args: keep(args)))  # resid_mid
+            hooks.enter_context(block.layer.register_forward_hook(lambda _, args, output: keep(output)))  # resid_post
         yield kept

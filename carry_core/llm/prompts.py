@@ -26,21 +26,14 @@ ALPACA = (
 
 @dataclass(frozen=True)
 class Template:
-    """How a sum is put to a model, and which integer of its reply is the answer.
-
-    Attributes:
-        text: the prompt, with `{sum}` where the sum goes.
-        last: the answer is the last integer of the reply, else the first: a bare model runs on into new sums.
-        tokens: how many are generated at most.
-    """
+    """How a sum is put to a model, and which integer of its reply is the answer."""
 
     name: str
     text: str = "{sum}"
-    last: bool = False
-    tokens: int = 10
+    last: bool = False  # of the reply's integers, else the first: a bare model runs on into new sums
+    tokens: int = 10  # generated at most
 
     def prompt(self, a: int, b: int) -> str:
-        """The prompt for `a + b`."""
         return self.text.format(sum=f"{a} + {b} = ")
 
     def answer(self, reply: str) -> int | None:
@@ -57,23 +50,13 @@ def draw(count: int, seed: int = 42) -> Int[Tensor, "prompt 2"]:
     return torch.randint(LOW, HIGH, (count, 2), generator=torch.Generator().manual_seed(seed))
 
 
-# ---------------------------------------------------------------- positions
-
-
 class Positions(NamedTuple):
-    """Token indices in an unpadded prompt; digits in one token share its index.
+    """Token indices in an unpadded prompt; digits in one token share its index."""
 
-    Attributes:
-        a: of each digit of the first number.
-        plus: of the sign.
-        b: of each digit of the second number.
-        last: the prompt's last token, which predicts the answer's first.
-    """
-
-    a: tuple[int, ...]
+    a: tuple[int, ...]  # of each digit of the first number
     plus: int
-    b: tuple[int, ...]
-    last: int
+    b: tuple[int, ...]  # of each digit of the second number
+    last: int  # the prompt's last token, which predicts the answer's first
 
     @property
     def marked(self) -> tuple[int, ...]:
@@ -82,13 +65,10 @@ class Positions(NamedTuple):
 
 
 def locate(prompt: str, offsets: Sequence[Sequence[int]], a: int, b: int) -> Positions:
-    """Find the sum `a + b` in a prompt whose tokens cover the characters `offsets`.
+    """Find the sum `a + b` in a prompt whose tokens cover the characters `offsets`; BadInput where one is in no token.
 
     Nothing is assumed about token ids: a digit belongs to the token whose characters cover it, whether that is one
     digit, a group of them, or brings a space along.
-
-    Raises:
-        BadInput: a character of the sum is in no token.
     """
     text = f"{a} + {b}"
     start = prompt.rindex(text)
@@ -103,11 +83,7 @@ def locate(prompt: str, offsets: Sequence[Sequence[int]], a: int, b: int) -> Pos
 
 
 def check_tokenizer(tokenizer: Any, template: Template) -> None:
-    """Find out before anything long starts whether sums can be written and found in this tokenizer's tokens.
-
-    Raises:
-        BadInput: it has no offsets, no token for a digit or a sign, or tokens that do not give the digits back.
-    """
+    """BadInput for a tokenizer without offsets or a token of a digit or sign, or that does not give the digits back."""
     if not getattr(tokenizer, "is_fast", False):
         raise BadInput("The tokenizer tells no offsets: expected a fast one, so a tokenizer.json beside the weights.")
     for a, b in ((1234, 5678), (9009, 1090)):
@@ -118,28 +94,17 @@ def check_tokenizer(tokenizer: Any, template: Template) -> None:
         used = {tokens[i] for i in (*places.a, *places.b, places.plus)}
         text = tokenizer.decode(tokens, skip_special_tokens=True)
         if tokenizer.unk_token_id in used or f"{a}{b}" not in re.sub(r"\D", "", text):
-            raise BadInput(
-                f"The tokenizer cannot write {a} + {b}: its tokens read {text.strip()[-40:]!r}."
-                " Expected one with digits and a plus."
-            )
-
-
-# ---------------------------------------------------------------- answers
+            tokens_read = f"its tokens read {text.strip()[-40:]!r}. Expected one with digits and a plus."
+            raise BadInput(f"The tokenizer cannot write {a} + {b}: {tokens_read}")
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Sums, and what a model replied to each; its mistakes split into carrying mistakes and others (Sec. 6).
-
-    Attributes:
-        pairs: the two numbers of each sum.
-        replies: the generated texts.
-        template: how the answer is read from a reply.
-    """
+    """Sums, and what a model replied to each; its mistakes split into carrying mistakes and others (Sec. 6)."""
 
     pairs: Int[Tensor, "prompt 2"]
     replies: tuple[str, ...]
-    template: Template
+    template: Template  # how the answer is read from a reply
 
     @cached_property
     def values(self) -> Int[Tensor, " prompt"]:
@@ -187,9 +152,7 @@ def carry_ins(pairs: Int[Tensor, "prompt 2"]) -> Bool[Tensor, "prompt digit"]:
     return (digits(pairs.sum(1), WIDTH) - digits(pairs, WIDTH).sum(1)) % 10 == 1
 
 
-def digit_and_carry(
-    pairs: Int[Tensor, "prompt 2"], output: int
-) -> tuple[Int[Tensor, " prompt"], Bool[Tensor, " prompt"]]:
+def digit_and_carry(pairs: Int[Tensor, "prompt 2"], output: int) -> tuple[Tensor, Tensor]:
     """Digit number `output` of each answer, from the left, and whether it has a carry-in; -1 beyond its end."""
     total = pairs.sum(1)
     column = ((total < HIGH).long() + output).unsqueeze(1)  # among five digits, of which short answers lack the first

@@ -17,32 +17,25 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from carry_core import runs
 from carry_core.errors import BadInput, check_whole
 from carry_core.files import author_dir, data_dir
 from carry_core.llm import prompts, survey
-from carry_core.llm.model import MOST_PAIRS, Heads, inspect_model, most_frequent, parse_heads
-from carry_core.llm.prompts import Answers
-from carry_core.llm.survey import Survey
+from carry_core.llm.model import MOST_PAIRS, Heads, inspect_model, parse_heads
+from carry_core.llm.staircases import most_frequent
 
 SMALL = "small"
-DEFAULT = "default"
 
 
 @dataclass(frozen=True)
 class PublishedModel:
-    """A 7B model of Tab. 2.
-
-    Attributes:
-        title: as the paper writes it.
-        hub: where its weights are; None where the author trained his own.
-        pairs: the heads that the paper ablates, as the command line takes them.
-    """
+    """A 7B model of Tab. 2."""
 
     key: str
-    title: str
+    title: str  # as the paper writes it
     template: str
-    hub: str | None
-    pairs: tuple[str, ...]
+    hub: str | None  # where its weights are; None where the author trained his own
+    pairs: tuple[str, ...]  # the heads that the paper ablates, as the command line takes them
 
     @property
     def command(self) -> str:
@@ -53,37 +46,25 @@ class PublishedModel:
         return f"carry llm {model}{template} {asked} --pairs 3 --out data/llm/{self.key}"
 
 
-MODELS = {
-    m.key: m
-    for m in (
-        PublishedModel("alpaca", "Alpaca 7B", "alpaca", None, ("6:23,13:15",)),
-        PublishedModel("llemma", "Llemma 7B", "bare", "EleutherAI/llemma_7b", ("13:23,15:15",)),
-        PublishedModel("zephyr", "Zephyr 7B", "bare", "HuggingFaceH4/zephyr-7b-beta", ("17:25,17:26", "20:30,20:31")),
-    )
-}
+_PUBLISHED = (
+    PublishedModel("alpaca", "Alpaca 7B", "alpaca", None, ("6:23,13:15",)),
+    PublishedModel("llemma", "Llemma 7B", "bare", "EleutherAI/llemma_7b", ("13:23,15:15",)),
+    PublishedModel("zephyr", "Zephyr 7B", "bare", "HuggingFaceH4/zephyr-7b-beta", ("17:25,17:26", "20:30,20:31")),
+)
+MODELS = {model.key: model for model in _PUBLISHED}
 
 
 @dataclass(frozen=True)
 class Recording:
-    """What the author released of one model.
-
-    Attributes:
-        answers: his prompts, those whose generations he released, and the generations.
-        correct: whether each prompt was answered rightly, as he recorded it.
-        accuracy: as he recorded it.
-        ablated_accuracy: as he recorded it without the addition heads; None where he released none.
-        counts: how often each head won a cell of the staircase search.
-        mean: attention of the eight most frequent winners, the most frequent first, averaged over prompts.
-        std: its standard deviation.
-    """
+    """What the author released of one model."""
 
     title: str
-    answers: Answers
-    correct: list[bool]
-    accuracy: float
-    ablated_accuracy: float | None
-    counts: Int[Tensor, "layer head"]
-    mean: Float[Tensor, "shown query key"]
+    answers: prompts.Answers  # his prompts, those whose generations he released, and the generations
+    correct: list[bool]  # whether each prompt was answered rightly, as he recorded it
+    accuracy: float  # as he recorded it
+    ablated_accuracy: float | None  # as he recorded it without the addition heads; None where he released none
+    counts: Int[Tensor, "layer head"]  # how often each head won a cell of the staircase search
+    mean: Float[Tensor, "shown query key"]  # attention of the most frequent winners, most frequent first, over prompts
     std: Float[Tensor, "shown query key"]
 
     @property
@@ -114,11 +95,7 @@ class Recording:
 
 
 def recording(key: str) -> Recording:
-    """The author's recording of a model.
-
-    Raises:
-        BadInput: it was not imported, or is damaged.
-    """
+    """The author's recording of a model; BadInput where it was not imported, or is damaged."""
     path, ablated = (author_dir() / "llm" / f"{name}.json" for name in (key, f"{key}_ablated"))
     if not path.exists():
         raise BadInput(f"No recording of {key} at hand: expected `carry import-author DIR` of the whole release.")
@@ -130,26 +107,19 @@ def recording(key: str) -> Recording:
         pairs = torch.tensor([[int(a), int(b)] for a, b in sums])
         if not len(replies) <= len(pairs) == len(text["correct"]):
             raise ValueError(f"{len(pairs)} prompts, {len(replies)} generations, {len(text['correct'])} verdicts")
-        answers = Answers(pairs[: len(replies)], replies, prompts.TEMPLATES[MODELS[key].template])
+        answers = prompts.Answers(pairs[: len(replies)], replies, prompts.TEMPLATES[MODELS[key].template])
         without = json.loads(ablated.read_text())["accuracy"] if ablated.exists() else None
     except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
         raise BadInput(f"{path} is damaged ({error}): delete it and `carry import-author DIR` again.") from error
     return Recording(MODELS[key].title, answers, text["correct"], text["accuracy"], without, wins.long(), mean, std)
 
 
-def stored_survey(key: str) -> Survey:
-    """A survey of our own of one of the three models.
-
-    Raises:
-        BadInput: there is none; says which command makes it.
-    """
+def stored_survey(key: str) -> survey.Survey:
+    """A survey of our own of one of the three models; BadInput, with the command that makes it, where there is none."""
     path = data_dir() / "llm" / key / survey.FILE
     if not path.exists():
         raise BadInput(f"Needs the weights of {MODELS[key].title}: `{MODELS[key].command}`.")
     return survey.read(path)
-
-
-# ---------------------------------------------------------------- what a page asks for
 
 
 def load(
@@ -160,24 +130,18 @@ def load(
     seed: Any = 42,
     n_pairs: Any = 0,
     theirs: str = "llemma",
-) -> Survey | Recording:
+) -> survey.Survey | Recording:
     """What is known of a model: the author's recording, a survey that is on disk, or one that is made now.
 
-    Args:
-        source: `ours` or `author`.
-        group: a language model, or `default`: the small one of ours, `theirs` of the author's.
-        model: other weights, a folder or hub id; `group` then says how they are asked and which pairs are ablated.
-        n_examples: prompts.
-        seed: of the prompts and of the random pairs.
-        n_pairs: how many pairs of frequent winners are ablated, and as many random ones.
-        theirs: what `default` means of the author's.
+    `group` is a language model, or `default`: the small one of ours, `theirs` of the author's. If `model`, a folder or
+    hub id, is given, `group` says how it is asked and which pairs are ablated. `seed` is that of the `n_examples`
+    prompts and of random pairs, of which as many are ablated as of frequent winners, `n_pairs`.
 
     Raises:
         BadInput: a parameter is not what it should be, or the model is not at hand; says what to do.
     """
-    if source not in ("ours", "author"):
-        raise BadInput(f"Unknown source {source!r}: expected 'ours' or 'author'.")
-    if group not in (names := (DEFAULT, SMALL, *MODELS)) or (source, group) == ("author", SMALL):
+    runs.folder(source)  # refuses any other than the two
+    if group not in (names := ("default", SMALL, *MODELS)) or (source, group) == ("author", SMALL):
         raise BadInput(f"Unknown language model {group!r} from {source}: expected one of {', '.join(names)}.")
     if model is not None and source == "author":
         raise BadInput(f"model={model!r}: expected None for source='author', whose recordings need no weights.")
@@ -185,7 +149,7 @@ def load(
     check_whole("seed", seed, 0, 2**63 - 1)
     check_whole("n_pairs", n_pairs, 0, MOST_PAIRS, "pairs")
     if source == "author":
-        return recording(theirs if group == DEFAULT else group)
+        return recording(theirs if group == "default" else group)
     if (published := MODELS.get(group)) and model is None:
         return stored_survey(group)
     template = prompts.TEMPLATES[published.template if published else "bare"]

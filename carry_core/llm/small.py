@@ -2,13 +2,11 @@
 
 It learns `1234 + 5678 = 6912` as the tokens `<s> 1 2 3 4 + 5 6 7 8 = 6 9 1 2 </s>`; only the answer and its end enter
 the loss. Every batch is new; the prompts of the protocol are never among them. Width 16 reached 0.841 of other random
-sums, so width 32 is kept, which reaches 0.998. It has four layers of eight heads, so that a pair of heads is a choice
-among 496: smaller shapes learn to add too, but need nearly every head, and where any pair is vital an ablated pair says
-nothing.
+sums, width 32 reaches 0.998. With four layers of eight heads a pair is a choice among 496: smaller shapes learn to add
+too, but need nearly every head, and where any pair is vital an ablated pair says nothing.
 """
 
 import math
-import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -39,12 +37,7 @@ N_VALIDATION = 1000
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is trained, and how.
-
-    Attributes:
-        carrying: share of a batch in which columns that add up to nine are as frequent as all others together, so
-            that carries over several columns are met often; the rest is drawn as the prompts are.
-    """
+    """What is trained, and how."""
 
     width: int = 32
     layers: int = 4
@@ -54,7 +47,7 @@ class Recipe:
     rate: float = 2e-3
     warmup: int = 300
     decay: float = 0.1
-    carrying: float = 0.5
+    carrying: float = 0.5  # share of sums of whose columns half add up to nine, so that carries run over several
     seed: int = 0
 
     def learning_rate(self, step: int) -> float:
@@ -73,10 +66,9 @@ def tokenizer() -> PreTrainedTokenizerFast:
     core.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), pre_tokenizers.Digits(True)])
     core.decoder = decoders.Fuse()
     core.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", BOS)])
-    names = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core, padding_side="left", clean_up_tokenization_spaces=False, **names
-    )
+    options: dict[str, Any] = {"padding_side": "left", "clean_up_tokenization_spaces": False}
+    options |= {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    return PreTrainedTokenizerFast(tokenizer_object=core, **options)
 
 
 ENCODER = tokenizer()  # its own: saved after use, a tokenizer has its padding in its file
@@ -84,19 +76,10 @@ ENCODER = tokenizer()  # its own: saved after use, a tokenizer has its padding i
 
 def build(recipe: Recipe) -> LlamaForCausalLM:
     """A Llama with fresh weights."""
-    config = LlamaConfig(
-        hidden_size=recipe.width,
-        intermediate_size=2 * recipe.width,
-        num_hidden_layers=recipe.layers,
-        num_attention_heads=recipe.heads,
-        vocab_size=len(TOKENS),
-        max_position_embeddings=64,
-        pad_token_id=PAD,
-        bos_token_id=BOS,
-        eos_token_id=EOS,
-        initializer_range=0.05,
-        tie_word_embeddings=False,
-    )
+    shape: dict[str, Any] = {"hidden_size": recipe.width, "intermediate_size": 2 * recipe.width}
+    shape |= {"num_hidden_layers": recipe.layers, "num_attention_heads": recipe.heads, "max_position_embeddings": 64}
+    shape |= {"vocab_size": len(TOKENS), "pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS}
+    config = LlamaConfig(**shape, initializer_range=0.05, tie_word_embeddings=False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         model: LlamaForCausalLM = LlamaForCausalLM._from_config(config, attn_implementation="eager")
@@ -135,10 +118,7 @@ def labels(pairs: Int[Tensor, "sum 2"], tokens: Int[Tensor, "sum token"]) -> Int
 def train(
     recipe: Recipe, device: str = "cpu", report: Callable[[dict[str, Any]], None] = lambda row: None
 ) -> tuple[Any, dict[str, Any]]:
-    """AdamW on ever new sums: the model and the record of its training, with a row of `history` for each validation.
-
-    `report` is called with each row.
-    """
+    """AdamW on ever new sums: the model and the record of its training; `report` takes each validation's row of it."""
     model: Any = build(recipe).train().to(device)
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=recipe.rate, betas=(0.9, 0.98), weight_decay=recipe.decay, fused=True
@@ -191,5 +171,5 @@ def publish(model: Any, record: dict[str, Any], out: Path) -> list[str]:
         names = sorted(path.name for path in Path(folder).iterdir())
         for name in names:
             with replacing(out / name) as temporary:
-                shutil.copyfile(Path(folder) / name, temporary)
+                temporary.write_bytes((Path(folder) / name).read_bytes())
     return names

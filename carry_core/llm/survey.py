@@ -8,6 +8,7 @@ They are never in memory together. What is on disk serves later surveys of the s
 import hashlib
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -28,17 +29,7 @@ from carry_core.errors import BadInput
 from carry_core.files import replacing
 from carry_core.findings.geometry import AXES, Plane, apart, apart_on_all_axes, pocket_accuracy, principal_axes
 from carry_core.llm import prompts, staircases
-from carry_core.llm.model import (
-    Heads,
-    Source,
-    ablated,
-    cached_streams,
-    format_heads,
-    frequent_pairs,
-    library,
-    most_frequent,
-    random_pairs,
-)
+from carry_core.llm.model import Heads, Source, ablated, cached_streams, format_heads, library
 from carry_core.llm.prompts import DIGITS, WIDTH, Answers, Template
 from carry_core.training.trainer import commit
 
@@ -51,7 +42,6 @@ MEASURES: dict[str, Callable[[Plane], float]] = {
     "carry-in, on six axes": apart_on_all_axes,
     "nearest centre is the digit’s": lambda plane: pocket_accuracy(plane.points, plane.digit),
 }
-Batch = dict[str, Tensor]
 
 
 class Ablated(NamedTuple):
@@ -64,32 +54,19 @@ class Ablated(NamedTuple):
 
 @dataclass(frozen=True)
 class Survey:
-    """What became of it.
+    """What became of it."""
 
-    Attributes:
-        title: the model's name.
-        answers: of the intact model.
-        wins: how often each head won each cell of the staircase search.
-        mean: attention of the most frequent winners between the marked tokens, averaged over prompts.
-        std: its standard deviation, with n - 1.
-        points: coordinates of the residual stream on its leading axes, after attention and MLP of each layer, where
-            each token of the answer is predicted.
-        share: the axes' shares of the variance.
-        spelled: whether that token is the right digit, and all before it are.
-        ablated: answers with heads ablated.
-        record: how it was made.
-    """
-
-    title: str
-    answers: Answers
-    wins: Int[Tensor, "cell layer head"]
-    mean: Float[Tensor, "shown query key"]
-    std: Float[Tensor, "shown query key"]
+    title: str  # the model's name
+    answers: Answers  # of the intact model
+    wins: Int[Tensor, "cell layer head"]  # how often each head won each cell of the staircase search
+    mean: Float[Tensor, "shown query key"]  # attention of the most frequent winners between the marked tokens
+    std: Float[Tensor, "shown query key"]  # over prompts, with n - 1
+    # the residual stream on its leading axes where each token of the answer is predicted, after attention and after MLP
     points: Float[Tensor, "layer 2 output prompt axis"]
-    share: Float[Tensor, "layer 2 output axis"]
-    spelled: Bool[Tensor, "prompt output"]
+    share: Float[Tensor, "layer 2 output axis"]  # of the variance
+    spelled: Bool[Tensor, "prompt output"]  # whether that token is the right digit, and all before it are
     ablated: tuple[Ablated, ...]
-    record: dict[str, Any]
+    record: dict[str, Any]  # how it was made
 
     @property
     def counts(self) -> Int[Tensor, "layer head"]:
@@ -104,7 +81,7 @@ class Survey:
     @property
     def frequent_heads(self) -> Heads:
         """The most frequent winners, whose attention is kept."""
-        return most_frequent(self.counts)
+        return staircases.most_frequent(self.counts)
 
     @property
     def marks(self) -> list[str]:
@@ -115,10 +92,8 @@ class Survey:
     def provenance(self) -> str:
         """One sentence on where it comes from, for the page that shows it."""
         layers, n_heads = self.counts.shape
-        return (
-            f"The model “{self.title}”: {layers} layers of {n_heads} heads, {self.record['dtype']},"
-            f" {len(self.answers.replies):,} prompts."
-        )
+        size = f"{layers} layers of {n_heads} heads, {self.record['dtype']}"
+        return f"The model “{self.title}”: {size}, {len(self.answers.replies):,} prompts."
 
     @property
     def targeted(self) -> list[Ablated]:
@@ -146,12 +121,8 @@ class Survey:
 
     def separations(self, measures: dict[str, Callable[[Plane], float]] = MEASURES) -> pd.DataFrame:
         """How the stream is ordered: a column for each measure, a row for each `output` (digit, from 0) and layer."""
-        rows = [
-            {"output": plane.position, "layer": layer, "after": plane.after}
-            | {name: measure(plane) for name, measure in measures.items()}
-            for layer in range(len(self.counts))
-            for plane in self.planes(layer)
-        ]
+        planes = [plane for layer in range(len(self.counts)) for plane in self.planes(layer)]
+        rows = [(p.position, p.layer, p.after, *(measure(p) for measure in measures.values())) for p in planes]
         return pd.DataFrame(rows, columns=["output", "layer", "after", *measures])
 
     def lines(self) -> list[str]:
@@ -165,26 +136,17 @@ class Survey:
         ]
 
     def save(self, path: Path) -> None:
-        """Write it, whole or not at all."""
         tensors = {name: getattr(self, name).contiguous() for name in FIELDS} | {"pairs": self.answers.pairs}
         tensors |= {name: tensors[name].half() for name in ("points", "share")}
-        text = {
-            "title": self.title,
-            "template": self.answers.template.name,
-            "replies": self.answers.replies,
-            "ablated": [{"heads": a.heads, "kind": a.kind, "replies": a.answers.replies} for a in self.ablated],
-            "record": self.record,
-        }
+        ablated = [{"heads": a.heads, "kind": a.kind, "replies": a.answers.replies} for a in self.ablated]
+        text = {"title": self.title, "template": self.answers.template.name, "replies": self.answers.replies}
+        about = json.dumps({**text, "ablated": ablated, "record": self.record})
         with replacing(path) as temporary:
-            save_file(tensors, temporary, {"carry": json.dumps(text)})
+            save_file(tensors, temporary, {"carry": about})
 
 
 def read(path: Path) -> Survey:
-    """A survey from its file.
-
-    Raises:
-        BadInput: it is missing or damaged.
-    """
+    """A survey from its file; BadInput where that is missing or damaged."""
     if not path.is_file():
         raise BadInput(f"{path} does not exist: expected what `carry llm MODEL --out {path.parent}` writes.")
     try:
@@ -193,44 +155,29 @@ def read(path: Path) -> Survey:
             tensors = {key: file.get_tensor(key) for key in FIELDS}
             pairs, template = file.get_tensor("pairs"), prompts.TEMPLATES[text["template"]]
         tensors |= {name: tensors[name].float() for name in ("points", "share")}
-        ablated = []
-        for a in text["ablated"]:
-            heads = tuple((layer, head) for layer, head in a["heads"])
-            ablated.append(Ablated(heads, a["kind"], Answers(pairs, tuple(a["replies"]), template)))
+        ablated = tuple(
+            Ablated(tuple((l, h) for l, h in a["heads"]), a["kind"], Answers(pairs, tuple(a["replies"]), template))
+            for a in text["ablated"]
+        )
         answers = Answers(pairs, tuple(text["replies"]), template)
-        return Survey(text["title"], answers, ablated=tuple(ablated), record=text["record"], **tensors)
+        return Survey(text["title"], answers, ablated=ablated, record=text["record"], **tensors)
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise BadInput(f"{path} is damaged ({error}): delete it and run `carry llm` again.") from error
 
 
-# ---------------------------------------------------------------- how one is made
-
-
 @dataclass
 class Surveyor:
-    """Measures one model.
-
-    Attributes:
-        source: the model.
-        parts: folder for what is done so far, of all surveys.
-        template: how sums are put to it.
-        count: prompts.
-        seed: of the prompts and of the random pairs.
-        batch: prompts at a time.
-        asked: sets of heads to ablate.
-        n_pairs: how many pairs of the most frequent winners to ablate besides; None for three if nothing is asked.
-        report: called after each batch with what was done and the share of all that is done.
-    """
+    """Measures one model."""
 
     source: Source
-    parts: Path
+    parts: Path  # folder for what is done so far, of all surveys
     template: Template = prompts.TEMPLATES["bare"]
-    count: int = 1000
-    seed: int = 42
-    batch: int = 25
-    asked: tuple[Heads, ...] = ()
-    n_pairs: int | None = None
-    report: Callable[[str, float], None] = lambda what, share: None
+    count: int = 1000  # prompts
+    seed: int = 42  # of the prompts and of the random pairs
+    batch: int = 25  # prompts at a time
+    asked: tuple[Heads, ...] = ()  # sets of heads to ablate
+    n_pairs: int | None = None  # of the most frequent winners, to ablate besides; three for None if nothing is asked
+    report: Callable[[str, float], None] = lambda what, share: None  # takes each batch done, and the share of all
 
     def __post_init__(self) -> None:
         self.pairs = prompts.draw(self.count, self.seed)
@@ -251,15 +198,21 @@ class Surveyor:
         """Measure what is not on disk yet, and put everything together."""
         answers = self._measure("intact", self._observe)
         wins = self._stored("wins").sum(0)
-        frequent = most_frequent(wins.sum(0))
-        targets = [(heads, "asked") for heads in self.asked]
-        targets += [(pair, "frequent") for pair in frequent_pairs(wins.sum(0), self.n_frequent)]
+        frequent = staircases.most_frequent(wins.sum(0))
+        pairs = staircases.frequent_pairs(wins.sum(0), self.n_frequent)
         others = {*frequent}.union(*self.asked)
-        random = random_pairs(self.source.size, [heads for heads, _ in targets], others, self.seed)
-        targets += [(pair, "random") for pair in random]
-        ablated = tuple(Ablated(heads, kind, self._ablate(heads)) for heads, kind in targets)
-        mean, std = self._maps(frequent)
-        spelled = self._spelled()
+        random = staircases.random_pairs(self.source.size, [*self.asked, *pairs], others, self.seed)
+        targets = {"asked": self.asked, "frequent": pairs, "random": random}
+        ablated = tuple(Ablated(heads, kind, self._ablate(heads)) for kind in targets for heads in targets[kind])
+        attention = [pd.DataFrame(self._stored("maps", *head).double().numpy()) for head in frequent]
+        statistics = torch.tensor(np.array([[frame.mean(), frame.std()] for frame in attention]))
+        mean, std = staircases.grid(statistics.nan_to_num(0)).float().unbind(1)
+        totals = [str(total).ljust(WIDTH) for total in self.pairs.sum(1).tolist()]
+        right = [
+            [self.source.tokenizer.decode(token).strip() == digit for token, digit in zip(tokens, answer, strict=True)]
+            for answer, tokens in zip(totals, self._stored("tokens")[:, :WIDTH].tolist(), strict=True)
+        ]
+        spelled = torch.tensor(right).int().cumprod(1).bool()
         points, share = self._axes(spelled)
         record: dict[str, Any] = {"model": self.source.name, "dtype": self.source.dtype, "device": self.source.device}
         record |= {"seed": self.seed, "batch": self.batch, "commit": commit()}
@@ -274,7 +227,7 @@ class Surveyor:
     def _ablate(self, heads: Heads) -> Answers:
         """The answers with these heads ablated."""
 
-        def ask(pairs: Int[Tensor, "batch 2"]) -> Batch:
+        def ask(pairs: Int[Tensor, "batch 2"]) -> dict[str, Tensor]:
             with ablated(self.model, heads):
                 return {"tokens": self._generate(self._inputs(pairs))[0]}
 
@@ -292,12 +245,15 @@ class Surveyor:
                 parts.append(file.get_slice(key)[index])
         return torch.cat(parts)
 
-    def _measure(self, name: str, measure: Callable[[Int[Tensor, "batch 2"]], Batch]) -> Answers:
+    def _measure(self, name: str, measure: Callable[[Int[Tensor, "batch 2"]], dict[str, Tensor]]) -> Answers:
         """The answers of a pass over all prompts; batches that are on disk are not measured again."""
         paths = self._paths(name)
         total = (1 + 2 * (len(self.asked) + self.n_frequent)) * len(paths)
         for path, pairs in zip(paths, self.pairs.split(self.batch), strict=True):
-            if not _is_whole(path):
+            whole = False
+            with suppress(SafetensorError, OSError), safe_open(path, "pt"):  # a damaged one is measured again
+                whole = True
+            if not whole:
                 batch = measure(pairs)
                 with replacing(path) as temporary:
                     save_file({key: tensor.contiguous() for key, tensor in batch.items()}, temporary)
@@ -315,26 +271,16 @@ class Surveyor:
         """The tokens that the model adds to each prompt, decoded greedily, and every attention pattern if asked for."""
         ids, mask = (inputs[key].to(self.model.device) for key in ("input_ids", "attention_mask"))
         pad = self.source.tokenizer.pad_token_id
-        greedy = library().GenerationConfig(
-            max_new_tokens=self.template.tokens,
-            do_sample=False,
-            num_beams=1,
-            use_cache=True,
-            eos_token_id=self.model.generation_config.eos_token_id,
-            pad_token_id=pad,
-            return_dict_in_generate=True,
-            output_attentions=attend,
-        )
+        options = {"do_sample": False, "num_beams": 1, "use_cache": True, "return_dict_in_generate": True}
+        options |= {"max_new_tokens": self.template.tokens, "pad_token_id": pad, "output_attentions": attend}
+        greedy = library().GenerationConfig(eos_token_id=self.model.generation_config.eos_token_id, **options)
         with torch.inference_mode():
             output = self.model.generate(ids, attention_mask=mask, generation_config=greedy)
         new = output.sequences[:, ids.shape[1] :].cpu()
         return F.pad(new, (0, self.template.tokens - new.shape[1]), value=pad), output.attentions
 
-    def _observe(self, pairs: Int[Tensor, "batch 2"]) -> Batch:
-        """One batch of the intact model: tokens, wins, attention for the maps, residual streams.
-
-        NaN where generating did not get that far.
-        """
+    def _observe(self, pairs: Int[Tensor, "batch 2"]) -> dict[str, Tensor]:
+        """One batch of the intact model: tokens, wins, attention for maps, streams; NaN beyond what was generated."""
         inputs = self._inputs(pairs)
         pads, cells = (inputs["attention_mask"] == 0).sum(1), []
         for (a, b), offsets, pad in zip(pairs.tolist(), inputs["offset_mapping"].tolist(), pads.tolist(), strict=True):
@@ -358,22 +304,6 @@ class Surveyor:
             "stream": F.pad(stream, 4 * (0, 0) + (0, WIDTH - len(stream)), value=float("nan")),
         }
 
-    def _maps(self, heads: Heads) -> tuple[Float[Tensor, "head query key"], Float[Tensor, "head query key"]]:
-        """Mean and standard deviation of these heads' attention, over the prompts that have it."""
-        attention = [pd.DataFrame(self._stored("maps", *head).double().numpy()) for head in heads]
-        statistics = torch.tensor(np.array([[frame.mean(), frame.std()] for frame in attention]))
-        mean, std = staircases.grid(statistics.nan_to_num(0)).float().unbind(1)
-        return mean, std
-
-    def _spelled(self) -> Bool[Tensor, "prompt output"]:
-        """Where the model writes the right digit, one token for each digit so far."""
-        decode, new = self.source.tokenizer.decode, self._stored("tokens")[:, :WIDTH]
-        right = [
-            [decode(token).strip() == digit for token, digit in zip(tokens, str(total).ljust(WIDTH), strict=True)]
-            for total, tokens in zip(self.pairs.sum(1).tolist(), new.tolist(), strict=True)
-        ]
-        return torch.tensor(right).int().cumprod(1).bool()
-
     def _axes(self, spelled: Bool[Tensor, "prompt output"]) -> tuple[Tensor, Tensor]:
         """Each stream on its leading axes, over the prompts whose digit there is right, else NaN; the axes' shares."""
         n_layers = self.source.size.layers
@@ -387,12 +317,3 @@ class Surveyor:
                 points[layer, after, output, right], shares = principal_axes(x, [carry[right], digit[right]])
                 share[layer, after, output] = torch.tensor(shares)
         return points, share
-
-
-def _is_whole(path: Path) -> bool:
-    """Whether a batch was written before; a damaged one has to be measured again."""
-    try:
-        with safe_open(path, "pt"):
-            return True
-    except (SafetensorError, OSError):
-        return False

@@ -2,7 +2,6 @@
 
 import math
 import platform
-import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,20 +20,14 @@ from carry_core.errors import BadInput
 from carry_core.files import data_dir, write_json
 from carry_core.groups import Group
 from carry_core.interventions import INTACT
-from carry_core.model import ModelConfig, Transformer
+from carry_core.model import ModelConfig, Transformer, rotate
 from carry_core.training import recipes
+from carry_core.training.fused import cpu_info
 from carry_core.training.layers import for_inference, keep_memory
 from carry_core.training.trainer import PRECISIONS, Trainer, commit, device_name
 
 Row = dict[str, Any]
 LAYERS = [Group(f"n{layers}", ModelConfig(layers=layers), fraction=0.01) for layers in (1, 2, 3)]
-
-
-def rotate_every_two(x: Tensor, turn: Tensor) -> Tensor:
-    """The rotary embedding as it is usually written: x cos + (each pair swapped, one sign flipped) sin."""
-    cos, sin = (part.repeat_interleave(2, -1).unsqueeze(1) for part in (turn.real.float(), turn.imag.float()))
-    swapped = torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2)
-    return x * cos + swapped * sin
 
 
 class Plain:
@@ -54,7 +47,7 @@ class Plain:
         for block in self.model.blocks:
             x = block.norm(resid)
             q, k, v = (project(x).unflatten(-1, heads) for project in (block.q, block.k, block.v))
-            q, k, v = (rotate_every_two(y, block.turn).transpose(1, 2) for y in (q, k, v))
+            q, k, v = (rotate(y, block.turn).transpose(1, 2) for y in (q, k, v))
             z = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=self.config.causal)
             resid = resid + F.dropout(block.o(z.transpose(1, 2).flatten(-2)), dropout)
             hidden = F.dropout(F.relu(block.up(block.norm(resid))), dropout)
@@ -76,10 +69,8 @@ def in_turns(tasks: dict[str, Callable[[], Any]], rounds: int, threads: int, **c
     """Seconds of each task, a row for each round of all, so that a slow moment of the machine meets all."""
     from torch.utils.benchmark import Timer  # not above: it warns where CUDA is installed and no device is there
 
-    timers = {
-        name: Timer("task()", globals={"task": task}, num_threads=threads, **clock) for name, task in tasks.items()
-    }
-    return pd.DataFrame([{name: turn.timeit(2).mean for name, turn in timers.items()} for _ in range(rounds)])
+    timers = {name: Timer("f()", globals={"f": f}, num_threads=threads, **clock) for name, f in tasks.items()}
+    return pd.DataFrame([{name: timer.timeit(2).mean for name, timer in timers.items()} for _ in range(rounds)])
 
 
 def ratios(slow: pd.Series, fast: pd.Series) -> Row:
@@ -119,14 +110,13 @@ def claims(rounds: int = 5, n_sums: int = 16_384) -> list[Row]:
     loaded = for_inference(deepcopy(model))
     a, b = sums.unrank(torch.arange(n_sums), 3)
     edits = [INTACT, *measure.last_heads(model), measure.final_mlp(model)]
-    tokens = sums.encode(a, b, model.config.layout)
+    batches = sums.encode(a, b, model.config.layout).split(measure.BATCH)
 
     @torch.inference_mode()
     def apart() -> None:
-        for edit in edits:
-            hook = edit.hook(model)
-            for part in tokens.split(measure.BATCH):
-                model(part, hook)
+        for hook in [edit.hook(model) for edit in edits]:
+            for tokens in batches:
+                model(tokens, hook)
 
     threads = torch.get_num_threads()
     shared = partial(measure.class_accuracies, loaded, a, b, edits)
@@ -143,14 +133,7 @@ def results_path(what: str) -> Path:
 
 def save(what: str, rows: list[Row]) -> Path:
     """Write a benchmark's rows and what they were measured with; returns the file."""
-    about = {"processor": processor(), "capability": torch.backends.cpu.get_cpu_capability()}
-    about |= {"torch": torch.__version__, "commit": commit()}
+    about = {"processor": cpu_info("model name") or platform.machine()}
+    about |= {"capability": torch.backends.cpu.get_cpu_capability(), "torch": torch.__version__, "commit": commit()}
     write_json(results_path(what), about | {"rows": rows})
     return results_path(what)
-
-
-def processor() -> str:
-    """The processor's name where the system tells it, else its architecture."""
-    info = Path("/proc/cpuinfo")
-    name = re.search(r"model name\s*: (.+)", info.read_text()) if info.exists() else None
-    return name[1] if name else platform.machine()

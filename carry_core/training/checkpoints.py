@@ -26,11 +26,8 @@ RESUMING = ("format", "group", "epoch", "batches", "adam_step", "dropout")  # of
 
 def digest(tensors: dict[str, Tensor]) -> str:
     """sha256 over the tensors' bytes, in the order of their names."""
-    total = hashlib.sha256()
-    for name in sorted(tensors):
-        total.update(name.encode())
-        total.update(tensors[name].contiguous().numpy().tobytes())
-    return total.hexdigest()
+    parts = (name.encode() + tensors[name].contiguous().numpy().tobytes() for name in sorted(tensors))
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -46,11 +43,7 @@ class Checkpoints:
         return self.folder / f"{self.group.name}.{self.recipe.name}" / f"run{run}{suffix}.safetensors"
 
     def lock(self, run: int) -> AbstractContextManager[object]:
-        """Hold the run until the context is left, or the process dies.
-
-        Raises:
-            BadInput: another process trains it.
-        """
+        """Hold the run until the context is left, or the process dies; BadInput where another process trains it."""
         path = self.path(run).with_name(f".run{run}.lock")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -72,11 +65,7 @@ class Checkpoints:
                     save_file(tensors, temporary, about)
 
     def load(self, run: int, epoch: int | None = None) -> State | None:
-        """The run's latest state or that of a snapshot, None where it was never saved.
-
-        Raises:
-            BadInput: the file is damaged, or is not this group's, recipe's or version's.
-        """
+        """The run's latest state or that of a snapshot, None where it was never saved; BadInput for unusable files."""
         path = self.path(run, epoch)
         if not path.exists():
             return None
@@ -88,9 +77,8 @@ class Checkpoints:
                 raise ValueError("its tensors are not those that were written")
             record = {"format": about["format"], **json.loads(about["record"])}
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-            raise BadInput(
-                f"Checkpoint {path} is damaged ({error}): delete run {run}'s files there to train it anew."
-            ) from error
+            remedy = f"delete run {run}'s files there to train it anew"
+            raise BadInput(f"Checkpoint {path} is damaged ({error}): {remedy}.") from error
         expected = {"format": FORMAT, "group": self.group.name, "recipe": self.recipe.name, "run": run}
         if expected != {key: record.get(key) for key in expected}:
             raise BadInput(f"Checkpoint {path} is not of {expected}: move it away to train this run.")
@@ -99,10 +87,7 @@ class Checkpoints:
     def publish(self, run: int, out: Path) -> Path:
         """Write a run's pair of files from its checkpoint and its snapshots; returns the path of its weights.
 
-        They are rounded to float16, which moves no number of the ledger by 0.001 (`tests/test_runs.py`).
-
-        Raises:
-            BadInput: a snapshot is missing or damaged, or the files cannot be written.
+        Rounding to float16 moves no number of the ledger by 0.001 (`tests/test_runs.py`). BadInput where a file is bad.
         """
         last = self.load(run)
         assert last is not None
@@ -131,14 +116,9 @@ def run_path(out: Path, group: str, recipe: str, run: int) -> Path:
 def save_run(
     path: Path, group: Group, weights: runs.Weights, record: runs.Record, curves: History | None = None
 ) -> None:
-    """Write a run's pair of files, the learning curves `[epoch, …]` first.
+    """Write a run's pair of files, the learning curves `[epoch, …]` first; BadInput where that cannot be done.
 
-    Args:
-        weights: parameters by name, snapshots under `epoch_500/…`.
-        record: how it was trained: at least `run`, `recipe` and `epochs`.
-
-    Raises:
-        BadInput: the folder cannot be written or the disk is full.
+    Weights are by name, snapshots under `epoch_500/…`. The record has at least `run`, `recipe` and `epochs`.
     """
     if curves:
         with replacing(path.with_suffix(".npz")) as temporary, temporary.open("wb") as file:

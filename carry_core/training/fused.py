@@ -8,17 +8,18 @@ PyTorch's: LayerNorms and dropout's scales folded into weights, layer 0's tables
 import ctypes
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from numpy.random import SFC64, SeedSequence
 from torch import Tensor
 
@@ -36,12 +37,8 @@ LANES = 8  # of the generator
 
 @cache
 def library() -> ctypes.CDLL:
-    """The compiled step, from the cache where this source was built on such a processor before.
-
-    Raises:
-        BadInput: the processor lacks an instruction, there is no compiler, or it fails.
-    """
-    flags, compiler = cpu_flags(), shlex.split(os.environ.get("CXX") or "g++")
+    """The compiled step, from the cache if it was built on such a processor before; BadInput where it cannot be."""
+    flags, compiler = set(cpu_info("flags").split()), shlex.split(os.environ.get("CXX") or "g++")
     if missing := INSTRUCTIONS - flags:
         raise _cannot(f"the processor lacks {', '.join(sorted(missing))}")
     if shutil.which(compiler[0]) is None:
@@ -71,11 +68,11 @@ def why_not() -> str:
     return ""
 
 
-def cpu_flags() -> frozenset[str]:
-    """The processor's instruction sets, where the system tells them."""
+def cpu_info(entry: str) -> str:
+    """What Linux tells of the processor, such as its `flags`; nothing elsewhere."""
     info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    return frozenset(next((line for line in lines if line.startswith("flags")), "").partition(":")[2].split())
+    found = re.search(rf"^{entry}\s*: (.+)", info.read_text() if info.exists() else "", re.MULTILINE)
+    return found[1] if found else ""
 
 
 def _cannot(why: str) -> BadInput:
@@ -85,20 +82,15 @@ def _cannot(why: str) -> BadInput:
 class LaneMasks:
     """Where each run's dropout stands: eight SFC64 streams a run, whose bits `fused.cpp` draws in parallel."""
 
-    def __init__(self, seeds: list[SeedSequence]) -> None:
-        lanes = [
-            [SFC64(SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, lane))) for lane in range(LANES)]
-            for seed in seeds
-        ]
-        states = [[lane.state["state"]["state"] for lane in run] for run in lanes]
+    def __init__(self, seeds: Sequence[SeedSequence]) -> None:
+        states = [[SFC64(lane).state["state"]["state"] for lane in seed.spawn(LANES)] for seed in seeds]
         self.words = np.array(states, dtype=np.uint64).transpose(0, 2, 1).copy()  # (run, word, lane)
 
     def state(self, run: int) -> dict[str, Any]:
-        """Where the run's streams stand, ready for JSON: each lane's four words."""
+        """Each lane's four words, ready for JSON."""
         return {"lanes": self.words[run].T.tolist()}
 
     def set_state(self, run: int, state: dict[str, Any]) -> None:
-        """Continue the run's streams from there."""
         self.words[run] = np.array(state["lanes"], dtype=np.uint64).T
 
 
@@ -122,53 +114,48 @@ class Weights(ctypes.Structure):
 
 
 class FusedStep:
-    """Loss, gradients and logits of runs that are trained side by side, one after the other.
+    """Loss, gradients and logits of runs, one after the other; BadInput for models of other sizes than it knows."""
 
-    Raises:
-        BadInput: the step cannot be had here, or the models have other sizes than it knows.
-    """
-
-    def __init__(self, stack: Stack, parameters: Mapping[str, Tensor], dropout: list[SeedSequence]) -> None:
+    def __init__(self, stack: Stack, parameters: Mapping[str, Tensor], dropout: Sequence[SeedSequence]) -> None:
         config, layout = stack.config, stack.config.layout
-        if stack.pairs.token.device.type != "cpu":
+        if stack.token.device.type != "cpu":
             raise _cannot("it is for a CPU")
         if config.d_model != 128 or config.heads != 2 or config.d_ff % 128 or not config.d_ff:
             raise _cannot("the model has other sizes than the paper's")
         if config.layers > MOST_LAYERS or config.d_ff > MOST_NEURONS or layout.length > MOST_POSITIONS:
             raise _cannot(f"it knows at most {MOST_LAYERS} layers, {MOST_NEURONS} neurons, {MOST_POSITIONS} positions")
         self.library, self.stack, self.parameters, self.masks = library(), stack, parameters, LaneMasks(dropout)
+        pointers = [ctypes.c_void_p] * 3
+        self.library.run.argtypes = [ctypes.POINTER(Weights), ctypes.c_long, *pointers, ctypes.c_int, *pointers]
         turn = stack.turn.to(torch.complex64).repeat(1, config.heads)  # (pos, d_model / 2)
         self.cosine = turn.real.repeat_interleave(2, -1).contiguous()
         self.sine = torch.stack([-turn.imag, turn.imag], -1).flatten(1)
-        self.sizes = config.layers, layout.length, layout.loss_positions[0], config.d_ff, len(stack.pairs.token)
+        self.sizes = config.layers, layout.length, layout.loss_positions[0], config.d_ff, len(stack.token)
 
     def step(self, rows: Int[Tensor, "run pos batch"], target: Int[Tensor, "run read batch"]) -> dict[str, Tensor]:
-        """Put each parameter's gradient in place; loss and accuracies as `Trainer.score` gives them."""
+        """Add to each parameter's gradient; loss and accuracies as `Trainer.score` gives them."""
         rows, target, count = rows.int().contiguous(), target.int().contiguous(), rows.shape[2]
         folded = self.folded(SCALE)
         packed, gradients = self.packed(folded), [torch.zeros_like(x) for x in folded]
         metrics = torch.zeros(len(rows), 2 + target.shape[1], dtype=torch.float64)
         for run in range(len(rows)):
             weights, words = self.weights(run, folded, packed, gradients), self.masks.words[run].ctypes.data
-            self._run(weights, count, rows[run], target[run], words, THRESHOLD, metrics[run])
-        for p in self.parameters.values():
-            p.grad = None
+            sums = rows[run].data_ptr(), target[run].data_ptr()
+            self.library.run(weights, count, *sums, words, THRESHOLD, metrics[run].data_ptr(), None, None)
         torch.autograd.backward(folded, gradients)
         means = (metrics / count).float()
         return {"loss": means[:, 0] / target.shape[1], "accuracy": means[:, 1:-1], "whole": means[:, -1]}
 
     @torch.no_grad()
-    def logits(
-        self, rows: Int[Tensor, "run pos batch"]
-    ) -> tuple[Float[Tensor, "run read batch vocab"], Float[Tensor, "run read batch vocab"]]:
-        """Logits without dropout: with the final MLP ablated, and intact."""
+    def logits(self, rows: Int[Tensor, "run pos batch"]) -> tuple[Tensor, Tensor]:
+        """Logits `[run, read, batch, vocab]` without dropout: with the final MLP ablated, and intact."""
         rows, folded = rows.int().contiguous(), self.folded(1.0)
         packed, words = self.packed(folded), torch.zeros(256, dtype=torch.uint8)  # which are drawn, and drop nothing
         layout, count = self.stack.config.layout, rows.shape[2]
         after, before = torch.empty(2, len(rows), len(layout.loss_positions), count, VOCABULARY)
         for run in range(len(rows)):
-            weights = self.weights(run, folded, packed)
-            self._run(weights, count, rows[run], None, words.data_ptr(), 0, None, after[run], before[run])
+            weights, out = self.weights(run, folded, packed), (after[run].data_ptr(), before[run].data_ptr())
+            self.library.run(weights, count, rows[run].data_ptr(), None, words.data_ptr(), 0, None, *out)
         return before, after
 
     def folded(self, scale: float) -> list[Tensor]:
@@ -182,17 +169,11 @@ class FusedStep:
                 o = p["blocks.0.o.weight"].unflatten(-1, (config.heads, -1)) * scale**2
                 found += [stream, score, torch.einsum("rjhd,rohd->rhjo", v, o), out_bias]
             else:
-                found += self._behind(f"{block}.norm", *(f"{block}.{x}" for x in "kvq"))
+                found += self.stack.folded(p, f"{block}.norm", *(f"{block}.{x}" for x in "kvq"))
                 found += [p[f"{block}.o.weight"] * scale**2, out_bias]
-            found += self._behind(f"{block}.norm", f"{block}.up")
+            found += self.stack.folded(p, f"{block}.norm", f"{block}.up")
             found += [p[f"{block}.down.weight"] * scale**2, p[f"{block}.down.bias"] * scale]
-        return [x.contiguous() for x in (*found, *self._behind("norm", "unembed"))]
-
-    def _behind(self, norm: str, *names: str) -> tuple[Tensor, Tensor]:
-        """Weights and biases of linear maps behind a norm, one under the other, with its gain and shift folded in."""
-        weight, bias = (torch.cat([self.parameters[f"{x}.{kind}"] for x in names], 1) for kind in ("weight", "bias"))
-        gain, shift = (self.parameters[f"{norm}.{kind}"] for kind in ("weight", "bias"))
-        return weight * gain.unsqueeze(1), bias + (weight @ shift.unsqueeze(-1)).squeeze(-1)
+        return [x.contiguous() for x in (*found, *self.stack.folded(p, "norm", "unembed"))]
 
     @torch.no_grad()
     def packed(self, folded: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
@@ -221,19 +202,3 @@ class FusedStep:
             where = pointers(*both, folded[at][1], *(gradients[at] if gradients else ()))
             found.linear[(i + 2) // 4][(i + 2) % 4] = Linear(weight.shape[2], weight.shape[1], *where)
         return found
-
-    def _run(
-        self,
-        weights: Weights,
-        count: int,
-        rows: Tensor,
-        target: Tensor | None,
-        words: int,
-        threshold: int,
-        *out: Tensor | None,
-    ) -> None:
-        rows_, target_, *out_ = (None if x is None else ctypes.c_void_p(x.data_ptr()) for x in (rows, target, *out))
-        out_ += [None] * (3 - len(out_))
-        self.library.run(
-            ctypes.byref(weights), ctypes.c_long(count), rows_, target_, ctypes.c_void_p(words), threshold, *out_
-        )

@@ -25,25 +25,31 @@ def load(
 ) -> History:
     """The learning curves of a group, `[run, epoch, …]` each, and the `runs` they belong to; as in `runs.load`.
 
-    NaN where a run has no such curve or epoch. The author's release has the curves of other runs than weights; `run`
-    is one that has to be among them.
+    NaN where a run has no such curve or epoch. The author's release has the curves of other runs than weights.
 
     Raises:
-        BadInput: as `runs.load`, or the run is not among them.
+        BadInput: as `runs.load`, or `run` is not among them.
     """
     if source == "author":
-        where = folder(source) / groups.find(group).name
-        paths = {int(path.stem.removeprefix("run")): path for path in where.glob("run*.npz")}
+        files = (folder(source) / groups.find(group).name).glob("run*.npz")
     else:
-        paths = {number: path.with_suffix(".npz") for number, path in find(group, recipe=recipe, runs=runs).items()}
-    paths = {number: path for number, path in sorted(paths.items()) if path.exists()}
+        files = (path.with_suffix(".npz") for path in find(group, recipe=recipe, runs=runs).values())
+    paths = dict(sorted((int(path.stem.removeprefix("run")), path) for path in files if path.exists()))
     if not paths:
         raise missing("learning curves", group, source, recipe)
     if run is not None and run not in paths:
         raise BadInput(
             f"No learning curves of run {run!r} of {group} from {source}: expected one of {', '.join(map(str, paths))}."
         )
-    return {"runs": np.array(list(paths))} | _stacked([_curves(path) for path in paths.values()])
+    curves = [_curves(path) for path in paths.values()]
+    stacked = {"runs": np.array(list(paths))}
+    for key in dict.fromkeys(key for of_run in curves for key in of_run):
+        arrays = [of_run[key] for of_run in curves if key in of_run]
+        shape = np.max([array.shape for array in arrays], axis=0)
+        whole = [of_run.get(key, arrays[0][:0]) for of_run in curves]
+        missed = [[(0, n) for n in shape - array.shape] for array in whole]
+        stacked[key] = np.stack([np.pad(*each, constant_values=np.nan) for each in zip(whole, missed, strict=True)])
+    return stacked
 
 
 def _curves(path: Path) -> History:
@@ -55,15 +61,3 @@ def _curves(path: Path) -> History:
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
         raise damaged(path, str(error)) from error
     return {key: x.astype(np.float32) if x.dtype == np.float16 else x for key, x in curves.items()}
-
-
-def _stacked(curves: list[History]) -> History:
-    stacked = {}
-    for key in dict.fromkeys(key for each in curves for key in each):
-        arrays = [each[key] for each in curves if key in each]
-        shape = np.max([array.shape for array in arrays], axis=0)
-        stacked[key] = np.full((len(curves), *shape), np.nan, arrays[0].dtype)
-        for row, each in zip(stacked[key], curves, strict=True):
-            if key in each:
-                row[tuple(map(slice, each[key].shape))] = each[key]
-    return stacked

@@ -1,16 +1,12 @@
-"""What a CPU does faster than PyTorch's own choice: pieces of a training step, and a trained first layer by tables.
-
-On a GPU the plain operations are used in training. This module knows torch only.
-"""
+"""Products and norms that a CPU computes faster than by PyTorch's own choice. This module knows torch only."""
 
 import ctypes
-import math
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -23,14 +19,6 @@ def keep_memory() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(m_mmap_max, 0)
         libc.mallopt(m_trim_threshold, 2**31 - 1)
-
-
-def has_one_dnn() -> bool:
-    """Whether oneDNN's product works here: it is not in torch's documentation, so it is tried."""
-    with suppress(Exception):
-        one = torch.ones(1, 1)
-        return one_dnn(one[None], one[None], one).tolist() == [[[2.0]]]
-    return False
 
 
 def linear(
@@ -48,12 +36,6 @@ def normed(x: Tensor) -> Tensor:
     if not x.is_cpu:
         return F.layer_norm(x, x.shape[-1:])
     out: Tensor = Normed.apply(x)  # type: ignore[no-untyped-call]
-    return out
-
-
-def gated(x: Float[Tensor, "*batch"], mask: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-    """ReLU, then dropout by a mask of zeros and ones."""
-    out: Tensor = Gated.apply(x, mask)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -100,23 +82,9 @@ class Normed(torch.autograd.Function):
         return found[0]
 
 
-class Gated(torch.autograd.Function):
-    """ReLU and mask, whose gradient needs the result only: it passes where that is above zero."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, mask: Tensor) -> Tensor:
-        out = (x * mask).relu_()
-        ctx.save_for_backward(out)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (out,) = ctx.saved_tensors
-        passed: Tensor = torch.ops.aten.threshold_backward(grad, out, 0)
-        return passed, None
-
-
-ONE_DNN = has_one_dnn()
+ONE_DNN = False
+with suppress(Exception):  # it is not in torch's documentation, so it is tried
+    ONE_DNN = one_dnn(torch.ones(1, 1, 1), torch.ones(1, 1, 1), torch.ones(1, 1)).item() == 2
 
 
 class InferenceLinear(nn.Linear):
@@ -146,62 +114,3 @@ def for_inference(model: Model) -> Model:
     for module in model.modules():
         module.__class__ = fast.get(type(module), type(module))
     return model.requires_grad_(requires_grad=False).eval()
-
-
-Query = slice | list[int]  # positions
-ALL = slice(None)
-
-
-class FirstLayer:
-    """A trained model's attention in layer 0, from tables over (token, position) of the query and of the key.
-
-    The layer sees one of a dozen tokens at each position. So there are few terms that its softmaxes can be made of, and
-    few vectors that its heads can write for a key: a sum's attention is put together from them, in a third of the time.
-
-    Attributes:
-        term: `[head, query row, key row]`, the exponentials that a softmax adds up; a row is a (position, token).
-            In double precision, since the terms of a sum may all be far below the largest of all sums.
-        written: `[head, key row, d_model]`, what a head writes for a key that it looks at alone.
-    """
-
-    def __init__(self, model: Any) -> None:
-        config, block = model.config, model.blocks[0]
-        length, heads = config.layout.length, config.heads
-        position = torch.arange(length, device=model.embed.weight.device)
-        self.start = position * len(model.embed.weight)
-        self.embedding = model.embed.weight * math.sqrt(config.d_model)
-        q, k, v = block.qkv(self.embedding.unsqueeze(1).expand(-1, length, -1))  # (token, pos, head, d_head)
-        q, k, self.value = (x.permute(2, 1, 0, 3).flatten(1, 2) for x in (q, k, v))  # (head, row, d_head)
-        score = (q.double() @ k.double().mT / math.sqrt(config.d_head)).unflatten(2, (length, -1))
-        if config.causal:
-            query = position.repeat_interleave(len(model.embed.weight))
-            score = score.masked_fill((position > query[:, None]).unsqueeze(-1), -torch.inf)
-        self.term = (score - score.amax((2, 3), keepdim=True)).exp().flatten(2)
-        self.written = self.value @ block.o.weight.view(-1, heads, config.d_head).permute(1, 2, 0)
-        self.bias = block.o.bias
-
-    def pattern(self, tokens: Int[Tensor, "batch pos"], query: Query = ALL) -> Float[Tensor, "batch query head key"]:
-        """Attention probabilities of the queries at these positions."""
-        row, rows = tokens + self.start, self.term.shape[-1]
-        head = torch.arange(len(self.term), device=row.device)[:, None] * rows
-        entry = (row[:, query][:, :, None, None] + head) * rows + row[:, None, None]
-        term = self.term.view(-1).index_select(0, entry.view(-1)).view(entry.shape)
-        probability: Tensor = term / term.sum(-1, keepdim=True)
-        return probability.to(self.embedding.dtype)
-
-    def resid(self, tokens: Int[Tensor, "batch pos"], query: Query = ALL) -> Float[Tensor, "batch query d_model"]:
-        """The embedding, at these positions."""
-        return F.embedding(tokens[:, query], self.embedding)
-
-    def z(self, tokens: Int[Tensor, "batch pos"], query: Query = ALL) -> Float[Tensor, "batch query head d_head"]:
-        """`attn.z`."""
-        row, pattern = tokens + self.start, self.pattern(tokens, query)
-        return torch.stack([pattern[:, :, h] @ F.embedding(row, value) for h, value in enumerate(self.value)], 2)
-
-    def mid(self, tokens: Int[Tensor, "batch pos"], query: Query = ALL) -> Float[Tensor, "batch query d_model"]:
-        """`resid_mid`."""
-        row = (tokens + self.start).unsqueeze(1)
-        head = torch.arange(len(self.written), device=row.device)[:, None] * self.written.shape[1]
-        written = F.embedding((row + head).flatten(1), self.written.flatten(0, 1))  # (batch, head and key, d_model)
-        resid = self.resid(tokens, query) + self.bias
-        return torch.baddbmm(resid, self.pattern(tokens, query).flatten(2), written)

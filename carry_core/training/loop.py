@@ -1,9 +1,10 @@
 """Training runs from start to finished files: what is missing, resuming, when to save."""
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,16 @@ Report = Callable[[Trainer, dict[str, Any] | None], None]
 Progress = tuple[int, int]  # epochs done, and batches of the next
 
 
-@dataclass
 class Clock:
     """How long a training may go on, and when it last saved: seconds of `time.monotonic`."""
 
-    minutes: float | None = None
-    start: float = field(default_factory=time.monotonic)
-    saved: float = field(default_factory=time.monotonic)
+    def __init__(self, minutes: float | None = None) -> None:
+        self.saved = time.monotonic()
+        self.end = math.inf if minutes is None else self.saved + 60 * minutes
 
     @property
     def over(self) -> bool:
-        return self.minutes is not None and time.monotonic() - self.start >= 60 * self.minutes
+        return time.monotonic() >= self.end
 
     def pause(self) -> bool:
         """Whether to stop between two batches, for a checkpoint or for good."""
@@ -39,11 +39,7 @@ class Clock:
 
 
 def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report: Report) -> bool:
-    """Train to the end of the recipe, or until the clock is over; True if finished.
-
-    What is on disk can be resumed after any interruption, on a CPU to the same bits. `report` gets the new row of the
-    history after an epoch, and None within one.
-    """
+    """Train to the end of the recipe (True) or of the time; `report` gets a row after an epoch and None within one."""
     while not trainer.finished and not clock.over:
         row = trainer.run_epoch(clock.pause)
         snapshot = any(trainer.epoch in trainer.recipe.snapshots(trainer.group, run) for run in trainer.runs)
@@ -55,11 +51,7 @@ def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report:
 
 
 def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
-    """Take the runs up where their checkpoints left them; a finetuned run starts from its parent (App. H.2).
-
-    Raises:
-        BadInput: a checkpoint is unusable, was trained at another precision, or the parent was not trained.
-    """
+    """Go on from the runs' checkpoints; finetuning starts from the parent (App. H.2). BadInput if unusable."""
     states = [state for run in trainer.runs if (state := checkpoints.load(run)) is not None]
     for _, record in states:
         if record["precision"] != trainer.precision:
@@ -74,11 +66,7 @@ def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
 
 
 def parent_state(checkpoints: Checkpoints, name: str, after: int, run: int) -> State:
-    """That run of group `name` after as many of the paper's epochs.
-
-    Raises:
-        BadInput: it is not there.
-    """
+    """That run of group `name` after as many of the paper's epochs; BadInput where it was not trained so far."""
     parent, recipe = replace(checkpoints, group=groups.find(name)), checkpoints.recipe
     (epoch,) = (ours for ours, papers in recipe.snapshots(parent.group, run).items() if papers == after)
     if (state := parent.load(run, epoch)) is None:
@@ -91,11 +79,7 @@ def parent_state(checkpoints: Checkpoints, name: str, after: int, run: int) -> S
 
 
 def check_parents(plan: Iterable[tuple[Checkpoints, Collection[int]]]) -> None:
-    """Find out before anything long starts whether the runs of `plan`, trained in this order, will have their parents.
-
-    Raises:
-        BadInput: a run lacks its parent, which is not trained to that epoch before it either.
-    """
+    """BadInput where a run of `plan`, trained in this order, will lack its parent; before anything long starts."""
     coming: set[tuple[str, int, int]] = set()  # group, the paper's epoch and run
     for checkpoints, numbers in plan:
         group, recipe = checkpoints.group, checkpoints.recipe
@@ -107,11 +91,7 @@ def check_parents(plan: Iterable[tuple[Checkpoints, Collection[int]]]) -> None:
 
 
 def missing(checkpoints: Checkpoints, numbers: Collection[int], out: Path) -> dict[int, Progress]:
-    """Runs that `out` lacks, or has with fewer epochs, and how far their checkpoints are.
-
-    Raises:
-        BadInput: a run in `out` or a checkpoint is unusable.
-    """
+    """Runs that `out` lacks, or has with fewer epochs, and how far their checkpoints are; BadInput for damaged ones."""
     group, recipe, found = checkpoints.group, checkpoints.recipe, {}
     for run in numbers:
         path = run_path(out, group.name, recipe.name, run)
@@ -134,10 +114,8 @@ def train_group(
 ) -> bool:
     """Train what `out` lacks of a group's runs and write each when it is done; True if all are.
 
-    One after the other on a CPU, in lockstep on a GPU but for runs that came unequally far.
-
-    Raises:
-        BadInput: another process trains one of the runs, or as `prepare` and `missing`.
+    One after the other on a CPU, in lockstep on a GPU but for runs that came unequally far. BadInput where another
+    process trains one of the runs, or as in `prepare` and `missing`.
     """
     clock = clock or Clock()
     keep_memory()
@@ -158,18 +136,16 @@ def train_group(
     return True
 
 
-def named(numbers: Iterable[int]) -> str:
+def named(numbers: Collection[int]) -> str:
     """Which runs are meant: `run 3`; `runs 0,1,2`."""
-    *some, last = map(str, numbers)
-    return f"runs {','.join([*some, last])}" if some else f"run {last}"
+    return f"run{'s' * (len(numbers) > 1)} {','.join(map(str, numbers))}"
 
 
 def told(trainer: Trainer, row: dict[str, Any] | None) -> tuple[str, str, float]:
     """Of an epoch, or a batch within one: what is trained, how far it is in words, and as a share of the whole."""
     epochs, epoch = trainer.recipe.epochs(trainer.group), trainer.epoch + (row is None)
-    if row is None:
-        far = f"batch {trainer.done}/{trainer.group.steps}"
-    else:
+    far = f"batch {trainer.done}/{trainer.group.steps}"
+    if row is not None:
         far = f"loss {row['test_loss'].mean():.1e}, accuracy {row['test_whole'].mean():.3f}"
     return f"{trainer.group.name} {named(trainer.runs)}", f"{far}, epoch {epoch}/{epochs}", trainer.epoch / epochs
 

@@ -12,20 +12,14 @@ from carry_core.runs import Runs
 
 @dataclass(frozen=True)
 class Recipe:
-    """How long and how fast a group is trained; everything else is the group's.
-
-    Attributes:
-        rate: learning rate, constant after `warmup` linear steps.
-        steps: optimiser steps in all, rounded to whole epochs; None for the group's own epochs.
-        limit: epochs asked for by the user, in place of either.
-        followed: of a group, runs whose weights are kept at more epochs than the group's, in the paper's epochs.
-    """
+    """How long and how fast a group is trained; everything else is the group's."""
 
     name: str
-    rate: float
+    rate: float  # learning rate, constant after `warmup` linear steps
     warmup: int = 0
-    steps: int | None = None
-    limit: int | None = None
+    steps: int | None = None  # in all, rounded to whole epochs; None for the group's own epochs
+    limit: int | None = None  # epochs that the user asks for, in place of either; moves no snapshot
+    # of a group, runs whose weights are kept at more epochs than the group's, in the paper's epochs
     followed: Mapping[str, tuple[Collection[int], tuple[int, ...]]] = field(default_factory=dict)
 
     def epochs(self, group: Group) -> int:
@@ -35,54 +29,36 @@ class Recipe:
             return group.epochs
         return max(1, round(self.steps / group.steps))
 
-    def share(self, group: Group) -> float:
-        """How many epochs of its own the recipe has in place of one of the paper's; `--epochs` moves no snapshot."""
-        return replace(self, limit=None).epochs(group) / group.epochs
-
-    def snapshots(self, group: Group, run: int | None = None) -> dict[int, int]:
-        """Epochs whose weights are kept, and the paper's epochs that they stand for: the same share of the whole.
-
-        Those of the group, and of one of its runs if it is given.
-        """
+    def snapshots(self, group: Group, run: int) -> dict[int, int]:
+        """Epochs whose weights are kept, and the paper's epochs that they stand for: the same share of the whole."""
         runs, more = self.followed.get(group.name, ((), ()))
+        share = replace(self, limit=None).epochs(group) / group.epochs
         epochs = sorted({*group.snapshots, *(more if run in runs else ())})
-        return {max(1, round(self.share(group) * epoch)): epoch for epoch in epochs}
+        return {max(1, round(share * epoch)): epoch for epoch in epochs}
 
 
 # 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30 and 45 of the 60 epochs of `quick`: most of what happens is at the beginning
 ON_THE_WAY = (17, 33, 50, 67, 83, 100, 133, 167, 250, 333, 500, 750)
 BY_NAME = {
-    r.name: r
-    for r in (
-        Recipe("paper", 1.4e-4),
-        Recipe("quick", 1e-3, warmup=300, steps=8820, followed={MAIN: (range(4), ON_THE_WAY)}),
-    )
+    "paper": Recipe("paper", 1.4e-4),
+    "quick": Recipe("quick", 1e-3, warmup=300, steps=8820, followed={MAIN: (range(4), ON_THE_WAY)}),
 }
 
 
 def chosen(name: str, group: Group, epochs: int | None = None) -> Recipe:
-    """A recipe by its name, stopped after so many epochs.
-
-    Raises:
-        BadInput: the group is not in the paper, there is no such recipe, or it has fewer epochs.
-    """
+    """A recipe by its name, stopped after so many epochs; BadInput if it has fewer, or none for that group."""
     if name not in BY_NAME:
         raise BadInput(f"Unknown recipe {name!r}: expected one of {', '.join(BY_NAME)}.")
     if group.name not in groups.GROUPS:
         raise BadInput(f"{group.name} is not in the paper, so there is no protocol to train it by.")
-    recipe = BY_NAME[name]
-    if epochs is not None and epochs > recipe.epochs(group):
-        planned = recipe.epochs(group)
+    recipe, planned = BY_NAME[name], BY_NAME[name].epochs(group)
+    if epochs is not None and epochs > planned:
         raise BadInput(f"--epochs {epochs}: {group.name} has {planned} by the recipe {name}; expected no more.")
     return replace(recipe, limit=epochs)
 
 
 def run_numbers(text: str | None, group: Group) -> list[int]:
-    """Numbers of runs such as `0-5` or `0,2`, below 1000; those of the group if None.
-
-    Raises:
-        BadInput: the text has another form, or a higher number before a lower one.
-    """
+    """Numbers of runs such as `0-5` or `0,2`, below 1000; those of the group if None. BadInput for any other text."""
     if text is None:
         return list(range(group.n_runs))
     spans = [re.fullmatch(r"([0-9]{1,3})(?:-([0-9]{1,3}))?", part) for part in text.split(",")]

@@ -1,17 +1,15 @@
 """The training forward: many runs at once on a leading axis, with exact shortcuts for this task.
 
-It computes what `model.Transformer` computes (App. A), at the positions that enter the loss, and
-returns to it through the same parameter names, each with one more axis in front, `[run, …]`.
-What makes it cheaper, without changing the result:
+It computes what `model.Transformer` computes (App. A), from parameters of the same names, `[run, …]`. It is cheaper:
 
-- the last block needs queries, output projection and MLP at the read positions only;
-- layer 0 sees a position's token and nothing else, so its queries, keys and (values x output
-  projection) are computed once for each of the few (token, position) pairs, then looked up;
+- only positions that enter the loss are read: the last block needs queries, output projection and MLP there only;
+- layer 0 sees a position's token and nothing else, so its queries, keys and (values x output projection) are computed
+  once for each of the few (token, position) pairs, then looked up;
 - a LayerNorm's scale and shift go into the small matrix behind it, not over the large activations.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +19,7 @@ from numpy.random import SFC64, Generator, SeedSequence
 from torch import Tensor
 
 from carry_core.model import ModelConfig, rotary, rotate
-from carry_core.sums import EQUALS, PLUS, Layout, digits
+from carry_core.sums import EQUALS, PLUS, digits
 from carry_core.training import layers
 
 Parameters = Mapping[str, Tensor]
@@ -37,7 +35,7 @@ class Masks:
     (SFC64), and sixteen of its bits make a draw.
     """
 
-    def __init__(self, seeds: list[SeedSequence], device: torch.device) -> None:
+    def __init__(self, seeds: Sequence[SeedSequence], device: torch.device) -> None:
         self.streams = [Generator(SFC64(seed)) for seed in seeds]
         self.device = device
 
@@ -57,36 +55,8 @@ class Masks:
         return {"state": [int(word) for word in self.streams[run].bit_generator.state["state"]["state"]]}
 
     def set_state(self, run: int, state: dict[str, Any]) -> None:
-        """Continue the run's stream from there."""
         generator = self.streams[run].bit_generator
         generator.state = {**generator.state, "state": {"state": np.array(state["state"], dtype=np.uint64)}}
-
-
-class Pairs:
-    """The (token, position) pairs that can occur in a layout; 64 for three digits.
-
-    Rows are grouped by position; a digit position holds ten rows, in the order of the digits.
-
-    Attributes:
-        token, position: `[pair]`.
-        first: row of each position's first pair, `[pos]`.
-    """
-
-    def __init__(self, layout: Layout, device: torch.device) -> None:
-        self.layout = layout
-        constants = {"+": [PLUS], "=": [EQUALS]}
-        tokens = [constants.get(mark, list(range(10))) for mark in layout.tick_labels()]
-        count = torch.tensor([len(options) for options in tokens])
-        self.token = torch.tensor([token for options in tokens for token in options], device=device)
-        self.position = torch.arange(len(tokens)).repeat_interleave(count).to(device)
-        self.first = (count.cumsum(0) - count).to(device)
-
-    def rows(self, a: Int[Tensor, "run batch"], b: Int[Tensor, "run batch"]) -> Int[Tensor, "run pos batch"]:
-        """Which pair stands at each position of the sum's input."""
-        width = self.layout.width
-        tail = digits(a + b, width) if self.layout.causal else a.new_zeros(*a.shape, width)
-        offset = torch.cat([digits(a, width), a.new_zeros(*a.shape, 1), digits(b, width), tail], -1)
-        return (self.first + offset).transpose(-1, -2)
 
 
 def linear(x: Float[Tensor, "run *batch d_in"], weight: Tensor, bias: Tensor) -> Float[Tensor, "run *batch d_out"]:
@@ -100,22 +70,28 @@ class Stack:
 
     def __init__(self, config: ModelConfig, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
         self.config, self.dtype = config, dtype
-        self.pairs = Pairs(config.layout, device)
-        self.turn = rotary(config.layout.length, config.d_head, device)
-        self.read = slice(config.layout.loss_positions[0], None)
+        # rows of the tables: the (token, position) pairs that can occur, position after position; 64 for three digits
+        constants = {"+": [PLUS], "=": [EQUALS]}
+        tokens = [torch.tensor(constants.get(mark, range(10))) for mark in config.layout.tick_labels()]
+        count = torch.tensor([len(options) for options in tokens])
+        self.token = torch.cat(tokens).to(device)  # (row,)
+        self.first = (count.cumsum(0) - count).to(device)  # row of each position, (pos,)
+        turn = rotary(config.layout.length, config.d_head, device)
+        self.turn, self.turn_of_row = turn, turn.repeat_interleave(count.to(device), 0)
+        read = slice(config.layout.loss_positions[0], None)
+        self.queries = [slice(None)] * (config.layers - 1) + [read]  # positions whose queries a layer needs
         key = torch.arange(config.layout.length, device=device)
         self.future = key > key[:, None]
 
-    def logits(
-        self, p: Parameters, rows: Int[Tensor, "run pos batch"], draw: Draw | None = None
-    ) -> Float[Tensor, "run read batch vocab"]:
-        """Logits at the read positions.
+    def rows(self, a: Int[Tensor, "run batch"], b: Int[Tensor, "run batch"]) -> Int[Tensor, "run pos batch"]:
+        """The row of each position of the sum's input."""
+        width = self.config.width
+        tail = digits(a + b, width) if self.config.causal else a.new_zeros(*a.shape, width)
+        offset = torch.cat([digits(a, width), a.new_zeros(*a.shape, 1), digits(b, width), tail], -1)
+        return (self.first + offset).transpose(-1, -2)
 
-        Args:
-            p: parameters by name, `[run, …]`.
-            rows: the sums, as rows of `Pairs`.
-            draw: source of dropout masks; no dropout if None.
-        """
+    def logits(self, p: Parameters, rows: Tensor, draw: Draw | None = None) -> Float[Tensor, "run read batch vocab"]:
+        """Logits at the read positions, with dropout by the masks that `draw` gives; without if it is None."""
         return self.unembed(p, self.streams(p, rows, draw)[1])
 
     def streams(self, p: Parameters, rows: Tensor, draw: Draw | None = None) -> tuple[Tensor, Tensor]:
@@ -124,8 +100,10 @@ class Stack:
         for l in range(self.config.layers):
             if l:
                 resid, out = self.attention(p, l, resid, draw)
-            mid = self.add(resid, out, draw)
-            resid = self.mlp(p, l, mid, draw)
+            mid = resid + self.dropped(out.to(resid.dtype), draw)
+            hidden = linear(self.normed(mid), *self.folded(p, f"blocks.{l}.norm", f"blocks.{l}.up")).relu()
+            down = self.scaled(p[f"blocks.{l}.down.weight"], p[f"blocks.{l}.down.bias"], draw)
+            resid = mid + self.dropped(linear(self.dropped(hidden, draw), *down).to(mid.dtype), draw)
         return mid, resid
 
     def unembed(self, p: Parameters, resid: Tensor) -> Float[Tensor, "run read batch vocab"]:
@@ -134,7 +112,7 @@ class Stack:
 
     def first_attention(self, p: Parameters, rows: Tensor, draw: Draw | None) -> tuple[Tensor, Tensor]:
         """Layer 0's attention by look-up: the stream that it enters and its output, where they are needed."""
-        heads, d, queries = self.config.heads, self.config.d_model, self.queries(0)
+        heads, d, queries = self.config.heads, self.config.d_model, self.queries[0]
         stream, score, v = self.tables(p)
         o = p["blocks.0.o.weight"].unflatten(-1, (heads, -1))
         vo = torch.einsum("rjhd,rohd->rohj", v, o).flatten(-2)  # (run, d_model, head * pair)
@@ -157,29 +135,27 @@ class Stack:
 
     def tables(self, p: Parameters) -> tuple[Tensor, Tensor, Tensor]:
         """For every (token, position) pair: the stream, its scores with every other pair, and its values."""
-        stream = p["embed.weight"][:, self.pairs.token] * math.sqrt(self.config.d_model)  # (run, pair, d_model)
+        stream = p["embed.weight"][:, self.token] * math.sqrt(self.config.d_model)  # (run, pair, d_model)
         scale, shift = (p[f"blocks.0.norm.{name}"].unsqueeze(1) for name in ("weight", "bias"))
         weight, bias = (torch.cat([p[f"blocks.0.{x}.{name}"] for x in "qkv"], 1) for name in ("weight", "bias"))
         flat = linear(layers.normed(stream) * scale + shift, weight, bias).unflatten(-1, (-1, self.config.d_head))
-        q, k, v = rotate(flat, self.turn[self.pairs.position]).chunk(3, -2)  # (run, pair, head, d_head)
+        q, k, v = rotate(flat, self.turn_of_row).chunk(3, -2)  # (run, pair, head, d_head)
         return stream, torch.einsum("rihd,rjhd->rhij", q, k) / math.sqrt(self.config.d_head), v
 
-    def looked_up(
-        self, score: Tensor, rows: Tensor, queries: slice, draw: Draw | None
-    ) -> Float[Tensor, "run head key query batch"]:
-        """Attention probabilities of a batch from the table of scores."""
-        cell = rows[:, queries].unsqueeze(1) * score.shape[-1] + rows.unsqueeze(2)
-        cell = cell.unsqueeze(1).expand(-1, self.config.heads, -1, -1, -1)
+    def looked_up(self, score: Tensor, rows: Tensor, queries: slice, draw: Draw | None) -> Tensor:
+        """Attention probabilities of a batch from the table of scores, `[run, head, key, query, batch]`."""
+        cell = (rows[:, queries].unsqueeze(1) * score.shape[-1] + rows.unsqueeze(2)).unsqueeze(1)
+        cell = cell.expand(-1, self.config.heads, -1, -1, -1)
         found = score.flatten(2).gather(2, cell.flatten(2)).view(cell.shape)
         return self.probabilities(found, self.future[queries].T.unsqueeze(-1), draw, 2)
 
     def attention(self, p: Parameters, l: int, resid: Tensor, draw: Draw | None) -> tuple[Tensor, Tensor]:
         """Attention of a later layer: the stream where it is needed from here on, and the output there."""
-        norm, queries = f"blocks.{l}.norm", self.queries(l)
+        norm, queries = f"blocks.{l}.norm", self.queries[l]
         everywhere = self.normed(resid)
-        q = linear(everywhere[:, queries], *self.folded(p, norm, f"blocks.{l}.q", self.turn[queries]))
-        k = linear(everywhere, *self.folded(p, norm, f"blocks.{l}.k", self.turn))
-        v = linear(everywhere, *self.folded(p, norm, f"blocks.{l}.v", self.turn))
+        q = linear(everywhere[:, queries], *self.folded(p, norm, f"blocks.{l}.q", turn=self.turn[queries]))
+        k = linear(everywhere, *self.folded(p, norm, f"blocks.{l}.k", turn=self.turn))
+        v = linear(everywhere, *self.folded(p, norm, f"blocks.{l}.v", turn=self.turn))
         score = self.by_head(q) @ self.by_head(k).mT
         score = (score.float() if self.dtype == torch.bfloat16 else score) / math.sqrt(self.config.d_head)
         score = score.permute(0, 3, 1, 2).contiguous()  # (run, key, batch * head, query)
@@ -189,33 +165,18 @@ class Stack:
         out = linear(z, *self.scaled(p[f"blocks.{l}.o.weight"], p[f"blocks.{l}.o.bias"], draw))
         return resid[:, queries], out
 
-    def mlp(self, p: Parameters, l: int, mid: Tensor, draw: Draw | None) -> Tensor:
-        """The residual stream after the block's MLP."""
-        hidden = linear(self.normed(mid), *self.folded(p, f"blocks.{l}.norm", f"blocks.{l}.up"))
-        hidden = hidden.relu() if draw is None else layers.gated(hidden, draw(tuple(hidden.shape), hidden.dtype))
-        down = self.scaled(p[f"blocks.{l}.down.weight"], p[f"blocks.{l}.down.bias"], draw)
-        return self.add(mid, linear(hidden, *down), draw)
-
-    def queries(self, l: int) -> slice:
-        """Positions whose queries layer `l` needs: in the last block, those that are read."""
-        return self.read if l == self.config.layers - 1 else slice(None)
-
     def by_head(self, x: Float[Tensor, "run pos batch d_model"]) -> Float[Tensor, "run batch_head pos d_head"]:
         """A view, no copy: one small matrix for each example and head."""
         return x.view(*x.shape[:2], -1, self.config.d_head).transpose(1, 2)
 
     def probabilities(self, score: Tensor, future: Tensor, draw: Draw | None, keys: int) -> Tensor:
-        """Softmax over the axis `keys`, then dropout, whose scale is left to the next weights (`scaled`).
+        """Softmax over the axis `keys`, then dropout. On a CPU any axis but the last takes a tenth of the time."""
+        score = score.masked_fill(future, -torch.inf) if self.config.causal else score
+        return self.dropped(score.softmax(keys), draw)
 
-        On a CPU a softmax over any axis but the last takes a tenth of the time.
-        """
-        pattern = (score.masked_fill(future, -torch.inf) if self.config.causal else score).softmax(keys)
-        return pattern if draw is None else pattern * draw(tuple(pattern.shape), pattern.dtype)
-
-    def add(self, resid: Tensor, out: Tensor, draw: Draw | None) -> Tensor:
-        """The residual stream plus a block's output after dropout, whose scale the output has already (`scaled`)."""
-        out = out.to(resid.dtype)
-        return resid + (out if draw is None else out * draw(tuple(out.shape), out.dtype))
+    def dropped(self, x: Tensor, draw: Draw | None) -> Tensor:
+        """After dropout, whose scale is in the weights before or behind (`scaled`)."""
+        return x if draw is None else x * draw(tuple(x.shape), x.dtype)
 
     def scaled(self, weight: Tensor, bias: Tensor, draw: Draw | None) -> tuple[Tensor, Tensor]:
         """A linear map between two dropouts, which takes over the scales of both."""
@@ -227,12 +188,12 @@ class Stack:
         """LayerNorm without its scale and shift, which `folded` moves into the next weights."""
         return layers.normed(x).to(self.dtype)
 
-    def folded(self, p: Parameters, norm: str, name: str, turn: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Weights and biases of the linear map behind a norm, with the norm's scale and shift folded in.
+    def folded(self, p: Parameters, norm: str, *names: str, turn: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Weights and biases of linear maps behind a norm, one under the other, with its scale and shift folded in.
 
         With `turn`, each position's rotary embedding is folded in too: weights are `[run, pos, d_out, d_in]`.
         """
-        weight, bias = p[f"{name}.weight"], p[f"{name}.bias"]
+        weight, bias = (torch.cat([p[f"{name}.{kind}"] for name in names], 1) for kind in ("weight", "bias"))
         bias = bias + (weight @ p[f"{norm}.bias"].unsqueeze(-1)).squeeze(-1)
         weight = weight * p[f"{norm}.weight"].unsqueeze(1)
         if turn is not None:
