@@ -165,11 +165,11 @@ class FusedStep:
         rows, folded = rows.int().contiguous(), self.folded(1.0)
         packed, words = self.packed(folded), torch.zeros(256, dtype=torch.uint8)  # which are drawn, and drop nothing
         layout, count = self.stack.config.layout, rows.shape[2]
-        after, before = torch.empty(2, len(rows), len(layout.loss_positions), count, VOCABULARY)
+        logits = torch.empty(len(rows), 2, len(layout.loss_positions), count, VOCABULARY)
         for run in range(len(rows)):
             weights = self.weights(run, folded, packed)
-            self._run(weights, count, rows[run], None, words.data_ptr(), 0, None, after[run], before[run])
-        return before, after
+            self._run(weights, count, rows[run], None, words.data_ptr(), 0, None, logits[run])
+        return logits[:, 0], logits[:, 1]
 
     def folded(self, scale: float) -> list[Tensor]:
         """Weights and biases, and layer 0's tables, from the parameters and dropout's scale, each `[run, …]`."""
@@ -230,10 +230,11 @@ class FusedStep:
         target: Tensor | None,
         words: int,
         threshold: int,
-        *out: Tensor | None,
+        metrics: Tensor | None,
+        logits: Tensor | None = None,
     ) -> None:
-        rows_, target_, *out_ = (None if x is None else ctypes.c_void_p(x.data_ptr()) for x in (rows, target, *out))
-        out_ += [None] * (3 - len(out_))
-        self.library.run(
-            ctypes.byref(weights), ctypes.c_long(count), rows_, target_, ctypes.c_void_p(words), threshold, *out_
+        inputs, out = (
+            [x if x is None else ctypes.c_void_p(x.data_ptr()) for x in pair]
+            for pair in ((rows, target), (metrics, logits))
         )
+        self.library.run(ctypes.byref(weights), ctypes.c_long(count), *inputs, ctypes.c_void_p(words), threshold, *out)
