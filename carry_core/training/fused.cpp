@@ -28,7 +28,7 @@ using bf16 = uint16_t;
 #define INLINE inline __attribute__((always_inline))
 
 // ---- vectors: of 16 floats, and of N times as many ----
-using Vec = __m512;  // GCC and Clang give it + - * / with vectors and scalars
+using Vec = __m512;  // GCC and Clang give it + - * / with vectors and scalars, and fuse a sum with its first product
 INLINE Vec load(const float* p) { return _mm512_loadu_ps(p); }
 INLINE Vec load(const bf16* p) { return (Vec)(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p)) << 16); }
 INLINE void store(float* p, Vec x) { _mm512_storeu_ps(p, x); }
@@ -201,7 +201,7 @@ INLINE Row normalise(const float* x, float& scale) {  // n of a row, and 1 / sd
 INLINE Row normalise_back(Row dn, Row n, float scale) { return scale * (dn - mean(dn) - dot(dn, n) / D * n); }
 
 using Scores = float[T];  // of a query with one key: those with the other keys follow
-// p from scores, over the keys, and m p
+// p from scores, over the keys, and m p; the masks are drawn for 32 sums and all keys, then for the other 32
 INLINE void softmax(Scores* p, Scores* mp, int keys, Random& draws) {
   Block top(p[0]), total;
   for (int j = 1; j < keys; j++) top = max(top, Block(p[j]));
@@ -231,7 +231,7 @@ struct Tables { float *stream, *scores, *vo, *b, *unembed, *unembed_b; };
 struct Weights {  // as fused.py has it
   int layers, length, read, d_ff, pairs, causal;  // `read`: the first position of the loss
   const float *cosine, *sine;                     // [length][128]; sines with the sign of `turned`
-  Tables table, grad;                             // layer 0's attention by pairs, its output's b; [12][128]
+  Tables table, grad;                             // layer 0's attention by pairs, its output's b; [12][128]; gradients
   Linear linear[L][4];                            // [k v q], output, up and down; of layer 0 the latter two
 };
 enum { KVQ, OUT, UP, DOWN };             // of `linear`
