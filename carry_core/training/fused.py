@@ -125,8 +125,9 @@ class FusedStep:
         if config.layers > MOST_LAYERS or config.d_ff > MOST_NEURONS or layout.length > MOST_POSITIONS:
             raise _cannot(f"it knows at most {MOST_LAYERS} layers, {MOST_NEURONS} neurons, {MOST_POSITIONS} positions")
         self.library, self.stack, self.parameters, self.masks = library(), stack, parameters, LaneMasks(dropout)
-        pointers = [ctypes.c_void_p] * 3
-        self.library.run.argtypes = [ctypes.POINTER(Weights), ctypes.c_long, *pointers, ctypes.c_int, *pointers]
+        pointer = ctypes.c_void_p
+        inputs = [ctypes.POINTER(Weights), ctypes.c_long, pointer, pointer, pointer, ctypes.c_int]
+        self.library.run.argtypes = [*inputs, pointer, pointer]
         turn = stack.turn.to(torch.complex64).repeat(1, config.heads)  # (pos, d_model / 2)
         self.cosine = turn.real.repeat_interleave(2, -1).contiguous()
         self.sine = torch.stack([-turn.imag, turn.imag], -1).flatten(1)
@@ -141,7 +142,7 @@ class FusedStep:
         for run in range(len(rows)):
             weights, words = self.weights(run, folded, packed, gradients), self.masks.words[run].ctypes.data
             sums = rows[run].data_ptr(), target[run].data_ptr()
-            self.library.run(weights, count, *sums, words, THRESHOLD, metrics[run].data_ptr(), None, None)
+            self.library.run(weights, count, *sums, words, THRESHOLD, metrics[run].data_ptr(), None)
         torch.autograd.backward(folded, gradients)
         means = (metrics / count).float()
         return {"loss": means[:, 0] / target.shape[1], "accuracy": means[:, 1:-1], "whole": means[:, -1]}
@@ -152,11 +153,11 @@ class FusedStep:
         rows, folded = rows.int().contiguous(), self.folded(1.0)
         packed, words = self.packed(folded), torch.zeros(256, dtype=torch.uint8)  # which are drawn, and drop nothing
         layout, count = self.stack.config.layout, rows.shape[2]
-        after, before = torch.empty(2, len(rows), len(layout.loss_positions), count, VOCABULARY)
+        logits = torch.empty(len(rows), 2, len(layout.loss_positions), count, VOCABULARY)
         for run in range(len(rows)):
-            weights, out = self.weights(run, folded, packed), (after[run].data_ptr(), before[run].data_ptr())
-            self.library.run(weights, count, rows[run].data_ptr(), None, words.data_ptr(), 0, None, *out)
-        return before, after
+            weights, out = self.weights(run, folded, packed), logits[run].data_ptr()
+            self.library.run(weights, count, rows[run].data_ptr(), None, words.data_ptr(), 0, None, out)
+        return logits[:, 0], logits[:, 1]
 
     def folded(self, scale: float) -> list[Tensor]:
         """Weights and biases, and layer 0's tables, from the parameters and dropout's scale, each `[run, …]`."""
