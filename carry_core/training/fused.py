@@ -126,7 +126,7 @@ class FusedStep:
             raise _cannot(f"it knows at most {MOST_LAYERS} layers, {MOST_NEURONS} neurons, {MOST_POSITIONS} positions")
         self.library, self.stack, self.parameters, self.masks = library(), stack, parameters, LaneMasks(dropout)
         pointer = ctypes.c_void_p
-        inputs = [ctypes.POINTER(Weights), ctypes.c_long, pointer, pointer, pointer, ctypes.c_int]
+        inputs: list[Any] = [ctypes.POINTER(Weights), ctypes.c_long, pointer, pointer, pointer, ctypes.c_int]
         self.library.run.argtypes = [*inputs, pointer, pointer]
         turn = stack.turn.to(torch.complex64).repeat(1, config.heads)  # (pos, d_model / 2)
         self.cosine = turn.real.repeat_interleave(2, -1).contiguous()
