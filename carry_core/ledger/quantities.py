@@ -53,9 +53,9 @@ def reading(
     """A number that is read off the surveys of a group's runs: `of` gives that of a run, `combine` makes one of them.
 
     `drawn` are the sums that the paper counted a share on; of other numbers `variance` is that of a run's, from the
-    paper's own draw. `shown` is the released run whose number
-    the paper prints, None for all. `among` says which runs count, and `kind` what these can or cannot do, after "runs
-    that". `how` is on the protocol, `fields` what else is measured on a run.
+    paper's own draw. `shown` is the released run whose number the paper prints, None for all. `among` says which runs
+    count, and `kind` what these can or cannot do, after "runs that". `how` is on the protocol, `fields` what else is
+    measured on a run.
     """
 
     def measure(evidence: Evidence) -> Measurement:
