@@ -90,7 +90,7 @@ class Place:
 def checksums() -> dict[str, str]:
     """sha256 of every file of the release, by path in a clone of the author's repository."""
     lines = (RESOURCES / "release.sha256").read_text(encoding="utf-8").splitlines()
-    return {line[66:]: line[:64] for line in lines}
+    return {path: digest for digest, path in (line.split("  ", 1) for line in lines)}
 
 
 def place(path: str) -> Place:

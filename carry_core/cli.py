@@ -265,9 +265,11 @@ def interchange_(source: str, names: tuple[str, ...], pairs: int | None, file: P
 
     Without a GROUP, of every group that there are runs of.
     """
-    there = [name for name in groups.GROUPS if runs.find(name, source)] or [groups.MAIN]
+    for name in names:
+        groups.find(name)
+    asked = names or [name for name in groups.GROUPS if runs.find(name, source)] or [groups.MAIN]
     rows = []
-    for name in [groups.find(name).name for name in names] or there:
+    for name in asked:
         swaps = pairs or (interchange.PAIRS if name == groups.MAIN else interchange.PAIRS_OF_OTHERS)
         found = interchange.maps(source, name, partial(click.echo, err=True), swaps)
         rows += interchange.records(found)

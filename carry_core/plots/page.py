@@ -177,7 +177,9 @@ def of_runs(shows: Mapping[Any, bool] | pd.Series) -> str:
         return f"all {len(shows)} runs" if len(shows) > 1 else "the only run"
     if not which:
         return f"none of {len(shows)} runs" if len(shows) > 1 else "no run"
-    return f"{len(which)} of {len(shows)} runs ({' and '.join(', '.join(which).rsplit(', ', 1))})"
+    *some, last = which
+    listed = f"{', '.join(some)} and {last}" if some else last
+    return f"{len(which)} of {len(shows)} runs ({listed})"
 
 
 def of_its_own(name: str) -> str:

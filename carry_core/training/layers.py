@@ -109,7 +109,7 @@ class InferenceLayerNorm(nn.LayerNorm):
 
 
 def for_inference(model: Model) -> Model:
-    """The model itself, frozen, with linear maps and norms that a CPU computes in two thirds of the time."""
+    """The model itself, frozen, with linear maps and norms that a CPU computes faster."""
     fast = {nn.Linear: InferenceLinear, nn.LayerNorm: InferenceLayerNorm}
     for module in model.modules():
         module.__class__ = fast.get(type(module), type(module))
