@@ -103,7 +103,7 @@ def predict(
         a, b: the sums' two numbers.
         interventions: what to do, one result each; what they have in common is computed once.
         n_digits: how many digits of the answer to read; the model's width if None.
-        watch: a hook that sees the intact model's passes, from layer 0's `resid_mid` on.
+        watch: a hook that sees the intact model's passes, from layer 0's `resid_mid` to the last layer's.
         source: as interventions' hooks take it.
     """
     layout, n_digits = model.config.layout, n_digits or model.config.width

@@ -13,7 +13,6 @@ from functools import cache
 from typing import Any, TypeVar
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -25,9 +24,11 @@ from carry_core.measure import ClassAccuracies
 from carry_core.model import Transformer, no_hook
 from carry_core.sums import Numbers
 from carry_core.training import histories, recipes
+from carry_core.training.layers import product
 
 DRAWS, DRAWN = 10, 20_000  # how often the dissection is drawn again; sums per class in a draw of the paper's
 SAMPLE = 20_000  # random sums where a finding does not need all
+EARLY = 100_000  # random ones of a run's sums for ablations before the last layer: each costs as much as the run itself
 FEWEST = 20  # sums a >= b that an outcome needs for its squashing to count
 Which = Int[Tensor, " _"]  # some of the sums, as indices in ascending order
 CHUNK = 2_048  # sums that pass through the last MLP at once: of each some hundred are in a draw
@@ -77,7 +78,7 @@ class Survey:
 
 @torch.inference_mode()
 def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
-    """Survey one run on sums of every class, for `squash` on all that there are."""
+    """Survey one run on sums of every class, for `squash` on all that there are; what is ablated early on `EARLY`."""
     rest, mlp, without_mlp = Rest(model, a, b), measure.final_mlp(model), list[Tensor]()
 
     def see(name: str, mid: Tensor) -> Tensor:
@@ -87,10 +88,15 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
                 rest.keep(mid)
         return mid
 
-    parts = sorted(need.ablations - {mlp}, key=str)
-    guesses = measure.predict(model, a, b, parts, watch=see)
-    cells = {part: measure.score(guess, a, b) for part, guess in zip(parts, guesses, strict=True)}
+    last = f"blocks.{model.config.layers - 1}."
+    early = [part for part in need.ablations if any(last not in name for name in part.changes(model.config))]
+    late = sorted(need.ablations - {mlp, *early}, key=str)
+    guesses = measure.predict(model, a, b, late, watch=see)
+    cells = {part: measure.score(guess, a, b) for part, guess in zip(late, guesses, strict=True)}
     cells[mlp] = measure.score(torch.cat(without_mlp), a, b)
+    if early:
+        some = torch.randperm(len(a), generator=torch.Generator().manual_seed(0))[:EARLY]
+        cells |= zip(early, measure.class_accuracies(model, a[some], b[some], early), strict=True)
     squashing = rest.squashing() if need.squash else {}
     if not need.dissect:
         return Survey(cells, squashing=squashing)
@@ -136,9 +142,9 @@ class Rest:
         total = torch.zeros(len(counts), len(member), self.model.config.d_ff, dtype=torch.float64)
         size = torch.zeros(len(counts), len(member), 1, dtype=torch.float64)
         for part in self.chunks:
-            post = self.block.up(self.block.norm(self.mid[part, 0])).relu().double()
-            weight = (counts[:, None, part] * member[:, part]).double()
-            total += weight @ post
+            post = self.block.up(self.block.norm(self.mid[part, 0])).relu()
+            weight = (counts[:, None, part] * member[:, part]).to(post)  # how often a sum was drawn
+            total += product(weight.flatten(0, 1), post.mT).view(total.shape)
             size += weight.sum(-1, keepdim=True)
         mean = total / size
         return (mean[:, 1:] > mean[:, :1]).any(1)
@@ -148,18 +154,18 @@ class Rest:
         up, down, in_all = self.block.up, self.block.down, kept.all(0)  # what all keep is computed once
         in_some = kept.any(0) & ~in_all
         found = [torch.empty(len(which), self.mid.shape[1], dtype=torch.int8) for which in asked]
-        added = [down.weight[:, in_some] * chosen for chosen in kept[:, in_some]]
-        first = up.weight[in_all], up.bias[in_all]
-        second = down.weight[:, in_all].contiguous()  # oneDNN is slow where neither rows nor columns are dense
+        added = [(down.weight[:, in_some] * chosen).contiguous() for chosen in kept[:, in_some]]
+        first, others = ((up.weight[some], up.bias[some]) for some in (in_all, in_some))
+        second = down.weight[:, in_all].contiguous()
         for part in self.chunks:
             mid = self.mid[part]
             x = self.block.norm(mid)
-            shared = mid + F.linear(F.linear(x, *first).relu(), second, down.bias)
-            post = F.linear(x, up.weight[in_some], up.bias[in_some]).relu()
+            shared = mid + product(product(x, *first).relu(), second, down.bias)
+            post = product(x, *others).relu()
             for guess, which, weight in zip(found, asked, added, strict=True):
                 ends = torch.searchsorted(which, torch.tensor([part.start, part.stop]))
                 here = which[slice(*ends)] - part.start
-                resid = shared[here] + F.linear(post[here], weight)
+                resid = shared[here] + product(post[here], weight)
                 guess[slice(*ends)] = self.model.unembed(self.model.norm(resid)).argmax(-1)
         return found
 

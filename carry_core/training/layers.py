@@ -54,11 +54,18 @@ class Product(torch.autograd.Function):
 
 
 def one_dnn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`x @ weight.T + bias` for each of n; rows or columns of `weight` must be dense, else oneDNN takes seconds."""
-    product = torch.ops.mkldnn._linear_pointwise
+    """`x @ weight.T + bias` for each of n."""
     biases = [None] * len(x) if bias is None else bias
-    parts = [product(a, w, b, "none", [], "") for a, w, b in zip(x, weight, biases, strict=True)]
+    parts = [product(a, w, b) for a, w, b in zip(x, weight, biases, strict=True)]
     return torch.stack(parts) if len(parts) > 1 else parts[0].unsqueeze(0)
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`F.linear`, in float32 on a CPU by oneDNN: no gradients, and seconds where `weight` is not dense."""
+    if not (x.is_cpu and x.dtype == torch.float32 and x.numel() and ONE_DNN):
+        return F.linear(x, weight, bias)
+    out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return out
 
 
 class Normed(torch.autograd.Function):
@@ -84,17 +91,16 @@ class Normed(torch.autograd.Function):
 
 ONE_DNN = False
 with suppress(Exception):  # it is not in torch's documentation, so it is tried
-    ONE_DNN = one_dnn(torch.ones(1, 1, 1), torch.ones(1, 1, 1), torch.ones(1, 1)).item() == 2
+    ONE_DNN = torch.ops.mkldnn._linear_pointwise(torch.ones(1, 1), torch.ones(1, 1), None, "none", [], "").item() == 1
 
 
 class InferenceLinear(nn.Linear):
     """A trained linear map: in float32 on a CPU, where no gradient is asked for, by oneDNN as `Product`."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if not (x.is_cpu and x.dtype == torch.float32 and ONE_DNN) or x.requires_grad or self.weight.requires_grad:
+        if x.requires_grad or self.weight.requires_grad:
             return super().forward(x)
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
-        return product
+        return product(x, self.weight, self.bias)
 
 
 class InferenceLayerNorm(nn.LayerNorm):

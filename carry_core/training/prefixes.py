@@ -103,6 +103,8 @@ class SharedPrefix:
                     mid = hook(f"blocks.{l}.resid_mid", self.first.mid(tokens, query))
                 else:
                     mid = block.mix(stream[:, query], z, hook)
+                if last and together == [len(self.hooks)]:
+                    continue  # nobody asks for the watcher's logits
                 after = block.mlp(mid, hook)
                 if last:
                     logits |= dict.fromkeys(together, hook("logits", model.unembed(model.norm(after))))
