@@ -1,7 +1,7 @@
 """What interchange says of a run: who decides that a one is carried, who adds it, and what other ablations say.
 
 Everything here is of the last layer, at the position of the answer digit that is read. The rule `who_decides` and its
-threshold were fitted on runs 0-5 of the main group, ours and the author's, and on no other run.
+threshold were fitted on runs 0-5 of the main group, the author's and ours as they were after 300 epochs, on no other.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from carry_core.findings.survey import Evidence
 from carry_core.interventions import Patch
 from carry_core.model import Hook, Transformer
 
-# The runs' values of a head, of the attention and of its skip path lie at 0.00-0.32, at 0.68 and at 0.93-1.00, where
+# Those runs' values of a head, of the attention and of its skip path lie at 0.00-0.32, at 0.68 and at 0.93-1.00, where
 # 1.00 is a component that moves the digit in every pair. The threshold is halfway between the last two.
 DECIDES = 0.8
 KINDS = {

@@ -1,7 +1,7 @@
 """Many seeds of the main group: of which kind each run is, and what else was measured on it, as one stored table.
 
 What is asked of the table, and what counts as an answer, was written down before any run numbered 6 or more was looked
-at; the kinds and their threshold (`typology`) were fitted on runs 0-5, ours and the author's.
+at; the kinds and their threshold (`typology`) were fitted on runs 0-5, the author's and ours after 300 epochs.
 
 - Judged are our runs by `quick` from number 6 on, whatever they have learned (`judged`).
 - A kind's share has its exact 95% interval (Clopper and Pearson).
