@@ -40,11 +40,14 @@ def same(found: measure.ClassAccuracies, expected: measure.ClassAccuracies) -> N
     assert found.exact_match == pytest.approx(expected.exact_match)
 
 
-def test_a_survey_is_what_the_measurements_give_one_by_one(noisy):
+def test_a_survey_is_what_the_measurements_give_one_by_one(noisy, monkeypatch):
+    monkeypatch.setattr(survey, "EARLY", 1_000)
     a, b = all_sums(2)
     last = noisy.config.layers - 1
-    wanted = [INTACT, measure.final_mlp(noisy), Ablation(heads={(last, 1)}), Ablation(skips={0})]
-    found = survey.survey(noisy, a, b, Need(frozenset(wanted), dissect=True, squash=True))
+    few = torch.randperm(len(a), generator=torch.Generator().manual_seed(0))[: 1_000 if last else None]
+    wanted, early = [INTACT, measure.final_mlp(noisy), Ablation(heads={(last, 1)})], Ablation(skips={0})
+    found = survey.survey(noisy, a, b, Need(frozenset([*wanted, early]), dissect=True, squash=True))
+    same(found.cells[early], measure.class_accuracies(noisy, a[few], b[few], [early])[0])
     for ablation, cells in zip(wanted, measure.class_accuracies(noisy, a, b, wanted), strict=True):
         same(found.cells[ablation], cells)
     neurons = heads.carry_neurons(noisy, a, b)
