@@ -262,7 +262,8 @@ class Evidence:
             waiting = [name for name in self.needs if name not in self._surveys and self.has(name)]
             several = {name: self.group(name) for name in (group, *waiting)}
             with one_thread_each() as pool:
-                for name, loaded in several.items():
+                longest_first = sorted(several.items(), key=lambda each: -each[1].config.layers * each[1].config.d_ff)
+                for name, loaded in longest_first:
                     self._surveys[name] = {run: pool.submit(self._survey, loaded, run) for run in loaded.numbers}
                 wait([future for name in several for future in self._surveys[name].values()])
         return {run: future.result() for run, future in self._surveys[group].items()}
