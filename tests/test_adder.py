@@ -6,7 +6,7 @@ import torch
 from carry_core import measure, sums
 from carry_core.findings import adder
 from carry_core.findings.survey import Evidence
-from carry_core.interventions import INTACT, Ablation
+from carry_core.interventions import Ablation
 from carry_core.model import ModelConfig, Transformer
 from tests.conftest import random_model
 
@@ -86,56 +86,6 @@ def test_the_parts_are_read_where_they_are(small):
         assert torch.equal(truth.found, logits[:, 7:].argmax(-1))
     assert torch.equal(found["digit"].expected, sums.digits(a + b, 3))
     assert torch.equal(found["bypassed"].expected, (left + right) % 10)
-
-
-def test_a_trace_is_what_the_model_does_with_the_sum(small):
-    others = sums.long_sums(500, 3, torch.Generator().manual_seed(0))
-    found = adder.trace(small, 347, 128, others, decision_head=1)
-    tokens = sums.encode(torch.tensor([347]), torch.tensor([128]), small.config.layout)
-    for name, ablation in {"intact": INTACT, "head": Ablation(heads={(1, 1)}), "MLP": Ablation(mlps={1})}.items():
-        probability = small(tokens, ablation.hook(small))[0, 7:].softmax(-1)
-        assert found.reads[name].to_dict() == dict(zip((7, 8, 9), probability.argmax(-1).tolist(), strict=True))
-        assert found.probability[name].tolist() == pytest.approx(probability.amax(-1).tolist(), abs=1e-6)
-    assert set(found.reads["tens"].index) == set(found.reads["ones"].index) == {1, 2, 5, 6}
-    assert set(found.reads["carry_in"].index) == {7, 8}
-    a, b = (torch.cat([x, torch.tensor([y])]) for x, y in zip(others, (347, 128), strict=True))
-    stream = measure.activations(small, a, b, ["blocks.0.resid_post"])["blocks.0.resid_post"]
-    tens = adder.probe(small, stream, a, b, "tens", 4)
-    assert found.reads["tens"][[5, 6]].tolist() == tens.found[-1].tolist()
-
-
-SCHOOLBOOK = {"tens": [0, 1, 0, 1], "ones": [6, 5, 6, 5], "carry_in": [0, 1]}
-SCHOOLBOOK |= {"intact": [4, 7, 5], "head": [5, 7, 5], "MLP": [4, 6, 5]}
-
-
-@pytest.mark.parametrize(
-    ("changed", "name"),
-    [
-        ({}, None),  # no one without the MLP, one too many without the decision head, as the paper draws it
-        ({"tens": [0, 1, 1, 1]}, "the digit sums that are read"),
-        ({"carry_in": [1, 1]}, "where a one is read to arrive"),
-        ({"intact": [4, 6, 5]}, "the answer"),
-        ({"head": [4, 6, 5]}, "the answer without the decision head"),  # misses a one that it needs
-        ({"head": [4, 8, 5]}, "the answer without the decision head"),  # adds two where it needs one
-        ({"MLP": [4, 7, 5]}, "the answer without the final MLP"),
-    ],
-)
-def test_each_departure_from_the_papers_drawing_is_named(small, monkeypatch, changed, name):
-    """347 + 128 on a network that reads and answers what is planted."""
-    planted = {key: torch.tensor(value) for key, value in (SCHOOLBOOK | changed).items()}
-
-    def probe(model, stream, a, b, wire, start):
-        columns = (0, 1) if wire == "arrives" else (1, 2)
-        found = planted["carry_in"] if wire == "arrives" else planted[wire][:2] if start == 0 else planted[wire][2:]
-        return adder.Truth(columns, found[None], found[None])
-
-    monkeypatch.setattr(adder, "probe", probe)
-    answers = iter([planted[key] for key in ("intact", "head", "MLP")])
-    monkeypatch.setattr(type(small), "__call__", lambda *_: torch.nn.functional.one_hot(next(answers), 12)[None] * 9.0)
-    monkeypatch.setattr(measure, "activations", lambda *_: dict.fromkeys(adder.stream_names(small)))
-    assert adder.departs(adder.trace(small, 347, 128, (torch.tensor([1]), torch.tensor([1])), 1)) == (
-        [name] if name else []
-    )
 
 
 # ---------------------------------------------------------------- full adders

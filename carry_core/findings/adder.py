@@ -1,10 +1,8 @@
 """The schoolbook's full adder, digit by digit, and what the network's parts do in its place (App. I, Fig. 26, 1)."""
 
 from collections.abc import Mapping
-from math import nan
 from typing import NamedTuple
 
-import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -12,10 +10,9 @@ from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from torch import Tensor
 
 from carry_core import carries, measure, sums
-from carry_core.errors import BadInput
 from carry_core.findings.base import MAIN, Fields, finding_of_models
 from carry_core.findings.survey import random_sums
-from carry_core.interventions import INTACT, Ablation
+from carry_core.interventions import INTACT
 from carry_core.model import Transformer
 from carry_core.sums import Numbers
 
@@ -123,56 +120,6 @@ def parts(model: Transformer, a: Numbers, b: Numbers) -> dict[str, Truth]:
 def claimed(parts: Mapping[str, Truth]) -> dict[str, float]:
     """The agreement of every part that the paper likens to one of the adder's."""
     return {name: parts[name].agreement for name in ("tens", "ones", "carry", "digit", "bypassed")}
-
-
-WIRES = {
-    "tens": "the digit sums that are read",
-    "ones": "the digit sums that are read",
-    "carry_in": "where a one is read to arrive",
-    "intact": "the answer",
-    "head": "the answer without the decision head",
-    "MLP": "the answer without the final MLP",
-}
-
-
-@torch.inference_mode()
-def trace(model: Transformer, a: int, b: int, others: tuple[Numbers, Numbers], decision_head: int) -> pd.DataFrame:
-    """Follow `a + b` through the model, by linear probes that are fitted on some thousands of `others` (Fig. 1).
-
-    By `WIRES` and position what the network has there (`reads`, and of an answer its `probability`), what the
-    `schoolbook` has, and whether it `agrees`; without the decision head one too many does where no one arrives.
-    `BadInput` if the model has one layer only, or no answer for the sum.
-    """
-    config, layout, last = model.config, model.config.layout, model.config.layers - 1
-    if not last:
-        raise BadInput(f"A trace needs a layer that adds and a layer that carries: this model has {config.layers}.")
-    one = torch.tensor([a]), torch.tensor([b])
-    every = torch.cat([others[0], one[0]]), torch.cat([others[1], one[1]])
-    first, _, after = stream_names(model)
-    stream, wires = measure.activations(model, *every, [first, after]), schoolbook(*one, config.width)
-    numbers = (config.width + 1,) if config.causal else (0, config.width + 1)  # as in `parts`
-    read = [(wire, wire, start, first) for start in numbers for wire in ("tens", "ones")]
-    rows: list[tuple[str, int, int, int, float]] = []  # wire, position, column, what is read, probability
-    for name, wire, start, where in (*read, ("carry_in", "arrives", layout.answer[0], after)):
-        truth = probe(model, stream[where], *every, wire, start)
-        rows += [(name, start + i, i, int(x), nan) for i, x in zip(truth.columns, truth.found[-1], strict=True)]
-    ablations = {"intact": INTACT, "head": Ablation(heads={(last, decision_head)}), "MLP": measure.final_mlp(model)}
-    for wire, ablation in ablations.items():
-        top = model(sums.encode(*one, layout), ablation.hook(model), layout.answer)[0].softmax(-1).max(-1)
-        rows += [(wire, layout.answer[i], i, int(x), float(p)) for i, (p, x) in enumerate(zip(*top, strict=True))]
-    frame = pd.DataFrame(rows, columns=["wire", "position", "column", "reads", "probability"])
-    column = frame.pop("column")
-    right = {"tens": wires.tens, "ones": wires.ones, "carry_in": wires.arrives, "MLP": wires.ones}
-    frame["schoolbook"] = [int(right.get(w, wires.digit)[0, i]) for w, i in zip(frame.wire, column, strict=True)]
-    one_too_many = (frame.reads == (frame.schoolbook + 1) % 10) & ~wires.arrives[0, column.tolist()].numpy()
-    frame["agrees"] = (frame.reads == frame.schoolbook) | (one_too_many & (frame.wire == "head"))
-    return frame.set_index(["wire", "position"])
-
-
-def departs(trace: pd.DataFrame) -> list[str]:
-    """What of the paper's drawing does not hold for a sum (Fig. 1)."""
-    agrees = trace.agrees.groupby(level="wire").all()
-    return list(dict.fromkeys(name for wire, name in WIRES.items() if not agrees[wire]))
 
 
 def is_full_adder(parts: Mapping[str, Truth]) -> bool:
