@@ -33,8 +33,7 @@ def author_dir() -> Path:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place when the block ends without an error.
 
-    Raises:
-        BadInput: the folder cannot be written or the disk is full; `path` is as it was.
+    `BadInput` if the folder cannot be written or the disk is full; `path` is then as it was.
     """
     temporary = None
     try:

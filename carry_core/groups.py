@@ -91,11 +91,7 @@ RELEASED_ONLY = {"pad5_n2_s0.3_w0.2": Group("pad5_n2_s0.3_w0.2", ModelConfig(wid
 
 
 def find(name: str) -> Group:
-    """The group called `name`.
-
-    Raises:
-        BadInput: no such group.
-    """
+    """The group called `name`; `BadInput` if there is none."""
     group = (GROUPS | RELEASED_ONLY).get(name) if isinstance(name, str) else None
     if group is None:
         raise BadInput(f"Unknown group {name!r}: expected one of {', '.join(GROUPS)}.")

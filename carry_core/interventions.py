@@ -109,11 +109,7 @@ class Intervention:
 
     @classmethod
     def from_json(cls, text: str) -> "Intervention | Combined":
-        """Read what `to_json` wrote; one that names no kind is of this class.
-
-        Raises:
-            BadInput: not JSON, an unknown kind or field, or a value of the wrong shape.
-        """
+        """Read what `to_json` wrote, else `BadInput`; one that names no kind is of this class."""
         kinds = {each.__name__: each for each in (Ablation, MeanAblation, Patch)}
         try:
             values = json.loads(text)
@@ -128,8 +124,7 @@ class Intervention:
     def targets(self, config: ModelConfig) -> dict[str, tuple[int, ...] | None]:
         """The names of the activations that are replaced, each with its heads or neurons (None: all of it).
 
-        Raises:
-            BadInput: the model has no such part or position.
+        `BadInput` if the model has no such part or position.
         """
         targets: dict[str, tuple[int, ...] | None] = {}
         for kind, (_, point, axis) in PARTS.items():
@@ -153,8 +148,7 @@ class Intervention:
     def hook(self, model: Transformer, source: Source | None = None, read: Read = None) -> Hook:
         """The intervention as a hook for `model`; arguments as at the top of this module.
 
-        Raises:
-            BadInput: the model has no such part or position, or there is nothing to replace it with.
+        `BadInput` if the model has no such part or position, or there is nothing to replace it with.
         """
         targets = self.targets(model.config)
         values = self.values(model, list(targets), source, read) if targets else {}
@@ -221,13 +215,9 @@ class MeanAblation(Intervention):
 
 @dataclass(frozen=True)
 class Patch(Intervention):
-    """Activation patching: the parts are what they are for another sum (interchange, if it is chosen with care).
+    """Activation patching: the parts are what they are for another sum (interchange, if it is chosen with care)."""
 
-    Attributes:
-        source: the two numbers of the other sum; None if it is given to `hook`, one for each row of the batch.
-    """
-
-    source: Pair | None = None
+    source: Pair | None = None  # the other sum's two numbers; None if `hook` is given them, for each row of the batch
     verb: ClassVar[str] = "patched"
 
     def __str__(self) -> str:

@@ -36,18 +36,11 @@ class ClassAccuracies:
 
 
 def class_accuracies(
-    model: Transformer,
-    a: Numbers,
-    b: Numbers,
-    interventions: Sequence[Edit] = (INTACT,),
-    n_digits: int | None = None,
+    model: Transformer, a: Numbers, b: Numbers, interventions: Sequence[Edit] = (INTACT,), n_digits: int | None = None
 ) -> list[ClassAccuracies]:
-    """Accuracies under each intervention; the mean of a mean ablation is over the same sums.
+    """Accuracies on the sums a + b under each intervention; the mean of a mean ablation is over the same sums.
 
-    Args:
-        a, b: the sums' two numbers.
-        interventions: what to do, one result each.
-        n_digits: digits by which the sums are classed; the model's width if None.
+    Sums are classed by their last `n_digits` digits, as many as the model has if None.
     """
     read = model.config.layout.answer[-(n_digits or model.config.width) :]
     names = {name for i in interventions if isinstance(i, MeanAblation) for name in i.targets(model.config)}
@@ -63,10 +56,8 @@ def accuracy(
 ) -> pd.DataFrame:
     """Accuracies as a frame: a row for each intervention, carry class and answer position (Tables 1, 3, 4, 5).
 
-    Returns:
-        Columns `ablation`, `carry_class`, `position`, `carry_in` (whether a carry arrives there), `accuracy`,
-        `corrected` (as in `ClassAccuracies`) and `exact_match` (over all the sums, the same in all rows of an
-        intervention).
+    Columns are `ablation`, `carry_class`, `position`, `carry_in` (whether there is one), `accuracy`, `corrected` (as in
+    `ClassAccuracies`) and `exact_match` (over all the sums, the same in all rows of an intervention).
     """
     n_digits = n_digits or model.config.width
     several = [interventions] if isinstance(interventions, Edit) else interventions
@@ -99,12 +90,8 @@ def predict(
 ) -> list[Int[Tensor, "sums pos"]]:
     """The tokens that the model answers with under each intervention, greedily, at the last `n_digits` digits; int8.
 
-    Args:
-        a, b: the sums' two numbers.
-        interventions: what to do, one result each; what they have in common is computed once.
-        n_digits: how many digits of the answer to read; the model's width if None.
-        watch: a hook that sees the intact model's passes, from layer 0's `resid_mid` to the last layer's.
-        source: as interventions' hooks take it.
+    What the interventions have in common is computed once; their hooks take `source`. All digits are read if `n_digits`
+    is None; `watch` is a hook that sees the intact model's passes, from layer 0's `resid_mid` to the last layer's.
     """
     layout, n_digits = model.config.layout, n_digits or model.config.width
     shared = SharedPrefix(model, interventions, layout.answer[-n_digits:], watch, source)
@@ -129,11 +116,7 @@ def score(guess: Int[Tensor, "sums pos"], a: Numbers, b: Numbers) -> ClassAccura
 
 
 def last_heads(model: Transformer | ModelConfig, layers: int = 1) -> list[Ablation]:
-    """The ablation of each head of the last layer, or of so many last layers.
-
-    Raises:
-        BadInput: the model has fewer.
-    """
+    """The ablation of each head of the last layer, or of so many last layers; `BadInput` if the model has fewer."""
     config = model.config if isinstance(model, Transformer) else model
     n = config.layers
     if layers > n:
@@ -149,11 +132,7 @@ def final_mlp(model: Transformer | ModelConfig) -> Ablation:
 
 
 def sample(n_examples: int, n_digits: int, seed: int) -> tuple[Numbers, Numbers]:
-    """`n_examples` random sums of every carry class, one class after the other.
-
-    Raises:
-        BadInput: `n_examples` is not a positive whole number.
-    """
+    """`n_examples` random sums of every carry class, one class after the other; `BadInput` for no such number."""
     check_whole("n_examples", n_examples, 1, 10**7, "sums per class")
     return carries.sample_classes(carries.patterns(n_digits), n_examples, torch.Generator().manual_seed(seed))
 

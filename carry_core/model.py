@@ -88,11 +88,7 @@ class ModelConfig:
         return ["embed", *(f"blocks.{l}.{point}" for l in range(self.layers) for point in POINTS), "logits"]
 
     def hook_name(self, name: str) -> str:
-        """The name of a hook point in this module's spelling, from that or from TransformerLens's.
-
-        Raises:
-            BadInput: there is no such point.
-        """
+        """A hook point's name in our spelling, from that or from TransformerLens's; `BadInput` if there is none."""
         plain = name.replace("hook_", "").replace("attn.attn_scores", "attn.scores")
         if plain not in self.hook_names:
             last = f"blocks.{self.layers - 1}."
@@ -202,8 +198,7 @@ class Transformer(nn.Module):
     ) -> tuple[Float[Tensor, "batch pos vocab"], dict[str, Tensor]]:
         """The logits, and the named activations (all if None) under the names that were given.
 
-        Raises:
-            BadInput: there is no such hook point.
+        `BadInput` if there is no such hook point.
         """
         asked = self.config.hook_names if names is None else list(names)
         cache: dict[str, Tensor] = {}
@@ -216,8 +211,7 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "batch pos vocab"]:
         """The logits when functions change activations: `{name: f}`, with `f(tensor)` or `f(tensor, hook=name)`.
 
-        Raises:
-            BadInput: there is no such hook point.
+        `BadInput` if there is no such hook point.
         """
         named = [(self.config.hook_name(name), f) for name, f in hooks.items()]
         called = [(n, partial(f, hook=n) if "hook" in inspect.signature(f).parameters else f) for n, f in named]

@@ -56,9 +56,7 @@ class Runs:
         """One run as a model of its own, ready to look into; at the epoch of a snapshot if one is given.
 
         Snapshots are called by the paper's epochs; those of `quick` were kept at the same share of its fewer epochs.
-
-        Raises:
-            BadInput: no such run, no snapshot of that epoch, or the run's file is damaged.
+        `BadInput` if there is no such run or snapshot, or the run's file is damaged.
         """
         if run not in self.numbers:
             known = ", ".join(map(str, self.numbers))
@@ -81,11 +79,7 @@ class Runs:
 
 
 def folder(source: str) -> Path:
-    """Where the groups of a source lie.
-
-    Raises:
-        BadInput: the source is neither `ours` nor `author`.
-    """
+    """Where the groups of a source lie; `BadInput` if it is neither `ours` nor `author`."""
     if source not in SOURCES:
         raise BadInput(f"Unknown source {source!r}: expected 'ours' or 'author'.")
     return author_dir() if source == "author" else data_dir() / "runs"
@@ -97,10 +91,8 @@ def find(
     """The files of the runs that `load` gives, by number; empty where there are none.
 
     Of those that were trained equally long by one recipe: where there are most of the runs, then the most epochs, then
-    `paper`. So `paper` leads, unless `quick` has more of the first six runs or reached further.
-
-    Raises:
-        BadInput: unknown group, source or recipe, or a file is damaged or not of this group.
+    `paper`. So `paper` leads, unless `quick` has more of the first six runs or reached further. `BadInput` if group,
+    source or recipe is unknown, or a file is damaged or not of this group.
     """
     if recipe is not None and (source != "ours" or recipe not in groups.RECIPES):
         raise BadInput(f"recipe={recipe!r} of {source}: expected one of {', '.join(groups.RECIPES)}, of ours.")
@@ -117,8 +109,7 @@ def find(
 def load(group: str, source: str = "ours", *, recipe: str | None = None, runs: Collection[int] | None = None) -> Runs:
     """The runs of a group, never of two recipes: 0 to 5 of the one that leads (see `find`), or those numbered `runs`.
 
-    Raises:
-        BadInput: unknown group, source or recipe, or a file is missing, damaged, or of another version.
+    `BadInput` if group, source or recipe is unknown, or a file is missing, damaged, or of another version.
     """
     paths = find(group, source, recipe=recipe, runs=runs)
     if not paths or set(runs or ()) - {*paths}:
@@ -156,8 +147,7 @@ def _part(tensors: Weights, epoch: str) -> Weights:
 def describe(path: Path, group: str | None = None) -> dict[str, Any]:
     """What a run's file says of itself (`group`, `config`, `record`), without reading its weights.
 
-    Raises:
-        BadInput: the file is damaged, has another format, or is not of the group.
+    `BadInput` if the file is damaged, has another format, or is not of the group.
     """
     try:
         if not path.is_file():

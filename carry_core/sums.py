@@ -63,8 +63,7 @@ def digits(number: Int[Tensor, "*batch"], width: int) -> Int[Tensor, "*batch wid
 def encode(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], layout: Layout) -> Int[Tensor, "*batch pos"]:
     """Input tokens of `a + b`; the decoder's carry the answer too (teacher forcing).
 
-    Raises:
-        BadInput: a sum has a negative number, or an answer of more digits than the layout.
+    `BadInput` if a sum has a negative number, or an answer of more digits than the layout.
     """
     fits = (a >= 0) & (b >= 0) & (b < 10**layout.width - a.long())
     if not fits.all():
@@ -92,8 +91,7 @@ def n_sums(n_digits: int) -> int:
 def unrank(index: Int[Tensor, "*batch"], n_digits: int) -> tuple[Int[Tensor, "*batch"], Int[Tensor, "*batch"]]:
     """The sums number `index` in the order (0, 0), (0, 1), …, (1, 0), …, without listing the others.
 
-    Returns:
-        a and b, int64. Row `a` holds the 10**n_digits - a values of b that are allowed.
+    Row `a` holds the 10**n_digits - a values of b that are allowed.
     """
     side = 10**n_digits
     left = n_sums(n_digits) - 1 - index  # counted from the end, rows are triangular numbers
@@ -121,11 +119,7 @@ def long_sums(count: int, n_digits: int, generator: torch.Generator) -> tuple[Nu
 
 
 def equal_sums(outcome: int, n_digits: int = 3) -> tuple[Numbers, Numbers]:
-    """The sums a >= b with a + b = `outcome`, by b (Sec. 4, 5).
-
-    Raises:
-        BadInput: the outcome is no whole number, too small for two such sums, or has more digits than `n_digits`.
-    """
+    """The sums a >= b with a + b = `outcome`, by b (Sec. 4, 5); `BadInput` unless there are two or more of them."""
     check_whole("outcome", outcome, 2, 10**n_digits - 1)
     b = torch.arange(outcome // 2 + 1)
     return outcome - b, b

@@ -51,11 +51,9 @@ def draw(
 ) -> Pairs:
     """`count` pairs, uniform over all that there are; in a decoder their answers agree to the left of the column.
 
-    Args:
-        variable: `carry_in` (the column's own digits are alike too), `digit_sum` (all other columns are alike), or
-            `both`, in which case the four digits that the two variables can make are four different ones.
-        column: 0 for the leftmost; nothing is carried into the last.
-        control: whether the pairs are to agree in the variable, and differ in the digits that it is computed from.
+    They differ in the `carry_in` (the column's own digits are alike too), in the `digit_sum` (all other columns are
+    alike), or in `both`, such that the two can make four different digits. A `control`'s pairs agree in the variable,
+    and differ in the digits that it is computed from. Column 0 is the leftmost; nothing is carried into the last.
     """
     width = layout.width
     side, right = 10 ** (column + 1), 10 ** (width - column - 1)
@@ -272,12 +270,9 @@ def sweep(
 ) -> pd.DataFrame:
     """The map of one run: a row for each `CELL` that is `reachable`, with what `count` gives.
 
-    And `right`, the share of drawn pairs whose sums the intact model gets right: only these are counted.
-
-    Args:
-        counts: pairs for a patch at an answer position, and at any other.
-        own: only at the position of the digit that is read.
-        control: with pairs that agree in the variable, so that nothing may change.
+    And `right`, the share of drawn pairs whose sums the intact model gets right: only these are counted. `counts` are
+    the pairs for a patch at an answer position, and at any other. With `own`, only the position of the digit that is
+    read is patched; a `control` has pairs that agree in the variable, so that nothing may change.
     """
     config, frames, generator = model.config, [], torch.Generator().manual_seed(0)
     answer, names = config.layout.answer, config.layout.position_names

@@ -70,9 +70,8 @@ def carry_pairs(model: Transformer, count: int = COUNT, seed: int = 0) -> dict[i
 def neuron_swaps(model: Transformer, pairs: Mapping[int, Pairs]) -> pd.DataFrame:
     """Some neurons of the final MLP swapped alone, between sums that differ in a carry (Sec. 5, Tab. 4).
 
-    Returns:
-        `set`: the `carry` neurons of Sec. 5, as many `random` ones five times, the `rest`, and each `single` neuron;
-        how many `neurons`; `accuracy`: the digit changes by exactly the one; `stays`: it does not change.
+    By `set` (the `carry` neurons of Sec. 5, as many `random` ones five times, the `rest`, each `single` one): how many
+    `neurons`, the `accuracy` with which the digit changes by exactly the one, and how often it `stays`.
     """
     config, generator = model.config, torch.Generator().manual_seed(0)
     chosen = heads.carry_neurons(model, *measure.sample(1_000, config.width, 0))
