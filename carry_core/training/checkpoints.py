@@ -64,11 +64,11 @@ class Checkpoints:
                 with replacing(path) as temporary:
                     save_file(tensors, temporary, about)
 
-    def load(self, run: int, epoch: int | None = None) -> State | None:
-        """The run's latest state or that of a snapshot, None where it was never saved; BadInput for unusable files."""
+    def load(self, run: int, epoch: int | None = None) -> State:
+        """The run's latest state or that of a snapshot; BadInput where its file is missing or unusable."""
         path = self.path(run, epoch)
         if not path.exists():
-            return None
+            raise BadInput(f"{path} is missing: delete {self.path(run)} to train it anew.")
         try:
             with safe_open(path, "pt") as file:
                 about = file.metadata() or {}
@@ -89,16 +89,12 @@ class Checkpoints:
 
         Rounding to float16 moves no number of the ledger by 0.001 (`tests/test_runs.py`). BadInput where a file is bad.
         """
-        last = self.load(run)
-        assert last is not None
-        tensors, record = last
+        tensors, record = self.load(run)
         weights = {name: p.half() for name, p in part(tensors, "parameters/").items()}
         for epoch, papers in self.recipe.snapshots(self.group, run).items():
             if epoch <= record["epoch"]:
-                early = self.load(run, epoch)
-                if early is None:
-                    raise BadInput(f"{self.path(run, epoch)} is missing: delete {self.path(run)} to train it anew.")
-                weights |= {f"epoch_{papers}/{name}": p.half() for name, p in part(early[0], "parameters/").items()}
+                early = part(self.load(run, epoch)[0], "parameters/")
+                weights |= {f"epoch_{papers}/{name}": p.half() for name, p in early.items()}
         curves = {name: curve.numpy() for name, curve in part(tensors, "history/").items()}
         if "pattern" in curves:  # most of the bytes; rounded by less than 0.0003
             curves["pattern"] = curves["pattern"].astype(np.float16)

@@ -56,7 +56,7 @@ def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report:
 
 def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
     """Go on from the runs' checkpoints; finetuning starts from the parent (App. H.2). BadInput if unusable."""
-    states = [state for run in trainer.runs if (state := checkpoints.load(run)) is not None]
+    states = [checkpoints.load(run) for run in trainer.runs if checkpoints.path(run).exists()]
     for _, record in states:
         if record["precision"] != trainer.precision:
             raise BadInput(
@@ -73,13 +73,13 @@ def parent_state(checkpoints: Checkpoints, name: str, after: int, run: int) -> S
     """That run of group `name` after as many of the paper's epochs; BadInput where it was not trained so far."""
     parent, recipe = replace(checkpoints, group=groups.find(name)), checkpoints.recipe
     (epoch,) = (ours for ours, papers in recipe.snapshots(parent.group, run).items() if papers == after)
-    if (state := parent.load(run, epoch)) is None:
+    if not parent.path(run, epoch).exists():
         raise BadInput(
             f"{checkpoints.group.name} continues run {run} of {name} with its optimiser's state, but"
             f" {parent.path(run, epoch)} does not exist: first run `carry train {name} --recipe"
             f" {recipe.name} --runs {run} --out FOLDER` with a folder that does not have that run."
         )
-    return state
+    return parent.load(run, epoch)
 
 
 def check_parents(plan: Iterable[tuple[Checkpoints, Collection[int]]]) -> None:
@@ -88,7 +88,7 @@ def check_parents(plan: Iterable[tuple[Checkpoints, Collection[int]]]) -> None:
     for checkpoints, numbers in plan:
         group, recipe = checkpoints.group, checkpoints.recipe
         for run in numbers:
-            if group.parent and (*group.parent, run) not in coming and checkpoints.load(run) is None:
+            if group.parent and (*group.parent, run) not in coming and not checkpoints.path(run).exists():
                 parent_state(checkpoints, *group.parent, run)
             snapshots = recipe.snapshots(group, run).items()
             coming |= {(group.name, papers, run) for ours, papers in snapshots if ours <= recipe.epochs(group)}
@@ -100,7 +100,7 @@ def missing(checkpoints: Checkpoints, numbers: Collection[int], out: Path) -> di
     for run in numbers:
         path = run_path(out, group.name, recipe.name, run)
         if not path.exists() or runs.describe(path, group.name)["record"]["epochs"] < recipe.epochs(group):
-            _, record = checkpoints.load(run) or ({}, {"epoch": 0})
+            record = checkpoints.load(run)[1] if checkpoints.path(run).exists() else {"epoch": 0}
             found[run] = (record["epoch"], record.get("batches", 0))
     return found
 
