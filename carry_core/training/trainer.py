@@ -201,7 +201,7 @@ class Trainer:
         return [(part[:, 0], part[:, 1]) for part in pairs.split(size, dim=2)]
 
     def states(self) -> list[State]:
-        """All it takes to go on from here bit by bit, of each run, once a step was taken."""
+        """All it takes to go on from here to the same bits, of each run; after the first step at the earliest."""
         parts: dict[str, dict[str, Tensor]] = {"parameters": self.parameters, "running": self.running}
         for key in MOMENTS:
             parts[key] = {name: self.optimiser.state[p][key] for name, p in self.parameters.items()}
