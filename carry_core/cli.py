@@ -176,14 +176,7 @@ def train(
             click.echo(f"{name}: {checkpoints.group}.")
             with _reporting() as report:
                 finished = loop.train_group(
-                    checkpoints,
-                    missing,
-                    out,
-                    device=device,
-                    precision=precision,
-                    clock=clock,
-                    report=lambda trainer, row: report(*loop.told(trainer, row)),
-                    say=click.echo,
+                    checkpoints, missing, out, device=device, precision=precision, clock=clock, report=report
                 )
             if not finished:
                 click.echo("Time is up; the same command goes on from here.")

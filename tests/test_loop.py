@@ -40,8 +40,8 @@ def train_small(started, folder, precision="fp32", most=None):
     group = groups.GROUPS["small"] = Group("small", config, n_digits=2, batch=384, epochs=3, n_runs=2)
     checkpoints = Checkpoints(folder / "checkpoints", group, Recipe("paper", 1e-3))
     try:
-        report = lambda trainer, row: started.set()  # noqa: E731
-        loop.train_group(checkpoints, [0, 1], folder / "runs", precision=precision, report=report, say=str)
+        report = lambda *_: started.set()  # noqa: E731
+        loop.train_group(checkpoints, [0, 1], folder / "runs", precision=precision, report=report)
     except BadInput as error:
         (folder / "complaint").write_text(str(error))
         raise SystemExit(2) from None
@@ -129,9 +129,9 @@ def test_runs_that_came_unequally_far_are_trained_apart(small_group, data, monke
         trainer = Trainer(small_group, checkpoints.recipe, [run])
         loop.train_runs(trainer, checkpoints, Ticks(batches), lambda *_: None)
     stacks = []
-    report = lambda trainer, row: stacks.append(trainer.runs)  # noqa: E731
-    assert loop.train_group(checkpoints, [0, 1, 2], data / "runs", device="cpu:0", report=report, say=str)
-    assert stacks == [[1], [1], [0, 2], [0, 2]]
+    report = lambda title, *_: stacks.append(title)  # noqa: E731
+    assert loop.train_group(checkpoints, [0, 1, 2], data / "runs", device="cpu:0", report=report)
+    assert stacks == ["small run 1", "small run 1", "small runs 0,2", "small runs 0,2"]
     straight = Trainer(small_group, checkpoints.recipe, [0, 1, 2])
     straight.run_epoch(), straight.run_epoch()
     for i in range(3):
@@ -159,14 +159,14 @@ def test_finetuning_continues_weights_and_moments(small_group, data, monkeypatch
     assert {*steps} == {2 * parent.steps}
     for name, p in weights(tuned).items():
         assert torch.equal(p, early[0][f"parameters/{name}"])
-    assert loop.train_group(checkpoints, [0], data / "runs", say=str)
+    assert loop.train_group(checkpoints, [0], data / "runs")
     assert runs.load("child").record["epochs"] == 3
 
 
 def test_a_checkpoint_that_nothing_can_go_on_from_is_refused(small_group, data):
-    checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
-    (state,) = Trainer(small_group, QUICK, [0]).states()
-    checkpoints.save([state])
+    checkpoints, trainer = Checkpoints(data / "checkpoints", small_group, QUICK), Trainer(small_group, QUICK, [0])
+    assert not loop.train_runs(trainer, checkpoints, Ticks(1), lambda *_: None)
+    (state,) = trainer.states()
     assert checkpoints.load(0)[1].items() >= state[1].items()
     path = checkpoints.path(0)
     flipped = bytearray(path.read_bytes())
@@ -180,7 +180,7 @@ def test_a_checkpoint_that_nothing_can_go_on_from_is_refused(small_group, data):
 
 def test_a_checkpoint_of_another_kind_is_refused(small_group, data):
     checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
-    checkpoints.save(Trainer(small_group, QUICK, [0]).states())
+    loop.train_runs(Trainer(small_group, QUICK, [0]), checkpoints, Ticks(1), lambda *_: None)
     other = replace(checkpoints, group=replace(small_group, name="other"))
     other.path(0).parent.mkdir()
     other.path(0).write_bytes(checkpoints.path(0).read_bytes())
@@ -234,7 +234,7 @@ def test_a_run_becomes_a_pair_of_files(small_group, data, monkeypatch):
         checkpoints.publish(1, data / "runs")
 
 
-def test_a_run_is_trained_by_one_process_at_a_time(small_group, data, monkeypatch):
+def test_a_run_is_trained_by_one_process_at_a_time(small_group, data, monkeypatch, capsys):
     """A lock is of an open file, so that a thread stands in for a process."""
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
     checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
@@ -246,16 +246,16 @@ def test_a_run_is_trained_by_one_process_at_a_time(small_group, data, monkeypatc
         except BadInput as error:
             complaints.append(str(error))
 
-    def report(trainer, row) -> None:
+    def report(*told) -> None:
         other = threading.Thread(target=again)
         other.start()
         other.join()
 
-    assert loop.train_group(checkpoints, [0], data / "runs", report=report, say=str)
+    assert loop.train_group(checkpoints, [0], data / "runs", report=report)
     assert set(complaints) == {
         "Run 0 of small, recipe quick, is being trained by another process: let it finish or stop it, or choose other"
         " runs with --runs."
     }
-    said: list[str] = []
-    assert loop.train_group(checkpoints, [0], data / "runs", say=said.append)  # free again, and nothing to do
-    assert said == []
+    assert capsys.readouterr().out.count("Run 0") == 1
+    assert loop.train_group(checkpoints, [0], data / "runs")  # free again, and nothing to do
+    assert capsys.readouterr().out == ""

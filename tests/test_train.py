@@ -64,7 +64,6 @@ def test_stacked_runs_equal_separate_runs(which):
         trainer.stack = Stack(group.config, trainer.device, torch.float64)
         for p in trainer.parameters.values():
             p.data = p.data.double()
-            trainer.optimiser.state[p] |= {key: torch.zeros_like(p) for key in ("exp_avg", "exp_avg_sq")}
     for _ in range(2):
         together.train_epoch()
         together.epoch += 1

@@ -98,9 +98,8 @@ def train(device: str = "cpu", groups: Sequence[Group] = LAYERS, runs: int = 1, 
         for name, trainer in ours.items():
             row: Row = {"device": "cpu" if on_cpu else device_name(trainer.device), "runs": runs}
             row |= {"layers": group.config.layers, "precision": name, "ours, ms": ms[name]}
-            if on_cpu:
-                row |= {"plain fp32, ms": ms["plain"]} | ratios(seconds["plain"], seconds[name])
-            rows.append(row)
+            against = {"plain fp32, ms": ms["plain"]} | ratios(seconds["plain"], seconds[name]) if on_cpu else {}
+            rows.append(row | against)
     return rows
 
 

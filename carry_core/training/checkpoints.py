@@ -12,10 +12,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import replacing
 from carry_core.groups import Group
+from carry_core.runs import FORMAT as RUN_FORMAT
+from carry_core.runs import Record, Weights
 from carry_core.training.histories import History
 from carry_core.training.recipes import Recipe
 from carry_core.training.trainer import State, part
@@ -45,7 +46,6 @@ class Checkpoints:
     def lock(self, run: int) -> AbstractContextManager[object]:
         """Hold the run until the context is left, or the process dies; BadInput where another process trains it."""
         path = self.path(run).with_name(f".run{run}.lock")
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             return filelock.FileLock(path, timeout=0).acquire()
         except filelock.Timeout as error:
@@ -64,11 +64,11 @@ class Checkpoints:
                 with replacing(path) as temporary:
                     save_file(tensors, temporary, about)
 
-    def load(self, run: int, epoch: int | None = None) -> State | None:
-        """The run's latest state or that of a snapshot, None where it was never saved; BadInput for unusable files."""
+    def load(self, run: int, epoch: int | None = None) -> State:
+        """The run's latest state or that of a snapshot; BadInput where its file is missing or unusable."""
         path = self.path(run, epoch)
         if not path.exists():
-            return None
+            raise BadInput(f"{path} is missing: delete {self.path(run)} to train it anew.")
         try:
             with safe_open(path, "pt") as file:
                 about = file.metadata() or {}
@@ -89,16 +89,12 @@ class Checkpoints:
 
         Rounding to float16 moves no number of the ledger by 0.001 (`tests/test_runs.py`). BadInput where a file is bad.
         """
-        last = self.load(run)
-        assert last is not None
-        tensors, record = last
+        tensors, record = self.load(run)
         weights = {name: p.half() for name, p in part(tensors, "parameters/").items()}
         for epoch, papers in self.recipe.snapshots(self.group, run).items():
             if epoch <= record["epoch"]:
-                early = self.load(run, epoch)
-                if early is None:
-                    raise BadInput(f"{self.path(run, epoch)} is missing: delete {self.path(run)} to train it anew.")
-                weights |= {f"epoch_{papers}/{name}": p.half() for name, p in part(early[0], "parameters/").items()}
+                early = part(self.load(run, epoch)[0], "parameters/")
+                weights |= {f"epoch_{papers}/{name}": p.half() for name, p in early.items()}
         curves = {name: curve.numpy() for name, curve in part(tensors, "history/").items()}
         if "pattern" in curves:  # most of the bytes; rounded by less than 0.0003
             curves["pattern"] = curves["pattern"].astype(np.float16)
@@ -113,9 +109,7 @@ def run_path(out: Path, group: str, recipe: str, run: int) -> Path:
     return out / group / recipe / f"run{run}.safetensors"
 
 
-def save_run(
-    path: Path, group: Group, weights: runs.Weights, record: runs.Record, curves: History | None = None
-) -> None:
+def save_run(path: Path, group: Group, weights: Weights, record: Record, curves: History | None = None) -> None:
     """Write a run's pair of files, the learning curves `[epoch, …]` first; BadInput where that cannot be done.
 
     Weights are by name, snapshots under `epoch_500/…`. The record has at least `run`, `recipe` and `epochs`.
@@ -125,6 +119,6 @@ def save_run(
             np.savez_compressed(file, allow_pickle=False, **curves)
     snapshots = sorted({int(name.split("/")[0].removeprefix("epoch_")) for name in weights if "/" in name})
     record = record | ({"snapshots": snapshots} if snapshots else {})
-    about = {"format": runs.FORMAT, "group": group.name, "config": group.config.to_dict(), "record": record}
+    about = {"format": RUN_FORMAT, "group": group.name, "config": group.config.to_dict(), "record": record}
     with replacing(path) as temporary:  # one entry of metadata: several are written in random order
         save_file({key: p.contiguous() for key, p in weights.items()}, temporary, {"carry": json.dumps(about)})

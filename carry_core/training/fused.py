@@ -125,9 +125,8 @@ class FusedStep:
         if config.layers > MOST_LAYERS or config.d_ff > MOST_NEURONS or layout.length > MOST_POSITIONS:
             raise _cannot(f"it knows at most {MOST_LAYERS} layers, {MOST_NEURONS} neurons, {MOST_POSITIONS} positions")
         self.library, self.stack, self.parameters, self.masks = library(), stack, parameters, LaneMasks(dropout)
-        pointer = ctypes.c_void_p
-        inputs: list[Any] = [ctypes.POINTER(Weights), ctypes.c_long, pointer, pointer, pointer, ctypes.c_int]
-        self.library.run.argtypes = [*inputs, pointer, pointer]
+        pointers = [ctypes.c_void_p] * 5
+        self.library.run.argtypes = [ctypes.POINTER(Weights), ctypes.c_long, *pointers[:3], ctypes.c_int, *pointers[3:]]
         turn = stack.turn.to(torch.complex64).repeat(1, config.heads)  # (pos, d_model / 2)
         self.cosine = turn.real.repeat_interleave(2, -1).contiguous()
         self.sine = torch.stack([-turn.imag, turn.imag], -1).flatten(1)

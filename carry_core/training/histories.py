@@ -26,9 +26,7 @@ def load(
     """The learning curves of a group, `[run, epoch, …]` each, and the `runs` they belong to; as in `runs.load`.
 
     NaN where a run has no such curve or epoch. The author's release has the curves of other runs than weights.
-
-    Raises:
-        BadInput: as `runs.load`, or `run` is not among them.
+    `BadInput` as in `runs.load`, or if `run` is not among them.
     """
     if source == "author":
         files = (folder(source) / groups.find(group).name).glob("run*.npz")
@@ -54,8 +52,6 @@ def load(
 
 def _curves(path: Path) -> History:
     try:
-        if not path.is_file():
-            raise ValueError("it is not a file")
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:  # else a damaged one stays open
             curves = {key: file[key] for key in file.files}
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:

@@ -14,11 +14,10 @@ Model = TypeVar("Model", bound=nn.Module)
 
 def keep_memory() -> None:
     """Have the C library keep freed blocks: to return them and fault them in again slows every step."""
-    m_trim_threshold, m_mmap_max = -1, -4
     with suppress(OSError, AttributeError):  # another C library: slower, no less right
         libc = ctypes.CDLL(None)
-        libc.mallopt(m_mmap_max, 0)
-        libc.mallopt(m_trim_threshold, 2**31 - 1)
+        libc.mallopt(-4, 0)  # M_MMAP_MAX
+        libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
 
 
 def linear(
@@ -109,9 +108,7 @@ class InferenceLayerNorm(nn.LayerNorm):
     def forward(self, x: Tensor) -> Tensor:
         if not x.is_cpu or x.requires_grad or self.weight.requires_grad:
             return super().forward(x)
-        x = x - x.mean(-1, keepdim=True)
-        variance = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_() / x.shape[-1]
-        return x.mul_((variance + self.eps).rsqrt_()).mul_(self.weight).add_(self.bias)
+        return normed(x).mul_(self.weight).add_(self.bias)
 
 
 def for_inference(model: Model) -> Model:

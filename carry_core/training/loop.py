@@ -5,12 +5,16 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.sums import n_sums
+from carry_core.training.bench import in_turns
 from carry_core.training.checkpoints import Checkpoints, run_path
 from carry_core.training.layers import keep_memory
 from carry_core.training.trainer import State, Trainer
@@ -18,7 +22,7 @@ from carry_core.training.trainer import State, Trainer
 SAVE_EVERY = 15.0  # seconds between checkpoints
 TESTING = 0.3  # of a step: what the same sums cost in a test, which is a forward pass
 
-Report = Callable[[Trainer, dict[str, Any] | None], None]
+Report = Callable[[str, str, float], None]  # takes what `told` gives
 Progress = tuple[int, int]  # epochs done, and batches of the next
 
 
@@ -39,20 +43,20 @@ class Clock:
 
 
 def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report: Report) -> bool:
-    """Train to the end of the recipe (True) or of the time; `report` gets a row after an epoch and None within one."""
+    """Train to the end of the recipe (True) or of the time; `report` is told after each epoch and each save."""
     while not trainer.finished and not clock.over:
         row = trainer.run_epoch(clock.pause)
         snapshot = any(trainer.epoch in trainer.recipe.snapshots(trainer.group, run) for run in trainer.runs)
         if row is None or snapshot or trainer.finished or clock.over:
             checkpoints.save(trainer.states())
             clock.saved = time.monotonic()
-        report(trainer, row)
+        report(*told(trainer, row))
     return trainer.finished
 
 
 def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
     """Go on from the runs' checkpoints; finetuning starts from the parent (App. H.2). BadInput if unusable."""
-    states = [state for run in trainer.runs if (state := checkpoints.load(run)) is not None]
+    states = [checkpoints.load(run) for run in trainer.runs if checkpoints.path(run).exists()]
     for _, record in states:
         if record["precision"] != trainer.precision:
             raise BadInput(
@@ -69,13 +73,13 @@ def parent_state(checkpoints: Checkpoints, name: str, after: int, run: int) -> S
     """That run of group `name` after as many of the paper's epochs; BadInput where it was not trained so far."""
     parent, recipe = replace(checkpoints, group=groups.find(name)), checkpoints.recipe
     (epoch,) = (ours for ours, papers in recipe.snapshots(parent.group, run).items() if papers == after)
-    if (state := parent.load(run, epoch)) is None:
+    if not parent.path(run, epoch).exists():
         raise BadInput(
             f"{checkpoints.group.name} continues run {run} of {name} with its optimiser's state, but"
             f" {parent.path(run, epoch)} does not exist: first run `carry train {name} --recipe"
             f" {recipe.name} --runs {run} --out FOLDER` with a folder that does not have that run."
         )
-    return state
+    return parent.load(run, epoch)
 
 
 def check_parents(plan: Iterable[tuple[Checkpoints, Collection[int]]]) -> None:
@@ -84,7 +88,7 @@ def check_parents(plan: Iterable[tuple[Checkpoints, Collection[int]]]) -> None:
     for checkpoints, numbers in plan:
         group, recipe = checkpoints.group, checkpoints.recipe
         for run in numbers:
-            if group.parent and (*group.parent, run) not in coming and checkpoints.load(run) is None:
+            if group.parent and (*group.parent, run) not in coming and not checkpoints.path(run).exists():
                 parent_state(checkpoints, *group.parent, run)
             snapshots = recipe.snapshots(group, run).items()
             coming |= {(group.name, papers, run) for ours, papers in snapshots if ours <= recipe.epochs(group)}
@@ -96,7 +100,7 @@ def missing(checkpoints: Checkpoints, numbers: Collection[int], out: Path) -> di
     for run in numbers:
         path = run_path(out, group.name, recipe.name, run)
         if not path.exists() or runs.describe(path, group.name)["record"]["epochs"] < recipe.epochs(group):
-            _, record = checkpoints.load(run) or ({}, {"epoch": 0})
+            record = checkpoints.load(run)[1] if checkpoints.path(run).exists() else {"epoch": 0}
             found[run] = (record["epoch"], record.get("batches", 0))
     return found
 
@@ -109,8 +113,7 @@ def train_group(
     device: str = "cpu",
     precision: str = "fp32",
     clock: Clock | None = None,
-    report: Report = lambda trainer, row: None,
-    say: Callable[[str], None] = print,
+    report: Report = lambda *told: None,
 ) -> bool:
     """Train what `out` lacks of a group's runs and write each when it is done; True if all are.
 
@@ -132,7 +135,7 @@ def train_group(
             if not train_runs(trainer, checkpoints, clock, report):
                 return False
             for run in stack:
-                say(f"Run {run} of {checkpoints.group.name}: {checkpoints.publish(run, out)}")
+                print(f"Run {run} of {checkpoints.group.name}: {checkpoints.publish(run, out)}", flush=True)
     return True
 
 
@@ -154,13 +157,9 @@ def estimate(checkpoints: Checkpoints, todo: Mapping[int, Progress], device: str
     """Seconds that runs should take to their end, from two steps; on a GPU a step is one of all runs in lockstep."""
     group, recipe, stacked = checkpoints.group, checkpoints.recipe, device != "cpu"
     left = [max(0, recipe.epochs(group) - epoch - batches / group.steps) for epoch, batches in todo.values()]
-    small = replace(group, fraction=2 * group.batch / n_sums(group.n_digits), primed=0, parent=None)
+    small = replace(group, fraction=group.batch / n_sums(group.n_digits), primed=0, parent=None)
     trainer = Trainer(small, recipe, list(todo) if stacked else [0], device, precision)
-    batches = trainer.batches(trainer.train, group.batch)
-    trainer.step(*batches[0], 0)["loss"].sum().item()
-    began = time.perf_counter()
-    for a, b in batches:
-        trainer.step(a, b, 0)["loss"].sum().item()
-    step = (time.perf_counter() - began) / len(batches)
+    a, b = trainer.train.unbind(1)
+    step: float = in_turns({"step": partial(trainer.step, a, b, 0)}, 1, torch.get_num_threads())["step"].item()
     n_test = group.fraction * n_sums(group.n_digits) + (groups.N_LONG if group.padded else 0)
     return step * (group.n_train + TESTING * n_test) / group.batch * (max(left) if stacked else sum(left))

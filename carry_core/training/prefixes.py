@@ -35,13 +35,13 @@ class FirstLayer:
         self.term = (score - score.amax((2, 3), keepdim=True)).exp().flatten(2)  # of a softmax: (head, row, row)
         o = block.o.weight.view(-1, heads, config.d_head).permute(1, 2, 0)  # (head, d_head, d_model)
         self.written = self.value @ o  # what a head writes for a key that it looks at alone, (head, row, d_model)
+        self.head = torch.arange(heads, device=position.device)[:, None] * len(self.written[0])  # its first row
         self.bias = block.o.bias
 
     def pattern(self, tokens: Int[Tensor, "batch pos"], query: Positions) -> Float[Tensor, "batch query head key"]:
         """Attention probabilities of the queries at these positions."""
-        row, rows = tokens + self.start, self.term.shape[-1]
-        head = torch.arange(len(self.term), device=row.device)[:, None] * rows
-        entry = (row[:, query][:, :, None, None] + head) * rows + row[:, None, None]
+        row = tokens + self.start
+        entry = (row[:, query][:, :, None, None] + self.head) * self.term.shape[-1] + row[:, None, None]
         term = self.term.view(-1).index_select(0, entry.view(-1)).view(entry.shape)
         probability: Tensor = term / term.sum(-1, keepdim=True)
         return probability.to(self.embedding.dtype)
@@ -53,9 +53,8 @@ class FirstLayer:
 
     def mid(self, tokens: Int[Tensor, "batch pos"], query: Positions) -> Float[Tensor, "batch query d_model"]:
         """`resid_mid`."""
-        row = (tokens + self.start).unsqueeze(1)
-        head = torch.arange(len(self.written), device=row.device)[:, None] * self.written.shape[1]
-        written = F.embedding((row + head).flatten(1), self.written.flatten(0, 1))  # (batch, head and key, d_model)
+        row = (tokens + self.start).unsqueeze(1) + self.head  # (batch, head, key)
+        written = F.embedding(row.flatten(1), self.written.flatten(0, 1))  # (batch, head and key, d_model)
         resid = F.embedding(tokens[:, query], self.embedding) + self.bias
         return torch.baddbmm(resid, self.pattern(tokens, query).flatten(2), written)
 

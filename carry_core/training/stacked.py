@@ -42,10 +42,9 @@ class Masks:
     def __call__(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Zeros and ones of shape `[run, …]`, not yet scaled."""
         count = math.prod(shape[1:])
-        words = -(-count // 4)
         kept = np.empty((shape[0], count), dtype=bool)
         for run, stream in enumerate(self.streams):
-            bits = stream.integers(2**64, size=words, dtype=np.uint64).view(np.uint16)
+            bits = stream.integers(2**64, size=-(-count // 4), dtype=np.uint64).view(np.uint16)
             np.greater_equal(bits[:count], THRESHOLD, out=kept[run])
         ones = torch.from_numpy(kept.view(np.uint8)).view(shape)  # from bool the conversion takes seven times as long
         return ones.to(self.device).to(dtype)
@@ -80,8 +79,7 @@ class Stack:
         self.turn, self.turn_of_row = turn, turn.repeat_interleave(count.to(device), 0)
         read = slice(config.layout.loss_positions[0], None)
         self.queries = [slice(None)] * (config.layers - 1) + [read]  # positions whose queries a layer needs
-        key = torch.arange(config.layout.length, device=device)
-        self.future = key > key[:, None]
+        self.future = torch.ones(config.layout.length, config.layout.length, dtype=torch.bool, device=device).triu(1)
 
     def rows(self, a: Int[Tensor, "run batch"], b: Int[Tensor, "run batch"]) -> Int[Tensor, "run pos batch"]:
         """The row of each position of the sum's input."""

@@ -60,9 +60,7 @@ def split(group: Group, generator: torch.Generator) -> tuple[Pairs, Pairs, Pairs
     order = torch.randperm(sums.n_sums(group.n_digits), generator=generator)
     size = round(group.fraction * len(order))  # of the training set, and of the test set, which comes next
     train, test = (torch.stack(sums.unrank(index, group.n_digits)) for index in order[: 2 * size].split(size))
-    long = train[:, :0]
-    if group.padded:
-        long = torch.stack(sums.long_sums(N_LONG, group.config.width, generator))
+    long = torch.stack(sums.long_sums(N_LONG, group.config.width, generator)) if group.padded else train[:, :0]
     if group.parent is not None:
         train = long[:, : group.primed]
     elif group.primed:
@@ -91,17 +89,13 @@ class Trainer:
         parts = zip(*(split(group, generator) for generator in data), strict=True)
         self.train, self.test, self.long = (torch.stack(part).to(self.device) for part in parts)
         fresh = [initialise(group.config, generator) for generator in weights]
-        self.parameters = {
-            name: torch.stack([f[name] for f in fresh]).to(self.device).requires_grad_() for name in fresh[0]
-        }
+        stacked = {name: torch.stack([of_run[name] for of_run in fresh]) for name in fresh[0]}
+        self.parameters = {name: p.to(self.device).requires_grad_() for name, p in stacked.items()}
         self.arrives = carries.carry_in(group.n_digits).to(self.device)
         self.rate = torch.tensor(recipe.rate, device=self.device)
         self.optimiser = torch.optim.AdamW(
             self.parameters.values(), lr=self.rate, betas=(0.9, 0.98), eps=1e-8, weight_decay=group.decay, fused=True
         )
-        for p in self.parameters.values():  # as AdamW makes them at its first step; a checkpoint has them before
-            moments = {key: torch.zeros_like(p) for key in MOMENTS}
-            self.optimiser.state[p] = {"step": torch.zeros((), device=self.device), **moments}
         self.stack = Stack(group.config, self.device, PRECISIONS[precision])
         self.masks = Masks(dropout, self.device)
         self.fused = FusedStep(self.stack, self.parameters, dropout) if precision == "fused" else None
@@ -207,7 +201,7 @@ class Trainer:
         return [(part[:, 0], part[:, 1]) for part in pairs.split(size, dim=2)]
 
     def states(self) -> list[State]:
-        """All it takes to go on from here bit by bit, of each run."""
+        """All it takes to go on from here to the same bits, of each run; after the first step at the earliest."""
         parts: dict[str, dict[str, Tensor]] = {"parameters": self.parameters, "running": self.running}
         for key in MOMENTS:
             parts[key] = {name: self.optimiser.state[p][key] for name, p in self.parameters.items()}
@@ -218,8 +212,8 @@ class Trainer:
         shared["adam_step"] = int(next(iter(self.optimiser.state.values()))["step"])
         states = []
         for i, run in enumerate(self.runs):
-            record = shared | {"run": run, "seconds": round(self.seconds[i], 1)}
-            record |= {"dropout": (self.fused or self).masks.state(i)}
+            dropout = (self.fused or self).masks.state(i)
+            record = shared | {"run": run, "seconds": round(self.seconds[i], 1), "dropout": dropout}
             record |= {"sessions": self.sessions[i]} if self.sessions[i] else {}
             states.append(({name: tensor[i].clone() for name, tensor in tensors.items()}, record))
         return states
@@ -243,10 +237,9 @@ class Trainer:
         """Take over weights and Adam's state only: what finetuning does with its parent (App. H.2)."""
         for name, p in self.parameters.items():
             p.copy_(torch.stack([tensors[f"parameters/{name}"] for tensors, _ in states]))
-            moments = self.optimiser.state[p]
-            moments["step"].fill_(states[0][1]["adam_step"])
-            for key in MOMENTS:
-                moments[key].copy_(torch.stack([tensors[f"{key}/{name}"] for tensors, _ in states]))
+            moments = {key: torch.stack([tensors[f"{key}/{name}"] for tensors, _ in states]) for key in MOMENTS}
+            self.optimiser.state[p] = {key: moment.to(self.device) for key, moment in moments.items()}
+            self.optimiser.state[p]["step"] = torch.tensor(float(states[0][1]["adam_step"]), device=self.device)
 
 
 def device_name(device: torch.device) -> str:
