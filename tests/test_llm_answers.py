@@ -82,7 +82,7 @@ def test_a_tokenizer_that_leaves_a_digit_out():
 
 
 def test_heads_are_read_and_written():
-    heads = parse_heads("15:15, 13:23", Size(32, 32, 128))
+    heads = parse_heads("15:15, 13:23", Size(32, 32))
     assert heads == ((13, 23), (15, 15))
     assert format_heads(heads) == "13:23,15:15"
 
@@ -92,7 +92,7 @@ def test_frequent_and_random_pairs():
     wins[0, 1], wins[2, 3], wins[1, 0], wins[1, 2] = 10, 30, 20, 10
     assert most_frequent(wins) == ((2, 3), (1, 0), (0, 1), (1, 2))
     assert frequent_pairs(wins, 2) == [((1, 0), (2, 3)), ((0, 1), (2, 3))]
-    size = Size(3, 4, 2)
+    size = Size(3, 4)
     taken = {*most_frequent(wins), (0, 0)}
     targets = [((1, 0), (2, 3)), ((2, 0), (2, 3)), ((2, 1),)]
     drawn = random_pairs(size, targets, taken, seed=0)

@@ -185,7 +185,7 @@ def test_no_model(refused, data, tmp_path):
     (tmp_path / "damaged" / "config.json").write_text("{")
     for where in ("empty", "damaged", "nowhere"):
         said = refused("llm", str(tmp_path / where))
-        assert re.search(rf"{where} holds no model that can be read \(.*\): expected a folder", said)
+        assert re.search(rf"{where} holds no language model that can be read \(.*\): expected a folder", said)
     BertConfig().save_pretrained(tmp_path / "bert")
     assert "BertLMHeadModel is laid out in another way: expected layers" in refused("llm", str(tmp_path / "bert"))
     assert list(data.iterdir()) == []
@@ -194,7 +194,7 @@ def test_no_model(refused, data, tmp_path):
 def test_damaged_weights_and_a_survey_that_is_missing_or_damaged(refused, tmp_path):
     where, path = folder(tmp_path / "tiny"), tmp_path / survey.FILE
     (where / "model.safetensors").write_bytes(b"0" * 100)
-    assert f"{where} cannot be loaded" in refused("llm", str(where))
+    assert f"{where} holds no language model that can be read" in refused("llm", str(where))
     with pytest.raises(BadInput, match="does not exist: expected"):
         survey.read(path)
     path.write_bytes(b"0" * 50)
