@@ -123,12 +123,12 @@ def test_what_was_stopped_goes_on_where_it_was(where, found, tmp_path, monkeypat
         run(where, tmp_path / "parts", report=stop)
     (parts,) = (tmp_path / "parts").iterdir()
     assert sorted(path.name for path in parts.iterdir()) == [f"intact-000{i}.safetensors" for i in range(3)]
-    (parts / "intact-0001.safetensors").write_bytes(b"half a file")
+    (parts / "intact-0001.safetensors").unlink()
     asked = []
     inputs = survey.Surveyor._inputs
     monkeypatch.setattr(survey.Surveyor, "_inputs", lambda self, x: asked.append(len(x)) or inputs(self, x))
     again = run(where, tmp_path / "parts")
-    assert asked == [6, 2, *[6, 6, 6, 2] * len(found.ablated)]  # the damaged batch, the last one, and the ablations
+    assert asked == [6, 2, *[6, 6, 6, 2] * len(found.ablated)]  # the lost batch, the last one, and the ablations
     assert again.lines() == found.lines()
     assert torch.equal(again.wins, found.wins)
     torch.testing.assert_close(again.points, found.points, equal_nan=True)

@@ -12,17 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
 
 from carry_core import runs
 from carry_core.errors import BadInput, check_whole
 from carry_core.files import author_dir, data_dir
 from carry_core.llm import prompts, survey
-from carry_core.llm.model import MOST_PAIRS, Heads, inspect_model, parse_heads
-from carry_core.llm.staircases import most_frequent
+from carry_core.llm.model import MOST_PAIRS, inspect_model, parse_heads
 
 SMALL = "small"
 
@@ -55,27 +52,12 @@ MODELS = {model.key: model for model in _PUBLISHED}
 
 
 @dataclass(frozen=True)
-class Recording:
-    """What the author released of one model."""
+class Recording(survey.Observations):
+    """What the author released of one model: prompts, generations of all or the first of them, wins in one cell."""
 
-    title: str
-    answers: prompts.Answers  # his prompts, those whose generations he released, and the generations
     correct: list[bool]  # whether each prompt was answered rightly, as he recorded it
     accuracy: float  # as he recorded it
     ablated_accuracy: float | None  # as he recorded it without the addition heads; None where he released none
-    counts: Int[Tensor, "layer head"]  # how often each head won a cell of the staircase search
-    mean: Float[Tensor, "shown query key"]  # attention of the most frequent winners, most frequent first, over prompts
-    std: Float[Tensor, "shown query key"]
-
-    @property
-    def n_staircase(self) -> int:
-        """How many heads win at least one cell (Tab. 2)."""
-        return int((self.counts > 0).sum())
-
-    @property
-    def frequent_heads(self) -> Heads:
-        """The heads whose attention was released."""
-        return most_frequent(self.counts, len(self.mean))
 
     @property
     def marks(self) -> list[str]:
@@ -105,13 +87,12 @@ def recording(key: str) -> Recording:
         replies = tuple("".join(reply) for reply in text["generations"])
         sums = [re.findall(r"(\d+) \+ (\d+)", "".join(prompt))[-1] for prompt in text["prompts"]]
         pairs = torch.tensor([[int(a), int(b)] for a, b in sums])
-        if not len(replies) <= len(pairs) == len(text["correct"]):
-            raise ValueError(f"{len(pairs)} prompts, {len(replies)} generations, {len(text['correct'])} verdicts")
         answers = prompts.Answers(pairs[: len(replies)], replies, prompts.TEMPLATES[MODELS[key].template])
         without = json.loads(ablated.read_text())["accuracy"] if ablated.exists() else None
     except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
         raise BadInput(f"{path} is damaged ({error}): delete it and `carry import-author DIR` again.") from error
-    return Recording(MODELS[key].title, answers, text["correct"], text["accuracy"], without, wins.long(), mean, std)
+    watched = (wins.long().unsqueeze(0), mean, std)
+    return Recording(MODELS[key].title, answers, *watched, text["correct"], text["accuracy"], without)
 
 
 def stored_survey(key: str) -> survey.Survey:
