@@ -101,8 +101,7 @@ def inspect_model(name: str, template: Template, device: str = "cpu", dtype: str
     blocks(empty)
     check_tokenizer(tokenizer, template)
     tokenizer.padding_side = "left"
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     return Source(name, device, dtype, config, tokenizer, size)
 
 
@@ -151,11 +150,9 @@ def _part(module: nn.Module, names: Sequence[str]) -> Any:
 
 def parse_heads(text: str, size: Size) -> Heads:
     """Read heads such as `13:23,15:15`, layer before head, both from 0; BadInput for no such head, or one twice."""
-    if not re.fullmatch(r"\s*\d+:\d+\s*(,\s*\d+:\d+\s*)*", text, re.ASCII):
-        raise BadInput(f"--ablate {text}: expected heads as layer:head, such as 13:23,15:15.")
     heads = sorted((int(layer), int(head)) for layer, head in re.findall(r"(\d+):(\d+)", text, re.ASCII))
-    if len(set(heads)) < len(heads):
-        raise BadInput(f"--ablate {text}: names a head twice; expected each once.")
+    if not re.fullmatch(r"\s*\d+:\d+\s*(,\s*\d+:\d+\s*)*", text, re.ASCII) or len(set(heads)) < len(heads):
+        raise BadInput(f"--ablate {text}: expected heads as layer:head, each once, such as 13:23,15:15.")
     expected = f"expected a layer from 0 to {size.layers - 1} and a head from 0 to {size.heads - 1}"
     for layer, head in heads:
         if layer >= size.layers or head >= size.heads:

@@ -65,10 +65,9 @@ def tokenizer() -> PreTrainedTokenizerFast:
     core.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), pre_tokenizers.Digits(True)])
     core.decoder = decoders.Fuse()
     core.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", BOS)])
-    special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core, padding_side="left", clean_up_tokenization_spaces=False, **special
-    )
+    options: dict[str, Any] = {"padding_side": "left", "clean_up_tokenization_spaces": False}
+    options |= {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    return PreTrainedTokenizerFast(tokenizer_object=core, **options)
 
 
 def build(recipe: Recipe) -> LlamaForCausalLM:

@@ -26,9 +26,9 @@ def cells(places: Positions, generated: int) -> list[tuple[int, int]]:
 
 
 def map_cells(places: Positions) -> list[tuple[int, int]]:
-    """Row and column of all cells on and below the diagonal between the marked and the first generated tokens."""
+    """Row and column of all cells between the marked and the first generated tokens, row by row."""
     marked = [*places.marked, *(places.last + j for j in range(1, N_MAPPED + 1))]
-    return [(row, column) for i, row in enumerate(marked) for column in marked[: i + 1]]
+    return [*product(marked, marked)]
 
 
 def attention_at(

@@ -34,7 +34,7 @@ from carry_core.training.trainer import commit
 
 FILE = "survey.safetensors"
 FIELDS = ("wins", "mean", "std", "points", "share", "spelled")  # of a survey, as tensors
-FORMAT = 2  # of the batches on disk
+FORMAT = 3  # of the batches on disk
 MIN_PROMPTS = 50  # with a right digit, below which nothing is said about a position
 MEASURES: dict[str, Callable[[Plane], float]] = {
     "carry-in, on one of two axes": apart,
@@ -204,9 +204,8 @@ class Surveyor:
         ablated = tuple(Ablated(heads, kind, self._answers(heads)) for kind in targets for heads in targets[kind])
         attention = [pd.DataFrame(self._stored("maps", *head).double().numpy()) for head in frequent]
         statistics = torch.tensor(np.array([[frame.mean(), frame.std()] for frame in attention]))
-        side = len(staircases.MARKS)
-        maps = torch.zeros(len(frequent), 2, side, side)
-        maps[..., *torch.tril_indices(side, side)] = statistics.nan_to_num(0).float()
+        maps = statistics.nan_to_num(0).float().unflatten(-1, (len(staircases.MARKS), -1))
+        mean, std = maps.tril().unbind(1)  # digits in one token see each other: only what comes before is shown
         replies = self._stored("tokens")[:, :WIDTH].tolist()
         read = [[self.source.tokenizer.decode(token).strip() for token in reply] for reply in replies]
         totals = [[*str(total).ljust(WIDTH)] for total in self.pairs.sum(1).tolist()]
@@ -215,7 +214,6 @@ class Surveyor:
         record: dict[str, Any] = {"model": self.source.name, "dtype": self.source.dtype, "device": self.source.device}
         record |= {"seed": self.seed, "batch": self.batch, "commit": commit()}
         record |= {"torch": torch.__version__, "transformers": library().__version__}
-        mean, std = maps.unbind(1)
         return Survey(self.source.title, answers, wins, mean, std, points, share, spelled, ablated, record)
 
     @cached_property
@@ -229,11 +227,7 @@ class Surveyor:
 
     def _stored(self, key: str, *index: int, name: str = "intact") -> Tensor:
         """What a pass has stored for all prompts: of each batch's tensor the entry `index`."""
-        parts = []
-        for path in self._paths(name):
-            with safe_open(path, "pt") as file:
-                parts.append(file.get_slice(key)[index])
-        return torch.cat(parts)
+        return torch.cat([safe_open(path, "pt").get_slice(key)[index] for path in self._paths(name)])
 
     def _answers(self, heads: Heads = ()) -> Answers:
         """The answers to all prompts with these heads ablated; batches that are on disk are not measured again."""
@@ -247,7 +241,7 @@ class Surveyor:
                 with replacing(path) as temporary:
                     save_file({key: tensor.contiguous() for key, tensor in batch.items()}, temporary)
             self.done += 1
-            self.report(path.stem, min(1.0, self.done / total))
+            self.report(path.stem, self.done / total)
         replies = self.source.tokenizer.batch_decode(self._stored("tokens", name=name), skip_special_tokens=True)
         return Answers(self.pairs, tuple(replies), self.template)
 
