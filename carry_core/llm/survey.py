@@ -205,7 +205,7 @@ class Surveyor:
         attention = [pd.DataFrame(self._stored("maps", *head).double().numpy()) for head in frequent]
         statistics = torch.tensor(np.array([[frame.mean(), frame.std()] for frame in attention]))
         maps = statistics.nan_to_num(0).float().unflatten(-1, (len(staircases.MARKS), -1))
-        mean, std = maps.tril().unbind(1)  # digits in one token see each other: only what comes before is shown
+        mean, std = maps.tril().unbind(1)  # digits in one token would see those after them
         replies = self._stored("tokens")[:, :WIDTH].tolist()
         read = [[self.source.tokenizer.decode(token).strip() for token in reply] for reply in replies]
         totals = [[*str(total).ljust(WIDTH)] for total in self.pairs.sum(1).tolist()]
@@ -227,7 +227,11 @@ class Surveyor:
 
     def _stored(self, key: str, *index: int, name: str = "intact") -> Tensor:
         """What a pass has stored for all prompts: of each batch's tensor the entry `index`."""
-        return torch.cat([safe_open(path, "pt").get_slice(key)[index] for path in self._paths(name)])
+        parts = []
+        for path in self._paths(name):
+            with safe_open(path, "pt") as file:
+                parts.append(file.get_slice(key)[index])
+        return torch.cat(parts)
 
     def _answers(self, heads: Heads = ()) -> Answers:
         """The answers to all prompts with these heads ablated; batches that are on disk are not measured again."""
