@@ -148,8 +148,6 @@ class Survey(Observations):
 
 def read(path: Path) -> Survey:
     """A survey from its file; BadInput where that is missing or damaged."""
-    if not path.is_file():
-        raise BadInput(f"{path} does not exist: expected what `carry llm MODEL --out {path.parent}` writes.")
     try:
         with safe_open(path, "pt") as file:
             text = json.loads(file.metadata()["carry"])
@@ -163,7 +161,7 @@ def read(path: Path) -> Survey:
         answers = Answers(pairs, tuple(text["replies"]), template)
         return Survey(text["title"], answers, ablated=ablated, record=text["record"], **tensors)
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{path} is damaged ({error}): delete it and run `carry llm` again.") from error
+        raise BadInput(f"{path} is missing or damaged ({error}): delete it and run `carry llm` again.") from error
 
 
 @dataclass
