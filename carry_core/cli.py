@@ -330,7 +330,8 @@ def llm(model: str, prompts: int, ablate: tuple[str, ...], out: Path | None, **o
     if (out / "config.json").exists():
         raise BadInput(f"{out} holds a model: expected another folder for its survey, so pass --out.")
     check_writable(out)
-    plan = (template, prompts, options["seed"], options["batch"], asked, options["pairs"])
+    n_pairs = options["pairs"] if options["pairs"] is not None else 0 if asked else 3
+    plan = (template, prompts, options["seed"], options["batch"], asked, n_pairs)
     with _reporting() as report:
         say = partial(report, source.title)
         surveyor = survey.Surveyor(source, data_dir() / "checkpoints" / "llm", *plan, say)
@@ -351,12 +352,7 @@ def train_llm(out: Path, device: str, threads: int) -> None:
 
     torch.set_num_threads(threads)
     with _reporting() as report:
-
-        def tell(row: dict[str, Any]) -> None:
-            said = f"loss {row['loss']:.1e}, accuracy {row['accuracy']:.3f}"
-            report("small", said, row["step"] / small.RECIPE.steps)
-
-        names = small.publish(*small.train(small.RECIPE, device, tell), out)
+        names = small.publish(*small.train(small.RECIPE, device, partial(report, "small")), out)
     click.echo(f"Written to {out}: {', '.join(names)}.")
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from carry_core.llm import prompts, staircases
-from carry_core.llm.model import Size, ablated, blocks
+from carry_core.llm.model import ablated, blocks
 from tests.llm_models import KINDS, build
 
 
@@ -17,10 +17,10 @@ def test_an_ablated_head_is_zeroed_columns_of_the_output_projection(kind):
         with ablated(model, chosen):
             found = model(ids).logits
         again = model(ids).logits
-        size = Size.of(model.config)
+        d_head = blocks(model)[0].projection.weight.numel() // (24 * 4)
         for layer, head in chosen:
             weight = blocks(model)[layer].projection.weight
-            columns = slice(head * size.d_head, (head + 1) * size.d_head)
+            columns = slice(head * d_head, (head + 1) * d_head)
             if type(blocks(model)[layer].projection).__name__ == "Conv1D":  # GPT-2 stores it transposed
                 weight[columns] = 0
             else:

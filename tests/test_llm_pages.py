@@ -9,11 +9,10 @@ import torch
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.llm import prompts, recordings, survey
-from carry_core.llm.model import Size
 from carry_core.llm.prompts import Answers
 
 BARE = prompts.TEMPLATES["bare"]
-N, SIZE = 400, Size(3, 4, 2)
+N = 400
 
 
 @pytest.fixture

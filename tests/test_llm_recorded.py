@@ -57,7 +57,7 @@ def planted(data: Path, key: str, ablated: list[tuple[str, str, int]]) -> None:
     """A survey of ten prompts; each ablation gets so many of them right."""
     pairs = prompts.draw(10)
     template = prompts.TEMPLATES[recordings.MODELS[key].template]
-    size = Size(32, 32, 128)
+    size = Size(32, 32)
 
     def answers(right: int) -> Answers:
         return Answers(pairs, tuple(str(a + b + (i >= right)) for i, (a, b) in enumerate(pairs.tolist())), template)

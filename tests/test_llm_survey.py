@@ -123,12 +123,12 @@ def test_what_was_stopped_goes_on_where_it_was(where, found, tmp_path, monkeypat
         run(where, tmp_path / "parts", report=stop)
     (parts,) = (tmp_path / "parts").iterdir()
     assert sorted(path.name for path in parts.iterdir()) == [f"intact-000{i}.safetensors" for i in range(3)]
-    (parts / "intact-0001.safetensors").write_bytes(b"half a file")
+    (parts / "intact-0001.safetensors").unlink()
     asked = []
     inputs = survey.Surveyor._inputs
     monkeypatch.setattr(survey.Surveyor, "_inputs", lambda self, x: asked.append(len(x)) or inputs(self, x))
     again = run(where, tmp_path / "parts")
-    assert asked == [6, 2, *[6, 6, 6, 2] * len(found.ablated)]  # the damaged batch, the last one, and the ablations
+    assert asked == [6, 2, *[6, 6, 6, 2] * len(found.ablated)]  # the lost batch, the last one, and the ablations
     assert again.lines() == found.lines()
     assert torch.equal(again.wins, found.wins)
     torch.testing.assert_close(again.points, found.points, equal_nan=True)
@@ -167,9 +167,9 @@ def test_the_command_writes_one_small_file(carry, data, tmp_path):
     ("arguments", "complaint"),
     [
         (("--ablate", "40:2"), "No head 40:2: expected a layer from 0 to 2 and a head from 0 to 3."),
-        (("--ablate", "0:0,0:0"), "--ablate 0:0,0:0: names a head twice"),
+        (("--ablate", "0:0,0:0"), "--ablate 0:0,0:0: expected heads as layer:head, each once"),
         (("--pairs", "29"), "Invalid value for '--pairs'"),
-        (("--ablate", "first"), "--ablate first: expected heads as layer:head, such as 13:23,15:15."),
+        (("--ablate", "first"), "--ablate first: expected heads as layer:head, each once, such as 13:23,15:15."),
         (("--device", "abacus"), "Unknown device 'abacus': expected cpu"),
     ],
 )
@@ -185,7 +185,7 @@ def test_no_model(refused, data, tmp_path):
     (tmp_path / "damaged" / "config.json").write_text("{")
     for where in ("empty", "damaged", "nowhere"):
         said = refused("llm", str(tmp_path / where))
-        assert re.search(rf"{where} holds no model that can be read \(.*\): expected a folder", said)
+        assert re.search(rf"{where} holds no language model that can be read \(.*\): expected a folder", said)
     BertConfig().save_pretrained(tmp_path / "bert")
     assert "BertLMHeadModel is laid out in another way: expected layers" in refused("llm", str(tmp_path / "bert"))
     assert list(data.iterdir()) == []
@@ -194,9 +194,9 @@ def test_no_model(refused, data, tmp_path):
 def test_damaged_weights_and_a_survey_that_is_missing_or_damaged(refused, tmp_path):
     where, path = folder(tmp_path / "tiny"), tmp_path / survey.FILE
     (where / "model.safetensors").write_bytes(b"0" * 100)
-    assert f"{where} cannot be loaded" in refused("llm", str(where))
-    with pytest.raises(BadInput, match="does not exist: expected"):
+    assert f"{where} holds no language model that can be read" in refused("llm", str(where))
+    with pytest.raises(BadInput, match="is missing or damaged .*No such file"):
         survey.read(path)
     path.write_bytes(b"0" * 50)
-    with pytest.raises(BadInput, match="is damaged"):
+    with pytest.raises(BadInput, match="is missing or damaged"):
         survey.read(path)

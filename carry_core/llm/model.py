@@ -3,13 +3,13 @@
 `transformers` is imported only when a model is looked at: it takes seconds, and is the extra `carry-core[llm]`.
 """
 
+import logging
 import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from logging import ERROR
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, NamedTuple
@@ -35,36 +35,28 @@ def library() -> Any:
     """The package `transformers`, which is told to be quiet; BadInput where it is not installed."""
     try:
         warnings.filterwarnings("ignore", message="IProgress not found")  # tqdm asks for a widget; pages show none
-        import tokenizers  # noqa: F401
         import transformers
-        from huggingface_hub import logging as hub_logging
     except ImportError as error:
         raise BadInput(
             f"Language models need the package {error.name}, which is not installed: pip install 'carry-core[llm]'."
         ) from error
     transformers.utils.logging.set_verbosity_error()  # no chatter and no bars, nor of the hub's retries
     transformers.utils.logging.disable_progress_bar()
-    hub_logging.set_verbosity(ERROR)
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     return transformers
 
 
 class Size(NamedTuple):
-    """Layers, heads of each, and how wide a head's output is."""
+    """Layers, and heads of each."""
 
     layers: int
     heads: int
-    d_head: int
 
     @classmethod
     def of(cls, config: Any) -> "Size":
-        """Read from a model's config; BadInput where that names no layers or heads."""
+        """Read from a model's config."""
         config = config.get_text_config()
-        try:
-            layers, heads, width = config.num_hidden_layers, config.num_attention_heads, config.hidden_size
-        except AttributeError as error:
-            kind = getattr(config, "model_type", "model")
-            raise BadInput(f"A {kind} has no attention heads: expected a model such as Llama or Mistral.") from error
-        return cls(layers, heads, getattr(config, "head_dim", None) or width // heads)
+        return cls(config.num_hidden_layers, config.num_attention_heads)
 
 
 @dataclass(frozen=True)
@@ -84,7 +76,7 @@ class Source:
 
     def load(self) -> Any:
         """The weights; BadInput where they are missing or damaged."""
-        with _reading(self.name, "cannot be loaded ({}): fetch it again.") as options:
+        with _reading(self.name) as options:
             model: Any = library().AutoModelForCausalLM.from_pretrained(
                 self.name, dtype=getattr(torch, self.dtype), attn_implementation="eager", **options
             )
@@ -94,28 +86,22 @@ class Source:
 def inspect_model(name: str, template: Template, device: str = "cpu", dtype: str | None = None) -> Source:
     """Look at the config, tokenizer and size of a folder or hub id without reading weights; `dtype` of `DTYPES`.
 
-    BadInput where there is no such model, it brings its own code or another layout, or its tokenizer writes no sums.
+    BadInput where there is no such model, it needs its own code, has another layout, or its tokenizer writes no sums.
     """
     check_device(device)
-    name = str(Path(name).expanduser()) if name.startswith("~") else name
-    complaint = "holds no model that can be read ({}): expected a folder in the format of `transformers`, or a hub id."
-    with _reading(name, complaint) as options:
+    name = str(Path(name).expanduser())
+    with _reading(name) as options:
         config = library().AutoConfig.from_pretrained(name, **options)
-    size = Size.of(config)
-    if dtype is None:
-        own = str(getattr(config, "dtype", None)).removeprefix("torch.")
-        dtype = own if own in DTYPES else "float32"
-    complaint = "is no causal language model with a tokenizer ({}): expected what AutoModelForCausalLM can load."
-    with _reading(name, complaint) as options:
-        auto = library().AutoModelForCausalLM
+        own = str(config.dtype).removeprefix("torch.")
+        dtype = dtype or (own if own in DTYPES else "float32")
+        size = Size.of(config)
         with torch.device("meta"):
-            empty = auto.from_config(config, dtype=getattr(torch, dtype), trust_remote_code=False)
+            empty = library().AutoModelForCausalLM.from_config(config, trust_remote_code=False)
         tokenizer = library().AutoTokenizer.from_pretrained(name, **options)
     blocks(empty)
     check_tokenizer(tokenizer, template)
     tokenizer.padding_side = "left"
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     return Source(name, device, dtype, config, tokenizer, size)
 
 
@@ -128,18 +114,14 @@ def check_device(device: str) -> None:
 
 
 @contextmanager
-def _reading(name: str, complaint: str) -> Iterator[dict[str, bool]]:
-    """Options for reading a model's files; whatever they hold, none of their code is run and failing is one line."""
-    options = {"trust_remote_code": False}  # else `transformers` asks on the terminal whether it shall
-    options |= {"local_files_only": True} if Path(name).is_dir() else {}  # whatever its files refer to
-    try:
-        yield options
+def _reading(name: str) -> Iterator[dict[str, bool]]:
+    """Options for reading a model's files: none of their code is run. Whatever is wrong with them is one line."""
+    try:  # None in place of False asks on the terminal; a folder's files may refer to the hub
+        yield {"trust_remote_code": False, "local_files_only": Path(name).is_dir()}
     except Exception as error:
-        if "trust_remote_code" in str(error):
-            expected = "expected an architecture and a tokenizer that `transformers` itself has"
-            raise BadInput(f"{name} brings Python code of its own, which is never run here: {expected}.") from error
-        line = f"{type(error).__name__}: {shorten(str(error), 120, placeholder='…')}"
-        raise BadInput(f"{name} {complaint.format(line)}") from error
+        why = f"{type(error).__name__}: {shorten(str(error), 120, placeholder='…')}"
+        expected = "expected a folder or hub id that `transformers` can load, tokenizer included, without its own code"
+        raise BadInput(f"{name} holds no language model that can be read ({why}): {expected}.") from error
 
 
 class Block(NamedTuple):
@@ -153,29 +135,24 @@ class Block(NamedTuple):
 def blocks(model: Any) -> list[Block]:
     """The model's layers in order; BadInput where they are not laid out as in Llama, Mistral, GPT-2 and their like."""
     n_layers = Size.of(model.config).layers
-    stacks = [m for m in model.base_model.modules() if isinstance(m, nn.ModuleList) and len(m) == n_layers]
-    found: list[tuple[Any, ...]] = [
-        (layer, _child(_child(layer, ATTENTION), PROJECTION), _child(layer, BEFORE_MLP))
-        for layer in (stacks[0] if stacks else [None])
-    ]
-    if any(None in parts for parts in found):
-        attention, out, norm = (", ".join(names) for names in (ATTENTION, PROJECTION, BEFORE_MLP))
-        expected = f"an attention ({attention}), its output projection ({out}) and a norm before the MLP ({norm})"
-        raise BadInput(f"{type(model).__name__} is laid out in another way: expected layers with {expected}.")
-    return [Block(*parts) for parts in found]
+    try:
+        stack = next(m for m in model.base_model.modules() if isinstance(m, nn.ModuleList) and len(m) == n_layers)
+        return [Block(layer, _part(_part(layer, ATTENTION), PROJECTION), _part(layer, BEFORE_MLP)) for layer in stack]
+    except StopIteration as error:
+        expected = "layers with attention, its output projection and a norm before the MLP, as in Llama or GPT-2"
+        raise BadInput(f"{type(model).__name__} is laid out in another way: expected {expected}.") from error
 
 
-def _child(module: Any, names: Sequence[str]) -> Any:
-    return next((child for name in names if isinstance(child := getattr(module, name, None), nn.Module)), None)
+def _part(module: nn.Module, names: Sequence[str]) -> Any:
+    """The child that has the first of these names; StopIteration where it has none."""
+    return next(getattr(module, name) for name in names if hasattr(module, name))
 
 
 def parse_heads(text: str, size: Size) -> Heads:
     """Read heads such as `13:23,15:15`, layer before head, both from 0; BadInput for no such head, or one twice."""
-    if not re.fullmatch(r"\s*\d+:\d+\s*(,\s*\d+:\d+\s*)*", text, re.ASCII):
-        raise BadInput(f"--ablate {text}: expected heads as layer:head, such as 13:23,15:15.")
     heads = sorted((int(layer), int(head)) for layer, head in re.findall(r"(\d+):(\d+)", text, re.ASCII))
-    if len(set(heads)) < len(heads):
-        raise BadInput(f"--ablate {text}: names a head twice; expected each once.")
+    if not re.fullmatch(r"\s*\d+:\d+\s*(,\s*\d+:\d+\s*)*", text, re.ASCII) or len(set(heads)) < len(heads):
+        raise BadInput(f"--ablate {text}: expected heads as layer:head, each once, such as 13:23,15:15.")
     expected = f"expected a layer from 0 to {size.layers - 1} and a head from 0 to {size.heads - 1}"
     for layer, head in heads:
         if layer >= size.layers or head >= size.heads:
@@ -191,10 +168,10 @@ def format_heads(heads: Heads) -> str:
 @contextmanager
 def ablated(model: Any, heads: Heads) -> Iterator[None]:
     """Zero ablation of heads: what they give the output projection is zero; its bias stays."""
-    size, layers = Size.of(model.config), blocks(model)
+    n_heads, layers = Size.of(model.config).heads, blocks(model)
 
     def zero(head: int, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        z = args[0].unflatten(-1, (size.heads, size.d_head)).clone()
+        z = args[0].unflatten(-1, (n_heads, -1)).clone()
         z[..., head, :] = 0
         return (z.flatten(-2), *args[1:])
 

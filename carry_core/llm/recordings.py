@@ -12,17 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
 
 from carry_core import runs
 from carry_core.errors import BadInput, check_whole
 from carry_core.files import author_dir, data_dir
 from carry_core.llm import prompts, survey
-from carry_core.llm.model import MOST_PAIRS, Heads, inspect_model, parse_heads
-from carry_core.llm.staircases import most_frequent
+from carry_core.llm.model import MOST_PAIRS, inspect_model, parse_heads
 
 SMALL = "small"
 
@@ -34,7 +31,7 @@ class PublishedModel:
     key: str
     title: str  # as the paper writes it
     template: str
-    hub: str | None  # where its weights are; None where the author trained his own
+    weights: str  # on the hub; the author trained one himself, and did not release it
     pairs: tuple[str, ...]  # the heads that the paper ablates, as the command line takes them
 
     @property
@@ -42,12 +39,11 @@ class PublishedModel:
         """The command that surveys it."""
         asked = " ".join(f"--ablate {pair}" for pair in self.pairs)
         template = "" if self.template == "bare" else f" --template {self.template}"
-        model = self.hub or f"PATH_TO_{self.key.upper()}"
-        return f"carry llm {model}{template} {asked} --pairs 3 --out data/llm/{self.key}"
+        return f"carry llm {self.weights}{template} {asked} --pairs 3 --out data/llm/{self.key}"
 
 
 _PUBLISHED = (
-    PublishedModel("alpaca", "Alpaca 7B", "alpaca", None, ("6:23,13:15",)),
+    PublishedModel("alpaca", "Alpaca 7B", "alpaca", "PATH_TO_ALPACA", ("6:23,13:15",)),
     PublishedModel("llemma", "Llemma 7B", "bare", "EleutherAI/llemma_7b", ("13:23,15:15",)),
     PublishedModel("zephyr", "Zephyr 7B", "bare", "HuggingFaceH4/zephyr-7b-beta", ("17:25,17:26", "20:30,20:31")),
 )
@@ -55,27 +51,12 @@ MODELS = {model.key: model for model in _PUBLISHED}
 
 
 @dataclass(frozen=True)
-class Recording:
-    """What the author released of one model."""
+class Recording(survey.Observations):
+    """What the author released of one model: prompts, generations of all or the first of them, wins in one cell."""
 
-    title: str
-    answers: prompts.Answers  # his prompts, those whose generations he released, and the generations
     correct: list[bool]  # whether each prompt was answered rightly, as he recorded it
     accuracy: float  # as he recorded it
     ablated_accuracy: float | None  # as he recorded it without the addition heads; None where he released none
-    counts: Int[Tensor, "layer head"]  # how often each head won a cell of the staircase search
-    mean: Float[Tensor, "shown query key"]  # attention of the most frequent winners, most frequent first, over prompts
-    std: Float[Tensor, "shown query key"]
-
-    @property
-    def n_staircase(self) -> int:
-        """How many heads win at least one cell (Tab. 2)."""
-        return int((self.counts > 0).sum())
-
-    @property
-    def frequent_heads(self) -> Heads:
-        """The heads whose attention was released."""
-        return most_frequent(self.counts, len(self.mean))
 
     @property
     def marks(self) -> list[str]:
@@ -101,17 +82,15 @@ def recording(key: str) -> Recording:
         raise BadInput(f"No recording of {key} at hand: expected `carry import-author DIR` of the whole release.")
     try:
         text, tensors = json.loads(path.read_text()), load_file(path.with_suffix(".safetensors"))
-        wins, mean, std = (tensors[name].float() for name in ("wins", "attention_mean", "attention_std"))
+        attention = (tensors["wins"].long()[None], tensors["attention_mean"].float(), tensors["attention_std"].float())
         replies = tuple("".join(reply) for reply in text["generations"])
         sums = [re.findall(r"(\d+) \+ (\d+)", "".join(prompt))[-1] for prompt in text["prompts"]]
         pairs = torch.tensor([[int(a), int(b)] for a, b in sums])
-        if not len(replies) <= len(pairs) == len(text["correct"]):
-            raise ValueError(f"{len(pairs)} prompts, {len(replies)} generations, {len(text['correct'])} verdicts")
         answers = prompts.Answers(pairs[: len(replies)], replies, prompts.TEMPLATES[MODELS[key].template])
         without = json.loads(ablated.read_text())["accuracy"] if ablated.exists() else None
     except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
         raise BadInput(f"{path} is damaged ({error}): delete it and `carry import-author DIR` again.") from error
-    return Recording(MODELS[key].title, answers, text["correct"], text["accuracy"], without, wins.long(), mean, std)
+    return Recording(MODELS[key].title, answers, *attention, text["correct"], text["accuracy"], without)
 
 
 def stored_survey(key: str) -> survey.Survey:
@@ -133,12 +112,10 @@ def load(
 ) -> survey.Survey | Recording:
     """What is known of a model: the author's recording, a survey that is on disk, or one that is made now.
 
+    BadInput, with what to do, if a parameter is not what it should be or the model is not at hand.
     `group` is a language model, or `default`: the small one of ours, `theirs` of the author's. If `model`, a folder or
     hub id, is given, `group` says how it is asked and which pairs are ablated. `seed` is that of the `n_examples`
     prompts and of random pairs, of which as many are ablated as of frequent winners, `n_pairs`.
-
-    Raises:
-        BadInput: a parameter is not what it should be, or the model is not at hand; says what to do.
     """
     runs.folder(source)  # refuses any other than the two
     if group not in (names := ("default", SMALL, *MODELS)) or (source, group) == ("author", SMALL):

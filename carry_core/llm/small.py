@@ -7,7 +7,6 @@ too, but need nearly every head, and where any pair is vital an ablated pair say
 """
 
 import math
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -23,7 +22,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from carry_core.files import replacing, write_json
+from carry_core.files import write_json
 from carry_core.llm import prompts
 from carry_core.sums import digits
 from carry_core.training.trainer import commit
@@ -71,27 +70,22 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=core, **options)
 
 
-ENCODER = tokenizer()  # its own: saved after use, a tokenizer has its padding in its file
-
-
 def build(recipe: Recipe) -> LlamaForCausalLM:
     """A Llama with fresh weights."""
     shape: dict[str, Any] = {"hidden_size": recipe.width, "intermediate_size": 2 * recipe.width}
-    shape |= {"num_hidden_layers": recipe.layers, "num_attention_heads": recipe.heads, "max_position_embeddings": 64}
+    shape |= {"num_hidden_layers": recipe.layers, "num_attention_heads": recipe.heads, "attn_implementation": "eager"}
     shape |= {"vocab_size": len(TOKENS), "pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS}
-    config = LlamaConfig(**shape, initializer_range=0.05, tie_word_embeddings=False)
+    config = LlamaConfig(**shape, max_position_embeddings=64, initializer_range=0.05, tie_word_embeddings=False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
-        model: LlamaForCausalLM = LlamaForCausalLM._from_config(config, attn_implementation="eager")
-    return model
+        return LlamaForCausalLM(config)
 
 
 def encode(pairs: Int[Tensor, "sum 2"]) -> Int[Tensor, "sum token"]:
     """The tokens of sums and their answers, ended by `</s>` and padded."""
-    texts = [f"{a} + {b} = {a + b}</s>" for a, b in pairs.tolist()]
+    rows = [[BOS, *map(TOKENS.index, f"{a}+{b}={a + b}"), EOS] for a, b in pairs.tolist()]
     length = PROMPT_LENGTH + prompts.WIDTH + 1
-    encoded = ENCODER(texts, padding="max_length", max_length=length, padding_side="right", return_tensors="pt")
-    return torch.as_tensor(encoded["input_ids"])
+    return torch.tensor([row + [PAD] * (length - len(row)) for row in rows])
 
 
 def draw(recipe: Recipe, step: int) -> Int[Tensor, "sum 2"]:
@@ -116,9 +110,9 @@ def labels(pairs: Int[Tensor, "sum 2"], tokens: Int[Tensor, "sum token"]) -> Int
 
 
 def train(
-    recipe: Recipe, device: str = "cpu", report: Callable[[dict[str, Any]], None] = lambda row: None
+    recipe: Recipe, device: str = "cpu", report: Callable[[str, float], None] = lambda what, share: None
 ) -> tuple[Any, dict[str, Any]]:
-    """AdamW on ever new sums: the model and the record of its training; `report` takes each validation's row of it."""
+    """AdamW on ever new sums: the model and the record of its training; `report` takes each validation."""
     model: Any = build(recipe).train().to(device)
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=recipe.rate, betas=(0.9, 0.98), weight_decay=recipe.decay, fused=True
@@ -135,9 +129,9 @@ def train(
         optimiser.step()
         losses.append(loss.item())
         if (step + 1) % REPORT_EVERY == 0 or step + 1 == recipe.steps:
-            row = {"step": step + 1, "loss": sum(losses) / len(losses), "accuracy": validate(model, recipe.seed + 1)}
-            history.append(row)
-            report(row)
+            mean, accuracy = sum(losses) / len(losses), validate(model, recipe.seed + 1)
+            history.append({"step": step + 1, "loss": mean, "accuracy": accuracy})
+            report(f"loss {mean:.1e}, accuracy {accuracy:.3f}", (step + 1) / recipe.steps)
             losses = []
     record = {"recipe": asdict(recipe), "steps": recipe.steps, "seconds": round(time.monotonic() - began)}
     record |= {"parameters": model.num_parameters(), "device": device, "torch": torch.__version__}
@@ -164,12 +158,7 @@ def validate(model: Any, seed: int) -> float:
 
 def publish(model: Any, record: dict[str, Any], out: Path) -> list[str]:
     """Write the model as a Hugging Face folder, with the record of its training; returns the files' names."""
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        tokenizer().save_pretrained(folder)
-        write_json(Path(folder) / "training.json", record)
-        names = sorted(path.name for path in Path(folder).iterdir())
-        for name in names:
-            with replacing(out / name) as temporary:
-                temporary.write_bytes((Path(folder) / name).read_bytes())
-    return names
+    model.save_pretrained(out)
+    tokenizer().save_pretrained(out)
+    write_json(out / "training.json", record)
+    return sorted(path.name for path in out.iterdir())

@@ -14,9 +14,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carry_core.llm.model import N_FREQUENT, Head, Heads, Size
-from carry_core.llm.prompts import Positions
+from carry_core.llm.prompts import DIGITS, Positions
 
 N_MAPPED = 5  # generated tokens on a map of the attention
+MARKS = ("⊢", *"*" * DIGITS, "+", *"*" * DIGITS, "=", *"•" * N_MAPPED)  # axis labels of a map; `*` for a digit
 
 
 def cells(places: Positions, generated: int) -> list[tuple[int, int]]:
@@ -25,17 +26,9 @@ def cells(places: Positions, generated: int) -> list[tuple[int, int]]:
 
 
 def map_cells(places: Positions) -> list[tuple[int, int]]:
-    """Row and column of all cells on and below the diagonal between the marked and the first generated tokens."""
+    """Row and column of all cells between the marked and the first generated tokens, row by row."""
     marked = [*places.marked, *(places.last + j for j in range(1, N_MAPPED + 1))]
-    return [(row, column) for i, row in enumerate(marked) for column in marked[: i + 1]]
-
-
-def grid(values: Float[Tensor, "*batch cell"]) -> Float[Tensor, "*batch query key"]:
-    """`map_cells` as a square, zero above the diagonal."""
-    side = int((8 * values.shape[-1] + 1) ** 0.5 - 1) // 2
-    square = values.new_zeros(*values.shape[:-1], side, side)
-    square[..., *torch.tril_indices(side, side)] = values
-    return square
+    return [*product(marked, marked)]
 
 
 def attention_at(

@@ -8,7 +8,6 @@ They are never in memory together. What is on disk serves later surveys of the s
 import hashlib
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -35,7 +34,7 @@ from carry_core.training.trainer import commit
 
 FILE = "survey.safetensors"
 FIELDS = ("wins", "mean", "std", "points", "share", "spelled")  # of a survey, as tensors
-FORMAT = 2  # of the batches on disk
+FORMAT = 3  # of the batches on disk
 MIN_PROMPTS = 50  # with a right digit, below which nothing is said about a position
 MEASURES: dict[str, Callable[[Plane], float]] = {
     "carry-in, on one of two axes": apart,
@@ -53,20 +52,14 @@ class Ablated(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Survey:
-    """What became of it."""
+class Observations:
+    """What is known of a language model, whoever asked it."""
 
     title: str  # the model's name
     answers: Answers  # of the intact model
     wins: Int[Tensor, "cell layer head"]  # how often each head won each cell of the staircase search
-    mean: Float[Tensor, "shown query key"]  # attention of the most frequent winners between the marked tokens
+    mean: Float[Tensor, "shown query key"]  # attention of the most frequent winners, most frequent first
     std: Float[Tensor, "shown query key"]  # over prompts, with n - 1
-    # the residual stream on its leading axes where each token of the answer is predicted, after attention and after MLP
-    points: Float[Tensor, "layer 2 output prompt axis"]
-    share: Float[Tensor, "layer 2 output axis"]  # of the variance
-    spelled: Bool[Tensor, "prompt output"]  # whether that token is the right digit, and all before it are
-    ablated: tuple[Ablated, ...]
-    record: dict[str, Any]  # how it was made
 
     @property
     def counts(self) -> Int[Tensor, "layer head"]:
@@ -80,13 +73,21 @@ class Survey:
 
     @property
     def frequent_heads(self) -> Heads:
-        """The most frequent winners, whose attention is kept."""
-        return staircases.most_frequent(self.counts)
+        """The heads whose attention is kept."""
+        return staircases.most_frequent(self.counts, len(self.mean))
 
-    @property
-    def marks(self) -> list[str]:
-        """Axis labels of the maps of the attention: `*` for a digit, as in the paper."""
-        return ["⊢", *"*" * DIGITS, "+", *"*" * DIGITS, "=", *"•" * staircases.N_MAPPED]
+
+@dataclass(frozen=True)
+class Survey(Observations):
+    """What became of a survey; its attention is that between the marked tokens."""
+
+    # the residual stream on its leading axes where each token of the answer is predicted, after attention and after MLP
+    points: Float[Tensor, "layer 2 output prompt axis"]
+    share: Float[Tensor, "layer 2 output axis"]  # of the variance
+    spelled: Bool[Tensor, "prompt output"]  # whether that token is the right digit, and all before it are
+    ablated: tuple[Ablated, ...]
+    record: dict[str, Any]  # how it was made
+    marks = staircases.MARKS
 
     @property
     def provenance(self) -> str:
@@ -147,8 +148,6 @@ class Survey:
 
 def read(path: Path) -> Survey:
     """A survey from its file; BadInput where that is missing or damaged."""
-    if not path.is_file():
-        raise BadInput(f"{path} does not exist: expected what `carry llm MODEL --out {path.parent}` writes.")
     try:
         with safe_open(path, "pt") as file:
             text = json.loads(file.metadata()["carry"])
@@ -162,7 +161,7 @@ def read(path: Path) -> Survey:
         answers = Answers(pairs, tuple(text["replies"]), template)
         return Survey(text["title"], answers, ablated=ablated, record=text["record"], **tensors)
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{path} is damaged ({error}): delete it and run `carry llm` again.") from error
+        raise BadInput(f"{path} is missing or damaged ({error}): delete it and run `carry llm` again.") from error
 
 
 @dataclass
@@ -176,43 +175,39 @@ class Surveyor:
     seed: int = 42  # of the prompts and of the random pairs
     batch: int = 25  # prompts at a time
     asked: tuple[Heads, ...] = ()  # sets of heads to ablate
-    n_pairs: int | None = None  # of the most frequent winners, to ablate besides; three for None if nothing is asked
+    n_pairs: int = 0  # of the most frequent winners, to ablate besides
     report: Callable[[str, float], None] = lambda what, share: None  # takes each batch done, and the share of all
 
     def __post_init__(self) -> None:
         self.pairs = prompts.draw(self.count, self.seed)
-        self.n_frequent = self.n_pairs if self.n_pairs is not None else 0 if self.asked else 3
         self.folder = self.parts / f"{self.source.title}-{self._fingerprint()}"
         self.done = 0
 
     def _fingerprint(self) -> str:
         """What a half-finished survey may be gone on with by: the model's files and what is asked of it."""
-        config, folder = self.source.config, Path(self.source.name)
-        files = [*sorted(folder.glob("*.safetensors")), *sorted(folder.glob("*.bin"))]  # none of a model on the hub
-        stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+        folder, commit_hash = Path(self.source.name), getattr(self.source.config, "_commit_hash", None)
+        files = [(p.name, p.stat().st_mtime_ns) for p in sorted(folder.glob("*")) if p.is_file()]  # none on the hub
         asked = [FORMAT, self.template.text, self.count, self.seed, self.batch, self.source.dtype]
-        text = json.dumps([str(folder), config.to_json_string(), getattr(config, "_commit_hash", None), stamps, asked])
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return hashlib.sha256(json.dumps([str(folder), commit_hash, files, asked]).encode()).hexdigest()[:12]
 
     def run(self) -> Survey:
         """Measure what is not on disk yet, and put everything together."""
-        answers = self._measure("intact", self._observe)
+        answers = self._answers()
         wins = self._stored("wins").sum(0)
         frequent = staircases.most_frequent(wins.sum(0))
-        pairs = staircases.frequent_pairs(wins.sum(0), self.n_frequent)
+        pairs = staircases.frequent_pairs(wins.sum(0), self.n_pairs)
         others = {*frequent}.union(*self.asked)
         random = staircases.random_pairs(self.source.size, [*self.asked, *pairs], others, self.seed)
         targets = {"asked": self.asked, "frequent": pairs, "random": random}
-        ablated = tuple(Ablated(heads, kind, self._ablate(heads)) for kind in targets for heads in targets[kind])
+        ablated = tuple(Ablated(heads, kind, self._answers(heads)) for kind in targets for heads in targets[kind])
         attention = [pd.DataFrame(self._stored("maps", *head).double().numpy()) for head in frequent]
         statistics = torch.tensor(np.array([[frame.mean(), frame.std()] for frame in attention]))
-        mean, std = staircases.grid(statistics.nan_to_num(0)).float().unbind(1)
-        totals = [str(total).ljust(WIDTH) for total in self.pairs.sum(1).tolist()]
-        right = [
-            [self.source.tokenizer.decode(token).strip() == digit for token, digit in zip(tokens, answer, strict=True)]
-            for answer, tokens in zip(totals, self._stored("tokens")[:, :WIDTH].tolist(), strict=True)
-        ]
-        spelled = torch.tensor(right).int().cumprod(1).bool()
+        maps = statistics.nan_to_num(0).float().unflatten(-1, (len(staircases.MARKS), -1))
+        mean, std = maps.tril().unbind(1)  # digits in one token would see those after them
+        replies = self._stored("tokens")[:, :WIDTH].tolist()
+        read = [[self.source.tokenizer.decode(token).strip() for token in reply] for reply in replies]
+        totals = [[*str(total).ljust(WIDTH)] for total in self.pairs.sum(1).tolist()]
+        spelled = torch.from_numpy(np.array(read) == np.array(totals)).int().cumprod(1).bool()
         points, share = self._axes(spelled)
         record: dict[str, Any] = {"model": self.source.name, "dtype": self.source.dtype, "device": self.source.device}
         record |= {"seed": self.seed, "batch": self.batch, "commit": commit()}
@@ -223,15 +218,6 @@ class Surveyor:
     def model(self) -> Any:
         """The weights, read when they are first needed."""
         return self.source.load()
-
-    def _ablate(self, heads: Heads) -> Answers:
-        """The answers with these heads ablated."""
-
-        def ask(pairs: Int[Tensor, "batch 2"]) -> dict[str, Tensor]:
-            with ablated(self.model, heads):
-                return {"tokens": self._generate(self._inputs(pairs))[0]}
-
-        return self._measure("without-" + format_heads(heads).replace(":", "_").replace(",", "-"), ask)
 
     def _paths(self, name: str) -> list[Path]:
         """The files of a pass over all prompts, one for each batch."""
@@ -245,20 +231,19 @@ class Surveyor:
                 parts.append(file.get_slice(key)[index])
         return torch.cat(parts)
 
-    def _measure(self, name: str, measure: Callable[[Int[Tensor, "batch 2"]], dict[str, Tensor]]) -> Answers:
-        """The answers of a pass over all prompts; batches that are on disk are not measured again."""
+    def _answers(self, heads: Heads = ()) -> Answers:
+        """The answers to all prompts with these heads ablated; batches that are on disk are not measured again."""
+        name = "without-" + format_heads(heads).replace(":", "_").replace(",", "-") if heads else "intact"
         paths = self._paths(name)
-        total = (1 + 2 * (len(self.asked) + self.n_frequent)) * len(paths)
+        total = (1 + 2 * (len(self.asked) + self.n_pairs)) * len(paths)
         for path, pairs in zip(paths, self.pairs.split(self.batch), strict=True):
-            whole = False
-            with suppress(SafetensorError, OSError), safe_open(path, "pt"):  # a damaged one is measured again
-                whole = True
-            if not whole:
-                batch = measure(pairs)
+            if not path.exists():
+                with ablated(self.model, heads):
+                    batch = {"tokens": self._generate(self._inputs(pairs))[0]} if heads else self._observe(pairs)
                 with replacing(path) as temporary:
                     save_file({key: tensor.contiguous() for key, tensor in batch.items()}, temporary)
             self.done += 1
-            self.report(path.stem, min(1.0, self.done / total))
+            self.report(path.stem, self.done / total)
         replies = self.source.tokenizer.batch_decode(self._stored("tokens", name=name), skip_special_tokens=True)
         return Answers(self.pairs, tuple(replies), self.template)
 
