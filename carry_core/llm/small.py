@@ -7,6 +7,7 @@ too, but need nearly every head, and where any pair is vital an ablated pair say
 """
 
 import math
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -158,7 +159,13 @@ def validate(model: Any, seed: int) -> float:
 
 def publish(model: Any, record: dict[str, Any], out: Path) -> list[str]:
     """Write the model as a Hugging Face folder, with the record of its training; returns the files' names."""
-    model.save_pretrained(out)
-    tokenizer().save_pretrained(out)
-    write_json(out / "training.json", record)
-    return sorted(path.name for path in out.iterdir())
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out) as folder:  # a killed process leaves each file the old or the new one
+        model.save_pretrained(folder)
+        tokenizer().save_pretrained(folder)
+        write_json(Path(folder) / "training.json", record)
+        made = sorted(Path(folder).iterdir())
+        for path in made:
+            path.chmod(0o644)  # safetensors lets nobody else read
+            path.replace(out / path.name)
+    return [path.name for path in made]
