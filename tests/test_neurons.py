@@ -106,9 +106,9 @@ def test_an_outcome_that_two_sums_cannot_have_is_refused(small, outcome):
 def test_the_checkerboard_is_the_mean_gap_over_outcomes(monkeypatch):
     model = random_model(ModelConfig(d_model=16, d_ff=12), 2)
     monkeypatch.setattr(neurons, "OUTCOMES", (74, 574))
-    chosen = torch.arange(12) < 4
-    before, after = neurons.checkerboard(model, chosen)
-    for found, ablation in ((before, Ablation()), (after, heads.dissection(chosen, 1))):
+    parts = Ablation(), Ablation(neurons={(1, i) for i in range(4)})
+    before, after = (neurons.checkerboard(model, ablation) for ablation in parts)
+    for found, ablation in zip((before, after), parts, strict=True):
         both = [neurons.boards(model, *sums.equal_sums(o), ablation) for o in (74, 574)]
         gaps = [neurons.gap(*board) for of_outcome in both for board in zip(*of_outcome, strict=True)]
         known = [gap for gap in gaps if not math.isnan(gap)]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import torch
-from jaxtyping import Bool, Complex, Float, Int
+from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
 from carry_core import carries, measure, sums
@@ -17,7 +17,6 @@ from carry_core.sums import Numbers
 SHUFFLES = 2_000
 RANK_AMONG_SHUFFLED = 0.99  # share of shuffled labels whose score a pentagon has to exceed
 VISIBLE_SCORE = 0.9  # from which one can see it
-NEAR_HALF = 0.1  # distance from one half, a score that one of a pentagon's two directions would give
 
 
 def centres(points: Float[Tensor, "sums 2"], digit: Int[Tensor, " sums"]) -> Complex[Tensor, " 10"]:
@@ -51,11 +50,8 @@ def shuffled(planes: Complex[Tensor, "plane 10"], seed: int = 0) -> Float[Tensor
 class Pentagon:
     """A position of the answer before the last MLP, and how much of a pentagon is in it."""
 
-    points: Float[Tensor, "sums axis"]  # on the leading principal axes of all sums
+    points: geometry.Points  # on the leading principal axes of all sums
     share: tuple[float, ...]  # of the variance, for each axis
-    digit: Int[Tensor, " sums"]
-    task: Int[Tensor, " sums"]  # the carry class
-    arrives: Bool[Tensor, " sums"]
     score: float  # of the sums at which none arrives, in the leading plane, which the paper shows
     chance: float  # what 0.99 of shuffled labels stay below
     rank: float  # share of shuffled labels that the score exceeds
@@ -71,8 +67,8 @@ def pentagon(
     """Look for a pentagon where the answer's digit `column` is predicted, after the last attention (App. E)."""
     config, n_digits = model.config, n_digits or model.config.width
     name, position = f"blocks.{config.layers - 1}.resid_mid", config.layout.answer[column - n_digits]
-    digit, task = sums.digits(a + b, n_digits)[:, column], carries.classify(a, b, n_digits)
-    arrives = carries.carry_in(n_digits)[task, column]
+    digit = sums.digits(a + b, n_digits)[:, column]
+    arrives = carries.carry_in(n_digits)[carries.classify(a, b, n_digits), column]
     stream = measure.activations(model, a, b, [name])[name][:, position]
     points, share = geometry.principal_axes(stream, [arrives, digit])
     pairs = list(combinations(range(geometry.AXES), 2))
@@ -81,9 +77,6 @@ def pentagon(
     return Pentagon(
         points,
         share,
-        digit,
-        task,
-        arrives,
         score=float(scores[0]),
         chance=float(chance.quantile(RANK_AMONG_SHUFFLED)),
         rank=float((chance < scores[0]).double().mean()),
