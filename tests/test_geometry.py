@@ -7,6 +7,7 @@ import torch
 
 from carry_core import carries, measure, sums
 from carry_core.findings import adder, geometry, pentagon
+from carry_core.findings.base import Fields
 from carry_core.model import ModelConfig, Transformer
 from tests.conftest import random_model
 
@@ -128,7 +129,7 @@ def test_the_score_is_what_the_best_fitting_pentagon_explains():
     assert pentagon.spectrum(z).sum().item() == pytest.approx(1)
 
 
-def planted(monkeypatch: pytest.MonkeyPatch, strength: float) -> tuple[pentagon.Pentagon, torch.Tensor]:
+def planted(monkeypatch: pytest.MonkeyPatch, strength: float) -> tuple[Fields, torch.Tensor, torch.Tensor]:
     """A model whose stream at position 8 has the digit sum's pentagon, and a third axis for the carry-in."""
     model = Transformer(ModelConfig(d_model=16, d_ff=8)).eval()
     a, b = sums.long_sums(3_000, 3, torch.Generator().manual_seed(0))
@@ -139,18 +140,18 @@ def planted(monkeypatch: pytest.MonkeyPatch, strength: float) -> tuple[pentagon.
     stream[:, 8, 7] += strength * corner.imag
     stream[:, 8, 1] += wires.arrives[:, 1]
     monkeypatch.setattr(measure, "activations", lambda model, a, b, names: dict.fromkeys(names, stream))
-    return pentagon.pentagon(model, a, b), wires.arrives[:, 1]
+    found, points, _ = pentagon.pentagon(model, a, b)
+    return found, points, wires.arrives[:, 1]
 
 
 def test_a_planted_pentagon_is_found_and_turned_by_the_carry(monkeypatch):
-    found, arrives = planted(monkeypatch, 3)
-    assert found.score > 0.98
-    assert found.rank == 1
-    assert found.best == found.score
-    assert found.plane == (0, 1)
-    assert found.score > found.best_chance >= found.chance
-    assert found.turn == pytest.approx(-1, abs=0.05)  # the digit is one more than the digit sum
-    assert geometry.threshold_accuracy(found.points[:, 2], arrives) > 0.9
-    nothing, _ = planted(monkeypatch, 0)
-    assert nothing.score < 0.6
-    assert nothing.rank <= pentagon.RANK_AMONG_SHUFFLED
+    found, points, arrives = planted(monkeypatch, 3)
+    assert found["value"] > 0.98
+    assert found["shows"]
+    assert (found["score_there"], found["best_plane"]) == (found["value"], [1, 2])
+    assert found["value"] > found["shuffled_labels_reach_there"] >= found["shuffled_labels_reach"]
+    assert found["vertices_further_with_a_one"] == pytest.approx(-1, abs=0.05)  # the digit is one more than the sum's
+    assert geometry.threshold_accuracy(points[:, 2], arrives) > 0.9
+    nothing, *_ = planted(monkeypatch, 0)
+    assert nothing["value"] < 0.6
+    assert not nothing["shows"]
