@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from carry_core import carries, measure, sums
+from carry_core import measure, sums
 from carry_core.findings import adder, geometry, pentagon
 from carry_core.findings.base import Fields
 from carry_core.model import ModelConfig, Transformer
@@ -55,8 +55,8 @@ def test_the_journey_says_of_each_sum_what_a_schoolbook_says(config: ModelConfig
     model, width = random_model(config), config.width
     n_digits = min(width, 3)
     a, b = sums.long_sums(40, n_digits, torch.Generator().manual_seed(0))
-    planes = geometry.journey(model, a, b, n_digits)
     columns = geometry.default_columns(model, n_digits)
+    planes = geometry.journey(model, a, b, columns)
     assert [(p.layer, p.position) for p in planes[::2]] == [(layer, position) for layer, position, _ in columns]
     assert [p.after for p in planes] == ["attention", "MLP"] * len(columns)
     for plane, (layer, _, column) in zip(planes[::2], columns, strict=True):
@@ -67,13 +67,11 @@ def test_the_journey_says_of_each_sum_what_a_schoolbook_says(config: ModelConfig
                 assert (plane.digit[i], plane.split[i]) == ((x + y) % place // low, carry)
             else:
                 assert (plane.digit[i], plane.split[i]) == (total % 10, total >= 10)
-        assert torch.equal(plane.task, carries.classify(a, b, n_digits))
         assert plane.points.shape == (40, geometry.AXES)
 
 
 def plane_of(points: torch.Tensor, split: torch.Tensor) -> geometry.Plane:
-    nothing = torch.zeros(len(points), dtype=torch.int64)
-    return geometry.Plane(0, "MLP", 0, points, (0.2,) * 6, nothing, nothing, split)
+    return geometry.Plane(0, "MLP", 0, points, (0.2,) * 6, torch.zeros(len(points), dtype=torch.int64), split)
 
 
 def test_apart_looks_at_the_leading_plane_and_apart_on_all_axes_at_every_direction():

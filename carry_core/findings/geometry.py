@@ -39,7 +39,6 @@ class Plane:
     points: Points
     share: tuple[float, ...]  # of the variance, for each axis
     digit: Int[Tensor, " sums"]  # digit sum modulo ten without a carry; in the last layer the answer's digit
-    task: Int[Tensor, " sums"]  # index of the carry class
     split: Side  # what the layer decides: ten or more; in the last layer whether there is a carry-in
 
 
@@ -67,14 +66,10 @@ def default_columns(model: Transformer, n_digits: int) -> list[tuple[int, int, i
     return first + [(last, config.layout.answer[i], i) for i in digits]
 
 
-def journey(
-    model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None, columns: Columns | None = None
-) -> list[Plane]:
+def journey(model: Transformer, a: Numbers, b: Numbers, columns: Columns | None = None) -> list[Plane]:
     """The planes of Fig. 4: for each of the columns (`default_columns` if None), after the attention and the MLP."""
-    config, n_digits = model.config, n_digits or model.config.width
-    columns = default_columns(model, n_digits) if columns is None else columns
-    total = sums.digits(a, config.width) + sums.digits(b, config.width)
-    answer, task = sums.digits(a + b, config.width), carries.classify(a, b, n_digits)
+    config, columns = model.config, columns or default_columns(model, model.config.width)
+    answer, total = sums.digits(a + b, config.width), sums.digits(a, config.width) + sums.digits(b, config.width)
     sites = {"attention": "resid_mid", "MLP": "resid_post"}
     names = {f"blocks.{layer}.{site}" for layer, *_ in columns for site in sites.values()}
     streams, planes = measure.activations(model, a, b, sorted(names)), []
@@ -86,7 +81,7 @@ def journey(
         for after, site in sites.items():
             stream = streams[f"blocks.{layer}.{site}"][:, position]
             points, share = principal_axes(stream, [split, digit, digit_sum])
-            planes.append(Plane(layer, after, position, points, share, digit, task, split))
+            planes.append(Plane(layer, after, position, points, share, digit, split))
     return planes
 
 

@@ -139,7 +139,7 @@ def answer_columns(model: Transformer) -> list[tuple[int, int, int]]:
 def separation(model: Transformer, a: Numbers, b: Numbers) -> dict[str, list[float]]:
     """How well tens after the first layer, and carry-ins (`ones`) after the last attention, are told on six axes."""
     width, columns = model.config.width, answer_columns(model)
-    planes = geometry.journey(model, a, b, width, columns[:width] + columns[-width:])
+    planes = geometry.journey(model, a, b, columns[:width] + columns[-width:])
     parts = {"tens": planes[1 : 2 * width : 2], "ones": planes[2 * width :: 2]}
     return {name: list(map(geometry.apart_on_all_axes, found)) for name, found in parts.items()}
 

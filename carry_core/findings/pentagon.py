@@ -50,10 +50,10 @@ def pentagon(
 ) -> tuple[Fields, geometry.Points, tuple[float, ...]]:
     """Look for a pentagon where the answer's second digit is predicted, after the last attention (App. E, Fig. 17).
 
-    Returned are a row of `finding/pentagon`, and all sums on the leading principal axes, whose shares of the variance
-    come last. Scores are those of the sums with no carry-in: in the leading plane, which the paper shows, and in the
-    best plane of two of the axes. Beside each is what 0.99 of shuffled labels stay below, in the same plane or in their
-    own best one. The sums with a carry-in have a pentagon that is so many vertices further.
+    Returned are a row of `finding/pentagon`, all sums on the leading principal axes, and each axis' share of the
+    variance. The row has the scores of the sums with no carry-in, in the leading plane, which the paper shows, and in
+    the best plane of two axes; beside each what 0.99 of shuffled labels stay below, in that plane or in their own best
+    one; and by how many vertices the pentagon of the sums with a carry-in is ahead.
     """
     config, n_digits = model.config, n_digits or model.config.width
     name, position = f"blocks.{config.layers - 1}.resid_mid", config.layout.answer[1 - n_digits]
