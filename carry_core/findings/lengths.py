@@ -237,8 +237,8 @@ def moved(before: nn.Module, after: nn.Module) -> pd.DataFrame:
 
 def finetuned_pairs(before: Runs, after: Runs, epoch: int) -> dict[int, tuple[Transformer, Transformer]]:
     """What each finetuned run started from, the run of its number or else the last at hand, and the run itself."""
-    known, last = before.numbers, len(before.numbers) - 1  # the released run 1 started from the only other one, run 0
-    starts = {run: run if run in known else known[min(i, last)] for i, run in enumerate(after.numbers)}
+    # the released run 1 started from the only other one, run 0
+    starts = {run: run if run in before.numbers else before.numbers[-1] for run in after.numbers}
     return {run: (before.model(start, epoch), after.model(run)) for run, start in starts.items()}
 
 

@@ -23,21 +23,6 @@ CHECKERBOARD_GAP = 0.1  # between cosines within and across carry status, if an 
 OUTCOMES = (74, 149, 250, 349, 499, 574, 650, 750, 849)  # whose boards are averaged
 
 
-def activity(
-    model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None
-) -> tuple[Float[Tensor, "task pos neuron"], Float[Tensor, " neuron"]]:
-    """How often each neuron of the last MLP is active, NaN for a class without sums, and how much more with a carry-in.
-
-    In the means every sum and position counts once (Sec. 5, Fig. 13, 14).
-    """
-    n_digits = n_digits or model.config.width
-    name, read = f"blocks.{model.config.layers - 1}.mlp.post", model.config.layout.answer[-n_digits:]
-    post, task = measure.activations(model, a, b, [name], read=read)[name], carries.classify(a, b, n_digits)
-    often = [(post[task == i] > 0).double().mean(0) for i in range(len(carries.patterns(n_digits)))]
-    arrives = carries.carry_in(n_digits)[task]
-    return torch.stack(often), post[arrives].double().mean(0) - post[~arrives].double().mean(0)
-
-
 def most_often(often: Float[Tensor, "task pos neuron"], count: int) -> Bool[Tensor, "task pos neuron"]:
     """The `count` neurons, the first of equals, that are most often active: the red ones of Fig. 13 and 14."""
     order = often.argsort(dim=-1, descending=True, stable=True)[..., :count]
@@ -50,8 +35,8 @@ class CarryAxis:
 
     points: Float[Tensor, "neuron axis"]  # U S on the two leading axes; the carry neurons further along the first
     share: list[float]  # of the weights' squared norm, for each axis
-    often: Float[Tensor, "task pos neuron"]  # as `activity` gives them
-    more: Float[Tensor, " neuron"]
+    often: Float[Tensor, "task pos neuron"]  # the share of a class's sums for which it is active; NaN if it has none
+    more: Float[Tensor, " neuron"]  # mean activation with a carry-in minus that without, over all sums and positions
     correlations: list[float]  # over neurons, of the coordinate on each axis and of `more`; never negative
 
     @property
@@ -68,8 +53,13 @@ class CarryAxis:
 
 def carry_axis(model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None) -> CarryAxis:
     """The SVD of the last MLP's input weights beside what its neurons do (Sec. 5, App. C.4)."""
-    often, more = activity(model, a, b, n_digits)
-    u, s, _ = torch.linalg.svd(model.blocks[model.config.layers - 1].up.weight.double(), full_matrices=False)
+    n_digits, last = n_digits or model.config.width, model.config.layers - 1
+    name, read = f"blocks.{last}.mlp.post", model.config.layout.answer[-n_digits:]
+    post, task = measure.activations(model, a, b, [name], read=read)[name], carries.classify(a, b, n_digits)
+    often = torch.stack([(post[task == i] > 0).double().mean(0) for i in range(len(carries.patterns(n_digits)))])
+    arrives = carries.carry_in(n_digits)[task]
+    more = post[arrives].double().mean(0) - post[~arrives].double().mean(0)
+    u, s, _ = torch.linalg.svd(model.blocks[last].up.weight.double(), full_matrices=False)
     points, share = (u * s)[:, :2], (s.square() / s.square().sum())[:2]
     along = torch.corrcoef(torch.cat([points.T, more[None]]))[-1, :-1]
     points = points * torch.where(along < 0, -1.0, 1.0)  # an axis has no sign of its own
