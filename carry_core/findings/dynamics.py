@@ -12,7 +12,6 @@ import scipy.signal
 import scipy.stats
 import torch
 from jaxtyping import Float
-from numpy.typing import NDArray
 
 from carry_core.errors import BadInput
 from carry_core.findings.base import MAIN, N1, Fields, finding, per_run
@@ -35,8 +34,7 @@ VISIBLE_BOUNCE = 0.01  # of the squared norm
 
 def finished(curve: Float[np.ndarray, "epoch *more"]) -> Float[np.ndarray, "trained *more"]:
     """The epochs that a run was trained for: where other runs of its group went on, it has NaN."""
-    known: NDArray[Any] = curve[~np.isnan(curve.reshape(len(curve), -1)).any(1)]
-    return known
+    return np.compress(~np.isnan(curve.reshape(len(curve), -1)).any(1), curve, 0)
 
 
 def curves(history: History, name: str) -> dict[int, Float[np.ndarray, "epoch *more"]]:

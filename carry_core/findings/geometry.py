@@ -205,14 +205,10 @@ def one_layer_no_carry(model: Transformer) -> Fields:
 def outcome_pockets(model: Transformer) -> Fields:
     """Nearest-centroid accuracy for the digit after the MLP, the lower of 7 and 8 (Sec. 4.1)."""
     a, b = random_sums()
-    answer, task = sums.digits(a + b, 3), carries.classify(a, b)
-    streams = measure.activations(model, a, b, ["blocks.1.resid_mid", "blocks.1.resid_post"])
-    accuracies = []  # of the digit and of the class at 7 and at 8, before the MLP and after it
-    for stream in streams.values():
-        for i, position in enumerate(model.config.layout.answer[:2]):
-            points, _ = principal_axes(stream[:, position], [])
-            accuracies += [pocket_accuracy(points, label) for label in (answer[:, i], task)]
-    before, after = accuracies[:4], accuracies[4:]
+    task, answer = carries.classify(a, b), model.config.layout.answer
+    planes = journey(model, a, b, [(1, answer[i], i) for i in (0, 1)])
+    halves = planes[::2], planes[1::2]  # after the attention, and after the MLP
+    before, after = ([pocket_accuracy(p.points, x) for p in half for x in (p.digit, task)] for half in halves)
     return {
         "value": min(after[::2]),
         "shows": after[0] > after[1] and after[2] > after[3],
