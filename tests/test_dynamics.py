@@ -1,4 +1,4 @@
-"""Learning curves with planted transitions, kinks and evolutions; the findings about them on planted runs."""
+"""Learning curves with planted transitions, kinks and correlations; the findings about them on planted runs."""
 
 import numpy as np
 import pytest

@@ -239,4 +239,4 @@ def kink_of_runs(evidence: Evidence) -> pd.DataFrame:
     losses, by_run = curves(history, "test_loss"), correlations(history)
     if not by_run:
         raise BadInput(f"It needs accuracies without the final MLP after every epoch, which {MAIN}'s history has not.")
-    return per_run({run: carrying(loss, by_run[run], planned) for run, loss in losses.items()})
+    return per_run({run: carrying(losses[run], x, planned) for run, x in by_run.items()})
