@@ -1,4 +1,4 @@
-"""Learning curves with planted transitions, kinks and evolutions; the findings about them on planted runs."""
+"""Learning curves with planted transitions, kinks and correlations; the findings about them on planted runs."""
 
 import numpy as np
 import pytest
@@ -85,9 +85,9 @@ def test_a_training_that_stopped_early_is_judged_by_the_epochs_of_the_whole():
     curve = np.concatenate([np.linspace(1, 0.9, 100), np.linspace(0.9, 1, 150), np.linspace(1, 0.2, 150)])
     assert dynamics.starts_to_rise(curve)[0] == 100
     assert dynamics.starts_to_rise(curve, planned=1000)[0] == EPOCHS
-    evolution = dynamics.evolutions(dips(65))[1]
-    assert not dynamics.carrying(bent(60, 0.08, 0.02), evolution)["coincides"]  # within 4 of 400
-    assert dynamics.carrying(bent(60, 0.08, 0.02), evolution, 1000)["coincides"]  # within 10 of 1000
+    correlation = dynamics.correlations(dips(65))[1]
+    assert not dynamics.carrying(bent(60, 0.08, 0.02), correlation)["shows"]  # within 4 of 400
+    assert dynamics.carrying(bent(60, 0.08, 0.02), correlation, 1000)["shows"]  # within 10 of 1000
 
 
 # ---------------------------------------------------------------- the kink
@@ -122,17 +122,17 @@ def dips(at: int) -> dict[str, np.ndarray]:
     return history
 
 
-def test_the_evolution_is_the_correlation_of_each_epochs_thirty_numbers():
+def test_the_correlation_is_that_of_each_epochs_thirty_numbers():
     history = dips(60)
     history["test_ablated_accuracy"][1, 300:] = history["test_ablated_corrected"][1, 300:] = np.nan
-    found = dynamics.evolutions(history)
-    assert {run: len(e.correlation) for run, e in found.items()} == {1: 400, 3: 300}
+    found = dynamics.correlations(history)
+    assert {run: len(correlation) for run, correlation in found.items()} == {1: 400, 3: 300}
     expected = heads.no_carry_reference()
     flat = torch.cat([expected.accuracy, expected.corrected]).flatten()
     for epoch in (1, 90, 400):
         kinds = [history[f"test_ablated_{kind}"][0, epoch - 1].ravel() for kind in ("accuracy", "corrected")]
-        assert found[1].correlation[epoch - 1] == pytest.approx(np.corrcoef(np.concatenate(kinds), flat)[0, 1])
-    assert dynamics.evolutions({"runs": history["runs"]}) == {}
+        assert found[1][epoch - 1] == pytest.approx(np.corrcoef(np.concatenate(kinds), flat)[0, 1])
+    assert dynamics.correlations({"runs": history["runs"]}) == {}
 
 
 # ---------------------------------------------------------------- the findings
@@ -161,9 +161,9 @@ def test_a_loss_that_does_not_decay_exponentially_does_not_show_the_kink(planted
     noise = np.exp(np.random.default_rng(0).normal(0, 1, EPOCHS))
     history["test_loss"][1, 60:] *= noise[60:]
     assert not dynamics.kink_of_runs(planted(history)).shows.any()
-    rising = dynamics.carrying(bent(60, 0.08, -0.02), dynamics.evolutions(history)[1])
-    assert rising["kink"].explained == pytest.approx(1)
-    assert not rising["exponential"]
+    rising = dynamics.carrying(bent(60, 0.08, -0.02), dynamics.correlations(history)[1])
+    assert rising["explained_variance"] == pytest.approx(1)
+    assert not rising["shows"]
 
 
 def exact_match(train: np.ndarray, test: np.ndarray) -> dict[str, np.ndarray]:

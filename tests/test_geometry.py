@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
-from carry_core import carries, measure, sums
+from carry_core import measure, sums
 from carry_core.findings import adder, geometry, pentagon
+from carry_core.findings.base import Fields
 from carry_core.model import ModelConfig, Transformer
 from tests.conftest import random_model
 
@@ -54,8 +55,8 @@ def test_the_journey_says_of_each_sum_what_a_schoolbook_says(config: ModelConfig
     model, width = random_model(config), config.width
     n_digits = min(width, 3)
     a, b = sums.long_sums(40, n_digits, torch.Generator().manual_seed(0))
-    planes = geometry.journey(model, a, b, n_digits)
     columns = geometry.default_columns(model, n_digits)
+    planes = geometry.journey(model, a, b, columns)
     assert [(p.layer, p.position) for p in planes[::2]] == [(layer, position) for layer, position, _ in columns]
     assert [p.after for p in planes] == ["attention", "MLP"] * len(columns)
     for plane, (layer, _, column) in zip(planes[::2], columns, strict=True):
@@ -66,13 +67,11 @@ def test_the_journey_says_of_each_sum_what_a_schoolbook_says(config: ModelConfig
                 assert (plane.digit[i], plane.split[i]) == ((x + y) % place // low, carry)
             else:
                 assert (plane.digit[i], plane.split[i]) == (total % 10, total >= 10)
-        assert torch.equal(plane.task, carries.classify(a, b, n_digits))
         assert plane.points.shape == (40, geometry.AXES)
 
 
 def plane_of(points: torch.Tensor, split: torch.Tensor) -> geometry.Plane:
-    nothing = torch.zeros(len(points), dtype=torch.int64)
-    return geometry.Plane(0, "MLP", 0, points, (0.2,) * 6, nothing, nothing, split)
+    return geometry.Plane(0, "MLP", 0, points, (0.2,) * 6, torch.zeros(len(points), dtype=torch.int64), split)
 
 
 def test_apart_looks_at_the_leading_plane_and_apart_on_all_axes_at_every_direction():
@@ -128,8 +127,8 @@ def test_the_score_is_what_the_best_fitting_pentagon_explains():
     assert pentagon.spectrum(z).sum().item() == pytest.approx(1)
 
 
-def planted(monkeypatch: pytest.MonkeyPatch, strength: float) -> pentagon.Pentagon:
-    """A model whose stream at position 8 has the digit sum's pentagon, and a third axis for the carry."""
+def planted(monkeypatch: pytest.MonkeyPatch, strength: float) -> tuple[Fields, torch.Tensor, torch.Tensor]:
+    """A model whose stream at position 8 has the digit sum's pentagon, and a third axis for the carry-in."""
     model = Transformer(ModelConfig(d_model=16, d_ff=8)).eval()
     a, b = sums.long_sums(3_000, 3, torch.Generator().manual_seed(0))
     wires = adder.schoolbook(a, b)
@@ -139,18 +138,18 @@ def planted(monkeypatch: pytest.MonkeyPatch, strength: float) -> pentagon.Pentag
     stream[:, 8, 7] += strength * corner.imag
     stream[:, 8, 1] += wires.arrives[:, 1]
     monkeypatch.setattr(measure, "activations", lambda model, a, b, names: dict.fromkeys(names, stream))
-    return pentagon.pentagon(model, a, b)
+    found, points, _ = pentagon.pentagon(model, a, b)
+    return found, points, wires.arrives[:, 1]
 
 
 def test_a_planted_pentagon_is_found_and_turned_by_the_carry(monkeypatch):
-    found = planted(monkeypatch, 3)
-    assert found.score > 0.98
-    assert found.rank == 1
-    assert found.best == found.score
-    assert found.plane == (0, 1)
-    assert found.score > found.best_chance >= found.chance
-    assert found.turn == pytest.approx(-1, abs=0.05)  # the digit is one more than the digit sum
-    assert geometry.threshold_accuracy(found.points[:, 2], found.arrives) > 0.9
-    nothing = planted(monkeypatch, 0)
-    assert nothing.score < 0.6
-    assert nothing.rank <= pentagon.RANK_AMONG_SHUFFLED
+    found, points, arrives = planted(monkeypatch, 3)
+    assert found["value"] > 0.98
+    assert found["shows"]
+    assert (found["score_there"], found["best_plane"]) == (found["value"], [1, 2])
+    assert found["value"] > found["shuffled_labels_reach_there"] >= found["shuffled_labels_reach"]
+    assert found["vertices_further_with_a_one"] == pytest.approx(-1, abs=0.05)  # the digit is one more than the sum's
+    assert geometry.threshold_accuracy(points[:, 2], arrives) > 0.9
+    nothing, *_ = planted(monkeypatch, 0)
+    assert nothing["value"] < 0.6
+    assert not nothing["shows"]

@@ -21,7 +21,7 @@ def small(monkeypatch) -> Transformer:
 
 def test_activity_by_brute_force(small):
     a, b = sums.all_sums(2)
-    found_often, more = neurons.activity(small, a, b)
+    found = neurons.carry_axis(small, a, b)
     active = measure.activations(small, a, b, ["blocks.1.mlp.hook_post"])["blocks.1.mlp.hook_post"]
     carry = (a % 10 + b % 10 >= 10).tolist()
     for task in (0, 1):
@@ -29,11 +29,11 @@ def test_activity_by_brute_force(small):
         for i, position in enumerate(small.config.layout.answer):
             for neuron in range(12):
                 often = sum(bool(active[row, position, neuron] > 0) for row in rows) / len(rows)
-                assert found_often[task, i, neuron].item() == pytest.approx(often, abs=1e-9)
+                assert found.often[task, i, neuron].item() == pytest.approx(often, abs=1e-9)
     tens, units = small.config.layout.answer
     with_one = active[torch.tensor(carry), tens]
     without = torch.cat([active[~torch.tensor(carry), tens], active[:, units]])
-    torch.testing.assert_close(more.float(), with_one.mean(0) - without.mean(0), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(found.more.float(), with_one.mean(0) - without.mean(0), atol=1e-5, rtol=1e-4)
 
 
 @torch.inference_mode()
@@ -106,9 +106,9 @@ def test_an_outcome_that_two_sums_cannot_have_is_refused(small, outcome):
 def test_the_checkerboard_is_the_mean_gap_over_outcomes(monkeypatch):
     model = random_model(ModelConfig(d_model=16, d_ff=12), 2)
     monkeypatch.setattr(neurons, "OUTCOMES", (74, 574))
-    chosen = torch.arange(12) < 4
-    before, after = neurons.checkerboard(model, chosen)
-    for found, ablation in ((before, Ablation()), (after, heads.dissection(chosen, 1))):
+    parts = Ablation(), Ablation(neurons={(1, i) for i in range(4)})
+    before, after = (neurons.checkerboard(model, ablation) for ablation in parts)
+    for found, ablation in zip((before, after), parts, strict=True):
         both = [neurons.boards(model, *sums.equal_sums(o), ablation) for o in (74, 574)]
         gaps = [neurons.gap(*board) for of_outcome in both for board in zip(*of_outcome, strict=True)]
         known = [gap for gap in gaps if not math.isnan(gap)]

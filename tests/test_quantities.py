@@ -52,7 +52,8 @@ def test_a_survey_is_what_the_measurements_give_one_by_one(noisy, monkeypatch):
         same(found.cells[ablation], cells)
     neurons = heads.carry_neurons(noisy, a, b)
     assert found.dissected.neurons == neurons.sum() > 0
-    same(found.dissected.cells, measure.class_accuracies(noisy, a, b, [heads.dissection(neurons, last)])[0])
+    without = Ablation(neurons={(last, int(i)) for i in neurons.nonzero()})
+    same(found.dissected.cells, measure.class_accuracies(noisy, a, b, [without])[0])
     for outcome in (18, 57, 99):
         expected = heads.squashing(noisy, outcome)
         torch.testing.assert_close(found.squashing[outcome], expected, rtol=1e-5, atol=0)
@@ -92,7 +93,7 @@ def test_sets_of_sums_are_dissected_as_if_each_were_the_only_one(noisy, monkeypa
     assert not sets.any(0).all()
     for one, neurons, answer, (on, which) in zip(found, sets, answers, pairs, strict=True):
         assert torch.equal(neurons, heads.carry_neurons(noisy, a[on], b[on]))
-        without = heads.dissection(neurons, last)
+        without = Ablation(neurons={(last, int(i)) for i in neurons.nonzero()})
         intact, expected = measure.predict(noisy, a[which], b[which], [INTACT, without], 2)
         assert (answer != expected).float().mean() < 1e-3  # a tie may be broken either way
         assert which is not every or (intact != expected).float().mean() > 0.1

@@ -9,7 +9,7 @@ from carry_core import measure, runs
 from carry_core.findings import heads
 from carry_core.findings.base import DECODER, DFF512
 from carry_core.groups import MAIN
-from carry_core.interventions import INTACT, Sums
+from carry_core.interventions import INTACT, Ablation, Sums
 from carry_core.ledger.box import printed_cells
 from carry_core.model import Transformer
 
@@ -32,7 +32,7 @@ def layers(released) -> dict[str, list[SimpleNamespace]]:
 def last_layer(model: Transformer, drawn: Sums, others: Sums) -> SimpleNamespace:
     neurons, decides = heads.carry_neurons(model, *others), measure.decision_head(model)
     parts = {"intact": INTACT, "decision": measure.last_heads(model)[decides], "mlp": measure.final_mlp(model)}
-    parts |= {"dissected": heads.dissection(neurons, model.config.layers - 1)}
+    parts |= {"dissected": Ablation(neurons={(model.config.layers - 1, int(i)) for i in neurons.nonzero()})}
     found = dict(zip(parts, measure.class_accuracies(model, *drawn, list(parts.values())), strict=True))
     return SimpleNamespace(**found, decision_head=decides)
 

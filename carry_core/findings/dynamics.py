@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import scipy.signal
 import scipy.stats
 import torch
 from jaxtyping import Float
-from numpy.typing import NDArray
 
 from carry_core.errors import BadInput
 from carry_core.findings.base import MAIN, N1, Fields, finding, per_run
@@ -22,7 +22,6 @@ from carry_core.sums import Layout
 from carry_core.training.histories import History
 
 Curve = Float[np.ndarray, " epoch"]
-NAN = float("nan")
 PLOTTED = 0.4  # what Fig. 5 plots: 400 of 1000 epochs
 PIECE = 3  # epochs that a straight piece of a curve needs
 
@@ -35,8 +34,7 @@ VISIBLE_BOUNCE = 0.01  # of the squared norm
 
 def finished(curve: Float[np.ndarray, "epoch *more"]) -> Float[np.ndarray, "trained *more"]:
     """The epochs that a run was trained for: where other runs of its group went on, it has NaN."""
-    known: NDArray[Any] = curve[~np.isnan(curve.reshape(len(curve), -1)).any(1)]
-    return known
+    return np.compress(~np.isnan(curve.reshape(len(curve), -1)).any(1), curve, 0)
 
 
 def curves(history: History, name: str) -> dict[int, Float[np.ndarray, "epoch *more"]]:
@@ -47,7 +45,7 @@ def curves(history: History, name: str) -> dict[int, Float[np.ndarray, "epoch *m
 def first_at(curve: Curve, level: float) -> float:
     """The first epoch at which the curve reaches the level; NaN if it never does."""
     reached = np.flatnonzero(curve >= level)
-    return float(reached[0] + 1) if len(reached) else NAN
+    return float(reached[0] + 1) if len(reached) else np.nan
 
 
 def window(epochs: int, share: float) -> float:
@@ -87,27 +85,18 @@ def kink(loss: Curve, share: float = PLOTTED, planned: int = 0) -> Kink:
     return Kink(corner, end, rate, (rate - wide, rate + wide), float(fit.rvalue**2), float(fit.intercept))
 
 
-class Evolution(NamedTuple):
-    """What a run gets right without its final MLP, epoch by epoch; the first two as in `measure.ClassAccuracies`."""
+def correlations(history: History) -> dict[int, Curve]:
+    """Pearson correlation of what is right without the final MLP with a model that cannot carry (Fig. 5), by run.
 
-    accuracy: Float[np.ndarray, "epoch task pos"]
-    corrected: Float[np.ndarray, "epoch task pos"]
-    correlation: Curve  # Pearson, of all accuracies with a model that cannot carry (Fig. 5)
-
-
-def evolutions(history: History) -> dict[int, Evolution]:
-    """The evolution of every run whose history has one; of none if the group's has not."""
+    Over accuracies and corrected ones, as in `measure.ClassAccuracies`; of no run if the history has none.
+    """
     if "test_ablated_accuracy" not in history:
         return {}
-    accuracy, corrected = (curves(history, f"test_ablated_{kind}") for kind in ("accuracy", "corrected"))
-    found = {}
-    for run, right in accuracy.items():
-        expected = no_carry_reference(right.shape[-1])
-        reference = torch.cat([expected.accuracy, expected.corrected]).flatten()
-        both = np.concatenate([right, corrected[run]], 1).reshape(len(right), -1)
-        correlation = pd.DataFrame(both.astype(float)).corrwith(pd.Series(reference.numpy()), axis=1)
-        found[run] = Evolution(right, corrected[run], correlation.to_numpy())
-    return found
+    right, corrected = (curves(history, f"test_ablated_{kind}") for kind in ("accuracy", "corrected"))
+    cells = {run: np.concatenate([right[run], corrected[run]], 1).astype(float) for run in right}
+    expected = no_carry_reference(history["test_ablated_accuracy"].shape[-1])
+    reference = pd.Series(torch.cat([expected.accuracy, expected.corrected]).flatten().numpy())
+    return {run: pd.DataFrame(x.reshape(len(x), -1)).corrwith(reference, axis=1).to_numpy() for run, x in cells.items()}
 
 
 def starts_to_rise(curve: Curve, planned: int = 0) -> tuple[int, float]:
@@ -118,75 +107,71 @@ def starts_to_rise(curve: Curve, planned: int = 0) -> tuple[int, float]:
     return int(fall.argmax()) + 1, float(fall.max())
 
 
-def carrying(loss: Curve, evolution: Evolution, planned: int = 0) -> Fields:
-    """Whether the final MLP's role starts to form at the kink, and the loss then falls exponentially (Sec. 5).
-
-    If every epoch is known, the correlation's `rise`, the `depth` of the fall before and the `lag` behind the kink.
-    """
-    fit, whole = kink(loss, planned=planned), len(evolution.correlation) == len(loss)
-    rise, depth = starts_to_rise(evolution.correlation, planned=planned) if whole else (NAN, NAN)
+def carrying(loss: Curve, correlation: Curve, planned: int = 0) -> Fields:
+    """Whether the final MLP's role starts to form at the kink, and the loss then falls exponentially (Sec. 5)."""
+    fit, (rise, depth) = kink(loss, planned=planned), starts_to_rise(correlation, planned)
+    lag, exponential = float(rise - fit.epoch), fit.rate > 0 and fit.explained >= EXPLAINED_VARIANCE
     return {
-        "kink": fit,
+        "value": lag,
+        "shows": exponential and abs(lag) <= window(max(planned, len(loss)), KINK_TO_RISE),
+        "kink": fit.epoch,
         "rise": float(rise),
-        "depth": depth,
-        "lag": float(rise - fit.epoch),
-        "coincides": abs(rise - fit.epoch) <= window(max(planned, len(loss)), KINK_TO_RISE),
-        "exponential": fit.rate > 0 and fit.explained >= EXPLAINED_VARIANCE,
+        "depth_of_the_fall_before": depth,
+        "decay_rate": fit.rate,
+        "its_95%_interval": list(fit.interval),
+        "explained_variance": fit.explained,
     }
 
 
 def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFrame:
     """When each one-layer run learns the units, and what its attention and its norm do then (Sec. 3, Fig. 2).
 
-    Returns:
-        A row for each run, all in epochs but for shares: `epochs`; `rise`, during which the units' test accuracy rises
-        most, by `jump`; `passes`, for each head the first at which the units' answer position gives half of its
-        attention or more to the two digits of its column (NaN: never), `first` and `last` of these; `bounce`, the
-        nearest to `rise` at which the squared norm turns from falling to rising, where it has lost `fall` of its
-        highest value and goes on to gain `rebound` of its lowest; `lag` of the rise behind `first`. Whether accuracy
-        and attention change together (`coincides`), heads `apart`, and the norm `bounces`, and is `evident`.
-
-    Raises:
-        BadInput: the history has no mean attention of one-layer runs.
+    A row for each run, all in epochs but for shares: `epochs`; `rise`, during which the units' test accuracy rises
+    most, by `jump`; `passes`, for each head the first at which the units' answer position gives half of its attention
+    or more to the two digits of its column (NaN: never), `first` and `last` of these; `bounce`, the nearest to `rise`
+    at which the squared norm turns from falling to rising, where it has lost `fall` of its highest value and goes on to
+    gain `rebound` of its lowest; `lag` of the rise behind `first`. Whether accuracy and attention change together
+    (`coincides`), heads `apart`, and the norm `bounces`, and is `evident`. `BadInput` without one layer's attention.
     """
     if "pattern" not in history or history["pattern"].ndim != 5:
         raise BadInput("No mean attention of one layer in this history: expected that of a one-layer group.")
-    runs = zip(curves(history, "test_accuracy").items(), history["pattern"], history["weight_norm"], strict=True)
-    rows = per_run({r: _transition(x[:, -1], maps[: len(x)], norm[: len(x)], layout) for (r, x), maps, norm in runs})
-    epochs = rows.epochs.clip(lower=planned)
-    near, close = ((share * epochs).clip(lower=2) for share in (ACCURACY_TO_ATTENTION, ACCURACY_TO_NORM))
-    lag, apart = rows.rise - rows["first"], rows["last"] - rows["first"]
-    bounces = (rows.bounce - rows.rise).abs() <= close
-    evident = bounces & (rows[["fall", "rebound"]].min(axis=1) >= VISIBLE_BOUNCE)
-    return rows.assign(lag=lag, coincides=lag.abs() <= near, apart=apart > near, bounces=bounces, evident=evident)
+    rows = {}
+    for i, (run, accuracy) in enumerate(curves(history, "test_accuracy").items()):
+        epochs, rises = len(accuracy), np.diff(accuracy[:, -1])
+        mass = column_mass(torch.from_numpy(history["pattern"][i, :epochs]), layout)[..., -1].numpy()
+        passes = pd.Series([first_at(head, 0.5) for head in mass.T])
+        rise, first, last = float(rises.argmax() + 2), passes.min(), passes.max()
+        bounce, fall, rebound = _turn(history["weight_norm"][i, :epochs], rise)
+        near, close = (window(max(planned, epochs), share) for share in (ACCURACY_TO_ATTENTION, ACCURACY_TO_NORM))
+        bounces = abs(bounce - rise) <= close
+        rows[run] = {
+            "epochs": epochs,
+            "rise": rise,
+            "jump": float(rises.max()),
+            "passes": tuple(passes),
+            "first": first,
+            "last": last,
+            "lag": rise - first,
+            "coincides": abs(rise - first) <= near,
+            "apart": last - first > near,
+            "bounce": bounce,
+            "fall": fall,
+            "rebound": rebound,
+            "bounces": bounces,
+            "evident": bounces and min(fall, rebound) >= VISIBLE_BOUNCE,
+        }
+    return per_run(rows)
 
 
-def _transition(
-    units: Curve, pattern: Float[np.ndarray, "epoch head query key"], norm: Curve, layout: Layout
-) -> Fields:
-    """What `transitions` measures in a run."""
-    rises, slope = np.diff(units), np.diff(norm)
-    rise, turns = float(rises.argmax() + 2), np.flatnonzero((slope[:-1] < 0) & (slope[1:] > 0)) + 2
-    bounce, fall, gained = NAN, NAN, NAN
-    if len(turns):
-        bounce = float(turns[np.abs(turns - rise).argmin()])
-        before, after = np.split(norm, [int(bounce)])
-        downhill = np.flatnonzero(np.diff(after, prepend=before[-1]) <= 0)
-        top = after[downhill[0] - 1] if len(downhill) else after[-1]
-        fall, gained = 1 - before[-1] / before.max(), top / before[-1] - 1
-    mass = column_mass(torch.from_numpy(pattern), layout)[..., -1].numpy()
-    passes = pd.Series([first_at(head, 0.5) for head in mass.T])
-    return {
-        "epochs": len(units),
-        "rise": rise,
-        "jump": float(rises.max()),
-        "passes": tuple(passes),
-        "first": passes.min(),
-        "last": passes.max(),
-        "bounce": bounce,
-        "fall": fall,
-        "rebound": gained,
-    }
+def _turn(norm: Curve, rise: float) -> tuple[float, float, float]:
+    """The turn of a norm that is nearest to an epoch, and the shares that it lost before and gains after; or NaN."""
+    turns = scipy.signal.argrelmin(norm)[0] + 1
+    if not len(turns):
+        return np.nan, np.nan, np.nan
+    turn = int(turns[np.abs(turns - rise).argmin()])
+    after = norm[turn - 1 :]
+    top = after[np.append(np.diff(after) > 0, values=False).argmin()]  # it rises no further
+    return float(turn), float(1 - after[0] / norm[:turn].max()), float(top / after[0] - 1)
 
 
 def shown_epochs(transition: "pd.Series[Any]") -> tuple[int, ...]:
@@ -251,20 +236,7 @@ def no_grokking(evidence: Evidence) -> pd.DataFrame:
 def kink_of_runs(evidence: Evidence) -> pd.DataFrame:
     """Epochs from the kink of the test loss to the start of the rise of the correlation (Sec. 5, Fig. 5)."""
     history, planned = evidence.curves(MAIN), evidence.planned_epochs(MAIN)
-    losses, by_run = curves(history, "test_loss"), evolutions(history)
+    losses, by_run = curves(history, "test_loss"), correlations(history)
     if not by_run:
         raise BadInput(f"It needs accuracies without the final MLP after every epoch, which {MAIN}'s history has not.")
-
-    def row(found: Fields) -> Fields:
-        return {
-            "value": found["lag"],
-            "shows": found["coincides"] and found["exponential"],
-            "kink": found["kink"].epoch,
-            "rise": found["rise"],
-            "depth_of_the_fall_before": found["depth"],
-            "decay_rate": found["kink"].rate,
-            "its_95%_interval": list(found["kink"].interval),
-            "explained_variance": found["kink"].explained,
-        }
-
-    return per_run({run: carrying(loss, by_run[run], planned) for run, loss in losses.items()}, row)
+    return per_run({run: carrying(losses[run], x, planned) for run, x in by_run.items()})

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
 
 import numpy as np
 import pandas as pd
@@ -27,7 +25,6 @@ Points = Float[Tensor, "sums axis"]  # on principal axes, centred
 Side = Bool[Tensor, " sums"]
 Columns = Sequence[tuple[int, int, int]]  # layer, position in the sequence, digit column
 AXES = 6  # kept of each stream; figures show the leading two
-CENTROID_ACCURACY = 0.9  # nearest-centroid accuracy from which on the digits are said to have pockets
 SEPARATING_ACCURACY = 0.95  # balanced accuracy of a threshold from which an axis separates two kinds of sums
 ORDERED = 5_000  # random sums whose digits' order is looked at
 
@@ -42,7 +39,6 @@ class Plane:
     points: Points
     share: tuple[float, ...]  # of the variance, for each axis
     digit: Int[Tensor, " sums"]  # digit sum modulo ten without a carry; in the last layer the answer's digit
-    task: Int[Tensor, " sums"]  # index of the carry class
     split: Side  # what the layer decides: ten or more; in the last layer whether there is a carry-in
 
 
@@ -70,25 +66,22 @@ def default_columns(model: Transformer, n_digits: int) -> list[tuple[int, int, i
     return first + [(last, config.layout.answer[i], i) for i in digits]
 
 
-def journey(
-    model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None, columns: Columns | None = None
-) -> list[Plane]:
+def journey(model: Transformer, a: Numbers, b: Numbers, columns: Columns | None = None) -> list[Plane]:
     """The planes of Fig. 4: for each of the columns (`default_columns` if None), after the attention and the MLP."""
-    config, n_digits = model.config, n_digits or model.config.width
-    columns = default_columns(model, n_digits) if columns is None else columns
-    total = sums.digits(a, config.width) + sums.digits(b, config.width)
-    answer, task = sums.digits(a + b, config.width), carries.classify(a, b, n_digits)
-    planes = []
-    for layer, of_layer in groupby(columns, itemgetter(0)):
-        names = {"attention": f"blocks.{layer}.resid_mid", "MLP": f"blocks.{layer}.resid_post"}
-        streams, is_last = measure.activations(model, a, b, list(names.values())), layer == config.layers - 1
-        for _, position, column in of_layer:
-            carry_in = (answer[:, column] - total[:, column]) % 10 == 1
-            split = carry_in if is_last else total[:, column] >= 10
-            digit = answer[:, column] if is_last else total[:, column] % 10
-            for after, name in names.items():
-                points, share = principal_axes(streams[name][:, position], [split, digit, total[:, column]])
-                planes.append(Plane(layer, after, position, points, share, digit, task, split))
+    config, columns = model.config, columns or default_columns(model, model.config.width)
+    answer, total = sums.digits(a + b, config.width), sums.digits(a, config.width) + sums.digits(b, config.width)
+    sites = {"attention": "resid_mid", "MLP": "resid_post"}
+    names = {f"blocks.{layer}.{site}" for layer, *_ in columns for site in sites.values()}
+    streams, planes = measure.activations(model, a, b, sorted(names)), []
+    for layer, position, column in columns:
+        digit_sum, digit = total[:, column], answer[:, column]
+        split = (digit - digit_sum) % 10 == 1  # whether there is a carry-in
+        if layer < config.layers - 1:
+            split, digit = digit_sum >= 10, digit_sum % 10
+        for after, site in sites.items():
+            stream = streams[f"blocks.{layer}.{site}"][:, position]
+            points, share = principal_axes(stream, [split, digit, digit_sum])
+            planes.append(Plane(layer, after, position, points, share, digit, split))
     return planes
 
 
@@ -212,14 +205,10 @@ def one_layer_no_carry(model: Transformer) -> Fields:
 def outcome_pockets(model: Transformer) -> Fields:
     """Nearest-centroid accuracy for the digit after the MLP, the lower of 7 and 8 (Sec. 4.1)."""
     a, b = random_sums()
-    answer, task = sums.digits(a + b, 3), carries.classify(a, b)
-    streams = measure.activations(model, a, b, ["blocks.1.resid_mid", "blocks.1.resid_post"])
-    accuracies = []  # of the digit and of the class at 7 and at 8, before the MLP and after it
-    for stream in streams.values():
-        for i, position in enumerate(model.config.layout.answer[:2]):
-            points, _ = principal_axes(stream[:, position], [])
-            accuracies += [pocket_accuracy(points, label) for label in (answer[:, i], task)]
-    before, after = accuracies[:4], accuracies[4:]
+    task, answer = carries.classify(a, b), model.config.layout.answer
+    planes = journey(model, a, b, [(1, answer[i], i) for i in (0, 1)])
+    halves = planes[::2], planes[1::2]  # after the attention, and after the MLP
+    before, after = ([pocket_accuracy(p.points, x) for p in half for x in (p.digit, task)] for half in halves)
     return {
         "value": min(after[::2]),
         "shows": after[0] > after[1] and after[2] > after[3],
@@ -234,16 +223,14 @@ def pca_without_decision_head(model: Transformer, survey: Survey) -> Fields:
     position = model.config.layout.answer[1]
     labels = {position: carry_in_labels(model)[position]}
     without, *_, other = (max(axes_of(model, "blocks.1.resid_mid", labels, head)[position]) for head in survey.heads)
-    shows = without < SEPARATING_ACCURACY <= other
-    return {"value": without, "shows": shows, "without_the_other_head": other}
+    return {"value": without, "shows": without < SEPARATING_ACCURACY <= other, "without_the_other_head": other}
 
 
 @finding_of_models("carry_in_layer0", S01)
 def carry_in_layer0(model: Transformer) -> Fields:
     """Balanced accuracy of the best of six axes after layer 0, the lower of positions 7 and 8 (App. C.2)."""
     labels, layout = carry_in_labels(model), model.config.layout
-    at_digits = dict(enumerate(labels.values()))
-    axes = axes_of(model, "blocks.0.resid_post", at_digits | labels)
+    axes = axes_of(model, "blocks.0.resid_post", dict(enumerate(labels.values())) | labels)
     best = {position: max(scores) for position, scores in axes.items()}
     value = min(best[position] for position in labels)
     right = column_mass(mean_attention(model)[0], layout, shift=1)[:, :2]  # attention of layer 0

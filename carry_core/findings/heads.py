@@ -65,11 +65,6 @@ def carry_neurons(model: Transformer, a: Numbers, b: Numbers, n_digits: int | No
     return (mean[1:] > mean[0]).any(0)
 
 
-def dissection(neurons: Bool[Tensor, " neuron"], layer: int) -> Ablation:
-    """The ablation of the chosen neurons of a layer."""
-    return Ablation(neurons=frozenset((layer, i) for i in neurons.nonzero().flatten().tolist()))
-
-
 def shown_run(models: Iterable[tuple[int, Transformer]], run: int | None = None) -> int:
     """The run that a page shows if none is given: the first within 0.05 exact match of the costliest decision head."""
     if run is not None:
@@ -199,9 +194,9 @@ def right_digits(model: Transformer, a: Numbers, b: Numbers) -> Bool[Tensor, "su
 @finding("biases", base.N1, base.MAIN, among=base.MAIN)
 def biases(evidence: Evidence) -> pd.DataFrame:
     """Loss of exact matches with zeroed biases, of one layer and of two; the mean is that of two (App. A.1)."""
-    several = (base.MAIN, base.N1)
-    costs = {g: evidence.each(g, lambda run, model: bias_cost(model, *random_sums())) for g in several}
-    rows = pd.concat({group: pd.Series(each, name="value") for group, each in costs.items()}).to_frame()
+    drawn = random_sums()
+    costs = {g: pd.Series(evidence.each(g, lambda run, model: bias_cost(model, *drawn))) for g in (base.MAIN, base.N1)}
+    rows = pd.concat(costs).to_frame("value")
     return rows.assign(shows=(rows.value > BIAS_COST) == (rows.index.get_level_values(0) == base.N1))
 
 

@@ -17,10 +17,8 @@ from carry_core import carries, groups, measure
 from carry_core.errors import BadInput
 from carry_core.findings import base, dynamics, geometry, heads, neurons
 from carry_core.findings.base import Fields, finding, finding_of_models, finding_of_surveys, per_run
-from carry_core.findings.heads import CANNOT_CARRY_CORRELATION, column_mass
 from carry_core.findings.survey import Evidence, Survey, random_sums
 from carry_core.interventions import INTACT, Ablation
-from carry_core.measure import ClassAccuracies
 from carry_core.model import Transformer
 from carry_core.runs import Runs
 from carry_core.sums import Layout, Numbers
@@ -74,7 +72,7 @@ def measure_heads(model: Transformer, a: Numbers, b: Numbers) -> Heads:
     layout, pattern, decides = model.config.layout, measure.attention(model, a, b), measure.decision_head(model)
     parts = [INTACT, measure.last_heads(model)[decides]]
     intact, without = (cells.exact_match for cells in measure.class_accuracies(model, a, b, parts))
-    own, right = (column_mass(pattern, layout, shift) for shift in (0, 1))
+    own, right = (heads.column_mass(pattern, layout, shift) for shift in (0, 1))
     both_numbers = heads.partner_mass(pattern[:-1], layout).unflatten(-1, (-1, layout.width))
     return Heads(both_numbers.mean(-2), ahead(pattern[:-1], layout), own, right, decides, intact, without)
 
@@ -127,7 +125,7 @@ def ahead(pattern: Float[Tensor, "*batch query key"], layout: Layout) -> Float[T
     """How much attention a column's digits give to the digits of the next, averaged over both numbers; NaN at last."""
     first, second = range(layout.width), range(layout.width + 1, 2 * layout.width + 1)
     numbers = [second] if layout.causal else [first, second]  # a decoder's first number cannot see the second
-    return torch.stack([column_mass(pattern, layout, 1, rows) for rows in numbers]).mean(0)
+    return torch.stack([heads.column_mass(pattern, layout, 1, rows) for rows in numbers]).mean(0)
 
 
 def answer_columns(model: Transformer) -> list[tuple[int, int, int]]:
@@ -139,7 +137,7 @@ def answer_columns(model: Transformer) -> list[tuple[int, int, int]]:
 def separation(model: Transformer, a: Numbers, b: Numbers) -> dict[str, list[float]]:
     """How well tens after the first layer, and carry-ins (`ones`) after the last attention, are told on six axes."""
     width, columns = model.config.width, answer_columns(model)
-    planes = geometry.journey(model, a, b, width, columns[:width] + columns[-width:])
+    planes = geometry.journey(model, a, b, columns[:width] + columns[-width:])
     parts = {"tens": planes[1 : 2 * width : 2], "ones": planes[2 * width :: 2]}
     return {name: list(map(geometry.apart_on_all_axes, found)) for name, found in parts.items()}
 
@@ -164,7 +162,7 @@ def accuracy(model: Transformer, n_digits: int) -> tuple[float, Float[Tensor, " 
     return hit.all(1).double().mean().item(), hit.double().mean(0)
 
 
-def by_arrival(found: ClassAccuracies, kind: str = "accuracy") -> Float[Tensor, "arrives pos"]:
+def by_arrival(found: measure.ClassAccuracies, kind: str = "accuracy") -> Float[Tensor, "arrives pos"]:
     """Mean of the cells without a carry-in, and of those with one, by position; NaN where there never is one."""
     values = getattr(found, kind)
     arrives = carries.carry_in(values.shape[1])
@@ -203,13 +201,11 @@ def primed_parts(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]], n_long: 
 
 
 def forgetting(history: History) -> pd.DataFrame:
-    """What becomes of the accuracy on longer sums over the epochs, by run (Fig. 20); `BadInput` if not padded.
+    """What becomes of the accuracy on longer sums over the epochs, by run of a padded group (Fig. 20).
 
     A run `forgets` if its exact match peaks before the end and ends at half of that or less. By position, accuracy
     stays below nine tenths of its own best from the epoch `goes` on (NaN: never), and `ends` there.
     """
-    if "long_whole" not in history:
-        raise BadInput("These learning curves have no longer sums: expected those of a padded group, such as pad6_….")
     digits = dynamics.curves(history, "long_accuracy")
     rows = {}
     for run, exact in dynamics.curves(history, "long_whole").items():
@@ -239,8 +235,8 @@ def moved(before: nn.Module, after: nn.Module) -> pd.DataFrame:
 
 def finetuned_pairs(before: Runs, after: Runs, epoch: int) -> dict[int, tuple[Transformer, Transformer]]:
     """What each finetuned run started from, the run of its number or else the last at hand, and the run itself."""
-    known, last = before.numbers, len(before.numbers) - 1  # the released run 1 started from the only other one, run 0
-    starts = {run: run if run in known else known[min(i, last)] for i, run in enumerate(after.numbers)}
+    # the released run 1 started from the only other one, run 0
+    starts = {run: run if run in before.numbers else before.numbers[-1] for run in after.numbers}
     return {run: (before.model(start, epoch), after.model(run)) for run, start in starts.items()}
 
 
@@ -257,7 +253,7 @@ def parent(group: str) -> tuple[str, int]:
 def four_digits(survey: Survey) -> Fields:
     """Pearson correlation without the final MLP, over the thirteen classes; a head has to decide as well (App. F)."""
     correlation, head = heads.no_carry_correlation(survey.without_mlp), heads.decision(survey)
-    shows = correlation >= CANNOT_CARRY_CORRELATION and head["shows"]
+    shows = correlation >= heads.CANNOT_CARRY_CORRELATION and head["shows"]
     return {**head, "value": correlation, "shows": shows, "cost_over_other_head": head["value"]}
 
 
@@ -297,7 +293,7 @@ def mlp_2500(evidence: Evidence) -> pd.DataFrame:
     def row(run: int, model: Transformer) -> Fields:
         without = [measure.class_accuracies(loaded.model(run, epoch), *drawn, [mlp])[0] for epoch in epochs]
         *early, last = (heads.no_carry_correlation(cells, n_digits) for cells in without)
-        shows = last >= CANNOT_CARRY_CORRELATION and last > early[0]
+        shows = last >= heads.CANNOT_CARRY_CORRELATION and last > early[0]
         return {"value": last, "shows": shows, "at_epochs_500_1000": early}
 
     return per_run(evidence.each(base.PAD6, row))

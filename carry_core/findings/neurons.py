@@ -1,6 +1,6 @@
 """The last MLP neuron by neuron: the singular axes of its input weights, and what becomes of equal outcomes (Sec. 5).
 
-Which neurons carry the one, and what is left without them, is `heads.carry_neurons` and `heads.dissection`.
+Which neurons carry the one is `heads.carry_neurons`.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from carry_core import carries, measure, sums
 from carry_core.findings.base import MAIN, Fields, finding_of_models
-from carry_core.findings.heads import carry_neurons, dissection
+from carry_core.findings.heads import carry_neurons
 from carry_core.findings.survey import random_sums
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import Transformer
@@ -21,21 +21,6 @@ from carry_core.sums import Numbers
 CARRY_AXIS_CORRELATION = 0.7  # its size, from which an axis is a carry axis (Sec. 5)
 CHECKERBOARD_GAP = 0.1  # between cosines within and across carry status, if an ablation is to have opened it
 OUTCOMES = (74, 149, 250, 349, 499, 574, 650, 750, 849)  # whose boards are averaged
-
-
-def activity(
-    model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None
-) -> tuple[Float[Tensor, "task pos neuron"], Float[Tensor, " neuron"]]:
-    """How often each neuron of the last MLP is active, by class, and how much more with a carry-in than without.
-
-    Sec. 5, Fig. 13, 14. NaN for a class without sums; in the means every sum and position counts once.
-    """
-    n_digits = n_digits or model.config.width
-    name, read = f"blocks.{model.config.layers - 1}.mlp.post", model.config.layout.answer[-n_digits:]
-    post, task = measure.activations(model, a, b, [name], read=read)[name], carries.classify(a, b, n_digits)
-    often = [(post[task == i] > 0).double().mean(0) for i in range(len(carries.patterns(n_digits)))]
-    arrives = carries.carry_in(n_digits)[task]
-    return torch.stack(often), post[arrives].double().mean(0) - post[~arrives].double().mean(0)
 
 
 def most_often(often: Float[Tensor, "task pos neuron"], count: int) -> Bool[Tensor, "task pos neuron"]:
@@ -49,10 +34,10 @@ class CarryAxis:
     """The last MLP's neurons on the singular axes of its input weights, and what they are active for (Fig. 13, 14)."""
 
     points: Float[Tensor, "neuron axis"]  # U S on the two leading axes; the carry neurons further along the first
-    share: tuple[float, ...]  # of the weights' squared norm, for each axis
-    often: Float[Tensor, "task pos neuron"]  # as `activity` gives them
-    more: Float[Tensor, " neuron"]
-    correlations: tuple[float, float]  # over neurons, of the coordinate on each axis and of `more`; never negative
+    share: list[float]  # of the weights' squared norm, for each axis
+    often: Float[Tensor, "task pos neuron"]  # the share of a class's sums for which it is active; NaN if it has none
+    more: Float[Tensor, " neuron"]  # mean activation with a carry-in minus that without, over all sums and positions
+    correlations: list[float]  # over neurons, of the coordinate on each axis and of `more`; never negative
 
     @property
     def plane(self) -> float:
@@ -68,13 +53,17 @@ class CarryAxis:
 
 def carry_axis(model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None) -> CarryAxis:
     """The SVD of the last MLP's input weights beside what its neurons do (Sec. 5, App. C.4)."""
-    often, more = activity(model, a, b, n_digits)
-    u, s, _ = torch.linalg.svd(model.blocks[model.config.layers - 1].up.weight.double(), full_matrices=False)
-    points, share = (u * s)[:, :2], tuple((s.square() / s.square().sum())[:2].tolist())
+    n_digits, last = n_digits or model.config.width, model.config.layers - 1
+    name, read = f"blocks.{last}.mlp.post", model.config.layout.answer[-n_digits:]
+    post, task = measure.activations(model, a, b, [name], read=read)[name], carries.classify(a, b, n_digits)
+    often = torch.stack([(post[task == i] > 0).double().mean(0) for i in range(len(carries.patterns(n_digits)))])
+    arrives = carries.carry_in(n_digits)[task]
+    more = post[arrives].double().mean(0) - post[~arrives].double().mean(0)
+    u, s, _ = torch.linalg.svd(model.blocks[last].up.weight.double(), full_matrices=False)
+    points, share = (u * s)[:, :2], (s.square() / s.square().sum())[:2]
     along = torch.corrcoef(torch.cat([points.T, more[None]]))[-1, :-1]
     points = points * torch.where(along < 0, -1.0, 1.0)  # an axis has no sign of its own
-    first, second = along.abs().tolist()
-    return CarryAxis(points, share, often, more, (first, second))
+    return CarryAxis(points, share.tolist(), often, more, along.abs().tolist())
 
 
 def boards(
@@ -95,13 +84,10 @@ def gap(arrives: Bool[Tensor, " sums"], cosine: Float[Tensor, "sums sums"]) -> f
     return float(cosine[same].mean() - cosine[~same].mean())
 
 
-def checkerboard(model: Transformer, neurons: Bool[Tensor, " neuron"]) -> tuple[float, float]:
-    """Mean gap of the boards of nine outcomes, intact and without the given neurons of the last MLP (Sec. 5)."""
-    means = []
-    for ablation in (INTACT, dissection(neurons, model.config.layers - 1)):
-        found = [boards(model, *sums.equal_sums(outcome), ablation) for outcome in OUTCOMES]
-        means.append(float(np.nanmean([gap(*board) for both in found for board in zip(*both, strict=True)])))
-    return means[0], means[1]
+def checkerboard(model: Transformer, ablation: Ablation = INTACT) -> float:
+    """Mean gap of the boards of nine outcomes (Sec. 5)."""
+    found = [boards(model, *sums.equal_sums(outcome), ablation) for outcome in OUTCOMES]
+    return float(np.nanmean([gap(*board) for both in found for board in zip(*both, strict=True)]))
 
 
 @finding_of_models("carry_axis", MAIN)
@@ -114,5 +100,7 @@ def carry_axis_of_runs(model: Transformer) -> Fields:
 @finding_of_models("checkerboard", MAIN)
 def checkerboard_of_runs(model: Transformer) -> Fields:
     """Mean cosine within minus across carry status, over nine outcomes at 7 and 8, carry neurons gone (Sec. 5)."""
-    before, after = checkerboard(model, carry_neurons(model, *measure.sample(2_000, 3, seed=0)))
+    chosen = carry_neurons(model, *measure.sample(2_000, 3, seed=0))
+    without = Ablation(neurons={(model.config.layers - 1, int(i)) for i in chosen.nonzero()})
+    before, after = checkerboard(model), checkerboard(model, without)
     return {"value": after, "shows": after > max(CHECKERBOARD_GAP, before), "intact": before}

@@ -1,10 +1,9 @@
 """Digits as a pentagon of pairs at distance five, in the residual stream before the last MLP (App. E, Fig. 17)."""
 
-from dataclasses import dataclass
 from itertools import combinations
 
 import torch
-from jaxtyping import Bool, Complex, Float, Int
+from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
 from carry_core import carries, measure, sums
@@ -17,7 +16,6 @@ from carry_core.sums import Numbers
 SHUFFLES = 2_000
 RANK_AMONG_SHUFFLED = 0.99  # share of shuffled labels whose score a pentagon has to exceed
 VISIBLE_SCORE = 0.9  # from which one can see it
-NEAR_HALF = 0.1  # distance from one half, a score that one of a pentagon's two directions would give
 
 
 def centres(points: Float[Tensor, "sums 2"], digit: Int[Tensor, " sums"]) -> Complex[Tensor, " 10"]:
@@ -47,51 +45,38 @@ def shuffled(planes: Complex[Tensor, "plane 10"], seed: int = 0) -> Float[Tensor
     return torch.stack([score(plane[order]) for plane in planes]).amax(0)
 
 
-@dataclass(frozen=True)
-class Pentagon:
-    """A position of the answer before the last MLP, and how much of a pentagon is in it."""
-
-    points: Float[Tensor, "sums axis"]  # on the leading principal axes of all sums
-    share: tuple[float, ...]  # of the variance, for each axis
-    digit: Int[Tensor, " sums"]
-    task: Int[Tensor, " sums"]  # the carry class
-    arrives: Bool[Tensor, " sums"]
-    score: float  # of the sums at which none arrives, in the leading plane, which the paper shows
-    chance: float  # what 0.99 of shuffled labels stay below
-    rank: float  # share of shuffled labels that the score exceeds
-    best: float  # the highest score in a plane of two of the axes
-    plane: tuple[int, int]  # which
-    best_chance: float  # what 0.99 of shuffled labels stay below if their best plane is looked for too
-    turn: float  # vertices by which the pentagon of the sums with a carry-in is ahead of the other
-
-
 def pentagon(
-    model: Transformer, a: Numbers, b: Numbers, column: int = 1, seed: int = 0, n_digits: int | None = None
-) -> Pentagon:
-    """Look for a pentagon where the answer's digit `column` is predicted, after the last attention (App. E)."""
+    model: Transformer, a: Numbers, b: Numbers, seed: int = 0, n_digits: int | None = None
+) -> tuple[Fields, geometry.Points, tuple[float, ...]]:
+    """Look for a pentagon where the answer's second digit is predicted, after the last attention (App. E, Fig. 17).
+
+    Returned are a row of `finding/pentagon`, all sums on the leading principal axes, and each axis' share of the
+    variance. The row has the scores of the sums with no carry-in, in the leading plane, which the paper shows, and in
+    the best plane of two axes; beside each what 0.99 of shuffled labels stay below, in that plane or in their own best
+    one; and by how many vertices the pentagon of the sums with a carry-in is ahead.
+    """
     config, n_digits = model.config, n_digits or model.config.width
-    name, position = f"blocks.{config.layers - 1}.resid_mid", config.layout.answer[column - n_digits]
-    digit, task = sums.digits(a + b, n_digits)[:, column], carries.classify(a, b, n_digits)
-    arrives = carries.carry_in(n_digits)[task, column]
+    name, position = f"blocks.{config.layers - 1}.resid_mid", config.layout.answer[1 - n_digits]
+    digit = sums.digits(a + b, n_digits)[:, 1]
+    arrives = carries.carry_in(n_digits)[carries.classify(a, b, n_digits), 1]
     stream = measure.activations(model, a, b, [name])[name][:, position]
     points, share = geometry.principal_axes(stream, [arrives, digit])
     pairs = list(combinations(range(geometry.AXES), 2))
     planes = torch.stack([centres(points[~arrives][:, pair], digit[~arrives]) for pair in pairs])
     scores, chance, anywhere = score(planes), shuffled(planes[:1], seed), shuffled(planes, seed)
-    return Pentagon(
-        points,
-        share,
-        digit,
-        task,
-        arrives,
-        score=float(scores[0]),
-        chance=float(chance.quantile(RANK_AMONG_SHUFFLED)),
-        rank=float((chance < scores[0]).double().mean()),
-        best=float(scores.max()),
-        plane=pairs[int(scores.argmax())],
-        best_chance=float(anywhere.quantile(RANK_AMONG_SHUFFLED)),
-        turn=turn(planes[0], centres(points[arrives][:, :2], digit[arrives])),
-    )
+    leading, best = float(scores[0]), float(scores.max())
+    row = {
+        "value": leading,
+        "shows": float((chance < scores[0]).double().mean()) > RANK_AMONG_SHUFFLED,
+        "shuffled_labels_reach": float(chance.quantile(RANK_AMONG_SHUFFLED)),
+        "visible": leading >= VISIBLE_SCORE,
+        "best_plane": [axis + 1 for axis in pairs[int(scores.argmax())]],
+        "score_there": best,
+        "shuffled_labels_reach_there": float(anywhere.quantile(RANK_AMONG_SHUFFLED)),
+        "visible_there": best >= VISIBLE_SCORE,
+        "vertices_further_with_a_one": turn(planes[0], centres(points[arrives][:, :2], digit[arrives])),
+    }
+    return row, points, share
 
 
 def turn(one: Complex[Tensor, " 10"], other: Complex[Tensor, " 10"]) -> float:
@@ -104,15 +89,4 @@ def turn(one: Complex[Tensor, " 10"], other: Complex[Tensor, " 10"]) -> float:
 @finding_of_models("pentagon", MAIN)
 def pentagons(model: Transformer) -> Fields:
     """Share of the spread of the ten digits that a pentagon explains in the leading plane at 8 (App. E, Fig. 17)."""
-    p = pentagon(model, *random_sums())
-    return {
-        "value": p.score,
-        "shows": p.rank > RANK_AMONG_SHUFFLED,
-        "shuffled_labels_reach": p.chance,
-        "visible": p.score >= VISIBLE_SCORE,
-        "best_plane": [axis + 1 for axis in p.plane],
-        "score_there": p.best,
-        "shuffled_labels_reach_there": p.best_chance,
-        "visible_there": p.best >= VISIBLE_SCORE,
-        "vertices_further_with_a_one": p.turn,
-    }
+    return pentagon(model, *random_sums())[0]

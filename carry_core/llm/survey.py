@@ -23,7 +23,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from carry_core import carries
 from carry_core.errors import BadInput
 from carry_core.files import replacing
 from carry_core.findings.geometry import AXES, Plane, apart, apart_on_all_axes, pocket_accuracy, principal_axes
@@ -108,7 +107,6 @@ class Survey(Observations):
         The two sides are sums with a carry-in and without.
         """
         planes, pairs = [], self.answers.pairs
-        carry_class = carries.classify(pairs[:, 0], pairs[:, 1], WIDTH)
         for output in range(DIGITS):
             right = self.spelled[:, output]
             if right.sum() < MIN_PROMPTS:
@@ -117,7 +115,7 @@ class Survey(Observations):
             for after, name in enumerate(("attention", "MLP")):
                 points = self.points[layer, after, output, right]
                 share = tuple(self.share[layer, after, output].tolist())
-                planes.append(Plane(layer, name, output, points, share, digit[right], carry_class[right], carry[right]))
+                planes.append(Plane(layer, name, output, points, share, digit[right], carry[right]))
         return planes
 
     def separations(self, measures: dict[str, Callable[[Plane], float]] = MEASURES) -> pd.DataFrame:
