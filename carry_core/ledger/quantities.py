@@ -307,16 +307,6 @@ def entry(name: str) -> Entry:
     return (READINGS | SPECIAL | FINDINGS)[name]
 
 
-def needed(name: str) -> dict[str, Need]:
-    """What has to be surveyed for a row, of which group."""
-    found = entry(name)
-    return {} if found.need is None else {found.groups[0]: found.need}
-
-
 def find(name: str, evidence: Evidence) -> Measurement:
-    """The number or the finding called `name`, from a source's weights.
-
-    Raises:
-        BadInput: it cannot be computed; says why.
-    """
+    """The number or the finding called `name`, from a source's weights; `BadInput` says why it cannot be computed."""
     return entry(name).of(evidence)
