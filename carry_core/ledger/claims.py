@@ -76,7 +76,7 @@ class Claim:
 
 
 def claims() -> dict[str, Claim]:
-    """All claims of `data/claims.yml` by id; `BadInput` if it is no list of them. Each is checked by a test alone."""
+    """All claims of `data/claims.yml` by id; `BadInput` if it is no list of them. A test checks what each says."""
     path = data_dir() / "claims.yml"
     if not path.exists():
         path = RESOURCES / "claims.yml"  # installed without the repository's data

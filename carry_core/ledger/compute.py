@@ -17,7 +17,6 @@ from carry_core.findings.survey import Evidence
 from carry_core.ledger import claims, quantities, results, verdicts
 from carry_core.ledger.claims import Claim
 from carry_core.ledger.results import Row
-from carry_core.ledger.verdicts import as_array
 
 
 class Ledger:
@@ -132,7 +131,7 @@ def judge(claim: Claim, source: str, found: Measurement, theirs: Sequence[Any]) 
     if found.shows is not None:
         return verdicts.judge_finding(claim.quantifier, list(found.shows.values()), single=claim.single)
     at_hand = found.at_hand or len(found.runs)
-    value, runs, known = as_array(found.value), _stacked(found.runs.values()), _stacked(theirs)
+    value, runs, known = verdicts.as_array(found.value), _stacked(found.runs.values()), _stacked(theirs)
     if source == "author":
         return verdicts.judge_author(claim, value, found.noise, at_hand, runs)
     if claim.id == quantities.RUNS_COUNTED:  # their mean is scaled to what the paper counted among
@@ -142,7 +141,7 @@ def judge(claim: Claim, source: str, found: Measurement, theirs: Sequence[Any]) 
 
 def _stacked(values: Collection[Any]) -> verdicts.Array:
     """By `[run, entry]`."""
-    return np.stack([as_array(x) for x in values]) if values else np.zeros((0, 1))
+    return np.stack([verdicts.as_array(x) for x in values]) if values else np.zeros((0, 1))
 
 
 def journal(source: str) -> Path:
