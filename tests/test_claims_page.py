@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from bs4 import BeautifulSoup, Tag
+from bs4 import BeautifulSoup
 
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
@@ -34,10 +34,6 @@ def committed() -> Outcomes:
 @pytest.fixture(scope="module")
 def page(committed) -> BeautifulSoup:
     return parsed(webpage.part("ledger", committed).html)
-
-
-def body(page: BeautifulSoup) -> list[Tag]:
-    return page.find_all("tr", id=True)
 
 
 def test_every_row_has_words_of_its_own():
@@ -93,7 +89,7 @@ def test_the_overview_counts_every_row_and_links_to_it(committed):
 
 def test_every_row_of_the_ledger_is_in_the_table_with_its_anchor_and_verdicts(page, committed):
     by_id = {e.claim.id: e for e in committed.entries}
-    rows = body(page)
+    rows = page.find_all("tr", id=True)
     assert Counter(tr["id"] for tr in rows) == Counter(by_id.keys())
     head = [th.text for th in page.find_all("thead")[0].find_all("th")]
     assert len(set(SIGNS.values())) == len(SIGNS) == len(verdicts.VERDICTS)

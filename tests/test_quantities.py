@@ -140,14 +140,14 @@ def test_the_run_that_the_paper_shows_stands_for_the_author_only(published):
 
 
 def test_a_pass_needs_what_its_rows_need():
-    needs = quantities.needed("tab1/decision_head/NC/accuracy/pos7")["n2_s0.3_w0.2"]
+    needs = quantities.entry("tab1/decision_head/NC/accuracy/pos7").need
     assert needs == Need(frozenset({Ablation(heads={(1, 0)}), Ablation(heads={(1, 1)})}))
-    both = needs | quantities.needed("n2/dissection/neurons")["n2_s0.3_w0.2"]
+    both = needs | quantities.entry("n2/dissection/neurons").need
     assert both.dissect
     assert both.ablations == needs.ablations
-    assert quantities.needed("data/sums3") == {}
-    assert quantities.needed("finding/squashing")["n2_s0.3_w0.2"].squash
-    assert quantities.needed("finding/kink") == {}
+    assert quantities.entry("data/sums3").need is None
+    assert quantities.entry("finding/squashing").need.squash
+    assert quantities.entry("finding/kink").need is None
 
 
 def test_a_row_knows_its_runs_and_what_else_was_measured(monkeypatch):

@@ -18,7 +18,7 @@ def printed(value: float, rule: str = "drawn", **more) -> Claim:
     return Claim("id", "Tab. 1", value, "page", "heading", "reason", rule, **more)
 
 
-def ours(paper: Claim, runs: np.ndarray, theirs: np.ndarray | None = None):
+def ours(paper: Claim, runs: np.ndarray, theirs: np.ndarray = column()):  # noqa: B008
     return judge_ours(paper, runs.mean(0) if len(runs) else np.zeros(1), runs, theirs)
 
 
@@ -73,7 +73,7 @@ def test_ours_is_judged_by_equivalence_to_the_authors_runs(shift, scatter, verdi
 def test_one_run_of_the_paper_takes_a_prediction_interval():
     runs = column(0.50, 0.52, 0.51)
     width = scipy.stats.t.ppf(0.975, 2) * runs.std(ddof=1) * math.sqrt(1 + 1 / 3)
-    for theirs in (None, column(0.1)):
+    for theirs in (column(), column(0.1)):
         found = ours(printed(0.5, single=True), runs, theirs)
         assert found.interval[0] == pytest.approx([0.01 - width, 0.01 + width])
     mean = ours(printed(0.5), runs).interval[0]
@@ -98,9 +98,9 @@ def test_runs_that_do_not_scatter():
 
 
 def test_a_spread_is_known_to_a_third_of_itself():
-    found = judge_ours(printed(0.38, "spread", range=0.5), np.array([0.3]), np.zeros((0, 1)), None)
+    found = judge_ours(printed(0.38, "spread", range=0.5), np.array([0.3]), column(), column())
     assert found.verdict == "compatible"
-    small = judge_ours(printed(0.02, "spread", range=0.5), np.array([0.02]), np.zeros((0, 1)), None, 3)
+    small = judge_ours(printed(0.02, "spread", range=0.5), np.array([0.02]), column(), column(), 3)
     assert small.verdict == "reproduced"
     assert small.interval[0, 1] == pytest.approx(1.96 * 0.02 * math.sqrt(1 / 4 + 1 / 10))
 

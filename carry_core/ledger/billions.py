@@ -15,70 +15,62 @@ from carry_core.llm.survey import Survey
 ROWS = ("tab2/", "llm/", "finding/llm_heads")  # how their ids start
 
 
-def _one(value: float | int, how: str) -> Measurement:
-    return Measurement({0: value}, value, how=how)
-
-
 def find(name: str, evidence: Evidence) -> Measurement:
-    """A row whose id starts with `tab2/` or `llm/`, or `finding/llm_heads`.
-
-    Raises:
-        BadInput: what it needs is not at hand; says which command makes it.
-    """
+    """A row whose id starts as in `ROWS`; `BadInput` if what it needs is not at hand, with the command for it."""
     if name == "finding/llm_heads":
         return llm_heads(evidence)
     _, key, part, *number = name.split("/")
-    model, author = MODELS[key], evidence.source == "author"
-    found = recordings.recording(key) if author else recordings.stored_survey(key)
+    found = recordings.recording(key) if evidence.source == "author" else recordings.stored_survey(key)
+    value, how = _value(found, MODELS[key], part, *map(int, number))
+    return Measurement({0: value}, value, how=how)
+
+
+def _value(found: Recording | Survey, model: PublishedModel, part: str, number: int = 0) -> tuple[Any, str]:
+    """A number of a model, and how it was obtained."""
     answers, n = found.answers, len(found.answers.replies)
     every = len(found.correct) if isinstance(found, Recording) else n
     if part == "staircase_heads":
-        return _one(found.n_staircase, f"Heads that win a cell{', as recorded' if author else ''}.")
+        return found.n_staircase, f"Heads that win a cell{', as recorded' if isinstance(found, Recording) else ''}."
     if part == "first_position_accuracy":  # App. G
-        return _one(answers.by_position[0], f"Of the {n} generations that were released, of {every}.")
+        return answers.by_position[0], f"Of the {n} generations that were released, of {every}."
     if part == "carry_mistakes":
         if n < every:
             raise BadInput(f"Needs all generations; {n} were released.")
-        return _one(answers.carry_share, f"{int(answers.carrying.sum())} of {int((~answers.right).sum())} mistakes.")
+        return answers.carry_share, f"{int(answers.carrying.sum())} of {int((~answers.right).sum())} mistakes."
     if isinstance(found, Survey):
         if part == "accuracy":
-            return _one(answers.accuracy, f"On {n} prompts.")
-        return _ablated(found, model.pairs[int(number[0])]) if number else _addition_heads(found, model)
+            return answers.accuracy, f"On {n} prompts."
+        return _ablated(found, model.pairs[number]) if part == "ablated_accuracy" else _addition_heads(found, model)
     if part == "accuracy":
         if n < every:
-            return _one(found.accuracy, f"As recorded; {n} of {every} generations were released.")
+            return found.accuracy, f"As recorded; {n} of {every} generations were released."
         if answers.right.tolist() != found.correct:
             raise BadInput("The recorded generations do not give the recorded verdicts: import the release again.")
-        return _one(answers.accuracy, "From the recorded generations.")
+        return answers.accuracy, "From the recorded generations."
     if part == "ablated_accuracy" and found.ablated_accuracy is not None:
-        return _one(found.ablated_accuracy, "As recorded.")
-    raise BadInput(f"The author's release has no ablated run of {key}; it needs the weights: `{model.command}`.")
+        return found.ablated_accuracy, "As recorded."
+    raise BadInput(f"The author's release has no ablated run of {model.key}; it needs the weights: `{model.command}`.")
 
 
-def _ablated(found: Survey, pair: str) -> Measurement:
+def _ablated(found: Survey, pair: str) -> tuple[float, str]:
     for ablated in found.ablated:
         if format_heads(ablated.heads) == pair:
-            return _one(ablated.answers.accuracy, f"Without {pair}; intact {found.answers.accuracy:.3f}.")
+            return ablated.answers.accuracy, f"Without {pair}; intact {found.answers.accuracy:.3f}."
     raise BadInput(f"The survey of {found.title} is without {pair}: run `carry llm` with --ablate {pair}.")
 
 
-def _addition_heads(found: Survey, model: PublishedModel) -> Measurement:
+def _addition_heads(found: Survey, model: PublishedModel) -> tuple[Any, str]:
     """The pairs among those ablated for a reason which cost most, as many as the paper names."""
     tried = [a for a in found.targeted if len(a.heads) == 2]
     if not tried:
         raise BadInput(f"The survey of {found.title} ablated no pairs: run `{model.command}`.")
     best = [[list(head) for head in a.heads] for a in tried[: len(model.pairs)]]
-    value = best if len(best) > 1 else best[0]
     costs = ", ".join(f"{format_heads(a.heads)} {a.answers.accuracy:.3f}" for a in tried)
-    return Measurement({0: value}, value, how=f"Of the pairs that were chosen: {costs}.")
+    return best if len(best) > 1 else best[0], f"Of the pairs that were chosen: {costs}."
 
 
 def llm_heads(evidence: Evidence) -> Measurement:
-    """Accuracy without the most frequent winners, against random pairs (`finding/llm_heads`).
-
-    Raises:
-        BadInput: no 7B model was surveyed; says which commands do it.
-    """
+    """Accuracy without the most frequent winners, against random pairs; `BadInput` if no 7B model was surveyed."""
     rows: dict[int, dict[str, Any]] = {}
     for number, (key, model) in enumerate(MODELS.items() if evidence.source == "ours" else ()):
         with suppress(BadInput):
@@ -86,16 +78,17 @@ def llm_heads(evidence: Evidence) -> Measurement:
             chosen = [ablated.answers.accuracy for ablated in found.targeted]
             random = [ablated.answers.accuracy for ablated in found.ablated if ablated.kind == "random"]
             if chosen and random:
-                counts = {
+                rows[number] = {
+                    "value": min(chosen),
+                    "shows": min(chosen) < min(random),
+                    "model": model.title,
                     "chosen_pairs": len(chosen),
                     "random_pairs": len(random),
                     "lowest_of_random_pairs": min(random),
                 }
-                shows = min(chosen) < min(random)
-                rows[number] = {"value": min(chosen), "shows": shows, "model": model.title, **counts}
     if not rows:
         commands = "; ".join(f"`{model.command}`" for model in MODELS.values())
         whose = "The author's release has no such runs, and it" if evidence.source == "author" else "It"
         raise BadInput(f"{whose} needs 7B weights: {commands}.")
     how = "Accuracy without the costliest pair of chosen heads; the lowest model's."
-    return replace(summary(frame := per_run(rows, dict), how), value=float(frame.value.min()))
+    return replace(summary(frame := per_run(rows), how), value=float(frame.value.min()))

@@ -50,12 +50,9 @@ class Side(NamedTuple):
 
 
 class Line:
-    """A line of the box or of the table: what the paper claims, in one row of the ledger or in all cells of a table.
+    """A line of the box or of the table: what the paper claims, in `words` and by one claim, or by those of all cells.
 
-    Args:
-        words: what the paper claims.
-        claims: one, or those of the cells.
-        rows: the results of each source, by id.
+    `rows` are the results of each source, by id.
     """
 
     def __init__(self, words: str, claims: list[Claim], rows: Mapping[str, Mapping[str, Row]]) -> None:
@@ -156,14 +153,9 @@ def of_groups(keys: Sequence[str]) -> str:
 def verdict_box(wanted: Mapping[str, str], group: str | None = None, pages: bool = False) -> Html:
     """The box at the top of a page: what the paper claims, and what the author's weights and ours have of it.
 
-    Args:
-        wanted: in words what is claimed, by id, or by the beginning of ids for a whole table. Six rows can be read at a
-            glance.
-        group: the one that the page shows; where a claim is about others, nothing is judged.
-        pages: whether each row links to the page that computes it, for a box that is about many pages.
-
-    Raises:
-        BadInput: no such id.
+    `wanted` has in words what is claimed, by id, or by the beginning of ids for a whole table; six rows can be read at
+    a glance. `group` is the one that the page shows: where a claim is about others, nothing is judged. With `pages`
+    each row links to the page that computes it, for a box that is about many. `BadInput` if there is no such id.
     """
     rows = {source: results.by_id(source) for source in SOURCES}
     weightless, lines = results.uninformative(rows), []
@@ -193,12 +185,8 @@ def verdict_box(wanted: Mapping[str, str], group: str | None = None, pages: bool
 def ledger(*prefixes: str, group: str | None = None) -> Html:
     """The page's rows of the ledger: paper, author's weights, ours, runs, verdicts, and which of our runs differ.
 
-    Args:
-        prefixes: beginnings of ids, such as `tab1/` or `finding/decision_head`.
-        group: the one that the page shows; rows about others name theirs.
-
-    Raises:
-        BadInput: no id starts with one of them.
+    `prefixes` are beginnings of ids, such as `tab1/` or `finding/decision_head`; `BadInput` if no id has one of them.
+    `group` is the one that the page shows; rows about others name theirs.
     """
     rows = {source: results.by_id(source) for source in SOURCES}
     lines = [Line(claim.words, [claim], rows) for prefix in prefixes for claim in chosen(prefix)]
@@ -209,14 +197,8 @@ def ledger(*prefixes: str, group: str | None = None) -> Html:
 
 
 def printed_cells(table: str) -> pd.DataFrame:
-    """A table of the paper as a frame: `carry_class`, `position`, `accuracy`, `corrected`.
-
-    Args:
-        table: the beginning of its ids, such as `tab1/final_mlp`.
-    """
-    rows = []
-    for claim in chosen(f"{table}/"):
-        *_, task, kind, position = claim.id.split("/")
-        rows.append((carries.paper_name(CLASSES[task]), position, kind, claim.paper))
-    cells = pd.DataFrame(rows, columns=["carry_class", "position", "kind", "paper"])
+    """A table of the paper, such as `tab1/final_mlp`: `carry_class`, `position`, `accuracy` and `corrected`."""
+    rows = [(*claim.id.split("/")[2:], claim.paper) for claim in chosen(f"{table}/")]
+    cells = pd.DataFrame(rows, columns=["carry_class", "kind", "position", "paper"])
+    cells["carry_class"] = [carries.paper_name(CLASSES[task]) for task in cells.carry_class]
     return cells.pivot_table("paper", ["carry_class", "position"], "kind", sort=False).reset_index()

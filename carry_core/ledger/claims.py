@@ -16,6 +16,7 @@ BEYOND = "Beyond the paper"  # the section of rows that put its claims in other 
 # Carry patterns by their names in ids: `C_all_con` for `C all con.`.
 CLASSES = {carries.paper_name(p).replace(".", "").replace(" ", "_"): p for p in carries.patterns(3)}
 KINDS = {"accuracy": "accuracy", "corrected": "corrected accuracy"}
+FLOATS = {"fig": "Figure", "tab": "Table", "app": "Appendix"}
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,6 @@ class Claim:
         return self.paper is None and self.section != BEYOND
 
     @property
-    def rounding(self) -> float:
-        """How far a number may be from what was printed."""
-        return self.unit / 2
-
-    @property
     def section(self) -> str:
         """Its part of the ledger, such as `Table 1`."""
         return self.heading.partition(", ")[0]
@@ -75,18 +71,12 @@ class Claim:
     @property
     def page(self) -> str:
         """The notebook that shows it in words, such as `Table 1`."""
-        float_, appendix = re.match(r"(fig|tab)(\d+)_", self.notebook), re.match(r"app_([a-z])_", self.notebook)
-        if float_:
-            return f"{'Figure' if float_[1] == 'fig' else 'Table'} {int(float_[2])}"
-        return f"Appendix {appendix[1].upper()}" if appendix else self.notebook.capitalize().replace("_", " ")
+        found = re.match(r"(fig|tab|app)_?0?(\d+|[a-z])_", self.notebook)
+        return f"{FLOATS[found[1]]} {found[2].upper()}" if found else self.notebook.capitalize().replace("_", " ")
 
 
 def claims() -> dict[str, Claim]:
-    """All claims of `data/claims.yml` by id.
-
-    Raises:
-        BadInput: the file is not a list of claims; whether each is as it should be is tested where it is changed.
-    """
+    """All claims of `data/claims.yml` by id; `BadInput` if it is no list of them. A test checks what each says."""
     path = data_dir() / "claims.yml"
     if not path.exists():
         path = RESOURCES / "claims.yml"  # installed without the repository's data
@@ -104,11 +94,7 @@ def _read(path: Path, _modified: int) -> dict[str, Claim]:
 
 
 def chosen(only: str = "") -> list[Claim]:
-    """The claims whose id starts with `only`.
-
-    Raises:
-        BadInput: there are none.
-    """
+    """The claims whose id starts with `only`; `BadInput` if there are none."""
     found = [claim for claim in claims().values() if claim.id.startswith(only)]
     if not found:
         known = dict.fromkeys(name.split("/")[0] for name in claims())

@@ -3,7 +3,7 @@
 import json
 import os
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,25 +17,22 @@ from carry_core.findings.survey import Evidence
 from carry_core.ledger import claims, quantities, results, verdicts
 from carry_core.ledger.claims import Claim
 from carry_core.ledger.results import Row
-from carry_core.ledger.verdicts import as_array
 
 
 class Ledger:
     """The rows of one source whose id starts with `only`; `failed` are those that raised what nobody had foreseen.
 
     A row whose computation fails is `not run` with the reason, and takes no other with it. `report` is called with a
-    line after each run that was measured and each row that took its time.
-
-    Raises:
-        BadInput: unknown source, or no such row.
+    line after each run that was measured and each row that took its time. `BadInput` if there is no such source or row.
     """
 
     def __init__(self, source: str, only: str = "", report: Callable[[str], None] = lambda done: None) -> None:
         self.source, self.claims, self.report = source, claims.chosen(only), report
         needs: dict[str, Need] = {}
         for claim in self.claims:
-            for group, need in quantities.needed(claim.id).items():
-                needs[group] = needs.get(group, Need()) | need
+            entry = quantities.entry(claim.id)
+            if entry.need is not None:
+                needs[entry.groups[0]] = needs.get(entry.groups[0], Need()) | entry.need
         self.evidence = Evidence(source, needs, report)
         self.theirs = results.by_id("author") if source == "ours" else {}
         self.failed: list[str] = []
@@ -64,9 +61,9 @@ class Ledger:
             why = str(error)
         except Exception as error:
             self.failed.append(claim.id)
-            frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "carry_core" in frame.filename]
-            place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-            why = f"It failed unexpectedly: {type(error).__name__}: {' '.join(str(error).split())}{place}."
+            *_, last = (frame for frame in traceback.extract_tb(error.__traceback__) if "carry_core" in frame.filename)
+            place = f"{Path(last.filename).name}:{last.lineno}"
+            why = f"It failed unexpectedly: {type(error).__name__}: {' '.join(str(error).split())} ({place})."
         else:
             if claim.paper is None:
                 self.report(claim.id)
@@ -133,21 +130,18 @@ def judge(claim: Claim, source: str, found: Measurement, theirs: Sequence[Any]) 
     """The verdict on what a source's runs gave; `theirs` are the author's runs, which ours are compared with."""
     if found.shows is not None:
         return verdicts.judge_finding(claim.quantifier, list(found.shows.values()), single=claim.single)
-    at_hand = len(found.runs) if found.at_hand is None else found.at_hand
-    value, runs = as_array(found.value), _stacked(found.runs.values())
+    at_hand = found.at_hand or len(found.runs)
+    value, runs, known = verdicts.as_array(found.value), _stacked(found.runs.values()), _stacked(theirs)
     if source == "author":
         return verdicts.judge_author(claim, value, found.noise, at_hand, runs)
-    known = _stacked(theirs) if theirs else None
     if claim.id == quantities.RUNS_COUNTED:  # their mean is scaled to what the paper counted among
-        value, runs = verdicts.PAPER_RUNS * runs.mean(0), verdicts.PAPER_RUNS * runs
-        known = None if known is None else verdicts.PAPER_RUNS * known
+        value, runs, known = (verdicts.PAPER_RUNS * x for x in (runs.mean(0), runs, known))
     return verdicts.judge_ours(claim, value, runs, known, at_hand)
 
 
-def _stacked(values: Iterable[Any]) -> verdicts.Array:
+def _stacked(values: Collection[Any]) -> verdicts.Array:
     """By `[run, entry]`."""
-    runs = [as_array(x) for x in values]
-    return np.stack(runs) if runs else np.zeros((0, 1))
+    return np.stack([verdicts.as_array(x) for x in values]) if values else np.zeros((0, 1))
 
 
 def journal(source: str) -> Path:

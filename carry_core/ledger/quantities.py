@@ -17,13 +17,11 @@ from carry_core import carries, sums
 from carry_core.errors import BadInput
 from carry_core.findings import base, heads, lengths
 from carry_core.findings.base import FINDINGS, Entry, Fields, Measurement, Need, all_heads
-from carry_core.findings.heads import right_digits
-from carry_core.findings.lengths import at_the_papers_epochs, finetuning
 from carry_core.findings.survey import DRAWN, Dissected, Evidence, Survey, random_sums
 from carry_core.groups import GROUPS
 from carry_core.interventions import INTACT, Ablation
 from carry_core.ledger import billions
-from carry_core.ledger.claims import CLASSES
+from carry_core.ledger.claims import CLASSES, KINDS
 from carry_core.measure import ClassAccuracies
 from carry_core.model import Transformer
 
@@ -31,7 +29,6 @@ NO_NEED = Need()
 MAIN_RUN = 2  # the released run of `MAIN` that Sec. 5 and Fig. 3, 4, 14 show
 NO_SKIP = Ablation(skips=frozenset({0}))
 WHOLE = Need(frozenset({INTACT}))
-KINDS = ("accuracy", "corrected")
 RUNS_COUNTED = "n2_w0/runs_full_mlp_ablation_works"  # the one number that counts runs
 OTHER_OUTCOMES = (24, 49, 99, 149, 250, 499, 750, 998)  # shown beside the paper's 74
 
@@ -155,8 +152,7 @@ def _without_mlp(survey: Survey, kind: str, carry: bool) -> float:
 
 def _other_head(survey: Survey) -> Fields:
     head = survey.heads[-1]
-    cells = survey.cells[head].accuracy[carries.carry_in(3)].tolist()
-    return {"head": str(head).removeprefix("without "), "carry_cells": cells}
+    return {"head": heads.named(head), "carry_cells": survey.cells[head].accuracy[carries.carry_in(3)].tolist()}
 
 
 def _cell_mean_variance(cells: ClassAccuracies) -> float:
@@ -235,11 +231,11 @@ def spread(evidence: Evidence) -> Measurement:
 
 def long_accuracy(group: str, evidence: Evidence, n_digits: int = 6, epoch: int | None = None) -> Measurement:
     """Whole-answer accuracy of a padded group on random sums of so many digits, at all positions (App. H)."""
-    loaded = evidence.group(group) if epoch is None else at_the_papers_epochs(evidence, group, epoch)
+    loaded = evidence.group(group) if epoch is None else lengths.at_the_papers_epochs(evidence, group, epoch)
     asked, runs = random_sums(n_digits), {}
     fields: dict[int, dict[str, Any]] = {}
     for run in loaded.numbers:
-        hit = right_digits(loaded.model(run, epoch), *asked).double()
+        hit = heads.right_digits(loaded.model(run, epoch), *asked).double()
         runs[run] = float(hit.amin(1).mean())
         fields[run] = {"digit_by_digit": hit.mean(0).tolist()}
         if n_digits < loaded.config.width:  # whatever stands before them
@@ -253,7 +249,7 @@ def accuracy_range(evidence: Evidence) -> Measurement:
     """Lowest and highest six-digit accuracy of the unprimed runs from epoch 200 to 1000 (Sec. 6)."""
     curves = evidence.curves(base.PAD6)
     if evidence.source == "ours":
-        at_the_papers_epochs(evidence, base.PAD6, 1000)
+        lengths.at_the_papers_epochs(evidence, base.PAD6, 1000)
     curve = curves["long_whole"][:, 199:1000]
     if curve.shape[1] <= 800:
         n = curves["long_whole"].shape[1]
@@ -265,10 +261,9 @@ def accuracy_range(evidence: Evidence) -> Measurement:
 
 def norm_of(part: str, evidence: Evidence) -> Measurement:
     """Squared norm of all parameters before and after finetuning, and its relative change (App. H.2)."""
-    before, epoch = lengths.parent(base.FINETUNED)
     if part != "change":
-        at_the_papers_epochs(evidence, before, epoch)
-    runs = finetuning(evidence)[part].to_dict()
+        lengths.at_the_papers_epochs(evidence, *lengths.parent(base.FINETUNED))
+    runs = lengths.finetuning(evidence)[part].to_dict()
     return Measurement(runs, mean(runs.values()), how="The squared norm of all parameters.")
 
 
@@ -307,16 +302,6 @@ def entry(name: str) -> Entry:
     return (READINGS | SPECIAL | FINDINGS)[name]
 
 
-def needed(name: str) -> dict[str, Need]:
-    """What has to be surveyed for a row, of which group."""
-    found = entry(name)
-    return {} if found.need is None else {found.groups[0]: found.need}
-
-
 def find(name: str, evidence: Evidence) -> Measurement:
-    """The number or the finding called `name`, from a source's weights.
-
-    Raises:
-        BadInput: it cannot be computed; says why.
-    """
+    """The number or the finding called `name`, from a source's weights; `BadInput` says why it cannot be computed."""
     return entry(name).of(evidence)

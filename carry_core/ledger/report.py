@@ -1,12 +1,10 @@
 """The ledger as tables on a terminal: one for each section, worst rows first."""
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+import click
+import pandas as pd
 
 from carry_core.ledger import claims
 from carry_core.ledger.box import counted
@@ -14,27 +12,20 @@ from carry_core.ledger.results import Row, gathered
 from carry_core.ledger.verdicts import VERDICTS
 from carry_core.ledger.webpage import badness, text
 
-STYLES = {"reproduced": "green", "mostly": "green", "compatible": "yellow", "mixed": "yellow", "differs": "bold red"}
-NARROW = 150  # columns where the output is no terminal
 
-
-def show(rows: Sequence[Row], console: Console | None = None) -> None:
-    """Print the ledger: a table for each section, worst first, and the totals.
-
-    Rows that were not run for the same reason share a line that says how many they are.
-    """
-    console = console or Console(width=None if sys.stdout.isatty() else NARROW, highlight=False)
+def show(rows: Sequence[Row]) -> None:
+    """Print a table for each section, and the totals; rows that were not run for the same reason share a line."""
     known = claims.claims()
     for heading, some in gathered(rows, lambda row: known[row.id].heading).items():
-        title = f"[bold]{heading}: {totals(some)}[/]"
-        done = sorted((row for row in some if row.verdict != "not run"), key=badness)
-        console.print(_table(title, done) if done else title)
-        waiting = gathered((row for row in some if row.verdict == "not run"), lambda row: row.detail)
-        for reason, same in waiting.items():
+        click.echo(f"{heading}: {totals(some)}")
+        done = {row.id: _columns(row) for row in sorted(some, key=badness) if row.verdict != "not run"}
+        if done:
+            click.echo(pd.DataFrame.from_dict(done, orient="index").to_string(max_colwidth=50))
+        for reason, same in gathered((row for row in some if row.verdict == "not run"), lambda row: row.detail).items():
             which = same[0].id if len(same) == 1 else f"{len(same)} rows, {same[0].id} to {same[-1].id}"
-            console.print(f"[dim]not run:[/] {which}: {escape(reason)}")
-        console.print()
-    console.print(f"{len(rows)} row{'' if len(rows) == 1 else 's'}: {totals(rows)}.")
+            click.echo(f"not run: {which}: {reason}")
+        click.echo()
+    click.echo(f"{len(rows)} row{'' if len(rows) == 1 else 's'}: {totals(rows)}.")
 
 
 def totals(rows: Iterable[Row]) -> str:
@@ -43,14 +34,7 @@ def totals(rows: Iterable[Row]) -> str:
     return ", ".join(counted(count[verdict], verdict) for verdict in reversed(VERDICTS))
 
 
-def _table(title: str, rows: Iterable[Row]) -> Table:
-    table = Table("id", title=title, title_justify="left", title_style="", box=None, pad_edge=False)
-    for name in ("paper", "value", "± std", "allowed", "n"):
-        table.add_column(name, justify="right")
-    table.add_column("runs", no_wrap=True, max_width=42, overflow="ellipsis")
-    table.add_column("verdict", no_wrap=True)
-    for row in rows:
-        numbers = map(text, [row.paper, row.value, row.std, row.tolerance, row.n])
-        runs = "{} of {} show it".format(*row.shown) if row.shown else " ".join(map(text, row.runs))
-        table.add_row(row.id, *numbers, runs, f"[{STYLES[row.verdict]}]{row.verdict}[/]")
-    return table
+def _columns(row: Row) -> dict[str, str]:
+    numbers = {"paper": row.paper, "value": row.value, "± std": row.std, "allowed": row.tolerance, "n": row.n}
+    runs = "{} of {} show it".format(*row.shown) if row.shown else " ".join(map(text, row.runs))
+    return {name: text(x) for name, x in numbers.items()} | {"runs": runs, "verdict": row.verdict}

@@ -26,36 +26,29 @@ NEVER_CARRIED = "/pos9"  # the units: no class of sums has a carry-in there
 class Row:
     """A row of the ledger for one source, as `carry claims --json` writes it.
 
-    Attributes:
-        value: a number, a list where `paper` is one, None if it was not run.
-        std: standard deviation between `runs` with n - 1; None for fewer than two, or runs of several groups.
-        tolerance: how far `value` may lie from `paper`; None where there is no such distance.
-        verdict: one of `verdicts.VERDICTS`.
-        detail: `fields` and how the row was obtained as a sentence, or why it was not run.
-        n: how many runs it is judged on.
-        fields: a list with an entry for each run, by name: `run` (its number, with its group before it where there are
-            several), for a finding `shows`, `training` where runs were not trained as the paper's were, and what else
-            was measured.
-        interval: of the difference to the author's runs or the printed value, low and high of each entry; None if none.
+    `fields` are lists with an entry for each run: `run` (its number, with its group before it where there are several),
+    for a finding `shows`, `training` where runs were not trained as the paper's were, and what else was measured.
     """
 
     id: str
     where: str
     paper: Any
-    value: Any = None
-    std: Any = None
+    value: Any = None  # a number, a list where `paper` is one, None if it was not run
+    std: Any = None  # between `runs`, with n - 1; None for fewer than two, or runs of several groups
     runs: list[Any] = field(default_factory=list)
-    tolerance: float | None = None
-    verdict: str = "not run"
-    detail: str = ""
-    n: int = 0
+    tolerance: float | None = None  # how far `value` may lie from `paper`; None where there is no such distance
+    verdict: str = "not run"  # one of `verdicts.VERDICTS`
+    detail: str = ""  # `fields` and how the row was obtained as a sentence, or why it was not run
+    n: int = 0  # runs that it is judged on
     fields: dict[str, list[Any]] = field(default_factory=dict)
-    interval: list[list[float]] | None = None
+    interval: list[list[float]] | None = (
+        None  # of the difference to the author's runs or the paper, by entry of `value`
+    )
 
     @property
     def keys(self) -> list[str]:
         """What each run is called."""
-        return self.fields.get("run", [str(number) for number in range(len(self.runs))])
+        return self.fields.get("run", [])
 
     @property
     def trainings(self) -> list[str]:
@@ -108,11 +101,7 @@ def weights(source: str) -> dict[str, str]:
 
 
 def read(source: str) -> dict[str, Any]:
-    """A source's committed results: `version`, `source`, `weights` and `rows`, these as `Row`.
-
-    Raises:
-        BadInput: the file is missing, damaged, or of another version.
-    """
+    """A source's committed results: `weights` and `rows`; `BadInput` if missing, damaged, or of another version."""
     path = path_of(source)
     try:
         found: dict[str, Any] = json.loads(path.read_text())

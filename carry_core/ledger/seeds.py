@@ -1,7 +1,8 @@
 """Many seeds of the main group: of which kind each run is, and what else was measured on it, as one stored table.
 
-What is asked of the table, and what counts as an answer, was written down before any run numbered 6 or more was looked
-at; the kinds and their threshold (`typology`) were fitted on runs 0-5, the author's and ours after 300 epochs.
+What the page `what_kind_of_run` asks of the table, and what counts as an answer, was written down before any run
+numbered 6 or more was looked at; the kinds and their threshold (`typology`) were fitted on runs 0-5, the author's and
+ours after 300 epochs.
 
 - Judged are our runs by `quick` from number 6 on, whatever they have learned (`judged`).
 - A kind's share has its exact 95% interval (Clopper and Pearson).
@@ -21,15 +22,13 @@ at; the kinds and their threshold (`typology`) were fitted on runs 0-5, the auth
 
 import gzip
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from scipy import stats
 
 from carry_core import groups, measure, runs, sums
 from carry_core.errors import BadInput
@@ -156,11 +155,7 @@ def path_of() -> Path:
 
 
 def saved() -> pd.DataFrame:
-    """The stored table, as from `measured`.
-
-    Raises:
-        BadInput: it is not there, or damaged.
-    """
+    """The stored table, as from `measured`; `BadInput` if it is not there, or damaged."""
     try:
         return pd.read_csv(path_of())
     except (OSError, ValueError, EOFError, zlib.error) as error:
@@ -178,75 +173,7 @@ def save(rows: pd.DataFrame) -> Path:
     return path_of()
 
 
-# what is asked of the table
-
-
 def judged(table: pd.DataFrame) -> pd.DataFrame:
     """The runs that are judged."""
     ours = (table.source == "ours") & (table.recipe == "quick")
     return table[ours & (table.run >= FIRST_JUDGED) & table.epoch.isna()]
-
-
-def shares(kinds: "pd.Series[str]") -> pd.DataFrame:
-    """How many runs are of each of `typology.KINDS`: `runs`, `share`, and its interval from `low` to `high`."""
-    counts = kinds.value_counts().reindex(list(typology.KINDS), fill_value=0)
-    intervals = [stats.binomtest(int(k), len(kinds)).proportion_ci(CONFIDENCE) for k in counts]
-    low, high = zip(*intervals, strict=True)
-    return pd.DataFrame({"runs": counts, "share": counts / len(kinds), "low": low, "high": high})
-
-
-def exact_test(drawn: Sequence[int], whole: Sequence[int]) -> float:
-    """How likely a draw without replacement is to be as unlikely as `drawn`, or more so, by kind out of `whole`.
-
-    Fisher's exact test of a table with two rows and any number of columns: `drawn`, and `whole` less `drawn`.
-    """
-    every = [x for x in product(*(range(n + 1) for n in whole)) if sum(x) == sum(drawn)]
-    p = stats.multivariate_hypergeom.pmf(every, whole, sum(drawn))
-    seen = stats.multivariate_hypergeom.pmf(drawn, whole, sum(drawn))
-    return float(min(1, p[p <= seen * (1 + 1e-9)].sum()))
-
-
-def likely_draw(some: "pd.Series[str]", kinds: "pd.Series[str]") -> float:
-    """`exact_test` of the kinds of some runs against those of the judged ones."""
-    drawn, rest = (x.value_counts().reindex(list(typology.KINDS), fill_value=0) for x in (some, kinds))
-    return exact_test(drawn.tolist(), (drawn + rest).tolist())
-
-
-def power(main: int, of: int, drawn: int = 6) -> "pd.Series[float]":
-    """In which part of draws the test rejects, by the share of the most frequent kind among the runs drawn from.
-
-    So many of the judged runs are of the main kind, so many runs are drawn and compared with them.
-    """
-    p = np.array([exact_test((k, drawn - k), (k + main, drawn - k + of - main)) for k in range(drawn + 1)])
-    share = np.linspace(0, 1, 101).round(2)
-    chance = stats.binom.pmf(np.arange(drawn + 1)[:, None], drawn, share)
-    return pd.Series(chance[p < ALPHA].sum(0), index=share)
-
-
-def by_kind(rows: pd.DataFrame, measures: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What depends on the kind: findings, with the runs of each kind that show them, and measures, with their medians.
-
-    A finding also `holds` in every kind that counts, in some, in none; both have `p`, corrected for all of them
-    together, NaN if fewer than two kinds count.
-    """
-    groups = {kind: rows[rows.kind == kind] for kind in typology.KINDS if (rows.kind == kind).any()}
-    names = [name.removesuffix(" shows") for name in rows if name.endswith(" shows")]
-    shows = [f"{name} shows" for name in names]
-    showing = pd.DataFrame({kind: own[shows].sum() for kind, own in groups.items()}).set_axis(names).astype(int)
-    medians = pd.DataFrame({kind: own[list(measures)].median() for kind, own in groups.items()})
-    of = pd.Series({kind: len(own) for kind, own in groups.items() if len(own) >= FEWEST}, dtype=int)
-    holds = (showing[of.index] / of >= HOLDS).sum(axis=1)
-    words = np.select([holds == 0, holds == len(of)], ["none", "every"], "some")
-    corrected = np.full(len(names) + len(measures), np.nan)
-    if len(of) > 1:
-        p = [exact_test(showing.loc[name, of.index].tolist(), of.tolist()) for name in names]
-        p += [_kruskal([groups[kind][name] for kind in of.index]) for name in measures]
-        corrected = stats.false_discovery_control(p)
-    return showing.assign(holds=words, p=corrected[: len(names)]), medians.assign(p=corrected[len(names) :])
-
-
-def _kruskal(samples: Sequence["pd.Series[float]"]) -> float:
-    """The p-value of the test; 1 where there is nothing to compare."""
-    known = [sample.dropna() for sample in samples]
-    alike = pd.concat(known).nunique() < 2 or not all(map(len, known))
-    return 1.0 if alike else float(stats.kruskal(*known).pvalue)

@@ -63,32 +63,27 @@ def judge_author(claim: Claim, value: Array, noise: float | int, n_runs: int, ru
     the paper does not name its run.
     """
     if claim.rule == "unnamed" and runs is not None:
-        return judge_ours(replace(claim, single=True), value, runs, None)
-    tolerance = claim.rounding + (STANDARD_ERRORS * noise if claim.rule in ("drawn", "selected") else 0.0)
+        return judge_ours(replace(claim, single=True), value, runs, runs[:0])
+    tolerance = claim.unit / 2 + (STANDARD_ERRORS * noise if claim.rule in ("drawn", "selected") else 0.0)
     if claim.rule != "exact" and not claim.single and n_runs < PAPER_RUNS:
         return Judgement("compatible", tolerance, f"Only {n_runs} of the paper's {PAPER_RUNS} runs were released.")
     return Judgement(_compare(claim, value, tolerance), tolerance)
 
 
-def judge_ours(claim: Claim, value: Array, runs: Array, theirs: Array | None, n_runs: int = PAPER_RUNS) -> Judgement:
-    """What stands for runs of our own, by `[run, entry]`; `theirs` are the author's, None if these are not known.
+def judge_ours(claim: Claim, value: Array, runs: Array, theirs: Array, n_runs: int = PAPER_RUNS) -> Judgement:
+    """What stands for runs of our own, by `[run, entry]`; `theirs` are the author's, as far as these are known.
 
     `n_runs` is how many runs a standard deviation over them has.
     """
-    paper, rounding = as_array(claim.paper), claim.rounding
+    rounding = claim.unit / 2
     if claim.rule == "exact":
         return Judgement(_compare(claim, value, rounding), rounding)
     tolerance = EQUIVALENT * claim.range + rounding
-    interval: Array | None
-    if claim.rule == "spread":
-        width = 1.96 * np.abs(value) * sqrt(sum(1 / (2 * (n - 1)) for n in (n_runs, PAPER_RUNS)))
-        how, interval = f"of a standard deviation of {n_runs} runs", _within(value - paper, width)
-    else:
-        how, interval = _interval(claim, value, runs, theirs)
+    how, interval = _interval(claim, value, runs, theirs, n_runs)
     if interval is None or not np.isfinite(interval).all():
-        distance = ", ".join(f"{x:.3g}" for x in value - paper)
+        distance = ", ".join(f"{x:.3g}" for x in value - as_array(claim.paper))
         return Judgement("compatible", None, f"It differs from the paper by {distance}; {how}.")
-    low, high = interval[:, 0], interval[:, 1]
+    low, high = interval.T
     ends = "; ".join(f"{a:.3g} to {b:.3g}" for a, b in interval)
     detail = f"95% interval of the difference, {how}: {ends}."
     if (np.maximum(-low, high) <= tolerance + EPSILON).all():
@@ -117,18 +112,21 @@ def _within(difference: Array, width: Array) -> Array:
     return np.stack([difference - width, difference + width], axis=1)
 
 
-def _interval(claim: Claim, value: Array, runs: Array, theirs: Array | None) -> tuple[str, Array | None]:
+def _interval(claim: Claim, value: Array, runs: Array, theirs: Array, n_runs: int) -> tuple[str, Array | None]:
     """What the 95% interval of the difference is of, and its ends; None if nothing says how runs scatter.
 
     To the author's runs if there are several, else to the printed value. Standard deviations have n - 1.
     """
-    n, known = len(runs), 0 if theirs is None else len(theirs)
-    if n > 1 and theirs is not None and known > 1:
+    n, known = len(runs), len(theirs)
+    if claim.rule == "spread":
+        width = 1.96 * np.abs(value) * sqrt(sum(1 / (2 * (m - 1)) for m in (n_runs, PAPER_RUNS)))
+        return f"of a standard deviation of {n_runs} runs", _within(value - as_array(claim.paper), width)
+    if n > 1 and known > 1:
         return f"Welch's, to the author's {known} runs", welch(runs, theirs)
     if n > 1:
         width = _half_width(runs, 1 if claim.single else PAPER_RUNS)
         return f"to the printed value, from the scatter of {n} runs", _within(value - as_array(claim.paper), width)
-    if theirs is not None and known > 1 and theirs.std(0).all():
+    if known > 1 and theirs.std(0).all():
         return f"of one run to the author's {known}", _within(value - theirs.mean(0), _half_width(theirs, 1))
     return "nothing says how far runs lie apart", None
 

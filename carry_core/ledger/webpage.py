@@ -37,17 +37,12 @@ REASONS = {
 
 @dataclass(frozen=True)
 class Entry:
-    """A claim and what became of it, by source.
-
-    Attributes:
-        order: the worst come first, by source.
-        weightless: why it can hardly fail and is counted apart; empty if it can.
-    """
+    """A claim and what became of it, by source."""
 
     claim: Claim
     rows: dict[str, Row]
-    order: dict[str, int]
-    weightless: str = ""
+    order: dict[str, int]  # the worst come first
+    weightless: str = ""  # why it can hardly fail and is counted apart; empty if it can
 
     def verdict(self, source: str) -> str:
         return self.rows[source].verdict
@@ -85,29 +80,26 @@ class Outcomes:
 
 
 def read(source: str | None = None) -> Outcomes:
-    """The ledger with the committed results of one source, or of both (None).
+    """The ledger with the committed results of one source, or of both (None); `BadInput` if they cannot be read.
 
     A claim that the results do not know, or that has been given another number since, is `not run`.
-
-    Raises:
-        BadInput: unknown source, or the ledger or the results cannot be read.
     """
     if source is not None and source not in SOURCES:
         raise BadInput(f"Unknown source {source!r}: expected 'ours', 'author', or None for both.")
-    sources = tuple(SOURCES) if source is None else (source,)
-    known, saved = claims.claims(), {s: results.read(s) for s in sources}
-    weightless = results.uninformative({s: results.by_id(s) for s in SOURCES})
+    known, weightless = claims.claims(), results.uninformative({s: results.by_id(s) for s in SOURCES})
     rows: dict[str, dict[str, Row]] = {}
-    for s in sources:
-        why = f"Newer than the results: `carry claims --source {s} --save` computes it."
-        stored = {row.id: row for row in saved[s]["rows"] if row.id in known and row.paper == known[row.id].paper}
+    order, weights = {}, {}
+    for s in SOURCES if source is None else (source,):
+        saved, why = results.read(s), f"Newer than the results: `carry claims --source {s} --save` computes it."
+        stored = {row.id: row for row in saved["rows"] if row.id in known and row.paper == known[row.id].paper}
         rows[s] = {name: stored.get(name) or Row(name, c.where, c.paper, detail=why) for name, c in known.items()}
-    order = {s: {row.id: i for i, row in enumerate(sorted(rows[s].values(), key=badness))} for s in sources}
-    entries = []
-    for name, claim in known.items():
-        of_source, rank = {s: rows[s][name] for s in sources}, {s: order[s][name] for s in sources}
-        entries.append(Entry(claim, of_source, rank, weightless.get(name, "")))
-    return Outcomes(sources, tuple(entries), {s: saved[s]["weights"] for s in sources})
+        order[s] = {row.id: i for i, row in enumerate(sorted(rows[s].values(), key=badness))}
+        weights[s] = saved["weights"]
+    entries = [
+        Entry(claim, {s: rows[s][name] for s in rows}, {s: order[s][name] for s in rows}, weightless.get(name, ""))
+        for name, claim in known.items()
+    ]
+    return Outcomes(tuple(rows), tuple(entries), weights)
 
 
 def badness(row: Row) -> tuple[int, float]:
@@ -145,12 +137,9 @@ def text(value: Any) -> str:
 def part(name: str, outcomes: Outcomes, *verdicts: str) -> Html:
     """A part of the page.
 
-    Args:
-        name: `overview`, sections by sources with how many rows have which verdict, each count a link to those rows;
-            `differing`, rows with some verdicts in sentences, the worst first; `grouped`, lists of such rows, those for
-            the same `reason` together; or `ledger`, the whole of it as one table, with what filters it.
-        outcomes: as `read` gives them.
-        verdicts: which rows `differing` and `grouped` are about.
+    `overview` is sections by sources with how many rows have which verdict, each count a link to those rows;
+    `differing` has rows with some `verdicts` in sentences, the worst first; `grouped` lists of such rows, those for
+    the same `reason` together; and `ledger` is the whole of it as one table, with what filters it.
     """
     some = {s: [entry for entry in outcomes.entries if entry.verdict(s) in verdicts] for s in outcomes.sources}
     reasons = {s: results.gathered(entries, partial(reason, s)) for s, entries in some.items()}
@@ -208,13 +197,5 @@ TEMPLATES.filters |= {
     "slug": lambda name: name.lower().replace(" ", "-"),
     "words": words,
 }
-NAMES = {
-    "headings": HEADINGS,
-    "sources": SOURCES,
-    "rules": RULES | QUANTIFIERS,
-    "number": number,
-    "runs_show": runs_show,
-    "domain": domain,
-    "x": x,
-    "ranges": ranges,
-}
+NAMES: dict[str, Any] = {"headings": HEADINGS, "sources": SOURCES, "rules": RULES | QUANTIFIERS}
+NAMES |= {function.__name__: function for function in (number, runs_show, domain, x, ranges)}
