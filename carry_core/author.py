@@ -31,7 +31,6 @@ from functools import cache
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -76,18 +75,13 @@ TENSORS = ("inputs", "wins", "attention_mean", "attention_std")
 class Place:
     """Where a released file belongs: an output, and its part in it."""
 
-    path: str  # of the file, in the author's repository
+    path: str  # in the author's repository
     kind: str  # `weights`, `history`, `scores` or `llm`
-    name: str  # of the group, or of the output
+    output: str  # under `out`, without a suffix such as `.npz`
+    group: str = ""  # of runs
     run: int = 0
     epoch: int = 0  # of weights, how long they were trained; of a history, what its file name says, else 0
     part: str = ""  # which table, or which of a language model's files
-
-    @property
-    def output(self) -> str:
-        if self.kind in ("weights", "history"):
-            return f"{self.name}/run{self.run}{'.history' * (self.kind == 'history')}"
-        return self.name
 
 
 def checksums() -> dict[str, str]:
@@ -103,18 +97,18 @@ def place(path: str) -> Place:
         return Place(path, "llm", f"llm/{MODELS[folder]}", part=file.removesuffix(".pt"))
     if file.startswith("scores_"):
         return Place(path, "scores", "decoder_scores", part=file.removeprefix("scores_").removesuffix(".data"))
-    name, match = FOLDERS.get(folder, folder.removeprefix("Encoder-only/")), RUN_FILE.fullmatch(file)
+    group, match = FOLDERS.get(folder, folder.removeprefix("Encoder-only/")), RUN_FILE.fullmatch(file)
     assert match is not None, path
     run, epoch = int(match["run"] or 0), int(match["epoch"] or 0)
     if match["what"] == "DATA":
-        return Place(path, "history", name, run, epoch)
-    return Place(path, "weights", name, run, epoch or groups.find(name).epochs)
+        return Place(path, "history", f"{group}/run{run}.history", group, run, epoch)
+    return Place(path, "weights", f"{group}/run{run}", group, run, epoch or groups.find(group).epochs)
 
 
 @cache
-def holds(kind: str, name: str) -> bool:
-    """Whether the whole release has something of a kind, such as the `weights` of a group."""
-    return any((found.kind, found.name) == (kind, name) for found in map(place, checksums()))
+def holds(kind: str, group: str) -> bool:
+    """Whether the whole release has `weights` or a `history` of a group."""
+    return any((where.kind, where.group) == (kind, group) for where in map(place, checksums()))
 
 
 def read(path: Path, expected: str) -> bytes:
@@ -153,8 +147,7 @@ def unpack(path: str, content: bytes) -> Any:
         return _DataUnpickler(io.BytesIO(content)).load() if path.endswith(".data") else _storage(content)
     except Exception as error:  # a broken pickle can fail in any way
         code = re.search(r"GLOBAL ([\w.]+)", str(error))
-        said = shorten(f"{type(error).__name__}: {error}", 240)
-        why = f"wants to run {code[1]}, which was not done" if code else f"cannot be opened ({said})"
+        why = f"wants to run {code[1]}, which was not done" if code else f"cannot be opened ({type(error).__name__})"
         raise BadInput(f"it {why}: get a clean copy") from error
 
 
@@ -163,7 +156,7 @@ def convert(where: Place, value: Any) -> dict[str, Any]:
     if where.kind == "weights":
         return parameters(value)
     if where.kind == "history":
-        return curves(value, groups.find(where.name))
+        return curves(value, groups.find(where.group))
     if where.kind == "scores":
         return {where.part: torch.as_tensor(value, dtype=torch.float32).numpy()}
     return _answers(where.part, value)
@@ -241,15 +234,14 @@ def import_release(source: Path, out: Path, expected: Mapping[str, str] | None =
     expected = expected or checksums()
     present = [place(path) for path in expected if (source / path).is_file()]
     if not present:
-        what = "is not a clone of the author's repository" if source.is_dir() else "is not a folder"
-        like = f"expected files such as `{next(iter(expected))}` in it"
-        raise BadInput(f"{source} {what}: {like}. Clone the repository that the paper names and give its folder.")
+        why = f"{source} is no clone of the author's repository: expected files such as `{next(iter(expected))}` in it"
+        raise BadInput(f"{why}. Clone the repository that the paper names and give its folder.")
     noted = out / "sources.json"
     try:
         sources = json.loads(noted.read_text()) if any(out.glob("*")) else {}
     except (OSError, ValueError) as error:
-        why = f"it has files but no readable {noted.name}"
-        raise BadInput(f"Cannot import into {out}: {why}; expected a new folder, or an earlier import's.") from error
+        why = f"Cannot import into {out}: it has files but no {noted.name}, or a damaged one"
+        raise BadInput(f"{why}. Expected a new folder, or that of an earlier import.") from error
     report = Report(missing=[path for path in expected if not (source / path).is_file()])
     for output, places in groupby(sorted(present, key=attrgetter("output", "epoch")), attrgetter("output")):
         parts = []
@@ -276,7 +268,7 @@ def _write(path: Path, parts: Sequence[tuple[Place, Any]], digests: Mapping[str,
             weights |= {f"epoch_{where.epoch}/{name}": p for name, p in early.items()}
         record = {"recipe": "author", "run": last.run, "epochs": last.epoch}
         record |= {"file": last.path, "sha256": digests[last.path]}
-        checkpoints.save_run(path.with_suffix(".safetensors"), groups.find(last.name), weights, record)
+        checkpoints.save_run(path.with_suffix(".safetensors"), groups.find(last.group), weights, record)
     elif last.kind == "llm":
         values = {name: value for _, items in parts for name, value in items.items()}
         with replacing(path.with_suffix(".safetensors")) as temporary:

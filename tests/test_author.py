@@ -64,9 +64,9 @@ def make(folder: Path, paths: list[str]) -> dict[str, str]:
         where, file = author.place(path), folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         if where.kind == "history":
-            file.write_bytes(pickle.dumps(his_lists(groups.find(where.name), 8, 12)))
+            file.write_bytes(pickle.dumps(his_lists(groups.find(where.group), 8, 12)))
         else:
-            state = his_state(groups.find(where.name).config, where.run + where.epoch)
+            state = his_state(groups.find(where.group).config, where.run + where.epoch)
             torch.save({"model": state, "optimizer": {}} if " " in path else state, file)
     return {path: hashlib.sha256((folder / path).read_bytes()).hexdigest() for path in paths}
 
@@ -115,7 +115,7 @@ def test_out_must_be_a_folder_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "sources.json").write_text("damaged")
     before = snapshot(tmp_path)
     for out in (tmp_path, tmp_path / "clone"):
-        with pytest.raises(BadInput, match="expected a new folder"):
+        with pytest.raises(BadInput, match="Expected a new folder"):
             import_release(tmp_path / "clone", out, expected=checksums)
     assert snapshot(tmp_path) == before
 
