@@ -6,20 +6,14 @@ The names below are the front door, which notebooks use; each is imported when i
 from importlib import import_module
 from typing import Any
 
-HOMES = {
-    "load": "runs",
-    "Transformer": "model",
-    "ModelConfig": "model",
-    "Ablation": "interventions",
-    "MeanAblation": "interventions",
-    "Patch": "interventions",
-    "accuracy": "measure",
-    "activations": "measure",
-    "attention": "measure",
-    "sample": "measure",
-    "all_sums": "sums",
-    "encode": "sums",
+EXPORTS = {
+    "runs": ["load"],
+    "model": ["Transformer", "ModelConfig"],
+    "interventions": ["Ablation", "MeanAblation", "Patch"],
+    "measure": ["accuracy", "activations", "attention", "sample"],
+    "sums": ["all_sums", "encode"],
 }
+HOMES = {name: module for module, names in EXPORTS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

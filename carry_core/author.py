@@ -28,8 +28,9 @@ from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ from torch import Tensor
 
 from carry_core import groups
 from carry_core.errors import BadInput
-from carry_core.files import RESOURCES, data_dir, replacing, write_json
+from carry_core.files import RESOURCES, replacing, write_json
 from carry_core.groups import Group
 from carry_core.training import checkpoints
 
@@ -74,17 +75,13 @@ TENSORS = ("inputs", "wins", "attention_mean", "attention_std")
 class Place:
     """Where a released file belongs: an output, and its part in it."""
 
+    path: str  # in the author's repository
     kind: str  # `weights`, `history`, `scores` or `llm`
-    name: str  # of the group, or of the output
+    output: str  # under `out`, without a suffix such as `.npz`
+    group: str = ""  # of runs
     run: int = 0
     epoch: int = 0  # of weights, how long they were trained; of a history, what its file name says, else 0
     part: str = ""  # which table, or which of a language model's files
-
-    @property
-    def output(self) -> str:
-        if self.kind in ("weights", "history"):
-            return f"{self.name}/run{self.run}{'.history' * (self.kind == 'history')}"
-        return self.name
 
 
 def checksums() -> dict[str, str]:
@@ -97,29 +94,26 @@ def place(path: str) -> Place:
     """Where a file of the release belongs."""
     folder, _, file = path.rpartition("/")
     if folder in MODELS:
-        return Place("llm", f"llm/{MODELS[folder]}", part=file.removesuffix(".pt"))
+        return Place(path, "llm", f"llm/{MODELS[folder]}", part=file.removesuffix(".pt"))
     if file.startswith("scores_"):
-        return Place("scores", "decoder_scores", part=file.removeprefix("scores_").removesuffix(".data"))
-    name, match = FOLDERS.get(folder, folder.removeprefix("Encoder-only/")), RUN_FILE.fullmatch(file)
+        return Place(path, "scores", "decoder_scores", part=file.removeprefix("scores_").removesuffix(".data"))
+    group, match = FOLDERS.get(folder, folder.removeprefix("Encoder-only/")), RUN_FILE.fullmatch(file)
     assert match is not None, path
     run, epoch = int(match["run"] or 0), int(match["epoch"] or 0)
     if match["what"] == "DATA":
-        return Place("history", name, run, epoch)
-    return Place("weights", name, run, epoch or groups.find(name).epochs)
+        return Place(path, "history", f"{group}/run{run}.history", group, run, epoch)
+    return Place(path, "weights", f"{group}/run{run}", group, run, epoch or groups.find(group).epochs)
 
 
 @cache
-def holds(kind: str, name: str) -> bool:
-    """Whether the whole release has something of a kind, such as the `weights` of a group."""
-    return any((found.kind, found.name) == (kind, name) for found in map(place, checksums()))
+def holds(kind: str, group: str) -> bool:
+    """Whether the whole release has `weights` or a `history` of a group."""
+    return any((where.kind, where.group) == (kind, group) for where in map(place, checksums()))
 
 
 def read(path: Path, expected: str) -> bytes:
     """The file's content, once it is known to be the released one; a message goes on after the file's name."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise BadInput(f"it cannot be read ({error.strerror}): make it readable") from error
+    content = path.read_bytes()
     found = hashlib.sha256(content).hexdigest()
     if found != expected:
         raise BadInput(f"its sha256 is {found[:12]}…, expected {expected[:12]}…: fetch it again")
@@ -153,19 +147,18 @@ def unpack(path: str, content: bytes) -> Any:
         return _DataUnpickler(io.BytesIO(content)).load() if path.endswith(".data") else _storage(content)
     except Exception as error:  # a broken pickle can fail in any way
         code = re.search(r"GLOBAL ([\w.]+)", str(error))
-        said = shorten(f"{type(error).__name__}: {error}", 240)
-        why = f"wants to run {code[1]}, which was not done" if code else f"cannot be opened ({said})"
+        why = f"wants to run {code[1]}, which was not done" if code else f"cannot be opened ({type(error).__name__})"
         raise BadInput(f"it {why}: get a clean copy") from error
 
 
-def convert(where: Place, value: Any) -> Any:
-    """The content of a file, in our names and shapes; that it is the released one, its sha256 has told."""
+def convert(where: Place, value: Any) -> dict[str, Any]:
+    """The content of a file by our names, in our shapes; that it is the released one, its sha256 has told."""
     if where.kind == "weights":
         return parameters(value)
     if where.kind == "history":
-        return curves(value, groups.find(where.name))
+        return curves(value, groups.find(where.group))
     if where.kind == "scores":
-        return torch.as_tensor(value, dtype=torch.float32).numpy()
+        return {where.part: torch.as_tensor(value, dtype=torch.float32).numpy()}
     return _answers(where.part, value)
 
 
@@ -219,7 +212,6 @@ class Report:
     imported: dict[str, list[str]] = field(default_factory=dict)  # released files by the output that now holds them
     missing: list[str] = field(default_factory=list)  # files of the release that the folder lacks
     damaged: list[tuple[str, str]] = field(default_factory=list)  # files that are there but cannot be used, and why
-    kept: list[tuple[str, str]] = field(default_factory=list)  # outputs of an earlier, fuller import that stay, and why
 
     def lines(self) -> list[str]:
         """A line per group and per file that was not imported, then the totals."""
@@ -227,7 +219,6 @@ class Report:
         return [
             *(f"imported {name} from {n} file(s)" for name, n in sorted(n_files.items())),
             *(f"missing {path}" for path in self.missing),
-            *(f"kept {output}: {why}" for output, why in self.kept),
             *(f"damaged {path}: {why}" for path, why in self.damaged),
             f"{n_files.total()} files imported, {len(self.missing)} missing, {len(self.damaged)} damaged.",
         ]
@@ -236,86 +227,67 @@ class Report:
 def import_release(source: Path, out: Path, expected: Mapping[str, str] | None = None) -> Report:
     """Convert what is in a clone of the author's repository, or in a part of it.
 
-    A file that is missing or damaged is named in the report and the rest is imported. An output that an earlier import
-    made from more files than are usable here stays as it is. `expected` has the sha256 of each file, by path; those of
-    the public release if None.
-
-    Raises:
-        BadInput: the folder is not a clone of that repository, or `out` cannot be written to or holds something else.
+    A file that is missing or damaged is named in the report and the rest is imported. `expected` has the sha256 of each
+    file, by path; those of the public release if None. `BadInput` if the folder is no clone of that repository, or
+    `out` cannot be written to or holds something else.
     """
     expected = expected or checksums()
-    present = [path for path in expected if (source / path).is_file()]
+    present = [place(path) for path in expected if (source / path).is_file()]
     if not present:
-        what = "is not a clone of the author's repository" if source.is_dir() else "is not a folder"
-        like = f"expected files such as `{next(iter(expected))}` in it"
-        raise BadInput(f"{source} {what}: {like}. Clone the repository that the paper names and give its folder.")
-    sources, outputs = _sources(out), dict[str, list[tuple[Place, str]]]()
-    for path in present:
-        where = place(path)
-        outputs.setdefault(where.output, []).append((where, path))
-    report = Report(missing=[path for path in expected if path not in present])
-    for output, places in outputs.items():
-        parts, digests = [], {}
-        for where, path in sorted(places, key=lambda found: found[0].epoch):
+        why = f"{source} is no clone of the author's repository: expected files such as `{next(iter(expected))}` in it"
+        raise BadInput(f"{why}. Clone the repository that the paper names and give its folder.")
+    noted = out / "sources.json"
+    try:
+        sources = json.loads(noted.read_text()) if any(out.glob("*")) else {}
+    except (OSError, ValueError) as error:
+        why = f"Cannot import into {out}: it has files but no {noted.name}, or a damaged one"
+        raise BadInput(f"{why}. Expected a new folder, or that of an earlier import.") from error
+    report = Report(missing=[path for path in expected if not (source / path).is_file()])
+    for output, places in groupby(sorted(present, key=attrgetter("output", "epoch")), attrgetter("output")):
+        parts = []
+        for where in places:
             try:
-                parts.append((where, path, convert(where, unpack(path, read(source / path, expected[path])))))
-                digests[path] = expected[path]
-            except BadInput as error:
-                report.damaged.append((path, str(error)))
-        n_before = len(sources.get(output, {}).get("files", ()))
-        if len(parts) < n_before:
-            why = f"an earlier import made it from {n_before} files, and only {len(parts)} of them are usable here"
-            report.kept.append((output, why))
-        elif parts:
+                content = read(source / where.path, expected[where.path])
+                parts.append((where, convert(where, unpack(where.path, content))))
+            except (BadInput, OSError) as error:
+                report.damaged.append((where.path, str(error)))
+        if parts:
+            digests = {where.path: expected[where.path] for where, _ in parts}
             sources[output] = {"files": digests}
-            write_json(out / "sources.json", dict(sorted(sources.items())))  # first: it marks the folder as ours
+            write_json(noted, dict(sorted(sources.items())))  # first: it marks the folder as ours
             _write(out / output, parts, digests)
             report.imported[output] = list(digests)
     return report
 
 
-def _write(path: Path, parts: Sequence[tuple[Place, str, Any]], digests: Mapping[str, str]) -> None:
-    """Write an output from its released files: place, path and content of each, by epoch."""
-    last, file, weights = parts[-1]
+def _write(path: Path, parts: Sequence[tuple[Place, Any]], digests: Mapping[str, str]) -> None:
+    """Write an output from its released files: place and content of each, by epoch."""
+    last, weights = parts[-1]
     if last.kind == "weights":  # the latest, and earlier ones as snapshots
-        for where, _, early in parts[:-1]:
-            weights = weights | {f"epoch_{where.epoch}/{name}": p for name, p in early.items()}
-        record = {"recipe": "author", "run": last.run, "epochs": last.epoch, "file": file, "sha256": digests[file]}
-        checkpoints.save_run(path.with_suffix(".safetensors"), groups.find(last.name), weights, record)
+        for where, early in parts[:-1]:
+            weights |= {f"epoch_{where.epoch}/{name}": p for name, p in early.items()}
+        record = {"recipe": "author", "run": last.run, "epochs": last.epoch}
+        record |= {"file": last.path, "sha256": digests[last.path]}
+        checkpoints.save_run(path.with_suffix(".safetensors"), groups.find(last.group), weights, record)
     elif last.kind == "llm":
-        values = {name: value for _, _, items in parts for name, value in items.items()}
+        values = {name: value for _, items in parts for name, value in items.items()}
         with replacing(path.with_suffix(".safetensors")) as temporary:
             save_file({name: values.pop(name) for name in TENSORS if name in values}, temporary)
         write_json(path.with_suffix(".json"), values)
     else:
-        arrays: Curves = {where.part: content for where, _, content in parts if where.kind == "scores"}
-        for where, _, content in parts if last.kind == "history" else ():
-            arrays = _continued(arrays, content, where.epoch)
+        arrays: Curves = {}
+        for where, content in parts:
+            arrays = _continued(arrays, content, where.epoch) if last.kind == "history" else arrays | content
         with replacing(path.with_suffix(".npz")) as temporary, temporary.open("wb") as opened:
             np.savez_compressed(opened, allow_pickle=False, **arrays)
 
 
 def _continued(before: Curves, after: Curves, end: int) -> Curves:
     """One run's curves to epoch `end`: where `after` does not reach back to the start, `before` precedes it."""
-    gap = end - len(after["train_loss"])
-    if gap <= 0:
-        return after
+    gap = max(0, end - len(after["train_loss"]))
     joined = {}
     for key, array in after.items():
         start = before.get(key, array[:0])[:gap]
         unknown = np.full((gap - len(start), *array.shape[1:]), np.nan, np.float32)
         joined[key] = np.concatenate([start, unknown, array])
     return joined
-
-
-def _sources(out: Path) -> dict[str, dict[str, Any]]:
-    """What each output was made from, as an earlier import noted it; refuses a folder that is for something else."""
-    path = out / "sources.json"
-    foreign = out.exists() and not path.exists() and (not out.is_dir() or any(out.iterdir()))
-    if foreign or (data_dir().resolve() / "runs").is_relative_to(out.resolve()):
-        raise BadInput(f"Cannot import into {out}: expected a folder of its own, such as {data_dir() / 'author'}.")
-    try:
-        sources: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
-        return sources
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path} is damaged: delete {out} and import again.") from error

@@ -1,17 +1,17 @@
 """The `carry` command: its options, checks of what was typed, progress. What it does is in the package's rooms."""
 
 import json
-import math
 import os
 import re
 import signal
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
-from itertools import count, groupby
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -36,20 +36,26 @@ from carry_core.training.trainer import PRECISIONS
 
 SUMS = "SHA256SUMS"
 QUIET_EVERY = 300.0  # seconds between progress lines where the output is not a terminal
-Report = Callable[[str, str, float], None]  # takes a title, what is done, and what share of the whole that is
 
 
 class Target(click.Path):
     """A file or folder to write, refused before anything long starts where nothing can be written."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         if value == "":  # the current folder, for `Path`
             self.fail("an empty path, expected one that names something.", param, ctx)
-        path: Any = super().convert(value, param, ctx)
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
         if self.file_okay and path.exists() and not path.is_file():  # a device would be replaced
             self.fail(f"{path} is no regular file, expected one, or a new name.", param, ctx)
         check_writable(path if self.dir_okay else path.parent)
         return path
+
+
+def check_writable(folder: Path) -> None:
+    """Raise `BadInput`, before anything long starts, if no files can be written to a folder, which need not exist."""
+    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
+    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+        raise BadInput(f"Cannot write to {folder}: {place} is no folder that can be written to. Choose another.")
 
 
 def _device(ctx: click.Context, param: click.Parameter, value: str) -> str:
@@ -67,10 +73,8 @@ def _save(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
 
 
 DEVICE = click.option("--device", default="auto", callback=_device, help="auto, cpu, cuda, cuda:1, …")
-FOLDER = Target(file_okay=False, path_type=Path)
-JSON = click.option(
-    "--json", "file", type=Target(dir_okay=False, path_type=Path), help="Also write the rows there, as a list."
-)
+FOLDER = Target(file_okay=False)
+JSON = click.option("--json", "file", type=Target(dir_okay=False), help="Also write the rows there, as a list.")
 SAVE = click.option("--save", is_flag=True, callback=_save, help="Also write them to data/results, for the book.")
 SOURCE = click.option("--source", type=click.Choice(runs.SOURCES), required=True, help="Whose weights.")
 THREADS = click.option("--threads", type=click.IntRange(1, 1024), default=1, help="CPU threads: last bits depend on it")
@@ -97,7 +101,7 @@ def import_author(directory: Path, out: Path) -> None:
 def verify(accept: tuple[str, ...]) -> None:
     """Compare every shipped file in data/ with data/SHA256SUMS."""
     if accept:
-        write_checksums(accept)
+        write_checksums(map(data_dir().joinpath, accept))
     root, sums = data_dir(), read_checksums()
     broken = [name for name, known in sums.items() if not (root / name).is_file() or sha256(root / name) != known]
     for name in broken:
@@ -108,10 +112,7 @@ def verify(accept: tuple[str, ...]) -> None:
     click.echo(f"Every shipped file in {data_dir()} is as {SUMS} says.")
 
 
-@carry.command(
-    short_help="Train the missing runs of groups.",
-    epilog=f"Groups, what figures need most first: {', '.join(groups.GROUPS)}.",
-)
+@carry.command(epilog=f"Groups, what figures need most first: {', '.join(groups.GROUPS)}.")
 @click.argument("names", metavar="GROUP...", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Every group, what figures need most first.")
 @click.option("--runs", "numbers", help="Runs such as 0-5 or 0,2 [default: the group's own].")
@@ -130,37 +131,20 @@ def verify(accept: tuple[str, ...]) -> None:
 )
 @click.option("--minutes", type=click.FloatRange(0, 1e6, min_open=True), help="Stop, resumable, after this time.")
 @click.option("--dry-run", is_flag=True, help="Say what would be trained, and about how long it would take.")
-def train(
-    names: tuple[str, ...],
-    every: bool,
-    numbers: str | None,
-    epochs: int | None,
-    recipe: str,
-    device: str,
-    precision: str,
-    threads: int,
-    out: Path,
-    minutes: float | None,
-    dry_run: bool,
-) -> None:
-    """Train the missing runs of each GROUP; goes on where an earlier call stopped."""
+def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, dry_run: bool, **options: Any) -> None:
+    """Train the missing runs of each GROUP. Goes on where an earlier call stopped."""
+    device, precision, clock = options["device"], options["precision"], loop.Clock(options["minutes"])
+    train_group = partial(loop.train_group, out=out, device=device, precision=precision, clock=clock)
     if every == bool(names):
         raise BadInput("What to train? Expected either one or more groups, or --all.")
     if precision == "tf32" and device == "cpu":
         raise BadInput("--precision tf32 exists on CUDA devices only: choose fp32 or bf16.")
-    if precision == "fused":
-        fused.library()
-    if minutes is not None and math.isnan(minutes):
-        raise BadInput("--minutes nan: expected a number of minutes above 0.")
-    torch.set_num_threads(threads)
-    folder, clock = data_dir() / "checkpoints", loop.Clock(minutes)
-    for taken in (folder, author_dir()):
-        if out.resolve().is_relative_to(taken.resolve()):
-            raise BadInput(f"--out {out}: {taken} is for other files; choose a folder outside of it.")
+    torch.set_num_threads(options["threads"])
+    folder = data_dir() / "checkpoints"
     check_writable(folder)
     plan = []
     for group in map(groups.find, groups.GROUPS if every else names):
-        checkpoints = Checkpoints(folder, group, recipes.chosen(recipe, group, epochs))
+        checkpoints = Checkpoints(folder, group, recipes.chosen(options["recipe"], group, options["epochs"]))
         plan.append((checkpoints, loop.missing(checkpoints, recipes.run_numbers(numbers, group), out)))
     loop.check_parents(plan)
     total = 0.0
@@ -175,10 +159,8 @@ def train(
         else:
             click.echo(f"{name}: {checkpoints.group}.")
             with _reporting() as report:
-                finished = loop.train_group(
-                    checkpoints, missing, out, device=device, precision=precision, clock=clock, report=report
-                )
-            if not finished:
+                done = train_group(checkpoints, missing, report=report)
+            if not done:
                 click.echo("Time is up; the same command goes on from here.")
                 return
     if dry_run:
@@ -198,14 +180,10 @@ def bench_(what: str, file: Path | None, save: bool) -> None:
     rows = bench.train() if what == "train" else bench.claims()
     if what == "train" and torch.cuda.is_available():
         rows += bench.train("cuda", [groups.find(groups.MAIN)], 6)
-    for _, some in groupby(rows, key=tuple):
-        click.echo(pd.DataFrame(some).to_string(index=False))
+    click.echo(pd.DataFrame(rows).to_string(index=False, na_rep=""))
     if what == "train" and (why := fused.why_not()):
         click.echo(why)
-    if file is not None:
-        write_json(file, rows)
-    if save:
-        write_checksums([bench.save(what, rows)])
+    _write(file, rows, bench.save(what, rows) if save else None)
 
 
 @carry.command("export-playground")
@@ -233,10 +211,7 @@ def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
         ledger = compute.Ledger(source, only, lambda what: report(source, what, next(done) / (1 + ledger.steps())))
         rows = ledger.rows(compute.journal(source))
     show(rows)
-    if file is not None:
-        write_json(file, [asdict(row) for row in rows])
-    if save:
-        write_checksums([results.save(source, rows)])
+    _write(file, [asdict(row) for row in rows], results.save(source, rows) if save else None)
     if ledger.failed:
         click.echo(f"{len(ledger.failed)} failed unexpectedly: {', '.join(ledger.failed)}", err=True)
         sys.exit(1)
@@ -258,9 +233,8 @@ def interchange_(source: str, names: tuple[str, ...], pairs: int | None, file: P
 
     Without a GROUP, of every group that there are runs of.
     """
-    for name in names:
-        groups.find(name)
-    asked = names or [name for name in groups.GROUPS if runs.find(name, source)] or [groups.MAIN]
+    asked = [groups.find(name).name for name in names]
+    asked = asked or [name for name in groups.GROUPS if runs.find(name, source)] or [groups.MAIN]
     rows = []
     for name in asked:
         swaps = pairs or (interchange.PAIRS if name == groups.MAIN else interchange.PAIRS_OF_OTHERS)
@@ -269,8 +243,7 @@ def interchange_(source: str, names: tuple[str, ...], pairs: int | None, file: P
         click.echo(typology.summary(found))
         if save:
             write_checksums([interchange.save(source, name, found)])
-    if file is not None:
-        write_json(file, rows)
+    _write(file, rows, None)
 
 
 @carry.command("seeds")
@@ -291,10 +264,8 @@ def seeds_(source: str, recipe: str, numbers: str | None, file: Path | None, sav
         seeds.saved()  # found out now if it is damaged, and not after an hour
     rows = seeds.measured(source, chosen, asked, partial(click.echo, err=True))
     click.echo(rows[rows.epoch.isna()].kind.value_counts().to_string())
-    if file is not None:
-        write_json(file, json.loads(rows.to_json(orient="records", double_precision=5)))
-    if save:
-        write_checksums([seeds.save(rows)])
+    records = json.loads(rows.to_json(orient="records", double_precision=5))
+    _write(file, records, seeds.save(rows) if save else None)
 
 
 @carry.command("llm", short_help="Ask a language model sums and look inside (Tab. 2, Fig. 6).")
@@ -333,8 +304,7 @@ def llm(model: str, prompts: int, ablate: tuple[str, ...], out: Path | None, **o
     n_pairs = options["pairs"] if options["pairs"] is not None else 0 if asked else 3
     plan = (template, prompts, options["seed"], options["batch"], asked, n_pairs)
     with _reporting() as report:
-        say = partial(report, source.title)
-        surveyor = survey.Surveyor(source, data_dir() / "checkpoints" / "llm", *plan, say)
+        surveyor = survey.Surveyor(source, data_dir() / "checkpoints" / "llm", *plan, partial(report, source.title))
         result = surveyor.run()
     result.save(out / survey.FILE)
     click.echo("\n".join(result.lines()))
@@ -356,6 +326,14 @@ def train_llm(out: Path, device: str, threads: int) -> None:
     click.echo(f"Written to {out}: {', '.join(names)}.")
 
 
+def _write(file: Path | None, rows: list[dict[str, Any]], saved: Path | None) -> None:
+    """Put what `--save` has written on the list of shipped files, and write what `--json` asks for."""
+    if saved is not None:
+        write_checksums([saved])
+    if file is not None:
+        write_json(file, rows)
+
+
 def read_checksums() -> dict[str, str]:
     """The sha256 of every shipped file by its name in the data folder, as `data/SHA256SUMS` has it, or `BadInput`."""
     path = data_dir() / SUMS
@@ -366,17 +344,16 @@ def read_checksums() -> dict[str, str]:
         raise BadInput(f"{path} cannot be read: restore it with git, or name the data folder in CARRY_DATA.") from error
 
 
-def write_checksums(files: Iterable[str | Path] | None = None) -> None:
+def write_checksums(files: Iterable[Path] | None = None) -> None:
     """Write `data/SHA256SUMS`, in the format of `sha256sum -c`, anew for some files or for all that are shipped.
 
-    Raises `BadInput` if a file is not one of those that are shipped, or the list cannot be written.
+    `BadInput` if a file is not one of those that are shipped, or the list cannot be written.
     """
     root = data_dir()
-    names = [path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file() and path.name != SUMS]
-    shipped = {name for name in names if not re.match(r"checkpoints/|author/|(.*/)?\.", name)}
+    names = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+    shipped = {name for name in names if not re.match(rf"{SUMS}|checkpoints/|author/|(.*/)?\.", name)}
     sums = {} if files is None or not (root / SUMS).exists() else read_checksums()
-    for file in shipped if files is None else files:
-        name = file.relative_to(root).as_posix() if isinstance(file, Path) else file
+    for name in shipped if files is None else [os.path.relpath(file, root) for file in files]:
         if name not in shipped:
             raise BadInput(f"{name}: expected the name of a file relative to {root}, and none of its checkpoints.")
         sums[name] = sha256(root / name)
@@ -384,28 +361,20 @@ def write_checksums(files: Iterable[str | Path] | None = None) -> None:
         temporary.write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items())), encoding="utf-8")
 
 
-def check_writable(folder: Path) -> None:
-    """Raise `BadInput`, before anything long starts, if no files can be written to a folder, which need not exist."""
-    place = folder.absolute()
-    while not os.path.lexists(place):
-        place = place.parent
-    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
-        raise BadInput(f"Cannot write to {folder}: {place} is no folder that can be written to. Choose another.")
-
-
 @contextmanager
-def _reporting() -> Iterator[Report]:
-    """A progress bar for each title on a terminal, else a line now and then."""
-    console = Console(stderr=True)
-    last, tasks = time.monotonic(), dict[str, TaskID]()
+def _reporting() -> Iterator[Callable[[str, str, float], None]]:
+    """A function that takes a title, what is done, and what share of the whole that is.
+
+    On a terminal it draws a progress bar for each title, else it prints a line now and then.
+    """
+    console, last = Console(stderr=True), time.monotonic()
     with Progress(console=console, disable=not console.is_terminal) as progress:
+        bars = defaultdict[str, TaskID](partial(progress.add_task, "", total=1.0))
 
         def report(title: str, what: str, share: float) -> None:
             nonlocal last
             if console.is_terminal:
-                if title not in tasks:
-                    tasks[title] = progress.add_task("", total=1.0)
-                progress.update(tasks[title], completed=share, description=f"{title}: {what}")
+                progress.update(bars[title], completed=share, description=f"{title}: {what}")
             elif share >= 1 or time.monotonic() - last > QUIET_EVERY:
                 last = time.monotonic()
                 click.echo(f"{title}: {what}", err=True)
@@ -413,13 +382,11 @@ def _reporting() -> Iterator[Report]:
         yield report
 
 
-def main(run: Callable[..., Any] = carry) -> None:
+def main() -> None:
     """Run the command line; what a user got wrong is one line on stderr and exit code 2."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        run(standalone_mode=False)
-    except click.exceptions.Exit as exit_:
-        sys.exit(exit_.exit_code)
+        carry(standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as nothing:
         click.echo(nothing.format_message())
     except (click.ClickException, BadInput) as error:
@@ -432,5 +399,4 @@ def main(run: Callable[..., Any] = carry) -> None:
     except (KeyboardInterrupt, click.Abort):
         kept = "; what was finished is kept, and the same command goes on from there"
         click.echo(f"Stopped{kept if 'train' in sys.argv[1:2] else ''}.", err=True)
-        sys.stderr.flush()
         os._exit(130)  # without waiting for threads that are in the middle of a pass
