@@ -82,13 +82,6 @@ def test_the_final_mlp_carries_where_without_it_nothing_does(surveyed):
     assert shown(found) == [True, False, False]
 
 
-def test_squashing_asks_for_every_position_of_74(surveyed):
-    here, there = torch.tensor([0.4, 0.1, 0.4]), torch.tensor([0.2, 0.1, 1.2])
-    surveys = (Survey({}, squashing={74: x, 500: y}) for x, y in ((here, there), (there, here)))
-    found = heads.squashing_of_runs(surveyed(MAIN, *surveys))
-    assert judged(found) == (pytest.approx([0.3, 0.5]), [True, False])
-
-
 def test_a_wide_mlp_cannot_go_but_its_carry_neurons_can(surveyed):
     missed, taken, whole = cells(0.0, 0.8), Dissected(650, cells(0.05, 1.0)), cells(0.0, 0.95)
     crude = Dissected(650, cells(0.2, 1.0))

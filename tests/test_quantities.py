@@ -30,7 +30,6 @@ from tests.trainings import save_random
 def noisy(request, monkeypatch) -> Transformer:
     monkeypatch.setattr(measure, "BATCH", 1000)
     monkeypatch.setattr(survey, "DRAWN", 300)
-    monkeypatch.setattr(survey, "FEWEST", 5)
     return random_model(request.param, 1)
 
 
@@ -46,7 +45,7 @@ def test_a_survey_is_what_the_measurements_give_one_by_one(noisy, monkeypatch):
     last = noisy.config.layers - 1
     few = torch.randperm(len(a), generator=torch.Generator().manual_seed(0))[: 1_000 if last else None]
     wanted, early = [INTACT, measure.final_mlp(noisy), Ablation(heads={(last, 1)})], Ablation(skips={0})
-    found = survey.survey(noisy, a, b, Need(frozenset([*wanted, early]), dissect=True, squash=True))
+    found = survey.survey(noisy, a, b, Need(frozenset([*wanted, early]), dissect=True))
     same(found.cells[early], measure.class_accuracies(noisy, a[few], b[few], [early])[0])
     for ablation, cells in zip(wanted, measure.class_accuracies(noisy, a, b, wanted), strict=True):
         same(found.cells[ablation], cells)
@@ -54,10 +53,6 @@ def test_a_survey_is_what_the_measurements_give_one_by_one(noisy, monkeypatch):
     assert found.dissected.neurons == neurons.sum() > 0
     without = Ablation(neurons={(last, int(i)) for i in neurons.nonzero()})
     same(found.dissected.cells, measure.class_accuracies(noisy, a, b, [without])[0])
-    for outcome in (18, 57, 99):
-        expected = heads.squashing(noisy, outcome)
-        torch.testing.assert_close(found.squashing[outcome], expected, rtol=1e-5, atol=0)
-    assert set(found.squashing) == set(range(8, 100))
 
 
 def keeps(rest: survey.Rest, layer: int) -> Hook:
@@ -146,7 +141,6 @@ def test_a_pass_needs_what_its_rows_need():
     assert both.dissect
     assert both.ablations == needs.ablations
     assert quantities.entry("data/sums3").need is None
-    assert quantities.entry("finding/squashing").need.squash
     assert quantities.entry("finding/kink").need is None
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from carry_core import carries, measure, sums
 from carry_core.findings import base
 from carry_core.findings.base import Fields, Need, finding, finding_of_models, finding_of_surveys
-from carry_core.findings.survey import Evidence, Survey, cosine_spread, random_sums
+from carry_core.findings.survey import Evidence, Survey, random_sums
 from carry_core.groups import GROUPS
 from carry_core.interventions import INTACT, Ablation
 from carry_core.measure import ClassAccuracies
@@ -200,6 +200,13 @@ def biases(evidence: Evidence) -> pd.DataFrame:
     return rows.assign(shows=(rows.value > BIAS_COST) == (rows.index.get_level_values(0) == base.N1))
 
 
+def cosine_spread(x: Float[Tensor, "sums pos d_model"]) -> Float[Tensor, " pos"]:
+    """The largest minus the smallest cosine between the streams of any two sums, position by position."""
+    x = nn.functional.normalize(x.double(), dim=-1).transpose(0, 1)
+    cosine = (x @ x.mT).flatten(1)
+    return cosine.amax(1) - cosine.amin(1)
+
+
 def squashing(model: Transformer, outcome: int = SQUASHED_OUTCOME) -> Float[Tensor, " pos"]:
     """Cosine spread of the sums to an outcome after the final MLP over that before; below one: squashed (Sec. 4)."""
     names = [f"blocks.{model.config.layers - 1}.{point}" for point in ("resid_mid", "resid_post")]
@@ -209,16 +216,11 @@ def squashing(model: Transformer, outcome: int = SQUASHED_OUTCOME) -> Float[Tens
     return after / before
 
 
-@finding_of_surveys("squashing", base.MAIN, Need(squash=True))
-def squashing_of_runs(survey: Survey) -> Fields:
+@finding_of_models("squashing", base.MAIN)
+def squashing_of_runs(model: Transformer) -> Fields:
     """Ratio of the spread of cosines after the final MLP to that before, for the outcome 74 (Sec. 4)."""
-    ratio, every = survey.squashing[SQUASHED_OUTCOME], torch.stack(list(survey.squashing.values()))
-    return {
-        "value": float(ratio.mean()),
-        "shows": bool((ratio < 1).all()),
-        "at_7_8_9": ratio.tolist(),
-        "share_of_outcomes_below_one": (every < 1).double().mean(0).tolist(),  # of those with 20 sums a >= b or more
-    }
+    ratio = squashing(model)
+    return {"value": float(ratio.mean()), "shows": bool((ratio < 1).all()), "at_7_8_9": ratio.tolist()}
 
 
 def partner_mass(pattern: Float[Tensor, "*batch query key"], layout: Layout) -> Float[Tensor, "*batch pos"]:

@@ -2,13 +2,13 @@
 
 The residual stream after the last attention is kept for all of them, at the answer's positions (0.8 GB for the
 500,500 sums of three digits). Whatever is done to the final MLP is then cheap: taking it out, choosing its carry
-neurons on all sums and ablating them, doing so again on draws of the paper's size, squashing.
+neurons on all sums and ablating them, doing so again on draws of the paper's size.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.interventions import Ablation
 from carry_core.measure import ClassAccuracies
-from carry_core.model import Transformer, no_hook
+from carry_core.model import Transformer
 from carry_core.sums import Numbers
 from carry_core.training import histories, recipes
 from carry_core.training.layers import product
@@ -29,7 +29,6 @@ from carry_core.training.layers import product
 DRAWS, DRAWN = 10, 20_000  # how often the dissection is drawn again; sums per class in a draw of the paper's
 SAMPLE = 20_000  # random sums where a finding does not need all
 EARLY = 100_000  # random ones of a run's sums for ablations before the last layer: each costs as much as the run itself
-FEWEST = 20  # sums a >= b that an outcome needs for its squashing to count
 Which = Int[Tensor, " _"]  # some of the sums, as indices in ascending order
 CHUNK = 2_048  # sums that pass through the last MLP at once: of each some hundred are in a draw
 T = TypeVar("T")
@@ -41,10 +40,9 @@ class Need:
 
     ablations: frozenset[Ablation] = frozenset()
     dissect: bool = False
-    squash: bool = False
 
     def __or__(self, other: "Need") -> "Need":
-        return Need(self.ablations | other.ablations, self.dissect or other.dissect, self.squash or other.squash)
+        return Need(self.ablations | other.ablations, self.dissect or other.dissect)
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,6 @@ class Survey:
     cells: Mapping[Ablation, ClassAccuracies]  # under each ablation, always also the final MLP's: it costs nothing
     dissected: Dissected | None = None  # neurons chosen on all sums and ablated on all sums
     draws: tuple[Dissected, ...] = ()  # the same, chosen on one random draw and ablated on another, `DRAWS` times
-    squashing: Mapping[int, Float[Tensor, " pos"]] = field(default_factory=dict)  # `heads.squashing`, by outcome
 
     @property
     def heads(self) -> list[Ablation]:
@@ -78,13 +75,13 @@ class Survey:
 
 @torch.inference_mode()
 def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
-    """Survey one run on sums of every class, for `squash` on all that there are; what is ablated early on `EARLY`."""
+    """Survey one run on sums of every class; what is ablated before the last layer on `EARLY` of them."""
     rest, mlp, without_mlp = Rest(model, a, b), measure.final_mlp(model), list[Tensor]()
 
     def see(name: str, mid: Tensor) -> Tensor:
         if name == f"blocks.{model.config.layers - 1}.resid_mid":
             without_mlp.append(model.unembed(model.norm(mid)).argmax(-1))
-            if need.dissect or need.squash:
+            if need.dissect:
                 rest.keep(mid)
         return mid
 
@@ -97,12 +94,11 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
     if early:
         some = torch.randperm(len(a), generator=torch.Generator().manual_seed(0))[:EARLY]
         cells |= zip(early, measure.class_accuracies(model, a[some], b[some], early), strict=True)
-    squashing = rest.squashing() if need.squash else {}
     if not need.dissect:
-        return Survey(cells, squashing=squashing)
+        return Survey(cells)
     every, generators = torch.arange(len(a)), [torch.Generator().manual_seed(seed) for seed in range(DRAWS)]
     of_all, *of_draws = rest.dissect([(every, every), *((rest.draw(g), rest.draw(g)) for g in generators)])
-    return Survey(cells, of_all, tuple(of_draws), squashing)
+    return Survey(cells, of_all, tuple(of_draws))
 
 
 class Rest:
@@ -168,24 +164,6 @@ class Rest:
                 resid = shared[here] + product(post[here], weight)
                 guess[slice(*ends)] = self.model.unembed(self.model.norm(resid)).argmax(-1)
         return found
-
-    def squashing(self) -> dict[int, Float[Tensor, " pos"]]:
-        """As `heads.squashing`, for every outcome with at least `FEWEST` sums a >= b."""
-        ordered = (self.a >= self.b).nonzero().flatten()
-        outcome, order = (self.a + self.b)[ordered].sort(stable=True)
-        found = {}
-        for total, which in enumerate(ordered[order].split(torch.bincount(outcome).tolist())):
-            if len(which) >= FEWEST:
-                mid = self.mid[which]
-                found[total] = cosine_spread(self.block.mlp(mid, no_hook)) / cosine_spread(mid)
-        return found
-
-
-def cosine_spread(x: Float[Tensor, "sums pos d_model"]) -> Float[Tensor, " pos"]:
-    """The largest minus the smallest cosine between the streams of any two sums, position by position."""
-    x = torch.nn.functional.normalize(x.double(), dim=-1).transpose(0, 1)
-    cosine = (x @ x.mT).flatten(1)
-    return cosine.amax(1) - cosine.amin(1)
 
 
 class Evidence:

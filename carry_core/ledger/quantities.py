@@ -23,14 +23,12 @@ from carry_core.interventions import INTACT, Ablation
 from carry_core.ledger import billions
 from carry_core.ledger.claims import CLASSES, KINDS
 from carry_core.measure import ClassAccuracies
-from carry_core.model import Transformer
 
 NO_NEED = Need()
 MAIN_RUN = 2  # the released run of `MAIN` that Sec. 5 and Fig. 3, 4, 14 show
 NO_SKIP = Ablation(skips=frozenset({0}))
 WHOLE = Need(frozenset({INTACT}))
 RUNS_COUNTED = "n2_w0/runs_full_mlp_ablation_works"  # the one number that counts runs
-OTHER_OUTCOMES = (24, 49, 99, 149, 250, 499, 750, 998)  # shown beside the paper's 74
 
 
 def reading(
@@ -207,14 +205,8 @@ def constant(value: float | int) -> Entry:
 
 def squashing(group: str, position: int, evidence: Evidence) -> Measurement:
     """The final MLP's squashing of the sums to 74 at an answer position (Sec. 4, App. F.1)."""
-
-    def ratios(run: int, model: Transformer) -> list[float]:
-        return [float(heads.squashing(model, outcome)[position]) for outcome in (74, *OTHER_OUTCOMES)]
-
-    every = evidence.each(group, ratios)
-    others = {run: {"outcomes": list(OTHER_OUTCOMES), "their_ratios": rest} for run, (_, *rest) in every.items()}
-    runs = {run: first for run, (first, *_) in every.items()}
-    return Measurement(runs, mean(runs.values()), how="For the outcome 74; others beside it.", fields=others)
+    runs = evidence.each(group, lambda run, model: float(heads.squashing(model)[position]))
+    return Measurement(runs, mean(runs.values()), how="For the outcome 74.")
 
 
 def spread(evidence: Evidence) -> Measurement:

@@ -28,16 +28,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
-from carry_core import groups, measure, runs, sums
+from carry_core import groups, measure, runs
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, replacing
 from carry_core.findings import dynamics, heads, interchange, typology
-from carry_core.findings.base import FINDINGS, MAIN, Fields, Need, all_heads
+from carry_core.findings.base import FINDINGS, MAIN, Fields, all_heads
 from carry_core.findings.survey import DRAWN, Evidence, random_sums
 from carry_core.model import Transformer
-from carry_core.sums import Numbers
 from carry_core.training import recipes
 
 FIRST_JUDGED = 6
@@ -47,13 +45,6 @@ KEY = ["source", "recipe", "run", "epoch"]  # the epoch of a snapshot, none at t
 # of the last layer (`typology.who_decides`), and of the full adder's variables in their places (`typology.abstraction`)
 PARTS = ["one head", "heads together", "earlier", "final MLP", "digit_sum", "carry_in", "all"]
 FROM_CURVES = {"kink", "no_grokking"}  # the author's release has the learning curves of other runs than weights
-
-
-def surveyed(group: str) -> tuple[Numbers, Numbers]:
-    """A draw of the paper's size from every class, and all sums with the outcome that squashing is about."""
-    pairs = zip(measure.sample(DRAWN, 3, seed=0), sums.equal_sums(heads.SQUASHED_OUTCOME), strict=True)
-    a, b = map(torch.cat, pairs)
-    return a, b
 
 
 def last_layer(model: Transformer, count: int = interchange.PAIRS) -> pd.DataFrame:
@@ -92,8 +83,9 @@ def measured(
     asked = {name.removeprefix("finding/"): x for name, x in FINDINGS.items() if name.startswith("finding/")}
     left_out = FROM_CURVES if source == "author" else set()
     asked = {name: x for name, x in asked.items() if MAIN in x.groups and name not in left_out}
-    need = Need(squash=True) | all_heads(MAIN)
-    evidence = Evidence(source, {MAIN: need}, report, {MAIN: {"recipe": recipe, "runs": numbers}}, surveyed)
+    chosen = {MAIN: {"recipe": recipe, "runs": numbers}}
+    drawn = measure.sample(DRAWN, 3, seed=0)  # a draw of the paper's size from every class
+    evidence = Evidence(source, {MAIN: all_heads(MAIN)}, report, chosen, lambda group: drawn)
     cells = evidence.each(MAIN, lambda run, model: last_layer(model).assign(run=run))
     table = typology.who_decides(pd.concat(cells.values()))
     table = table.join(pd.DataFrame.from_dict(evidence.each(MAIN, of_run), orient="index"))
