@@ -139,6 +139,8 @@ def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, d
         raise BadInput("What to train? Expected either one or more groups, or --all.")
     if precision == "tf32" and device == "cpu":
         raise BadInput("--precision tf32 exists on CUDA devices only: choose fp32 or bf16.")
+    if precision == "fused":
+        fused.library()  # refused now where it cannot be had
     torch.set_num_threads(options["threads"])
     folder = data_dir() / "checkpoints"
     check_writable(folder)

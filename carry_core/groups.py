@@ -11,30 +11,20 @@ N_LONG = 20_000  # random longer sums of a padded group: the first ones prime, t
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ only in seed (App. A, C, D, F, H).
-
-    Attributes:
-        n_digits: digits of the sums in the training set; `config.width` more when they are padded.
-        fraction: share of all sums in the training set, and again in the test set (the paper's s).
-        decay: weight decay (the paper's lambda).
-        primed: how many longer sums join the training set, or make it up when finetuning.
-        snapshots: epochs whose weights are kept beside the last.
-        parent: group and epoch that finetuning starts from.
-        tracks_final_mlp: its history has the accuracies per carry class without the final MLP (Fig. 5).
-    """
+    """Runs that differ only in seed (App. A, C, D, F, H)."""
 
     name: str
     config: ModelConfig
-    fraction: float = 0.3
-    decay: float = 0.2
-    n_digits: int = 3
+    fraction: float = 0.3  # of all sums, in the training set and again in the test set (the paper's s)
+    decay: float = 0.2  # weight decay (the paper's lambda)
+    n_digits: int = 3  # of the sums in the training set; `config.width` is larger where they are padded
     batch: int = 1024
     epochs: int = 1000
     n_runs: int = 6
-    primed: int = 0
-    snapshots: tuple[int, ...] = ()
-    parent: tuple[str, int] | None = None
-    tracks_final_mlp: bool = False
+    primed: int = 0  # longer sums that join the training set, or make it up when finetuning
+    snapshots: tuple[int, ...] = ()  # epochs whose weights are kept beside the last
+    parent: tuple[str, int] | None = None  # group and epoch that finetuning starts from
+    tracks_final_mlp: bool = False  # its history has the accuracies per carry class without the final MLP (Fig. 5)
 
     def __str__(self) -> str:
         """In words: "2 layers, 30% of the sums, weight decay 0.2"."""

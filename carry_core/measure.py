@@ -21,18 +21,11 @@ BATCH = 256  # sums in a pass: what a layer needs then stays in the processor's 
 
 @dataclass(frozen=True)
 class ClassAccuracies:
-    """Accuracies of one model under one ablation (Tables 1, 3, 4, 5).
+    """Accuracies of one model under one ablation, per carry class and answer position (Tables 1, 3, 4, 5)."""
 
-    Attributes:
-        accuracy: share of right digits, per class and answer position.
-        corrected: the same after adding one where a carry arrives and subtracting one elsewhere, each position
-            by itself and modulo ten.
-        exact_match: share of answers that are right at every position, over all sums that were given.
-    """
-
-    accuracy: Float[Tensor, "task pos"]
-    corrected: Float[Tensor, "task pos"]
-    exact_match: float
+    accuracy: Float[Tensor, "task pos"]  # share of right digits
+    corrected: Float[Tensor, "task pos"]  # the same with one added where there is a carry-in, and taken elsewhere
+    exact_match: float  # share of answers that are right at every position, over all sums that were given
 
 
 def class_accuracies(

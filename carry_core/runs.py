@@ -33,23 +33,15 @@ Weights = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs of one group that were trained alike.
+    """Runs of one group that were trained alike."""
 
-    Attributes:
-        group: its name.
-        source: `ours` or `author`.
-        numbers: the runs' numbers.
-        weights: each run's parameters by name.
-        record: how they were trained: `recipe`, `epochs`, and in `runs` the record of each.
-        snapshots: parameters at earlier epochs, by the paper's number of each, then by run.
-    """
-
-    group: str
-    source: str
+    group: str  # its name
+    source: str  # `ours` or `author`
     config: ModelConfig
     numbers: tuple[int, ...]
-    weights: Mapping[int, Weights] = field(repr=False)
-    record: Record
+    weights: Mapping[int, Weights] = field(repr=False)  # each run's parameters by name
+    record: Record  # how they were trained: `recipe`, `epochs`, and in `runs` the record of each
+    # parameters at earlier epochs, by the paper's number of each, then by run
     snapshots: Mapping[int | None, Mapping[int, Weights]] = field(repr=False)
 
     def model(self, run: SupportsIndex, epoch: int | None = None) -> Transformer:
