@@ -1,7 +1,7 @@
 """What becomes of the digits under an ablation: a bar for each run (Tab. 1, 3, 4, 5), or a map (Fig. 24, App. H)."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -9,12 +9,13 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 
 from carry_core.plots.page import AUTHORS
-from carry_core.plots.style import INK, WIDTH, style
+from carry_core.plots.style import INK, WIDTH, name_grid, style
 
 RIGHT, OFF_BY_ONE, WRONG = "#2B4570", "#D8615B", "#D5D9E0"
+OUTCOMES = {"right": RIGHT, "off by exactly one": OFF_BY_ONE, "otherwise wrong": WRONG}
 PAPER: dict[str, Any] = {"color": "black", "linewidth": 1.3, "linestyle": (0, (2.5, 1.2))}
 VISIBLE = 0.002  # of a bar: less is not drawn, which keeps the page light
 VALUE = "value "  # begins the id of what shows its value on the built page, where one points at it
@@ -60,12 +61,8 @@ def _outcome_bars(sides: Mapping[str, pd.DataFrame], row: str, column: str, heig
             ax.axhline(y, **PAPER, clip_on=False)
         if row != "carry_in" and next(iter(at.values())).carry_in.any():
             ax.spines[:].set(visible=True, linewidth=2, color=INK)
-    for ax, name in zip(axes[0], columns, strict=True):
-        ax.set_title(name)
-    for ax, name in zip(axes[:, 0], rows, strict=True):
-        ax.set_ylabel(name, rotation=0, ha="right", va="center", weight="bold")
-    colours = {"right": RIGHT, "off by exactly one": OFF_BY_ONE, "otherwise wrong": WRONG}
-    entries: list[Any] = [Patch(color=colour, label=text) for text, colour in colours.items()]
+    name_grid(axes, rows, columns, ("bold", "normal"))
+    entries: list[Any] = [Patch(color=colour, label=text) for text, colour in OUTCOMES.items()]
     if "paper" in sides:
         entries.append(Line2D([], [], **PAPER, label="right, in the paper"))
     figure.legend(handles=entries, loc="outside lower center", ncols=4, columnspacing=1.4, handlelength=1.4)
@@ -100,10 +97,8 @@ def _bars(ax: Axes, sides: Mapping[str, pd.DataFrame], *, named: bool) -> None:
             owner = "author’s" if side == AUTHORS else "ours"
             ax.annotate(owner, (start + (len(cells) - 1) / 2, 0), **below, fontsize=8)
         start += len(cells) + 1
-    colours = [RIGHT, OFF_BY_ONE, WRONG]
-    pd.concat(drawn[:-1]).plot.bar(stacked=True, width=0.86, color=colours, rot=0, legend=False, ax=ax)
-    bars: list[Any] = [*ax.patches]
-    for bar in bars:
+    pd.concat(drawn[:-1]).plot.bar(stacked=True, width=0.86, color=[*OUTCOMES.values()], rot=0, legend=False, ax=ax)
+    for bar in cast(list[Rectangle], [*ax.patches]):
         share = bar.get_height()
         if share > VISIBLE:
             bar.set_gid(f"{VALUE}{share:.2f}")

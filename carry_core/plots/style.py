@@ -3,8 +3,9 @@
 import base64
 import io
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
 
 import matplotlib as mpl
 import matplotlib.style
@@ -29,15 +30,10 @@ STYLE = {
     "xtick.color": INK, "ytick.color": INK, "xtick.major.width": 0.6, "ytick.major.width": 0.6,
     "xtick.major.size": 2.5, "ytick.major.size": 2.5, "legend.frameon": False, "legend.handletextpad": 0.4,
     "axes.spines.top": False, "axes.spines.right": False, "lines.linewidth": 1.2,
-    "svg.fonttype": "none", "svg.hashsalt": "carry", "savefig.dpi": 200, "figure.facecolor": "white",
+    "svg.fonttype": "none", "svg.hashsalt": "carry",
 }  # fmt: skip
-
-
-@contextmanager
-def style() -> Iterator[None]:
-    """The house style, for figures that are drawn inside, or by a function that is decorated with it."""
-    with matplotlib.style.context(["default", STYLE]):
-        yield
+# for figures that are drawn inside `with style():`, or by a function that is decorated with `@style()`
+style = partial(matplotlib.style.context, ["default", STYLE])
 
 
 @style()
@@ -65,3 +61,11 @@ def class_colours(n_classes: int) -> tuple[str, ...]:
 def position(name: str) -> str:
     """A position's name as a title: `pos. 7` for `pos7`."""
     return name.replace("pos", "pos. ")
+
+
+def name_grid(axes: Any, left: Iterable[str], top: Iterable[str], weights: Sequence[str] = ("bold", "bold")) -> None:
+    """Write names on the left of a grid's rows and on top of its columns, in these two font weights."""
+    for ax, name in zip(axes[:, 0], left, strict=True):
+        ax.set_ylabel(name, rotation=0, ha="right", va="center", weight=weights[0])
+    for ax, name in zip(axes[0], top, strict=False):
+        ax.set_title(name, weight=weights[1])
