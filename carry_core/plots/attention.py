@@ -36,7 +36,7 @@ def attention_map(ax: Axes, pattern: NDArray[Any], queries: Marks, keys: Marks) 
 
 def class_grid(figure: SubFigure, side: Arrays, layout: Layout, answer: Mapping[int, str]) -> None:
     """Carry classes (rows) by heads (columns), of the last layer only the `answer`'s rows, by position (Fig. 3, 15)."""
-    n_classes, n_layers, n_heads = side["attention"].shape[:3]
+    n_classes, n_layers, n_heads = side["attention"].shape[:3]  # [class, layer, head, query, key]
     tokens = layout.tick_labels()
     axes = figure.subplots(n_classes, n_layers * n_heads, squeeze=False)
     for (i, column), ax in np.ndenumerate(axes):
@@ -48,11 +48,8 @@ def class_grid(figure: SubFigure, side: Arrays, layout: Layout, answer: Mapping[
 
 
 def attention_grid(figure: SubFigure, side: Arrays, layout: Layout) -> None:
-    """Heads (rows) by carry classes (columns); of the last layer only the rows of the answer.
-
-    A side has `attention` `[class, layer, head, query, key]`, the names of the `classes`, and the `decision_head`.
-    """
-    n_classes, n_layers, n_heads = side["attention"].shape[:3]
+    """Heads (rows) by carry classes (columns), of the last layer only the answer's rows (Fig. 18, 21, 23, 25)."""
+    n_classes, n_layers, n_heads = side["attention"].shape[:3]  # [class, layer, head, query, key]
     starts = {"a": 0, "b": layout.width + 1, "=": layout.length - layout.width}
     middles = {start + (layout.width - 1) / 2: name for name, start in starts.items()}
     tall = [layout.length] * (n_layers - 1) * n_heads + [layout.width] * n_heads
@@ -74,11 +71,8 @@ def _heads(side: Arrays) -> list[str]:
 
 
 def shares_by_class(figure: SubFigure, side: Arrays) -> None:
-    """How much of what the answer rows give to two columns goes to the right one, class by class.
-
-    A side has `right` `[class, head, position]`, and the `patterns` of the classes, which are drawn below.
-    """
-    n_heads, n_positions = side["right"].shape[1:]
+    """How much of what the answer rows give to two columns goes to the right one, class by class (Fig. 21, 23)."""
+    n_heads, n_positions = side["right"].shape[1:]  # [class, head, position]
     symbols = np.array([list(pattern) for pattern in side["patterns"].tolist()], int).T
     axes = figure.subplots(n_heads + 1, 1, height_ratios=[n_positions] * n_heads + [len(symbols)])
     for head, ax in enumerate(axes[:-1]):
@@ -139,8 +133,7 @@ def attention_words(side: tuple[pd.DataFrame, Arrays]) -> dict[str, str]:
 def swap_maps(figure: SubFigure, cells: pd.DataFrame, parts: Sequence[str], layout: Layout) -> None:
     """Interchange accuracy of the carry into the tens and of their digit sum, both directions together, mean over runs.
 
-    `cells` are as from `findings.interchange.saved`, `parts` of the model go from the bottom of the map to its top;
-    columns are the positions that are patched.
+    `cells` are `findings.interchange.saved`'s; patched `parts` go from bottom to top, positions from left to right.
     """
     cells = cells[(cells["reads"] == layout.position_names[-2]) & (cells["direction"] == "both")]
     axes = figure.subplots(1, 2, sharey=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from carry_core.findings.dynamics import finished
 from carry_core.plots.attention import attention_map
 from carry_core.plots.page import Arrays
-from carry_core.plots.style import CLASS_COLOURS, FAINT, INK, WIDTH, position, style
+from carry_core.plots.style import CLASS_COLOURS, FAINT, INK, WIDTH, style
 from carry_core.sums import Layout
 from carry_core.training.histories import History
 
@@ -28,8 +28,7 @@ def draw_runs(ax: Axes, epochs: NDArray[Any], rows: NDArray[Any], colour: str, l
     width, alpha = (0.6, 0.45) if several else (1.2, 1)
     ax.plot(epochs, rows.T, color=colour, linewidth=width, alpha=alpha)
     if several:
-        known = ~np.isnan(rows).all(0)
-        ax.plot(epochs[known], np.nanmean(rows[:, known], 0), color=colour, linewidth=1.6)
+        ax.plot(epochs, pd.DataFrame(rows).mean(), color=colour, linewidth=1.6)
     if label:
         ax.plot([], [], color=colour, linewidth=1.6, label=label)
 
@@ -83,12 +82,8 @@ def transition_arrays(history: History, run: int, shown: Sequence[int]) -> dict[
 
 
 def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
-    """Loss, digits right and squared norm of a one-layer run, and below its attention at some epochs (Fig. 2, 10).
-
-    `train_loss`, `test_loss` and `weight_norm` are `[epoch]`, `test_accuracy` `[epoch, position]` at `epoch`;
-    `attention` is `[shown, head, query, key]` at the epochs `shown`.
-    """
-    heads, shown = curves["attention"].shape[1], curves["shown"]
+    """Loss, digits right and squared norm of a one-layer run, and below its attention at some epochs (Fig. 2, 10)."""
+    heads, shown = curves["attention"].shape[1], curves["shown"]  # [shown, head, query, key], [shown]
     maps = [[f"{head} at {epoch}" for epoch in shown] for head in range(heads)]
     names = ["loss", "digits right", "squared norm"]
     mosaic: Any = [*([name] * len(shown) for name in names), *maps]
@@ -97,7 +92,7 @@ def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
         axes["loss"].plot(curves["epoch"], curves[f"{name}_loss"], color=colour, label=name)
     plain_log(axes["loss"])
     for name, curve, dash in zip(layout.position_names, curves["test_accuracy"].T, ("-", "--", ":"), strict=True):
-        axes["digits right"].plot(curves["epoch"], curve, linestyle=dash, label=position(name))
+        axes["digits right"].plot(curves["epoch"], curve, linestyle=dash, label=name.replace("pos", "pos. "))
     axes["squared norm"].plot(curves["epoch"], curves["weight_norm"], color=INK)
     axes["squared norm"].set(ylim=(0, None), xlabel="epoch")
     axes["digits right"].set(ylim=(0, 1.03))
@@ -117,10 +112,7 @@ def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
 
 
 def ends(history: History) -> pd.DataFrame:
-    """Where each run (row) is best and where it ends: test exact match, test loss, squared norm (Fig. 8 to 12).
-
-    The columns have two levels, the curve and what of it. Epochs and squared norms are whole numbers.
-    """
+    """Where each run (row) is best and where it ends: test exact match, test loss, squared norm (Fig. 8 to 12)."""
     columns: dict[tuple[str, str], list[Any]] = {}
     extremes = {"exact match": ("test_whole", "best", np.argmax), "loss": ("test_loss", "lowest", np.argmin)}
     for name, (key, extreme, where) in extremes.items():

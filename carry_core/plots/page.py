@@ -22,7 +22,6 @@ from carry_core.carries import paper_name, patterns
 from carry_core.errors import BadInput, check_whole
 from carry_core.files import author_dir, data_dir, replacing
 from carry_core.plots.style import WIDTH, style, svg
-from carry_core.runs import Runs
 from carry_core.training import recipes
 
 AUTHORS, OURS = "author’s weights", "our weights"
@@ -42,7 +41,7 @@ def check(
     seed: object = 0,
     at_least: int = MIN_EXAMPLES,
     causal: bool = False,
-) -> Runs:
+) -> runs.Runs:
     """Check a notebook's parameters before anything is computed, and load the group they name; or `BadInput`.
 
     What it measures is defined from `at_least` sums on; `causal` if it is about decoders (App. D).
@@ -79,7 +78,7 @@ def chosen_classes(n_digits: int, wanted: Any = None) -> list[str]:
     return [called[str(name)] for name in names]
 
 
-def provenance(loaded: Runs, beside: Runs | None = None) -> str:
+def provenance(loaded: runs.Runs, beside: runs.Runs | None = None) -> str:
     """Where a page's weights come from, and those it compares them with; whether they stand in for others."""
     if beside is not None:
         pair = (loaded, beside)
@@ -137,9 +136,8 @@ def glue(**values: float | str | np.generic) -> None:
 @style()
 def png(figure: Figure) -> bytes:
     """The figure in 256 colours, which keeps the notebook small."""
-    drawn = io.BytesIO()
+    drawn, small = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, format="png", dpi=PNG_DPI)
-    small = io.BytesIO()
     Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
     return small.getvalue()
 

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from carry_core import carries
 from carry_core.findings.geometry import SEPARATING_ACCURACY, Plane
 from carry_core.plots.page import Arrays, of_runs, subfigures
-from carry_core.plots.style import DIGIT_COLOURS, INK, class_colours, name_grid, position
+from carry_core.plots.style import DIGIT_COLOURS, INK, class_colours, name_grid
 
 NUMERAL = "numeral"  # what stands on points: the built page gives it an outline in the ground's colour
 NEAR = 0.08  # of a panel's width or height: names nearer than that would hide each other
@@ -27,7 +26,7 @@ def scatter(ax: Axes, x: NDArray[Any], y: NDArray[Any], label: NDArray[Any], col
     """Points coloured by label, in random order."""
     order = np.random.default_rng(0).permutation(len(x))  # else the last labels hide the first
     size = float(np.clip(6_000 / len(x), 1.5, 8))
-    ax.scatter(x[order], y[order], c=to_rgba_array(colours)[label[order]], s=size, linewidths=0, rasterized=True)
+    ax.scatter(x[order], y[order], c=np.array(colours)[label[order]], s=size, linewidths=0, rasterized=True)
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(True)
 
@@ -98,13 +97,9 @@ def plane_figure(
 
 
 def draw_neurons(figure: SubFigure, side: Arrays) -> None:
-    """Neurons on the two leading singular axes: positions by classes, the chosen ones filled (Fig. 13, 14).
-
-    Heavy frames mark the cells with a carry-in. A side has `points` `[neuron, axis]`, `share` `[axis]` of the squared
-    weights, `chosen` `[class, position, neuron]`, and the names of `classes` and `positions`.
-    """
-    n_classes, n_positions = side["chosen"].shape[:2]
-    carry_in, (x, y) = carries.carry_in(n_positions), side["points"].T
+    """Neurons on the weights' two leading singular axes: positions by classes, the chosen ones filled (Fig. 13, 14)."""
+    n_classes, n_positions = side["chosen"].shape[:2]  # [class, position, neuron]
+    carry_in, (x, y) = carries.carry_in(n_positions), side["points"].T  # [class, position], [neuron, axis]
     axes: Any = figure.subplots(n_positions, n_classes, sharex=True, sharey=True, squeeze=False)
     size = min(14.0, 1800 / len(x))
     for j, i in np.ndindex(n_classes, n_positions):
@@ -115,15 +110,14 @@ def draw_neurons(figure: SubFigure, side: Arrays) -> None:
         ax.spines[:].set_visible(True)
         if carry_in[j, i]:
             ax.spines[:].set(linewidth=2, color=INK)
-    name_grid(axes, [position(name) for name in side["positions"]], side["classes"], ("normal", "bold"))
-    shares = [f"axis {i + 1} of the weights: {share:.0%}" for i, share in enumerate(side["share"])]
+    name_grid(axes, [name.replace("pos", "pos. ") for name in side["positions"]], side["classes"], ("normal", "bold"))
+    shares = [f"axis {i} of the weights: {share:.0%}" for i, share in enumerate(side["share"], 1)]  # of their squares
     figure.supxlabel(" · ".join(shares), fontsize=7.5)
 
 
 def told_apart(separations: pd.DataFrame, n_long: int) -> dict[str, str]:
     """In which runs a step of `lengths.separations` is told at all trained, or all long positions (Fig. 22, 24)."""
-    found = {}
-    long = np.where(separations.position < n_long, "long", "trained")
+    found, long = {}, np.where(separations.position < n_long, "long", "trained")
     for (step, kind), some in separations.groupby(["step", long]):
         worst = some.groupby("run").accuracy.min()
         found[f"{step}_{kind}"] = of_runs(worst >= SEPARATING_ACCURACY)

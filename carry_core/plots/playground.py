@@ -1,9 +1,8 @@
 """The trained runs that the playground page computes with in the reader's browser, as scripts it can load from disk.
 
 Each `<run>.js` hands the page one object: config, a table of tensors, and their float16 values, deflated: the weights,
-the means of a mean ablation, the planes of Fig. 4 with some sums on them, and the linear probes of App. I. `runs.js`
-lists the runs, those of the main group with who decides that a one is carried. `fig02.js` and `fig05.js` have the
-histories that these pages slide over.
+the means of a mean ablation, the planes of Fig. 4 with some sums on them, the linear probes of App. I. `runs.js` lists
+the runs, in the main group with who decides. `fig02.js` and `fig05.js` have the histories that these pages slide over.
 """
 
 import json
@@ -15,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int
 from matplotlib.figure import Figure
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
@@ -160,8 +158,7 @@ def training(group: str, measured: str, every: int) -> dict[str, Any]:
         run = dynamics.shown_run(transitions)
         epoch = dynamics.shown_epochs(transitions.loc[run])[1]
     else:
-        run = loaded.numbers[0]
-        epoch = dynamics.kink(dynamics.finished(history["test_loss"][0]), planned=planned).epoch
+        run, epoch = loaded.numbers[0], dynamics.kink(dynamics.finished(history["test_loss"][0]), planned=planned).epoch
     names = ("train_loss", "test_loss", "test_accuracy", measured)
     tensors = {name: torch.from_numpy(history[name][:, every - 1 :: every]) for name in names}
     losses = {name: x.clamp(min=1e-6) for name, x in tensors.items() if name.endswith("loss")}
@@ -174,27 +171,24 @@ def training(group: str, measured: str, every: int) -> dict[str, Any]:
 def still(path: Path) -> Path:
     """A picture of the page for where nothing can compute: a sum, where the heads look, the answers without each."""
     model, (a, b) = runs.load(MAIN).model(0), STILL
-    config, last = model.config, model.config.layers - 1
-    pair = torch.tensor([a]), torch.tensor([b])
+    config, pair = model.config, (torch.tensor([a]), torch.tensor([b]))
     pattern, tokens = measure.attention(model, *pair).numpy(), sums.encode(*pair, config.layout)
-    shown = [sums.SYMBOLS[token] for token in tokens[0].tolist()]
+    symbols = [sums.SYMBOLS[token] for token in tokens[0].tolist()]
+
+    def answer(**ablated: Any) -> str:
+        logits = model(tokens, Ablation(**ablated).hook(model), config.layout.answer)
+        return "".join(map(str, logits[0].argmax(-1).tolist()))
+
     figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
     panels = figure.subplots(1, config.layers * config.heads)
     for ax, (layer, head) in zip(panels, np.ndindex(config.layers, config.heads), strict=True):
-        attention_map(ax, pattern[layer, head], shown, shown)
-        without = _answer(model, tokens, Ablation(heads={(layer, head)}))
-        ax.set(title=f"without head {layer}:{head}: {without}", aspect="equal")
-    intact, without = _answer(model, tokens, Ablation()), _answer(model, tokens, Ablation(mlps={last}))
-    title = f"{a} + {b} = {intact}; without the final MLP {without}"
+        attention_map(ax, pattern[layer, head], symbols, symbols)
+        ax.set(title=f"without head {layer}:{head}: {answer(heads={(layer, head)})}", aspect="equal")
+    title = f"{a} + {b} = {answer()}; without the final MLP {answer(mlps={config.layers - 1})}"
     figure.suptitle(title)
     with replacing(path) as temporary:
         temporary.write_text(svg(figure, title), encoding="utf-8")
     return path
-
-
-def _answer(model: Transformer, tokens: Int[Tensor, "1 pos"], part: Ablation) -> str:
-    digits = model(tokens, part.hook(model), model.config.layout.answer).argmax(-1)
-    return "".join(map(str, digits[0].tolist()))
 
 
 def _write(path: Path, function: str, value: Any, encoding: str = "utf-16") -> Path:

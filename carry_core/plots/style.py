@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-import matplotlib as mpl
 import matplotlib.style
 import seaborn as sns
 from matplotlib.figure import Figure
@@ -23,9 +22,8 @@ CLASS_COLOURS = ("#1E669A", "#AD8F0A", "#2CA667", "#C75301", "#D471B4")
 DIGIT_COLOURS: tuple[str, ...] = ("#1F4EFE", "#C4855F", "#8939CD", "#26830A", "#D55790")
 DIGIT_COLOURS += ("#7A7962", "#3B85FC", "#BC04A1", "#A882CE", "#E43704")
 STYLE = {
-    "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans", "Verdana"],
-    "font.size": 8.5, "axes.titlesize": 8.5, "axes.labelsize": 8.5,
-    "xtick.labelsize": 7.5, "ytick.labelsize": 7.5, "legend.fontsize": 8, "figure.titlesize": 9,
+    "font.sans-serif": ["DejaVu Sans", "Verdana"], "font.size": 8.5, "axes.titlesize": 8.5, "figure.titlesize": 9,
+    "xtick.labelsize": 7.5, "ytick.labelsize": 7.5, "legend.fontsize": 8,
     "axes.edgecolor": FAINT, "axes.linewidth": 0.6, "axes.labelcolor": INK, "text.color": INK, "axes.titlepad": 4,
     "xtick.color": INK, "ytick.color": INK, "xtick.major.width": 0.6, "ytick.major.width": 0.6,
     "xtick.major.size": 2.5, "ytick.major.size": 2.5, "legend.frameon": False, "legend.handletextpad": 0.4,
@@ -55,12 +53,7 @@ def class_colours(n_classes: int) -> tuple[str, ...]:
     """A colour for each carry class; up to five, as three digits have, are fixed ones."""
     if n_classes <= len(CLASS_COLOURS):
         return CLASS_COLOURS[:n_classes]
-    return tuple(mpl.colors.to_hex(c) for c in sns.husl_palette(n_classes, s=0.95, l=0.55))
-
-
-def position(name: str) -> str:
-    """A position's name as a title: `pos. 7` for `pos7`."""
-    return name.replace("pos", "pos. ")
+    return tuple(sns.husl_palette(n_classes, s=0.95, l=0.55).as_hex())
 
 
 def name_grid(axes: Any, left: Iterable[str], top: Iterable[str], weights: Sequence[str] = ("bold", "bold")) -> None:
