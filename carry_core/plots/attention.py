@@ -95,7 +95,7 @@ def shares_by_position(sides: Mapping[str, pd.DataFrame], n_long: int | Mapping[
     """
     heads = sorted({head for shares in sides.values() for head in shares["head"]})
     colours = dict(zip(heads, CLASS_COLOURS, strict=False))
-    line: dict[str, Any] = {"marker": "o", "markersize": 4, "estimator": None, "units": "run"}
+    line: dict[str, Any] = {"marker": "o", "markersize": 4, "estimator": None, "units": "run", "legend": False}
 
     def draw(figure: SubFigure, name: str) -> None:
         shares, border = sides[name], n_long if isinstance(n_long, int) else n_long[name]
@@ -106,7 +106,6 @@ def shares_by_position(sides: Mapping[str, pd.DataFrame], n_long: int | Mapping[
             ax.axvline(border - 0.5, color=FAINT, linewidth=0.8, linestyle=(0, (2, 2)))
             ax.set(title=kind.replace(" to ", "\nto "), ylim=(-0.02, 1.02), ylabel="share of attention")
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-            ax.get_legend().remove()
 
     legend = [Line2D([], [], color=colour, marker="o", label=head) for head, colour in colours.items()]
     return subfigures({name: name for name in sides}, draw, height=2.2, stacked=True, legend=legend)
@@ -117,7 +116,7 @@ def attention_words(side: tuple[pd.DataFrame, Arrays]) -> dict[str, str]:
     by_run, classes = side[0].set_index("run"), side[1]
     last = by_run["decision head"].iloc[0].partition(":")[0]
     kinds = {"digits": "between", "rows_first": "layer 0", "rows_last": f"layer {last}"}
-    steps = {key: by_run[[name for name in by_run if kind in name]].min(axis=1) for key, kind in kinds.items()}
+    steps = {key: by_run.filter(like=kind).min(axis=1) for key, kind in kinds.items()}
     right = classes["right"].swapaxes(0, 1)
     most = int(right.mean((1, 2)).argmax())
     carry_in = carries.carry_in(right.shape[-1] + 1)[:, :-1].numpy()
@@ -138,11 +137,10 @@ def swap_maps(figure: SubFigure, cells: pd.DataFrame, parts: Sequence[str], layo
     cells = cells[(cells["reads"] == layout.position_names[-2]) & (cells["direction"] == "both")]
     axes = figure.subplots(1, 2, sharey=True)
     blues = sns.color_palette("Blues", as_cmap=True).with_extremes(bad="#A3A8B1")  # where no patch reaches the digit
-    for ax, variable in zip(axes, ("carry_in", "digit_sum"), strict=True):
+    for ax, (variable, title) in zip(axes, {"carry_in": "carry-in", "digit_sum": "digit sum"}.items(), strict=True):
         table = cells[cells["variable"] == variable].pivot_table("accuracy", "component", "position")
         table = table.reindex(index=parts[::-1], columns=[f"pos{i}" for i in range(layout.length)])
         ax.imshow(table.to_numpy(dtype=float), cmap=blues, vmin=0, vmax=1, aspect="auto")
-        ax.set_xticks(range(layout.length), layout.tick_labels())
-        ax.set_title(variable.replace("_", "-" if variable == "carry_in" else " "))
+        ax.set(xticks=range(layout.length), xticklabels=layout.tick_labels(), title=title)
         ax.tick_params(length=0)
     axes[0].set_yticks(range(len(parts)), [name.removeprefix("blocks.") for name in parts[::-1]])

@@ -25,12 +25,10 @@ def draw_runs(ax: Axes, epochs: NDArray[Any], rows: NDArray[Any], colour: str, l
     """Each run thin, their mean bold where there are several."""
     rows = rows[~np.isnan(rows).all(1)]
     several = len(rows) > 1
-    width, alpha = (0.6, 0.45) if several else (1.2, 1)
-    ax.plot(epochs, rows.T, color=colour, linewidth=width, alpha=alpha)
+    ax.plot(epochs, rows.T, color=colour, linewidth=0.6 if several else 1.2, alpha=0.45 if several else 1)
     if several:
         ax.plot(epochs, pd.DataFrame(rows).mean(), color=colour, linewidth=1.6)
-    if label:
-        ax.plot([], [], color=colour, linewidth=1.6, label=label)
+    ax.plot([], [], color=colour, linewidth=1.6, label=label)  # for a legend
 
 
 def plain_log(ax: Axes) -> None:

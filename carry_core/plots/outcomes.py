@@ -90,8 +90,7 @@ def _bars(ax: Axes, sides: Mapping[str, pd.DataFrame], *, named: bool) -> None:
         start += len(cells) + 1
     pd.concat(drawn[:-1]).plot.bar(stacked=True, width=0.86, color=[*OUTCOMES.values()], rot=0, legend=False, ax=ax)
     for bar in cast(list[Rectangle], [*ax.patches]):
-        share = bar.get_height()
-        if share > VISIBLE:
+        if (share := bar.get_height()) > VISIBLE:
             bar.set_gid(f"{VALUE}{share:.2f}")
         else:
             bar.remove()

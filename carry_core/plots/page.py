@@ -26,7 +26,6 @@ from carry_core.training import recipes
 
 AUTHORS, OURS = "author’s weights", "our weights"
 MIN_EXAMPLES, MAX_EXAMPLES = 10, 200_000  # sums of a draw: more than any class has, and they still fit into memory
-PNG_DPI = 96
 GLUED = "application/papermill.record/"  # before the MIME type of what only other cells show
 KEPT_BITS = np.int32(~0x1FFF)  # of a stored float32: three digits, so that it is compressed to half
 Arrays = Mapping[str, NDArray[Any]]  # what a figure draws of a source
@@ -137,7 +136,7 @@ def glue(**values: float | str | np.generic) -> None:
 def png(figure: Figure) -> bytes:
     """The figure in 256 colours, which keeps the notebook small."""
     drawn, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=PNG_DPI)
+    figure.savefig(drawn, format="png", dpi=96)
     Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
     return small.getvalue()
 
@@ -205,7 +204,7 @@ def beside(name: str, data: Any, source: str, group: str) -> dict[str, Any]:
         return {OURS: data}
     with np.load(path, allow_pickle=False) as file:
         stored = {key: file[key] for key in file.files if key != "sources"}
-    return {AUTHORS: pd.DataFrame(stored) if isinstance(data, pd.DataFrame) else stored, OURS: data}
+    return {AUTHORS: type(data)(stored), OURS: data}
 
 
 @style()

@@ -138,8 +138,7 @@ def export_runs(out: Path, chosen: Mapping[str, Collection[int]]) -> list[dict[s
     for group, numbers in chosen.items():
         loaded = runs.load(group)
         for run in (run for run in loaded.numbers if run in numbers):
-            kind = kinds.get(run) if group == MAIN else None
-            label = f"run {run}: {kind}" if kind else f"run {run} of {find(group)}"
+            label = f"run {run}: {kinds[run]}" if group == MAIN else f"run {run} of {find(group)}"
             about = {"id": f"{group}/{run}", "file": f"{group}-run{run}.js", "label": label}
             listed.append(about | {"training": recipes.training(loaded)})
             _write(out / about["file"], "CarryRuns.receive", packed(loaded.model(run), about["id"]))

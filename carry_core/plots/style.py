@@ -14,7 +14,6 @@ from PIL import Image
 
 WIDTH = 8.0  # inches: a page's column at its natural size
 SVG_DPI = 120  # of pictures inside an SVG
-EMBEDDED = re.compile(r"(?<=data:image/png;base64,)[A-Za-z0-9+/=\s]+")
 INK, FAINT = "#1F2430", "#6B7280"
 # Apart for colour-blind readers too, and each 3:1 or more against white and against the dark theme. The classes have
 # about Okabe and Ito's hues, in the order of the paper's tables; ten digits take a numeral beside the colour.
@@ -23,14 +22,13 @@ DIGIT_COLOURS: tuple[str, ...] = ("#1F4EFE", "#C4855F", "#8939CD", "#26830A", "#
 DIGIT_COLOURS += ("#7A7962", "#3B85FC", "#BC04A1", "#A882CE", "#E43704")
 STYLE = {
     "font.sans-serif": ["DejaVu Sans", "Verdana"], "font.size": 8.5, "axes.titlesize": 8.5, "figure.titlesize": 9,
-    "xtick.labelsize": 7.5, "ytick.labelsize": 7.5, "legend.fontsize": 8,
+    "xtick.labelsize": 7.5, "ytick.labelsize": 7.5, "legend.fontsize": 8, "lines.linewidth": 1.2,
     "axes.edgecolor": FAINT, "axes.linewidth": 0.6, "axes.labelcolor": INK, "text.color": INK, "axes.titlepad": 4,
     "xtick.color": INK, "ytick.color": INK, "xtick.major.width": 0.6, "ytick.major.width": 0.6,
     "xtick.major.size": 2.5, "ytick.major.size": 2.5, "legend.frameon": False, "legend.handletextpad": 0.4,
-    "axes.spines.top": False, "axes.spines.right": False, "lines.linewidth": 1.2,
-    "svg.fonttype": "none", "svg.hashsalt": "carry",
+    "axes.spines.top": False, "axes.spines.right": False, "svg.fonttype": "none", "svg.hashsalt": "carry",
 }  # fmt: skip
-# for figures that are drawn inside `with style():`, or by a function that is decorated with `@style()`
+# The house style, for what is drawn inside `with style():`, or by a function that is decorated with `@style()`.
 style = partial(matplotlib.style.context, ["default", STYLE])
 
 
@@ -39,7 +37,7 @@ def svg(figure: Figure, alt: str = "") -> str:
     """The figure as SVG text; the same figure gives the same text. `alt` becomes its `dc:title`."""
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Title": alt}, dpi=SVG_DPI)
-    return EMBEDDED.sub(_smaller, text.getvalue())
+    return re.sub(r"(?<=data:image/png;base64,)[A-Za-z0-9+/=\s]+", _smaller, text.getvalue())
 
 
 def _smaller(found: re.Match[str]) -> str:
