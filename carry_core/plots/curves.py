@@ -1,6 +1,6 @@
 """Curves: of learning (Fig. 2, 8 to 12), and of language models from layer to layer (Fig. 6, App. G)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from carry_core.findings.dynamics import finished
 from carry_core.plots.attention import attention_map
-from carry_core.plots.style import CLASS_COLOURS, FAINT, INK, WIDTH, position, style
+from carry_core.plots.page import Arrays
+from carry_core.plots.style import CLASS_COLOURS, FAINT, INK, WIDTH, style
 from carry_core.sums import Layout
 from carry_core.training.histories import History
 
@@ -24,13 +25,10 @@ def draw_runs(ax: Axes, epochs: NDArray[Any], rows: NDArray[Any], colour: str, l
     """Each run thin, their mean bold where there are several."""
     rows = rows[~np.isnan(rows).all(1)]
     several = len(rows) > 1
-    width, alpha = (0.6, 0.45) if several else (1.2, 1)
-    ax.plot(epochs, rows.T, color=colour, linewidth=width, alpha=alpha)
+    ax.plot(epochs, rows.T, color=colour, linewidth=0.6 if several else 1.2, alpha=0.45 if several else 1)
     if several:
-        known = ~np.isnan(rows).all(0)
-        ax.plot(epochs[known], np.nanmean(rows[:, known], 0), color=colour, linewidth=1.6)
-    if label:
-        ax.plot([], [], color=colour, linewidth=1.6, label=label)
+        ax.plot(epochs, pd.DataFrame(rows).mean(), color=colour, linewidth=1.6)
+    ax.plot([], [], color=colour, linewidth=1.6, label=label)  # for a legend
 
 
 def plain_log(ax: Axes) -> None:
@@ -58,7 +56,7 @@ def thinned(history: History) -> dict[str, NDArray[Any]]:
     return {"epoch": epoch} | {name: history[name][:, epoch - 1] for name in names}
 
 
-def draw_curves(figure: SubFigure, curves: Mapping[str, NDArray[Any]]) -> None:
+def draw_curves(figure: SubFigure, curves: Arrays) -> None:
     """Loss, exact match and squared weight norm of every run, thin, and their mean, bold (Fig. 8 to 12)."""
     for ax, (title, panel) in zip(figure.subplots(1, 3), PANELS.items(), strict=True):
         for name, (colour, label) in panel.items():
@@ -76,23 +74,14 @@ def draw_curves(figure: SubFigure, curves: Mapping[str, NDArray[Any]]) -> None:
 def transition_arrays(history: History, run: int, shown: Sequence[int]) -> dict[str, NDArray[Any]]:
     """What `draw_transition` draws of a run: its curves at every fifth epoch, its attention at those that are shown."""
     i, every = list(history["runs"]).index(run), slice(4, None, 5)
-    names = ("train_loss", "test_loss", "test_accuracy", "weight_norm")
-    return {
-        "run": np.array(run),
-        "epoch": np.arange(1, history["test_loss"].shape[1] + 1)[every],
-        **{name: history[name][i, every] for name in names},
-        "shown": np.array(shown),
-        "attention": history["pattern"][i, [epoch - 1 for epoch in shown]],
-    }
+    curves = {name: history[name][i, every] for name in ("train_loss", "test_loss", "test_accuracy", "weight_norm")}
+    curves |= {"epoch": np.arange(1, history["test_loss"].shape[1] + 1)[every], "run": np.array(run)}
+    return curves | {"shown": np.array(shown), "attention": history["pattern"][i, np.array(shown) - 1]}
 
 
-def draw_transition(figure: SubFigure, curves: Mapping[str, NDArray[Any]], layout: Layout) -> None:
-    """Loss, digits right and squared norm of a one-layer run, and below its attention at some epochs (Fig. 2, 10).
-
-    `train_loss`, `test_loss` and `weight_norm` are `[epoch]`, `test_accuracy` `[epoch, position]` at `epoch`;
-    `attention` is `[shown, head, query, key]` at the epochs `shown`.
-    """
-    heads, shown = curves["attention"].shape[1], curves["shown"]
+def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
+    """Loss, digits right and squared norm of a one-layer run, and below its attention at some epochs (Fig. 2, 10)."""
+    heads, shown = curves["attention"].shape[1], curves["shown"]  # [shown, head, query, key], [shown]
     maps = [[f"{head} at {epoch}" for epoch in shown] for head in range(heads)]
     names = ["loss", "digits right", "squared norm"]
     mosaic: Any = [*([name] * len(shown) for name in names), *maps]
@@ -101,7 +90,7 @@ def draw_transition(figure: SubFigure, curves: Mapping[str, NDArray[Any]], layou
         axes["loss"].plot(curves["epoch"], curves[f"{name}_loss"], color=colour, label=name)
     plain_log(axes["loss"])
     for name, curve, dash in zip(layout.position_names, curves["test_accuracy"].T, ("-", "--", ":"), strict=True):
-        axes["digits right"].plot(curves["epoch"], curve, linestyle=dash, label=position(name))
+        axes["digits right"].plot(curves["epoch"], curve, linestyle=dash, label=name.replace("pos", "pos. "))
     axes["squared norm"].plot(curves["epoch"], curves["weight_norm"], color=INK)
     axes["squared norm"].set(ylim=(0, None), xlabel="epoch")
     axes["digits right"].set(ylim=(0, 1.03))
@@ -121,23 +110,19 @@ def draw_transition(figure: SubFigure, curves: Mapping[str, NDArray[Any]], layou
 
 
 def ends(history: History) -> pd.DataFrame:
-    """Where each run (row) is best and where it ends: test exact match, test loss, squared norm (Fig. 8 to 12).
-
-    The columns have two levels, the curve and what of it. Epochs and squared norms are whole numbers.
-    """
-    rows: dict[int, dict[tuple[str, str], float]] = {}
+    """Where each run (row) is best and where it ends: test exact match, test loss, squared norm (Fig. 8 to 12)."""
+    columns: dict[tuple[str, str], list[Any]] = {}
     extremes = {"exact match": ("test_whole", "best", np.argmax), "loss": ("test_loss", "lowest", np.argmin)}
-    for i, run in enumerate(history["runs"].tolist()):
-        row = rows.setdefault(run, {})
-        for name, (key, extreme, where) in extremes.items():
-            if key in history:
-                curve = finished(history[key][i])
-                at = int(where(curve))
-                row |= {(name, extreme): float(curve[at]), (name, "epoch"): at + 1, (name, "at the end"): curve[-1]}
-        norm = finished(history["weight_norm"][i]).round().astype(int)
-        row |= {("squared norm", "at the start"): norm[0], ("squared norm", "at the end"): norm[-1]}
-    frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("run")
-    return frame.set_axis(pd.MultiIndex.from_tuples(frame.columns), axis=1)
+    for name, (key, extreme, where) in extremes.items():
+        if key in history:
+            curves = [finished(curve) for curve in history[key]]
+            columns[name, extreme] = [curve[where(curve)] for curve in curves]
+            columns[name, "epoch"] = [where(curve) + 1 for curve in curves]
+            columns[name, "at the end"] = [curve[-1] for curve in curves]
+    norms = [finished(norm).round().astype(int) for norm in history["weight_norm"]]
+    columns["squared norm", "at the start"] = [norm[0] for norm in norms]
+    columns["squared norm", "at the end"] = [norm[-1] for norm in norms]
+    return pd.DataFrame(columns, pd.Index(history["runs"], name="run"))
 
 
 @style()

@@ -1,7 +1,7 @@
 """What becomes of the digits under an ablation: a bar for each run (Tab. 1, 3, 4, 5), or a map (Fig. 24, App. H)."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -9,22 +9,20 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 
 from carry_core.plots.page import AUTHORS
-from carry_core.plots.style import INK, WIDTH, style
+from carry_core.plots.style import INK, WIDTH, name_grid, style
 
 RIGHT, OFF_BY_ONE, WRONG = "#2B4570", "#D8615B", "#D5D9E0"
+OUTCOMES = {"right": RIGHT, "off by exactly one": OFF_BY_ONE, "otherwise wrong": WRONG}
 PAPER: dict[str, Any] = {"color": "black", "linewidth": 1.3, "linestyle": (0, (2.5, 1.2))}
 VISIBLE = 0.002  # of a bar: less is not drawn, which keeps the page light
 VALUE = "value "  # begins the id of what shows its value on the built page, where one points at it
 
 
 def by_carry_in(cells: pd.DataFrame, part: str = "ablation") -> pd.DataFrame:
-    """Means over `accuracy`'s cells with a carry-in, and over the others at positions where one can arrive.
-
-    For each run and each value of the column `part`, in the order in which they come.
-    """
+    """Means of `accuracy`'s cells by `part` and run: with a carry-in, and without at positions that can have one."""
     cells = cells[cells.groupby("position").carry_in.transform("any")]
     means = cells.groupby(["carry_in", part, "run"], as_index=False, sort=False)[["accuracy", "corrected"]].mean()
     means["carry_in"] = means.carry_in.map({True: "carry-in", False: "no carry-in"})
@@ -54,35 +52,25 @@ def _outcome_bars(sides: Mapping[str, pd.DataFrame], row: str, column: str, heig
     axes = figure.subplots(len(rows), len(columns), sharex=True, sharey=True, squeeze=False)
     for (i, j), ax in np.ndenumerate(axes):
         at = {side: cells[(cells[row] == rows[i]) & (cells[column] == columns[j])] for side, cells in sides.items()}
-        printed = at.pop("paper", first[:0])
-        _bars(ax, at, named=i == len(rows) - 1)
-        for y in printed.accuracy:
+        for y in at.pop("paper", first[:0]).accuracy:
             ax.axhline(y, **PAPER, clip_on=False)
+        _bars(ax, at, named=i == len(rows) - 1)
         if row != "carry_in" and next(iter(at.values())).carry_in.any():
             ax.spines[:].set(visible=True, linewidth=2, color=INK)
-    for ax, name in zip(axes[0], columns, strict=True):
-        ax.set_title(name)
-    for ax, name in zip(axes[:, 0], rows, strict=True):
-        ax.set_ylabel(name, rotation=0, ha="right", va="center", weight="bold")
-    colours = {"right": RIGHT, "off by exactly one": OFF_BY_ONE, "otherwise wrong": WRONG}
-    entries: list[Any] = [Patch(color=colour, label=text) for text, colour in colours.items()]
-    if "paper" in sides:
-        entries.append(Line2D([], [], **PAPER, label="right, in the paper"))
+    name_grid(axes, rows, columns, ("bold", "normal"))
+    entries: list[Any] = [Patch(color=colour, label=text) for text, colour in OUTCOMES.items()]
+    entries += [Line2D([], [], **PAPER, label="right, in the paper")] if "paper" in sides else []
     figure.legend(handles=entries, loc="outside lower center", ncols=4, columnspacing=1.4, handlelength=1.4)
     return figure
 
 
 def accuracy_map(figure: SubFigure, table: pd.DataFrame) -> None:
-    """Shares of right digits as heat maps with their numbers, one for each block of columns (Fig. 24, App. H).
-
-    The table has a row for each ablation or epoch, and columns by block and position.
-    """
+    """Heat maps of right digits: ablations or epochs by positions, one for each block of columns (Fig. 24, App. H)."""
     blocks = {name: table[name] for name in table.columns.unique(0)}
     axes = figure.subplots(1, len(blocks), width_ratios=[block.shape[1] for block in blocks.values()], squeeze=False)
     look: dict[str, Any] = {"annot": True, "fmt": ".2f", "annot_kws": {"size": 7.5}, "cbar": False, "cmap": "mako"}
     for ax, (name, block) in zip(axes[0], blocks.items(), strict=True):
-        first = ax is axes[0, 0]
-        sns.heatmap(block, vmin=0, vmax=1, yticklabels=first, rasterized=True, ax=ax, **look)
+        sns.heatmap(block, vmin=0, vmax=1, yticklabels=ax is axes[0, 0], rasterized=True, ax=ax, **look)
         for text in ax.texts:  # white itself becomes the ground of the dark theme
             text.set_color("#FEFEFE" if text.get_color() == "w" else "#262626")
         ax.set(title=name, xlabel="position", ylabel="")
@@ -100,12 +88,9 @@ def _bars(ax: Axes, sides: Mapping[str, pd.DataFrame], *, named: bool) -> None:
             owner = "author’s" if side == AUTHORS else "ours"
             ax.annotate(owner, (start + (len(cells) - 1) / 2, 0), **below, fontsize=8)
         start += len(cells) + 1
-    colours = [RIGHT, OFF_BY_ONE, WRONG]
-    pd.concat(drawn[:-1]).plot.bar(stacked=True, width=0.86, color=colours, rot=0, legend=False, ax=ax)
-    bars: list[Any] = [*ax.patches]
-    for bar in bars:
-        share = bar.get_height()
-        if share > VISIBLE:
+    pd.concat(drawn[:-1]).plot.bar(stacked=True, width=0.86, color=[*OUTCOMES.values()], rot=0, legend=False, ax=ax)
+    for bar in cast(list[Rectangle], [*ax.patches]):
+        if (share := bar.get_height()) > VISIBLE:
             bar.set_gid(f"{VALUE}{share:.2f}")
         else:
             bar.remove()

@@ -22,33 +22,28 @@ from carry_core.carries import paper_name, patterns
 from carry_core.errors import BadInput, check_whole
 from carry_core.files import author_dir, data_dir, replacing
 from carry_core.plots.style import WIDTH, style, svg
-from carry_core.runs import Runs
 from carry_core.training import recipes
 
 AUTHORS, OURS = "author’s weights", "our weights"
 MIN_EXAMPLES, MAX_EXAMPLES = 10, 200_000  # sums of a draw: more than any class has, and they still fit into memory
-PNG_DPI = 96
 GLUED = "application/papermill.record/"  # before the MIME type of what only other cells show
 KEPT_BITS = np.int32(~0x1FFF)  # of a stored float32: three digits, so that it is compressed to half
-Arrays = dict[str, NDArray[Any]]
+Arrays = Mapping[str, NDArray[Any]]  # what a figure draws of a source
 
 
 def check(
     *,
     source: str,
     group: str,
-    run: object = None,
+    run: int | None = None,
     n_examples: object = MAX_EXAMPLES,
     seed: object = 0,
     at_least: int = MIN_EXAMPLES,
     causal: bool = False,
-) -> Runs:
-    """Check a notebook's parameters before anything is computed, and load the group they name.
+) -> runs.Runs:
+    """Check a notebook's parameters before anything is computed, and load the group they name; or `BadInput`.
 
     What it measures is defined from `at_least` sums on; `causal` if it is about decoders (App. D).
-
-    Raises:
-        BadInput: one of them is not what it should be; the message says which and what was expected.
     """
     check_whole("n_examples", n_examples, at_least, MAX_EXAMPLES, "sums")
     check_whole("seed", seed, 0, 2**63 - 1)
@@ -57,8 +52,6 @@ def check(
         decoders = [other.name for other in groups.GROUPS.values() if other.config.causal]
         raise BadInput(f"{group} has no decoders: expected {' or '.join(decoders)}.")
     if run is not None:
-        if type(run) is not int:
-            raise BadInput(f"run={run!r}: expected None or the number of a run, such as {loaded.numbers[0]}.")
         loaded.model(run)
     return loaded
 
@@ -67,29 +60,24 @@ def chosen_classes(n_digits: int, wanted: Any = None) -> list[str]:
     """The carry patterns that a figure shows: patterns (`011`) or the paper's names (`C all`), listed; or `all`.
 
     None stands for five: no carry, one from the tens, a run of them in the middle, one into the leading digit, and one
-    from the units through nines to the leading digit.
-
-    Raises:
-        BadInput: no such class.
+    from the units through nines to the leading digit. `BadInput` if there is no such class.
     """
-    every = patterns(n_digits)
-    if wanted is None:
-        n = n_digits - 3
-        five = ["000" + "0" * n, "0" * n + "010", "00" + "1" * n + "0", "010" + "0" * n, "01" + "2" * n + "1"]
-        return list(dict.fromkeys(five if n > 0 else every))
-    if wanted == "all":
+    every, n = patterns(n_digits), n_digits - 3
+    if wanted == "all" or (wanted is None and n <= 0):
         return list(every)
+    if wanted is None:
+        five = ["000" + "0" * n, "0" * n + "010", "00" + "1" * n + "0", "010" + "0" * n, "01" + "2" * n + "1"]
+        return list(dict.fromkeys(five))  # of four digits two are the same
     text = f"{wanted:0{n_digits}d}" if type(wanted) is int else wanted  # what papermill makes of `-p classes 001110`
     names = [name.strip() for name in text.split(",")] if isinstance(text, str) else text
-    called = {p: p for p in every} | {paper_name(p): p for p in every}
-    called |= {name.replace(" ", "_"): p for name, p in called.items()}
+    called = {name: p for p in every for name in (p, paper_name(p), paper_name(p).replace(" ", "_"))}
     if not isinstance(names, list) or not names or not {*map(str, names)} <= called.keys():
-        expected = f"expected None, 'all', or names such as '{chosen_classes(n_digits)[1]}'"
-        raise BadInput(f"classes={wanted!r} for sums of {n_digits} digits: {expected}.")
+        known = f"None, 'all', or names such as '{chosen_classes(n_digits)[1]}'"
+        raise BadInput(f"classes={wanted!r} for sums of {n_digits} digits: expected {known}.")
     return [called[str(name)] for name in names]
 
 
-def provenance(loaded: Runs, beside: Runs | None = None) -> str:
+def provenance(loaded: runs.Runs, beside: runs.Runs | None = None) -> str:
     """Where a page's weights come from, and those it compares them with; whether they stand in for others."""
     if beside is not None:
         pair = (loaded, beside)
@@ -101,11 +89,9 @@ def provenance(loaded: Runs, beside: Runs | None = None) -> str:
     if loaded.source == "author":
         return f"{loaded.group}: {n_runs} of the author's release."
     sessions = [session for r in loaded.record["runs"] for session in (r, *r.get("sessions", ()))]
-    precision, device, torchs = (
-        ", ".join(sorted({s[key] for s in sessions if key in s})) for key in ("precision", "device", "torch")
-    )
-    trained = recipes.training(loaded)
-    text = f"{loaded.group}: {n_runs} of our own, {trained}, {precision}, {device}, torch {torchs}."
+    used = (sorted({s[key] for s in sessions if key in s}) for key in ("precision", "device", "torch"))
+    precision, device, torchs = map(", ".join, used)
+    text = f"{loaded.group}: {n_runs} of our own, {recipes.training(loaded)}, {precision}, {device}, torch {torchs}."
     stand = "It stands in for a full run" if one else "They stand in for full runs"
     planned = groups.find(loaded.group).epochs
     return text + (f" {stand} ({planned} epochs) by the recipe “paper”." if recipes.stands_in(loaded) else "")
@@ -149,9 +135,8 @@ def glue(**values: float | str | np.generic) -> None:
 @style()
 def png(figure: Figure) -> bytes:
     """The figure in 256 colours, which keeps the notebook small."""
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=PNG_DPI)
-    small = io.BytesIO()
+    drawn, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=96)
     Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
     return small.getvalue()
 
@@ -177,8 +162,7 @@ def of_runs(shows: Mapping[Any, bool] | pd.Series) -> str:
         return f"all {len(shows)} runs" if len(shows) > 1 else "the only run"
     if not which:
         return f"none of {len(shows)} runs" if len(shows) > 1 else "no run"
-    *some, last = which
-    listed = f"{', '.join(some)} and {last}" if some else last
+    listed = " and ".join(filter(None, [", ".join(which[:-1]), which[-1]]))
     return f"{len(which)} of {len(shows)} runs ({listed})"
 
 
@@ -220,7 +204,7 @@ def beside(name: str, data: Any, source: str, group: str) -> dict[str, Any]:
         return {OURS: data}
     with np.load(path, allow_pickle=False) as file:
         stored = {key: file[key] for key in file.files if key != "sources"}
-    return {AUTHORS: pd.DataFrame(stored) if isinstance(data, pd.DataFrame) else stored, OURS: data}
+    return {AUTHORS: type(data)(stored), OURS: data}
 
 
 @style()

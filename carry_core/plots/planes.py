@@ -6,19 +6,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from carry_core import carries
 from carry_core.findings.geometry import SEPARATING_ACCURACY, Plane
-from carry_core.plots.page import of_runs, subfigures
-from carry_core.plots.style import DIGIT_COLOURS, INK, class_colours, position
+from carry_core.plots.page import Arrays, of_runs, subfigures
+from carry_core.plots.style import DIGIT_COLOURS, INK, class_colours, name_grid
 
 NUMERAL = "numeral"  # what stands on points: the built page gives it an outline in the ground's colour
 NEAR = 0.08  # of a panel's width or height: names nearer than that would hide each other
 OFTEN, SELDOM = "#D1352B", "#7C93B8"  # neurons that are most often active, and the others
+Rows = Sequence[tuple[int, str]]  # of a grid, such as (0, "MLP") for what is after the MLP of layer 0
 APART = 0.5  # share of a label's sums nearer to its own centre than to another's, from which on its name is written
 
 
@@ -26,7 +26,7 @@ def scatter(ax: Axes, x: NDArray[Any], y: NDArray[Any], label: NDArray[Any], col
     """Points coloured by label, in random order."""
     order = np.random.default_rng(0).permutation(len(x))  # else the last labels hide the first
     size = float(np.clip(6_000 / len(x), 1.5, 8))
-    ax.scatter(x[order], y[order], c=to_rgba_array(colours)[label[order]], s=size, linewidths=0, rasterized=True)
+    ax.scatter(x[order], y[order], c=np.array(colours)[label[order]], s=size, linewidths=0, rasterized=True)
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(True)
 
@@ -46,31 +46,20 @@ def name_centres(ax: Axes, x: NDArray[Any], y: NDArray[Any], label: NDArray[Any]
 
 def plane_arrays(planes: Sequence[Plane], drawn: slice = slice(None)) -> dict[str, NDArray[Any]]:
     """What `plane_grid` takes of the planes that `geometry.journey` gives, with the sums that are drawn."""
+    about = {key: np.array([getattr(plane, key) for plane in planes]) for key in ("layer", "after", "position")}
     x, y = np.array([plane.points[drawn, :2].T.numpy() for plane in planes]).swapaxes(0, 1)
-    return {
-        "layer": np.array([plane.layer for plane in planes]),
-        "after": np.array([plane.after for plane in planes]),
-        "position": np.array([plane.position for plane in planes]),
-        "share": np.array([plane.share[:2] for plane in planes]),
-        "digit": np.array([plane.digit[drawn].numpy() for plane in planes]),
-        "x": x,
-        "y": y,
-    }
+    share = np.array([plane.share[:2] for plane in planes])
+    return about | {"share": share, "digit": np.array([plane.digit[drawn].numpy() for plane in planes]), "x": x, "y": y}
 
 
 def plane_grid(
-    figure: SubFigure,
-    planes: Mapping[str, NDArray[Any]],
-    hue: str,
-    names: Sequence[str],
-    colours: Sequence[str],
-    rows: Sequence[tuple[int, str]] = (),
+    figure: SubFigure, planes: Arrays, hue: str, names: Sequence[str], colours: Sequence[str], rows: Rows = ()
 ) -> None:
     """Rows after the attention and after the MLP, columns by layer and position; or some `rows`, columns by position.
 
-    A row is such as `(0, "MLP")`; with `rows` positions are numbered from 0. The planes have `x`, `y` `[plane, sums]`,
-    `share` `[plane, 2]` of the variance, `layer`, `position`, `after` `[plane]`, and what `hue` names, `[plane, sums]`
-    or `[sums]`, whose values 0, 1, … have these `names` and `colours`.
+    With `rows` positions are numbered from 0. The planes have `x`, `y` `[plane, sums]`, `share` `[plane, 2]` of the
+    variance, `layer`, `position`, `after` `[plane]`, and what `hue` names, `[plane, sums]` or `[sums]`, whose values
+    0, 1, … have these `names` and `colours`.
     """
     number = np.unique(planes["position"], return_inverse=True)[1]
     places: dict[int, tuple[str, str]] = {}
@@ -95,31 +84,22 @@ def plane_grid(
 
 
 def plane_figure(
-    sides: Mapping[str, Mapping[str, NDArray[Any]]],
-    classes: Sequence[str] = (),
-    *,
-    height: float,
-    stacked: bool = True,
-    rows: Sequence[tuple[int, str]] = (),
+    sides: Mapping[str, Arrays], classes: Sequence[str] = (), *, height: float, stacked: bool = True, rows: Rows = ()
 ) -> Figure:
     """`plane_grid` of each side, coloured by digit, or by `carry_class` if the names of `classes` are given."""
     hue, names = ("carry_class", classes) if classes else ("digit", "0123456789")
     colours = class_colours(len(classes)) if classes else DIGIT_COLOURS
 
-    def draw(figure: SubFigure, side: Mapping[str, NDArray[Any]]) -> None:
+    def draw(figure: SubFigure, side: Arrays) -> None:
         plane_grid(figure, side, hue, names, colours, rows)
 
     return subfigures(sides, draw, height, stacked=stacked, legend=dots(names, colours))
 
 
-def draw_neurons(figure: SubFigure, side: Mapping[str, NDArray[Any]]) -> None:
-    """Neurons on the two leading singular axes: positions by classes, the chosen ones filled (Fig. 13, 14).
-
-    Heavy frames mark the cells with a carry-in. A side has `points` `[neuron, axis]`, `share` `[axis]` of the squared
-    weights, `chosen` `[class, position, neuron]`, and the names of `classes` and `positions`.
-    """
-    n_classes, n_positions = side["chosen"].shape[:2]
-    carry_in, (x, y) = carries.carry_in(n_positions), side["points"].T
+def draw_neurons(figure: SubFigure, side: Arrays) -> None:
+    """Neurons on the weights' two leading singular axes: positions by classes, the chosen ones filled (Fig. 13, 14)."""
+    n_classes, n_positions = side["chosen"].shape[:2]  # [class, position, neuron]
+    carry_in, (x, y) = carries.carry_in(n_positions), side["points"].T  # [class, position], [neuron, axis]
     axes: Any = figure.subplots(n_positions, n_classes, sharex=True, sharey=True, squeeze=False)
     size = min(14.0, 1800 / len(x))
     for j, i in np.ndindex(n_classes, n_positions):
@@ -130,18 +110,14 @@ def draw_neurons(figure: SubFigure, side: Mapping[str, NDArray[Any]]) -> None:
         ax.spines[:].set_visible(True)
         if carry_in[j, i]:
             ax.spines[:].set(linewidth=2, color=INK)
-    for ax, name in zip(axes[0], side["classes"], strict=True):
-        ax.set_title(name, weight="bold")
-    for ax, name in zip(axes[:, 0], side["positions"], strict=True):
-        ax.set_ylabel(position(name), rotation=0, ha="right", va="center")
-    shares = [f"axis {i + 1} of the weights: {share:.0%}" for i, share in enumerate(side["share"])]
+    name_grid(axes, [name.replace("pos", "pos. ") for name in side["positions"]], side["classes"], ("normal", "bold"))
+    shares = [f"axis {i} of the weights: {share:.0%}" for i, share in enumerate(side["share"], 1)]  # of their squares
     figure.supxlabel(" · ".join(shares), fontsize=7.5)
 
 
 def told_apart(separations: pd.DataFrame, n_long: int) -> dict[str, str]:
     """In which runs a step of `lengths.separations` is told at all trained, or all long positions (Fig. 22, 24)."""
-    found = {}
-    long = np.where(separations.position < n_long, "long", "trained")
+    found, long = {}, np.where(separations.position < n_long, "long", "trained")
     for (step, kind), some in separations.groupby(["step", long]):
         worst = some.groupby("run").accuracy.min()
         found[f"{step}_{kind}"] = of_runs(worst >= SEPARATING_ACCURACY)
@@ -151,5 +127,5 @@ def told_apart(separations: pd.DataFrame, n_long: int) -> dict[str, str]:
 
 def dots(names: Sequence[str], colours: Sequence[str]) -> list[Line2D]:
     """Entries of a legend."""
-    look: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 5}
-    return [Line2D([], [], **look, color=colour, label=name) for name, colour in zip(names, colours, strict=True)]
+    pairs = zip(names, colours, strict=True)
+    return [Line2D([], [], linestyle="", marker="o", markersize=5, color=colour, label=name) for name, colour in pairs]

@@ -1,21 +1,19 @@
 """The trained runs that the playground page computes with in the reader's browser, as scripts it can load from disk.
 
 Each `<run>.js` hands the page one object: config, a table of tensors, and their float16 values, deflated: the weights,
-the means of a mean ablation, the planes of Fig. 4 with some sums on them, and the linear probes of App. I. `runs.js`
-lists the runs, those of the main group with who decides that a one is carried. `fig02.js` and `fig05.js` have the
-histories that these pages slide over.
+the means of a mean ablation, the planes of Fig. 4 with some sums on them, the linear probes of App. I. `runs.js` lists
+the runs, in the main group with who decides. `fig02.js` and `fig05.js` have the histories that these pages slide over.
 """
 
 import json
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int
 from matplotlib.figure import Figure
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
@@ -33,18 +31,18 @@ from carry_core.training import histories, recipes
 
 CHOSEN = {MAIN: range(6), "n1_s0.3_w0.2": (0,), "n3_s0.3_w0.2": (0,), "decoder_n2_s0.3_w0.2": (0,)}
 SLIDERS = {"fig02": ("n1_s0.3_w0.2", "pattern", 5), "fig05": (MAIN, "test_ablated_accuracy", 2)}  # over training
-CURVES = ("train_loss", "test_loss", "test_accuracy")
 FITTED = 3_000  # random sums that probes are fitted on, and as many that they are then asked about
 POINTS = ("resid_mid", "resid_post")  # of the planes: after the attention, after the MLP
 STILL = (352, 271)  # the sum of the page's still picture: a carry-in at one digit only
 SHOWN = 100  # sums on each plane
+Parts = Iterator[tuple[dict[str, Any], dict[str, Tensor]]]  # what the page says of each, and its tensors
 
 
-def probes(model: Transformer) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
+def probes(model: Transformer) -> Parts:
     """Linear probes (App. I) of digit sums after the first layer, of carry-in and answer after the last one.
 
-    Of each its label, column (0 for the leftmost), hook point, position, bias, and accuracy on sums that it was not
-    fitted on; and the weights as `probe.{i}.weight`, a row for each of ten digits, or one, positive for yes.
+    Of each its label, column (0 for the leftmost), hook point, position, accuracy on sums that it was not fitted on,
+    bias; and its `weight`, a row for each of ten digits, or one, positive for yes.
     """
     config = model.config
     a, b = sums.long_sums(2 * FITTED, config.width, torch.Generator().manual_seed(1))
@@ -58,28 +56,23 @@ def probes(model: Transformer) -> tuple[list[dict[str, Any]], dict[str, Tensor]]
     places += [("tens", i, first, start + i, wires.tens) for i in every[1:]]
     places += [("carry_in", i, last, answer[i], wires.arrives) for i in every[:-1]]
     places += [("digit", i, end, answer[i], wires.digit) for i in every]
-    listed: list[dict[str, Any]] = []
-    tensors: dict[str, Tensor] = {}
     for label, column, name, position, wire in places:
         x, y = stream[name][:, position].double().numpy(), wire[:, column].long().numpy()
         probe = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1).fit(x[:FITTED], y[:FITTED])
-        of = {"label": label, "column": column, "name": name, "position": position}
-        of |= {"accuracy": probe.score(x[FITTED:], y[FITTED:]), "bias": probe.intercept_.round(4).tolist()}
-        tensors[f"probe.{len(listed)}.weight"] = torch.from_numpy(probe.coef_)
-        listed.append(of)
-    return listed, tensors
+        about = {"label": label, "column": column, "name": name, "position": position}
+        about |= {"accuracy": probe.score(x[FITTED:], y[FITTED:]), "bias": probe.intercept_.round(4).tolist()}
+        yield about, {"weight": torch.from_numpy(probe.coef_)}
 
 
-def planes(model: Transformer) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
-    """The planes of Fig. 4, what each is of, and their tensors: `plane.{i}.axes` and `plane.{i}.points`."""
+def planes(model: Transformer) -> Parts:
+    """The planes of Fig. 4, what each is of, and its `axes` and `points`."""
     config = model.config
     a, b = sums.long_sums(FITTED, config.width, torch.Generator().manual_seed(2))
     wires = adder.schoolbook(a, b, config.width)
     columns = geometry.default_columns(model, config.width)
     names = [f"blocks.{layer}.{point}" for layer in {column[0] for column in columns} for point in POINTS]
     stream = measure.activations(model, a, b, names)
-    listed: list[dict[str, Any]] = []
-    tensors: dict[str, Tensor] = {}
+    drawn: Any = torch.stack([a[:SHOWN], b[:SHOWN]], 1).tolist()  # the same on all planes, so that the first says it
     for layer, position, column in columns:
         final = layer == config.layers - 1
         digit, split = (wires.digit, wires.arrives) if final else (wires.ones, wires.tens)
@@ -88,12 +81,10 @@ def planes(model: Transformer) -> tuple[list[dict[str, Any]], dict[str, Tensor]]
             x = stream[name][:, position]
             points, _ = geometry.principal_axes(x, [digit[:, column], split[:, column]])
             axes = normalize((x - x.mean(0)).T @ points[:, :2], dim=0).T  # Xᵀ(Xv) = λv
-            tensors[f"plane.{len(listed)}.axes"] = axes
-            tensors[f"plane.{len(listed)}.points"] = points[:SHOWN, :2]
-            of = {"name": name, "position": position, "column": column, "label": "carry_in" if final else "tens"}
-            on_all = None if listed else torch.stack([a[:SHOWN], b[:SHOWN]], 1).tolist()  # the sums, said once
-            listed.append(of | {"centre": (axes @ x.mean(0)).tolist(), "sums": on_all})
-    return listed, tensors
+            about = {"name": name, "position": position, "column": column, "label": "carry_in" if final else "tens"}
+            about |= {"centre": (axes @ x.mean(0)).tolist(), "sums": drawn}
+            yield about, {"axes": axes, "points": points[:SHOWN, :2]}
+            drawn = None
 
 
 @lru_cache(1)  # the page and its test want the same
@@ -109,10 +100,13 @@ def packed(model: Transformer, name: str) -> dict[str, Any]:
     tensors: dict[str, Tensor] = dict(model.state_dict())
     stored = ("embed", "attn.z", "mlp.post")  # what the linear maps between them give is left to the page
     tensors |= {f"mean.{name}": x for name, x in reference_means(model).items() if name.endswith(stored)}
-    (of_planes, on_planes), (of_probes, weights) = planes(model), probes(model)
     config = model.config.to_dict() | {"answer": model.config.layout.answer}
-    about = {"id": name, "config": config, "probes": of_probes, "planes": of_planes}
-    return _packed(about, tensors | on_planes | weights)
+    about: dict[str, Any] = {"id": name, "config": config, "probes": [], "planes": []}
+    for kind, parts in {"plane": planes(model), "probe": probes(model)}.items():
+        for i, (of_part, its) in enumerate(parts):
+            about[f"{kind}s"].append(of_part)
+            tensors |= {f"{kind}.{i}.{key}": x for key, x in its.items()}
+    return _packed(about, tensors)
 
 
 def _packed(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -132,31 +126,23 @@ def _packed(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str
 
 def export(out: Path) -> list[Path]:
     """Write all scripts and the still picture into the folder `out`."""
-    written, listed = export_runs(out, CHOSEN)
-    for name, groups in SLIDERS.items():
-        written.append(_write(out / f"{name}.js", "CarryTraining.receive", training(*groups), "utf-16"))
-    written.append(out / "still.svg")
-    still(MAIN, written[-1])
-    return [*written, _write(out / "runs.js", "CarryRuns.list", listed)]
+    listed = export_runs(out, CHOSEN)
+    sliders = [_write(out / f"{name}.js", "CarryTraining.receive", training(*of)) for name, of in SLIDERS.items()]
+    scripts = [out / about["file"] for about in listed]
+    return [*scripts, *sliders, still(out / "still.svg"), _write(out / "runs.js", "CarryRuns.list", listed, "utf-8")]
 
 
-def export_runs(out: Path, chosen: Mapping[str, Collection[int]]) -> tuple[list[Path], list[dict[str, Any]]]:
-    """Write a script for each of some runs; returned are the paths, and what the list of runs says of each.
-
-    That is in the main group who decides in a run, where its interchange is stored.
-    """
-    listed, written, swaps = list[dict[str, Any]](), list[Path](), interchange.stored(MAIN).get("ours")
-    kinds = {} if swaps is None else typology.who_decides(swaps).kind.map(typology.KINDS)
+def export_runs(out: Path, chosen: Mapping[str, Collection[int]]) -> list[dict[str, str]]:
+    """Write a script for each of some runs; returned is what `runs.js` says of each, in the main group who decides."""
+    listed, kinds = [], typology.who_decides(interchange.stored(MAIN)["ours"]).kind.map(typology.KINDS)
     for group, numbers in chosen.items():
         loaded = runs.load(group)
         for run in (run for run in loaded.numbers if run in numbers):
-            name, kind = f"{group}-run{run}", kinds.get(run) if group == MAIN else None
-            label = f"run {run}: {kind}" if kind else f"run {run} of {find(group)}"
-            about = {"id": f"{group}/{run}", "file": f"{name}.js", "label": label, "training": recipes.training(loaded)}
-            listed.append(about)
-            script = packed(loaded.model(run), about["id"])
-            written.append(_write(out / f"{name}.js", "CarryRuns.receive", script, "utf-16"))
-    return written, listed
+            label = f"run {run}: {kinds[run]}" if group == MAIN else f"run {run} of {find(group)}"
+            about = {"id": f"{group}/{run}", "file": f"{group}-run{run}.js", "label": label}
+            listed.append(about | {"training": recipes.training(loaded)})
+            _write(out / about["file"], "CarryRuns.receive", packed(loaded.model(run), about["id"]))
+    return listed
 
 
 def training(group: str, measured: str, every: int) -> dict[str, Any]:
@@ -165,53 +151,46 @@ def training(group: str, measured: str, every: int) -> dict[str, Any]:
     Losses in float16, at least 1e-6; accuracies and attention in hundredths; all after `every` so many epochs.
     """
     loaded, history = runs.load(group), histories.load(group)
-    epochs = history["test_loss"].shape[1]
+    epochs, planned = history["test_loss"].shape[1], recipes.planned_epochs(loaded)
     if measured == "pattern":  # the run and the middle epoch of Fig. 2
-        transitions = dynamics.transitions(history, loaded.config.layout, recipes.planned_epochs(loaded))
+        transitions = dynamics.transitions(history, loaded.config.layout, planned)
         run = dynamics.shown_run(transitions)
         epoch = dynamics.shown_epochs(transitions.loc[run])[1]
     else:
-        run = loaded.numbers[0]
-        epoch = dynamics.kink(dynamics.finished(history["test_loss"][0]), planned=recipes.planned_epochs(loaded)).epoch
-    tensors = {name: torch.from_numpy(history[name][:, every - 1 :: every]) for name in (*CURVES, measured)}
+        run, epoch = loaded.numbers[0], dynamics.kink(dynamics.finished(history["test_loss"][0]), planned=planned).epoch
+    names = ("train_loss", "test_loss", "test_accuracy", measured)
+    tensors = {name: torch.from_numpy(history[name][:, every - 1 :: every]) for name in names}
     losses = {name: x.clamp(min=1e-6) for name, x in tensors.items() if name.endswith("loss")}
     shares = {name: x.double().mul(100).round().div(100) for name, x in tensors.items() if name not in losses}
-    about = {
-        "id": group,
-        "runs": history["runs"].tolist(),
-        "epochs": list(range(every, epochs + 1, every)),
-        "shown": {"run": int(run), "epoch": int(epoch)},
-    }
-    return _packed(about, losses | shares)
+    about = {"id": group, "runs": history["runs"].tolist(), "epochs": list(range(every, epochs + 1, every))}
+    return _packed(about | {"shown": {"run": int(run), "epoch": int(epoch)}}, losses | shares)
 
 
 @style()
-def still(group: str, path: Path) -> None:
+def still(path: Path) -> Path:
     """A picture of the page for where nothing can compute: a sum, where the heads look, the answers without each."""
-    model, (a, b) = runs.load(group).model(0), STILL
-    config, last = model.config, model.config.layers - 1
-    pair = torch.tensor([a]), torch.tensor([b])
+    model, (a, b) = runs.load(MAIN).model(0), STILL
+    config, pair = model.config, (torch.tensor([a]), torch.tensor([b]))
     pattern, tokens = measure.attention(model, *pair).numpy(), sums.encode(*pair, config.layout)
-    shown = [sums.SYMBOLS[token] for token in tokens[0].tolist()]
+    symbols = [sums.SYMBOLS[token] for token in tokens[0].tolist()]
+
+    def answer(**ablated: Any) -> str:
+        logits = model(tokens, Ablation(**ablated).hook(model), config.layout.answer)
+        return "".join(map(str, logits[0].argmax(-1).tolist()))
+
     figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
     panels = figure.subplots(1, config.layers * config.heads)
     for ax, (layer, head) in zip(panels, np.ndindex(config.layers, config.heads), strict=True):
-        attention_map(ax, pattern[layer, head], shown, shown)
-        without = _answer(model, tokens, Ablation(heads={(layer, head)}))
-        ax.set(title=f"without head {layer}:{head}: {without}", aspect="equal")
-    intact, without = _answer(model, tokens, Ablation()), _answer(model, tokens, Ablation(mlps={last}))
-    title = f"{a} + {b} = {intact}; without the final MLP {without}"
+        attention_map(ax, pattern[layer, head], symbols, symbols)
+        ax.set(title=f"without head {layer}:{head}: {answer(heads={(layer, head)})}", aspect="equal")
+    title = f"{a} + {b} = {answer()}; without the final MLP {answer(mlps={config.layers - 1})}"
     figure.suptitle(title)
     with replacing(path) as temporary:
         temporary.write_text(svg(figure, title), encoding="utf-8")
+    return path
 
 
-def _answer(model: Transformer, tokens: Int[Tensor, "1 pos"], part: Ablation) -> str:
-    digits = model(tokens, part.hook(model), model.config.layout.answer).argmax(-1)
-    return "".join(map(str, digits[0].tolist()))
-
-
-def _write(path: Path, function: str, value: Any, encoding: str = "utf-8") -> Path:
+def _write(path: Path, function: str, value: Any, encoding: str = "utf-16") -> Path:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     with replacing(path) as temporary:
         temporary.write_text(f"{function}({text});\n", encoding=encoding)

@@ -3,10 +3,10 @@
 import base64
 import io
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
 
-import matplotlib as mpl
 import matplotlib.style
 import seaborn as sns
 from matplotlib.figure import Figure
@@ -14,7 +14,6 @@ from PIL import Image
 
 WIDTH = 8.0  # inches: a page's column at its natural size
 SVG_DPI = 120  # of pictures inside an SVG
-EMBEDDED = re.compile(r"(?<=data:image/png;base64,)[A-Za-z0-9+/=\s]+")
 INK, FAINT = "#1F2430", "#6B7280"
 # Apart for colour-blind readers too, and each 3:1 or more against white and against the dark theme. The classes have
 # about Okabe and Ito's hues, in the order of the paper's tables; ten digits take a numeral beside the colour.
@@ -22,22 +21,15 @@ CLASS_COLOURS = ("#1E669A", "#AD8F0A", "#2CA667", "#C75301", "#D471B4")
 DIGIT_COLOURS: tuple[str, ...] = ("#1F4EFE", "#C4855F", "#8939CD", "#26830A", "#D55790")
 DIGIT_COLOURS += ("#7A7962", "#3B85FC", "#BC04A1", "#A882CE", "#E43704")
 STYLE = {
-    "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans", "Verdana"],
-    "font.size": 8.5, "axes.titlesize": 8.5, "axes.labelsize": 8.5,
-    "xtick.labelsize": 7.5, "ytick.labelsize": 7.5, "legend.fontsize": 8, "figure.titlesize": 9,
+    "font.sans-serif": ["DejaVu Sans", "Verdana"], "font.size": 8.5, "axes.titlesize": 8.5, "figure.titlesize": 9,
+    "xtick.labelsize": 7.5, "ytick.labelsize": 7.5, "legend.fontsize": 8, "lines.linewidth": 1.2,
     "axes.edgecolor": FAINT, "axes.linewidth": 0.6, "axes.labelcolor": INK, "text.color": INK, "axes.titlepad": 4,
     "xtick.color": INK, "ytick.color": INK, "xtick.major.width": 0.6, "ytick.major.width": 0.6,
     "xtick.major.size": 2.5, "ytick.major.size": 2.5, "legend.frameon": False, "legend.handletextpad": 0.4,
-    "axes.spines.top": False, "axes.spines.right": False, "lines.linewidth": 1.2,
-    "svg.fonttype": "none", "svg.hashsalt": "carry", "savefig.dpi": 200, "figure.facecolor": "white",
+    "axes.spines.top": False, "axes.spines.right": False, "svg.fonttype": "none", "svg.hashsalt": "carry",
 }  # fmt: skip
-
-
-@contextmanager
-def style() -> Iterator[None]:
-    """The house style, for figures that are drawn inside, or by a function that is decorated with it."""
-    with matplotlib.style.context(["default", STYLE]):
-        yield
+# The house style, for what is drawn inside `with style():`, or by a function that is decorated with `@style()`.
+style = partial(matplotlib.style.context, ["default", STYLE])
 
 
 @style()
@@ -45,7 +37,7 @@ def svg(figure: Figure, alt: str = "") -> str:
     """The figure as SVG text; the same figure gives the same text. `alt` becomes its `dc:title`."""
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Title": alt}, dpi=SVG_DPI)
-    return EMBEDDED.sub(_smaller, text.getvalue())
+    return re.sub(r"(?<=data:image/png;base64,)[A-Za-z0-9+/=\s]+", _smaller, text.getvalue())
 
 
 def _smaller(found: re.Match[str]) -> str:
@@ -59,9 +51,12 @@ def class_colours(n_classes: int) -> tuple[str, ...]:
     """A colour for each carry class; up to five, as three digits have, are fixed ones."""
     if n_classes <= len(CLASS_COLOURS):
         return CLASS_COLOURS[:n_classes]
-    return tuple(mpl.colors.to_hex(c) for c in sns.husl_palette(n_classes, s=0.95, l=0.55))
+    return tuple(sns.husl_palette(n_classes, s=0.95, l=0.55).as_hex())
 
 
-def position(name: str) -> str:
-    """A position's name as a title: `pos. 7` for `pos7`."""
-    return name.replace("pos", "pos. ")
+def name_grid(axes: Any, left: Iterable[str], top: Iterable[str], weights: Sequence[str] = ("bold", "bold")) -> None:
+    """Write names on the left of a grid's rows and on top of its columns, in these two font weights."""
+    for ax, name in zip(axes[:, 0], left, strict=True):
+        ax.set_ylabel(name, rotation=0, ha="right", va="center", weight=weights[0])
+    for ax, name in zip(axes[0], top, strict=False):
+        ax.set_title(name, weight=weights[1])
