@@ -155,15 +155,14 @@ def test_every_digit_needs_a_stair(models, monkeypatch):
     assert judged(found) == (pytest.approx([0.8, 0.4]), [True, False])
 
 
-def test_the_decision_head_brings_the_previous_sum(models, surveyed, monkeypatch):
+def test_the_decision_head_brings_the_previous_sum(models, monkeypatch):
     pattern = torch.zeros(2, 2, 10, 10)
     for position, keys in ((7, [1, 5]), (8, [2, 6])):
         pattern[1, 1, position, keys] = torch.tensor([0.3, 0.1])
         pattern[1, 0, position, keys] = 0.05
-    cheap, dear = cells(1.0, 1.0, whole=0.9), cells(1.0, 0.4, whole=0.3)
-    looking(models(MAIN, 2), [pattern, pattern], monkeypatch)
-    evidence = surveyed(MAIN, Survey({ONE: cheap, OTHER: dear}), Survey({ONE: dear, OTHER: cheap}))
-    found = heads.previous_sum(evidence)
+    looking(both := models(MAIN, 2), [pattern, pattern], monkeypatch)
+    monkeypatch.setattr(measure, "decision_head", lambda model: int(model is both[0]))
+    found = heads.previous_sum(Evidence("ours"))
     assert judged(found) == (pytest.approx([0.4, 0.1]), [True, False])
 
 
@@ -242,15 +241,15 @@ def test_pockets_by_outcome_after_the_mlp(models, monkeypatch):
     assert shown(found) == [True, False]
 
 
-def test_without_the_decision_head_no_axis_tells_a_carry(models, surveyed, monkeypatch):
+def test_without_the_decision_head_no_axis_tells_a_carry(models, monkeypatch):
     def plant(run: int, site: str, ablation: Ablation, a: torch.Tensor, b: torch.Tensor) -> dict[int, torch.Tensor]:
         assert (site, ablation in (ONE, OTHER)) == ("blocks.1.resid_mid", True)
         knows = {0: ablation == OTHER, 1: True, 2: False, 3: ablation == ONE}[run]
         return {8: 12 * arriving(a, b)[:, 1:2]} if knows else {}
 
     streaming(monkeypatch, models(MAIN, 4), plant)
-    both = Survey({ONE: cells(1.0, 0.4, whole=0.3), OTHER: cells(1.0, 1.0, whole=0.9)})
-    found = geometry.pca_without_decision_head(surveyed(MAIN, both, both, both, both))
+    monkeypatch.setattr(measure, "decision_head", lambda model: 0)
+    found = geometry.pca_without_decision_head(Evidence("ours"))
     assert [x > 0.99 for x in values(found)] == [False, True, False, True]
     assert shown(found) == [True, False, False, False]
 

@@ -44,7 +44,7 @@ def test_the_exact_test_is_fisher_s_and_its_extension_to_more_kinds():
 
 def test_power_is_that_of_all_draws():
     found = page.rejections(main=13, of=20)
-    rejected = [stats.fisher_exact([[k, 6 - k], [13, 7]]).pvalue < seeds.ALPHA for k in range(7)]
+    rejected = [stats.fisher_exact([[k, 6 - k], [13, 7]]).pvalue < page.ALPHA for k in range(7)]
     assert 0 < sum(rejected) < 7
     for share in (0.0, 0.1, 0.65):
         draws = [(x, np.prod([share if one else 1 - share for one in x])) for x in product((0, 1), repeat=6)]
@@ -65,9 +65,9 @@ def test_findings_and_measures_are_judged_by_kind():
     findings, medians = page.by_kind(rows, ["apart", "alike"])
     assert findings.loc["of one head", [*typology.KINDS][::2]].tolist() == [9, 2]  # two are too few to count
     assert findings.holds.to_dict() == {"always": "every", "never": "none", "of one head": "some", "mixed": "some"}
-    assert (findings.p < seeds.ALPHA).to_dict() == dict.fromkeys(findings.index, False) | {"of one head": True}
+    assert (findings.p < page.ALPHA).to_dict() == dict.fromkeys(findings.index, False) | {"of one head": True}
     assert medians.loc["apart", ["one head", "split"]].tolist() == pytest.approx([1.04, 2.13])
-    assert medians.p["apart"] < seeds.ALPHA < medians.p["alike"]
+    assert medians.p["apart"] < page.ALPHA < medians.p["alike"]
 
 
 def test_only_new_runs_by_one_recipe_are_judged():

@@ -10,7 +10,7 @@ from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from torch import Tensor
 
 from carry_core import carries, measure, sums
-from carry_core.findings.base import MAIN, Fields, finding_of_models
+from carry_core.findings.base import MAIN, Fields, finding_of_runs
 from carry_core.findings.survey import random_sums
 from carry_core.interventions import INTACT
 from carry_core.model import Transformer
@@ -127,7 +127,7 @@ def is_full_adder(parts: Mapping[str, Truth]) -> bool:
     return min(claimed(parts).values()) >= AGREEMENT and max(parts["early"].by_column) < AGREEMENT
 
 
-@finding_of_models("full_adder", MAIN)
+@finding_of_runs("full_adder", MAIN)
 def full_adder(model: Transformer) -> Fields:
     """The lowest agreement of a part with the schoolbook's truth table, in the worst column (App. I, Fig. 26)."""
     found = parts(model, *random_sums(3, ADDED))

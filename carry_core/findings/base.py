@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from carry_core import measure
-from carry_core.findings.survey import Evidence, Survey
+from carry_core.findings.survey import Evidence
 from carry_core.findings.survey import Need as Need
 from carry_core.groups import GROUPS
 from carry_core.groups import MAIN as MAIN
@@ -86,29 +86,16 @@ def finding(
     return register
 
 
-def finding_of_models(name: str, group: str, need: Need | None = None) -> Callable[[Callable[..., Fields]], Measure]:
-    """Register a finding whose row is measured on each run's model by itself, if it has a `need` with its survey."""
+def finding_of_runs(name: str, group: str, need: Need | None = None) -> Callable[[Callable[[Any], Fields]], Measure]:
+    """Register a finding whose row is measured on each run's model by itself, or with a `need` read off its survey."""
 
-    def register(of: Callable[..., Fields]) -> Measure:
+    def register(of: Callable[[Any], Fields]) -> Measure:
         @finding(name, group, need=need)
         @wraps(of)
         def rows(evidence: Evidence) -> pd.DataFrame:
-            surveys = {run: (survey,) for run, survey in evidence.surveys(group).items()} if need else {}
-            return per_run(evidence.each(group, lambda run, model: of(model, *surveys.get(run, ()))))
-
-        return rows
-
-    return register
-
-
-def finding_of_surveys(name: str, group: str, need: Need) -> Callable[[Callable[[Survey], Fields]], Measure]:
-    """Register a finding whose row is read off the survey of each run."""
-
-    def register(of: Callable[[Survey], Fields]) -> Measure:
-        @finding(name, group, need=need)
-        @wraps(of)
-        def rows(evidence: Evidence) -> pd.DataFrame:
-            return per_run({run: of(survey) for run, survey in evidence.surveys(group).items()})
+            if need is not None:
+                return per_run(evidence.surveys(group), of)
+            return per_run(evidence.each(group, lambda run, model: of(model)))
 
         return rows
 

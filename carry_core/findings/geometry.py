@@ -14,9 +14,9 @@ from sklearn.metrics import balanced_accuracy_score, pairwise_distances_argmin
 from torch import Tensor
 
 from carry_core import carries, measure, sums
-from carry_core.findings.base import MAIN, N1, N1_W0, S01, Fields, all_heads, finding, finding_of_models, per_run
+from carry_core.findings.base import MAIN, N1, N1_W0, S01, Fields, finding, finding_of_runs, per_run
 from carry_core.findings.heads import column_mass, mean_attention
-from carry_core.findings.survey import Evidence, Survey, random_sums
+from carry_core.findings.survey import Evidence, random_sums
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import Transformer
 from carry_core.sums import Numbers
@@ -176,7 +176,7 @@ def leading(axes: Mapping[int, Sequence[float]]) -> Fields:
     }
 
 
-@finding_of_models("layer0_tens", MAIN)
+@finding_of_runs("layer0_tens", MAIN)
 def layer0_tens(model: Transformer) -> Fields:
     """Balanced accuracy of the leading axis after layer 0, lowest of tens and units of a (Sec. 4.1, Fig. 4)."""
     a, b = random_sums()
@@ -184,13 +184,13 @@ def layer0_tens(model: Transformer) -> Fields:
     return leading(axes_of(model, "blocks.0.resid_post", {i: big[:, i] for i in (1, 2)}))
 
 
-@finding_of_models("layer1_carry", MAIN)
+@finding_of_runs("layer1_carry", MAIN)
 def layer1_carry(model: Transformer) -> Fields:
     """Balanced accuracy of the leading axis after the last attention, lowest of 7 and 8 (Sec. 4.1, Fig. 4)."""
     return leading(axes_of(model, "blocks.1.resid_mid", carry_in_labels(model)))
 
 
-@finding_of_models("one_layer_no_carry", N1)
+@finding_of_runs("one_layer_no_carry", N1)
 def one_layer_no_carry(model: Transformer) -> Fields:
     """Balanced accuracy of the leading axis at 7 and 8, the highest (App. B, Fig. 7)."""
     names, labels = {"attention": "resid_mid", "MLP": "resid_post"}, carry_in_labels(model)
@@ -201,7 +201,7 @@ def one_layer_no_carry(model: Transformer) -> Fields:
     return {"value": first, "shows": first < SEPARATING_ACCURACY, **after, "best_of_six_axes": float(scores.max())}
 
 
-@finding_of_models("outcome_pockets", MAIN)
+@finding_of_runs("outcome_pockets", MAIN)
 def outcome_pockets(model: Transformer) -> Fields:
     """Nearest-centroid accuracy for the digit after the MLP, the lower of 7 and 8 (Sec. 4.1)."""
     a, b = random_sums()
@@ -217,16 +217,17 @@ def outcome_pockets(model: Transformer) -> Fields:
     }
 
 
-@finding_of_models("pca_without_decision_head", MAIN, all_heads(MAIN))
-def pca_without_decision_head(model: Transformer, survey: Survey) -> Fields:
+@finding_of_runs("pca_without_decision_head", MAIN)
+def pca_without_decision_head(model: Transformer) -> Fields:
     """Best of six axes at 8 without the decision head; beside it without the other one (Sec. 4.1, footnote)."""
     position = model.config.layout.answer[1]
     labels = {position: carry_in_labels(model)[position]}
-    without, *_, other = (max(axes_of(model, "blocks.1.resid_mid", labels, head)[position]) for head in survey.heads)
+    best = [max(axes_of(model, "blocks.1.resid_mid", labels, head)[position]) for head in measure.last_heads(model)]
+    without, other = best.pop(measure.decision_head(model)), best[0]
     return {"value": without, "shows": without < SEPARATING_ACCURACY <= other, "without_the_other_head": other}
 
 
-@finding_of_models("carry_in_layer0", S01)
+@finding_of_runs("carry_in_layer0", S01)
 def carry_in_layer0(model: Transformer) -> Fields:
     """Balanced accuracy of the best of six axes after layer 0, the lower of positions 7 and 8 (App. C.2)."""
     labels, layout = carry_in_labels(model), model.config.layout

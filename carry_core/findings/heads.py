@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from carry_core import carries, measure, sums
 from carry_core.findings import base
-from carry_core.findings.base import Fields, Need, finding, finding_of_models, finding_of_surveys
+from carry_core.findings.base import Fields, Need, finding, finding_of_runs
 from carry_core.findings.survey import Evidence, Survey, random_sums
 from carry_core.groups import GROUPS
 from carry_core.interventions import INTACT, Ablation
@@ -123,10 +123,10 @@ def decision(survey: Survey) -> Fields:
     }
 
 
-decision_head_costs = finding_of_surveys("decision_head", base.MAIN, base.all_heads(base.MAIN))(decision)
+decision_head_costs = finding_of_runs("decision_head", base.MAIN, base.all_heads(base.MAIN))(decision)
 
 
-@finding_of_surveys("final_mlp_carries", base.MAIN, Need())
+@finding_of_runs("final_mlp_carries", base.MAIN, Need())
 def final_mlp_carries(survey: Survey) -> Fields:
     """Pearson correlation with a model that cannot carry (Sec. 4, Tab. 1)."""
     correlation = no_carry_correlation(survey.without_mlp)
@@ -137,7 +137,7 @@ SINGLE = measure.last_heads(GROUPS[base.N3].config, 2)
 PAIRS = [Ablation(heads={(1, 0), (1, 1), (2, head)}) for head in (0, 1)]
 
 
-@finding_of_surveys("three_layers", base.N3, Need(frozenset([INTACT, *SINGLE])))
+@finding_of_runs("three_layers", base.N3, Need(frozenset([INTACT, *SINGLE])))
 def three_layers(survey: Survey) -> Fields:
     """Pearson correlation without the last MLP (App. C.3, Tab. 3)."""
     lost = [survey.cells[INTACT].exact_match - survey.cells[head].exact_match for head in SINGLE]
@@ -146,7 +146,7 @@ def three_layers(survey: Survey) -> Fields:
     return {"value": correlation, "shows": shows, "cost_of_heads_1:0_1:1_2:0_2:1": lost}
 
 
-@finding_of_surveys("three_layers_pairs", base.N3, Need(frozenset([INTACT, *PAIRS])))
+@finding_of_runs("three_layers_pairs", base.N3, Need(frozenset([INTACT, *PAIRS])))
 def three_layers_pairs(survey: Survey) -> Fields:
     """Exact matches that the costlier pair takes away: layer 1's attention and one head of layer 2 (App. C.3)."""
     without = [survey.cells[pair] for pair in PAIRS]
@@ -162,7 +162,7 @@ def three_layers_pairs(survey: Survey) -> Fields:
     }
 
 
-@finding_of_surveys("decoder", base.DECODER, base.all_heads(base.DECODER))
+@finding_of_runs("decoder", base.DECODER, base.all_heads(base.DECODER))
 def decoder(survey: Survey) -> Fields:
     """Share of answers that are one too large at 7 and 8 where no one arrives, without the decision head (App. D)."""
     without = survey.cells[survey.heads[0]]
@@ -216,7 +216,7 @@ def squashing(model: Transformer, outcome: int = SQUASHED_OUTCOME) -> Float[Tens
     return after / before
 
 
-@finding_of_models("squashing", base.MAIN)
+@finding_of_runs("squashing", base.MAIN)
 def squashing_of_runs(model: Transformer) -> Fields:
     """Ratio of the spread of cosines after the final MLP to that before, for the outcome 74 (Sec. 4)."""
     ratio = squashing(model)
@@ -247,7 +247,7 @@ def mean_attention(model: Transformer) -> Float[Tensor, "layer head query key"]:
     return measure.attention(model, *random_sums())
 
 
-@finding_of_models("staircase", base.MAIN)
+@finding_of_runs("staircase", base.MAIN)
 def staircase(model: Transformer) -> Fields:
     """Attention of the weakest digit row's best head to its partner (Sec. 4, Fig. 3)."""
     first, layout = mean_attention(model)[0], model.config.layout
@@ -255,11 +255,11 @@ def staircase(model: Transformer) -> Fields:
     return {"value": weakest, "shows": weakest >= PARTNER_ATTENTION, "at_answer_rows": at_answer}
 
 
-@finding_of_models("previous_sum", base.MAIN, base.all_heads(base.MAIN))
-def previous_sum(model: Transformer, survey: Survey) -> Fields:
+@finding_of_runs("previous_sum", base.MAIN)
+def previous_sum(model: Transformer) -> Fields:
     """Attention of the decision head to the digits one to the right, at 7 and 8 (Sec. 4, Fig. 3)."""
     mass = column_mass(mean_attention(model)[-1], model.config.layout, shift=1)[:, :2]
-    ((_, head),) = survey.heads[0].heads
+    head = measure.decision_head(model)
     return {
         "value": float(mass[head].mean()),
         "shows": brings_previous_sum(mass, head, model.config.layout),
@@ -268,7 +268,7 @@ def previous_sum(model: Transformer, survey: Survey) -> Fields:
     }
 
 
-@finding_of_surveys("wide_mlp", base.DFF1024, Need(dissect=True))
+@finding_of_runs("wide_mlp", base.DFF1024, Need(dissect=True))
 def wide_mlp(survey: Survey) -> Fields:
     """Accuracy of the no-carry cells without the final MLP (App. C.2)."""
     assert survey.dissected is not None

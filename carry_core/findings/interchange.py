@@ -267,6 +267,7 @@ def sweep(
     *,
     own: bool = False,
     control: bool = False,
+    variables: Sequence[str] = VARIABLES,
 ) -> pd.DataFrame:
     """The map of one run: a row for each `CELL` that is `reachable`, with what `count` gives.
 
@@ -276,7 +277,7 @@ def sweep(
     """
     config, frames, generator = model.config, [], torch.Generator().manual_seed(0)
     answer, names = config.layout.answer, config.layout.position_names
-    for variable in VARIABLES:
+    for variable in variables:
         for column in range(config.width - (n_digits or config.width), config.width - (variable != "digit_sum")):
             pairs, right = right_pairs(model, variable, column, max(counts), generator, n_digits, control=control)
             cells = [cell for cell in reachable(config, column, n_digits) if not own or cell[1] == answer[column]]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from carry_core import carries, groups, measure
 from carry_core.errors import BadInput
 from carry_core.findings import base, dynamics, geometry, heads, neurons
-from carry_core.findings.base import Fields, finding, finding_of_models, finding_of_surveys, per_run
+from carry_core.findings.base import Fields, finding, finding_of_runs, per_run
 from carry_core.findings.survey import Evidence, Survey, random_sums
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import Transformer
@@ -249,7 +249,7 @@ def parent(group: str) -> tuple[str, int]:
     return found
 
 
-@finding_of_surveys("four_digits", base.DIGITS4, base.all_heads(base.DIGITS4))
+@finding_of_runs("four_digits", base.DIGITS4, base.all_heads(base.DIGITS4))
 def four_digits(survey: Survey) -> Fields:
     """Pearson correlation without the final MLP, over the thirteen classes; a head has to decide as well (App. F)."""
     correlation, head = heads.no_carry_correlation(survey.without_mlp), heads.decision(survey)
@@ -331,7 +331,7 @@ def carry_axis_long(evidence: Evidence) -> pd.DataFrame:
     return pd.concat({name: per_run(evidence.each(group, row)) for name, group in at_hand.items()})
 
 
-@finding_of_models("unpadded_fail", base.MAIN)
+@finding_of_runs("unpadded_fail", base.MAIN)
 def unpadded_fail(model: Transformer) -> Fields:
     """Exact match of the three-digit weights on random six-digit sums (App. H, footnote)."""
     exact, digits = accuracy(widened(model, 6), 6)

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from carry_core import carries, measure, sums
-from carry_core.findings.base import MAIN, Fields, finding_of_models
+from carry_core.findings.base import MAIN, Fields, finding_of_runs
 from carry_core.findings.heads import carry_neurons
 from carry_core.findings.survey import random_sums
 from carry_core.interventions import INTACT, Ablation
@@ -90,14 +90,14 @@ def checkerboard(model: Transformer, ablation: Ablation = INTACT) -> float:
     return float(np.nanmean([gap(*board) for both in found for board in zip(*both, strict=True)]))
 
 
-@finding_of_models("carry_axis", MAIN)
+@finding_of_runs("carry_axis", MAIN)
 def carry_axis_of_runs(model: Transformer) -> Fields:
     """Correlation over neurons of the coordinate on the leading axis and what they are active for (Sec. 5, Fig. 14)."""
     correlation = carry_axis(model, *random_sums()).correlations[0]
     return {"value": correlation, "shows": correlation >= CARRY_AXIS_CORRELATION}
 
 
-@finding_of_models("checkerboard", MAIN)
+@finding_of_runs("checkerboard", MAIN)
 def checkerboard_of_runs(model: Transformer) -> Fields:
     """Mean cosine within minus across carry status, over nine outcomes at 7 and 8, carry neurons gone (Sec. 5)."""
     chosen = carry_neurons(model, *measure.sample(2_000, 3, seed=0))

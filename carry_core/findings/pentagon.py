@@ -8,7 +8,7 @@ from torch import Tensor
 
 from carry_core import carries, measure, sums
 from carry_core.findings import geometry
-from carry_core.findings.base import MAIN, Fields, finding_of_models
+from carry_core.findings.base import MAIN, Fields, finding_of_runs
 from carry_core.findings.survey import random_sums
 from carry_core.model import Transformer
 from carry_core.sums import Numbers
@@ -86,7 +86,7 @@ def turn(one: Complex[Tensor, " 10"], other: Complex[Tensor, " 10"]) -> float:
     return float(angle / (2 * torch.pi / 5)) * (1 if way == 2 else -1)
 
 
-@finding_of_models("pentagon", MAIN)
+@finding_of_runs("pentagon", MAIN)
 def pentagons(model: Transformer) -> Fields:
     """Share of the spread of the ten digits that a pentagon explains in the leading plane at 8 (App. E, Fig. 17)."""
     return pentagon(model, *random_sums())[0]

@@ -1,23 +1,9 @@
 """Many seeds of the main group: of which kind each run is, and what else was measured on it, as one stored table.
 
-What the page `what_kind_of_run` asks of the table, and what counts as an answer, was written down before any run
-numbered 6 or more was looked at; the kinds and their threshold (`typology`) were fitted on runs 0-5, the author's and
-ours after 300 epochs.
-
-- Judged are our runs by `quick` from number 6 on, whatever they have learned (`judged`).
-- A kind's share has its exact 95% interval (Clopper and Pearson).
-- Six runs, the author's or ours by `paper`, are a likely draw from the judged ones unless the exact test on the table
-  of kinds (Fisher's, as Freeman and Halton extend it) gives less than `ALPHA`; each six has its own test. The test's
-  power is enumerated for every share that the most frequent kind could have had among all runs like those six: it
-  can see the shares at which it rejects in at least `POWER` of the draws.
-- A kind counts from `FEWEST` judged runs on. A finding holds in a kind if at least `HOLDS` of its judged runs show it.
-  It holds in every kind, in some, or in none of those that count; a kind in which a third to two thirds show it is one
-  in which it does not hold.
-- Whether a finding or a measure depends on the kind: the exact test on runs that show it, or Kruskal and Wallis's,
-  among kinds that count; all of them together corrected by Benjamini and Hochberg, and `ALPHA` again.
-- Runs with snapshots: what a part does at the end of training (`PARTS`, each from `DECIDES` on) has settled at the
-  first snapshot from which on it does so up to the end. Where the model gets no pair of sums right it does nothing.
-  This was written down before any run had snapshots.
+The page `what_kind_of_run` asks of the table, and says which questions and rules were written down before what was
+looked at. Those of this module: judged are our runs by `quick` from number 6 on, whatever they have learned. Of runs
+with snapshots, what a part does at the end of training (`PARTS`, each from `DECIDES` on) has settled at the first
+snapshot from which on it does so up to the end; where the model gets no pair of sums right it does nothing.
 """
 
 import gzip
@@ -39,8 +25,6 @@ from carry_core.model import Transformer
 from carry_core.training import recipes
 
 FIRST_JUDGED = 6
-ALPHA, POWER, CONFIDENCE = 0.05, 0.8, 0.95
-FEWEST, HOLDS = 3, 2 / 3
 KEY = ["source", "recipe", "run", "epoch"]  # the epoch of a snapshot, none at the end of training
 # of the last layer (`typology.who_decides`), and of the full adder's variables in their places (`typology.abstraction`)
 PARTS = ["one head", "heads together", "earlier", "final MLP", "digit_sum", "carry_in", "all"]
@@ -49,13 +33,7 @@ FROM_CURVES = {"kink", "no_grokking"}  # the author's release has the learning c
 
 def last_layer(model: Transformer, count: int = interchange.PAIRS) -> pd.DataFrame:
     """The part of `interchange.sweep` that `typology.who_decides` is about, on the same pairs."""
-    config, frames = model.config, []
-    names = [name for name in interchange.components(config) if name.startswith(f"blocks.{config.layers - 1}.")]
-    for column, pairs in typology.carry_pairs(model, count).items():
-        own, reads = config.layout.answer[column], config.layout.position_names[column]
-        found = interchange.count(model, column, pairs, [(name, own) for name in names])
-        frames.append(found.assign(reads=reads, variable="carry_in"))
-    return pd.concat(frames)
+    return interchange.sweep(model, (count, 0), own=True, variables=["carry_in"])
 
 
 def of_run(run: int, model: Transformer) -> Fields:
