@@ -6,10 +6,9 @@ import re
 import signal
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from datetime import timedelta
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -18,8 +17,6 @@ from typing import Any
 import click
 import pandas as pd
 import torch
-from rich.console import Console
-from rich.progress import Progress, TaskID
 
 from carry_core import author, groups, runs
 from carry_core.errors import BadInput
@@ -35,7 +32,7 @@ from carry_core.training.layers import keep_memory
 from carry_core.training.trainer import PRECISIONS
 
 SUMS = "SHA256SUMS"
-QUIET_EVERY = 300.0  # seconds between progress lines where the output is not a terminal
+SHOWN_EVERY, QUIET_EVERY = 5.0, 300.0  # seconds between lines of progress, on a terminal and elsewhere
 
 
 class Target(click.Path):
@@ -149,28 +146,22 @@ def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, d
         checkpoints = Checkpoints(folder, group, recipes.chosen(options["recipe"], group, options["epochs"]))
         plan.append((checkpoints, loop.missing(checkpoints, recipes.run_numbers(numbers, group), out)))
     loop.check_parents(plan)
-    total = 0.0
+    total = timedelta()
     for checkpoints, missing in plan:
         name = checkpoints.group.name
         if not missing:
             click.echo(f"{name}: complete in {out}.")
         elif dry_run:
-            total += (seconds := loop.estimate(checkpoints, missing, device, precision))
+            total += (takes := timedelta(seconds=round(loop.estimate(checkpoints, missing, device, precision))))
             epochs = checkpoints.recipe.epochs(checkpoints.group)
-            click.echo(f"{name}: {loop.named(missing)}, {epochs} epochs a run, about {_time(seconds)}.")
+            click.echo(f"{name}: {loop.named(missing)}, {epochs} epochs a run, about {takes}.")
         else:
             click.echo(f"{name}: {checkpoints.group}.")
-            with _reporting() as report:
-                done = train_group(checkpoints, missing, report=report)
-            if not done:
+            if not train_group(checkpoints, missing, report=reporter()):
                 click.echo("Time is up; the same command goes on from here.")
                 return
     if dry_run:
-        click.echo(f"In all about {_time(total)} on {device} in {precision}, estimated from two steps of each group.")
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} h" if seconds > 5400 else f"{seconds / 60:.1f} min"
+        click.echo(f"In all about {total} on {device} in {precision}, estimated from two steps of each group.")
 
 
 @carry.command("bench")
@@ -208,10 +199,9 @@ def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
     if save and only:
         raise BadInput("--save writes the whole ledger of a source: drop --only, or use --json.")
     keep_memory()
-    with _reporting() as report:
-        done = count(1)
-        ledger = compute.Ledger(source, only, lambda what: report(source, what, next(done) / (1 + ledger.steps())))
-        rows = ledger.rows(compute.journal(source))
+    done, report = count(1), reporter()
+    ledger = compute.Ledger(source, only, lambda what: report(source, what, next(done) / (1 + ledger.steps())))
+    rows = ledger.rows(compute.journal(source))
     show(rows)
     _write(file, [asdict(row) for row in rows], results.save(source, rows) if save else None)
     if ledger.failed:
@@ -241,8 +231,10 @@ def interchange_(source: str, names: tuple[str, ...], pairs: int | None, file: P
     for name in asked:
         swaps = pairs or (interchange.PAIRS if name == groups.MAIN else interchange.PAIRS_OF_OTHERS)
         found = interchange.maps(source, name, partial(click.echo, err=True), swaps)
-        rows += interchange.records(found)
-        click.echo(typology.summary(found))
+        shown = found[~found.control]
+        rows += json.loads(shown[interchange.COLUMNS].to_json(orient="records"))
+        kinds = typology.who_decides(shown).kind.map(typology.KINDS)
+        click.echo(f"{name} ({source}): runs by who decides\n{kinds.value_counts().to_string(header=False)}")
         if save:
             write_checksums([interchange.save(source, name, found)])
     _write(file, rows, None)
@@ -305,9 +297,8 @@ def llm(model: str, prompts: int, ablate: tuple[str, ...], out: Path | None, **o
     check_writable(out)
     n_pairs = options["pairs"] if options["pairs"] is not None else 0 if asked else 3
     plan = (template, prompts, options["seed"], options["batch"], asked, n_pairs)
-    with _reporting() as report:
-        surveyor = survey.Surveyor(source, data_dir() / "checkpoints" / "llm", *plan, partial(report, source.title))
-        result = surveyor.run()
+    surveyor = survey.Surveyor(source, data_dir() / "checkpoints" / "llm", *plan, partial(reporter(), source.title))
+    result = surveyor.run()
     result.save(out / survey.FILE)
     click.echo("\n".join(result.lines()))
     click.echo(f"Written to {out / survey.FILE}; its batches stay in {surveyor.folder}, for ablating more heads.")
@@ -323,8 +314,7 @@ def train_llm(out: Path, device: str, threads: int) -> None:
     from carry_core.llm import small
 
     torch.set_num_threads(threads)
-    with _reporting() as report:
-        names = small.publish(*small.train(small.RECIPE, device, partial(report, "small")), out)
+    names = small.publish(*small.train(small.RECIPE, device, partial(reporter(), "small")), out)
     click.echo(f"Written to {out}: {', '.join(names)}.")
 
 
@@ -363,25 +353,17 @@ def write_checksums(files: Iterable[Path] | None = None) -> None:
         temporary.write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items())), encoding="utf-8")
 
 
-@contextmanager
-def _reporting() -> Iterator[Callable[[str, str, float], None]]:
-    """A function that takes a title, what is done, and what share of the whole that is.
+def reporter() -> Callable[[str, str, float], None]:
+    """A function that prints now and then what is done of a title, and what share of the whole that is."""
+    last, every = time.monotonic(), SHOWN_EVERY if sys.stderr.isatty() else QUIET_EVERY
 
-    On a terminal it draws a progress bar for each title, else it prints a line now and then.
-    """
-    console, last = Console(stderr=True), time.monotonic()
-    with Progress(console=console, disable=not console.is_terminal) as progress:
-        bars = defaultdict[str, TaskID](partial(progress.add_task, "", total=1.0))
+    def report(title: str, what: str, share: float) -> None:
+        nonlocal last
+        if share >= 1 or time.monotonic() - last > every:
+            last = time.monotonic()
+            click.echo(f"{title}: {what} ({share:.0%})", err=True)
 
-        def report(title: str, what: str, share: float) -> None:
-            nonlocal last
-            if console.is_terminal:
-                progress.update(bars[title], completed=share, description=f"{title}: {what}")
-            elif share >= 1 or time.monotonic() - last > QUIET_EVERY:
-                last = time.monotonic()
-                click.echo(f"{title}: {what}", err=True)
-
-        yield report
+    return report
 
 
 def main() -> None:

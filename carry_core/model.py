@@ -27,7 +27,7 @@ TransformerLens's spelling, such as `blocks.1.attn.hook_z`, is understood wherev
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import cast
 
@@ -94,9 +94,6 @@ class ModelConfig:
             last = f"blocks.{self.layers - 1}."
             raise BadInput(f"{name!r} is no hook point of this model: expected one such as embed or {last}attn.z.")
         return plain
-
-    def to_dict(self) -> dict[str, int | bool]:
-        return asdict(self)
 
 
 def rotary(length: int, d_head: int, device: torch.device | None = None) -> Complex[Tensor, "pos half"]:

@@ -9,7 +9,7 @@ last. What was imported from the author's release is in `data/author/<group>/` l
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -150,7 +150,7 @@ def describe(path: Path, group: str | None = None) -> dict[str, Any]:
             record = about["record"]
             if not (isinstance(record["recipe"], str) and type(record["epochs"]) is int):
                 raise ValueError("its record is not one of a training")
-            if group is not None and (about["group"], about["config"]) != (group, groups.find(group).config.to_dict()):
+            if group is not None and (about["group"], about["config"]) != (group, asdict(groups.find(group).config)):
                 raise ValueError(f"it is of {about['group']} with {about['config']}, not of {group}")
             return about
     except (SafetensorError, OSError, KeyError, TypeError, RecursionError, ValueError) as error:

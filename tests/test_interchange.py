@@ -1,5 +1,7 @@
 """Interchange interventions, on networks whose algorithm is known because it was made by hand, and by brute force."""
 
+import json
+
 import pandas as pd
 import pytest
 import torch
@@ -209,7 +211,7 @@ def test_records_are_stored_and_read_back(monkeypatch, tmp_path):
     cells = interchange.sweep(hand_made("last"), (20, 20), own=True)
     monkeypatch.setattr(interchange, "sweep", lambda model, *counts, control=False, **more: cells.assign(right=0.5))
     maps = interchange.maps("ours", "n2_s0.3_w0.2")
-    rows = interchange.records(maps)
+    rows = json.loads(maps[~maps.control][interchange.COLUMNS].to_json(orient="records"))
     assert list(rows[0]) == interchange.COLUMNS
     path = interchange.save("ours", "n2_s0.3_w0.2", maps)
     assert len(pd.read_csv(path)) < 2 * len(maps) / 3
@@ -219,7 +221,6 @@ def test_records_are_stored_and_read_back(monkeypatch, tmp_path):
         by = [*interchange.CELL, "pairs"]
         read, written = (pd.DataFrame(x)[interchange.COLUMNS].sort_values(by) for x in (found, rows))
         pd.testing.assert_frame_equal(read.reset_index(drop=True), written.reset_index(drop=True), check_dtype=False)
-    assert typology.summary(maps).endswith("one head of the last layer decides: 1.")
     with pytest.raises(BadInput, match="carry interchange --source author n2_s0.3_w0.2 --save"):
         interchange.saved("author", "n2_s0.3_w0.2")
 

@@ -20,7 +20,7 @@ from carry_core.groups import Group
 from carry_core.model import ModelConfig
 from carry_core.training import loop
 from carry_core.training import trainer as train_module
-from carry_core.training.checkpoints import Checkpoints, digest
+from carry_core.training.checkpoints import Checkpoints
 from carry_core.training.recipes import Recipe
 from carry_core.training.trainer import Trainer
 from tests.conftest import SHAPES
@@ -169,10 +169,9 @@ def test_a_checkpoint_that_nothing_can_go_on_from_is_refused(small_group, data):
     (state,) = trainer.states()
     assert checkpoints.load(0)[1].items() >= state[1].items()
     path = checkpoints.path(0)
-    flipped = bytearray(path.read_bytes())
-    flipped[-100] ^= 1
-    save_file(state[0], path, {"format": "1", "sha256": digest(state[0])})  # no record
-    for content in (path.read_bytes(), flipped):
+    cut = path.read_bytes()[:-100]
+    save_file(state[0], path, {"format": "1"})  # no record
+    for content in (path.read_bytes(), cut):
         path.write_bytes(content)
         with pytest.raises(BadInput, match=r"run0.safetensors is damaged .*delete run 0's files there to train it"):
             loop.train_group(checkpoints, [0], data / "runs")

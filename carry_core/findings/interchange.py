@@ -5,16 +5,14 @@ answer digit. If a component holds one of these variables, then its output for a
 answer of the first (the base) as the causal model says, and in nothing else. The share of pairs for which it does is
 the interchange-intervention accuracy (Geiger et al. 2021, Causal Abstractions of Neural Networks).
 
-A decoder is given the right answer of its own sum, the base or the source, and predicts each digit a position before
-it. What it is given up to there is part of the pair: the two answers agree to the left of the column, too. Otherwise a
-carry that goes on to the left would stand in the input, and the carry-in could be read off it.
+A decoder is given the right answer of its own sum and predicts each digit a position before it. So the two answers
+agree to the left of the column, too: else a carry that goes on to the left could be read off the input.
 
 In a padded model the sums have as many digits as most that it was trained on (`n_digits`), at the right end of its
 columns. Columns are counted from the left of all; positions that hold the padding's zeros are left out of the map.
 """
 
 import gzip
-import json
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -320,12 +318,6 @@ def maps(
         report(f"{name} run {run}")
     found = pd.concat(frames, ignore_index=True).assign(source=source, group=name)
     return found.round({"accuracy": 5, "elsewhere": 5, "right": 3})
-
-
-def records(frame: pd.DataFrame) -> list[dict[str, object]]:
-    """Maps as `carry interchange --json` writes them; without the controls."""
-    rows: list[dict[str, object]] = json.loads(frame[~frame.control][COLUMNS].to_json(orient="records"))
-    return rows
 
 
 def path_of(source: str, name: str) -> Path:

@@ -185,10 +185,6 @@ class Evidence:
         self.chosen, self.surveyed = chosen or {}, surveyed or fixed_sums
         self._surveys: dict[str, dict[int, Future[Survey]]] = {}
 
-    def steps(self) -> int:
-        """How many runs have to be surveyed."""
-        return sum(len(self.group(group).numbers) for group in self.needs if self.has(group))
-
     def has(self, group: str) -> bool:
         """Whether the group's weights are there and whole."""
         try:

@@ -14,8 +14,7 @@ from torch import Tensor
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
 from carry_core.findings import heads, interchange
-from carry_core.findings.base import FINDINGS, MAIN, Entry, Measurement, per_run
-from carry_core.findings.base import summary as measurement
+from carry_core.findings.base import FINDINGS, MAIN, Entry, Measurement, per_run, summary
 from carry_core.findings.interchange import Pairs
 from carry_core.findings.survey import Evidence
 from carry_core.interventions import Patch
@@ -49,14 +48,6 @@ def who_decides(cells: pd.DataFrame) -> pd.DataFrame:
     found = found.assign(**{name: mean[last + part] for name, part in parts.items()})
     moves = found[["one head", "heads together", "earlier"]] >= DECIDES
     return found.assign(kind=moves.idxmax(axis=1).where(moves.any(axis=1), "split"))
-
-
-def summary(cells: pd.DataFrame) -> str:
-    """One group's maps, as from `interchange.maps`, in a line: how many runs are of which kind."""
-    found = who_decides(cells[~cells.control])
-    counted = "1 run" if len(found) == 1 else f"{len(found)} runs"
-    kinds = "; ".join(f"{KINDS[name]}: {n}" for name, n in found.kind.value_counts().items())
-    return f"{cells.group.iloc[0]} ({cells.source.iloc[0]}), {counted}: {kinds}."
 
 
 def carry_pairs(model: Transformer, count: int = COUNT, seed: int = 0) -> dict[int, Pairs]:
@@ -201,7 +192,7 @@ def statements(evidence: Evidence) -> pd.DataFrame:
 def _measurement(name: str, evidence: Evidence) -> Measurement:
     value = statements(evidence)[name]
     shows = value > 1 - DECIDES if name == "random_neurons" else value >= DECIDES
-    return measurement(pd.DataFrame({"value": value, "shows": shows}), STATEMENTS[name])
+    return summary(pd.DataFrame({"value": value, "shows": shows}), STATEMENTS[name])
 
 
 FINDINGS.update({f"beyond/{name}": Entry(partial(_measurement, name), (MAIN,)) for name in STATEMENTS})

@@ -78,14 +78,8 @@ def llm_heads(evidence: Evidence) -> Measurement:
             chosen = [ablated.answers.accuracy for ablated in found.targeted]
             random = [ablated.answers.accuracy for ablated in found.ablated if ablated.kind == "random"]
             if chosen and random:
-                rows[number] = {
-                    "value": min(chosen),
-                    "shows": min(chosen) < min(random),
-                    "model": model.title,
-                    "chosen_pairs": len(chosen),
-                    "random_pairs": len(random),
-                    "lowest_of_random_pairs": min(random),
-                }
+                lowest = {"model": model.title, "lowest_of_random_pairs": min(random)}
+                rows[number] = {"value": min(chosen), "shows": min(chosen) < min(random), **lowest}
     if not rows:
         commands = "; ".join(f"`{model.command}`" for model in MODELS.values())
         whose = "The author's release has no such runs, and it" if evidence.source == "author" else "It"

@@ -39,7 +39,8 @@ class Ledger:
 
     def steps(self) -> int:
         """How often `report` will be called at most."""
-        return self.evidence.steps() + sum(claim.paper is None for claim in self.claims)
+        at_hand = [self.evidence.group(group) for group in self.evidence.needs if self.evidence.has(group)]
+        return sum(len(loaded.numbers) for loaded in at_hand) + sum(claim.paper is None for claim in self.claims)
 
     def rows(self, journal: Path | None = None) -> list[Row]:
         """Compute them all; `journal` gets each as a line of JSON as soon as it is there."""

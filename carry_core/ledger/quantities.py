@@ -223,7 +223,7 @@ def spread(evidence: Evidence) -> Measurement:
 
 def long_accuracy(group: str, evidence: Evidence, n_digits: int = 6, epoch: int | None = None) -> Measurement:
     """Whole-answer accuracy of a padded group on random sums of so many digits, at all positions (App. H)."""
-    loaded = evidence.group(group) if epoch is None else lengths.at_the_papers_epochs(evidence, group, epoch)
+    loaded = evidence.group(group) if epoch is None else lengths.by_the_papers_epochs(evidence, group)
     asked, runs = random_sums(n_digits), {}
     fields: dict[int, dict[str, Any]] = {}
     for run in loaded.numbers:
@@ -241,7 +241,7 @@ def accuracy_range(evidence: Evidence) -> Measurement:
     """Lowest and highest six-digit accuracy of the unprimed runs from epoch 200 to 1000 (Sec. 6)."""
     curves = evidence.curves(base.PAD6)
     if evidence.source == "ours":
-        lengths.at_the_papers_epochs(evidence, base.PAD6, 1000)
+        lengths.by_the_papers_epochs(evidence, base.PAD6)
     curve = curves["long_whole"][:, 199:1000]
     if curve.shape[1] <= 800:
         n = curves["long_whole"].shape[1]
@@ -254,7 +254,7 @@ def accuracy_range(evidence: Evidence) -> Measurement:
 def norm_of(part: str, evidence: Evidence) -> Measurement:
     """Squared norm of all parameters before and after finetuning, and its relative change (App. H.2)."""
     if part != "change":
-        lengths.at_the_papers_epochs(evidence, *lengths.parent(base.FINETUNED))
+        lengths.by_the_papers_epochs(evidence, lengths.parent(base.FINETUNED)[0])
     runs = lengths.finetuning(evidence)[part].to_dict()
     return Measurement(runs, mean(runs.values()), how="The squared norm of all parameters.")
 

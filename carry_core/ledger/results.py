@@ -18,8 +18,6 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 APART = 1 / 3  # of the range: an empty gap between runs from which they are said to disagree
 VERSION = 3  # of results files
-COMPLEMENT = 1.5e-6  # values are stored to six places
-NEVER_CARRIED = "/pos9"  # the units: no class of sums has a carry-in there
 
 
 @dataclass(frozen=True)
@@ -41,9 +39,7 @@ class Row:
     detail: str = ""  # `fields` and how the row was obtained as a sentence, or why it was not run
     n: int = 0  # runs that it is judged on
     fields: dict[str, list[Any]] = field(default_factory=dict)
-    interval: list[list[float]] | None = (
-        None  # of the difference to the author's runs or the paper, by entry of `value`
-    )
+    interval: list[list[float]] | None = None  # of the difference to the author's runs or the paper, by entry
 
     @property
     def keys(self) -> list[str]:
@@ -121,7 +117,7 @@ def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:
         first = known.get(name.replace("/corrected/", "/accuracy/"), []) if "/corrected/" in name else []
         if claim.rule == "exact" and known[name] and not any(r.runs or r.value is None for r in known[name]):
             why[name] = "a fact of the data set"
-        elif name.startswith("tab1/decision_head/") and name.endswith(NEVER_CARRIED):
+        elif name.startswith("tab1/decision_head/") and name.endswith("/pos9"):
             why[name] = "no carry can arrive there, with or without the head"
         elif len(first) == len(known[name]) == len(runs.SOURCES) and all(map(_complements, first, known[name])):
             why[name] = "accuracy and corrected accuracy add up to one, so it says what the other row says"
@@ -130,7 +126,7 @@ def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:
 
 def _complements(one: Row, other: Row) -> bool:
     """Whether each run's values add up to one, to the places that are stored."""
-    return bool(one.runs) and np.allclose(np.add(one.runs, other.runs), 1, rtol=0, atol=COMPLEMENT)
+    return bool(one.runs) and np.allclose(np.add(one.runs, other.runs), 1, rtol=0, atol=1.5e-6)
 
 
 def gathered(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:

@@ -123,11 +123,6 @@ class Answers:
         return self.carrying[~self.right].double().mean().item()
 
     @property
-    def carry_chance(self) -> float:
-        """What `carry_share` would be if wrong answers had random digits; NaN where there are no mistakes."""
-        return (1 - 0.9 ** carry_ins(self.pairs).sum(1)[~self.right].double()).mean().item()
-
-    @property
     def by_position(self) -> list[float]:
         """Share of answers whose digit is right, for each position counted from the left (App. G)."""
         value, total = (pd.Series(x.tolist()).astype(str) for x in (self.values, self.pairs.sum(1)))

@@ -42,12 +42,12 @@ class PublishedModel:
         return f"carry llm {self.weights}{template} {asked} --pairs 3 --out data/llm/{self.key}"
 
 
-_PUBLISHED = (
+_LISTED = (
     PublishedModel("alpaca", "Alpaca 7B", "alpaca", "PATH_TO_ALPACA", ("6:23,13:15",)),
     PublishedModel("llemma", "Llemma 7B", "bare", "EleutherAI/llemma_7b", ("13:23,15:15",)),
     PublishedModel("zephyr", "Zephyr 7B", "bare", "HuggingFaceH4/zephyr-7b-beta", ("17:25,17:26", "20:30,20:31")),
 )
-MODELS = {model.key: model for model in _PUBLISHED}
+MODELS = {model.key: model for model in _LISTED}
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,6 @@ class Recording(survey.Observations):
         """One sentence on where it comes from, for the page that shows it."""
         n = len(self.answers.replies)
         return f"{self.title}: {n:,} of {len(self.correct):,} generations, recorded and released by the author."
-
-    @property
-    def complete(self) -> bool:
-        """Whether every generation was released."""
-        return len(self.answers.replies) == len(self.correct)
 
 
 def recording(key: str) -> Recording:

@@ -8,6 +8,7 @@ the runs, in the main group with who decides. `fig02.js` and `fig05.js` have the
 import json
 import zlib
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,7 @@ def packed(model: Transformer, name: str) -> dict[str, Any]:
     tensors: dict[str, Tensor] = dict(model.state_dict())
     stored = ("embed", "attn.z", "mlp.post")  # what the linear maps between them give is left to the page
     tensors |= {f"mean.{name}": x for name, x in reference_means(model).items() if name.endswith(stored)}
-    config = model.config.to_dict() | {"answer": model.config.layout.answer}
+    config = asdict(model.config) | {"answer": model.config.layout.answer}
     about: dict[str, Any] = {"id": name, "config": config, "probes": [], "planes": []}
     for kind, parts in {"plane": planes(model), "probe": probes(model)}.items():
         for i, (of_part, its) in enumerate(parts):

@@ -125,14 +125,10 @@ def claims(rounds: int = 5, n_sums: int = 16_384) -> list[Row]:
     return [row | ratios(seconds["apart"], seconds["shared"])]
 
 
-def results_path(what: str) -> Path:
-    """Where `save` writes."""
-    return data_dir() / "results" / f"bench_{what}.json"
-
-
 def save(what: str, rows: list[Row]) -> Path:
     """Write a benchmark's rows and what they were measured with; returns the file."""
     about = {"processor": cpu_info("model name") or platform.machine()}
     about |= {"capability": torch.backends.cpu.get_cpu_capability(), "torch": torch.__version__, "commit": commit()}
-    write_json(results_path(what), about | {"rows": rows})
-    return results_path(what)
+    path = data_dir() / "results" / f"bench_{what}.json"
+    write_json(path, about | {"rows": rows})
+    return path

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carry_core import groups
-from carry_core.errors import BadInput
 from carry_core.runs import damaged, find, folder, missing
 
 History = dict[str, NDArray[Any]]
@@ -33,12 +32,8 @@ def load(
     else:
         files = (path.with_suffix(".npz") for path in find(group, recipe=recipe, runs=runs).values())
     paths = dict(sorted((int(path.stem.removeprefix("run")), path) for path in files if path.exists()))
-    if not paths:
-        raise missing("learning curves", group, source, recipe)
-    if run is not None and run not in paths:
-        raise BadInput(
-            f"No learning curves of run {run!r} of {group} from {source}: expected one of {', '.join(map(str, paths))}."
-        )
+    if not paths or run not in (None, *paths):
+        raise missing("learning curves", group, source, recipe, [] if run is None else [run])
     curves = [_curves(path) for path in paths.values()]
     stacked = {"runs": np.array(list(paths))}
     for key in dict.fromkeys(key for of_run in curves for key in of_run):
