@@ -147,7 +147,7 @@ def unpack(path: str, content: bytes) -> Any:
         return _DataUnpickler(io.BytesIO(content)).load() if path.endswith(".data") else _storage(content)
     except Exception as error:  # a broken pickle can fail in any way
         code = re.search(r"GLOBAL ([\w.]+)", str(error))
-        why = f"wants to run {code[1]}, which was not done" if code else f"cannot be opened ({type(error).__name__})"
+        why = f"wants to run {code[1]}, which was not done" if code else f"cannot be opened ({error!r:.80})"
         raise BadInput(f"it {why}: get a clean copy") from error
 
 

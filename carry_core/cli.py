@@ -200,7 +200,8 @@ def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
         raise BadInput("--save writes the whole ledger of a source: drop --only, or use --json.")
     keep_memory()
     done, report = count(1), reporter()
-    ledger = compute.Ledger(source, only, lambda what: report(source, what, next(done) / (1 + ledger.steps())))
+    ledger = compute.Ledger(source, only, lambda what: report(source, what, next(done) / total))
+    total = 1 + ledger.steps()
     rows = ledger.rows(compute.journal(source))
     show(rows)
     _write(file, [asdict(row) for row in rows], results.save(source, rows) if save else None)
@@ -295,7 +296,7 @@ def llm(model: str, prompts: int, ablate: tuple[str, ...], out: Path | None, **o
     if (out / "config.json").exists():
         raise BadInput(f"{out} holds a model: expected another folder for its survey, so pass --out.")
     check_writable(out)
-    n_pairs = options["pairs"] if options["pairs"] is not None else 0 if asked else 3
+    n_pairs = (0 if asked else 3) if options["pairs"] is None else options["pairs"]
     plan = (template, prompts, options["seed"], options["batch"], asked, n_pairs)
     surveyor = survey.Surveyor(source, data_dir() / "checkpoints" / "llm", *plan, partial(reporter(), source.title))
     result = surveyor.run()

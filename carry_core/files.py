@@ -59,9 +59,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON with one line per entry, atomically."""
+    """Write JSON, one value a line, atomically."""
     with replacing(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=1, sort_keys=False) + "\n")
+        temporary.write_text(json.dumps(value, indent=1) + "\n")
 
 
 def sha256(path: Path) -> str:

@@ -127,12 +127,13 @@ class Intervention:
         `BadInput` if the model has no such part or position.
         """
         targets: dict[str, tuple[int, ...] | None] = {}
-        for kind, (_, point, axis) in PARTS.items():
+        for kind, (label, point, axis) in PARTS.items():
             count = config.d_ff if kind == "neurons" else config.heads
             for part in sorted(getattr(self, kind)):
                 layer, i = part if kind in PAIRS else (part, 0)
                 if not (0 <= layer < config.layers and 0 <= i < count):
-                    raise BadInput(f"{kind} has {part}: expected one of {config.layers} layers and, in each, {count}.")
+                    below = f", {label} below {count}" if kind in PAIRS else ""
+                    raise BadInput(f"{kind} has {part}: expected a layer below {config.layers}{below}.")
                 name = f"blocks.{layer}.{point}"
                 targets[name] = None if axis is None else (*(targets.get(name) or ()), i)
         targets |= dict.fromkeys(map(config.hook_name, sorted(self.names)))
@@ -263,7 +264,8 @@ class Combined:
 
     def hook(self, model: Transformer, source: Source | None = None, read: Read = None) -> Hook:
         """All parts' hooks; a `source` is for patches that have none of their own."""
-        hooks = [part.hook(model, None if getattr(part, "source", None) else source, read) for part in self.parts]
+        given = [source if isinstance(part, Patch) and part.source is None else None for part in self.parts]
+        hooks = [part.hook(model, x, read) for part, x in zip(self.parts, given, strict=True)]
         return lambda name, x: reduce(lambda changed, hook: hook(name, changed), hooks, x)
 
 

@@ -1,4 +1,4 @@
-"""What the paper measures on a trained model: accuracies per class and position, attention, dissection, squashing."""
+"""Measurements on a trained model: accuracies by carry class and position, attention, activations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,9 +31,9 @@ class ClassAccuracies:
 def class_accuracies(
     model: Transformer, a: Numbers, b: Numbers, interventions: Sequence[Edit] = (INTACT,), n_digits: int | None = None
 ) -> list[ClassAccuracies]:
-    """Accuracies on the sums a + b under each intervention; the mean of a mean ablation is over the same sums.
+    """Accuracies on the sums a + b under each intervention, classed by their last `n_digits` digits (all if None).
 
-    Sums are classed by their last `n_digits` digits, as many as the model has if None.
+    The mean of a mean ablation is over the same sums, unless it is combined with another kind.
     """
     read = model.config.layout.answer[-(n_digits or model.config.width) :]
     names = {name for i in interventions if isinstance(i, MeanAblation) for name in i.targets(model.config)}
@@ -54,12 +54,12 @@ def accuracy(
     """
     n_digits = n_digits or model.config.width
     several = [interventions] if isinstance(interventions, Edit) else interventions
-    named = several if isinstance(several, Mapping) else {str(i): i for i in several}
-    measured = class_accuracies(model, *sums, list(named.values()), n_digits)
+    pairs = list(several.items()) if isinstance(several, Mapping) else [(str(i), i) for i in several]
+    measured = class_accuracies(model, *sums, [i for _, i in pairs], n_digits)
     return pd.DataFrame(
         [
             (name, carries.paper_name(pattern), position, *values, cells.exact_match)
-            for name, cells in zip(named, measured, strict=True)
+            for (name, _), cells in zip(pairs, measured, strict=True)
             for pattern, *rows in zip(
                 carries.patterns(n_digits), carries.carry_in(n_digits), cells.accuracy, cells.corrected, strict=True
             )
@@ -83,8 +83,8 @@ def predict(
 ) -> list[Int[Tensor, "sums pos"]]:
     """The tokens that the model answers with under each intervention, greedily, at the last `n_digits` digits; int8.
 
-    What the interventions have in common is computed once; their hooks take `source`. All digits are read if `n_digits`
-    is None; `watch` is a hook that sees the intact model's passes, from layer 0's `resid_mid` to the last layer's.
+    What the interventions have in common is computed once; mean ablations take `source`. All digits are read if
+    `n_digits` is None; `watch` is a hook that sees the intact model's passes from `resid_mid` of layer 0 on.
     """
     layout, n_digits = model.config.layout, n_digits or model.config.width
     shared = SharedPrefix(model, interventions, layout.answer[-n_digits:], watch, source)
@@ -101,8 +101,7 @@ def score(guess: Int[Tensor, "sums pos"], a: Numbers, b: Numbers) -> ClassAccura
     n_digits = guess.shape[1]
     task, answer = carries.classify(a, b, n_digits), sums.digits(a + b, n_digits)
     arrives = carries.carry_in(n_digits)
-    shift = torch.where(arrives[task], 1, -1)
-    hit, corrected = guess == answer, (guess + shift) % 10 == answer
+    hit, corrected = guess == answer, (guess + torch.where(arrives[task], 1, -1)) % 10 == answer
     count = torch.bincount(task, minlength=len(arrives)).unsqueeze(-1)
     total = torch.zeros(2, *arrives.shape).index_add_(1, task, torch.stack([hit, corrected]).float())
     return ClassAccuracies(total[0] / count, total[1] / count, hit.all(1).double().mean().item())

@@ -28,7 +28,6 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
 from typing import cast
 
 import torch
@@ -211,5 +210,11 @@ class Transformer(nn.Module):
         `BadInput` if there is no such hook point.
         """
         named = [(self.config.hook_name(name), f) for name, f in hooks.items()]
-        called = [(n, partial(f, hook=n) if "hook" in inspect.signature(f).parameters else f) for n, f in named]
-        return self.forward(tokens, lambda name, x: reduce(lambda y, f: f(y), (f for n, f in called if n == name), x))
+
+        def hook(name: str, x: Tensor) -> Tensor:
+            for f in (f for point, f in named if point == name):
+                takes_name = not inspect.isbuiltin(f) and "hook" in inspect.signature(f).parameters
+                x = f(x, hook=name) if takes_name else f(x)
+            return x
+
+        return self.forward(tokens, hook)

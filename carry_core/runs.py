@@ -54,7 +54,7 @@ class Runs:
             known = ", ".join(map(str, self.numbers))
             raise BadInput(f"No run {run!r} of {self.group} from {self.source}: expected one of {known}.")
         if epoch not in (None, self.record["epochs"], *self.snapshots):
-            known = ", ".join(map(str, [*self.snapshots, self.record["epochs"]]))
+            known = ", ".join(["None (the last)", *map(str, self.snapshots)])
             raise BadInput(f"No weights of {self.group} at epoch {epoch!r}: expected one of {known}.")
         model = Transformer(self.config)
         try:

@@ -124,6 +124,12 @@ def test_the_map_finds_who_decides_in_a_network_made_by_hand(planted):
     assert kind == {"first": "earlier", "last": "one head", "both": "heads together"}[where]
 
 
+@pytest.mark.parametrize("variable", ["carry_in", "both"])
+def test_nothing_is_carried_into_the_last_column(variable):
+    with pytest.raises(BadInput, match="column=2: nothing is carried into the last"):
+        draw(variable, 2, 5, torch.Generator(), Layout())
+
+
 def test_elsewhere_counts_what_must_not_change():
     """The units' digit reaches their own answer, and as a carry the ones to the left."""
     pairs = draw("digit_sum", 2, 500, torch.Generator().manual_seed(1), Layout())

@@ -1,5 +1,7 @@
 """Ablation, mean ablation and patching against brute force; passes with a shared prefix against separate ones."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -88,6 +90,14 @@ def test_reading_fewer_positions_is_the_same_intervention(config, model):
             torch.testing.assert_close(logits, expected, rtol=0, atol=1e-12, msg=str(intervention))
 
 
+def test_a_combination_gives_its_source_to_patches_alone(config, model):
+    tokens, last, source = tokens_of(config), config.layers - 1, drawn(config, seed=5)
+    patch, mean = Patch(heads={(last, 0)}), MeanAblation(heads={(last, 1)})
+    first, then = patch.hook(model, source), mean.hook(model)  # over its default set
+    expected = model(tokens, lambda name, x: then(name, first(name, x)))
+    assert torch.equal(model(tokens, (patch | mean).hook(model, source)), expected)
+
+
 def test_a_combination_does_the_one_then_the_other(config, model):
     tokens, last, source = tokens_of(config), config.layers - 1, drawn(config, seed=5)
     patch, ablation = Patch(heads={(last, 0)}), Ablation(mlps={last})
@@ -100,12 +110,14 @@ def test_a_combination_does_the_one_then_the_other(config, model):
 def test_a_shared_prefix_gives_what_separate_passes_give(config, model, everywhere):
     tokens, read = tokens_of(config), None if everywhere else list(config.layout.loss_positions)
     source, cache = drawn(config, seed=5), {}
-    asked = [INTACT, Ablation(mlps={0}), Ablation(skips={0}), Patch(heads={(0, 0)}) | Ablation(mlps={0})]
-    asked += [i for kind in (Ablation, MeanAblation, Patch) for i in everything(config, kind)]
+    asked = [INTACT, Ablation(mlps={0}), Ablation(skips={0}), Patch(heads={(0, 0)}, source=(2, 6)) | Ablation(mlps={0})]
+    asked += [i for kind in (Ablation, MeanAblation) for i in everything(config, kind)]
+    asked += [replace(patch, source=(7, 5)) for patch in everything(config, Patch)]
     name = f"blocks.{config.layers - 1}.resid_mid"
     shared = SharedPrefix(model, asked, read, cache_hook(cache, name), source)
     for intervention, logits in zip(asked, shared(tokens), strict=True):
-        alone = model(tokens, intervention.hook(model, source, read), read)
+        reference = source if isinstance(intervention, MeanAblation) else None  # patches have their own
+        alone = model(tokens, intervention.hook(model, reference, read), read)
         torch.testing.assert_close(logits, alone, rtol=0, atol=1e-12, msg=str(intervention))
     watched = cache[name]
     model(tokens, cache_hook(cache, name), read)

@@ -107,6 +107,8 @@ def test_forgetting_on_planted_curves():
     assert (found.goes[0][:2], found["first"][0]) == ((4, 3), (1,))
     assert (found.peak[1], found["first"][1]) == (3, ())
     assert found.forgets.tolist() == [True, False]
+    with pytest.raises(BadInput, match="have no longer sums: expected those of a padded group"):
+        lengths.forgetting(history(long_whole=[[0.1, 0.8]]))
 
 
 # ---------------------------------------------------------------- ablations

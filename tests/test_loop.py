@@ -207,6 +207,11 @@ def test_who_takes_a_run_further_names_who_had_it_before(small_group, data, monk
     assert runs.load("small").record["runs"][0]["sessions"] == record["sessions"]
 
 
+def test_a_time_that_is_no_number_is_over_at_once():
+    assert loop.Clock(float("nan")).over
+    assert not loop.Clock(1.0).over
+
+
 def test_a_run_becomes_a_pair_of_files(small_group, data, monkeypatch):
     """Weights in float16 with their snapshots, then every learning curve; nothing of what only resuming needs."""
     group = replace(small_group, config=replace(small_group.config, layers=1), snapshots=(2,))

@@ -8,7 +8,7 @@ import torch
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
 from carry_core.findings import heads
-from carry_core.interventions import INTACT, Ablation, MeanAblation
+from carry_core.interventions import INTACT, Ablation, MeanAblation, Patch
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import Layout
@@ -147,3 +147,22 @@ def test_the_decision_head_costs_most_whatever_sums_a_page_draws(model: Transfor
     decides = measure.decision_head(model)
     assert exact[decides] == min(exact)
     assert heads.shown_run([(4, model)]) == 4
+
+
+def test_interventions_side_by_side_do_what_each_does_alone(model: Transformer):
+    drawn = sums.long_sums(40, model.config.width, torch.Generator().manual_seed(1))
+    last = model.config.layers - 1
+    several = [MeanAblation(heads={(last, 0)}), Patch(heads={(last, 1)}, source=(2, 6)), Ablation(mlps={last})]
+    for cells, alone in zip(measure.class_accuracies(model, *drawn, several), several, strict=True):
+        (expected,) = measure.class_accuracies(model, *drawn, [alone])
+        torch.testing.assert_close(cells.accuracy, expected.accuracy, equal_nan=True)
+        assert cells.exact_match == expected.exact_match
+
+
+def test_interventions_that_read_alike_keep_their_rows():
+    model = random_model(ModelConfig(d_model=16))
+    some, others = (Ablation(neurons={(0, i) for i in range(start, start + 9)}) for start in (0, 1))
+    drawn = sums.long_sums(40, model.config.width, torch.Generator().manual_seed(1))
+    assert str(some) == str(others)
+    frame = measure.accuracy(model, drawn, [some, others])
+    assert len(frame) == 2 * len(measure.accuracy(model, drawn, some))

@@ -87,6 +87,13 @@ def test_a_function_that_asks_for_it_is_given_the_name():
     assert torch.equal(logits, model(tokens))
 
 
+def test_a_function_of_pytorch_can_be_a_hook():
+    model = Transformer(ModelConfig(d_model=16))
+    tokens, z = tokens_of(model.config), "blocks.1.attn.z"
+    zeroed = model.run_with_hooks(tokens, {z: lambda x: 0 * x})
+    assert torch.equal(model.run_with_hooks(tokens, {z: torch.zeros_like}), zeroed)
+
+
 def test_names_of_transformer_lens_are_understood_and_unknown_ones_refused():
     model = Transformer(ModelConfig(d_model=16))
     tokens = tokens_of(model.config)

@@ -52,8 +52,13 @@ def test_what_is_saved_is_loaded(two):
     assert provenance(loaded).endswith("They stand in for full runs (1000 epochs) by the recipe “paper”.")
     assert histories.load(NAME)["test_loss"].shape == (2, 9)
     assert histories.load(NAME, run=3)["runs"].tolist() == [0, 3]
-    with pytest.raises(BadInput, match="No learning curves of .* runs 77 from ours"):
-        histories.load(NAME, run=77)
+    for wrong, message in (
+        ({"run": 77}, r"No learning curves of run 77 of .* from ours: expected one of \[0, 3\]"),
+        ({"runs": [0, 77]}, "No learning curves of .* runs 77 from ours"),
+        ({"source": "author", "recipe": "paper"}, "recipe='paper' of author"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            histories.load(NAME, **wrong)
 
 
 def test_which_runs_lead(data):
@@ -97,7 +102,7 @@ def test_curves_of_unequal_runs_are_filled_up(data):
         (lambda: runs.load("n2_s0.3_w0.2"), "make them with `carry train n2_s0.3_w0.2`"),
         (lambda: histories.load("n2_s0.3_w0.2"), "No learning curves of n2_s0.3_w0.2 from ours"),
         (lambda: runs.load(NAME).model(1), "No run 1 of n1_s0.3_w0.2 from ours: expected one of 0, 3"),
-        (lambda: runs.load(NAME).model(0, epoch=500), "at epoch 500: expected one of 7, 9"),
+        (lambda: runs.load(NAME).model(0, epoch=500), "at epoch 500: expected one of None (the last), 7"),
         (lambda: check(source="ours", group=NAME, n_examples=1.5), "n_examples=1.5: expected a whole number"),
         (
             lambda: check(source="ours", group=NAME, n_examples=9, at_least=50),

@@ -153,6 +153,11 @@ def test_normed_is_layer_norm(dtype, tolerance):
     torch.testing.assert_close(found, exact, rtol=tolerance, atol=tolerance)
 
 
+def test_a_loaded_norm_keeps_its_epsilon():
+    plain, x = torch.nn.LayerNorm(24, eps=0.5), random(3, 24).float()
+    torch.testing.assert_close(layers.for_inference(deepcopy(plain))(x), plain(x))
+
+
 def test_a_loaded_model_computes_what_a_plain_one_does_and_passes_gradients_on(config, model, one_dnn):
     tokens, plain = sums.encode(*batch(config), config.layout), model.float()
     loaded = layers.for_inference(deepcopy(plain))

@@ -184,8 +184,7 @@ def shown_epochs(transition: "pd.Series[Any]") -> tuple[int, ...]:
 
 def shown_run(transitions: pd.DataFrame) -> int:
     """The run with the sharpest rise, of those whose heads change apart if there are any."""
-    chosen = transitions[transitions.apart] if transitions.apart.any() else transitions
-    return int(chosen.jump.idxmax())
+    return int((transitions[transitions.apart] if transitions.apart.any() else transitions).jump.idxmax())
 
 
 @finding("transition", N1)
@@ -225,7 +224,7 @@ def no_grokking(evidence: Evidence) -> pd.DataFrame:
         soon, test = window(evidence.planned_epochs(group), TEST_DELAY), curves(history, "test_whole")
         for run, curve in curves(history, "train_whole").items():
             learnt, tested = (first_at(x, LEARNT_ACCURACY) for x in (curve, test[run]))
-            if learnt == learnt:  # if test accuracy never follows, that is what grokking would look like so far
+            if not np.isnan(learnt):  # if test accuracy never follows, that is what grokking would look like so far
                 delays[group, run] = tested - learnt, soon
     if not delays:
         raise BadInput(f"It needs learning curves in which training and test accuracy pass {LEARNT_ACCURACY}.")

@@ -79,9 +79,8 @@ def journey(model: Transformer, a: Numbers, b: Numbers, columns: Columns | None 
         if layer < config.layers - 1:
             split, digit = digit_sum >= 10, digit_sum % 10
         for after, site in sites.items():
-            stream = streams[f"blocks.{layer}.{site}"][:, position]
-            points, share = principal_axes(stream, [split, digit, digit_sum])
-            planes.append(Plane(layer, after, position, points, share, digit, split))
+            axes = principal_axes(streams[f"blocks.{layer}.{site}"][:, position], [split, digit, digit_sum])
+            planes.append(Plane(layer, after, position, *axes, digit, split))
     return planes
 
 

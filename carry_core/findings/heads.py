@@ -44,8 +44,7 @@ def decision_head_scores(found: ClassAccuracies) -> tuple[float, float]:
 
 def mean_over(found: ClassAccuracies, kind: str, *, carry: bool) -> float:
     """Mean of the cells with a carry-in, or of the others; `kind` is `accuracy` or `corrected`."""
-    arrives = carries.carry_in(found.accuracy.shape[1])
-    return float(getattr(found, kind)[arrives == carry].mean())
+    return float(getattr(found, kind)[carries.carry_in(found.accuracy.shape[1]) == carry].mean())
 
 
 def no_carry_reference(n_digits: int = 3) -> ClassAccuracies:

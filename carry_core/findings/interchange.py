@@ -54,6 +54,8 @@ def draw(
     and differ in the digits that it is computed from. Column 0 is the leftmost; nothing is carried into the last.
     """
     width = layout.width
+    if variable != "digit_sum" and column == width - 1:
+        raise BadInput(f"column={column}: nothing is carried into the last; expected one before it.")
     side, right = 10 ** (column + 1), 10 ** (width - column - 1)
     found = torch.zeros(2, 2, 0, dtype=torch.int64)
     while found.shape[-1] < count:
@@ -283,8 +285,7 @@ def sweep(
                 if asked := [cell for cell in cells if (cell[1] in answer) == at_answer]:
                     found = count(model, column, pairs[..., :n], asked)
                     frames.append(found.assign(reads=names[column], variable=variable, right=right))
-    frame = pd.concat(frames, ignore_index=True)
-    return completed(frame[[*CELL, "pairs", "accuracy", "elsewhere", "right"]])
+    return completed(pd.concat(frames, ignore_index=True)[[*CELL, "pairs", "accuracy", "elsewhere", "right"]])
 
 
 def completed(frame: pd.DataFrame) -> pd.DataFrame:

@@ -201,11 +201,13 @@ def primed_parts(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]], n_long: 
 
 
 def forgetting(history: History) -> pd.DataFrame:
-    """What becomes of the accuracy on longer sums over the epochs, by run of a padded group (Fig. 20).
+    """What becomes of the accuracy on longer sums, by run of a padded group, else `BadInput` (Fig. 20).
 
     A run `forgets` if its exact match peaks before the end and ends at half of that or less. By position, accuracy
     stays below nine tenths of its own best from the epoch `goes` on (NaN: never), and `ends` there.
     """
+    if "long_accuracy" not in history:
+        raise BadInput("These learning curves have no longer sums: expected those of a padded group.")
     digits = dynamics.curves(history, "long_accuracy")
     rows = {}
     for run, exact in dynamics.curves(history, "long_whole").items():

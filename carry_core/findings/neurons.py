@@ -79,7 +79,7 @@ def boards(
 
 
 def gap(arrives: Bool[Tensor, " sums"], cosine: Float[Tensor, "sums sums"]) -> float:
-    """Mean cosine of two sums with the same carry-in, minus that of two with different ones; NaN if all have one."""
+    """Mean cosine of two sums with the same carry-in, minus that of two with different ones; NaN if all are alike."""
     same = arrives[:, None] == arrives
     return float(cosine[same].mean() - cosine[~same].mean())
 

@@ -20,8 +20,7 @@ VISIBLE_SCORE = 0.9  # from which one can see it
 
 def centres(points: Float[Tensor, "sums 2"], digit: Int[Tensor, " sums"]) -> Complex[Tensor, " 10"]:
     """The middle of each digit's sums in a plane, as a complex number; NaN for a digit that does not occur."""
-    found = [points[digit == d].double().mean(0) for d in range(10)]
-    return torch.view_as_complex(torch.stack(found))
+    return torch.view_as_complex(torch.stack([points[digit == d].double().mean(0) for d in range(10)]))
 
 
 def spectrum(centre: Complex[Tensor, "*batch 10"]) -> Float[Tensor, "*batch 10"]:

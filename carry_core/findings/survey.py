@@ -63,7 +63,7 @@ class Survey:
 
     @property
     def heads(self) -> list[Ablation]:
-        """Each head that was ablated by itself, the one that costs most exact matches (the decision head) first."""
+        """Each head that was ablated by itself, costliest first; `measure.decision_head` chooses on a fixed draw."""
         alone = [part for part in self.cells if part == Ablation(heads=part.heads) and len(part.heads) == 1]
         return sorted(alone, key=lambda head: self.cells[head].exact_match)
 
@@ -89,8 +89,8 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
     early = [part for part in need.ablations if any(last not in name for name in part.changes(model.config))]
     late = sorted(need.ablations - {mlp, *early}, key=str)
     guesses = measure.predict(model, a, b, late, watch=see)
-    cells = {part: measure.score(guess, a, b) for part, guess in zip(late, guesses, strict=True)}
-    cells[mlp] = measure.score(torch.cat(without_mlp), a, b)
+    cells = {mlp: measure.score(torch.cat(without_mlp), a, b)}  # first, as `Survey.without_mlp` takes it
+    cells |= {part: measure.score(guess, a, b) for part, guess in zip(late, guesses, strict=True)}
     if early:
         some = torch.randperm(len(a), generator=torch.Generator().manual_seed(0))[:EARLY]
         cells |= zip(early, measure.class_accuracies(model, a[some], b[some], early), strict=True)

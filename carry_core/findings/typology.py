@@ -1,7 +1,7 @@
 """What interchange says of a run: who decides that a one is carried, who adds it, and what other ablations say.
 
-Everything here is of the last layer, at the position of the answer digit that is read. The rule `who_decides` and its
-threshold were fitted on runs 0-5 of the main group, the author's and ours as they were after 300 epochs, on no other.
+All but `abstraction` is of the last layer, at the position of the answer digit that is read. The rule `who_decides`
+and its threshold were fitted on runs 0-5 of the main group alone, the author's and ours after 300 epochs.
 """
 
 from collections.abc import Mapping

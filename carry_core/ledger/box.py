@@ -81,8 +81,7 @@ class Line:
             value = f"{row.shown[0]} of {row.n} run{'s' if row.n > 1 else ''}"
         else:
             value = number(row.value, self.claims[0])
-        several = len(by_verdict) > 1  # then with how many they are
-        told = {v: counted(len(by_verdict[v]), v) if several else v for v in SIGNS if v in by_verdict}
+        told = {v: counted(len(by_verdict[v]), v) if len(by_verdict) > 1 else v for v in SIGNS if v in by_verdict}
         return Side(value, [(by_verdict[v][0], words) for v, words in told.items()], max(row.n for row in rows))
 
     def difference(self, source: str) -> str:

@@ -134,7 +134,7 @@ def _dissections() -> dict[str, Entry]:
         "non_carry_accuracy": lambda d: heads.mean_over(d.cells, "accuracy", carry=False),
     }
     unable: dict[str, Any] = {
-        "among": lambda s: _without_mlp(s, "accuracy", carry=False) < heads.NO_CARRY_ACCURACY,
+        "among": lambda s: heads.mean_over(s.without_mlp, "accuracy", carry=False) < heads.NO_CARRY_ACCURACY,
         "kind": "cannot take the full ablation",
     }
     found = {f"n2/dissection/{part}": carved(base.MAIN, of, shown=MAIN_RUN) for part, of in parts.items()}
@@ -142,10 +142,6 @@ def _dissections() -> dict[str, Entry]:
     counted = {"n2_dff512": base.DFF512, "decoder": base.DECODER, "digits4": base.DIGITS4}
     found |= {f"{name}/dissection/neurons": carved(group, parts["neurons"], shown=0) for name, group in counted.items()}
     return found | {"n2_dff1024/dissection/neurons": carved(base.DFF1024, parts["neurons"])}
-
-
-def _without_mlp(survey: Survey, kind: str, carry: bool) -> float:
-    return heads.mean_over(survey.without_mlp, kind, carry=carry)
 
 
 def _other_head(survey: Survey) -> Fields:
@@ -166,7 +162,9 @@ READINGS |= {
     for name, group in PERFECT.items()
 }
 READINGS |= {
-    f"digits4/final_mlp/carry_{kind}": reading(base.DIGITS4, partial(_without_mlp, kind=kind, carry=True), drawn=DRAWN)
+    f"digits4/final_mlp/carry_{kind}": reading(
+        base.DIGITS4, partial(lambda kind, s: heads.mean_over(s.without_mlp, kind, carry=True), kind), drawn=DRAWN
+    )
     for kind in KINDS
 }
 READINGS |= {

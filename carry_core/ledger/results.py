@@ -119,14 +119,12 @@ def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:
             why[name] = "a fact of the data set"
         elif name.startswith("tab1/decision_head/") and name.endswith("/pos9"):
             why[name] = "no carry can arrive there, with or without the head"
-        elif len(first) == len(known[name]) == len(runs.SOURCES) and all(map(_complements, first, known[name])):
+        elif len(first) == len(known[name]) == len(runs.SOURCES) and all(
+            one.runs and np.allclose(np.add(one.runs, other.runs), 1, rtol=0, atol=1.5e-6)  # as stored
+            for one, other in zip(first, known[name], strict=True)
+        ):
             why[name] = "accuracy and corrected accuracy add up to one, so it says what the other row says"
     return why
-
-
-def _complements(one: Row, other: Row) -> bool:
-    """Whether each run's values add up to one, to the places that are stored."""
-    return bool(one.runs) and np.allclose(np.add(one.runs, other.runs), 1, rtol=0, atol=1.5e-6)
 
 
 def gathered(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:

@@ -29,7 +29,7 @@ REASONS = {
     "mostly": "Two thirds of the runs or more show it, but not all of them, as the paper has it",
     "wide": "The runs scatter too much: the interval of the difference includes zero, and is not within"
     f" {EQUIVALENT:.0%} of the quantity's range",
-    "short": f"Fewer than {ENOUGH} runs are here, which cannot say what every run does, or most",
+    "short": f"Too few runs are here: it takes {ENOUGH} to say what all do, or most, and {PAPER_RUNS} that none does",
     "few": f"The paper's number is a mean over {PAPER_RUNS} runs, and fewer of them are here",
     "one": "There is one run on each side, and nothing says how far two runs lie apart",
 }  # why a row is neither reproduced nor differs, as a sentence without its end

@@ -113,7 +113,8 @@ def load(
     prompts and of random pairs, of which as many are ablated as of frequent winners, `n_pairs`.
     """
     runs.folder(source)  # refuses any other than the two
-    if group not in (names := ("default", SMALL, *MODELS)) or (source, group) == ("author", SMALL):
+    names = ("default", *([SMALL] if source == "ours" else []), *MODELS)
+    if group not in names:
         raise BadInput(f"Unknown language model {group!r} from {source}: expected one of {', '.join(names)}.")
     if model is not None and source == "author":
         raise BadInput(f"model={model!r}: expected None for source='author', whose recordings need no weights.")

@@ -85,8 +85,7 @@ def build(recipe: Recipe) -> LlamaForCausalLM:
 def encode(pairs: Int[Tensor, "sum 2"]) -> Int[Tensor, "sum token"]:
     """The tokens of sums and their answers, ended by `</s>` and padded."""
     rows = [[BOS, *map(TOKENS.index, f"{a}+{b}={a + b}"), EOS] for a, b in pairs.tolist()]
-    length = PROMPT_LENGTH + prompts.WIDTH + 1
-    return torch.tensor([row + [PAD] * (length - len(row)) for row in rows])
+    return torch.tensor([row + [PAD] * (PROMPT_LENGTH + prompts.WIDTH + 1 - len(row)) for row in rows])
 
 
 def draw(recipe: Recipe, step: int) -> Int[Tensor, "sum 2"]:

@@ -169,8 +169,7 @@ def of_runs(shows: Mapping[Any, bool] | pd.Series) -> str:
 def of_its_own(name: str) -> str:
     """What sets a group apart from the main one, in words; that itself is `the main model`."""
     main, parts = (str(groups.find(each)).split(", ") for each in (groups.MAIN, name))
-    own = ", ".join(part for part in parts if part not in main)
-    return own.replace("causal", "decoder") or "the main model"
+    return ", ".join(part for part in parts if part not in main).replace("causal", "decoder") or "the main model"
 
 
 def spans(**values: Any) -> dict[str, float]:

@@ -135,7 +135,7 @@ def export(out: Path) -> list[Path]:
 
 def export_runs(out: Path, chosen: Mapping[str, Collection[int]]) -> list[dict[str, str]]:
     """Write a script for each of some runs; returned is what `runs.js` says of each, in the main group who decides."""
-    listed, kinds = [], typology.who_decides(interchange.stored(MAIN)["ours"]).kind.map(typology.KINDS)
+    listed, kinds = [], typology.who_decides(interchange.saved("ours", MAIN)).kind.map(typology.KINDS)
     for group, numbers in chosen.items():
         loaded = runs.load(group)
         for run in (run for run in loaded.numbers if run in numbers):

@@ -55,7 +55,7 @@ def library() -> ctypes.CDLL:
     except subprocess.CalledProcessError as error:
         said = [line for line in error.stderr.splitlines() if "error" in line] or [f"exit {error.returncode}"]
         raise _cannot(f"{compiler[0]}: {said[0]}") from error
-    except OSError as error:
+    except (OSError, BadInput) as error:
         raise _cannot(str(error)) from error
 
 

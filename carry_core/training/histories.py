@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from carry_core import groups
+from carry_core.errors import BadInput
 from carry_core.runs import damaged, find, folder, missing
 
 History = dict[str, NDArray[Any]]
@@ -27,13 +27,15 @@ def load(
     NaN where a run has no such curve or epoch. The author's release has the curves of other runs than weights.
     `BadInput` as in `runs.load`, or if `run` is not among them.
     """
+    files = {number: path.with_suffix(".npz") for number, path in find(group, source, recipe=recipe, runs=runs).items()}
     if source == "author":
-        files = (folder(source) / groups.find(group).name).glob("run*.npz")
-    else:
-        files = (path.with_suffix(".npz") for path in find(group, recipe=recipe, runs=runs).values())
-    paths = dict(sorted((int(path.stem.removeprefix("run")), path) for path in files if path.exists()))
-    if not paths or run not in (None, *paths):
-        raise missing("learning curves", group, source, recipe, [] if run is None else [run])
+        released = {int(path.stem[3:]): path for path in (folder(source) / group).glob("run*.npz")}
+        files = {number: released[number] for number in sorted(released) if runs is None or number in runs}
+    paths = {number: path for number, path in files.items() if path.exists()}
+    if not paths or set(runs or ()) - {*paths}:
+        raise missing("learning curves", group, source, recipe, sorted(set(runs or ()) - {*paths}))
+    if run not in (None, *paths):
+        raise BadInput(f"No learning curves of run {run!r} of {group} from {source}: expected one of {[*paths]}.")
     curves = [_curves(path) for path in paths.values()]
     stacked = {"runs": np.array(list(paths))}
     for key in dict.fromkeys(key for of_run in curves for key in of_run):

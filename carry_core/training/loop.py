@@ -35,7 +35,7 @@ class Clock:
 
     @property
     def over(self) -> bool:
-        return time.monotonic() >= self.end
+        return not time.monotonic() < self.end  # NaN ends at once
 
     def pause(self) -> bool:
         """Whether to stop between two batches, for a checkpoint or for good."""

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carry_core.interventions import Combined, Intervention, Source
+from carry_core.interventions import Combined, Intervention, MeanAblation, Source
 from carry_core.model import POINTS, Hook, Positions, Transformer, no_hook
 
 
@@ -71,7 +71,7 @@ class SharedPrefix:
         source: Source | None = None,
     ) -> None:
         self.model, self.read, self.first = model, read, FirstLayer(model)
-        self.hooks = [i.hook(model, source, read) for i in interventions]
+        self.hooks = [i.hook(model, source if isinstance(i, MeanAblation) else None, read) for i in interventions]
         self.changes: list[dict[str, Hashable]] = [i.changes(model.config) for i in interventions]
         self.watch = watch or no_hook
         if watch is not None:  # a member of its own, so that it sees the intact model whatever else is asked for

@@ -75,7 +75,7 @@ def planned_epochs(loaded: Runs) -> int:
 
 
 def own_epoch(loaded: Runs, epoch: int | None) -> int:
-    """The epoch of some runs that stands for the paper's: the same share of the whole; the last for None."""
+    """The epoch of some runs that stands for the paper's: the same share of the whole; the last where none is kept."""
     if epoch is None or epoch not in loaded.snapshots:
         return int(loaded.record["epochs"])
     return max(1, round(epoch * planned_epochs(loaded) / groups.find(loaded.group).epochs))

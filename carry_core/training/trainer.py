@@ -115,8 +115,7 @@ class Trainer:
             self.epoch += 1
             for key, value in (row | self.test_epoch()).items():
                 self.history.setdefault(key, []).append(value.float().cpu().numpy())
-        took = (time.perf_counter() - began) / len(self.runs)
-        self.seconds = [seconds + took for seconds in self.seconds]
+        self.seconds = [seconds + (time.perf_counter() - began) / len(self.runs) for seconds in self.seconds]
         return None if row is None else {key: curve[-1] for key, curve in self.history.items()}
 
     def train_epoch(self, pause: Callable[[], bool] = lambda: False) -> dict[str, Tensor] | None:
@@ -224,7 +223,7 @@ class Trainer:
         self.epoch, self.done = states[0][1]["epoch"], states[0][1].get("batches", 0)
         self.seconds = [record["seconds"] for _, record in states]
         together = {name: torch.stack([tensors[name] for tensors, _ in states]) for name in states[0][0]}
-        self.running = {name: sums.to(self.device) for name, sums in part(together, "running/").items()}
+        self.running = {name: total.to(self.device) for name, total in part(together, "running/").items()}
         self.history = {name: list(rows.transpose(0, 1).numpy()) for name, rows in part(together, "history/").items()}
         for i, (_, record) in enumerate(states):
             (self.fused or self).masks.set_state(i, record["dropout"])
