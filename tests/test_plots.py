@@ -1,12 +1,17 @@
 """What the figures show: their data, not their pixels."""
 
 import numpy as np
+import pandas as pd
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from carry_core.model import ModelConfig
 from carry_core.plots.attention import attention_grid
 from carry_core.plots.curves import ends
+from carry_core.plots.outcomes import OUTCOMES, cell_bars
+from carry_core.plots.page import AUTHORS
+from carry_core.plots.style import CLASS_COLOURS, DIGIT_COLOURS
 
 
 def test_attention_grid_shows_every_head_and_of_the_last_layer_the_answer_rows(config: ModelConfig):
@@ -41,3 +46,16 @@ def test_the_ends_have_best_and_last_of_every_run(history):
         assert list(row["exact match"]) == [max(whole), list(whole).index(max(whole)) + 1, whole[-1]]
         assert list(row["loss"]) == [min(loss), list(loss).index(min(loss)) + 1, loss[-1]]
         assert list(row["squared norm"]) == [round(norm[0]), round(norm[-1])]
+
+
+@pytest.mark.parametrize("colour", [*OUTCOMES.values(), *CLASS_COLOURS, *DIGIT_COLOURS])
+def test_areas_stand_out_from_white(colour):
+    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in to_rgb(colour)]
+    assert 1.05 / (np.dot([0.2126, 0.7152, 0.0722], linear) + 0.05) >= 3  # as WCAG counts contrast
+
+
+def test_an_ablation_that_one_side_lacks_has_a_panel():
+    row = {"run": 0, "carry_class": "NC", "carry_in": False, "position": "7", "accuracy": 0.5, "corrected": 0.2}
+    cells = pd.DataFrame([row | {"ablation": name} for name in ("head", "first head")])
+    figure = cell_bars({AUTHORS: cells[:1], "our weights": cells})
+    assert [len(ax.patches) for ax in figure.axes] == [6, 3]

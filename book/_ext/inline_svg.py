@@ -21,7 +21,7 @@ VARIABLES = {
     "#ffffff": "ground",
     "white": "ground",
     "#2b4570": "right",
-    "#d5d9e0": "wrong",
+    "#8c94a2": "wrong",
     "#7a1f5c": "test",
 }
 COLOUR = re.compile(r"(?<=: )(" + "|".join(VARIABLES) + r")\b", re.IGNORECASE)

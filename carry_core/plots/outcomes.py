@@ -14,7 +14,7 @@ from matplotlib.patches import Patch, Rectangle
 from carry_core.plots.page import AUTHORS
 from carry_core.plots.style import INK, WIDTH, name_grid, style
 
-RIGHT, OFF_BY_ONE, WRONG = "#2B4570", "#D8615B", "#D5D9E0"
+RIGHT, OFF_BY_ONE, WRONG = "#2B4570", "#D8615B", "#8C94A2"
 OUTCOMES = {"right": RIGHT, "off by exactly one": OFF_BY_ONE, "otherwise wrong": WRONG}
 PAPER: dict[str, Any] = {"color": "black", "linewidth": 1.3, "linestyle": (0, (2.5, 1.2))}
 VISIBLE = 0.002  # of a bar: less is not drawn, which keeps the page light
@@ -46,16 +46,17 @@ def cell_bars(sides: Mapping[str, pd.DataFrame], part: str = "ablation") -> Figu
 @style()
 def _outcome_bars(sides: Mapping[str, pd.DataFrame], row: str, column: str, height: float) -> Figure:
     """Digits right (`accuracy`), off by exactly one (`corrected`), otherwise wrong: a panel for each row and column."""
-    first = next(cells for side, cells in sides.items() if side != "paper")
-    rows, columns = first[row].unique(), first[column].unique()
+    shown = pd.concat([cells for side, cells in sides.items() if side != "paper"])
+    rows, columns = shown[row].unique(), shown[column].unique()
+    runs = {side: cells.run.astype(str).unique() for side, cells in sides.items() if side != "paper"}
     figure = Figure(figsize=(WIDTH, height * len(rows) + 1.0), layout="constrained")
     axes = figure.subplots(len(rows), len(columns), sharex=True, sharey=True, squeeze=False)
     for (i, j), ax in np.ndenumerate(axes):
         at = {side: cells[(cells[row] == rows[i]) & (cells[column] == columns[j])] for side, cells in sides.items()}
-        for y in at.pop("paper", first[:0]).accuracy:
+        for y in at.pop("paper", shown[:0]).accuracy:
             ax.axhline(y, **PAPER, clip_on=False)
-        _bars(ax, at, named=i == len(rows) - 1)
-        if row != "carry_in" and next(iter(at.values())).carry_in.any():
+        _bars(ax, at, runs, named=i == len(rows) - 1)
+        if row != "carry_in" and any(cells.carry_in.any() for cells in at.values()):
             ax.spines[:].set(visible=True, linewidth=2, color=INK)
     name_grid(axes, rows, columns, ("bold", "normal"))
     entries: list[Any] = [Patch(color=colour, label=text) for text, colour in OUTCOMES.items()]
@@ -77,17 +78,16 @@ def accuracy_map(figure: SubFigure, table: pd.DataFrame) -> None:
         ax.tick_params(length=0, rotation=0)
 
 
-def _bars(ax: Axes, sides: Mapping[str, pd.DataFrame], *, named: bool) -> None:
-    """The runs of each side, side by side with a gap; below the last row they are named."""
+def _bars(ax: Axes, sides: Mapping[str, pd.DataFrame], runs: Mapping[str, Any], *, named: bool) -> None:
+    """The runs of each side, side by side with a gap, blank where not measured; below the last row they are named."""
     below: dict[str, Any] = {"xytext": (0, -13), "textcoords": "offset points", "ha": "center", "va": "top"}
     drawn, start = [], 0
     for side, cells in sides.items():
-        shares = cells.set_index(cells.run.astype(str))[["accuracy", "corrected"]]
-        drawn += [shares.assign(wrong=1 - shares.sum(axis=1)), pd.DataFrame(index=[""])]
+        shares = cells.set_index(cells.run.astype(str))[["accuracy", "corrected"]].reindex(runs[side])
+        drawn += [shares.assign(wrong=1 - shares.sum(axis=1, skipna=False)), pd.DataFrame(index=[""])]
         if named:
-            owner = "author’s" if side == AUTHORS else "ours"
-            ax.annotate(owner, (start + (len(cells) - 1) / 2, 0), **below, fontsize=8)
-        start += len(cells) + 1
+            ax.annotate({AUTHORS: "author’s"}.get(side, "ours"), (start + (len(shares) - 1) / 2, 0), **below, size=8)
+        start += len(shares) + 1
     pd.concat(drawn[:-1]).plot.bar(stacked=True, width=0.86, color=[*OUTCOMES.values()], rot=0, legend=False, ax=ax)
     for bar in cast(list[Rectangle], [*ax.patches]):
         if (share := bar.get_height()) > VISIBLE:

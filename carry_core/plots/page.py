@@ -159,7 +159,7 @@ def of_runs(shows: Mapping[Any, bool] | pd.Series) -> str:
     """How many runs show something, and which: `4 of 6 runs (0, 1, 3 and 4)`, `all 6 runs`, `none of 6 runs`."""
     which = [str(run) for run, x in dict(shows).items() if x]
     if len(which) == len(shows):
-        return f"all {len(shows)} runs" if len(shows) > 1 else "the only run"
+        return {1: "the only run", 2: "both runs"}.get(len(shows), f"all {len(shows)} runs")
     if not which:
         return f"none of {len(shows)} runs" if len(shows) > 1 else "no run"
     listed = " and ".join(filter(None, [", ".join(which[:-1]), which[-1]]))
