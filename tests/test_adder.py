@@ -115,7 +115,7 @@ def test_the_ledger_has_each_networks_worst_part(monkeypatch):
     broken[:100, 2] += 1
     made = {0: hand_made(), 4: hand_made(bypassed=broken)}
     models = {run: Transformer(ModelConfig(d_model=16, d_ff=8)) for run in made}
-    monkeypatch.setattr(Evidence, "models", lambda self, group: models)
+    monkeypatch.setattr(Evidence, "models", lambda self, group, epoch=None: models)
     monkeypatch.setattr(adder, "parts", lambda model, a, b: next(made[run] for run in made if models[run] is model))
     found = adder.full_adder(Evidence("ours"))
     assert found.value.to_dict() == pytest.approx({0: 1, 4: 0.9})

@@ -56,7 +56,6 @@ def test_a_planted_transition_is_found_in_each_run():
     assert first.bounces
     assert first.fall == pytest.approx(1 - 500 / 600)  # from 600 at the first epoch to 500 at the turn
     assert first.rebound == pytest.approx(799 / 500 - 1)
-    assert first.evident
 
 
 def test_what_does_not_coincide_and_does_not_bounce_is_said_not_to():
@@ -67,8 +66,9 @@ def test_what_does_not_coincide_and_does_not_bounce_is_said_not_to():
     near = dynamics.transitions(one_layer(first=93, turn=105), Layout()).loc[4]
     assert near.coincides
     assert near.bounces
-    falling = one_layer() | {"weight_norm": np.stack([-1.0 * EPOCH] * 2)}
-    assert not dynamics.transitions(falling, Layout()).loc[4].bounces
+    falling, shallow = -1.0 * EPOCH, 500 + 0.01 * np.abs(EPOCH - 101)  # less than 1% of 500 is lost
+    for norm in (falling, shallow):
+        assert not dynamics.transitions(one_layer() | {"weight_norm": np.stack([norm] * 2)}, Layout()).loc[4].bounces
 
 
 def test_a_training_that_stopped_early_is_judged_by_the_epochs_of_the_whole():

@@ -78,6 +78,7 @@ def test_a_figure_within_a_page_has_its_own_ids_the_theme_s_colours_and_its_text
         ax = figure.subplots()
         ax.plot([0, 1], color=style.INK)
         ax.bar(0, 1)[0].set_gid("value 0.25")
+        ax.imshow([[0.02, 0.75], [0.5, 1]])
     html = module.inlined(style.svg(figure, "A line <goes> up."), "figure3", "A line <goes> up.")
     assert 'aria-label="A line &lt;goes&gt; up."' in html
     ids = re.findall(r'\bid="([^"]+)"', html)
@@ -85,4 +86,6 @@ def test_a_figure_within_a_page_has_its_own_ids_the_theme_s_colours_and_its_text
     assert all(name.startswith("figure3-") for name in ids)
     assert set(re.findall(r"(?:url\(|href=\")#([^\")]+)", html)) <= set(ids)
     assert "<g><title>0.25</title><path" in html
+    assert re.findall('h1"><title>([^<]*)', html) == ["0.75", "0.5", "1"]
+    assert "<g><title>less than 0.1</title><image" in html
     assert f"var(--figure-ink, {style.INK.lower()})" in html

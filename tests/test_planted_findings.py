@@ -133,7 +133,7 @@ def models(monkeypatch) -> Callable[[str, int], list[Transformer]]:
         config = ModelConfig(layers=1 if group == N1 else 2, d_model=16, d_ff=8)
         found = [Transformer(config).eval() for _ in range(count)]
         monkeypatch.setattr(survey, "SAMPLE", 2_000)
-        monkeypatch.setattr(Evidence, "models", lambda self, name: {group: dict(enumerate(found))}[name])
+        monkeypatch.setattr(Evidence, "models", lambda self, name, epoch=None: {group: dict(enumerate(found))}[name])
         return found
 
     return plant
@@ -284,7 +284,7 @@ class Known(Transformer):
 
 def each_run(monkeypatch: pytest.MonkeyPatch, planted: dict[str, list[Any]]) -> Evidence:
     runs = {group: {run: Known(x) for run, x in enumerate(found)} for group, found in planted.items()}
-    monkeypatch.setattr(Evidence, "models", lambda self, group: runs[group])
+    monkeypatch.setattr(Evidence, "models", lambda self, group, epoch=None: runs[group])
     monkeypatch.setattr(Evidence, "has", lambda self, group: group in planted)
     return Evidence("ours")
 

@@ -112,7 +112,8 @@ def test_pages_are_light_and_say_what_they_are_about():
     total = sum(file.stat().st_size for file in SITE.rglob("*") if file.is_file() and "_sources" not in file.parts)
     assert total < 30 * 2**20
     for path in OURS:
-        head = path.read_text(encoding="utf-8").partition("</head>")[0]
+        head, _, body = path.read_text(encoding="utf-8").partition("</head>")
+        assert not re.search(r'class="pasted-text">-\d', body), "a hyphen for a minus"
         for wanted in ('rel="icon"', 'name="description"', 'property="og:title"', 'property="og:description"'):
             assert wanted in head, path.stem
 
@@ -142,6 +143,28 @@ MEASURE = """(() => {
 })()"""
 
 
+# Lines and areas of figures with a contrast below 3:1, as WCAG counts it; cells of maps have a scale or numbers.
+FAINT = """(() => {
+  const parts = (colour) => (colour.match(/[\\d.]+/g) || []).map(Number);
+  const ground = parts(getComputedStyle(document.body).backgroundColor);
+  const linear = (x) => (x <= 0.04045 * 255 ? x / 255 / 12.92 : ((x / 255 + 0.055) / 1.055) ** 2.4);
+  const luminance = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b) + 0.05;
+  const contrast = (colour, opacity) => {
+    const [r, g, b, alpha = 1] = parts(colour);
+    const seen = [r, g, b].map((x, i) => ground[i] + alpha * opacity * (x - ground[i]));
+    return Math.max(luminance(seen) / luminance(ground), luminance(ground) / luminance(seen));
+  };
+  const faint = (shape) => {
+    const { stroke, strokeOpacity, fill, fillOpacity, opacity } = getComputedStyle(shape);
+    const looks = [[stroke, strokeOpacity], [fill, fillOpacity]].filter(([colour]) => colour.startsWith("rgb"));
+    const best = Math.max(...looks.map(([colour, own]) => contrast(colour, own * opacity)));
+    return 1 < best && best < 3 && `${shape.closest("g[id]")?.id} ${looks}: ${best.toFixed(2)}`;
+  };
+  const shapes = [...document.querySelectorAll(".figure-svg svg :is(path, use)")];
+  return shapes.filter((x) => !x.closest("defs, clipPath, [id*=QuadMesh]")).map(faint).filter((x) => x).slice(0, 3);
+})()"""
+
+
 @pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium here")
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
 def test_a_page_shows_its_result_first_and_cuts_nothing(path, browser):
@@ -152,6 +175,9 @@ def test_a_page_shows_its_result_first_and_cuts_nothing(path, browser):
     for width in (1400, 400):
         browser.resize(width, 800)
         assert browser.run("document.documentElement.scrollWidth") <= width
+    for theme in ("light", "dark"):
+        browser.run(f"document.documentElement.dataset.theme = '{theme}'")
+        assert browser.run(FAINT) == [], theme
     assert not found["ticks"], "literal backticks"
     assert not found["cut"], "tables that are wider than their box, with no cue"
     if re.match(r"(fig|tab)\d\d_", path.stem):

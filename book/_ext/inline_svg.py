@@ -1,6 +1,7 @@
-"""Put the figures that notebooks draw as SVG into their pages, so that they take the theme's ink and ground.
+"""Put figures that are SVG into their pages, so that they take the theme's ink and ground.
 
 Their ids get a prefix, since a page has several, and the house's colours become CSS variables (`_static/page.css`).
+Bars and the cells of heat maps say their values where one points at them.
 The text that stands for a figure is the `dc:title` that `carry_core.plots.page.show` gave it, or else the page's.
 """
 
@@ -29,7 +30,28 @@ TITLE = re.compile(r"<dc:title>(.+?)</dc:title>", re.DOTALL)
 PATH = re.compile(r'\bd="[^"]*"')
 LONG = re.compile(r"(\d\.\d\d)\d+")  # a hundredth of a point is enough
 VALUE = re.compile(r'<g id="value ([^"]*)">')  # as carry_core.plots.outcomes marks bars
+MAP = re.compile(r'<image ([^>]*?)id="map (\d+) ([^"]*)"([^>]*)/>')  # as carry_core.plots.style.svg marks maps
 IDS = re.compile(r'(\bid="|href="#|url\(#)')
+
+
+def with_values(found: re.Match[str]) -> str:
+    """A heat map with the values of its cells as titles, of those that have a tenth of the largest or more."""
+    before, columns, values, after = found.groups()
+    sizes = dict(re.findall(r'\b(x|y|width|height)="([-\d.]+)"', before + after))
+    x, y, width, height = (float(sizes[name]) for name in ("x", "y", "width", "height"))
+    n, cells = int(columns), [float(value) for value in values.split()]
+    least = max(value for value in cells if value == value) / 10  # some may be NaN
+    places: dict[str, str] = {}  # of the cells with a value: each is as wide and high as a stroke is long and wide
+    for i, value in enumerate(cells):
+        if value >= least:
+            places[f"{value:.2g}"] = places.get(f"{value:.2g}", "") + f"M{i % n} {i // n}h1"
+    strokes = [f'<path d="{path}"><title>{value}</title></path>' for value, path in places.items()]
+    w, h = width / n, height * n / len(cells)
+    scale = f"translate({x:.2f} {h / 2 - y:.2f}) scale({w:.3f} {h:.3f})"  # the image is turned upside down
+    image = f'<image class="map" {before}{after}/>'
+    return (
+        f'<g><title>less than {least:.2g}</title>{image}<g class="cells" transform="{scale}">{"".join(strokes)}</g></g>'
+    )
 
 
 def inlined(svg: str, prefix: str, alt: str) -> str:
@@ -43,6 +65,7 @@ def inlined(svg: str, prefix: str, alt: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = PATH.sub(lambda path: LONG.sub(r"\1", " ".join(path[0].split())), re.sub(r">\s+<", "><", svg))
     svg = COLOUR.sub(lambda found: f"var(--figure-{VARIABLES[found[0].lower()]}, {found[0]})", svg)
+    svg = MAP.sub(with_values, svg)
     svg = VALUE.sub(r"<g><title>\1</title>", svg).replace('<g id="numeral">', '<g class="numeral">')
     svg = IDS.sub(rf"\1{prefix}-", svg)
     svg = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(alt)}" ', 1)
@@ -50,12 +73,12 @@ def inlined(svg: str, prefix: str, alt: str) -> str:
 
 
 def inline(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """Replace a page's images that notebooks drew as SVG."""
+    """Replace a page's images that are SVG."""
     if app.builder.format != "html":
         return
     for i, image in enumerate([*doctree.findall(nodes.image)]):
         path = Path(app.srcdir, image["uri"])
-        if "jupyter_execute" not in path.parts or path.suffix != ".svg":
+        if path.suffix != ".svg":
             continue
         svg = path.read_text(encoding="utf-8")
         if title := TITLE.search(svg):

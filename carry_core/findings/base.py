@@ -8,7 +8,7 @@ column `value` has the measured number, `shows` whether the run shows what the p
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import pandas as pd
@@ -19,7 +19,7 @@ from carry_core.findings.survey import Need as Need
 from carry_core.groups import GROUPS
 from carry_core.groups import MAIN as MAIN
 
-N1, N1_W0 = "n1_s0.3_w0.2", "n1_s0.3_w0.0"
+N1, N1_W0, N1_W1 = "n1_s0.3_w0.2", "n1_s0.3_w0.0", "n1_s0.2_w1.0"
 W0, S01 = "n2_s0.3_w0.0", "n2_s0.1_w0.2"
 DFF512, DFF1024 = "n2_s0.2_w1.0_dff512", "n2_s0.3_w0.2_dff1024"
 N3, DECODER, DIGITS4 = "n3_s0.3_w0.2", "decoder_n2_s0.3_w0.2", "digits4_n2_s0.3_w0.2"
@@ -86,17 +86,23 @@ def finding(
     return register
 
 
-def finding_of_runs(name: str, group: str, need: Need | None = None) -> Callable[[Callable[[Any], Fields]], Measure]:
-    """Register a finding whose row is measured on each run's model by itself, or with a `need` read off its survey."""
+def finding_of_runs(
+    name: str, group: str, *alike: tuple[str, str, int | None], need: Need | None = None
+) -> Callable[[Callable[[Any], Fields]], Measure]:
+    """Register a finding whose row is measured on each run's model by itself, or with a `need` read off its survey.
+
+    Of each finding that is measured `alike`, they are name and group, and the epoch of the weights if not the last.
+    """
 
     def register(of: Callable[[Any], Fields]) -> Measure:
-        @finding(name, group, need=need)
-        @wraps(of)
-        def rows(evidence: Evidence) -> pd.DataFrame:
+        def rows(group: str, epoch: int | None, evidence: Evidence) -> pd.DataFrame:
             if need is not None:
                 return per_run(evidence.surveys(group), of)
-            return per_run(evidence.each(group, lambda run, model: of(model)))
+            return per_run(evidence.each(group, lambda run, model: of(model), epoch))
 
-        return rows
+        first, *_ = [
+            finding(n, g, need=need)(wraps(of)(partial(rows, g, e))) for n, g, e in ((name, group, None), *alike)
+        ]
+        return first
 
     return register

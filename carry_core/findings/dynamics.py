@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 
 from carry_core.errors import BadInput
-from carry_core.findings.base import MAIN, N1, Fields, finding, per_run
+from carry_core.findings.base import MAIN, N1, N1_W1, Fields, finding, per_run
 from carry_core.findings.heads import column_mass, no_carry_reference
 from carry_core.findings.survey import Evidence
 from carry_core.groups import GROUPS
@@ -26,7 +26,8 @@ PLOTTED = 0.4  # what Fig. 5 plots: 400 of 1000 epochs
 PIECE = 3  # epochs that a straight piece of a curve needs
 
 KINK_TO_RISE = 0.01  # from the kink of the loss to the start of the rise
-EXPLAINED_VARIANCE = 0.95  # of the loss's logarithm
+SMOOTHED = 10  # epochs: the loss of a single one is noisy
+EXPLAINED_VARIANCE = 0.95  # of the smoothed loss's logarithm
 LEARNT_ACCURACY, TEST_DELAY = 0.99, 0.05  # from which a run has learned; share of the epochs by which tests may lag
 ACCURACY_TO_ATTENTION, ACCURACY_TO_NORM = 0.02, 0.01  # epochs between two changes at the transition
 VISIBLE_BOUNCE = 0.01  # of the squared norm
@@ -60,7 +61,7 @@ class Kink(NamedTuple):
     end: int  # the last epoch that was looked at
     rate: float  # per epoch; after the kink the loss goes as exp(-rate * epoch)
     interval: tuple[float, float]  # of `rate`, 95%, as for independent residuals
-    explained: float  # share of the variance of the logarithm after the kink
+    explained: float  # share of the variance of the logarithm after the kink, over means of `SMOOTHED` epochs
     level: float  # logarithm of the exponential at epoch 0
 
 
@@ -81,8 +82,10 @@ def kink(loss: Curve, share: float = PLOTTED, planned: int = 0) -> Kink:
     corner = min(range(PIECE, end - PIECE + 2), key=misfit)
     fit = scipy.stats.linregress(epochs[corner - 1 :], log[corner - 1 :])
     wide = float(scipy.stats.t.ppf(0.975, end - corner - 1) * fit.stderr)
-    rate = -float(fit.slope)
-    return Kink(corner, end, rate, (rate - wide, rate + wide), float(fit.rvalue**2), float(fit.intercept))
+    rate, after = -float(fit.slope), loss[corner - 1 : end]
+    smooth = np.log(after[: len(after) // SMOOTHED * SMOOTHED].reshape(-1, SMOOTHED).mean(1))
+    explained = scipy.stats.linregress(range(len(smooth)), smooth).rvalue ** 2 if len(smooth) > 2 else np.nan
+    return Kink(corner, end, rate, (rate - wide, rate + wide), float(explained), float(fit.intercept))
 
 
 def correlations(history: History) -> dict[int, Curve]:
@@ -131,7 +134,7 @@ def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFr
     or more to the two digits of its column (NaN: never), `first` and `last` of these; `bounce`, the nearest to `rise`
     at which the squared norm turns from falling to rising, where it has lost `fall` of its highest value and goes on to
     gain `rebound` of its lowest; `lag` of the rise behind `first`. Whether accuracy and attention change together
-    (`coincides`), heads `apart`, and the norm `bounces`, and is `evident`. `BadInput` without one layer's attention.
+    (`coincides`), heads `apart`, and the norm visibly `bounces`. `BadInput` without one layer's attention.
     """
     if "pattern" not in history or history["pattern"].ndim != 5:
         raise BadInput("No mean attention of one layer in this history: expected that of a one-layer group.")
@@ -143,7 +146,6 @@ def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFr
         rise, first, last = float(rises.argmax() + 2), passes.min(), passes.max()
         bounce, fall, rebound = _turn(history["weight_norm"][i, :epochs], rise)
         near, close = (window(max(planned, epochs), share) for share in (ACCURACY_TO_ATTENTION, ACCURACY_TO_NORM))
-        bounces = abs(bounce - rise) <= close
         rows[run] = {
             "epochs": epochs,
             "rise": rise,
@@ -157,8 +159,7 @@ def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFr
             "bounce": bounce,
             "fall": fall,
             "rebound": rebound,
-            "bounces": bounces,
-            "evident": bounces and min(fall, rebound) >= VISIBLE_BOUNCE,
+            "bounces": abs(bounce - rise) <= close and min(fall, rebound) >= VISIBLE_BOUNCE,
         }
     return per_run(rows)
 
@@ -187,20 +188,32 @@ def shown_run(transitions: pd.DataFrame) -> int:
     return int((transitions[transitions.apart] if transitions.apart.any() else transitions).jump.idxmax())
 
 
+def transition_rows(evidence: Evidence, group: str, **names: str) -> pd.DataFrame:
+    """`transitions` of a group, with some of its columns by other names."""
+    rows = transitions(evidence.curves(group), GROUPS[group].config.layout, evidence.planned_epochs(group))
+    rows = rows.assign(to_turn=rows.bounce - rows.rise, both_heads=rows.coincides & rows["last"].notna())
+    return rows[[*names]].rename(columns=names)
+
+
 @finding("transition", N1)
 def transition(evidence: Evidence) -> pd.DataFrame:
     """Epochs by which the units' accuracy rises after the first head's attention passes half (Sec. 3, Fig. 2)."""
-    rows = transitions(evidence.curves(N1), GROUPS[N1].config.layout, evidence.planned_epochs(N1))
     names = {"lag": "value", "coincides": "shows", "rise": "steepest_rise", "first": "attention_passes_half"}
-    return rows[list(names)].rename(columns=names)
+    return transition_rows(evidence, N1, **names)
+
+
+@finding("strong_decay_transition", N1_W1)
+def strong_decay_transition(evidence: Evidence) -> pd.DataFrame:
+    """Epochs by which the units' accuracy rises after the first head's attention passes half (App. C.1, Fig. 10)."""
+    names = {"lag": "value", "both_heads": "shows", "rise": "steepest_rise", "first": "attention_passes_half"}
+    return transition_rows(evidence, N1_W1, **names)
 
 
 @finding("norm_bounce", N1)
 def norm_bounce(evidence: Evidence) -> pd.DataFrame:
     """Epochs from the steepest rise of the units' accuracy to the nearest turn of the norm (Sec. 3, Fig. 2)."""
-    rows = transitions(evidence.curves(N1), GROUPS[N1].config.layout, evidence.planned_epochs(N1))
-    names = {"value": "value", "bounces": "shows", "fall": "share_lost", "rebound": "share_gained"}
-    return rows.assign(value=rows.bounce - rows.rise)[list(names)].rename(columns=names)
+    names = {"to_turn": "value", "bounces": "shows", "fall": "share_lost", "rebound": "share_gained"}
+    return transition_rows(evidence, N1, **names)
 
 
 @finding("one_layer_imperfect", N1)

@@ -14,7 +14,7 @@ from sklearn.metrics import balanced_accuracy_score, pairwise_distances_argmin
 from torch import Tensor
 
 from carry_core import carries, measure, sums
-from carry_core.findings.base import MAIN, N1, N1_W0, S01, Fields, finding, finding_of_runs, per_run
+from carry_core.findings.base import DECODER, MAIN, N1, N1_W0, S01, Fields, finding, finding_of_runs, per_run
 from carry_core.findings.heads import column_mass, mean_attention
 from carry_core.findings.survey import Evidence, random_sums
 from carry_core.interventions import INTACT, Ablation
@@ -187,6 +187,14 @@ def layer0_tens(model: Transformer) -> Fields:
 def layer1_carry(model: Transformer) -> Fields:
     """Balanced accuracy of the leading axis after the last attention, lowest of 7 and 8 (Sec. 4.1, Fig. 4)."""
     return leading(axes_of(model, "blocks.1.resid_mid", carry_in_labels(model)))
+
+
+@finding_of_runs("decoder_tens", DECODER)
+def decoder_tens(model: Transformer) -> Fields:
+    """Balanced accuracy of ten or more after layer 0, on one of two axes, lower of b's last two (App. D, Fig. 16)."""
+    *tens, one, _, two, _, _, _ = map(apart, journey(model, *random_sums()))
+    value = min(tens[3::2])  # the leading digits make no ten
+    return {"value": value, "shows": value >= SEPARATING_ACCURACY, "carry_in_after_the_last_attention": [one, two]}
 
 
 @finding_of_runs("one_layer_no_carry", N1)

@@ -122,10 +122,10 @@ def decision(survey: Survey) -> Fields:
     }
 
 
-decision_head_costs = finding_of_runs("decision_head", base.MAIN, base.all_heads(base.MAIN))(decision)
+decision_head_costs = finding_of_runs("decision_head", base.MAIN, need=base.all_heads(base.MAIN))(decision)
 
 
-@finding_of_runs("final_mlp_carries", base.MAIN, Need())
+@finding_of_runs("final_mlp_carries", base.MAIN, need=Need())
 def final_mlp_carries(survey: Survey) -> Fields:
     """Pearson correlation with a model that cannot carry (Sec. 4, Tab. 1)."""
     correlation = no_carry_correlation(survey.without_mlp)
@@ -136,7 +136,7 @@ SINGLE = measure.last_heads(GROUPS[base.N3].config, 2)
 PAIRS = [Ablation(heads={(1, 0), (1, 1), (2, head)}) for head in (0, 1)]
 
 
-@finding_of_runs("three_layers", base.N3, Need(frozenset([INTACT, *SINGLE])))
+@finding_of_runs("three_layers", base.N3, need=Need(frozenset([INTACT, *SINGLE])))
 def three_layers(survey: Survey) -> Fields:
     """Pearson correlation without the last MLP (App. C.3, Tab. 3)."""
     lost = [survey.cells[INTACT].exact_match - survey.cells[head].exact_match for head in SINGLE]
@@ -145,7 +145,7 @@ def three_layers(survey: Survey) -> Fields:
     return {"value": correlation, "shows": shows, "cost_of_heads_1:0_1:1_2:0_2:1": lost}
 
 
-@finding_of_runs("three_layers_pairs", base.N3, Need(frozenset([INTACT, *PAIRS])))
+@finding_of_runs("three_layers_pairs", base.N3, need=Need(frozenset([INTACT, *PAIRS])))
 def three_layers_pairs(survey: Survey) -> Fields:
     """Exact matches that the costlier pair takes away: layer 1's attention and one head of layer 2 (App. C.3)."""
     without = [survey.cells[pair] for pair in PAIRS]
@@ -161,7 +161,7 @@ def three_layers_pairs(survey: Survey) -> Fields:
     }
 
 
-@finding_of_runs("decoder", base.DECODER, base.all_heads(base.DECODER))
+@finding_of_runs("decoder", base.DECODER, need=base.all_heads(base.DECODER))
 def decoder(survey: Survey) -> Fields:
     """Share of answers that are one too large at 7 and 8 where no one arrives, without the decision head (App. D)."""
     without = survey.cells[survey.heads[0]]
@@ -243,10 +243,16 @@ def column_mass(
 
 def mean_attention(model: Transformer) -> Float[Tensor, "layer head query key"]:
     """Attention averaged over random sums."""
-    return measure.attention(model, *random_sums())
+    return measure.attention(model, *random_sums(model.config.width))
 
 
-@finding_of_runs("staircase", base.MAIN)
+@finding_of_runs(
+    "staircase",
+    base.MAIN,
+    ("decoder_staircase", base.DECODER, None),
+    ("unprimed_staircase", base.PAD6, 500),
+    ("primed_staircase", base.PRIMED, None),
+)
 def staircase(model: Transformer) -> Fields:
     """Attention of the weakest digit row's best head to its partner (Sec. 4, Fig. 3)."""
     first, layout = mean_attention(model)[0], model.config.layout
@@ -254,7 +260,7 @@ def staircase(model: Transformer) -> Fields:
     return {"value": weakest, "shows": weakest >= PARTNER_ATTENTION, "at_answer_rows": at_answer}
 
 
-@finding_of_runs("previous_sum", base.MAIN)
+@finding_of_runs("previous_sum", base.MAIN, ("decoder_previous_sum", base.DECODER, None))
 def previous_sum(model: Transformer) -> Fields:
     """Attention of the decision head to the digits one to the right, at 7 and 8 (Sec. 4, Fig. 3)."""
     mass = column_mass(mean_attention(model)[-1], model.config.layout, shift=1)[:, :2]
@@ -267,7 +273,7 @@ def previous_sum(model: Transformer) -> Fields:
     }
 
 
-@finding_of_runs("wide_mlp", base.DFF1024, Need(dissect=True))
+@finding_of_runs("wide_mlp", base.DFF1024, need=Need(dissect=True))
 def wide_mlp(survey: Survey) -> Fields:
     """Accuracy of the no-carry cells without the final MLP (App. C.2)."""
     assert survey.dissected is not None

@@ -251,7 +251,7 @@ def parent(group: str) -> tuple[str, int]:
     return found
 
 
-@finding_of_runs("four_digits", base.DIGITS4, base.all_heads(base.DIGITS4))
+@finding_of_runs("four_digits", base.DIGITS4, need=base.all_heads(base.DIGITS4))
 def four_digits(survey: Survey) -> Fields:
     """Pearson correlation without the final MLP, over the thirteen classes; a head has to decide as well (App. F)."""
     correlation, head = heads.no_carry_correlation(survey.without_mlp), heads.decision(survey)
@@ -280,6 +280,18 @@ def length(evidence: Evidence) -> pd.DataFrame:
     shows = rows.forgets == (rows.index.get_level_values(0) == "unprimed")
     rows = rows.assign(value=rows["last"] / rows.best, shows=shows, first_to_go=rows["first"].map(list))
     return rows.rename(columns={"peak": "at_epoch"})[["value", "shows", "best", "at_epoch", "last", "first_to_go"]]
+
+
+@finding("unprimed_steps", base.PAD6)
+def unprimed_steps(evidence: Evidence) -> pd.DataFrame:
+    """Lowest balanced accuracy of tens and carry-ins at trained positions, on six axes, at epoch 500 (Fig. 22)."""
+    n_long, width = long_positions(base.PAD6), groups.find(base.PAD6).config.width
+    found = separations(evidence.models(base.PAD6, 500), *balanced(width, BALANCED))
+    lowest = (
+        found.groupby(["run", found.position < n_long]).accuracy.min().unstack().set_axis(["value", "long"], axis=1)
+    )
+    enough = lowest >= geometry.SEPARATING_ACCURACY
+    return lowest.assign(shows=enough.value & ~enough.long).rename(columns={"long": "at_long_positions"})
 
 
 @finding("mlp_2500", base.PAD6)

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from carry_core import carries, measure, sums
-from carry_core.findings.base import MAIN, Fields, finding_of_runs
+from carry_core.findings.base import DFF512, MAIN, Fields, finding_of_runs
 from carry_core.findings.heads import carry_neurons
 from carry_core.findings.survey import random_sums
 from carry_core.interventions import INTACT, Ablation
@@ -90,7 +90,7 @@ def checkerboard(model: Transformer, ablation: Ablation = INTACT) -> float:
     return float(np.nanmean([gap(*board) for both in found for board in zip(*both, strict=True)]))
 
 
-@finding_of_runs("carry_axis", MAIN)
+@finding_of_runs("carry_axis", MAIN, ("carry_axis_dff512", DFF512, None))
 def carry_axis_of_runs(model: Transformer) -> Fields:
     """Correlation over neurons of the coordinate on the leading axis and what they are active for (Sec. 5, Fig. 14)."""
     correlation = carry_axis(model, *random_sums()).correlations[0]

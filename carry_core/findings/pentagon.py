@@ -64,11 +64,12 @@ def pentagon(
     planes = torch.stack([centres(points[~arrives][:, pair], digit[~arrives]) for pair in pairs])
     scores, chance, anywhere = score(planes), shuffled(planes[:1], seed), shuffled(planes, seed)
     leading, best = float(scores[0]), float(scores.max())
+    beyond = float((chance < leading).double().mean()) > RANK_AMONG_SHUFFLED
     row = {
         "value": leading,
-        "shows": float((chance < scores[0]).double().mean()) > RANK_AMONG_SHUFFLED,
+        "shows": beyond and leading >= VISIBLE_SCORE,
+        "beyond_chance": beyond,
         "shuffled_labels_reach": float(chance.quantile(RANK_AMONG_SHUFFLED)),
-        "visible": leading >= VISIBLE_SCORE,
         "best_plane": [axis + 1 for axis in pairs[int(scores.argmax())]],
         "score_there": best,
         "shuffled_labels_reach_there": float(anywhere.quantile(RANK_AMONG_SHUFFLED)),

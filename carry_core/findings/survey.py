@@ -220,13 +220,14 @@ class Evidence:
         loaded = self.group(group)
         return recipes.training(loaded) if recipes.stands_in(loaded) else ""
 
-    def models(self, group: str) -> dict[int, Transformer]:
-        """Each run's model."""
-        return dict(self.group(group).models())
+    def models(self, group: str, epoch: int | None = None) -> dict[int, Transformer]:
+        """Each run's model, at the end or at one of the paper's epochs."""
+        loaded = self.group(group)
+        return {run: loaded.model(run, epoch) for run in loaded.numbers}
 
-    def each(self, group: str, of: Callable[[int, Transformer], T]) -> dict[int, T]:
+    def each(self, group: str, of: Callable[[int, Transformer], T], epoch: int | None = None) -> dict[int, T]:
         """`of(run, model)` for each run of a group, several at once."""
-        models = self.models(group)
+        models = self.models(group, epoch)
         with one_thread_each() as pool:
             return dict(zip(models, pool.map(of, models, models.values()), strict=True))
 

@@ -135,8 +135,8 @@ def difference(row: Row) -> str:
 
 def not_run(rows: Iterable[Row]) -> str:
     """Why rows were not run, without the commands that would change it; nothing where all were."""
-    reasons = [row.detail.partition(": `")[0].rstrip(".") for row in rows if row.value is None]
-    return "; ".join(why[:1].lower() + why[1:] for why in dict.fromkeys(reasons))
+    reasons = list(dict.fromkeys(row.detail.partition(": `")[0].rstrip(".") for row in rows if row.value is None))
+    return "; ".join(why[:1].lower() + why[1:] for why in reasons[:2]) + ("; and the like" if reasons[2:] else "")
 
 
 def of_groups(keys: Sequence[str]) -> str:
@@ -145,7 +145,8 @@ def of_groups(keys: Sequence[str]) -> str:
     for group, its in gathered(keys, lambda key: key.rpartition(" ")[0]).items():
         *some, last = (key.rpartition(" ")[2] for key in its)
         which = f"runs {', '.join(some)} and {last}" if some else f"run {last}"
-        words.append(f"{which} of {group}" if group else which)
+        of = "" if not group else f" of {group}" if group in groups.GROUPS else f" of the {group} group"
+        words.append(which + of)
     return "; ".join(words)
 
 

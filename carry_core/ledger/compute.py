@@ -83,7 +83,7 @@ class Ledger:
             runs=_plain(numbers),
             tolerance=_plain(judgement.tolerance),
             verdict=judgement.verdict,
-            n=len(numbers),
+            n=len(numbers) or found.at_hand or 0,
             fields=self._fields(claim, found),
             interval=_plain(judgement.interval),
         )

@@ -25,9 +25,9 @@ def draw_runs(ax: Axes, epochs: NDArray[Any], rows: NDArray[Any], colour: str, l
     """Each run thin, their mean bold where there are several."""
     rows = rows[~np.isnan(rows).all(1)]
     several = len(rows) > 1
-    ax.plot(epochs, rows.T, color=colour, linewidth=0.6 if several else 1.2, alpha=0.45 if several else 1)
+    ax.plot(epochs, rows.T, color=colour, linewidth=0.5 if several else 1.2)
     if several:
-        ax.plot(epochs, pd.DataFrame(rows).mean(), color=colour, linewidth=1.6)
+        ax.plot(epochs, pd.DataFrame(rows).mean(), color=colour, linewidth=2)
     ax.plot([], [], color=colour, linewidth=1.6, label=label)  # for a legend
 
 
@@ -86,7 +86,7 @@ def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
     names = ["loss", "digits right", "squared norm"]
     mosaic: Any = [*([name] * len(shown) for name in names), *maps]
     axes = figure.subplot_mosaic(mosaic, height_ratios=[1, 1, 1, *[1.4] * heads])
-    for name, colour in (("train", "#B35900"), ("test", "#1F5FA8")):
+    for name, colour in (("train", TRAIN), ("test", TEST)):
         axes["loss"].plot(curves["epoch"], curves[f"{name}_loss"], color=colour, label=name)
     plain_log(axes["loss"])
     for name, curve, dash in zip(layout.position_names, curves["test_accuracy"].T, ("-", "--", ":"), strict=True):

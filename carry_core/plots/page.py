@@ -101,13 +101,15 @@ def show(thing: Any, name: str | None = None, alt: str = "") -> None:
     """Put a figure, a frame (or `Styler`), or what has `_repr_html_` and a `repr` that stays the same, on the page.
 
     Figures are PNGs of 256 colours in the notebook; `make book` (CARRY_FIGURES=svg) draws SVG too. `alt` says what can
-    be seen in one. With a `name` the page glues it in elsewhere; the cell is tagged `remove-output` then.
+    be seen in one, with the page's own parameters: `make rerun` (CARRY_RERUN) says so. With a `name` the page glues
+    it in elsewhere; the cell is tagged `remove-output` then.
     """
     from IPython.display import display
 
     assert bool(alt) == isinstance(thing, Figure), "A figure needs a text that says what can be seen in it."
     metadata: dict[str, Any] = {"scrapbook": {"name": name, "mime_prefix": ""}} if name else {}
     if isinstance(thing, Figure):
+        alt = f"With this page's own parameters: {alt}" if os.environ.get("CARRY_RERUN") else alt
         data: dict[str, Any] = {"image/png": png(thing), "text/plain": alt}
         if os.environ.get("CARRY_FIGURES") == "svg":
             data["image/svg+xml"] = svg(thing, alt)
@@ -147,6 +149,7 @@ def _table(table: pd.DataFrame | Styler) -> dict[str, str]:
     plain = table.to_string(delimiter=" | ")
     styler = table.set_uuid(hashlib.sha256(plain.encode()).hexdigest()[:6])  # else another one in every run
     html = styler.set_table_attributes('class="dataframe"').to_html()
+    html = re.sub(r'class="(col|row)_heading', r'scope="\1" class="\1_heading', html)
     html = re.sub(r">-(?=0\.0*<)", ">", html).replace(">-", ">−")  # no -0.00
     return {"text/html": f'<div class="table-scroll" tabindex="0">{html}</div>', "text/plain": plain}
 
@@ -159,7 +162,7 @@ def of_runs(shows: Mapping[Any, bool] | pd.Series) -> str:
     """How many runs show something, and which: `4 of 6 runs (0, 1, 3 and 4)`, `all 6 runs`, `none of 6 runs`."""
     which = [str(run) for run, x in dict(shows).items() if x]
     if len(which) == len(shows):
-        return {1: "the only run", 2: "both runs"}.get(len(shows), f"all {len(shows)} runs")
+        return {0: "–", 1: "the only run", 2: "both runs"}.get(len(shows), f"all {len(shows)} runs")
     if not which:
         return f"none of {len(shows)} runs" if len(shows) > 1 else "no run"
     listed = " and ".join(filter(None, [", ".join(which[:-1]), which[-1]]))

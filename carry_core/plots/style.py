@@ -8,12 +8,15 @@ from functools import partial
 from typing import Any
 
 import matplotlib.style
+import numpy as np
 import seaborn as sns
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from PIL import Image
 
 WIDTH = 8.0  # inches: a page's column at its natural size
 SVG_DPI = 120  # of pictures inside an SVG
+MAP_CELLS = 2_000  # of a heat map that says its values
 INK, FAINT = "#1F2430", "#6B7280"
 # Apart for colour-blind readers too, and each 3:1 or more against white and against the dark theme. The classes have
 # about Okabe and Ito's hues, in the order of the paper's tables; ten digits take a numeral beside the colour.
@@ -27,6 +30,7 @@ STYLE = {
     "xtick.color": INK, "ytick.color": INK, "xtick.major.width": 0.6, "ytick.major.width": 0.6,
     "xtick.major.size": 2.5, "ytick.major.size": 2.5, "legend.frameon": False, "legend.handletextpad": 0.4,
     "axes.spines.top": False, "axes.spines.right": False, "svg.fonttype": "none", "svg.hashsalt": "carry",
+    "axes.prop_cycle": f"cycler('color', {list(CLASS_COLOURS)})",
 }  # fmt: skip
 # The house style, for what is drawn inside `with style():`, or by a function that is decorated with `@style()`.
 style = partial(matplotlib.style.context, ["default", STYLE])
@@ -34,7 +38,14 @@ style = partial(matplotlib.style.context, ["default", STYLE])
 
 @style()
 def svg(figure: Figure, alt: str = "") -> str:
-    """The figure as SVG text; the same figure gives the same text. `alt` becomes its `dc:title`."""
+    """The figure as SVG text; the same figure gives the same text. `alt` becomes its `dc:title`.
+
+    A map's id has how many columns it has and its values, row by row, which the built page shows where one points.
+    """
+    for image in figure.findobj(AxesImage):
+        values: Any = np.ma.filled(np.ma.asarray(image.get_array(), dtype=float), np.nan)
+        if values.ndim == 2 and values.size <= MAP_CELLS:
+            image.set_gid(f"map {values.shape[1]} {' '.join(f'{x:.2g}' for x in values.flat)}")
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Title": alt}, dpi=SVG_DPI)
     return re.sub(r"(?<=data:image/png;base64,)[A-Za-z0-9+/=\s]+", _smaller, text.getvalue())

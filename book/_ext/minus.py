@@ -1,0 +1,22 @@
+"""Numbers that pages glue into their sentences get a minus sign in place of the hyphen that Python prints."""
+
+import re
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+
+HYPHEN = re.compile(r"(?<!\w)-(?=[\d.])")
+
+
+def minus(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Replace the hyphens before a page's glued numbers."""
+    for glued in [node for node in doctree.findall(nodes.inline) if "pasted-text" in node["classes"]]:
+        for text in [*glued.findall(nodes.Text)]:
+            text.parent.replace(text, nodes.Text(HYPHEN.sub("−", text)))
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register with Sphinx."""
+    app.connect("doctree-resolved", minus)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
