@@ -90,20 +90,13 @@ def test_reading_fewer_positions_is_the_same_intervention(config, model):
             torch.testing.assert_close(logits, expected, rtol=0, atol=1e-12, msg=str(intervention))
 
 
-def test_a_combination_gives_its_source_to_patches_alone(config, model):
+@pytest.mark.parametrize("kind", [Ablation, MeanAblation])
+def test_a_combination_does_the_one_then_the_other_and_gives_its_source_to_patches_alone(config, model, kind):
     tokens, last, source = tokens_of(config), config.layers - 1, drawn(config, seed=5)
-    patch, mean = Patch(heads={(last, 0)}), MeanAblation(heads={(last, 1)})
-    first, then = patch.hook(model, source), mean.hook(model)  # over its default set
+    patch, other = Patch(heads={(last, 0), (last, 1)}), kind(heads={(last, 1)})
+    first, then = patch.hook(model, source), other.hook(model)  # a mean is over its default set
     expected = model(tokens, lambda name, x: then(name, first(name, x)))
-    assert torch.equal(model(tokens, (patch | mean).hook(model, source)), expected)
-
-
-def test_a_combination_does_the_one_then_the_other(config, model):
-    tokens, last, source = tokens_of(config), config.layers - 1, drawn(config, seed=5)
-    patch, ablation = Patch(heads={(last, 0)}), Ablation(mlps={last})
-    first, then = patch.hook(model, source), ablation.hook(model)
-    expected = model(tokens, lambda name, x: then(name, first(name, x)))
-    assert torch.equal(model(tokens, (patch | ablation).hook(model, source)), expected)
+    assert torch.equal(model(tokens, (patch | other).hook(model, source)), expected)
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
