@@ -109,11 +109,6 @@ def test_names_of_transformer_lens_are_understood_and_unknown_ones_refused():
             model.run_with_cache(tokens, [wrong])
 
 
-def test_reading_fewer_positions_gives_the_same_logits(config, model):
-    tokens, read = tokens_of(config), list(config.layout.loss_positions)
-    torch.testing.assert_close(model(tokens, read=read), model(tokens)[:, read], rtol=0, atol=1e-12)
-
-
 def test_decoder_does_not_look_ahead():
     config = ModelConfig(causal=True, d_model=16)
     model = Transformer(config).double()
