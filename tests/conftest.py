@@ -8,7 +8,7 @@ import pytest
 import torch
 from filelock import FileLock
 
-from carry_core import author, cli
+from carry_core import author, cli, measure
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.groups import Group
@@ -68,12 +68,17 @@ def random_model(config: ModelConfig, seed: int = 0) -> Transformer:
 @pytest.fixture
 def model(config: ModelConfig) -> Transformer:
     """A random model in float64, its norms and biases away from their simple starting values."""
-    torch.manual_seed(0)
-    model = Transformer(config).double().eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return model
+    model = random_model(config).double()
+    for parameter in model.parameters():
+        parameter.add_(0.2 * torch.randn_like(parameter))
+    return model.requires_grad_()
+
+
+@pytest.fixture
+def noisy(monkeypatch: pytest.MonkeyPatch) -> Transformer:
+    """A random model of two-digit sums, which are gone through in several batches, the last one short."""
+    monkeypatch.setattr(measure, "BATCH", 1000)
+    return random_model(ModelConfig(width=2, d_model=16, d_ff=12), 1)
 
 
 @pytest.fixture

@@ -15,13 +15,6 @@ from carry_core.sums import Layout
 from tests.conftest import random_model
 
 
-@pytest.fixture
-def noisy(monkeypatch) -> Transformer:
-    """A model whose logits are the answer's digits plus noise, so that every measurement has something to count."""
-    monkeypatch.setattr(measure, "BATCH", 1000)  # several batches, the last one short
-    return random_model(ModelConfig(width=2, d_model=16, d_ff=12), 1)
-
-
 @pytest.mark.parametrize("width", [2, 4])
 def test_cells_by_brute_force(noisy, width):
     """Of a padded model at the sums' own digits."""

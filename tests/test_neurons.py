@@ -9,66 +9,47 @@ from carry_core import measure, sums
 from carry_core.errors import BadInput
 from carry_core.findings import heads, neurons
 from carry_core.interventions import Ablation
-from carry_core.model import ModelConfig, Transformer
+from carry_core.model import ModelConfig
 from tests.conftest import random_model
 
 
-@pytest.fixture
-def small(monkeypatch) -> Transformer:
-    monkeypatch.setattr(measure, "BATCH", 1000)  # several batches, the last one short
-    return random_model(ModelConfig(width=2, d_model=16, d_ff=12), 1)
-
-
-def test_activity_by_brute_force(small):
+def test_activity_by_brute_force(noisy):
     a, b = sums.all_sums(2)
-    found = neurons.carry_axis(small, a, b)
-    active = measure.activations(small, a, b, ["blocks.1.mlp.hook_post"])["blocks.1.mlp.hook_post"]
+    found = neurons.carry_axis(noisy, a, b)
+    active = measure.activations(noisy, a, b, ["blocks.1.mlp.hook_post"])["blocks.1.mlp.hook_post"]
     carry = (a % 10 + b % 10 >= 10).tolist()
     for task in (0, 1):
         rows = [i for i, c in enumerate(carry) if c == bool(task)]
-        for i, position in enumerate(small.config.layout.answer):
+        for i, position in enumerate(noisy.config.layout.answer):
             for neuron in range(12):
                 often = sum(bool(active[row, position, neuron] > 0) for row in rows) / len(rows)
                 assert found.often[task, i, neuron].item() == pytest.approx(often, abs=1e-9)
-    tens, units = small.config.layout.answer
+    tens, units = noisy.config.layout.answer
     with_one = active[torch.tensor(carry), tens]
     without = torch.cat([active[~torch.tensor(carry), tens], active[:, units]])
     torch.testing.assert_close(found.more.float(), with_one.mean(0) - without.mean(0), atol=1e-5, rtol=1e-4)
 
 
-@torch.inference_mode()
-def plant(model: Transformer, towards: torch.Tensor) -> torch.Tensor:
-    """Give the last MLP input weights along one direction: neuron i looks for it `towards[i]` strongly."""
-    up = model.blocks[1].up
+def test_a_planted_carry_axis_is_found_whatever_its_sign(noisy):
+    """Input weights of the last MLP along one direction: neuron i looks for it `towards[i]` strongly."""
     a, b = sums.all_sums(2)
-    mid = measure.activations(model, a, b, ["blocks.1.resid_mid"])["blocks.1.resid_mid"][
-        :, model.config.layout.answer[0]
-    ]
-    x = model.blocks[1].norm(mid)
+    block, tens, name = noisy.blocks[1], [noisy.config.layout.answer[0]], "blocks.1.resid_mid"
+    x = block.norm(measure.activations(noisy, a, b, [name], read=tens)[name][:, 0])
     carry = a % 10 + b % 10 >= 10
-    direction = x[carry].mean(0) - x[~carry].mean(0)
-    with torch.no_grad():
-        up.weight.copy_(0.01 * torch.randn(up.weight.shape) + torch.outer(towards, direction / direction.norm()))
-        up.bias.fill_(3.0)  # all active: the mean activation is linear in the weights
-    return towards
-
-
-def test_a_planted_carry_axis_is_found_whatever_its_sign(small):
-    a, b = sums.all_sums(2)
+    direction, up, towards = x[carry].mean(0) - x[~carry].mean(0), block.up, torch.linspace(-1, 1, 12)
     torch.manual_seed(0)
-    towards = plant(small, torch.linspace(-1, 1, 12))
+    up.weight.copy_(0.01 * torch.randn(up.weight.shape) + torch.outer(towards, direction / direction.norm()))
+    up.bias.fill_(3.0)  # all active: the mean activation is linear in the weights
     for sign in (1, -1):
-        with torch.no_grad():
-            small.blocks[1].up.weight.mul_(sign)
-        found = neurons.carry_axis(small, a, b)
+        up.weight.mul_(sign)
+        found = neurons.carry_axis(noisy, a, b)
         assert found.correlations[0] > 0.95
         assert torch.corrcoef(torch.stack([found.points[:, 0].float(), sign * towards]))[0, 1] > 0.95
         assert found.share[0] > 0.9
-    with torch.no_grad():  # a stronger second direction that separates neurons 0, 2, 4, … from 1, 3, 5, …
-        up = small.blocks[1].up
-        up.weight.add_(4 * torch.outer(torch.tensor([1.0, -1.0] * 6), torch.linalg.svd(up.weight)[2][5]))
-        up.bias.fill_(30.0)
-    assert neurons.carry_axis(small, a, b).correlations[0] < 0.6
+    # a stronger second direction that separates neurons 0, 2, 4, … from 1, 3, 5, …
+    up.weight.add_(4 * torch.outer(torch.tensor([1.0, -1.0] * 6), torch.linalg.svd(up.weight)[2][5]))
+    up.bias.fill_(30.0)
+    assert neurons.carry_axis(noisy, a, b).correlations[0] < 0.6
 
 
 def test_a_checkerboard():
@@ -79,25 +60,25 @@ def test_a_checkerboard():
     assert math.isnan(neurons.gap(side | True, torch.ones(4, 4)))
 
 
-def test_boards_by_brute_force(small):
+def test_boards_by_brute_force(noisy):
     a, b = sums.equal_sums(62, 2)
     assert (a >= b).all()
     assert set(zip(a.tolist(), b.tolist(), strict=True)) == {(62 - y, y) for y in range(32)}
     without = Ablation(neurons={(1, 3)})
-    (arrives,), (cosine,) = neurons.boards(small, a, b, without)
-    position = small.config.layout.answer[0]
+    (arrives,), (cosine,) = neurons.boards(noisy, a, b, without)
+    position = noisy.config.layout.answer[0]
     assert arrives.tolist() == [x % 10 + y % 10 >= 10 for x, y in zip(a.tolist(), b.tolist(), strict=True)]
-    stream = measure.activations(small, a, b, ["blocks.1.resid_post"], without)["blocks.1.resid_post"][:, position]
+    stream = measure.activations(noisy, a, b, ["blocks.1.resid_post"], without)["blocks.1.resid_post"][:, position]
     for i, j in ((0, 0), (3, 17), (30, 2)):
         expected = torch.nn.functional.cosine_similarity(stream[i], stream[j], dim=0).item()
         assert cosine[i, j].item() == pytest.approx(expected, abs=1e-5)
-    _, (intact,) = neurons.boards(small, a, b)
+    _, (intact,) = neurons.boards(noisy, a, b)
     assert not torch.allclose(intact, cosine)
 
 
 @pytest.mark.parametrize("outcome", [1, True])
-def test_an_outcome_that_two_sums_cannot_have_is_refused(small, outcome):
-    for use in (lambda: sums.equal_sums(outcome, 2), lambda: heads.squashing(small, outcome)):
+def test_an_outcome_that_two_sums_cannot_have_is_refused(noisy, outcome):
+    for use in (lambda: sums.equal_sums(outcome, 2), lambda: heads.squashing(noisy, outcome)):
         with pytest.raises(BadInput, match="expected a whole number from 2 to 99") as error:
             use()
         assert repr(outcome) in str(error.value)
