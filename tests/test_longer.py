@@ -35,7 +35,7 @@ def tiny() -> Transformer:
 # ---------------------------------------------------------------- classes
 
 
-def test_the_five_default_classes_are_classes():
+def test_the_classes_that_a_page_shows_by_default_by_pattern_and_by_name():
     assert chosen_classes(3) == list(carries.patterns(3))
     assert chosen_classes(6) == ["000000", "000010", "001110", "010000", "012221"]
     for n_digits in range(4, 11):
@@ -43,11 +43,13 @@ def test_the_five_default_classes_are_classes():
     assert chosen_classes(6, "all") == list(carries.patterns(6))
     assert chosen_classes(6, 1110) == chosen_classes(6, "001110") == ["001110"]
     assert chosen_classes(3, ["C all", "010"]) == chosen_classes(3, "C all, 010") == ["011", "010"]
+    assert chosen_classes(3, "C all, C_all, 011") == ["011"] * 3
 
 
-@pytest.mark.parametrize("wrong", [[], "001110,2"])
+@pytest.mark.parametrize("wrong", [[], "001110,2", 5])
 def test_a_class_that_is_none_is_bad_input_and_what_was_given_is_named(wrong):
-    with pytest.raises(BadInput, match=rf"classes={re.escape(repr(wrong))} .* expected None, 'all', or names such as"):
+    complaint = f"classes={wrong!r} for sums of 6 digits: expected None, 'all', or names such as"
+    with pytest.raises(BadInput, match=re.escape(complaint)):
         chosen_classes(6, wrong)
 
 

@@ -15,7 +15,7 @@ from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir, replacing
 from carry_core.findings import lengths
 from carry_core.model import Transformer
-from carry_core.plots.page import check, chosen_classes, provenance
+from carry_core.plots.page import check, provenance
 from carry_core.training import checkpoints, histories
 from tests.trainings import save_random
 
@@ -110,7 +110,6 @@ def test_curves_of_unequal_runs_are_filled_up(data):
         ),
         (lambda: check(source="ours", group=NAME, run=9), "No run 9"),
         (lambda: check(source="ours", group=NAME, seed=2**63), "expected a whole number from 0 to"),
-        (lambda: chosen_classes(4, 5), "classes=5 for sums of 4 digits: expected"),
         (lambda: lengths.long_positions(NAME), f"{NAME} has no longer sums: expected a padded group"),
         (lambda: lengths.parent(NAME), f"{NAME} is not finetuned: expected"),
         (lambda: check(source="ours", group=NAME, causal=True), f"{NAME} has no decoders: expected"),

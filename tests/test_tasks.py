@@ -4,8 +4,6 @@ import pytest
 import torch
 
 from carry_core import carries, sums
-from carry_core.errors import BadInput
-from carry_core.plots.page import chosen_classes
 
 
 def by_hand(a: int, b: int, n_digits: int) -> str:
@@ -54,9 +52,3 @@ def test_draw_is_uniform_over_the_class(pattern):
     seen = torch.bincount(a * 10**n_digits + b).double()
     chi = ((seen[seen > 0] - 12) ** 2 / 12).sum() + 12 * (count - (seen > 0).sum())
     assert abs(chi - (count - 1)) < 5 * (2 * count) ** 0.5
-
-
-def test_find():
-    assert chosen_classes(3, "C all, C_all, 011") == ["011"] * 3
-    with pytest.raises(BadInput, match="classes='C@9' for sums of 3 digits: expected None, 'all', or names such as"):
-        chosen_classes(3, "C@9")
