@@ -14,9 +14,9 @@ from carry_core import cli, groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir, replacing
 from carry_core.findings import lengths
-from carry_core.model import Transformer
 from carry_core.plots.page import check, provenance
 from carry_core.training import checkpoints, histories
+from tests.conftest import random_model
 from tests.trainings import save_random
 
 NAME = "n1_s0.3_w0.2"
@@ -26,11 +26,6 @@ def publish(recipe: str, epochs: int, numbers: list[int]) -> None:
     """Random runs of a one-layer group, with a snapshot."""
     group = replace(groups.find(NAME), snapshots=(7,))
     save_random(group, numbers, recipe, epochs, test_loss=np.ones(epochs))
-
-
-def random_weights(run: int) -> dict[str, torch.Tensor]:
-    torch.manual_seed(run)
-    return Transformer(groups.find(NAME).config).state_dict()
 
 
 @pytest.fixture
@@ -43,7 +38,7 @@ def test_what_is_saved_is_loaded(two):
     loaded = runs.load(NAME)
     assert (loaded.group, loaded.source, loaded.numbers) == (NAME, "ours", (0, 3))
     assert loaded.config == groups.find(NAME).config
-    fresh = random_weights(3)
+    fresh = random_model(loaded.config, 3).state_dict()
     for name, p in loaded.model(np.int64(3)).state_dict().items():
         assert torch.equal(p, fresh[name])
         assert torch.equal(loaded.model(3, epoch=7).state_dict()[name], 0.9 * fresh[name])
@@ -81,11 +76,8 @@ def test_which_runs_lead(data):
 
 
 def test_curves_of_unequal_runs_are_filled_up(data):
-    folder = data / "author" / NAME
-    fresh = random_weights(0)
     for run, curves in ((0, {"loss": np.ones(3)}), (2, {"loss": np.ones(2), "whole": np.ones((2, 2))})):
-        record = {"recipe": "author", "run": run, "epochs": 1000}
-        checkpoints.save_run(folder / f"run{run}.safetensors", groups.find(NAME), fresh, record, curves)
+        save_random(groups.find(NAME), (run,), source="author", **curves)
     history = histories.load(NAME, "author")
     np.testing.assert_array_equal(history["loss"], [[1, 1, 1], [1, 1, np.nan]])
     assert np.isnan(history["whole"][0]).all()
@@ -126,10 +118,10 @@ def test_an_installed_package_says_where_weights_come_from(monkeypatch, tmp_path
         runs.load(groups.MAIN)
 
 
-def rewritten(path: Path, **changes) -> None:
+def rewritten(path: Path, weights: dict[str, torch.Tensor] | None = None, **changes) -> None:
     with safe_open(path, "pt") as file:
         about = json.loads(file.metadata()["carry"])
-    save_file(load_file(path), path, {"carry": json.dumps(about | changes)})
+    save_file(load_file(path) | (weights or {}), path, {"carry": json.dumps(about | changes)})
 
 
 def as_fifo(path: Path) -> None:
@@ -158,11 +150,7 @@ def test_other_damage_is_one_line(two):
     curves.write_bytes(curves.read_bytes()[:99])
     with pytest.raises(BadInput, match=r"run0.npz is damaged"):
         histories.load(NAME)
-    tensors = load_file(two)
-    tensors["embed.weight"] = torch.zeros(2, 2)
-    with safe_open(two, "pt") as file:
-        about = file.metadata()
-    save_file(tensors, two, about)
+    rewritten(two, {"embed.weight": torch.zeros(2, 2)})
     with pytest.raises(BadInput, match="Run 0 of n1_s0.3_w0.2 from ours is damaged"):
         runs.load(NAME).model(0)
     rewritten(two, format="1")
