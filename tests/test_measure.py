@@ -18,7 +18,7 @@ from tests.conftest import random_model
 @pytest.mark.parametrize("width", [2, 4])
 def test_cells_by_brute_force(noisy, width):
     """Of a padded model at the sums' own digits."""
-    model = noisy if width == 2 else random_model(ModelConfig(width=width, d_model=16, d_ff=8))
+    model = noisy if width == 2 else random_model(ModelConfig(width=width, d_model=16, d_ff=8), 1, noise=0.5).double()
     a, b = sums.all_sums(2)
     ablations = [INTACT, Ablation(mlps={1}), Ablation(heads={(1, 0)})]
     found = measure.class_accuracies(model, a, b, ablations, n_digits=2)
