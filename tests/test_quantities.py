@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from carry_core.findings.survey import Evidence
 from carry_core.groups import MAIN, Group
 from carry_core.interventions import INTACT, Ablation
 from carry_core.ledger import compute, quantities
-from carry_core.model import Hook, ModelConfig, Transformer
+from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import all_sums
 from tests.conftest import random_model
 from tests.trainings import save_random
@@ -30,7 +29,7 @@ from tests.trainings import save_random
 def noisy(request, monkeypatch) -> Transformer:
     monkeypatch.setattr(measure, "BATCH", 1000)
     monkeypatch.setattr(survey, "DRAWN", 300)
-    return random_model(request.param, 1)
+    return random_model(request.param, 1, noise=0.5)
 
 
 def same(found: measure.ClassAccuracies, expected: measure.ClassAccuracies) -> None:
@@ -55,35 +54,20 @@ def test_a_survey_is_what_the_measurements_give_one_by_one(noisy, monkeypatch):
     same(found.dissected.cells, measure.class_accuracies(noisy, a, b, [without])[0])
 
 
-def keeps(rest: survey.Rest, layer: int) -> Hook:
-    """A hook that fills what `rest` knows of a run."""
-
-    def hook(name: str, x: torch.Tensor) -> torch.Tensor:
-        if name == f"blocks.{layer}.resid_mid":
-            rest.keep(x)
-        return x
-
-    return hook
-
-
 def test_sets_of_sums_are_dissected_as_if_each_were_the_only_one(noisy, monkeypatch):
     """A model whose neurons matter, and sets of sums so small that each chooses others."""
     monkeypatch.setattr(survey, "CHUNK", 700)
     generator = torch.Generator().manual_seed(7)
     a, b, last = *all_sums(2), noisy.config.layers - 1
-    with torch.no_grad():
-        for parameter in noisy.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
-        noisy.blocks[last].down.weight.mul_(5)
-    rest = survey.Rest(noisy, a, b)
-    with torch.inference_mode():
-        measure.predict(noisy, a, b, [], 2, keeps(rest, last))
-        few = [torch.cat([m[torch.randint(len(m), (3,), generator=generator)] for m in rest.members]) for _ in "abc"]
-        few = [x.repeat_interleave(torch.randint(1, 9, x.shape, generator=generator)).sort().values for x in few]
-        every, ends = torch.arange(len(a)), torch.tensor([0, 0, len(a) - 1])
-        pairs = [(few[0], every), (few[1], few[2]), (few[2], ends)]
-        found, sets = rest.dissect(pairs), rest.carry_neurons([on for on, _ in pairs])
-        answers = rest.answers(~sets, [which for _, which in pairs])
+    noisy.blocks[last].down.weight.mul_(5)
+    rest, mid = survey.Rest(noisy, a, b), f"blocks.{last}.resid_mid"
+    rest.keep(measure.activations(noisy, a, b, [mid], read=noisy.config.layout.answer)[mid])
+    few = [torch.cat([m[torch.randint(len(m), (3,), generator=generator)] for m in rest.members]) for _ in "abc"]
+    few = [x.repeat_interleave(torch.randint(1, 9, x.shape, generator=generator)).sort().values for x in few]
+    every, ends = torch.arange(len(a)), torch.tensor([0, 0, len(a) - 1])
+    pairs = [(few[0], every), (few[1], few[2]), (few[2], ends)]
+    found, sets = rest.dissect(pairs), rest.carry_neurons([on for on, _ in pairs])
+    answers = rest.answers(~sets, [which for _, which in pairs])
     assert len({tuple(neurons.tolist()) for neurons in sets}) == len(pairs)
     assert not sets.any(0).all()
     for one, neurons, answer, (on, which) in zip(found, sets, answers, pairs, strict=True):
@@ -98,14 +82,13 @@ def test_sets_of_sums_are_dissected_as_if_each_were_the_only_one(noisy, monkeypa
 
 
 @pytest.fixture
-def published(data, monkeypatch) -> Iterator[str]:
+def published(data, monkeypatch) -> None:
     """A group of three small random two-digit runs, in place of a real one, as ours and as the author's."""
     group = Group("small", ModelConfig(width=2, d_model=16, d_ff=12), n_digits=2)
     monkeypatch.setitem(groups.GROUPS, "small", group)
     for source in ("ours", "author"):
         save_random(group, range(3), "quick", 60, source)
     monkeypatch.setattr(survey, "DRAWN", 300)
-    return "small"
 
 
 def reading(**more) -> quantities.Entry:
