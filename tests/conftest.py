@@ -8,10 +8,11 @@ import pytest
 import torch
 from filelock import FileLock
 
-from carry_core import author, cli, measure
+from carry_core import author, cli, measure, sums
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.groups import Group
+from carry_core.interventions import Sums
 from carry_core.model import ModelConfig, Transformer
 from tests.chromium import Chromium
 
@@ -66,6 +67,15 @@ def random_model(config: ModelConfig, seed: int = 0, noise: float = 0.0) -> Tran
     for parameter in model.parameters() if noise else ():
         parameter.add_(noise * torch.randn_like(parameter))
     return model
+
+
+def drawn(config: ModelConfig, seed: int = 4, count: int = 9) -> Sums:
+    """Random sums that a model of this shape can add."""
+    return sums.long_sums(count, config.width, torch.Generator().manual_seed(seed))
+
+
+def tokens_of(config: ModelConfig, seed: int = 4, count: int = 9) -> torch.Tensor:
+    return sums.encode(*drawn(config, seed, count), config.layout)
 
 
 @pytest.fixture

@@ -11,14 +11,7 @@ from carry_core.findings import heads
 from carry_core.interventions import INTACT, Ablation, Combined, MeanAblation, Patch
 from carry_core.model import Block, ModelConfig, Transformer, cache_hook
 from carry_core.training.prefixes import FirstLayer, SharedPrefix
-
-
-def drawn(config: ModelConfig, seed: int = 4, count: int = 9) -> tuple[torch.Tensor, torch.Tensor]:
-    return sums.long_sums(count, config.width, torch.Generator().manual_seed(seed))
-
-
-def tokens_of(config: ModelConfig, seed: int = 4) -> torch.Tensor:
-    return sums.encode(*drawn(config, seed), config.layout)
+from tests.conftest import drawn, tokens_of
 
 
 def everything(config: ModelConfig, kind: type, positions: tuple[int, ...] | None = None) -> list:

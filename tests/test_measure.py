@@ -12,7 +12,7 @@ from carry_core.interventions import INTACT, Ablation, MeanAblation, Patch
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import Layout
-from tests.conftest import random_model
+from tests.conftest import drawn, random_model
 
 
 @pytest.mark.parametrize("width", [2, 4])
@@ -136,8 +136,7 @@ def test_masses_read_the_cells_that_they_name():
 
 
 def test_the_decision_head_costs_most_whatever_sums_a_page_draws(model: Transformer):
-    a, b = sums.long_sums(10_000, model.config.width, torch.Generator().manual_seed(0))
-    parts = measure.class_accuracies(model, a, b, measure.last_heads(model))
+    parts = measure.class_accuracies(model, *drawn(model.config, 0, 10_000), measure.last_heads(model))
     exact = [accuracies.exact_match for accuracies in parts]
     decides = measure.decision_head(model)
     assert exact[decides] == min(exact)
@@ -147,7 +146,6 @@ def test_the_decision_head_costs_most_whatever_sums_a_page_draws(model: Transfor
 def test_interventions_that_read_alike_keep_their_rows():
     model = random_model(ModelConfig(d_model=16))
     some, others = (Ablation(neurons={(0, i) for i in range(start, start + 9)}) for start in (0, 1))
-    drawn = sums.long_sums(40, model.config.width, torch.Generator().manual_seed(1))
     assert str(some) == str(others)
-    frame = measure.accuracy(model, drawn, [some, others])
-    assert len(frame) == 2 * len(measure.accuracy(model, drawn, some))
+    frame = measure.accuracy(model, drawn(model.config), [some, others])
+    assert len(frame) == 2 * len(measure.accuracy(model, drawn(model.config), some))

@@ -3,14 +3,9 @@ import math
 import pytest
 import torch
 
-from carry_core import sums
 from carry_core.errors import BadInput
 from carry_core.model import POINTS, ModelConfig, Transformer, rotary, rotate
-
-
-def tokens_of(config: ModelConfig, count: int = 7) -> torch.Tensor:
-    a, b = sums.long_sums(count, config.width, torch.Generator().manual_seed(3))
-    return sums.encode(a, b, config.layout)
+from tests.conftest import tokens_of
 
 
 def test_a_cache_has_every_point_and_changes_nothing(config, model):
@@ -113,7 +108,7 @@ def test_decoder_does_not_look_ahead():
     config = ModelConfig(causal=True, d_model=16)
     model = Transformer(config).double()
     embedded = torch.zeros(1, config.layout.length, 16, dtype=torch.float64, requires_grad=True)
-    logits = model(tokens_of(config, 1), lambda name, x: x + embedded if name == "embed" else x)
+    logits = model(tokens_of(config, count=1), lambda name, x: x + embedded if name == "embed" else x)
     for position in range(config.layout.length):
         (gradient,) = torch.autograd.grad(logits[0, position].sum(), embedded, retain_graph=True)
         assert (gradient[0, position + 1 :] == 0).all()
@@ -134,8 +129,6 @@ def test_rotation_turns_pairs_and_depends_on_distance_only():
     assert found == pytest.approx([u * cos - v * sin, u * sin + v * cos])
 
 
-def test_the_paper_s_parameters():
-    assert [sum(p.numel() for p in Transformer(ModelConfig(layers=n)).parameters()) for n in (1, 2)] == [
-        102_668,
-        201_996,
-    ]
+@pytest.mark.parametrize(("layers", "count"), [(1, 102_668), (2, 201_996)])
+def test_the_paper_s_parameters(layers, count):
+    assert sum(p.numel() for p in Transformer(ModelConfig(layers=layers)).parameters()) == count
