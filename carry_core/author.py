@@ -151,17 +151,6 @@ def unpack(path: str, content: bytes) -> Any:
         raise BadInput(f"it {why}: get a clean copy") from error
 
 
-def convert(where: Place, value: Any) -> dict[str, Any]:
-    """The content of a file by our names, in our shapes; that it is the released one, its sha256 has told."""
-    if where.kind == "weights":
-        return parameters(value)
-    if where.kind == "history":
-        return curves(value, groups.find(where.group))
-    if where.kind == "scores":
-        return {where.part: torch.as_tensor(value, dtype=torch.float32).numpy()}
-    return _answers(where.part, value)
-
-
 def parameters(state: Mapping[str, Any]) -> dict[str, Tensor]:
     """Our names for the author's parameters, given bare or under `model`."""
     found = {}
@@ -248,7 +237,7 @@ def import_release(source: Path, out: Path, expected: Mapping[str, str] | None =
         for where in places:
             try:
                 content = read(source / where.path, expected[where.path])
-                parts.append((where, convert(where, unpack(where.path, content))))
+                parts.append((where, unpack(where.path, content)))
             except (BadInput, OSError) as error:
                 report.damaged.append((where.path, str(error)))
         if parts:
@@ -261,23 +250,27 @@ def import_release(source: Path, out: Path, expected: Mapping[str, str] | None =
 
 
 def _write(path: Path, parts: Sequence[tuple[Place, Any]], digests: Mapping[str, str]) -> None:
-    """Write an output from its released files: place and content of each, by epoch."""
-    last, weights = parts[-1]
-    if last.kind == "weights":  # the latest, and earlier ones as snapshots
+    """Write an output by our names, in our shapes, from its released files: place and content of each, by epoch."""
+    last, latest = parts[-1]
+    if last.kind == "weights":
+        weights = parameters(latest)
         for where, early in parts[:-1]:
-            weights |= {f"epoch_{where.epoch}/{name}": p for name, p in early.items()}
+            weights |= {f"epoch_{where.epoch}/{name}": p for name, p in parameters(early).items()}
         record = {"recipe": "author", "run": last.run, "epochs": last.epoch}
         record |= {"file": last.path, "sha256": digests[last.path]}
         checkpoints.save_run(path.with_suffix(".safetensors"), groups.find(last.group), weights, record)
     elif last.kind == "llm":
-        values = {name: value for _, items in parts for name, value in items.items()}
+        values = {name: item for where, content in parts for name, item in _answers(where.part, content).items()}
         with replacing(path.with_suffix(".safetensors")) as temporary:
             save_file({name: values.pop(name) for name in TENSORS if name in values}, temporary)
         write_json(path.with_suffix(".json"), values)
     else:
         arrays: Curves = {}
         for where, content in parts:
-            arrays = _continued(arrays, content, where.epoch) if last.kind == "history" else arrays | content
+            if last.kind == "history":
+                arrays = _continued(arrays, curves(content, groups.find(where.group)), where.epoch)
+            else:
+                arrays[where.part] = torch.as_tensor(content, dtype=torch.float32).numpy()
         with replacing(path.with_suffix(".npz")) as temporary, temporary.open("wb") as opened:
             np.savez_compressed(opened, allow_pickle=False, **arrays)
 
