@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -22,7 +21,7 @@ from carry_core.training.trainer import State, Trainer
 SAVE_EVERY = 15.0  # seconds between checkpoints
 TESTING = 0.3  # of a step: what the same sums cost in a test, which is a forward pass
 
-Report = Callable[[str, str, float], None]  # takes what `told` gives
+Report = Callable[[str, str, float], None]  # takes what is trained, how far it is in words, and as a share of the whole
 Progress = tuple[int, int]  # epochs done, and batches of the next
 
 
@@ -44,13 +43,17 @@ class Clock:
 
 def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report: Report) -> bool:
     """Train to the end of the recipe (True) or of the time; `report` is told after each epoch and each save."""
+    title, epochs = f"{trainer.group.name} {named(trainer.runs)}", trainer.recipe.epochs(trainer.group)
     while not trainer.finished and not clock.over:
         row = trainer.run_epoch(clock.pause)
         snapshot = any(trainer.epoch in trainer.recipe.snapshots(trainer.group, run) for run in trainer.runs)
         if row is None or snapshot or trainer.finished or clock.over:
             checkpoints.save(trainer.states())
             clock.saved = time.monotonic()
-        report(*told(trainer, row))
+        far = f"batch {trainer.done}/{trainer.group.steps}"
+        if row is not None:
+            far = f"loss {row['test_loss'].mean():.1e}, accuracy {row['test_whole'].mean():.3f}"
+        report(title, f"{far}, epoch {trainer.epoch + (row is None)}/{epochs}", trainer.epoch / epochs)
     return trainer.finished
 
 
@@ -142,15 +145,6 @@ def train_group(
 def named(numbers: Collection[int]) -> str:
     """Which runs are meant: `run 3`; `runs 0,1,2`."""
     return f"run{'s' * (len(numbers) > 1)} {','.join(map(str, numbers))}"
-
-
-def told(trainer: Trainer, row: dict[str, Any] | None) -> tuple[str, str, float]:
-    """Of an epoch, or a batch within one: what is trained, how far it is in words, and as a share of the whole."""
-    epochs, epoch = trainer.recipe.epochs(trainer.group), trainer.epoch + (row is None)
-    far = f"batch {trainer.done}/{trainer.group.steps}"
-    if row is not None:
-        far = f"loss {row['test_loss'].mean():.1e}, accuracy {row['test_whole'].mean():.3f}"
-    return f"{trainer.group.name} {named(trainer.runs)}", f"{far}, epoch {epoch}/{epochs}", trainer.epoch / epochs
 
 
 def estimate(checkpoints: Checkpoints, todo: Mapping[int, Progress], device: str, precision: str) -> float:
