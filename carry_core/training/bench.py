@@ -24,7 +24,7 @@ from carry_core.model import ModelConfig, Transformer, rotate
 from carry_core.training import recipes
 from carry_core.training.fused import cpu_info
 from carry_core.training.layers import for_inference, keep_memory
-from carry_core.training.trainer import PRECISIONS, Trainer, commit, device_name
+from carry_core.training.trainer import PRECISIONS, Trainer, commit
 
 Row = dict[str, Any]
 LAYERS = [Group(f"n{layers}", ModelConfig(layers=layers), fraction=0.01) for layers in (1, 2, 3)]
@@ -96,7 +96,7 @@ def train(device: str = "cpu", groups: Sequence[Group] = LAYERS, runs: int = 1, 
         seconds = in_turns(tasks, rounds, 1, **({"timer": time.process_time} if on_cpu else {}))
         ms = (1e3 * seconds.median()).round(1)
         for name, trainer in ours.items():
-            row: Row = {"device": "cpu" if on_cpu else device_name(trainer.device), "runs": runs}
+            row: Row = {"device": "cpu" if on_cpu else trainer.made_by["device"], "runs": runs}
             row |= {"layers": group.config.layers, "precision": name, "ours, ms": ms[name]}
             against = {"plain fp32, ms": ms["plain"]} | ratios(seconds["plain"], seconds[name]) if on_cpu else {}
             rows.append(row | against)

@@ -82,8 +82,8 @@ class Trainer:
         self.running: dict[str, Tensor] = {}  # sums of their losses and accuracies, (run, …)
         self.history: dict[str, list[NDArray[np.float32]]] = {}
         self.seconds = [0.0] * len(runs)  # wall time that each run is charged with: its share of the stack's
-        self.made_by = {"device": device_name(self.device), "torch": torch.__version__}
-        self.made_by |= {"numpy": np.__version__, "commit": commit()}
+        where = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else f"cpu ({platform.machine()})"
+        self.made_by = {"device": where, "torch": torch.__version__, "numpy": np.__version__, "commit": commit()}
         self.sessions: list[list[dict[str, Any]]] = [[] for _ in runs]
         data, weights, dropout = zip(*map(random_streams, runs), strict=True)
         parts = zip(*(split(group, generator) for generator in data), strict=True)
@@ -239,11 +239,6 @@ class Trainer:
             moments = {key: torch.stack([tensors[f"{key}/{name}"] for tensors, _ in states]) for key in MOMENTS}
             self.optimiser.state[p] = {key: moment.to(self.device) for key, moment in moments.items()}
             self.optimiser.state[p]["step"] = torch.tensor(float(states[0][1]["adam_step"]), device=self.device)
-
-
-def device_name(device: torch.device) -> str:
-    """What a record calls the device: the GPU's name, or the processor's architecture."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})"
 
 
 def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
