@@ -154,18 +154,16 @@ class Stack:
         q = linear(everywhere[:, queries], *self.folded(p, norm, f"blocks.{l}.q", turn=self.turn[queries]))
         k = linear(everywhere, *self.folded(p, norm, f"blocks.{l}.k", turn=self.turn))
         v = linear(everywhere, *self.folded(p, norm, f"blocks.{l}.v", turn=self.turn))
-        score = self.by_head(q) @ self.by_head(k).mT
+        # views, no copies: one small matrix for each example and head, (run, batch * head, pos, d_head)
+        q, k, v = (x.view(*x.shape[:2], -1, self.config.d_head).transpose(1, 2) for x in (q, k, v))
+        score = q @ k.mT
         score = (score.float() if self.dtype == torch.bfloat16 else score) / math.sqrt(self.config.d_head)
         score = score.permute(0, 3, 1, 2).contiguous()  # (run, key, batch * head, query)
         pattern = self.probabilities(score, self.future[queries].T.unsqueeze(1), draw, 1)
         pattern = pattern.to(self.dtype).permute(0, 2, 3, 1)
-        z = (pattern @ self.by_head(v)).transpose(1, 2).unflatten(2, (-1, self.config.heads)).flatten(-2)
+        z = (pattern @ v).transpose(1, 2).unflatten(2, (-1, self.config.heads)).flatten(-2)
         out = linear(z, *self.scaled(p[f"blocks.{l}.o.weight"], p[f"blocks.{l}.o.bias"], draw))
         return resid[:, queries], out
-
-    def by_head(self, x: Float[Tensor, "run pos batch d_model"]) -> Float[Tensor, "run batch_head pos d_head"]:
-        """A view, no copy: one small matrix for each example and head."""
-        return x.view(*x.shape[:2], -1, self.config.d_head).transpose(1, 2)
 
     def probabilities(self, score: Tensor, future: Tensor, draw: Draw | None, keys: int) -> Tensor:
         """Softmax over the axis `keys`, then dropout. On a CPU any axis but the last takes a tenth of the time."""
