@@ -59,8 +59,6 @@ class Checkpoints:
     def load(self, run: int, epoch: int | None = None) -> State:
         """The run's latest state or that of a snapshot; BadInput where its file is missing or unusable."""
         path = self.path(run, epoch)
-        if not path.exists():
-            raise BadInput(f"{path} is missing: delete {self.path(run)} to train it anew.")
         try:
             with safe_open(path, "pt") as file:
                 about = file.metadata() or {}
@@ -68,7 +66,7 @@ class Checkpoints:
             record = {"format": about["format"], **json.loads(about["record"])}
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             remedy = f"delete run {run}'s files there to train it anew"
-            raise BadInput(f"Checkpoint {path} is damaged ({error}): {remedy}.") from error
+            raise BadInput(f"Checkpoint {path} is missing or damaged ({error}): {remedy}.") from error
         expected = {"format": FORMAT, "group": self.group.name, "recipe": self.recipe.name, "run": run}
         if expected != {key: record.get(key) for key in expected}:
             raise BadInput(f"Checkpoint {path} is not of {expected}: move it away to train this run.")
