@@ -210,8 +210,7 @@ def swapped(
 
 def digits_of(model: Transformer, resid: Float[Tensor, "*batch d_model"]) -> Int[Tensor, "*batch"]:
     """The digits that the model reads off the stream after its last layer."""
-    digit: Tensor = model.unembed(model.norm(resid)).argmax(-1)
-    return digit
+    return torch.argmax(model.unembed(model.norm(resid)), -1)
 
 
 @torch.inference_mode()

@@ -43,8 +43,7 @@ class FirstLayer:
         row = tokens + self.start
         entry = (row[:, query][:, :, None, None] + self.head) * self.term.shape[-1] + row[:, None, None]
         term = self.term.view(-1).index_select(0, entry.view(-1)).view(entry.shape)
-        probability: Tensor = term / term.sum(-1, keepdim=True)
-        return probability.to(self.embedding.dtype)
+        return torch.div(term, term.sum(-1, keepdim=True)).to(self.embedding.dtype)
 
     def z(self, tokens: Int[Tensor, "batch pos"], query: Positions) -> Float[Tensor, "batch query head d_head"]:
         """`attn.z`."""
