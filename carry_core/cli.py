@@ -24,7 +24,7 @@ from carry_core.files import author_dir, data_dir, replacing, sha256, write_json
 from carry_core.findings import interchange, typology
 from carry_core.ledger import compute, results, seeds
 from carry_core.ledger.report import show
-from carry_core.llm.model import DTYPES, MOST_PAIRS, check_device, inspect_model, library, parse_heads
+from carry_core.llm.model import DTYPES, MOST_PAIRS, inspect_model, library, parse_heads
 from carry_core.llm.prompts import TEMPLATES
 from carry_core.training import bench, fused, loop, recipes
 from carry_core.training.checkpoints import Checkpoints
@@ -58,7 +58,10 @@ def check_writable(folder: Path) -> None:
 def _device(ctx: click.Context, param: click.Parameter, value: str) -> str:
     """A device that PyTorch has; `auto` is the GPU if there is one."""
     device = ("cuda" if torch.cuda.is_available() else "cpu") if value == "auto" else value
-    check_device(device)
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise BadInput(f"Unknown device {device!r}: expected cpu, cuda or cuda:1.")
+    if device != "cpu" and (torch.device(device).index or 0) >= torch.cuda.device_count():
+        raise BadInput(f"Device {device}: PyTorch finds {torch.cuda.device_count()} CUDA devices here; expected cpu.")
     return device
 
 

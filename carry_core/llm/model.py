@@ -52,12 +52,6 @@ class Size(NamedTuple):
     layers: int
     heads: int
 
-    @classmethod
-    def of(cls, config: Any) -> "Size":
-        """Read from a model's config."""
-        config = config.get_text_config()
-        return cls(config.num_hidden_layers, config.num_attention_heads)
-
 
 @dataclass(frozen=True)
 class Source:
@@ -88,13 +82,12 @@ def inspect_model(name: str, template: Template, device: str = "cpu", dtype: str
 
     BadInput where there is no such model, it needs its own code, has another layout, or its tokenizer writes no sums.
     """
-    check_device(device)
     name = str(Path(name).expanduser())
     with _reading(name) as options:
         config = library().AutoConfig.from_pretrained(name, **options)
         own = str(config.dtype).removeprefix("torch.")
         dtype = dtype or (own if own in DTYPES else "float32")
-        size = Size.of(config)
+        size = Size(config.get_text_config().num_hidden_layers, config.get_text_config().num_attention_heads)
         with torch.device("meta"):
             empty = library().AutoModelForCausalLM.from_config(config, trust_remote_code=False)
         tokenizer = library().AutoTokenizer.from_pretrained(name, **options)
@@ -103,14 +96,6 @@ def inspect_model(name: str, template: Template, device: str = "cpu", dtype: str
     tokenizer.padding_side = "left"
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     return Source(name, device, dtype, config, tokenizer, size)
-
-
-def check_device(device: str) -> None:
-    """BadInput where PyTorch cannot compute there."""
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-        raise BadInput(f"Unknown device {device!r}: expected cpu, cuda or cuda:1.")
-    if device != "cpu" and (torch.device(device).index or 0) >= torch.cuda.device_count():
-        raise BadInput(f"Device {device}: PyTorch finds {torch.cuda.device_count()} CUDA devices here; expected cpu.")
 
 
 @contextmanager
@@ -134,7 +119,7 @@ class Block(NamedTuple):
 
 def blocks(model: Any) -> list[Block]:
     """The model's layers in order; BadInput where they are not laid out as in Llama, Mistral, GPT-2 and their like."""
-    n_layers = Size.of(model.config).layers
+    n_layers = model.config.get_text_config().num_hidden_layers
     try:
         stack = next(m for m in model.base_model.modules() if isinstance(m, nn.ModuleList) and len(m) == n_layers)
         return [Block(layer, _part(_part(layer, ATTENTION), PROJECTION), _part(layer, BEFORE_MLP)) for layer in stack]
@@ -168,7 +153,7 @@ def format_heads(heads: Heads) -> str:
 @contextmanager
 def ablated(model: Any, heads: Heads) -> Iterator[None]:
     """Zero ablation of heads: what they give the output projection is zero; its bias stays."""
-    n_heads, layers = Size.of(model.config).heads, blocks(model)
+    n_heads, layers = model.config.get_text_config().num_attention_heads, blocks(model)
 
     def zero(head: int, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         z = args[0].unflatten(-1, (n_heads, -1)).clone()
