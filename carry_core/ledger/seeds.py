@@ -8,14 +8,13 @@ snapshot from which on it does so up to the end; where the model gets no pair of
 
 import gzip
 import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from carry_core import groups, measure, runs
+from carry_core import measure, runs
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, replacing
 from carry_core.findings import dynamics, heads, interchange, typology
@@ -28,7 +27,6 @@ FIRST_JUDGED = 6
 KEY = ["source", "recipe", "run", "epoch"]  # the epoch of a snapshot, none at the end of training
 # of the last layer (`typology.who_decides`), and of the full adder's variables in their places (`typology.abstraction`)
 PARTS = ["one head", "heads together", "earlier", "final MLP", "digit_sum", "carry_in", "all"]
-FROM_CURVES = {"kink", "no_grokking"}  # the author's release has the learning curves of other runs than weights
 
 
 def last_layer(model: Transformer, count: int = interchange.PAIRS) -> pd.DataFrame:
@@ -59,7 +57,7 @@ def measured(
     come after them. Raises `BadInput` if source or recipe is unknown, or a run missing or damaged.
     """
     asked = {name.removeprefix("finding/"): x for name, x in FINDINGS.items() if name.startswith("finding/")}
-    left_out = FROM_CURVES if source == "author" else set()
+    left_out = {"kink", "no_grokking"} if source == "author" else set()  # his learning curves are of other runs
     asked = {name: x for name, x in asked.items() if MAIN in x.groups and name not in left_out}
     chosen = {MAIN: {"recipe": recipe, "runs": numbers}}
     drawn = measure.sample(DRAWN, 3, seed=0)  # a draw of the paper's size from every class
@@ -69,7 +67,8 @@ def measured(
     table = table.join(pd.DataFrame.from_dict(evidence.each(MAIN, of_run), orient="index"))
     for name, entry in asked.items():
         found = entry.of(evidence)
-        table[name], table[f"{name} shows"] = _of_main(found.runs), _of_main(found.shows or {})
+        values = pd.DataFrame({name: found.runs, f"{name} shows": found.shows})
+        table = table.join(values.loc[MAIN] if values.index.nlevels > 1 else values)  # of several groups
         if name == "kink":
             table["kink of the loss"] = pd.Series({run: fields["kink"] for run, fields in found.fields.items()})
     if source == "ours":
@@ -82,13 +81,10 @@ def measured(
 
 def on_the_way(loaded: runs.Runs, run: int, count: int = typology.COUNT) -> pd.DataFrame:
     """What `PARTS` do in a run with snapshots, at each of them and at the end: rows by `epoch`, else none."""
-    recipe, group = loaded.record["recipe"], groups.find(loaded.group)
-    alone = runs.load(loaded.group, loaded.source, recipe=recipe, runs=[run]) if loaded.source == "ours" else loaded
+    alone = runs.load(loaded.group, recipe=loaded.record["recipe"], runs=[run]) if loaded.source == "ours" else loaded
     if not alone.snapshots:
         return pd.DataFrame()
-    kept = recipes.BY_NAME[recipe].snapshots(group, run)
-    models = {epoch: alone.model(run, papers) for epoch, papers in kept.items()}
-    models[alone.record["epochs"]] = alone.model(run)
+    models = {recipes.own_epoch(alone, epoch): alone.model(run, epoch) for epoch in (*alone.snapshots, None)}
     cells = pd.concat([last_layer(model, count=count).assign(run=epoch) for epoch, model in models.items()])
     table = typology.who_decides(cells).reindex([*models])
     head, place = int(table["head"].iloc[-1]), "digits and answer"
@@ -111,12 +107,6 @@ def settled(rows: pd.DataFrame) -> pd.DataFrame:
         lasting = does[::-1].cummin()[::-1]
         found[run] = lasting.idxmax().where(lasting.iloc[-1])
     return pd.DataFrame.from_dict(found, orient="index")
-
-
-def _of_main(values: Mapping[Any, Any]) -> "pd.Series[Any]":
-    """By run; a finding about several groups has keys of group and run."""
-    pairs = ((key if isinstance(key, tuple) else (MAIN, key), x) for key, x in values.items())
-    return pd.Series({run: x for (group, run), x in pairs if group == MAIN})
 
 
 def path_of() -> Path:
