@@ -111,15 +111,6 @@ def holds(kind: str, group: str) -> bool:
     return any((where.kind, where.group) == (kind, group) for where in map(place, checksums()))
 
 
-def read(path: Path, expected: str) -> bytes:
-    """The file's content, once it is known to be the released one; a message goes on after the file's name."""
-    content = path.read_bytes()
-    found = hashlib.sha256(content).hexdigest()
-    if found != expected:
-        raise BadInput(f"its sha256 is {found[:12]}…, expected {expected[:12]}…: fetch it again")
-    return content
-
-
 def _storage(data: bytes) -> Any:
     """What `torch.storage._load_from_bytes` does, except that the original would unpickle anything."""
     return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
@@ -141,10 +132,14 @@ class _DataUnpickler(pickle.Unpickler):
         return lambda *args: allowed(*args)  # a fresh one each time: a pickle can set attributes of what it gets
 
 
-def unpack(path: str, content: bytes) -> Any:
-    """The lists, dicts and tensors that a file holds."""
+def unpack(path: Path, expected: str) -> Any:
+    """The lists, dicts and tensors in a file with the expected sha256; a message goes on after the file's name."""
+    content = path.read_bytes()
+    found = hashlib.sha256(content).hexdigest()
+    if found != expected:
+        raise BadInput(f"its sha256 is {found[:12]}…, expected {expected[:12]}…: fetch it again")
     try:
-        return _DataUnpickler(io.BytesIO(content)).load() if path.endswith(".data") else _storage(content)
+        return _DataUnpickler(io.BytesIO(content)).load() if path.suffix == ".data" else _storage(content)
     except Exception as error:  # a broken pickle can fail in any way
         code = re.search(r"GLOBAL ([\w.]+)", str(error))
         why = f"wants to run {code[1]}, which was not done" if code else f"cannot be opened ({error!r:.80})"
@@ -236,8 +231,7 @@ def import_release(source: Path, out: Path, expected: Mapping[str, str] | None =
         parts = []
         for where in places:
             try:
-                content = read(source / where.path, expected[where.path])
-                parts.append((where, unpack(where.path, content)))
+                parts.append((where, unpack(source / where.path, expected[where.path])))
             except (BadInput, OSError) as error:
                 report.damaged.append((where.path, str(error)))
         if parts:
