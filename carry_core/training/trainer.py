@@ -154,10 +154,8 @@ class Trainer:
         if self.group.padded:
             row |= {f"long_{key}": value for key, value in self.mean_score(self.long).items()}
         if self.group.config.layers == 1:
-            total = [
-                self.stack.first_pattern(self.parameters, self.stack.rows(a, b)) * a.shape[1]
-                for a, b in self.batches(self.test, TEST_BATCH)
-            ]
+            batches = (self.stack.rows(a, b) for a, b in self.batches(self.test, TEST_BATCH))
+            total = [self.stack.first_pattern(self.parameters, rows) * rows.shape[2] for rows in batches]
             row["pattern"] = torch.stack(total).sum(0) / self.test.shape[2]
         return row
 
