@@ -24,6 +24,7 @@ from carry_core.files import author_dir, data_dir, replacing, sha256, write_json
 from carry_core.findings import interchange, typology
 from carry_core.ledger import compute, results, seeds
 from carry_core.ledger.report import show
+from carry_core.llm import survey
 from carry_core.llm.model import DTYPES, MOST_PAIRS, inspect_model, library, parse_heads
 from carry_core.llm.prompts import TEMPLATES
 from carry_core.training import bench, fused, loop, recipes
@@ -290,8 +291,6 @@ def llm(model: str, prompts: int, ablate: tuple[str, ...], out: Path | None, **o
     where it was. Every set of heads is compared with a random pair of others.
     """
     library()
-    from carry_core.llm import survey
-
     template = TEMPLATES[options["template"]]
     source = inspect_model(model, template, options["device"], options["dtype"])
     asked = tuple(parse_heads(text, source.size) for text in ablate)
