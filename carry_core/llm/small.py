@@ -32,7 +32,6 @@ TOKENS = ("<pad>", "<s>", "</s>", "<unk>", "+", "=", *"0123456789")
 PAD, BOS, EOS = range(3)
 PROMPT_LENGTH = 2 * prompts.DIGITS + 3  # <s> a a a a + b b b b =
 REPORT_EVERY = 100  # steps between validations
-N_VALIDATION = 1000
 
 
 @dataclass(frozen=True)
@@ -149,8 +148,8 @@ def logits(model: Any, tokens: Int[Tensor, "sum token"]) -> Float[Tensor, "sum r
 
 @torch.inference_mode()
 def validate(model: Any, seed: int) -> float:
-    """Share of random sums whose answer and end are all right, each token after the right ones before it."""
-    tokens = encode(prompts.draw(N_VALIDATION, seed))
+    """Share of 1000 random sums whose answer and end are all right, each token after the right ones before it."""
+    tokens = encode(prompts.draw(1000, seed))
     wanted = tokens[:, PROMPT_LENGTH:]
     right = logits(model, tokens).argmax(-1).cpu() == wanted
     return (right | (wanted == PAD)).all(1).double().mean().item()

@@ -34,7 +34,6 @@ from carry_core.training.trainer import commit
 FILE = "survey.safetensors"
 FIELDS = ("wins", "mean", "std", "points", "share", "spelled")  # of a survey, as tensors
 FORMAT = 3  # of the batches on disk
-MIN_PROMPTS = 50  # with a right digit, below which nothing is said about a position
 MEASURES: dict[str, Callable[[Plane], float]] = {
     "carry-in, on one of two axes": apart,
     "carry-in, on six axes": apart_on_all_axes,
@@ -109,7 +108,7 @@ class Survey(Observations):
         planes, pairs = [], self.answers.pairs
         for output in range(DIGITS):
             right = self.spelled[:, output]
-            if right.sum() < MIN_PROMPTS:
+            if right.sum() < 50:
                 continue
             digit, carry = prompts.digit_and_carry(pairs, output)
             for after, name in enumerate(("attention", "MLP")):

@@ -34,7 +34,6 @@ CHOSEN = {MAIN: range(6), "n1_s0.3_w0.2": (0,), "n3_s0.3_w0.2": (0,), "decoder_n
 SLIDERS = {"fig02": ("n1_s0.3_w0.2", "pattern", 5), "fig05": (MAIN, "test_ablated_accuracy", 2)}  # over training
 FITTED = 3_000  # random sums that probes are fitted on, and as many that they are then asked about
 POINTS = ("resid_mid", "resid_post")  # of the planes: after the attention, after the MLP
-STILL = (352, 271)  # the sum of the page's still picture: a carry-in at one digit only
 SHOWN = 100  # sums on each plane
 Parts = Iterator[tuple[dict[str, Any], dict[str, Tensor]]]  # what the page says of each, and its tensors
 
@@ -170,7 +169,7 @@ def training(group: str, measured: str, every: int) -> dict[str, Any]:
 @style()
 def still(path: Path) -> Path:
     """A picture of the page for where nothing can compute: a sum, where the heads look, the answers without each."""
-    model, (a, b) = runs.load(MAIN).model(0), STILL
+    model, (a, b) = runs.load(MAIN).model(0), (352, 271)  # a carry-in at one digit only
     config, pair = model.config, (torch.tensor([a]), torch.tensor([b]))
     pattern, tokens = measure.attention(model, *pair).numpy(), sums.encode(*pair, config.layout)
     symbols = [sums.SYMBOLS[token] for token in tokens[0].tolist()]

@@ -32,7 +32,6 @@ SOURCE = Path(__file__).with_name("fused.cpp")
 FLAGS = ["-std=c++17", "-O3", "-march=native", "-fno-strict-aliasing", "-shared", "-fPIC"]
 INSTRUCTIONS = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16"}
 MOST_LAYERS, MOST_NEURONS, MOST_POSITIONS = 3, 1024, 31  # as `fused.cpp` has room for
-LANES = 8  # of the generator
 
 
 @cache
@@ -83,7 +82,7 @@ class LaneMasks:
     """Where each run's dropout stands: eight SFC64 streams a run, whose bits `fused.cpp` draws in parallel."""
 
     def __init__(self, seeds: Sequence[SeedSequence]) -> None:
-        states = [[SFC64(lane).state["state"]["state"] for lane in seed.spawn(LANES)] for seed in seeds]
+        states = [[SFC64(lane).state["state"]["state"] for lane in seed.spawn(8)] for seed in seeds]
         self.words = np.array(states, dtype=np.uint64).transpose(0, 2, 1).copy()  # (run, word, lane)
 
     def state(self, run: int) -> dict[str, Any]:
