@@ -39,18 +39,17 @@ def load(
     curves = [_curves(path) for path in paths.values()]
     stacked = {"runs": np.array(list(paths))}
     for key in dict.fromkeys(key for of_run in curves for key in of_run):
-        arrays = [of_run[key] for of_run in curves if key in of_run]
-        shape = np.max([array.shape for array in arrays], axis=0)
-        whole = [of_run.get(key, arrays[0][:0]) for of_run in curves]
-        missed = [[(0, n) for n in shape - array.shape] for array in whole]
-        stacked[key] = np.stack([np.pad(*each, constant_values=np.nan) for each in zip(whole, missed, strict=True)])
+        arrays = {i: of_run[key] for i, of_run in enumerate(curves) if key in of_run}
+        shape = np.max([array.shape for array in arrays.values()], axis=0)
+        stacked[key] = np.full((len(curves), *shape), np.nan, np.float32)
+        for i, array in arrays.items():
+            stacked[key][i, : len(array)] = array
     return stacked
 
 
 def _curves(path: Path) -> History:
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:  # else a damaged one stays open
-            curves = {key: file[key] for key in file.files}
+            return {key: file[key] for key in file.files}
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
         raise damaged(path, str(error)) from error
-    return {key: x.astype(np.float32) if x.dtype == np.float16 else x for key, x in curves.items()}
