@@ -42,12 +42,11 @@ class Ledger:
         at_hand = [self.evidence.group(group) for group in self.evidence.needs if self.evidence.has(group)]
         return sum(len(loaded.numbers) for loaded in at_hand) + sum(claim.paper is None for claim in self.claims)
 
-    def rows(self, journal: Path | None = None) -> list[Row]:
+    def rows(self, journal: Path = Path(os.devnull)) -> list[Row]:
         """Compute them all; `journal` gets each as a line of JSON as soon as it is there."""
-        if journal is not None:
-            journal.parent.mkdir(parents=True, exist_ok=True)
+        journal.parent.mkdir(parents=True, exist_ok=True)
         rows = []
-        with Path(journal or os.devnull).open("w") as file:
+        with journal.open("w") as file:
             for claim in self.claims:
                 rows.append(self.row(claim))
                 file.write(json.dumps(asdict(rows[-1])) + "\n")
