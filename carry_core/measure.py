@@ -100,10 +100,10 @@ def score(guess: Int[Tensor, "sums pos"], a: Numbers, b: Numbers) -> ClassAccura
     """Accuracies per class of what a model answered, the classes by as many digits as were read."""
     n_digits = guess.shape[1]
     task, answer = carries.classify(a, b, n_digits), sums.digits(a + b, n_digits)
-    arrives = carries.carry_in(n_digits)
-    hit, corrected = guess == answer, (guess + torch.where(arrives[task], 1, -1)) % 10 == answer
-    count = torch.bincount(task, minlength=len(arrives)).unsqueeze(-1)
-    total = torch.zeros(2, *arrives.shape).index_add_(1, task, torch.stack([hit, corrected]).float())
+    carry_in = carries.carry_in(n_digits)
+    hit, corrected = guess == answer, (guess + torch.where(carry_in[task], 1, -1)) % 10 == answer
+    count = torch.bincount(task, minlength=len(carry_in)).unsqueeze(-1)
+    total = torch.zeros(2, *carry_in.shape).index_add_(1, task, torch.stack([hit, corrected]).float())
     return ClassAccuracies(total[0] / count, total[1] / count, hit.all(1).double().mean().item())
 
 

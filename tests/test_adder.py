@@ -22,7 +22,7 @@ def test_the_schoolbook_adds_by_brute_force(width):
             low = 10 ** (width - 1 - i)
             total = x // low % 10 + y // low % 10
             assert (wires.ones[row, i], wires.tens[row, i]) == (total % 10, total >= 10)
-            assert wires.arrives[row, i] == (x % low + y % low >= low)
+            assert wires.carry_in[row, i] == (x % low + y % low >= low)
 
 
 # ---------------------------------------------------------------- readers
@@ -75,8 +75,8 @@ def test_the_parts_are_read_where_they_are(small):
     for truth, name, position, column, label in (  # of the units of a, and at the hundreds of the answer
         (found["ones"], "blocks.0.resid_post", 2, 1, wires.ones[:, 2]),
         (found["halfway"], "blocks.0.resid_mid", 2, 1, wires.ones[:, 2]),
-        (found["early"], "blocks.0.resid_post", 7, 0, wires.arrives[:, 0].long()),
-        (found["carry"], "blocks.1.resid_mid", 7, 0, wires.arrives[:, 0].long()),
+        (found["early"], "blocks.0.resid_post", 7, 0, wires.carry_in[:, 0].long()),
+        (found["carry"], "blocks.1.resid_mid", 7, 0, wires.carry_in[:, 0].long()),
     ):
         at, of = measure.activations(small, a, b, [name])[name][:, position], 2 if position == 2 else 1
         assert torch.equal(truth.expected[:, column], label)
@@ -99,8 +99,8 @@ def hand_made(**wrong: torch.Tensor) -> dict[str, adder.Truth]:
         "tens": ((1, 2), wires.tens[:, 1:].long()),
         "ones": ((1, 2), wires.ones[:, 1:]),
         "halfway": ((1, 2), wires.ones[:, 1:]),
-        "early": ((0, 1), wires.arrives[:, :2].long()),
-        "carry": ((0, 1), wires.arrives[:, :2].long()),
+        "early": ((0, 1), wires.carry_in[:, :2].long()),
+        "carry": ((0, 1), wires.carry_in[:, :2].long()),
         "digit": ((0, 1, 2), wires.digit),
         "bypassed": ((0, 1, 2), wires.ones),
         "leaky": ((0, 1, 2), wires.digit),

@@ -48,7 +48,7 @@ def test_threshold_accuracy_is_the_best_over_all_thresholds():
 def test_pocket_accuracy_counts_the_nearest_centre_label_by_label():
     points = torch.tensor([[0.0, 0.0], [0.2, 0.0], [9.0, 0.0], [10.0, 0.0], [0.3, 0.0]])
     labels = torch.tensor([0, 0, 1, 1, 1])  # the last one lies in the other pocket
-    assert geometry.pocket_accuracy(points, labels) == pytest.approx((1 + 2 / 3) / 2)
+    assert geometry.centroid_accuracy(points, labels) == pytest.approx((1 + 2 / 3) / 2)
 
 
 def test_the_journey_says_of_each_sum_what_a_schoolbook_says(config: ModelConfig):
@@ -77,16 +77,16 @@ def plane_of(points: torch.Tensor, split: torch.Tensor) -> geometry.Plane:
 def test_apart_looks_at_the_leading_plane_and_apart_on_all_axes_at_every_direction():
     split = torch.arange(60) % 3 == 0
     noise = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
-    assert geometry.apart(plane_of(noise, split)) < 0.8
+    assert geometry.plane_accuracy(plane_of(noise, split)) < 0.8
     leading = noise.clone()
     leading[:, 1] += 10 * split
-    assert geometry.apart(plane_of(leading, split)) == 1
+    assert geometry.plane_accuracy(plane_of(leading, split)) == 1
     slanted = noise.clone()  # apart along axis 5 minus axis 6 only
     slanted[:, 5] = slanted[:, 4] + 0.1 * noise[:, 5] + 0.9 * split
-    assert geometry.apart(plane_of(slanted, split)) < 0.8
-    assert geometry.apart_on_all_axes(plane_of(slanted, split)) == 1
-    assert geometry.apart_on_all_axes(plane_of(slanted[:, torch.randperm(6)], split)) == 1
-    assert math.isnan(geometry.apart_on_all_axes(plane_of(noise, split & False)))
+    assert geometry.plane_accuracy(plane_of(slanted, split)) < 0.8
+    assert geometry.accuracy_on_all_axes(plane_of(slanted, split)) == 1
+    assert geometry.accuracy_on_all_axes(plane_of(slanted[:, torch.randperm(6)], split)) == 1
+    assert math.isnan(geometry.accuracy_on_all_axes(plane_of(noise, split & False)))
 
 
 def test_digits_in_order_along_either_axis():
@@ -136,20 +136,20 @@ def planted(monkeypatch: pytest.MonkeyPatch, strength: float) -> tuple[Fields, t
     corner = ring(2)[wires.ones[:, 1]]
     stream[:, 8, 3] += strength * corner.real
     stream[:, 8, 7] += strength * corner.imag
-    stream[:, 8, 1] += wires.arrives[:, 1]
+    stream[:, 8, 1] += wires.carry_in[:, 1]
     monkeypatch.setattr(measure, "activations", lambda model, a, b, names: dict.fromkeys(names, stream))
     found, points, _ = pentagon.pentagon(model, a, b)
-    return found, points, wires.arrives[:, 1]
+    return found, points, wires.carry_in[:, 1]
 
 
 def test_a_planted_pentagon_is_found_and_turned_by_the_carry(monkeypatch):
-    found, points, arrives = planted(monkeypatch, 3)
+    found, points, carry_in = planted(monkeypatch, 3)
     assert found["value"] > 0.98
     assert found["shows"]
     assert (found["score_there"], found["best_plane"]) == (found["value"], [1, 2])
     assert found["value"] > found["shuffled_labels_reach_there"] >= found["shuffled_labels_reach"]
     assert found["vertices_further_with_a_one"] == pytest.approx(-1, abs=0.05)  # the digit is one more than the sum's
-    assert geometry.threshold_accuracy(points[:, 2], arrives) > 0.9
+    assert geometry.threshold_accuracy(points[:, 2], carry_in) > 0.9
     nothing, *_ = planted(monkeypatch, 0)
     assert nothing["value"] < 0.6
     assert not nothing["shows"]

@@ -22,8 +22,8 @@ def planted() -> survey.Survey:
     generator = torch.Generator().manual_seed(0)
     points = 0.1 * torch.randn(3, 2, 5, N, 6, generator=generator)
     for output in range(5):
-        digit, arrives = prompts.digit_and_carry(pairs, output)
-        points[1, 0, output, :, 0] += arrives
+        digit, carry_in = prompts.digit_and_carry(pairs, output)
+        points[1, 0, output, :, 0] += carry_in
         points[1, 1, output, :, 0] += 3 * digit
     spelled = torch.ones(N, 5, dtype=torch.bool)
     spelled[:, 4] = False

@@ -35,8 +35,8 @@ def test_a_planted_carry_axis_is_found_whatever_its_sign(noisy):
     a, b = sums.all_sums(2)
     up, name = noisy.blocks[1].up, "blocks.1.resid_mid"
     x = noisy.blocks[1].norm(measure.activations(noisy, a, b, [name], read=noisy.config.layout.answer)[name])
-    arrives, towards = carries.carry_in(2)[carries.classify(a, b, 2)], torch.linspace(-1, 1, 12)
-    direction = x[arrives].mean(0) - x[~arrives].mean(0)
+    carry_in, towards = carries.carry_in(2)[carries.classify(a, b, 2)], torch.linspace(-1, 1, 12)
+    direction = x[carry_in].mean(0) - x[~carry_in].mean(0)
     torch.manual_seed(0)
     up.weight.copy_(0.01 * torch.randn(up.weight.shape) + torch.outer(towards, direction / direction.norm()))
     up.bias.fill_(3.0)  # all active: the mean activation is linear in the weights
@@ -65,9 +65,9 @@ def test_boards_by_brute_force(noisy):
     assert (a >= b).all()
     assert set(zip(a.tolist(), b.tolist(), strict=True)) == {(62 - y, y) for y in range(32)}
     without = Ablation(neurons={(1, 3)})
-    (arrives,), (cosine,) = neurons.boards(noisy, a, b, without)
+    (carry_in,), (cosine,) = neurons.boards(noisy, a, b, without)
     position = noisy.config.layout.answer[0]
-    assert arrives.tolist() == [x % 10 + y % 10 >= 10 for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    assert carry_in.tolist() == [x % 10 + y % 10 >= 10 for x, y in zip(a.tolist(), b.tolist(), strict=True)]
     stream = measure.activations(noisy, a, b, ["blocks.1.resid_post"], without)["blocks.1.resid_post"][:, position]
     for i, j in ((0, 0), (3, 17), (30, 2)):
         expected = torch.nn.functional.cosine_similarity(stream[i], stream[j], dim=0).item()

@@ -26,10 +26,10 @@ def cells(
     carry: float, right: float, off: float | None = None, whole: float = 0.0, n_digits: int = 3
 ) -> ClassAccuracies:
     """So many digits right where a one arrives, the rest one too small; elsewhere so many right, so many one off."""
-    arrives = carries.carry_in(n_digits)
+    carry_in = carries.carry_in(n_digits)
     off = 1 - right if off is None else off
     accuracy, corrected = (
-        torch.where(arrives, torch.tensor(x), torch.tensor(y)) for x, y in ((carry, right), (1 - carry, off))
+        torch.where(carry_in, torch.tensor(x), torch.tensor(y)) for x, y in ((carry, right), (1 - carry, off))
     )
     return ClassAccuracies(accuracy, corrected, whole)
 

@@ -27,15 +27,15 @@ class Wires(NamedTuple):
     right: Int[Tensor, "sums pos"]  # and of b
     ones: Int[Tensor, "sums pos"]  # the digit sum modulo ten, from the first half adder (its XOR)
     tens: Bool[Tensor, "sums pos"]  # whether the digit sum is ten or more (its AND)
-    arrives: Bool[Tensor, "sums pos"]  # the carry line: what the column to the right hands on; nothing at the last
+    carry_in: Bool[Tensor, "sums pos"]  # the carry line: what the column to the right hands on; nothing at the last
     digit: Int[Tensor, "sums pos"]  # the answer's digit, from the second half adder (its XOR)
 
 
 def schoolbook(a: Numbers, b: Numbers, width: int = 3) -> Wires:
     """Every wire of `width` full adders, each of two half adders and an OR, that pass their carry to the left."""
     left, right = sums.digits(a, width), sums.digits(b, width)
-    arrives = carries.carry_in(width)[carries.classify(a, b, width)]
-    return Wires(left, right, (left + right) % 10, left + right >= 10, arrives, sums.digits(a + b, width))
+    carry_in = carries.carry_in(width)[carries.classify(a, b, width)]
+    return Wires(left, right, (left + right) % 10, left + right >= 10, carry_in, sums.digits(a + b, width))
 
 
 def read(x: Float[Tensor, "sums d_model"], label: Numbers, left: Numbers, right: Numbers) -> Numbers:
@@ -73,12 +73,12 @@ class Truth(NamedTuple):
 def probe(
     model: Transformer, stream: Float[Tensor, "sums pos d_model"], a: Numbers, b: Numbers, wire: str, start: int
 ) -> Truth:
-    """Whether a stream tells `tens` or `ones` at the digits from `start` on, or at the answer whether a one `arrives`.
+    """Whether a stream tells `tens` or `ones` at the digits from `start` on, or at the answer the `carry_in`.
 
     In the columns that can reach ten, or can have a carry-in; that depends on the digits of the column to the right.
     """
-    width, wires, shift = model.config.width, schoolbook(a, b, model.config.width), int(wire == "arrives")
-    columns = tuple(range(width - 1) if wire == "arrives" else range(1, width))
+    width, wires, shift = model.config.width, schoolbook(a, b, model.config.width), int(wire == "carry_in")
+    columns = tuple(range(width - 1) if wire == "carry_in" else range(1, width))
     label, left, right = getattr(wires, wire).long(), wires.left.roll(-shift, 1), wires.right.roll(-shift, 1)
     found = [read(stream[:, start + i], label[:, i], left[:, i], right[:, i]) for i in columns]
     return Truth(columns, label[:, columns], torch.stack(found, 1))
@@ -109,8 +109,8 @@ def parts(model: Transformer, a: Numbers, b: Numbers) -> dict[str, Truth]:
         "tens": probe(model, stream[first], a, b, "tens", start),
         "ones": probe(model, stream[first], a, b, "ones", start),
         "halfway": probe(model, stream[halfway], a, b, "ones", start),
-        "early": probe(model, stream[before], a, b, "arrives", answer),
-        "carry": probe(model, stream[after], a, b, "arrives", answer),
+        "early": probe(model, stream[before], a, b, "carry_in", answer),
+        "carry": probe(model, stream[after], a, b, "carry_in", answer),
         "digit": Truth(every, wires.digit, intact),
         "bypassed": Truth(every, wires.ones, bypassed),
         "leaky": Truth(every, wires.digit, leaky),

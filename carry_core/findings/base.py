@@ -100,9 +100,8 @@ def finding_of_runs(
                 return per_run(evidence.surveys(group), of)
             return per_run(evidence.each(group, lambda run, model: of(model), epoch))
 
-        first, *_ = [
-            finding(n, g, need=need)(wraps(of)(partial(rows, g, e))) for n, g, e in ((name, group, None), *alike)
-        ]
-        return first
+        for other, its, epoch in alike:
+            finding(other, its, need=need)(wraps(of)(partial(rows, its, epoch)))
+        return finding(name, group, need=need)(wraps(of)(partial(rows, group, None)))
 
     return register

@@ -96,12 +96,12 @@ def axis_by_axis(points: Points, positive: Side) -> list[float]:
     return [threshold_accuracy(x, positive) for x in points.unbind(1)]
 
 
-def apart(plane: Plane) -> float:
+def plane_accuracy(plane: Plane) -> float:
     """How well one threshold on one of the two leading axes tells the sides of `plane.split` apart."""
     return max(axis_by_axis(plane.points[:, :2], plane.split))
 
 
-def apart_on_all_axes(plane: Plane) -> float:
+def accuracy_on_all_axes(plane: Plane) -> float:
     """The same along Fisher's linear discriminant in all axes: single ones of like variance mix from draw to draw."""
     if not 0 < plane.split.sum() < len(plane.split):
         return float("nan")
@@ -110,7 +110,7 @@ def apart_on_all_axes(plane: Plane) -> float:
     return threshold_accuracy(torch.from_numpy(along), plane.split)
 
 
-def pocket_accuracy(points: Points, labels: Int[Tensor, " sums"]) -> float:
+def centroid_accuracy(points: Points, labels: Int[Tensor, " sums"]) -> float:
     """Balanced accuracy of the nearest centroid on the two leading axes: 1 where each label has a pocket."""
     x, kinds = points[:, :2].double().numpy(), labels.numpy()
     centres = pd.DataFrame(x).groupby(kinds).mean()
@@ -160,8 +160,8 @@ def axes_of(
 
 def carry_in_labels(model: Transformer) -> dict[int, Side]:
     """Whether there is a carry-in, at the two answer positions where one can be."""
-    arrives = carries.carry_in(3)[carries.classify(*random_sums())]
-    return {position: arrives[:, i] for i, position in enumerate(model.config.layout.answer[:2])}
+    carry_in = carries.carry_in(3)[carries.classify(*random_sums())]
+    return {position: carry_in[:, i] for i, position in enumerate(model.config.layout.answer[:2])}
 
 
 def leading(axes: Mapping[int, Sequence[float]]) -> Fields:
@@ -192,7 +192,7 @@ def layer1_carry(model: Transformer) -> Fields:
 @finding_of_runs("decoder_tens", DECODER)
 def decoder_tens(model: Transformer) -> Fields:
     """Balanced accuracy of ten or more after layer 0, on one of two axes, lower of b's last two (App. D, Fig. 16)."""
-    *tens, one, _, two, _, _, _ = map(apart, journey(model, *random_sums()))
+    *tens, one, _, two, _, _, _ = map(plane_accuracy, journey(model, *random_sums()))
     value = min(tens[3::2])  # the leading digits make no ten
     return {"value": value, "shows": value >= SEPARATING_ACCURACY, "carry_in_after_the_last_attention": [one, two]}
 
@@ -215,7 +215,7 @@ def outcome_pockets(model: Transformer) -> Fields:
     task, answer = carries.classify(a, b), model.config.layout.answer
     planes = journey(model, a, b, [(1, answer[i], i) for i in (0, 1)])
     halves = planes[::2], planes[1::2]  # after the attention, and after the MLP
-    before, after = ([pocket_accuracy(p.points, x) for p in half for x in (p.digit, task)] for half in halves)
+    before, after = ([centroid_accuracy(p.points, x) for p in half for x in (p.digit, task)] for half in halves)
     return {
         "value": min(after[::2]),
         "shows": after[0] > after[1] and after[2] > after[3],

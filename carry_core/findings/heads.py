@@ -37,9 +37,9 @@ SQUASHED_OUTCOME = 74  # the paper's
 
 def decision_head_scores(found: ClassAccuracies) -> tuple[float, float]:
     """The lowest accuracy of a cell with a carry-in, and the lowest share right or one too large of others (Tab. 1)."""
-    arrives = carries.carry_in(found.accuracy.shape[1])
+    carry_in = carries.carry_in(found.accuracy.shape[1])
     either = found.accuracy + found.corrected  # both are 1 where a decision head is gone, as the paper has it
-    return found.accuracy[arrives].min().item(), either[~arrives].min().item()
+    return found.accuracy[carry_in].min().item(), either[~carry_in].min().item()
 
 
 def mean_over(found: ClassAccuracies, kind: str, *, carry: bool) -> float:
@@ -49,8 +49,8 @@ def mean_over(found: ClassAccuracies, kind: str, *, carry: bool) -> float:
 
 def no_carry_reference(n_digits: int = 3) -> ClassAccuracies:
     """What is expected of a model that adds every position right and never carries (Sec. 5, Fig. 5)."""
-    arrives = carries.carry_in(n_digits).float()
-    return ClassAccuracies(1 - arrives, arrives, exact_match=float("nan"))
+    carry_in = carries.carry_in(n_digits).float()
+    return ClassAccuracies(1 - carry_in, carry_in, exact_match=float("nan"))
 
 
 @torch.inference_mode()

@@ -139,7 +139,7 @@ def separation(model: Transformer, a: Numbers, b: Numbers) -> dict[str, list[flo
     width, columns = model.config.width, answer_columns(model)
     planes = geometry.journey(model, a, b, columns[:width] + columns[-width:])
     parts = {"tens": planes[1 : 2 * width : 2], "ones": planes[2 * width :: 2]}
-    return {name: list(map(geometry.apart_on_all_axes, found)) for name, found in parts.items()}
+    return {name: list(map(geometry.accuracy_on_all_axes, found)) for name, found in parts.items()}
 
 
 def separations(models: Mapping[int, Transformer], a: Numbers, b: Numbers) -> pd.DataFrame:
@@ -162,21 +162,21 @@ def accuracy(model: Transformer, n_digits: int) -> tuple[float, Float[Tensor, " 
     return hit.all(1).double().mean().item(), hit.double().mean(0)
 
 
-def by_arrival(found: measure.ClassAccuracies, kind: str = "accuracy") -> Float[Tensor, "arrives pos"]:
+def means_by_carry_in(found: measure.ClassAccuracies, kind: str = "accuracy") -> Float[Tensor, "carry_in pos"]:
     """Mean of the cells without a carry-in, and of those with one, by position; NaN where there never is one."""
     values = getattr(found, kind)
-    arrives = carries.carry_in(values.shape[1])
-    return torch.stack([values.where(side, torch.nan).nanmean(0) for side in (~arrives, arrives)])
+    carry_in = carries.carry_in(values.shape[1])
+    return torch.stack([values.where(side, torch.nan).nanmean(0) for side in (~carry_in, carry_in)])
 
 
-def without_parts(model: Transformer, a: Numbers, b: Numbers) -> dict[Ablation, Float[Tensor, "arrives pos"]]:
-    """`by_arrival`, intact and without each head and each MLP by itself (App. H.1)."""
+def without_parts(model: Transformer, a: Numbers, b: Numbers) -> dict[Ablation, Float[Tensor, "carry_in pos"]]:
+    """`means_by_carry_in`, intact and without each head and each MLP by itself (App. H.1)."""
     mlps = [Ablation(mlps=frozenset({layer})) for layer in range(model.config.layers)]
     parts = [INTACT, *measure.last_heads(model, model.config.layers), *mlps]
-    return dict(zip(parts, map(by_arrival, measure.class_accuracies(model, a, b, parts)), strict=True))
+    return dict(zip(parts, map(means_by_carry_in, measure.class_accuracies(model, a, b, parts)), strict=True))
 
 
-def primed_parts(lost: Mapping[Ablation, Float[Tensor, "arrives pos"]], n_long: int) -> Fields:
+def primed_parts(lost: Mapping[Ablation, Float[Tensor, "carry_in pos"]], n_long: int) -> Fields:
     """Who carries and who corrects in a primed model (App. H.1), from `without_parts`.
 
     The `head` of the first layer that costs the carry cells of the long positions most, and how much (`carried`); what

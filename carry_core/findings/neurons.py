@@ -57,8 +57,8 @@ def carry_axis(model: Transformer, a: Numbers, b: Numbers, n_digits: int | None 
     name, read = f"blocks.{last}.mlp.post", model.config.layout.answer[-n_digits:]
     post, task = measure.activations(model, a, b, [name], read=read)[name], carries.classify(a, b, n_digits)
     often = torch.stack([(post[task == i] > 0).double().mean(0) for i in range(len(carries.patterns(n_digits)))])
-    arrives = carries.carry_in(n_digits)[task]
-    more = post[arrives].double().mean(0) - post[~arrives].double().mean(0)
+    carry_in = carries.carry_in(n_digits)[task]
+    more = post[carry_in].double().mean(0) - post[~carry_in].double().mean(0)
     u, s, _ = torch.linalg.svd(model.blocks[last].up.weight.double(), full_matrices=False)
     points, share = (u * s)[:, :2], (s.square() / s.square().sum())[:2]
     along = torch.corrcoef(torch.cat([points.T, more[None]]))[-1, :-1]
@@ -71,16 +71,16 @@ def boards(
 ) -> tuple[Bool[Tensor, "pos sums"], Float[Tensor, "pos sums sums"]]:
     """Whether each sum has a carry-in, where one can be, and the cosines between their streams after the last MLP."""
     config = model.config
-    arrives = carries.carry_in(config.width)[carries.classify(a, b, config.width)]
+    carry_in = carries.carry_in(config.width)[carries.classify(a, b, config.width)]
     name = f"blocks.{config.layers - 1}.resid_post"
     stream = measure.activations(model, a, b, [name], ablation)[name][:, list(config.layout.answer[:-1])]
     x = torch.nn.functional.normalize(stream.double(), dim=-1).transpose(0, 1)
-    return arrives[:, :-1].T, x @ x.mT
+    return carry_in[:, :-1].T, x @ x.mT
 
 
-def gap(arrives: Bool[Tensor, " sums"], cosine: Float[Tensor, "sums sums"]) -> float:
+def gap(carry_in: Bool[Tensor, " sums"], cosine: Float[Tensor, "sums sums"]) -> float:
     """Mean cosine of two sums with the same carry-in, minus that of two with different ones; NaN if all are alike."""
-    same = arrives[:, None] == arrives
+    same = carry_in[:, None] == carry_in
     return float(cosine[same].mean() - cosine[~same].mean())
 
 

@@ -57,11 +57,11 @@ def pentagon(
     config, n_digits = model.config, n_digits or model.config.width
     name, position = f"blocks.{config.layers - 1}.resid_mid", config.layout.answer[1 - n_digits]
     digit = sums.digits(a + b, n_digits)[:, 1]
-    arrives = carries.carry_in(n_digits)[carries.classify(a, b, n_digits), 1]
+    carry_in = carries.carry_in(n_digits)[carries.classify(a, b, n_digits), 1]
     stream = measure.activations(model, a, b, [name])[name][:, position]
-    points, share = geometry.principal_axes(stream, [arrives, digit])
+    points, share = geometry.principal_axes(stream, [carry_in, digit])
     pairs = list(combinations(range(geometry.AXES), 2))
-    planes = torch.stack([centres(points[~arrives][:, pair], digit[~arrives]) for pair in pairs])
+    planes = torch.stack([centres(points[~carry_in][:, pair], digit[~carry_in]) for pair in pairs])
     scores, chance, anywhere = score(planes), shuffled(planes[:1], seed), shuffled(planes, seed)
     leading, best = float(scores[0]), float(scores.max())
     beyond = float((chance < leading).double().mean()) > RANK_AMONG_SHUFFLED
@@ -74,7 +74,7 @@ def pentagon(
         "score_there": best,
         "shuffled_labels_reach_there": float(anywhere.quantile(RANK_AMONG_SHUFFLED)),
         "visible_there": best >= VISIBLE_SCORE,
-        "vertices_further_with_a_one": turn(planes[0], centres(points[arrives][:, :2], digit[arrives])),
+        "vertices_further_with_a_one": turn(planes[0], centres(points[carry_in][:, :2], digit[carry_in])),
     }
     return row, points, share
 

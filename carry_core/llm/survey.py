@@ -25,7 +25,7 @@ from torch import Tensor
 
 from carry_core.errors import BadInput
 from carry_core.files import replacing
-from carry_core.findings.geometry import AXES, Plane, apart, apart_on_all_axes, pocket_accuracy, principal_axes
+from carry_core.findings import geometry
 from carry_core.llm import prompts, staircases
 from carry_core.llm.model import Heads, Source, ablated, cached_streams, format_heads, library
 from carry_core.llm.prompts import DIGITS, WIDTH, Answers, Template
@@ -34,10 +34,10 @@ from carry_core.training.trainer import commit
 FILE = "survey.safetensors"
 FIELDS = ("wins", "mean", "std", "points", "share", "spelled")  # of a survey, as tensors
 FORMAT = 3  # of the batches on disk
-MEASURES: dict[str, Callable[[Plane], float]] = {
-    "carry-in, on one of two axes": apart,
-    "carry-in, on six axes": apart_on_all_axes,
-    "nearest centre is the digit’s": lambda plane: pocket_accuracy(plane.points, plane.digit),
+MEASURES: dict[str, Callable[[geometry.Plane], float]] = {
+    "carry-in, on one of two axes": geometry.plane_accuracy,
+    "carry-in, on six axes": geometry.accuracy_on_all_axes,
+    "nearest centre is the digit’s": lambda plane: geometry.centroid_accuracy(plane.points, plane.digit),
 }
 
 
@@ -99,7 +99,7 @@ class Survey(Observations):
         """What was not ablated at random, the costliest first (Tab. 2's addition heads)."""
         return sorted((a for a in self.ablated if a.kind != "random"), key=lambda a: a.answers.accuracy)
 
-    def planes(self, layer: int) -> list[Plane]:
+    def planes(self, layer: int) -> list[geometry.Plane]:
         """The stream of a layer at each digit of the answer, after attention and after MLP: a column of Fig. 6 each.
 
         Only prompts whose digit there is right and a token of its own count, and digits that 50 prompts or more have.
@@ -114,10 +114,10 @@ class Survey(Observations):
             for after, name in enumerate(("attention", "MLP")):
                 points = self.points[layer, after, output, right]
                 share = tuple(self.share[layer, after, output].tolist())
-                planes.append(Plane(layer, name, output, points, share, digit[right], carry[right]))
+                planes.append(geometry.Plane(layer, name, output, points, share, digit[right], carry[right]))
         return planes
 
-    def separations(self, measures: dict[str, Callable[[Plane], float]] = MEASURES) -> pd.DataFrame:
+    def separations(self, measures: dict[str, Callable[[geometry.Plane], float]] = MEASURES) -> pd.DataFrame:
         """How the stream is ordered: a column for each measure, a row for each `output` (digit, from 0) and layer."""
         planes = [plane for layer in range(len(self.counts)) for plane in self.planes(layer)]
         rows = [(p.position, p.layer, p.after, *(measure(p) for measure in measures.values())) for p in planes]
@@ -289,13 +289,13 @@ class Surveyor:
     def _axes(self, spelled: Bool[Tensor, "prompt output"]) -> tuple[Tensor, Tensor]:
         """Each stream on its leading axes, over the prompts whose digit there is right, else NaN; the axes' shares."""
         n_layers = self.source.size.layers
-        points = torch.full((n_layers, 2, WIDTH, self.count, AXES), float("nan"))
-        share = torch.full((n_layers, 2, WIDTH, AXES), float("nan"))
+        points = torch.full((n_layers, 2, WIDTH, self.count, geometry.AXES), float("nan"))
+        share = torch.full((n_layers, 2, WIDTH, geometry.AXES), float("nan"))
         for output, layer, after in product(range(WIDTH), range(n_layers), range(2)):
             right = spelled[:, output]
-            if int(right.sum()) > AXES:
+            if int(right.sum()) > geometry.AXES:
                 digit, carry = prompts.digit_and_carry(self.pairs, output)
                 x = self._stored("stream", output, layer, after)[right].float()
-                points[layer, after, output, right], shares = principal_axes(x, [carry[right], digit[right]])
+                points[layer, after, output, right], shares = geometry.principal_axes(x, [carry[right], digit[right]])
                 share[layer, after, output] = torch.tensor(shares)
         return points, share

@@ -181,7 +181,7 @@ def spans(**values: Any) -> dict[str, float]:
     return {f"{name}_{end}": x for name, s in series.items() for end, x in (("low", s.min()), ("high", s.max()))}
 
 
-def told(sides: Mapping[str, Any], words: Callable[[Any], Mapping[str, Any]]) -> dict[str, Any]:
+def words_of(sides: Mapping[str, Any], words: Callable[[Any], Mapping[str, Any]]) -> dict[str, Any]:
     """What the sentences say of the side that was computed here, and as `author_…` of the author's, or dashes."""
     here = words(list(sides.values())[-1])
     theirs = words(sides[AUTHORS]) if AUTHORS in sides else dict.fromkeys(here, "–")

@@ -54,7 +54,7 @@ def probes(model: Transformer) -> Parts:
     every, answer = range(config.width), config.layout.answer
     places = [("ones", i, first, start + i, wires.ones) for i in every]
     places += [("tens", i, first, start + i, wires.tens) for i in every[1:]]
-    places += [("carry_in", i, last, answer[i], wires.arrives) for i in every[:-1]]
+    places += [("carry_in", i, last, answer[i], wires.carry_in) for i in every[:-1]]
     places += [("digit", i, end, answer[i], wires.digit) for i in every]
     for label, column, name, position, wire in places:
         x, y = stream[name][:, position].double().numpy(), wire[:, column].long().numpy()
@@ -75,7 +75,7 @@ def planes(model: Transformer) -> Parts:
     drawn: Any = torch.stack([a[:SHOWN], b[:SHOWN]], 1).tolist()  # the same on all planes, so that the first says it
     for layer, position, column in columns:
         final = layer == config.layers - 1
-        digit, split = (wires.digit, wires.arrives) if final else (wires.ones, wires.tens)
+        digit, split = (wires.digit, wires.carry_in) if final else (wires.ones, wires.tens)
         for point in POINTS:
             name = f"blocks.{layer}.{point}"
             x = stream[name][:, position]

@@ -91,7 +91,7 @@ class Trainer:
         fresh = [initialise(group.config, generator) for generator in weights]
         stacked = {name: torch.stack([of_run[name] for of_run in fresh]) for name in fresh[0]}
         self.parameters = {name: p.to(self.device).requires_grad_() for name, p in stacked.items()}
-        self.arrives = carries.carry_in(group.n_digits).to(self.device)
+        self.carry_in = carries.carry_in(group.n_digits).to(self.device)
         self.rate = torch.tensor(recipe.rate, device=self.device)
         self.optimiser = torch.optim.AdamW(
             self.parameters.values(), lr=self.rate, betas=(0.9, 0.98), eps=1e-8, weight_decay=group.decay, fused=True
@@ -172,8 +172,8 @@ class Trainer:
             row = {key: value * a.shape[1] for key, value in self.score(logits.float(), target).items()}
             if self.group.tracks_final_mlp:
                 guess, task = before_mlp.argmax(-1), carries.classify(a, b, self.group.n_digits)  # (run, pos, batch)
-                member = F.one_hot(task, len(self.arrives)).to(torch.float32)
-                shift = torch.where(self.arrives[task], 1, -1).transpose(1, 2)
+                member = F.one_hot(task, len(self.carry_in)).to(torch.float32)
+                shift = torch.where(self.carry_in[task], 1, -1).transpose(1, 2)
                 row["ablated_count"] = member.sum(1).unsqueeze(-1)
                 for key, answer in (("accuracy", guess), ("corrected", (guess + shift) % 10)):
                     row[f"ablated_{key}"] = torch.einsum("rpb,rbc->rcp", (answer == target).float(), member)
