@@ -108,7 +108,7 @@ class Survey(Observations):
         planes, pairs = [], self.answers.pairs
         for output in range(DIGITS):
             right = self.spelled[:, output]
-            if right.sum() < 50:
+            if right.sum() < 50:  # prompts whose digit is right: too few to say something about it
                 continue
             digit, carry = prompts.digit_and_carry(pairs, output)
             for after, name in enumerate(("attention", "MLP")):
