@@ -37,6 +37,9 @@ IDS = re.compile(r'(\bid="|href="#|url\(#)')
 def with_values(found: re.Match[str]) -> str:
     """A heat map with the values of its cells as titles, of those that have a tenth of the largest or more."""
     before, columns, values, after = found.groups()
+    image = f'<image class="map" {before}{after}/>'
+    if not values:  # too many to say
+        return image
     sizes = dict(re.findall(r'\b(x|y|width|height)="([-\d.]+)"', before + after))
     x, y, width, height = (float(sizes[name]) for name in ("x", "y", "width", "height"))
     n, cells = int(columns), [float(value) for value in values.split()]
@@ -48,10 +51,8 @@ def with_values(found: re.Match[str]) -> str:
     strokes = [f'<path d="{path}"><title>{value}</title></path>' for value, path in places.items()]
     w, h = width / n, height * n / len(cells)
     scale = f"translate({x:.2f} {h / 2 - y:.2f}) scale({w:.3f} {h:.3f})"  # the image is turned upside down
-    image = f'<image class="map" {before}{after}/>'
-    return (
-        f'<g><title>less than {least:.2g}</title>{image}<g class="cells" transform="{scale}">{"".join(strokes)}</g></g>'
-    )
+    cell_values = f'<g class="cells" transform="{scale}">{"".join(strokes)}</g>'
+    return f"<g><title>less than {least:.2g}</title>{image}{cell_values}</g>"
 
 
 def inlined(svg: str, prefix: str, alt: str) -> str:
@@ -66,7 +67,8 @@ def inlined(svg: str, prefix: str, alt: str) -> str:
     svg = PATH.sub(lambda path: LONG.sub(r"\1", " ".join(path[0].split())), re.sub(r">\s+<", "><", svg))
     svg = COLOUR.sub(lambda found: f"var(--figure-{VARIABLES[found[0].lower()]}, {found[0]})", svg)
     svg = MAP.sub(with_values, svg)
-    svg = VALUE.sub(r"<g><title>\1</title>", svg).replace('<g id="numeral">', '<g class="numeral">')
+    svg = VALUE.sub(r"<g><title>\1</title>", svg)
+    svg = re.sub(r'<g id="(numeral|map)">', r'<g class="\1">', svg)
     svg = IDS.sub(rf"\1{prefix}-", svg)
     svg = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(alt)}" ', 1)
     return f'<span class="figure-svg" tabindex="0">{svg}</span>'

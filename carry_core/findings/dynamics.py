@@ -212,8 +212,7 @@ def strong_decay_transition(evidence: Evidence) -> pd.DataFrame:
 @finding("norm_bounce", N1)
 def norm_bounce(evidence: Evidence) -> pd.DataFrame:
     """Epochs from the steepest rise of the units' accuracy to the nearest turn of the norm (Sec. 3, Fig. 2)."""
-    names = {"to_turn": "value", "bounces": "shows", "fall": "share_lost", "rebound": "share_gained"}
-    return transition_rows(evidence, N1, **names)
+    return transition_rows(evidence, N1, to_turn="value", bounces="shows", fall="share_lost", rebound="share_gained")
 
 
 @finding("one_layer_imperfect", N1)

@@ -44,8 +44,9 @@ def svg(figure: Figure, alt: str = "") -> str:
     """
     for image in figure.findobj(AxesImage):
         values: Any = np.ma.filled(np.ma.asarray(image.get_array(), dtype=float), np.nan)
-        if values.ndim == 2 and values.size <= MAP_CELLS:
-            image.set_gid(f"map {values.shape[1]} {' '.join(f'{x:.2g}' for x in values.flat)}")
+        if values.ndim == 2:
+            cells = [f"{x:.2g}" for x in values.flat] if values.size <= MAP_CELLS else []
+            image.set_gid(f"map {values.shape[1]} {' '.join(cells)}")
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Title": alt}, dpi=SVG_DPI)
     return re.sub(r"(?<=data:image/png;base64,)[A-Za-z0-9+/=\s]+", _smaller, text.getvalue())
