@@ -17,7 +17,7 @@ from carry_core.ledger.box import SIGNS
 from carry_core.ledger.webpage import Outcomes
 from tests.test_claims import ledger  # noqa: F401 (a fixture)
 
-PAPER = "https://arxiv.org/abs/2401.07993"
+PAPER = "https://arxiv.org/html/2401.07993v2"
 
 
 def parsed(html: str) -> BeautifulSoup:
@@ -103,7 +103,10 @@ def test_every_row_of_the_ledger_is_in_the_table_with_its_anchor_and_verdicts(pa
             assert cell.text.startswith(f"{SIGNS[verdict]} {verdict}"), cell.text  # none relies on its colour
             assert tr[f"data-{source}"] == verdict
             assert int(tr[f"data-rank-{source}"]) == entry.order[source]
-            assert entry.rows[source].detail.replace("`", "") in tr.find_all("details")[0].text
+            assert (
+                re.sub(r"(?<!\w)-(?=\d)", "−", entry.rows[source].detail.replace("`", ""))
+                in tr.find_all("details")[0].text
+            )
     assert all(svg["aria-label"] and svg["role"] == "img" for svg in page.find_all("svg"))
 
 
@@ -114,7 +117,7 @@ def test_nothing_is_loaded_and_nothing_is_taken_for_html(committed):
     assert re.findall(r"<(?:script|img|link|iframe|style)|url\(|src=|on\w+=", html) == []
     assert "Because &lt;b&gt;." in html
     assert "<b>." not in html
-    assert {a["href"] for a in parsed(html).find_all("a") if "//" in a["href"]} == {PAPER}
+    assert {a["href"] for a in parsed(html).find_all("a") if "//" in a["href"]} == {f"{PAPER}#S4.T1"}
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="Node is not here to run the script's tests")

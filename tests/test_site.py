@@ -161,7 +161,8 @@ FAINT = """(() => {
     return 1 < best && best < 3 && `${shape.closest("g[id]")?.id} ${looks}: ${best.toFixed(2)}`;
   };
   const shapes = [...document.querySelectorAll(".figure-svg svg :is(path, use)")];
-  return shapes.filter((x) => !x.closest("defs, clipPath, [id*=QuadMesh]")).map(faint).filter((x) => x).slice(0, 3);
+  const own = shapes.filter((x) => !x.closest("defs, clipPath, .cells, .map, .written"));
+  return own.map(faint).filter((x) => x).slice(0, 3);
 })()"""
 
 

@@ -30,14 +30,17 @@ TITLE = re.compile(r"<dc:title>(.+?)</dc:title>", re.DOTALL)
 PATH = re.compile(r'\bd="[^"]*"')
 LONG = re.compile(r"(\d\.\d\d)\d+")  # a hundredth of a point is enough
 VALUE = re.compile(r'<g id="value ([^"]*)">')  # as carry_core.plots.outcomes marks bars
-MAP = re.compile(r'<image ([^>]*?)id="map (\d+) ([^"]*)"([^>]*)/>')  # as carry_core.plots.style.svg marks maps
+MAP = re.compile(
+    r'<image ([^>]*?)id="(map|written) (\d+) ([^"]*)"([^>]*)/>'
+)  # as carry_core.plots.style.svg marks maps
+MESH = re.compile(r'<g id="(map|written) \d+ ([^"]*)">(.*?)</g>')  # and those with a path for each cell
 IDS = re.compile(r'(\bid="|href="#|url\(#)')
 
 
 def with_values(found: re.Match[str]) -> str:
     """A heat map with the values of its cells as titles, of those that have a tenth of the largest or more."""
-    before, columns, values, after = found.groups()
-    image = f'<image class="map" {before}{after}/>'
+    before, kind, columns, values, after = found.groups()
+    image = f'<image class="{kind}" {before}{after}/>'
     if not values:  # too many to say
         return image
     sizes = dict(re.findall(r'\b(x|y|width|height)="([-\d.]+)"', before + after))
@@ -55,6 +58,14 @@ def with_values(found: re.Match[str]) -> str:
     return f"<g><title>less than {least:.2g}</title>{image}{cell_values}</g>"
 
 
+def with_titles(found: re.Match[str]) -> str:
+    """A mesh of cells, each of which has its value as its title."""
+    kind, values, paths = found.groups()
+    titles = iter(values.split())
+    titled = re.sub("/>", lambda _: f"><title>{next(titles)}</title></path>", paths) if values else paths
+    return f'<g class="{kind}">{titled}</g>'
+
+
 def inlined(svg: str, prefix: str, alt: str) -> str:
     """An SVG file as an element of a page.
 
@@ -66,9 +77,9 @@ def inlined(svg: str, prefix: str, alt: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = PATH.sub(lambda path: LONG.sub(r"\1", " ".join(path[0].split())), re.sub(r">\s+<", "><", svg))
     svg = COLOUR.sub(lambda found: f"var(--figure-{VARIABLES[found[0].lower()]}, {found[0]})", svg)
-    svg = MAP.sub(with_values, svg)
+    svg = MESH.sub(with_titles, MAP.sub(with_values, svg))
     svg = VALUE.sub(r"<g><title>\1</title>", svg)
-    svg = re.sub(r'<g id="(numeral|map)">', r'<g class="\1">', svg)
+    svg = svg.replace('<g id="numeral">', '<g class="numeral">')
     svg = IDS.sub(rf"\1{prefix}-", svg)
     svg = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(alt)}" ', 1)
     return f'<span class="figure-svg" tabindex="0">{svg}</span>'

@@ -249,5 +249,7 @@ def kink_of_runs(evidence: Evidence) -> pd.DataFrame:
     history, planned = evidence.curves(MAIN), evidence.planned_epochs(MAIN)
     losses, by_run = curves(history, "test_loss"), correlations(history)
     if not by_run:
-        raise BadInput(f"It needs accuracies without the final MLP after every epoch, which {MAIN}'s history has not.")
+        raise BadInput(
+            f"It needs accuracies without the final MLP after every epoch, which {MAIN}'s history does not have."
+        )
     return per_run({run: carrying(losses[run], x, planned) for run, x in by_run.items()})

@@ -185,11 +185,11 @@ def verdict_box(wanted: Mapping[str, str], group: str | None = None, pages: bool
 def ledger(*prefixes: str, group: str | None = None) -> Html:
     """The page's rows of the ledger: paper, author's weights, ours, runs, verdicts, and which of our runs differ.
 
-    `prefixes` are beginnings of ids, such as `tab1/` or `finding/decision_head`; `BadInput` if no id has one of them.
+    `prefixes` are ids, or beginnings of ids such as `tab1/`; `BadInput` if there is none.
     `group` is the one that the page shows; rows about others name theirs.
     """
     rows = {source: results.by_id(source) for source in SOURCES}
-    lines = [Line(claim.words, [claim], rows) for prefix in prefixes for claim in chosen(prefix)]
+    lines = [Line(c.words, [c], rows) for p in prefixes for c in chosen(p) if c.id == p or p not in claims()]
     template = TEMPLATES.get_template("rows.html.j2")
     html = template.render(lines=lines, sources=SOURCES, group=group, collapsed=len(lines) > LONG)
     text = [" | ".join([x.claims[0].id, x.paper, *(side.value for side in x.sides.values() if side)]) for x in lines]

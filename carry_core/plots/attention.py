@@ -85,7 +85,6 @@ def shares_by_class(figure: SubFigure, side: Arrays) -> None:
     name_grid(axes[:, None], [*heads, "class"], ())
     bar = figure.colorbar(drawn, ax=list(axes[:-1]), ticks=[0, 0.5, 1], pad=0.01, aspect=12)
     bar.ax.set_yticklabels(["own", "both", "right"])
-    bar.ax.collections[0].set_gid("map")  # in the dark theme it becomes its negative with the maps
 
 
 def shares_by_position(sides: Mapping[str, pd.DataFrame], n_long: int | Mapping[str, int]) -> Figure:

@@ -101,15 +101,16 @@ def show(thing: Any, name: str | None = None, alt: str = "") -> None:
     """Put a figure, a frame (or `Styler`), or what has `_repr_html_` and a `repr` that stays the same, on the page.
 
     Figures are PNGs of 256 colours in the notebook; `make book` (CARRY_FIGURES=svg) draws SVG too. `alt` says what can
-    be seen in one, with the page's own parameters: `make rerun` (CARRY_RERUN) says so. With a `name` the page glues
-    it in elsewhere; the cell is tagged `remove-output` then.
+    be seen in one. With a `name` the page glues it in elsewhere; the cell is tagged `remove-output` then.
     """
+    from IPython import get_ipython
     from IPython.display import display
 
     assert bool(alt) == isinstance(thing, Figure), "A figure needs a text that says what can be seen in it."
     metadata: dict[str, Any] = {"scrapbook": {"name": name, "mime_prefix": ""}} if name else {}
     if isinstance(thing, Figure):
-        alt = f"With this page's own parameters: {alt}" if os.environ.get("CARRY_RERUN") else alt
+        if any(cell.startswith("# Parameters\n") for cell in getattr(get_ipython(), "user_ns", {}).get("In", ())):
+            alt = f"With this page's own parameters: {alt}"
         data: dict[str, Any] = {"image/png": png(thing), "text/plain": alt}
         if os.environ.get("CARRY_FIGURES") == "svg":
             data["image/svg+xml"] = svg(thing, alt)
@@ -145,17 +146,14 @@ def png(figure: Figure) -> bytes:
 
 def _table(table: pd.DataFrame | Styler) -> dict[str, str]:
     if isinstance(table, pd.DataFrame):
-        table = table.rename_axis(index=_spaced, columns=_spaced).style.format(precision=2, na_rep="–")
+        spaced = {axis: lambda name: name and name.replace("_", " ") for axis in ("index", "columns")}
+        table = table.rename_axis(**spaced).style.format(precision=2, na_rep="–")
     plain = table.to_string(delimiter=" | ")
     styler = table.set_uuid(hashlib.sha256(plain.encode()).hexdigest()[:6])  # else another one in every run
     html = styler.set_table_attributes('class="dataframe"').to_html()
     html = re.sub(r'(?=class="(col|row)_heading)', r'scope="\1" ', html)
     html = re.sub(r">-(?=0\.0*<)", ">", html).replace(">-", ">−")  # no -0.00
     return {"text/html": f'<div class="table-scroll" tabindex="0">{html}</div>', "text/plain": plain}
-
-
-def _spaced(name: str | None) -> str | None:
-    return name and name.replace("_", " ")
 
 
 def of_runs(shows: Mapping[Any, bool] | pd.Series) -> str:

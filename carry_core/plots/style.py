@@ -5,11 +5,12 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import matplotlib.style
 import numpy as np
 import seaborn as sns
+from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from PIL import Image
@@ -40,13 +41,13 @@ style = partial(matplotlib.style.context, ["default", STYLE])
 def svg(figure: Figure, alt: str = "") -> str:
     """The figure as SVG text; the same figure gives the same text. `alt` becomes its `dc:title`.
 
-    A map's id has how many columns it has and its values, row by row, which the built page shows where one points.
+    A map's id says, for the built page, whether something is written on it, how many columns it has, and its values.
     """
-    for image in figure.findobj(AxesImage):
-        values: Any = np.ma.filled(np.ma.asarray(image.get_array(), dtype=float), np.nan)
+    for part in cast(list[Any], figure.findobj(lambda part: isinstance(part, AxesImage | QuadMesh))):
+        values: Any = np.ma.filled(np.ma.asarray(part.get_array(), dtype=float), np.nan)
         if values.ndim == 2:
-            cells = [f"{x:.2g}" for x in values.flat] if values.size <= MAP_CELLS else []
-            image.set_gid(f"map {values.shape[1]} {' '.join(cells)}")
+            cells = [f"{x:.2g}" for x in values.flat] if min(values.shape) > 1 and values.size <= MAP_CELLS else []
+            part.set_gid(f"{'written' if part.axes.texts else 'map'} {values.shape[1]} {' '.join(cells)}")
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Title": alt}, dpi=SVG_DPI)
     return re.sub(r"(?<=data:image/png;base64,)[A-Za-z0-9+/=\s]+", _smaller, text.getvalue())
