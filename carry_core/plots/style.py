@@ -45,6 +45,7 @@ def svg(figure: Figure, alt: str = "") -> str:
     """
     for part in cast(list[Any], figure.findobj(lambda part: isinstance(part, AxesImage | QuadMesh))):
         values: Any = np.ma.filled(np.ma.asarray(part.get_array(), dtype=float), np.nan)
+        part.set_rasterized(part.get_rasterized() and part.axes.texts)  # bars of colours are, and would have no id
         if values.ndim == 2:
             cells = [f"{x:.2g}" for x in values.flat] if min(values.shape) > 1 and values.size <= MAP_CELLS else []
             part.set_gid(f"{'written' if part.axes.texts else 'map'} {values.shape[1]} {' '.join(cells)}")
