@@ -136,9 +136,7 @@ def difference(row: Row) -> str:
 def not_run(rows: Iterable[Row]) -> str:
     """Why rows were not run, without the commands that would change it; nothing where all were."""
     reasons = list(dict.fromkeys(row.detail.partition(": `")[0].rstrip(".") for row in rows if row.value is None))
-    return "".join(why[:1].lower() + why[1:] for why in reasons[:1]) + (
-        "; others for like reasons" if reasons[1:] else ""
-    )
+    return "".join(why[:1].lower() + why[1:] for why in reasons[:1]) + ("; others likewise" if reasons[1:] else "")
 
 
 def of_groups(keys: Sequence[str]) -> str:
