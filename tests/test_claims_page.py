@@ -103,10 +103,10 @@ def test_every_row_of_the_ledger_is_in_the_table_with_its_anchor_and_verdicts(pa
             assert cell.text.startswith(f"{SIGNS[verdict]} {verdict}"), cell.text  # none relies on its colour
             assert tr[f"data-{source}"] == verdict
             assert int(tr[f"data-rank-{source}"]) == entry.order[source]
-            assert (
-                re.sub(r"(?<!\w)-(?=\d)", "−", entry.rows[source].detail.replace("`", ""))
-                in tr.find_all("details")[0].text
-            )
+            detail = entry.rows[source].detail.replace("`", "")
+            assert re.sub(r"(?<!\w)-(?=\d)|(?<=\de)-", "−", detail) in tr.find_all("details")[0].text
+    places = {tr["id"]: tr.find("a", href=re.compile("arxiv"))["href"].removeprefix(PAPER) for tr in rows}
+    assert (places["finding/wide_mlp"], places["finding/kink"]) == ("#A3", "#S5")  # App. C.2 and Sec. 5
     assert all(svg["aria-label"] and svg["role"] == "img" for svg in page.find_all("svg"))
 
 

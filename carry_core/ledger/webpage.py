@@ -151,7 +151,7 @@ def part(name: str, outcomes: Outcomes, *verdicts: str) -> Html:
 
 def words(plain: str) -> Markup:
     """Plain text as HTML, with what stands between backticks as code, and a minus for a hyphen before a number."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", re.sub(r"(?<!\w)-(?=\d)", "−", str(escape(plain)))))
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", re.sub(r"(?<![^\We])-(?=\d)", "−", str(escape(plain)))))
 
 
 def flat(value: Any) -> list[float]:

@@ -152,7 +152,7 @@ def _table(table: pd.DataFrame | Styler) -> dict[str, str]:
     styler = table.set_uuid(hashlib.sha256(plain.encode()).hexdigest()[:6])  # else another one in every run
     html = styler.set_table_attributes('class="dataframe"').to_html()
     html = re.sub(r'(?=class="(col|row)_heading)', r'scope="\1" ', html)
-    html = re.sub(r">-(?=0\.0*<)", ">", html).replace(">-", ">−")  # no -0.00
+    html = re.sub(r">-(?=0\.0*<)", ">", html).replace(">-", ">−").replace("e-0", "e−0")  # no -0.00
     return {"text/html": f'<div class="table-scroll" tabindex="0">{html}</div>', "text/plain": plain}
 
 
