@@ -1,5 +1,8 @@
 """What the figures show: their data, not their pixels."""
 
+from types import SimpleNamespace
+
+import IPython.display
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +13,7 @@ from carry_core.model import ModelConfig
 from carry_core.plots.attention import attention_grid
 from carry_core.plots.curves import ends
 from carry_core.plots.outcomes import OUTCOMES, cell_bars
-from carry_core.plots.page import AUTHORS
+from carry_core.plots.page import AUTHORS, show
 from carry_core.plots.style import CLASS_COLOURS, DIGIT_COLOURS
 
 
@@ -59,3 +62,12 @@ def test_an_ablation_that_one_side_lacks_has_a_panel():
     cells = pd.DataFrame([row | {"ablation": name} for name in ("head", "first head")])
     figure = cell_bars({AUTHORS: cells[:1], "our weights": cells})
     assert [len(ax.patches) for ax in figure.axes] == [6, 3]
+
+
+@pytest.mark.parametrize(("cells", "begins"), [(["a = 1"], "Two"), (["a = 1", "# Parameters\na = 2\n"], "With")])
+def test_where_papermill_gives_parameters_an_alternative_text_says_whose_it_is(monkeypatch, cells, begins):
+    shown: list[dict[str, str]] = []
+    monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(user_ns={"In": cells}))
+    monkeypatch.setattr(IPython.display, "display", lambda data, **_: shown.append(data))
+    show(Figure(), alt="Two lines.")
+    assert shown[0]["text/plain"].startswith(begins)
