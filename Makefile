@@ -127,7 +127,7 @@ types: $(READY) ## mypy, strict, on carry_core
 unit: $(READY) ## pytest
 	@$(PY) -m pytest -n 2 --dist worksteal
 
-net: $(READY) ## for a refactoring, two minutes: rows on few sums and the playground against tests/golden/, checksums; then compare
+net: $(READY) ## two minutes: few sums of every row, the playground, checksums against tests/golden/; then compare
 	@$(PY) -m tests.net
 	@.venv/bin/carry verify
 	@$(MAKE) --no-print-directory compare
