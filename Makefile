@@ -24,7 +24,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs author-figures maps seeds serve lab train rerun cluster progress test lint types unit compare mutation nbval lock clean
+.PHONY: help setup book notebooks outputs author-figures maps seeds serve lab train rerun cluster progress test lint types unit net compare mutation nbval lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -126,6 +126,11 @@ types: $(READY) ## mypy, strict, on carry_core
 
 unit: $(READY) ## pytest
 	@$(PY) -m pytest -n 2 --dist worksteal
+
+net: $(READY) ## two minutes: few sums of every row, the playground, checksums against tests/golden/; then compare
+	@$(PY) -m tests.net
+	@.venv/bin/carry verify
+	@$(MAKE) --no-print-directory compare
 
 compare: notebooks ## compare the executed notebooks with the outputs that are committed; runs those that are stale
 	@$(PY) workflow/compare.py

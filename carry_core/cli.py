@@ -22,7 +22,7 @@ from carry_core import author, groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import author_dir, data_dir, replacing, sha256, write_json
 from carry_core.findings import interchange, typology
-from carry_core.ledger import compute, results, seeds
+from carry_core.ledger import compute, moved, results, seeds
 from carry_core.ledger.report import show
 from carry_core.llm import survey
 from carry_core.llm.model import DTYPES, MOST_PAIRS, inspect_model, library, parse_heads
@@ -196,12 +196,19 @@ def export_playground(out: Path) -> None:
 @carry.command("claims")
 @SOURCE
 @click.option("--only", default="", metavar="PREFIX", help="Rows whose id starts with this.")
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Then list the rows that moved since FILE, which --json or --save wrote earlier, with both rules.",
+)
 @JSON
 @SAVE
-def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
+def claims_(source: str, only: str, against: Path | None, file: Path | None, save: bool) -> None:
     """Every number of the paper, computed from weights and judged."""
     if save and only:
         raise BadInput("--save writes the whole ledger of a source: drop --only, or use --json.")
+    earlier = moved.earlier_rows(against, source, only) if against else None
     keep_memory()
     done, report = count(1), reporter()
     ledger = compute.Ledger(source, only, lambda what: report(source, what, next(done) / total))
@@ -209,6 +216,9 @@ def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
     rows = ledger.rows(compute.journal(source))
     show(rows)
     _write(file, [asdict(row) for row in rows], results.save(source, rows) if save else None)
+    if earlier is not None:
+        lines = moved.moved(earlier, {row.id: row for row in rows})
+        click.echo("\n".join([f"{len(lines)} of {len(rows)} rows moved since {against}.", *lines]))
     if ledger.failed:
         click.echo(f"{len(ledger.failed)} failed unexpectedly: {', '.join(ledger.failed)}", err=True)
         sys.exit(1)

@@ -105,6 +105,7 @@ def test_without_weights_every_row_says_what_would_make_it(carry, ledger, tmp_pa
     rows = json.loads((tmp_path / "rows.json").read_text())
     assert [row["id"] for row in rows] == list(claims.claims())
     keys = ["id", "where", "paper", "value", "std", "runs", "tolerance", "verdict", "detail", "n", "fields", "interval"]
+    keys += ["rule", "reason"]
     assert list(rows[0]) == keys
     by_id = {row["id"]: row for row in rows}
     assert by_id["data/sums3"]["verdict"] == "reproduced"

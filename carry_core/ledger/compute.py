@@ -68,7 +68,8 @@ class Ledger:
             if claim.paper is None:
                 self.report(claim.id)
             return row
-        return Row(claim.id, claim.where, claim.paper, detail=why)
+        rule = verdicts.rule_text(claim)
+        return Row(claim.id, claim.where, claim.paper, detail=why, rule=rule, reason=claim.reason)
 
     def _judged(self, claim: Claim, found: Measurement) -> Row:
         theirs = self.theirs.get(claim.id)
@@ -85,6 +86,8 @@ class Ledger:
             n=len(numbers) or found.at_hand or 0,
             fields=self._fields(claim, found),
             interval=_plain(judgement.interval),
+            rule=verdicts.rule_text(claim),
+            reason=claim.reason,
         )
         std = np.std(numbers, axis=0, ddof=1) if len(numbers) > 1 and not row.pooled else None
         told = (found.how, judgement.detail, row.disagreement(claim.range), sentence(row.fields))

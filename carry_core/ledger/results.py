@@ -40,6 +40,8 @@ class Row:
     n: int = 0  # runs that it is judged on
     fields: dict[str, list[Any]] = field(default_factory=dict)
     interval: list[list[float]] | None = None  # of the difference to the author's runs or the paper, by entry
+    rule: str = ""  # the rule that gave the verdict, as `verdicts.rule_text` states it; empty in older results
+    reason: str = ""  # the claim's reason for that rule
 
     @property
     def keys(self) -> list[str]:

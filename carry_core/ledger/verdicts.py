@@ -56,6 +56,13 @@ class Judgement:
     interval: Array | None = None
 
 
+def rule_text(claim: Claim) -> str:
+    """State the rule that judges a claim: its name, its sentence, and whether the paper speaks of one run."""
+    name = claim.rule or claim.quantifier
+    of_one_run = " (of one run)" if claim.single else ""
+    return f"{name}{of_one_run}: {(RULES | QUANTIFIERS)[name]}"
+
+
 def judge_author(claim: Claim, value: Array, noise: float | int, n_runs: int, runs: Array | None = None) -> Judgement:
     """A value from the author's weights, which are of `n_runs` runs, 0 if the number needs none.
 
