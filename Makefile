@@ -112,11 +112,12 @@ progress: ## the last line of each training under way or done
 
 test: lint types unit compare mutation ## everything that CI checks: lint, types, unit, compare, mutation
 
-lint: $(READY) ## ruff: rules and format; import-linter: who may import whom; types of the playground's scripts
+lint: $(READY) ## ruff: rules and format; import-linter: who may import whom; deptry: what is declared; types of the playground's scripts
 	@$(PY) -m ruff check
 	@$(PY) -m ruff check --quiet --isolated --select F821,F811 --exclude workflow/ipython_kernel_config.py tests workflow notebooks
 	@$(PY) -m ruff format --check
 	@.venv/bin/lint-imports --no-cache --no-logo
+	@$(PY) -m deptry --no-ansi .
 	@if command -v tsc >/dev/null; then tsc --project book/playground; \
 	elif command -v node >/dev/null; then for script in book/playground/*.js; do node --check $$script || exit; done; \
 	else echo "Neither tsc nor node is here: the playground's scripts are not checked."; fi

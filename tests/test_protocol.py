@@ -9,8 +9,8 @@ from carry_core.files import ROOT
 
 PAGE = (ROOT / "book" / "protocol.md").read_text(encoding="utf-8")
 RULES, LATER = PAGE.split("## What moved without a rule")
-SECTION = re.compile(r"^\((rule-[\w-]+)\)=\n### (\d{4}-\d\d-\d\d): [^\n]+\n(.+?)(?=^\(rule-|\Z)", re.MULTILINE | re.DOTALL)
-SECTIONS = SECTION.findall(RULES)
+HEADING = r"^\((rule-[\w-]+)\)=\n### (\d{4}-\d\d-\d\d): [^\n]+\n"
+SECTIONS = re.findall(HEADING + r"(.+?)(?=^\(rule-|\Z)", RULES, re.MULTILINE | re.DOTALL)
 
 
 def test_the_table_on_top_lists_every_rule_newest_first():

@@ -12,10 +12,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pandas as pd
 import papermill
 from papermill.exceptions import PapermillExecutionError
-from rich.console import Console
-from rich.table import Table
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
@@ -102,16 +101,17 @@ def verdicts(name: str, group: str, source: str) -> str:
 
 def table(outs: Sequence[str]) -> None:
     """A line for each notebook and group: the ledger's verdicts, seconds, the executed copy or why there is none."""
-    shown = Table("notebook", "group", "ledger", "seconds", "executed copy")
+    rows = []
     for out in map(Path, outs):
         source, group, name = out.parent.parent.name, out.parent.name, out.stem
         if out.exists():
             about = json.loads(out.read_text())
             copy = about["said"] or str(out.with_suffix(".ipynb"))
-            shown.add_row(name, group, verdicts(name, group, source), str(about["seconds"]), copy)
+            rows.append((name, group, verdicts(name, group, source), about["seconds"], copy))
         else:
-            shown.add_row(name, group, "", "", f"failed: {out.with_suffix('.log')}")
-    Console(width=None if sys.stdout.isatty() else 200).print(shown)
+            rows.append((name, group, "", "", f"failed: {out.with_suffix('.log')}"))
+    columns = ["notebook", "group", "ledger", "seconds", "executed copy"]
+    print(pd.DataFrame(rows, columns=columns).to_string(index=False))
 
 
 if __name__ == "__main__":
