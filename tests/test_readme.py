@@ -24,7 +24,6 @@ def book(name: str) -> str:
 @pytest.mark.parametrize(
     ("file", "prints"),
     [
-        ("README.md", r"tensor\(\[3, 1, 3\]\)"),  # 158 + 265 = 423, with no one carried
         ("book/reading.md", r"tensor\(\[6, 2, 3\]\) tensor\(\[5, 1, 3\]\)"),
         ("data/runs/README.md", r"\[4, 2, 3\]\n$"),
     ],
@@ -33,9 +32,27 @@ def test_the_examples_run(capsys, monkeypatch, file, prints):
     monkeypatch.chdir(ROOT)
     examples = re.findall(r"```python\n(.*?)```", (ROOT / file).read_text(), re.DOTALL)
     assert examples
+    names: dict[str, object] = {}
     for example in examples:
-        exec(compile(example, file, "exec"), {})
+        exec(compile(example, file, "exec"), names)
     assert re.match(prints, capsys.readouterr().out, re.DOTALL)
+
+
+def words(text: str) -> list[str | float]:
+    """The words of a text, its numbers as numbers."""
+    return [float(word) if re.fullmatch(r"\d+\.\d+", word) else word for word in text.split()]
+
+
+def test_the_readme_s_example_prints_what_it_shows(capsys, monkeypatch):
+    """Cells may differ by a few of their 1000 sums: processors round differently."""
+    monkeypatch.chdir(ROOT)
+    (example, shown), *more = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", README, re.DOTALL)
+    assert not more
+    exec(compile(example, "README.md", "exec"), {})
+    printed, expected = words(capsys.readouterr().out), words(shown)
+    assert len(printed) == len(expected)
+    for one, other in zip(printed, expected, strict=True):
+        assert one == (pytest.approx(other, abs=0.02) if isinstance(other, float) else other)
 
 
 def test_the_front_door_is_what_the_page_says():
@@ -78,9 +95,7 @@ def test_the_picture_is_the_one_of_table_1():
     assert (ROOT / picture).read_bytes() == outputs["figure"](notebook, "figure"), "run make outputs"
 
 
-def test_what_it_names_exists_and_it_names_the_weights_that_are_shipped():
-    names = ["".join(found) for found in re.findall(r"`([\w/]+/)`|\]\((\w+\.\w+)\)", README)]
+def test_what_it_names_exists():
+    names = ["".join(named) for named in re.findall(r"`([\w/]+/)`|\]\(([\w/]+\.\w+)\)", README)]
+    assert len(names) > 5
     assert [name for name in names if not (ROOT / name).exists()] == []
-    shipped = {path.name for path in (ROOT / "data" / "runs").iterdir() if path.is_dir()}
-    (sentence,) = re.findall(r"Shipped now are(.*?)\.\n", README + "\n", re.DOTALL)
-    assert set(re.findall(r"`(n\d\w*[\w.]+|decoder_[\w.]+|pad\d+_[\w.]+|digits4_[\w.]+)`", sentence)) == shipped
