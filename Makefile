@@ -139,8 +139,9 @@ compare: notebooks ## compare the executed notebooks with the outputs that are c
 mutation: $(READY) ## see that the comparison notices broken weights; PAGES=--all on every page
 	@$(PY) workflow/mutation.py $(PAGES)
 
-nbval: $(READY) ## run all notebooks again and compare: the same as compare, by pytest and without what is built
-	@$(PY) -m pytest --nbval -n 2 --dist loadfile notebooks
+nbval: $(READY) ## run all notebooks again and compare: the same as compare, by pytest and without what is built; PART=2/8 or PART=commit: some
+	@chosen=$$($(if $(PART),$(PY) workflow/part.py $(PART),echo notebooks)) || exit 2; \
+	  $(PY) -m pytest --nbval -n 2 --dist loadfile $$chosen
 
 lock: $(READY) ## write requirements.lock anew from requirements.in, with the newest versions
 	@$(PY) -m pip install --quiet uv

@@ -1,6 +1,7 @@
 """What is stale is told by contents, and the comparison of executed notebooks sees numbers."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +14,8 @@ sys.path.insert(0, str(ROOT / "workflow"))
 
 import compare
 import inputs
+import part
+import staged
 
 
 def notebook(*texts: str, svg: str = "<?xml 1 </svg>", tags: tuple[str, ...] = ()) -> nbformat.NotebookNode:
@@ -71,3 +74,50 @@ def test_a_notebook_is_stale_by_its_code_and_not_by_its_outputs(root):
     written.cells[1].source = "2"
     nbformat.write(written, path)
     assert digest(root) != before
+
+
+def test_the_parts_of_the_book_are_all_of_it_and_a_commit_has_one():
+    names = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
+    parts = [part.notebooks(k, 8) for k in range(1, 9)]
+    assert sorted(name for chosen in parts for name in chosen) == names
+    assert {len(chosen) for chosen in parts} <= {len(names) // 8, len(names) // 8 + 1}
+    assert part.of_commit() == part.of_commit()
+    assert 1 <= part.of_commit()[0] <= part.PARTS == part.of_commit()[1]
+
+
+@pytest.mark.parametrize("text", ["", "0/8", "9/8", "2", "2/8/3", "-1/8", "two/8"])
+def test_a_part_that_is_none_is_refused_in_one_line(text):
+    with pytest.raises(SystemExit, match=f"PART={text}: expected commit, or a number and how many"):
+        part.parse(text)
+    assert part.parse("2/8") == (2, 8)
+
+
+def git(root: Path, *arguments: str) -> None:
+    names = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", *names, *arguments], cwd=root, check=True, capture_output=True)
+
+
+def test_a_notebook_with_other_code_is_refused_until_its_outputs_are_those_of_that_code(root, capsys):
+    path, executed = root / "notebooks" / "fig.ipynb", root / "_build" / "book" / "notebooks" / "fig.ipynb"
+    git(root, "init", "--quiet")
+    git(root, "add", "notebooks")
+    git(root, "commit", "--quiet", "--message", "before")
+    changed = notebook("0.50")
+    changed.cells[0].source = "# Another heading"
+    nbformat.write(changed, path)
+    git(root, "add", "notebooks")
+    assert staged.main(["notebooks/fig.ipynb"], root) == 0, "its text may change"
+    changed.cells[1].source = "2"
+    nbformat.write(changed, path)
+    git(root, "add", "notebooks")
+    assert staged.main(["notebooks/fig.ipynb"], root) == 1, "no executed copy"
+    assert "run make outputs" in capsys.readouterr().out
+    executed.parent.mkdir(parents=True)
+    ran = notebook("0.51")
+    ran.cells[1].source = "2"
+    nbformat.write(ran, executed)
+    assert staged.main(["notebooks/fig.ipynb"], root) == 1, "other outputs"
+    nbformat.write(ran, path)
+    assert staged.main(["notebooks/fig.ipynb"], root) == 1, "not staged"
+    git(root, "add", "notebooks")
+    assert staged.main(["notebooks/fig.ipynb"], root) == 0
