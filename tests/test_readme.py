@@ -1,5 +1,6 @@
 """What the README and the pages of prose say can be done can be done, and their numbers are the code's."""
 
+import ast
 import re
 import runpy
 
@@ -101,3 +102,34 @@ def test_what_it_names_exists():
     names = ["".join(named) for named in re.findall(r"`([\w/]+/)`|\]\(([\w/]+\.\w+)\)", README)]
     assert len(names) > 5
     assert [name for name in names if not (ROOT / name).exists()] == []
+
+
+def skip_reasons() -> list[tuple[str, list[str]]]:
+    """The file of each call that skips a test, and the texts of its reason that are written out there."""
+    reasons = []
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) in ("pytest.skip", "pytest.mark.skipif"):
+                given = [keyword.value for keyword in call.keywords if keyword.arg == "reason"] or call.args[:1]
+                texts = [node.value for node in ast.walk(given[0]) if isinstance(node, ast.Constant)]
+                reasons.append((path.name, [text for text in texts if isinstance(text, str)]))
+    return reasons
+
+
+def test_the_reasons_for_which_tests_are_skipped_are_listed():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Tests that may be skipped")[2]
+    listed = re.findall(r"^\| `(.+?)` \|", page, re.MULTILINE)
+    written = [(name, texts) for name, texts in skip_reasons() if texts]
+    assert len(written) > 5
+    missing = [(name, texts) for name, texts in written if not any(row in " ".join(texts) for row in listed)]
+    assert missing == []
+
+
+def test_the_files_that_a_contributor_is_sent_to_exist():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    tree = README.partition("## Where things are")[2].split("```")[1]
+    names = {*re.findall(r"`((?:\w+/)+\w+\.(?:py|md|yml))`", page), *re.findall(r"\w+/|\w+\.py", tree)}
+    assert len(names) > 20
+    if (ROOT / "carry_paper").is_dir():  # the paths are those of the two packages
+        inside = [ROOT, ROOT / "carry_core", ROOT / "carry_paper"]
+        assert [name for name in sorted(names) if not any((folder / name).exists() for folder in inside)] == []
