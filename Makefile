@@ -59,7 +59,6 @@ notebooks: $(READY) ## run the notebooks that are stale, into _build/book/notebo
 
 outputs: notebooks ## write the outputs of the executed copies back into notebooks/, to be committed
 	@$(PY) workflow/outputs.py
-	@$(PY) -c "from carry_core.cli import write_checksums; write_checksums()"
 
 # Each page stores what its figures draw, so that the default pages show it without an import.
 author-figures: $(READY) ## recompute data/results/author/ from the author's imported release
@@ -67,16 +66,13 @@ author-figures: $(READY) ## recompute data/results/author/ from the author's imp
 	@for page in $$(grep -l 'beside(' notebooks/*.ipynb); do echo "running $$page"; \
 	  CARRY_STORE_AUTHOR=1 $(PY) -m papermill $$page _build/author/$$(basename $$page) -p source author \
 	  --kernel python3 --cwd . --no-progress-bar --log-level ERROR || exit 1; done
-	@$(PY) -c "from carry_core.cli import write_checksums; write_checksums()"
 
 # The author's come first: whoever has not imported them is told so at once.
 maps: $(READY) ## recompute data/results/interchange/ from all weights, ours and the author's imported ones: most of an hour
 	@for source in author ours; do .venv/bin/carry interchange --source $$source --save || exit 1; done
-	@$(PY) -c "from carry_core.cli import write_checksums; write_checksums()"
 
 seeds: $(READY) ## recompute data/results/seeds.csv.gz likewise, from all weights of the main group: half an hour; `make -j2 maps seeds` is both at once
 	@for of in author "ours --recipe paper" "ours --recipe quick"; do .venv/bin/carry seeds --source $$of --save || exit 1; done
-	@$(PY) -c "from carry_core.cli import write_checksums; write_checksums()"
 
 serve: book ## the same, then serve the site on this machine
 	@echo "Serving at localhost:$(PORT), until Ctrl-C"

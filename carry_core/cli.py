@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
@@ -19,8 +19,9 @@ import pandas as pd
 import torch
 
 from carry_core import author, groups, runs
+from carry_core.checksums import SUMS, read_checksums, write_checksums
 from carry_core.errors import BadInput
-from carry_core.files import author_dir, data_dir, replacing, sha256, write_json
+from carry_core.files import author_dir, data_dir, restoring, sha256, write_json
 from carry_core.findings import interchange, typology
 from carry_core.ledger import compute, moved, results, seeds
 from carry_core.ledger.report import show
@@ -32,7 +33,6 @@ from carry_core.training.checkpoints import Checkpoints
 from carry_core.training.layers import keep_memory
 from carry_core.training.trainer import PRECISIONS
 
-SUMS = "SHA256SUMS"
 SHOWN_EVERY, QUIET_EVERY = 5.0, 300.0  # seconds between lines of progress, on a terminal and elsewhere
 
 
@@ -106,8 +106,11 @@ def verify(accept: tuple[str, ...]) -> None:
     root, sums = data_dir(), read_checksums()
     broken = [name for name, known in sums.items() if not (root / name).is_file() or sha256(root / name) != known]
     for name in broken:
-        what = f"is damaged: restore it with git, or `carry verify --accept {name}`"
-        click.echo(f"{name} {what if (root / name).is_file() else 'is missing: restore it with git'}.", err=True)
+        if (root / name).is_file():
+            remedy = f"is damaged: {restoring(root / name, 'get it again')}, or `carry verify --accept {name}`"
+        else:
+            remedy = f"is missing: {restoring(root / name, 'get it again')}"
+        click.echo(f"{name} {remedy}.", err=True)
     if broken:
         sys.exit(2)
     click.echo(f"Every shipped file in {data_dir()} is as {SUMS} says.")
@@ -174,13 +177,18 @@ def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, d
 @SAVE
 def bench_(what: str, file: Path | None, save: bool) -> None:
     """Speed of training or of the ledger, side by side with plain PyTorch in one run."""
+    if save and what == "train" and not torch.cuda.is_available():
+        bench.check_devices(what, {"cpu"})
     rows = bench.train() if what == "train" else bench.claims()
     if what == "train" and torch.cuda.is_available():
         rows += bench.train("cuda", [groups.find(groups.MAIN)], 6)
     click.echo(pd.DataFrame(rows).to_string(index=False, na_rep=""))
     if what == "train" and (why := fused.why_not()):
         click.echo(why)
-    _write(file, rows, bench.save(what, rows) if save else None)
+    if save:
+        bench.save(what, rows)
+    if file is not None:
+        write_json(file, rows)
 
 
 @carry.command("export-playground")
@@ -209,13 +217,18 @@ def claims_(source: str, only: str, against: Path | None, file: Path | None, sav
     if save and only:
         raise BadInput("--save writes the whole ledger of a source: drop --only, or use --json.")
     earlier = moved.earlier_rows(against, source, only) if against else None
+    if save:
+        results.check_weights(source)
     keep_memory()
     done, report = count(1), reporter()
     ledger = compute.Ledger(source, only, lambda what: report(source, what, next(done) / total))
     total = 1 + ledger.steps()
     rows = ledger.rows(compute.journal(source))
     show(rows)
-    _write(file, [asdict(row) for row in rows], results.save(source, rows) if save else None)
+    if save:
+        results.save(source, rows)
+    if file is not None:
+        write_json(file, [asdict(row) for row in rows])
     if earlier is not None:
         lines = moved.moved(earlier, {row.id: row for row in rows})
         click.echo("\n".join([f"{len(lines)} of {len(rows)} rows moved since {against}.", *lines]))
@@ -242,17 +255,22 @@ def interchange_(source: str, names: tuple[str, ...], pairs: int | None, file: P
     """
     asked = [groups.find(name).name for name in names]
     asked = asked or [name for name in groups.GROUPS if runs.find(name, source)] or [groups.MAIN]
+    counts = {name: interchange.PAIRS if name == groups.MAIN else interchange.PAIRS_OF_OTHERS for name in asked}
+    counts = {name: pairs or count for name, count in counts.items()}
+    if save:
+        for name, swaps in counts.items():
+            interchange.check_replaces(source, name, swaps, runs.find(name, source))
     rows = []
-    for name in asked:
-        swaps = pairs or (interchange.PAIRS if name == groups.MAIN else interchange.PAIRS_OF_OTHERS)
+    for name, swaps in counts.items():
         found = interchange.maps(source, name, partial(click.echo, err=True), swaps)
         shown = found[~found.control]
         rows += json.loads(shown[interchange.COLUMNS].to_json(orient="records"))
         kinds = typology.who_decides(shown).kind.map(typology.KINDS)
         click.echo(f"{name} ({source}): runs by who decides\n{kinds.value_counts().to_string(header=False)}")
         if save:
-            write_checksums([interchange.save(source, name, found)])
-    _write(file, rows, None)
+            interchange.save(source, name, found)
+    if file is not None:
+        write_json(file, rows)
 
 
 @carry.command("seeds")
@@ -269,12 +287,15 @@ def seeds_(source: str, recipe: str, numbers: str | None, file: Path | None, sav
     chosen = recipe if source == "ours" else None
     every = runs.find(groups.MAIN, source, recipe=chosen, runs=range(1000))
     asked = sorted(every) if numbers is None else recipes.run_numbers(numbers, groups.find(groups.MAIN))
-    if save and seeds.path_of().exists():
+    if save and os.path.lexists(seeds.path_of()):
         seeds.saved()  # found out now if it is damaged, and not after an hour
     rows = seeds.measured(source, chosen, asked, partial(click.echo, err=True))
     click.echo(rows[rows.epoch.isna()].kind.value_counts().to_string())
     records = json.loads(rows.to_json(orient="records", double_precision=5))
-    _write(file, records, seeds.save(rows) if save else None)
+    if save:
+        seeds.save(rows)
+    if file is not None:
+        write_json(file, records)
 
 
 @carry.command("llm", short_help="Ask a language model sums and look inside (Tab. 2, Fig. 6).")
@@ -308,6 +329,7 @@ def llm(model: str, prompts: int, ablate: tuple[str, ...], out: Path | None, **o
     if (out / "config.json").exists():
         raise BadInput(f"{out} holds a model: expected another folder for its survey, so pass --out.")
     check_writable(out)
+    survey.check_replaces(out / survey.FILE, prompts)
     n_pairs = (0 if asked else 3) if options["pairs"] is None else options["pairs"]
     plan = (template, prompts, options["seed"], options["batch"], asked, n_pairs)
     surveyor = survey.Surveyor(source, data_dir() / "checkpoints" / "llm", *plan, partial(reporter(), source.title))
@@ -329,41 +351,6 @@ def train_llm(out: Path, device: str, threads: int) -> None:
     torch.set_num_threads(threads)
     names = small.publish(*small.train(small.RECIPE, device, partial(reporter(), "small")), out)
     click.echo(f"Written to {out}: {', '.join(names)}.")
-
-
-def _write(file: Path | None, rows: list[dict[str, Any]], saved: Path | None) -> None:
-    """Put what `--save` has written on the list of shipped files, and write what `--json` asks for."""
-    if saved is not None:
-        write_checksums([saved])
-    if file is not None:
-        write_json(file, rows)
-
-
-def read_checksums() -> dict[str, str]:
-    """The sha256 of every shipped file by its name in the data folder, as `data/SHA256SUMS` has it, or `BadInput`."""
-    path = data_dir() / SUMS
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        return {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path} cannot be read: restore it with git, or name the data folder in CARRY_DATA.") from error
-
-
-def write_checksums(files: Iterable[Path] | None = None) -> None:
-    """Write `data/SHA256SUMS`, in the format of `sha256sum -c`, anew for some files or for all that are shipped.
-
-    `BadInput` if a file is not one of those that are shipped, or the list cannot be written.
-    """
-    root = data_dir()
-    names = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
-    shipped = {name for name in names if not re.match(rf"{SUMS}|checkpoints/|author/|(.*/)?\.", name)}
-    sums = {} if files is None or not (root / SUMS).exists() else read_checksums()
-    for name in shipped if files is None else [os.path.relpath(file, root) for file in files]:
-        if name not in shipped:
-            raise BadInput(f"{name}: expected the name of a file relative to {root}, and none of its checkpoints.")
-        sums[name] = sha256(root / name)
-    with replacing(root / SUMS) as temporary:
-        temporary.write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items())), encoding="utf-8")
 
 
 def reporter() -> Callable[[str, str, float], None]:

@@ -94,7 +94,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(whole, tmp_path):
     size = (whole[0] / "checkpoints/small.paper/run0.safetensors").stat().st_size
     assert in_a_process(tmp_path, whole[1], size - 64)[0] == 2  # the history grows until it does not fit
     told = (tmp_path / "complaint").read_text()
-    assert re.fullmatch(r"Cannot write .*run0.safetensors: File too large. .*; nothing was changed.", told), told
+    assert re.fullmatch(r"Cannot write .*run0.safetensors: File too large. .*; nothing was changed there.", told), told
     left = sorted(path.name for path in (tmp_path / "checkpoints" / "small.paper").iterdir())
     assert left == [".run0.lock", ".run1.lock", "run0.safetensors"]
     assert in_a_process(tmp_path, whole[1])[0] == 0
@@ -173,7 +173,7 @@ def test_a_checkpoint_that_nothing_can_go_on_from_is_refused(small_group, data):
     save_file(state[0], path, {"format": "1"})  # no record
     for content in (path.read_bytes(), cut):
         path.write_bytes(content)
-        with pytest.raises(BadInput, match=r"run0.safetensors is missing or damaged .*delete run 0's files there to"):
+        with pytest.raises(BadInput, match=r"run0.safetensors is damaged .*delete run 0's files there to"):
             loop.train_group(checkpoints, [0], data / "runs")
 
 
@@ -234,7 +234,7 @@ def test_a_run_becomes_a_pair_of_files(small_group, data, monkeypatch):
         "small"
     ).record["runs"][0].keys()
     checkpoints.path(1, 2).unlink()
-    with pytest.raises(BadInput, match=r"run1.epoch2.safetensors is missing .*No such file.*delete run 1's files"):
+    with pytest.raises(BadInput, match=r"run1.epoch2.safetensors does not exist: delete run 1's files"):
         checkpoints.publish(1, data / "runs")
 
 

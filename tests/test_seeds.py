@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from carry_core import cli, runs
+from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.findings import interchange, survey, typology
 from carry_core.groups import MAIN
@@ -137,9 +138,18 @@ def test_bad_input_is_refused(refused, arguments, complaint):
     assert not seeds.path_of().exists()
 
 
+def test_snapshots_do_not_stay_beside_other_weights(data):
+    rows = pd.DataFrame({"source": "ours", "recipe": "quick", "run": [2, 2, 3], "epoch": [np.nan, 5, 60]})
+    before = seeds.save(rows).read_bytes()
+    with pytest.raises(BadInput, match="has run 2 at epoch 5, of which the weights are missing"):
+        seeds.save(rows[rows.epoch.isna()])
+    assert seeds.path_of().read_bytes() == before
+    seeds.save(rows[rows.run == 2])
+
+
 @pytest.mark.usefixtures("few")
 def test_a_damaged_table_is_noticed_before_anything_is_computed(refused, monkeypatch):
     monkeypatch.setattr(seeds, "measured", None)
     seeds.path_of().parent.mkdir()
     seeds.path_of().write_bytes(b"\x1f\x8b\x08damaged")
-    assert "restore it with git, or delete it" in refused("seeds", "--source", "ours", "--save")
+    assert "delete it and run `make seeds`" in refused("seeds", "--source", "ours", "--save")

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -44,9 +44,8 @@ class Ledger:
 
     def rows(self, journal: Path = Path(os.devnull)) -> list[Row]:
         """Compute them all; `journal` gets each as a line of JSON as soon as it is there."""
-        journal.parent.mkdir(parents=True, exist_ok=True)
         rows = []
-        with journal.open("w") as file:
+        with opened(journal) as file:
             for claim in self.claims:
                 rows.append(self.row(claim))
                 file.write(json.dumps(asdict(rows[-1])) + "\n")
@@ -150,6 +149,15 @@ def _stacked(values: Collection[Any]) -> verdicts.Array:
 def journal(source: str) -> Path:
     """Where the rows of a source go as they come: beside the book's build."""
     return (ROOT if (ROOT / "pyproject.toml").exists() else Path.cwd()) / "_build" / "ledger" / f"{source}.jsonl"
+
+
+def opened(journal: Path) -> TextIO:
+    """The journal, open for writing; nowhere if that cannot be, since the rows come without it."""
+    try:
+        journal.parent.mkdir(parents=True, exist_ok=True)
+        return journal.open("w")
+    except OSError:
+        return Path(os.devnull).open("w")
 
 
 def _plain(value: Any) -> Any:

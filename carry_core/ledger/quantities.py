@@ -286,10 +286,16 @@ SPECIAL |= {
 
 
 def entry(name: str) -> Entry:
-    """How a row is found, and from the runs of which groups: none for what needs no weights, or those of a 7B model."""
+    """How a row is found, and from the runs of which groups: none for what needs no weights, or those of a 7B model.
+
+    `BadInput` if nothing measures it.
+    """
     if name.startswith(billions.ROWS):
         return Entry(partial(billions.find, name))
-    return (READINGS | SPECIAL | FINDINGS)[name]
+    entries = READINGS | SPECIAL | FINDINGS
+    if name not in entries:
+        raise BadInput(f"Nothing measures {name!r} of claims.yml: expected an id that `carry_core.ledger` has.")
+    return entries[name]
 
 
 def find(name: str, evidence: Evidence) -> Measurement:

@@ -7,16 +7,19 @@ snapshot from which on it does so up to the end; where the model gets no pair of
 """
 
 import gzip
-import zlib
+import os
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field
 
-from carry_core import measure, runs
+from carry_core import groups, measure, runs
+from carry_core.checksums import save_listed
 from carry_core.errors import BadInput
-from carry_core.files import data_dir, replacing
+from carry_core.files import damaged, data_dir, one_of, read_table
 from carry_core.findings import dynamics, heads, interchange, typology
 from carry_core.findings.base import FINDINGS, MAIN, Fields, all_heads
 from carry_core.findings.survey import DRAWN, Evidence, random_sums
@@ -27,6 +30,20 @@ FIRST_JUDGED = 6
 KEY = ["source", "recipe", "run", "epoch"]  # the epoch of a snapshot, none at the end of training
 # of the last layer (`typology.who_decides`), and of the full adder's variables in their places (`typology.abstraction`)
 PARTS = ["one head", "heads together", "earlier", "final MLP", "digit_sum", "carry_in", "all"]
+
+
+REMEDY = "delete it and run `make seeds`"
+
+
+class StoredRuns(BaseModel):
+    """The columns of the stored table that say whose run a row is of; the others are what was measured."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    source: list[Annotated[str, one_of(runs.SOURCES)]]
+    recipe: list[Annotated[str, one_of(groups.RECIPES)]]
+    run: list[Annotated[int, Field(ge=0)]]
+    epoch: list[Annotated[float, Field(ge=1)] | None]
 
 
 def last_layer(model: Transformer, count: int = interchange.PAIRS) -> pd.DataFrame:
@@ -116,21 +133,34 @@ def path_of() -> Path:
 
 def saved() -> pd.DataFrame:
     """The stored table, as from `measured`; `BadInput` if it is not there, or damaged."""
-    try:
-        return pd.read_csv(path_of())
-    except (OSError, ValueError, EOFError, zlib.error) as error:
-        remedy = "restore it with git, or delete it and run `make seeds`"
-        raise BadInput(f"{path_of()} is not there, or damaged: {remedy}.") from error
+    table = read_table(path_of(), StoredRuns, REMEDY)
+    if table.duplicated(KEY).any():
+        raise damaged(path_of(), "a run stands twice", REMEDY)
+    return table
 
 
 def save(rows: pd.DataFrame) -> Path:
-    """Put rows into the stored table in place of those of the same runs; all others stay."""
-    known = [saved()] if path_of().exists() else []
+    """Put rows into the stored table in place of those of the same runs; all others stay.
+
+    `BadInput` as from `check_replaces`.
+    """
+    check_replaces(rows)
+    known = [saved()] if os.path.lexists(path_of()) else []
     table = pd.concat([*known, rows]).drop_duplicates(KEY, keep="last").sort_values(KEY)
     table = table[[*KEY, *(name for name in table if name not in KEY)]].round(5)
-    with replacing(path_of()) as temporary:
-        temporary.write_bytes(gzip.compress(table.to_csv(index=False).encode(), mtime=0))
-    return path_of()
+    return save_listed(path_of(), gzip.compress(table.to_csv(index=False).encode(), mtime=0))
+
+
+def check_replaces(rows: pd.DataFrame) -> None:
+    """Raise `BadInput` if a snapshot of these runs is stored that `rows` lack: it would stay, beside other weights."""
+    if not os.path.lexists(path_of()):
+        return
+    of_these_runs = saved().merge(rows[KEY[:-1]].drop_duplicates())
+    stored, new = ({*frame[KEY].dropna().itertuples(index=False, name=None)} for frame in (of_these_runs, rows))
+    if stored - new:
+        *_, run, epoch = min(stored - new)
+        why = f"{path_of()} has run {run} at epoch {epoch:.0f}, of which the weights are missing"
+        raise BadInput(f"{why}: get them, or delete it to begin anew.")
 
 
 def judged(table: pd.DataFrame) -> pd.DataFrame:

@@ -16,11 +16,13 @@ from matplotlib.figure import Figure, SubFigure
 from numpy.typing import NDArray
 from pandas.io.formats.style import Styler
 from PIL import Image
+from pydantic import TypeAdapter
 
-from carry_core import groups, runs
+from carry_core import author, groups, runs
 from carry_core.carries import paper_name, patterns
+from carry_core.checksums import save_listed
 from carry_core.errors import BadInput, check_whole
-from carry_core.files import author_dir, data_dir, replacing
+from carry_core.files import author_dir, data_dir, read_arrays, reading
 from carry_core.plots.style import WIDTH, style, svg
 from carry_core.training import recipes
 
@@ -28,6 +30,7 @@ AUTHORS, OURS = "author’s weights", "our weights"
 MIN_EXAMPLES, MAX_EXAMPLES = 10, 200_000  # sums of a draw: more than any class has, and they still fit into memory
 GLUED = "application/papermill.record/"  # before the MIME type of what only other cells show
 KEPT_BITS = np.int32(~0x1FFF)  # of a stored float32: three digits, so that it is compressed to half
+REMEDY = "write it with `make author-figures`"
 Arrays = Mapping[str, NDArray[Any]]  # what a figure draws of a source
 
 
@@ -200,11 +203,12 @@ def beside(name: str, data: Any, source: str, group: str) -> dict[str, Any]:
         if os.environ.get("CARRY_STORE_AUTHOR"):
             _store(path, data, group)
         return {AUTHORS: data}
-    if not path.exists():
+    if not os.path.lexists(path):
         return {OURS: data}
-    with np.load(path, allow_pickle=False) as file:
-        stored = {key: file[key] for key in file.files if key != "sources"}
-    return {AUTHORS: type(data)(stored), OURS: data}
+    stored = read_arrays(path, REMEDY)
+    with reading(path, REMEDY):
+        sources(stored)
+        return {AUTHORS: type(data)({key: array for key, array in stored.items() if key != "sources"}), OURS: data}
 
 
 @style()
@@ -235,14 +239,26 @@ def subfigures(
     return figure
 
 
+def sources(stored: Arrays) -> dict[str, str]:
+    """The sha256 of the released files that stored arrays were made from, by path; `ValueError` if they do not say."""
+    return TypeAdapter(dict[str, str]).validate_json(str(stored["sources"]))
+
+
 def _store(path: Path, data: pd.DataFrame | Arrays, group: str) -> None:
     arrays = {key: _thin(np.asarray(column)) for key, column in dict(data).items()}
-    imported = json.loads((author_dir() / "sources.json").read_text())
+    imported = author.imported_files(author_dir())
     folder = "llm" if group == "default" else group  # pages of language models have no group of runs
-    files = [entry["files"] for key, entry in imported.items() if key.startswith(f"{folder}/")]
-    released = {path: digest for each in files for path, digest in each.items()}
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, sources=np.array(json.dumps(released)), **arrays)
+    released: dict[str, str] = {}
+    for output, files in imported.items():
+        if output.startswith(f"{folder}/"):
+            released |= files
+    if os.path.lexists(path):
+        lost = sorted(sources(read_arrays(path, REMEDY)).keys() - released.keys())
+        if lost:
+            raise BadInput(f"{path} was made from {lost[0]} as well: import the whole release, or delete it first.")
+    content = io.BytesIO()
+    np.savez_compressed(content, allow_pickle=False, sources=np.array(json.dumps(released)), **arrays)
+    save_listed(path, content.getvalue())
 
 
 def _thin(x: NDArray[Any]) -> NDArray[Any]:

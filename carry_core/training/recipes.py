@@ -23,11 +23,7 @@ class Recipe:
     followed: Mapping[str, tuple[Collection[int], tuple[int, ...]]] = field(default_factory=dict)
 
     def epochs(self, group: Group) -> int:
-        if self.limit is not None:
-            return self.limit
-        if self.steps is None or group.parent is not None:
-            return group.epochs
-        return max(1, round(self.steps / group.steps))
+        return group.planned_epochs(self.steps) if self.limit is None else self.limit
 
     def snapshots(self, group: Group, run: int) -> dict[int, int]:
         """Epochs whose weights are kept, and the paper's epochs that they stand for: the same share of the whole."""
@@ -41,7 +37,7 @@ class Recipe:
 ON_THE_WAY = (17, 33, 50, 67, 83, 100, 133, 167, 250, 333, 500, 750)
 BY_NAME = {
     "paper": Recipe("paper", 1.4e-4),
-    "quick": Recipe("quick", 1e-3, warmup=300, steps=8820, followed={MAIN: (range(4), ON_THE_WAY)}),
+    "quick": Recipe("quick", 1e-3, warmup=300, steps=groups.RECIPES["quick"], followed={MAIN: (range(4), ON_THE_WAY)}),
 }
 
 
