@@ -1,6 +1,7 @@
 """What is stale is told by contents, and the comparison of executed notebooks sees numbers."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -71,3 +72,19 @@ def test_a_notebook_is_stale_by_its_code_and_not_by_its_outputs(root):
     written.cells[1].source = "2"
     nbformat.write(written, path)
     assert digest(root) != before
+
+
+def test_notebooks_are_compared_where_neither_checkout_nor_home_can_be_written(tmp_path):
+    """`pytest --nbval` on one cell, with every cache in a place where nothing can be."""
+    code, shown = "import matplotlib.pyplot\n'drawn'", {"text/plain": "'drawn'"}
+    outputs = [nbformat.v4.new_output("execute_result", shown, execution_count=1)]
+    cell = nbformat.v4.new_code_cell(code, outputs=outputs, execution_count=1)
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "drawn.ipynb")
+    (tmp_path / "conftest.py").write_text((ROOT / "notebooks" / "conftest.py").read_text())
+    nowhere = "/dev/null/folder"
+    environment = os.environ | dict.fromkeys(("HOME", "IPYTHONDIR", "MPLCONFIGDIR"), nowhere)
+    command = [sys.executable, "-m", "pytest", "--nbval", "-c", ROOT / "pyproject.toml"]
+    command += ["--rootdir", tmp_path, "-o", f"cache_dir={nowhere}", tmp_path]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "1 passed" in ran.stdout
