@@ -79,7 +79,7 @@ def recording(key: str) -> Recording:
         text, tensors = json.loads(path.read_text()), load_file(path.with_suffix(".safetensors"))
         attention = (tensors["wins"].long()[None], tensors["attention_mean"].float(), tensors["attention_std"].float())
         replies = tuple("".join(reply) for reply in text["generations"])
-        sums = [re.findall(r"(\d+) \+ (\d+)", "".join(prompt))[-1] for prompt in text["prompts"]]
+        sums = [re.findall(r"([0-9]+) \+ ([0-9]+)", "".join(prompt))[-1] for prompt in text["prompts"]]
         pairs = torch.tensor([[int(a), int(b)] for a, b in sums])
         answers = prompts.Answers(pairs[: len(replies)], replies, prompts.TEMPLATES[MODELS[key].template])
         without = json.loads(ablated.read_text())["accuracy"] if ablated.exists() else None
@@ -116,6 +116,8 @@ def load(
     names = ("default", *([SMALL] if source == "ours" else []), *MODELS)
     if group not in names:
         raise BadInput(f"Unknown language model {group!r} from {source}: expected one of {', '.join(names)}.")
+    if model is not None and not isinstance(model, str):
+        raise BadInput(f"model={model!r}: expected None, a folder or an id on the hub, as text.")
     if model is not None and source == "author":
         raise BadInput(f"model={model!r}: expected None for source='author', whose recordings need no weights.")
     check_whole("n_examples", n_examples, 100, 100_000, "prompts")
