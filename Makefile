@@ -24,7 +24,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs author-figures maps seeds serve lab train rerun cluster progress test lint types unit net compare mutation nbval lock clean
+.PHONY: help setup book notebooks outputs author-figures maps seeds serve lab train rerun cluster progress unlock test lint types unit net compare mutation nbval lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -102,6 +102,10 @@ rerun: $(READY) cluster ## run notebooks again with other groups: WHAT="tab01 fi
 cluster:
 	@[ $(firstword $(PROFILE)) != slurm ] || sinfo >/dev/null 2>&1 || { \
 	  echo "PROFILE=slurm: no cluster answers to sinfo: expected one here; workflow/slurm-here start makes one to try" >&2; exit 2; }
+
+unlock: $(READY) ## after a kill: let `make` work in _build/ again; nothing that is done is lost
+	@mkdir -p _build
+	@$(SNAKEMAKE) --unlock
 
 progress: ## the last line of each training under way or done
 	@tail -qn 1 _build/logs/*.log

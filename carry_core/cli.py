@@ -5,8 +5,10 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
@@ -29,11 +31,33 @@ from carry_core.llm import survey
 from carry_core.llm.model import DTYPES, MOST_PAIRS, inspect_model, library, parse_heads
 from carry_core.llm.prompts import TEMPLATES
 from carry_core.training import bench, fused, loop, recipes
-from carry_core.training.checkpoints import Checkpoints
+from carry_core.training.checkpoints import Checkpoints, run_path
 from carry_core.training.layers import keep_memory
 from carry_core.training.trainer import PRECISIONS
 
 SHOWN_EVERY, QUIET_EVERY = 5.0, 300.0  # seconds between lines of progress, on a terminal and elsewhere
+
+
+def check_digits(value: Any) -> None:
+    """Refuse text that Python takes for a number although it has other characters: `nan`, `١`, `1_0`."""
+    if isinstance(value, str) and not re.fullmatch("[-+.e0-9]+", value):
+        raise click.BadParameter(f"{value!r}, expected a number in the digits 0 to 9.")
+
+
+class Whole(click.IntRange):
+    """A whole number within bounds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        check_digits(value)
+        return super().convert(value, param, ctx)
+
+
+class Number(click.FloatRange):
+    """A number within bounds, never NaN."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        check_digits(value)
+        return super().convert(value, param, ctx)
 
 
 class Target(click.Path):
@@ -43,42 +67,71 @@ class Target(click.Path):
         if value == "":  # the current folder, for `Path`
             self.fail("an empty path, expected one that names something.", param, ctx)
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        if self.file_okay and path.exists() and not path.is_file():  # a device would be replaced
+        if self.dir_okay:
+            check_writable(path)
+            return path
+        check_writable(path.parent, path.name)
+        if path.exists() and not path.is_file():  # a device would be replaced
             self.fail(f"{path} is no regular file, expected one, or a new name.", param, ctx)
-        check_writable(path if self.dir_okay else path.parent)
         return path
 
 
-def check_writable(folder: Path) -> None:
-    """Raise `BadInput`, before anything long starts, if no files can be written to a folder, which need not exist."""
-    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
-    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
-        raise BadInput(f"Cannot write to {folder}: {place} is no folder that can be written to. Choose another.")
+def check_writable(folder: Path, file: str = "") -> None:
+    """Raise `BadInput`, before anything long starts, unless a file can be made in a folder.
+
+    The folder need not exist. `file` is the name, which has to leave room for that of a temporary file.
+    """
+    path = folder.absolute()
+    place = next(part for part in (path, *path.parents) if os.path.lexists(part))
+    temporary_name = f".{file}.12345678"
+    try:
+        tempfile.TemporaryFile(dir=place).close()
+        for name in (*path.relative_to(place).parts, temporary_name, str(path / file)):
+            with suppress(FileNotFoundError):
+                os.lstat(place / name)  # raises where a name, or the whole path, is too long
+    except OSError as error:
+        why = f"{error.strerror} ({place})"
+        raise BadInput(f"Cannot write to {folder / file}: {why}. Choose another place.") from error
+
+
+def counted(n: int, noun: str) -> str:
+    """A number and its noun: `1 epoch`, `2 epochs`."""
+    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def _device(ctx: click.Context, param: click.Parameter, value: str) -> str:
     """A device that PyTorch has; `auto` is the GPU if there is one."""
+    n_devices = torch.cuda.device_count()
     device = ("cuda" if torch.cuda.is_available() else "cpu") if value == "auto" else value
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+    if not re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?", device):
         raise BadInput(f"Unknown device {device!r}: expected cpu, cuda or cuda:1.")
-    if device != "cpu" and (torch.device(device).index or 0) >= torch.cuda.device_count():
-        raise BadInput(f"Device {device}: PyTorch finds {torch.cuda.device_count()} CUDA devices here; expected cpu.")
+    if device != "cpu" and (torch.device(device).index or 0) >= n_devices:
+        has = counted(n_devices, "CUDA device")
+        raise BadInput(f"Device {device}: PyTorch finds {has} here; expected cpu.")
     return device
 
 
 def _save(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
     """Whether to save; refused before anything is computed where nothing can be written."""
     if value:
-        check_writable(data_dir() / "results")
+        results_dir = data_dir() / "results"
+        check_writable(data_dir(), SUMS)
+        for folder in (results_dir, *filter(Path.is_dir, results_dir.rglob("*"))):
+            check_writable(folder)
     return value
 
 
 DEVICE = click.option("--device", default="auto", callback=_device, help="auto, cpu, cuda, cuda:1, …")
 FOLDER = Target(file_okay=False)
-JSON = click.option("--json", "file", type=Target(dir_okay=False), help="Also write the rows there, as a list.")
+JSON = click.option(
+    "--json",
+    "file",
+    type=Target(dir_okay=False, writable=True),
+    help="Also write the rows there, as a list.",
+)
 SAVE = click.option("--save", is_flag=True, callback=_save, help="Also write them to data/results, for the book.")
 SOURCE = click.option("--source", type=click.Choice(runs.SOURCES), required=True, help="Whose weights.")
-THREADS = click.option("--threads", type=click.IntRange(1, 1024), default=1, help="CPU threads: last bits depend on it")
+THREADS = click.option("--threads", type=Whole(1, 1024), default=1, help="CPU threads: last bits depend on it")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -120,7 +173,7 @@ def verify(accept: tuple[str, ...]) -> None:
 @click.argument("names", metavar="GROUP...", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Every group, what figures need most first.")
 @click.option("--runs", "numbers", help="Runs such as 0-5 or 0,2 [default: the group's own].")
-@click.option("--epochs", type=click.IntRange(min=1), help="Stop after this many epochs [default: the recipe's].")
+@click.option("--epochs", type=Whole(min=1), help="Stop after this many epochs [default: the recipe's].")
 @click.option(
     "--recipe",
     type=click.Choice(list(groups.RECIPES)),
@@ -133,7 +186,7 @@ def verify(accept: tuple[str, ...]) -> None:
 @click.option(
     "--out", type=FOLDER, default=lambda: data_dir() / "runs", show_default="data/runs", help="Where runs go."
 )
-@click.option("--minutes", type=click.FloatRange(0, 1e6, min_open=True), help="Stop, resumable, after this time.")
+@click.option("--minutes", type=Number(0, 1e6, min_open=True), help="Stop, resumable, after this time.")
 @click.option("--dry-run", is_flag=True, help="Say what would be trained, and about how long it would take.")
 def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, dry_run: bool, **options: Any) -> None:
     """Train the missing runs of each GROUP. Goes on where an earlier call stopped."""
@@ -151,6 +204,8 @@ def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, d
     plan = []
     for group in map(groups.find, groups.GROUPS if every else names):
         checkpoints = Checkpoints(folder, group, recipes.chosen(options["recipe"], group, options["epochs"]))
+        for path in (checkpoints.path(0), run_path(out, group.name, options["recipe"], 0)):
+            check_writable(path.parent)
         plan.append((checkpoints, loop.missing(checkpoints, recipes.run_numbers(numbers, group), out)))
     loop.check_parents(plan)
     total = timedelta()
@@ -161,7 +216,7 @@ def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, d
         elif dry_run:
             total += (takes := timedelta(seconds=round(loop.estimate(checkpoints, missing, device, precision))))
             epochs = checkpoints.recipe.epochs(checkpoints.group)
-            click.echo(f"{name}: {loop.named(missing)}, {epochs} epochs a run, about {takes}.")
+            click.echo(f"{name}: {loop.named(missing)}, {counted(epochs, 'epoch')} a run, about {takes}.")
         else:
             click.echo(f"{name}: {checkpoints.group}.")
             if not train_group(checkpoints, missing, report=reporter()):
@@ -242,7 +297,7 @@ def claims_(source: str, only: str, against: Path | None, file: Path | None, sav
 @click.argument("names", metavar="[GROUP...]", nargs=-1)
 @click.option(
     "--pairs",
-    type=click.IntRange(5, 10**6),
+    type=Whole(5, 10**6),
     show_default=f"{interchange.PAIRS} in {groups.MAIN}, {interchange.PAIRS_OF_OTHERS} in other groups",
     help="Swaps of a part at an answer position; a fifth of them elsewhere.",
 )
@@ -300,7 +355,7 @@ def seeds_(source: str, recipe: str, numbers: str | None, file: Path | None, sav
 
 @carry.command("llm", short_help="Ask a language model sums and look inside (Tab. 2, Fig. 6).")
 @click.argument("model")
-@click.option("--prompts", type=click.IntRange(10, 100_000), default=1000)
+@click.option("--prompts", type=Whole(10, 100_000), default=1000)
 @click.option(
     "--ablate",
     metavar="HEADS",
@@ -308,12 +363,12 @@ def seeds_(source: str, recipe: str, numbers: str | None, file: Path | None, sav
     help="Heads to ablate together, such as 13:23,15:15 (layer:head); may be given again."
     " Without it: the three pairs that win most often.",
 )
-@click.option("--pairs", type=click.IntRange(0, MOST_PAIRS), help="How many pairs of frequent winners to ablate.")
+@click.option("--pairs", type=Whole(0, MOST_PAIRS), help="How many pairs of frequent winners to ablate.")
 @click.option("--template", type=click.Choice(list(TEMPLATES)), default="bare")
 @DEVICE
 @click.option("--dtype", type=click.Choice(list(DTYPES)), help="[default: as the model has it]")
-@click.option("--batch", type=click.IntRange(1, 10_000), default=25, help="Prompts at a time.")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=42, help="Of prompts and random pairs.")
+@click.option("--batch", type=Whole(1, 10_000), default=25, help="Prompts at a time.")
+@click.option("--seed", type=Whole(0, 2**63 - 1), default=42, help="Of prompts and random pairs.")
 @click.option("--out", type=FOLDER, help="Where to write [default: data/llm/NAME].")
 def llm(model: str, prompts: int, ablate: tuple[str, ...], out: Path | None, **options: Any) -> None:
     """Ask a language model four-digit sums and look inside: Tab. 2 and Fig. 6.
@@ -328,7 +383,8 @@ def llm(model: str, prompts: int, ablate: tuple[str, ...], out: Path | None, **o
     out = out or data_dir() / "llm" / source.title
     if (out / "config.json").exists():
         raise BadInput(f"{out} holds a model: expected another folder for its survey, so pass --out.")
-    check_writable(out)
+    for folder in (out, data_dir() / "checkpoints" / "llm"):
+        check_writable(folder)
     survey.check_replaces(out / survey.FILE, prompts)
     n_pairs = (0 if asked else 3) if options["pairs"] is None else options["pairs"]
     plan = (template, prompts, options["seed"], options["batch"], asked, n_pairs)

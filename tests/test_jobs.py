@@ -46,6 +46,8 @@ def test_what_is_shipped_is_not_trained_again_and_the_stamp_of_a_lost_run_goes(t
     [
         (jobs.trainings, {"groups": "n9"}, "Unknown group 'n9'"),
         (jobs.trainings, {"groups": MAIN, "epochs": "0"}, "EPOCHS=0: expected a number of epochs"),
+        (jobs.trainings, {"groups": MAIN, "epochs": "\u0661"}, "EPOCHS=.: expected a number of epochs"),
+        (jobs.trainings, {"groups": MAIN, "epochs": "9" * 5000}, "expected a number of epochs"),
         (jobs.trainings, {"groups": MAIN, "precision": "int8"}, "PRECISION=int8: expected one of fp32"),
         (jobs.trainings, {"groups": MAIN, "recipe": "slow"}, "Unknown recipe 'slow': expected one of paper, quick"),
         (jobs.reruns, {"what": "tab9"}, "WHAT=tab9: no notebook"),

@@ -121,3 +121,44 @@ def test_a_notebook_with_other_code_is_refused_until_its_outputs_are_those_of_th
     assert staged.main(["notebooks/fig.ipynb"], root) == 1, "not staged"
     git(root, "add", "notebooks")
     assert staged.main(["notebooks/fig.ipynb"], root) == 0
+
+
+def test_notebooks_are_compared_where_neither_checkout_nor_home_can_be_written(tmp_path):
+    """`pytest --nbval` on one cell, with every cache in a place where nothing can be."""
+    code, shown = "import matplotlib.pyplot\n'drawn'", {"text/plain": "'drawn'"}
+    outputs = [nbformat.v4.new_output("execute_result", shown, execution_count=1)]
+    cell = nbformat.v4.new_code_cell(code, outputs=outputs, execution_count=1)
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "drawn.ipynb")
+    (tmp_path / "conftest.py").write_text((ROOT / "notebooks" / "conftest.py").read_text())
+    nowhere = "/dev/null/folder"
+    environment = os.environ | dict.fromkeys(("HOME", "IPYTHONDIR", "MPLCONFIGDIR"), nowhere)
+    command = [sys.executable, "-m", "pytest", "--nbval", "-c", ROOT / "pyproject.toml"]
+    command += ["--rootdir", tmp_path, "-o", f"cache_dir={nowhere}", tmp_path]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "1 passed" in ran.stdout
+
+
+def test_after_a_kill_make_says_how_to_go_on_and_unlock_does_it(tmp_path):
+    """In a folder of links to this checkout with a `_build` of its own, locked as a kill leaves it."""
+    for path in ROOT.iterdir():
+        if path.name != "_build":
+            (tmp_path / path.name).symlink_to(path)
+    environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+
+    def make(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = ["make", "--directory", tmp_path, *arguments]
+        asked = {"capture_output": True, "text": True, "check": False}
+        return subprocess.run(command, env=environment, **asked)
+
+    if make("--question", ".venv/.ready").returncode:
+        pytest.skip("make has not set up .venv here, or would do so again")
+    locks = tmp_path / "_build" / ".snakemake" / "locks"
+    locks.mkdir(parents=True)
+    (locks / "0.output.lock").write_text("executed/claims\n")
+    refused = make("notebooks")
+    assert refused.returncode == 2
+    assert "run `make unlock`" in refused.stderr
+    assert "LockException" not in refused.stderr + refused.stdout
+    assert make("unlock").returncode == 0
+    assert list(locks.glob("*")) == []

@@ -38,7 +38,7 @@ def trainings(asked: Mapping[str, str]) -> list[str]:
     """
     found = []
     epochs = asked.get("epochs") or WHOLE
-    if epochs != WHOLE and not re.fullmatch("[1-9][0-9]*", epochs):
+    if epochs != WHOLE and not re.fullmatch("[1-9][0-9]{0,5}", epochs):
         raise BadInput(f"EPOCHS={epochs}: expected a number of epochs from 1.")
     if (precision := asked.get("precision") or "bf16") not in PRECISIONS:
         raise BadInput(f"PRECISION={precision}: expected one of {', '.join(PRECISIONS)}.")
@@ -78,8 +78,10 @@ def again(name: str, group: str, source: str, out: Path) -> int:
     """Run a notebook with a group's weights; 1 if it fails other than by refusing its parameters in one line."""
     executed, began, said = out.with_suffix(".ipynb"), time.monotonic(), ""
     try:
-        given = {"source": source} if name == "claims" else {"source": source, "group": group}
         notebook = ROOT / "notebooks" / f"{name}.ipynb"
+        given = {"source": source}
+        if "group" in papermill.inspect_notebook(notebook):  # pages of the whole ledger have none
+            given["group"] = group
         papermill.execute_notebook(notebook, executed, given, cwd=ROOT, kernel_name="python3", progress_bar=False)
     except PapermillExecutionError as error:
         said = f"{error.ename}: {error.evalue}".splitlines()[0]

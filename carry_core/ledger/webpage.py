@@ -84,7 +84,7 @@ def read(source: str | None = None) -> Outcomes:
 
     A claim that the results do not know, or that has been given another number since, is `not run`.
     """
-    if source is not None and source not in SOURCES:
+    if source is not None and source not in tuple(SOURCES):
         raise BadInput(f"Unknown source {source!r}: expected 'ours', 'author', or None for both.")
     known, weightless = claims.claims(), results.uninformative({s: results.by_id(s) for s in SOURCES})
     rows: dict[str, dict[str, Row]] = {}

@@ -114,7 +114,7 @@ def recording(key: str) -> Recording:
         if wins.ndim != 2 or mean.ndim != 3 or mean.shape != std.shape or mean.shape[1] != mean.shape[2]:
             raise ValueError("its tensors are not wins by [layer, head] and attention by [map, query, key]")
     with reading(path, REMEDY):
-        sums = [re.findall(r"(\d+) \+ (\d+)", prompt)[-1] for prompt in text.prompts]
+        sums = [re.findall(r"([0-9]+) \+ ([0-9]+)", prompt)[-1] for prompt in text.prompts]
         pairs = torch.tensor([[int(a), int(b)] for a, b in sums])
     replies = tuple(text.generations)
     answers = prompts.Answers(pairs[: len(replies)], replies, prompts.TEMPLATES[MODELS[key].template])
@@ -157,6 +157,8 @@ def load(
     names = ("default", *([SMALL] if source == "ours" else []), *MODELS)
     if group not in names:
         raise BadInput(f"Unknown language model {group!r} from {source}: expected one of {', '.join(names)}.")
+    if model is not None and not isinstance(model, str):
+        raise BadInput(f"model={model!r}: expected None, a folder or an id on the hub, as text.")
     if model is not None and source == "author":
         raise BadInput(f"model={model!r}: expected None for source='author', whose recordings need no weights.")
     check_whole("n_examples", n_examples, 100, 100_000, "prompts")

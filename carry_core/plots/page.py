@@ -1,5 +1,6 @@
 """What a page is made of: checked parameters, figures, tables, numbers for its sentences, the author's side."""
 
+import ast
 import hashlib
 import io
 import json
@@ -28,6 +29,7 @@ from carry_core.training import recipes
 
 AUTHORS, OURS = "author’s weights", "our weights"
 MIN_EXAMPLES, MAX_EXAMPLES = 10, 200_000  # sums of a draw: more than any class has, and they still fit into memory
+INJECTED = "# Parameters\n"  # how papermill begins the cell with the parameters that it was given
 GLUED = "application/papermill.record/"  # before the MIME type of what only other cells show
 KEPT_BITS = np.int32(~0x1FFF)  # of a stored float32: three digits, so that it is compressed to half
 REMEDY = "write it with `make author-figures`"
@@ -38,25 +40,76 @@ def check(
     *,
     source: str,
     group: str,
-    run: int | None = None,
+    run: Any = None,
     n_examples: object = MAX_EXAMPLES,
     seed: object = 0,
+    addends: tuple[Any, Any] = (0, 0),
     at_least: int = MIN_EXAMPLES,
     causal: bool = False,
 ) -> runs.Runs:
-    """Check a notebook's parameters before anything is computed, and load the group they name; or `BadInput`.
+    """Check a notebook's parameters before anything is computed, and load the group they name.
 
-    What it measures is defined from `at_least` sums on; `causal` if it is about decoders (App. D).
+    Args:
+        source: `ours` or `author`.
+        group: a run group.
+        run: one of its runs, or None for the page's choice.
+        n_examples: sums of a draw, a whole number from `at_least` on.
+        seed: of draws, a whole number from 0 on.
+        addends: two whole numbers whose sum the group's models can write.
+        at_least: how many sums it takes to define what the page measures.
+        causal: whether the page is about decoders (App. D).
+
+    Raises:
+        BadInput: a parameter is not so, or one was injected that the page does not have.
     """
+    check_injected()
     check_whole("n_examples", n_examples, at_least, MAX_EXAMPLES, "sums")
     check_whole("seed", seed, 0, 2**63 - 1)
+    if run is not None:
+        check_whole("run", run, 0, 999)
     loaded = runs.load(group, source)
     if causal and not loaded.config.causal:
         decoders = [other.name for other in groups.GROUPS.values() if other.config.causal]
         raise BadInput(f"{group} has no decoders: expected {' or '.join(decoders)}.")
+    a, b = addends
+    end = 10**loaded.config.width
+    check_whole("a", a, 0, end - 1)
+    check_whole("b", b, 0, end - 1)
+    if a + b >= end:
+        raise BadInput(f"a={a}, b={b}: expected two whole numbers whose sum is below {end}.")
     if run is not None:
         loaded.model(run)
     return loaded
+
+
+def check_injected() -> None:
+    """Raise `BadInput` if papermill was given a parameter that the page does not have.
+
+    Papermill puts what it was given into a cell of its own, after the one tagged `parameters`.
+    """
+    cells = _cells_so_far()
+    injected = [i for i, cell in enumerate(cells) if cell.startswith(INJECTED)]
+    if not injected:
+        return
+    own = [name for cell in cells[: injected[0]] for name in _assigned(cell)]
+    unknown = [name for name in _assigned(cells[injected[0]]) if name not in own]
+    if unknown:
+        plural = "s" if len(unknown) > 1 else ""
+        raise BadInput(f"Unknown parameter{plural} {', '.join(unknown)}: expected some of {', '.join(own)}.")
+
+
+def _cells_so_far() -> Sequence[str]:
+    """The code of each cell that ran in this kernel; nothing outside of one."""
+    from IPython import get_ipython
+
+    cells: Sequence[str] = getattr(get_ipython(), "user_ns", {}).get("In", ())
+    return cells
+
+
+def _assigned(code: str) -> list[str]:
+    """The names that code assigns to, in their order."""
+    nodes = ast.walk(ast.parse(code))
+    return [n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
 
 
 def chosen_classes(n_digits: int, wanted: Any = None) -> list[str]:
@@ -106,13 +159,12 @@ def show(thing: Any, name: str | None = None, alt: str = "") -> None:
     Figures are PNGs of 256 colours in the notebook; `make book` (CARRY_FIGURES=svg) draws SVG too. `alt` says what can
     be seen in one. With a `name` the page glues it in elsewhere; the cell is tagged `remove-output` then.
     """
-    from IPython import get_ipython
     from IPython.display import display
 
     assert bool(alt) == isinstance(thing, Figure), "A figure needs a text that says what can be seen in it."
     metadata: dict[str, Any] = {"scrapbook": {"name": name, "mime_prefix": ""}} if name else {}
     if isinstance(thing, Figure):
-        if any(cell.startswith("# Parameters\n") for cell in getattr(get_ipython(), "user_ns", {}).get("In", ())):
+        if any(cell.startswith(INJECTED) for cell in _cells_so_far()):
             alt = f"With this page's own parameters: {alt}"
         data: dict[str, Any] = {"image/png": png(thing), "text/plain": alt}
         if os.environ.get("CARRY_FIGURES") == "svg":
