@@ -1,40 +1,37 @@
 """Rows of the ledger that moved since an earlier result: to another verdict, value or rule."""
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import RootModel
 
 from carry_core.errors import BadInput
-from carry_core.ledger.results import VERSION, Row
+from carry_core.files import read_bytes, read_json
+from carry_core.ledger.results import Results, Row
 
 LAST_BITS = 1e-5  # two processors round the stored digits of one value differently
-EXPECTED = "expected what `carry claims --json` writes, or a file of data/results"
+REMEDY = "name what `carry claims --json` writes, or a file of data/results"
+
+
+class Rows(RootModel[list[Row]]):
+    """What `carry claims --json` writes."""
 
 
 def earlier_rows(path: Path, source: str, only: str = "") -> dict[str, Row]:
-    """Read an earlier result by id, rows whose id starts with `only`; `BadInput` if it is none, or of another source.
+    """Return the rows of an earlier result whose id starts with `only`, by id.
 
-    It is the list of rows that `carry claims --json` writes, or a results file, which says of which source it is.
+    A results file is an object, which names its source; what `--json` writes is a list. `BadInput`
+    if the file is neither, or holds the rows of another source.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(content, dict):
-            if (content["version"], content["source"]) != (VERSION, source):
-                raise ValueError(f"version {content['version']} of {content['source']!r}, not {VERSION} of {source!r}")
-            content = content["rows"]
-        rows = [Row(**row) for row in content]
-        for row in rows:
-            if not isinstance(row.id, str) or not isinstance(row.verdict, str):
-                raise ValueError(f"id {row.id!r} with the verdict {row.verdict!r}")
-            _numbers(row.value)
-    except OSError as error:
-        raise BadInput(f"--against {path} cannot be read ({error.strerror}): {EXPECTED}.") from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        why = " ".join(str(error).split())
-        raise BadInput(f"--against {path} holds no rows of {source} ({why}): {EXPECTED}.") from error
+    if not read_bytes(path, REMEDY).lstrip().startswith(b"{"):
+        rows = read_json(path, Rows, REMEDY).root
+    else:
+        results = read_json(path, Results, REMEDY)
+        if results.source != source:
+            raise BadInput(f"{path} holds rows of {results.source}, not of {source}: {REMEDY}.")
+        rows = results.rows
     return {row.id: row for row in rows if row.id.startswith(only)}
 
 

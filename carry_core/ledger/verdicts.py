@@ -16,7 +16,7 @@ import numpy as np
 import scipy.stats
 from numpy.typing import NDArray
 
-from carry_core.ledger.claims import Claim
+from carry_core.ledger.claims import QUANTIFIERS, RULES, Claim
 
 VERDICTS = ("differs", "mixed", "compatible", "mostly", "not run", "reproduced")  # what to look at first comes first
 STANDARD_ERRORS = 3  # a hundred cells and more are judged: two would let five in a hundred differ by chance
