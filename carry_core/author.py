@@ -43,8 +43,9 @@ from torch import Tensor
 
 from carry_core import groups
 from carry_core.errors import BadInput
-from carry_core.files import RESOURCES, json_bytes, read_json, replacing, replacing_all, write_json
+from carry_core.files import RESOURCES, json_bytes, replacing, replacing_all, write_json
 from carry_core.groups import Group
+from carry_core.schemas import read_json
 from carry_core.training import checkpoints
 
 Curves = dict[str, NDArray[np.float32]]

@@ -1,40 +1,32 @@
-"""Where data lie, one reader for each type of file, and atomic writes.
+"""Where data lie, readers that check first that there is a regular file, and atomic writes.
 
-A reader checks first that there is a regular file, then decodes it, then holds it against the schema of whoever asked.
-Whatever goes wrong on the way is one `BadInput`, which names the file, the reason and the remedy.
+Whatever goes wrong while a file is read is one `BadInput`, which names the file, the reason and the remedy.
 """
 
 import errno
-import gzip
 import hashlib
-import io
 import json
 import os
 import re
 import secrets
 import subprocess
 import zipfile
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-import pandas as pd
-import yaml
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, ValidationError
 from safetensors import SafetensorError, safe_open
 
 from carry_core.errors import BadInput
 
-Schema = TypeVar("Schema", bound=BaseModel)
 Arrays = dict[str, NDArray[Any]]
 
 ROOT = Path(__file__).resolve().parent.parent
 RESOURCES = ROOT / "carry_core" / "resources"  # tables and templates that come with the package
 LARGEST = 2**28  # bytes of a text or of arrays once they are unpacked: no file of ours has a tenth of that
-DEEPEST = 20  # collections within collections of a YAML file: its parser overflows the stack at some 10,000
 REASON = 200  # characters
 
 
@@ -72,12 +64,8 @@ def is_tracked(path: Path) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """Return an error's text on one short line; of a schema's errors the first, with its place in the file."""
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False)[0]
-        place = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in first["loc"])
-        text = ": ".join(filter(None, [place.lstrip("."), first["msg"].removeprefix("Value error, ")]))
-    elif isinstance(error, KeyError):
+    """Return an error's text on one short line."""
+    if isinstance(error, KeyError):
         text = f"it has no {error}"
     elif isinstance(error, OSError) and error.strerror:
         text = error.strerror
@@ -85,17 +73,6 @@ def reason(error: Exception) -> str:
         text = str(error)
     text = " ".join(text.split()) or type(error).__name__
     return text if len(text) <= REASON else f"{text[:REASON]}…"
-
-
-def one_of(names: Collection[str]) -> AfterValidator:
-    """A part of a schema: one of these names."""
-
-    def check(name: str) -> str:
-        if name not in names:
-            raise ValueError(f"{name!r} is unknown, expected one of {', '.join(names)}")
-        return name
-
-    return AfterValidator(check)
 
 
 # Readers
@@ -117,7 +94,8 @@ def reading(path: Path, remedy: str) -> Iterator[None]:
         raise damaged(path, reason(error), remedy) from error
 
 
-def _limited(content: bytes) -> bytes:
+def limited(content: bytes) -> bytes:
+    """Return what was read of a file; `ValueError` if that is more than any of ours has."""
     if len(content) > LARGEST:
         raise ValueError(f"it has more than {LARGEST:,} bytes")
     return content
@@ -126,7 +104,7 @@ def _limited(content: bytes) -> bytes:
 def read_bytes(path: Path, remedy: str) -> bytes:
     """The content of a regular file; `BadInput` if there is none, or it is larger than any of ours."""
     with reading(path, remedy), path.open("rb") as file:
-        return _limited(file.read(LARGEST + 1))
+        return limited(file.read(LARGEST + 1))
 
 
 def read_text(path: Path, remedy: str) -> str:
@@ -134,47 +112,6 @@ def read_text(path: Path, remedy: str) -> str:
     content = read_bytes(path, remedy)
     with reading(path, remedy):
         return content.decode()
-
-
-def read_json(path: Path, schema: type[Schema], remedy: str) -> Schema:
-    """A JSON file as its schema has it, else `BadInput`."""
-    content = read_bytes(path, remedy)
-    with reading(path, remedy):
-        return schema.model_validate_json(content)
-
-
-def read_yaml(path: Path, schema: type[Schema], remedy: str) -> Schema:
-    """A YAML file as its schema has it, else `BadInput`; also where a key stands twice in a mapping."""
-    text = read_text(path, remedy)
-    with reading(path, remedy):
-        depth = 0
-        for event in yaml.parse(text, Loader=_YamlLoader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEEPEST:
-                raise ValueError(f"it is nested more than {DEEPEST} deep")
-        return schema.model_validate(yaml.load(text, Loader=_StrictLoader))
-
-
-_YamlLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class _StrictLoader(_YamlLoader):  # type: ignore[misc] # one of two classes
-    """Loads plain data, in which no key stands twice and no mapping takes over more than one other."""
-
-    def __init__(self, stream: str) -> None:
-        super().__init__(stream)
-        self.checked: set[int] = set()  # merging doubles the keys of a node
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        if id(node) not in self.checked:
-            self.checked.add(id(node))
-            names = [str(key.value) for key, _ in node.value]
-            twice = [name for name in names if names.count(name) > 1]
-            if twice:
-                raise ValueError(f"{twice[0]} stands twice at line {node.start_mark.line + 1}")
-            if any(key.value == "<<" and not isinstance(value, yaml.MappingNode) for key, value in node.value):
-                raise ValueError(f"<< takes one mapping, line {node.start_mark.line + 1}")
-        super().flatten_mapping(node)
 
 
 def read_arrays(path: Path, remedy: str) -> Arrays:
@@ -185,20 +122,6 @@ def read_arrays(path: Path, remedy: str) -> Arrays:
         opened.seek(0)
         with np.load(opened, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-
-
-def read_table(path: Path, schema: type[BaseModel], remedy: str) -> pd.DataFrame:
-    """A `.csv.gz` file, else `BadInput`.
-
-    The schema has a list for each column, which stands for its distinct values, with None for NaN.
-    """
-    with reading(path, remedy), gzip.open(path) as file:
-        frame = pd.read_csv(io.BytesIO(_limited(file.read(LARGEST + 1))))
-        if not isinstance(frame.index, pd.RangeIndex):
-            raise ValueError("its rows have more fields than its header")
-        distinct = {name: column.unique().tolist() for name, column in frame.items()}
-        schema.model_validate({name: [None if x != x else x for x in values] for name, values in distinct.items()})
-    return frame
 
 
 @contextmanager

@@ -7,20 +7,20 @@ the learning curves, `[epoch, …]`, attention patterns in float16. A run exists
 last. What was imported from the author's release is in `data/author/<group>/` likewise, in float32.
 """
 
+import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, SupportsIndex
+from typing import Any, SupportsIndex
 
 import torch
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from carry_core import groups
 from carry_core.errors import BadInput
-from carry_core.files import author_dir, damaged, data_dir, one_of, open_tensors
+from carry_core.files import author_dir, damaged, data_dir, open_tensors
 from carry_core.model import ModelConfig, Transformer
 from carry_core.training.layers import for_inference
 
@@ -33,35 +33,43 @@ STORED_AS = (torch.float16, torch.float32)
 
 Record = dict[str, Any]
 Weights = Mapping[str, Tensor]
-Epoch = Annotated[int, Field(ge=1)]
 
 
-class RunRecord(BaseModel):
-    """How a run was trained; on what, with which versions and seeds are further entries."""
+@dataclass(frozen=True)
+class RunFile:
+    """What a run's file says of itself; `ValueError` for what no training writes.
 
-    model_config = ConfigDict(extra="allow", strict=True)
-
-    recipe: Annotated[str, one_of([*groups.RECIPES, "author"])]
-    run: Annotated[int, Field(ge=0)]
-    epochs: Epoch
-    snapshots: list[Epoch] = []
-
-
-class RunFile(BaseModel):
-    """What a run's file says of itself."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
+    The record says how the run was trained: `recipe`, `run`, `epochs` and, if there are any, `snapshots`.
+    On what, with which versions and seeds are further entries.
+    """
 
     format: str
-    group: Annotated[str, AfterValidator(lambda name: groups.find(name).name)]
-    config: dict[str, int | float | bool]
-    record: RunRecord
+    group: str
+    config: dict[str, Any]
+    record: Record
+
+    def __post_init__(self) -> None:
+        groups.find(self.group)
+        if not isinstance(self.config, dict):
+            raise ValueError("its config is no object")
+        if not isinstance(self.record, dict):
+            raise ValueError("its record is no object")
+        recipe, snapshots = self.record["recipe"], self.record.get("snapshots", [])
+        recipes = [*groups.RECIPES, "author"]
+        if recipe not in recipes:
+            raise ValueError(f"record.recipe: {recipe!r} is unknown, expected one of {', '.join(recipes)}")
+        check_count("run", self.record["run"], 0)
+        check_count("epochs", self.record["epochs"], 1)
+        if not isinstance(snapshots, list):
+            raise ValueError("its snapshots are no list")
+        for epoch in snapshots:
+            check_count("snapshot", epoch, 1)
 
 
-class Versioned(BaseModel):
-    """What a file of any version says of itself."""
-
-    format: str
+def check_count(name: str, value: object, lowest: int) -> None:
+    """Raise `ValueError` unless an entry of a record is a whole number from `lowest` on."""
+    if type(value) is not int or value < lowest:
+        raise ValueError(f"record.{name}: {value!r} is no whole number from {lowest} on")
 
 
 @dataclass(frozen=True)
@@ -219,23 +227,24 @@ def describe(path: Path, group: str | None = None) -> dict[str, Any]:
     `BadInput` if the file is damaged, has another format, or is not of the group, or its record cannot be true.
     """
     with open_tensors(path, remedy(path, group)) as file:
-        text = (file.metadata() or {})["carry"]
-        version = Versioned.model_validate_json(text).format
-        if version != FORMAT:
+        content = json.loads((file.metadata() or {})["carry"])
+        if content["format"] != FORMAT:
+            version = content["format"]
             raise BadInput(f"{path} has format {version!r}, expected {FORMAT!r}: use that carry-core's version.")
-        about = RunFile.model_validate_json(text)
+        about = RunFile(**content)
         own, record = groups.find(about.group), about.record
         if group not in (None, about.group) or about.config != asdict(own.config):
             raise ValueError(f"it is of {about.group} with {about.config}, not of {group or about.group}")
-        planned = own.planned_epochs(groups.RECIPES.get(record.recipe))
-        if record.epochs > planned:
-            raise ValueError(f"its record has {record.epochs} epochs, and its recipe {planned}")
-        if max(record.snapshots, default=0) > own.epochs:
-            raise ValueError(f"its record has a snapshot of epoch {max(record.snapshots)} of {own.epochs}")
+        planned = own.planned_epochs(groups.RECIPES.get(record["recipe"]))
+        if record["epochs"] > planned:
+            raise ValueError(f"its record has {record['epochs']} epochs, and its recipe {planned}")
+        last_snapshot = max(record.get("snapshots", ()), default=0)
+        if last_snapshot > own.epochs:
+            raise ValueError(f"its record has a snapshot of epoch {last_snapshot} of {own.epochs}")
         match = RUN_FILE.fullmatch(path.stem)
-        if match and record.run != int(match[1]):
-            raise ValueError(f"its record is of run {record.run}")
-    return about.model_dump(exclude_unset=True)
+        if match and record["run"] != int(match[1]):
+            raise ValueError(f"its record is of run {record['run']}")
+    return content
 
 
 def remedy(path: Path, group: str | None = None) -> str:

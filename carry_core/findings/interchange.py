@@ -28,8 +28,9 @@ from torch import Tensor
 from carry_core import carries, groups, runs, sums
 from carry_core.checksums import save_listed
 from carry_core.errors import BadInput
-from carry_core.files import damaged, data_dir, one_of, read_table
+from carry_core.files import damaged, data_dir
 from carry_core.model import ModelConfig, Transformer, no_hook, rotate
+from carry_core.schemas import one_of, read_table
 from carry_core.sums import Layout, Numbers
 
 VARIABLES = ("carry_in", "digit_sum", "both")

@@ -21,7 +21,8 @@ from pydantic import (
 
 from carry_core import carries
 from carry_core.errors import BadInput
-from carry_core.files import RESOURCES, damaged, data_dir, read_yaml
+from carry_core.files import RESOURCES, damaged, data_dir
+from carry_core.schemas import read_yaml
 
 BEYOND = "Beyond the paper"  # the section of rows that put its claims in other terms
 # Carry patterns by their names in ids: `C_all_con` for `C all con.`.

@@ -8,8 +8,9 @@ import numpy as np
 from pydantic import RootModel
 
 from carry_core.errors import BadInput
-from carry_core.files import read_bytes, read_json
+from carry_core.files import read_bytes
 from carry_core.ledger.results import Results, Row
+from carry_core.schemas import read_json
 
 LAST_BITS = 1e-5  # two processors round the stored digits of one value differently
 REMEDY = "name what `carry claims --json` writes, or a file of data/results"

@@ -13,9 +13,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from carry_core import author, groups, runs
 from carry_core.checksums import save_listed
 from carry_core.errors import BadInput
-from carry_core.files import damaged, data_dir, json_bytes, one_of, read_json, sha256
+from carry_core.files import damaged, data_dir, json_bytes, sha256
 from carry_core.ledger.claims import check_numbers, claims
 from carry_core.ledger.verdicts import VERDICTS
+from carry_core.schemas import one_of, read_json
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)

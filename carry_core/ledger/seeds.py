@@ -19,11 +19,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from carry_core import groups, measure, runs
 from carry_core.checksums import save_listed
 from carry_core.errors import BadInput
-from carry_core.files import damaged, data_dir, one_of, read_table
+from carry_core.files import damaged, data_dir
 from carry_core.findings import dynamics, heads, interchange, typology
 from carry_core.findings.base import FINDINGS, MAIN, Fields, all_heads
 from carry_core.findings.survey import DRAWN, Evidence, random_sums
 from carry_core.model import Transformer
+from carry_core.schemas import one_of, read_table
 from carry_core.training import recipes
 
 FIRST_JUDGED = 6

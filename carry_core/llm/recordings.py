@@ -16,9 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from carry_core import runs
 from carry_core.errors import BadInput, check_whole
-from carry_core.files import author_dir, data_dir, open_tensors, read_json, reading
+from carry_core.files import author_dir, data_dir, open_tensors, reading
 from carry_core.llm import prompts, survey
 from carry_core.llm.model import MOST_PAIRS, inspect_model, parse_heads
+from carry_core.schemas import read_json
 
 SMALL = "small"
 REMEDY = "delete it and run `carry import-author DIR` again"

@@ -25,11 +25,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from carry_core.errors import BadInput
-from carry_core.files import one_of, open_tensors, replacing
+from carry_core.files import open_tensors, replacing
 from carry_core.findings import geometry
 from carry_core.llm import prompts, staircases
 from carry_core.llm.model import Heads, Source, ablated, cached_streams, format_heads, library
 from carry_core.llm.prompts import DIGITS, WIDTH, Answers, Template
+from carry_core.schemas import one_of, plain_errors
 from carry_core.training.trainer import commit
 
 FILE = "survey.safetensors"
@@ -175,7 +176,7 @@ class Survey(Observations):
 
 def read(path: Path) -> Survey:
     """A survey from its file; BadInput where that is missing or damaged."""
-    with open_tensors(path, "delete it and run `carry llm` again") as file:
+    with open_tensors(path, "delete it and run `carry llm` again") as file, plain_errors():
         text = SurveyText.model_validate_json((file.metadata() or {})["carry"])
         tensors = {key: file.get_tensor(key) for key in FIELDS}
         tensors |= {name: tensors[name].float() for name in ("points", "share")}

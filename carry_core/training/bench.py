@@ -20,10 +20,11 @@ from torch import Tensor
 from carry_core import measure, sums
 from carry_core.checksums import save_listed
 from carry_core.errors import BadInput
-from carry_core.files import data_dir, json_bytes, read_json
+from carry_core.files import data_dir, json_bytes
 from carry_core.groups import Group
 from carry_core.interventions import INTACT
 from carry_core.model import ModelConfig, Transformer, rotate
+from carry_core.schemas import read_json
 from carry_core.training import recipes
 from carry_core.training.fused import cpu_info
 from carry_core.training.layers import for_inference, keep_memory

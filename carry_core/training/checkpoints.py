@@ -17,6 +17,7 @@ from carry_core.files import open_tensors, replacing, replacing_all
 from carry_core.groups import Group
 from carry_core.runs import FORMAT as RUN_FORMAT
 from carry_core.runs import Record, Weights, are_finite, parameter_shapes
+from carry_core.schemas import plain_errors
 from carry_core.training import histories
 from carry_core.training.histories import History
 from carry_core.training.recipes import Recipe
@@ -77,7 +78,7 @@ class Checkpoints:
     def load(self, run: int, epoch: int | None = None) -> State:
         """The run's latest state or that of a snapshot; BadInput where its file is missing or unusable."""
         path = self.path(run, epoch)
-        with open_tensors(path, f"delete run {run}'s files there to train it anew") as file:
+        with open_tensors(path, f"delete run {run}'s files there to train it anew") as file, plain_errors():
             about = file.metadata() or {}
             record = {"format": about["format"], **json.loads(about["record"])}
             expected = {"format": FORMAT, "group": self.group.name, "recipe": self.recipe.name, "run": run}
