@@ -255,7 +255,7 @@ def parent(group: str) -> tuple[str, int]:
 def four_digits(survey: Survey) -> Fields:
     """Pearson correlation without the final MLP, over the thirteen classes; a head has to decide as well (App. F)."""
     correlation, head = heads.no_carry_correlation(survey.without_mlp), heads.decision(survey)
-    shows = correlation >= heads.CANNOT_CARRY_CORRELATION and head["shows"]
+    shows = correlation >= heads.CANNOT_CARRY_CORRELATION and heads.decision_head_decides(head)
     return {**head, "value": correlation, "shows": shows, "cost_over_other_head": head["value"]}
 
 
@@ -342,11 +342,16 @@ def carry_axis_long(evidence: Evidence) -> pd.DataFrame:
     return pd.concat({name: per_run(evidence.each(group, row)) for name, group in at_hand.items()})
 
 
-@finding_of_runs("unpadded_fail", base.MAIN)
+def fails_at_length(row: Fields) -> bool:
+    """Tell whether weights get next to no sum of an untrained length right."""
+    return bool(row["value"] < UNTRAINED_LENGTH_ACCURACY)
+
+
+@finding_of_runs("unpadded_fail", base.MAIN, rule=fails_at_length)
 def unpadded_fail(model: Transformer) -> Fields:
     """Exact match of the three-digit weights on random six-digit sums (App. H, footnote)."""
     exact, digits = accuracy(widened(model, 6), 6)
-    return {"value": exact, "shows": exact < UNTRAINED_LENGTH_ACCURACY, "digit_by_digit": digits.tolist()}
+    return {"value": exact, "digit_by_digit": digits.tolist()}
 
 
 def finetuning(evidence: Evidence) -> pd.DataFrame:
