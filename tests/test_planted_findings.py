@@ -334,12 +334,8 @@ def test_what_biases_cost_is_counted_without_them():
 
 def test_the_head_that_carries_has_to_be_the_authors_in_his_release_only(monkeypatch):
     named = [Ablation(heads={(0, head)}) for head in (0, 1)]
-    rest = {"corrected": 0.3, "trained": 0.3, "spared": 0.0, "spares": True}
-    runs = [
-        {"head": head, "carried": carried, "shows": carried > lengths.CARRY_LOSS, **rest}
-        for head in named
-        for carried in (0.8, 0.4)
-    ]
+    rest = {"corrected": 0.3, "trained": 0.3, "spared": 0.0}
+    runs = [{"head": head, "carried": carried, **rest} for head in named for carried in (0.8, 0.4)]
     monkeypatch.setattr(lengths, "without_parts", lambda model, a, b: model.known)
     monkeypatch.setattr(lengths, "primed_parts", lambda known, n_long: known)
     evidence = each_run(monkeypatch, {base.PRIMED: runs})

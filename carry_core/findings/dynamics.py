@@ -125,6 +125,17 @@ def carrying(loss: Curve, correlation: Curve, planned: int = 0) -> Fields:
     }
 
 
+def coincides(lag: float, planned: int) -> bool:
+    """Tell whether the accuracy rises so few epochs after the attention changes that they change together."""
+    return bool(abs(lag) <= window(planned, ACCURACY_TO_ATTENTION))
+
+
+def bounces(to_turn: float, fall: float, rebound: float, planned: int) -> bool:
+    """Tell whether a norm turns so few epochs from the rise, and visibly: the shares that it loses and gains."""
+    near = abs(to_turn) <= window(planned, ACCURACY_TO_NORM)
+    return bool(near and min(fall, rebound) >= VISIBLE_BOUNCE)
+
+
 def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFrame:
     """When each one-layer run learns the units, and what its attention and its norm do then (Sec. 3, Fig. 2).
 
@@ -144,7 +155,7 @@ def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFr
         passes = pd.Series([first_at(head, 0.5) for head in mass.T])
         rise, first, last = float(rises.argmax() + 2), passes.min(), passes.max()
         bounce, fall, rebound = _turn(history["weight_norm"][i, :epochs], rise)
-        near, close = (window(max(planned, epochs), share) for share in (ACCURACY_TO_ATTENTION, ACCURACY_TO_NORM))
+        whole = max(planned, epochs)
         rows[run] = {
             "epochs": epochs,
             "rise": rise,
@@ -153,12 +164,12 @@ def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFr
             "first": first,
             "last": last,
             "lag": rise - first,
-            "coincides": abs(rise - first) <= near,
-            "apart": last - first > near,
+            "coincides": coincides(rise - first, whole),
+            "apart": last - first > window(whole, ACCURACY_TO_ATTENTION),
             "bounce": bounce,
             "fall": fall,
             "rebound": rebound,
-            "bounces": abs(bounce - rise) <= close and min(fall, rebound) >= VISIBLE_BOUNCE,
+            "bounces": bounces(bounce - rise, fall, rebound, whole),
         }
     return per_run(rows)
 

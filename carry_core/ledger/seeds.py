@@ -187,7 +187,7 @@ def save(rows: pd.DataFrame) -> Path:
     check_replaces(rows)
     known = [saved()] if os.path.lexists(path_of()) else []
     table = pd.concat([*known, rows]).drop_duplicates(KEY, keep="last").sort_values(KEY)
-    derived = ["kind", *(name for name in table if name.endswith(" shows"))]
+    derived = [name for name in table if name == "kind" or name.endswith(" shows")]
     measured = [name for name in table.drop(columns=derived) if name not in (*KEY, "fields")]
     table = table[[*KEY, *measured, "fields"]].round(DIGITS)
     table["fields"] = table["fields"].map(lambda x: json.dumps(_stored(x)), na_action="ignore")
