@@ -24,7 +24,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 LIST = Path(__file__).with_suffix(".toml")
-LEFT_OUT = (".*", "_build", "__pycache__", "author", "checkpoints", "*.egg-info")
+BUILT = (".*", "_build", "__pycache__", "*.egg-info")
+IMPORTED = ("author", "checkpoints")  # in data/
 COPIES = 2  # at work at the same time
 TIME_LIMIT = 600  # of the processor, in seconds: a mutant that makes its tests run on and on has been noticed
 NOTICED, SURVIVES = "noticed", "SURVIVES"
@@ -142,7 +143,12 @@ def run(root: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 def copied(folder: Path) -> Path:
     """A copy of the repository, with what lies beside it in reach."""
-    shutil.copytree(ROOT, folder / "repository", ignore=shutil.ignore_patterns(*LEFT_OUT))
+    built = shutil.ignore_patterns(*BUILT)
+
+    def left_out(where: str, names: list[str]) -> set[str]:
+        return built(where, names) | (set(IMPORTED) if Path(where) == ROOT / "data" else set())
+
+    shutil.copytree(ROOT, folder / "repository", ignore=left_out)
     if (beside := ROOT.parent / "shared").is_dir():
         (folder / "shared").symlink_to(beside)
     imported = run(folder / "repository", "-c", "import carry_core; print(carry_core.__file__)").stdout

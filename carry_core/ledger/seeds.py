@@ -209,7 +209,7 @@ def check_replaces(rows: pd.DataFrame) -> None:
 def _stored(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _stored(x) for name, x in value.items() if not isinstance(x, bool)}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_stored(x) for x in value]
     return round(value, DIGITS) if isinstance(value, float) else value
 
