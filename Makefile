@@ -24,7 +24,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs author-figures maps seeds serve lab train rerun cluster progress unlock test lint types unit net compare mutation nbval lock clean
+.PHONY: help setup book notebooks outputs author-figures maps seeds serve lab train rerun cluster progress unlock test lint types unit net compare mutation mutants nbval lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -138,6 +138,9 @@ compare: notebooks ## compare the executed notebooks with the outputs that are c
 
 mutation: $(READY) ## see that the comparison notices broken weights; PAGES=--all on every page
 	@$(PY) workflow/mutation.py $(PAGES)
+
+mutants: $(READY) ## see that a test notices each small wrong change of workflow/mutants.toml; MUTANTS="measure.py" on some
+	@$(PY) workflow/mutants.py $(MUTANTS)
 
 nbval: $(READY) ## run all notebooks again and compare: the same as compare, by pytest and without what is built; PART=2/8 or PART=commit: some
 	@chosen=$$($(if $(PART),$(PY) workflow/part.py $(PART),echo notebooks)) || exit 2; \

@@ -86,8 +86,9 @@ def test_a_training_that_stopped_early_is_judged_by_the_epochs_of_the_whole():
     assert dynamics.starts_to_rise(curve)[0] == 100
     assert dynamics.starts_to_rise(curve, planned=1000)[0] == EPOCHS
     correlation = dynamics.correlations(dips(65))[1]
-    assert not dynamics.carrying(bent(60, 0.08, 0.02), correlation)["shows"]  # within 4 of 400
-    assert dynamics.carrying(bent(60, 0.08, 0.02), correlation, 1000)["shows"]  # within 10 of 1000
+    whole, part = (dynamics.carrying(bent(60, 0.08, 0.02), correlation, planned) for planned in (0, 1000))
+    assert not dynamics.starts_at_the_kink(whole)  # within 4 of 400
+    assert dynamics.starts_at_the_kink(part)  # within 10 of 1000
 
 
 # ---------------------------------------------------------------- the kink
@@ -163,7 +164,7 @@ def test_a_loss_that_does_not_decay_exponentially_does_not_show_the_kink(planted
     assert not dynamics.kink_of_runs(planted(history)).shows.any()
     rising = dynamics.carrying(bent(60, 0.08, -0.02), dynamics.correlations(history)[1])
     assert rising["explained_variance"] == pytest.approx(1)
-    assert not rising["shows"]
+    assert not dynamics.starts_at_the_kink(rising)
 
 
 def exact_match(train: np.ndarray, test: np.ndarray) -> dict[str, np.ndarray]:

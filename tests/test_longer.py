@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -108,7 +109,10 @@ def test_forgetting_on_planted_curves():
     assert found.loc[0, ["epochs", "peak", "best", "last"]].tolist() == [4, 2, 0.8, 0.4]
     assert (found.goes[0][:2], found["first"][0]) == ((4, 3), (1,))
     assert (found.peak[1], found["first"][1]) == (3, ())
-    assert found.forgets.tolist() == [True, False]
+    assert lengths.forgets(found).tolist() == [True, False]
+    ends = found.assign(peak=[3, 4], best=0.8, last=0.39)  # the second one has its peak at the end
+    assert lengths.forgets(ends).tolist() == [True, False]
+    assert lengths.forgets(ends.assign(last=0.41)).tolist() == [False, False]
     with pytest.raises(BadInput, match="have no longer sums: expected those of a padded group"):
         lengths.forgetting(history(long_whole=[[0.1, 0.8]]))
 
@@ -142,12 +146,15 @@ def test_who_carries_and_who_corrects_in_a_planted_model():
     assert found["head"] == heads[1]
     parts = ("carried", "corrected", "trained", "spared")
     assert [found[name] for name in parts] == pytest.approx((0.8, 0.4, 0.5, 0.25))
-    assert (found["shows"], found["spares"]) == (True, False)
-    lost[Ablation(mlps={1})] = cells(0.6, 0.95, 0.5)
-    assert lengths.primed_parts(lost, 3)["spares"]
-    lost[Ablation(mlps={1})] = cells(0.95, 0.95, 0.5)
-    found = lengths.primed_parts(lost, 3)
-    assert (found["shows"], found["spares"]) == (False, False)
+    assert found.keys() == {"head", *parts}
+
+
+def test_criteria_of_parts_on_either_side():
+    just = {"carried": 0.51, "corrected": 0.11, "trained": 0.11, "spared": 0.09}
+    changes = ({}, {"carried": 0.49}, {"corrected": 0.09}, {"trained": 0.09}, {"spared": 0.11})
+    runs = pd.DataFrame([just | change for change in changes])
+    assert lengths.has_its_parts(runs).tolist() == [True, False, False, True, True]
+    assert lengths.spares_long_carries(runs).tolist() == [True, True, False, False, False]
 
 
 # ---------------------------------------------------------------- streams, accuracies, weights

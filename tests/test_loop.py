@@ -238,6 +238,21 @@ def test_a_run_becomes_a_pair_of_files(small_group, data, monkeypatch):
         checkpoints.publish(1, data / "runs")
 
 
+def test_a_snapshot_is_named_by_the_paper_s_epoch(small_group, data, monkeypatch):
+    """A recipe of half the epochs keeps its own first for the paper's second."""
+    group = replace(small_group, snapshots=(2,))
+    monkeypatch.setitem(groups.GROUPS, "small", group)
+    recipe = replace(QUICK, steps=group.epochs // 2 * group.steps)
+    checkpoints = Checkpoints(data / "checkpoints", group, recipe)
+    trained = Trainer(group, recipe, [0])
+    loop.train_runs(trained, checkpoints, loop.Clock(), lambda *_: None)
+    assert trained.epoch == 2
+    path = checkpoints.publish(0, data / "runs")
+    early = checkpoints.load(0, 1)[0]
+    assert torch.equal(load_file(path)["epoch_2/norm.bias"], early["parameters/norm.bias"].half())
+    assert list(runs.load("small").snapshots) == [2]
+
+
 def test_a_run_is_trained_by_one_process_at_a_time(small_group, data, monkeypatch, capsys):
     """A lock is of an open file, so that a thread stands in for a process."""
     monkeypatch.setitem(groups.GROUPS, "small", small_group)

@@ -87,6 +87,9 @@ def test_the_numbers_of_the_training_page_are_the_code_s():
         f"Its rate is therefore {stacked.THRESHOLD}/65536",
     ):
         assert text in page
+    rates = re.search(r"\| learning rate \| \$(.+?)\$ \| \$(.+?)\$ \|", page).groups()
+    named = [float(re.sub(r"(.*?)(?: \\cdot )?10\^\{(.+)\}", lambda x: f"{x[1] or 1}e{x[2]}", rate)) for rate in rates]
+    assert named == [recipes.BY_NAME["paper"].rate, quick.rate]
     assert loop.SAVE_EVERY == 15
     assert "saved every quarter of a minute" in page
 

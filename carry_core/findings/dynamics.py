@@ -111,12 +111,11 @@ def starts_to_rise(curve: Curve, planned: int = 0) -> tuple[int, float]:
 
 
 def carrying(loss: Curve, correlation: Curve, planned: int = 0) -> Fields:
-    """Whether the final MLP's role starts to form at the kink, and the loss then falls exponentially (Sec. 5)."""
+    """How long after the kink the final MLP's role starts to form, and how the loss falls from there on (Sec. 5)."""
     fit, (rise, depth) = kink(loss, planned=planned), starts_to_rise(correlation, planned)
-    lag, exponential = float(rise - fit.epoch), fit.rate > 0 and fit.explained >= EXPLAINED_VARIANCE
     return {
-        "value": lag,
-        "shows": exponential and abs(lag) <= window(max(planned, len(loss)), KINK_TO_RISE),
+        "value": float(rise - fit.epoch),
+        "planned": max(planned, len(loss)),
         "kink": fit.epoch,
         "rise": float(rise),
         "depth_of_the_fall_before": depth,
@@ -124,6 +123,17 @@ def carrying(loss: Curve, correlation: Curve, planned: int = 0) -> Fields:
         "its_95%_interval": list(fit.interval),
         "explained_variance": fit.explained,
     }
+
+
+def coincides(lag: float, planned: int) -> bool:
+    """Tell whether the accuracy rises so few epochs after the attention changes that they change together."""
+    return bool(abs(lag) <= window(planned, ACCURACY_TO_ATTENTION))
+
+
+def bounces(to_turn: float, fall: float, rebound: float, planned: int) -> bool:
+    """Tell whether a norm turns so few epochs from the rise, and visibly: the shares that it loses and gains."""
+    near = abs(to_turn) <= window(planned, ACCURACY_TO_NORM)
+    return bool(near and min(fall, rebound) >= VISIBLE_BOUNCE)
 
 
 def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFrame:
@@ -145,7 +155,7 @@ def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFr
         passes = pd.Series([first_at(head, 0.5) for head in mass.T])
         rise, first, last = float(rises.argmax() + 2), passes.min(), passes.max()
         bounce, fall, rebound = _turn(history["weight_norm"][i, :epochs], rise)
-        near, close = (window(max(planned, epochs), share) for share in (ACCURACY_TO_ATTENTION, ACCURACY_TO_NORM))
+        whole = max(planned, epochs)
         rows[run] = {
             "epochs": epochs,
             "rise": rise,
@@ -154,12 +164,12 @@ def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFr
             "first": first,
             "last": last,
             "lag": rise - first,
-            "coincides": abs(rise - first) <= near,
-            "apart": last - first > near,
+            "coincides": coincides(rise - first, whole),
+            "apart": last - first > window(whole, ACCURACY_TO_ATTENTION),
             "bounce": bounce,
             "fall": fall,
             "rebound": rebound,
-            "bounces": abs(bounce - rise) <= close and min(fall, rebound) >= VISIBLE_BOUNCE,
+            "bounces": bounces(bounce - rise, fall, rebound, whole),
         }
     return per_run(rows)
 
@@ -222,7 +232,18 @@ def one_layer_imperfect(evidence: Evidence) -> pd.DataFrame:
     return per_run(best, lambda curve: {"value": float(curve.max()), "shows": float(curve.max()) < 1})
 
 
-@finding("no_grokking", *GROUPS)
+def starts_at_the_kink(row: Fields) -> bool:
+    """Tell whether the final MLP's role starts to form at the kink, and the loss then falls exponentially."""
+    exponential = row["decay_rate"] > 0 and row["explained_variance"] >= EXPLAINED_VARIANCE
+    return bool(exponential and abs(row["value"]) <= window(row["planned"], KINK_TO_RISE))
+
+
+def learns_at_once(row: Fields) -> bool:
+    """Tell whether the test sums are learned with those trained on."""
+    return bool(row["value"] <= window(row["planned"], TEST_DELAY))
+
+
+@finding("no_grokking", *GROUPS, rule=learns_at_once)
 def no_grokking(evidence: Evidence) -> pd.DataFrame:
     """Epochs by which test exact match passes 0.99 later than training exact match (App. C)."""
     delays = {}
@@ -233,17 +254,17 @@ def no_grokking(evidence: Evidence) -> pd.DataFrame:
             continue
         if "train_whole" not in history:  # a released history of n2_s0.1_w0.2 counts single digits only
             continue
-        soon, test = window(evidence.planned_epochs(group), TEST_DELAY), curves(history, "test_whole")
+        planned, test = evidence.planned_epochs(group), curves(history, "test_whole")
         for run, curve in curves(history, "train_whole").items():
             learnt, tested = (first_at(x, LEARNT_ACCURACY) for x in (curve, test[run]))
             if not np.isnan(learnt):  # if test accuracy never follows, that is what grokking would look like so far
-                delays[group, run] = tested - learnt, soon
+                delays[group, run] = {"value": tested - learnt, "planned": planned}
     if not delays:
         raise BadInput(f"It needs learning curves in which training and test accuracy pass {LEARNT_ACCURACY}.")
-    return per_run(delays, lambda x: {"value": x[0], "shows": x[0] <= x[1]})
+    return per_run(delays)
 
 
-@finding("kink", MAIN)
+@finding("kink", MAIN, rule=starts_at_the_kink)
 def kink_of_runs(evidence: Evidence) -> pd.DataFrame:
     """Epochs from the kink of the test loss to the start of the rise of the correlation (Sec. 5, Fig. 5)."""
     history, planned = evidence.curves(MAIN), evidence.planned_epochs(MAIN)
