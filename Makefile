@@ -24,7 +24,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs author-figures maps seeds serve lab train rerun cluster progress test lint types unit compare mutation nbval lock clean
+.PHONY: help setup book notebooks outputs shipped author-figures maps seeds serve lab train rerun cluster progress test lint types unit compare mutation nbval lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -60,6 +60,9 @@ notebooks: $(READY) ## run the notebooks that are stale, into _build/book/notebo
 outputs: notebooks ## write the outputs of the executed copies back into notebooks/, to be committed
 	@$(PY) workflow/outputs.py
 	@$(PY) -c "from carry_core.cli import write_checksums; write_checksums()"
+
+shipped: $(READY) ## write the README's table of shipped runs anew, from data/runs
+	@$(PY) workflow/shipped.py
 
 # Each page stores what its figures draw, so that the default pages show it without an import.
 author-figures: $(READY) ## recompute data/results/author/ from the author's imported release

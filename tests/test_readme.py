@@ -13,6 +13,7 @@ from carry_core.model import POINTS, ModelConfig
 from carry_core.sums import n_sums
 from carry_core.training import loop, recipes, stacked
 from tests.test_notebooks import parameters
+from tests.trainings import save_random
 
 README = (ROOT / "README.md").read_text()
 
@@ -78,9 +79,27 @@ def test_the_picture_is_the_one_of_table_1():
     assert (ROOT / picture).read_bytes() == outputs["figure"](notebook, "figure"), "run make outputs"
 
 
-def test_what_it_names_exists_and_it_names_the_weights_that_are_shipped():
+def test_what_it_names_exists():
     names = ["".join(found) for found in re.findall(r"`([\w/]+/)`|\]\((\w+\.\w+)\)", README)]
     assert [name for name in names if not (ROOT / name).exists()] == []
-    shipped = {path.name for path in (ROOT / "data" / "runs").iterdir() if path.is_dir()}
-    (sentence,) = re.findall(r"Shipped now are(.*?)\.\n", README + "\n", re.DOTALL)
-    assert set(re.findall(r"`(n\d\w*[\w.]+|decoder_[\w.]+|pad\d+_[\w.]+|digits4_[\w.]+)`", sentence)) == shipped
+
+
+def test_it_lists_the_runs_that_are_shipped():
+    shipped = runpy.run_path(str(ROOT / "workflow" / "shipped.py"))
+    assert shipped["TABLE"].findall(README) == [shipped["table"](ROOT / "data" / "runs")], "run make shipped"
+    assert {path.name for path in (ROOT / "data" / "runs").iterdir() if path.is_dir()} <= GROUPS.keys()
+
+
+def test_the_list_of_runs_counts_files_and_their_epochs(data):
+    """Runs by both recipes, some of them stopped early; nothing else in the folder is one."""
+    table = runpy.run_path(str(ROOT / "workflow" / "shipped.py"))["table"]
+    group = GROUPS["n1_s0.3_w0.2"]
+    save_random(group, (0, 2, 7))
+    save_random(group, (1, 3), epochs=300)
+    save_random(group, (4,), epochs=20)
+    save_random(group, (0, 1), "quick", epochs=60)
+    (data / "runs" / group.name / "quick" / "run1.npz").touch()
+    lines = table(data / "runs").splitlines()
+    assert "| `n1_s0.3_w0.2` | 3; 1 of 20 of 1000 epochs; 2 of 300 of 1000 epochs | 2 |" in lines
+    assert "| `n2_s0.3_w0.2` | – | – |" in lines
+    assert len(lines) == 2 + len(GROUPS)
