@@ -96,7 +96,8 @@ def test_the_two_kinds_of_staircase_by_hand():
 
 def history(**curves: list[list[float]]) -> dict[str, np.ndarray]:
     found = {name: np.array(values, dtype=float) for name, values in curves.items()}
-    return found | {"runs": np.arange(len(found["long_whole"]))}
+    n_runs, n_epochs = found["long_whole"].shape
+    return found | {"runs": np.arange(n_runs), "epochs": np.arange(1, n_epochs + 1)}
 
 
 def test_forgetting_on_planted_curves():

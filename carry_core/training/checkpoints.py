@@ -98,7 +98,7 @@ def run_path(out: Path, group: str, recipe: str, run: int) -> Path:
 
 
 def save_run(path: Path, group: Group, weights: Weights, record: Record, curves: History | None = None) -> None:
-    """Write a run's pair of files, the learning curves `[epoch, …]` first; BadInput where that cannot be done.
+    """Write a run's pair of files, curves `[row, …]` first; BadInput if that cannot be done.
 
     Weights are by name, snapshots under `epoch_500/…`. The record has at least `run`, `recipe` and `epochs`.
     """
