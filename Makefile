@@ -93,11 +93,12 @@ lab: $(READY) ## open a copy of the notebooks in JupyterLab, to change them
 	  $(PY) -m pip install --quiet --constraint requirements.lock jupyterlab
 	@.venv/bin/jupyter-lab _build/lab
 
-ASKED = $(foreach word,groups=GROUPS runs=RUNS recipe=RECIPE epochs=EPOCHS precision=PRECISION what=WHAT source=SOURCE,\
+ASKED = $(foreach word,groups=GROUPS runs=RUNS recipe=RECIPE epochs=EPOCHS precision=PRECISION \
+  init_seed=INIT_SEED order_seed=ORDER_SEED mask_seed=MASK_SEED what=WHAT source=SOURCE,\
   $(firstword $(subst =, ,$(word)))="$($(lastword $(subst =, ,$(word))))")
 
 # `make train -n` asks Snakemake what it would do: the plus sign has it run in spite of -n.
-train: $(READY) cluster ## train what is missing, a job a run: GROUPS="…" RUNS=0-5 RECIPE=paper [EPOCHS=N] [PRECISION=fused] [PROFILE=slurm]
+train: $(READY) cluster ## train what is missing, a job a run: GROUPS="…" RUNS=0-5 RECIPE=paper [EPOCHS=N] [PRECISION=fused] [INIT_SEED=N ORDER_SEED=N MASK_SEED=N] [PROFILE=slurm]
 	@mkdir -p _build
 	+@$(SNAKEMAKE) train $(if $(findstring n,$(firstword -$(MAKEFLAGS))),--dry-run --quiet host) --config task=train $(ASKED)
 

@@ -30,6 +30,7 @@ from carry_core.llm.prompts import TEMPLATES
 from carry_core.training import bench, fused, loop, recipes
 from carry_core.training.checkpoints import Checkpoints
 from carry_core.training.layers import keep_memory
+from carry_core.training.seeds import MOST_SEED, NAMES, Seeds
 from carry_core.training.trainer import PRECISIONS
 
 SUMS = "SHA256SUMS"
@@ -75,6 +76,7 @@ def _save(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
 
 DEVICE = click.option("--device", default="auto", callback=_device, help="auto, cpu, cuda, cuda:1, …")
 FOLDER = Target(file_okay=False)
+SEED = click.IntRange(0, MOST_SEED)
 JSON = click.option("--json", "file", type=Target(dir_okay=False), help="Also write the rows there, as a list.")
 SAVE = click.option("--save", is_flag=True, callback=_save, help="Also write them to data/results, for the book.")
 SOURCE = click.option("--source", type=click.Choice(runs.SOURCES), required=True, help="Whose weights.")
@@ -130,12 +132,16 @@ def verify(accept: tuple[str, ...]) -> None:
 @click.option(
     "--out", type=FOLDER, default=lambda: data_dir() / "runs", show_default="data/runs", help="Where runs go."
 )
+@click.option("--init-seed", type=SEED, help="Initial weights of this run [default: its own].")
+@click.option("--order-seed", type=SEED, help="Permute the training sums [default: unpermuted].")
+@click.option("--mask-seed", type=SEED, help="Dropout masks of this run [default: its own].")
 @click.option("--minutes", type=click.FloatRange(0, 1e6, min_open=True), help="Stop, resumable, after this time.")
 @click.option("--dry-run", is_flag=True, help="Say what would be trained, and about how long it would take.")
 def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, dry_run: bool, **options: Any) -> None:
     """Train the missing runs of each GROUP. Goes on where an earlier call stopped."""
     device, precision, clock = options["device"], options["precision"], loop.Clock(options["minutes"])
-    train_group = partial(loop.train_group, out=out, device=device, precision=precision, clock=clock)
+    seeds = Seeds(*(options[f"{name}_seed"] for name in NAMES))
+    train_group = partial(loop.train_group, out=out, device=device, precision=precision)
     if every == bool(names):
         raise BadInput("What to train? Expected either one or more groups, or --all.")
     if precision == "tf32" and device == "cpu":
@@ -148,7 +154,8 @@ def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, d
     plan = []
     for group in map(groups.find, groups.GROUPS if every else names):
         checkpoints = Checkpoints(folder, group, recipes.chosen(options["recipe"], group, options["epochs"]))
-        plan.append((checkpoints, loop.missing(checkpoints, recipes.run_numbers(numbers, group), out)))
+        wanted = recipes.run_numbers(numbers, group)
+        plan.append((checkpoints, loop.missing(checkpoints, wanted, out, seeds)))
     loop.check_parents(plan)
     total = timedelta()
     for checkpoints, missing in plan:
@@ -161,7 +168,7 @@ def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, d
             click.echo(f"{name}: {loop.named(missing)}, {epochs} epochs a run, about {takes}.")
         else:
             click.echo(f"{name}: {checkpoints.group}.")
-            if not train_group(checkpoints, missing, report=reporter()):
+            if not train_group(checkpoints, missing, seeds=seeds, clock=clock, report=reporter()):
                 click.echo("Time is up; the same command goes on from here.")
                 return
     if dry_run:
@@ -282,7 +289,7 @@ def seeds_(source: str, recipe: str, numbers: str | None, file: Path | None, sav
 @DEVICE
 @click.option("--dtype", type=click.Choice(list(DTYPES)), help="[default: as the model has it]")
 @click.option("--batch", type=click.IntRange(1, 10_000), default=25, help="Prompts at a time.")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=42, help="Of prompts and random pairs.")
+@click.option("--seed", type=SEED, default=42, help="Of prompts and random pairs.")
 @click.option("--out", type=FOLDER, help="Where to write [default: data/llm/NAME].")
 def llm(model: str, prompts: int, ablate: tuple[str, ...], out: Path | None, **options: Any) -> None:
     """Ask a language model four-digit sums and look inside: Tab. 2 and Fig. 6.

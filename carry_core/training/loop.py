@@ -12,10 +12,13 @@ import torch
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
+from carry_core.groups import Group
 from carry_core.sums import n_sums
 from carry_core.training.bench import in_turns
 from carry_core.training.checkpoints import Checkpoints, run_path
 from carry_core.training.layers import keep_memory
+from carry_core.training.recipes import Recipe
+from carry_core.training.seeds import OWN, Seeds, recorded
 from carry_core.training.trainer import State, Trainer
 
 SAVE_EVERY = 15.0  # seconds between checkpoints
@@ -68,8 +71,13 @@ def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
             )
     if len(states) == len(trainer.runs):
         trainer.restore(states)
+        trainer.seeds = [recorded(record) for _, record in states]
     elif trainer.group.parent is not None:
-        trainer.load([parent_state(checkpoints, *trainer.group.parent, run) for run in trainer.runs])
+        parents = [parent_state(checkpoints, *trainer.group.parent, run) for run in trainer.runs]
+        trainer.load(parents)
+        for seeds, (_, record) in zip(trainer.seeds, parents, strict=True):
+            seeds.pop("init")
+            seeds["parent"] = recorded(record)
 
 
 def parent_state(checkpoints: Checkpoints, name: str, after: int, run: int) -> State:
@@ -97,15 +105,38 @@ def check_parents(plan: Iterable[tuple[Checkpoints, Collection[int]]]) -> None:
             coming |= {(group.name, papers, run) for ours, papers in snapshots if ours <= recipe.epochs(group)}
 
 
-def missing(checkpoints: Checkpoints, numbers: Collection[int], out: Path) -> dict[int, Progress]:
-    """Runs that `out` lacks, or has with fewer epochs, and how far their checkpoints are; BadInput for damaged ones."""
+def missing(
+    checkpoints: Checkpoints,
+    numbers: Collection[int],
+    out: Path,
+    seeds: Seeds = OWN,
+) -> dict[int, Progress]:
+    """Runs that `out` lacks, or has with fewer epochs, and how far their checkpoints are.
+
+    BadInput for damaged ones, and for those that have other seeds.
+    """
     group, recipe, found = checkpoints.group, checkpoints.recipe, {}
+    seeds.check_group(group)
     for run in numbers:
         path = run_path(out, group.name, recipe.name, run)
-        if not path.exists() or runs.describe(path, group.name)["record"]["epochs"] < recipe.epochs(group):
-            record = checkpoints.load(run)[1] if checkpoints.path(run).exists() else {"epoch": 0}
+        if is_finished(path, group, recipe, seeds):
+            continue
+        found[run] = (0, 0)
+        if checkpoints.path(run).exists():
+            record = checkpoints.load(run)[1]
+            seeds.check_run(group, record, checkpoints.path(run))
             found[run] = (record["epoch"], record.get("batches", 0))
     return found
+
+
+def is_finished(path: Path, group: Group, recipe: Recipe, seeds: Seeds = OWN) -> bool:
+    """Tell if a run's file has all epochs; BadInput if it is damaged or has other seeds."""
+    if not path.exists():
+        return False
+    record = runs.describe(path, group.name)["record"]
+    seeds.check_run(group, record, path)
+    epochs: int = record["epochs"]
+    return epochs >= recipe.epochs(group)
 
 
 def train_group(
@@ -115,6 +146,7 @@ def train_group(
     *,
     device: str = "cpu",
     precision: str = "fp32",
+    seeds: Seeds = OWN,
     clock: Clock | None = None,
     report: Report = lambda *told: None,
 ) -> bool:
@@ -128,12 +160,13 @@ def train_group(
     with ExitStack() as held:
         for run in numbers:
             held.enter_context(checkpoints.lock(run))
-        todo = missing(checkpoints, numbers, out)
+        todo = missing(checkpoints, numbers, out, seeds)
         stacks = [[run for run in todo if todo[run] == far] for far in sorted({*todo.values()}, reverse=True)]
         for stack in stacks if device != "cpu" else [[run] for run in todo]:
             if clock.over:
                 return False
-            trainer = Trainer(checkpoints.group, checkpoints.recipe, stack, device, precision)
+            how = (device, precision, seeds)
+            trainer = Trainer(checkpoints.group, checkpoints.recipe, stack, *how)
             prepare(trainer, checkpoints)
             if not train_runs(trainer, checkpoints, clock, report):
                 return False
