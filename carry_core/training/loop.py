@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from carry_core import groups, runs
@@ -53,11 +54,17 @@ def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report:
         if row is None or snapshot or trainer.finished or clock.over:
             checkpoints.save(trainer.states())
             clock.saved = time.monotonic()
-        far = f"batch {trainer.done}/{trainer.group.steps}"
-        if row is not None:
-            far = f"loss {row['test_loss'].mean():.1e}, accuracy {row['test_whole'].mean():.3f}"
+        far = f"batch {trainer.done}/{trainer.group.steps}" if row is None else last_test(trainer)
         report(title, f"{far}, epoch {trainer.epoch + (row is None)}/{epochs}", trainer.epoch / epochs)
     return trainer.finished
+
+
+def last_test(trainer: Trainer) -> str:
+    """What came out of the last test, and when that was if it is not the epoch just done."""
+    names = ("test_loss", "test_whole", "epochs")
+    loss, exact, epochs = (trainer.history[name][-1] for name in names)
+    when = "" if epochs[0] == trainer.epoch else f" (after {epochs[0]})"
+    return f"loss {loss.mean():.1e}, accuracy {exact.mean():.3f}{when}"
 
 
 def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
@@ -72,6 +79,9 @@ def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
     if len(states) == len(trainer.runs):
         trainer.restore(states)
         trainer.seeds = [recorded(record) for _, record in states]
+        if trainer.epoch and "epochs" not in trainer.history:  # begun when every epoch was tested
+            epochs = np.arange(1, trainer.epoch + 1)
+            trainer.history["epochs"] = list(np.tile(epochs[:, None], len(trainer.runs)))
     elif trainer.group.parent is not None:
         parents = [parent_state(checkpoints, *trainer.group.parent, run) for run in trainer.runs]
         trainer.load(parents)
@@ -189,4 +199,6 @@ def estimate(checkpoints: Checkpoints, todo: Mapping[int, Progress], device: str
     a, b = trainer.train.unbind(1)
     step: float = in_turns({"step": partial(trainer.step, a, b, 0)}, 1, torch.get_num_threads())["step"].item()
     n_test = group.fraction * n_sums(group.n_digits) + (groups.N_LONG if group.padded else 0)
-    return step * (group.n_train + TESTING * n_test) / group.batch * (max(left) if stacked else sum(left))
+    tested = len(recipe.tested(group)) / recipe.epochs(group)  # of the epochs
+    epoch = step * (group.n_train + tested * TESTING * n_test) / group.batch
+    return epoch * (max(left) if stacked else sum(left))

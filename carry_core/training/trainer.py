@@ -1,4 +1,4 @@
-"""The trainer: AdamW on stacked runs, exact to the released code (App. A), with a history for every epoch."""
+"""The trainer: AdamW on stacked runs, exact to the released code (App. A), with learning curves."""
 
 import math
 import platform
@@ -89,7 +89,9 @@ class Trainer:
         self.epoch = 0
         self.done = 0  # batches of the epoch under way
         self.running: dict[str, Tensor] = {}  # sums of their losses and accuracies, (run, …)
-        self.history: dict[str, list[NDArray[np.float32]]] = {}
+        # `[run, …]` each: of `train_…` for every epoch, of all else for each test, after `epochs`
+        self.history: dict[str, list[NDArray[Any]]] = {}
+        self.tested = recipe.tested(group)
         self.seeds = [seeds.record(run) for run in runs]
         self.seconds = [0.0] * len(runs)  # wall time that each run is charged with: its share of the stack's
         where = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else f"cpu ({platform.machine()})"
@@ -115,19 +117,26 @@ class Trainer:
     def finished(self) -> bool:
         return self.epoch >= self.recipe.epochs(self.group)
 
-    def run_epoch(self, pause: Callable[[], bool] = lambda: False) -> dict[str, NDArray[np.float32]] | None:
-        """Train for one epoch, or what is left of it, then test; returns the new row of the history, each `[run, …]`.
+    def run_epoch(self, pause: Callable[[], bool] = lambda: False) -> dict[str, NDArray[Any]] | None:
+        """Train for one epoch, or what is left of it; returns what the history gains, `[run, …]`.
 
-        `pause` is asked after each batch: where it says so, None is returned, and the next call goes on there.
+        A test follows where the recipe has one. `pause` is asked after each batch: where it says
+        so, None is returned, and the next call goes on there.
         """
         began = time.perf_counter()
-        row = self.train_epoch(pause)
-        if row is not None:
+        measured = self.train_epoch(pause)
+        row: dict[str, NDArray[Any]] | None = None
+        if measured is not None:
             self.epoch += 1
-            for key, value in (row | self.test_epoch()).items():
-                self.history.setdefault(key, []).append(value.float().cpu().numpy())
+            if self.epoch in self.tested:
+                measured |= self.test_epoch()
+            row = {key: value.float().cpu().numpy() for key, value in measured.items()}
+            if self.epoch in self.tested:
+                row["epochs"] = np.full(len(self.runs), self.epoch)
+            for key, value in row.items():
+                self.history.setdefault(key, []).append(value)
         self.seconds = [seconds + (time.perf_counter() - began) / len(self.runs) for seconds in self.seconds]
-        return None if row is None else {key: curve[-1] for key, curve in self.history.items()}
+        return row
 
     def train_epoch(self, pause: Callable[[], bool] = lambda: False) -> dict[str, Tensor] | None:
         """One pass over the training set; means over its batches, with dropout on. None where `pause` stops it."""
