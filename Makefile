@@ -24,7 +24,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs author-figures maps seeds serve lab train rerun cluster progress unlock test lint types unit net compare mutation mutants nbval lock clean
+.PHONY: help setup book notebooks outputs shipped author-figures maps seeds serve lab train rerun cluster progress unlock test lint types unit net compare mutation mutants nbval lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -60,6 +60,9 @@ notebooks: $(READY) ## run the notebooks that are stale, into _build/book/notebo
 outputs: notebooks ## write the outputs of the executed copies back into notebooks/, to be committed
 	@$(PY) workflow/outputs.py
 
+shipped: $(READY) ## write the table of shipped runs in book/training.md anew, from data/runs
+	@$(PY) workflow/shipped.py
+
 # Each page stores what its figures draw, so that the default pages show it without an import.
 author-figures: $(READY) ## recompute data/results/author/ from the author's imported release
 	@mkdir -p _build/author
@@ -86,11 +89,12 @@ lab: $(READY) ## open a copy of the notebooks in JupyterLab, to change them
 	  $(PY) -m pip install --quiet --constraint requirements.lock jupyterlab
 	@.venv/bin/jupyter-lab _build/lab
 
-ASKED = $(foreach word,groups=GROUPS runs=RUNS recipe=RECIPE epochs=EPOCHS precision=PRECISION what=WHAT source=SOURCE,\
+ASKED = $(foreach word,groups=GROUPS runs=RUNS recipe=RECIPE epochs=EPOCHS precision=PRECISION \
+  init_seed=INIT_SEED order_seed=ORDER_SEED mask_seed=MASK_SEED what=WHAT source=SOURCE,\
   $(firstword $(subst =, ,$(word)))="$($(lastword $(subst =, ,$(word))))")
 
 # `make train -n` asks Snakemake what it would do: the plus sign has it run in spite of -n.
-train: $(READY) cluster ## train what is missing, a job a run: GROUPS="…" RUNS=0-5 RECIPE=paper [EPOCHS=N] [PRECISION=fused] [PROFILE=slurm]
+train: $(READY) cluster ## train what is missing, a job a run: GROUPS="…" RUNS=0-5 RECIPE=paper [EPOCHS=N] [PRECISION=fused] [INIT_SEED=N ORDER_SEED=N MASK_SEED=N] [PROFILE=slurm]
 	@mkdir -p _build
 	+@$(SNAKEMAKE) train $(if $(findstring n,$(firstword -$(MAKEFLAGS))),--dry-run --quiet host) --config task=train $(ASKED)
 

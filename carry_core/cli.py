@@ -33,6 +33,7 @@ from carry_core.llm.prompts import TEMPLATES
 from carry_core.training import bench, fused, loop, recipes
 from carry_core.training.checkpoints import Checkpoints, run_path
 from carry_core.training.layers import keep_memory
+from carry_core.training.seeds import MOST_SEED, NAMES, Seeds
 from carry_core.training.trainer import PRECISIONS
 
 SHOWN_EVERY, QUIET_EVERY = 5.0, 300.0  # seconds between lines of progress, on a terminal and elsewhere
@@ -123,6 +124,7 @@ def _save(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
 
 DEVICE = click.option("--device", default="auto", callback=_device, help="auto, cpu, cuda, cuda:1, …")
 FOLDER = Target(file_okay=False)
+SEED = Whole(0, MOST_SEED)
 JSON = click.option(
     "--json",
     "file",
@@ -186,12 +188,16 @@ def verify(accept: tuple[str, ...]) -> None:
 @click.option(
     "--out", type=FOLDER, default=lambda: data_dir() / "runs", show_default="data/runs", help="Where runs go."
 )
+@click.option("--init-seed", type=SEED, help="Initial weights of this run [default: its own].")
+@click.option("--order-seed", type=SEED, help="Permute the training sums [default: unpermuted].")
+@click.option("--mask-seed", type=SEED, help="Dropout masks of this run [default: its own].")
 @click.option("--minutes", type=Number(0, 1e6, min_open=True), help="Stop, resumable, after this time.")
 @click.option("--dry-run", is_flag=True, help="Say what would be trained, and about how long it would take.")
 def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, dry_run: bool, **options: Any) -> None:
     """Train the missing runs of each GROUP. Goes on where an earlier call stopped."""
     device, precision, clock = options["device"], options["precision"], loop.Clock(options["minutes"])
-    train_group = partial(loop.train_group, out=out, device=device, precision=precision, clock=clock)
+    seeds = Seeds(*(options[f"{name}_seed"] for name in NAMES))
+    train_group = partial(loop.train_group, out=out, device=device, precision=precision)
     if every == bool(names):
         raise BadInput("What to train? Expected either one or more groups, or --all.")
     if precision == "tf32" and device == "cpu":
@@ -206,7 +212,8 @@ def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, d
         checkpoints = Checkpoints(folder, group, recipes.chosen(options["recipe"], group, options["epochs"]))
         for path in (checkpoints.path(0), run_path(out, group.name, options["recipe"], 0)):
             check_writable(path.parent)
-        plan.append((checkpoints, loop.missing(checkpoints, recipes.run_numbers(numbers, group), out)))
+        wanted = recipes.run_numbers(numbers, group)
+        plan.append((checkpoints, loop.missing(checkpoints, wanted, out, seeds)))
     loop.check_parents(plan)
     total = timedelta()
     for checkpoints, missing in plan:
@@ -219,7 +226,7 @@ def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, d
             click.echo(f"{name}: {loop.named(missing)}, {counted(epochs, 'epoch')} a run, about {takes}.")
         else:
             click.echo(f"{name}: {checkpoints.group}.")
-            if not train_group(checkpoints, missing, report=reporter()):
+            if not train_group(checkpoints, missing, seeds=seeds, clock=clock, report=reporter()):
                 click.echo("Time is up; the same command goes on from here.")
                 return
     if dry_run:
@@ -368,7 +375,7 @@ def seeds_(source: str, recipe: str, numbers: str | None, file: Path | None, sav
 @DEVICE
 @click.option("--dtype", type=click.Choice(list(DTYPES)), help="[default: as the model has it]")
 @click.option("--batch", type=Whole(1, 10_000), default=25, help="Prompts at a time.")
-@click.option("--seed", type=Whole(0, 2**63 - 1), default=42, help="Of prompts and random pairs.")
+@click.option("--seed", type=SEED, default=42, help="Of prompts and random pairs.")
 @click.option("--out", type=FOLDER, help="Where to write [default: data/llm/NAME].")
 def llm(model: str, prompts: int, ablate: tuple[str, ...], out: Path | None, **options: Any) -> None:
     """Ask a language model four-digit sums and look inside: Tab. 2 and Fig. 6.

@@ -2,9 +2,10 @@
 
 `data/runs/<group>/<recipe>/run<k>.safetensors` holds a run's parameters in float16 under the names of
 `model.Transformer`, those of earlier epochs under `epoch_500/…`, and as JSON in its metadata the group, its config and
-a record: recipe, run (its only seed), epochs reached, precision, device, versions, commit. `run<k>.npz` beside it has
-the learning curves, `[epoch, …]`, attention patterns in float16. A run exists if its safetensors does, which is written
-last. What was imported from the author's release is in `data/author/<group>/` likewise, in float32.
+a record: recipe, run, seeds, epochs reached, precision, device, versions, commit. `run<k>.npz`
+beside it has the learning curves (`training/histories.py`), attention patterns in float16. A run
+exists if its safetensors does, which is written last. What was imported from the author's release
+is in `data/author/<group>/` likewise, in float32.
 """
 
 import json
@@ -227,7 +228,7 @@ def describe(path: Path, group: str | None = None) -> dict[str, Any]:
     `BadInput` if the file is damaged, has another format, or is not of the group, or its record cannot be true.
     """
     with open_tensors(path, remedy(path, group)) as file:
-        content = json.loads((file.metadata() or {})["carry"])
+        content: dict[str, Any] = json.loads((file.metadata() or {})["carry"])
         if content["format"] != FORMAT:
             version = content["format"]
             raise BadInput(f"{path} has format {version!r}, expected {FORMAT!r}: use that carry-core's version.")

@@ -97,7 +97,8 @@ def test_the_two_kinds_of_staircase_by_hand():
 
 def history(**curves: list[list[float]]) -> dict[str, np.ndarray]:
     found = {name: np.array(values, dtype=float) for name, values in curves.items()}
-    return found | {"runs": np.arange(len(found["long_whole"]))}
+    n_runs, n_epochs = found["long_whole"].shape
+    return found | {"runs": np.arange(n_runs), "epochs": np.arange(1, n_epochs + 1)}
 
 
 def test_forgetting_on_planted_curves():
@@ -220,6 +221,7 @@ def planted(data, monkeypatch):
             monkeypatch.setitem(GROUPS, name, group)
             curve = np.array(whole.get(name, [0.5]))
             curves = {"long_whole": curve, "long_accuracy": np.repeat(curve[:, None], 6, 1)}
+            curves["epochs"] = np.arange(1, 1 + len(curve))
             save_random(group, (0,), recipe, 0 if recipe == "paper" else 60, **curves)
         return Evidence("ours")
 

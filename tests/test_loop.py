@@ -18,7 +18,7 @@ from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.groups import Group
 from carry_core.model import ModelConfig
-from carry_core.training import loop
+from carry_core.training import loop, recipes
 from carry_core.training import trainer as train_module
 from carry_core.training.checkpoints import Checkpoints
 from carry_core.training.recipes import Recipe
@@ -103,8 +103,13 @@ def test_a_full_disk_is_one_line_and_loses_nothing(whole, tmp_path):
 
 @pytest.mark.parametrize(("shape", "precision"), [("one layer", "fp32"), ("decoder", "bf16"), ("padded", "bf16")])
 def test_a_training_stops_within_an_epoch_and_goes_on(small_group, data, monkeypatch, shape, precision):
-    """Time is up after two batches of an epoch, after the last before its test, and after three; all is on disk."""
+    """Time is up after two batches of an epoch, after the last before its test, and after three.
+
+    All is on disk. There are tests after epochs 1, 3 and 4.
+    """
     monkeypatch.setattr(train_module, "N_LONG", 600)
+    monkeypatch.setattr(recipes, "TESTED_FIRST", 1)
+    monkeypatch.setattr(recipes, "TESTED_EVERY", 3)
     recipe, group = replace(QUICK, limit=4), replace(small_group, config=SHAPES[shape])
     checkpoints = Checkpoints(data / "checkpoints", group, recipe)
     straight = Trainer(group, recipe, [0, 2], precision=precision)

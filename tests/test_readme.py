@@ -14,6 +14,7 @@ from carry_core.model import POINTS, ModelConfig
 from carry_core.sums import n_sums
 from carry_core.training import loop, recipes, stacked
 from tests.test_notebooks import parameters
+from tests.trainings import save_random
 
 README = (ROOT / "README.md").read_text()
 
@@ -136,3 +137,25 @@ def test_the_files_that_a_contributor_is_sent_to_exist():
     if (ROOT / "carry_paper").is_dir():  # the paths are those of the two packages
         inside = [ROOT, ROOT / "carry_core", ROOT / "carry_paper"]
         assert [name for name in sorted(names) if not any((folder / name).exists() for folder in inside)] == []
+
+
+def test_the_page_on_training_lists_the_runs_that_are_shipped():
+    shipped = runpy.run_path(str(ROOT / "workflow" / "shipped.py"))
+    page = (ROOT / "book" / "training.md").read_text(encoding="utf-8")
+    assert shipped["TABLE"].findall(page) == [shipped["table"](ROOT / "data" / "runs")], "run make shipped"
+    assert {path.name for path in (ROOT / "data" / "runs").iterdir() if path.is_dir()} <= GROUPS.keys()
+
+
+def test_the_list_of_runs_counts_files_and_their_epochs(data):
+    """Runs by both recipes, some of them stopped early; nothing else in the folder is one."""
+    table = runpy.run_path(str(ROOT / "workflow" / "shipped.py"))["table"]
+    group = GROUPS["n1_s0.3_w0.2"]
+    save_random(group, (0, 2, 7))
+    save_random(group, (1, 3), epochs=300)
+    save_random(group, (4,), epochs=20)
+    save_random(group, (0, 1), "quick", epochs=60)
+    (data / "runs" / group.name / "quick" / "run1.npz").touch()
+    lines = table(data / "runs").splitlines()
+    assert "| `n1_s0.3_w0.2` | 3; 1 of 20 of 1000 epochs; 2 of 300 of 1000 epochs | 2 |" in lines
+    assert "| `n2_s0.3_w0.2` | – | – |" in lines
+    assert len(lines) == 2 + len(GROUPS)

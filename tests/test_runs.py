@@ -81,7 +81,8 @@ def test_curves_of_unequal_runs_are_filled_up(data):
     history = histories.load(NAME, "author")
     np.testing.assert_array_equal(history["train_loss"], [[1, 1, 1], [1, 1, np.nan]])
     assert np.isnan(history["test_accuracy"][0]).all()
-    assert history["test_accuracy"].shape == (2, 2, 3)
+    assert history["test_accuracy"].shape == (2, 3, 3)
+    assert history["epochs"].tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -191,4 +192,7 @@ def test_shipped_runs_say_how_they_were_trained(monkeypatch):
         with safe_open(path, "pt") as file:
             assert {file.get_slice(name).get_dtype() for name in file.keys()} == {"F16"}  # noqa: SIM118
         with np.load(path.with_suffix(".npz")) as curves:
-            assert curves["test_whole"].shape == (record["epochs"],)
+            assert curves["train_whole"].shape == (record["epochs"],)
+            tested = curves["epochs"] if "epochs" in curves else np.arange(1, record["epochs"] + 1)
+            assert curves["test_whole"].shape == tested.shape
+            assert tested[-1] == record["epochs"]

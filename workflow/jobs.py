@@ -20,7 +20,7 @@ from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir
 from carry_core.ledger import claims, quantities, results
-from carry_core.training import checkpoints, fused, recipes
+from carry_core.training import checkpoints, fused, loop, recipes, seeds
 from carry_core.training.trainer import PRECISIONS
 
 WHOLE = "all"  # epochs of a recipe
@@ -31,10 +31,11 @@ def trainings(asked: Mapping[str, str]) -> list[str]:
 
     Args:
         asked: `groups` (names, or nothing for all), `runs` (as `carry train` takes them), `recipe`, `epochs`,
-            `precision`.
+            `precision`, `init_seed`, `order_seed`, `mask_seed`.
 
     Raises:
-        BadInput: a group, range, recipe, precision or number of epochs that does not exist.
+        BadInput: a group, range, recipe, precision, number of epochs or seed that does not exist,
+            or a run that has other seeds.
     """
     found = []
     epochs = asked.get("epochs") or WHOLE
@@ -44,17 +45,28 @@ def trainings(asked: Mapping[str, str]) -> list[str]:
         raise BadInput(f"PRECISION={precision}: expected one of {', '.join(PRECISIONS)}.")
     if precision == "fused":
         fused.library()
+    chosen = seeds.Seeds(*(seed(asked, name) for name in seeds.NAMES))
     for name in str(asked.get("groups") or "").split() or groups.GROUPS:
         group = groups.find(name)
+        chosen.check_group(group)
         recipe = recipes.chosen(asked.get("recipe") or "paper", group, None if epochs == WHOLE else int(epochs))
         for run in recipes.run_numbers(asked.get("runs") or None, group):
             path = checkpoints.run_path(data_dir() / "runs", name, recipe.name, run)
             stamp = Path(f"trained/{name}/{recipe.name}/run{run}.{epochs}")
-            if path.exists() and runs.describe(path, name)["record"]["epochs"] >= recipe.epochs(group):
+            if loop.is_finished(path, group, recipe, chosen):
                 continue
             stamp.unlink(missing_ok=True)  # of a run that was removed since
             found.append(str(stamp))
     return found
+
+
+def seed(asked: Mapping[str, str], name: str) -> int | None:
+    """`init_seed`, `order_seed` or `mask_seed`, None if not given; BadInput if it is no seed."""
+    text = asked.get(f"{name}_seed") or ""
+    if not re.fullmatch("[0-9]{0,19}", text) or int(text or 0) > seeds.MOST_SEED:
+        expected = f"expected a whole number from 0 to {seeds.MOST_SEED}"
+        raise BadInput(f"{name.upper()}_SEED={text}: {expected}.")
+    return int(text) if text else None
 
 
 def reruns(asked: Mapping[str, str]) -> list[str]:

@@ -218,23 +218,28 @@ def forgetting(history: History) -> pd.DataFrame:
 
     Exact match is `best` at the epoch `peak`, and at the end `last`. By position, accuracy stays below nine tenths of
     its own best from the epoch `goes` on (NaN: never), and `ends` there.
+    All are epochs after which it was tested; `resolution` is the most epochs since the test before.
     """
     if "long_accuracy" not in history:
         raise BadInput("These learning curves have no longer sums: expected those of a padded group.")
-    digits = dynamics.curves(history, "long_accuracy")
     rows = {}
-    for run, exact in dynamics.curves(history, "long_whole").items():
-        peak, by_position = int(exact.argmax()) + 1, pd.DataFrame(digits[run])
-        kept = (by_position >= KEPT_OF_BEST * by_position.max())[::-1].idxmax() + 1  # the last epoch
-        goes = (kept + 1.0).where(kept < len(exact))
+    for i, (run, exact) in enumerate(dynamics.curves(history, "long_whole").items()):
+        tested = exact.index.to_numpy()
+        digits = history["long_accuracy"][i, np.isin(history["epochs"], tested)]
+        by_position = pd.DataFrame(digits, tested)
+        next_test = pd.Series([*tested[1:], np.nan], tested)
+        kept = (by_position >= KEPT_OF_BEST * by_position.max())[::-1].idxmax()  # the last epoch
+        peak, epochs, goes = int(exact.idxmax()), int(tested[-1]), kept.map(next_test)
+        best, last = float(exact.max()), float(exact.iloc[-1])
         rows[run] = {
-            "epochs": len(exact),
+            "epochs": epochs,
             "peak": peak,
-            "best": float(exact.max()),
-            "last": float(exact[-1]),
+            "best": best,
+            "last": last,
             "goes": tuple(goes),
             "ends": tuple(by_position.iloc[-1].tolist()),
             "first": tuple(goes.index[goes == goes.min()].tolist()),
+            "resolution": dynamics.resolution(tested, [peak, *goes]),
         }
     return per_run(rows)
 
@@ -291,7 +296,9 @@ def length(evidence: Evidence) -> pd.DataFrame:
     rows = pd.concat(fates)
     shows = forgets(rows) == (rows.index.get_level_values(0) == "unprimed")
     rows = rows.assign(value=rows["last"] / rows.best, shows=shows, first_to_go=rows["first"].map(list))
-    return rows.rename(columns={"peak": "at_epoch"})[["value", "shows", "best", "at_epoch", "last", "first_to_go"]]
+    rows = rows.rename(columns={"peak": "at_epoch"})
+    columns = ["value", "shows", "best", "at_epoch", "last", "first_to_go", "resolution"]
+    return dynamics.with_resolution(rows[columns])
 
 
 @finding("unprimed_steps", base.PAD6)

@@ -24,8 +24,9 @@ from carry_core.carries import paper_name, patterns
 from carry_core.checksums import save_listed
 from carry_core.errors import BadInput, check_whole
 from carry_core.files import author_dir, data_dir, read_arrays, reading
+from carry_core.findings import dynamics
 from carry_core.plots.style import WIDTH, style, svg
-from carry_core.training import recipes
+from carry_core.training import histories, recipes
 
 AUTHORS, OURS = "author’s weights", "our weights"
 MIN_EXAMPLES, MAX_EXAMPLES = 10, 200_000  # sums of a draw: more than any class has, and they still fit into memory
@@ -151,6 +152,20 @@ def provenance(loaded: runs.Runs, beside: runs.Runs | None = None) -> str:
     stand = "It stands in for a full run" if one else "They stand in for full runs"
     planned = groups.find(loaded.group).epochs
     return text + (f" {stand} ({planned} epochs) by the recipe “paper”." if recipes.stands_in(loaded) else "")
+
+
+def tested_epochs(history: histories.History) -> str:
+    """Words behind `provenance` on the epochs that learning curves have, if these are not all."""
+    tested = history["epochs"]
+    apart = dynamics.since_last_test(tested)
+    if (most := int(apart.max())) == 1:
+        return ""
+    last = tested[np.argmax(apart > 1) - 1]
+    return (
+        f" The learning curves have every epoch up to {last}, then one in {most} or more, after"
+        " which all runs were tested: what is said to happen at a later epoch may have happened up"
+        f" to {most - 1} epochs before, and a best value is the best of these epochs."
+    )
 
 
 def show(thing: Any, name: str | None = None, alt: str = "") -> None:

@@ -126,7 +126,7 @@ def run_path(out: Path, group: str, recipe: str, run: int) -> Path:
 
 
 def save_run(path: Path, group: Group, weights: Weights, record: Record, curves: History | None = None) -> None:
-    """Write a run's pair of files, both or neither, with learning curves `[epoch, …]`; BadInput if it cannot be done.
+    """Write a run's pair of files, both or neither, with learning curves `[row, …]`; BadInput if it cannot be done.
 
     Weights are by name, snapshots under `epoch_500/…`. The record has at least `run`, `recipe` and `epochs`.
     """

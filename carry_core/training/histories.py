@@ -1,6 +1,10 @@
-"""Learning curves: what `training/trainer.py` wrote beside a run's weights, of a group's runs together."""
+"""Learning curves: what the trainer wrote beside a run's weights, of a group's runs together.
 
-from collections.abc import Collection
+A run's file has `epochs`, after which it was tested, or was tested after all if it has none. Curves
+called `train_…` have a row for every epoch, all others one for each test.
+"""
+
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +29,12 @@ def load(
     recipe: str | None = None,
     runs: Collection[int] | None = None,
 ) -> History:
-    """The learning curves of a group, `[run, epoch, …]` each, and the `runs` they belong to; as in `runs.load`.
+    """The learning curves of a group, the `runs` they belong to and the `epochs` of their rows.
 
-    NaN where a run has no such curve or epoch. The author's release has the curves of other runs than weights.
+    Runs are chosen as in `runs.load`. Curves are `[run, row, …]`, NaN where a run has no such
+    curve, or was not trained as far. A run is tested after some of its epochs only
+    (`Recipe.tested`): rows are those epochs after which all runs were tested that came so far, and
+    nothing is interpolated. The author's release has the curves of other runs than weights.
     `BadInput` as in `runs.load`, or if `run` is not among them.
     """
     trained = leading(group, source, recipe, runs)
@@ -43,15 +50,8 @@ def load(
     curves = []
     for number, path in paths.items():
         epochs = trained[number][1]["epochs"] if source == "ours" else None
-        curves.append(read(path, groups.find(group), epochs))
-    stacked = {"runs": np.array(list(paths))}
-    for key in dict.fromkeys(key for of_run in curves for key in of_run):
-        arrays = {i: of_run[key] for i, of_run in enumerate(curves) if key in of_run}
-        shape = np.max([array.shape for array in arrays.values()], axis=0)
-        stacked[key] = np.full((len(curves), *shape), np.nan, np.float32)
-        for i, array in arrays.items():
-            stacked[key][i, : len(array)] = array
-    return stacked
+        curves.append(at_tests(read(path, groups.find(group), epochs)))
+    return {"runs": np.array(list(paths))} | aligned(curves)
 
 
 def read(path: Path, group: Group, epochs: int | None) -> History:
@@ -105,3 +105,31 @@ def shapes_of_curves(group: Group) -> dict[str, tuple[int, ...]]:
         shapes |= {f"{sums}_loss": (), f"{sums}_whole": (), f"{sums}_accuracy": digits}
     of_classes = (len(carries.patterns(group.n_digits)), *digits)
     return shapes | {"test_ablated_accuracy": of_classes, "test_ablated_corrected": of_classes}
+
+
+def at_tests(curves: History) -> History:
+    """Return the rows of a run's curves, as `read` gives them, at the `epochs` after which it was tested."""
+    n_rows = max(map(len, curves.values()))
+    epochs = curves.get("epochs", np.arange(1, n_rows + 1))
+    rows = {"epochs": epochs}
+    for name, curve in curves.items():
+        every_epoch = name.startswith(PER_EPOCH)
+        rows[name] = curve[epochs - 1] if every_epoch else curve
+    return rows
+
+
+def aligned(curves: Sequence[History]) -> History:
+    """Curves of several runs, `[row, …]` each, at `epochs` that all have that came so far."""
+    tested = [of_run["epochs"] for of_run in curves]
+    epochs = np.unique(np.concatenate(tested))
+    for own in tested:
+        epochs = epochs[np.isin(epochs, own) | (epochs > own[-1])]
+    together: History = {"epochs": epochs}
+    for name in dict.fromkeys(name for of_run in curves for name in of_run if name != "epochs"):
+        shape = next(of_run[name].shape[1:] for of_run in curves if name in of_run)
+        together[name] = np.full((len(curves), len(epochs), *shape), np.nan, np.float32)
+        for rows, of_run in zip(together[name], curves, strict=True):
+            if name in of_run:
+                common = of_run[name][np.isin(of_run["epochs"], epochs)]
+                rows[: len(common)] = common
+    return together
