@@ -36,7 +36,8 @@ CLAIM = {"id": "a", "where": "Tab. 1", "paper": 0.5, "notebook": "n", "heading":
 CLAIM |= {"title": "t"}
 MAP = {"run": 0, "component": "blocks.0.attn.z:0", "position": "pos7", "reads": "pos7", "variable": "carry_in"}
 MAP |= {"direction": "up", "pairs": 20, "accuracy": 0.5, "elsewhere": 1.0, "right": 1.0, "control": 0}
-SEED = {"source": "ours", "recipe": "quick", "run": 7, "epoch": np.nan, "kind": "split"}
+PARTS = {"one head": 0.1, "heads together": 0.1, "earlier": 0.1}
+SEED = {"source": "ours", "recipe": "quick", "run": 7, "epoch": np.nan, **PARTS, "fields": "{}"}
 
 
 def write_run(data: Path) -> None:
@@ -274,6 +275,8 @@ CONTRADICTIONS: list[tuple[str, Callable[[Path], None], str]] = [
     ("map", rows(MAP, {"colour": "red"}), "colour"),
     ("seeds", rows(SEED, {}, {}), "a run stands twice"),
     ("seeds", rows(SEED, {"source": "mine"}), "'mine' is unknown"),
+    ("seeds", rows(SEED, {"fields": "none"}), "fields[0]"),
+    ("seeds", rows(SEED, {"fields": '{"staircase": 1}'}), "fields[0]"),
     ("author's side", arrays(x=np.ones((3, 2))), "must each be 1-dimensional"),
     ("author's side", arrays(sources=None), "it has no 'sources'"),
     ("checksums", lambda path: path.write_text(f"{DIGEST}  ../secret\n"), "'../secret'"),

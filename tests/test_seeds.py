@@ -172,7 +172,8 @@ def test_bad_input_is_refused(refused, arguments, complaint):
 
 
 def test_snapshots_do_not_stay_beside_other_weights(data):
-    rows = pd.DataFrame({"source": "ours", "recipe": "quick", "run": [2, 2, 3], "epoch": [np.nan, 5, 60]})
+    parts = dict.fromkeys(("one head", "heads together", "earlier"), 0.1) | {"fields": np.nan}
+    rows = pd.DataFrame({"source": "ours", "recipe": "quick", "run": [2, 2, 3], "epoch": [np.nan, 5, 60], **parts})
     before = seeds.save(rows).read_bytes()
     with pytest.raises(BadInput, match="has run 2 at epoch 5, of which the weights are missing"):
         seeds.save(rows[rows.epoch.isna()])
