@@ -21,7 +21,6 @@ from carry_core import groups
 from carry_core.errors import BadInput
 from carry_core.files import author_dir, data_dir
 from carry_core.model import ModelConfig, Transformer
-from carry_core.training.layers import for_inference
 
 FORMAT = "2"
 SOURCES = ("ours", "author")
@@ -62,7 +61,7 @@ class Runs:
         except RuntimeError as error:
             why = " ".join(str(error).split())
             raise BadInput(f"Run {run} of {self.group} from {self.source} is damaged: {why}") from error
-        return for_inference(model)
+        return model.requires_grad_(requires_grad=False).eval()
 
     def models(self) -> Iterator[tuple[int, Transformer]]:
         """Every run's number and model."""

@@ -139,11 +139,3 @@ def test_the_decision_head_costs_most_whatever_sums_a_page_draws(model: Transfor
     decides = measure.decision_head(model)
     assert exact[decides] == min(exact)
     assert heads.shown_run([(4, model)]) == 4
-
-
-def test_interventions_that_read_alike_keep_their_rows():
-    model = random_model(ModelConfig(d_model=16))
-    some, others = (Ablation(neurons={(0, i) for i in range(start, start + 9)}) for start in (0, 1))
-    assert str(some) == str(others)
-    frame = measure.accuracy(model, drawn(model.config), [some, others])
-    assert len(frame) == 2 * len(measure.accuracy(model, drawn(model.config), some))
