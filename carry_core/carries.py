@@ -14,25 +14,43 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from carry_core.sums import Numbers, digits
+from carry_core.errors import BadInput, check_whole
+from carry_core.sums import MAX_COUNT, MAX_DIGITS, Numbers, Operand, checked_sums, digits
 
+MAX_CLASS_DIGITS = 12  # of sums whose classes are listed: 28,657 of them
 NAMES3 = {"000": "NC", "010": "C@1", "001": "C@2", "011": "C all", "021": "C all con."}
 
 
-@cache
 def patterns(n_digits: int) -> tuple[str, ...]:
-    """All carry patterns of sums below 10**n_digits; there are Fibonacci(2 n - 1) of them.
+    """Return all carry patterns of sums below 10**n_digits: Fibonacci(2 n_digits - 1) of them.
 
-    For three digits they come in the order of the paper's tables: NC, C@1, C@2, C all, C all con.
+    For three digits they have the order of the paper's tables: NC, C@1, C@2, C all, C all con.
+
+    Raises:
+        BadInput: `n_digits` is not from 1 to `MAX_CLASS_DIGITS`.
     """
+    check_whole("n_digits", n_digits, 1, MAX_CLASS_DIGITS)
+    return _patterns(n_digits)
+
+
+def is_pattern(text: str) -> bool:
+    """Return True if some sum has this carry pattern: `021` is one, `020` is none."""
+    lacks_carry_in = "20" in text or text.endswith("2")
+    return text.startswith("0") and set(text) <= set("012") and not lacks_carry_in
+
+
+@cache
+def _patterns(n_digits: int) -> tuple[str, ...]:
     if n_digits == 3:
         return tuple(NAMES3)
-    found = []
-    for symbols in product("012", repeat=n_digits - 1):
-        receives = [symbol != "0" for symbol in symbols[1:]] + [False]
-        if all(symbol != "2" or carry for symbol, carry in zip(symbols, receives, strict=True)):
-            found.append("0" + "".join(symbols))
-    return tuple(sorted(found, key=lambda p: (sum(s != "0" for s in p), [-(s != "0") for s in p], p)))
+    candidates = ("0" + "".join(symbols) for symbols in product("012", repeat=n_digits - 1))
+    possible = filter(is_pattern, candidates)
+
+    def order(pattern: str) -> tuple[int, list[bool], str]:
+        carries_at = [symbol != "0" for symbol in pattern]
+        return sum(carries_at), [not carry for carry in carries_at], pattern
+
+    return tuple(sorted(possible, key=order))
 
 
 def paper_name(pattern: str) -> str:
@@ -40,19 +58,47 @@ def paper_name(pattern: str) -> str:
     return NAMES3.get(pattern, pattern)
 
 
-def symbols(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], n_digits: int) -> Int[Tensor, "*batch pos"]:
-    """The pattern of each sum, one symbol 0, 1 or 2 per position."""
+def symbols(a: Operand, b: Operand, n_digits: int) -> Int[Tensor, "*batch pos"]:
+    """Return the pattern of each sum a + b, one symbol 0, 1 or 2 for each position.
+
+    Raises:
+        BadInput: As `classify`.
+    """
+    return _symbols(*_last_digits(a, b, n_digits), n_digits)
+
+
+def classify(a: Operand, b: Operand, n_digits: int = 3) -> Int[Tensor, "*batch"]:
+    """Return the index into `patterns(n_digits)` of the carry class of each sum a + b.
+
+    Only the last `n_digits` digits of the two numbers count.
+
+    Raises:
+        BadInput: As `sums.checked_sums`; or the last digits of a sum carry further to the
+            left, so that it has no class.
+    """
+    return class_index(*_last_digits(a, b, n_digits), n_digits)
+
+
+def _last_digits(a: Operand, b: Operand, n_digits: int) -> tuple[Int[Tensor, "*batch"], Int[Tensor, "*batch"]]:
+    """Return the last digits of the two numbers of each sum, checked."""
+    check_whole("n_digits", n_digits, 1, MAX_CLASS_DIGITS)
+    a, b = checked_sums(a, b, MAX_DIGITS)
+    side = 10**n_digits
+    return checked_sums(a % side, b % side, n_digits)
+
+
+def class_index(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], n_digits: int) -> Int[Tensor, "*batch"]:
+    """Return what `classify` does, of sums that have been checked."""
+    powers = 3 ** torch.arange(n_digits - 1, -1, -1, device=a.device)
+    return _index(n_digits, a.device)[(_symbols(a, b, n_digits) * powers).sum(-1)]
+
+
+def _symbols(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], n_digits: int) -> Int[Tensor, "*batch pos"]:
     total = digits(a, n_digits) + digits(b, n_digits)
     result = (total >= 10).to(torch.int64)
     for i in range(n_digits - 2, -1, -1):
         result[..., i] += 2 * ((total[..., i] == 9) & (result[..., i + 1] > 0))
     return result
-
-
-def classify(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], n_digits: int = 3) -> Int[Tensor, "*batch"]:
-    """Index into `patterns(n_digits)` of each sum's carry class."""
-    powers = 3 ** torch.arange(n_digits - 1, -1, -1, device=a.device)
-    return _index(n_digits, a.device)[(symbols(a, b, n_digits) * powers).sum(-1)]
 
 
 @cache
@@ -70,7 +116,17 @@ def carry_in(n_digits: int = 3) -> Bool[Tensor, "task pos"]:
 
 
 def _pairs_at(pattern: str) -> list[Int[Tensor, "pair 2"]]:
-    """The digit pairs that each position of a pattern allows; positions are independent of each other."""
+    """Return the digit pairs that each position of a pattern allows, independently of the others.
+
+    Raises:
+        BadInput: No sum has this pattern.
+    """
+    if not (isinstance(pattern, str) and is_pattern(pattern) and len(pattern) <= MAX_DIGITS):
+        raise BadInput(
+            f"{pattern!r} is no carry pattern: expected a symbol for each digit, such as "
+            "'011': 1 where the digits add up to ten or more, 2 where they add up to nine with "
+            "a carry-in, else 0, as in the first place."
+        )
     a, b = torch.cartesian_prod(torch.arange(10), torch.arange(10)).unbind(1)
     allowed = []
     for i, symbol in enumerate(pattern):
@@ -81,12 +137,21 @@ def _pairs_at(pattern: str) -> list[Int[Tensor, "pair 2"]]:
 
 
 def n_sums_in_class(pattern: str) -> int:
-    """How many sums have this pattern: 166,375 for NC of three digits."""
+    """Return the number of sums with this pattern: 166,375 for NC of three digits.
+
+    Raises:
+        BadInput: No sum has this pattern.
+    """
     return math.prod(len(pairs) for pairs in _pairs_at(pattern))
 
 
 def sample_class(pattern: str, count: int, generator: torch.Generator) -> tuple[Numbers, Numbers]:
-    """`count` sums drawn independently and uniformly from a carry class, digit by digit."""
+    """Return `count` sums drawn independently and uniformly from a carry class, digit by digit.
+
+    Raises:
+        BadInput: No sum has this pattern, or `count` is negative.
+    """
+    check_whole("count", count, 0, MAX_COUNT, "sums")
     a, b = torch.zeros(count, dtype=torch.int64), torch.zeros(count, dtype=torch.int64)
     for pairs in _pairs_at(pattern):
         digit_a, digit_b = pairs[torch.randint(len(pairs), (count,), generator=generator)].unbind(1)

@@ -234,14 +234,19 @@ def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, d
 
 
 @carry.command("bench")
-@click.argument("what", type=click.Choice(["train", "claims"]))
+@click.argument("what", type=click.Choice(["train", "claims", "measure"]))
 @JSON
 @SAVE
 def bench_(what: str, file: Path | None, save: bool) -> None:
-    """Speed of training or of the ledger, side by side with plain PyTorch in one run."""
+    """Speed of training, of the ledger or of measurements, side by side with plain PyTorch in one run."""
     if save and what == "train" and not torch.cuda.is_available():
         bench.check_devices(what, {"cpu"})
-    rows = bench.train() if what == "train" else bench.claims()
+    measurements: dict[str, Callable[[], list[bench.Row]]] = {
+        "train": bench.train,
+        "claims": bench.claims,
+        "measure": bench.predict,
+    }
+    rows = measurements[what]()
     if what == "train" and torch.cuda.is_available():
         rows += bench.train("cuda", [groups.find(groups.MAIN)], 6)
     click.echo(pd.DataFrame(rows).to_string(index=False, na_rep=""))

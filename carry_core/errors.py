@@ -17,4 +17,5 @@ def check_whole(name: str, value: object, low: int, high: int, of: str = "") -> 
     """Raise `BadInput` unless a parameter is a whole number from `low` to `high`; `of` says what it counts."""
     if type(value) is not int or not low <= value <= high:
         kind = " is text" if isinstance(value, str) else ""
-        raise BadInput(f"{name}={value!r}{kind}: expected a whole number{of and f' of {of}'} from {low:,} to {high:,}.")
+        counted = f" of {of}" if of else ""
+        raise BadInput(f"{name}={value!r}{kind}: expected a whole number{counted} from {low:,} to {high:,}.")

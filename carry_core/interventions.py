@@ -9,7 +9,9 @@ a hook by `hook(model, source, read)`:
 
     source   Patch: two numbers, or two tensors `[batch]` with one sum for each row of the batch, or cached activations
              `{name: tensor}`; its own `source` if None. MeanAblation: the reference set, or cached means.
-    read     the positions that the model is asked for, as in `model(tokens, hook, read)`; all if None.
+    read     the positions that the model will be asked for, as in `model(tokens, hook, read)`; all if None. A hook
+             for some positions works where the model is asked for others too, unless it replaces activations at
+             these by values that it has only at `read`: that is a `BadInput`.
 
 `|` combines them: two of one kind (and the same positions and source) give one of that kind, others a `Combined`,
 whose hook does the first, then the second.
@@ -28,15 +30,25 @@ from torch import Tensor
 
 from carry_core import sums
 from carry_core.errors import BadInput
-from carry_core.model import Hook, ModelConfig, Transformer, cache_hook
-from carry_core.sums import Numbers
+from carry_core.model import (
+    ModelConfig,
+    Point,
+    Read,
+    TensorHook,
+    Transformer,
+    cache_hook,
+    plain_name,
+)
+from carry_core.sums import Operand
 
 Pair = tuple[int, int]
-Sums = tuple[Numbers, Numbers]
+Sums = tuple[Operand, Operand]
 Cache = Mapping[str, Float[Tensor, "..."]]
 Source = Pair | Sums | Cache
-Read = Sequence[int] | None
 Values = Mapping[str, float | Tensor]
+
+REFERENCE_SUMS = 10_000  # random sums, the same for every mean ablation
+BATCH = 256  # sums in a forward pass
 
 # What each kind of part is called, where it acts, and the axis that its heads or neurons have there.
 PARTS = {
@@ -48,7 +60,6 @@ PARTS = {
     "resid": ("stream", "resid_pre", None),
 }
 PAIRS = ("heads", "patterns", "neurons")
-AT_ALL_POSITIONS = ("resid_pre", "attn.k", "attn.v")  # in the last layer too, when few positions are read
 POSITION_THIRD = ("attn.q", "attn.k", "attn.v", "attn.z")  # axis of the positions from the end; else the second
 
 
@@ -92,7 +103,12 @@ class Intervention:
         return f"{self.verb} {', '.join(parts)}{where}" if parts else "intact"
 
     def __or__(self, other: "Intervention | Combined") -> "Intervention | Combined":
-        """Both at once."""
+        """Return both at once.
+
+        Raises:
+            BadInput: `other` is no intervention.
+        """
+        check_intervention(other)
         parts = (*PARTS, "names")
         if isinstance(other, Combined) or replace(self, **{name: getattr(other, name) for name in parts}) != other:
             return Combined((self,)) | other
@@ -117,7 +133,7 @@ class Intervention:
                 return Combined(tuple(cast(Intervention, cls.from_json(json.dumps(part))) for part in values))
             kind = kinds[values.pop("kind", cls.__name__)]
             return kind(**{name: _parsed(name, value) for name, value in values.items()})
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             expected = f'{{"kind": "{cls.__name__}", "heads": [[1, 0]]}}'
             raise BadInput(f"{text!r} is not an intervention: expected JSON such as '{expected}'.") from error
 
@@ -146,41 +162,33 @@ class Intervention:
         how = (type(self), self.positions, getattr(self, "source", None))
         return {name: (how, indices) for name, indices in self.targets(config).items()}
 
-    def hook(self, model: Transformer, source: Source | None = None, read: Read = None) -> Hook:
-        """The intervention as a hook for `model`; arguments as at the top of this module.
+    def hook(self, model: Transformer, source: Source | None = None, read: Read = None) -> TensorHook:
+        """Return the intervention as a hook for `model`; arguments as at the top of this module.
 
-        `BadInput` if the model has no such part or position, or there is nothing to replace it with.
+        Raises:
+            BadInput: The model has no such part or position, or there is nothing to replace
+                it with. The hook raises it where it is run at positions, or in a batch, for
+                which it has no values.
         """
         targets = self.targets(model.config)
-        values = self.values(model, list(targets), source, read) if targets else {}
-        device = model.embed.weight.device
-        masks = {name: self._mask(name, i, model.config, read).to(device) for name, i in targets.items()}
+        read = model.config.checked_read(read)
+        values: Values = {}
+        if isinstance(source, Mapping):
+            values = cached_values(source, list(targets), model.config, read)
+        elif targets:
+            values = self.values(model, list(targets), source, read)
+        replacements = {
+            name: Replacement(name, indices, self.positions, values[name], model, read)
+            for name, indices in targets.items()
+        }
 
         def replaced(name: str, x: Tensor) -> Tensor:
-            if name not in masks:
-                return x
-            value = values[name]
-            if isinstance(value, Tensor) and value.dim() == x.dim() and len(value) not in (1, len(x)):
-                raise BadInput(f"A patch from {len(value)} sums in a batch of {len(x)}: expected one, or one a row.")
-            return torch.where(masks[name], value, x)
+            return replacements[name](name, x) if name in replacements else x
 
         return replaced
 
-    def _mask(self, name: str, indices: Sequence[int] | None, config: ModelConfig, read: Read) -> Bool[Tensor, "..."]:
-        """Where in the named tensor values are replaced; it broadcasts over the batch."""
-        mask = torch.tensor(True)
-        if indices is not None:
-            axis = next(axis for _, point, axis in PARTS.values() if axis is not None and name.endswith(point))
-            mask = mask & _along(axis, config.d_ff if axis == -1 else config.heads, indices)
-        if self.positions is not None:
-            last = name.startswith((f"blocks.{config.layers - 1}.", "logits")) and not name.endswith(AT_ALL_POSITIONS)
-            rows = read if last and read is not None else range(config.layout.length)
-            chosen = [row for row, position in enumerate(rows) if position in self.positions]
-            mask = mask & _along(-3 if name.endswith(POSITION_THIRD) else -2, len(rows), chosen)
-        return mask
-
-    def values(self, model: Transformer, names: Sequence[str], source: Source | None, read: Read) -> Values:
-        """What stands in place of the named activations."""
+    def values(self, model: Transformer, names: Sequence[str], source: Pair | Sums | None, read: Read) -> Values:
+        """Return what stands in place of the named activations."""
         raise NotImplementedError
 
 
@@ -192,8 +200,8 @@ class Ablation(Intervention):
 
     verb = "without"
 
-    def values(self, model: Transformer, names: Sequence[str], source: Source | None, read: Read) -> Values:
-        """Zeros."""
+    def values(self, model: Transformer, names: Sequence[str], source: Pair | Sums | None, read: Read) -> Values:
+        """Return zeros."""
         return dict.fromkeys(names, 0.0)
 
 
@@ -201,17 +209,17 @@ class MeanAblation(Intervention):
     """Mean ablation: the parts are, position by position, their mean over a reference set (beyond the paper).
 
     A head's output is held by `heads`; by `patterns` only where it looks, and what it brings from there still varies.
-    The reference set is 10,000 random sums if `hook` is given none.
+    The reference set is `REFERENCE_SUMS` random sums if `hook` is given none.
     """
 
     verb = "mean of"
 
-    def values(self, model: Transformer, names: Sequence[str], source: Source | None, read: Read) -> Values:
-        """Means over the reference set."""
-        if isinstance(source, Mapping):
-            return source
-        a, b = source or sums.long_sums(10_000, model.config.width, torch.Generator().manual_seed(0))
-        return means(model, torch.as_tensor(a).reshape(-1), torch.as_tensor(b).reshape(-1), names, read)
+    def values(self, model: Transformer, names: Sequence[str], source: Pair | Sums | None, read: Read) -> Values:
+        """Return means over the reference set."""
+        width = model.config.width
+        if source is None:
+            source = sums.long_sums(REFERENCE_SUMS, width, torch.Generator().manual_seed(0))
+        return means(model, *sums.some_sums(source, width), names, read)
 
 
 @dataclass(frozen=True)
@@ -225,17 +233,16 @@ class Patch(Intervention):
         text = super().__str__()
         return text if self.source is None or text == "intact" else f"{text} from {self.source[0]}+{self.source[1]}"
 
-    def values(self, model: Transformer, names: Sequence[str], source: Source | None, read: Read) -> Values:
-        """The activations of the source's sums, or of one that broadcasts over the batch."""
+    def values(self, model: Transformer, names: Sequence[str], source: Pair | Sums | None, read: Read) -> Values:
+        """Return the activations of the source's sums, or of one that broadcasts over the batch."""
         source = self.source if source is None else source
         if source is None:
             raise BadInput("This patch has no source: expected two numbers, such as source=(152, 261).")
-        if isinstance(source, Mapping):
-            return source
-        a, b = (torch.as_tensor(x, device=model.embed.weight.device).reshape(-1) for x in source)
+        a, b = sums.some_sums(source, model.config.width)
+        tokens = sums.input_tokens(a, b, model.config.layout).to(model.device)
         cache: dict[str, Tensor] = {}
         with torch.no_grad():
-            model(sums.encode(a, b, model.config.layout), cache_hook(cache, *names), read)
+            model(tokens, cache_hook(cache, *names), read)
         return cache
 
 
@@ -249,6 +256,7 @@ class Combined:
         return "; ".join(map(str, self.parts))
 
     def __or__(self, other: "Intervention | Combined") -> "Combined":
+        check_intervention(other)
         return Combined(self.parts + (other.parts if isinstance(other, Combined) else (other,)))
 
     def to_json(self) -> str:
@@ -262,25 +270,160 @@ class Combined:
             changes |= {name: (changes.get(name), change) for name, change in part.changes(config).items()}
         return changes
 
-    def hook(self, model: Transformer, source: Source | None = None, read: Read = None) -> Hook:
-        """All parts' hooks; a `source` is for patches that have none of their own."""
+    def hook(self, model: Transformer, source: Source | None = None, read: Read = None) -> TensorHook:
+        """Return all parts' hooks as one; a `source` is for patches that have none of their own."""
         given = [source if isinstance(part, Patch) and part.source is None else None for part in self.parts]
         hooks = [part.hook(model, x, read) for part, x in zip(self.parts, given, strict=True)]
         return lambda name, x: reduce(lambda changed, hook: hook(name, changed), hooks, x)
 
 
+class Replacement:
+    """A value that takes the place of a hook point's activation, or of a part of it.
+
+    It does so at whichever positions the model is asked for, if it has them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        indices: Sequence[int] | None,
+        positions: Sequence[int] | None,
+        value: float | Tensor,
+        model: Transformer,
+        read: Read,
+    ) -> None:
+        """Prepare what is put at `name`: the `value`, at some heads or neurons and some positions.
+
+        Both are all of them if None. A value that is a tensor has the positions `read` (all if
+        None), or all positions.
+        """
+        self.name, self.positions, self.value, self.device = name, positions, value, model.device
+        self.axis = -3 if name.endswith(POSITION_THIRD) else -2
+        self.everywhere = model.config.positions_at(name, None)
+        self.asked = model.config.positions_at(name, read)
+        self.rows = self._rows_of_value()
+        self.part = torch.tensor(True)
+        if indices is not None:
+            axes = {point: axis for _, point, axis in PARTS.values() if axis is not None}
+            axis = next(axis for point, axis in axes.items() if name.endswith(point))
+            count = model.config.d_ff if name.endswith("mlp.post") else model.config.heads
+            self.part = _along(axis, count, indices)
+        self.prepared = self._mask_and_value(self.asked)
+
+    def __call__(self, point: str, x: Tensor) -> Tensor:
+        """Return the activation with what is replaced."""
+        mask, value = self.prepared
+        if self.positions is not None or self.rows is not None:
+            positions = self._positions_of(point, x)
+            if positions != self.asked:
+                mask, value = self._mask_and_value(positions)
+        if isinstance(value, Tensor):
+            value = self._fitted(value, x)
+        return torch.where(mask, value, x)
+
+    def _positions_of(self, point: str, x: Tensor) -> tuple[int, ...]:
+        """Return an activation's positions: as the model says, or else those of `read`."""
+        positions = self.everywhere if torch.compiler.is_compiling() else self.asked
+        if isinstance(point, Point):
+            positions = point.positions
+        if x.shape[self.axis] != len(positions):
+            raise BadInput(
+                f"An intervention at {self.name} for the positions {[*positions]} met an "
+                f"activation of shape {[*x.shape]}: make its hook with the model's `read`."
+            )
+        return positions
+
+    def _rows_of_value(self) -> tuple[int, ...] | None:
+        """Return the positions that the value has, None if it is the same at all."""
+        if not isinstance(self.value, Tensor):
+            return None
+        for positions in (self.asked, self.everywhere):
+            if self.value.ndim >= -self.axis and self.value.shape[self.axis] == len(positions):
+                return positions
+        raise BadInput(
+            f"A source has shape {[*self.value.shape]} at {self.name}: expected the positions {[*self.asked]}, or all."
+        )
+
+    def _mask_and_value(self, positions: tuple[int, ...]) -> tuple[Bool[Tensor, "..."], float | Tensor]:
+        """Return where an activation at these positions is replaced, and by what.
+
+        Both broadcast over the batch.
+        """
+        chosen = positions if self.positions is None else self.positions
+        mask = self.part
+        if self.positions is not None:
+            rows = [row for row, position in enumerate(positions) if position in chosen]
+            mask = mask & _along(self.axis, len(positions), rows)
+        mask = mask.to(self.device)
+        if not isinstance(self.value, Tensor) or self.rows is None or self.rows == positions:
+            return mask, self.value
+        needed = {position for position in positions if position in chosen}
+        if not needed:
+            return mask, 0.0
+        if not needed <= {*self.rows}:
+            raise BadInput(
+                f"An intervention has values for the positions {[*self.rows]} at {self.name}, "
+                f"and the model is asked for {[*positions]}: make its hook with the same `read`."
+            )
+        rows = [self.rows.index(p) if p in needed else 0 for p in positions]
+        return mask, self.value.index_select(self.axis, torch.tensor(rows, device=self.value.device))
+
+    def _fitted(self, value: Tensor, x: Tensor) -> Tensor:
+        """Return the value in the activation's dtype; `BadInput` where it does not fit into it."""
+        has_batch = value.ndim == x.ndim
+        if has_batch and len(value) not in (1, len(x)):
+            raise BadInput(f"A patch from {len(value)} sums in a batch of {len(x)}: expected one, or one a row.")
+        if value.shape[has_batch:] != x.shape[1:]:
+            raise BadInput(f"A source has shape {[*value.shape]} at {self.name}: expected {[*x.shape]}.")
+        return value.to(x)
+
+
+def cached_values(source: Cache, names: Sequence[str], config: ModelConfig, read: Read) -> dict[str, Tensor]:
+    """Return the activations of a cache under our names; its own may be TransformerLens's.
+
+    Raises:
+        BadInput: A named activation is missing or no tensor of floats; or `read` lists all
+            positions in another order, so that it is not clear which order the cache has.
+    """
+    if read is not None and len(read) == config.layout.length and [*read] != sorted(read):
+        raise BadInput(f"read={[*read]} with cached activations: expected positions in ascending order.")
+    values = {plain_name(name): value for name, value in source.items()}
+    for name in names:
+        if not (isinstance(values.get(name), Tensor) and values[name].is_floating_point()):
+            raise BadInput(
+                f"The source has no activation {name}: expected a tensor under this name, as "
+                "`run_with_cache` returns them."
+            )
+    return values
+
+
 @torch.no_grad()
 def means(
-    model: Transformer, a: Numbers, b: Numbers, names: Sequence[str], read: Read = None
+    model: Transformer, a: Operand, b: Operand, names: Sequence[str], read: Read = None
 ) -> dict[str, Float[Tensor, "..."]]:
-    """The named activations averaged over sums; of the last layer at the positions `read` only (all if None)."""
+    """Return the named activations averaged over the sums a + b.
+
+    Those of the last layer have the positions `read` only (all if None).
+
+    Raises:
+        BadInput: As `sums.some_sums`.
+    """
+    a, b = sums.some_sums((a, b), model.config.width)
     total: dict[str, Tensor] = {}
-    for part_a, part_b in zip(a.split(256), b.split(256), strict=True):
+    for batch_a, batch_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
+        tokens = sums.input_tokens(batch_a, batch_b, model.config.layout).to(model.device)
         cache: dict[str, Tensor] = {}
-        model(sums.encode(part_a, part_b, model.config.layout), cache_hook(cache, *names), read)
+        model(tokens, cache_hook(cache, *names), read)
         for name in names:
-            total[name] = total.get(name, torch.zeros(())) + cache[name].double().sum(0)
-    return {name: (x / len(a)).to(model.embed.weight.dtype) for name, x in total.items()}
+            total[name] = total.get(name, 0.0) + cache[name].double().sum(0)
+    dtype = model.embed.weight.dtype
+    return {name: (x / len(a)).to(dtype) for name, x in total.items()}
+
+
+def check_intervention(value: object) -> None:
+    """Raise `BadInput` unless this is an intervention."""
+    if not isinstance(value, Intervention | Combined):
+        raise BadInput(f"{value!r} is no intervention: expected one such as Ablation(heads={{(1, 0)}}).")
 
 
 def _along(axis: int, size: int, indices: Sequence[int]) -> Bool[Tensor, "..."]:
@@ -296,6 +439,8 @@ def _parsed(field: str, value: Any) -> Any:
         return None
     try:
         if field == "names":
+            if isinstance(value, str):
+                raise TypeError("its letters are no names")
             return frozenset(name.replace("hook_", "") for name in value)
         if field in PAIRS:
             return frozenset((index(layer), index(i)) for layer, i in value)
@@ -305,7 +450,7 @@ def _parsed(field: str, value: Any) -> Any:
             return a, b
         return tuple(sorted(set(numbers))) if field == "positions" else frozenset(numbers)
     except (AttributeError, TypeError, ValueError) as error:
-        example = '["blocks.0.resid_mid"]' if field == "names" else "[[1, 0]]" if field in PAIRS else "[1]"
+        example = '{"blocks.0.resid_mid"}' if field == "names" else "{(1, 0)}" if field in PAIRS else "{1}"
         raise BadInput(f"{field}={value!r}: expected values such as {example}.") from error
 
 

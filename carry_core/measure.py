@@ -1,172 +1,405 @@
-"""Measurements on a trained model: accuracies by carry class and position, attention, activations."""
+"""Measurements on a trained model: accuracy by carry class and position, attention, activations.
+
+Sums are given as two tensors of equal length, the first and the second numbers. A carry
+class (the paper's "task") says at which positions a sum carries; `carries.patterns`
+lists all of them. Tables have a row for each class and a column for each answer
+position, from the left.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carry_core import carries, sums
+from carry_core import carries
 from carry_core.errors import BadInput, check_whole
-from carry_core.interventions import INTACT, Ablation, Combined, Intervention, MeanAblation, Read, Source, Sums, means
-from carry_core.model import Hook, ModelConfig, Transformer, cache_hook
-from carry_core.sums import Numbers
-from carry_core.training.prefixes import SharedPrefix
+from carry_core.interventions import BATCH as BATCH
+from carry_core.interventions import (
+    INTACT,
+    Ablation,
+    Combined,
+    Intervention,
+    MeanAblation,
+    Source,
+    Sums,
+    check_intervention,
+    means,
+)
+from carry_core.model import MAX_SIZE, Hook, ModelConfig, Read, Transformer, cache_hook
+from carry_core.sums import (
+    MAX_DIGITS,
+    Numbers,
+    Operand,
+    digits,
+    input_tokens,
+    long_sums,
+    some_sums,
+)
+from carry_core.training.prefixes import passes
 
-Edit = Intervention | Combined
-BATCH = 256  # sums in a pass: what a layer needs then stays in the processor's cache
+AnyIntervention = Intervention | Combined
+Interventions = AnyIntervention | Sequence[AnyIntervention] | Mapping[str, AnyIntervention]
+
+MAX_SUMS_PER_CLASS = 10**7
+DECISION_SUMS = 10_000  # random sums on which the decision head is chosen, the same for every run
+
+
+# ---- accuracy
 
 
 @dataclass(frozen=True)
 class ClassAccuracies:
-    """Accuracies of one model under one ablation, per carry class and answer position (Tables 1, 3, 4, 5)."""
+    """Accuracies by carry class and position under one intervention (Tables 1, 3, 4 and 5).
 
-    accuracy: Float[Tensor, "task pos"]  # share of right digits
-    corrected: Float[Tensor, "task pos"]  # the same with one added where there is a carry-in, and taken elsewhere
-    exact_match: float  # share of answers that are right at every position, over all sums that were given
+    All are shares from 0 to 1.
+
+    Attributes:
+        accuracy: Share of digits that are correct.
+        corrected: Share that is correct once a one is added (if there is a carry-in) or
+            subtracted (if there is none): the digits with a forgotten carry, or with a
+            superfluous one.
+        exact_match: Share of sums with no wrong digit, over all classes.
+    """
+
+    accuracy: Float[Tensor, "task pos"]
+    corrected: Float[Tensor, "task pos"]
+    exact_match: float
 
 
 def class_accuracies(
-    model: Transformer, a: Numbers, b: Numbers, interventions: Sequence[Edit] = (INTACT,), n_digits: int | None = None
+    model: Transformer,
+    a: Operand,
+    b: Operand,
+    interventions: Sequence[AnyIntervention] = (INTACT,),
+    n_digits: int | None = None,
 ) -> list[ClassAccuracies]:
-    """Accuracies on the sums a + b under each intervention, classed by their last `n_digits` digits (all if None).
+    """Return the accuracies on the sums a + b under each intervention (Tables 1, 3, 4 and 5).
 
-    The mean of a mean ablation is over the same sums, unless it is combined with another kind.
+    Only the last `n_digits` digits count (all if None), also for a sum's class. A mean
+    ablation takes its mean over the sums a + b, or as part of a `Combined` over its
+    default set.
+
+    Raises:
+        BadInput: As `predict`; or the last digits of a sum carry further to the left, so
+            that it has no class.
     """
-    read = model.config.layout.answer[-(n_digits or model.config.width) :]
-    names = {name for i in interventions if isinstance(i, MeanAblation) for name in i.targets(model.config)}
-    average = means(model, a, b, sorted(names), read) if names else None
-    return [score(answer, a, b) for answer in predict(model, a, b, interventions, n_digits, source=average)]
+    a, b = some_sums((a, b), model.config.width)
+    n_digits = _checked_digits(model, n_digits)
+    carries.classify(a, b, n_digits)  # raises before anything is computed
+    interventions = listed(interventions)
+    positions = model.config.layout.answer[-n_digits:]
+
+    mean_ablated: set[str] = set()
+    for intervention in interventions:
+        if isinstance(intervention, MeanAblation):
+            mean_ablated.update(intervention.targets(model.config))
+    mean_activations = None
+    if mean_ablated:
+        mean_activations = means(model, a, b, sorted(mean_ablated), positions)
+
+    predictions = predict(model, a, b, interventions, n_digits, source=mean_activations)
+    return [score(predicted, a, b) for predicted in predictions]
+
+
+class AccuracyRow(NamedTuple):
+    """A row of the data frame that `accuracy` returns; its fields are the columns.
+
+    Attributes:
+        ablation: The intervention's key in the mapping, or else the intervention in
+            words; of several that read alike, all but the first are numbered.
+        carry_class: NC, C@1, C@2, C all or C all con.; for other lengths the carry
+            pattern.
+        position: The paper's name of the position: pos7, pos8 or pos9 for three digits.
+        carry_in: True if the column to the right of the position carries.
+        accuracy: As in `ClassAccuracies`.
+        corrected: As in `ClassAccuracies`.
+        exact_match: As in `ClassAccuracies`: the same in all rows of an intervention.
+    """
+
+    ablation: str
+    carry_class: str
+    position: str
+    carry_in: bool
+    accuracy: float
+    corrected: float
+    exact_match: float
 
 
 def accuracy(
     model: Transformer,
     sums: Sums,
-    interventions: Edit | Mapping[str, Edit] | Sequence[Edit] = INTACT,
+    interventions: Interventions = INTACT,
     n_digits: int | None = None,
 ) -> pd.DataFrame:
-    """Accuracies as a frame: a row for each intervention, carry class and answer position (Tables 1, 3, 4, 5).
+    """Return the accuracies as a data frame of `AccuracyRow` (Tables 1, 3, 4 and 5).
 
-    Columns are `ablation`, `carry_class`, `position`, `carry_in` (whether there is one), `accuracy`, `corrected` (as in
-    `ClassAccuracies`) and `exact_match` (over all the sums, the same in all rows of an intervention).
+    There is a row for each intervention, carry class and position. `n_digits` and mean
+    ablations are as in `class_accuracies`.
+
+    Raises:
+        BadInput: As `class_accuracies`.
     """
-    n_digits = n_digits or model.config.width
-    several = [interventions] if isinstance(interventions, Edit) else interventions
-    pairs = list(several.items()) if isinstance(several, Mapping) else [(str(i), i) for i in several]
-    measured = class_accuracies(model, *sums, [i for _, i in pairs], n_digits)
-    return pd.DataFrame(
-        [
-            (name, carries.paper_name(pattern), position, *values, cells.exact_match)
-            for (name, _), cells in zip(pairs, measured, strict=True)
-            for pattern, *rows in zip(
-                carries.patterns(n_digits), carries.carry_in(n_digits), cells.accuracy, cells.corrected, strict=True
-            )
-            for position, *values in zip(
-                model.config.layout.position_names[-n_digits:], *map(Tensor.tolist, rows), strict=True
-            )
-        ],
-        columns=["ablation", "carry_class", "position", "carry_in", "accuracy", "corrected", "exact_match"],
-    )
+    a, b = some_sums(sums, model.config.width)
+    n_digits = _checked_digits(model, n_digits)
+    by_label = labelled(interventions)
+    tables = class_accuracies(model, a, b, list(by_label.values()), n_digits)
+    patterns = carries.patterns(n_digits)
+    carry_in = carries.carry_in(n_digits)  # (task, pos)
+    position_names = model.config.layout.position_names[-n_digits:]
+
+    rows = []
+    for label, table in zip(by_label, tables, strict=True):
+        for task, pattern in enumerate(patterns):
+            for pos, position_name in enumerate(position_names):
+                row = AccuracyRow(
+                    ablation=label,
+                    carry_class=carries.paper_name(pattern),
+                    position=position_name,
+                    carry_in=bool(carry_in[task, pos]),
+                    accuracy=float(table.accuracy[task, pos]),
+                    corrected=float(table.corrected[task, pos]),
+                    exact_match=table.exact_match,
+                )
+                rows.append(row)
+    return pd.DataFrame(rows, columns=AccuracyRow._fields)
 
 
-@torch.inference_mode()
+def labelled(interventions: Interventions) -> dict[str, AnyIntervention]:
+    """Return interventions by the labels of their rows.
+
+    Raises:
+        BadInput: One is no intervention.
+    """
+    if isinstance(interventions, Mapping):
+        return dict(zip(interventions, listed([*interventions.values()]), strict=True))
+    by_label: dict[str, AnyIntervention] = {}
+    for intervention in listed(interventions):
+        label, number = str(intervention), 1
+        while label in by_label:
+            number += 1
+            label = f"{intervention} ({number})"
+        by_label[label] = intervention
+    return by_label
+
+
+def listed(interventions: AnyIntervention | Sequence[AnyIntervention]) -> list[AnyIntervention]:
+    """Return one intervention or several as a list; `BadInput` if one is no intervention."""
+    several = [*interventions] if isinstance(interventions, Sequence) else [interventions]
+    for intervention in several:
+        check_intervention(intervention)
+    return several
+
+
 def predict(
     model: Transformer,
-    a: Numbers,
-    b: Numbers,
-    interventions: Sequence[Edit] = (INTACT,),
+    a: Operand,
+    b: Operand,
+    interventions: Sequence[AnyIntervention] = (INTACT,),
     n_digits: int | None = None,
     watch: Hook | None = None,
     source: Source | None = None,
 ) -> list[Int[Tensor, "sums pos"]]:
-    """The tokens that the model answers with under each intervention, greedily, at the last `n_digits` digits; int8.
+    """Return the last `n_digits` answer tokens under each intervention (all if None), as int8.
 
-    What the interventions have in common is computed once; mean ablations take `source`. All digits are read if
-    `n_digits` is None; `watch` is a hook that sees the intact model's passes from `resid_mid` of layer 0 on.
+    Each token is the one with the largest logit (greedy search, App. A.1). A mean
+    ablation takes its mean over `source`, or over its default set. `watch` is a hook that
+    sees the model run without interventions, from `blocks.0.resid_mid` on, and changes
+    nothing.
+
+    Raises:
+        BadInput: The model has no such sums, as in `sums.some_sums`, or an intervention
+            does not fit it.
     """
-    layout, n_digits = model.config.layout, n_digits or model.config.width
-    shared = SharedPrefix(model, interventions, layout.answer[-n_digits:], watch, source)
-    answers = [torch.empty(len(a), n_digits, dtype=torch.int8) for _ in interventions]
-    for start in range(0, len(a), BATCH):
-        part = slice(start, start + BATCH)
-        for answer, logits in zip(answers, shared(sums.encode(a[part], b[part], layout)), strict=True):
-            answer[part] = logits.argmax(-1)
-    return answers
+    a, b = some_sums((a, b), model.config.width)
+    n_digits = _checked_digits(model, n_digits)
+    interventions = listed(interventions)
+    layout = model.config.layout
+    logits_of = passes(model, interventions, layout.answer[-n_digits:], watch, source)
+    predictions = [torch.empty(len(a), n_digits, dtype=torch.int8) for _ in interventions]
+    with torch.no_grad():
+        for start in range(0, len(a), BATCH):
+            batch = slice(start, start + BATCH)
+            tokens = input_tokens(a[batch], b[batch], layout).to(model.device)
+            for predicted, logits in zip(predictions, logits_of(tokens), strict=True):
+                predicted[batch] = logits.argmax(-1)
+    return predictions
 
 
-def score(guess: Int[Tensor, "sums pos"], a: Numbers, b: Numbers) -> ClassAccuracies:
-    """Accuracies per class of what a model answered, the classes by as many digits as were read."""
-    n_digits = guess.shape[1]
-    task, answer = carries.classify(a, b, n_digits), sums.digits(a + b, n_digits)
-    carry_in = carries.carry_in(n_digits)
-    hit, corrected = guess == answer, (guess + torch.where(carry_in[task], 1, -1)) % 10 == answer
-    count = torch.bincount(task, minlength=len(carry_in)).unsqueeze(-1)
-    total = torch.zeros(2, *carry_in.shape).index_add_(1, task, torch.stack([hit, corrected]).float())
-    return ClassAccuracies(total[0] / count, total[1] / count, hit.all(1).double().mean().item())
+def _checked_digits(model: Transformer, n_digits: int | None) -> int:
+    """Return how many digits of the answer count; `BadInput` if the model has fewer."""
+    width = model.config.width
+    if n_digits is None:
+        return width
+    check_whole("n_digits", n_digits, 1, width, "digits")
+    return n_digits
+
+
+def score(predicted: Int[Tensor, "sums pos"], a: Operand, b: Operand) -> ClassAccuracies:
+    """Return the accuracies of predicted answers to the sums a + b.
+
+    Only as many digits count as were predicted, from the right, also for a sum's class.
+
+    Raises:
+        BadInput: There are no sums, or not as many as predictions; or as `carries.classify`.
+    """
+    a, b = some_sums((a, b), MAX_DIGITS)
+    if len(predicted) != len(a):
+        raise BadInput(f"{len(predicted)} predictions for {len(a)} sums: expected one for each.")
+    n_digits = predicted.shape[1]
+    answer = digits(a + b, n_digits)  # (sums, pos)
+    task = carries.classify(a, b, n_digits)  # (sums,)
+    carry_in = carries.carry_in(n_digits)  # (task, pos)
+
+    correct = predicted == answer
+    # Each position is corrected by itself: a 9 turns into a 0 and does not carry.
+    correction = torch.where(carry_in[task], 1, -1)
+    correct_after_correction = (predicted + correction) % 10 == answer
+
+    n_classes = len(carry_in)
+    sums_in_class = torch.bincount(task, minlength=n_classes).unsqueeze(-1)  # (task, 1)
+    no_sums = torch.zeros(carry_in.shape, dtype=torch.int64)
+    n_correct = no_sums.index_add(0, task, correct.long())
+    n_corrected = no_sums.index_add(0, task, correct_after_correction.long())
+    return ClassAccuracies(
+        accuracy=n_correct / sums_in_class,
+        corrected=n_corrected / sums_in_class,
+        exact_match=correct.all(1).double().mean().item(),
+    )
+
+
+# ---- parts to ablate, sums to draw
 
 
 def last_heads(model: Transformer | ModelConfig, layers: int = 1) -> list[Ablation]:
-    """The ablation of each head of the last layer, or of so many last layers; `BadInput` if the model has fewer."""
+    """Return a zero ablation for each head of the last `layers` layers, from the lowest layer on.
+
+    Raises:
+        BadInput: The model has fewer layers.
+    """
     config = model.config if isinstance(model, Transformer) else model
-    n = config.layers
-    if layers > n:
-        raise BadInput(f"Expected a model with at least {layers} layers, this one has {n}: choose another group.")
-    every = [(layer, head) for layer in range(n - layers, n) for head in range(config.heads)]
-    return [Ablation(heads=frozenset({pair})) for pair in every]
+    check_whole("layers", layers, 1, MAX_SIZE)
+    if layers > config.layers:
+        raise BadInput(
+            f"Expected a model with at least {layers} layers, this one has {config.layers}: choose another group."
+        )
+    ablations = []
+    for layer in range(config.layers - layers, config.layers):
+        for head in range(config.heads):
+            ablations.append(Ablation(heads=frozenset({(layer, head)})))
+    return ablations
 
 
 def final_mlp(model: Transformer | ModelConfig) -> Ablation:
-    """The ablation of the last block's MLP."""
+    """Return the zero ablation of the last block's MLP."""
     config = model.config if isinstance(model, Transformer) else model
     return Ablation(mlps=frozenset({config.layers - 1}))
 
 
 def sample(n_examples: int, n_digits: int, seed: int) -> tuple[Numbers, Numbers]:
-    """`n_examples` random sums of every carry class, one class after the other; `BadInput` for no such number."""
-    check_whole("n_examples", n_examples, 1, 10**7, "sums per class")
-    return carries.sample_classes(carries.patterns(n_digits), n_examples, torch.Generator().manual_seed(seed))
+    """Return `n_examples` random sums of each carry class, one class after the other.
+
+    Raises:
+        BadInput: `n_examples` is not a whole number from 1 to `MAX_SUMS_PER_CLASS`, or the
+            sums or the seed are none.
+    """
+    check_whole("n_examples", n_examples, 1, MAX_SUMS_PER_CLASS, "sums per class")
+    generator = seeded(seed)
+    return carries.sample_classes(carries.patterns(n_digits), n_examples, generator)
+
+
+def seeded(seed: int) -> torch.Generator:
+    """Return a random generator; `BadInput` if this is no seed."""
+    check_whole("seed", seed, 0, 2**63 - 1)
+    return torch.Generator().manual_seed(seed)
+
+
+# ---- the decision head
 
 
 def exact_match_without_heads(model: Transformer) -> list[float]:
-    """Exact match without each head of the last layer, on the same 10,000 random sums for every run."""
-    a, b = sums.long_sums(10_000, model.config.width, torch.Generator().manual_seed(0))
-    return [accuracies.exact_match for accuracies in class_accuracies(model, a, b, last_heads(model))]
+    """Return the exact match without each head of the last layer, as a share from 0 to 1."""
+    a, b = long_sums(DECISION_SUMS, model.config.width, torch.Generator().manual_seed(0))
+    tables = class_accuracies(model, a, b, last_heads(model))
+    return [table.exact_match for table in tables]
 
 
 def decision_head(model: Transformer) -> int:
-    """The head of the last layer whose ablation costs most exact matches (Sec. 4), on a fixed draw."""
-    without = exact_match_without_heads(model)
-    return without.index(min(without))
+    """Return the last-layer head whose zero ablation costs the most exact matches (Sec. 4)."""
+    exact_matches = exact_match_without_heads(model)
+    return exact_matches.index(min(exact_matches))
 
 
-def attention(model: Transformer, a: Numbers, b: Numbers) -> Float[Tensor, "layer head query key"]:
-    """Attention probabilities averaged over the given sums (Fig. 3)."""
+# ---- attention and activations
+
+
+def attention(model: Transformer, a: Operand, b: Operand) -> Float[Tensor, "layer head query key"]:
+    """Return the attention probabilities, averaged over the sums a + b (Fig. 3).
+
+    Raises:
+        BadInput: As `sums.some_sums`.
+    """
     names = [f"blocks.{layer}.attn.pattern" for layer in range(model.config.layers)]
-    return torch.stack(list(means(model, a, b, names).values()))
+    mean_patterns = means(model, a, b, names)
+    return torch.stack([mean_patterns[name] for name in names])
 
 
 def class_attention(
     model: Transformer, classes: Sequence[str], n_examples: int, seed: int
 ) -> Float[Tensor, "task layer head query key"]:
-    """`attention` to `n_examples` random sums of each of these carry classes (Fig. 3)."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.stack([attention(model, *carries.sample_class(c, n_examples, generator)) for c in classes])
+    """Return the mean attention to `n_examples` random sums of each carry class (Fig. 3).
+
+    `classes` are carry patterns such as `010`, which the paper calls C@1.
+
+    Raises:
+        BadInput: No sum of the model has such a pattern; or as `sample`.
+    """
+    check_whole("n_examples", n_examples, 1, MAX_SUMS_PER_CLASS, "sums per class")
+    generator = seeded(seed)
+    attention_by_class = []
+    for carry_class in classes:
+        a, b = carries.sample_class(carry_class, n_examples, generator)
+        attention_by_class.append(attention(model, a, b))
+    return torch.stack(attention_by_class)
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def activations(
-    model: Transformer, a: Numbers, b: Numbers, names: Sequence[str], ablation: Ablation = INTACT, read: Read = None
+    model: Transformer,
+    a: Operand,
+    b: Operand,
+    names: Sequence[str],
+    ablation: AnyIntervention = INTACT,
+    read: Read = None,
 ) -> dict[str, Float[Tensor, "sums pos ..."]]:
-    """The named sites for every sum, at all positions; those of the last layer at the positions `read` if given."""
-    kept: dict[str, list[Tensor]] = {name: [] for name in names}
-    edit = ablation.hook(model, read=read)
-    for part_a, part_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
-        part: dict[str, Tensor] = {}
-        record = cache_hook(part, *map(model.config.hook_name, names))
-        tokens = sums.encode(part_a, part_b, model.config.layout)
-        model(tokens, lambda n, x, record=record: record(n, edit(n, x)), read)
-        for name in names:
-            kept[name].append(part[model.config.hook_name(name)])
-    return {name: torch.cat(parts) for name, parts in kept.items()}
+    """Return activations for every sum a + b, under the names by which they were asked for.
+
+    They are those of the ablated model; an ablated part is zero. The last layer is
+    computed only at the positions `read` (all if None). A probe can be trained on them;
+    no gradient goes back into the model.
+
+    Raises:
+        BadInput: The model has no such hook point, or no such part; or as `sums.some_sums`.
+    """
+    a, b = some_sums((a, b), model.config.width)
+    check_intervention(ablation)
+    ablate = ablation.hook(model, read=read)
+    if isinstance(names, str):
+        names = [names]
+    hook_names = {name: model.config.hook_name(name) for name in names}
+    cache: dict[str, Tensor] = {}
+    store = cache_hook(cache, *hook_names.values())
+
+    def ablate_and_store(name: str, x: Tensor) -> Tensor:
+        return store(name, ablate(name, x))
+
+    batches: dict[str, list[Tensor]] = {name: [] for name in names}
+    for batch_a, batch_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
+        tokens = input_tokens(batch_a, batch_b, model.config.layout).to(model.device)
+        model(tokens, ablate_and_store, read)  # overwrites the last batch's activations
+        for name, hook_name in hook_names.items():
+            batches[name].append(cache[hook_name])
+    return {name: torch.cat(parts) for name, parts in batches.items()}

@@ -1,7 +1,7 @@
 """The transformer of the paper (App. A), with a named hook point at every activation that one may look at or change.
 
 `model(tokens, hook)` calls `hook(name, tensor)` at every point and goes on with what it returns: a cache keeps, an
-intervention replaces, dropout masks. The points, for layer l:
+intervention replaces, dropout masks. None stands for the tensor itself. The points, for layer l:
 
     embed                     [batch, pos, d_model]   token embedding times sqrt(d_model)
     blocks.{l}.resid_pre      [batch, pos, d_model]   the stream that enters the block
@@ -28,31 +28,39 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from operator import index
+from typing import Any, cast
 
 import torch
-from jaxtyping import Complex, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from carry_core.errors import BadInput
-from carry_core.sums import VOCABULARY, Layout
+from carry_core.errors import BadInput, check_whole
+from carry_core.sums import INTEGERS, VOCABULARY, Layout
 
-Hook = Callable[[str, Tensor], Tensor]
+# A hook is called with a point's name and the activation there, and returns what the model is to
+# go on with: a tensor of the same shape, dtype and device, or None for the activation itself.
+Hook = Callable[[str, Tensor], Tensor | None]
+TensorHook = Callable[[str, Tensor], Tensor]  # a hook that never returns None
 Positions = slice | list[int]
+Read = Sequence[int] | None  # the positions that a model is asked for; all if None
 
 POINTS = (
     *("resid_pre", "attn.q", "attn.k", "attn.v", "attn.scores", "attn.pattern", "attn.z"),
     *("attn_out", "attn.skip", "resid_mid", "mlp.pre", "mlp.post", "mlp_out", "mlp.skip", "resid_post"),
 )  # of a block, in the order of the forward pass
+AT_ALL_POSITIONS = (".resid_pre", ".attn.k", ".attn.v")  # in the last layer too, when few are read
+SAME_STORAGE = (".resid_pre", ".attn.skip", ".mlp.skip")  # the tensor of the point before
+MAX_SIZE = 2**20  # of a model in any direction
 
 
 def no_hook(name: str, tensor: Tensor) -> Tensor:
-    """The hook that does nothing."""
+    """Return the activation: the hook that does nothing."""
     return tensor
 
 
-def cache_hook(cache: dict[str, Tensor], *names: str) -> Hook:
-    """A hook that puts the named activations (all if none are named) into `cache` and changes nothing."""
+def cache_hook(cache: dict[str, Tensor], *names: str) -> TensorHook:
+    """Return a hook that puts the named activations (all if none are named) into `cache`."""
 
     def hook(name: str, tensor: Tensor) -> Tensor:
         if not names or name in names:
@@ -60,6 +68,49 @@ def cache_hook(cache: dict[str, Tensor], *names: str) -> Hook:
         return tensor
 
     return hook
+
+
+class Point(str):
+    """A hook point's name, as the model gives it to a hook.
+
+    Attributes:
+        positions: The token positions of the activation, in the order of its rows (those of
+            the queries, in a pattern).
+    """
+
+    positions: tuple[int, ...]
+
+    def __new__(cls, name: str, positions: tuple[int, ...]) -> "Point":
+        point = super().__new__(cls, name)
+        point.positions = positions
+        return point
+
+
+def checked_activation(point: str, changed: Any, x: Tensor) -> Tensor:
+    """Return what a hook returned for the activation x; x itself for None.
+
+    Raises:
+        BadInput: It cannot take the activation's place: it is no tensor, or of another shape,
+            dtype or device.
+    """
+    if changed is None:
+        return x
+    if not isinstance(changed, Tensor):
+        raise BadInput(f"A hook at {point} returned {type(changed).__name__}: expected a tensor, or None.")
+    if (changed.shape, changed.dtype, changed.device) != (x.shape, x.dtype, x.device):
+        raise BadInput(f"A hook at {point} returned {_described(changed)}: expected {_described(x)}, as it was given.")
+    return changed
+
+
+def _described(x: Tensor) -> str:
+    return f"{x.dtype} of shape {[*x.shape]} on {x.device}"
+
+
+def plain_name(name: Any) -> str:
+    """Return a hook point's name in our spelling, from that or from TransformerLens's."""
+    if not isinstance(name, str):
+        return ""
+    return name.replace("hook_", "").replace("attn.attn_scores", "attn.scores")
 
 
 @dataclass(frozen=True)
@@ -72,6 +123,18 @@ class ModelConfig:
     d_model: int = 128
     heads: int = 2
     d_ff: int = 128
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "d_model", "heads", "d_ff"):
+            check_whole(name, getattr(self, name), 1, MAX_SIZE)
+        if type(self.causal) is not bool:
+            raise BadInput(f"causal={self.causal!r}: expected True or False.")
+        if self.d_model % (2 * self.heads):
+            raise BadInput(
+                f"d_model={self.d_model}, heads={self.heads}: expected heads of an even size, "
+                "so that d_model is a multiple of 2 heads."
+            )
+        self.layout  # noqa: B018 (checks the width)
 
     @property
     def layout(self) -> Layout:
@@ -87,31 +150,79 @@ class ModelConfig:
         return ["embed", *(f"blocks.{l}.{point}" for l in range(self.layers) for point in POINTS), "logits"]
 
     def hook_name(self, name: str) -> str:
-        """A hook point's name in our spelling, from that or from TransformerLens's; `BadInput` if there is none."""
-        plain = name.replace("hook_", "").replace("attn.attn_scores", "attn.scores")
-        if plain not in self.hook_names:
-            last = f"blocks.{self.layers - 1}."
-            raise BadInput(f"{name!r} is no hook point of this model: expected one such as embed or {last}attn.z.")
-        return plain
+        """Return a hook point's name in our spelling, from that or from TransformerLens's.
+
+        Raises:
+            BadInput: The model has no such hook point.
+        """
+        plain = plain_name(name)
+        if plain in self.hook_names:
+            return plain
+        example = f"blocks.{self.layers - 1}.attn.z"
+        raise BadInput(f"{name!r} is no hook point of this model: expected one such as embed or {example}.")
+
+    def positions_at(self, name: str, read: Read) -> tuple[int, ...]:
+        """Return the token positions that a point's activation has when the model is asked for `read`."""
+        in_last_layer = name == "logits" or name.startswith(f"blocks.{self.layers - 1}.")
+        if read is None or not in_last_layer or name.endswith(AT_ALL_POSITIONS):
+            return tuple(range(self.layout.length))
+        return tuple(read)
+
+    def checked_read(self, read: Read) -> tuple[int, ...] | None:
+        """Return the positions that a model is asked for, counted from 0 on; None for all.
+
+        Raises:
+            BadInput: The model has no such positions.
+        """
+        if read is None:
+            return None
+        length = self.layout.length
+        try:
+            positions = tuple(map(index, read))
+        except TypeError as error:
+            raise BadInput(f"read={read!r}: expected positions such as [7, 8, 9].") from error
+        if not all(-length <= position < length for position in positions):
+            raise BadInput(f"read={read!r}: expected positions from 0 to {length - 1}.")
+        return tuple(position % length for position in positions)
 
 
-def rotary(length: int, d_head: int, device: torch.device | None = None) -> Complex[Tensor, "pos half"]:
-    """The rotary embedding's turns, exp(i angle), one for each position and pair of coordinates (RoFormer)."""
-    rate = 10_000.0 ** (-torch.arange(0, d_head, 2, dtype=torch.float64, device=device) / d_head)
-    angle = torch.arange(length, dtype=torch.float64, device=device)[:, None] * rate
-    return torch.polar(torch.ones_like(angle), angle)
+def rotary(length: int, d_head: int) -> Float[Tensor, "pos half 2"]:
+    """Return the cosine and sine by which the rotary embedding turns pairs of coordinates (RoFormer).
+
+    They are computed on the CPU, since some devices lack float64.
+    """
+    coordinate = torch.arange(0, d_head, 2, dtype=torch.float64, device="cpu")
+    position = torch.arange(length, dtype=torch.float64, device="cpu")
+    angle = position[:, None] * 10_000.0 ** (-coordinate / d_head)
+    return torch.stack([angle.cos(), angle.sin()], -1)
 
 
-def rotate(x: Float[Tensor, "*batch #pos head d_head"], turn: Complex[Tensor, "#pos half"]) -> Tensor:
-    """Turn each adjacent pair of coordinates by its position's angle: a product of complex numbers."""
-    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
-    return torch.view_as_real(pairs * turn.unsqueeze(1).to(pairs.dtype)).flatten(-2)
+def rotate(
+    x: Float[Tensor, "*batch #pos head d_head"], rotation: Float[Tensor, "#pos half 2"]
+) -> Float[Tensor, "*batch pos head d_head"]:
+    """Turn each adjacent pair of coordinates by its position's angle: a product of complex numbers.
+
+    In real numbers it takes ten times as long, but compilers have no code for complex ones.
+    Complex they are only here: of a module's complex tensors `.to(dtype)` drops the imaginary
+    part.
+    """
+    exact = x if x.dtype in (torch.float32, torch.float64) else x.float()
+    pairs = exact.unflatten(-1, (-1, 2))
+    rotation = rotation.to(exact.dtype).unsqueeze(1)
+    if torch.compiler.is_compiling():
+        (first, second), (cosine, sine) = pairs.unbind(-1), rotation.unbind(-1)
+        real, imaginary = first * cosine - second * sine, first * sine + second * cosine
+        turned = torch.stack([real, imaginary], -1)
+    else:
+        product = torch.view_as_complex(pairs.contiguous()) * torch.view_as_complex(rotation)
+        turned = torch.view_as_real(product)
+    return turned.flatten(-2).to(x.dtype)
 
 
 class Block(nn.Module):
     """Attention and MLP around one residual stream; one LayerNorm serves both (as in the released code)."""
 
-    turn: Tensor
+    rotation: Tensor
 
     def __init__(self, config: ModelConfig, name: str) -> None:
         super().__init__()
@@ -120,10 +231,29 @@ class Block(nn.Module):
         self.norm = nn.LayerNorm(d)
         self.q, self.k, self.v, self.o = (nn.Linear(d, d) for _ in range(4))
         self.up, self.down = nn.Linear(d, config.d_ff), nn.Linear(config.d_ff, d)
-        self.register_buffer("turn", rotary(config.layout.length, config.d_head), persistent=False)
+        self.register_buffer("rotation", self._rotation(), persistent=False)
+
+    def _rotation(self) -> Float[Tensor, "pos half 2"]:
+        """Return the rotary embedding where the weights are, in float64 if they are, else in float32."""
+        weight = next(self.parameters())
+        dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
+        device = "cpu" if weight.is_meta else weight.device
+        return rotary(self.config.layout.length, self.config.d_head).to(device, dtype)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Block":
+        """Move the weights, as `.to` does, and compute the rotary embedding anew.
+
+        Rounded with the weights, it would stay rounded when they are moved back.
+        """
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.rotation = self._rotation()
+        return self
 
     def attention(
-        self, resid: Float[Tensor, "batch pos d_model"], hook: Hook, query: Positions = slice(None)
+        self,
+        resid: Float[Tensor, "batch pos d_model"],
+        hook: TensorHook,
+        query: Positions = slice(None),
     ) -> Float[Tensor, "batch query head d_head"]:
         """What the heads gather for the queries at these positions: from the stream to `attn.z`, not yet hooked."""
         q, k, v = self.qkv(resid, hook, query)
@@ -136,24 +266,30 @@ class Block(nn.Module):
         return torch.einsum("bhqk,bkhd->bqhd", pattern, v)
 
     def qkv(
-        self, resid: Float[Tensor, "batch pos d_model"], hook: Hook = no_hook, query: Positions = slice(None)
+        self,
+        resid: Float[Tensor, "batch pos d_model"],
+        hook: TensorHook = no_hook,
+        query: Positions = slice(None),
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, `[batch, pos, head, d_head]`, rotated; values too, as in the released code."""
         x = self.norm(resid)
         q, k, v = self.q(x[:, query]), self.k(x), self.v(x)
         q, k, v = (y.unflatten(-1, (self.config.heads, self.config.d_head)) for y in (q, k, v))
         q, k, v = hook(f"{self.name}.attn.q", q), hook(f"{self.name}.attn.k", k), hook(f"{self.name}.attn.v", v)
-        return rotate(q, self.turn[query]), rotate(k, self.turn), rotate(v, self.turn)
+        return rotate(q, self.rotation[query]), rotate(k, self.rotation), rotate(v, self.rotation)
 
     def mix(
-        self, resid: Float[Tensor, "batch query d_model"], z: Float[Tensor, "batch query head d_head"], hook: Hook
+        self,
+        resid: Float[Tensor, "batch query d_model"],
+        z: Float[Tensor, "batch query head d_head"],
+        hook: TensorHook,
     ) -> Float[Tensor, "batch query d_model"]:
         """What the heads write, added to the stream: from `attn.z` to `resid_mid`."""
         z = hook(f"{self.name}.attn.z", z)
         out = hook(f"{self.name}.attn_out", self.o(z.flatten(-2)))
         return hook(f"{self.name}.resid_mid", hook(f"{self.name}.attn.skip", resid) + out)
 
-    def mlp(self, mid: Float[Tensor, "batch query d_model"], hook: Hook) -> Float[Tensor, "batch query d_model"]:
+    def mlp(self, mid: Float[Tensor, "batch query d_model"], hook: TensorHook) -> Float[Tensor, "batch query d_model"]:
         """The MLP and its skip connection: from `resid_mid` to `resid_post`."""
         pre = hook(f"{self.name}.mlp.pre", self.up(self.norm(mid)))
         post = hook(f"{self.name}.mlp.post", pre.relu())
@@ -173,48 +309,121 @@ class Transformer(nn.Module):
         self.norm = nn.LayerNorm(config.d_model)
         self.unembed = nn.Linear(config.d_model, VOCABULARY)
 
-    def forward(
-        self, tokens: Int[Tensor, "batch pos"], hook: Hook = no_hook, read: Sequence[int] | None = None
-    ) -> Float[Tensor, "batch query vocab"]:
-        """Logits at the positions `read` (all if None); the last block's attention serves only those queries."""
-        resid = hook("embed", self.embed(tokens) * math.sqrt(self.config.d_model))
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return next(self.parameters()).device
+
+    def forward(self, tokens: Tensor, hook: Hook = no_hook, read: Read = None) -> Float[Tensor, "batch query vocab"]:
+        """Return the logits for tokens `[batch, pos]` at the positions `read` (all if None).
+
+        The last block's attention serves only those queries.
+
+        Raises:
+            BadInput: Tokens, positions, or what the hook returned do not fit the model.
+        """
+        read = self.config.checked_read(read)
+        if len(self.blocks) != self.config.layers:
+            raise BadInput(
+                f"The model has {len(self.blocks)} blocks: expected {self.config.layers}, as its config says."
+            )
+        at = self._checked(hook, read)
+        resid = at("embed", self._embedded(tokens) * math.sqrt(self.config.d_model))
         for l, block in enumerate(self.blocks):
             query = self.queries(l, read)
-            resid = hook(f"blocks.{l}.resid_pre", resid)
-            resid = block.mix(resid[:, query], block.attention(resid, hook, query), hook)
-            resid = block.mlp(resid, hook)
-        return hook("logits", self.unembed(self.norm(resid)))
+            resid = at(f"blocks.{l}.resid_pre", resid)
+            resid = block.mix(resid[:, query], block.attention(resid, at, query), at)
+            resid = block.mlp(resid, at)
+        return at("logits", self.unembed(self.norm(resid)))
 
-    def queries(self, layer: int, read: Sequence[int] | None) -> Positions:
-        """The positions whose queries a layer serves: all, or in the last layer those that are read out."""
+    def queries(self, layer: int, read: Read) -> Positions:
+        """Return the positions whose queries a layer serves: in the last layer those that are read."""
         return slice(None) if read is None or layer < self.config.layers - 1 else list(read)
 
-    def run_with_cache(
-        self, tokens: Int[Tensor, "batch pos"], names: Iterable[str] | None = None, hook: Hook = no_hook
-    ) -> tuple[Float[Tensor, "batch pos vocab"], dict[str, Tensor]]:
-        """The logits, and the named activations (all if None) under the names that were given.
+    def _embedded(self, tokens: Tensor) -> Float[Tensor, "batch pos d_model"]:
+        """Return the token embedding, not yet scaled; `BadInput` if these are no tokens of the model."""
+        length = self.config.layout.length
+        is_tensor = isinstance(tokens, Tensor)
+        if not is_tensor or tokens.dtype not in INTEGERS or tokens.ndim != 2 or tokens.shape[1] != length:
+            described = _described(tokens) if is_tensor else type(tokens).__name__
+            raise BadInput(
+                f"tokens are {described}: expected integers of shape [batch, {length}], as `encode` gives them."
+            )
+        try:
+            embedded: Tensor = self.embed(tokens.long())
+        except IndexError as error:
+            low, high = int(tokens.min()), int(tokens.max())
+            raise BadInput(f"tokens from {low} to {high}: expected numbers from 0 to {VOCABULARY - 1}.") from error
+        return embedded
 
-        `BadInput` if there is no such hook point.
+    def _checked(self, hook: Hook, read: tuple[int, ...] | None) -> TensorHook:
+        """Return the hook with a check of what it returns; it is told the activation's positions.
+
+        It may change an activation in place, since no other point has the same storage.
         """
+        if hook is no_hook:
+            return no_hook
+        compiling = torch.compiler.is_compiling()  # then a name can only be a plain `str`
+        if compiling and read is not None:
+            raise BadInput(
+                "A compiled model with a hook computes all positions: leave out `read`, "
+                "and choose them from the logits."
+            )
+
+        def at(name: str, x: Tensor) -> Tensor:
+            point = name if compiling else Point(name, self.config.positions_at(name, read))
+            x = x.clone() if name.endswith(SAME_STORAGE) else x
+            return checked_activation(point, hook(point, x), x)
+
+        return at
+
+    def run_with_cache(
+        self, tokens: Tensor, names: Iterable[str] | None = None, hook: Hook = no_hook
+    ) -> tuple[Float[Tensor, "batch pos vocab"], dict[str, Tensor]]:
+        """Return the logits, and the named activations (all if None) under the names that were given.
+
+        Activations are those after `hook`.
+
+        Raises:
+            BadInput: The model has no such hook point; or as `forward`.
+        """
+        if isinstance(names, str):
+            names = [names]
         asked = self.config.hook_names if names is None else list(names)
         cache: dict[str, Tensor] = {}
         keep = cache_hook(cache, *map(self.config.hook_name, asked))
-        logits = self.forward(tokens, lambda name, x: keep(name, hook(name, x)))
+
+        def change_and_keep(name: str, x: Tensor) -> Tensor:
+            return keep(name, checked_activation(name, hook(name, x), x))
+
+        logits = self.forward(tokens, change_and_keep)
         return logits, {name: cache[self.config.hook_name(name)] for name in asked}
 
     def run_with_hooks(
-        self, tokens: Int[Tensor, "batch pos"], hooks: Mapping[str, Callable[..., Tensor]]
+        self, tokens: Tensor, hooks: Mapping[str, Callable[..., Tensor | None]]
     ) -> Float[Tensor, "batch pos vocab"]:
-        """The logits when functions change activations: `{name: f}`, with `f(tensor)` or `f(tensor, hook=name)`.
+        """Return the logits when functions change activations.
 
-        `BadInput` if there is no such hook point.
+        `hooks` is `{name: f}`, with `f(tensor)` or `f(tensor, hook=name)`.
+
+        Raises:
+            BadInput: The model has no such hook point; or as `forward`.
         """
-        named = [(self.config.hook_name(name), f) for name, f in hooks.items()]
+        functions: dict[str, list[tuple[Callable[..., Tensor | None], bool]]] = {}
+        for name, f in hooks.items():
+            functions.setdefault(self.config.hook_name(name), []).append((f, _takes_name(f)))
 
         def hook(name: str, x: Tensor) -> Tensor:
-            for f in (f for point, f in named if point == name):
-                takes_name = not inspect.isbuiltin(f) and "hook" in inspect.signature(f).parameters
-                x = f(x, hook=name) if takes_name else f(x)
+            for f, takes_name in functions.get(name, ()):
+                x = checked_activation(name, f(x, hook=name) if takes_name else f(x), x)
             return x
 
         return self.forward(tokens, hook)
+
+
+def _takes_name(f: Callable[..., Any]) -> bool:
+    """Return True if a function has a parameter `hook`."""
+    try:
+        return not inspect.isbuiltin(f) and "hook" in inspect.signature(f).parameters
+    except ValueError:  # no signature
+        return False

@@ -23,7 +23,6 @@ from carry_core import groups
 from carry_core.errors import BadInput
 from carry_core.files import author_dir, damaged, data_dir, open_tensors
 from carry_core.model import ModelConfig, Transformer
-from carry_core.training.layers import for_inference
 
 FORMAT = "2"
 SOURCES = ("ours", "author")
@@ -101,7 +100,7 @@ class Runs:
             raise BadInput(f"No weights of {self.group} at epoch {epoch!r}: expected one of {known}.")
         model = Transformer(self.config)
         model.load_state_dict(dict(self.snapshots.get(epoch, self.weights)[int(run)]))
-        return for_inference(model)
+        return model.requires_grad_(requires_grad=False).eval()
 
     def models(self) -> Iterator[tuple[int, Transformer]]:
         """Every run's number and model."""

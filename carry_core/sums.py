@@ -8,8 +8,12 @@ A three-digit sum for the encoder and for the decoder, with the positions that a
                 ^ ^ ^ ^
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -17,6 +21,16 @@ from torch import Tensor
 from carry_core.errors import BadInput, check_whole
 
 Numbers = Int[Tensor, " sums"]  # the first, or the second, numbers of some sums
+Operand = Tensor | npt.NDArray[Any] | np.integer[Any] | Sequence[int] | int  # the same, as a caller may give them
+
+INTEGERS = {
+    *(torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+}
+MAX_DIGITS = 18  # of a sum, so that 64-bit integers hold it
+MAX_ENUMERATED = 9  # digits of sums that are numbered by 64-bit integers
+MAX_LISTED = 4  # digits of sums that fit into memory, all of them
+MAX_COUNT = 10**9  # sums in a draw
 
 PLUS, EQUALS, VOCABULARY = 10, 11, 12
 SYMBOLS = "0123456789+="
@@ -28,6 +42,9 @@ class Layout:
 
     width: int = 3
     causal: bool = False
+
+    def __post_init__(self) -> None:
+        check_whole("width", self.width, 1, MAX_DIGITS, "digits")
 
     @property
     def length(self) -> int:
@@ -54,45 +71,135 @@ class Layout:
         return [*"*" * self.width, "+", *"*" * self.width, *("*" if self.causal else "=") * self.width]
 
 
-def digits(number: Int[Tensor, "*batch"], width: int) -> Int[Tensor, "*batch width"]:
-    """Decimal digits, most significant first, padded with zeros on the left."""
+def whole_numbers(name: str, number: Operand) -> Int[Tensor, "*batch"]:
+    """Return whole numbers of any integer type as an int64 tensor.
+
+    Raises:
+        BadInput: They are of another type, such as floats, or are too large.
+    """
+    dtype: Any = type(number).__name__
+    if isinstance(number, Tensor):
+        dtype = number.dtype
+        if dtype in INTEGERS:
+            return number.long()
+    else:
+        try:
+            array = np.asarray(number)
+            dtype = array.dtype
+            if array.dtype.kind in "iu":
+                return torch.from_numpy(array.astype(np.int64))
+        except (TypeError, ValueError, OverflowError):
+            pass  # such as a list of lists of different lengths
+    raise BadInput(
+        f"{name} is of type {dtype}: expected whole numbers of at most 64 bits, "
+        "as a tensor, an array, a list or an int."
+    )
+
+
+def checked_sums(a: Operand, b: Operand, width: int) -> tuple[Int[Tensor, "*batch"], Int[Tensor, "*batch"]]:
+    """Return the numbers of the sums a + b as two int64 tensors of one shape.
+
+    Whatever takes sums from a caller takes them through this function.
+
+    Raises:
+        BadInput: They are not whole numbers or not equally many, or a sum has a negative
+            number or more than `width` digits.
+    """
+    a, b = whole_numbers("a", a), whole_numbers("b", b)
+    if a.shape != b.shape:
+        raise BadInput(f"a has shape {[*a.shape]}, b has {[*b.shape]}: expected as many first as second numbers.")
+    b = b.to(a.device)
+    fits = (a >= 0) & (b >= 0) & (b < 10**width - a)
+    if not fits.all():
+        first_a, first_b = int(a[~fits][0]), int(b[~fits][0])
+        raise BadInput(
+            f"a={first_a}, b={first_b} is no sum of {width} digits: "
+            f"expected two numbers from 0 on whose sum is below {10**width}."
+        )
+    return a, b
+
+
+def some_sums(sums: tuple[Operand, Operand], width: int) -> tuple[Numbers, Numbers]:
+    """Return one sum or more, `(a, b)`, as two int64 tensors `[sums]`.
+
+    Raises:
+        BadInput: As `checked_sums`; or there is no sum, or they are not in a single row.
+    """
+    try:
+        a, b = sums
+    except (TypeError, ValueError) as error:
+        raise BadInput(
+            f"sums of type {type(sums).__name__}: expected a pair (a, b) of two numbers, "
+            "or of two equally long tensors."
+        ) from error
+    a, b = checked_sums(a, b, width)
+    if a.ndim > 1 or a.numel() == 0:
+        raise BadInput(f"Sums of shape {[*a.shape]}: expected at least one, in a single row.")
+    return a.reshape(-1), b.reshape(-1)
+
+
+def digits(number: Operand, width: int) -> Int[Tensor, "*batch width"]:
+    """Return the last `width` decimal digits, most significant first, with zeros on the left.
+
+    Raises:
+        BadInput: As `whole_numbers`, or `width` is not from 1 to `MAX_DIGITS`.
+    """
+    check_whole("width", width, 1, MAX_DIGITS, "digits")
+    number = whole_numbers("number", number)
     powers = 10 ** torch.arange(width - 1, -1, -1, device=number.device)
     return number.unsqueeze(-1) // powers % 10
 
 
-def encode(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], layout: Layout) -> Int[Tensor, "*batch pos"]:
-    """Input tokens of `a + b`; the decoder's carry the answer too (teacher forcing).
+def encode(a: Operand, b: Operand, layout: Layout) -> Int[Tensor, "*batch pos"]:
+    """Return the input tokens of a + b; those of a decoder include the answer (teacher forcing).
 
-    `BadInput` if a sum has a negative number, or an answer of more digits than the layout.
+    Raises:
+        BadInput: As `checked_sums`.
     """
-    fits = (a >= 0) & (b >= 0) & (b < 10**layout.width - a.long())
-    if not fits.all():
-        x, y = (int(number[~fits][0]) for number in (a, b))
-        expected = f"two numbers from 0 on whose sum is below {10**layout.width}"
-        raise BadInput(f"a={x}, b={y} is no sum of {layout.width} digits: expected {expected}.")
+    return input_tokens(*checked_sums(a, b, layout.width), layout)
+
+
+def input_tokens(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], layout: Layout) -> Int[Tensor, "*batch pos"]:
+    """Return what `encode` does, of sums that have been checked."""
     plus = torch.full_like(a, PLUS).unsqueeze(-1)
     equals = torch.full_like(plus, EQUALS).expand(*a.shape, layout.width)
     tail = digits(a + b, layout.width) if layout.causal else equals
     return torch.cat([digits(a, layout.width), plus, digits(b, layout.width), tail], -1)
 
 
-def targets(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], layout: Layout) -> Int[Tensor, "*batch loss"]:
-    """What the positions `layout.loss_positions` should predict."""
+def targets(a: Operand, b: Operand, layout: Layout) -> Int[Tensor, "*batch loss"]:
+    """Return the tokens that the positions `layout.loss_positions` should predict.
+
+    Raises:
+        BadInput: As `checked_sums`.
+    """
+    return target_tokens(*checked_sums(a, b, layout.width), layout)
+
+
+def target_tokens(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], layout: Layout) -> Int[Tensor, "*batch loss"]:
+    """Return what `targets` does, of sums that have been checked."""
     answer = digits(a + b, layout.width)
-    return torch.cat([answer, torch.full_like(a, EQUALS).unsqueeze(-1)], -1) if layout.causal else answer
+    if not layout.causal:
+        return answer
+    return torch.cat([answer, torch.full_like(a, EQUALS).unsqueeze(-1)], -1)
 
 
 def n_sums(n_digits: int) -> int:
-    """How many pairs a, b >= 0 have a + b < 10**n_digits: 500,500 for three digits."""
+    """Return the number of pairs a, b >= 0 with a + b < 10**n_digits: 500,500 for three digits."""
+    check_whole("n_digits", n_digits, 1, MAX_DIGITS)
     side = int(10**n_digits)
     return side * (side + 1) // 2
 
 
 def unrank(index: Int[Tensor, "*batch"], n_digits: int) -> tuple[Int[Tensor, "*batch"], Int[Tensor, "*batch"]]:
-    """The sums number `index` in the order (0, 0), (0, 1), …, (1, 0), …, without listing the others.
+    """Return the sums number `index` in the order (0, 0), (0, 1), …, (1, 0), …, by a formula.
 
     Row `a` holds the 10**n_digits - a values of b that are allowed.
+
+    Raises:
+        BadInput: `n_digits` is not from 1 to `MAX_ENUMERATED`.
     """
+    check_whole("n_digits", n_digits, 1, MAX_ENUMERATED)
     side = 10**n_digits
     left = n_sums(n_digits) - 1 - index  # counted from the end, rows are triangular numbers
     row = ((torch.sqrt(8.0 * left.double() + 1) - 1) / 2).long()
@@ -101,25 +208,40 @@ def unrank(index: Int[Tensor, "*batch"], n_digits: int) -> tuple[Int[Tensor, "*b
 
 
 def all_sums(n_digits: int = 3) -> tuple[Numbers, Numbers]:
-    """Every a, b >= 0 with a + b < 10**n_digits (Sec. 2)."""
+    """Return every a, b >= 0 with a + b < 10**n_digits (Sec. 2).
+
+    Raises:
+        BadInput: `n_digits` is not from 1 to `MAX_LISTED`.
+    """
+    check_whole("n_digits", n_digits, 1, MAX_LISTED)
     return unrank(torch.arange(n_sums(n_digits)), n_digits)
 
 
 def long_sums(count: int, n_digits: int, generator: torch.Generator) -> tuple[Numbers, Numbers]:
-    """`count` random sums with a + b < 10**n_digits, uniform over all of them (App. H).
+    """Return `count` random sums with a + b < 10**n_digits, uniform over all of them (App. H).
 
     Half of all pairs qualify; ten-digit sums are too many to be numbered by 64-bit integers.
+
+    Raises:
+        BadInput: `count` is negative, or `n_digits` not from 1 to `MAX_DIGITS`.
     """
+    check_whole("count", count, 0, MAX_COUNT, "sums")
+    check_whole("n_digits", n_digits, 1, MAX_DIGITS)
     side = 10**n_digits
-    found = torch.zeros(2, 0, dtype=torch.int64)
-    while found.shape[1] < count:
+    drawn = torch.zeros(2, 0, dtype=torch.int64)
+    while drawn.shape[1] < count:
         pairs = torch.randint(side, (2, 2 * count), generator=generator)
-        found = torch.cat([found, pairs[:, pairs.sum(0) < side]], 1)
-    return found[0, :count], found[1, :count]
+        drawn = torch.cat([drawn, pairs[:, pairs.sum(0) < side]], 1)
+    return drawn[0, :count], drawn[1, :count]
 
 
 def equal_sums(outcome: int, n_digits: int = 3) -> tuple[Numbers, Numbers]:
-    """The sums a >= b with a + b = `outcome`, by b (Sec. 4, 5); `BadInput` unless there are two or more of them."""
-    check_whole("outcome", outcome, 2, 10**n_digits - 1)
+    """Return the sums a >= b with a + b = `outcome`, by b (Sec. 4, 5).
+
+    Raises:
+        BadInput: There are fewer than two such sums of `n_digits` digits.
+    """
+    check_whole("n_digits", n_digits, 1, MAX_DIGITS)
+    check_whole("outcome", outcome, 2, min(10**n_digits, MAX_COUNT) - 1)
     b = torch.arange(outcome // 2 + 1)
     return outcome - b, b

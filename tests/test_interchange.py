@@ -78,7 +78,7 @@ def hand_made(where):
         parameter.zero_()
     model.embed, model.norm = Embedding(), nn.Identity()
     for block in model.blocks:
-        block.norm, block.turn = nn.Identity(), torch.ones_like(block.turn)
+        block.norm, block.rotation = nn.Identity(), torch.tensor([1.0, 0.0]).expand_as(block.rotation)
         block.up, block.down = Nothing(), Nothing()
     model.blocks[1].up, model.blocks[1].down = Adder(), Logits()
     model.unembed.weight.data[:, LOGITS] = torch.eye(12)

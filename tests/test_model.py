@@ -42,7 +42,7 @@ def test_every_point_is_what_it_says_it_is(config, model):
         )
         assert torch.equal(pre, cache[f"blocks.{l - 1}.resid_post"] if l else cache["embed"])
         torch.testing.assert_close(q.flatten(-2), block.q(block.norm(pre)))
-        q, k, v = (rotate(x, block.turn) for x in (q, k, v))
+        q, k, v = (rotate(x, block.rotation) for x in (q, k, v))
         by_hand = torch.stack([q[:, :, h] @ k[:, :, h].mT for h in range(config.heads)], 1) / config.d_head**0.5
         seen = scores > -torch.inf
         torch.testing.assert_close(scores[seen], by_hand[seen])

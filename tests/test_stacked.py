@@ -1,7 +1,5 @@
 """The training forward against PyTorch and the plain model, in float64: values, gradients, masks."""
 
-from copy import deepcopy
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -151,24 +149,6 @@ def test_normed_is_layer_norm(dtype, tolerance):
     exact = with_gradients(lambda x: F.layer_norm(x, (24,)), x)
     found = [y.double() for y in with_gradients(layers.normed, x.to(dtype))]
     torch.testing.assert_close(found, exact, rtol=tolerance, atol=tolerance)
-
-
-def test_a_loaded_norm_keeps_its_epsilon():
-    plain, x = torch.nn.LayerNorm(24, eps=0.5), random(3, 24).float()
-    torch.testing.assert_close(layers.for_inference(deepcopy(plain))(x), plain(x))
-
-
-def test_a_loaded_model_computes_what_a_plain_one_does_and_passes_gradients_on(config, model, one_dnn):
-    tokens, plain = sums.encode(*batch(config), config.layout), model.float()
-    loaded = layers.for_inference(deepcopy(plain))
-    assert {type(x) for x in loaded.modules()} >= {layers.InferenceLinear, layers.InferenceLayerNorm}
-    torch.testing.assert_close(loaded(tokens), plain(tokens), rtol=0, atol=1e-4)
-    gradients = []
-    for each in (plain, loaded):
-        embedded = each.embed(tokens).detach().requires_grad_()
-        logits = each(tokens, lambda name, x, embedded=embedded: embedded if name == "embed" else x)
-        gradients += torch.autograd.grad(logits.square().sum(), embedded)
-    torch.testing.assert_close(*gradients)
 
 
 # ---------------------------------------------------------------- dropout masks

@@ -104,7 +104,7 @@ def draw(
 def _differ(variable: str, column: int, pairs: Pairs, width: int, control: bool) -> Bool[Tensor, " pair"]:
     """Which sums differ in the variable and nothing else, as `draw` has it."""
     digits = sums.digits(pairs, width)  # [side, number, pair, column]
-    carry_in = carries.carry_in(width)[carries.classify(pairs[:, 0], pairs[:, 1], width)].long()
+    carry_in = carries.carry_in(width)[carries.class_index(pairs[:, 0], pairs[:, 1], width)].long()
     step, carried = (x[1, :, column] - x[0, :, column] for x in (digits.sum(1), carry_in))
     alike = (digits[0] == digits[1]).all(0)
     same, others_same = alike[:, column], alike[:, column + 1 :].all(1)
@@ -184,7 +184,7 @@ def attention(
 ) -> Float[Tensor, "sums query head d_head"]:
     """`attn.z` when the stream that enters the layer has this row at a position: of it alone q, k and v are new."""
     block, config = model.blocks[layer], model.config
-    heads, turn, x = (config.heads, config.d_head), block.turn[[position]], block.norm(row)
+    heads, turn, x = (config.heads, config.d_head), block.rotation[[position]], block.norm(row)
     query, key, value = (rotate(f(x).unflatten(-1, heads), turn).transpose(1, 2) for f in (block.q, block.k, block.v))
     q, k, v, scores = (base[f"{block.name}.{name}"] for name in ("q", "k", "v", "scores"))
     served = torch.arange(config.layout.length)[model.queries(layer, config.layout.answer)]

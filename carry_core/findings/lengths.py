@@ -23,7 +23,6 @@ from carry_core.model import Transformer
 from carry_core.runs import Runs
 from carry_core.sums import Layout, Numbers
 from carry_core.training.histories import History
-from carry_core.training.layers import for_inference
 
 BALANCED = 4_450  # six-digit sums, fifty of each class
 RANDOM = 5_000  # six-digit sums, drawn from all
@@ -153,7 +152,7 @@ def widened(model: Transformer, width: int) -> Transformer:
     """The same weights, given sums of more digits (App. H, footnote): nothing in them depends on the length."""
     wider = Transformer(replace(model.config, width=width))
     wider.load_state_dict(model.state_dict())
-    return for_inference(wider)
+    return wider.requires_grad_(requires_grad=False).eval()
 
 
 def accuracy(model: Transformer, n_digits: int) -> tuple[float, Float[Tensor, " pos"]]:

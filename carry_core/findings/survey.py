@@ -25,6 +25,7 @@ from carry_core.model import Transformer
 from carry_core.sums import Numbers
 from carry_core.training import histories, recipes
 from carry_core.training.layers import product
+from carry_core.training.prefixes import is_plain
 
 DRAWS, DRAWN = 10, 20_000  # how often the dissection is drawn again; sums per class in a draw of the paper's
 SAMPLE = 20_000  # random sums where a finding does not need all
@@ -75,7 +76,16 @@ class Survey:
 
 @torch.inference_mode()
 def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
-    """Survey one run on sums of every class; what is ablated before the last layer on `EARLY` of them."""
+    """Survey one run on sums of every class; what is ablated before the last layer on `EARLY` of them.
+
+    Raises:
+        BadInput: The model's weights do not say what it computes, as in `prefixes.is_plain`.
+    """
+    if not is_plain(model):
+        raise BadInput(
+            "A survey reads the model's weights: expected a Transformer without hooks of PyTorch "
+            "and without wrapped or replaced parts, such as `load(...).model(0)`."
+        )
     rest, mlp, without_mlp = Rest(model, a, b), measure.final_mlp(model), list[Tensor]()
 
     def see(name: str, mid: Tensor) -> Tensor:

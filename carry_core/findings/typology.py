@@ -133,7 +133,7 @@ def _predicted(numbers: Tensor, swap: Tensor) -> tuple[Tensor, Tensor]:
     base = torch.where(swap[1 : 1 + width].T, digits[:, 1 : 1 + width].diagonal(dim1=1, dim2=3), digits[:, 0])
     a, b = (base * 10 ** torch.arange(width - 1, -1, -1)).sum(-1)
     c, d = numbers[:, 1 + width :]
-    carry_in, theirs = of_class[carries.classify(a, b, width)], of_class[carries.classify(c, d, width)]
+    carry_in, theirs = of_class[carries.class_index(a, b, width)], of_class[carries.classify(c, d, width)]
     carry_in[:, :-1] = torch.where(swap[1 + width :].T, theirs.diagonal(dim1=0, dim2=2), carry_in[:, :-1])
     return (base.sum(0) + carry_in) % 10, a + b < 10**width
 

@@ -1,4 +1,4 @@
-"""Speed of training and of the ledger beside plain PyTorch, in turns on the same machine (`carry bench`)."""
+"""Speed of training, measurements and the ledger beside plain PyTorch, in turns on the same machine (`carry bench`)."""
 
 import math
 import os
@@ -6,7 +6,6 @@ import platform
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,12 @@ from carry_core.checksums import save_listed
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, json_bytes
 from carry_core.groups import Group
-from carry_core.interventions import INTACT
+from carry_core.interventions import INTACT, Ablation
 from carry_core.model import ModelConfig, Transformer, rotate
 from carry_core.schemas import read_json
 from carry_core.training import recipes
 from carry_core.training.fused import cpu_info
-from carry_core.training.layers import for_inference, keep_memory
+from carry_core.training.layers import keep_memory
 from carry_core.training.trainer import PRECISIONS, Trainer, commit
 
 Row = dict[str, Any]
@@ -51,7 +50,7 @@ class Plain:
         for block in self.model.blocks:
             x = block.norm(resid)
             q, k, v = (project(x).unflatten(-1, heads) for project in (block.q, block.k, block.v))
-            q, k, v = (rotate(y, block.turn).transpose(1, 2) for y in (q, k, v))
+            q, k, v = (rotate(y, block.rotation).transpose(1, 2) for y in (q, k, v))
             z = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=self.config.causal)
             resid = resid + F.dropout(block.o(z.transpose(1, 2).flatten(-2)), dropout)
             hidden = F.dropout(F.relu(block.up(block.norm(resid))), dropout)
@@ -110,7 +109,6 @@ def train(device: str = "cpu", groups: Sequence[Group] = LAYERS, runs: int = 1, 
 def claims(rounds: int = 5, n_sums: int = 16_384) -> list[Row]:
     """The passes behind Table 1 (intact, both heads, final MLP) from one shared prefix, against four plain passes."""
     model = Transformer(ModelConfig()).eval()
-    loaded = for_inference(deepcopy(model))
     a, b = sums.unrank(torch.arange(n_sums), 3)
     edits = [INTACT, *measure.last_heads(model), measure.final_mlp(model)]
     batches = sums.encode(a, b, model.config.layout).split(measure.BATCH)
@@ -122,11 +120,39 @@ def claims(rounds: int = 5, n_sums: int = 16_384) -> list[Row]:
                 model(tokens, hook)
 
     threads = torch.get_num_threads()
-    shared = partial(measure.class_accuracies, loaded, a, b, edits)
+    shared = partial(measure.class_accuracies, model, a, b, edits)
     seconds = in_turns({"apart": apart, "shared": shared}, rounds, threads)
     row: Row = {"passes": len(edits), "sums": n_sums, "threads": threads}
     row |= {f"{name}, s": round(median, 2) for name, median in seconds.median().items()}
     return [row | ratios(seconds["apart"], seconds["shared"])]
+
+
+def predict(rounds: int = 7, n_sums: int = 16_384) -> list[Row]:
+    """Compare `measure.predict` with plain passes of the model, intact and under Table 1's conditions."""
+    model = Transformer(ModelConfig()).eval()
+    a, b = sums.unrank(torch.arange(n_sums), 3)
+    table_1 = [INTACT, *measure.last_heads(model), measure.final_mlp(model)]
+    read = model.config.layout.answer
+    batches = sums.encode(a, b, model.config.layout).split(measure.BATCH)
+
+    @torch.inference_mode()
+    def plain(interventions: Sequence[Ablation]) -> None:
+        hooks = [intervention.hook(model, read=read) for intervention in interventions]
+        for tokens in batches:
+            for hook in hooks:
+                model(tokens, hook, read).argmax(-1)
+
+    rows, threads = [], torch.get_num_threads()
+    for what, interventions in (("intact", [INTACT]), ("Table 1", table_1)):
+        tasks: dict[str, Callable[[], Any]] = {
+            "plain": partial(plain, interventions),
+            "predict": partial(measure.predict, model, a, b, interventions),
+        }
+        seconds = in_turns(tasks, rounds, threads)
+        row: Row = {"what": what, "passes": len(interventions), "sums": n_sums, "threads": threads}
+        row |= {f"{name}, s": round(median, 2) for name, median in seconds.median().items()}
+        rows.append(row | ratios(seconds["plain"], seconds["predict"]))
+    return rows
 
 
 class Benchmark(BaseModel):

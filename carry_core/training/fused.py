@@ -126,9 +126,10 @@ class FusedStep:
         self.library, self.stack, self.parameters, self.masks = library(), stack, parameters, LaneMasks(dropout)
         pointers = [ctypes.c_void_p] * 5
         self.library.run.argtypes = [ctypes.POINTER(Weights), ctypes.c_long, *pointers[:3], ctypes.c_int, *pointers[3:]]
-        turn = stack.turn.to(torch.complex64).repeat(1, config.heads)  # (pos, d_model / 2)
-        self.cosine = turn.real.repeat_interleave(2, -1).contiguous()
-        self.sine = torch.stack([-turn.imag, turn.imag], -1).flatten(1)
+        turn = stack.turn.float().repeat(1, config.heads, 1)  # (pos, d_model / 2, 2)
+        cosine, sine = turn.unbind(-1)
+        self.cosine = cosine.repeat_interleave(2, -1).contiguous()
+        self.sine = torch.stack([-sine, sine], -1).flatten(1)
         self.sizes = config.layers, layout.length, layout.loss_positions[0], config.d_ff, len(stack.token)
 
     def step(self, rows: Int[Tensor, "run pos batch"], target: Int[Tensor, "run read batch"]) -> dict[str, Tensor]:

@@ -2,14 +2,12 @@
 
 import ctypes
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
-
-Model = TypeVar("Model", bound=nn.Module)
+from torch import Tensor
 
 
 def keep_memory() -> None:
@@ -91,29 +89,3 @@ class Normed(torch.autograd.Function):
 ONE_DNN = False
 with suppress(Exception):  # it is not in torch's documentation, so it is tried
     ONE_DNN = torch.ops.mkldnn._linear_pointwise(torch.ones(1, 1), torch.ones(1, 1), None, "none", [], "").item() == 1
-
-
-class InferenceLinear(nn.Linear):
-    """A trained linear map: in float32 on a CPU, where no gradient is asked for, by oneDNN as `Product`."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if x.requires_grad or self.weight.requires_grad:
-            return super().forward(x)
-        return product(x, self.weight, self.bias)
-
-
-class InferenceLayerNorm(nn.LayerNorm):
-    """A trained LayerNorm: on a CPU, where no gradient is asked for, in passes that vectorise as `Normed`."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not x.is_cpu or x.requires_grad or self.weight.requires_grad or self.eps != 1e-5:  # `normed` has that one
-            return super().forward(x)
-        return normed(x).mul_(self.weight).add_(self.bias)
-
-
-def for_inference(model: Model) -> Model:
-    """The model itself, frozen, with linear maps and norms that a CPU computes faster."""
-    fast = {nn.Linear: InferenceLinear, nn.LayerNorm: InferenceLayerNorm}
-    for module in model.modules():
-        module.__class__ = fast.get(type(module), type(module))
-    return model.requires_grad_(requires_grad=False).eval()

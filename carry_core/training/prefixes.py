@@ -1,15 +1,106 @@
-"""A model under many interventions at once: what they have in common is computed once, three times as fast."""
+"""A model under many interventions at once: what they have in common is computed once, three times as fast.
+
+That reads the model's weights. `passes` takes it where this gives what the model gives, else one pass each.
+"""
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from types import FunctionType
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
 
 from carry_core.interventions import Combined, Intervention, MeanAblation, Source
-from carry_core.model import POINTS, Hook, Positions, Transformer, no_hook
+from carry_core.model import (
+    POINTS,
+    Block,
+    Hook,
+    Positions,
+    Read,
+    TensorHook,
+    Transformer,
+    no_hook,
+)
+
+# Logits `[batch, query, vocab]` under each of several interventions, from tokens `[batch, pos]`.
+Passes = Callable[[Int[Tensor, "batch pos"]], list[Float[Tensor, "batch query vocab"]]]
+MODULES = {Transformer, Block, nn.ModuleList, nn.Embedding, nn.LayerNorm, nn.Linear}
+
+
+def passes(
+    model: Transformer,
+    interventions: Sequence[Intervention | Combined],
+    read: Read = None,
+    watch: Hook | None = None,
+    source: Source | None = None,
+) -> Passes:
+    """Return a function that gives the logits under each intervention; arguments as `predict`'s."""
+    how = SharedPrefix if is_plain(model) else SeparatePasses
+    return how(model, interventions, read, watch, source)
+
+
+def is_plain(model: nn.Module) -> bool:
+    """Return True if the model's weights say what it computes.
+
+    A subclass, a wrapped or replaced part, a hook of PyTorch or a parametrization may change
+    that.
+    """
+    if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
+        return False
+    if not all(type(parameter) is nn.Parameter for parameter in model.parameters()):
+        return False
+    for part in model.modules():
+        if type(part) not in MODULES or part._forward_hooks or part._forward_pre_hooks:
+            return False
+        if any(isinstance(getattr(type(part), name, None), FunctionType) for name in vars(part)):
+            return False  # one of its methods is replaced
+    return (
+        type(model) is Transformer
+        and len(model.blocks) == model.config.layers
+        and all(type(block) is Block for block in model.blocks)
+        and type(model.embed) is nn.Embedding
+        and model.embed.max_norm is None
+        and type(model.blocks[0].o) is nn.Linear
+        and isinstance(model.blocks[0].o.bias, Tensor)
+    )
+
+
+class SeparatePasses:
+    """Logits under several interventions, one pass through the model each; arguments as `predict`'s."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        interventions: Sequence[Intervention | Combined],
+        read: Read = None,
+        watch: Hook | None = None,
+        source: Source | None = None,
+    ) -> None:
+        self.model, self.read, self.watch = model, read, watch
+        self.hooks = [
+            intervention.hook(model, source if isinstance(intervention, MeanAblation) else None, read)
+            for intervention in interventions
+        ]
+
+    @torch.inference_mode()
+    def __call__(self, tokens: Int[Tensor, "batch pos"]) -> list[Float[Tensor, "batch query vocab"]]:
+        """Return the logits under each intervention."""
+        if self.watch is not None:
+            self.model(tokens, only_seen_by(self.watch), self.read)
+        return [self.model(tokens, hook, self.read) for hook in self.hooks]
+
+
+def only_seen_by(watch: Hook) -> TensorHook:
+    """Return a hook that shows activations to `watch`, which can change none."""
+
+    def hook(name: str, x: Tensor) -> Tensor:
+        watch(name, x.clone())
+        return x
+
+    return hook
 
 
 class FirstLayer:
@@ -65,14 +156,14 @@ class SharedPrefix:
         self,
         model: Transformer,
         interventions: Sequence[Intervention | Combined],
-        read: Sequence[int] | None = None,
+        read: Read = None,
         watch: Hook | None = None,
         source: Source | None = None,
     ) -> None:
         self.model, self.read, self.first = model, read, FirstLayer(model)
         self.hooks = [i.hook(model, source if isinstance(i, MeanAblation) else None, read) for i in interventions]
         self.changes: list[dict[str, Hashable]] = [i.changes(model.config) for i in interventions]
-        self.watch = watch or no_hook
+        self.watch = no_hook if watch is None else only_seen_by(watch)
         if watch is not None:  # a member of its own, so that it sees the intact model whatever else is asked for
             self.changes.append({})
 
@@ -109,7 +200,7 @@ class SharedPrefix:
                 else:
                     self._follow(l + 1, tokens, after, together, logits)
 
-    def _split(self, members: Sequence[int], names: Sequence[str]) -> list[tuple[Hook, bool, list[int]]]:
+    def _split(self, members: Sequence[int], names: Sequence[str]) -> list[tuple[TensorHook, bool, list[int]]]:
         """The members by what they change among the names: a hook that does it, and whether that is anything at all."""
         groups: dict[tuple[Hashable, ...], list[int]] = {}
         for i in members:

@@ -75,8 +75,8 @@ class Stack:
         count = torch.tensor([len(options) for options in tokens])
         self.token = torch.cat(tokens).to(device)  # (row,)
         self.first = (count.cumsum(0) - count).to(device)  # row of each position, (pos,)
-        turn = rotary(config.layout.length, config.d_head, device)
-        self.turn, self.turn_of_row = turn, turn.repeat_interleave(count.to(device), 0)
+        self.turn = rotary(config.layout.length, config.d_head).to(device)
+        self.turn_of_row = self.turn.repeat_interleave(count.to(device), 0)
         read = slice(config.layout.loss_positions[0], None)
         self.queries = [slice(None)] * (config.layers - 1) + [read]  # positions whose queries a layer needs
         self.future = torch.ones(config.layout.length, config.layout.length, dtype=torch.bool, device=device).triu(1)

@@ -191,7 +191,7 @@ class Trainer:
                 before_mlp, logits = (self.stack.unembed(self.parameters, x) for x in streams)
             row = {key: value * a.shape[1] for key, value in self.score(logits.float(), target).items()}
             if self.group.tracks_final_mlp:
-                guess, task = before_mlp.argmax(-1), carries.classify(a, b, self.group.n_digits)  # (run, pos, batch)
+                guess, task = before_mlp.argmax(-1), carries.class_index(a, b, self.group.n_digits)  # (run, pos, batch)
                 member = F.one_hot(task, len(self.carry_in)).to(torch.float32)
                 shift = torch.where(self.carry_in[task], 1, -1).transpose(1, 2)
                 row["ablated_count"] = member.sum(1).unsqueeze(-1)
@@ -210,7 +210,7 @@ class Trainer:
         return {key: x.mean(-1) for key, x in each.items()}
 
     def targets(self, a: Tensor, b: Tensor) -> Int[Tensor, "run read batch"]:
-        return sums.targets(a, b, self.group.config.layout).transpose(1, 2)
+        return sums.target_tokens(a, b, self.group.config.layout).transpose(1, 2)
 
     @staticmethod
     def batches(pairs: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:

@@ -1,0 +1,549 @@
+"""What the core promises to those who use it as a library: correct numbers, or one line of `BadInput`.
+
+A model is an ordinary `nn.Module`; numbers do not depend on the integer type of a sum, on the
+positions that a hook was made for, or on how a model was changed before it was measured.
+"""
+
+import copy
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.nn.utils import parametrizations, parametrize
+
+from carry_core import carries, measure, sums
+from carry_core.errors import BadInput
+from carry_core.findings import survey
+from carry_core.interventions import (
+    INTACT,
+    Ablation,
+    MeanAblation,
+    Patch,
+    check_intervention,
+)
+from carry_core.model import ModelConfig, Transformer
+from carry_core.runs import load
+from carry_core.sums import Layout
+from carry_core.training import bench, prefixes
+from tests.conftest import SHAPES, drawn, random_model, tokens_of
+
+SMALL = ModelConfig(width=2, d_model=16, d_ff=12)
+LAYOUT = SMALL.layout
+
+
+@pytest.fixture
+def small() -> Transformer:
+    return random_model(SMALL, 3, noise=0.3)
+
+
+# ---------------------------------------------------------------- sums
+
+TAKES_SUMS = {
+    "encode": lambda m, a, b: sums.encode(a, b, LAYOUT),
+    "targets": lambda m, a, b: sums.targets(a, b, LAYOUT),
+    "classify": lambda m, a, b: carries.classify(a, b, 2),
+    "symbols": lambda m, a, b: carries.symbols(a, b, 2),
+    "predict": lambda m, a, b: measure.predict(m, a, b)[0],
+    "score": lambda m, a, b: measure.score(ANSWER, a, b).accuracy.nan_to_num(),
+    "accuracy": lambda m, a, b: torch.tensor(measure.accuracy(m, (a, b)).accuracy.fillna(-1).to_numpy()),
+    "class_accuracies": lambda m, a, b: measure.class_accuracies(m, a, b)[0].corrected.nan_to_num(),
+    "attention": lambda m, a, b: measure.attention(m, a, b),
+    "activations": lambda m, a, b: measure.activations(m, a, b, ["blocks.1.resid_mid"]).popitem()[1],
+    "mean ablation": lambda m, a, b: m(tokens_of(SMALL), MeanAblation(mlps={1}).hook(m, (a, b))),
+    "patch": lambda m, a, b: m(tokens_of(SMALL, count=3), Patch(mlps={1}).hook(m, (a, b))),
+}
+A, B = torch.tensor([15, 58, 64]), torch.tensor([71, 41, 35])
+ANSWER = torch.tensor([[8, 6], [9, 9], [9, 9]])
+SAME_SUMS = {
+    **{str(dtype): (A.to(dtype), B.to(dtype)) for dtype in sums.INTEGERS},
+    "NumPy, uint8": (A.numpy().astype(np.uint8), B.numpy().astype(np.uint8)),
+    "NumPy, uint64": (A.numpy().astype(np.uint64), B.numpy().astype(np.uint64)),
+    "NumPy, backwards": (A.flip(0).numpy()[::-1], B.flip(0).numpy()[::-1]),
+    "lists": (A.tolist(), B.tolist()),
+    "of two types": (A.to(torch.uint8), B.numpy().astype(np.int16)),
+}
+NO_SUMS = {
+    "floats": (A + 0.7, B.float()),
+    "whole floats": (A.double(), B.double()),
+    "booleans": (A > 20, B > 20),
+    "complex": (A.to(torch.complex64), B.to(torch.complex64)),
+    "texts": (np.array(["15"]), np.array(["71"])),
+    "too large for 64 bits": (np.array([2**63], dtype=np.uint64), np.array([1])),
+    "negative": (-A, B),
+    "unequal lengths": (A, B[:2]),
+    "one and several": (A, 15),
+    "too many digits": (A + 100, B),
+    "digits that carry": (A, B + 28),
+}
+
+
+@pytest.mark.parametrize("name", TAKES_SUMS)
+def test_whatever_takes_sums_takes_every_integer_type_and_nothing_else(name, small):
+    expected = TAKES_SUMS[name](small, A, B)
+    for which, (a, b) in SAME_SUMS.items():
+        assert torch.equal(TAKES_SUMS[name](small, a, b), expected), which
+    for which, (a, b) in NO_SUMS.items():
+        if name in ("classify", "symbols", "score") and which == "too many digits":
+            continue  # these look at the last digits only
+        with pytest.raises(BadInput, match="expected"):
+            TAKES_SUMS[name](small, a, b)
+
+
+@pytest.mark.parametrize("name", set(TAKES_SUMS) - {"encode", "targets", "classify", "symbols"})
+def test_nothing_is_measured_on_no_sums(name, small):
+    nothing = torch.zeros(0, dtype=torch.int64)
+    with pytest.raises(BadInput, match="expected at least one"):
+        TAKES_SUMS[name](small, nothing, nothing)
+
+
+def test_one_sum_is_a_pair_of_ints(small):
+    row = sums.encode(torch.tensor([15]), torch.tensor([71]), LAYOUT)
+    assert torch.equal(sums.encode(15, 71, LAYOUT), row[0])
+    assert torch.equal(measure.predict(small, 15, 71)[0], small(row)[:, -2:].argmax(-1))
+    assert carries.classify(15, 71, 2) == 0
+
+
+def test_eight_bit_operands_do_not_wrap_around():
+    a, b = torch.tensor([200], dtype=torch.uint8), torch.tensor([100], dtype=torch.uint8)
+    assert sums.encode(a, b, Layout(causal=True)).tolist() == [[2, 0, 0, 10, 1, 0, 0, 3, 0, 0]]
+    assert sums.targets(a, b, Layout()).tolist() == [[3, 0, 0]]
+
+
+# ---------------------------------------------------------------- sizes, classes, names
+
+
+GENERATOR = torch.Generator()
+REFUSED = {
+    "no such class": lambda m: carries.sample_class("020", 3, GENERATOR),
+    "no such symbol": lambda m: carries.sample_class("013", 3, GENERATOR),
+    "a carry out": lambda m: carries.n_sums_in_class("10"),
+    "an empty class": lambda m: carries.sample_class("", 3, GENERATOR),
+    "attention to no class": lambda m: measure.class_attention(m, ["02"], 3, 0),
+    "attention to a longer sum": lambda m: measure.class_attention(m, ["0111"], 3, 0),
+    "fewer than no sums": lambda m: carries.sample_class("01", -1, GENERATOR),
+    "fewer than no long sums": lambda m: sums.long_sums(-1, 3, GENERATOR),
+    "sums without digits": lambda m: measure.sample(10, 0, 0),
+    "more digits than a machine word": lambda m: sums.long_sums(1, 19, GENERATOR),
+    "more classes than one can list": lambda m: carries.patterns(13),
+    "more sums than one can list": lambda m: sums.all_sums(5),
+    "a negative seed": lambda m: measure.sample(10, 2, -1),
+    "no digits": lambda m: measure.accuracy(m, (A, B), n_digits=0),
+    "more digits than there are": lambda m: measure.accuracy(m, (A, B), n_digits=3),
+    "digits whose carry is cut off": lambda m: measure.accuracy(m, (A + 5, B), n_digits=1),
+    "no layers": lambda m: ModelConfig(layers=0),
+    "fewer than no layers": lambda m: ModelConfig(layers=-1),
+    "heads of unequal size": lambda m: ModelConfig(heads=3),
+    "heads of odd size": lambda m: ModelConfig(d_model=6, heads=2),
+    "no neurons": lambda m: ModelConfig(d_ff=0),
+    "no width": lambda m: ModelConfig(width=0),
+    "wider than a machine word": lambda m: Layout(19),
+    "no layers of heads": lambda m: measure.last_heads(m, 0),
+    "letters for names": lambda m: Ablation.from_json('{"names": "embed"}'),
+    "one pair for several": lambda m: Ablation.from_json('{"heads": [1, 0]}'),
+    "a deep list": lambda m: Ablation.from_json("[" * 100_000),
+    "no intervention": lambda m: check_intervention(None),
+    "a hook for an intervention": lambda m: check_intervention(lambda name, x: x),
+    "a token that does not exist": lambda m: m(tokens_of(SMALL) + 1),
+    "a negative token": lambda m: m(tokens_of(SMALL) - 1),
+    "one position less": lambda m: m(tokens_of(SMALL)[:, :-1]),
+    "no batch": lambda m: m(tokens_of(SMALL)[0]),
+    "tokens of floats": lambda m: m(tokens_of(SMALL).float()),
+    "a position that does not exist": lambda m: m(tokens_of(SMALL), read=[7]),
+    "a position that does not exist, of a hook": lambda m: Ablation(mlps={1}).hook(m, read=[-8]),
+    "a cache without the part": lambda m: Patch(mlps={1}).hook(m, {"blocks.0.mlp_out": torch.ones(7, 16)}),
+    "a cache of another shape": lambda m: Patch(mlps={1}).hook(m, {"blocks.1.mlp_out": torch.ones(6, 16)}),
+    "a block that the config has not": lambda m: m.blocks.append(m.blocks[0]) and m(tokens_of(SMALL)),
+    "as many predictions": lambda m: measure.score(torch.zeros(2, 2, dtype=torch.int64), A, B),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_exist_is_refused(name, small):
+    with pytest.raises(BadInput, match="expected"):
+        REFUSED[name](small)
+
+
+def test_sums_of_one_digit_have_one_class():
+    a, b = measure.sample(20, 1, 0)
+    assert carries.patterns(1) == ("0",)
+    assert (a + b < 10).all()
+    model = random_model(ModelConfig(width=1, d_model=16, d_ff=8), noise=0.3)
+    assert list(measure.accuracy(model, (a, b)).carry_class) == ["0"]
+
+
+def test_rows_of_interventions_that_read_alike_can_be_told_apart(small):
+    some, others = (Ablation(neurons={(1, i) for i in range(start, start + 9)}) for start in (0, 1))
+    assert str(some) == str(others)
+    frame = measure.accuracy(small, drawn(SMALL), [some, others, some])
+    assert list(frame.ablation.unique()) == [str(some), f"{some} (2)", f"{some} (3)"]
+
+
+# ---------------------------------------------------------------- what a hook returns
+
+
+WRONG = {
+    "fewer rows": lambda x: x[:1],
+    "a last axis of one": lambda x: x[..., :1],
+    "one axis more": lambda x: x[None],
+    "another dtype": lambda x: x.double(),
+    "a number": lambda x: 0.0,
+    "an array": lambda x: x.numpy(),
+}
+
+
+def test_at_every_point_a_hook_returns_what_fits_or_is_refused(small):
+    tokens = tokens_of(SMALL)
+    plain = small(tokens)
+    for name in SMALL.hook_names:
+        for f in WRONG.values():
+            with pytest.raises(BadInput, match=f"A hook at {name} returned .*expected"):
+                small.run_with_hooks(tokens, {name: f})
+        with pytest.raises(BadInput, match=f"A hook at {name} returned"):
+            small.run_with_cache(tokens, hook=lambda n, x, name=name: x[:1] if n == name else x)
+    assert torch.equal(small(tokens, lambda name, x: None), plain)
+    assert torch.equal(small.run_with_hooks(tokens, dict.fromkeys(SMALL.hook_names, lambda x: None)), plain)
+    assert torch.equal(small.run_with_cache(tokens, hook=lambda name, x: None)[0], plain)
+
+
+def test_a_hook_that_works_in_place_changes_its_own_point_only(config):
+    """Logits and cache are those of a hook that returns a new tensor, at every point."""
+    model, tokens = random_model(config, noise=0.2), tokens_of(config)
+    for point in config.hook_names:
+
+        def new(name, x, point=point):
+            return x * 0.5 if name == point else x
+
+        def in_place(name, x, point=point):
+            return x.mul_(0.5) if name == point else x
+
+        expected, cache = model.run_with_cache(tokens, hook=new)
+        logits, other = model.run_with_cache(tokens, hook=in_place)
+        assert torch.equal(logits, expected), point
+        assert all(torch.equal(other[name], cache[name]) for name in cache), point
+
+
+def test_a_watcher_changes_nothing(small):
+    a, b = drawn(SMALL)
+    everything = [INTACT, Ablation(mlps={1}), Ablation(heads={(0, 1)})]
+    expected = measure.predict(small, a, b, everything)
+    for watch in (lambda name, x: x.zero_(), lambda name, x: x * 0, lambda name, x: None):
+        answers = measure.predict(small, a, b, everything, watch=watch)
+        assert all(map(torch.equal, answers, expected))
+
+
+# ---------------------------------------------------------------- the positions a model is asked for
+
+
+def made_for(model, read, kind, positions):
+    part = {"heads": {(0, 1), (1, 0)}, "names": {"logits"}, "mlps": {1}, "patterns": {(1, 1)}}
+    return kind(**part, positions=positions).hook(model, drawn(SMALL, 7), read)
+
+
+@pytest.mark.parametrize("kind", [Ablation, MeanAblation, Patch])
+@pytest.mark.parametrize("positions", [None, (5,), (2, 6)])
+def test_a_hook_works_whatever_positions_it_was_made_for(small, kind, positions):
+    """Made for some positions, run at others: the rows of a full pass, or an error if values are missing."""
+    tokens = tokens_of(SMALL)
+    reads = [None, [5], [-1], [6, 5], [6, 5, 4, 3, 2, 1, 0]]
+    full = small(tokens, made_for(small, None, kind, positions))
+    length = LAYOUT.length
+    for made, asked in product(reads, repeat=2):
+        hook = made_for(small, made, kind, positions)
+        has = set(range(length)) if made is None else {p % length for p in made}
+        rows = list(range(length)) if asked is None else [p % length for p in asked]
+        needs = {p for p in rows if positions is None or p in positions}
+
+        def wrapped(name, x, hook=hook):
+            return hook(name, x)
+
+        if kind is Ablation or needs <= has:
+            logits = small(tokens, wrapped, asked)
+            torch.testing.assert_close(logits, full[:, rows], rtol=0, atol=1e-5)
+        else:
+            with pytest.raises(BadInput, match="make its hook with the same `read`"):
+                small(tokens, wrapped, asked)
+
+
+def test_a_hook_that_is_called_by_hand_with_other_positions_is_refused(small):
+    _, cache = small.run_with_cache(tokens_of(SMALL))
+    for made, kind in (([5], Ablation), (None, Patch)):
+        hook = made_for(small, made, kind, (5,))
+        with pytest.raises(BadInput, match="make its hook with the model's `read`"):
+            hook("blocks.1.mlp_out", cache["blocks.1.mlp_out"][:, :2])
+
+
+def test_cached_activations_are_taken_in_their_own_order_or_refused(small):
+    tokens, other = tokens_of(SMALL), tokens_of(SMALL, seed=9)
+    _, cache = small.run_with_cache(other)
+    patch, theirs = Patch(mlps={1}, positions=(5,)), {"blocks.1.hook_mlp_out": cache["blocks.1.mlp_out"]}
+    expected = small(tokens, patch.hook(small, drawn(SMALL, 9)))
+    for source in (cache, theirs, {name: x.double() for name, x in cache.items()}):
+        assert torch.equal(small(tokens, patch.hook(small, source)), expected)
+        logits = small(tokens, patch.hook(small, source, [6, 5]), [6, 5])
+        torch.testing.assert_close(logits, expected[:, [6, 5]], rtol=0, atol=1e-5)
+    with pytest.raises(BadInput, match="expected positions in ascending order"):
+        patch.hook(small, cache, [6, 5, 4, 3, 2, 1, 0])
+
+
+# ---------------------------------------------------------------- a model that was changed
+
+
+class Doubled(Transformer):
+    def forward(self, *args, **options):
+        return -super().forward(*args, **options)
+
+
+class LowRank(nn.Module):
+    """A wrapper that has the weights of what it wraps, and adds to its output."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.weight, self.bias = linear.weight, linear.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight, self.bias) - 3 * x
+
+
+def hook_on(name):
+    def change(model):
+        model.get_submodule(name).register_forward_hook(lambda module, inputs, out: -out)
+
+    return change
+
+
+def replace_forward(model):
+    forward = model.forward
+    model.forward = lambda *args, **options: -forward(*args, **options)
+
+
+def replace_method(model):
+    mlp = model.blocks[1].mlp
+    model.blocks[1].mlp = lambda mid, hook: -mlp(mid, hook)
+
+
+class Negative(nn.Module):
+    def forward(self, weight: Tensor) -> Tensor:
+        return -weight
+
+
+CHANGES = {
+    "hook on the model": hook_on(""),
+    "hook on a projection": hook_on("blocks.0.o"),
+    "hook on a norm": hook_on("blocks.1.norm"),
+    "hook on the embedding": hook_on("embed"),
+    "hook before a projection": lambda m: m.blocks[0].o.register_forward_pre_hook(lambda _, x: (-x[0],)),
+    "wrapper": lambda m: setattr(m.blocks[0], "o", LowRank(m.blocks[0].o)),
+    "another part": lambda m: setattr(m.blocks[0], "norm", nn.Identity()),
+    "another embedding": lambda m: setattr(m.embed, "max_norm", 0.5),
+    "no bias": lambda m: m.blocks[0].o.register_parameter("bias", None),
+    "subclass": lambda m: setattr(m, "__class__", Doubled),
+    "another forward": replace_forward,
+    "another method": replace_method,
+    "parametrization": lambda m: parametrize.register_parametrization(m.blocks[0].o, "weight", Negative()),
+    "weight norm": lambda m: parametrizations.weight_norm(m.blocks[0].o),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_measured_is_what_the_model_gives(change):
+    model, (a, b) = random_model(SMALL, 3, noise=0.3), drawn(SMALL, count=50)
+    tokens, read = sums.encode(a, b, LAYOUT), LAYOUT.answer
+    before = model(tokens)
+    CHANGES[change](model)
+    asked = [INTACT, Ablation(heads={(0, 1)}), Patch(mlps={0}, source=(2, 6)) | Ablation(skips={0})]
+    expected = [model(tokens, intervention.hook(model))[:, read] for intervention in asked]
+    for logits, exact in zip(prefixes.passes(model, asked, read)(tokens), expected, strict=True):
+        torch.testing.assert_close(logits, exact, rtol=0, atol=1e-5)
+    for answer, exact in zip(measure.predict(model, a, b, asked), expected, strict=True):
+        assert torch.equal(answer, exact.argmax(-1).to(torch.int8))
+    assert not prefixes.is_plain(model)
+    changes_nothing = change == "weight norm"
+    assert torch.allclose(expected[0], before[:, read], rtol=0, atol=1e-3) == changes_nothing
+
+
+def test_what_reads_weights_only_refuses_a_model_that_was_changed(small):
+    hook_on("blocks.0.o")(small)
+    with pytest.raises(BadInput, match="expected a Transformer without hooks"):
+        survey.survey(small, *drawn(SMALL), survey.Need())
+
+
+def test_a_hook_for_all_modules_is_noticed(small):
+    assert prefixes.is_plain(small)
+    handle = nn.modules.module.register_module_forward_hook(lambda module, inputs, out: None)
+    try:
+        assert not prefixes.is_plain(small)
+    finally:
+        handle.remove()
+    assert prefixes.is_plain(small)
+    small.blocks[0].o.weight.requires_grad_().register_hook(lambda gradient: 0 * gradient)
+    assert prefixes.is_plain(small)  # changes gradients only
+
+
+# ---------------------------------------------------------------- an ordinary module
+
+
+MOVED = {
+    "to float32": (lambda m: m.to(torch.float32), 1e-5),
+    "to a device and dtype": (lambda m: m.to("cpu", torch.float32), 1e-5),
+    "to a tensor's": (lambda m: m.to(torch.zeros(1, dtype=torch.float16)), 0.05),
+    "to float16": (lambda m: m.to(torch.float16), 0.05),
+    "half": (lambda m: m.half(), 0.05),
+    "bfloat16": (lambda m: m.bfloat16(), 0.1),
+    "double": (lambda m: m.double(), 1e-10),
+    "float": (lambda m: m.float(), 1e-5),
+    "half and back": (lambda m: m.half().float(), 1e-5),
+    "half and to double": (lambda m: m.half().double(), 1e-10),
+    "bfloat16 and back": (lambda m: m.bfloat16().float(), 1e-5),
+    "copied": (copy.deepcopy, 1e-5),
+    "pickled": (lambda m: pickle.loads(pickle.dumps(m)), 1e-5),
+    "without memory and back": (lambda m: onto_meta(m).to_empty(device="cpu"), 1e-5),
+    "made without memory": (lambda m: onto_meta(m), 1e-5),
+}
+
+
+def onto_meta(model: Transformer) -> Transformer:
+    with torch.device("meta"):
+        return Transformer(model.config)
+
+
+@pytest.mark.parametrize("how", MOVED)
+@pytest.mark.parametrize("shape", ["encoder", "three layers", "decoder"])
+def test_a_model_that_is_moved_computes_the_same(how, shape):
+    """Against the float64 model, whose weights every one of these types holds exactly."""
+    move, tolerance = MOVED[how]
+    config = SHAPES[shape]
+    model = random_model(config, noise=0.2).bfloat16().half().float()
+    expected = copy.deepcopy(model).double()(tokens_of(config))
+    moved = move(model)
+    if "without memory" in how:
+        moved.load_state_dict(model.state_dict(), assign=True)
+    assert not any(x.is_complex() for x in (*moved.parameters(), *moved.buffers()))
+    logits = moved(tokens_of(config))
+    torch.testing.assert_close(logits.double(), expected, rtol=0, atol=tolerance)
+    _, cache = moved.run_with_cache(tokens_of(config))
+    assert {x.dtype for x in cache.values()} == {logits.dtype}
+    a, b = drawn(config)
+    answer = measure.predict(moved, a, b)[0]
+    gap = expected[:, list(config.layout.answer)].sort(-1).values[..., -2:].diff(dim=-1)[..., 0]
+    sure = gap > 2 * tolerance
+    digits = expected[:, list(config.layout.answer)].argmax(-1)
+    assert torch.equal(answer[sure].long(), digits[sure])
+    assert sure.any() or tolerance > 0.01
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+@pytest.mark.parametrize("shape", ["encoder", "decoder"])
+def test_a_model_can_be_transformed_by_pytorch(shape):
+    config = SHAPES[shape]
+    model, tokens = random_model(config, noise=0.2), tokens_of(config)
+    expected, close = model(tokens), {"rtol": 0, "atol": 1e-5}
+    weights = dict(model.named_parameters())
+
+    def logits_of(weights):
+        return torch.func.functional_call(model, weights, (tokens,))
+
+    torch.testing.assert_close(torch.func.vmap(lambda row: model(row[None])[0])(tokens), expected, **close)
+    stacked = torch.func.stack_module_state([copy.deepcopy(model) for _ in range(2)])
+    several = torch.func.vmap(lambda *state: torch.func.functional_call(model, state, (tokens,)))(*stacked)
+    torch.testing.assert_close(several[1], expected, **close)
+
+    step = {name: 0.5 * torch.ones_like(x) for name, x in weights.items()}
+    _, forward = torch.func.jvp(logits_of, (weights,), (step,))
+    gradient = torch.func.grad(lambda w: logits_of(w).square().sum())(weights)
+    directional = sum((gradient[name] * step[name]).sum() for name in weights)
+    torch.testing.assert_close(directional, 2 * (expected * forward).sum(), rtol=1e-3, atol=1e-3)
+
+    with forward_ad.dual_level():
+        dual = {name: forward_ad.make_dual(x, step[name]) for name, x in weights.items()}
+        tangent = forward_ad.unpack_dual(logits_of(dual)).tangent
+    torch.testing.assert_close(tangent, forward, rtol=1e-4, atol=1e-4)
+
+    exported = torch.export.export(model, (tokens,)).module()
+    torch.testing.assert_close(exported(tokens), expected, **close)
+
+
+COMPILED = """
+import torch
+from carry_core import ModelConfig, Patch, Transformer, encode
+
+torch.manual_seed(0)
+model = Transformer(ModelConfig(width=2, d_model=16, d_ff=12))
+tokens = encode([15, 58], [71, 41], model.config.layout)
+compiled = torch.compile(model, backend="eager", fullgraph=True)
+close = {"rtol": 0, "atol": 1e-5}
+torch.testing.assert_close(compiled(tokens), model(tokens), **close)
+torch.testing.assert_close(compiled(tokens, read=[5]), model(tokens, read=[5]), **close)
+patch = Patch(mlps={1}, heads={(1, 0)}, positions=(5,), source=(2, 6))
+expected = model(tokens, patch.hook(model))
+for read in (None, [5, 6]):  # compiled, a model with a hook always computes all positions
+    torch.testing.assert_close(compiled(tokens, patch.hook(model, read=read)), expected, **close)
+"""
+
+
+def test_a_model_can_be_compiled_with_its_hooks():
+    """In a process of its own: a compiler cannot look into the checks of types that tests make."""
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_model_is_used_by_many_threads(small):
+    tokens, a = tokens_of(SMALL), drawn(SMALL)
+    hooks = [Ablation(heads={(1, i)}, positions=(5 + i,)).hook(small) for i in range(2)]
+    expected = [small(tokens, hook) for hook in hooks]
+    answers = measure.predict(small, *a)[0]
+
+    def use(i):
+        assert torch.equal(measure.predict(small, *a)[0], answers)
+        return torch.equal(small(tokens, hooks[i % 2]), expected[i % 2])
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(use, range(64)))
+
+
+def test_a_loaded_run_is_a_plain_model_whose_parts_can_be_trained():
+    model = load("n1_s0.3_w0.2", runs=[0]).model(0)
+    assert {type(part) for part in model.modules()} == prefixes.MODULES
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    biases = [part.bias for part in model.modules() if isinstance(part, nn.Linear | nn.LayerNorm)]
+    for bias in biases:
+        bias.requires_grad_()
+    model(tokens_of(model.config))[:, 7:].square().sum().backward()
+    assert all(bias.grad is not None and bias.grad.abs().max() > 0 for bias in biases)
+
+
+def test_a_probe_can_be_trained_on_what_is_measured(small):
+    a, b = drawn(SMALL)
+    stream = measure.activations(small, a, b, ["blocks.1.resid_mid"])["blocks.1.resid_mid"]
+    answer = measure.predict(small, a, b)[0]
+    probe = nn.Linear(16, 12)
+    nn.functional.cross_entropy(probe(stream[:, 5]), answer[:, 0].long()).backward()
+    assert probe.weight.grad.abs().max() > 0
+    tensors = [stream, answer, measure.attention(small, a, b), measure.class_accuracies(small, a, b)[0].accuracy]
+    assert not any(x.is_inference() or x.requires_grad for x in tensors)
+
+
+def test_hooks_made_in_inference_mode_can_be_trained_through(small):
+    with torch.inference_mode():
+        measure.predict(small, *drawn(SMALL))
+    hook = Ablation(mlps={1}, positions=(5,)).hook(small)
+    with torch.inference_mode():
+        small(tokens_of(SMALL), hook, [5])
+    small.requires_grad_()
+    small(tokens_of(SMALL), hook).sum().backward()
+    assert small.embed.weight.grad is not None
+
+
+# ---------------------------------------------------------------- speed
+
+
+def test_the_benchmark_has_a_ratio_for_the_intact_model_and_for_table_1():
+    rows = bench.predict(rounds=1, n_sums=300)
+    assert [(row["what"], row["passes"]) for row in rows] == [("intact", 1), ("Table 1", 4)]
+    assert all(row["ratio"] > 0 for row in rows)
