@@ -13,21 +13,28 @@ const row = (more = {}) => ({
 });
 
 test("an address is read", () => {
-  assert.deepEqual(parse("#verdict=differs&section=tab1"), { verdict: "differs", section: "tab1" });
-  assert.deepEqual(parse("#verdict=not+run&q=final%20MLP"), { verdict: "not run", q: "final MLP" });
+  assert.deepEqual(parse("#verdict=differs&section=tab1").state, { verdict: "differs", section: "tab1" });
+  assert.deepEqual(parse("#verdict=not+run&q=final%20MLP").state, { verdict: "not run", q: "final MLP" });
 });
 
 test("an address that names a row, a heading or nothing asks for nothing", () => {
-  for (const address of ["", "#", "#what-differs", "#tab1/final_mlp/C@1/accuracy/pos7"]) assert.deepEqual(parse(address), {});
+  for (const address of ["", "#", "#what-differs", "#tab1/final_mlp/C@1/accuracy/pos7"]) assert.deepEqual(parse(address), { state: {}, ignored: [] });
 });
 
-test("what is unknown or empty in an address is left out", () => {
-  assert.deepEqual(parse("#verdict=&colour=red&section=tab1&__proto__=x"), { section: "tab1" });
+test("what is unknown in an address is left out, with a line about each", () => {
+  const choices = { verdict: ["differs"], section: ["tab1"], sort: ["order"], order: ["descending"], source: ["ours"] };
+  const wrong = ["colour=red", "__proto__=x", "=", "verdict=zzz", "section=zzz", "source=zzz", "sort=zzz", "order=zzz"];
+  for (const part of [...wrong, `section=${"x".repeat(9999)}`]) {
+    const { state, ignored } = parse(`#verdict=&section=tab1&q=zzz&${part}`, choices);
+    assert.deepEqual(state, { section: "tab1", q: "zzz" });
+    assert.equal(ignored.length, 1, part);
+    assert.match(ignored[0], /^The address has .{1,80}: expected .*\w\.$/);
+  }
 });
 
 test("a state and its address say the same", () => {
   const state = { verdict: "not run", source: "ours", section: "tab5", q: "C@1 & head+", sort: "author", order: "descending" };
-  assert.deepEqual(parse(`#${format(state)}`), state);
+  assert.deepEqual(parse(`#${format(state)}`).state, state);
   assert.equal(format({}), "");
   assert.equal(format({ section: "tab1", verdict: "differs", q: "", sort: undefined }), "verdict=differs&section=tab1");
 });

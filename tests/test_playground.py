@@ -142,6 +142,14 @@ def test_a_sum_lies_on_a_plane_where_its_stream_is_projected(noise):
         torch.testing.assert_close(projected[: playground.SHOWN], tensors["points"], rtol=1e-3, atol=1e-3)
 
 
+@needs_node
+def test_an_address_is_read_by_one_function_that_takes_nothing_unseen():
+    command = ["node", "--test", str(ROOT / "tests" / "address.test.js")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout[-6000:]
+    assert "# pass 8" in result.stdout
+
+
 PAGES = [*(ROOT / "book").glob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]
 LINKS = sorted({(p.stem, x) for p in PAGES for x in re.findall(r'href=\\?"[^"#]*#(run=[^"\\]*)', p.read_text())})
 
@@ -253,6 +261,8 @@ def test_a_bad_number_is_a_line_beside_it_and_the_page_stays(browser, field, tex
         ('#do={"kind":"constructor","heads":[[1,0]]}', "sum", "is no kind of intervention"),
         ('#do={"kind":"Ablation","heads":[[7,0]]}', "sum", "This run has no heads"),
         ("#do=[null]", "sum", "is no intervention"),
+        ('#do={"__proto__":[1]}', "sum", "This run has no part in"),
+        ("#=", "sum", "The address has a value without a name"),
     ],
 )
 def test_a_bad_address_is_a_line_and_the_page_stays(browser, fragment, field, said):

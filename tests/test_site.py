@@ -27,6 +27,8 @@ class Page(HTMLParser):
         self.loaded: list[str] = []
         self.links: list[str] = []
         self.anchors: set[str] = set()
+        self.ids: set[str] = set()
+        self.twice: set[str] = set()  # ids of more than one element
         self.without_alt: list[str] = []
         self.inside, self.styles, self.scripts = "", "", ""
         self.feed(path.read_text(encoding="utf-8"))
@@ -34,6 +36,8 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
         self.inside = tag
+        if "id" in values:
+            (self.twice if values["id"] in self.ids else self.ids).add(values["id"])
         self.anchors.update(values[name] for name in ("id", "name") if name in values)
         self.styles += values.get("style", "")
         self.loaded += [values[name] for name in ("src", "srcset", "poster", "data") if name in values]
@@ -97,6 +101,10 @@ def test_what_pages_load_and_link_to_is_there():
     lost = [(p.stem, to) for p in PAGES for to in parsed(p).loaded + parsed(p).links if missing(p, to)]
     assert lost == []
     assert any("tex-mml-chtml.js" in address for path in PAGES for address in parsed(path).loaded)
+
+
+def test_no_page_has_an_id_twice():
+    assert {path.stem: parsed(path).twice for path in PAGES if parsed(path).twice} == {}
 
 
 def test_pages_are_light_and_say_what_they_are_about():
@@ -184,3 +192,22 @@ def test_a_page_shows_its_result_first_and_cuts_nothing(path, browser):
     if re.match(r"(fig|tab)\d\d_", path.stem):
         assert found["box"]
         assert found["first"] <= 900
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="Chromium is not here")
+@pytest.mark.parametrize(
+    ("fragment", "said"),
+    [
+        ("#section=zzz", "The address has section “zzz”: expected"),
+        ("#verdict=differs&source=his", "The address has source “his”: expected author, ours."),
+        ("#__proto__=x", "The address has “__proto__”: expected verdict, source, section"),
+        ("#no/such/row", "No row is called “no/such/row”."),
+    ],
+)
+def test_what_the_claims_page_ignores_of_its_address_is_said(browser, fragment, said):
+    """And it shows what the rest of the address asks for, not an empty table."""
+    browser.open((SITE / "notebooks" / "claims.html").as_uri() + fragment)
+    shown = browser.wait("document.querySelector('.claims-form output')?.textContent")
+    count, _, line = shown.partition(". ")
+    assert line.startswith(said)
+    assert not count.startswith("0 of")

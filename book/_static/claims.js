@@ -4,14 +4,31 @@
 
 const FILTERS = ["verdict", "source", "section", "q"];
 const KEYS = [...FILTERS, "sort", "order"];
+const ORDERS = ["ascending", "descending"];
 
-/** What an address asks for: nothing if it names a row or a heading. */
-function parse(fragment) {
+/** Text from the address between quotation marks, cut short. */
+const quote = (text) => `“${text.length > 60 ? `${text.slice(0, 60)}…` : text}”`;
+
+/**
+ * What an address asks for, nothing if it names a row or a heading; and a line for each thing in it that is ignored.
+ * The `choices` are the values that each key can have; any other key takes any text.
+ */
+function parse(fragment, choices = {}) {
   const text = fragment.replace(/^#/, "");
-  const state = {};
-  if (!text.includes("=")) return state;
-  for (const [key, value] of new URLSearchParams(text)) if (KEYS.includes(key) && value) state[key] = value;
-  return state;
+  const [state, ignored] = [{}, []];
+  if (!text.includes("=")) return { state, ignored };
+  for (const [key, value] of new URLSearchParams(text)) {
+    const what = key ? quote(key) : "a value without a name";
+    const possible = choices[key]; // of a known key
+    if (!KEYS.includes(key)) {
+      ignored.push(`The address has ${what}: expected ${KEYS.join(", ")}.`);
+    } else if (value && possible && !possible.includes(value)) {
+      ignored.push(`The address has ${key} ${quote(value)}: expected ${possible.join(", ")}.`);
+    } else if (value) {
+      state[key] = value;
+    }
+  }
+  return { state, ignored };
 }
 
 /** The address of a state, without the #; what is left at its default is left out. */
@@ -50,6 +67,9 @@ function read(element, order) {
   return { element, home: element.parentNode, section: data.section, verdicts, keys, text: element.textContent };
 }
 
+/** The values of a field that one chooses from. */
+const valuesOf = (field) => [...field.options].map((option) => option.value).filter(Boolean);
+
 function start(root) {
   const [form, table] = [root.querySelector("form"), root.querySelector("table")];
   const rows = [...table.querySelectorAll("tr[id]")].map(read);
@@ -57,7 +77,15 @@ function start(root) {
   const heads = [...table.querySelectorAll("th[data-sort]")];
   const sorted = table.createTBody();
   sorted.setAttribute("role", "rowgroup");
+  const choices = {
+    verdict: valuesOf(form.elements.verdict),
+    section: valuesOf(form.elements.section),
+    source: Object.keys(rows[0].verdicts),
+    sort: heads.map((head) => head.dataset.sort),
+    order: ORDERS,
+  };
   let state = {};
+  let ignored = []; // lines about the address
 
   function show() {
     const { sort = "order", order } = state;
@@ -78,11 +106,13 @@ function start(root) {
       const field = form.elements[key];
       if (field && field.value !== (state[key] || "")) field.value = state[key] || "";
     }
-    form.querySelector("output").textContent = `${found.length} of ${rows.length} rows`;
+    const count = `${found.length} of ${rows.length} rows`;
+    form.querySelector("output").textContent = [count, ...ignored].join(". ");
   }
 
-  function change(next) {
+  function change(next, lines = []) {
     state = next;
+    ignored = lines;
     show();
   }
 
@@ -95,11 +125,15 @@ function start(root) {
   /** Do as the address says. A row that it names is shown whatever was filtered before. */
   function follow() {
     const row = rows.find(({ element }) => element.matches(":target"));
-    const asked = location.hash.includes("=");
-    if (location.hash && !row && !asked) return; // a heading
-    if (!row || row.element.hidden) change(parse(location.hash));
+    const asked = parse(location.hash, choices);
+    const named = location.hash.length > 1 && !location.hash.includes("=");
+    if (named && !row) {
+      if (document.querySelector(":target")) return; // a heading
+      asked.ignored.push(`No row is called ${quote(location.hash.slice(1))}.`);
+    }
+    if (!row || row.element.hidden) change(asked.state, asked.ignored);
     if (row) row.element.scrollIntoView({ block: "center" });
-    else if (asked) root.scrollIntoView();
+    else if (location.hash) root.scrollIntoView();
   }
 
   for (const head of heads) {

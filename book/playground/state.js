@@ -6,10 +6,13 @@ const CarryState = (() => {
   const HOW = ["kind", "positions", "source"]; // the other fields name parts
   const EXAMPLE = 'expected one such as {"kind":"Ablation","heads":[[1,0]]}';
 
+  /** @summary Text from the address between quotation marks, cut short. @param {string} text */
+  const quote = (text) => `“${text.length > 60 ? `${text.slice(0, 60)}…` : text}”`;
+
   /** @param {string} text @returns {Sum} */
   function parseSum(text) {
     const match = /^\s*(\d{1,9})\s*\+\s*(\d{1,9})\s*$/.exec(text);
-    if (!match) throw new Unclear(`“${text}” is not a sum: expected two whole numbers, such as 345 + 278.`);
+    if (!match) throw new Unclear(`${quote(text)} is not a sum: expected two whole numbers, such as 345 + 278.`);
     const [a, b] = [Number(match[1]), Number(match[2])];
     if (Math.max(a, b) > 999) throw new Unclear(`${Math.max(a, b)} has more than three digits: choose up to 999.`);
     if (a + b < 1000) return [a, b];
@@ -19,24 +22,33 @@ const CarryState = (() => {
   /** @param {string} text @param {string} what @param {number} high the last that there is, from 1 on */
   function parseNumber(text, what, high) {
     if (/^\d{1,6}$/.test(text) && Number(text) >= 1 && Number(text) <= high) return Number(text);
-    throw new Unclear(`“${text}” is no ${what}: expected a number from 1 to ${high}.`);
+    throw new Unclear(`${quote(text)} is no ${what}: expected a number from 1 to ${high}.`);
   }
 
   function parseRun(/** @type {string} */ text, /** @type {string[]} */ runs) {
     if (runs.includes(text)) return text;
-    throw new Unclear(`“${text}” is no run of this page: expected one such as ${runs[0]}.`);
+    throw new Unclear(`${quote(text)} is no run of this page: expected one such as ${runs[0]}.`);
   }
 
-  /** @type {(config: Config) => Record<string, (x: any) => boolean>} whether values fit, in the order of to_json */
+  /** @type {(config: Config) => Map<string, (x: any) => boolean>} whether values fit, in the order of to_json */
   function fields({ layers, heads, d_ff, width }) {
     const below = (/** @type {number} */ end) => (/** @type {any} */ x) => Number.isInteger(x) && x >= 0 && x < end;
     const layer = below(layers);
-    const [head, neuron] = [heads, d_ff].map((end) => (/** @type {any} */ x) =>
-      x.length === 2 && layer(x[0]) && below(end)(x[1]),
-    ); // prettier-ignore
-    const names = (/** @type {any} */ x) => /^blocks\.\d\.mlp\.skip$/.test(x) && layer(Number(x[7]));
-    const parts = { heads: head, mlps: layer, neurons: neuron, skips: layer, patterns: head, resid: layer };
-    return { ...parts, names, positions: below(3 * width + 1), source: below(1000) };
+    const pair = (/** @type {number} */ end) => (/** @type {any} */ x) =>
+      Array.isArray(x) && x.length === 2 && layer(x[0]) && below(end)(x[1]);
+    const name = (/** @type {any} */ x) =>
+      typeof x === "string" && /^blocks\.\d\.mlp\.skip$/.test(x) && layer(Number(x[7]));
+    return new Map([
+      ["heads", pair(heads)],
+      ["mlps", layer],
+      ["neurons", pair(d_ff)],
+      ["skips", layer],
+      ["patterns", pair(heads)],
+      ["resid", layer],
+      ["names", name],
+      ["positions", below(3 * width + 1)],
+      ["source", below(1000)],
+    ]);
   }
 
   /** @param {string} text of JSON; what is none is null */
@@ -52,14 +64,18 @@ const CarryState = (() => {
   function parseIntervention(text, config) {
     const fits = fields(config);
     const parts = [readJSON(text)].flat().map((part) => {
-      if (part?.constructor !== Object) throw new Unclear(`“${text}” is no intervention: ${EXAMPLE}.`);
+      if (part?.constructor !== Object) throw new Unclear(`${quote(text)} is no intervention: ${EXAMPLE}.`);
       const { kind = "Ablation", ...named } = part;
-      if (!KINDS.includes(kind)) throw new Unclear(`“${kind}” is no kind of intervention: ${EXAMPLE}.`);
+      if (!KINDS.includes(kind)) {
+        const what = quote(typeof kind === "string" ? kind : text);
+        throw new Unclear(`${what} is no kind of intervention: ${EXAMPLE}.`);
+      }
       for (const [field, values] of Object.entries(named)) {
-        const possible = Object.hasOwn(fits, field) && !(kind === "MeanAblation" && field === "patterns");
-        const fit = Array.isArray(values) && values.length && values.every((x) => x !== null && fits[field]?.(x));
-        const text = `${field}=${JSON.stringify(values)}`;
-        if (!possible || !fit) throw new Unclear(`This run has no ${text} to switch: ${EXAMPLE}.`);
+        const fit = kind === "MeanAblation" && field === "patterns" ? undefined : fits.get(field);
+        if (!fit || !Array.isArray(values) || !values.length || !values.every(fit)) {
+          const what = fits.has(field) ? `${field} to switch as` : "part";
+          throw new Unclear(`This run has no ${what} in ${quote(text)}: ${EXAMPLE}.`);
+        }
       }
       if ((kind === "Patch") !== "source" in named) throw new Unclear("A Patch, and nothing else, has a source.");
       if (named.source) parseSum(named.source.join("+"));
@@ -70,7 +86,7 @@ const CarryState = (() => {
 
   /** @type {(parts: any[]) => Intervention[]} in the order of to_json, without what is empty or does nothing */
   function tidy(parts) {
-    const order = ["kind", ...Object.keys(fields(/** @type {any} */ ({})))];
+    const order = ["kind", ...fields(/** @type {any} */ ({})).keys()];
     const kept = parts.map((part) => order.filter((field) => part[field]?.length).map((field) => [field, part[field]]));
     return kept.filter((part) => part.some(([field]) => !HOW.includes(field))).map((part) => Object.fromEntries(part));
   }
@@ -93,7 +109,8 @@ const CarryState = (() => {
     for (const [key, text] of new URLSearchParams(hash.replace(/^#/, "").replace(/\+/g, "%2B"))) {
       try {
         const expected = Object.keys(initial).join(", ");
-        if (!Object.hasOwn(initial, key)) throw new Unclear(`The address has “${key}”: expected ${expected}.`);
+        const what = key ? quote(key) : "a value without a name";
+        if (!Object.hasOwn(initial, key)) throw new Unclear(`The address has ${what}: expected ${expected}.`);
         const [read] = PROPERTIES[/** @type {keyof State} */ (key)];
         Object.assign(state, { [key]: read(text, /** @type {Bounds} */ (bounds)) });
       } catch (error) {

@@ -74,8 +74,12 @@ const CarryTraining = (() => {
       window.history.replaceState(window.history.state, "", CarryState.format(state));
     }
 
+    /** Do what the address says; a heading's address is left alone. */
     function follow() {
-      const { state: next, problems } = CarryState.parse(location.hash, INITIAL, { runs: ids, epochs: last });
+      const heading = location.hash && document.getElementById(location.hash.slice(1));
+      if (heading && state.run) return;
+      const hash = heading ? "" : location.hash;
+      const { state: next, problems } = CarryState.parse(hash, INITIAL, { runs: ids, epochs: last });
       change(next, problems);
     }
 

@@ -1,0 +1,40 @@
+// The playground's reader of addresses, given what it should not be. Run by tests/test_playground.py, or by Node.
+"use strict";
+
+const assert = require("node:assert");
+const fs = require("node:fs");
+const path = require("node:path");
+const { test } = require("node:test");
+const vm = require("node:vm");
+
+const script = path.join(__dirname, "..", "book", "playground", "state.js");
+const context = vm.createContext({ URLSearchParams });
+vm.runInContext(fs.readFileSync(script, "utf8"), context, { filename: script });
+const state = vm.runInContext("CarryState", context);
+
+const INITIAL = { run: "n2_s0.3_w0.2/0", sum: [345, 278], do: [], frame: 1 };
+const CONFIG = { layers: 2, heads: 2, d_ff: 128, width: 3 };
+const BOUNDS = { runs: ["n2_s0.3_w0.2/0", "n2_s0.3_w0.2/1"], config: CONFIG, epochs: 100 };
+const HOSTILE = [
+  "", "null", "[null]", "{}", "1", '"x"', "NaN", "١", "1e999", "-1", "0x1", "345+", "345+278+1", "<b>", "__proto__",
+  '{"__proto__":[1]}', '{"constructor":[1]}', '{"toString":[1]}', '{"kind":{"toString":1}}', '{"kind":"constructor"}',
+  '{"heads":[{"length":2,"0":1,"1":0}]}', '{"heads":[[1,0.5]]}', '{"heads":[[7,0]]}', '{"heads":[[1,0],null]}',
+  '{"mlps":["1"]}', '{"mlps":[1],"heads":[]}', '{"names":[["blocks.1.mlp.skip"]]}', '{"names":["blocks.9.mlp.skip"]}',
+  '{"kind":"Patch","heads":[[1,0]]}', '{"kind":"Patch","heads":[[1,0]],"source":[999,999]}',
+  '{"kind":"Ablation","heads":[[1,0]],"source":[1,2]}', '{"kind":"MeanAblation","patterns":[[1,0]]}',
+  `{"heads":${"[".repeat(20000)}${"]".repeat(20000)}}`, "[".repeat(100000), "x".repeat(100000),
+]; // prettier-ignore
+
+for (const key of ["run", "sum", "do", "frame", "", "epoch", "__proto__", "constructor"]) {
+  test(`nothing that the address has as ${key || "a value without a name"} is taken unseen`, () => {
+    for (const text of HOSTILE) {
+      const hash = `#${key}=${encodeURIComponent(text)}`;
+      const { state: read, problems } = state.parse(hash, INITIAL, BOUNDS);
+      if (key === "do" && text === "{}") continue; // an ablation of nothing
+      if (key === "frame" && text === "1") continue;
+      assert.strictEqual(JSON.stringify(read), JSON.stringify(INITIAL), hash);
+      assert.strictEqual(problems.length, 1, hash);
+      assert.match(problems[0].text, /^.{9,240}\.$/);
+    }
+  });
+}
