@@ -109,6 +109,7 @@ INLINE void transpose_tile(const bf16*, long, uint32_t*) {}
 // from row to row and `step` apart along a row.
 INLINE void vector_product(Block (&C)[4], const uint32_t* A, long row, long step,
                            const uint32_t* B, int words_of_a_row) {
+  asm volatile("" ::: "memory");  // else GCC fills registers with what comes after the product
   const uint32_t* end = B + (long)D * words_of_a_row;
   for (; B != end; B += D, A += step) {
     asm("" : "+r"(A));  // else GCC keeps four addresses, and runs out of registers
@@ -197,10 +198,10 @@ struct Linear {
       for (int c = 0; c < D; c += 64)
         for (int r = 0; r < D; r += 4) {
           float* to = d_weight + (o + r) * in + i + c;
-          Block sums[4] = {Block(to), Block(to + in), Block(to + 2 * in), Block(to + 3 * in)};
+          Block sums[4];  // from zero: the product need not wait for memory
           vector_product(sums, dy_words + r, 1, D, x_words[i / D] + c, rows / 2);
 #pragma GCC unroll 4
-          for (int row = 0; row < 4; row++) store(to + row * in, sums[row]);
+          for (int row = 0; row < 4; row++) store(to + row * in, Block(to + row * in) + sums[row]);
         }
   }
   INLINE void add_bias_gradients(int o, int rows, const uint32_t* dy_words) const {

@@ -335,6 +335,17 @@ struct Tile {
       store(to + first, sums_of_16(parts) * scale);
     }
   }
+  // z of one sum and head.
+  INLINE void mix(int l, int h, int b) {
+    Layer& layer = layers[l];
+    alignas(64) float v[MOST_POSITIONS][D_HEAD];
+    for (int j = 0; j < length; j++) store(v[j], Block(layer.projected[j][b] + VALUE + h * D_HEAD));
+    for (int i = first_query(l); i < length; i++) {
+      Block z;
+      for (int j = 0; j < keys(i); j++) z = z + layer.masked[i][h][j][b] * Block(v[j]);
+      store(layer.z[i][b] + h * D_HEAD, z);
+    }
+  }
   void attend(int l) {
     Layer& layer = layers[l];
     for (int i = 0; i < length; i++)
@@ -347,13 +358,9 @@ struct Tile {
           head_products(query, 3 * D, layer.projected[j][0] + KEY + h * D_HEAD, 3 * D, SCORE_SCALE,
                         layer.p[i][h][j]);
         softmax(layer.p[i][h], layer.masked[i][h], keys(i), random);
-        for (int b = 0; b < TILE; b++) {
-          Block z;
-          for (int j = 0; j < keys(i); j++)
-            z = z + layer.masked[i][h][j][b] * Block(layer.projected[j][b] + VALUE + h * D_HEAD);
-          store(layer.z[i][b] + h * D_HEAD, z);
-        }
       }
+    for (int h = 0; h < HEADS; h++)
+      for (int b = 0; b < TILE; b++) mix(l, h, b);
     for (int i = first_query(l); i < length; i++)
       leave(maps[l].output, layer.attention, i, layer.z[i][0]);
   }
@@ -497,8 +504,8 @@ struct Tile {
       }
     }
   }
-  // The gradient g of the mean loss over `count` sums, from the first `valid` sums. Adds to `totals`
-  // their loss, correct answers at each read position, and sums that are correct throughout.
+  // The gradient g of the mean loss over `count` sums, from the tile's first `valid`. Adds to
+  // `totals` their loss, correct answers at each read position, and sums without a wrong digit.
   void loss(const int* target, long count, int valid, double* totals) {
     alignas(64) float normed[TILE][D], dn[TILE][D], scale[TILE], d_logits[TILE][LANES] = {};
     uint64_t wrong = 0;

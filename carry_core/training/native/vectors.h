@@ -78,7 +78,7 @@ template <int N> struct Vecs {
   }
 };
 using Row = Vecs<8>;    // 128 columns: a row of the residual stream
-using Block = Vecs<4>;  // 64 columns: a head, a product's unit, or one number for each sum of a tile
+using Block = Vecs<4>;  // 64 columns: a head, a product's unit, or a number for each sum of a tile
 
 // A vector whose lanes add up to the sum of the row.
 INLINE Vec folded(Row x) {
