@@ -1,7 +1,8 @@
-"""The fused step (`fused.cpp`) against autograd on the float32 reference, its masks, its checkpoints, its build."""
+"""The fused step (`native/fused.cpp`) against autograd on the float32 reference, its masks, AdamW, its build."""
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,8 +16,8 @@ from carry_core.model import ModelConfig
 from carry_core.training import fused
 from carry_core.training.fused import FusedStep, LaneMasks
 from carry_core.training.stacked import THRESHOLD
-from carry_core.training.trainer import Trainer
-from tests.trainings import QUICK, needs_fused
+from carry_core.training.trainer import MOMENTS, Trainer
+from tests.trainings import QUICK, needs_fused, weights
 
 SHAPES = {
     "one layer": ModelConfig(layers=1),
@@ -54,12 +55,11 @@ def compare(trainer, seed, count):
     a, b = trainer.train[:, 0, :count], trainer.train[:, 1, :count]
     expected = trainer.step(a, b, 0)
     gradients = {name: p.grad.clone() for name, p in trainer.parameters.items()}
-    trainer.optimiser.zero_grad()
     step = FusedStep(trainer.stack, trainer.parameters, [seed])
     row = step.step(trainer.stack.rows(a, b), trainer.targets(a, b))
     assert row["loss"] == pytest.approx(expected["loss"].item(), rel=2e-3)
     assert all((row[x] - expected[x]).abs().max() <= 1.01 / count for x in ("accuracy", "whole"))  # one near a tie
-    ours = {name: p.grad for name, p in trainer.parameters.items()}
+    ours = step.gradients
     assert distance(ours, gradients) < 0.015  # PyTorch's own bf16: 0.004 to 0.012 on these sums
     assert all(distance({name: ours[name]}, {name: gradients[name]}) < 0.04 for name in ours)  # PyTorch's: up to 0.022
 
@@ -78,7 +78,7 @@ def test_gradients_are_autograds(reference, product, monkeypatch):
 
 
 def drawn(config, seed):
-    """The masks of one tile as `fused.cpp` draws them, in the order and shapes in which `Stack` asks for them."""
+    """The masks of one tile as `native/tile.h` draws them, in the order and shapes in which `Stack` asks for them."""
     lanes = [SFC64(SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, lane))) for lane in range(8)]
 
     def bits(count):  # (draw, 32)
@@ -124,6 +124,40 @@ def test_with_dropout_gradients_are_autograds_under_the_same_masks(reference):
 
 
 @needs_fused
+@pytest.mark.parametrize("decay", [0.0, 0.2])
+def test_twelve_steps_are_adamws(decay):
+    """Two runs, over the end of the warm-up: given its gradients, PyTorch's AdamW on each parameter does the same."""
+    recipe = replace(QUICK, warmup=9)
+    group = Group("x", ModelConfig(width=2), n_digits=2, batch=256, decay=decay)
+    trainer = Trainer(group, recipe, [0, 2], precision="fused")
+    plain = {name: torch.nn.Parameter(p.clone()) for name, p in trainer.parameters.items()}
+    optimiser = torch.optim.AdamW(plain.values(), betas=(0.9, 0.98), eps=1e-8, weight_decay=decay)
+    before = weights(trainer)
+    for number, (a, b) in enumerate(2 * trainer.batches(trainer.train, group.batch)[:6]):
+        trainer.step(a, b, number)
+        optimiser.param_groups[0]["lr"] = float(np.float32(recipe.rate * min(1.0, (number + 1) / 9)))
+        for name, p in plain.items():
+            p.grad = trainer.fused.gradients[name]
+        optimiser.step()
+    for name, p in plain.items():
+        torch.testing.assert_close(trainer.parameters[name], p.detach(), rtol=1e-5, atol=1e-7, msg=name)
+        assert (p[0] - before[name]).abs().max() > 1e-3
+        for key in MOMENTS:
+            moments = trainer.moments()[key][name]
+            torch.testing.assert_close(moments, optimiser.state[p][key], rtol=1e-5, atol=1e-12, msg=f"{key} {name}")
+
+
+@needs_fused
+def test_a_run_takes_the_same_steps_beside_another():
+    group = Group("x", ModelConfig(width=2, causal=True), n_digits=2, batch=256)
+    together, apart = (Trainer(group, QUICK, runs, precision="fused") for runs in ([2, 5], [5]))
+    for trainer in (together, apart):
+        trainer.run_epoch()
+    for name, p in apart.parameters.items():
+        assert torch.equal(together.parameters[name][1], p[0]), name
+
+
+@needs_fused
 def test_late_in_training_gradients_are_nearer_to_float32_than_pytorchs_bfloat16():
     """At the end of a shipped run, where losses are small: under the same masks, twelve batches of a tile each."""
     loaded = runs.load(groups.MAIN, recipe="quick", runs=[0])
@@ -144,6 +178,8 @@ def test_late_in_training_gradients_are_nearer_to_float32_than_pytorchs_bfloat16
                 trainer.fused.masks = LaneMasks([seed])
             trainer.step(a, b, 0)
             gradients[precision] = {name: p.grad for name, p in trainer.parameters.items()}
+            if trainer.fused:
+                gradients[precision] = trainer.fused.gradients
         errors.append([distance(gradients[name], gradients["fp32"]) for name in ("fused", "bf16")])
     ours, pytorchs = np.median(errors, axis=0)
     assert ours < pytorchs < 0.1

@@ -1,5 +1,6 @@
 """Trainings that are interrupted, killed and resumed; checkpoints, and the pair of files that a run becomes."""
 
+import json
 import math
 import multiprocessing
 import re
@@ -18,7 +19,7 @@ from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.groups import Group
 from carry_core.model import ModelConfig
-from carry_core.training import loop, recipes
+from carry_core.training import fused, loop, recipes
 from carry_core.training import trainer as train_module
 from carry_core.training.checkpoints import Checkpoints
 from carry_core.training.recipes import Recipe
@@ -192,6 +193,27 @@ def test_a_checkpoint_of_another_kind_is_refused(small_group, data):
         other.load(0)
     with pytest.raises(BadInput, match="was trained in fp32, not bf16: pass --precision fp32"):
         loop.prepare(Trainer(small_group, QUICK, [0], precision="bf16"), checkpoints)
+
+
+@needs_fused
+@pytest.mark.parametrize("version", [None, fused.VERSION + 1])
+def test_a_checkpoint_of_a_step_that_rounds_otherwise_is_refused_before_any_run_is_trained(version, data, monkeypatch):
+    """Run 1 is from another version of the fused step; run 0 is not begun, and no file is touched."""
+    monkeypatch.setattr(train_module, "commit", lambda: "0123456789ab")
+    group = Group("small", ModelConfig(width=2), n_digits=2, batch=384, epochs=3)
+    checkpoints = Checkpoints(data / "checkpoints", group, QUICK)
+    loop.train_runs(Trainer(group, QUICK, [1], precision="fused"), checkpoints, Ticks(1), lambda *_: None)
+    path = checkpoints.path(1)
+    tensors, record = checkpoints.load(1)
+    assert record.pop("step") == fused.VERSION
+    record |= {} if version is None else {"step": version}
+    save_file(tensors, path, {"format": record.pop("format"), "record": json.dumps(record)})
+    before = path.read_bytes()
+    refused = "run1.safetensors was made at commit 0123456789ab, whose step rounds otherwise: .* a clone at that commit"
+    with pytest.raises(BadInput, match=refused):
+        loop.train_group(checkpoints, [0, 1], data / "runs", precision="fused")
+    assert path.read_bytes() == before
+    assert not checkpoints.path(0).exists()
 
 
 def test_who_takes_a_run_further_names_who_had_it_before(small_group, data, monkeypatch):

@@ -15,6 +15,7 @@ from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.groups import Group
 from carry_core.sums import n_sums
+from carry_core.training import fused
 from carry_core.training.bench import in_turns
 from carry_core.training.checkpoints import Checkpoints, run_path
 from carry_core.training.layers import keep_memory
@@ -69,13 +70,7 @@ def last_test(trainer: Trainer) -> str:
 
 def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
     """Go on from the runs' checkpoints; finetuning starts from the parent (App. H.2). BadInput if unusable."""
-    states = [checkpoints.load(run) for run in trainer.runs if checkpoints.path(run).exists()]
-    for _, record in states:
-        if record["precision"] != trainer.precision:
-            raise BadInput(
-                f"{checkpoints.path(record['run'])} was trained in {record['precision']}, not {trainer.precision}:"
-                f" pass --precision {record['precision']}, or move it away."
-            )
+    states = [state for run in trainer.runs if (state := resumable(checkpoints, run, trainer.precision))]
     if len(states) == len(trainer.runs):
         trainer.restore(states)
         trainer.seeds = [recorded(record) for _, record in states]
@@ -88,6 +83,26 @@ def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
         for seeds, (_, record) in zip(trainer.seeds, parents, strict=True):
             seeds.pop("init")
             seeds["parent"] = recorded(record)
+
+
+def resumable(checkpoints: Checkpoints, run: int, precision: str) -> State | None:
+    """The run's checkpoint, None where it has none; BadInput where this step would not continue it to the same bits."""
+    path = checkpoints.path(run)
+    if not path.exists():
+        return None
+    state = checkpoints.load(run)
+    record = state[1]
+    if record["precision"] != precision:
+        raise BadInput(
+            f"{path} was trained in {record['precision']}, not {precision}:"
+            f" pass --precision {record['precision']}, or move it away."
+        )
+    if precision == "fused" and record.get("step", 1) != fused.VERSION:
+        raise BadInput(
+            f"{path} was made at commit {record.get('commit', 'unknown')}, whose step rounds otherwise:"
+            " continue it with a clone at that commit, or move it away."
+        )
+    return state
 
 
 def parent_state(checkpoints: Checkpoints, name: str, after: int, run: int) -> State:
@@ -171,6 +186,8 @@ def train_group(
         for run in numbers:
             held.enter_context(checkpoints.lock(run))
         todo = missing(checkpoints, numbers, out, seeds)
+        for run in todo:  # before the first is trained
+            resumable(checkpoints, run, precision)
         stacks = [[run for run in todo if todo[run] == far] for far in sorted({*todo.values()}, reverse=True)]
         for stack in stacks if device != "cpu" else [[run] for run in todo]:
             if clock.over:

@@ -18,6 +18,7 @@ from carry_core import carries, sums
 from carry_core.files import ROOT
 from carry_core.groups import N_LONG, Group
 from carry_core.model import ModelConfig, Transformer
+from carry_core.training import fused
 from carry_core.training.fused import FusedStep
 from carry_core.training.recipes import Recipe
 from carry_core.training.seeds import OWN, Seeds
@@ -102,16 +103,21 @@ class Trainer:
         self.train, self.test, self.long = (torch.stack(part).to(self.device) for part in parts)
         fresh = [initialise(group.config, of_run.weights) for of_run in streams]
         stacked = {name: torch.stack([of_run[name] for of_run in fresh]) for name in fresh[0]}
-        self.parameters = {name: p.to(self.device).requires_grad_() for name, p in stacked.items()}
-        self.carry_in = carries.carry_in(group.n_digits).to(self.device)
-        self.rate = torch.tensor(recipe.rate, device=self.device)
-        self.optimiser = torch.optim.AdamW(
-            self.parameters.values(), lr=self.rate, betas=(0.9, 0.98), eps=1e-8, weight_decay=group.decay, fused=True
-        )
         self.stack = Stack(group.config, self.device, PRECISIONS[precision])
         dropout = [of_run.dropout for of_run in streams]
         self.masks = Masks(dropout, self.device)
-        self.fused = FusedStep(self.stack, self.parameters, dropout) if precision == "fused" else None
+        self.fused = FusedStep(self.stack, stacked, dropout) if precision == "fused" else None
+        if self.fused is None:
+            self.parameters = {name: p.to(self.device).requires_grad_() for name, p in stacked.items()}
+            self.trained = list(self.parameters.values())  # the tensors that the optimiser moves
+        else:
+            self.parameters = self.fused.parameters
+            self.trained = [self.fused.flat.values]
+        self.carry_in = carries.carry_in(group.n_digits).to(self.device)
+        self.rate = torch.tensor(recipe.rate, device=self.device)
+        self.optimiser = torch.optim.AdamW(
+            self.trained, lr=self.rate, betas=(0.9, 0.98), eps=1e-8, weight_decay=group.decay, fused=True
+        )
 
     @property
     def finished(self) -> bool:
@@ -156,11 +162,11 @@ class Trainer:
         self.rate.fill_(self.recipe.rate * min(1.0, (number + 1) / max(1, self.recipe.warmup)))
         torch.backends.cuda.matmul.allow_tf32 = self.precision == "tf32"
         rows, targets = self.stack.rows(a, b), self.targets(a, b)
-        for p in self.parameters.values():  # as zero_grad does, which takes longer
-            p.grad = None
         if self.fused is not None:
             row = self.fused.step(rows, targets)
         else:
+            for p in self.trained:  # as zero_grad does, which takes longer
+                p.grad = None
             row = self.score(self.stack.logits(self.parameters, rows, self.masks).float(), targets)
             row["loss"].sum().backward()
         self.optimiser.step()
@@ -220,13 +226,14 @@ class Trainer:
     def states(self) -> list[State]:
         """All it takes to go on from here to the same bits, of each run; after the first step at the earliest."""
         parts: dict[str, dict[str, Tensor]] = {"parameters": self.parameters, "running": self.running}
-        for key in MOMENTS:
-            parts[key] = {name: self.optimiser.state[p][key] for name, p in self.parameters.items()}
+        parts |= self.moments()
         parts["history"] = {key: torch.from_numpy(np.stack(rows, 1)) for key, rows in self.history.items()}
         tensors = {f"{kind}/{name}": x.detach().cpu() for kind, named in parts.items() for name, x in named.items()}
         shared: dict[str, Any] = {"group": self.group.name, "recipe": self.recipe.name, "precision": self.precision}
         shared |= {"epoch": self.epoch, "batches": self.done, **self.made_by}
         shared["adam_step"] = int(next(iter(self.optimiser.state.values()))["step"])
+        if self.fused is not None:
+            shared["step"] = fused.VERSION
         states = []
         for i, run in enumerate(self.runs):
             dropout = (self.fused or self).masks.state(i)
@@ -255,9 +262,21 @@ class Trainer:
         """Take over weights and Adam's state only: what finetuning does with its parent (App. H.2)."""
         for name, p in self.parameters.items():
             p.copy_(torch.stack([tensors[f"parameters/{name}"] for tensors, _ in states]))
-            moments = {key: torch.stack([tensors[f"{key}/{name}"] for tensors, _ in states]) for key in MOMENTS}
-            self.optimiser.state[p] = {key: moment.to(self.device) for key, moment in moments.items()}
-            self.optimiser.state[p]["step"] = torch.tensor(float(states[0][1]["adam_step"]), device=self.device)
+        for p in self.trained:
+            state = {key: torch.zeros_like(p) for key in MOMENTS}
+            step = torch.tensor(float(states[0][1]["adam_step"]), device=self.device)
+            self.optimiser.state[p] = state | {"step": step}
+        for key, moments in self.moments().items():
+            for name, moment in moments.items():
+                moment.copy_(torch.stack([tensors[f"{key}/{name}"] for tensors, _ in states]))
+
+    def moments(self) -> dict[str, dict[str, Tensor]]:
+        """Adam's moving averages, by their names and the parameters', `[run, …]`; after a first step."""
+        state = self.optimiser.state
+        if self.fused is None:
+            return {key: {name: state[p][key] for name, p in self.parameters.items()} for key in MOMENTS}
+        flat = self.fused.flat
+        return {key: flat.views(state[flat.values][key]) for key in MOMENTS}
 
 
 def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
