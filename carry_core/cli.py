@@ -174,7 +174,10 @@ def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, d
 @SAVE
 def bench_(what: str, file: Path | None, save: bool) -> None:
     """Speed of training, of the ledger or of measurements, side by side with plain PyTorch in one run."""
-    rows = {"train": bench.train, "claims": bench.claims, "measure": bench.predict}[what]()
+    if what == "measure":
+        rows = bench.predict()
+    else:
+        rows = bench.train() if what == "train" else bench.claims()
     if what == "train" and torch.cuda.is_available():
         rows += bench.train("cuda", [groups.find(groups.MAIN)], 6)
     click.echo(pd.DataFrame(rows).to_string(index=False, na_rep=""))
