@@ -174,10 +174,12 @@ def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, d
 @SAVE
 def bench_(what: str, file: Path | None, save: bool) -> None:
     """Speed of training, of the ledger or of measurements, side by side with plain PyTorch in one run."""
-    if what == "measure":
-        rows = bench.predict()
-    else:
-        rows = bench.train() if what == "train" else bench.claims()
+    benches: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "train": bench.train,
+        "claims": bench.claims,
+        "measure": bench.predict,
+    }
+    rows = benches[what]()
     if what == "train" and torch.cuda.is_available():
         rows += bench.train("cuda", [groups.find(groups.MAIN)], 6)
     click.echo(pd.DataFrame(rows).to_string(index=False, na_rep=""))
