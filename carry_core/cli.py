@@ -174,7 +174,7 @@ def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, d
 @SAVE
 def bench_(what: str, file: Path | None, save: bool) -> None:
     """Speed of training, of the ledger or of measurements, side by side with plain PyTorch in one run."""
-    benches: dict[str, Callable[[], list[dict[str, Any]]]] = {
+    benches: dict[str, Callable[[], list[bench.Row]]] = {
         "train": bench.train,
         "claims": bench.claims,
         "measure": bench.predict,

@@ -85,7 +85,7 @@ class Point(str):
         point.positions = positions
         return point
 
-    def __getnewargs__(self) -> tuple[str, tuple[int, ...]]:
+    def __getnewargs__(self) -> tuple[str, tuple[int, ...]]:  # type: ignore[override]
         return str(self), self.positions
 
 
