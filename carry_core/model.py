@@ -64,7 +64,7 @@ def cache_hook(cache: dict[str, Tensor], *names: str) -> TensorHook:
 
     def hook(name: str, tensor: Tensor) -> Tensor:
         if not names or name in names:
-            cache[name] = tensor
+            cache[str(name)] = tensor
         return tensor
 
     return hook
@@ -84,6 +84,9 @@ class Point(str):
         point = super().__new__(cls, name)
         point.positions = positions
         return point
+
+    def __getnewargs__(self) -> tuple[str, tuple[int, ...]]:  # type: ignore[override]
+        return str(self), self.positions
 
 
 def checked_activation(point: str, changed: Any, x: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ from carry_core.interventions import (
     Patch,
     check_intervention,
 )
-from carry_core.model import ModelConfig, Transformer
+from carry_core.model import ModelConfig, Transformer, cache_hook
 from carry_core.runs import load
 from carry_core.sums import Layout
 from carry_core.training import bench, prefixes
@@ -227,6 +227,20 @@ def test_a_hook_that_works_in_place_changes_its_own_point_only(config):
         logits, other = model.run_with_cache(tokens, hook=in_place)
         assert torch.equal(logits, expected), point
         assert all(torch.equal(other[name], cache[name]) for name in cache), point
+
+
+def test_a_hook_is_told_the_positions_of_what_it_is_given(small):
+    """They outlast copies, and a cache has plain names."""
+    points, cache = {}, {}
+    keep = cache_hook(cache)
+    small(tokens_of(SMALL), lambda name, x: points.update({name: x.shape}) or keep(name, x), [6, 4])
+    for name in pickle.loads(pickle.dumps([*copy.deepcopy(points)])):
+        rows = points[name][-3 if name.endswith(("attn.q", "attn.k", "attn.v", "attn.z")) else -2]
+        last = name == "logits" or name.startswith("blocks.1")
+        few = last and not name.endswith(("resid_pre", "attn.k", "attn.v"))
+        assert name.positions == ((6, 4) if few else tuple(range(7)))
+        assert rows == len(name.positions)
+    assert [type(name) for name in cache] == [str] * len(points)
 
 
 def test_a_watcher_changes_nothing(small):
