@@ -3,7 +3,8 @@
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 import filelock
@@ -12,7 +13,7 @@ from carry_core.errors import BadInput
 from carry_core.files import damaged, data_dir, read_text, replacing, replacing_all, sha256
 
 SUMS = "SHA256SUMS"
-REMEDY = "name the data folder in CARRY_DATA, or write the list anew with `carry verify --accept NAME...`"
+REMEDY = "name the data folder in CARRY_DATA, or delete the list and begin it anew with `carry verify --accept NAME`"
 NOT_SHIPPED = re.compile(rf"{SUMS}|checkpoints/|author/|(.*/)?\.")
 LINE = re.compile("([0-9a-f]{64})  (.+)")
 
@@ -82,6 +83,17 @@ def _text(sums: Mapping[str, str]) -> str:
     return "".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items()))
 
 
-def _locked() -> filelock.BaseFileLock:
-    """A lock for reading the list and writing it again, since two commands may save at once."""
-    return filelock.FileLock(data_dir() / f".{SUMS}.lock")
+@contextmanager
+def _locked() -> Iterator[None]:
+    """Read the list and write it again while no other command does, since two may save at once."""
+    lock = filelock.FileLock(data_dir() / f".{SUMS}.lock")
+    try:
+        lock.acquire()
+    except OSError as error:
+        raise BadInput(
+            f"Cannot write {path_of()}: {error.strerror}. Choose another place; nothing was changed."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -45,8 +45,9 @@ def author_dir() -> Path:
 
 def damaged(path: Path, why: str, remedy: str) -> BadInput:
     """The error that says why a file cannot be read, and how to get it again: from git, else by `remedy`."""
-    what = f"is damaged ({why})" if os.path.lexists(path) else "does not exist"
-    return BadInput(f"{path} {what}: {restoring(path, remedy)}.")
+    if os.path.lexists(path):
+        return BadInput(f"{path} is damaged ({why}): {restoring(path, remedy)}.")
+    return BadInput(f"{path} does not exist: {restoring(path, remedy.removeprefix('delete it and '))}.")
 
 
 def restoring(path: Path, otherwise: str) -> str:

@@ -416,6 +416,9 @@ def test_a_shipped_file_and_its_line_on_the_list_change_together(data, monkeypat
     assert (path.read_bytes(), checksums.path_of().read_bytes()) == (b"old", listed)
     with pytest.raises(BadInput, match="expected the name of a file relative to"):
         checksums.save_listed(data / "author" / "x", b"")
+    monkeypatch.setenv("CARRY_DATA", str(path))  # where no list can be
+    with pytest.raises(BadInput, match="Cannot write .*SHA256SUMS: "):
+        checksums.save_listed(path / "x", b"")
 
 
 def test_a_benchmark_gives_way_to_none_of_fewer_devices(refused, data, monkeypatch):

@@ -195,8 +195,8 @@ def test_damaged_weights_and_a_survey_that_is_missing_or_damaged(refused, tmp_pa
     where, path = folder(tmp_path / "tiny"), tmp_path / survey.FILE
     (where / "model.safetensors").write_bytes(b"0" * 100)
     assert f"{where} holds no language model that can be read" in refused("llm", str(where))
-    with pytest.raises(BadInput, match="is missing or damaged .*No such file"):
+    with pytest.raises(BadInput, match="does not exist: run `carry llm` again"):
         survey.read(path)
     path.write_bytes(b"0" * 50)
-    with pytest.raises(BadInput, match="is missing or damaged"):
+    with pytest.raises(BadInput, match="is damaged"):
         survey.read(path)

@@ -177,8 +177,7 @@ def weights(source: str) -> dict[str, str]:
 def read(source: str) -> dict[str, Any]:
     """A source's committed results: `weights` and `rows`; `BadInput` if missing, damaged, or of another version."""
     path = path_of(source)
-    command = f"`carry claims --source {source} --save`"
-    remedy = f"delete it and write it with {command}" if os.path.lexists(path) else f"write it with {command}"
+    remedy = f"delete it and write it with `carry claims --source {source} --save`"
     results = read_json(path, Results, remedy)
     if results.source != source:
         raise damaged(path, f"it is of the source {results.source}", remedy)

@@ -33,7 +33,7 @@ MIN_EXAMPLES, MAX_EXAMPLES = 10, 200_000  # sums of a draw: more than any class 
 INJECTED = "# Parameters\n"  # how papermill begins the cell with the parameters that it was given
 GLUED = "application/papermill.record/"  # before the MIME type of what only other cells show
 KEPT_BITS = np.int32(~0x1FFF)  # of a stored float32: three digits, so that it is compressed to half
-REMEDY = "write it with `make author-figures`"
+REMEDY = "delete it and write it with `make author-figures`"
 Arrays = Mapping[str, NDArray[Any]]  # what a figure draws of a source
 
 

@@ -174,7 +174,7 @@ def path_of(what: str) -> Path:
 
 def saved(what: str) -> dict[str, Any]:
     """A stored benchmark, its `rows` and what it was measured with; `BadInput` if it is missing or damaged."""
-    remedy = f"write it with `carry bench {what} --save`"
+    remedy = f"delete it and write it with `carry bench {what} --save`"
     return read_json(path_of(what), Benchmark, remedy).model_dump()
 
 
