@@ -158,7 +158,7 @@ HARM: dict[str, Callable[[Path], Any]] = {
     "empty": lambda path: path.write_bytes(b""),
     "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2 - 1]),
     "noise": lambda path: path.write_bytes(bytes(range(256)) * 9),
-    "nested": lambda path: path.write_bytes(b"[" * 100_000),
+    "nested": lambda path: path.write_bytes(b"[" * 100_000 + b"]" * 100_000),
     "nested and packed": lambda path: path.write_bytes(gzip.compress(b"[" * 100_000)),
     "an array": as_array,
     "a FIFO": as_fifo,

@@ -384,10 +384,8 @@ def saved(source: str, name: str, *, control: bool = False) -> pd.DataFrame:
 
 def _read(source: str, name: str) -> pd.DataFrame:
     """A group's stored maps as they lie in the file."""
-    path, remedy = (
-        path_of(source, name),
-        f"delete it and write it with `carry interchange --source {source} {name} --save`",
-    )
+    path = path_of(source, name)
+    remedy = f"delete it and write it with `carry interchange --source {source} {name} --save`"
     frame = read_table(path, StoredMaps, remedy)
     unknown = {*frame.component} - {*components(groups.find(name).config)}
     if unknown:
