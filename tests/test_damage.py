@@ -463,7 +463,7 @@ ELSEWHERE = {
     ("author.py", "torch.load"),
     ("checkpoints.py", "json.loads"),
     ("cli.py", "json.loads"),
-    ("fused.py", "SOURCE.read_text"),
+    ("fused.py", "path.read_text"),
     ("fused.py", "info.read_text"),
     ("interventions.py", "json.loads"),
     ("runs.py", "json.loads"),
