@@ -24,7 +24,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs author-figures maps seeds serve lab train rerun cluster progress test lint types unit compare mutation nbval lock clean
+.PHONY: help setup book notebooks outputs shipped author-figures maps seeds serve lab train rerun cluster progress unlock test lint types unit net compare mutation mutants nbval lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -59,7 +59,9 @@ notebooks: $(READY) ## run the notebooks that are stale, into _build/book/notebo
 
 outputs: notebooks ## write the outputs of the executed copies back into notebooks/, to be committed
 	@$(PY) workflow/outputs.py
-	@$(PY) -c "from carry_core.cli import write_checksums; write_checksums()"
+
+shipped: $(READY) ## write the table of shipped runs in book/training.md anew, from data/runs
+	@$(PY) workflow/shipped.py
 
 # Each page stores what its figures draw, so that the default pages show it without an import.
 author-figures: $(READY) ## recompute data/results/author/ from the author's imported release
@@ -67,16 +69,13 @@ author-figures: $(READY) ## recompute data/results/author/ from the author's imp
 	@for page in $$(grep -l 'beside(' notebooks/*.ipynb); do echo "running $$page"; \
 	  CARRY_STORE_AUTHOR=1 $(PY) -m papermill $$page _build/author/$$(basename $$page) -p source author \
 	  --kernel python3 --cwd . --no-progress-bar --log-level ERROR || exit 1; done
-	@$(PY) -c "from carry_core.cli import write_checksums; write_checksums()"
 
 # The author's come first: whoever has not imported them is told so at once.
 maps: $(READY) ## recompute data/results/interchange/ from all weights, ours and the author's imported ones: most of an hour
 	@for source in author ours; do .venv/bin/carry interchange --source $$source --save || exit 1; done
-	@$(PY) -c "from carry_core.cli import write_checksums; write_checksums()"
 
 seeds: $(READY) ## recompute data/results/seeds.csv.gz likewise, from all weights of the main group: half an hour; `make -j2 maps seeds` is both at once
 	@for of in author "ours --recipe paper" "ours --recipe quick"; do .venv/bin/carry seeds --source $$of --save || exit 1; done
-	@$(PY) -c "from carry_core.cli import write_checksums; write_checksums()"
 
 serve: book ## the same, then serve the site on this machine
 	@echo "Serving at localhost:$(PORT), until Ctrl-C"
@@ -90,11 +89,12 @@ lab: $(READY) ## open a copy of the notebooks in JupyterLab, to change them
 	  $(PY) -m pip install --quiet --constraint requirements.lock jupyterlab
 	@.venv/bin/jupyter-lab _build/lab
 
-ASKED = $(foreach word,groups=GROUPS runs=RUNS recipe=RECIPE epochs=EPOCHS precision=PRECISION what=WHAT source=SOURCE,\
+ASKED = $(foreach word,groups=GROUPS runs=RUNS recipe=RECIPE epochs=EPOCHS precision=PRECISION \
+  init_seed=INIT_SEED order_seed=ORDER_SEED mask_seed=MASK_SEED what=WHAT source=SOURCE,\
   $(firstword $(subst =, ,$(word)))="$($(lastword $(subst =, ,$(word))))")
 
 # `make train -n` asks Snakemake what it would do: the plus sign has it run in spite of -n.
-train: $(READY) cluster ## train what is missing, a job a run: GROUPS="…" RUNS=0-5 RECIPE=paper [EPOCHS=N] [PRECISION=fused] [PROFILE=slurm]
+train: $(READY) cluster ## train what is missing, a job a run: GROUPS="…" RUNS=0-5 RECIPE=paper [EPOCHS=N] [PRECISION=fused] [INIT_SEED=N ORDER_SEED=N MASK_SEED=N] [PROFILE=slurm]
 	@mkdir -p _build
 	+@$(SNAKEMAKE) train $(if $(findstring n,$(firstword -$(MAKEFLAGS))),--dry-run --quiet host) --config task=train $(ASKED)
 
@@ -107,16 +107,21 @@ cluster:
 	@[ $(firstword $(PROFILE)) != slurm ] || sinfo >/dev/null 2>&1 || { \
 	  echo "PROFILE=slurm: no cluster answers to sinfo: expected one here; workflow/slurm-here start makes one to try" >&2; exit 2; }
 
+unlock: $(READY) ## after a kill: let `make` work in _build/ again; nothing that is done is lost
+	@mkdir -p _build
+	@$(SNAKEMAKE) --unlock
+
 progress: ## the last line of each training under way or done
 	@tail -qn 1 _build/logs/*.log
 
 test: lint types unit compare mutation ## everything that CI checks: lint, types, unit, compare, mutation
 
-lint: $(READY) ## ruff: rules and format; import-linter: who may import whom; types of the playground's scripts
+lint: $(READY) ## ruff: rules and format; import-linter: who may import whom; deptry: what is declared; types of the playground's scripts
 	@$(PY) -m ruff check
 	@$(PY) -m ruff check --quiet --isolated --select F821,F811 --exclude workflow/ipython_kernel_config.py tests workflow notebooks
 	@$(PY) -m ruff format --check
 	@.venv/bin/lint-imports --no-cache --no-logo
+	@$(PY) -m deptry --no-ansi .
 	@if command -v tsc >/dev/null; then tsc --project book/playground; \
 	elif command -v node >/dev/null; then for script in book/playground/*.js; do node --check $$script || exit; done; \
 	else echo "Neither tsc nor node is here: the playground's scripts are not checked."; fi
@@ -127,14 +132,23 @@ types: $(READY) ## mypy, strict, on carry_core
 unit: $(READY) ## pytest
 	@$(PY) -m pytest -n 2 --dist worksteal
 
+net: $(READY) ## two minutes: few sums of every row, the playground, checksums against tests/golden/; then compare
+	@$(PY) -m tests.net
+	@.venv/bin/carry verify
+	@$(MAKE) --no-print-directory compare
+
 compare: notebooks ## compare the executed notebooks with the outputs that are committed; runs those that are stale
 	@$(PY) workflow/compare.py
 
 mutation: $(READY) ## see that the comparison notices broken weights; PAGES=--all on every page
 	@$(PY) workflow/mutation.py $(PAGES)
 
-nbval: $(READY) ## run all notebooks again and compare: the same as compare, by pytest and without what is built
-	@$(PY) -m pytest --nbval -n 2 --dist loadfile notebooks
+mutants: $(READY) ## see that a test notices each small wrong change of workflow/mutants.toml; MUTANTS="measure.py" on some
+	@$(PY) workflow/mutants.py $(MUTANTS)
+
+nbval: $(READY) ## run all notebooks again and compare: the same as compare, by pytest and without what is built; PART=2/8 or PART=commit: some
+	@chosen=$$($(if $(PART),$(PY) workflow/part.py $(PART),echo notebooks)) || exit 2; \
+	  $(PY) -m pytest --nbval -n 2 --dist loadfile $$chosen
 
 lock: $(READY) ## write requirements.lock anew from requirements.in, with the newest versions
 	@$(PY) -m pip install --quiet uv

@@ -22,6 +22,7 @@ The release has no licence: what this module writes is for the user alone and is
 import hashlib
 import io
 import json
+import os
 import pickle
 import re
 from collections import Counter, OrderedDict
@@ -36,13 +37,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, RootModel
 from safetensors.torch import save_file
 from torch import Tensor
 
 from carry_core import groups
 from carry_core.errors import BadInput
-from carry_core.files import RESOURCES, replacing, write_json
+from carry_core.files import RESOURCES, json_bytes, replacing, replacing_all, write_json
 from carry_core.groups import Group
+from carry_core.schemas import read_json
 from carry_core.training import checkpoints
 
 Curves = dict[str, NDArray[np.float32]]
@@ -68,7 +71,20 @@ OURS |= {"decoder.layers": "blocks"} | {f"attn.linears.{i}": name for i, name in
 FIRST_LISTS = ("train_loss", "test_loss", "train_accuracy", "test_accuracy", "train_whole", "test_whole")
 LAST_LISTS = ("weight_norm", "long_loss", "long_accuracy", "long_whole")
 DATA_ITEMS = ("prompts", "correct", "accuracy", "wins", "attention_mean", "attention_std")
+SOURCES_FILE = "sources.json"
 TENSORS = ("inputs", "wins", "attention_mean", "attention_std")
+
+
+class Imported(BaseModel):
+    """An entry of `sources.json`: the released files that an output was made from, and their sha256."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    files: dict[str, str]
+
+
+class Sources(RootModel[dict[str, Imported]]):
+    """What `sources.json` holds, by output."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +119,18 @@ def place(path: str) -> Place:
     if match["what"] == "DATA":
         return Place(path, "history", f"{group}/run{run}.history", group, run, epoch)
     return Place(path, "weights", f"{group}/run{run}", group, run, epoch or groups.find(group).epochs)
+
+
+def imported_files(folder: Path) -> dict[str, dict[str, str]]:
+    """The sha256 of each released file behind an output, by output and path in the author's repository.
+
+    Empty if nothing was imported into the folder; `BadInput` if its `sources.json` is damaged.
+    """
+    path = folder / SOURCES_FILE
+    if not os.path.lexists(path):
+        return {}
+    sources = read_json(path, Sources, "import into a new folder, or that of an earlier import")
+    return {output: entry.files for output, entry in sources.root.items()}
 
 
 @cache
@@ -220,12 +248,11 @@ def import_release(source: Path, out: Path, expected: Mapping[str, str] | None =
     if not present:
         why = f"{source} is no clone of the author's repository: expected files such as `{next(iter(expected))}` in it"
         raise BadInput(f"{why}. Clone the repository that the paper names and give its folder.")
-    noted = out / "sources.json"
-    try:
-        sources = json.loads(noted.read_text()) if any(out.glob("*")) else {}
-    except (OSError, ValueError) as error:
-        why = f"Cannot import into {out}: it has files but no {noted.name}, or a damaged one"
-        raise BadInput(f"{why}. Expected a new folder, or that of an earlier import.") from error
+    if any(out.glob("*")) and not (out / SOURCES_FILE).is_file():
+        why = f"Cannot import into {out}: it has files but no {SOURCES_FILE}"
+        raise BadInput(f"{why}. Expected a new folder, or that of an earlier import.")
+    sources = imported_files(out)
+    _write_sources(out, sources)  # first: it marks the folder as ours
     report = Report(missing=[path for path in expected if not (source / path).is_file()])
     for output, places in groupby(sorted(present, key=attrgetter("output", "epoch")), attrgetter("output")):
         parts = []
@@ -236,11 +263,15 @@ def import_release(source: Path, out: Path, expected: Mapping[str, str] | None =
                 report.damaged.append((where.path, str(error)))
         if parts:
             digests = {where.path: expected[where.path] for where, _ in parts}
-            sources[output] = {"files": digests}
-            write_json(noted, dict(sorted(sources.items())))  # first: it marks the folder as ours
             _write(out / output, parts, digests)
+            sources[output] = digests
+            _write_sources(out, sources)
             report.imported[output] = list(digests)
     return report
+
+
+def _write_sources(out: Path, sources: Mapping[str, Mapping[str, str]]) -> None:
+    write_json(out / SOURCES_FILE, {output: {"files": sources[output]} for output in sorted(sources)})
 
 
 def _write(path: Path, parts: Sequence[tuple[Place, Any]], digests: Mapping[str, str]) -> None:
@@ -255,9 +286,9 @@ def _write(path: Path, parts: Sequence[tuple[Place, Any]], digests: Mapping[str,
         checkpoints.save_run(path.with_suffix(".safetensors"), groups.find(last.group), weights, record)
     elif last.kind == "llm":
         values = {name: item for where, content in parts for name, item in _answers(where.part, content).items()}
-        with replacing(path.with_suffix(".safetensors")) as temporary:
-            save_file({name: values.pop(name) for name in TENSORS if name in values}, temporary)
-        write_json(path.with_suffix(".json"), values)
+        with replacing_all(path.with_suffix(".safetensors"), path.with_suffix(".json")) as (tensors, text):
+            save_file({name: values.pop(name) for name in TENSORS if name in values}, tensors)
+            text.write_bytes(json_bytes(values))
     else:
         arrays: Curves = {}
         for where, content in parts:

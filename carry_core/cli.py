@@ -5,8 +5,10 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
@@ -19,21 +21,44 @@ import pandas as pd
 import torch
 
 from carry_core import author, groups, runs
+from carry_core.checksums import SUMS, read_checksums, write_checksums
 from carry_core.errors import BadInput
-from carry_core.files import author_dir, data_dir, replacing, sha256, write_json
+from carry_core.files import author_dir, data_dir, restoring, sha256, write_json
 from carry_core.findings import interchange, typology
-from carry_core.ledger import compute, results, seeds
+from carry_core.ledger import compute, moved, results, seeds
 from carry_core.ledger.report import show
 from carry_core.llm import survey
 from carry_core.llm.model import DTYPES, MOST_PAIRS, inspect_model, library, parse_heads
 from carry_core.llm.prompts import TEMPLATES
 from carry_core.training import bench, fused, loop, recipes
-from carry_core.training.checkpoints import Checkpoints
+from carry_core.training.checkpoints import Checkpoints, run_path
 from carry_core.training.layers import keep_memory
+from carry_core.training.seeds import MOST_SEED, NAMES, Seeds
 from carry_core.training.trainer import PRECISIONS
 
-SUMS = "SHA256SUMS"
 SHOWN_EVERY, QUIET_EVERY = 5.0, 300.0  # seconds between lines of progress, on a terminal and elsewhere
+
+
+def check_digits(value: Any) -> None:
+    """Refuse text that Python takes for a number although it has other characters: `nan`, `١`, `1_0`."""
+    if isinstance(value, str) and not re.fullmatch("[-+.e0-9]+", value):
+        raise click.BadParameter(f"{value!r}, expected a number in the digits 0 to 9.")
+
+
+class Whole(click.IntRange):
+    """A whole number within bounds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        check_digits(value)
+        return super().convert(value, param, ctx)
+
+
+class Number(click.FloatRange):
+    """A number within bounds, never NaN."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        check_digits(value)
+        return super().convert(value, param, ctx)
 
 
 class Target(click.Path):
@@ -43,42 +68,72 @@ class Target(click.Path):
         if value == "":  # the current folder, for `Path`
             self.fail("an empty path, expected one that names something.", param, ctx)
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        if self.file_okay and path.exists() and not path.is_file():  # a device would be replaced
+        if self.dir_okay:
+            check_writable(path)
+            return path
+        check_writable(path.parent, path.name)
+        if path.exists() and not path.is_file():  # a device would be replaced
             self.fail(f"{path} is no regular file, expected one, or a new name.", param, ctx)
-        check_writable(path if self.dir_okay else path.parent)
         return path
 
 
-def check_writable(folder: Path) -> None:
-    """Raise `BadInput`, before anything long starts, if no files can be written to a folder, which need not exist."""
-    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
-    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
-        raise BadInput(f"Cannot write to {folder}: {place} is no folder that can be written to. Choose another.")
+def check_writable(folder: Path, file: str = "") -> None:
+    """Raise `BadInput`, before anything long starts, unless a file can be made in a folder.
+
+    The folder need not exist. `file` is the name, which has to leave room for that of a temporary file.
+    """
+    path = folder.absolute()
+    place = next(part for part in (path, *path.parents) if os.path.lexists(part))
+    temporary_name = f".{file}.12345678"
+    try:
+        tempfile.TemporaryFile(dir=place).close()
+        for name in (*path.relative_to(place).parts, temporary_name, str(path / file)):
+            with suppress(FileNotFoundError):
+                os.lstat(place / name)  # raises where a name, or the whole path, is too long
+    except OSError as error:
+        why = f"{error.strerror} ({place})"
+        raise BadInput(f"Cannot write to {folder / file}: {why}. Choose another place.") from error
+
+
+def counted(n: int, noun: str) -> str:
+    """A number and its noun: `1 epoch`, `2 epochs`."""
+    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def _device(ctx: click.Context, param: click.Parameter, value: str) -> str:
     """A device that PyTorch has; `auto` is the GPU if there is one."""
+    n_devices = torch.cuda.device_count()
     device = ("cuda" if torch.cuda.is_available() else "cpu") if value == "auto" else value
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+    if not re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?", device):
         raise BadInput(f"Unknown device {device!r}: expected cpu, cuda or cuda:1.")
-    if device != "cpu" and (torch.device(device).index or 0) >= torch.cuda.device_count():
-        raise BadInput(f"Device {device}: PyTorch finds {torch.cuda.device_count()} CUDA devices here; expected cpu.")
+    if device != "cpu" and (torch.device(device).index or 0) >= n_devices:
+        has = counted(n_devices, "CUDA device")
+        raise BadInput(f"Device {device}: PyTorch finds {has} here; expected cpu.")
     return device
 
 
 def _save(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
     """Whether to save; refused before anything is computed where nothing can be written."""
     if value:
-        check_writable(data_dir() / "results")
+        results_dir = data_dir() / "results"
+        check_writable(data_dir(), SUMS)
+        for folder in (results_dir, *filter(Path.is_dir, results_dir.rglob("*"))):
+            check_writable(folder)
     return value
 
 
 DEVICE = click.option("--device", default="auto", callback=_device, help="auto, cpu, cuda, cuda:1, …")
 FOLDER = Target(file_okay=False)
-JSON = click.option("--json", "file", type=Target(dir_okay=False), help="Also write the rows there, as a list.")
+SEED = Whole(0, MOST_SEED)
+JSON = click.option(
+    "--json",
+    "file",
+    type=Target(dir_okay=False, writable=True),
+    help="Also write the rows there, as a list.",
+)
 SAVE = click.option("--save", is_flag=True, callback=_save, help="Also write them to data/results, for the book.")
 SOURCE = click.option("--source", type=click.Choice(runs.SOURCES), required=True, help="Whose weights.")
-THREADS = click.option("--threads", type=click.IntRange(1, 1024), default=1, help="CPU threads: last bits depend on it")
+THREADS = click.option("--threads", type=Whole(1, 1024), default=1, help="CPU threads: last bits depend on it")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -106,8 +161,11 @@ def verify(accept: tuple[str, ...]) -> None:
     root, sums = data_dir(), read_checksums()
     broken = [name for name, known in sums.items() if not (root / name).is_file() or sha256(root / name) != known]
     for name in broken:
-        what = f"is damaged: restore it with git, or `carry verify --accept {name}`"
-        click.echo(f"{name} {what if (root / name).is_file() else 'is missing: restore it with git'}.", err=True)
+        if (root / name).is_file():
+            remedy = f"is damaged: {restoring(root / name, 'get it again')}, or `carry verify --accept {name}`"
+        else:
+            remedy = f"is missing: {restoring(root / name, 'get it again')}"
+        click.echo(f"{name} {remedy}.", err=True)
     if broken:
         sys.exit(2)
     click.echo(f"Every shipped file in {data_dir()} is as {SUMS} says.")
@@ -117,7 +175,7 @@ def verify(accept: tuple[str, ...]) -> None:
 @click.argument("names", metavar="GROUP...", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Every group, what figures need most first.")
 @click.option("--runs", "numbers", help="Runs such as 0-5 or 0,2 [default: the group's own].")
-@click.option("--epochs", type=click.IntRange(min=1), help="Stop after this many epochs [default: the recipe's].")
+@click.option("--epochs", type=Whole(min=1), help="Stop after this many epochs [default: the recipe's].")
 @click.option(
     "--recipe",
     type=click.Choice(list(groups.RECIPES)),
@@ -130,12 +188,16 @@ def verify(accept: tuple[str, ...]) -> None:
 @click.option(
     "--out", type=FOLDER, default=lambda: data_dir() / "runs", show_default="data/runs", help="Where runs go."
 )
-@click.option("--minutes", type=click.FloatRange(0, 1e6, min_open=True), help="Stop, resumable, after this time.")
+@click.option("--init-seed", type=SEED, help="Initial weights of this run [default: its own].")
+@click.option("--order-seed", type=SEED, help="Permute the training sums [default: unpermuted].")
+@click.option("--mask-seed", type=SEED, help="Dropout masks of this run [default: its own].")
+@click.option("--minutes", type=Number(0, 1e6, min_open=True), help="Stop, resumable, after this time.")
 @click.option("--dry-run", is_flag=True, help="Say what would be trained, and about how long it would take.")
 def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, dry_run: bool, **options: Any) -> None:
     """Train the missing runs of each GROUP. Goes on where an earlier call stopped."""
     device, precision, clock = options["device"], options["precision"], loop.Clock(options["minutes"])
-    train_group = partial(loop.train_group, out=out, device=device, precision=precision, clock=clock)
+    seeds = Seeds(*(options[f"{name}_seed"] for name in NAMES))
+    train_group = partial(loop.train_group, out=out, device=device, precision=precision)
     if every == bool(names):
         raise BadInput("What to train? Expected either one or more groups, or --all.")
     if precision == "tf32" and device == "cpu":
@@ -148,7 +210,10 @@ def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, d
     plan = []
     for group in map(groups.find, groups.GROUPS if every else names):
         checkpoints = Checkpoints(folder, group, recipes.chosen(options["recipe"], group, options["epochs"]))
-        plan.append((checkpoints, loop.missing(checkpoints, recipes.run_numbers(numbers, group), out)))
+        for path in (checkpoints.path(0), run_path(out, group.name, options["recipe"], 0)):
+            check_writable(path.parent)
+        wanted = recipes.run_numbers(numbers, group)
+        plan.append((checkpoints, loop.missing(checkpoints, wanted, out, seeds)))
     loop.check_parents(plan)
     total = timedelta()
     for checkpoints, missing in plan:
@@ -158,10 +223,10 @@ def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, d
         elif dry_run:
             total += (takes := timedelta(seconds=round(loop.estimate(checkpoints, missing, device, precision))))
             epochs = checkpoints.recipe.epochs(checkpoints.group)
-            click.echo(f"{name}: {loop.named(missing)}, {epochs} epochs a run, about {takes}.")
+            click.echo(f"{name}: {loop.named(missing)}, {counted(epochs, 'epoch')} a run, about {takes}.")
         else:
             click.echo(f"{name}: {checkpoints.group}.")
-            if not train_group(checkpoints, missing, report=reporter()):
+            if not train_group(checkpoints, missing, seeds=seeds, clock=clock, report=reporter()):
                 click.echo("Time is up; the same command goes on from here.")
                 return
     if dry_run:
@@ -174,6 +239,8 @@ def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, d
 @SAVE
 def bench_(what: str, file: Path | None, save: bool) -> None:
     """Speed of training, of the ledger or of measurements, side by side with plain PyTorch in one run."""
+    if save and what == "train" and not torch.cuda.is_available():
+        bench.check_devices(what, {"cpu"})
     benches: dict[str, Callable[[], list[bench.Row]]] = {
         "train": bench.train,
         "claims": bench.claims,
@@ -185,7 +252,10 @@ def bench_(what: str, file: Path | None, save: bool) -> None:
     click.echo(pd.DataFrame(rows).to_string(index=False, na_rep=""))
     if what == "train" and (why := fused.why_not()):
         click.echo(why)
-    _write(file, rows, bench.save(what, rows) if save else None)
+    if save:
+        bench.save(what, rows)
+    if file is not None:
+        write_json(file, rows)
 
 
 @carry.command("export-playground")
@@ -201,19 +271,34 @@ def export_playground(out: Path) -> None:
 @carry.command("claims")
 @SOURCE
 @click.option("--only", default="", metavar="PREFIX", help="Rows whose id starts with this.")
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Then list the rows that moved since FILE, which --json or --save wrote earlier, with both rules.",
+)
 @JSON
 @SAVE
-def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
+def claims_(source: str, only: str, against: Path | None, file: Path | None, save: bool) -> None:
     """Every number of the paper, computed from weights and judged."""
     if save and only:
         raise BadInput("--save writes the whole ledger of a source: drop --only, or use --json.")
+    earlier = moved.earlier_rows(against, source, only) if against else None
+    if save:
+        results.check_weights(source)
     keep_memory()
     done, report = count(1), reporter()
     ledger = compute.Ledger(source, only, lambda what: report(source, what, next(done) / total))
     total = 1 + ledger.steps()
     rows = ledger.rows(compute.journal(source))
     show(rows)
-    _write(file, [asdict(row) for row in rows], results.save(source, rows) if save else None)
+    if save:
+        results.save(source, rows)
+    if file is not None:
+        write_json(file, [asdict(row) for row in rows])
+    if earlier is not None:
+        lines = moved.moved(earlier, {row.id: row for row in rows})
+        click.echo("\n".join([f"{len(lines)} of {len(rows)} rows moved since {against}.", *lines]))
     if ledger.failed:
         click.echo(f"{len(ledger.failed)} failed unexpectedly: {', '.join(ledger.failed)}", err=True)
         sys.exit(1)
@@ -224,7 +309,7 @@ def claims_(source: str, only: str, file: Path | None, save: bool) -> None:
 @click.argument("names", metavar="[GROUP...]", nargs=-1)
 @click.option(
     "--pairs",
-    type=click.IntRange(5, 10**6),
+    type=Whole(5, 10**6),
     show_default=f"{interchange.PAIRS} in {groups.MAIN}, {interchange.PAIRS_OF_OTHERS} in other groups",
     help="Swaps of a part at an answer position; a fifth of them elsewhere.",
 )
@@ -237,17 +322,22 @@ def interchange_(source: str, names: tuple[str, ...], pairs: int | None, file: P
     """
     asked = [groups.find(name).name for name in names]
     asked = asked or [name for name in groups.GROUPS if runs.find(name, source)] or [groups.MAIN]
+    counts = {name: interchange.PAIRS if name == groups.MAIN else interchange.PAIRS_OF_OTHERS for name in asked}
+    counts = {name: pairs or count for name, count in counts.items()}
+    if save:
+        for name, swaps in counts.items():
+            interchange.check_replaces(source, name, swaps, runs.find(name, source))
     rows = []
-    for name in asked:
-        swaps = pairs or (interchange.PAIRS if name == groups.MAIN else interchange.PAIRS_OF_OTHERS)
+    for name, swaps in counts.items():
         found = interchange.maps(source, name, partial(click.echo, err=True), swaps)
         shown = found[~found.control]
         rows += json.loads(shown[interchange.COLUMNS].to_json(orient="records"))
         kinds = typology.who_decides(shown).kind.map(typology.KINDS)
         click.echo(f"{name} ({source}): runs by who decides\n{kinds.value_counts().to_string(header=False)}")
         if save:
-            write_checksums([interchange.save(source, name, found)])
-    _write(file, rows, None)
+            interchange.save(source, name, found)
+    if file is not None:
+        write_json(file, rows)
 
 
 @carry.command("seeds")
@@ -264,17 +354,20 @@ def seeds_(source: str, recipe: str, numbers: str | None, file: Path | None, sav
     chosen = recipe if source == "ours" else None
     every = runs.find(groups.MAIN, source, recipe=chosen, runs=range(1000))
     asked = sorted(every) if numbers is None else recipes.run_numbers(numbers, groups.find(groups.MAIN))
-    if save and seeds.path_of().exists():
+    if save and os.path.lexists(seeds.path_of()):
         seeds.saved()  # found out now if it is damaged, and not after an hour
     rows = seeds.measured(source, chosen, asked, partial(click.echo, err=True))
     click.echo(rows[rows.epoch.isna()].kind.value_counts().to_string())
     records = json.loads(rows.to_json(orient="records", double_precision=5))
-    _write(file, records, seeds.save(rows) if save else None)
+    if save:
+        seeds.save(rows)
+    if file is not None:
+        write_json(file, records)
 
 
 @carry.command("llm", short_help="Ask a language model sums and look inside (Tab. 2, Fig. 6).")
 @click.argument("model")
-@click.option("--prompts", type=click.IntRange(10, 100_000), default=1000)
+@click.option("--prompts", type=Whole(10, 100_000), default=1000)
 @click.option(
     "--ablate",
     metavar="HEADS",
@@ -282,12 +375,12 @@ def seeds_(source: str, recipe: str, numbers: str | None, file: Path | None, sav
     help="Heads to ablate together, such as 13:23,15:15 (layer:head); may be given again."
     " Without it: the three pairs that win most often.",
 )
-@click.option("--pairs", type=click.IntRange(0, MOST_PAIRS), help="How many pairs of frequent winners to ablate.")
+@click.option("--pairs", type=Whole(0, MOST_PAIRS), help="How many pairs of frequent winners to ablate.")
 @click.option("--template", type=click.Choice(list(TEMPLATES)), default="bare")
 @DEVICE
 @click.option("--dtype", type=click.Choice(list(DTYPES)), help="[default: as the model has it]")
-@click.option("--batch", type=click.IntRange(1, 10_000), default=25, help="Prompts at a time.")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=42, help="Of prompts and random pairs.")
+@click.option("--batch", type=Whole(1, 10_000), default=25, help="Prompts at a time.")
+@click.option("--seed", type=SEED, default=42, help="Of prompts and random pairs.")
 @click.option("--out", type=FOLDER, help="Where to write [default: data/llm/NAME].")
 def llm(model: str, prompts: int, ablate: tuple[str, ...], out: Path | None, **options: Any) -> None:
     """Ask a language model four-digit sums and look inside: Tab. 2 and Fig. 6.
@@ -302,7 +395,9 @@ def llm(model: str, prompts: int, ablate: tuple[str, ...], out: Path | None, **o
     out = out or data_dir() / "llm" / source.title
     if (out / "config.json").exists():
         raise BadInput(f"{out} holds a model: expected another folder for its survey, so pass --out.")
-    check_writable(out)
+    for folder in (out, data_dir() / "checkpoints" / "llm"):
+        check_writable(folder)
+    survey.check_replaces(out / survey.FILE, prompts)
     n_pairs = (0 if asked else 3) if options["pairs"] is None else options["pairs"]
     plan = (template, prompts, options["seed"], options["batch"], asked, n_pairs)
     surveyor = survey.Surveyor(source, data_dir() / "checkpoints" / "llm", *plan, partial(reporter(), source.title))
@@ -324,41 +419,6 @@ def train_llm(out: Path, device: str, threads: int) -> None:
     torch.set_num_threads(threads)
     names = small.publish(*small.train(small.RECIPE, device, partial(reporter(), "small")), out)
     click.echo(f"Written to {out}: {', '.join(names)}.")
-
-
-def _write(file: Path | None, rows: list[dict[str, Any]], saved: Path | None) -> None:
-    """Put what `--save` has written on the list of shipped files, and write what `--json` asks for."""
-    if saved is not None:
-        write_checksums([saved])
-    if file is not None:
-        write_json(file, rows)
-
-
-def read_checksums() -> dict[str, str]:
-    """The sha256 of every shipped file by its name in the data folder, as `data/SHA256SUMS` has it, or `BadInput`."""
-    path = data_dir() / SUMS
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        return {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path} cannot be read: restore it with git, or name the data folder in CARRY_DATA.") from error
-
-
-def write_checksums(files: Iterable[Path] | None = None) -> None:
-    """Write `data/SHA256SUMS`, in the format of `sha256sum -c`, anew for some files or for all that are shipped.
-
-    `BadInput` if a file is not one of those that are shipped, or the list cannot be written.
-    """
-    root = data_dir()
-    names = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
-    shipped = {name for name in names if not re.match(rf"{SUMS}|checkpoints/|author/|(.*/)?\.", name)}
-    sums = {} if files is None or not (root / SUMS).exists() else read_checksums()
-    for name in shipped if files is None else [os.path.relpath(file, root) for file in files]:
-        if name not in shipped:
-            raise BadInput(f"{name}: expected the name of a file relative to {root}, and none of its checkpoints.")
-        sums[name] = sha256(root / name)
-    with replacing(root / SUMS) as temporary:
-        temporary.write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items())), encoding="utf-8")
 
 
 def reporter() -> Callable[[str, str, float], None]:

@@ -54,9 +54,16 @@ class Group:
         """Optimiser steps in an epoch; the last batch is short."""
         return -(-self.n_train // self.batch)
 
+    def planned_epochs(self, steps: int | None) -> int:
+        """Epochs that so many optimiser steps make, rounded; the group's own for None, and where it is finetuned."""
+        if steps is None or self.parent is not None:
+            return self.epochs
+        return max(1, round(steps / self.steps))
+
 
 MAIN = "n2_s0.3_w0.2"
-RECIPES = ("paper", "quick")  # what these are stands in training/recipes.py
+# Optimiser steps of each recipe in all, None for the group's own epochs; what else they are is in training/recipes.py.
+RECIPES = {"paper": None, "quick": 8820}
 _PAD6 = ModelConfig(width=6)
 _LISTED = (  # what figures need most comes first
     Group(MAIN, ModelConfig(), tracks_final_mlp=True),

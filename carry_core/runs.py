@@ -2,32 +2,74 @@
 
 `data/runs/<group>/<recipe>/run<k>.safetensors` holds a run's parameters in float16 under the names of
 `model.Transformer`, those of earlier epochs under `epoch_500/…`, and as JSON in its metadata the group, its config and
-a record: recipe, run (its only seed), epochs reached, precision, device, versions, commit. `run<k>.npz` beside it has
-the learning curves, `[epoch, …]`, attention patterns in float16. A run exists if its safetensors does, which is written
-last. What was imported from the author's release is in `data/author/<group>/` likewise, in float32.
+a record: recipe, run, seeds, epochs reached, precision, device, versions, commit. `run<k>.npz`
+beside it has the learning curves (`training/histories.py`), attention patterns in float16. A run
+exists if its safetensors does, which is written last. What was imported from the author's release
+is in `data/author/<group>/` likewise, in float32.
 """
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, SupportsIndex
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
+import torch
 from torch import Tensor
 
 from carry_core import groups
 from carry_core.errors import BadInput
-from carry_core.files import author_dir, data_dir
+from carry_core.files import author_dir, damaged, data_dir, open_tensors
 from carry_core.model import ModelConfig, Transformer
 
 FORMAT = "2"
 SOURCES = ("ours", "author")
+LAST = 999  # number of a run
 FIRST = range(6)  # the runs of a group that stand for it; others are there for who asks for them
+RUN_FILE = re.compile("run(0|[1-9][0-9]*)")  # without its suffix: `run00` is no run
+STORED_AS = (torch.float16, torch.float32)
 
 Record = dict[str, Any]
 Weights = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """What a run's file says of itself; `ValueError` for what no training writes.
+
+    The record says how the run was trained: `recipe`, `run`, `epochs` and, if there are any, `snapshots`.
+    On what, with which versions and seeds are further entries.
+    """
+
+    format: str
+    group: str
+    config: dict[str, Any]
+    record: Record
+
+    def __post_init__(self) -> None:
+        groups.find(self.group)
+        if not isinstance(self.config, dict):
+            raise ValueError("its config is no object")
+        if not isinstance(self.record, dict):
+            raise ValueError("its record is no object")
+        recipe, snapshots = self.record["recipe"], self.record.get("snapshots", [])
+        recipes = [*groups.RECIPES, "author"]
+        if recipe not in recipes:
+            raise ValueError(f"record.recipe: {recipe!r} is unknown, expected one of {', '.join(recipes)}")
+        check_count("run", self.record["run"], 0)
+        check_count("epochs", self.record["epochs"], 1)
+        if not isinstance(snapshots, list):
+            raise ValueError("its snapshots are no list")
+        for epoch in snapshots:
+            check_count("snapshot", epoch, 1)
+
+
+def check_count(name: str, value: object, lowest: int) -> None:
+    """Raise `ValueError` unless an entry of a record is a whole number from `lowest` on."""
+    if type(value) is not int or value < lowest:
+        raise ValueError(f"record.{name}: {value!r} is no whole number from {lowest} on")
 
 
 @dataclass(frozen=True)
@@ -47,20 +89,17 @@ class Runs:
         """One run as a model of its own, ready to look into; at the epoch of a snapshot if one is given.
 
         Snapshots are called by the paper's epochs; those of `quick` were kept at the same share of its fewer epochs.
-        `BadInput` if there is no such run or snapshot, or the run's file is damaged.
+        `BadInput` if there is no such run or snapshot.
         """
         if run not in self.numbers:
             known = ", ".join(map(str, self.numbers))
-            raise BadInput(f"No run {run!r} of {self.group} from {self.source}: expected one of {known}.")
+            text = ", a number and not text" if isinstance(run, str) else ""
+            raise BadInput(f"No run {run!r} of {self.group} from {self.source}: expected one of {known}{text}.")
         if epoch not in (None, self.record["epochs"], *self.snapshots):
             known = ", ".join(["None (the last)", *map(str, self.snapshots)])
             raise BadInput(f"No weights of {self.group} at epoch {epoch!r}: expected one of {known}.")
         model = Transformer(self.config)
-        try:
-            model.load_state_dict(dict(self.snapshots.get(epoch, self.weights)[int(run)]))
-        except RuntimeError as error:
-            why = " ".join(str(error).split())
-            raise BadInput(f"Run {run} of {self.group} from {self.source} is damaged: {why}") from error
+        model.load_state_dict(dict(self.snapshots.get(epoch, self.weights)[int(run)]))
         return model.requires_grad_(requires_grad=False).eval()
 
     def models(self) -> Iterator[tuple[int, Transformer]]:
@@ -85,16 +124,7 @@ def find(
     `paper`. So `paper` leads, unless `quick` has more of the first six runs or reached further. `BadInput` if group,
     source or recipe is unknown, or a file is damaged or not of this group.
     """
-    if recipe is not None and (source != "ours" or recipe not in groups.RECIPES):
-        raise BadInput(f"recipe={recipe!r} of {source}: expected one of {', '.join(groups.RECIPES)}, of ours.")
-    where, alike = folder(source) / groups.find(group).name, dict[tuple[int, bool], dict[int, Path]]()
-    for path in sorted(where.glob("run*.safetensors" if source == "author" else f"{recipe or '*'}/run*.safetensors")):
-        number = path.stem.removeprefix("run")
-        if number.isdecimal() and int(number) in (FIRST if runs is None else runs):
-            record = describe(path, group)["record"]
-            alike.setdefault((record["epochs"], record["recipe"] == "paper"), {})[int(number)] = path
-    _, found = max(alike.items(), key=lambda item: (len(item[1]), item[0]), default=(None, {}))
-    return dict(sorted(found.items()))
+    return {number: path for number, (path, _) in leading(group, source, recipe, runs).items()}
 
 
 def load(group: str, source: str = "ours", *, recipe: str | None = None, runs: Collection[int] | None = None) -> Runs:
@@ -102,59 +132,126 @@ def load(group: str, source: str = "ours", *, recipe: str | None = None, runs: C
 
     `BadInput` if group, source or recipe is unknown, or a file is missing, damaged, or of another version.
     """
-    paths = find(group, source, recipe=recipe, runs=runs)
-    if not paths or set(runs or ()) - {*paths}:
-        raise missing("weights", group, source, recipe, sorted(set(runs or ()) - {*paths}))
-    records = [describe(path, group)["record"] for path in paths.values()]
-    tensors = {run: _tensors(path) for run, path in paths.items()}
-    snapshots = {epoch for record in records for epoch in record.get("snapshots", ())}
+    chosen = leading(group, source, recipe, runs)
+    absent = sorted(set(runs or ()) - {*chosen})
+    if not chosen or absent:
+        raise missing("weights", group, source, recipe, absent)
+    config = groups.find(group).config
+    by_epoch = {run: _weights(path, config, record) for run, (path, record) in chosen.items()}
+    records = [record for _, record in chosen.values()]
+    snapshots = set[int].intersection(*({*record.get("snapshots", ())} for record in records))
     return Runs(
         group,
         source,
-        groups.find(group).config,
-        tuple(paths),
-        {run: _part(of_run, "") for run, of_run in tensors.items()},
+        config,
+        tuple(chosen),
+        {run: weights[None] for run, weights in by_epoch.items()},
         {"recipe": records[0]["recipe"], "epochs": records[0]["epochs"], "runs": records},
-        {
-            epoch: {run: _part(of_run, f"epoch_{epoch}") for run, of_run in tensors.items()}
-            for epoch in sorted(snapshots)
-            if all(epoch in record.get("snapshots", ()) for record in records)
-        },
+        {epoch: {run: weights[epoch] for run, weights in by_epoch.items()} for epoch in sorted(snapshots)},
     )
 
 
-def _tensors(path: Path) -> Weights:
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise damaged(path, str(error)) from error
+def leading(
+    group: str, source: str = "ours", recipe: str | None = None, runs: Collection[int] | None = None
+) -> dict[int, tuple[Path, Record]]:
+    """The files that `find` gives and how each run was trained, by number; `BadInput` as in `find`."""
+    if recipe is not None and (source != "ours" or recipe not in groups.RECIPES):
+        raise BadInput(f"recipe={recipe!r} of {source}: expected one of {', '.join(groups.RECIPES)}, of ours.")
+    if runs is not None:
+        check_numbers(runs)
+    place = folder(source) / groups.find(group).name
+    if source == "author":
+        places = {"author": place}
+    else:
+        places = {name: place / name for name in groups.RECIPES if recipe in (None, name)}
+    alike: dict[tuple[int, bool], dict[int, tuple[Path, Record]]] = {}
+    for by, own in places.items():
+        for number, path in numbered(own, ".safetensors").items():
+            if number in (FIRST if runs is None else runs):
+                record = describe(path, group)["record"]
+                if record["recipe"] != by:
+                    raise damaged(path, f"its record is of the recipe {record['recipe']}, not {by}", remedy(path))
+                alike.setdefault((record["epochs"], by == "paper"), {})[number] = (path, record)
+    _, most = max(alike.items(), key=lambda item: (len(item[1]), item[0]), default=(None, {}))
+    return dict(sorted(most.items()))
 
 
-def _part(tensors: Weights, epoch: str) -> Weights:
-    """Parameters at one epoch, in float32 under the model's own names."""
-    return {name.split("/")[-1]: p.float() for name, p in tensors.items() if name.rpartition("/")[0] == epoch}
+def check_numbers(runs: Any) -> None:
+    """Raise `BadInput` unless these are numbers of runs."""
+    are_numbers = isinstance(runs, Collection) and all(isinstance(run, SupportsIndex) for run in runs)
+    if not are_numbers or not all(0 <= int(run) <= LAST for run in runs):
+        raise BadInput(f"runs={runs!r}: expected numbers of runs from 0 to {LAST}, such as [0, 1].")
+
+
+def numbered(place: Path, suffix: str) -> dict[int, Path]:
+    """The files of runs in a folder with that suffix, by number."""
+    matches = {path: RUN_FILE.fullmatch(path.stem) for path in sorted(place.glob(f"run*{suffix}"))}
+    return {int(match[1]): path for path, match in matches.items() if match}
+
+
+@cache
+def parameter_shapes(config: ModelConfig) -> dict[str, torch.Size]:
+    """The shape of each parameter of a model, by name."""
+    with torch.device("meta"):
+        return {name: p.shape for name, p in Transformer(config).named_parameters()}
+
+
+def _weights(path: Path, config: ModelConfig, record: Record) -> dict[int | None, Weights]:
+    """A run's parameters in float32 under the model's own names, at its snapshots and, under None, at the end."""
+    mend, shapes = remedy(path), parameter_shapes(config)
+    prefixes = {None: ""} | {epoch: f"epoch_{epoch}/" for epoch in record.get("snapshots", ())}
+    with open_tensors(path, mend) as file:
+        stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    expected = {f"{prefix}{name}": shape for prefix in prefixes.values() for name, shape in shapes.items()}
+    odd = sorted(stored.keys() ^ expected.keys())
+    if odd:
+        raise damaged(path, f"it has {odd[0]!r} too {'many' if odd[0] in stored else 'few'}", mend)
+    for name, p in stored.items():
+        if p.dtype not in STORED_AS or p.shape != expected[name]:
+            shape = [*expected[name]]
+            raise damaged(path, f"{name} is {p.dtype} {[*p.shape]}, expected float16 or float32 {shape}", mend)
+    parameters = {name: p.float() for name, p in stored.items()}
+    if not are_finite(parameters):
+        raise damaged(path, "it has weights that are not finite", mend)
+    return {epoch: {name: parameters[f"{prefix}{name}"] for name in shapes} for epoch, prefix in prefixes.items()}
+
+
+def are_finite(tensors: Weights) -> bool:
+    """Return whether no tensor has a NaN or an infinity, from the sum of each: looking at all values takes longer."""
+    return bool(torch.stack([p.sum() for p in tensors.values()]).isfinite().all())
 
 
 def describe(path: Path, group: str | None = None) -> dict[str, Any]:
     """What a run's file says of itself (`group`, `config`, `record`), without reading its weights.
 
-    `BadInput` if the file is damaged, has another format, or is not of the group.
+    `BadInput` if the file is damaged, has another format, or is not of the group, or its record cannot be true.
     """
-    try:
-        if not path.is_file():
-            raise ValueError("it is not a file")
-        with safe_open(path, "pt") as file:
-            about: dict[str, Any] = json.loads((file.metadata() or {})["carry"])
-        if about["format"] == FORMAT:
-            record = about["record"]
-            if not (isinstance(record["recipe"], str) and type(record["epochs"]) is int):
-                raise ValueError("its record is not one of a training")
-            if group is not None and (about["group"], about["config"]) != (group, asdict(groups.find(group).config)):
-                raise ValueError(f"it is of {about['group']} with {about['config']}, not of {group}")
-            return about
-    except (SafetensorError, OSError, KeyError, TypeError, RecursionError, ValueError) as error:
-        raise damaged(path, str(error)) from error
-    raise BadInput(f"{path} has format {about['format']!r}, expected {FORMAT!r}: use that carry-core's version.")
+    with open_tensors(path, remedy(path, group)) as file:
+        content: dict[str, Any] = json.loads((file.metadata() or {})["carry"])
+        if content["format"] != FORMAT:
+            version = content["format"]
+            raise BadInput(f"{path} has format {version!r}, expected {FORMAT!r}: use that carry-core's version.")
+        about = RunFile(**content)
+        own, record = groups.find(about.group), about.record
+        if group not in (None, about.group) or about.config != asdict(own.config):
+            raise ValueError(f"it is of {about.group} with {about.config}, not of {group or about.group}")
+        planned = own.planned_epochs(groups.RECIPES.get(record["recipe"]))
+        if record["epochs"] > planned:
+            raise ValueError(f"its record has {record['epochs']} epochs, and its recipe {planned}")
+        last_snapshot = max(record.get("snapshots", ()), default=0)
+        if last_snapshot > own.epochs:
+            raise ValueError(f"its record has a snapshot of epoch {last_snapshot} of {own.epochs}")
+        match = RUN_FILE.fullmatch(path.stem)
+        if match and record["run"] != int(match[1]):
+            raise ValueError(f"its record is of run {record['run']}")
+    return content
+
+
+def remedy(path: Path, group: str | None = None) -> str:
+    """How to get a run's file again where git does not have it."""
+    if path.is_relative_to(author_dir()):
+        return "run `carry import-author DIR` again"
+    return f"move it away and train {group or path.parent.parent.name} again"
 
 
 def missing(what: str, group: str, source: str, recipe: str | None = None, numbers: Collection[int] = ()) -> BadInput:
@@ -168,10 +265,3 @@ def missing(what: str, group: str, source: str, recipe: str | None = None, numbe
     if not data_dir().is_dir():
         return BadInput(f"{start} weights come with the repository; name its data/ in CARRY_DATA.")
     return BadInput(f"{start} make them with `carry train {group}{by}{which and f' --runs {which}'}`.")
-
-
-def damaged(path: Path, why: str) -> BadInput:
-    """The error that says why a file cannot be read, and how to get it again."""
-    is_author = path.is_relative_to(author_dir())
-    remedy = "run `carry import-author DIR` again" if is_author else f"restore it with `git checkout {path}`"
-    return BadInput(f"{path} is damaged ({why}): {remedy}.")

@@ -115,7 +115,7 @@ def test_out_must_be_a_folder_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "sources.json").write_text("damaged")
     before = snapshot(tmp_path)
     for out in (tmp_path, tmp_path / "clone"):
-        with pytest.raises(BadInput, match="Expected a new folder"):
+        with pytest.raises(BadInput, match="a new folder, or that of an earlier import"):
             import_release(tmp_path / "clone", out, expected=checksums)
     assert snapshot(tmp_path) == before
 
@@ -158,6 +158,12 @@ def inside(content: bytes) -> bytes:
     return pickle.dumps([Calls(torch.storage._load_from_bytes, content)] * 8)
 
 
+def run_by_name(evil: Calls) -> str:
+    """Source text that does the same: `eval` is a builtin, and takes it."""
+    _, (command,) = evil.call
+    return f"__import__('os').system({command!r})"
+
+
 DOTTED = b"\x80\x04\x8c\x0bcollections\x8c\x28OrderedDict.__init__.__objclass__.__mro__\x93."
 
 
@@ -166,6 +172,7 @@ HOSTILE: dict[str, tuple[str, Callable[[Calls], bytes]]] = {
     "a pickle": (HISTORY.format(0), lambda evil: pickle.dumps([evil] * 8, protocol=5)),
     "a pickle in a tensor": (HISTORY.format(0), lambda evil: inside(pickle.dumps(evil, protocol=2))),
     "a torch file in a tensor": (HISTORY.format(0), lambda evil: inside(torch_bytes(evil))),
+    "a builtin": (HISTORY.format(0), lambda evil: pickle.dumps([Calls(eval, run_by_name(evil))] * 8)),
     "a dotted name": (HISTORY.format(0), lambda evil: DOTTED),
     "a torch file": (MODEL.format(1), lambda evil: torch_bytes([evil])),
     "an old torch file": (

@@ -1,12 +1,16 @@
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+import click
 import pytest
 import torch
 
 from carry_core import cli, runs
+from carry_core.errors import BadInput
+from carry_core.files import write_json
 
 
 def test_the_installed_command(tmp_path):
@@ -48,7 +52,7 @@ def test_bad_input_is_one_line_and_changes_nothing(refused, data, arguments, com
     ("out", "complaint"),
     [
         ("file", "Invalid value for '--out': Directory '{out}' is a file."),
-        ("loop/x", "Cannot write to {out}: {data}/loop is no folder"),
+        ("loop/x", "Cannot write to {out}: Too many levels of symbolic links ({data}/loop)"),
     ],
 )
 def test_a_place_that_cannot_be_is_refused(refused, data, out, complaint):
@@ -57,6 +61,60 @@ def test_a_place_that_cannot_be_is_refused(refused, data, out, complaint):
     said = refused("train", "n1_s0.3_w0.2", "--runs", "0", "--out", str(data / out), "--dry-run")
     assert said.startswith(complaint.format(out=data / out, data=data))
     assert {path.name for path in data.iterdir()} == {"file", "loop"}
+
+
+def options(*kinds: type[click.ParamType]) -> list[tuple[str, click.Parameter]]:
+    """Every option of a kind, and its command."""
+    commands = cli.carry.commands.items()
+    return [(name, option) for name, command in commands for option in command.params if isinstance(option.type, kinds)]
+
+
+NUMBERS = options(click.types.IntParamType, click.types.FloatParamType)
+
+
+@pytest.mark.parametrize(("command", "option"), NUMBERS, ids=lambda x: getattr(x, "name", x))
+def test_a_number_is_written_in_ascii_digits_and_is_finite(command, option):
+    for text in ("nan", "inf", "-inf", "1e999", "\u0661\u0662", "1_0", " 12", "9" * 5000, ""):
+        with pytest.raises(click.BadParameter):
+            option.type_cast_value(click.Context(cli.carry), text)
+    assert option.type_cast_value(click.Context(cli.carry), "12") == 12
+
+
+def test_no_other_text_is_taken_for_a_number(refused):
+    for device in ("cuda:\u0661", "cuda:1_0", "cuda:99999999999999999999", "cuda:-1"):
+        assert f"Unknown device {device!r}" in refused("train", "n1_s0.3_w0.2", "--device", device)
+    assert "expected run numbers" in refused("train", "n1_s0.3_w0.2", "--runs", "\u0661")
+
+
+WRITERS = options(cli.Target)
+
+
+@pytest.mark.parametrize(("command", "option"), WRITERS, ids=lambda x: getattr(x, "name", x))
+def test_a_place_that_cannot_be_written_is_refused_by_every_option_that_writes(data, command, option):
+    """Before anything else is done; what is there stays as it was."""
+    (data / "file").write_text("old")
+    (data / "folder").mkdir()
+    names = ["x" * 300, "\u00e9" * 130, "new/" + "x" * 300, "x/" * 3000 + "x", "file/x", ""]
+    places = [str(data / name) if name else "" for name in names]
+    for place in (*places, "/dev/null/x", "/proc/carry/x"):
+        with pytest.raises((click.BadParameter, BadInput)):
+            option.type_cast_value(click.Context(cli.carry), place)
+    wrong = data / ("file" if not option.type.file_okay else "folder")
+    with pytest.raises(click.BadParameter):
+        option.type_cast_value(click.Context(cli.carry), str(wrong))
+    good = data / "new" / ("x" * 200)
+    assert option.type_cast_value(click.Context(cli.carry), str(good)) == good
+    assert sorted(path.name for path in data.rglob("*")) == ["file", "folder"]
+
+
+def test_the_longest_name_that_is_accepted_can_be_written(data):
+    accepted = []
+    for length in range(200, 260):
+        with suppress(BadInput):
+            cli.check_writable(data, "x" * length)
+            accepted.append(length)
+    write_json(data / ("x" * max(accepted)), [])
+    assert max(accepted) >= 240
 
 
 PAD6, FINETUNED = "pad6_n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2"

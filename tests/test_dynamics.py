@@ -1,6 +1,7 @@
 """Learning curves with planted transitions, kinks and correlations; the findings about them on planted runs."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -22,6 +23,7 @@ def one_layer(first: int = 100, last: int = 200, rise: int = 101, turn: int = 10
         pattern[since <= EPOCH, head, 9, 6] = 0.21
     history = {
         "runs": np.array([4, 7]),
+        "epochs": EPOCH,
         "test_accuracy": np.stack([np.stack([EPOCH / EPOCHS, EPOCH / EPOCHS, units], -1)] * 2),
         "pattern": np.stack([pattern, pattern[:, ::-1]]),
         "weight_norm": np.stack([500.0 + np.abs(EPOCH - turn)] * 2),
@@ -35,7 +37,7 @@ def one_layer(first: int = 100, last: int = 200, rise: int = 101, turn: int = 10
 
 
 def test_marks_on_curves():
-    curve = np.array([0.1, 0.2, 0.7, 0.9, 0.95])
+    curve = pd.Series([0.1, 0.2, 0.7, 0.9, 0.95], range(1, 6))
     assert dynamics.first_at(curve, 0.9) == 4
     assert np.isnan(dynamics.first_at(curve, 0.99))
     assert [dynamics.window(epochs, 0.01) for epochs in (60, 1000)] == [2, 10]
@@ -81,13 +83,14 @@ def test_a_training_that_stopped_early_is_judged_by_the_epochs_of_the_whole():
 
     loss = bent(60, 0.08, 0.02)
     loss[200:] = loss[200] * np.exp(-0.5 * np.arange(EPOCHS - 200))
-    assert [dynamics.kink(loss, planned=epochs).end for epochs in (0, 500, 5000)] == [160, 200, EPOCHS]
+    assert [dynamics.kink(by_epoch(loss), planned=epochs).end for epochs in (0, 500, 5000)] == [160, 200, EPOCHS]
     curve = np.concatenate([np.linspace(1, 0.9, 100), np.linspace(0.9, 1, 150), np.linspace(1, 0.2, 150)])
-    assert dynamics.starts_to_rise(curve)[0] == 100
-    assert dynamics.starts_to_rise(curve, planned=1000)[0] == EPOCHS
+    assert dynamics.starts_to_rise(by_epoch(curve))[0] == 100
+    assert dynamics.starts_to_rise(by_epoch(curve), planned=1000)[0] == EPOCHS
     correlation = dynamics.correlations(dips(65))[1]
-    assert not dynamics.carrying(bent(60, 0.08, 0.02), correlation)["shows"]  # within 4 of 400
-    assert dynamics.carrying(bent(60, 0.08, 0.02), correlation, 1000)["shows"]  # within 10 of 1000
+    whole, part = (dynamics.carrying(by_epoch(bent(60, 0.08, 0.02)), correlation, planned) for planned in (0, 1000))
+    assert not dynamics.starts_at_the_kink(whole)  # within 4 of 400
+    assert dynamics.starts_at_the_kink(part)  # within 10 of 1000
 
 
 # ---------------------------------------------------------------- the kink
@@ -99,10 +102,14 @@ def bent(corner: int, fast: float, slow: float, epochs: int = EPOCHS) -> np.ndar
     return np.exp(1 - fast * np.minimum(epoch, corner) - slow * np.maximum(epoch - corner, 0))
 
 
+def by_epoch(values: np.ndarray) -> pd.Series:
+    return pd.Series(values, np.arange(1, len(values) + 1))
+
+
 @pytest.mark.parametrize(("corner", "slow"), [(30, 0.01), (120, 0.0)])
 def test_the_kink_of_two_exponentials_is_exact(corner, slow):
     loss = bent(corner, 0.1, slow)
-    found = dynamics.kink(loss)
+    found = dynamics.kink(by_epoch(loss))
     assert (found.epoch, found.end) == (corner, 160)
     assert found.rate == pytest.approx(slow, abs=1e-9)
     fitted = np.exp(found.level - found.rate * np.arange(corner, 161))
@@ -116,7 +123,7 @@ def dips(at: int) -> dict[str, np.ndarray]:
     """Two runs with a kink at 60, more and more like a model that cannot carry; the correlation falls until `at`."""
     expected, chaos = heads.no_carry_reference(), np.random.default_rng(0).random((2, 5, 3))
     share = (0.5 - 0.4 * (np.minimum(at, EPOCH) / at) + 0.5 * np.clip((EPOCH - at) / 200, 0, 1))[:, None, None]
-    history = {"runs": np.array([1, 3]), "test_loss": np.stack([bent(60, 0.08, 0.02)] * 2)}
+    history = {"runs": np.array([1, 3]), "epochs": EPOCH, "test_loss": np.stack([bent(60, 0.08, 0.02)] * 2)}
     for kind, noise in zip(("accuracy", "corrected"), chaos, strict=True):
         history[f"test_ablated_{kind}"] = np.stack([(1 - share) * noise + share * getattr(expected, kind).numpy()] * 2)
     return history
@@ -131,8 +138,8 @@ def test_the_correlation_is_that_of_each_epochs_thirty_numbers():
     flat = torch.cat([expected.accuracy, expected.corrected]).flatten()
     for epoch in (1, 90, 400):
         kinds = [history[f"test_ablated_{kind}"][0, epoch - 1].ravel() for kind in ("accuracy", "corrected")]
-        assert found[1][epoch - 1] == pytest.approx(np.corrcoef(np.concatenate(kinds), flat)[0, 1])
-    assert dynamics.correlations({"runs": history["runs"]}) == {}
+        assert found[1][epoch] == pytest.approx(np.corrcoef(np.concatenate(kinds), flat)[0, 1])
+    assert dynamics.correlations({"runs": history["runs"], "epochs": EPOCH}) == {}
 
 
 # ---------------------------------------------------------------- the findings
@@ -161,13 +168,14 @@ def test_a_loss_that_does_not_decay_exponentially_does_not_show_the_kink(planted
     noise = np.exp(np.random.default_rng(0).normal(0, 1, EPOCHS))
     history["test_loss"][1, 60:] *= noise[60:]
     assert not dynamics.kink_of_runs(planted(history)).shows.any()
-    rising = dynamics.carrying(bent(60, 0.08, -0.02), dynamics.correlations(history)[1])
+    rising = dynamics.carrying(by_epoch(bent(60, 0.08, -0.02)), dynamics.correlations(history)[1])
     assert rising["explained_variance"] == pytest.approx(1)
-    assert not rising["shows"]
+    assert not dynamics.starts_at_the_kink(rising)
 
 
 def exact_match(train: np.ndarray, test: np.ndarray) -> dict[str, np.ndarray]:
-    return {"runs": np.array([0]), "train_whole": train[None].astype(float), "test_whole": test[None].astype(float)}
+    whole = {"train_whole": train[None].astype(float), "test_whole": test[None].astype(float)}
+    return {"runs": np.array([0]), "epochs": EPOCH} | whole
 
 
 @pytest.mark.parametrize(("since", "shows"), [(55, True), (150, False), (EPOCHS, False)])

@@ -78,6 +78,6 @@ def test_every_finding_is_measured_in_each_run(small, name):
 
 def test_the_leading_axis_must_separate_and_win():
     found = geometry.leading({7: [1.0, 0.5], 8: [0.99, 0.6]})
-    assert (found["value"], found["shows"]) == (0.99, True)
-    assert not geometry.leading({7: [0.96, 0.97], 8: [0.99, 0.6]})["shows"]
-    assert not geometry.leading({7: [0.94, 0.5], 8: [0.99, 0.6]})["shows"]
+    assert (found["value"], geometry.leads(found)) == (0.99, True)
+    assert not geometry.leads(geometry.leading({7: [0.96, 0.97], 8: [0.99, 0.6]}))
+    assert not geometry.leads(geometry.leading({7: [0.94, 0.5], 8: [0.99, 0.6]}))

@@ -21,6 +21,7 @@ from carry_core.sums import Layout
 # mean of the digits to the right as each head brings it, and the logits.
 POS, DIGIT, HALF, LOW, LOGITS = slice(0, 10), slice(10, 13), slice(13, 16), slice(16, 18), slice(18, 30)
 PLACE = torch.tensor([100.0, 10.0, 1.0])
+SAVE = ("interchange", "--source", "ours", "--save")
 
 
 class Embedding(nn.Module):
@@ -245,6 +246,25 @@ def test_without_a_group_the_command_takes_every_group_that_has_runs(carry, refu
     monkeypatch.setattr(interchange, "maps", maps)
     assert carry("interchange", "--source", "ours")[0] == 0
     assert swaps == dict(zip(have, (interchange.PAIRS, interchange.PAIRS_OF_OTHERS), strict=True))
+
+
+def test_stored_maps_give_way_to_no_smaller_ones(carry, refused, data, monkeypatch):
+    """Nothing is computed for fewer pairs, nor without a run that is stored; nor are such maps saved."""
+    name = "n2_s0.3_w0.2"
+    cells = interchange.sweep(hand_made("last"), (20, 20), own=True).assign(control=False, right=1.0)
+    both = pd.concat([cells.assign(run=0), cells.assign(run=3)])
+    path = interchange.save("ours", name, both)
+    before = path.read_bytes()
+    monkeypatch.setattr(interchange, "maps", lambda *_: pytest.fail("it was computed first"))
+    monkeypatch.setattr(interchange.runs, "find", lambda *_: {0: None, 3: None})
+    assert "has maps of 20 pairs, and these are of 10" in refused(*SAVE, name, "--pairs", "10")
+    monkeypatch.setattr(interchange.runs, "find", lambda *_: {0: None})
+    assert "has maps of runs 3, which are missing" in refused(*SAVE, name)
+    for fewer in (both.assign(pairs=10), cells.assign(run=0)):
+        with pytest.raises(BadInput, match=f"or delete {path} to begin anew"):
+            interchange.save("ours", name, fewer)
+    assert path.read_bytes() == before
+    interchange.save("ours", name, pd.concat([both, cells.assign(run=4)]))
 
 
 @pytest.mark.parametrize("name", ["decoder_n2_s0.3_w0.2", "pad6_n2_s0.3_w0.2", "nonsense"])

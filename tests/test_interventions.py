@@ -26,6 +26,7 @@ def everything(config: ModelConfig, kind: type, positions: tuple[int, ...] | Non
         {"resid": {last}},
         {"names": {"embed"}},
         {"names": {f"blocks.{last}.resid_mid"}},
+        {"names": {f"blocks.{last}.attn.{point}" for point in "qkv"}},
         {"heads": {(last, 0)}, "patterns": {(0, 1)}, "mlps": {0}},
     ]
     return [kind(**part, positions=positions) for part in parts]

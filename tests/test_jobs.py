@@ -25,7 +25,7 @@ import jobs
 CLUSTER = (
     shutil.which("sinfo") is not None and not subprocess.run(["sinfo"], capture_output=True, check=False).returncode
 )
-N1, MAIN = "n1_s0.3_w0.2", "n2_s0.3_w0.2"
+N1, MAIN, FINETUNED = "n1_s0.3_w0.2", "n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2"
 
 
 def test_what_is_shipped_is_not_trained_again_and_the_stamp_of_a_lost_run_goes(tmp_path, monkeypatch):
@@ -46,8 +46,22 @@ def test_what_is_shipped_is_not_trained_again_and_the_stamp_of_a_lost_run_goes(t
     [
         (jobs.trainings, {"groups": "n9"}, "Unknown group 'n9'"),
         (jobs.trainings, {"groups": MAIN, "epochs": "0"}, "EPOCHS=0: expected a number of epochs"),
+        (jobs.trainings, {"groups": MAIN, "epochs": "\u0661"}, "EPOCHS=.: expected a number of epochs"),
+        (jobs.trainings, {"groups": MAIN, "epochs": "9" * 5000}, "expected a number of epochs"),
         (jobs.trainings, {"groups": MAIN, "precision": "int8"}, "PRECISION=int8: expected one of fp32"),
         (jobs.trainings, {"groups": MAIN, "recipe": "slow"}, "Unknown recipe 'slow': expected one of paper, quick"),
+        (jobs.trainings, {"groups": MAIN, "init_seed": "-1"}, "INIT_SEED=-1: expected a whole number from 0"),
+        (jobs.trainings, {"groups": MAIN, "mask_seed": str(2**63)}, "MASK_SEED=9223372036854775808: expected"),
+        (
+            jobs.trainings,
+            {"groups": FINETUNED, "init_seed": "0"},
+            "--init-seed 0: pad6_finetuned500_n2_s0.3_w0.2 starts from",
+        ),
+        (
+            jobs.trainings,
+            {"groups": MAIN, "recipe": "quick", "runs": "5", "order_seed": "0"},
+            "Run 5 of n2_s0.3_w0.2 has other seeds .*: pass no seeds",
+        ),
         (jobs.reruns, {"what": "tab9"}, "WHAT=tab9: no notebook"),
         (jobs.reruns, {"source": "his"}, "Unknown source 'his'"),
     ],
@@ -55,6 +69,18 @@ def test_what_is_shipped_is_not_trained_again_and_the_stamp_of_a_lost_run_goes(t
 def test_what_cannot_be_done_is_said(make, asked, said):
     with pytest.raises(BadInput, match=said):
         make(asked)
+
+
+def test_a_job_is_given_the_seeds_that_are_asked_for(tmp_path):
+    """Also 0, and only those; `make` gives the others as empty words."""
+    asked = ["groups=" + MAIN, "runs=900", "recipe=quick", "init_seed=0", "order_seed=", "mask_seed=12"]
+    snakemake = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "workflow" / "Snakefile"]
+    snakemake += ["--directory", tmp_path, "--workflow-profile", ROOT / "workflow" / "profiles" / "local"]
+    snakemake += ["train", "--dry-run", "--printshellcmds", "--quiet", "host", "--config", "task=train", *asked]
+    done = subprocess.run(snakemake, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "--precision bf16 --init-seed 0 --mask-seed 12 >" in done.stdout + done.stderr
+    make = (ROOT / "Makefile").read_text()
+    assert all(f"{name}_seed={name.upper()}_SEED" in make for name in ("init", "order", "mask"))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -96,7 +97,8 @@ def test_the_two_kinds_of_staircase_by_hand():
 
 def history(**curves: list[list[float]]) -> dict[str, np.ndarray]:
     found = {name: np.array(values, dtype=float) for name, values in curves.items()}
-    return found | {"runs": np.arange(len(found["long_whole"]))}
+    n_runs, n_epochs = found["long_whole"].shape
+    return found | {"runs": np.arange(n_runs), "epochs": np.arange(1, n_epochs + 1)}
 
 
 def test_forgetting_on_planted_curves():
@@ -108,7 +110,10 @@ def test_forgetting_on_planted_curves():
     assert found.loc[0, ["epochs", "peak", "best", "last"]].tolist() == [4, 2, 0.8, 0.4]
     assert (found.goes[0][:2], found["first"][0]) == ((4, 3), (1,))
     assert (found.peak[1], found["first"][1]) == (3, ())
-    assert found.forgets.tolist() == [True, False]
+    assert lengths.forgets(found).tolist() == [True, False]
+    ends = found.assign(peak=[3, 4], best=0.8, last=0.39)  # the second one has its peak at the end
+    assert lengths.forgets(ends).tolist() == [True, False]
+    assert lengths.forgets(ends.assign(last=0.41)).tolist() == [False, False]
     with pytest.raises(BadInput, match="have no longer sums: expected those of a padded group"):
         lengths.forgetting(history(long_whole=[[0.1, 0.8]]))
 
@@ -142,12 +147,15 @@ def test_who_carries_and_who_corrects_in_a_planted_model():
     assert found["head"] == heads[1]
     parts = ("carried", "corrected", "trained", "spared")
     assert [found[name] for name in parts] == pytest.approx((0.8, 0.4, 0.5, 0.25))
-    assert (found["shows"], found["spares"]) == (True, False)
-    lost[Ablation(mlps={1})] = cells(0.6, 0.95, 0.5)
-    assert lengths.primed_parts(lost, 3)["spares"]
-    lost[Ablation(mlps={1})] = cells(0.95, 0.95, 0.5)
-    found = lengths.primed_parts(lost, 3)
-    assert (found["shows"], found["spares"]) == (False, False)
+    assert found.keys() == {"head", *parts}
+
+
+def test_criteria_of_parts_on_either_side():
+    just = {"carried": 0.51, "corrected": 0.11, "trained": 0.11, "spared": 0.09}
+    changes = ({}, {"carried": 0.49}, {"corrected": 0.09}, {"trained": 0.09}, {"spared": 0.11})
+    runs = pd.DataFrame([just | change for change in changes])
+    assert lengths.has_its_parts(runs).tolist() == [True, False, False, True, True]
+    assert lengths.spares_long_carries(runs).tolist() == [True, True, False, False, False]
 
 
 # ---------------------------------------------------------------- streams, accuracies, weights
@@ -211,7 +219,9 @@ def planted(data, monkeypatch):
         for name in (PAD6, PRIMED, FINETUNED):
             group = replace(GROUPS[name], config=replace(GROUPS[name].config, d_model=16, d_ff=12))
             monkeypatch.setitem(GROUPS, name, group)
-            curve = np.array(whole.get(name, [0.5]))
+            epochs = recipes.BY_NAME[recipe].epochs(group)
+            stages = np.array(whole.get(name, [0.5]))
+            curve = stages[np.arange(epochs) * len(stages) // epochs]
             curves = {"long_whole": curve, "long_accuracy": np.repeat(curve[:, None], 6, 1)}
             save_random(group, (0,), recipe, 0 if recipe == "paper" else 60, **curves)
         return Evidence("ours")

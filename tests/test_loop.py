@@ -18,7 +18,7 @@ from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.groups import Group
 from carry_core.model import ModelConfig
-from carry_core.training import loop
+from carry_core.training import loop, recipes
 from carry_core.training import trainer as train_module
 from carry_core.training.checkpoints import Checkpoints
 from carry_core.training.recipes import Recipe
@@ -94,7 +94,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(whole, tmp_path):
     size = (whole[0] / "checkpoints/small.paper/run0.safetensors").stat().st_size
     assert in_a_process(tmp_path, whole[1], size - 64)[0] == 2  # the history grows until it does not fit
     told = (tmp_path / "complaint").read_text()
-    assert re.fullmatch(r"Cannot write .*run0.safetensors: File too large. .*; nothing was changed.", told), told
+    assert re.fullmatch(r"Cannot write .*run0.safetensors: File too large. .*; nothing was changed there.", told), told
     left = sorted(path.name for path in (tmp_path / "checkpoints" / "small.paper").iterdir())
     assert left == [".run0.lock", ".run1.lock", "run0.safetensors"]
     assert in_a_process(tmp_path, whole[1])[0] == 0
@@ -103,8 +103,13 @@ def test_a_full_disk_is_one_line_and_loses_nothing(whole, tmp_path):
 
 @pytest.mark.parametrize(("shape", "precision"), [("one layer", "fp32"), ("decoder", "bf16"), ("padded", "bf16")])
 def test_a_training_stops_within_an_epoch_and_goes_on(small_group, data, monkeypatch, shape, precision):
-    """Time is up after two batches of an epoch, after the last before its test, and after three; all is on disk."""
+    """Time is up after two batches of an epoch, after the last before its test, and after three.
+
+    All is on disk. There are tests after epochs 1, 3 and 4.
+    """
     monkeypatch.setattr(train_module, "N_LONG", 600)
+    monkeypatch.setattr(recipes, "TESTED_FIRST", 1)
+    monkeypatch.setattr(recipes, "TESTED_EVERY", 3)
     recipe, group = replace(QUICK, limit=4), replace(small_group, config=SHAPES[shape])
     checkpoints = Checkpoints(data / "checkpoints", group, recipe)
     straight = Trainer(group, recipe, [0, 2], precision=precision)
@@ -173,7 +178,7 @@ def test_a_checkpoint_that_nothing_can_go_on_from_is_refused(small_group, data):
     save_file(state[0], path, {"format": "1"})  # no record
     for content in (path.read_bytes(), cut):
         path.write_bytes(content)
-        with pytest.raises(BadInput, match=r"run0.safetensors is missing or damaged .*delete run 0's files there to"):
+        with pytest.raises(BadInput, match=r"run0.safetensors is damaged .*delete run 0's files there to"):
             loop.train_group(checkpoints, [0], data / "runs")
 
 
@@ -234,8 +239,23 @@ def test_a_run_becomes_a_pair_of_files(small_group, data, monkeypatch):
         "small"
     ).record["runs"][0].keys()
     checkpoints.path(1, 2).unlink()
-    with pytest.raises(BadInput, match=r"run1.epoch2.safetensors is missing .*No such file.*delete run 1's files"):
+    with pytest.raises(BadInput, match=r"run1.epoch2.safetensors does not exist: delete run 1's files"):
         checkpoints.publish(1, data / "runs")
+
+
+def test_a_snapshot_is_named_by_the_paper_s_epoch(small_group, data, monkeypatch):
+    """A recipe of half the epochs keeps its own first for the paper's second."""
+    group = replace(small_group, snapshots=(2,))
+    monkeypatch.setitem(groups.GROUPS, "small", group)
+    recipe = replace(QUICK, steps=group.epochs // 2 * group.steps)
+    checkpoints = Checkpoints(data / "checkpoints", group, recipe)
+    trained = Trainer(group, recipe, [0])
+    loop.train_runs(trained, checkpoints, loop.Clock(), lambda *_: None)
+    assert trained.epoch == 2
+    path = checkpoints.publish(0, data / "runs")
+    early = checkpoints.load(0, 1)[0]
+    assert torch.equal(load_file(path)["epoch_2/norm.bias"], early["parameters/norm.bias"].half())
+    assert list(runs.load("small").snapshots) == [2]
 
 
 def test_a_run_is_trained_by_one_process_at_a_time(small_group, data, monkeypatch, capsys):

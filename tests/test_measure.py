@@ -83,6 +83,23 @@ def test_carry_neurons_by_brute_force(noisy):
     assert 0 < expected.sum() < len(expected)
 
 
+def test_each_class_may_have_carry_neurons_of_its_own(monkeypatch):
+    """Neuron i is active for class i alone, and the last one for none."""
+    a, b = measure.sample(20, 3, seed=0)
+    post = torch.nn.functional.one_hot(carries.classify(a, b), 6).float()[:, None]
+    monkeypatch.setattr(measure, "activations", lambda model, a, b, names, read: dict.fromkeys(names, post))
+    assert heads.carry_neurons(Transformer(ModelConfig(d_model=16)), a, b).tolist() == [False, *[True] * 4, False]
+
+
+def test_activations_are_those_of_the_ablated_model(noisy):
+    a, b = sums.all_sums(2)
+    names, mlp = ["blocks.1.mlp_out", "blocks.1.resid_post"], Ablation(mlps={1})
+    found = measure.activations(noisy, a, b, names, mlp)
+    assert (found["blocks.1.mlp_out"] == 0).all()
+    _, cache = noisy.run_with_cache(sums.encode(a, b, noisy.config.layout), ["blocks.1.resid_mid"])
+    torch.testing.assert_close(found["blocks.1.resid_post"], cache["blocks.1.resid_mid"])
+
+
 def test_squashing_by_brute_force(noisy):
     found = heads.squashing(noisy, outcome=18)
     pairs = [(18 - y, y) for y in range(10)]
@@ -139,3 +156,18 @@ def test_the_decision_head_costs_most_whatever_sums_a_page_draws(model: Transfor
     decides = measure.decision_head(model)
     assert exact[decides] == min(exact)
     assert heads.shown_run([(4, model)]) == 4
+
+
+def test_of_heads_that_cost_the_same_the_first_decides():
+    model = random_model(ModelConfig(width=2, d_model=16, d_ff=12), noise=0.5)
+    model.blocks[1].o.weight.zero_()  # whichever head is ablated, nothing changes
+    assert len(set(measure.exact_match_without_heads(model))) == 1
+    assert measure.decision_head(model) == 0
+
+
+def test_interventions_that_read_alike_keep_their_rows():
+    model = random_model(ModelConfig(d_model=16))
+    some, others = (Ablation(neurons={(0, i) for i in range(start, start + 9)}) for start in (0, 1))
+    assert str(some) == str(others)
+    frame = measure.accuracy(model, drawn(model.config), [some, others])
+    assert len(frame) == 2 * len(measure.accuracy(model, drawn(model.config), some))

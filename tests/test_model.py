@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from carry_core.errors import BadInput
+from carry_core.interventions import Ablation
 from carry_core.model import POINTS, ModelConfig, Transformer, rotary, rotate
 from tests.conftest import tokens_of
 
@@ -21,6 +22,15 @@ def test_a_cache_has_every_point_and_changes_nothing(config, model):
     assert {point: cache[f"blocks.0.{point}"].shape for point in POINTS} == shapes
     total = cache["blocks.0.attn.pattern"].sum(-1)
     torch.testing.assert_close(total, torch.ones_like(total))
+
+
+def test_a_cache_has_what_the_hook_has_left(config, model):
+    last = f"blocks.{config.layers - 1}"
+    hook = Ablation(heads={(config.layers - 1, 0)}).hook(model)
+    _, cache = model.run_with_cache(tokens_of(config), [f"{last}.attn.z"], hook)
+    z = cache[f"{last}.attn.z"]
+    assert (z[:, :, 0] == 0).all()
+    assert (z[:, :, 1] != 0).any()
 
 
 def test_every_point_is_what_it_says_it_is(config, model):

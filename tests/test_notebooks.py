@@ -4,16 +4,20 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import IPython
 import IPython.display
 import nbformat
 import pytest
 
 from carry_core.errors import BadInput
 from carry_core.ledger import claims
+from carry_core.plots import page
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -64,16 +68,62 @@ def test_its_second_cell_checks_its_parameters_and_stops_with_one_line(notebook:
         exec(code(notebook)[1].source, parameters(notebook) | {"source": "authr"})
 
 
-def test_papermill_stops_with_the_line_too(tmp_path: Path):
+def test_a_parameter_of_the_wrong_kind_is_one_line():
+    """1.5 suits none. Not in this process, where signatures are checked."""
+    command = [sys.executable, "-c", "from tests import test_notebooks as t; t.try_wrong_kinds()"]
+    tried = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert tried.returncode == 0, tried.stderr
+
+
+def try_wrong_kinds() -> None:
+    """Refuse each parameter in the second cell, or in the third where its range depends on curves."""
+    for path in NOTEBOOKS:
+        values = parameters(path)
+        for name in [name for name in values if not name.startswith("__")]:
+            given = values | {name: 1.5}
+            with suppress(BadInput):
+                for cell in code(path)[1:3]:
+                    exec(cell.source, given)
+                print(path.stem, name, "was accepted", file=sys.stderr)
+                sys.exit(1)
+
+
+def test_it_refuses_a_parameter_that_it_does_not_have(notebook: Path, monkeypatch):
+    injected = '# Parameters\nsource = "ours"\nsourcee = "author"\n'
+    ran = ["", code(notebook)[0].source, injected]
+    kernel = SimpleNamespace(user_ns={"In": ran})
+    monkeypatch.setattr(IPython, "get_ipython", lambda: kernel)
+    with pytest.raises(BadInput, match="^Unknown parameter sourcee: expected some of source"):
+        exec(code(notebook)[1].source, parameters(notebook))
+
+
+def test_text_is_called_text():
+    with pytest.raises(BadInput, match="run='0' is text: expected a whole number from 0"):
+        page.check(source="ours", group="n2_s0.3_w0.2", run="0")
+
+
+def test_an_answer_has_to_fit():
+    with pytest.raises(BadInput, match="a=999, b=1: expected two whole numbers"):
+        page.check(source="ours", group="n2_s0.3_w0.2", addends=(999, 1))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("source", "authr"), "Unknown source 'authr': expected 'ours' or 'author'."),
+        (("sourcee", "author"), "Unknown parameter sourcee: expected some of source, group"),
+    ],
+)
+def test_papermill_stops_with_the_line_too(tmp_path: Path, given: tuple[str, str], said: str):
     out = tmp_path / "out.ipynb"
-    path = next(path for path in NOTEBOOKS if path.stem not in LEDGER)
-    command = [sys.executable, "-m", "papermill", path, out, "-p", "source", "authr", "--no-progress-bar"]
+    path = ROOT / "notebooks" / "start_here.ipynb"
+    command = [sys.executable, "-m", "papermill", path, out, "-p", *given, "--no-progress-bar"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode != 0
-    assert "BadInput: Unknown source 'authr': expected 'ours' or 'author'." in result.stderr
+    assert f"BadInput: {said}" in result.stderr
     ran = [cell for cell in code(out) if cell.execution_count]
-    shown = [output.traceback for output in ran[-1].outputs if output.output_type == "error"]
-    assert shown == [["BadInput: Unknown source 'authr': expected 'ours' or 'author'."]]
+    ((line,),) = [o.traceback for o in ran[-1].outputs if o.output_type == "error"]
+    assert line.startswith(f"BadInput: {said}")
 
 
 def test_a_page_is_made_again_with_another_group_and_run(monkeypatch):

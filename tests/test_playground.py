@@ -96,6 +96,52 @@ def test_every_hook_point_and_answer_is_pytorchs(tmp_path, group):
     assert result.stdout.count("digits differ by a tie") == 2
 
 
+@pytest.fixture
+def noise(monkeypatch):
+    """A model whose streams have nothing to do with the sums; their middle is away from zero."""
+    monkeypatch.setattr(playground, "FITTED", 600)
+
+    def streams(model: Transformer, a: torch.Tensor, b: torch.Tensor, names: list[str]) -> dict[str, torch.Tensor]:
+        generator = torch.Generator().manual_seed(0)
+        return {name: 1 + torch.randn(len(a), 10, 128, generator=generator) for name in names}
+
+    monkeypatch.setattr(playground.measure, "activations", streams)
+    return Transformer(ModelConfig()), streams
+
+
+def test_a_probe_of_what_is_not_there_is_right_by_chance(noise):
+    """128 coordinates tell the 600 sums apart that a probe is fitted on: what counts is how the others are told."""
+    model, _ = noise
+    for about, _ in playground.probes(model):
+        assert about["accuracy"] < (0.25 if about["label"] in ("ones", "digit") else 0.65), about
+
+
+def test_a_probe_is_fisher_s_discriminant_with_a_tenth_of_shrinkage(noise):
+    model, streams = noise
+    a, b = sums.long_sums(1_200, 3, torch.Generator().manual_seed(1))
+    about, tensors = next(iter(playground.probes(model)))
+    assert (about["label"], about["column"], about["position"]) == ("ones", 0, 0)
+    x, digit = streams(model, a, b, [about["name"]])[about["name"]][:600, 0].double(), (a // 100 + b // 100)[:600] % 10
+    means = torch.stack([x[digit == d].mean(0) for d in range(10)])
+    apart = x - means[digit]
+    within = apart.T @ apart / len(x)
+    shrunk = 0.9 * within + 0.1 * within.diagonal().mean() * torch.eye(128)
+    expected = torch.linalg.solve(shrunk, means.T).T
+    torch.testing.assert_close(tensors["weight"], expected, rtol=1e-6, atol=1e-6)
+    bias = (digit.bincount() / len(x)).log() - (means * expected).sum(1) / 2
+    assert about["bias"] == pytest.approx(bias.tolist(), abs=1e-4)
+
+
+def test_a_sum_lies_on_a_plane_where_its_stream_is_projected(noise):
+    model, streams = noise
+    a, b = sums.long_sums(600, 3, torch.Generator().manual_seed(2))
+    stream = streams(model, a, b, [f"blocks.{layer}.{point}" for layer in (0, 1) for point in playground.POINTS])
+    for about, tensors in playground.planes(model):
+        x = stream[about["name"]][:, about["position"]]
+        projected = x @ tensors["axes"].T - torch.tensor(about["centre"])
+        torch.testing.assert_close(projected[: playground.SHOWN], tensors["points"], rtol=1e-3, atol=1e-3)
+
+
 PAGES = [*(ROOT / "book").glob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]
 LINKS = sorted({(p.stem, x) for p in PAGES for x in re.findall(r'href=\\?"[^"#]*#(run=[^"\\]*)', p.read_text())})
 

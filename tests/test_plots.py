@@ -38,7 +38,7 @@ def history() -> dict[str, np.ndarray]:
     found["weight_norm"] = 1000 + 10 * rng.random((2, 50))
     for values in found.values():
         values[1, 40:] = np.nan
-    return found | {"runs": np.array([3, 5])}
+    return found | {"runs": np.array([3, 5]), "epochs": np.arange(1, 51)}
 
 
 def test_the_ends_have_best_and_last_of_every_run(history):

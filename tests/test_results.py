@@ -1,14 +1,26 @@
-"""The committed results: each verdict follows from the runs beside it, and moves only if the weights do."""
+"""The committed results: each verdict follows from the runs beside it, and moves only if the weights do.
 
+`author.json` and `ours.json` are the ledger's output: that a run shows a finding, and the verdict, stand in them with
+what they were judged by, and are judged anew here. Every other file holds what was measured, and no decision of a rule.
+"""
+
+import json
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from carry_core.findings.base import Measurement
-from carry_core.ledger import claims, compute, results
+from carry_core import groups, runs
+from carry_core.files import ROOT
+from carry_core.findings import typology
+from carry_core.findings.base import CONTEXT, FINDINGS, Measurement
+from carry_core.ledger import claims, compute, results, verdicts
 from carry_core.ledger.quantities import READINGS, entry
 from carry_core.ledger.results import Row
+from carry_core.training import recipes
 
 SOURCES = ("author", "ours")
 Rows = dict[str, Row]
@@ -48,6 +60,72 @@ def test_every_stored_verdict_follows_from_the_runs_beside_it(committed, source)
     row = rows["finding/staircase"]  # and one that does not would be found
     changed = replace(row, fields=row.fields | {"shows": [not x for x in row.fields["shows"]]})
     assert not follows(changed, source, rows, theirs)
+
+
+def planned_epochs(source: str, group: str) -> int:
+    """Epochs of the whole training of a group's runs."""
+    if source == "author":
+        return groups.find(group).epochs
+    record = runs.describe(next(iter(runs.find(group).values())))["record"]
+    return recipes.BY_NAME[record["recipe"]].epochs(groups.find(group))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_what_each_run_shows_follows_from_what_was_measured(committed, source):
+    """By today's rules, where a finding has one."""
+    judged = 0
+    for name, entry_ in FINDINGS.items():
+        row = committed[source].get(name)
+        if entry_.rule is None or row is None or not row.runs:
+            continue
+        fields = [key for key in row.fields if key not in ("run", "shows", "training")]
+        for i, (key, value) in enumerate(zip(row.keys, row.runs, strict=True)):
+            group = key.rpartition(" ")[0] or entry_.groups[0]
+            measured = {field: row.fields[field][i] for field in fields}
+            context = dict(zip(CONTEXT, (group, planned_epochs(source, group)), strict=True))
+            shows = entry_.rule({"value": np.nan if value is None else value, **measured, **context})
+            assert shows == row.fields["shows"][i], (name, key)
+            judged += 1
+    assert judged > 100
+
+
+FACTS = {  # arrays of true and false that no rule decides
+    *("arrives", "carry_in", "mixed"),  # of sums: whether there is a carry-in
+    "strong",  # of runs: which of two groups they are of
+    "chosen",  # of neurons: the ten that are most often active, which a figure draws in red
+}
+DECIDED = {*typology.KINDS, *verdicts.VERDICTS, "True", "False", "yes", "no"}
+
+
+def stored_arrays() -> Iterator[tuple[str, str, np.ndarray]]:
+    """Every column and array of the tables in `data/results`: file, name, values."""
+    folder = ROOT / "data" / "results"
+    for path in sorted(folder.rglob("*.csv.gz")):
+        for name, column in pd.read_csv(path).items():
+            yield path.name, str(name), column.to_numpy()
+    for path in sorted(folder.rglob("*.npz")):
+        with np.load(path) as arrays:
+            for name in arrays.files:
+                yield path.name, name, arrays[name]
+
+
+def truths(value: Any) -> list[bool]:
+    """What is true or false in nested data."""
+    if isinstance(value, dict | list):
+        parts = value.values() if isinstance(value, dict) else value
+        return [truth for part in parts for truth in truths(part)]
+    return [value] if isinstance(value, bool) else []
+
+
+def test_no_stored_table_holds_what_a_rule_decides():
+    found = []
+    for file, name, values in stored_arrays():
+        texts = {str(x) for x in values.ravel()} if values.dtype.kind in "OUS" else set()
+        nested = [truth for text in texts if text.startswith("{") for truth in truths(json.loads(text))]
+        truth = values.dtype == bool or nested or texts & DECIDED
+        if (truth and name not in FACTS) or name.endswith("shows"):
+            found.append((file, name))
+    assert found == []
 
 
 def test_rows_that_can_hardly_fail_are_counted_apart(committed):

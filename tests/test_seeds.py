@@ -1,5 +1,7 @@
 """Many seeds: planted tables whose shares, intervals and exact tests are known; what the command writes."""
 
+import gzip
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from types import SimpleNamespace
@@ -11,8 +13,9 @@ import pytest
 from scipy import stats
 
 from carry_core import cli, runs
+from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_core.findings import interchange, survey, typology
+from carry_core.findings import base, interchange, survey, typology
 from carry_core.groups import MAIN
 from carry_core.ledger import seeds
 
@@ -100,26 +103,57 @@ def few(monkeypatch, data):
 
 @pytest.mark.usefixtures("few")
 def test_the_command_writes_what_the_maps_say_and_keeps_other_rows(carry, data):
-    known = pd.DataFrame({"source": ["author", "ours"], "recipe": ["paper", "quick"], "run": 2, "kind": "split"})
-    seeds.save(known.assign(epoch=np.nan))
+    parts = dict.fromkeys(("one head", "heads together", "earlier"), 0.1)
+    known = pd.DataFrame({"source": ["author", "ours"], "recipe": ["paper", "quick"], "run": 2, **parts})
+    seeds.save(known.assign(epoch=np.nan, fields=[{}, {}]))
     assert carry("seeds", "--source", "ours", "--runs", "2", "--save")[0] == 0
     stored = seeds.saved()
     author, ours = (row for _, row in stored[stored.epoch.isna()].iterrows())
     assert author[known.columns].tolist() == known.iloc[0].tolist()
+    assert author.kind == "split"
     loaded = runs.load(MAIN, recipe="quick", runs=[2])
     expected = typology.who_decides(interchange.sweep(loaded.model(2), (200, 200), own=True).assign(run=2)).loc[2]
     assert ours[[*expected.index]].to_dict() == pytest.approx(expected.to_dict(), abs=1e-5)
     assert ours["exact match"] > 0.99
     assert ours["staircase shows"]
+    assert ours.fields["decision_head"]["decision_head"] == f"head 1:{ours['zero ablation']:.0f}"
     snapshots = stored[stored.epoch.notna()].set_index("epoch")
     assert len(snapshots) == len(loaded.snapshots) + 1
     assert snapshots.loc[60, [*expected.index]].to_dict() == pytest.approx(expected.to_dict(), abs=1e-5)
     early = typology.who_decides(interchange.sweep(loaded.model(2, 83), (200, 200), own=True).assign(run=2)).loc[2]
     assert snapshots.loc[5, [*early.index]].to_dict() == pytest.approx(early.to_dict(), abs=1e-5)
     assert cli.read_checksums()["results/seeds.csv.gz"] == cli.sha256(seeds.path_of())
+    header, *_ = gzip.decompress(seeds.path_of().read_bytes()).decode().splitlines()
+    assert [name for name in header.split(",") if name == "kind" or name.endswith("shows")] == []
     before = seeds.path_of().read_bytes()
     seeds.save(seeds.saved())
     assert seeds.path_of().read_bytes() == before
+
+
+def test_what_a_run_shows_is_decided_when_the_table_is_read(data, monkeypatch):
+    parts = {"one head": [0.75, 0.85], "heads together": 0.9, "earlier": 0.1}
+    measured = {"staircase": [0.45, 0.55], "checkerboard": 0.15}
+    rows = pd.DataFrame({"source": "ours", "recipe": "quick", "run": [6, 7], "epoch": np.nan, **parts, **measured})
+    seeds.save(rows.assign(fields=[{"checkerboard": {"intact": x, "beyond": True}} for x in (0.1, 0.2)]))
+    stored = seeds.saved()
+    assert stored.kind.tolist() == ["heads together", "one head"]
+    assert stored["staircase shows"].tolist() == [False, True]
+    assert stored["checkerboard shows"].tolist() == [True, False]
+    assert stored["kink shows"].isna().all()  # it was not measured
+    assert stored.fields[0] == {"checkerboard": {"intact": 0.1}}  # a field that a rule decides is left out
+    entry = seeds.FINDINGS["finding/staircase"]
+    monkeypatch.setitem(seeds.FINDINGS, "finding/staircase", replace(entry, rule=base.at_least(0.4)))
+    monkeypatch.setattr(typology, "DECIDES", 0.7)
+    again = seeds.saved()
+    assert again.kind.tolist() == ["one head", "one head"]
+    assert again["staircase shows"].tolist() == [True, True]
+    seeds.save(rows.drop(columns="checkerboard").assign(carry_axis=0.9, pentagon=0.9, fields=[{}, {}]))
+    with pytest.raises(BadInput, match="lacks what the rule of pentagon asks for: run `make seeds`"):
+        seeds.saved()
+
+
+def test_each_finding_about_the_main_group_has_a_rule():
+    assert [name for name, entry in seeds.findings().items() if entry.rule is None] == []
 
 
 @pytest.mark.usefixtures("few")
@@ -137,9 +171,19 @@ def test_bad_input_is_refused(refused, arguments, complaint):
     assert not seeds.path_of().exists()
 
 
+def test_snapshots_do_not_stay_beside_other_weights(data):
+    parts = dict.fromkeys(("one head", "heads together", "earlier"), 0.1) | {"fields": np.nan}
+    rows = pd.DataFrame({"source": "ours", "recipe": "quick", "run": [2, 2, 3], "epoch": [np.nan, 5, 60], **parts})
+    before = seeds.save(rows).read_bytes()
+    with pytest.raises(BadInput, match="has run 2 at epoch 5, of which the weights are missing"):
+        seeds.save(rows[rows.epoch.isna()])
+    assert seeds.path_of().read_bytes() == before
+    seeds.save(rows[rows.run == 2])
+
+
 @pytest.mark.usefixtures("few")
 def test_a_damaged_table_is_noticed_before_anything_is_computed(refused, monkeypatch):
     monkeypatch.setattr(seeds, "measured", None)
     seeds.path_of().parent.mkdir()
     seeds.path_of().write_bytes(b"\x1f\x8b\x08damaged")
-    assert "restore it with git, or delete it" in refused("seeds", "--source", "ours", "--save")
+    assert "delete it and run `make seeds`" in refused("seeds", "--source", "ours", "--save")

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from carry_core import sums
 from carry_core.model import ModelConfig, Transformer
 from carry_core.training import layers
+from carry_core.training.seeds import OWN
 from carry_core.training.stacked import SCALE, THRESHOLD, Masks, Stack
-from carry_core.training.trainer import random_streams
 
 # ---------------------------------------------------------------- the forward of several runs
 
@@ -42,7 +42,7 @@ def test_logits_and_gradients_equal_the_plain_model(config, model):
 def test_dropout_falls_where_the_released_code_has_it(config, model):
     """The same masks, applied through the plain model's sites: pattern, attn_out, mlp.post, mlp_out."""
     drawn: list[torch.Tensor] = []
-    masks = Masks([random_streams(0)[2]], torch.device("cpu"))
+    masks = Masks([OWN.streams(0).dropout], torch.device("cpu"))
 
     def draw(shape, dtype):
         drawn.append(masks(shape, dtype))
@@ -158,7 +158,7 @@ SHAPE = (2, 1001, 997)
 
 
 def stream(runs):
-    return Masks([random_streams(run)[2] for run in runs], torch.device("cpu"))
+    return Masks([OWN.streams(run).dropout for run in runs], torch.device("cpu"))
 
 
 def test_masks_are_independent_coins():

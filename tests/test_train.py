@@ -15,8 +15,9 @@ from carry_core.model import ModelConfig, Transformer
 from carry_core.training import bench
 from carry_core.training import trainer as train_module
 from carry_core.training.recipes import Recipe
+from carry_core.training.seeds import OWN
 from carry_core.training.stacked import Stack
-from carry_core.training.trainer import Trainer, initialise, random_streams, split
+from carry_core.training.trainer import Trainer, initialise, split
 from tests.conftest import SHAPES
 from tests.trainings import QUICK, weights
 
@@ -34,8 +35,8 @@ def test_initialisation():
 
 
 def test_data_of_a_run(small_group):
-    train, test, _ = split(small_group, random_streams(0)[0])
-    again, other = (split(small_group, random_streams(run)[0])[0] for run in range(2))
+    train, test, _ = split(small_group, OWN.streams(0).split)
+    again, other = (split(small_group, OWN.streams(run).split)[0] for run in range(2))
     assert torch.equal(train, again)
     assert not torch.equal(train, other)
     in_train, in_test = (set(zip(*part.tolist(), strict=True)) for part in (train, test))
@@ -46,8 +47,8 @@ def test_data_of_a_run(small_group):
 
 def test_priming_joins_the_first_long_sums(small_group):
     config = replace(small_group.config, width=4)
-    train, _, long = split(replace(small_group, config=config), random_streams(0)[0])
-    primed, _, rest = split(replace(small_group, config=config, primed=7), random_streams(0)[0])
+    train, _, long = split(replace(small_group, config=config), OWN.streams(0).split)
+    primed, _, rest = split(replace(small_group, config=config, primed=7), OWN.streams(0).split)
     assert long.shape[1] == groups.N_LONG
     assert torch.equal(rest, long[:, 7:])
     joined = {*zip(*train.tolist(), strict=True), *zip(*long[:, :7].tolist(), strict=True)}

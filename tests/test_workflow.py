@@ -1,6 +1,7 @@
 """What is stale is told by contents, and the comparison of executed notebooks sees numbers."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +14,8 @@ sys.path.insert(0, str(ROOT / "workflow"))
 
 import compare
 import inputs
+import part
+import staged
 
 
 def notebook(*texts: str, svg: str = "<?xml 1 </svg>", tags: tuple[str, ...] = ()) -> nbformat.NotebookNode:
@@ -71,3 +74,91 @@ def test_a_notebook_is_stale_by_its_code_and_not_by_its_outputs(root):
     written.cells[1].source = "2"
     nbformat.write(written, path)
     assert digest(root) != before
+
+
+def test_the_parts_of_the_book_are_all_of_it_and_a_commit_has_one():
+    names = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
+    parts = [part.notebooks(k, 8) for k in range(1, 9)]
+    assert sorted(name for chosen in parts for name in chosen) == names
+    assert {len(chosen) for chosen in parts} <= {len(names) // 8, len(names) // 8 + 1}
+    assert part.of_commit() == part.of_commit()
+    assert 1 <= part.of_commit()[0] <= part.PARTS == part.of_commit()[1]
+
+
+@pytest.mark.parametrize("text", ["", "0/8", "9/8", "2", "2/8/3", "-1/8", "two/8"])
+def test_a_part_that_is_none_is_refused_in_one_line(text):
+    with pytest.raises(SystemExit, match=f"PART={text}: expected commit, or a number and how many"):
+        part.parse(text)
+    assert part.parse("2/8") == (2, 8)
+
+
+def git(root: Path, *arguments: str) -> None:
+    names = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", *names, *arguments], cwd=root, check=True, capture_output=True)
+
+
+def test_a_notebook_with_other_code_is_refused_until_its_outputs_are_those_of_that_code(root, capsys):
+    path, executed = root / "notebooks" / "fig.ipynb", root / "_build" / "book" / "notebooks" / "fig.ipynb"
+    git(root, "init", "--quiet")
+    git(root, "add", "notebooks")
+    git(root, "commit", "--quiet", "--message", "before")
+    changed = notebook("0.50")
+    changed.cells[0].source = "# Another heading"
+    nbformat.write(changed, path)
+    git(root, "add", "notebooks")
+    assert staged.main(["notebooks/fig.ipynb"], root) == 0, "its text may change"
+    changed.cells[1].source = "2"
+    nbformat.write(changed, path)
+    git(root, "add", "notebooks")
+    assert staged.main(["notebooks/fig.ipynb"], root) == 1, "no executed copy"
+    assert "run make outputs" in capsys.readouterr().out
+    executed.parent.mkdir(parents=True)
+    ran = notebook("0.51")
+    ran.cells[1].source = "2"
+    nbformat.write(ran, executed)
+    assert staged.main(["notebooks/fig.ipynb"], root) == 1, "other outputs"
+    nbformat.write(ran, path)
+    assert staged.main(["notebooks/fig.ipynb"], root) == 1, "not staged"
+    git(root, "add", "notebooks")
+    assert staged.main(["notebooks/fig.ipynb"], root) == 0
+
+
+def test_notebooks_are_compared_where_neither_checkout_nor_home_can_be_written(tmp_path):
+    """`pytest --nbval` on one cell, with every cache in a place where nothing can be."""
+    code, shown = "import matplotlib.pyplot\n'drawn'", {"text/plain": "'drawn'"}
+    outputs = [nbformat.v4.new_output("execute_result", shown, execution_count=1)]
+    cell = nbformat.v4.new_code_cell(code, outputs=outputs, execution_count=1)
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "drawn.ipynb")
+    (tmp_path / "conftest.py").write_text((ROOT / "notebooks" / "conftest.py").read_text())
+    nowhere = "/dev/null/folder"
+    environment = os.environ | dict.fromkeys(("HOME", "IPYTHONDIR", "MPLCONFIGDIR"), nowhere)
+    command = [sys.executable, "-m", "pytest", "--nbval", "-c", ROOT / "pyproject.toml"]
+    command += ["--rootdir", tmp_path, "-o", f"cache_dir={nowhere}", tmp_path]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "1 passed" in ran.stdout
+
+
+def test_after_a_kill_make_says_how_to_go_on_and_unlock_does_it(tmp_path):
+    """In a folder of links to this checkout with a `_build` of its own, locked as a kill leaves it."""
+    for path in ROOT.iterdir():
+        if path.name != "_build":
+            (tmp_path / path.name).symlink_to(path)
+    environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+
+    def make(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = ["make", "--directory", tmp_path, *arguments]
+        asked = {"capture_output": True, "text": True, "check": False}
+        return subprocess.run(command, env=environment, **asked)
+
+    if make("--question", ".venv/.ready").returncode:
+        pytest.skip("make has not set up .venv here, or would do so again")
+    locks = tmp_path / "_build" / ".snakemake" / "locks"
+    locks.mkdir(parents=True)
+    (locks / "0.output.lock").write_text("executed/claims\n")
+    refused = make("notebooks")
+    assert refused.returncode == 2
+    assert "run `make unlock`" in refused.stderr
+    assert "LockException" not in refused.stderr + refused.stdout
+    assert make("unlock").returncode == 0
+    assert list(locks.glob("*")) == []

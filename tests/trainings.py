@@ -43,5 +43,6 @@ def save_random(group: Group, numbers=(0,), recipe: str = "paper", epochs: int =
         torch.manual_seed(run)
         weights = Transformer(group.config).state_dict()
         weights |= {f"epoch_{e}/{name}": 0.9 * p for e in group.snapshots for name, p in weights.items()}
-        record = {"recipe": recipe, "run": run, "epochs": epochs or group.epochs, "device": "cpu", "precision": "fp32"}
+        by = "author" if source == "author" else recipe
+        record = {"recipe": by, "run": run, "epochs": epochs or group.epochs, "device": "cpu", "precision": "fp32"}
         checkpoints.save_run(folder / f"run{run}.safetensors", group, weights, record, curves)

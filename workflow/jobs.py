@@ -12,16 +12,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pandas as pd
 import papermill
 from papermill.exceptions import PapermillExecutionError
-from rich.console import Console
-from rich.table import Table
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir
 from carry_core.ledger import claims, quantities, results
-from carry_core.training import checkpoints, fused, recipes
+from carry_core.training import checkpoints, fused, loop, recipes, seeds
 from carry_core.training.trainer import PRECISIONS
 
 WHOLE = "all"  # epochs of a recipe
@@ -32,30 +31,42 @@ def trainings(asked: Mapping[str, str]) -> list[str]:
 
     Args:
         asked: `groups` (names, or nothing for all), `runs` (as `carry train` takes them), `recipe`, `epochs`,
-            `precision`.
+            `precision`, `init_seed`, `order_seed`, `mask_seed`.
 
     Raises:
-        BadInput: a group, range, recipe, precision or number of epochs that does not exist.
+        BadInput: a group, range, recipe, precision, number of epochs or seed that does not exist,
+            or a run that has other seeds.
     """
     found = []
     epochs = asked.get("epochs") or WHOLE
-    if epochs != WHOLE and not re.fullmatch("[1-9][0-9]*", epochs):
+    if epochs != WHOLE and not re.fullmatch("[1-9][0-9]{0,5}", epochs):
         raise BadInput(f"EPOCHS={epochs}: expected a number of epochs from 1.")
     if (precision := asked.get("precision") or "bf16") not in PRECISIONS:
         raise BadInput(f"PRECISION={precision}: expected one of {', '.join(PRECISIONS)}.")
     if precision == "fused":
         fused.library()
+    chosen = seeds.Seeds(*(seed(asked, name) for name in seeds.NAMES))
     for name in str(asked.get("groups") or "").split() or groups.GROUPS:
         group = groups.find(name)
+        chosen.check_group(group)
         recipe = recipes.chosen(asked.get("recipe") or "paper", group, None if epochs == WHOLE else int(epochs))
         for run in recipes.run_numbers(asked.get("runs") or None, group):
             path = checkpoints.run_path(data_dir() / "runs", name, recipe.name, run)
             stamp = Path(f"trained/{name}/{recipe.name}/run{run}.{epochs}")
-            if path.exists() and runs.describe(path, name)["record"]["epochs"] >= recipe.epochs(group):
+            if loop.is_finished(path, group, recipe, chosen):
                 continue
             stamp.unlink(missing_ok=True)  # of a run that was removed since
             found.append(str(stamp))
     return found
+
+
+def seed(asked: Mapping[str, str], name: str) -> int | None:
+    """`init_seed`, `order_seed` or `mask_seed`, None if not given; BadInput if it is no seed."""
+    text = asked.get(f"{name}_seed") or ""
+    if not re.fullmatch("[0-9]{0,19}", text) or int(text or 0) > seeds.MOST_SEED:
+        expected = f"expected a whole number from 0 to {seeds.MOST_SEED}"
+        raise BadInput(f"{name.upper()}_SEED={text}: {expected}.")
+    return int(text) if text else None
 
 
 def reruns(asked: Mapping[str, str]) -> list[str]:
@@ -79,8 +90,10 @@ def again(name: str, group: str, source: str, out: Path) -> int:
     """Run a notebook with a group's weights; 1 if it fails other than by refusing its parameters in one line."""
     executed, began, said = out.with_suffix(".ipynb"), time.monotonic(), ""
     try:
-        given = {"source": source} if name == "claims" else {"source": source, "group": group}
         notebook = ROOT / "notebooks" / f"{name}.ipynb"
+        given = {"source": source}
+        if "group" in papermill.inspect_notebook(notebook):  # pages of the whole ledger have none
+            given["group"] = group
         papermill.execute_notebook(notebook, executed, given, cwd=ROOT, kernel_name="python3", progress_bar=False)
     except PapermillExecutionError as error:
         said = f"{error.ename}: {error.evalue}".splitlines()[0]
@@ -102,16 +115,17 @@ def verdicts(name: str, group: str, source: str) -> str:
 
 def table(outs: Sequence[str]) -> None:
     """A line for each notebook and group: the ledger's verdicts, seconds, the executed copy or why there is none."""
-    shown = Table("notebook", "group", "ledger", "seconds", "executed copy")
+    rows = []
     for out in map(Path, outs):
         source, group, name = out.parent.parent.name, out.parent.name, out.stem
         if out.exists():
             about = json.loads(out.read_text())
             copy = about["said"] or str(out.with_suffix(".ipynb"))
-            shown.add_row(name, group, verdicts(name, group, source), str(about["seconds"]), copy)
+            rows.append((name, group, verdicts(name, group, source), about["seconds"], copy))
         else:
-            shown.add_row(name, group, "", "", f"failed: {out.with_suffix('.log')}")
-    Console(width=None if sys.stdout.isatty() else 200).print(shown)
+            rows.append((name, group, "", "", f"failed: {out.with_suffix('.log')}"))
+    columns = ["notebook", "group", "ledger", "seconds", "executed copy"]
+    print(pd.DataFrame(rows, columns=columns).to_string(index=False))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The schoolbook's full adder, digit by digit, and what the network's parts do in its place (App. I, Fig. 26, 1)."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -122,15 +122,24 @@ def claimed(parts: Mapping[str, Truth]) -> dict[str, float]:
     return {name: parts[name].agreement for name in ("tens", "ones", "carry", "digit", "bypassed")}
 
 
-def is_full_adder(parts: Mapping[str, Truth]) -> bool:
-    """Whether every part's truth table is the schoolbook's, and the carry line is nowhere there before its time."""
-    return min(claimed(parts).values()) >= AGREEMENT and max(parts["early"].by_column) < AGREEMENT
+def is_full_adder(lowest: Any, early: Any) -> Any:
+    """Tell whether a network is a full adder, or each of some: from numbers, or a series of each.
+
+    The `lowest` agreement of what is `claimed` has to be the schoolbook's, and the carry line may not be there before
+    its time: `early` is its agreement before the last attention, in the better column.
+    """
+    return (lowest >= AGREEMENT) & (early < AGREEMENT)
 
 
-@finding_of_runs("full_adder", MAIN)
+def shows_full_adder(row: Fields) -> bool:
+    """Tell the same from a row of the finding."""
+    return bool(is_full_adder(row["value"], max(row["carry_before_the_last_attention"])))
+
+
+@finding_of_runs("full_adder", MAIN, rule=shows_full_adder)
 def full_adder(model: Transformer) -> Fields:
     """The lowest agreement of a part with the schoolbook's truth table, in the worst column (App. I, Fig. 26)."""
     found = parts(model, *random_sums(3, ADDED))
     agreement = claimed(found)
     early = {"carry_before_the_last_attention": found["early"].by_column}
-    return {"value": min(agreement.values()), "shows": is_full_adder(found)} | agreement | early
+    return {"value": min(agreement.values())} | agreement | early

@@ -3,6 +3,10 @@
 A finding takes one source's `Evidence` and gives a frame whose rows are runs, by number or by group and number. Its
 column `value` has the measured number, `shows` whether the run shows what the paper claims (the `reason` in
 `data/claims.yml` says when), others what else was measured. The first line of its docstring says what `value` is.
+
+A finding that a table of many runs is about too has a `Rule`, which gives `shows` from a run's other columns: so the
+table stores what was measured, and today's rule judges it whenever it is read. `CONTEXT` are columns that rules read
+and no table stores.
 """
 
 import inspect
@@ -27,6 +31,8 @@ PAD6, PRIMED, FINETUNED = "pad6_n2_s0.3_w0.2", "pad6_primed100_n2_s0.3_w0.2", "p
 DECODER_PAD6 = "decoder_pad6_primed500_n2_s0.3_w0.2"
 
 Fields = Mapping[str, Any]  # numbers, texts or lists of these, by name
+Rule = Callable[[Fields], bool]  # from what was measured on a run, whether it shows what the paper claims
+CONTEXT = ("group", "planned")  # the run's group, and the epochs of the whole training
 
 
 def all_heads(group: str) -> Need:
@@ -55,7 +61,7 @@ def per_run(measured: Mapping[Any, Any], row: Callable[[Any], Fields] = dict) ->
 def summary(rows: pd.DataFrame, how: str, among: str | None = None) -> Measurement:
     """A finding's frame as a measurement, with the mean of `value` over its runs, or those of the group `among`."""
     value = rows.value if among is None else rows.value.loc[among]
-    more = rows.drop(columns=["value", "shows"]).to_dict("index")
+    more = rows.drop(columns=["value", "shows", *CONTEXT], errors="ignore").to_dict("index")
     runs, shows = rows.value.astype(float).to_dict(), rows.shows.astype(bool).to_dict()
     return Measurement(runs, float(value.mean()), how=how, shows=shows, fields=more)
 
@@ -67,31 +73,57 @@ class Entry:
     of: Callable[[Evidence], Measurement]
     groups: tuple[str, ...] = ()
     need: Need | None = None
+    rule: Rule | None = None  # of a finding whose measure leaves it to the rule whether a run shows the claim
 
 
 FINDINGS: dict[str, Entry] = {}
 Measure = Callable[[Evidence], pd.DataFrame]
 
 
+def at_least(level: float) -> Rule:
+    """The rule that a run shows a claim from this value on."""
+    return lambda row: bool(row["value"] >= level)
+
+
 def finding(
-    name: str, *groups: str, need: Need | None = None, among: str | None = None
+    name: str,
+    *groups: str,
+    need: Need | None = None,
+    among: str | None = None,
+    rule: Rule | None = None,
 ) -> Callable[[Measure], Measure]:
-    """Register the measure of `finding/<name>`, which is about the runs of `groups`; `among` as in `summary`."""
+    """Register the measure of `finding/<name>`, which is about the runs of `groups`; `among` as in `summary`.
+
+    With a `rule` the measure's frame needs no column `shows`.
+    """
 
     def register(of: Measure) -> Measure:
+        @wraps(of)
+        def judged(evidence: Evidence) -> pd.DataFrame:
+            rows = of(evidence)
+            if rule is None:
+                return rows
+            return rows.assign(shows=[rule(row) for row in rows.to_dict("records")])
+
         how = (inspect.getdoc(of) or "").partition("\n")[0]
-        FINDINGS[f"finding/{name}"] = Entry(lambda e: summary(of(e), how, among), groups or (MAIN,), need)
-        return of
+        entry = Entry(lambda e: summary(judged(e), how, among), groups or (MAIN,), need, rule)
+        FINDINGS[f"finding/{name}"] = entry
+        return judged
 
     return register
 
 
 def finding_of_runs(
-    name: str, group: str, *alike: tuple[str, str, int | None], need: Need | None = None
+    name: str,
+    group: str,
+    *alike: tuple[str, str, int | None],
+    need: Need | None = None,
+    rule: Rule | None = None,
 ) -> Callable[[Callable[[Any], Fields]], Measure]:
     """Register a finding whose row is measured on each run's model by itself, or with a `need` read off its survey.
 
-    Of each finding that is measured `alike`, they are name and group, and the epoch of the weights if not the last.
+    Of each finding that is measured and judged `alike`, they are name and group, and the epoch of the weights if not
+    the last.
     """
 
     def register(of: Callable[[Any], Fields]) -> Measure:
@@ -101,7 +133,7 @@ def finding_of_runs(
             return per_run(evidence.each(group, lambda run, model: of(model), epoch))
 
         for other, its, epoch in alike:
-            finding(other, its, need=need)(wraps(of)(partial(rows, its, epoch)))
-        return finding(name, group, need=need)(wraps(of)(partial(rows, group, None)))
+            finding(other, its, need=need, rule=rule)(wraps(of)(partial(rows, its, epoch)))
+        return finding(name, group, need=need, rule=rule)(wraps(of)(partial(rows, group, None)))
 
     return register

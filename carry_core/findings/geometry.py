@@ -165,17 +165,22 @@ def carry_in_labels(model: Transformer) -> dict[int, Side]:
 
 
 def leading(axes: Mapping[int, Sequence[float]]) -> Fields:
-    """Whether the leading axis separates at each position, and is the one that does so best."""
+    """How well the leading axis separates at each position, and the axis that does so best."""
     return {
         "value": min(scores[0] for scores in axes.values()),
-        "shows": leading_axis_separates(axes.values()),
         **{f"axis_1_at_{position}": scores[0] for position, scores in axes.items()},
         **{f"best_axis_at_{position}": 1 + scores.index(max(scores)) for position, scores in axes.items()},
         **{f"its_accuracy_at_{position}": max(scores) for position, scores in axes.items()},
     }
 
 
-@finding_of_runs("layer0_tens", MAIN)
+def leads(row: Fields) -> bool:
+    """Tell whether the leading axis separates, and does so best, at each position, from the row of `leading`."""
+    best = [row[name] for name in row if name.startswith("best_axis_at_")]
+    return bool(row["value"] >= SEPARATING_ACCURACY) and all(axis == 1 for axis in best)
+
+
+@finding_of_runs("layer0_tens", MAIN, rule=leads)
 def layer0_tens(model: Transformer) -> Fields:
     """Balanced accuracy of the leading axis after layer 0, lowest of tens and units of a (Sec. 4.1, Fig. 4)."""
     a, b = random_sums()
@@ -183,7 +188,7 @@ def layer0_tens(model: Transformer) -> Fields:
     return leading(axes_of(model, "blocks.0.resid_post", {i: big[:, i] for i in (1, 2)}))
 
 
-@finding_of_runs("layer1_carry", MAIN)
+@finding_of_runs("layer1_carry", MAIN, rule=leads)
 def layer1_carry(model: Transformer) -> Fields:
     """Balanced accuracy of the leading axis after the last attention, lowest of 7 and 8 (Sec. 4.1, Fig. 4)."""
     return leading(axes_of(model, "blocks.1.resid_mid", carry_in_labels(model)))
@@ -207,7 +212,13 @@ def one_layer_no_carry(model: Transformer) -> Fields:
     return {"value": first, "shows": first < SEPARATING_ACCURACY, **after, "best_of_six_axes": float(scores.max())}
 
 
-@finding_of_runs("outcome_pockets", MAIN)
+def pockets_are_outcomes(row: Fields) -> bool:
+    """Tell whether after the MLP the nearest centroid tells the digit better than the class, at 7 and at 8."""
+    digit_at_7, class_at_7, digit_at_8, class_at_8 = row["digit_and_class_after_it"]
+    return bool(digit_at_7 > class_at_7 and digit_at_8 > class_at_8)
+
+
+@finding_of_runs("outcome_pockets", MAIN, rule=pockets_are_outcomes)
 def outcome_pockets(model: Transformer) -> Fields:
     """Nearest-centroid accuracy for the digit after the MLP, the lower of 7 and 8 (Sec. 4.1)."""
     a, b = random_sums()
@@ -217,20 +228,24 @@ def outcome_pockets(model: Transformer) -> Fields:
     before, after = ([centroid_accuracy(p.points, x) for p in half for x in (p.digit, task)] for half in halves)
     return {
         "value": min(after[::2]),
-        "shows": after[0] > after[1] and after[2] > after[3],
         "digit_and_class_before_the_MLP": before,
         "digit_and_class_after_it": after,
     }
 
 
-@finding_of_runs("pca_without_decision_head", MAIN)
+def only_the_other_head_leaves_it(row: Fields) -> bool:
+    """Tell whether an axis separates without the other head, and none does without the decision head."""
+    return bool(row["value"] < SEPARATING_ACCURACY <= row["without_the_other_head"])
+
+
+@finding_of_runs("pca_without_decision_head", MAIN, rule=only_the_other_head_leaves_it)
 def pca_without_decision_head(model: Transformer) -> Fields:
     """Best of six axes at 8 without the decision head; beside it without the other one (Sec. 4.1, footnote)."""
     position = model.config.layout.answer[1]
     labels = {position: carry_in_labels(model)[position]}
     best = [max(axes_of(model, "blocks.1.resid_mid", labels, head)[position]) for head in measure.last_heads(model)]
     without, other = best.pop(measure.decision_head(model)), best[0]
-    return {"value": without, "shows": without < SEPARATING_ACCURACY <= other, "without_the_other_head": other}
+    return {"value": without, "without_the_other_head": other}
 
 
 @finding_of_runs("carry_in_layer0", S01)

@@ -86,9 +86,13 @@ def no_carry_correlation(cells: ClassAccuracies, n_digits: int = 0) -> float:
     return torch.corrcoef(torch.stack(flat))[0, 1].item()
 
 
-def decides(cost: float, without: ClassAccuracies) -> bool:
-    """Whether a part decides, by the exact matches that it costs and what is right without it (Sec. 4, App. C.3)."""
-    return cost >= EXACT_MATCH_COST and all(x >= CELL_ACCURACY for x in decision_head_scores(without))
+def decides(cost: float, lowest_carry_cell: float, lowest_right_or_too_large: float) -> bool:
+    """Tell whether a part decides, by the exact matches that it costs and what is right without it (Sec. 4, App. C.3).
+
+    The two lowest cells are `decision_head_scores` without the part.
+    """
+    right = min(lowest_carry_cell, lowest_right_or_too_large)
+    return cost >= EXACT_MATCH_COST and right >= CELL_ACCURACY
 
 
 def brings_previous_sum(mass: Float[Tensor, "head pos"], head: int, layout: Layout) -> bool:
@@ -114,7 +118,6 @@ def decision(survey: Survey) -> Fields:
     carry, other = decision_head_scores(without)
     return {
         "value": exact[-1] - exact[0],
-        "shows": decides(exact[-1] - exact[0], without),
         "decision_head": named(survey.heads[0]),
         "exact_match_without_each_head": exact,
         "lowest_carry_cell": carry,
@@ -122,14 +125,23 @@ def decision(survey: Survey) -> Fields:
     }
 
 
-decision_head_costs = finding_of_runs("decision_head", base.MAIN, need=base.all_heads(base.MAIN))(decision)
+def decision_head_decides(row: Fields) -> bool:
+    """Tell whether the costliest head decides, from the row that `decision` gives."""
+    return decides(row["value"], row["lowest_carry_cell"], row["lowest_right_or_too_large"])
 
 
-@finding_of_runs("final_mlp_carries", base.MAIN, need=Need())
+decision_head_costs = finding_of_runs(
+    "decision_head",
+    base.MAIN,
+    need=base.all_heads(base.MAIN),
+    rule=decision_head_decides,
+)(decision)
+
+
+@finding_of_runs("final_mlp_carries", base.MAIN, need=Need(), rule=base.at_least(CANNOT_CARRY_CORRELATION))
 def final_mlp_carries(survey: Survey) -> Fields:
     """Pearson correlation with a model that cannot carry (Sec. 4, Tab. 1)."""
-    correlation = no_carry_correlation(survey.without_mlp)
-    return {"value": correlation, "shows": correlation >= CANNOT_CARRY_CORRELATION}
+    return {"value": no_carry_correlation(survey.without_mlp)}
 
 
 SINGLE = measure.last_heads(GROUPS[base.N3].config, 2)
@@ -153,7 +165,7 @@ def three_layers_pairs(survey: Survey) -> Fields:
     carry, other = zip(*map(decision_head_scores, without), strict=True)
     return {
         "value": max(lost),
-        "shows": any(map(decides, lost, without)),
+        "shows": any(map(decides, lost, carry, other)),
         "pairs": list(map(named, PAIRS)),
         "exact_match": [cells.exact_match for cells in without],
         "lowest_carry_cell": list(carry),
@@ -190,13 +202,18 @@ def right_digits(model: Transformer, a: Numbers, b: Numbers) -> Bool[Tensor, "su
     return measure.predict(model, a, b)[0] == sums.digits(a + b, model.config.width)
 
 
-@finding("biases", base.N1, base.MAIN, among=base.MAIN)
+def needs_biases(row: Fields) -> bool:
+    """Tell whether a run needs its biases as the paper says: those of one layer do, those of two do not."""
+    return bool((row["value"] > BIAS_COST) == (row["group"] == base.N1))
+
+
+@finding("biases", base.N1, base.MAIN, among=base.MAIN, rule=needs_biases)
 def biases(evidence: Evidence) -> pd.DataFrame:
     """Loss of exact matches with zeroed biases, of one layer and of two; the mean is that of two (App. A.1)."""
     drawn = random_sums()
     costs = {g: pd.Series(evidence.each(g, lambda run, model: bias_cost(model, *drawn))) for g in (base.MAIN, base.N1)}
     rows = pd.concat(costs).to_frame("value")
-    return rows.assign(shows=(rows.value > BIAS_COST) == (rows.index.get_level_values(0) == base.N1))
+    return rows.assign(group=rows.index.get_level_values(0))
 
 
 def cosine_spread(x: Float[Tensor, "sums pos d_model"]) -> Float[Tensor, " pos"]:
@@ -215,11 +232,16 @@ def squashing(model: Transformer, outcome: int = SQUASHED_OUTCOME) -> Float[Tens
     return after / before
 
 
-@finding_of_runs("squashing", base.MAIN)
+def squashes(row: Fields) -> bool:
+    """Tell whether the spread is smaller after the MLP at each answer position."""
+    return all(ratio < 1 for ratio in row["at_7_8_9"])
+
+
+@finding_of_runs("squashing", base.MAIN, rule=squashes)
 def squashing_of_runs(model: Transformer) -> Fields:
     """Ratio of the spread of cosines after the final MLP to that before, for the outcome 74 (Sec. 4)."""
     ratio = squashing(model)
-    return {"value": float(ratio.mean()), "shows": bool((ratio < 1).all()), "at_7_8_9": ratio.tolist()}
+    return {"value": float(ratio.mean()), "at_7_8_9": ratio.tolist()}
 
 
 def partner_mass(pattern: Float[Tensor, "*batch query key"], layout: Layout) -> Float[Tensor, "*batch pos"]:
@@ -252,22 +274,34 @@ def mean_attention(model: Transformer) -> Float[Tensor, "layer head query key"]:
     ("decoder_staircase", base.DECODER, None),
     ("unprimed_staircase", base.PAD6, 500),
     ("primed_staircase", base.PRIMED, None),
+    rule=base.at_least(PARTNER_ATTENTION),
 )
 def staircase(model: Transformer) -> Fields:
     """Attention of the weakest digit row's best head to its partner (Sec. 4, Fig. 3)."""
     first, layout = mean_attention(model)[0], model.config.layout
     weakest, at_answer = (float(x.amax(0).min()) for x in (partner_mass(first, layout), column_mass(first, layout)))
-    return {"value": weakest, "shows": weakest >= PARTNER_ATTENTION, "at_answer_rows": at_answer}
+    return {"value": weakest, "at_answer_rows": at_answer}
 
 
-@finding_of_runs("previous_sum", base.MAIN, ("decoder_previous_sum", base.DECODER, None))
+def previous_sum_comes(row: Fields) -> bool:
+    """Tell whether the decision head brings the previous sum, from the row that `previous_sum` gives."""
+    mass = [row[name] for name in sorted(row) if name.startswith("head_1:")]
+    head = int(row["decision_head"].removeprefix("1:"))
+    return brings_previous_sum(torch.tensor(mass), head, Layout())  # a decoder's layout is as long
+
+
+@finding_of_runs(
+    "previous_sum",
+    base.MAIN,
+    ("decoder_previous_sum", base.DECODER, None),
+    rule=previous_sum_comes,
+)
 def previous_sum(model: Transformer) -> Fields:
     """Attention of the decision head to the digits one to the right, at 7 and 8 (Sec. 4, Fig. 3)."""
     mass = column_mass(mean_attention(model)[-1], model.config.layout, shift=1)[:, :2]
     head = measure.decision_head(model)
     return {
         "value": float(mass[head].mean()),
-        "shows": brings_previous_sum(mass, head, model.config.layout),
         "decision_head": f"1:{head}",
         **{f"head_1:{h}_at_7_8": mass[h].tolist() for h in range(len(mass))},
     }

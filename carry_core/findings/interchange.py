@@ -14,19 +14,23 @@ columns. Columns are counted from the left of all; positions that hold the paddi
 
 import gzip
 import math
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated, Literal
 
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from carry_core import carries, groups, runs, sums
+from carry_core.checksums import save_listed
 from carry_core.errors import BadInput
-from carry_core.files import data_dir, replacing
+from carry_core.files import damaged, data_dir
 from carry_core.model import ModelConfig, Transformer, no_hook, rotate
+from carry_core.schemas import one_of, read_table
 from carry_core.sums import Layout, Numbers
 
 VARIABLES = ("carry_in", "digit_sum", "both")
@@ -36,6 +40,28 @@ PAIRS = 10_000  # for a patch at an answer position; at any other, and for contr
 PAIRS_OF_OTHERS = 2_000  # in every group but the main one: all maps of all runs take an hour of a core
 BATCH = 250  # pairs in a pass: what a cell needs then stays in the processor's cache
 TRIES = 20  # drawn pairs for each that is asked for, before a model that gets few of them right is given up
+
+Share = Annotated[float, Field(ge=0, le=1)] | None
+Position = Annotated[str, Field(pattern="^pos[0-9]+$")]
+
+
+class StoredMaps(BaseModel):
+    """The columns of a group's stored maps."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    run: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+    component: list[str]
+    position: list[Position]
+    reads: list[Position]
+    variable: list[Annotated[str, one_of(VARIABLES)]]
+    direction: list[Literal["up", "down"]]
+    pairs: list[Annotated[int, Field(ge=0)]]
+    accuracy: list[Share]
+    elsewhere: list[Share]
+    right: list[Share]
+    control: list[Literal[0, 1]]
+
 
 Cache = Mapping[str, Tensor]
 # The two numbers of two sums that differ in a variable of one column, with every column to the left alike. The first
@@ -326,24 +352,46 @@ def path_of(source: str, name: str) -> Path:
 
 
 def save(source: str, name: str, frame: pd.DataFrame) -> Path:
-    """Store a group's maps with the results, without what `completed` adds."""
+    """Store a group's maps with the results, without what `completed` adds; `BadInput` as from `check_replaces`."""
     path, again = path_of(source, name), frame.component.str.match(r"blocks\.[1-9]\d*\.resid_pre")
-    with replacing(path) as temporary:
-        thin = frame[(frame.direction != "both") & ~again][[*COLUMNS[2:], "right", "control"]].astype({"control": int})
-        temporary.write_bytes(gzip.compress(thin.to_csv(index=False).encode(), mtime=0))
-    return path
+    thin = frame[(frame.direction != "both") & ~again][[*COLUMNS[2:], "right", "control"]].astype({"control": int})
+    check_replaces(source, name, int(thin.pairs.max()), thin.run.unique().tolist())
+    return save_listed(path, gzip.compress(thin.to_csv(index=False).encode(), mtime=0))
+
+
+def check_replaces(source: str, name: str, pairs: int, numbers: Collection[int]) -> None:
+    """Raise `BadInput` if a group's stored maps are of more pairs, or of runs that are not among `numbers`."""
+    path = path_of(source, name)
+    if not os.path.lexists(path):
+        return
+    stored = _read(source, name)
+    anew = f"or delete {path} to begin anew"
+    if stored.pairs.max() > pairs:
+        raise BadInput(
+            f"{path} has maps of {stored.pairs.max()} pairs, and these are of {pairs}: ask for more, {anew}."
+        )
+    lost = sorted({*stored.run} - {*numbers})
+    if lost:
+        raise BadInput(f"{path} has maps of runs {', '.join(map(str, lost))}, which are missing: get them, {anew}.")
 
 
 def saved(source: str, name: str, *, control: bool = False) -> pd.DataFrame:
     """A group's stored maps, or those of the controls: `COLUMNS` and `right`; `BadInput` if none, or damaged."""
-    path = path_of(source, groups.find(name).name)
-    try:
-        frame = pd.read_csv(path).astype({"accuracy": float, "elsewhere": float})
-        frame = frame[frame.control == control].drop(columns="control")
-    except (OSError, ValueError, AttributeError, EOFError, zlib.error) as error:
-        command = f"`carry interchange --source {source} {name} --save`"
-        raise BadInput(f"{path} is not there, or damaged: write it with {command}.") from error
+    frame = _read(source, groups.find(name).name).astype({"accuracy": float, "elsewhere": float})
+    frame = frame[frame.control == control].drop(columns="control")
     return completed(frame).assign(source=source, group=name)[[*COLUMNS, "right"]]
+
+
+def _read(source: str, name: str) -> pd.DataFrame:
+    """A group's stored maps as they lie in the file."""
+    path, remedy = path_of(source, name), f"write it with `carry interchange --source {source} {name} --save`"
+    frame = read_table(path, StoredMaps, remedy)
+    unknown = {*frame.component} - {*components(groups.find(name).config)}
+    if unknown:
+        raise damaged(path, f"{name} has no component {min(unknown)!r}", remedy)
+    if frame.duplicated(["run", *CELL, "control"]).any():
+        raise damaged(path, "a cell stands twice", remedy)
+    return frame
 
 
 def stored(name: str) -> dict[str, pd.DataFrame]:

@@ -180,7 +180,7 @@ def primed_parts(lost: Mapping[Ablation, Float[Tensor, "carry_in pos"]], n_long:
 
     The `head` of the first layer that costs the carry cells of the long positions most, and how much (`carried`); what
     the final MLP costs the no-carry cells (`corrected`) and the carry cells of the `trained` and of the long positions
-    (`spared`); whether all suffer without it but the last (`spares`).
+    (`spared`).
     """
     fall = {part: lost[INTACT] - accuracy for part, accuracy in lost.items()}
     carried = {part: float(x[1, :n_long].mean()) for part, x in fall.items() if {i for i, _ in part.heads} == {0}}
@@ -194,34 +194,51 @@ def primed_parts(lost: Mapping[Ablation, Float[Tensor, "carry_in pos"]], n_long:
         "corrected": corrected,
         "trained": trained,
         "spared": spared,
-        "shows": carried[head] > CARRY_LOSS and corrected > PART_LOSS,
-        "spares": min(corrected, trained) > PART_LOSS >= spared,
     }
+
+
+def has_its_parts(runs: pd.DataFrame) -> "pd.Series[bool]":
+    """Tell in which runs a head carries and the final MLP corrects; from a row of `primed_parts` for each."""
+    return (runs.carried > CARRY_LOSS) & (runs.corrected > PART_LOSS)
+
+
+def spares_long_carries(runs: pd.DataFrame) -> "pd.Series[bool]":
+    """Tell in which runs all suffer without the final MLP but the carry cells of the long positions (App. H.1)."""
+    return (runs.corrected > PART_LOSS) & (runs.trained > PART_LOSS) & (runs.spared <= PART_LOSS)
+
+
+def forgets(runs: pd.DataFrame) -> "pd.Series[bool]":
+    """Tell in which runs exact match peaks before the end and ends at half of that or less, from `forgetting`."""
+    return (runs.peak < runs.epochs) & (runs["last"] <= runs.best / 2)
 
 
 def forgetting(history: History) -> pd.DataFrame:
     """What becomes of the accuracy on longer sums, by run of a padded group, else `BadInput` (Fig. 20).
 
-    A run `forgets` if its exact match peaks before the end and ends at half of that or less. By position, accuracy
-    stays below nine tenths of its own best from the epoch `goes` on (NaN: never), and `ends` there.
+    Exact match is `best` at the epoch `peak`, and at the end `last`. By position, accuracy stays below nine tenths of
+    its own best from the epoch `goes` on (NaN: never), and `ends` there.
+    All are epochs after which it was tested; `resolution` is the most epochs since the test before.
     """
     if "long_accuracy" not in history:
         raise BadInput("These learning curves have no longer sums: expected those of a padded group.")
-    digits = dynamics.curves(history, "long_accuracy")
     rows = {}
-    for run, exact in dynamics.curves(history, "long_whole").items():
-        peak, by_position = int(exact.argmax()) + 1, pd.DataFrame(digits[run])
-        kept = (by_position >= KEPT_OF_BEST * by_position.max())[::-1].idxmax() + 1  # the last epoch
-        goes = (kept + 1.0).where(kept < len(exact))
+    for i, (run, exact) in enumerate(dynamics.curves(history, "long_whole").items()):
+        tested = exact.index.to_numpy()
+        digits = history["long_accuracy"][i, np.isin(history["epochs"], tested)]
+        by_position = pd.DataFrame(digits, tested)
+        next_test = pd.Series([*tested[1:], np.nan], tested)
+        kept = (by_position >= KEPT_OF_BEST * by_position.max())[::-1].idxmax()  # the last epoch
+        peak, epochs, goes = int(exact.idxmax()), int(tested[-1]), kept.map(next_test)
+        best, last = float(exact.max()), float(exact.iloc[-1])
         rows[run] = {
-            "epochs": len(exact),
+            "epochs": epochs,
             "peak": peak,
-            "best": float(exact.max()),
-            "last": float(exact[-1]),
-            "forgets": bool(peak < len(exact) and exact[-1] <= exact.max() / 2),
+            "best": best,
+            "last": last,
             "goes": tuple(goes),
             "ends": tuple(by_position.iloc[-1].tolist()),
             "first": tuple(goes.index[goes == goes.min()].tolist()),
+            "resolution": dynamics.resolution(tested, [peak, *goes]),
         }
     return per_run(rows)
 
@@ -254,7 +271,7 @@ def parent(group: str) -> tuple[str, int]:
 def four_digits(survey: Survey) -> Fields:
     """Pearson correlation without the final MLP, over the thirteen classes; a head has to decide as well (App. F)."""
     correlation, head = heads.no_carry_correlation(survey.without_mlp), heads.decision(survey)
-    shows = correlation >= heads.CANNOT_CARRY_CORRELATION and head["shows"]
+    shows = correlation >= heads.CANNOT_CARRY_CORRELATION and heads.decision_head_decides(head)
     return {**head, "value": correlation, "shows": shows, "cost_over_other_head": head["value"]}
 
 
@@ -276,9 +293,11 @@ def length(evidence: Evidence) -> pd.DataFrame:
         if evidence.source == "ours" and (reached := evidence.group(group).record["epochs"]) < planned:
             raise BadInput(f"It needs {group} for all {planned} epochs of its recipe; it has {reached}.")
     rows = pd.concat(fates)
-    shows = rows.forgets == (rows.index.get_level_values(0) == "unprimed")
+    shows = forgets(rows) == (rows.index.get_level_values(0) == "unprimed")
     rows = rows.assign(value=rows["last"] / rows.best, shows=shows, first_to_go=rows["first"].map(list))
-    return rows.rename(columns={"peak": "at_epoch"})[["value", "shows", "best", "at_epoch", "last", "first_to_go"]]
+    rows = rows.rename(columns={"peak": "at_epoch"})
+    columns = ["value", "shows", "best", "at_epoch", "last", "first_to_go", "resolution"]
+    return dynamics.with_resolution(rows[columns])
 
 
 @finding("unprimed_steps", base.PAD6)
@@ -314,6 +333,7 @@ def primed_parts_of_runs(evidence: Evidence) -> pd.DataFrame:
     """What carry cells at long positions lose without the costliest head of the first layer (App. H.1)."""
     n_long, drawn = long_positions(base.PRIMED), balanced(groups.find(base.PRIMED).config.width, BALANCED)
     rows = per_run(evidence.each(base.PRIMED, lambda run, model: primed_parts(without_parts(model, *drawn), n_long)))
+    rows = rows.assign(shows=has_its_parts(rows), spares=spares_long_carries(rows))
     if evidence.source == "author":  # as in the paper
         rows["shows"] &= rows["head"] == Ablation(heads={(0, 0)})
     names = {
@@ -341,11 +361,16 @@ def carry_axis_long(evidence: Evidence) -> pd.DataFrame:
     return pd.concat({name: per_run(evidence.each(group, row)) for name, group in at_hand.items()})
 
 
-@finding_of_runs("unpadded_fail", base.MAIN)
+def fails_at_length(row: Fields) -> bool:
+    """Tell whether weights get next to no sum of an untrained length right."""
+    return bool(row["value"] < UNTRAINED_LENGTH_ACCURACY)
+
+
+@finding_of_runs("unpadded_fail", base.MAIN, rule=fails_at_length)
 def unpadded_fail(model: Transformer) -> Fields:
     """Exact match of the three-digit weights on random six-digit sums (App. H, footnote)."""
     exact, digits = accuracy(widened(model, 6), 6)
-    return {"value": exact, "shows": exact < UNTRAINED_LENGTH_ACCURACY, "digit_by_digit": digits.tolist()}
+    return {"value": exact, "digit_by_digit": digits.tolist()}
 
 
 def finetuning(evidence: Evidence) -> pd.DataFrame:

@@ -46,8 +46,13 @@ def who_decides(cells: pd.DataFrame) -> pd.DataFrame:
     parts = {"heads together": "attn_out", "earlier": "attn.skip", "final MLP": "mlp_out", "past the MLP": "mlp.skip"}
     found = pd.DataFrame({"head": each.to_numpy().argmax(1), "one head": each.max(axis=1)}, index=mean.index)
     found = found.assign(**{name: mean[last + part] for name, part in parts.items()})
-    moves = found[["one head", "heads together", "earlier"]] >= DECIDES
-    return found.assign(kind=moves.idxmax(axis=1).where(moves.any(axis=1), "split"))
+    return found.assign(kind=kinds(found))
+
+
+def kinds(rows: pd.DataFrame) -> "pd.Series[str]":
+    """The kind of each run: the first of `KINDS` whose part moves the carry by itself."""
+    moves = rows[["one head", "heads together", "earlier"]] >= DECIDES
+    return moves.idxmax(axis=1).where(moves.any(axis=1), "split")
 
 
 def carry_pairs(model: Transformer, count: int = COUNT, seed: int = 0) -> dict[int, Pairs]:

@@ -1,46 +1,103 @@
 """What the paper prints and states: every number and every finding, as `data/claims.yml` has them."""
 
+import math
 import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-import yaml
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    RootModel,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
 
 from carry_core import carries
 from carry_core.errors import BadInput
-from carry_core.files import RESOURCES, data_dir
+from carry_core.files import RESOURCES, damaged, data_dir
+from carry_core.schemas import read_yaml
 
 BEYOND = "Beyond the paper"  # the section of rows that put its claims in other terms
 # Carry patterns by their names in ids: `C_all_con` for `C all con.`.
 CLASSES = {carries.paper_name(p).replace(".", "").replace(" ", "_"): p for p in carries.patterns(3)}
 KINDS = {"accuracy": "accuracy", "corrected": "corrected accuracy"}
+CELL = re.compile(rf"/[^/]+/({'|'.join(map(re.escape, CLASSES))})/({'|'.join(KINDS)})/pos[0-9]+$")  # of a table
 FLOATS = {"fig": "Figure", "tab": "Table", "app": "Appendix"}
+RULES = {
+    "exact": "nothing but rounding lies between, whatever the weights",
+    "fixed": "author: rounding alone, since nothing is drawn; ours: equivalence to the author's runs",
+    "drawn": "author: rounding and three standard errors of the shares counted on 20,000 sums; ours: equivalence",
+    "selected": "author: rounding and three times the scatter of ten draws of neurons; ours: equivalence",
+    "unnamed": "one run that the paper does not name, so for both: equivalence, by the prediction interval",
+    "spread": "ours: equivalence of a standard deviation, uncertain by itself over the root of 2 (n - 1)",
+}
+QUANTIFIERS = {
+    "all": "reproduced if every run shows it, mostly if two thirds do, differs if at most a third does, else mixed",
+    "most": "reproduced if two thirds of the runs show it, differs if at most a third does, else mixed",
+    "some": "reproduced if a run shows it, differs if none of six does",
+    "one": "reproduced if a run shows it, differs if none of six does",
+    "none": "reproduced if no run shows it, mostly if at most a third does, differs if two thirds do, else mixed",
+}
+REMEDY = "correct it"
+
+
+def check_numbers(value: Any, deepest: int = 3) -> Any:
+    """Raise `ValueError` unless this is a finite number, or lists of such, at most so deep."""
+    if isinstance(value, list) and deepest:
+        return [check_numbers(entry, deepest - 1) for entry in value]
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(f"{value!r:.40} is no finite number, and no list of such")
+    return value
+
+
+Numbers = Annotated[Any, AfterValidator(check_numbers)]
+Text = Annotated[StrictStr, Field(min_length=1)]
+Positive = Annotated[StrictInt | StrictFloat, Field(gt=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
 class Claim:
     """One published number, or one finding; the head of `data/claims.yml` says what each field is.
 
-    A number has a `rule` of `verdicts.RULES`, a finding no `paper`, and a `quantifier` of `verdicts.QUANTIFIERS`.
+    A number has one of the `RULES`, a finding no `paper`, and one of the `QUANTIFIERS`.
     """
 
-    id: str
-    where: str
-    paper: Any
-    notebook: str
-    heading: str
-    reason: str
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    id: Text
+    where: Text
+    paper: Numbers | None
+    notebook: Text
+    heading: Text
+    reason: Text
     rule: str = ""
     quantifier: str = ""
     note: str = ""
-    unit: float | int = 0.01
-    range: float | int = 1.0
-    single: bool = False
+    unit: Positive = 0.01
+    range: Positive = 1.0
+    single: StrictBool = False
     title: str = ""
     claim: str = ""
     measure: str = ""
+
+    @model_validator(mode="after")
+    def check_consistency(self) -> "Claim":
+        """Raise `ValueError` unless the claim can be judged and has a name."""
+        if self.paper is None:
+            if self.rule or self.quantifier not in QUANTIFIERS:
+                raise ValueError(f"{self.id} needs a quantifier of {', '.join(QUANTIFIERS)}, and no rule")
+        elif self.quantifier or self.rule not in RULES:
+            raise ValueError(f"{self.id} needs a rule of {', '.join(RULES)}, and no quantifier")
+        if not (self.title or (self.claim if self.paper is None else CELL.search(self.id))):
+            raise ValueError(f"{self.id} has no title")
+        return self
 
     @property
     def finding(self) -> bool:
@@ -63,7 +120,7 @@ class Claim:
         if self.title or self.paper is None:
             text = self.title or self.claim
         else:
-            _, _, pattern, kind, position = self.id.split("/")
+            pattern, kind, position = self.id.split("/")[2:]
             name, digit = carries.paper_name(CLASSES[pattern]), position.removeprefix("pos")
             text = f"{self.part}: {name}, {KINDS[kind]} at position {digit}"
         return text[:1].upper() + text[1:]
@@ -75,22 +132,26 @@ class Claim:
         return f"{FLOATS[found[1]]} {found[2].upper()}" if found else self.notebook.capitalize().replace("_", " ")
 
 
+class Claims(RootModel[list[Claim]]):
+    """What `claims.yml` holds."""
+
+
 def claims() -> dict[str, Claim]:
-    """All claims of `data/claims.yml` by id; `BadInput` if it is no list of them. A test checks what each says."""
+    """All claims of `data/claims.yml` by id; `BadInput` if one has unknown or missing fields, or an id stands twice."""
     path = data_dir() / "claims.yml"
     if not path.exists():
         path = RESOURCES / "claims.yml"  # installed without the repository's data
-    try:
-        return _read(path, path.stat().st_mtime_ns)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError) as error:
-        why = " ".join(str(error).split())
-        raise BadInput(f"Cannot read {path} ({why}): restore it with `git checkout {path}`.") from error
+    return _read(path, path.stat().st_mtime_ns if path.exists() else 0)
 
 
 @lru_cache(maxsize=2)
 def _read(path: Path, _modified: int) -> dict[str, Claim]:
-    rows = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    return {row["id"]: Claim(**row) for row in rows}
+    rows = read_yaml(path, Claims, REMEDY).root
+    by_id = {claim.id: claim for claim in rows}
+    if len(by_id) < len(rows):
+        twice = next(claim.id for claim in rows if by_id[claim.id] is not claim)
+        raise damaged(path, f"the id {twice} stands twice", REMEDY)
+    return by_id
 
 
 def chosen(only: str = "") -> list[Claim]:

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -44,9 +44,8 @@ class Ledger:
 
     def rows(self, journal: Path = Path(os.devnull)) -> list[Row]:
         """Compute them all; `journal` gets each as a line of JSON as soon as it is there."""
-        journal.parent.mkdir(parents=True, exist_ok=True)
         rows = []
-        with journal.open("w") as file:
+        with opened(journal) as file:
             for claim in self.claims:
                 rows.append(self.row(claim))
                 file.write(json.dumps(asdict(rows[-1])) + "\n")
@@ -68,7 +67,8 @@ class Ledger:
             if claim.paper is None:
                 self.report(claim.id)
             return row
-        return Row(claim.id, claim.where, claim.paper, detail=why)
+        rule = verdicts.rule_text(claim)
+        return Row(claim.id, claim.where, claim.paper, detail=why, rule=rule, reason=claim.reason)
 
     def _judged(self, claim: Claim, found: Measurement) -> Row:
         theirs = self.theirs.get(claim.id)
@@ -85,6 +85,8 @@ class Ledger:
             n=len(numbers) or found.at_hand or 0,
             fields=self._fields(claim, found),
             interval=_plain(judgement.interval),
+            rule=verdicts.rule_text(claim),
+            reason=claim.reason,
         )
         std = np.std(numbers, axis=0, ddof=1) if len(numbers) > 1 and not row.pooled else None
         told = (found.how, judgement.detail, row.disagreement(claim.range), sentence(row.fields))
@@ -147,6 +149,15 @@ def _stacked(values: Collection[Any]) -> verdicts.Array:
 def journal(source: str) -> Path:
     """Where the rows of a source go as they come: beside the book's build."""
     return (ROOT if (ROOT / "pyproject.toml").exists() else Path.cwd()) / "_build" / "ledger" / f"{source}.jsonl"
+
+
+def opened(journal: Path) -> TextIO:
+    """The journal, open for writing; nowhere if that cannot be, since the rows come without it."""
+    try:
+        journal.parent.mkdir(parents=True, exist_ok=True)
+        return journal.open("w")
+    except OSError:
+        return Path(os.devnull).open("w")
 
 
 def _plain(value: Any) -> Any:

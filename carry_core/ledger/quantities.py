@@ -15,7 +15,7 @@ import torch
 
 from carry_core import carries, sums
 from carry_core.errors import BadInput
-from carry_core.findings import base, heads, lengths
+from carry_core.findings import base, dynamics, heads, lengths
 from carry_core.findings.base import FINDINGS, Entry, Fields, Measurement, Need, all_heads
 from carry_core.findings.survey import DRAWN, Dissected, Evidence, Survey, random_sums
 from carry_core.groups import GROUPS
@@ -240,13 +240,18 @@ def accuracy_range(evidence: Evidence) -> Measurement:
     curves = evidence.curves(base.PAD6)
     if evidence.source == "ours":
         lengths.by_the_papers_epochs(evidence, base.PAD6)
-    curve = curves["long_whole"][:, 199:1000]
-    if curve.shape[1] <= 800:
-        n = curves["long_whole"].shape[1]
-        raise BadInput(f"It needs learning curves of {base.PAD6} up to epoch 1000; these have {n}.")
+    epochs = curves["epochs"]
+    if epochs[-1] < 1000:
+        end = f"these have {epochs[-1]}"
+        raise BadInput(f"It needs learning curves of {base.PAD6} up to epoch 1000; {end}.")
+    looked_at = (epochs >= 200) & (epochs <= 1000)
+    curve = curves["long_whole"][:, looked_at]
     runs = {int(run): [float(c.min()), float(c.max())] for run, c in zip(curves["runs"], curve, strict=True)}
     ends = [mean(pair[i] for pair in runs.values()) for i in (0, 1)]
-    return Measurement(runs, ends, how="Lowest and highest from epoch 200 to 1000 of the learning curve.")
+    apart = dynamics.resolution(epochs, epochs[looked_at].tolist())
+    tests = f", tested after every {apart} epochs" if apart > 1 else ""
+    how = f"Lowest and highest from epoch 200 to 1000 of the learning curve{tests}."
+    return Measurement(runs, ends, how=how)
 
 
 def norm_of(part: str, evidence: Evidence) -> Measurement:
@@ -286,10 +291,16 @@ SPECIAL |= {
 
 
 def entry(name: str) -> Entry:
-    """How a row is found, and from the runs of which groups: none for what needs no weights, or those of a 7B model."""
+    """How a row is found, and from the runs of which groups: none for what needs no weights, or those of a 7B model.
+
+    `BadInput` if nothing measures it.
+    """
     if name.startswith(billions.ROWS):
         return Entry(partial(billions.find, name))
-    return (READINGS | SPECIAL | FINDINGS)[name]
+    entries = READINGS | SPECIAL | FINDINGS
+    if name not in entries:
+        raise BadInput(f"Nothing measures {name!r} of claims.yml: expected an id that `carry_core.ledger` has.")
+    return entries[name]
 
 
 def find(name: str, evidence: Evidence) -> Measurement:

@@ -1,23 +1,29 @@
 """The ledger's rows, and the files in `data/results/` that keep those of each source."""
 
-import json
+import os
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from carry_core import groups, runs
+from carry_core import author, groups, runs
+from carry_core.checksums import save_listed
 from carry_core.errors import BadInput
-from carry_core.files import data_dir, sha256, write_json
-from carry_core.ledger.claims import claims
+from carry_core.files import damaged, data_dir, json_bytes, sha256
+from carry_core.ledger.claims import check_numbers, claims
+from carry_core.ledger.verdicts import VERDICTS
+from carry_core.schemas import one_of, read_json
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 APART = 1 / 3  # of the range: an empty gap between runs from which they are said to disagree
 VERSION = 3  # of results files
+NOT_RUN = "not run"
+Value = Annotated[Any, AfterValidator(lambda value: None if value is None else check_numbers(value))]
 
 
 @dataclass(frozen=True)
@@ -28,18 +34,30 @@ class Row:
     for a finding `shows`, `training` where runs were not trained as the paper's were, and what else was measured.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
     id: str
     where: str
-    paper: Any
-    value: Any = None  # a number, a list where `paper` is one, None if it was not run
-    std: Any = None  # between `runs`, with n - 1; None for fewer than two, or runs of several groups
+    paper: Value
+    value: Value = None  # a number, a list where `paper` is one, None if it was not run
+    std: Value = None  # between `runs`, with n - 1; None for fewer than two, or runs of several groups
     runs: list[Any] = field(default_factory=list)
     tolerance: float | None = None  # how far `value` may lie from `paper`; None where there is no such distance
-    verdict: str = "not run"  # one of `verdicts.VERDICTS`
+    verdict: Annotated[str, one_of(VERDICTS)] = NOT_RUN  # one of `verdicts.VERDICTS`
     detail: str = ""  # `fields` and how the row was obtained as a sentence, or why it was not run
-    n: int = 0  # runs that it is judged on
+    n: Annotated[int, Field(ge=0)] = 0  # runs that it is judged on
     fields: dict[str, list[Any]] = field(default_factory=dict)
     interval: list[list[float]] | None = None  # of the difference to the author's runs or the paper, by entry
+    rule: str = ""  # the rule that gave the verdict, as `verdicts.rule_text` states it; empty in older results
+    reason: str = ""  # the claim's reason for that rule
+
+    @model_validator(mode="after")
+    def check_lengths(self) -> "Row":
+        """Raise `ValueError` unless `fields` have an entry for each run."""
+        lengths = {name: len(entries) for name, entries in self.fields.items()}
+        if len({*lengths.values()}) > 1:
+            raise ValueError(f"{self.id} has fields of unequal lengths: {lengths}")
+        return self
 
     @property
     def keys(self) -> list[str]:
@@ -73,40 +91,98 @@ class Row:
         return f"The runs disagree (bimodal): {low}, {high}; the mean may describe no run."
 
 
+def check_version(version: int) -> int:
+    """Raise `ValueError` if a results file is of another version."""
+    if version != VERSION:
+        raise ValueError(f"it is {version}, expected {VERSION}")
+    return version
+
+
+class Results(BaseModel):
+    """What a results file holds."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    version: Annotated[int, AfterValidator(check_version)]
+    source: Annotated[str, one_of(runs.SOURCES)]
+    weights: dict[str, Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]
+    rows: list[Row]
+
+    @model_validator(mode="after")
+    def check_ids(self) -> "Results":
+        """Raise `ValueError` if an id stands twice."""
+        ids = [row.id for row in self.rows]
+        if len({*ids}) < len(ids):
+            raise ValueError("an id stands twice")
+        return self
+
+
 def path_of(source: str) -> Path:
     """Where the committed results of a source lie."""
     return data_dir() / "results" / f"{source}.json"
 
 
 def save(source: str, rows: list[Row]) -> Path:
-    """Write a source's rows, with the sha256 of the weights that they come from."""
-    kept = {"version": VERSION, "source": source, "weights": weights(source), "rows": [asdict(row) for row in rows]}
-    write_json(path_of(source), kept)
-    return path_of(source)
+    """Write a source's rows, with the sha256 of the weights that they come from.
+
+    `BadInput` if a row that is stored with a value would become `not run`: nothing is written then.
+    """
+    stored = by_id(source)
+    lost = [row for row in rows if row.verdict == NOT_RUN and row.id in stored and stored[row.id].verdict != NOT_RUN]
+    if lost:
+        why = f"{len(lost)} rows that {path_of(source)} has would become `not run`, such as {lost[0].id}"
+        raise BadInput(f"Nothing was saved: {why} ({lost[0].detail.rstrip('.')}). {_anew(source)}")
+    content = {"version": VERSION, "source": source, "weights": weights(source), "rows": [asdict(row) for row in rows]}
+    return save_listed(path_of(source), json_bytes(content))
+
+
+def check_weights(source: str) -> None:
+    """Raise `BadInput` if runs behind the stored results of a source are missing, before any row is computed anew."""
+    if not os.path.lexists(path_of(source)):
+        return
+    stored: dict[str, str] = read(source)["weights"]
+    if source == "author":
+        lost = sorted(stored.keys() - weights(source).keys())
+    else:
+        present = {_group_and_file(path) for path in _files()}  # by whichever recipe
+        lost = [name for name in sorted(stored) if _group_and_file(Path(name)) not in present]
+    if lost:
+        why = f"{len(lost)} of the {len(stored)} files behind {path_of(source)} are missing, such as {lost[0]}"
+        raise BadInput(f"--save would lose rows: {why}. {_anew(source)}")
+
+
+def _group_and_file(path: Path) -> tuple[str, str]:
+    return path.parent.parent.name, path.name
+
+
+def _files() -> list[Path]:
+    """Our files behind the rows: those of the first six runs of each group."""
+    first = [path for group in groups.GROUPS for path in runs.find(group).values()]
+    return sorted(file for path in first for file in (path, path.with_suffix(".npz")) if file.exists())
+
+
+def _anew(source: str) -> str:
+    get = "import the whole release first" if source == "author" else "get those weights first"
+    return f"Expected all of them: {get}, or delete {path_of(source)} to begin anew."
 
 
 def weights(source: str) -> dict[str, str]:
     """The sha256 of every file behind a source's rows, those of the author's by their path in his repository."""
     if source == "ours":
-        first = [path for group in groups.GROUPS for path in runs.find(group).values()]
-        pairs = [file for path in first for file in (path, path.with_suffix(".npz")) if file.exists()]
-        return {path.relative_to(data_dir()).as_posix(): sha256(path) for path in sorted(pairs)}
-    path = runs.folder(source) / "sources.json"
-    imported = json.loads(path.read_text()) if path.exists() else {}
-    return dict(sorted(item for output in imported.values() for item in output["files"].items()))
+        return {path.relative_to(data_dir()).as_posix(): sha256(path) for path in _files()}
+    imported = author.imported_files(runs.folder(source))
+    return dict(sorted(item for files in imported.values() for item in files.items()))
 
 
 def read(source: str) -> dict[str, Any]:
     """A source's committed results: `weights` and `rows`; `BadInput` if missing, damaged, or of another version."""
     path = path_of(source)
-    try:
-        found: dict[str, Any] = json.loads(path.read_text())
-        if (found["version"], found["source"]) != (VERSION, source):
-            raise ValueError("it is of another version or source")
-        return found | {"rows": [Row(**row) for row in found["rows"]]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        why = "does not exist" if isinstance(error, FileNotFoundError) else f"is damaged ({error})"
-        raise BadInput(f"{path} {why}: write it with `carry claims --source {source} --save`.") from error
+    command = f"`carry claims --source {source} --save`"
+    remedy = f"delete it and write it with {command}" if os.path.lexists(path) else f"write it with {command}"
+    results = read_json(path, Results, remedy)
+    if results.source != source:
+        raise damaged(path, f"it is of the source {results.source}", remedy)
+    return dict(results)
 
 
 def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:
@@ -137,4 +213,4 @@ def gathered(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 def by_id(source: str) -> dict[str, Row]:
     """The committed results of a source by id; empty where there are none."""
-    return {row.id: row for row in read(source)["rows"]} if path_of(source).exists() else {}
+    return {row.id: row for row in read(source)["rows"]} if os.path.lexists(path_of(source)) else {}

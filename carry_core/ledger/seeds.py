@@ -1,5 +1,8 @@
 """Many seeds of the main group: of which kind each run is, and what else was measured on it, as one stored table.
 
+Stored is what was measured. What a rule decides, a run's `kind` and which findings it shows, is derived by `decided`
+whenever the table is read, so that a rule that changes changes the page as it changes the ledger.
+
 The page `what_kind_of_run` asks of the table, and says which questions and rules were written down before what was
 looked at. Those of this module: judged are our runs by `quick` from number 6 on, whatever they have learned. Of runs
 with snapshots, what a part does at the end of training (`PARTS`, each from `DECIDES` on) has settled at the first
@@ -7,26 +10,47 @@ snapshot from which on it does so up to the end; where the model gets no pair of
 """
 
 import gzip
-import zlib
+import json
+import os
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field, Json
 
-from carry_core import measure, runs
+from carry_core import groups, measure, runs
+from carry_core.checksums import save_listed
 from carry_core.errors import BadInput
-from carry_core.files import data_dir, replacing
+from carry_core.files import damaged, data_dir, reading
 from carry_core.findings import dynamics, heads, interchange, typology
-from carry_core.findings.base import FINDINGS, MAIN, Fields, all_heads
+from carry_core.findings.base import FINDINGS, MAIN, Entry, Fields, all_heads
 from carry_core.findings.survey import DRAWN, Evidence, random_sums
 from carry_core.model import Transformer
+from carry_core.schemas import one_of, read_table
 from carry_core.training import recipes
 
 FIRST_JUDGED = 6
+DIGITS = 5  # of a stored number, after the point
 KEY = ["source", "recipe", "run", "epoch"]  # the epoch of a snapshot, none at the end of training
 # of the last layer (`typology.who_decides`), and of the full adder's variables in their places (`typology.abstraction`)
 PARTS = ["one head", "heads together", "earlier", "final MLP", "digit_sum", "carry_in", "all"]
+
+
+REMEDY = "delete it and run `make seeds`"
+
+
+class StoredRuns(BaseModel):
+    """The columns of the stored table that say whose run a row is of; the others are what was measured."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    source: list[Annotated[str, one_of(runs.SOURCES)]]
+    recipe: list[Annotated[str, one_of(groups.RECIPES)]]
+    run: list[Annotated[int, Field(ge=0)]]
+    epoch: list[Annotated[float, Field(ge=1)] | None]
+    fields: list[Json[dict[str, dict[str, Any]]] | None]
 
 
 def last_layer(model: Transformer, count: int = interchange.PAIRS) -> pd.DataFrame:
@@ -52,31 +76,62 @@ def measured(
 ) -> pd.DataFrame:
     """A row for each of these runs of the main group: `KEY`, `typology.who_decides`, `of_run`, epochs, the findings.
 
-    A finding has a column of its name with its value, and one with whether the run shows it; `learned` is the epoch by
-    which the exact match on test sums passes 0.99, `kink of the loss` another (Sec. 5, Fig. 5). Rows of `on_the_way`
-    come after them. Raises `BadInput` if source or recipe is unknown, or a run missing or damaged.
+    A finding has a column of its name with its value, and one with whether the run shows it (`decided`); what else it
+    measures is in `fields`, by finding. `learned` is the epoch by which the exact match on test sums passes 0.99,
+    `kink of the loss` another (Sec. 5, Fig. 5). Rows of `on_the_way` come after them. Raises `BadInput` if source or
+    recipe is unknown, or a run missing or damaged.
     """
-    asked = {name.removeprefix("finding/"): x for name, x in FINDINGS.items() if name.startswith("finding/")}
     left_out = {"kink", "no_grokking"} if source == "author" else set()  # his learning curves are of other runs
-    asked = {name: x for name, x in asked.items() if MAIN in x.groups and name not in left_out}
+    asked = {name: entry for name, entry in findings().items() if name not in left_out}
     chosen = {MAIN: {"recipe": recipe, "runs": numbers}}
     drawn = measure.sample(DRAWN, 3, seed=0)  # a draw of the paper's size from every class
     evidence = Evidence(source, {MAIN: all_heads(MAIN)}, report, chosen, lambda group: drawn)
     cells = evidence.each(MAIN, lambda run, model: last_layer(model).assign(run=run))
     table = typology.who_decides(pd.concat(cells.values()))
     table = table.join(pd.DataFrame.from_dict(evidence.each(MAIN, of_run), orient="index"))
+    fields: dict[int, dict[str, Fields]] = {run: {} for run in table.index}
     for name, entry in asked.items():
         found = entry.of(evidence)
-        values = pd.DataFrame({name: found.runs, f"{name} shows": found.shows})
+        values = pd.Series(found.runs, name=name)
         table = table.join(values.loc[MAIN] if values.index.nlevels > 1 else values)  # of several groups
+        for run in fields:
+            fields[run][name] = found.fields.get(run) or found.fields.get((MAIN, run)) or {}
         if name == "kink":
             table["kink of the loss"] = pd.Series({run: fields["kink"] for run, fields in found.fields.items()})
     if source == "ours":
         exact = dynamics.curves(evidence.curves(MAIN), "test_whole")
         table["learned"] = pd.Series({run: dynamics.first_at(x, dynamics.LEARNT_ACCURACY) for run, x in exact.items()})
+    table["fields"] = pd.Series(fields)
     table = table.rename_axis("run").reset_index().assign(epoch=np.nan)
     rows = pd.concat([table, *(on_the_way(evidence.group(MAIN), run) for run in table.run)], ignore_index=True)
-    return rows.assign(source=source, recipe=recipe or "paper")
+    return decided(rows.assign(source=source, recipe=recipe or "paper"))
+
+
+def findings() -> dict[str, Entry]:
+    """The findings that are about the main group, by name."""
+    named = {name.removeprefix("finding/"): x for name, x in FINDINGS.items() if name.startswith("finding/")}
+    return {name: entry for name, entry in named.items() if MAIN in entry.groups}
+
+
+def decided(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with what today's rules decide of them: the `kind`, and in `<finding> shows` whether the run shows it.
+
+    NaN where the finding was not measured. Raises `BadInput` if the rows lack what a rule asks for.
+    """
+    kinds = typology.kinds(rows).where(rows["one head"].notna())  # an early model may get no pair of sums right
+    shows = {f"{name} shows": rows.apply(_shows, axis=1, args=(name, entry)) for name, entry in findings().items()}
+    return rows.assign(kind=kinds, **shows)
+
+
+def _shows(row: "pd.Series[Any]", name: str, entry: Entry) -> bool | float:
+    if entry.rule is None or pd.isna(row.get(name)):
+        return np.nan
+    group = groups.find(MAIN)
+    try:
+        planned = group.epochs if row.source == "author" else recipes.BY_NAME[row.recipe].epochs(group)
+        return entry.rule({"value": row[name], "group": MAIN, "planned": planned} | row.fields.get(name, {}))
+    except (KeyError, AttributeError) as error:
+        raise BadInput(f"{path_of()} lacks what the rule of {name} asks for: run `make seeds`.") from error
 
 
 def on_the_way(loaded: runs.Runs, run: int, count: int = typology.COUNT) -> pd.DataFrame:
@@ -116,21 +171,48 @@ def path_of() -> Path:
 
 def saved() -> pd.DataFrame:
     """The stored table, as from `measured`; `BadInput` if it is not there, or damaged."""
-    try:
-        return pd.read_csv(path_of())
-    except (OSError, ValueError, EOFError, zlib.error) as error:
-        remedy = "restore it with git, or delete it and run `make seeds`"
-        raise BadInput(f"{path_of()} is not there, or damaged: {remedy}.") from error
+    table = read_table(path_of(), StoredRuns, REMEDY)
+    if table.duplicated(KEY).any():
+        raise damaged(path_of(), "a run stands twice", REMEDY)
+    with reading(path_of(), REMEDY):
+        table["fields"] = table["fields"].map(json.loads, na_action="ignore")
+        return decided(table)
 
 
 def save(rows: pd.DataFrame) -> Path:
-    """Put rows into the stored table in place of those of the same runs; all others stay."""
-    known = [saved()] if path_of().exists() else []
+    """Put rows into the stored table in place of those of the same runs; all others stay.
+
+    Left out is what `decided` adds, and so is what else a rule decides: fields that are true or false. `BadInput` as
+    from `check_replaces`.
+    """
+    check_replaces(rows)
+    known = [saved()] if os.path.lexists(path_of()) else []
     table = pd.concat([*known, rows]).drop_duplicates(KEY, keep="last").sort_values(KEY)
-    table = table[[*KEY, *(name for name in table if name not in KEY)]].round(5)
-    with replacing(path_of()) as temporary:
-        temporary.write_bytes(gzip.compress(table.to_csv(index=False).encode(), mtime=0))
-    return path_of()
+    derived = [name for name in table if name == "kind" or name.endswith(" shows")]
+    measured = [name for name in table.drop(columns=derived) if name not in (*KEY, "fields")]
+    table = table[[*KEY, *measured, "fields"]].round(DIGITS)
+    table["fields"] = table["fields"].map(lambda x: json.dumps(_stored(x)), na_action="ignore")
+    return save_listed(path_of(), gzip.compress(table.to_csv(index=False).encode(), mtime=0))
+
+
+def check_replaces(rows: pd.DataFrame) -> None:
+    """Raise `BadInput` if a snapshot of these runs is stored that `rows` lack: it would stay, beside other weights."""
+    if not os.path.lexists(path_of()):
+        return
+    of_these_runs = saved().merge(rows[KEY[:-1]].drop_duplicates())
+    stored, new = ({*frame[KEY].dropna().itertuples(index=False, name=None)} for frame in (of_these_runs, rows))
+    if stored - new:
+        *_, run, epoch = min(stored - new)
+        why = f"{path_of()} has run {run} at epoch {epoch:.0f}, of which the weights are missing"
+        raise BadInput(f"{why}: get them, or delete it to begin anew.")
+
+
+def _stored(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _stored(x) for name, x in value.items() if not isinstance(x, bool)}
+    if isinstance(value, list | tuple):
+        return [_stored(x) for x in value]
+    return round(value, DIGITS) if isinstance(value, float) else value
 
 
 def judged(table: pd.DataFrame) -> pd.DataFrame:

@@ -16,24 +16,9 @@ import numpy as np
 import scipy.stats
 from numpy.typing import NDArray
 
-from carry_core.ledger.claims import Claim
+from carry_core.ledger.claims import QUANTIFIERS, RULES, Claim
 
 VERDICTS = ("differs", "mixed", "compatible", "mostly", "not run", "reproduced")  # what to look at first comes first
-RULES = {
-    "exact": "nothing but rounding lies between, whatever the weights",
-    "fixed": "author: rounding alone, since nothing is drawn; ours: equivalence to the author's runs",
-    "drawn": "author: rounding and three standard errors of the shares counted on 20,000 sums; ours: equivalence",
-    "selected": "author: rounding and three times the scatter of ten draws of neurons; ours: equivalence",
-    "unnamed": "one run that the paper does not name, so for both: equivalence, by the prediction interval",
-    "spread": "ours: equivalence of a standard deviation, uncertain by itself over the root of 2 (n - 1)",
-}
-QUANTIFIERS = {
-    "all": "reproduced if every run shows it, mostly if two thirds do, differs if at most a third does, else mixed",
-    "most": "reproduced if two thirds of the runs show it, differs if at most a third does, else mixed",
-    "some": "reproduced if a run shows it, differs if none of six does",
-    "one": "reproduced if a run shows it, differs if none of six does",
-    "none": "reproduced if no run shows it, mostly if at most a third does, differs if two thirds do, else mixed",
-}
 STANDARD_ERRORS = 3  # a hundred cells and more are judged: two would let five in a hundred differ by chance
 CONFIDENCE = 0.95
 EQUIVALENT = 0.1  # of the range: smaller differences do not count
@@ -54,6 +39,13 @@ class Judgement:
     tolerance: float | None
     detail: str = ""
     interval: Array | None = None
+
+
+def rule_text(claim: Claim) -> str:
+    """State the rule that judges a claim: its name, its sentence, and whether the paper speaks of one run."""
+    name = claim.rule or claim.quantifier
+    of_one_run = " (of one run)" if claim.single else ""
+    return f"{name}{of_one_run}: {(RULES | QUANTIFIERS)[name]}"
 
 
 def judge_author(claim: Claim, value: Array, noise: float | int, n_runs: int, runs: Array | None = None) -> Judgement:

@@ -17,9 +17,9 @@ from carry_core import author, runs
 from carry_core.errors import BadInput
 from carry_core.ledger import claims, results
 from carry_core.ledger.box import TEMPLATES, Html, number
-from carry_core.ledger.claims import Claim
+from carry_core.ledger.claims import QUANTIFIERS, RULES, Claim
 from carry_core.ledger.results import Row
-from carry_core.ledger.verdicts import ENOUGH, EQUIVALENT, PAPER_RUNS, QUANTIFIERS, RULES, VERDICTS, runs_show
+from carry_core.ledger.verdicts import ENOUGH, EQUIVALENT, PAPER_RUNS, VERDICTS, runs_show
 from carry_core.training import recipes
 
 HEADINGS = {"author": "Author’s weights", "ours": "Our weights"}
@@ -84,7 +84,7 @@ def read(source: str | None = None) -> Outcomes:
 
     A claim that the results do not know, or that has been given another number since, is `not run`.
     """
-    if source is not None and source not in SOURCES:
+    if source is not None and source not in tuple(SOURCES):
         raise BadInput(f"Unknown source {source!r}: expected 'ours', 'author', or None for both.")
     known, weightless = claims.claims(), results.uninformative({s: results.by_id(s) for s in SOURCES})
     rows: dict[str, dict[str, Row]] = {}

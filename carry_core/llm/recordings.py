@@ -4,24 +4,58 @@
 the first hundred.
 """
 
-import json
+import os
 import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from carry_core import runs
 from carry_core.errors import BadInput, check_whole
-from carry_core.files import author_dir, data_dir
+from carry_core.files import author_dir, data_dir, open_tensors, reading
 from carry_core.llm import prompts, survey
 from carry_core.llm.model import MOST_PAIRS, inspect_model, parse_heads
+from carry_core.schemas import read_json
 
 SMALL = "small"
+REMEDY = "delete it and run `carry import-author DIR` again"
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Recorded(BaseModel):
+    """The texts of a recording, one entry for each prompt; of the generations perhaps only the first."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    prompts: list[str]
+    correct: list[bool]
+    generations: Annotated[list[str], Field(min_length=1)]
+    accuracy: Share
+
+    @model_validator(mode="after")
+    def check_lengths(self) -> "Recorded":
+        """Raise `ValueError` unless there are as many verdicts as prompts, and no more generations."""
+        if not len(self.generations) <= len(self.prompts) == len(self.correct):
+            raise ValueError("its lists are of different prompts")
+        return self
+
+
+class SmallTraining(BaseModel):
+    """The record of the small model's training; `ladder` has the models that were tried before it."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    recipe: dict[str, Any]
+    steps: int
+    seconds: float
+    parameters: int = 0  # in records without a ladder
+    device: str
+    history: Annotated[list[dict[str, float]], Field(min_length=1)]
+    ladder: list[dict[str, float]] = []
 
 
 @dataclass(frozen=True)
@@ -75,17 +109,25 @@ def recording(key: str) -> Recording:
     path, ablated = (author_dir() / "llm" / f"{name}.json" for name in (key, f"{key}_ablated"))
     if not path.exists():
         raise BadInput(f"No recording of {key} at hand: expected `carry import-author DIR` of the whole release.")
-    try:
-        text, tensors = json.loads(path.read_text()), load_file(path.with_suffix(".safetensors"))
-        attention = (tensors["wins"].long()[None], tensors["attention_mean"].float(), tensors["attention_std"].float())
-        replies = tuple("".join(reply) for reply in text["generations"])
-        sums = [re.findall(r"(\d+) \+ (\d+)", "".join(prompt))[-1] for prompt in text["prompts"]]
+    text = read_json(path, Recorded, REMEDY)
+    with open_tensors(path.with_suffix(".safetensors"), REMEDY) as file:
+        wins, mean, std = (file.get_tensor(name) for name in ("wins", "attention_mean", "attention_std"))
+        if wins.ndim != 2 or mean.ndim != 3 or mean.shape != std.shape or mean.shape[1] != mean.shape[2]:
+            raise ValueError("its tensors are not wins by [layer, head] and attention by [map, query, key]")
+    with reading(path, REMEDY):
+        sums = [re.findall(r"([0-9]+) \+ ([0-9]+)", prompt)[-1] for prompt in text.prompts]
         pairs = torch.tensor([[int(a), int(b)] for a, b in sums])
-        answers = prompts.Answers(pairs[: len(replies)], replies, prompts.TEMPLATES[MODELS[key].template])
-        without = json.loads(ablated.read_text())["accuracy"] if ablated.exists() else None
-    except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
-        raise BadInput(f"{path} is damaged ({error}): delete it and `carry import-author DIR` again.") from error
-    return Recording(MODELS[key].title, answers, *attention, text["correct"], text["accuracy"], without)
+    replies = tuple(text.generations)
+    answers = prompts.Answers(pairs[: len(replies)], replies, prompts.TEMPLATES[MODELS[key].template])
+    attention = (wins.long()[None], mean.float(), std.float())
+    without = read_json(ablated, Recorded, REMEDY).accuracy if os.path.lexists(ablated) else None
+    return Recording(MODELS[key].title, answers, *attention, text.correct, text.accuracy, without)
+
+
+def small_training() -> dict[str, Any]:
+    """How the small model was trained; `BadInput` if it does not say."""
+    path = data_dir() / "llm" / SMALL / "training.json"
+    return read_json(path, SmallTraining, "train it with `carry train-llm`").model_dump(exclude_unset=True)
 
 
 def stored_survey(key: str) -> survey.Survey:
@@ -116,6 +158,8 @@ def load(
     names = ("default", *([SMALL] if source == "ours" else []), *MODELS)
     if group not in names:
         raise BadInput(f"Unknown language model {group!r} from {source}: expected one of {', '.join(names)}.")
+    if model is not None and not isinstance(model, str):
+        raise BadInput(f"model={model!r}: expected None, a folder or an id on the hub, as text.")
     if model is not None and source == "author":
         raise BadInput(f"model={model!r}: expected None for source='author', whose recordings need no weights.")
     check_whole("n_examples", n_examples, 100, 100_000, "prompts")

@@ -7,6 +7,7 @@ too, but need nearly every head, and where any pair is vital an ablated pair say
 """
 
 import math
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from carry_core.files import write_json
+from carry_core.files import replacing_all, write_json
 from carry_core.llm import prompts
 from carry_core.sums import digits
 from carry_core.training.trainer import commit
@@ -157,13 +158,12 @@ def validate(model: Any, seed: int) -> float:
 
 def publish(model: Any, record: dict[str, Any], out: Path) -> list[str]:
     """Write the model as a Hugging Face folder, with the record of its training; returns the files' names."""
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out) as folder:  # a killed process leaves each file the old or the new one
+    with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         tokenizer().save_pretrained(folder)
         write_json(Path(folder) / "training.json", record)
         made = sorted(Path(folder).iterdir())
-        for path in made:
-            path.chmod(0o644)  # safetensors lets nobody else read
-            path.replace(out / path.name)
+        with replacing_all(*(out / path.name for path in made)) as temporaries:
+            for path, temporary in zip(made, temporaries, strict=True):
+                shutil.copyfile(path, temporary)
     return [path.name for path in made]

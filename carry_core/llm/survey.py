@@ -7,28 +7,30 @@ They are never in memory together. What is on disk serves later surveys of the s
 
 import hashlib
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from safetensors import SafetensorError, safe_open
+from pydantic import BaseModel, ConfigDict, model_validator
 from safetensors.torch import save_file
 from torch import Tensor
 
 from carry_core.errors import BadInput
-from carry_core.files import replacing
+from carry_core.files import open_tensors, replacing
 from carry_core.findings import geometry
 from carry_core.llm import prompts, staircases
 from carry_core.llm.model import Heads, Source, ablated, cached_streams, format_heads, library
 from carry_core.llm.prompts import DIGITS, WIDTH, Answers, Template
+from carry_core.schemas import one_of, plain_errors
 from carry_core.training.trainer import commit
 
 FILE = "survey.safetensors"
@@ -39,6 +41,35 @@ MEASURES: dict[str, Callable[[geometry.Plane], float]] = {
     "carry-in, on six axes": geometry.accuracy_on_all_axes,
     "nearest centre is the digit’s": lambda plane: geometry.centroid_accuracy(plane.points, plane.digit),
 }
+
+
+class AblatedText(BaseModel):
+    """What a survey's file says of the answers with some heads ablated."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    heads: list[tuple[int, int]]
+    kind: Literal["asked", "frequent", "random"]
+    replies: list[str]
+
+
+class SurveyText(BaseModel):
+    """What a survey's file says besides its tensors."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    title: str
+    template: Annotated[str, one_of(prompts.TEMPLATES)]
+    replies: list[str]
+    ablated: list[AblatedText]
+    record: dict[str, Any]
+
+    @model_validator(mode="after")
+    def check_lengths(self) -> "SurveyText":
+        """Raise `ValueError` unless each set of ablated heads has a reply to every prompt."""
+        if any(len(ablated.replies) != len(self.replies) for ablated in self.ablated):
+            raise ValueError("its replies are to different prompts")
+        return self
 
 
 class Ablated(NamedTuple):
@@ -145,20 +176,39 @@ class Survey(Observations):
 
 def read(path: Path) -> Survey:
     """A survey from its file; BadInput where that is missing or damaged."""
-    try:
-        with safe_open(path, "pt") as file:
-            text = json.loads(file.metadata()["carry"])
-            tensors = {key: file.get_tensor(key) for key in FIELDS}
-            pairs, template = file.get_tensor("pairs"), prompts.TEMPLATES[text["template"]]
+    with open_tensors(path, "delete it and run `carry llm` again") as file, plain_errors():
+        text = SurveyText.model_validate_json((file.metadata() or {})["carry"])
+        tensors = {key: file.get_tensor(key) for key in FIELDS}
         tensors |= {name: tensors[name].float() for name in ("points", "share")}
-        ablated = tuple(
-            Ablated(tuple((l, h) for l, h in a["heads"]), a["kind"], Answers(pairs, tuple(a["replies"]), template))
-            for a in text["ablated"]
-        )
-        answers = Answers(pairs, tuple(text["replies"]), template)
-        return Survey(text["title"], answers, ablated=ablated, record=text["record"], **tensors)
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{path} is missing or damaged ({error}): delete it and run `carry llm` again.") from error
+        pairs, template = file.get_tensor("pairs"), prompts.TEMPLATES[text.template]
+        check_shapes(tensors | {"pairs": pairs}, len(text.replies))
+    ablated = tuple(Ablated(tuple(a.heads), a.kind, Answers(pairs, tuple(a.replies), template)) for a in text.ablated)
+    answers = Answers(pairs, tuple(text.replies), template)
+    return Survey(text.title, answers, ablated=ablated, record=text.record, **tensors)
+
+
+def check_replaces(path: Path, count: int) -> None:
+    """Raise BadInput if a survey of more prompts than `count` lies there."""
+    if os.path.lexists(path):
+        stored = len(read(path).answers.replies)
+        if stored > count:
+            raise BadInput(f"{path} is a survey of {stored:,} prompts: ask for as many, or pass another --out.")
+
+
+def check_shapes(tensors: Mapping[str, Tensor], n_prompts: int) -> None:
+    """Raise `ValueError` unless the tensors of a survey are of one model and of so many prompts."""
+    layers = tensors["wins"].shape[1:2]
+    axes = tensors["points"].shape[-1:]
+    expected = {
+        "pairs": (n_prompts, 2),
+        "spelled": (n_prompts, WIDTH),
+        "points": (*layers, 2, WIDTH, n_prompts, *axes),
+        "share": (*layers, 2, WIDTH, *axes),
+        "std": tensors["mean"].shape,
+    }
+    for name, shape in expected.items():
+        if tensors[name].shape != torch.Size(shape):
+            raise ValueError(f"{name} is {[*tensors[name].shape]}, expected {[*shape]}")
 
 
 @dataclass
@@ -224,7 +274,7 @@ class Surveyor:
         """What a pass has stored for all prompts: of each batch's tensor the entry `index`."""
         parts = []
         for path in self._paths(name):
-            with safe_open(path, "pt") as file:
+            with open_tensors(path, "delete it and run the same command again") as file:
                 parts.append(file.get_slice(key)[index])
         return torch.cat(parts)
 

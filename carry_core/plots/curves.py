@@ -10,7 +10,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from carry_core.findings.dynamics import finished
+from carry_core.findings import dynamics
 from carry_core.plots.attention import attention_map
 from carry_core.plots.page import Arrays
 from carry_core.plots.style import CLASS_COLOURS, FAINT, INK, WIDTH, style
@@ -50,10 +50,15 @@ PANELS = {  # of Fig. 8 to 12: the curves of each with their colours and labels
 
 def thinned(history: History) -> dict[str, NDArray[Any]]:
     """The curves of Fig. 8 to 12 at up to 150 epochs, first and last among them: `[run, epoch]`, and `epoch`."""
-    epochs = history["test_loss"].shape[1]
-    epoch = np.unique(np.linspace(1, epochs, min(150, epochs)).round().astype(int))
+    tested = history["epochs"]
+    rows = nearest_rows(tested, np.linspace(1, tested[-1], min(150, tested[-1])))
     names = [name for panel in PANELS.values() for name in panel if name in history]
-    return {"epoch": epoch} | {name: history[name][:, epoch - 1] for name in names}
+    return {"epoch": tested[rows]} | {name: history[name][:, rows] for name in names}
+
+
+def nearest_rows(tested: NDArray[Any], wanted: NDArray[Any]) -> NDArray[Any]:
+    """Rows of learning curves at some epochs, or at the next that were tested; no row twice."""
+    return np.unique(np.searchsorted(tested, wanted.round()))
 
 
 def draw_curves(figure: SubFigure, curves: Arrays) -> None:
@@ -73,10 +78,12 @@ def draw_curves(figure: SubFigure, curves: Arrays) -> None:
 
 def transition_arrays(history: History, run: int, shown: Sequence[int]) -> dict[str, NDArray[Any]]:
     """What `draw_transition` draws of a run: its curves at every fifth epoch, its attention at those that are shown."""
-    i, every = list(history["runs"]).index(run), slice(4, None, 5)
-    curves = {name: history[name][i, every] for name in ("train_loss", "test_loss", "test_accuracy", "weight_norm")}
-    curves |= {"epoch": np.arange(1, history["test_loss"].shape[1] + 1)[every], "run": np.array(run)}
-    return curves | {"shown": np.array(shown), "attention": history["pattern"][i, np.array(shown) - 1]}
+    i, tested = list(history["runs"]).index(run), history["epochs"]
+    every = tested % 5 == 0
+    names = ("train_loss", "test_loss", "test_accuracy", "weight_norm")
+    drawn = {name: history[name][i, every] for name in names}
+    drawn |= {"epoch": tested[every], "run": np.array(run), "shown": np.array(shown)}
+    return drawn | {"attention": history["pattern"][i, np.searchsorted(tested, shown)]}
 
 
 def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
@@ -112,16 +119,20 @@ def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
 def ends(history: History) -> pd.DataFrame:
     """Where each run (row) is best and where it ends: test exact match, test loss, squared norm (Fig. 8 to 12)."""
     columns: dict[tuple[str, str], list[Any]] = {}
-    extremes = {"exact match": ("test_whole", "best", np.argmax), "loss": ("test_loss", "lowest", np.argmin)}
+    extremes = {
+        "exact match": ("test_whole", "best", "idxmax"),
+        "loss": ("test_loss", "lowest", "idxmin"),
+    }
     for name, (key, extreme, where) in extremes.items():
         if key in history:
-            curves = [finished(curve) for curve in history[key]]
-            columns[name, extreme] = [curve[where(curve)] for curve in curves]
-            columns[name, "epoch"] = [where(curve) + 1 for curve in curves]
-            columns[name, "at the end"] = [curve[-1] for curve in curves]
-    norms = [finished(norm).round().astype(int) for norm in history["weight_norm"]]
-    columns["squared norm", "at the start"] = [norm[0] for norm in norms]
-    columns["squared norm", "at the end"] = [norm[-1] for norm in norms]
+            curves = dynamics.curves(history, key)
+            epochs = {run: getattr(curve, where)() for run, curve in curves.items()}
+            columns[name, extreme] = [curve[epochs[run]] for run, curve in curves.items()]
+            columns[name, "epoch"] = [*epochs.values()]
+            columns[name, "at the end"] = [curve.iloc[-1] for curve in curves.values()]
+    norms = [norm.round().astype(int) for norm in dynamics.curves(history, "weight_norm").values()]
+    columns["squared norm", "at the start"] = [norm.iloc[0] for norm in norms]
+    columns["squared norm", "at the end"] = [norm.iloc[-1] for norm in norms]
     return pd.DataFrame(columns, pd.Index(history["runs"], name="run"))
 
 

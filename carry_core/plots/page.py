@@ -1,5 +1,6 @@
 """What a page is made of: checked parameters, figures, tables, numbers for its sentences, the author's side."""
 
+import ast
 import hashlib
 import io
 import json
@@ -16,18 +17,23 @@ from matplotlib.figure import Figure, SubFigure
 from numpy.typing import NDArray
 from pandas.io.formats.style import Styler
 from PIL import Image
+from pydantic import TypeAdapter
 
-from carry_core import groups, runs
+from carry_core import author, groups, runs
 from carry_core.carries import paper_name, patterns
+from carry_core.checksums import save_listed
 from carry_core.errors import BadInput, check_whole
-from carry_core.files import author_dir, data_dir, replacing
+from carry_core.files import author_dir, data_dir, read_arrays, reading
+from carry_core.findings import dynamics
 from carry_core.plots.style import WIDTH, style, svg
-from carry_core.training import recipes
+from carry_core.training import histories, recipes
 
 AUTHORS, OURS = "author’s weights", "our weights"
 MIN_EXAMPLES, MAX_EXAMPLES = 10, 200_000  # sums of a draw: more than any class has, and they still fit into memory
+INJECTED = "# Parameters\n"  # how papermill begins the cell with the parameters that it was given
 GLUED = "application/papermill.record/"  # before the MIME type of what only other cells show
 KEPT_BITS = np.int32(~0x1FFF)  # of a stored float32: three digits, so that it is compressed to half
+REMEDY = "write it with `make author-figures`"
 Arrays = Mapping[str, NDArray[Any]]  # what a figure draws of a source
 
 
@@ -35,25 +41,76 @@ def check(
     *,
     source: str,
     group: str,
-    run: int | None = None,
+    run: Any = None,
     n_examples: object = MAX_EXAMPLES,
     seed: object = 0,
+    addends: tuple[Any, Any] = (0, 0),
     at_least: int = MIN_EXAMPLES,
     causal: bool = False,
 ) -> runs.Runs:
-    """Check a notebook's parameters before anything is computed, and load the group they name; or `BadInput`.
+    """Check a notebook's parameters before anything is computed, and load the group they name.
 
-    What it measures is defined from `at_least` sums on; `causal` if it is about decoders (App. D).
+    Args:
+        source: `ours` or `author`.
+        group: a run group.
+        run: one of its runs, or None for the page's choice.
+        n_examples: sums of a draw, a whole number from `at_least` on.
+        seed: of draws, a whole number from 0 on.
+        addends: two whole numbers whose sum the group's models can write.
+        at_least: how many sums it takes to define what the page measures.
+        causal: whether the page is about decoders (App. D).
+
+    Raises:
+        BadInput: a parameter is not so, or one was injected that the page does not have.
     """
+    check_injected()
     check_whole("n_examples", n_examples, at_least, MAX_EXAMPLES, "sums")
     check_whole("seed", seed, 0, 2**63 - 1)
+    if run is not None:
+        check_whole("run", run, 0, 999)
     loaded = runs.load(group, source)
     if causal and not loaded.config.causal:
         decoders = [other.name for other in groups.GROUPS.values() if other.config.causal]
         raise BadInput(f"{group} has no decoders: expected {' or '.join(decoders)}.")
+    a, b = addends
+    end = 10**loaded.config.width
+    check_whole("a", a, 0, end - 1)
+    check_whole("b", b, 0, end - 1)
+    if a + b >= end:
+        raise BadInput(f"a={a}, b={b}: expected two whole numbers whose sum is below {end}.")
     if run is not None:
         loaded.model(run)
     return loaded
+
+
+def check_injected() -> None:
+    """Raise `BadInput` if papermill was given a parameter that the page does not have.
+
+    Papermill puts what it was given into a cell of its own, after the one tagged `parameters`.
+    """
+    cells = _cells_so_far()
+    injected = [i for i, cell in enumerate(cells) if cell.startswith(INJECTED)]
+    if not injected:
+        return
+    own = [name for cell in cells[: injected[0]] for name in _assigned(cell)]
+    unknown = [name for name in _assigned(cells[injected[0]]) if name not in own]
+    if unknown:
+        plural = "s" if len(unknown) > 1 else ""
+        raise BadInput(f"Unknown parameter{plural} {', '.join(unknown)}: expected some of {', '.join(own)}.")
+
+
+def _cells_so_far() -> Sequence[str]:
+    """The code of each cell that ran in this kernel; nothing outside of one."""
+    from IPython import get_ipython
+
+    cells: Sequence[str] = getattr(get_ipython(), "user_ns", {}).get("In", ())
+    return cells
+
+
+def _assigned(code: str) -> list[str]:
+    """The names that code assigns to, in their order."""
+    nodes = ast.walk(ast.parse(code))
+    return [n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
 
 
 def chosen_classes(n_digits: int, wanted: Any = None) -> list[str]:
@@ -97,19 +154,32 @@ def provenance(loaded: runs.Runs, beside: runs.Runs | None = None) -> str:
     return text + (f" {stand} ({planned} epochs) by the recipe “paper”." if recipes.stands_in(loaded) else "")
 
 
+def tested_epochs(history: histories.History) -> str:
+    """Words behind `provenance` on the epochs that learning curves have, if these are not all."""
+    tested = history["epochs"]
+    apart = dynamics.since_last_test(tested)
+    if (most := int(apart.max())) == 1:
+        return ""
+    last = tested[np.argmax(apart > 1) - 1]
+    return (
+        f" The learning curves have every epoch up to {last}, then one in {most} or more, after"
+        " which all runs were tested: what is said to happen at a later epoch may have happened up"
+        f" to {most - 1} epochs before, and a best value is the best of these epochs."
+    )
+
+
 def show(thing: Any, name: str | None = None, alt: str = "") -> None:
     """Put a figure, a frame (or `Styler`), or what has `_repr_html_` and a `repr` that stays the same, on the page.
 
     Figures are PNGs of 256 colours in the notebook; `make book` (CARRY_FIGURES=svg) draws SVG too. `alt` says what can
     be seen in one. With a `name` the page glues it in elsewhere; the cell is tagged `remove-output` then.
     """
-    from IPython import get_ipython
     from IPython.display import display
 
     assert bool(alt) == isinstance(thing, Figure), "A figure needs a text that says what can be seen in it."
     metadata: dict[str, Any] = {"scrapbook": {"name": name, "mime_prefix": ""}} if name else {}
     if isinstance(thing, Figure):
-        if any(cell.startswith("# Parameters\n") for cell in getattr(get_ipython(), "user_ns", {}).get("In", ())):
+        if any(cell.startswith(INJECTED) for cell in _cells_so_far()):
             alt = f"With this page's own parameters: {alt}"
         data: dict[str, Any] = {"image/png": png(thing), "text/plain": alt}
         if os.environ.get("CARRY_FIGURES") == "svg":
@@ -200,11 +270,12 @@ def beside(name: str, data: Any, source: str, group: str) -> dict[str, Any]:
         if os.environ.get("CARRY_STORE_AUTHOR"):
             _store(path, data, group)
         return {AUTHORS: data}
-    if not path.exists():
+    if not os.path.lexists(path):
         return {OURS: data}
-    with np.load(path, allow_pickle=False) as file:
-        stored = {key: file[key] for key in file.files if key != "sources"}
-    return {AUTHORS: type(data)(stored), OURS: data}
+    stored = read_arrays(path, REMEDY)
+    with reading(path, REMEDY):
+        sources(stored)
+        return {AUTHORS: type(data)({key: array for key, array in stored.items() if key != "sources"}), OURS: data}
 
 
 @style()
@@ -235,14 +306,26 @@ def subfigures(
     return figure
 
 
+def sources(stored: Arrays) -> dict[str, str]:
+    """The sha256 of the released files that stored arrays were made from, by path; `ValueError` if they do not say."""
+    return TypeAdapter(dict[str, str]).validate_json(str(stored["sources"]))
+
+
 def _store(path: Path, data: pd.DataFrame | Arrays, group: str) -> None:
     arrays = {key: _thin(np.asarray(column)) for key, column in dict(data).items()}
-    imported = json.loads((author_dir() / "sources.json").read_text())
+    imported = author.imported_files(author_dir())
     folder = "llm" if group == "default" else group  # pages of language models have no group of runs
-    files = [entry["files"] for key, entry in imported.items() if key.startswith(f"{folder}/")]
-    released = {path: digest for each in files for path, digest in each.items()}
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, sources=np.array(json.dumps(released)), **arrays)
+    released: dict[str, str] = {}
+    for output, files in imported.items():
+        if output.startswith(f"{folder}/"):
+            released |= files
+    if os.path.lexists(path):
+        lost = sorted(sources(read_arrays(path, REMEDY)).keys() - released.keys())
+        if lost:
+            raise BadInput(f"{path} was made from {lost[0]} as well: import the whole release, or delete it first.")
+    content = io.BytesIO()
+    np.savez_compressed(content, allow_pickle=False, sources=np.array(json.dumps(released)), **arrays)
+    save_listed(path, content.getvalue())
 
 
 def _thin(x: NDArray[Any]) -> NDArray[Any]:

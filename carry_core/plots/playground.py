@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -148,21 +149,26 @@ def export_runs(out: Path, chosen: Mapping[str, Collection[int]]) -> list[dict[s
 def training(group: str, measured: str, every: int) -> dict[str, Any]:
     """A group's histories for the slider over its training (Fig. 2, 5), with what is `measured`.
 
-    Losses in float16, at least 1e-6; accuracies and attention in hundredths; all after `every` so many epochs.
+    Losses in float16, at least 1e-6; accuracies and attention in hundredths; all after `every` so
+    many epochs, or a multiple of it, so that the runs were tested after all of these.
     """
     loaded, history = runs.load(group), histories.load(group)
-    epochs, planned = history["test_loss"].shape[1], recipes.planned_epochs(loaded)
+    tested, planned = history["epochs"], recipes.planned_epochs(loaded)
+    steps = count(every, every)
+    step = next(x for x in steps if np.isin(np.arange(x, tested[-1] + 1, x), tested).all())
+    rows = tested % step == 0
     if measured == "pattern":  # the run and the middle epoch of Fig. 2
         transitions = dynamics.transitions(history, loaded.config.layout, planned)
         run = dynamics.shown_run(transitions)
-        epoch = dynamics.shown_epochs(transitions.loc[run])[1]
+        epoch = dynamics.shown_epochs(transitions.loc[run], tested)[1]
     else:
-        run, epoch = loaded.numbers[0], dynamics.kink(dynamics.finished(history["test_loss"][0]), planned=planned).epoch
+        run = loaded.numbers[0]
+        epoch = dynamics.kink(dynamics.curves(history, "test_loss")[run], planned=planned).epoch
     names = ("train_loss", "test_loss", "test_accuracy", measured)
-    tensors = {name: torch.from_numpy(history[name][:, every - 1 :: every]) for name in names}
+    tensors = {name: torch.from_numpy(history[name][:, rows]) for name in names}
     losses = {name: x.clamp(min=1e-6) for name, x in tensors.items() if name.endswith("loss")}
     shares = {name: x.double().mul(100).round().div(100) for name, x in tensors.items() if name not in losses}
-    about = {"id": group, "runs": history["runs"].tolist(), "epochs": list(range(every, epochs + 1, every))}
+    about = {"id": group, "runs": history["runs"].tolist(), "epochs": tested[rows].tolist()}
     return _packed(about | {"shown": {"run": int(run), "epoch": int(epoch)}}, losses | shares)
 
 

@@ -1,9 +1,10 @@
 """Speed of training, measurements and the ledger beside plain PyTorch, in turns on the same machine (`carry bench`)."""
 
 import math
+import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -12,14 +13,17 @@ from typing import Any
 import pandas as pd
 import torch
 import torch.nn.functional as F
+from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from carry_core import measure, sums
+from carry_core.checksums import save_listed
 from carry_core.errors import BadInput
-from carry_core.files import data_dir, write_json
+from carry_core.files import data_dir, json_bytes
 from carry_core.groups import Group
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import ModelConfig, Transformer, rotate
+from carry_core.schemas import read_json
 from carry_core.training import recipes
 from carry_core.training.fused import cpu_info
 from carry_core.training.layers import keep_memory
@@ -151,10 +155,41 @@ def predict(rounds: int = 7, n_sums: int = 16_384) -> list[Row]:
     return rows
 
 
+class Benchmark(BaseModel):
+    """A stored benchmark: what was measured, and with what."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    processor: str
+    capability: str
+    torch: str
+    commit: str
+    rows: list[dict[str, str | int | float]]
+
+
+def path_of(what: str) -> Path:
+    """Where a benchmark's results lie."""
+    return data_dir() / "results" / f"bench_{what}.json"
+
+
+def saved(what: str) -> dict[str, Any]:
+    """A stored benchmark, its `rows` and what it was measured with; `BadInput` if it is missing or damaged."""
+    remedy = f"write it with `carry bench {what} --save`"
+    return read_json(path_of(what), Benchmark, remedy).model_dump()
+
+
+def check_devices(what: str, devices: Collection[Any]) -> None:
+    """Raise `BadInput` if a benchmark is stored of devices that are not among these."""
+    if os.path.lexists(path_of(what)):
+        lost = sorted({str(row["device"]) for row in saved(what)["rows"] if "device" in row} - {*devices})
+        if lost:
+            why = f"{path_of(what)} has rows of {', '.join(lost)}"
+            raise BadInput(f"{why}, which is not here: run it there, or delete it to begin anew.")
+
+
 def save(what: str, rows: list[Row]) -> Path:
     """Write a benchmark's rows and what they were measured with; returns the file."""
+    check_devices(what, {row.get("device") for row in rows})
     about = {"processor": cpu_info("model name") or platform.machine()}
     about |= {"capability": torch.backends.cpu.get_cpu_capability(), "torch": torch.__version__, "commit": commit()}
-    path = data_dir() / "results" / f"bench_{what}.json"
-    write_json(path, about | {"rows": rows})
-    return path
+    return save_listed(path_of(what), json_bytes(about | {"rows": rows}))

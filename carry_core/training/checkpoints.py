@@ -4,23 +4,42 @@ import json
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
 import filelock
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from pydantic import BaseModel, ConfigDict, Field
 from safetensors.torch import save_file
+from torch import Tensor
 
 from carry_core.errors import BadInput
-from carry_core.files import replacing
+from carry_core.files import open_tensors, replacing, replacing_all
 from carry_core.groups import Group
 from carry_core.runs import FORMAT as RUN_FORMAT
-from carry_core.runs import Record, Weights
+from carry_core.runs import Record, Weights, are_finite, parameter_shapes
+from carry_core.schemas import plain_errors
+from carry_core.training import histories
 from carry_core.training.histories import History
 from carry_core.training.recipes import Recipe
-from carry_core.training.trainer import State, part
+from carry_core.training.trainer import MOMENTS, State, part
 
 FORMAT = "1"
 RESUMING = ("format", "group", "epoch", "batches", "adam_step", "dropout")  # of a record, what is not of the run
+
+
+class CheckpointRecord(BaseModel):
+    """How far a run is; the trainer's further entries say how it goes on from there."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    group: str
+    recipe: str
+    run: Annotated[int, Field(ge=0)]
+    epoch: Annotated[int, Field(ge=0)]
+    batches: Annotated[int, Field(ge=0)] = 0
+    adam_step: Annotated[int, Field(ge=1)]
+    precision: str
+    seconds: Annotated[float, Field(ge=0)]
 
 
 @dataclass(frozen=True)
@@ -59,18 +78,27 @@ class Checkpoints:
     def load(self, run: int, epoch: int | None = None) -> State:
         """The run's latest state or that of a snapshot; BadInput where its file is missing or unusable."""
         path = self.path(run, epoch)
-        try:
-            with safe_open(path, "pt") as file:
-                about = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        with open_tensors(path, f"delete run {run}'s files there to train it anew") as file, plain_errors():
+            about = file.metadata() or {}
             record = {"format": about["format"], **json.loads(about["record"])}
-        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-            remedy = f"delete run {run}'s files there to train it anew"
-            raise BadInput(f"Checkpoint {path} is missing or damaged ({error}): {remedy}.") from error
-        expected = {"format": FORMAT, "group": self.group.name, "recipe": self.recipe.name, "run": run}
-        if expected != {key: record.get(key) for key in expected}:
-            raise BadInput(f"Checkpoint {path} is not of {expected}: move it away to train this run.")
+            expected = {"format": FORMAT, "group": self.group.name, "recipe": self.recipe.name, "run": run}
+            if expected != {key: record.get(key) for key in expected}:
+                raise BadInput(f"Checkpoint {path} is not of {expected}: move it away to train this run.")
+            CheckpointRecord.model_validate(record)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            self._check(tensors, record["epoch"])
         return tensors, record
+
+    def _check(self, tensors: dict[str, Tensor], epoch: int) -> None:
+        """Raise `ValueError` unless parameters, moments and learning curves have the shapes of the group's runs."""
+        shapes = parameter_shapes(self.group.config)
+        for kind in ("parameters", *MOMENTS):
+            found = {name: p.shape for name, p in part(tensors, f"{kind}/").items()}
+            if found != shapes:
+                raise ValueError(f"its {kind} are not those of {self.group.name}")
+        curves = {name: curve.numpy() for name, curve in part(tensors, "history/").items()}
+        if epoch:
+            histories.check(curves, self.group, epoch)
 
     def publish(self, run: int, out: Path) -> Path:
         """Write a run's pair of files from its checkpoint and its snapshots; returns the path of its weights.
@@ -98,15 +126,20 @@ def run_path(out: Path, group: str, recipe: str, run: int) -> Path:
 
 
 def save_run(path: Path, group: Group, weights: Weights, record: Record, curves: History | None = None) -> None:
-    """Write a run's pair of files, the learning curves `[epoch, …]` first; BadInput where that cannot be done.
+    """Write a run's pair of files, both or neither, with learning curves `[row, …]`; BadInput if it cannot be done.
 
     Weights are by name, snapshots under `epoch_500/…`. The record has at least `run`, `recipe` and `epochs`.
     """
-    if curves:
-        with replacing(path.with_suffix(".npz")) as temporary, temporary.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **curves)
     snapshots = sorted({int(name.split("/")[0].removeprefix("epoch_")) for name in weights if "/" in name})
     record = record | ({"snapshots": snapshots} if snapshots else {})
     about = {"format": RUN_FORMAT, "group": group.name, "config": asdict(group.config), "record": record}
-    with replacing(path) as temporary:  # one entry of metadata: several are written in random order
-        save_file({key: p.contiguous() for key, p in weights.items()}, temporary, {"carry": json.dumps(about)})
+    if not are_finite(weights):
+        raise BadInput(f"Run {record['run']} of {group.name} has weights that are not finite: it is not written.")
+    paths = [path.with_suffix(".npz"), path] if curves else [path]
+    with replacing_all(*paths) as temporaries:
+        if curves:
+            with temporaries[0].open("wb") as file:
+                np.savez_compressed(file, allow_pickle=False, **curves)
+        contiguous = {key: p.contiguous() for key, p in weights.items()}
+        # one entry of metadata: several are written in random order
+        save_file(contiguous, temporaries[-1], {"carry": json.dumps(about)})

@@ -8,14 +8,18 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
+from carry_core.groups import Group
 from carry_core.sums import n_sums
 from carry_core.training.bench import in_turns
 from carry_core.training.checkpoints import Checkpoints, run_path
 from carry_core.training.layers import keep_memory
+from carry_core.training.recipes import Recipe
+from carry_core.training.seeds import OWN, Seeds, recorded
 from carry_core.training.trainer import State, Trainer
 
 SAVE_EVERY = 15.0  # seconds between checkpoints
@@ -50,11 +54,17 @@ def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report:
         if row is None or snapshot or trainer.finished or clock.over:
             checkpoints.save(trainer.states())
             clock.saved = time.monotonic()
-        far = f"batch {trainer.done}/{trainer.group.steps}"
-        if row is not None:
-            far = f"loss {row['test_loss'].mean():.1e}, accuracy {row['test_whole'].mean():.3f}"
+        far = f"batch {trainer.done}/{trainer.group.steps}" if row is None else last_test(trainer)
         report(title, f"{far}, epoch {trainer.epoch + (row is None)}/{epochs}", trainer.epoch / epochs)
     return trainer.finished
+
+
+def last_test(trainer: Trainer) -> str:
+    """What came out of the last test, and when that was if it is not the epoch just done."""
+    names = ("test_loss", "test_whole", "epochs")
+    loss, exact, epochs = (trainer.history[name][-1] for name in names)
+    when = "" if epochs[0] == trainer.epoch else f" (after {epochs[0]})"
+    return f"loss {loss.mean():.1e}, accuracy {exact.mean():.3f}{when}"
 
 
 def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
@@ -68,8 +78,16 @@ def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
             )
     if len(states) == len(trainer.runs):
         trainer.restore(states)
+        trainer.seeds = [recorded(record) for _, record in states]
+        if trainer.epoch and "epochs" not in trainer.history:  # begun when every epoch was tested
+            epochs = np.arange(1, trainer.epoch + 1)
+            trainer.history["epochs"] = list(np.tile(epochs[:, None], len(trainer.runs)))
     elif trainer.group.parent is not None:
-        trainer.load([parent_state(checkpoints, *trainer.group.parent, run) for run in trainer.runs])
+        parents = [parent_state(checkpoints, *trainer.group.parent, run) for run in trainer.runs]
+        trainer.load(parents)
+        for seeds, (_, record) in zip(trainer.seeds, parents, strict=True):
+            seeds.pop("init")
+            seeds["parent"] = recorded(record)
 
 
 def parent_state(checkpoints: Checkpoints, name: str, after: int, run: int) -> State:
@@ -97,15 +115,38 @@ def check_parents(plan: Iterable[tuple[Checkpoints, Collection[int]]]) -> None:
             coming |= {(group.name, papers, run) for ours, papers in snapshots if ours <= recipe.epochs(group)}
 
 
-def missing(checkpoints: Checkpoints, numbers: Collection[int], out: Path) -> dict[int, Progress]:
-    """Runs that `out` lacks, or has with fewer epochs, and how far their checkpoints are; BadInput for damaged ones."""
+def missing(
+    checkpoints: Checkpoints,
+    numbers: Collection[int],
+    out: Path,
+    seeds: Seeds = OWN,
+) -> dict[int, Progress]:
+    """Runs that `out` lacks, or has with fewer epochs, and how far their checkpoints are.
+
+    BadInput for damaged ones, and for those that have other seeds.
+    """
     group, recipe, found = checkpoints.group, checkpoints.recipe, {}
+    seeds.check_group(group)
     for run in numbers:
         path = run_path(out, group.name, recipe.name, run)
-        if not path.exists() or runs.describe(path, group.name)["record"]["epochs"] < recipe.epochs(group):
-            record = checkpoints.load(run)[1] if checkpoints.path(run).exists() else {"epoch": 0}
+        if is_finished(path, group, recipe, seeds):
+            continue
+        found[run] = (0, 0)
+        if checkpoints.path(run).exists():
+            record = checkpoints.load(run)[1]
+            seeds.check_run(group, record, checkpoints.path(run))
             found[run] = (record["epoch"], record.get("batches", 0))
     return found
+
+
+def is_finished(path: Path, group: Group, recipe: Recipe, seeds: Seeds = OWN) -> bool:
+    """Tell if a run's file has all epochs; BadInput if it is damaged or has other seeds."""
+    if not path.exists():
+        return False
+    record = runs.describe(path, group.name)["record"]
+    seeds.check_run(group, record, path)
+    epochs: int = record["epochs"]
+    return epochs >= recipe.epochs(group)
 
 
 def train_group(
@@ -115,6 +156,7 @@ def train_group(
     *,
     device: str = "cpu",
     precision: str = "fp32",
+    seeds: Seeds = OWN,
     clock: Clock | None = None,
     report: Report = lambda *told: None,
 ) -> bool:
@@ -128,12 +170,13 @@ def train_group(
     with ExitStack() as held:
         for run in numbers:
             held.enter_context(checkpoints.lock(run))
-        todo = missing(checkpoints, numbers, out)
+        todo = missing(checkpoints, numbers, out, seeds)
         stacks = [[run for run in todo if todo[run] == far] for far in sorted({*todo.values()}, reverse=True)]
         for stack in stacks if device != "cpu" else [[run] for run in todo]:
             if clock.over:
                 return False
-            trainer = Trainer(checkpoints.group, checkpoints.recipe, stack, device, precision)
+            how = (device, precision, seeds)
+            trainer = Trainer(checkpoints.group, checkpoints.recipe, stack, *how)
             prepare(trainer, checkpoints)
             if not train_runs(trainer, checkpoints, clock, report):
                 return False
@@ -156,4 +199,6 @@ def estimate(checkpoints: Checkpoints, todo: Mapping[int, Progress], device: str
     a, b = trainer.train.unbind(1)
     step: float = in_turns({"step": partial(trainer.step, a, b, 0)}, 1, torch.get_num_threads())["step"].item()
     n_test = group.fraction * n_sums(group.n_digits) + (groups.N_LONG if group.padded else 0)
-    return step * (group.n_train + TESTING * n_test) / group.batch * (max(left) if stacked else sum(left))
+    tested = len(recipe.tested(group)) / recipe.epochs(group)  # of the epochs
+    epoch = step * (group.n_train + tested * TESTING * n_test) / group.batch
+    return epoch * (max(left) if stacked else sum(left))

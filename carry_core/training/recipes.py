@@ -9,6 +9,9 @@ from carry_core.errors import BadInput
 from carry_core.groups import MAIN, Group
 from carry_core.runs import Runs
 
+# A run is tested after each of its first fifty epochs, then after every tenth.
+TESTED_FIRST, TESTED_EVERY = 50, 10
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -23,25 +26,35 @@ class Recipe:
     followed: Mapping[str, tuple[Collection[int], tuple[int, ...]]] = field(default_factory=dict)
 
     def epochs(self, group: Group) -> int:
-        if self.limit is not None:
-            return self.limit
-        if self.steps is None or group.parent is not None:
-            return group.epochs
-        return max(1, round(self.steps / group.steps))
+        return group.planned_epochs(self.steps) if self.limit is None else self.limit
 
     def snapshots(self, group: Group, run: int) -> dict[int, int]:
         """Epochs whose weights are kept, and the paper's epochs that they stand for: the same share of the whole."""
         runs, more = self.followed.get(group.name, ((), ()))
+        return self._own(group, {*group.snapshots, *(more if run in runs else ())})
+
+    def tested(self, group: Group) -> frozenset[int]:
+        """Epochs after which the test sums are asked, the same for all runs of a group.
+
+        The first fifty and every tenth, those of any run's snapshots, and the last.
+        """
+        last, (_, followed) = self.epochs(group), self.followed.get(group.name, ((), ()))
+        snapshots = self._own(group, {*group.snapshots, *followed})
+        first = range(1, min(TESTED_FIRST, last) + 1)
+        later = range(TESTED_EVERY, last + 1, TESTED_EVERY)
+        return frozenset({*first, *later, *snapshots, last})
+
+    def _own(self, group: Group, papers: Collection[int]) -> dict[int, int]:
+        """Epochs of this recipe at the same share of the whole as the paper's, with these."""
         share = replace(self, limit=None).epochs(group) / group.epochs
-        epochs = sorted({*group.snapshots, *(more if run in runs else ())})
-        return {max(1, round(share * epoch)): epoch for epoch in epochs}
+        return {max(1, round(share * epoch)): epoch for epoch in sorted(papers)}
 
 
 # 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30 and 45 of the 60 epochs of `quick`: most of what happens is at the beginning
 ON_THE_WAY = (17, 33, 50, 67, 83, 100, 133, 167, 250, 333, 500, 750)
 BY_NAME = {
     "paper": Recipe("paper", 1.4e-4),
-    "quick": Recipe("quick", 1e-3, warmup=300, steps=8820, followed={MAIN: (range(4), ON_THE_WAY)}),
+    "quick": Recipe("quick", 1e-3, warmup=300, steps=groups.RECIPES["quick"], followed={MAIN: (range(4), ON_THE_WAY)}),
 }
 
 

@@ -1,4 +1,4 @@
-"""The trainer: AdamW on stacked runs, exact to the released code (App. A), with a history for every epoch."""
+"""The trainer: AdamW on stacked runs, exact to the released code (App. A), with learning curves."""
 
 import math
 import platform
@@ -11,7 +11,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from numpy.random import SeedSequence
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -21,6 +20,7 @@ from carry_core.groups import N_LONG, Group
 from carry_core.model import ModelConfig, Transformer
 from carry_core.training.fused import FusedStep
 from carry_core.training.recipes import Recipe
+from carry_core.training.seeds import OWN, Seeds
 from carry_core.training.stacked import Masks, Stack
 
 Pairs = Int[Tensor, "2 _"]  # a and b of each
@@ -28,14 +28,6 @@ State = tuple[dict[str, Tensor], dict[str, Any]]  # a run's tensors by name, and
 PRECISIONS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fused": torch.float32}
 MOMENTS = ("exp_avg", "exp_avg_sq")
 TEST_BATCH = 2048  # sums per run
-
-
-def random_streams(run: int) -> tuple[torch.Generator, torch.Generator, SeedSequence]:
-    """Independent random streams of one run, all from its number: split and order, initialisation, dropout."""
-    *torchs, dropout = SeedSequence(run).spawn(3)
-    seeds = [int(seed.generate_state(1, np.uint64)[0] >> np.uint64(1)) for seed in torchs]
-    data, weights = (torch.Generator().manual_seed(seed) for seed in seeds)
-    return data, weights, dropout
 
 
 def initialise(config: ModelConfig, generator: torch.Generator) -> dict[str, Tensor]:
@@ -55,17 +47,28 @@ def initialise(config: ModelConfig, generator: torch.Generator) -> dict[str, Ten
     return parameters
 
 
-def split(group: Group, generator: torch.Generator) -> tuple[Pairs, Pairs, Pairs]:
-    """Sums of one run: train, in the order of the batches of every epoch; test; the longer ones of a padded group."""
-    order = torch.randperm(sums.n_sums(group.n_digits), generator=generator)
-    size = round(group.fraction * len(order))  # of the training set, and of the test set, which comes next
-    train, test = (torch.stack(sums.unrank(index, group.n_digits)) for index in order[: 2 * size].split(size))
+def split(
+    group: Group,
+    generator: torch.Generator,
+    order: torch.Generator | None = None,
+) -> tuple[Pairs, Pairs, Pairs]:
+    """Sums of one run: train, in the order of the batches; test; a padded group's longer ones.
+
+    A generator for the `order` permutes the training sums; which sums are in which set stays.
+    """
+    shuffled = torch.randperm(sums.n_sums(group.n_digits), generator=generator)
+    # of the training set, and of the test set, which comes next
+    size = round(group.fraction * len(shuffled))
+    both = shuffled[: 2 * size].split(size)
+    train, test = (torch.stack(sums.unrank(index, group.n_digits)) for index in both)
     long = torch.stack(sums.long_sums(N_LONG, group.config.width, generator)) if group.padded else train[:, :0]
     if group.parent is not None:
         train = long[:, : group.primed]
     elif group.primed:
         train = torch.cat([train, long[:, : group.primed]], 1)
         train = train[:, torch.randperm(train.shape[1], generator=generator)]
+    if order is not None:
+        train = train[:, torch.randperm(train.shape[1], generator=order)]
     return train, test, long[:, group.primed :]
 
 
@@ -73,22 +76,31 @@ class Trainer:
     """Several runs of one group in lockstep: what becomes of one does not depend on the others, but for rounding."""
 
     def __init__(
-        self, group: Group, recipe: Recipe, runs: list[int], device: str = "cpu", precision: str = "fp32"
+        self,
+        group: Group,
+        recipe: Recipe,
+        runs: list[int],
+        device: str = "cpu",
+        precision: str = "fp32",
+        seeds: Seeds = OWN,
     ) -> None:
         self.group, self.recipe, self.runs = group, recipe, runs
         self.device, self.precision = torch.device(device), precision
         self.epoch = 0
         self.done = 0  # batches of the epoch under way
         self.running: dict[str, Tensor] = {}  # sums of their losses and accuracies, (run, …)
-        self.history: dict[str, list[NDArray[np.float32]]] = {}
+        # `[run, …]` each: of `train_…` for every epoch, of all else for each test, after `epochs`
+        self.history: dict[str, list[NDArray[Any]]] = {}
+        self.tested = recipe.tested(group)
+        self.seeds = [seeds.record(run) for run in runs]
         self.seconds = [0.0] * len(runs)  # wall time that each run is charged with: its share of the stack's
         where = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else f"cpu ({platform.machine()})"
         self.made_by = {"device": where, "torch": torch.__version__, "numpy": np.__version__, "commit": commit()}
         self.sessions: list[list[dict[str, Any]]] = [[] for _ in runs]
-        data, weights, dropout = zip(*map(random_streams, runs), strict=True)
-        parts = zip(*(split(group, generator) for generator in data), strict=True)
+        streams = [seeds.streams(run) for run in runs]
+        parts = zip(*(split(group, of_run.split, of_run.order) for of_run in streams), strict=True)
         self.train, self.test, self.long = (torch.stack(part).to(self.device) for part in parts)
-        fresh = [initialise(group.config, generator) for generator in weights]
+        fresh = [initialise(group.config, of_run.weights) for of_run in streams]
         stacked = {name: torch.stack([of_run[name] for of_run in fresh]) for name in fresh[0]}
         self.parameters = {name: p.to(self.device).requires_grad_() for name, p in stacked.items()}
         self.carry_in = carries.carry_in(group.n_digits).to(self.device)
@@ -97,6 +109,7 @@ class Trainer:
             self.parameters.values(), lr=self.rate, betas=(0.9, 0.98), eps=1e-8, weight_decay=group.decay, fused=True
         )
         self.stack = Stack(group.config, self.device, PRECISIONS[precision])
+        dropout = [of_run.dropout for of_run in streams]
         self.masks = Masks(dropout, self.device)
         self.fused = FusedStep(self.stack, self.parameters, dropout) if precision == "fused" else None
 
@@ -104,19 +117,26 @@ class Trainer:
     def finished(self) -> bool:
         return self.epoch >= self.recipe.epochs(self.group)
 
-    def run_epoch(self, pause: Callable[[], bool] = lambda: False) -> dict[str, NDArray[np.float32]] | None:
-        """Train for one epoch, or what is left of it, then test; returns the new row of the history, each `[run, …]`.
+    def run_epoch(self, pause: Callable[[], bool] = lambda: False) -> dict[str, NDArray[Any]] | None:
+        """Train for one epoch, or what is left of it; returns what the history gains, `[run, …]`.
 
-        `pause` is asked after each batch: where it says so, None is returned, and the next call goes on there.
+        A test follows where the recipe has one. `pause` is asked after each batch: where it says
+        so, None is returned, and the next call goes on there.
         """
         began = time.perf_counter()
-        row = self.train_epoch(pause)
-        if row is not None:
+        measured = self.train_epoch(pause)
+        row: dict[str, NDArray[Any]] | None = None
+        if measured is not None:
             self.epoch += 1
-            for key, value in (row | self.test_epoch()).items():
-                self.history.setdefault(key, []).append(value.float().cpu().numpy())
+            if self.epoch in self.tested:
+                measured |= self.test_epoch()
+            row = {key: value.float().cpu().numpy() for key, value in measured.items()}
+            if self.epoch in self.tested:
+                row["epochs"] = np.full(len(self.runs), self.epoch)
+            for key, value in row.items():
+                self.history.setdefault(key, []).append(value)
         self.seconds = [seconds + (time.perf_counter() - began) / len(self.runs) for seconds in self.seconds]
-        return None if row is None else {key: curve[-1] for key, curve in self.history.items()}
+        return row
 
     def train_epoch(self, pause: Callable[[], bool] = lambda: False) -> dict[str, Tensor] | None:
         """One pass over the training set; means over its batches, with dropout on. None where `pause` stops it."""
@@ -211,6 +231,7 @@ class Trainer:
         for i, run in enumerate(self.runs):
             dropout = (self.fused or self).masks.state(i)
             record = shared | {"run": run, "seconds": round(self.seconds[i], 1), "dropout": dropout}
+            record["seeds"] = self.seeds[i]
             record |= {"sessions": self.sessions[i]} if self.sessions[i] else {}
             states.append(({name: tensor[i].clone() for name, tensor in tensors.items()}, record))
         return states

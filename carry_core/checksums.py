@@ -1,0 +1,87 @@
+"""The list of shipped files, `data/SHA256SUMS` in the format of `sha256sum -c`, and writing what stands on it."""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+
+import filelock
+
+from carry_core.errors import BadInput
+from carry_core.files import damaged, data_dir, read_text, replacing, replacing_all, sha256
+
+SUMS = "SHA256SUMS"
+REMEDY = "name the data folder in CARRY_DATA, or write the list anew with `carry verify --accept NAME...`"
+NOT_SHIPPED = re.compile(rf"{SUMS}|checkpoints/|author/|(.*/)?\.")
+LINE = re.compile("([0-9a-f]{64})  (.+)")
+
+
+def path_of() -> Path:
+    """Where the list lies."""
+    return data_dir() / SUMS
+
+
+def read_checksums() -> dict[str, str]:
+    """The sha256 of every shipped file by its name in the data folder; `BadInput` if the list is missing or damaged."""
+    sums: dict[str, str] = {}
+    for number, line in enumerate(read_text(path_of(), REMEDY).splitlines(), 1):
+        match = LINE.fullmatch(line)
+        if match is None:
+            raise damaged(path_of(), f"line {number} is not a sha256 and a name", REMEDY)
+        digest, name = match.groups()
+        if not _is_inside(name) or name in sums:
+            raise damaged(path_of(), f"line {number} names {name!r}, no file of the data folder or one twice", REMEDY)
+        sums[name] = digest
+    if not sums:
+        raise damaged(path_of(), "it names no file", REMEDY)
+    return sums
+
+
+def _is_inside(name: str) -> bool:
+    place = PurePosixPath(name)
+    return not place.is_absolute() and ".." not in place.parts and str(place) == name
+
+
+def shipped_name(path: Path) -> str:
+    """The name of a file on the list; `BadInput` if it is not one of those that are shipped."""
+    name = Path(os.path.relpath(path, data_dir())).as_posix()
+    if not _is_inside(name) or NOT_SHIPPED.match(name):
+        raise BadInput(f"{name}: expected the name of a file relative to {data_dir()}, and none of its checkpoints.")
+    return name
+
+
+def write_checksums(files: Iterable[Path] | None = None) -> None:
+    """Write the list anew for some files, or for all that are shipped; `BadInput` if a file is not one of those."""
+    root = data_dir()
+    with _locked():
+        if files is None:
+            every = (path for path in root.rglob("*") if path.is_file())
+            files = [path for path in every if not NOT_SHIPPED.match(path.relative_to(root).as_posix())]
+            sums = {}
+        else:
+            sums = read_checksums() if path_of().exists() else {}
+        sums |= {shipped_name(path): sha256(path) for path in files}
+        with replacing(path_of()) as temporary:
+            temporary.write_text(_text(sums), encoding="utf-8")
+
+
+def save_listed(path: Path, content: bytes) -> Path:
+    """Write a shipped file together with its line on the list; `BadInput` if that cannot be, and both are as before."""
+    name = shipped_name(path)
+    with _locked():
+        sums = read_checksums() if path_of().exists() else {}
+        sums[name] = hashlib.sha256(content).hexdigest()
+        with replacing_all(path, path_of()) as (file, listed):
+            file.write_bytes(content)
+            listed.write_text(_text(sums), encoding="utf-8")
+    return path
+
+
+def _text(sums: Mapping[str, str]) -> str:
+    return "".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items()))
+
+
+def _locked() -> filelock.BaseFileLock:
+    """A lock for reading the list and writing it again, since two commands may save at once."""
+    return filelock.FileLock(data_dir() / f".{SUMS}.lock")

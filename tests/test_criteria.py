@@ -1,0 +1,112 @@
+"""Each criterion of a finding, tried on rows that lie just on either side of it."""
+
+import math
+
+import pytest
+
+from carry_core.findings import base
+from carry_core.findings.base import FINDINGS, N1, Fields
+from carry_core.groups import MAIN
+
+STAIRS = ({"value": 0.51}, {"value": 0.49})
+LEADING_AXIS = (
+    {"value": 0.951, "best_axis_at_7": 1, "best_axis_at_8": 1},
+    {"value": 0.949},
+    {"best_axis_at_7": 2},
+    {"best_axis_at_8": 2},
+)
+CARRY_AXIS = ({"value": 0.71}, {"value": 0.69})
+PREVIOUS_SUM = (
+    {"decision_head": "1:0", "head_1:0_at_7_8": [0.21, 0.21], "head_1:1_at_7_8": [0.1, 0.2]},
+    {"head_1:0_at_7_8": [0.19, 0.21], "head_1:1_at_7_8": [0.1, 0.1]},  # chance gives 2 of 10
+    {"head_1:0_at_7_8": [0.21, 0.19], "head_1:1_at_7_8": [0.1, 0.1]},
+    {"head_1:1_at_7_8": [0.22, 0.1]},  # the other head brings more
+    {"head_1:1_at_7_8": [0.1, 0.22]},
+    {"decision_head": "1:1"},
+)
+
+# Of each finding, a row that just shows what is claimed, and what to change in it so that it just does not.
+EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
+    "full_adder": (
+        {"value": 0.991, "carry_before_the_last_attention": [0.5, 0.989]},
+        {"value": 0.989},
+        {"carry_before_the_last_attention": [0.5, 0.991]},
+    ),
+    "decision_head": (
+        {"value": 0.101, "lowest_carry_cell": 0.991, "lowest_right_or_too_large": 0.991},
+        {"value": 0.099},
+        {"lowest_carry_cell": 0.989},
+        {"lowest_right_or_too_large": 0.989},
+    ),
+    "final_mlp_carries": ({"value": 0.901}, {"value": 0.899}),
+    "biases": ({"value": 0.009, "group": MAIN}, {"value": 0.011}, {"group": N1}),
+    "squashing": (
+        {"at_7_8_9": [0.999, 0.999, 0.999]},
+        {"at_7_8_9": [1.001, 0.1, 0.1]},
+        {"at_7_8_9": [0.1, 0.1, 1.001]},
+        {"at_7_8_9": [0.1, math.nan, 0.1]},
+    ),
+    "staircase": STAIRS,
+    "decoder_staircase": STAIRS,
+    "unprimed_staircase": STAIRS,
+    "primed_staircase": STAIRS,
+    "previous_sum": PREVIOUS_SUM,
+    "decoder_previous_sum": PREVIOUS_SUM,
+    "no_grokking": ({"value": 50.0, "planned": 1000}, {"value": 51.0}, {"planned": 980}),
+    "kink": (
+        {"value": -10.0, "planned": 1000, "decay_rate": 0.01, "explained_variance": 0.951},
+        {"value": -11.0},
+        {"value": 11.0},
+        {"planned": 900},
+        {"decay_rate": -0.01},
+        {"explained_variance": 0.949},
+        {"explained_variance": math.nan},
+    ),
+    "layer0_tens": LEADING_AXIS,
+    "layer1_carry": LEADING_AXIS,
+    "outcome_pockets": (
+        {"digit_and_class_after_it": [0.31, 0.3, 0.81, 0.8]},
+        {"digit_and_class_after_it": [0.3, 0.31, 0.81, 0.8]},
+        {"digit_and_class_after_it": [0.31, 0.3, 0.8, 0.81]},
+    ),
+    "pca_without_decision_head": (
+        {"value": 0.949, "without_the_other_head": 0.951},
+        {"value": 0.951},
+        {"without_the_other_head": 0.949},
+    ),
+    "carry_axis": CARRY_AXIS,
+    "carry_axis_dff512": CARRY_AXIS,
+    "checkerboard": ({"value": 0.11, "intact": 0.1}, {"value": 0.09}, {"intact": 0.12}),
+    "unpadded_fail": ({"value": 0.049}, {"value": 0.051}),
+    "pentagon": (
+        {"value": 0.901, "shuffled_labels_reach": 0.5},
+        {"value": 0.899},
+        {"shuffled_labels_reach": 0.902},
+    ),
+}
+
+
+def rules() -> dict[str, base.Rule]:
+    """The rules that judge a row of measured values, by the finding's name."""
+    named = {name.removeprefix("finding/"): entry.rule for name, entry in FINDINGS.items()}
+    return {name: rule for name, rule in named.items() if rule is not None}
+
+
+@pytest.mark.parametrize("name", rules())
+def test_a_rule_holds_on_one_side_of_its_criterion_and_not_on_the_other(name):
+    rule, (shows, *changes) = rules()[name], EITHER_SIDE[name]
+    assert rule(shows) is True
+    for change in changes:
+        assert rule({**shows, **change}) is False, change
+
+
+def test_one_layer_needs_its_biases():
+    rule = rules()["biases"]
+    assert rule({"value": 0.011, "group": N1})
+    assert not rule({"value": 0.009, "group": N1})
+
+
+def test_a_short_training_may_lag_two_epochs():
+    rule = rules()["no_grokking"]
+    assert rule({"value": 2.0, "planned": 20})
+    assert not rule({"value": 3.0, "planned": 20})

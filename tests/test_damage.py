@@ -1,0 +1,479 @@
+"""Files that are damaged or hostile, or contradict themselves: each type has a reader, which refuses in one line."""
+
+import ast
+import errno
+import gzip
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from carry_core import author, checksums, files, groups, runs
+from carry_core.errors import BadInput
+from carry_core.files import ROOT, replacing, replacing_all
+from carry_core.findings import interchange
+from carry_core.ledger import claims, results, seeds
+from carry_core.llm import recordings, survey
+from carry_core.plots import page
+from carry_core.training import bench, checkpoints, histories
+from carry_core.training.checkpoints import Checkpoints
+from carry_core.training.recipes import BY_NAME
+from carry_core.training.trainer import Trainer
+from tests.test_llm_recorded import planted
+from tests.trainings import save_random
+
+NAME = "n1_s0.3_w0.2"
+CLAIM = {"id": "a", "where": "Tab. 1", "paper": 0.5, "notebook": "n", "heading": "h", "reason": "r", "rule": "exact"}
+CLAIM |= {"title": "t"}
+MAP = {"run": 0, "component": "blocks.0.attn.z:0", "position": "pos7", "reads": "pos7", "variable": "carry_in"}
+MAP |= {"direction": "up", "pairs": 20, "accuracy": 0.5, "elsewhere": 1.0, "right": 1.0, "control": 0}
+PARTS = {"one head": 0.1, "heads together": 0.1, "earlier": 0.1}
+SEED = {"source": "ours", "recipe": "quick", "run": 7, "epoch": np.nan, **PARTS, "fields": "{}"}
+
+
+def write_run(data: Path) -> None:
+    ones = np.ones(9, np.float32)
+    save_random(groups.find(NAME), (0,), "paper", 9, test_loss=ones, train_loss=ones)
+
+
+def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(pd.DataFrame(rows).to_csv(index=False).encode()))
+
+
+def write_text(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+
+
+def write_checkpoint(data: Path) -> None:
+    trainer = Trainer(groups.find(NAME), BY_NAME["quick"], [0])
+    a, b = (sums[:, :4] for sums in trainer.train.unbind(1))
+    trainer.step(a, b, 0)
+    Checkpoints(data / "checkpoints", trainer.group, trainer.recipe).save(trainer.states())
+
+
+def write_recording(data: Path) -> None:
+    text = {"prompts": ["1 + 2 ="], "correct": [True], "generations": ["3"], "accuracy": 1.0}
+    write_text(data / "author" / "llm" / "llemma.json", text)
+    tensors = {"wins": torch.ones(2, 2), "attention_mean": torch.ones(2, 3, 3), "attention_std": torch.ones(2, 3, 3)}
+    save_file(tensors, data / "author" / "llm" / "llemma.safetensors")
+
+
+def read_checkpoint(data: Path) -> Any:
+    return Checkpoints(data / "checkpoints", groups.find(NAME), BY_NAME["quick"]).load(0)
+
+
+BENCH = {"processor": "p", "capability": "c", "torch": "t", "commit": "c", "rows": [{"device": "gpu", "ratio": 2.0}]}
+RESULTS = {"version": 3, "source": "ours", "weights": {}, "rows": [{"id": "a", "where": "w", "paper": None}]}
+SMALL = {"recipe": {}, "steps": 1, "seconds": 1, "device": "cpu", "history": [{"accuracy": 1.0}]}
+DIGEST = "0" * 64
+Case = tuple[str, Callable[[Path], Any], Callable[[Path], Any]]
+
+# Of each type of file: where it lies, what writes it, and what reads it.
+CASES: dict[str, Case] = {
+    "weights": (f"runs/{NAME}/paper/run0.safetensors", write_run, lambda data: runs.load(NAME)),
+    "curves": (f"runs/{NAME}/paper/run0.npz", write_run, lambda data: histories.load(NAME)),
+    "checkpoint": (f"checkpoints/{NAME}.quick/run0.safetensors", write_checkpoint, read_checkpoint),
+    "claims": ("claims.yml", lambda data: write_text(data / "claims.yml", [CLAIM]), lambda data: claims.claims()),
+    "results": (
+        "results/ours.json",
+        lambda data: write_text(data / "results" / "ours.json", RESULTS),
+        lambda data: results.by_id("ours"),
+    ),
+    "benchmark": (
+        "results/bench_train.json",
+        lambda data: write_text(bench.path_of("train"), BENCH),
+        lambda data: bench.saved("train"),
+    ),
+    "map": (
+        f"results/interchange/ours/{NAME}.csv.gz",
+        lambda data: write_table(interchange.path_of("ours", NAME), [MAP]),
+        lambda data: interchange.stored(NAME),
+    ),
+    "seeds": (
+        "results/seeds.csv.gz",
+        lambda data: write_table(seeds.path_of(), [SEED]),
+        lambda data: seeds.saved(),
+    ),
+    "author's side": (
+        f"results/author/fig.{NAME}.npz",
+        lambda data: page._store(data / "results" / "author" / f"fig.{NAME}.npz", {"x": np.ones(3)}, NAME),
+        lambda data: page.beside("fig", pd.DataFrame({"x": [1.0]}), "ours", NAME),
+    ),
+    "sources": (
+        "author/sources.json",
+        lambda data: write_text(data / "author" / "sources.json", {"x": {"files": {"a": DIGEST}}}),
+        lambda data: author.imported_files(data / "author"),
+    ),
+    "checksums": (
+        "SHA256SUMS",
+        lambda data: write_text(data / "SHA256SUMS", f"{DIGEST}  claims.yml\n"),
+        lambda data: checksums.read_checksums(),
+    ),
+    "recording": ("author/llm/llemma.json", write_recording, lambda data: recordings.recording("llemma")),
+    "recorded tensors": (
+        "author/llm/llemma.safetensors",
+        write_recording,
+        lambda data: recordings.recording("llemma"),
+    ),
+    "survey": (
+        "llm/llemma/survey.safetensors",
+        lambda data: planted(data, "llemma", []),
+        lambda data: recordings.stored_survey("llemma"),
+    ),
+    "small model": (
+        "llm/small/training.json",
+        lambda data: write_text(data / "llm" / "small" / "training.json", SMALL),
+        lambda data: recordings.small_training(),
+    ),
+}
+
+
+def as_array(path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, np.ones(3))
+
+
+def as_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def as_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+HARM: dict[str, Callable[[Path], Any]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2 - 1]),
+    "noise": lambda path: path.write_bytes(bytes(range(256)) * 9),
+    "nested": lambda path: path.write_bytes(b"[" * 100_000),
+    "nested and packed": lambda path: path.write_bytes(gzip.compress(b"[" * 100_000)),
+    "an array": as_array,
+    "a FIFO": as_fifo,
+    "a folder": as_folder,
+}
+
+
+@pytest.mark.parametrize("harm", HARM)
+@pytest.mark.parametrize("case", CASES)
+def test_a_damaged_file_is_one_line_that_names_it(data, case, harm):
+    name, write, read = CASES[case]
+    write(data)
+    read(data)  # whole, it is read
+    HARM[harm](data / name)
+    with pytest.raises(BadInput) as refused:
+        read(data)
+    assert str(refused.value).startswith(f"{data / name} is damaged (")
+    assert len(str(refused.value)) < 600
+
+
+def record(**changes: Any) -> Callable[[Path], None]:
+    """Change entries of a run's record."""
+
+    def change(path: Path) -> None:
+        with safe_open(path, "pt") as file:
+            about = json.loads(file.metadata()["carry"])
+        about["record"] |= changes
+        save_file(load_file(path), path, {"carry": json.dumps(about)})
+
+    return change
+
+
+def tensor(name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Path], None]:
+    """Change one tensor of a file."""
+
+    def apply(path: Path) -> None:
+        with safe_open(path, "pt") as file:
+            about = file.metadata()
+        tensors = load_file(path)
+        save_file(tensors | {name: change(tensors[name])}, path, about)
+
+    return apply
+
+
+def arrays(**changes: Any) -> Callable[[Path], None]:
+    """Change some arrays of an `.npz` file, or leave them out."""
+
+    def apply(path: Path) -> None:
+        with np.load(path) as file:
+            stored = {key: file[key] for key in file.files} | changes
+        with path.open("wb") as opened:
+            np.savez_compressed(opened, **{key: x for key, x in stored.items() if x is not None})
+
+    return apply
+
+
+def rows(of: dict[str, Any], *changes: dict[str, Any]) -> Callable[[Path], None]:
+    """A file with a row for each of some changes to a valid one."""
+
+    def write(path: Path) -> None:
+        changed = [of | change for change in changes]
+        write_table(path, changed) if path.suffix == ".gz" else write_text(path, changed)
+
+    return write
+
+
+def entries(of: dict[str, Any], **changes: Any) -> Callable[[Path], None]:
+    return lambda path: write_text(path, of | changes)
+
+
+# What only a schema notices: the type of file, what is changed, and a word of the reason.
+CONTRADICTIONS: list[tuple[str, Callable[[Path], None], str]] = [
+    ("weights", record(recipe="slow"), "'slow' is unknown"),
+    ("weights", record(recipe="quick"), "recipe quick, not paper"),
+    ("weights", record(epochs=-5), "record.epochs: -5 is no whole number from 1 on"),
+    ("weights", record(epochs=1001), "its recipe 1000"),
+    ("weights", record(epochs=True), "record.epochs: True is no whole number"),
+    ("weights", record(run=7), "is of run 7"),
+    ("weights", record(snapshots=5), "snapshots are no list"),
+    ("weights", record(snapshots=[9999]), "snapshot of epoch 9999"),
+    ("weights", record(snapshots=[3]), "it has 'epoch_3/"),
+    ("weights", tensor("embed.weight", lambda p: p[:3]), "embed.weight is torch.float32"),
+    ("weights", tensor("embed.weight", lambda p: p.to(torch.int8)), "embed.weight is torch.int8"),
+    ("weights", tensor("norm.bias", lambda p: p * torch.nan), "not finite"),
+    ("weights", tensor("norm.bias", lambda p: p + torch.inf), "not finite"),
+    ("checkpoint", tensor("parameters/norm.bias", lambda p: p[:3]), "its parameters"),
+    ("checkpoint", tensor("exp_avg/norm.bias", lambda p: p[:3]), "its exp_avg"),
+    ("curves", arrays(test_loss=None, train_loss=None), "no curves"),
+    ("curves", arrays(test_loss=np.ones(18)), "test_loss is float64 [18], expected numbers [9]"),
+    ("curves", arrays(test_loss=np.ones((9, 1))), "test_loss is float64 [9, 1]"),
+    ("curves", arrays(test_loss=np.ones(9, int)), "test_loss is int64"),
+    ("curves", arrays(test_luck=np.ones(9)), "'test_luck' is no curve"),
+    ("curves", arrays(epochs=np.array([1, 9])), "test_loss is float32 [9], expected numbers [2]"),
+    ("curves", arrays(epochs=np.array([9, 1]), test_loss=np.ones(2)), "do not ascend"),
+    ("curves", arrays(epochs=np.array([1, 10]), test_loss=np.ones(2)), "from 1 to 9"),
+    ("claims", rows(CLAIM, {}, {}), "the id a stands twice"),
+    ("claims", rows(CLAIM, {"rule": "evil"}), "needs a rule"),
+    ("claims", rows(CLAIM, {"paper": None, "rule": "", "quantifier": "any"}), "needs a quantifier"),
+    ("claims", rows(CLAIM, {"colour": "red"}), "colour"),
+    ("claims", rows(CLAIM, {"paper": "5e7"}), "no finite number"),
+    ("claims", rows(CLAIM, {"unit": 0}), "unit"),
+    ("claims", rows(CLAIM, {"single": "no"}), "single"),
+    ("claims", lambda path: path.write_text("- {id: a, id: b}"), "id stands twice at line 1"),
+    ("claims", lambda path: path.write_text("a: &a {}\nb: {<<: [*a, *a]}"), "<< takes one mapping"),
+    ("results", entries(RESULTS, version=2), "it is 2, expected 3"),
+    ("results", entries(RESULTS, source="author"), "of the source author"),
+    ("results", entries(RESULTS, rows=[*RESULTS["rows"], *RESULTS["rows"]]), "stands twice"),
+    ("results", entries(RESULTS, rows=[RESULTS["rows"][0] | {"verdict": "fine"}]), "'fine' is unknown"),
+    ("results", entries(RESULTS, rows=[RESULTS["rows"][0] | {"value": "1"}]), "no finite number"),
+    ("results", entries(RESULTS, rows=[RESULTS["rows"][0] | {"fields": {"a": [1], "b": []}}]), "unequal lengths"),
+    ("map", rows(MAP, {"accuracy": 1.5}), "less than or equal to 1"),
+    ("map", rows(MAP, {"component": "blocks.1.attn.z:0"}), "no component"),
+    ("map", rows(MAP, {}, {}), "a cell stands twice"),
+    ("map", rows(MAP, {"colour": "red"}), "colour"),
+    ("seeds", rows(SEED, {}, {}), "a run stands twice"),
+    ("seeds", rows(SEED, {"source": "mine"}), "'mine' is unknown"),
+    ("seeds", rows(SEED, {"fields": "none"}), "fields[0]"),
+    ("seeds", rows(SEED, {"fields": '{"staircase": 1}'}), "fields[0]"),
+    ("author's side", arrays(x=np.ones((3, 2))), "must each be 1-dimensional"),
+    ("author's side", arrays(sources=None), "it has no 'sources'"),
+    ("checksums", lambda path: path.write_text(f"{DIGEST}  ../secret\n"), "'../secret'"),
+    ("checksums", lambda path: path.write_text(f"{DIGEST}  /etc/passwd\n"), "'/etc/passwd'"),
+    ("checksums", lambda path: path.write_text(f"{DIGEST}  a\n{DIGEST}  a\n"), "one twice"),
+    ("checksums", lambda path: path.write_text("12  a\n"), "line 1 is not a sha256"),
+    ("recorded tensors", tensor("wins", lambda p: p[0]), "[layer, head]"),
+    ("survey", tensor("spelled", lambda p: p[:3]), "spelled is [3, 5], expected [10, 5]"),
+]
+
+
+@pytest.mark.parametrize(
+    ("case", "change", "complaint"), CONTRADICTIONS, ids=[f"{i} {x[0]}" for i, x in enumerate(CONTRADICTIONS)]
+)
+def test_a_file_that_cannot_be_true_is_one_line_that_names_it(data, case, change, complaint):
+    name, write, read = CASES[case]
+    write(data)
+    change(data / name)
+    with pytest.raises(BadInput) as refused:
+        read(data)
+    assert str(refused.value).startswith(f"{data / name} is damaged (")
+    assert complaint in str(refused.value)
+
+
+def test_nothing_is_larger_unpacked_than_the_limit(data, monkeypatch):
+    monkeypatch.setattr(files, "LARGEST", 10_000)
+    write_run(data)
+    write_table(seeds.path_of(), [SEED | {"run": run} for run in range(1000)])
+    arrays(pattern=np.zeros((9, 2, 10, 10)))(data / CASES["curves"][0])
+    for case in ("seeds", "curves"):
+        assert (data / CASES[case][0]).stat().st_size < 10_000
+        with pytest.raises(BadInput, match="more than 10,000 bytes"):
+            CASES[case][2](data)
+
+
+def test_one_odd_record_does_not_move_a_group_to_another_recipe(data):
+    save_random(groups.find(NAME), (0, 1), "paper")
+    save_random(groups.find(NAME), (0,), "quick", 60)
+    record(epochs=-5)(data / CASES["weights"][0])
+    with pytest.raises(BadInput, match=r"run0.safetensors is damaged \(record.epochs"):
+        runs.load(NAME)
+
+
+@pytest.mark.parametrize("name", ["run00", "run٠", "run-0", "run0 ", "run"])
+def test_only_a_plain_number_names_a_run(data, name):
+    write_run(data)
+    path = data / CASES["weights"][0]
+    for suffix in (".safetensors", ".npz"):
+        path.with_suffix(suffix).rename(path.with_name(name + suffix))
+    assert runs.find(NAME) == {}
+    (data / "author").mkdir()
+    path.parent.rename(data / "author" / NAME)
+    with pytest.raises(BadInput, match="No learning curves"):
+        histories.load(NAME, "author")
+
+
+@pytest.mark.parametrize("numbers", [3, "0", [-1], [1.5], ["0"], [1000]])
+def test_runs_are_asked_for_by_number(numbers):
+    with pytest.raises(BadInput, match="expected numbers of runs from 0 to 999"):
+        runs.check_numbers(numbers)
+
+
+def test_weights_that_are_not_finite_are_not_written(data):
+    group = groups.find(NAME)
+    write_run(data)
+    path = data / CASES["weights"][0]
+    before = path.read_bytes()
+    weights = {name: p * torch.nan for name, p in runs.load(NAME).weights[0].items()}
+    with pytest.raises(BadInput, match="not finite"):
+        checkpoints.save_run(path, group, weights, {"recipe": "paper", "run": 0, "epochs": 9})
+    assert path.read_bytes() == before
+
+
+def test_git_is_the_remedy_for_what_git_has(tmp_path):
+    if subprocess.run(["git", "init", "--quiet", tmp_path], capture_output=True, check=False).returncode:
+        pytest.skip("there is no git")
+    tracked, untracked = tmp_path / "tracked", tmp_path / "untracked"
+    for path in (tracked, untracked):
+        path.write_text("")
+    subprocess.run(["git", "-C", tmp_path, "add", "tracked"], check=True)
+    tracked.unlink()
+    assert str(files.damaged(tracked, "", "make it")) == (
+        f"{tracked} does not exist: restore it with `git checkout {tracked}`."
+    )
+    assert str(files.damaged(untracked, "why", "make it")) == f"{untracked} is damaged (why): make it."
+
+
+# Writing
+
+
+def write_new(*paths: Path) -> None:
+    with replacing_all(*paths) as temporaries:
+        for temporary in temporaries:
+            temporary.write_text("new")
+
+
+def no_space(*_: Any, **__: Any) -> None:
+    raise OSError(errno.ENOSPC, "")
+
+
+def test_files_that_belong_together_change_together(tmp_path, monkeypatch):
+    one, two = tmp_path / "one", tmp_path / "two"
+    for path in (one, two):
+        path.write_text("old")
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", no_space)
+        with pytest.raises(BadInput, match=r"one and .*two: No space left.* nothing was changed there\."):
+            write_new(one, two)
+    assert (one.read_text(), two.read_text()) == ("old", "old")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(BadInput, match=r"Is a directory\. .*; one is new\."):
+        write_new(one, tmp_path / "folder")
+    assert (one.read_text(), two.read_text()) == ("new", "old")
+    assert {path.name for path in tmp_path.iterdir()} == {"one", "two", "folder"}
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o077, 0o600), (0o022, 0o644), (0o002, 0o664)])
+def test_new_files_are_as_the_umask_has_them(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        with replacing(tmp_path / "x.safetensors") as temporary:
+            save_file({"x": torch.ones(1)}, temporary)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x.safetensors").stat().st_mode & 0o777 == mode
+
+
+def test_a_shipped_file_and_its_line_on_the_list_change_together(data, monkeypatch):
+    path = data / "results" / "x.json"
+    checksums.save_listed(path, b"old")
+    listed = checksums.path_of().read_bytes()
+    assert checksums.read_checksums() == {"results/x.json": files.sha256(path)}
+
+    monkeypatch.setattr(Path, "write_text", no_space)
+    with pytest.raises(BadInput, match="nothing was changed there"):
+        checksums.save_listed(path, b"new")
+    assert (path.read_bytes(), checksums.path_of().read_bytes()) == (b"old", listed)
+    with pytest.raises(BadInput, match="expected the name of a file relative to"):
+        checksums.save_listed(data / "author" / "x", b"")
+
+
+def test_a_benchmark_gives_way_to_none_of_fewer_devices(refused, data, monkeypatch):
+    write_text(bench.path_of("train"), BENCH)
+    before = bench.path_of("train").read_bytes()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(bench, "train", lambda *_: pytest.fail("it was computed first"))
+    assert "has rows of gpu, which is not here" in refused("bench", "train", "--save")
+    with pytest.raises(BadInput, match="has rows of gpu"):
+        bench.save("train", [{"device": "cpu"}])
+    assert bench.path_of("train").read_bytes() == before
+
+
+def test_a_survey_gives_way_to_none_of_fewer_prompts(data):
+    planted(data, "llemma", [])
+    path = data / "llm" / "llemma" / survey.FILE
+    survey.check_replaces(path, 10)
+    with pytest.raises(BadInput, match="is a survey of 10 prompts: ask for as many"):
+        survey.check_replaces(path, 9)
+
+
+def test_the_authors_side_is_not_made_from_a_part_of_the_release(data):
+    name, write, _ = CASES["author's side"]
+    write_text(data / "author" / "sources.json", {f"{NAME}/run{i}": {"files": {f"{i}": DIGEST}} for i in (0, 1)})
+    write(data)
+    before = (data / name).read_bytes()
+    write(data)
+    assert (data / name).read_bytes() == before
+    write_text(data / "author" / "sources.json", {f"{NAME}/run0": {"files": {"0": DIGEST}}})
+    with pytest.raises(BadInput, match="was made from 1 as well"):
+        write(data)
+    assert (data / name).read_bytes() == before
+
+
+DECODERS = {"json.load", "json.loads", "yaml.load", "yaml.parse", "np.load", "pd.read_csv", "gzip.open"}
+DECODERS |= {"pickle.load", "load_file", "safe_open", "torch.load"}
+# Package and system files, texts that are no files, the release's pickles, and a part of a file that its reader opened.
+ELSEWHERE = {
+    ("author.py", "(RESOURCES / 'release.sha256').read_text"),
+    ("author.py", "path.read_bytes"),
+    ("author.py", "json.loads"),
+    ("author.py", "torch.load"),
+    ("checkpoints.py", "json.loads"),
+    ("cli.py", "json.loads"),
+    ("fused.py", "SOURCE.read_text"),
+    ("fused.py", "info.read_text"),
+    ("interventions.py", "json.loads"),
+    ("runs.py", "json.loads"),
+}
+
+
+def test_no_other_module_opens_files_by_hand():
+    by_hand = set()
+    for path in (ROOT / "carry_core").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if name in DECODERS or name.endswith((".read_text", ".read_bytes")):
+                by_hand.add((path.name, name))
+    readers = {"files.py", "schemas.py"}
+    assert {file for file, _ in by_hand} >= readers
+    assert {(file, name) for file, name in by_hand if file not in readers} <= ELSEWHERE

@@ -1,0 +1,99 @@
+"""`carry claims --against`: rows that moved since an earlier result, and what it refuses to compare with."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from carry_core.files import ROOT
+from carry_core.ledger import claims, moved, results, verdicts
+from carry_core.ledger.results import Row
+
+ROWS = [
+    {"id": "data/a", "where": "", "paper": 1.0, "value": 0.5, "verdict": "differs", "rule": "fixed: …", "reason": "x"},
+    {"id": "data/b", "where": "", "paper": None, "value": [1, None], "verdict": "mixed", "rule": "all: …"},
+]
+
+
+def lines_of(changed_row, **changes):
+    before = {row["id"]: Row(**row) for row in ROWS}
+    after = before | {changed_row: Row(**asdict(before[changed_row]) | changes)}
+    return moved.moved(before, after)
+
+
+def test_a_row_moves_by_its_verdict_its_value_or_its_rule():
+    assert lines_of("data/a", detail="in other words", value=0.5 + 1e-7) == []
+    same = "same rule (fixed: …; x)"
+    assert lines_of("data/a", verdict="reproduced") == [
+        f"data/a: differs -> reproduced; value 0.5 -> 0.5; {same}",
+    ]
+    assert lines_of("data/a", value=None) == [f"data/a: differs -> differs; value 0.5 -> none; {same}"]
+    assert lines_of("data/b", value=[1, 0.25], rule="most: …") == [
+        "data/b: mixed -> mixed; value [1, none] -> [1, 0.25]; rule (all: …) -> (most: …)",
+    ]
+    assert len(lines_of("data/a", reason="y")) == 1
+
+
+def test_a_new_row_and_one_that_is_gone_are_lines_too():
+    row = Row(**ROWS[0])
+    assert moved.moved({}, {row.id: row}) == ["data/a: new, differs; value 0.5; rule (fixed: …; x)"]
+    assert moved.moved({row.id: row}, {}) == ["data/a: gone, was differs; value 0.5; rule (fixed: …; x)"]
+
+
+def test_a_result_without_rules_moves_by_verdict_and_value_only():
+    old, new = Row("data/a", "", 1.0), Row("data/a", "", 1.0, rule="fixed: …")
+    assert moved.moved({"data/a": old}, {"data/a": new}) == []
+
+
+def test_every_committed_row_has_its_rule(monkeypatch):
+    monkeypatch.delenv("CARRY_DATA", raising=False)
+    for source in ("ours", "author"):
+        for row in results.by_id(source).values():
+            claim = claims.claims()[row.id]
+            assert (row.rule, row.reason) == (verdicts.rule_text(claim), claim.reason)
+
+
+def test_the_command_lists_what_moved(carry, data, tmp_path):
+    before, after = tmp_path / "before.json", tmp_path / "after.json"
+    command = ("claims", "--source", "ours", "--only", "data/")
+    carry(*command, "--json", str(before))
+    rows = json.loads(before.read_text())
+    code, out, _ = carry(*command, "--against", str(before))
+    assert (code, out.splitlines()[-1]) == (0, f"0 of {len(rows)} rows moved since {before}.")
+    rows[0]["verdict"] = "differs"
+    before.write_text(json.dumps(rows))
+    code, out, _ = carry(*command, "--against", str(before), "--json", str(after))
+    assert code == 0
+    assert out.splitlines()[-2] == f"1 of {len(rows)} rows moved since {before}."
+    assert out.splitlines()[-1].startswith(f"{rows[0]['id']}: differs -> reproduced; value ")
+    committed = ROOT / "data" / "results" / "ours.json"
+    assert f"0 of {len(rows)} rows moved since" in carry(*command, "--against", str(committed))[1]
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (None, "does not exist"),
+        ("", "Invalid JSON"),
+        ("\xff", "Invalid JSON"),
+        ("3", "should be a valid array"),
+        ("[3]", "[0]: Input should be an object"),
+        ('{"rows": []}', "version: Field required"),
+        ('{"version": 3, "source": "author", "weights": {}, "rows": []}', "rows of author, not of ours"),
+        ('{"version": 2, "source": "ours", "weights": {}, "rows": []}', "version: it is 2, expected 3"),
+        ('[{"id": "data/a", "where": "", "paper": 1, "colour": "red"}]', "[0].colour"),
+        ('[{"id": 3, "where": "", "paper": 1}]', "[0].id: Input should be a valid string"),
+        ('[{"id": "data/a", "where": "", "paper": 1, "value": "red"}]', "'red' is no finite number"),
+    ],
+)
+def test_a_file_that_is_no_result_is_refused_before_anything_is_computed(
+    refused, data, tmp_path, monkeypatch, content, complaint
+):
+    monkeypatch.setattr("carry_core.cli.compute.Ledger", lambda *_: pytest.fail("it was computed first"))
+    path = tmp_path / "before.json"
+    if content is not None:
+        path.write_text(content, encoding="latin-1")
+    said = refused("claims", "--source", "ours", "--against", str(path), "--json", str(data / "out.json"))
+    assert complaint in said
+    assert said.startswith(str(path))
+    assert list(data.iterdir()) == []

@@ -1,0 +1,65 @@
+"""The list of mutants is true of the code; how a mutant is made, whatever the code looks like."""
+
+import runpy
+import textwrap
+from types import SimpleNamespace
+
+import pytest
+
+from carry_core.files import ROOT
+
+TOOL = SimpleNamespace(**runpy.run_path(str(ROOT / "workflow" / "mutants.py")))
+
+
+def test_the_list_is_true_of_the_code():
+    mutants = TOOL.listed()
+    assert TOOL.stale(mutants) == []
+    assert len({(m.file, m.where, m.before, m.after) for m in mutants}) == len(mutants)
+    assert all(m.why for m in mutants)
+
+
+def mutant(before: str, after: str, where: str = "Sums.larger"):
+    return TOOL.Mutant("sums.py", where, before, after, (), "")
+
+
+SOURCE = textwrap.dedent('''
+    LEVEL = 0.5
+
+
+    class Sums:
+        def larger(self, a, b):
+            """Tell whether `a` is larger."""
+            return compare(
+                a,  # the first
+                b["x"],
+                level=LEVEL,
+            )
+
+        def equal(self, a, b):
+            if a == b:
+                return True
+            return compare(a, b)
+''')
+
+
+def test_a_mutant_is_made_whatever_the_line_breaks_and_quotes():
+    made = TOOL.mutated(SOURCE, mutant("compare(a, b['x'], level=LEVEL)", "not compare(a, b['x'], level=LEVEL)"))
+    assert "return not compare(a, b['x'], level=LEVEL)" in made
+    assert "LEVEL = 0.4" in TOOL.mutated(SOURCE, mutant("LEVEL = 0.5", "LEVEL = 0.4", ""))
+    made = TOOL.mutated(SOURCE, mutant("if a == b:\n    return True", "pass", "Sums.equal"))
+    assert "return True" not in made
+    compile(made, "made", "exec")
+
+
+@pytest.mark.parametrize(
+    ("before", "where", "why"),
+    [
+        ("LEVEL = 0.6", "", "it stands there 0 times"),
+        ("compare(a, b)", "Sums.larger", "it stands there 0 times"),  # it does in another method
+        ("a", "Sums.equal", "it stands there 2 times"),
+        ("LEVEL", "Sums.smaller", "there is no Sums.smaller"),
+    ],
+)
+def test_a_list_that_is_out_of_date_is_said(before, where, why):
+    with pytest.raises(TOOL.Stale, match=why):
+        TOOL.mutated(SOURCE, mutant(before, "None", where))

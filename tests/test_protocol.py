@@ -1,0 +1,46 @@
+"""The page that says when each rule was made agrees with itself, and its commits with the history."""
+
+import re
+import subprocess
+
+import pytest
+
+from carry_core.files import ROOT
+
+PAGE = (ROOT / "book" / "protocol.md").read_text(encoding="utf-8")
+RULES, LATER = PAGE.split("## What moved without a rule")
+HEADING = r"^\((rule-[\w-]+)\)=\n### (\d{4}-\d\d-\d\d): [^\n]+\n"
+SECTIONS = re.findall(HEADING + r"(.+?)(?=^\(rule-|\Z)", RULES, re.MULTILINE | re.DOTALL)
+
+
+def test_the_table_on_top_lists_every_rule_newest_first():
+    table = re.findall(r"^\| (\d{4}-\d\d-\d\d) \| \[.+?\]\(#(rule-[\w-]+)\) \|", RULES, re.MULTILINE)
+    assert table == [(date, target) for target, date, _ in SECTIONS]
+    assert len(SECTIONS) == RULES.count("\n### ")
+    dates = [date for _, date, _ in SECTIONS]
+    assert dates == sorted(dates, reverse=True)
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section[0])
+def test_a_rule_says_its_commit_whether_numbers_were_known_and_what_moved(section):
+    target, _, text = section
+    assert re.search(r"^\| commit \| `[0-9a-f]{7}`", text, re.MULTILINE)
+    assert re.search(r"^\| numbers known\? \| \w", text, re.MULTILINE)
+    assert re.search(r"^\|.* moved \|", text, re.MULTILINE) or target == "rule-eight"  # its rows are new
+
+
+def test_commits_exist_and_have_the_dates_that_the_page_gives():
+    log = subprocess.run(
+        ["git", "log", "--format=%h %ad", "--abbrev=7", "--date=short"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    dates = dict(line.split() for line in log.splitlines())
+    if "c1f2671" not in dates:  # the first commit
+        pytest.skip("no history here: a part of it, or none")
+    given = [(re.search(r"\| commit \| `(\w+)`", text)[1], date) for _, date, text in SECTIONS]
+    given += [(commit, date) for date, commit in re.findall(r"^\| ([\d-]{10}) \| `(\w{7})`", LATER, re.MULTILINE)]
+    assert [(commit, date) for commit, date in given if dates.get(commit) != date] == []
+    assert [commit for commit in re.findall(r"`([0-9a-f]{7})`", PAGE) if commit not in dates] == []
