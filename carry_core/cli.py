@@ -241,12 +241,12 @@ def bench_(what: str, file: Path | None, save: bool) -> None:
     """Speed of training, of the ledger or of measurements, side by side with plain PyTorch in one run."""
     if save and what == "train" and not torch.cuda.is_available():
         bench.check_devices(what, {"cpu"})
-    measurements: dict[str, Callable[[], list[bench.Row]]] = {
+    benches: dict[str, Callable[[], list[bench.Row]]] = {
         "train": bench.train,
         "claims": bench.claims,
         "measure": bench.predict,
     }
-    rows = measurements[what]()
+    rows = benches[what]()
     if what == "train" and torch.cuda.is_available():
         rows += bench.train("cuda", [groups.find(groups.MAIN)], 6)
     click.echo(pd.DataFrame(rows).to_string(index=False, na_rep=""))

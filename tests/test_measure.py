@@ -163,3 +163,11 @@ def test_of_heads_that_cost_the_same_the_first_decides():
     model.blocks[1].o.weight.zero_()  # whichever head is ablated, nothing changes
     assert len(set(measure.exact_match_without_heads(model))) == 1
     assert measure.decision_head(model) == 0
+
+
+def test_interventions_that_read_alike_keep_their_rows():
+    model = random_model(ModelConfig(d_model=16))
+    some, others = (Ablation(neurons={(0, i) for i in range(start, start + 9)}) for start in (0, 1))
+    assert str(some) == str(others)
+    frame = measure.accuracy(model, drawn(model.config), [some, others])
+    assert len(frame) == 2 * len(measure.accuracy(model, drawn(model.config), some))
