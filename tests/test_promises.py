@@ -96,7 +96,10 @@ def test_whatever_takes_sums_takes_every_integer_type_and_nothing_else(name, sma
             TAKES_SUMS[name](small, a, b)
 
 
-@pytest.mark.parametrize("name", set(TAKES_SUMS) - {"encode", "targets", "classify", "symbols"})
+MEASURES = [*TAKES_SUMS][4:]  # the others may be given no sums
+
+
+@pytest.mark.parametrize("name", MEASURES)
 def test_nothing_is_measured_on_no_sums(name, small):
     nothing = torch.zeros(0, dtype=torch.int64)
     with pytest.raises(BadInput, match="expected at least one"):
