@@ -24,7 +24,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped author-figures maps seeds serve lab train rerun cluster progress unlock test lint types unit net compare mutation mutants nbval lock clean
+.PHONY: help setup book notebooks outputs shipped author-figures maps seeds serve lab train rerun cluster progress unlock test lint types unit net compare mutation mutants fuzz nbval lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -145,6 +145,15 @@ mutation: $(READY) ## see that the comparison notices broken weights; PAGES=--al
 
 mutants: $(READY) ## see that a test notices each small wrong change of workflow/mutants.toml; MUTANTS="measure.py" on some
 	@$(PY) workflow/mutants.py $(MUTANTS)
+
+# Each round has a seed of its own; what it finds is printed as small as it can be made.
+fuzz: $(READY) ## look for input that gives a wrong number or an error of Python's: tests/test_fuzz.py with new examples for MINUTES=10
+	@seed=$$(date +%s); end=$$((seed + 60 * $(or $(MINUTES),10))); \
+	while [ $$(date +%s) -lt $$end ]; do \
+	  echo "seed $$seed"; \
+	  FUZZ_EXAMPLES=200 $(PY) -m pytest -q -n 2 --dist worksteal --hypothesis-seed=$$seed tests/test_fuzz.py || exit 1; \
+	  seed=$$((seed + 1)); \
+	done
 
 nbval: $(READY) ## run all notebooks again and compare: the same as compare, by pytest and without what is built; PART=2/8 or PART=commit: some
 	@chosen=$$($(if $(PART),$(PY) workflow/part.py $(PART),echo notebooks)) || exit 2; \

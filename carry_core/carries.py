@@ -15,7 +15,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from carry_core.errors import BadInput, check_whole
-from carry_core.sums import MAX_COUNT, MAX_DIGITS, Numbers, Operand, checked_sums, digits
+from carry_core.sums import MAX_COUNT, MAX_DIGITS, Numbers, Operand, checked_sums, digit_tokens
 
 MAX_CLASS_DIGITS = 12  # of sums whose classes are listed: 28,657 of them
 NAMES3 = {"000": "NC", "010": "C@1", "001": "C@2", "011": "C all", "021": "C all con."}
@@ -94,7 +94,7 @@ def class_index(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], n_digits: in
 
 
 def _symbols(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], n_digits: int) -> Int[Tensor, "*batch pos"]:
-    total = digits(a, n_digits) + digits(b, n_digits)
+    total = digit_tokens(a, n_digits) + digit_tokens(b, n_digits)
     result = (total >= 10).to(torch.int64)
     for i in range(n_digits - 2, -1, -1):
         result[..., i] += 2 * ((total[..., i] == 9) & (result[..., i + 1] > 0))

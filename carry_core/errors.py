@@ -1,12 +1,17 @@
 """What a user is meant to read."""
 
+import re
+
 
 class BadInput(ValueError):
     """Something the caller gave is wrong; the message says what, what was expected and what to do.
 
     `carry` prints the message on one line and exits with 2. In Python it is a plain `ValueError`, which a notebook
-    shows as this line alone.
+    shows as this line alone. Line breaks in a value that it quotes, such as an array, become spaces.
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(re.sub(r"\s*[\n\r]\s*", " ", message))
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows in place of a traceback."""

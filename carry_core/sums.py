@@ -27,6 +27,7 @@ INTEGERS = {
     *(torch.int8, torch.int16, torch.int32, torch.int64),
     *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
 }
+LARGEST = 2**63 - 1  # of a number: PyTorch computes with 64 bits and a sign
 MAX_DIGITS = 18  # of a sum, so that 64-bit integers hold it
 MAX_ENUMERATED = 9  # digits of sums that are numbered by 64-bit integers
 MAX_LISTED = 4  # digits of sums that fit into memory, all of them
@@ -96,6 +97,13 @@ def whole_numbers(name: str, number: Operand) -> Int[Tensor, "*batch"]:
     )
 
 
+def check_range(name: str, number: Int[Tensor, "*batch"], highest: int) -> None:
+    """Raise `BadInput` unless all numbers are from 0 to `highest`."""
+    outside = (number < 0) | (number > highest)
+    if outside.any():
+        raise BadInput(f"{name}={int(number[outside][0])}: expected whole numbers from 0 to {highest}.")
+
+
 def checked_sums(a: Operand, b: Operand, width: int) -> tuple[Int[Tensor, "*batch"], Int[Tensor, "*batch"]]:
     """Return the numbers of the sums a + b as two int64 tensors of one shape.
 
@@ -142,10 +150,17 @@ def digits(number: Operand, width: int) -> Int[Tensor, "*batch width"]:
     """Return the last `width` decimal digits, most significant first, with zeros on the left.
 
     Raises:
-        BadInput: As `whole_numbers`, or `width` is not from 1 to `MAX_DIGITS`.
+        BadInput: As `whole_numbers`; or a number is negative, or `width` is not from 1 to
+            `MAX_DIGITS`.
     """
     check_whole("width", width, 1, MAX_DIGITS, "digits")
     number = whole_numbers("number", number)
+    check_range("number", number, LARGEST)
+    return digit_tokens(number, width)
+
+
+def digit_tokens(number: Int[Tensor, "*batch"], width: int) -> Int[Tensor, "*batch width"]:
+    """Return what `digits` does, of numbers that have been checked."""
     powers = 10 ** torch.arange(width - 1, -1, -1, device=number.device)
     return number.unsqueeze(-1) // powers % 10
 
@@ -163,8 +178,8 @@ def input_tokens(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], layout: Lay
     """Return what `encode` does, of sums that have been checked."""
     plus = torch.full_like(a, PLUS).unsqueeze(-1)
     equals = torch.full_like(plus, EQUALS).expand(*a.shape, layout.width)
-    tail = digits(a + b, layout.width) if layout.causal else equals
-    return torch.cat([digits(a, layout.width), plus, digits(b, layout.width), tail], -1)
+    tail = digit_tokens(a + b, layout.width) if layout.causal else equals
+    return torch.cat([digit_tokens(a, layout.width), plus, digit_tokens(b, layout.width), tail], -1)
 
 
 def targets(a: Operand, b: Operand, layout: Layout) -> Int[Tensor, "*batch loss"]:
@@ -178,7 +193,7 @@ def targets(a: Operand, b: Operand, layout: Layout) -> Int[Tensor, "*batch loss"
 
 def target_tokens(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], layout: Layout) -> Int[Tensor, "*batch loss"]:
     """Return what `targets` does, of sums that have been checked."""
-    answer = digits(a + b, layout.width)
+    answer = digit_tokens(a + b, layout.width)
     if not layout.causal:
         return answer
     return torch.cat([answer, torch.full_like(a, EQUALS).unsqueeze(-1)], -1)
@@ -191,15 +206,18 @@ def n_sums(n_digits: int) -> int:
     return side * (side + 1) // 2
 
 
-def unrank(index: Int[Tensor, "*batch"], n_digits: int) -> tuple[Int[Tensor, "*batch"], Int[Tensor, "*batch"]]:
+def unrank(index: Operand, n_digits: int) -> tuple[Int[Tensor, "*batch"], Int[Tensor, "*batch"]]:
     """Return the sums number `index` in the order (0, 0), (0, 1), …, (1, 0), …, by a formula.
 
     Row `a` holds the 10**n_digits - a values of b that are allowed.
 
     Raises:
-        BadInput: `n_digits` is not from 1 to `MAX_ENUMERATED`.
+        BadInput: As `whole_numbers`; or `n_digits` is not from 1 to `MAX_ENUMERATED`, or an
+            index not from 0 to `n_sums(n_digits) - 1`.
     """
     check_whole("n_digits", n_digits, 1, MAX_ENUMERATED)
+    index = whole_numbers("index", index)
+    check_range("index", index, n_sums(n_digits) - 1)
     side = 10**n_digits
     left = n_sums(n_digits) - 1 - index  # counted from the end, rows are triangular numbers
     row = ((torch.sqrt(8.0 * left.double() + 1) - 1) / 2).long()

@@ -9,7 +9,6 @@ import torch
 from filelock import FileLock
 
 from carry_core import author, cli, measure, sums
-from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.groups import Group
 from carry_core.interventions import Sums
@@ -31,17 +30,6 @@ SHAPES = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What waits for a cluster starts first, and the rest runs beside it."""
     items.sort(key=lambda item: "slurm" not in item.name)
-
-
-@pytest.fixture(autouse=True)
-def one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is said of bad input is one line, whichever test meets it."""
-
-    def say(self: BadInput, message: str) -> None:
-        assert "\n" not in message
-        ValueError.__init__(self, message)
-
-    monkeypatch.setattr(BadInput, "__init__", say)
 
 
 @pytest.fixture(scope="session")

@@ -136,6 +136,11 @@ REFUSED = {
     "more digits than a machine word": lambda m: sums.long_sums(1, 19, GENERATOR),
     "more classes than one can list": lambda m: carries.patterns(13),
     "more sums than one can list": lambda m: sums.all_sums(5),
+    "digits of a negative number": lambda m: sums.digits(torch.tensor([7, -1]), 3),
+    "digits of more than a machine word": lambda m: sums.digits(np.array([2**63], np.uint64), 3),
+    "a negative index": lambda m: sums.unrank(torch.tensor([-1]), 2),
+    "an index beyond all sums": lambda m: sums.unrank(torch.tensor([5050]), 2),
+    "an index that is no whole number": lambda m: sums.unrank(torch.tensor([0.5]), 2),
     "a negative seed": lambda m: measure.sample(10, 2, -1),
     "no digits": lambda m: measure.accuracy(m, (A, B), n_digits=0),
     "more digits than there are": lambda m: measure.accuracy(m, (A, B), n_digits=3),
@@ -171,6 +176,13 @@ REFUSED = {
 def test_what_does_not_exist_is_refused(name, small):
     with pytest.raises(BadInput, match="expected"):
         REFUSED[name](small)
+
+
+def test_a_value_of_several_lines_is_quoted_in_one(small):
+    for read in (np.ones((2, 2)), torch.ones(2, 2)):
+        with pytest.raises(BadInput) as refused:
+            small(tokens_of(SMALL), read=read)
+        assert str(refused.value).splitlines() == [str(refused.value)]
 
 
 def test_sums_of_one_digit_have_one_class():

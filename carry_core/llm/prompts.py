@@ -114,7 +114,8 @@ class Answers:
     @property
     def carrying(self) -> Bool[Tensor, " prompt"]:
         """Wrong answers in which a digit with a carry-in is exactly one too small, modulo ten (Sec. 6)."""
-        small = (digits(self.pairs.sum(1), WIDTH) - digits(self.values, WIDTH)) % 10 == 1
+        value = self.values.clamp(min=0)
+        small = (digits(self.pairs.sum(1), WIDTH) - digits(value, WIDTH)) % 10 == 1
         return (self.values >= 0) & (small & carry_ins(self.pairs)).any(1)
 
     @property

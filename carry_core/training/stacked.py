@@ -19,7 +19,7 @@ from numpy.random import SFC64, Generator, SeedSequence
 from torch import Tensor
 
 from carry_core.model import ModelConfig, rotary, rotate
-from carry_core.sums import EQUALS, PLUS, digits
+from carry_core.sums import EQUALS, PLUS, digit_tokens
 from carry_core.training import layers
 
 Parameters = Mapping[str, Tensor]
@@ -84,8 +84,8 @@ class Stack:
     def rows(self, a: Int[Tensor, "run batch"], b: Int[Tensor, "run batch"]) -> Int[Tensor, "run pos batch"]:
         """The row of each position of the sum's input."""
         width = self.config.width
-        tail = digits(a + b, width) if self.config.causal else a.new_zeros(*a.shape, width)
-        offset = torch.cat([digits(a, width), a.new_zeros(*a.shape, 1), digits(b, width), tail], -1)
+        tail = digit_tokens(a + b, width) if self.config.causal else a.new_zeros(*a.shape, width)
+        offset = torch.cat([digit_tokens(a, width), a.new_zeros(*a.shape, 1), digit_tokens(b, width), tail], -1)
         return (self.first + offset).transpose(-1, -2)
 
     def logits(self, p: Parameters, rows: Tensor, draw: Draw | None = None) -> Float[Tensor, "run read batch vocab"]:
