@@ -1,6 +1,7 @@
 """A reproducible companion to *Carrying over Algorithm in Transformers*: model, data, ablations, measurements.
 
-The names below are the front door, which notebooks use; each is imported when it is first asked for.
+The names below are the front door, which notebooks use; each is imported when it is first asked
+for.
 """
 
 from importlib import import_module

@@ -1,10 +1,11 @@
 """The author's public release, converted to our own file formats without running anything that is in it.
 
 His files are pickles, which can run code when opened. Weights and language-model files go through
-`torch.load(weights_only=True)`; the histories need an unpickler, which here knows three harmless names and refuses all
-others, also inside the pickles that tensors carry within pickles.
+`torch.load(weights_only=True)`; the histories need an unpickler, which here knows three harmless
+names and refuses all others, also inside the pickles that tensors carry within pickles.
 
-The release has no licence: what this module writes is for the user alone and is never committed. Under `out`:
+The release has no licence: what this module writes is for the user alone and is never committed.
+Under `out`:
 
     <group>/run<k>.safetensors   weights, as `runs` describes; the record names the released file and its sha256
     <group>/run<k>.npz    float32 [epoch, …]: our trainer's names, NaN where there is no such epoch.
@@ -96,7 +97,8 @@ class Place:
     output: str  # under `out`, without a suffix such as `.npz`
     group: str = ""  # of runs
     run: int = 0
-    epoch: int = 0  # of weights, how long they were trained; of a history, what its file name says, else 0
+    # of weights, how long they were trained; of a history, what its file name says, else 0
+    epoch: int = 0
     part: str = ""  # which table, or which of a language model's files
 
 
@@ -157,7 +159,8 @@ class _DataUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (allowed := ALLOWED.get((module, name))) is None:
             raise pickle.UnpicklingError(f"GLOBAL {module}.{name} is not data")
-        return lambda *args: allowed(*args)  # a fresh one each time: a pickle can set attributes of what it gets
+        # a fresh one each time: a pickle can set attributes of what it gets
+        return lambda *args: allowed(*args)
 
 
 def unpack(path: Path, expected: str) -> Any:
@@ -221,9 +224,11 @@ def _answers(part: str, value: Any) -> dict[str, Any]:
 class Report:
     """What an import did."""
 
-    imported: dict[str, list[str]] = field(default_factory=dict)  # released files by the output that now holds them
+    # released files by the output that now holds them
+    imported: dict[str, list[str]] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)  # files of the release that the folder lacks
-    damaged: list[tuple[str, str]] = field(default_factory=list)  # files that are there but cannot be used, and why
+    # files that are there but cannot be used, and why
+    damaged: list[tuple[str, str]] = field(default_factory=list)
 
     def lines(self) -> list[str]:
         """A line per group and per file that was not imported, then the totals."""
@@ -239,9 +244,9 @@ class Report:
 def import_release(source: Path, out: Path, expected: Mapping[str, str] | None = None) -> Report:
     """Convert what is in a clone of the author's repository, or in a part of it.
 
-    A file that is missing or damaged is named in the report and the rest is imported. `expected` has the sha256 of each
-    file, by path; those of the public release if None. `BadInput` if the folder is no clone of that repository, or
-    `out` cannot be written to or holds something else.
+    A file that is missing or damaged is named in the report and the rest is imported. `expected`
+    has the sha256 of each file, by path; those of the public release if None. `BadInput` if the
+    folder is no clone of that repository, or `out` cannot be written to or holds something else.
     """
     expected = expected or checksums()
     present = [place(path) for path in expected if (source / path).is_file()]

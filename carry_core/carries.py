@@ -1,8 +1,8 @@
 """Carry patterns: at which positions a sum overflows, and the names the paper gives to them (Sec. 2, App. F).
 
-A pattern has one symbol per digit position, from the left: `1` where the two digits add up to ten or
-more, `2` where they add up to nine and a one arrives from the right, `0` elsewhere. A position sends a
-one to its left neighbour exactly when its symbol is not `0`.
+A pattern has one symbol per digit position, from the left: `1` where the two digits add up to ten
+or more, `2` where they add up to nine and a one arrives from the right, `0` elsewhere. A position
+sends a one to its left neighbour exactly when its symbol is not `0`.
 """
 
 import math

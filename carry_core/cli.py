@@ -36,7 +36,8 @@ from carry_core.training.layers import keep_memory
 from carry_core.training.seeds import MOST_SEED, NAMES, Seeds
 from carry_core.training.trainer import PRECISIONS
 
-SHOWN_EVERY, QUIET_EVERY = 5.0, 300.0  # seconds between lines of progress, on a terminal and elsewhere
+# seconds between lines of progress, on a terminal and elsewhere
+SHOWN_EVERY, QUIET_EVERY = 5.0, 300.0
 
 
 def check_digits(value: Any) -> None:
@@ -80,7 +81,8 @@ class Target(click.Path):
 def check_writable(folder: Path, file: str = "") -> None:
     """Raise `BadInput`, before anything long starts, unless a file can be made in a folder.
 
-    The folder need not exist. `file` is the name, which has to leave room for that of a temporary file.
+    The folder need not exist. `file` is the name, which has to leave room for that of a temporary
+    file.
     """
     path = folder.absolute()
     place = next(part for part in (path, *path.parents) if os.path.lexists(part))
@@ -349,7 +351,8 @@ def interchange_(source: str, names: tuple[str, ...], pairs: int | None, file: P
 def seeds_(source: str, recipe: str, numbers: str | None, file: Path | None, save: bool) -> None:
     """Of which kind runs of the main group are, and which of the paper's findings each of them shows.
 
-    Some findings compare them with runs of other groups, which have to be there too. Saved rows of other runs stay.
+    Some findings compare them with runs of other groups, which have to be there too. Saved rows of
+    other runs stay.
     """
     chosen = recipe if source == "ours" else None
     every = runs.find(groups.MAIN, source, recipe=chosen, runs=range(1000))
@@ -385,8 +388,8 @@ def seeds_(source: str, recipe: str, numbers: str | None, file: Path | None, sav
 def llm(model: str, prompts: int, ablate: tuple[str, ...], out: Path | None, **options: Any) -> None:
     """Ask a language model four-digit sums and look inside: Tab. 2 and Fig. 6.
 
-    MODEL is a folder in the format of transformers, or an id on the Hugging Face hub. A survey that was stopped goes on
-    where it was. Every set of heads is compared with a random pair of others.
+    MODEL is a folder in the format of transformers, or an id on the Hugging Face hub. A survey that
+    was stopped goes on where it was. Every set of heads is compared with a random pair of others.
     """
     library()
     template = TEMPLATES[options["template"]]

@@ -6,8 +6,9 @@ import re
 class BadInput(ValueError):
     """Something the caller gave is wrong; the message says what, what was expected and what to do.
 
-    `carry` prints the message on one line and exits with 2. In Python it is a plain `ValueError`, which a notebook
-    shows as this line alone. Line breaks in a value that it quotes, such as an array, become spaces.
+    `carry` prints the message on one line and exits with 2. In Python it is a plain `ValueError`,
+    which a notebook shows as this line alone. Line breaks in a value that it quotes, such as an
+    array, become spaces.
     """
 
     def __init__(self, message: str) -> None:

@@ -1,6 +1,7 @@
 """Where data lie, readers that check first that there is a regular file, and atomic writes.
 
-Whatever goes wrong while a file is read is one `BadInput`, which names the file, the reason and the remedy.
+Whatever goes wrong while a file is read is one `BadInput`, which names the file, the reason and the
+remedy.
 """
 
 import errno
@@ -26,7 +27,8 @@ Arrays = dict[str, NDArray[Any]]
 
 ROOT = Path(__file__).resolve().parent.parent
 RESOURCES = ROOT / "carry_core" / "resources"  # tables and templates that come with the package
-LARGEST = 2**28  # bytes of a text or of arrays once they are unpacked: no file of ours has a tenth of that
+# bytes of a text or of arrays once they are unpacked: no file of ours has a tenth of that
+LARGEST = 2**28
 REASON = 200  # characters
 
 
@@ -139,8 +141,9 @@ def open_tensors(path: Path, remedy: str) -> Iterator[Any]:
 def replacing_all(*paths: Path) -> Iterator[list[Path]]:
     """Temporary paths beside `paths` that take their places, in this order, when the block ends without an error.
 
-    They do so only when all of them are whole on the disk: `BadInput` if a folder cannot be written or the disk is
-    full, and says which of `paths` are not as they were. New files are as readable as the umask lets them be.
+    They do so only when all of them are whole on the disk: `BadInput` if a folder cannot be written
+    or the disk is full, and says which of `paths` are not as they were. New files are as readable
+    as the umask lets them be.
     """
     temporaries: list[Path] = []
     done: list[str] = []
@@ -161,7 +164,8 @@ def replacing_all(*paths: Path) -> Iterator[list[Path]]:
             temporary.replace(path)
             done.append(path.name)
     except (OSError, SafetensorError) as error:
-        match = re.search(r"os error (\d+)", str(error))  # safetensors writes the number into its message only
+        # safetensors writes the number into its message only
+        match = re.search(r"os error (\d+)", str(error))
         number = error.errno if isinstance(error, OSError) else int(match[1]) if match else None
         if number is None:
             raise

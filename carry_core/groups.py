@@ -6,7 +6,8 @@ from carry_core.errors import BadInput
 from carry_core.model import ModelConfig
 from carry_core.sums import n_sums
 
-N_LONG = 20_000  # random longer sums of a padded group: the first ones prime, the rest test (App. H)
+# random longer sums of a padded group: the first ones prime, the rest test (App. H)
+N_LONG = 20_000
 
 
 @dataclass(frozen=True)
@@ -15,16 +16,19 @@ class Group:
 
     name: str
     config: ModelConfig
-    fraction: float = 0.3  # of all sums, in the training set and again in the test set (the paper's s)
+    # of all sums, in the training set and again in the test set (the paper's s)
+    fraction: float = 0.3
     decay: float = 0.2  # weight decay (the paper's lambda)
-    n_digits: int = 3  # of the sums in the training set; `config.width` is larger where they are padded
+    # of the sums in the training set; `config.width` is larger where they are padded
+    n_digits: int = 3
     batch: int = 1024
     epochs: int = 1000
     n_runs: int = 6
     primed: int = 0  # longer sums that join the training set, or make it up when finetuning
     snapshots: tuple[int, ...] = ()  # epochs whose weights are kept beside the last
     parent: tuple[str, int] | None = None  # group and epoch that finetuning starts from
-    tracks_final_mlp: bool = False  # its history has the accuracies per carry class without the final MLP (Fig. 5)
+    # its history has the accuracies per carry class without the final MLP (Fig. 5)
+    tracks_final_mlp: bool = False
 
     def __str__(self) -> str:
         """In words: "2 layers, 30% of the sums, weight decay 0.2"."""
@@ -62,7 +66,8 @@ class Group:
 
 
 MAIN = "n2_s0.3_w0.2"
-# Optimiser steps of each recipe in all, None for the group's own epochs; what else they are is in training/recipes.py.
+# Optimiser steps of each recipe in all, None for the group's own epochs; what else they are is in
+# training/recipes.py.
 RECIPES = {"paper": None, "quick": 8820}
 _PAD6 = ModelConfig(width=6)
 _LISTED = (  # what figures need most comes first
@@ -84,7 +89,8 @@ _LISTED = (  # what figures need most comes first
     Group("decoder_pad6_primed500_n2_s0.3_w0.2", ModelConfig(width=6, causal=True), primed=500),
 )
 GROUPS = {group.name: group for group in _LISTED}
-RELEASED_ONLY = {"pad5_n2_s0.3_w0.2": Group("pad5_n2_s0.3_w0.2", ModelConfig(width=5))}  # absent from the paper
+# absent from the paper
+RELEASED_ONLY = {"pad5_n2_s0.3_w0.2": Group("pad5_n2_s0.3_w0.2", ModelConfig(width=5))}
 
 
 def find(name: str) -> Group:

@@ -4,8 +4,8 @@
     MeanAblation(patterns={(1, 0)})                           the mean over a reference set, as output or as pattern
     Patch(heads={(1, 0)}, positions=(7,), source=(152, 261))  activation patching from the sum 152 + 261
 
-All three name parts in the same way, print themselves, are stored by `to_json` and read by `from_json`, and become
-a hook by `hook(model, source, read)`:
+All three name parts in the same way, print themselves, are stored by `to_json` and read by
+`from_json`, and become a hook by `hook(model, source, read)`:
 
     source   Patch: two numbers, or two tensors `[batch]` with one sum for each row of the batch, or cached activations
              `{name: tensor}`; its own `source` if None. MeanAblation: the reference set, or cached means.
@@ -13,8 +13,8 @@ a hook by `hook(model, source, read)`:
              for some positions works where the model is asked for others too, unless it replaces activations at
              these by values that it has only at `read`: that is a `BadInput`.
 
-`|` combines them: two of one kind (and the same positions and source) give one of that kind, others a `Combined`,
-whose hook does the first, then the second.
+`|` combines them: two of one kind (and the same positions and source) give one of that kind, others
+a `Combined`, whose hook does the first, then the second.
 """
 
 import json
@@ -50,7 +50,8 @@ Values = Mapping[str, float | Tensor]
 REFERENCE_SUMS = 10_000  # random sums, the same for every mean ablation
 BATCH = 256  # sums in a forward pass
 
-# What each kind of part is called, where it acts, and the axis that its heads or neurons have there.
+# What each kind of part is called, where it acts, and the axis that its heads or neurons have
+# there.
 PARTS = {
     "heads": ("head", "attn.z", -2),
     "patterns": ("pattern", "attn.pattern", -3),
@@ -60,7 +61,8 @@ PARTS = {
     "resid": ("stream", "resid_pre", None),
 }
 PAIRS = ("heads", "patterns", "neurons")
-POSITION_THIRD = ("attn.q", "attn.k", "attn.v", "attn.z")  # axis of the positions from the end; else the second
+# axis of the positions from the end; else the second
+POSITION_THIRD = ("attn.q", "attn.k", "attn.v", "attn.z")
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ class Intervention:
         patterns: (layer, head) pairs, by their attention probabilities `attn.pattern`.
         resid: layers, by the stream that enters them, `resid_pre`.
         names: any other activations, whole, by their names: `blocks.0.resid_mid`.
-        positions: token positions (of the query, in a pattern) at which they are replaced; all if None.
+        positions: token positions (of the query, in a pattern) at which they are replaced; all if
+        None.
     """
 
     heads: Set[Pair] = frozenset()
@@ -195,7 +198,8 @@ class Intervention:
 class Ablation(Intervention):
     """Zero ablation: the parts contribute nothing (Sec. 2, Methodology).
 
-    A neuron is silent, an MLP adds nothing, and without a skip the stream after the attention is attn(LN(x)) alone.
+    A neuron is silent, an MLP adds nothing, and without a skip the stream after the attention is
+    attn(LN(x)) alone.
     """
 
     verb = "without"
@@ -208,8 +212,8 @@ class Ablation(Intervention):
 class MeanAblation(Intervention):
     """Mean ablation: the parts are, position by position, their mean over a reference set (beyond the paper).
 
-    A head's output is held by `heads`; by `patterns` only where it looks, and what it brings from there still varies.
-    The reference set is `REFERENCE_SUMS` random sums if `hook` is given none.
+    A head's output is held by `heads`; by `patterns` only where it looks, and what it brings from
+    there still varies. The reference set is `REFERENCE_SUMS` random sums if `hook` is given none.
     """
 
     verb = "mean of"
@@ -226,7 +230,8 @@ class MeanAblation(Intervention):
 class Patch(Intervention):
     """Activation patching: the parts are what they are for another sum (interchange, if it is chosen with care)."""
 
-    source: Pair | None = None  # the other sum's two numbers; None if `hook` is given them, for each row of the batch
+    # the other sum's two numbers; None if `hook` is given them, for each row of the batch
+    source: Pair | None = None
     verb: ClassVar[str] = "patched"
 
     def __str__(self) -> str:

@@ -1,7 +1,8 @@
 """The transformer of the paper (App. A), with a named hook point at every activation that one may look at or change.
 
-`model(tokens, hook)` calls `hook(name, tensor)` at every point and goes on with what it returns: a cache keeps, an
-intervention replaces, dropout masks. None stands for the tensor itself. The points, for layer l:
+`model(tokens, hook)` calls `hook(name, tensor)` at every point and goes on with what it returns: a
+cache keeps, an intervention replaces, dropout masks. None stands for the tensor itself. The points,
+for layer l:
 
     embed                     [batch, pos, d_model]   token embedding times sqrt(d_model)
     blocks.{l}.resid_pre      [batch, pos, d_model]   the stream that enters the block

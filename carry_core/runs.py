@@ -1,11 +1,11 @@
 """Trained runs: a pair of files each, and those of a group together.
 
-`data/runs/<group>/<recipe>/run<k>.safetensors` holds a run's parameters in float16 under the names of
-`model.Transformer`, those of earlier epochs under `epoch_500/…`, and as JSON in its metadata the group, its config and
-a record: recipe, run, seeds, epochs reached, precision, device, versions, commit. `run<k>.npz`
-beside it has the learning curves (`training/histories.py`), attention patterns in float16. A run
-exists if its safetensors does, which is written last. What was imported from the author's release
-is in `data/author/<group>/` likewise, in float32.
+`data/runs/<group>/<recipe>/run<k>.safetensors` holds a run's parameters in float16 under the names
+of `model.Transformer`, those of earlier epochs under `epoch_500/…`, and as JSON in its metadata the
+group, its config and a record: recipe, run, seeds, epochs reached, precision, device, versions,
+commit. `run<k>.npz` beside it has the learning curves (`training/histories.py`), attention patterns
+in float16. A run exists if its safetensors does, which is written last. What was imported from the
+author's release is in `data/author/<group>/` likewise, in float32.
 """
 
 import json
@@ -39,8 +39,8 @@ Weights = Mapping[str, Tensor]
 class RunFile:
     """What a run's file says of itself; `ValueError` for what no training writes.
 
-    The record says how the run was trained: `recipe`, `run`, `epochs` and, if there are any, `snapshots`.
-    On what, with which versions and seeds are further entries.
+    The record says how the run was trained: `recipe`, `run`, `epochs` and, if there are any,
+    `snapshots`. On what, with which versions and seeds are further entries.
     """
 
     format: str
@@ -88,8 +88,8 @@ class Runs:
     def model(self, run: SupportsIndex, epoch: int | None = None) -> Transformer:
         """One run as a model of its own, ready to look into; at the epoch of a snapshot if one is given.
 
-        Snapshots are called by the paper's epochs; those of `quick` were kept at the same share of its fewer epochs.
-        `BadInput` if there is no such run or snapshot.
+        Snapshots are called by the paper's epochs; those of `quick` were kept at the same share of
+        its fewer epochs. `BadInput` if there is no such run or snapshot.
         """
         if run not in self.numbers:
             known = ", ".join(map(str, self.numbers))
@@ -120,9 +120,10 @@ def find(
 ) -> dict[int, Path]:
     """The files of the runs that `load` gives, by number; empty where there are none.
 
-    Of those that were trained equally long by one recipe: where there are most of the runs, then the most epochs, then
-    `paper`. So `paper` leads, unless `quick` has more of the first six runs or reached further. `BadInput` if group,
-    source or recipe is unknown, or a file is damaged or not of this group.
+    Of those that were trained equally long by one recipe: where there are most of the runs, then
+    the most epochs, then `paper`. So `paper` leads, unless `quick` has more of the first six runs
+    or reached further. `BadInput` if group, source or recipe is unknown, or a file is damaged or
+    not of this group.
     """
     return {number: path for number, (path, _) in leading(group, source, recipe, runs).items()}
 
@@ -130,7 +131,8 @@ def find(
 def load(group: str, source: str = "ours", *, recipe: str | None = None, runs: Collection[int] | None = None) -> Runs:
     """The runs of a group, never of two recipes: 0 to 5 of the one that leads (see `find`), or those numbered `runs`.
 
-    `BadInput` if group, source or recipe is unknown, or a file is missing, damaged, or of another version.
+    `BadInput` if group, source or recipe is unknown, or a file is missing, damaged, or of another
+    version.
     """
     chosen = leading(group, source, recipe, runs)
     absent = sorted(set(runs or ()) - {*chosen})
@@ -224,7 +226,8 @@ def are_finite(tensors: Weights) -> bool:
 def describe(path: Path, group: str | None = None) -> dict[str, Any]:
     """What a run's file says of itself (`group`, `config`, `record`), without reading its weights.
 
-    `BadInput` if the file is damaged, has another format, or is not of the group, or its record cannot be true.
+    `BadInput` if the file is damaged, has another format, or is not of the group, or its record
+    cannot be true.
     """
     with open_tensors(path, remedy(path, group)) as file:
         content: dict[str, Any] = json.loads((file.metadata() or {})["carry"])

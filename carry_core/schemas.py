@@ -1,7 +1,7 @@
 """Files that are read by a schema: JSON, YAML and tables.
 
-A schema is a class of pydantic's. Whatever is wrong with a file is one `BadInput`, which names the file, the first
-place in it that the schema does not allow, and the remedy.
+A schema is a class of pydantic's. Whatever is wrong with a file is one `BadInput`, which names the
+file, the first place in it that the schema does not allow, and the remedy.
 """
 
 import gzip
@@ -19,7 +19,8 @@ from carry_core.files import LARGEST, limited, read_bytes, read_text, reading
 
 Schema = TypeVar("Schema", bound=BaseModel)
 
-DEEPEST = 20  # collections within collections of a YAML file: its parser overflows the stack at some 10,000
+# collections within collections of a YAML file: its parser overflows the stack at some 10,000
+DEEPEST = 20
 
 
 def one_of(names: Collection[str]) -> AfterValidator:

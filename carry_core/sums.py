@@ -21,7 +21,8 @@ from torch import Tensor
 from carry_core.errors import BadInput, check_whole
 
 Numbers = Int[Tensor, " sums"]  # the first, or the second, numbers of some sums
-Operand = Tensor | npt.NDArray[Any] | np.integer[Any] | Sequence[int] | int  # the same, as a caller may give them
+# the same, as a caller may give them
+Operand = Tensor | npt.NDArray[Any] | np.integer[Any] | Sequence[int] | int
 
 INTEGERS = {
     *(torch.int8, torch.int16, torch.int32, torch.int64),

@@ -92,7 +92,8 @@ def released(shared: Path, tmp_path_factory: pytest.TempPathFactory, worker_id: 
     folder = (base if worker_id == "master" else base.parent) / "release" / "author"
     with FileLock(f"{folder.parent}.lock"):
         if not folder.exists():
-            few = re.compile(r"DATA_(?!n1_s0.3_w0.2_|n2_s0.3_w0.2_[02][._])")  # histories that no test looks at
+            # histories that no test looks at
+            few = re.compile(r"DATA_(?!n1_s0.3_w0.2_|n2_s0.3_w0.2_[02][._])")
             files = {path: digest for path, digest in author.checksums().items() if not few.search(path)}
             report = author.import_release(shared / "CarryingTransformers", folder, files)
             (folder.parent / "report").write_bytes(pickle.dumps(report))

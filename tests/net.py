@@ -1,14 +1,16 @@
 """A net under refactorings: compare what the code computes now with the golden files in `tests/golden/`.
 
-`make net` runs it. Pytest does not collect it, since half of the rows need the author's release. By hand:
+`make net` runs it. Pytest does not collect it, since half of the rows need the author's release. By
+hand:
 
     .venv/bin/python -m tests.net                        # everything, in about two minutes on one core
     .venv/bin/python -m tests.net ours --only tab1/      # the rows of one source whose ids start with tab1/
     .venv/bin/python -m tests.net author --write         # write the golden file anew
 
-The rows of the ledger are computed on few sums and one run per group. Two rows are equal if their verdicts are, and
-their values within 5e-4 (of 1, or of the value where that is larger). The exported playground is decoded, and its
-numbers are compared within the same distance, since the last bits of a fit differ between processors.
+The rows of the ledger are computed on few sums and one run per group. Two rows are equal if their
+verdicts are, and their values within 5e-4 (of 1, or of the value where that is larger). The
+exported playground is decoded, and its numbers are compared within the same distance, since the
+last bits of a fit differ between processors.
 """
 
 import argparse
@@ -35,10 +37,12 @@ from carry_core.plots import playground
 from carry_core.training import histories
 
 GOLDEN = Path(__file__).parent / "golden"
-PARTS = ("playground", "ours", "author")  # the rows come last: `make_small` changes the modules for good
+# the rows come last: `make_small` changes the modules for good
+PARTS = ("playground", "ours", "author")
 EXAMPLES = 500  # sums of every class
 SMALLER = {"DRAWN": 500, "SAMPLE": 2_000, "BALANCED": 890, "RANDOM": 2_000, "ORDERED": 2_000}
-SMALLER |= {"ADDED": 3_000, "COUNT": 300}  # what one part of the full adder is fitted on; pairs of sums
+# what one part of the full adder is fitted on; pairs of sums
+SMALLER |= {"ADDED": 3_000, "COUNT": 300}
 CLOSE = 5e-4
 
 
@@ -90,7 +94,8 @@ def exported(folder: Path) -> dict[str, Any]:
     """Export the playground into a folder and describe each of its files."""
     described = {}
     for path in playground.export(folder):
-        if path.suffix == ".svg":  # its shapes depend on the versions of matplotlib and of the fonts
+        # its shapes depend on the versions of matplotlib and of the fonts
+        if path.suffix == ".svg":
             described[path.name] = re.findall("<title>(.*?)</title>", path.read_text(encoding="utf-8"))
         else:
             received = json.loads(script_argument(path))

@@ -55,7 +55,8 @@ def test_a_reader_does_not_read_a_stream_that_only_holds_both_digits(pairs):
 
 def test_a_reader_cannot_learn_labels_of_pairs_by_heart(pairs):
     left, right, generator = pairs
-    stream = torch.randn(100, 128, generator=generator)[10 * left + right]  # every pair its own place
+    # every pair its own place
+    stream = torch.randn(100, 128, generator=generator)[10 * left + right]
     coin = torch.randint(2, (100,), generator=generator)[10 * left + right]
     assert abs((adder.read(stream, coin, left, right) == coin).double().mean() - 0.5) < 0.2
 
@@ -72,7 +73,8 @@ def test_the_parts_are_read_where_they_are(small):
     a, b = sums.long_sums(600, 3, torch.Generator().manual_seed(0))
     found, wires = adder.parts(small, a, b), adder.schoolbook(a, b)
     left, right = sums.digits(a, 3), sums.digits(b, 3)
-    for truth, name, position, column, label in (  # of the units of a, and at the hundreds of the answer
+    # of the units of a, and at the hundreds of the answer
+    for truth, name, position, column, label in (
         (found["ones"], "blocks.0.resid_post", 2, 1, wires.ones[:, 2]),
         (found["halfway"], "blocks.0.resid_mid", 2, 1, wires.ones[:, 2]),
         (found["early"], "blocks.0.resid_post", 7, 0, wires.carry_in[:, 0].long()),

@@ -201,7 +201,8 @@ def test_a_hostile_file_runs_nothing(how: str, tmp_path: Path) -> None:
 
 
 def test_a_pickle_cannot_change_what_it_is_given(tmp_path: Path) -> None:
-    change = b"ctorch._utils\n_rebuild_tensor_v2\n(N(V__defaults__\n(I7\ntdtb."  # sets its __defaults__ to (7,)
+    # sets its __defaults__ to (7,)
+    change = b"ctorch._utils\n_rebuild_tensor_v2\n(N(V__defaults__\n(I7\ntdtb."
     (tmp_path / "x.data").write_bytes(change)
     author.unpack(tmp_path / "x.data", hashlib.sha256(change).hexdigest())
     assert torch._utils._rebuild_tensor_v2.__defaults__ == (None,)

@@ -41,7 +41,8 @@ def test_every_number_and_finding_of_the_paper_has_a_row(shared, ledger):
     assert {name.split("/")[0] for name in rows if name not in listed} == {"finding", "beyond"}
     for row in numbers:
         claim = rows[row["id"]]
-        expected = float(row["paper"]) if isinstance(row["paper"], str) else row["paper"]  # YAML 1.1 takes 5e7 for text
+        # YAML 1.1 takes 5e7 for text
+        expected = float(row["paper"]) if isinstance(row["paper"], str) else row["paper"]
         assert (claim.where, claim.paper, claim.note) == (row["where"], expected, row.get("note", ""))
     for row in found:
         claim = rows[row["id"]]
@@ -54,7 +55,8 @@ def test_every_row_can_be_computed(ledger):
     others = {name for name in numbers if name.startswith(("tab2/", "llm/"))}
     assert numbers == set(READINGS) | set(quantities.SPECIAL) | others
     stated = {name for name, claim in claims.claims().items() if claim.paper is None}
-    assert stated == set(base.FINDINGS) | {"finding/llm_heads"}  # 7B models have a path of their own
+    # 7B models have a path of their own
+    assert stated == set(base.FINDINGS) | {"finding/llm_heads"}
 
 
 def test_every_claim_is_as_claims_are(ledger):

@@ -95,18 +95,21 @@ def test_every_row_of_the_ledger_is_in_the_table_with_its_anchor_and_verdicts(pa
     assert len(set(SIGNS.values())) == len(SIGNS) == len(verdicts.VERDICTS)
     for tr in rows:
         entry, cells = by_id[tr["id"]], tr.find_all(["th", "td"], recursive=False)
-        assert [x["role"] for x in cells] == ["rowheader"] + ["cell"] * 6  # the style sheet makes it a grid
+        # the style sheet makes it a grid
+        assert [x["role"] for x in cells] == ["rowheader"] + ["cell"] * 6
         assert [x["data-label"] for x in cells[1:]] == head[1:]
         for source in committed.sources:
             (cell,) = tr.find_all("td", attrs={"data-label": webpage.HEADINGS[source]})
             verdict = entry.verdict(source)
-            assert cell.text.startswith(f"{SIGNS[verdict]} {verdict}"), cell.text  # none relies on its colour
+            # none relies on its colour
+            assert cell.text.startswith(f"{SIGNS[verdict]} {verdict}"), cell.text
             assert tr[f"data-{source}"] == verdict
             assert int(tr[f"data-rank-{source}"]) == entry.order[source]
             detail = entry.rows[source].detail.replace("`", "")
             assert re.sub(r"(?<!\w)-(?=\d)|(?<=\de)-", "−", detail) in tr.find_all("details")[0].text
     places = {tr["id"]: tr.find("a", href=re.compile("arxiv"))["href"].removeprefix(PAPER) for tr in rows}
-    assert (places["finding/wide_mlp"], places["finding/kink"]) == ("#A3", "#S5")  # App. C.2 and Sec. 5
+    # App. C.2 and Sec. 5
+    assert (places["finding/wide_mlp"], places["finding/kink"]) == ("#A3", "#S5")
     assert all(svg["aria-label"] and svg["role"] == "img" for svg in page.find_all("svg"))
 
 

@@ -142,7 +142,8 @@ def test_train_stops_on_time_and_goes_on(carry, refused, data):
     written = path.stat().st_mtime_ns
     assert "complete" in carry(*command)[1]
     assert path.stat().st_mtime_ns == written
-    assert {p.name for p in data.iterdir()} == {"checkpoints", "runs"}  # no list is written by training
+    # no list is written by training
+    assert {p.name for p in data.iterdir()} == {"checkpoints", "runs"}
     path.write_bytes(path.read_bytes()[:-1])
     assert "run0.safetensors is damaged" in refused(*command)
 

@@ -25,7 +25,8 @@ PREVIOUS_SUM = (
     {"decision_head": "1:1"},
 )
 
-# Of each finding, a row that just shows what is claimed, and what to change in it so that it just does not.
+# Of each finding, a row that just shows what is claimed, and what to change in it so that it just
+# does not.
 EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
     "full_adder": (
         {"value": 0.991, "carry_before_the_last_attention": [0.5, 0.989]},

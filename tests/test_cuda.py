@@ -43,8 +43,9 @@ def distance(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) 
 def test_a_resumed_training_goes_on(which, precision, monkeypatch):
     """Two epochs, stopped, restored elsewhere, a third, as without the stop (on a CPU to the bit: `test_loop`).
 
-    A GPU adds up in any order, so the weights may differ by a small part of what the epoch moved them: by less than a
-    third of what the masks of other runs make of it, and a tenth of what moments at zero do.
+    A GPU adds up in any order, so the weights may differ by a small part of what the epoch moved
+    them: by less than a third of what the masks of other runs make of it, and a tenth of what
+    moments at zero do.
     """
     monkeypatch.setattr(trainer, "N_LONG", 600)
     config = ModelConfig(width=10, d_model=16, d_ff=16) if which == "ten digits" else SHAPES[which]

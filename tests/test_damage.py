@@ -455,7 +455,8 @@ def test_the_authors_side_is_not_made_from_a_part_of_the_release(data):
 
 DECODERS = {"json.load", "json.loads", "yaml.load", "yaml.parse", "np.load", "pd.read_csv", "gzip.open"}
 DECODERS |= {"pickle.load", "load_file", "safe_open", "torch.load"}
-# Package and system files, texts that are no files, the release's pickles, and a part of a file that its reader opened.
+# Package and system files, texts that are no files, the release's pickles, and a part of a file
+# that its reader opened.
 ELSEWHERE = {
     ("author.py", "(RESOURCES / 'release.sha256').read_text"),
     ("author.py", "path.read_bytes"),

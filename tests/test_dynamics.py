@@ -56,7 +56,8 @@ def test_a_planted_transition_is_found_in_each_run():
     assert first.jump == pytest.approx(0.9 - 0.11)
     assert first.coincides
     assert first.bounces
-    assert first.fall == pytest.approx(1 - 500 / 600)  # from 600 at the first epoch to 500 at the turn
+    # from 600 at the first epoch to 500 at the turn
+    assert first.fall == pytest.approx(1 - 500 / 600)
     assert first.rebound == pytest.approx(799 / 500 - 1)
 
 

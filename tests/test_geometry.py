@@ -148,7 +148,8 @@ def test_a_planted_pentagon_is_found_and_turned_by_the_carry(monkeypatch):
     assert pentagon.can_be_seen(found)
     assert (found["score_there"], found["best_plane"]) == (found["value"], [1, 2])
     assert found["value"] > found["shuffled_labels_reach_there"] >= found["shuffled_labels_reach"]
-    assert found["vertices_further_with_a_one"] == pytest.approx(-1, abs=0.05)  # the digit is one more than the sum's
+    # the digit is one more than the sum's
+    assert found["vertices_further_with_a_one"] == pytest.approx(-1, abs=0.05)
     assert geometry.threshold_accuracy(points[:, 2], carry_in) > 0.9
     nothing, *_ = planted(monkeypatch, 0)
     assert nothing["value"] < 0.6

@@ -17,8 +17,8 @@ from carry_core.interventions import Patch
 from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import Layout
 
-# The stream of a hand-made network: its position, the digit and the half digit sum in its column's own place, the
-# mean of the digits to the right as each head brings it, and the logits.
+# The stream of a hand-made network: its position, the digit and the half digit sum in its column's
+# # own place, the mean of the digits to the right as each head brings it, and the logits.
 POS, DIGIT, HALF, LOW, LOGITS = slice(0, 10), slice(10, 13), slice(13, 16), slice(16, 18), slice(18, 30)
 PLACE = torch.tensor([100.0, 10.0, 1.0])
 SAVE = ("interchange", "--source", "ours", "--save")
@@ -136,7 +136,8 @@ def test_elsewhere_counts_what_must_not_change():
     pairs = draw("digit_sum", 2, 500, torch.Generator().manual_seed(1), Layout())
     found = count(hand_made("last"), 2, pairs, [("blocks.0.resid_pre", 2), ("blocks.0.attn_out", 9)])
     units, _, *answer = found.itertuples()
-    assert units.accuracy < 1 / 4  # the digit of b stays, so that the new sum comes out by chance only
+    # the digit of b stays, so that the new sum comes out by chance only
+    assert units.accuracy < 1 / 4
     assert 0 < units.elsewhere < 1
     assert all((row.pairs, row.accuracy, row.elsewhere) == (500, 1, 1) for row in answer)
 
@@ -179,7 +180,8 @@ def test_pairs_are_uniform_over_all_that_there_are(variable, control):
     carries = {0: 55, 1: 45}  # pairs of units digits that carry none, or a one
     ways = torch.zeros(10_000)
     for low, high in [(0, 1)] if variable == "carry_in" else [(0, 0), (1, 1)]:
-        count = carries[low] * (1 if variable == "digit_sum" else carries[high])  # of a digit sum, the same units
+        # of a digit sum, the same units
+        count = carries[low] * (1 if variable == "digit_sum" else carries[high])
         fits = {"carry_in": alike, "digit_sum": step > 0, "both": (step == 0) & ~alike}[variable]
         ways += count * (fits & (p + q + low < 10) & (r + s + high < 10))
     n = 40_000

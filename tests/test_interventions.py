@@ -103,7 +103,8 @@ def test_a_shared_prefix_gives_what_separate_passes_give(config, model, everywhe
     name = f"blocks.{config.layers - 1}.resid_mid"
     shared = SharedPrefix(model, asked, read, cache_hook(cache, name), source)
     for intervention, logits in zip(asked, shared(tokens), strict=True):
-        reference = source if isinstance(intervention, MeanAblation) else None  # patches have their own
+        # patches have their own
+        reference = source if isinstance(intervention, MeanAblation) else None
         alone = model(tokens, intervention.hook(model, reference, read), read)
         torch.testing.assert_close(logits, alone, rtol=0, atol=1e-12, msg=str(intervention))
     watched = cache[name]
@@ -121,7 +122,8 @@ def test_what_interventions_have_in_common_is_computed_once(monkeypatch):
 
 def test_tables_where_a_digit_that_a_sum_has_not_would_score_far_above_all_others():
     model = Transformer(ModelConfig(heads=1)).requires_grad_(False)
-    block, slow = model.blocks[0], 126  # the pair of coordinates that the rotary embedding hardly turns
+    # the pair of coordinates that the rotary embedding hardly turns
+    block, slow = model.blocks[0], 126
     block.q.weight[slow], block.q.bias[slow] = 0, 40
     block.k.weight[slow] = 0.3 * block.norm(model.embed.weight[9])
     tokens = sums.encode(torch.tensor([123, 876]), torch.tensor([456, 12]), model.config.layout)

@@ -21,7 +21,8 @@ def test_an_ablated_head_is_zeroed_columns_of_the_output_projection(kind):
         for layer, head in chosen:
             weight = blocks(model)[layer].projection.weight
             columns = slice(head * d_head, (head + 1) * d_head)
-            if type(blocks(model)[layer].projection).__name__ == "Conv1D":  # GPT-2 stores it transposed
+            # GPT-2 stores it transposed
+            if type(blocks(model)[layer].projection).__name__ == "Conv1D":
                 weight[columns] = 0
             else:
                 weight[:, columns] = 0
@@ -33,9 +34,11 @@ def test_an_ablated_head_is_zeroed_columns_of_the_output_projection(kind):
 
 def test_planted_staircases_are_found_exactly():
     n, length = 6, 11
-    cells = staircases.cells(prompts.Positions((1, 2, 3, 4), 5, (6, 7, 8, 9), 10), n)  # `<s> a a a a + b b b b =`
+    # `<s> a a a a + b b b b =`
+    cells = staircases.cells(prompts.Positions((1, 2, 3, 4), 5, (6, 7, 8, 9), 10), n)
     plant = {(0, 1): cells[4:5], (1, 2): cells[:4], (2, 3): [*cells[5:8], (3, 3)], (2, 0): [(12, 1)]}
-    whole = torch.full((3, 7, 4, length + n - 1, length + n - 1), 0.01)  # [layer, batch, head, query, key]
+    # [layer, batch, head, query, key]
+    whole = torch.full((3, 7, 4, length + n - 1, length + n - 1), 0.01)
     for (layer, head), planted in plant.items():
         for row, column in planted:
             whole[layer, :, head, row, column] = 0.9

@@ -70,7 +70,8 @@ def test_a_folders_own_code_is_never_run(tmp_path):
     assert not mark.exists()
     assert "Traceback" not in result.stderr
     refused = f"{tmp_path / 'plant_config'} holds no language model that can be read (ValueError: "
-    assert result.stderr.startswith(refused)  # beside a known architecture it is left alone, and the model is read
+    # beside a known architecture it is left alone, and the model is read
+    assert result.stderr.startswith(refused)
     assert result.stdout.startswith("2\n")
 
 

@@ -65,7 +65,8 @@ def naive(model, tokenizer):
         for c, (row, column) in enumerate(cells):
             if row < len(ids) - 1:
                 values = whole[:, :, row, column]
-                first = (values == values.max()).nonzero()[0]  # a saturated softmax can be equal in several heads
+                # a saturated softmax can be equal in several heads
+                first = (values == values.max()).nonzero()[0]
                 wins[c, *first] += 1
         marked = [*place.marked, *range(length, length + staircases.N_MAPPED)]
         square = torch.full((3, 4, len(marked), len(marked)), float("nan"))
@@ -96,13 +97,15 @@ def test_a_survey_is_what_the_naive_way_gives(surveyor, found):
         with torch.inference_mode():
             added = block.layer.mlp(block.norm(middle))
         torch.testing.assert_close(middle + added, end, atol=1e-4, rtol=1e-4, equal_nan=True)
-        for prompt, expected in enumerate(streams):  # the last entry of hidden_states is after the final norm
+        # the last entry of hidden_states is after the final norm
+        for prompt, expected in enumerate(streams):
             if layer < 2 and output < expected.shape[1]:
                 torch.testing.assert_close(end[prompt], expected[layer, output], atol=1e-4, rtol=1e-4)
     kinds = [a.kind for a in found.ablated]
     assert kinds[:3] == ["asked", "frequent", "frequent"]
     assert {*kinds[3:]} <= {"random"}
-    assert len({a.heads for a in found.ablated[1:]}) == len(kinds) - 1  # what is asked for may be a frequent pair
+    # what is asked for may be a frequent pair
+    assert len({a.heads for a in found.ablated[1:]}) == len(kinds) - 1
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -128,7 +131,8 @@ def test_what_was_stopped_goes_on_where_it_was(where, found, tmp_path, monkeypat
     inputs = survey.Surveyor._inputs
     monkeypatch.setattr(survey.Surveyor, "_inputs", lambda self, x: asked.append(len(x)) or inputs(self, x))
     again = run(where, tmp_path / "parts")
-    assert asked == [6, 2, *[6, 6, 6, 2] * len(found.ablated)]  # the lost batch, the last one, and the ablations
+    # the lost batch, the last one, and the ablations
+    assert asked == [6, 2, *[6, 6, 6, 2] * len(found.ablated)]
     assert again.lines() == found.lines()
     assert torch.equal(again.wins, found.wins)
     torch.testing.assert_close(again.points, found.points, equal_nan=True)

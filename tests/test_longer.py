@@ -124,7 +124,8 @@ def test_forgetting_on_planted_curves():
 def test_cells_by_arrival_by_hand():
     accuracy = torch.arange(15.0).reshape(5, 3)
     found = lengths.means_by_carry_in(ClassAccuracies(accuracy, -accuracy, 0.0))
-    # a one arrives at position 0 in C@1, C all and C all con., at 1 in C@2, C all and C all con.; never at 2
+    # a one arrives at position 0 in C@1, C all and C all con., at 1 in C@2, C all and C all con.;
+    # never at 2
     torch.testing.assert_close(found[1], torch.tensor([(3 + 9 + 12) / 3, (7 + 10 + 13) / 3, torch.nan]), equal_nan=True)
     torch.testing.assert_close(found[0], torch.tensor([(0 + 6) / 2, (1 + 4) / 2, (2 + 5 + 8 + 11 + 14) / 5]))
 

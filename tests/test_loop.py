@@ -27,7 +27,8 @@ from carry_core.training.trainer import Trainer
 from tests.conftest import SHAPES
 from tests.trainings import QUICK, Ticks, needs_fused, weights
 
-SERVER = multiprocessing.get_context("forkserver")  # imports torch once, not in every process that is killed
+# imports torch once, not in every process that is killed
+SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload([__name__])
 
 
@@ -93,7 +94,8 @@ def test_kill_minus_nine_changes_no_bit(whole, tmp_path):
 def test_a_full_disk_is_one_line_and_loses_nothing(whole, tmp_path):
     """The system stops files a little short of the last checkpoint, which is not written; then there is room again."""
     size = (whole[0] / "checkpoints/small.paper/run0.safetensors").stat().st_size
-    assert in_a_process(tmp_path, whole[1], size - 64)[0] == 2  # the history grows until it does not fit
+    # the history grows until it does not fit
+    assert in_a_process(tmp_path, whole[1], size - 64)[0] == 2
     told = (tmp_path / "complaint").read_text()
     assert re.fullmatch(r"Cannot write .*run0.safetensors: File too large. .*; nothing was changed there.", told), told
     left = sorted(path.name for path in (tmp_path / "checkpoints" / "small.paper").iterdir())
@@ -142,7 +144,8 @@ def test_runs_that_came_unequally_far_are_trained_apart(small_group, data, monke
     straight.run_epoch(), straight.run_epoch()
     for i in range(3):
         for name, p in weights(straight, i).items():
-            found = checkpoints.load(i)[0][f"parameters/{name}"]  # a wrong batch or mask would move it by 1e-3
+            # a wrong batch or mask would move it by 1e-3
+            found = checkpoints.load(i)[0][f"parameters/{name}"]
             torch.testing.assert_close(found, p, rtol=0, atol=1e-5, msg=name)
 
 

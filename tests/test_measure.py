@@ -24,7 +24,8 @@ def test_cells_by_brute_force(noisy, width):
     several += [MeanAblation(heads={(1, 0)}), MeanAblation(mlps={0}), Patch(heads={(1, 1)}, source=(2, 6))]
     found = measure.class_accuracies(model, a, b, several, n_digits=2)
     for intervention, cells in zip(several, found, strict=True):
-        reference = (a, b) if isinstance(intervention, MeanAblation) else None  # a patch has its own
+        # a patch has its own
+        reference = (a, b) if isinstance(intervention, MeanAblation) else None
         logits = model(sums.encode(a, b, model.config.layout), intervention.hook(model, reference))[:, -2:]
         guesses = logits.argmax(-1).tolist()
         hits: dict[tuple[int, int], list[tuple[bool, bool]]] = {}

@@ -86,7 +86,8 @@ def test_a_function_that_asks_for_it_is_given_the_name():
         return x
 
     tokens = tokens_of(model.config)
-    asked = ("blocks.1.attn.hook_z", "blocks.1.attn.z", "blocks.0.hook_resid_pre")  # the first two are one point
+    # the first two are one point
+    asked = ("blocks.1.attn.hook_z", "blocks.1.attn.z", "blocks.0.hook_resid_pre")
     logits = model.run_with_hooks(tokens, dict.fromkeys(asked, note))
     assert names == ["blocks.0.resid_pre", "blocks.1.attn.z", "blocks.1.attn.z"]
     assert torch.equal(logits, model(tokens))

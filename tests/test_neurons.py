@@ -46,7 +46,8 @@ def test_a_planted_carry_axis_is_found_whatever_its_sign(noisy):
         assert found.correlations[0] > 0.95
         assert torch.corrcoef(torch.stack([found.points[:, 0].float(), sign * towards]))[0, 1] > 0.95
         assert found.share[0] > 0.9
-    # a stronger second direction, across the first, that separates neurons 0, 2, 4, … from 1, 3, 5, …
+    # a stronger second direction, across the first, that separates neurons 0, 2, 4, … from 1, 3, 5,
+    # …
     up.weight.add_(4 * torch.outer(torch.tensor([1.0, -1.0] * 6), torch.linalg.svd(up.weight)[2][-1]))
     up.bias.fill_(30.0)
     assert neurons.carry_axis(noisy, a, b).correlations[0] < 0.6

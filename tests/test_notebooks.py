@@ -22,7 +22,8 @@ from carry_core.plots import page
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PAGES = sorted((ROOT / "book").glob("*.md"))
-LEDGER = ("claims", "figure_by_figure")  # show the committed results of both sources, and so need no group
+# show the committed results of both sources, and so need no group
+LEDGER = ("claims", "figure_by_figure")
 
 
 @cache
@@ -55,7 +56,8 @@ def test_it_is_stored_with_its_parameters_its_outputs_and_texts_for_its_images(n
     assert parameters(notebook)["source"] == (None if notebook.stem in LEDGER else "ours")
     assert all(cell.execution_count for cell in (first, *others))
     assert not any("injected-parameters" in cell.metadata.get("tags", []) for cell in others)
-    assert {output.output_type for output in outputs(notebook)} == {"display_data"}  # no errors, warnings, reprs
+    # no errors, warnings, reprs
+    assert {output.output_type for output in outputs(notebook)} == {"display_data"}
     for output in outputs(notebook):
         for kind in (kind for kind in output.data if kind.startswith("image/")):
             assert len(output.metadata[kind]["alt"]) > 40

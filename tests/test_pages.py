@@ -44,7 +44,8 @@ def test_what_the_author_s_side_draws_is_stored_and_shown_beside_ours(
     imported = {f"{MAIN}/run0": {"files": {"a": "1"}}, f"{OTHER}/run0": {"files": {"b": "2"}}}
     (tmp_path / "sources.json").write_text(json.dumps(imported))
     assert page.beside("figure", data, "author", MAIN) == {page.AUTHORS: data}
-    assert [*page.beside("figure", data, "ours", MAIN)] == [page.OURS]  # nothing is stored unless it is asked for
+    # nothing is stored unless it is asked for
+    assert [*page.beside("figure", data, "ours", MAIN)] == [page.OURS]
     monkeypatch.setenv("CARRY_STORE_AUTHOR", "1")
     page.beside("figure", data, "author", MAIN)
     sides = page.beside("figure", data, "ours", MAIN)

@@ -121,12 +121,14 @@ def test_a_decoder_always_adds_a_one_without_its_decision_head(surveyed):
     often.corrected[:, 2] = 0.5  # where no one can be carried over
     often.corrected[0, 0] = 0.7
     found = heads.decoder(surveyed(DECODER, Survey({ONE: always, OTHER: idle}), Survey({ONE: idle, OTHER: often})))
-    assert judged(found) == (pytest.approx([1, (0.7 + 3 * 0.9) / 4]), [True, False])  # NC twice, C@1 at 8, C@2 at 7
+    # NC twice, C@1 at 8, C@2 at 7
+    assert judged(found) == (pytest.approx([1, (0.7 + 3 * 0.9) / 4]), [True, False])
     in_one_cell = [cells(1.0, 0.0, 1.0, whole=0.2) for _ in range(2)]
     for without, share in zip(in_one_cell, (0.96, 0.94), strict=True):
         without.corrected[0, 0] = share
     found = heads.decoder(surveyed(DECODER, *(Survey({ONE: without, OTHER: idle}) for without in in_one_cell)))
-    assert judged(found) == (pytest.approx([0.99, 0.985]), [True, False])  # every cell counts, not their mean
+    # every cell counts, not their mean
+    assert judged(found) == (pytest.approx([0.99, 0.985]), [True, False])
 
 
 # ---------------------------------------------------------------- attention
@@ -229,7 +231,8 @@ def test_tens_and_carries_are_told_by_the_leading_axis(models, monkeypatch):
 
 def test_no_leading_axis_of_one_layer_may_tell_a_carry(models, monkeypatch):
     def plant(run: int, site: str, ablation: Ablation, a: torch.Tensor, b: torch.Tensor) -> dict[int, torch.Tensor]:
-        second = torch.stack([20.0 * (a % 2), 8 * arriving(a, b)[:, 1]], 1)  # there, but not along the leading axis
+        # there, but not along the leading axis
+        second = torch.stack([20.0 * (a % 2), 8 * arriving(a, b)[:, 1]], 1)
         return {8: [second, second[:, 1:]][run]} if site == "blocks.0.resid_post" else {}
 
     streaming(monkeypatch, models(N1, 2), plant)
@@ -321,7 +324,8 @@ def test_decay_matters_where_the_order_is_weaker_than_in_every_run_with_it(monke
 def test_what_biases_cost_is_counted_without_them():
     torch.manual_seed(0)
     model = Transformer(ModelConfig(width=2, d_model=16, d_ff=8)).eval().requires_grad_(requires_grad=False)
-    model.unembed.bias[:] = torch.nn.functional.one_hot(torch.tensor(0), 12) * 100.0  # answers with zeros
+    # answers with zeros
+    model.unembed.bias[:] = torch.nn.functional.one_hot(torch.tensor(0), 12) * 100.0
     bare, a = deepcopy(model), torch.tensor([0, 0, 1, 0])
     for name, p in bare.named_parameters():
         if name.endswith(".bias") and "norm" not in name:

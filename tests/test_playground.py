@@ -55,8 +55,9 @@ def reference(model: Transformer, count: int = 510, seed: int = 3) -> dict[str, 
     """What PyTorch makes of a run, in float32: the page's arithmetic has to agree with it.
 
     Returns:
-        `activations` of three sums at every hook point, masked scores as -1e30; logits `[sum, pos, 12]` of `count`
-        random sums with `interventions` dealt out in turn, and intact, each at the answer's positions.
+        `activations` of three sums at every hook point, masked scores as -1e30; logits `[sum, pos,
+        12]` of `count` random sums with `interventions` dealt out in turn, and intact, each at the
+        answer's positions.
     """
     config, answer = model.config, model.config.layout.answer
     a, b = sums.long_sums(count, config.width, torch.Generator().manual_seed(seed))

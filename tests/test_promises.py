@@ -267,7 +267,8 @@ def test_a_watcher_changes_nothing(small):
         assert all(map(torch.equal, answers, expected))
 
 
-# ---------------------------------------------------------------- the positions a model is asked for
+# ---------------------------------------------------------------- the positions a model is asked
+# for
 
 
 def made_for(model, read, kind, positions):

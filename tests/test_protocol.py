@@ -26,7 +26,8 @@ def test_a_rule_says_its_commit_whether_numbers_were_known_and_what_moved(sectio
     target, _, text = section
     assert re.search(r"^\| commit \| `[0-9a-f]{7}`", text, re.MULTILINE)
     assert re.search(r"^\| numbers known\? \| \w", text, re.MULTILINE)
-    assert re.search(r"^\|.* moved \|", text, re.MULTILINE) or target == "rule-eight"  # its rows are new
+    # its rows are new
+    assert re.search(r"^\|.* moved \|", text, re.MULTILINE) or target == "rule-eight"
 
 
 def test_commits_exist_and_have_the_dates_that_the_page_gives():

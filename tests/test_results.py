@@ -1,7 +1,8 @@
 """The committed results: each verdict follows from the runs beside it, and moves only if the weights do.
 
-`author.json` and `ours.json` are the ledger's output: that a run shows a finding, and the verdict, stand in them with
-what they were judged by, and are judged anew here. Every other file holds what was measured, and no decision of a rule.
+`author.json` and `ours.json` are the ledger's output: that a run shows a finding, and the verdict,
+stand in them with what they were judged by, and are judged anew here. Every other file holds what
+was measured, and no decision of a rule.
 """
 
 import json
@@ -35,7 +36,8 @@ def committed(monkeypatch) -> dict[str, Rows]:
 def follows(row: Row, source: str, rows: Rows, theirs: Rows) -> bool:
     """Whether today's rules give the verdict that stands in the results, from the runs that stand beside it.
 
-    How much the paper's own draw adds to the author's numbers is not stored, so of those only the rest is judged anew.
+    How much the paper's own draw adds to the author's numbers is not stored, so of those only the
+    rest is judged anew.
     """
     claim = claims.claims()[row.id]
     if (row.paper, row.where) != (claim.paper, claim.where):

@@ -32,14 +32,16 @@ def test_shares_have_the_exact_interval():
     found = page.shares(of_kinds(one_head=10))
     assert [*found.index] == [*typology.KINDS]
     assert found.runs.tolist() == [10, 0, 0, 0]
-    assert found.low.tolist() == pytest.approx([0.025**0.1, 0, 0, 0])  # Clopper and Pearson, in closed form
+    # Clopper and Pearson, in closed form
+    assert found.low.tolist() == pytest.approx([0.025**0.1, 0, 0, 0])
     assert found.high.tolist() == pytest.approx([1, *[1 - 0.025**0.1] * 3])
 
 
 def test_the_exact_test_is_fisher_s_and_its_extension_to_more_kinds():
     for table in ([[6, 0], [3, 9]], [[2, 4], [11, 1]], [[3, 3], [6, 6]]):
         assert page.exact_test(table[0], np.sum(table, 0).tolist()) == pytest.approx(stats.fisher_exact(table).pvalue)
-    assert page.exact_test((2, 0, 0), (2, 2, 2)) == pytest.approx(3 / 15)  # of 15 draws of two, the three alike
+    # of 15 draws of two, the three alike
+    assert page.exact_test((2, 0, 0), (2, 2, 2)) == pytest.approx(3 / 15)
     assert page.exact_test((1, 1, 0), (2, 2, 2)) == pytest.approx(1)
     assert page.likely_draw(of_kinds(split=3, one_head=3), of_kinds(one_head=20, split=20)) == pytest.approx(1)
     assert page.likely_draw(of_kinds(split=6), of_kinds(one_head=40)) < 1e-6
@@ -66,7 +68,8 @@ def test_findings_and_measures_are_judged_by_kind():
     rows = rows.assign(**{f"{name} shows": x for name, x in shows.items()})
     rows = rows.assign(apart=np.where(one, 1.0, 2.0) + rows.index / 100, alike=1.0)
     findings, medians = page.by_kind(rows, ["apart", "alike"])
-    assert findings.loc["of one head", [*typology.KINDS][::2]].tolist() == [9, 2]  # two are too few to count
+    # two are too few to count
+    assert findings.loc["of one head", [*typology.KINDS][::2]].tolist() == [9, 2]
     assert findings.holds.to_dict() == {"always": "every", "never": "none", "of one head": "some", "mixed": "some"}
     assert (findings.p < page.ALPHA).to_dict() == dict.fromkeys(findings.index, False) | {"of one head": True}
     assert medians.loc["apart", ["one head", "split"]].tolist() == pytest.approx([1.04, 2.13])
@@ -85,7 +88,8 @@ def test_a_part_has_settled_when_it_does_what_it_does_at_the_end():
     never, late, early, again = (0.1, 0, 0.79, 0), (0.8, np.nan, 0, 0), (1, 0.9, 0.8, 0.9), (0.9, 0.9, 0.9, 0.2)
     rows = epochs.assign(**dict(zip(seeds.PARTS, (early, never, late, early, again, late, early), strict=True)))
     found = seeds.settled(rows).loc[3]
-    assert found.fillna(-1).tolist() == [10, -1, 60, 1, 10, 60, 1]  # at epoch 5 it was the other head
+    # at epoch 5 it was the other head
+    assert found.fillna(-1).tolist() == [10, -1, 60, 1, 10, 60, 1]
 
 
 @pytest.fixture
@@ -140,7 +144,8 @@ def test_what_a_run_shows_is_decided_when_the_table_is_read(data, monkeypatch):
     assert stored["staircase shows"].tolist() == [False, True]
     assert stored["checkerboard shows"].tolist() == [True, False]
     assert stored["kink shows"].isna().all()  # it was not measured
-    assert stored.fields[0] == {"checkerboard": {"intact": 0.1}}  # a field that a rule decides is left out
+    # a field that a rule decides is left out
+    assert stored.fields[0] == {"checkerboard": {"intact": 0.1}}
     entry = seeds.FINDINGS["finding/staircase"]
     monkeypatch.setitem(seeds.FINDINGS, "finding/staircase", replace(entry, rule=base.at_least(0.4)))
     monkeypatch.setattr(typology, "DECIDES", 0.7)

@@ -82,7 +82,8 @@ def missing(path: Path, address: str) -> bool:
     if target.is_dir():
         target /= "index.html"
     anchor = unquote(parts.fragment)
-    if not target.is_file() or not anchor or "=" in anchor or target.suffix != ".html":  # with = it is for a script
+    # with = it is for a script
+    if not target.is_file() or not anchor or "=" in anchor or target.suffix != ".html":
         return not target.is_file()
     return anchor not in parsed(target).anchors
 
@@ -151,7 +152,8 @@ MEASURE = """(() => {
 })()"""
 
 
-# Lines and areas of figures with a contrast below 3:1, as WCAG counts it; cells of maps have a scale or numbers.
+# Lines and areas of figures with a contrast below 3:1, as WCAG counts it; cells of maps have a
+# scale or numbers.
 FAINT = """(() => {
   const parts = (colour) => (colour.match(/[\\d.]+/g) || []).map(Number);
   const ground = parts(getComputedStyle(document.body).backgroundColor);

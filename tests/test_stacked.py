@@ -63,7 +63,8 @@ def test_dropout_falls_where_the_released_code_has_it(config, model):
         if name == "blocks.0.attn.pattern":
             mask = mask.permute(3, 0, 2, 1)  # from (head, key, query, batch)
         elif name.endswith("pattern"):
-            mask = mask.permute(1, 2, 0).unflatten(0, (len(a), config.heads))  # from (key, batch * head, query)
+            # from (key, batch * head, query)
+            mask = mask.permute(1, 2, 0).unflatten(0, (len(a), config.heads))
         else:
             mask = mask.transpose(0, 1)
         full = torch.ones_like(x)  # positions behind the last block's shortcut are never read

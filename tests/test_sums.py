@@ -31,7 +31,8 @@ def test_the_largest_sums_are_encoded():
     a = torch.tensor([10**10 - 1, 0, 1])
     texts = ["".join(sums.SYMBOLS[t] for t in row) for row in sums.encode(a, 10**10 - 1 - a, Layout(10, causal=True))]
     assert texts == [f"{x:010}+{9_999_999_999 - x:010}9999999999" for x in a.tolist()]
-    large = torch.tensor([2_000_000_007], dtype=torch.int32)  # ten digits reach further than such numbers
+    # ten digits reach further than such numbers
+    large = torch.tensor([2_000_000_007], dtype=torch.int32)
     assert sums.encode(large, large, Layout(10))[0, :10].tolist() == [2, 0, 0, 0, 0, 0, 0, 0, 0, 7]
 
 

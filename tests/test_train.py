@@ -31,7 +31,8 @@ def test_initialisation():
     assert (fresh["blocks.0.norm.weight"] == 1).all()
     assert (fresh["norm.bias"] == 0).all()
     norm = sum(p.square().sum().item() for p in fresh.values())
-    assert norm == pytest.approx(1968, abs=15)  # the released histories have 1951 after one epoch of decay
+    # the released histories have 1951 after one epoch of decay
+    assert norm == pytest.approx(1968, abs=15)
 
 
 def test_data_of_a_run(small_group):
@@ -100,7 +101,8 @@ RECIPE = Recipe("quick", 2e-3, warmup=9)  # six steps an epoch: it ends in the m
 def plain_loop(trainer: Trainer, epochs: int) -> dict[str, list[np.ndarray]]:
     """Train by PyTorch's AdamW, with the trainer's forward pass and none of its loop; the means over each epoch."""
     fixed = {"betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": trainer.group.decay}
-    # Other orders of adding up than the fused one would move what has hardly a gradient, such as the keys' biases.
+    # Other orders of adding up than the fused one would move what has hardly a gradient, such as
+    # the keys' biases.
     optimiser = torch.optim.AdamW(trainer.parameters.values(), lr=RECIPE.rate, fused=True, **fixed)
     count, size = trainer.train.shape[2], trainer.group.batch
     means: dict[str, list[np.ndarray]] = {"loss": [], "accuracy": [], "whole": []}
@@ -154,7 +156,8 @@ def test_the_baseline_is_the_same_model(config):
 def test_the_gpus_benchmark_runs(small_group):
     """On the CPU here: what is measured is the trainer's own step, of so many runs in lockstep."""
     rows = bench.train("cpu:0", [small_group], runs=2, rounds=1)
-    assert [(row["precision"], row["runs"]) for row in rows] == [("fp32", 2), ("bf16", 2)]  # it is of another size
+    # it is of another size
+    assert [(row["precision"], row["runs"]) for row in rows] == [("fp32", 2), ("bf16", 2)]
     for row in rows:
         assert row["ours, ms"] > 0
         assert "ratio" not in row

@@ -136,7 +136,8 @@ def test_a_run_with_other_seeds_is_refused_in_one_line(checkpoints, data, finish
     with pytest.raises(BadInput, match=rf"Run 0 of small has other seeds .*: pass {options} to go on"):
         loop.train_group(checkpoints, [0], out, seeds=seeds)
     assert contents(data) == before
-    assert loop.train_group(checkpoints, [0], out, seeds=replace(SET, mask=0))  # its own, by its number
+    # its own, by its number
+    assert loop.train_group(checkpoints, [0], out, seeds=replace(SET, mask=0))
     if not finished:
         straight = Trainer(checkpoints.group, checkpoints.recipe, [0], seeds=SET)
         straight.run_epoch()

@@ -1,7 +1,8 @@
 """Compare executed notebooks with the outputs that are committed.
 
-`make book` leaves executed copies in _build/; so `make test` need not run every notebook a second time, as
-`pytest --nbval` does. Names on the command line, such as fig05_mlp_evolution, are the only ones that are compared.
+`make book` leaves executed copies in _build/; so `make test` need not run every notebook a second
+time, as `pytest --nbval` does. Names on the command line, such as fig05_mlp_evolution, are the only
+ones that are compared.
 """
 
 import difflib

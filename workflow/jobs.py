@@ -30,7 +30,8 @@ def trainings(asked: Mapping[str, str]) -> list[str]:
     """The stamps of the runs that `data/runs` lacks, of those that are asked for.
 
     Args:
-        asked: `groups` (names, or nothing for all), `runs` (as `carry train` takes them), `recipe`, `epochs`,
+        asked: `groups` (names, or nothing for all), `runs` (as `carry train` takes them), `recipe`,
+        `epochs`,
             `precision`, `init_seed`, `order_seed`, `mask_seed`.
 
     Raises:

@@ -1,11 +1,13 @@
 """Does a test notice each of the small wrong changes in mutants.toml? One at a time, in copies of this repository.
 
-A mutant is a piece of code and what stands in its place. The piece is compared as Python parses it, so line breaks,
-quotes and commas don't matter, and it has to stand exactly once in the function that `where` names ("" for the whole
-file): where it doesn't, the list is out of date, which is said before anything runs. `tests` are those that should
-notice. A mutant with a reason in `equivalent` changes nothing that can be observed, so its tests should pass.
+A mutant is a piece of code and what stands in its place. The piece is compared as Python parses it,
+so line breaks, quotes and commas don't matter, and it has to stand exactly once in the function
+that `where` names ("" for the whole file): where it doesn't, the list is out of date, which is said
+before anything runs. `tests` are those that should notice. A mutant with a reason in `equivalent`
+changes nothing that can be observed, so its tests should pass.
 
-Words on the command line, such as `measure.py decision_head`, choose the mutants that have one of them in their title.
+Words on the command line, such as `measure.py decision_head`, choose the mutants that have one of
+them in their title.
 """
 
 import ast
@@ -27,7 +29,8 @@ LIST = Path(__file__).with_suffix(".toml")
 BUILT = (".*", "_build", "__pycache__", "*.egg-info")
 IMPORTED = ("author", "checkpoints")  # in data/
 COPIES = 2  # at work at the same time
-TIME_LIMIT = 600  # of the processor, in seconds: a mutant that makes its tests run on and on has been noticed
+# of the processor, in seconds: a mutant that makes its tests run on and on has been noticed
+TIME_LIMIT = 600
 NOTICED, SURVIVES = "noticed", "SURVIVES"
 
 
@@ -39,7 +42,8 @@ class Stale(Exception):
 class Mutant:
     """A wrong change to one function, and the tests that should notice it."""
 
-    file: str  # in a package, such as `measure.py`; with its folder where the name alone is not enough
+    # in a package, such as `measure.py`; with its folder where the name alone is not enough
+    file: str
     where: str  # the function or method
     before: str
     after: str

@@ -1,7 +1,8 @@
 """Does the comparison of outputs notice broken weights? Break the final MLP of each group's run 0, and see.
 
-Every page that looks at a final MLP has to differ from what is committed. `make test` asks this of a few of them,
-`--all` of every one; names on the command line, such as tab04_dissection, choose others.
+Every page that looks at a final MLP has to differ from what is committed. `make test` asks this of
+a few of them, `--all` of every one; names on the command line, such as tab04_dissection, choose
+others.
 """
 
 import os
@@ -22,7 +23,8 @@ BLIND = {
     *("app_g_alpaca", "fig06_llemma", "tab02_language_models"),  # language models
     *("claims", "figure_by_figure"),  # the committed ledger
     *("fig02_one_layer_transition", "fig11_learning_dynamics"),  # learning curves
-    *("fig05_mlp_evolution", "fig17_pentagon", "fig22_unprimed_journey"),  # the stream before the MLP, or without it
+    # the stream before the MLP, or without it
+    *("fig05_mlp_evolution", "fig17_pentagon", "fig22_unprimed_journey"),
 }
 
 
@@ -47,7 +49,9 @@ def break_mlp(source: Path, target: Path) -> None:
     last = max(int(key.split("blocks.")[1].split(".")[0]) for key in tensors if "blocks." in key)
     for key, tensor in tensors.items():
         if f"blocks.{last}.up." in key:
-            tensor.neg_()  # not zero: the neurons' activations change, and pages that divide by their spread still run
+            # not zero: the neurons' activations change, and pages that divide by their spread still
+            # run
+            tensor.neg_()
         if f"blocks.{last}.down." in key:
             tensor.zero_()
     save_file(tensors, target, metadata)

@@ -1,7 +1,7 @@
 """Print the notebooks of one part of the book, for `make nbval`: part.py 2/8, or part.py commit.
 
-`commit` takes the part that the hash of the checked-out commit falls on: the same one whenever that commit is tested,
-another one as commits go by.
+`commit` takes the part that the hash of the checked-out commit falls on: the same one whenever that
+commit is tested, another one as commits go by.
 """
 
 import subprocess

@@ -1,7 +1,8 @@
 """Refuse to commit a notebook whose code was changed and whose outputs are not those of that code.
 
-pre-commit calls this with the notebooks that are staged. Of one whose code differs from HEAD's, the copy that `make
-outputs` has executed must have the same code and the same outputs as what is staged.
+pre-commit calls this with the notebooks that are staged. Of one whose code differs from HEAD's, the
+copy that `make outputs` has executed must have the same code and the same outputs as what is
+staged.
 """
 
 import subprocess

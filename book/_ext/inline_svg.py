@@ -1,8 +1,9 @@
 """Put figures that are SVG into their pages, so that they take the theme's ink and ground.
 
-Their ids get a prefix, since a page has several, and the house's colours become CSS variables (`_static/page.css`).
-Bars and the cells of heat maps say their values where one points at them.
-The text that stands for a figure is the `dc:title` that `carry_core.plots.page.show` gave it, or else the page's.
+Their ids get a prefix, since a page has several, and the house's colours become CSS variables
+(`_static/page.css`). Bars and the cells of heat maps say their values where one points at them.
+The text that stands for a figure is the `dc:title` that `carry_core.plots.page.show` gave it, or
+else the page's.
 """
 
 import re
@@ -33,7 +34,8 @@ VALUE = re.compile(r'<g id="value ([^"]*)">')  # as carry_core.plots.outcomes ma
 MAP = re.compile(
     r'<image ([^>]*?)id="(map|written) (\d+) ([^"]*)"([^>]*)/>'
 )  # as carry_core.plots.style.svg marks maps
-MESH = re.compile(r'<g id="(map|written) \d+ ([^"]*)">(.*?)</g>')  # and those with a path for each cell
+# and those with a path for each cell
+MESH = re.compile(r'<g id="(map|written) \d+ ([^"]*)">(.*?)</g>')
 IDS = re.compile(r'(\bid="|href="#|url\(#)')
 
 
@@ -47,13 +49,15 @@ def with_values(found: re.Match[str]) -> str:
     x, y, width, height = (float(sizes[name]) for name in ("x", "y", "width", "height"))
     n, cells = int(columns), [float(value) for value in values.split()]
     least = max(value for value in cells if value == value) / 10  # some may be NaN
-    places: dict[str, str] = {}  # of the cells with a value: each is as wide and high as a stroke is long and wide
+    # of the cells with a value: each is as wide and high as a stroke is long and wide
+    places: dict[str, str] = {}
     for i, value in enumerate(cells):
         if value >= least:
             places[f"{value:.2g}"] = places.get(f"{value:.2g}", "") + f"M{i % n} {i // n}h1"
     strokes = [f'<path d="{path}"><title>{value}</title></path>' for value, path in places.items()]
     w, h = width / n, height * n / len(cells)
-    scale = f"translate({x:.2f} {h / 2 - y:.2f}) scale({w:.3f} {h:.3f})"  # the image is turned upside down
+    # the image is turned upside down
+    scale = f"translate({x:.2f} {h / 2 - y:.2f}) scale({w:.3f} {h:.3f})"
     cell_values = f'<g class="cells" transform="{scale}">{"".join(strokes)}</g>'
     return f"<g><title>less than {least:.2g}</title>{image}{cell_values}</g>"
 

@@ -27,7 +27,8 @@ class Wires(NamedTuple):
     right: Int[Tensor, "sums pos"]  # and of b
     ones: Int[Tensor, "sums pos"]  # the digit sum modulo ten, from the first half adder (its XOR)
     tens: Bool[Tensor, "sums pos"]  # whether the digit sum is ten or more (its AND)
-    carry_in: Bool[Tensor, "sums pos"]  # the carry line: what the column to the right hands on; nothing at the last
+    # the carry line: what the column to the right hands on; nothing at the last
+    carry_in: Bool[Tensor, "sums pos"]
     digit: Int[Tensor, "sums pos"]  # the answer's digit, from the second half adder (its XOR)
 
 
@@ -41,13 +42,15 @@ def schoolbook(a: Numbers, b: Numbers, width: int = 3) -> Wires:
 def read(x: Float[Tensor, "sums d_model"], label: Numbers, left: Numbers, right: Numbers) -> Numbers:
     """What a linear probe finds of `label` in a stream, for pairs of digits `left`, `right` that it was not fitted on.
 
-    Fisher's discriminant, fitted on four fifths of the hundred pairs and asked about the last, in turn. Any label of
-    a hundred pairs could be learned by heart; on new pairs that fails unless it is a sum of a part for each digit.
+    Fisher's discriminant, fitted on four fifths of the hundred pairs and asked about the last, in
+    turn. Any label of a hundred pairs could be learned by heart; on new pairs that fails unless it
+    is a sum of a part for each digit.
     """
     if label.min() == label.max():
         return label
     probe = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1)
-    folds = PredefinedSplit(((left + 2 * right) % 5).numpy())  # every digit sum is spread over all of them
+    # every digit sum is spread over all of them
+    folds = PredefinedSplit(((left + 2 * right) % 5).numpy())
     return torch.from_numpy(cross_val_predict(probe, x.double().numpy(), label.numpy(), cv=folds))
 
 
@@ -75,7 +78,8 @@ def probe(
 ) -> Truth:
     """Whether a stream tells `tens` or `ones` at the digits from `start` on, or at the answer the `carry_in`.
 
-    In the columns that can reach ten, or can have a carry-in; that depends on the digits of the column to the right.
+    In the columns that can reach ten, or can have a carry-in; that depends on the digits of the
+    column to the right.
     """
     width, wires, shift = model.config.width, schoolbook(a, b, model.config.width), int(wire == "carry_in")
     columns = tuple(range(width - 1) if wire == "carry_in" else range(1, width))
@@ -93,9 +97,10 @@ def stream_names(model: Transformer) -> tuple[str, str, str]:
 def parts(model: Transformer, a: Numbers, b: Numbers) -> dict[str, Truth]:
     """The parts of a network beside those of a full adder (App. I), each with its truth table on thousands of sums.
 
-    After the first layer, at the digits, `tens` and `ones`, and the ones `halfway`, before its MLP; the carry-in at the
-    answer before the last attention (`early`) and after it (`carry`); the answer's `digit`, `bypassed` without the
-    final MLP, where the sum modulo ten is left, and `leaky` without the decision head.
+    After the first layer, at the digits, `tens` and `ones`, and the ones `halfway`, before its MLP;
+    the carry-in at the answer before the last attention (`early`) and after it (`carry`); the
+    answer's `digit`, `bypassed` without the final MLP, where the sum modulo ten is left, and
+    `leaky` without the decision head.
     """
     config, wires = model.config, schoolbook(a, b, model.config.width)
     first, before, after = stream_names(model)
@@ -104,7 +109,8 @@ def parts(model: Transformer, a: Numbers, b: Numbers) -> dict[str, Truth]:
     ablations = [INTACT, measure.final_mlp(model), measure.last_heads(model)[measure.decision_head(model)]]
     intact, bypassed, leaky = (x.long() for x in measure.predict(model, a, b, ablations, config.width))
     every, answer = tuple(range(config.width)), config.layout.answer[0]
-    start = config.width + 1 if config.causal else 0  # a decoder's first number does not see the second
+    # a decoder's first number does not see the second
+    start = config.width + 1 if config.causal else 0
     return {
         "tens": probe(model, stream[first], a, b, "tens", start),
         "ones": probe(model, stream[first], a, b, "ones", start),
@@ -125,8 +131,9 @@ def claimed(parts: Mapping[str, Truth]) -> dict[str, float]:
 def is_full_adder(lowest: Any, early: Any) -> Any:
     """Tell whether a network is a full adder, or each of some: from numbers, or a series of each.
 
-    The `lowest` agreement of what is `claimed` has to be the schoolbook's, and the carry line may not be there before
-    its time: `early` is its agreement before the last attention, in the better column.
+    The `lowest` agreement of what is `claimed` has to be the schoolbook's, and the carry line may
+    not be there before its time: `early` is its agreement before the last attention, in the better
+    column.
     """
     return (lowest >= AGREEMENT) & (early < AGREEMENT)
 

@@ -1,12 +1,13 @@
 """Findings as data: a frame with a row for each run, and the registry of which function measures which claim.
 
-A finding takes one source's `Evidence` and gives a frame whose rows are runs, by number or by group and number. Its
-column `value` has the measured number, `shows` whether the run shows what the paper claims (the `reason` in
-`data/claims.yml` says when), others what else was measured. The first line of its docstring says what `value` is.
+A finding takes one source's `Evidence` and gives a frame whose rows are runs, by number or by group
+and number. Its column `value` has the measured number, `shows` whether the run shows what the paper
+claims (the `reason` in `data/claims.yml` says when), others what else was measured. The first line
+of its docstring says what `value` is.
 
-A finding that a table of many runs is about too has a `Rule`, which gives `shows` from a run's other columns: so the
-table stores what was measured, and today's rule judges it whenever it is read. `CONTEXT` are columns that rules read
-and no table stores.
+A finding that a table of many runs is about too has a `Rule`, which gives `shows` from a run's
+other columns: so the table stores what was measured, and today's rule judges it whenever it is
+read. `CONTEXT` are columns that rules read and no table stores.
 """
 
 import inspect
@@ -31,7 +32,8 @@ PAD6, PRIMED, FINETUNED = "pad6_n2_s0.3_w0.2", "pad6_primed100_n2_s0.3_w0.2", "p
 DECODER_PAD6 = "decoder_pad6_primed500_n2_s0.3_w0.2"
 
 Fields = Mapping[str, Any]  # numbers, texts or lists of these, by name
-Rule = Callable[[Fields], bool]  # from what was measured on a run, whether it shows what the paper claims
+# from what was measured on a run, whether it shows what the paper claims
+Rule = Callable[[Fields], bool]
 CONTEXT = ("group", "planned")  # the run's group, and the epochs of the whole training
 
 
@@ -44,7 +46,8 @@ def all_heads(group: str) -> Need:
 class Measurement:
     """What a source's weights give for one number or finding."""
 
-    runs: Mapping[Any, Any]  # the value of each run, by its number, or by group and number if there are several groups
+    # the value of each run, by its number, or by group and number if there are several groups
+    runs: Mapping[Any, Any]
     value: Any  # what stands for all of them
     noise: float | int = 0.0  # standard deviation that the paper's own draw of sums adds to `value`
     how: str = ""  # how it was obtained, in a sentence
@@ -73,7 +76,8 @@ class Entry:
     of: Callable[[Evidence], Measurement]
     groups: tuple[str, ...] = ()
     need: Need | None = None
-    rule: Rule | None = None  # of a finding whose measure leaves it to the rule whether a run shows the claim
+    # of a finding whose measure leaves it to the rule whether a run shows the claim
+    rule: Rule | None = None
 
 
 FINDINGS: dict[str, Entry] = {}
@@ -122,8 +126,8 @@ def finding_of_runs(
 ) -> Callable[[Callable[[Any], Fields]], Measure]:
     """Register a finding whose row is measured on each run's model by itself, or with a `need` read off its survey.
 
-    Of each finding that is measured and judged `alike`, they are name and group, and the epoch of the weights if not
-    the last.
+    Of each finding that is measured and judged `alike`, they are name and group, and the epoch of
+    the weights if not the last.
     """
 
     def register(of: Callable[[Any], Fields]) -> Measure:

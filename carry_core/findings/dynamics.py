@@ -1,9 +1,9 @@
 """What learning curves show: the transition of one layer (Sec. 3, Fig. 2), kinks, the final MLP (Sec. 5, Fig. 5).
 
-Epochs count from one. Shares of epochs are of those of the whole recipe: a training that stopped early has had fewer,
-not shorter ones. A run is tested after some of its epochs only, later in the training after every
-tenth. So an epoch that is measured is one after which it was tested, and what it marks may have
-happened at any time since the test before: `resolution`.
+Epochs count from one. Shares of epochs are of those of the whole recipe: a training that stopped
+early has had fewer, not shorter ones. A run is tested after some of its epochs only, later in the
+training after every tenth. So an epoch that is measured is one after which it was tested, and what
+it marks may have happened at any time since the test before: `resolution`.
 """
 
 import math
@@ -32,7 +32,8 @@ PIECE = 3  # epochs that a straight piece of a curve needs
 KINK_TO_RISE = 0.01  # from the kink of the loss to the start of the rise
 SMOOTHED = 10  # epochs: the loss of a single one is noisy
 EXPLAINED_VARIANCE = 0.95  # of the smoothed loss's logarithm
-LEARNT_ACCURACY, TEST_DELAY = 0.99, 0.05  # from which a run has learned; share of the epochs by which tests may lag
+# from which a run has learned; share of the epochs by which tests may lag
+LEARNT_ACCURACY, TEST_DELAY = 0.99, 0.05
 ACCURACY_TO_ATTENTION, ACCURACY_TO_NORM = 0.02, 0.01  # epochs between two changes at the transition
 VISIBLE_BOUNCE = 0.01  # of the squared norm
 
@@ -90,7 +91,8 @@ class Kink(NamedTuple):
     end: int  # the last epoch that was looked at
     rate: float  # per epoch; after the kink the loss goes as exp(-rate * epoch)
     interval: tuple[float, float]  # of `rate`, 95%, as for independent residuals
-    explained: float  # share of the variance of the logarithm after the kink, over means of `SMOOTHED` epochs
+    # share of the variance of the logarithm after the kink, over means of `SMOOTHED` epochs
+    explained: float
     level: float  # logarithm of the exponential at epoch 0
 
 
@@ -129,7 +131,8 @@ def kink(loss: Curve, share: float = PLOTTED, planned: int = 0) -> Kink:
 def correlations(history: History) -> dict[int, Curve]:
     """Pearson correlation of what is right without the final MLP with a model that cannot carry (Fig. 5), by run.
 
-    Over accuracies and corrected ones, as in `measure.ClassAccuracies`; of no run if the history has none.
+    Over accuracies and corrected ones, as in `measure.ClassAccuracies`; of no run if the history
+    has none.
     """
     if "test_ablated_accuracy" not in history:
         return {}
@@ -147,7 +150,8 @@ def correlations(history: History) -> dict[int, Curve]:
 
 def starts_to_rise(curve: Curve, planned: int = 0) -> tuple[int, float]:
     """The epoch at the bottom of the curve's deepest fall below an earlier high, and how deep it is (as in `kink`)."""
-    # the first ordinary additions raise the correlation, too; what is asked is when it rises for good
+    # the first ordinary additions raise the correlation, too; what is asked is when it rises for
+    # good
     looked_at = curve.loc[: max(1, round(PLOTTED * max(planned, int(curve.index[-1]))))]
     fall = looked_at.cummax() - looked_at
     return int(fall.idxmax()), float(fall.max())
@@ -183,14 +187,14 @@ def bounces(to_turn: float, fall: float, rebound: float, planned: int) -> bool:
 def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFrame:
     """When each one-layer run learns the units, and what its attention and its norm do then (Sec. 3, Fig. 2).
 
-    A row for each run, all in epochs but for shares: `epochs`; `rise`, during which the units' test accuracy rises
-    most, by `jump` an epoch; `passes`, for each head the first at which the units' answer position
-    gives half of its attention or more to the two digits of its column (NaN: never), `first` and
-    `last` of these; `bounce`, the nearest to `rise` at which the squared norm turns from falling to
-    rising, where it has lost `fall` of its highest value and goes on to gain `rebound` of its
-    lowest; `lag` of the rise behind `first`; `resolution` of all of these. Whether accuracy and
-    attention change together (`coincides`), heads `apart`, and the norm visibly `bounces`.
-    `BadInput` without one layer's attention.
+    A row for each run, all in epochs but for shares: `epochs`; `rise`, during which the units' test
+    accuracy rises most, by `jump` an epoch; `passes`, for each head the first at which the units'
+    answer position gives half of its attention or more to the two digits of its column (NaN:
+    never), `first` and `last` of these; `bounce`, the nearest to `rise` at which the squared norm
+    turns from falling to rising, where it has lost `fall` of its highest value and goes on to gain
+    `rebound` of its lowest; `lag` of the rise behind `first`; `resolution` of all of these. Whether
+    accuracy and attention change together (`coincides`), heads `apart`, and the norm visibly
+    `bounces`. `BadInput` without one layer's attention.
     """
     if "pattern" not in history or history["pattern"].ndim != 5:
         raise BadInput("No mean attention of one layer in this history: expected that of a one-layer group.")
@@ -242,7 +246,8 @@ def shown_epochs(transition: "pd.Series[Any]", tested: Int[np.ndarray, " test"])
     From a row of `transitions`; of the `tested` epochs those that are nearest to the middles.
     """
     end, first, last = transition[["epochs", "first", "last"]]
-    if np.isnan(first):  # no head ever passes one half: after a quarter, a half and three quarters of the training
+    # no head ever passes one half: after a quarter, a half and three quarters of the training
+    if np.isnan(first):
         first = last = end / 2
     middles = [round(middle) for middle in (first / 2, (first + last) / 2, (last + end) / 2)]
     return tuple(int(tested[np.abs(tested - middle).argmin()]) for middle in middles)
@@ -307,12 +312,14 @@ def no_grokking(evidence: Evidence) -> pd.DataFrame:
             history = evidence.curves(group)
         except BadInput:
             continue
-        if "train_whole" not in history:  # a released history of n2_s0.1_w0.2 counts single digits only
+        # a released history of n2_s0.1_w0.2 counts single digits only
+        if "train_whole" not in history:
             continue
         planned, test = evidence.planned_epochs(group), curves(history, "test_whole")
         for run, curve in curves(history, "train_whole").items():
             learnt, tested = (first_at(x, LEARNT_ACCURACY) for x in (curve, test[run]))
-            if not np.isnan(learnt):  # if test accuracy never follows, that is what grokking would look like so far
+            # if test accuracy never follows, that is what grokking would look like so far
+            if not np.isnan(learnt):
                 epochs = resolution(history["epochs"], [learnt, tested])
                 delays[group, run] = {"value": tested - learnt, "planned": planned, "resolution": epochs}
     if not delays:

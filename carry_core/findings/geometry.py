@@ -25,7 +25,8 @@ Points = Float[Tensor, "sums axis"]  # on principal axes, centred
 Side = Bool[Tensor, " sums"]
 Columns = Sequence[tuple[int, int, int]]  # layer, position in the sequence, digit column
 AXES = 6  # kept of each stream; figures show the leading two
-SEPARATING_ACCURACY = 0.95  # balanced accuracy of a threshold from which an axis separates two kinds of sums
+# balanced accuracy of a threshold from which an axis separates two kinds of sums
+SEPARATING_ACCURACY = 0.95
 ORDERED = 5_000  # random sums whose digits' order is looked at
 
 
@@ -38,14 +39,17 @@ class Plane:
     position: int  # in the sequence
     points: Points
     share: tuple[float, ...]  # of the variance, for each axis
-    digit: Int[Tensor, " sums"]  # digit sum modulo ten without a carry; in the last layer the answer's digit
-    split: Side  # what the layer decides: ten or more; in the last layer whether there is a carry-in
+    # digit sum modulo ten without a carry; in the last layer the answer's digit
+    digit: Int[Tensor, " sums"]
+    # what the layer decides: ten or more; in the last layer whether there is a carry-in
+    split: Side
 
 
 def principal_axes(x: Float[Tensor, "sums d_model"], labels: Sequence[Tensor]) -> tuple[Points, tuple[float, ...]]:
     """Coordinates on the leading principal axes of the centred `x`, and each axis' share of the variance.
 
-    An axis has no sign of its own: each is turned so that the label it is most correlated with grows along it.
+    An axis has no sign of its own: each is turned so that the label it is most correlated with
+    grows along it.
     """
     pca = PCA(AXES, svd_solver="covariance_eigh")
     points = torch.from_numpy(pca.fit_transform(x.double().numpy()))
@@ -61,7 +65,8 @@ def default_columns(model: Transformer, n_digits: int) -> list[tuple[int, int, i
     """The columns of Fig. 4; those of Fig. 7 if there is one layer only."""
     config, last = model.config, model.config.layers - 1
     digits = range(config.width - n_digits, config.width)
-    start = config.width + 1 if config.causal else 0  # a decoder's first number does not see the second
+    # a decoder's first number does not see the second
+    start = config.width + 1 if config.causal else 0
     first = [(0, start + i, i) for i in digits] if last else []
     return first + [(last, config.layout.answer[i], i) for i in digits]
 
@@ -197,7 +202,8 @@ def layer1_carry(model: Transformer) -> Fields:
 @finding_of_runs("decoder_tens", DECODER)
 def decoder_tens(model: Transformer) -> Fields:
     """Balanced accuracy of ten or more after layer 0, on one of two axes, lower of b's last two (App. D, Fig. 16)."""
-    value = min(map(plane_accuracy, journey(model, *random_sums())[3:6:2]))  # the leading digits make no ten
+    # the leading digits make no ten
+    value = min(map(plane_accuracy, journey(model, *random_sums())[3:6:2]))
     return {"value": value, "shows": value >= SEPARATING_ACCURACY}
 
 

@@ -1,6 +1,7 @@
 """What heads, the final MLP and biases do: ablations (Sec. 4, App. C, D), attention (Fig. 3), squashing.
 
-Thresholds say when a run shows a claim; why they are what they are is the `reason` of the claim's row.
+Thresholds say when a run shows a claim; why they are what they are is the `reason` of the claim's
+row.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,12 +26,16 @@ from carry_core.sums import Layout, Numbers
 EXACT_MATCH_COST = 0.1  # what a part has to cost to matter
 CELL_ACCURACY = 0.99  # from here on the digits of a cell count as right
 CARRY_LOST = 0.1  # accuracy of carry cells below which the carried one counts as lost
-CARRY_MOSTLY_LOST = 0.5  # the same, for most of it (Tab. 4 and 5, which the paper gives number by number)
-NO_CARRY_ACCURACY = 0.9  # without the final MLP; a run below cannot take that ablation (App. C.2, C.4)
-ABLATION_CORRELATION = 0.95  # with a model that cannot carry, from which the full ablation "works" (App. C.2)
+# the same, for most of it (Tab. 4 and 5, which the paper gives number by number)
+CARRY_MOSTLY_LOST = 0.5
+# without the final MLP; a run below cannot take that ablation (App. C.2, C.4)
+NO_CARRY_ACCURACY = 0.9
+# with a model that cannot carry, from which the full ablation "works" (App. C.2)
+ABLATION_CORRELATION = 0.95
 CANNOT_CARRY_CORRELATION = 0.9  # the same, from which nothing that carries is left (Sec. 4)
 ONE_TOO_LARGE = 0.95  # share of a no-carry cell that counts as always, for a decoder (App. D)
-BIAS_COST = 0.01  # of exact matches: what zeroed biases may cost a model that does not need them (App. A.1)
+# of exact matches: what zeroed biases may cost a model that does not need them (App. A.1)
+BIAS_COST = 0.01
 PARTNER_ATTENTION = 0.5  # of a digit's attention, to its partner: a step of a staircase
 SQUASHED_OUTCOME = 74  # the paper's
 
@@ -38,7 +43,8 @@ SQUASHED_OUTCOME = 74  # the paper's
 def decision_head_scores(found: ClassAccuracies) -> tuple[float, float]:
     """The lowest accuracy of a cell with a carry-in, and the lowest share right or one too large of others (Tab. 1)."""
     carry_in = carries.carry_in(found.accuracy.shape[1])
-    either = found.accuracy + found.corrected  # both are 1 where a decision head is gone, as the paper has it
+    # both are 1 where a decision head is gone, as the paper has it
+    either = found.accuracy + found.corrected
     return found.accuracy[carry_in].min().item(), either[~carry_in].min().item()
 
 

@@ -1,15 +1,18 @@
 """Interchange interventions: one sum's activation put into another sum's pass, and what has to come of it.
 
-The paper's algorithm is a causal model, the full adder of App. I: for each column a digit sum, a carry-in and an
-answer digit. If a component holds one of these variables, then its output for another sum (the source) changes the
-answer of the first (the base) as the causal model says, and in nothing else. The share of pairs for which it does is
-the interchange-intervention accuracy (Geiger et al. 2021, Causal Abstractions of Neural Networks).
+The paper's algorithm is a causal model, the full adder of App. I: for each column a digit sum, a
+carry-in and an answer digit. If a component holds one of these variables, then its output for
+another sum (the source) changes the answer of the first (the base) as the causal model says, and in
+nothing else. The share of pairs for which it does is the interchange-intervention accuracy (Geiger
+et al. 2021, Causal Abstractions of Neural Networks).
 
-A decoder is given the right answer of its own sum and predicts each digit a position before it. So the two answers
-agree to the left of the column, too: else a carry that goes on to the left could be read off the input.
+A decoder is given the right answer of its own sum and predicts each digit a position before it. So
+the two answers agree to the left of the column, too: else a carry that goes on to the left could be
+read off the input.
 
-In a padded model the sums have as many digits as most that it was trained on (`n_digits`), at the right end of its
-columns. Columns are counted from the left of all; positions that hold the padding's zeros are left out of the map.
+In a padded model the sums have as many digits as most that it was trained on (`n_digits`), at the
+right end of its columns. Columns are counted from the left of all; positions that hold the
+padding's zeros are left out of the map.
 """
 
 import gzip
@@ -37,9 +40,11 @@ VARIABLES = ("carry_in", "digit_sum", "both")
 CELL = ["component", "position", "reads", "variable", "direction"]
 COLUMNS = ["source", "group", "run", *CELL, "pairs", "accuracy", "elsewhere"]  # of a record
 PAIRS = 10_000  # for a patch at an answer position; at any other, and for controls, a fifth
-PAIRS_OF_OTHERS = 2_000  # in every group but the main one: all maps of all runs take an hour of a core
+# in every group but the main one: all maps of all runs take an hour of a core
+PAIRS_OF_OTHERS = 2_000
 BATCH = 250  # pairs in a pass: what a cell needs then stays in the processor's cache
-TRIES = 20  # drawn pairs for each that is asked for, before a model that gets few of them right is given up
+# drawn pairs for each that is asked for, before a model that gets few of them right is given up
+TRIES = 20
 
 Share = Annotated[float, Field(ge=0, le=1)] | None
 Position = Annotated[str, Field(pattern="^pos[0-9]+$")]
@@ -64,9 +69,9 @@ class StoredMaps(BaseModel):
 
 
 Cache = Mapping[str, Tensor]
-# The two numbers of two sums that differ in a variable of one column, with every column to the left alike. The first
-# sum has the smaller value: no carry-in, or the smaller digit sum. It is the base for the direction `up`, the source
-# for `down`.
+# The two numbers of two sums that differ in a variable of one column, with every column to the left
+# # alike. The first sum has the smaller value: no carry-in, or the smaller digit sum. It is the
+# # base for the direction `up`, the source for `down`.
 Pairs = Int[Tensor, "side number pair"]
 
 
@@ -75,9 +80,10 @@ def draw(
 ) -> Pairs:
     """`count` pairs, uniform over all that there are; in a decoder their answers agree to the left of the column.
 
-    They differ in the `carry_in` (the column's own digits are alike too), in the `digit_sum` (all other columns are
-    alike), or in `both`, such that the two can make four different digits. A `control`'s pairs agree in the variable,
-    and differ in the digits that it is computed from. Column 0 is the leftmost; nothing is carried into the last.
+    They differ in the `carry_in` (the column's own digits are alike too), in the `digit_sum` (all
+    other columns are alike), or in `both`, such that the two can make four different digits. A
+    `control`'s pairs agree in the variable, and differ in the digits that it is computed from.
+    Column 0 is the leftmost; nothing is carried into the last.
     """
     width = layout.width
     if variable != "digit_sum" and column == width - 1:
@@ -147,13 +153,15 @@ def right_pairs(
         first, second = ((answered(model, a, b) == sums.digits(a + b, width)).all(1) for a, b in pairs)
         chosen = (first & second).nonzero().flatten()[: count - found.shape[-1]]
         found = torch.cat([found, pairs[..., chosen]], -1)
-        drawn += int(chosen[-1]) + 1 if found.shape[-1] == count else count  # up to the pair that completes them
+        # up to the pair that completes them
+        drawn += int(chosen[-1]) + 1 if found.shape[-1] == count else count
     return found, found.shape[-1] / drawn
 
 
-# Each cell of a map is the core's `Patch` of one part at one position, and a test holds the two equal. The sweep does
-# not run it as a hook: nearly all of a map's million swaps leave the first layers as they were, and all but one row of
-# the stream after them. Here a swap starts from that row, on activations that all cells of a batch share.
+# Each cell of a map is the core's `Patch` of one part at one position, and a test holds the two
+# # equal. The sweep does not run it as a hook: nearly all of a map's million swaps leave the first
+# # layers as they were, and all but one row of the stream after them. Here a swap starts from that
+# row, on activations that all cells of a batch share.
 
 
 def components(config: ModelConfig) -> list[str]:
@@ -163,7 +171,8 @@ def components(config: ModelConfig) -> list[str]:
     return [f"blocks.{layer}.{part}" for layer in range(config.layers) for part in parts]
 
 
-# What swaps the same where both sums have the same token: nothing, or what the first layer's attention adds to it.
+# What swaps the same where both sums have the same token: nothing, or what the first layer's
+# attention adds to it.
 SAME = {"blocks.0.resid_pre": "", "blocks.0.attn.skip": "", "blocks.0.resid_mid": "blocks.0.attn_out"}
 
 
@@ -194,10 +203,12 @@ def attention(
     scores /= math.sqrt(config.d_head)
     if config.causal:
         scores = scores.masked_fill(torch.arange(k.shape[2]) > served[:, None], -torch.inf)
-    pattern = (scores - scores.amax(-1, keepdim=True)).exp()  # over ten numbers, PyTorch's own softmax takes longer
+    # over ten numbers, PyTorch's own softmax takes longer
+    pattern = (scores - scores.amax(-1, keepdim=True)).exp()
     pattern /= pattern.sum(-1, keepdim=True)
     z = pattern @ v
-    z += pattern[..., [position]] * (value - v[:, :, [position]])  # cheaper than a copy of all values
+    # cheaper than a copy of all values
+    z += pattern[..., [position]] * (value - v[:, :, [position]])
     return z.transpose(1, 2)
 
 
@@ -243,10 +254,11 @@ def digits_of(model: Transformer, resid: Float[Tensor, "*batch d_model"]) -> Int
 def count(model: Transformer, column: int, pairs: Pairs, cells: Sequence[tuple[str, int]]) -> pd.DataFrame:
     """Swap each cell's component at its position, upwards and downwards, and count where `column` is the source's.
 
-    `accuracy` is the share of swaps after which exactly the predicted digit came out, `elsewhere` that after which all
-    other digits stayed; NaN without pairs.
+    `accuracy` is the share of swaps after which exactly the predicted digit came out, `elsewhere`
+    that after which all other digits stayed; NaN without pairs.
     """
-    hits = torch.zeros(len(cells), 2, 2, dtype=torch.float64)  # [cell, direction, predicted or elsewhere]
+    # [cell, direction, predicted or elsewhere]
+    hits = torch.zeros(len(cells), 2, 2, dtype=torch.float64)
     for part in pairs.split(BATCH, -1):
         low, high = (activations(model, numbers) for numbers in part)
         for way, (base, source) in enumerate(((low, high), (high, low))):
@@ -274,7 +286,8 @@ def reachable(config: ModelConfig, column: int, n_digits: int | None = None) -> 
     """The components and positions that can reach an answer digit: after the last attention, its own position only."""
     width, answer, last = config.width, config.layout.answer, config.layers - 1
     own, first = answer[column], width - (n_digits or width)
-    zeros = {*range(first), *range(width + 1, width + 1 + first), *range(2 * width + 1, answer[first])}  # padding
+    # padding
+    zeros = {*range(first), *range(width + 1, width + 1 + first), *range(2 * width + 1, answer[first])}
     positions = [p for p in range(own + 1 if config.causal else config.layout.length) if p not in zeros]
     return [
         (name, position)
@@ -296,9 +309,10 @@ def sweep(
 ) -> pd.DataFrame:
     """The map of one run: a row for each `CELL` that is `reachable`, with what `count` gives.
 
-    And `right`, the share of drawn pairs whose sums the intact model gets right: only these are counted. `counts` are
-    the pairs for a patch at an answer position, and at any other. With `own`, only the position of the digit that is
-    read is patched; a `control` has pairs that agree in the variable, so that nothing may change.
+    And `right`, the share of drawn pairs whose sums the intact model gets right: only these are
+    counted. `counts` are the pairs for a patch at an answer position, and at any other. With `own`,
+    only the position of the digit that is read is patched; a `control` has pairs that agree in the
+    variable, so that nothing may change.
     """
     config, frames, generator = model.config, [], torch.Generator().manual_seed(0)
     answer, names = config.layout.answer, config.layout.position_names

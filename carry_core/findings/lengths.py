@@ -1,7 +1,7 @@
 """Sums with more digits than the paper's three: does the same algorithm run in them (Sec. 6, App. F, App. H)?
 
-Everything here takes any number of digits. A padded model's *long* positions are those of which its training set, the
-few priming sums apart, has only zeros; the others are *trained*.
+Everything here takes any number of digits. A padded model's *long* positions are those of which its
+training set, the few priming sums apart, has only zeros; the others are *trained*.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,8 @@ RANDOM = 5_000  # six-digit sums, drawn from all
 CARRY_LOSS = 0.5  # of the digits of carry cells, without the head that carries
 PART_LOSS = 0.1  # of the digits of cells, without a part: from here on they suffer
 KEPT_OF_BEST = 0.9  # a position that ends below has been forgotten, from the epoch it stays below
-UNTRAINED_LENGTH_ACCURACY = 0.05  # exact match below which weights fail at a length that they were not trained on
+# exact match below which weights fail at a length that they were not trained on
+UNTRAINED_LENGTH_ACCURACY = 0.05
 FINETUNING_DISTANCE = 0.05  # over the norm of the weights: below it they change little (App. H.2)
 
 
@@ -51,9 +52,12 @@ def long_positions(group: str) -> int:
 class Heads:
     """Where the heads look, digit column by digit column, over sums of all classes alike (Fig. 18, 21, 23, 25)."""
 
-    stairs: Float[Tensor, "early head column"]  # a digit's attention to its partner, in every layer but the last
-    ahead: Float[Tensor, "early head column"]  # to the two digits of the column to its right, NaN for the last
-    own: Float[Tensor, "layer head column"]  # of an answer's row, to the two digits of its own column
+    # a digit's attention to its partner, in every layer but the last
+    stairs: Float[Tensor, "early head column"]
+    # to the two digits of the column to its right, NaN for the last
+    ahead: Float[Tensor, "early head column"]
+    # of an answer's row, to the two digits of its own column
+    own: Float[Tensor, "layer head column"]
     right: Float[Tensor, "layer head column"]  # and of the column to the right, NaN for the last
     decides: int  # the head of the last layer without which most answers are wrong
     intact: float  # exact match
@@ -123,7 +127,8 @@ def attention_summary(found: Mapping[int, Heads], n_long: int) -> pd.DataFrame:
 def ahead(pattern: Float[Tensor, "*batch query key"], layout: Layout) -> Float[Tensor, "*batch column"]:
     """How much attention a column's digits give to the digits of the next, averaged over both numbers; NaN at last."""
     first, second = range(layout.width), range(layout.width + 1, 2 * layout.width + 1)
-    numbers = [second] if layout.causal else [first, second]  # a decoder's first number cannot see the second
+    # a decoder's first number cannot see the second
+    numbers = [second] if layout.causal else [first, second]
     return torch.stack([heads.column_mass(pattern, layout, 1, rows) for rows in numbers]).mean(0)
 
 
@@ -178,9 +183,9 @@ def without_parts(model: Transformer, a: Numbers, b: Numbers) -> dict[Ablation, 
 def primed_parts(lost: Mapping[Ablation, Float[Tensor, "carry_in pos"]], n_long: int) -> Fields:
     """Who carries and who corrects in a primed model (App. H.1), from `without_parts`.
 
-    The `head` of the first layer that costs the carry cells of the long positions most, and how much (`carried`); what
-    the final MLP costs the no-carry cells (`corrected`) and the carry cells of the `trained` and of the long positions
-    (`spared`).
+    The `head` of the first layer that costs the carry cells of the long positions most, and how
+    much (`carried`); what the final MLP costs the no-carry cells (`corrected`) and the carry cells
+    of the `trained` and of the long positions (`spared`).
     """
     fall = {part: lost[INTACT] - accuracy for part, accuracy in lost.items()}
     carried = {part: float(x[1, :n_long].mean()) for part, x in fall.items() if {i for i, _ in part.heads} == {0}}
@@ -215,8 +220,8 @@ def forgets(runs: pd.DataFrame) -> "pd.Series[bool]":
 def forgetting(history: History) -> pd.DataFrame:
     """What becomes of the accuracy on longer sums, by run of a padded group, else `BadInput` (Fig. 20).
 
-    Exact match is `best` at the epoch `peak`, and at the end `last`. By position, accuracy stays below nine tenths of
-    its own best from the epoch `goes` on (NaN: never), and `ends` there.
+    Exact match is `best` at the epoch `peak`, and at the end `last`. By position, accuracy stays
+    below nine tenths of its own best from the epoch `goes` on (NaN: never), and `ends` there.
     All are epochs after which it was tested; `resolution` is the most epochs since the test before.
     """
     if "long_accuracy" not in history:

@@ -19,7 +19,8 @@ from carry_core.model import Transformer
 from carry_core.sums import Numbers
 
 CARRY_AXIS_CORRELATION = 0.7  # its size, from which an axis is a carry axis (Sec. 5)
-CHECKERBOARD_GAP = 0.1  # between cosines within and across carry status, if an ablation is to have opened it
+# between cosines within and across carry status, if an ablation is to have opened it
+CHECKERBOARD_GAP = 0.1
 OUTCOMES = (74, 149, 250, 349, 499, 574, 650, 750, 849)  # whose boards are averaged
 
 
@@ -33,11 +34,15 @@ def most_often(often: Float[Tensor, "task pos neuron"], count: int) -> Bool[Tens
 class CarryAxis:
     """The last MLP's neurons on the singular axes of its input weights, and what they are active for (Fig. 13, 14)."""
 
-    points: Float[Tensor, "neuron axis"]  # U S on the two leading axes; the carry neurons further along the first
+    # U S on the two leading axes; the carry neurons further along the first
+    points: Float[Tensor, "neuron axis"]
     share: list[float]  # of the weights' squared norm, for each axis
-    often: Float[Tensor, "task pos neuron"]  # the share of a class's sums for which it is active; NaN if it has none
-    more: Float[Tensor, " neuron"]  # mean activation with a carry-in minus that without, over all sums and positions
-    correlations: list[float]  # over neurons, of the coordinate on each axis and of `more`; never negative
+    # the share of a class's sums for which it is active; NaN if it has none
+    often: Float[Tensor, "task pos neuron"]
+    # mean activation with a carry-in minus that without, over all sums and positions
+    more: Float[Tensor, " neuron"]
+    # over neurons, of the coordinate on each axis and of `more`; never negative
+    correlations: list[float]
 
     @property
     def plane(self) -> float:

@@ -26,7 +26,8 @@ def centres(points: Float[Tensor, "sums 2"], digit: Int[Tensor, " sums"]) -> Com
 def spectrum(centre: Complex[Tensor, "*batch 10"]) -> Float[Tensor, "*batch 10"]:
     """How the spread of ten centres divides over the regular polygons k, where digit d lies at the angle k d 36°.
 
-    2 and 8 are pentagons of pairs at distance five in the order of the digits, 1 and 9 the ten digits in a circle.
+    2 and 8 are pentagons of pairs at distance five in the order of the digits, 1 and 9 the ten
+    digits in a circle.
     """
     power = torch.fft.fft(centre).abs().square()[..., 1:]
     return torch.cat([torch.zeros_like(power[..., :1]), power / power.sum(-1, keepdim=True)], -1)
@@ -49,10 +50,11 @@ def pentagon(
 ) -> tuple[Fields, geometry.Points, tuple[float, ...]]:
     """Look for a pentagon where the answer's second digit is predicted, after the last attention (App. E, Fig. 17).
 
-    Returned are a row of `finding/pentagon`, all sums on the leading principal axes, and each axis' share of the
-    variance. The row has the scores of the sums with no carry-in, in the leading plane, which the paper shows, and in
-    the best plane of two axes; beside each what 0.99 of shuffled labels stay below, in that plane or in their own best
-    one; and by how many vertices the pentagon of the sums with a carry-in is ahead.
+    Returned are a row of `finding/pentagon`, all sums on the leading principal axes, and each axis'
+    share of the variance. The row has the scores of the sums with no carry-in, in the leading
+    plane, which the paper shows, and in the best plane of two axes; beside each what 0.99 of
+    shuffled labels stay below, in that plane or in their own best one; and by how many vertices the
+    pentagon of the sums with a carry-in is ahead.
     """
     config, n_digits = model.config, n_digits or model.config.width
     name, position = f"blocks.{config.layers - 1}.resid_mid", config.layout.answer[1 - n_digits]

@@ -1,8 +1,9 @@
 """Everything that the ledger reads off one run, from one pass over its sums; and all that a source has, as `Evidence`.
 
-The residual stream after the last attention is kept for all of them, at the answer's positions (0.8 GB for the
-500,500 sums of three digits). Whatever is done to the final MLP is then cheap: taking it out, choosing its carry
-neurons on all sums and ablating them, doing so again on draws of the paper's size.
+The residual stream after the last attention is kept for all of them, at the answer's positions (0.8
+GB for the 500,500 sums of three digits). Whatever is done to the final MLP is then cheap: taking it
+out, choosing its carry neurons on all sums and ablating them, doing so again on draws of the
+paper's size.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,9 +28,12 @@ from carry_core.training import histories, recipes
 from carry_core.training.layers import product
 from carry_core.training.prefixes import is_plain
 
-DRAWS, DRAWN = 10, 20_000  # how often the dissection is drawn again; sums per class in a draw of the paper's
+# how often the dissection is drawn again; sums per class in a draw of the paper's
+DRAWS, DRAWN = 10, 20_000
 SAMPLE = 20_000  # random sums where a finding does not need all
-EARLY = 100_000  # random ones of a run's sums for ablations before the last layer: each costs as much as the run itself
+# random ones of a run's sums for ablations before the last layer: each costs as much as the run
+# itself
+EARLY = 100_000
 Which = Int[Tensor, " _"]  # some of the sums, as indices in ascending order
 CHUNK = 2_048  # sums that pass through the last MLP at once: of each some hundred are in a draw
 T = TypeVar("T")
@@ -58,9 +62,11 @@ class Dissected:
 class Survey:
     """What was measured on one run."""
 
-    cells: Mapping[Ablation, ClassAccuracies]  # under each ablation, always also the final MLP's: it costs nothing
+    # under each ablation, always also the final MLP's: it costs nothing
+    cells: Mapping[Ablation, ClassAccuracies]
     dissected: Dissected | None = None  # neurons chosen on all sums and ablated on all sums
-    draws: tuple[Dissected, ...] = ()  # the same, chosen on one random draw and ablated on another, `DRAWS` times
+    # the same, chosen on one random draw and ablated on another, `DRAWS` times
+    draws: tuple[Dissected, ...] = ()
 
     @property
     def heads(self) -> list[Ablation]:
@@ -99,7 +105,8 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
     early = [part for part in need.ablations if any(last not in name for name in part.changes(model.config))]
     late = sorted(need.ablations - {mlp, *early}, key=str)
     guesses = measure.predict(model, a, b, late, watch=see)
-    cells = {mlp: measure.score(torch.cat(without_mlp), a, b)}  # first, as `Survey.without_mlp` takes it
+    # first, as `Survey.without_mlp` takes it
+    cells = {mlp: measure.score(torch.cat(without_mlp), a, b)}
     cells |= {part: measure.score(guess, a, b) for part, guess in zip(late, guesses, strict=True)}
     if early:
         some = torch.randperm(len(a), generator=torch.Generator().manual_seed(0))[:EARLY]
@@ -157,7 +164,8 @@ class Rest:
 
     def answers(self, kept: Bool[Tensor, "set neuron"], asked: Sequence[Which]) -> list[Int[Tensor, "_ pos"]]:
         """What the model answers with the kept neurons of the last MLP only, each set on its sums; int8."""
-        up, down, in_all = self.block.up, self.block.down, kept.all(0)  # what all keep is computed once
+        # what all keep is computed once
+        up, down, in_all = self.block.up, self.block.down, kept.all(0)
         in_some = kept.any(0) & ~in_all
         found = [torch.empty(len(which), self.mid.shape[1], dtype=torch.int8) for which in asked]
         added = [(down.weight[:, in_some] * chosen).contiguous() for chosen in kept[:, in_some]]
@@ -186,9 +194,12 @@ class Evidence:
         self,
         source: str,
         needs: Mapping[str, Need] | None = None,  # by group
-        report: Callable[[str], None] = lambda done: None,  # called after each survey, with which run it was of
-        chosen: Mapping[str, Mapping[str, Any]] | None = None,  # by group, which runs, as `runs.load` takes them
-        surveyed: Callable[[str], tuple[Numbers, Numbers]] | None = None,  # a group's sums, if not `fixed_sums`
+        # called after each survey, with which run it was of
+        report: Callable[[str], None] = lambda done: None,
+        # by group, which runs, as `runs.load` takes them
+        chosen: Mapping[str, Mapping[str, Any]] | None = None,
+        # a group's sums, if not `fixed_sums`
+        surveyed: Callable[[str], tuple[Numbers, Numbers]] | None = None,
     ) -> None:
         runs.folder(source)
         self.source, self.needs, self.report = source, dict(needs or {}), report

@@ -1,7 +1,8 @@
 """What interchange says of a run: who decides that a one is carried, who adds it, and what other ablations say.
 
-All but `abstraction` is of the last layer, at the position of the answer digit that is read. The rule `who_decides`
-and its threshold were fitted on runs 0-5 of the main group alone, the author's and ours after 300 epochs.
+All but `abstraction` is of the last layer, at the position of the answer digit that is read. The
+rule `who_decides` and its threshold were fitted on runs 0-5 of the main group alone, the author's
+and ours after 300 epochs.
 """
 
 from collections.abc import Mapping
@@ -20,8 +21,9 @@ from carry_core.findings.survey import Evidence
 from carry_core.interventions import Patch
 from carry_core.model import Hook, Transformer
 
-# Those runs' values of a head, of the attention and of its skip path lie at 0.00-0.32, at 0.68 and at 0.93-1.00, where
-# 1.00 is a component that moves the digit in every pair. The threshold is halfway between the last two.
+# Those runs' values of a head, of the attention and of its skip path lie at 0.00-0.32, at 0.68 and
+# # at 0.93-1.00, where 1.00 is a component that moves the digit in every pair. The threshold is
+# halfway between the last two.
 DECIDES = 0.8
 KINDS = {
     "one head": "one head of the last layer decides",
@@ -35,11 +37,13 @@ COUNT = 2_000  # pairs for what a page computes itself
 def who_decides(cells: pd.DataFrame) -> pd.DataFrame:
     """The carry-in's interchange accuracy in the last layer, mean over answer digits and directions; a row per run.
 
-    From one group's rows of `interchange.sweep`, with `run`. Returns the best `head`, its accuracy (`one head`), that
-    of the attention (`heads together`) and of its skip path (`earlier`), of the `final MLP` and of its skip path (`past
-    the MLP`), and `kind`, the first of `KINDS` that moves the carry by itself.
+    From one group's rows of `interchange.sweep`, with `run`. Returns the best `head`, its accuracy
+    (`one head`), that of the attention (`heads together`) and of its skip path (`earlier`), of the
+    `final MLP` and of its skip path (`past the MLP`), and `kind`, the first of `KINDS` that moves
+    the carry by itself.
     """
-    own = cells[(cells.variable == "carry_in") & (cells.direction != "both")]  # the last layer: its own position only
+    # the last layer: its own position only
+    own = cells[(cells.variable == "carry_in") & (cells.direction != "both")]
     mean = own.pivot_table("accuracy", "run", "component")
     last = f"blocks.{max(int(name.split('.')[1]) for name in mean)}."
     each = mean.filter(like=f"{last}attn.z:")
@@ -66,8 +70,9 @@ def carry_pairs(model: Transformer, count: int = COUNT, seed: int = 0) -> dict[i
 def neuron_swaps(model: Transformer, pairs: Mapping[int, Pairs]) -> pd.DataFrame:
     """Some neurons of the final MLP swapped alone, between sums that differ in a carry (Sec. 5, Tab. 4).
 
-    By `set` (the `carry` neurons of Sec. 5, as many `random` ones five times, the `rest`, each `single` one): how many
-    `neurons`, the `accuracy` with which the digit changes by exactly the one, and how often it `stays`.
+    By `set` (the `carry` neurons of Sec. 5, as many `random` ones five times, the `rest`, each
+    `single` one): how many `neurons`, the `accuracy` with which the digit changes by exactly the
+    one, and how often it `stays`.
     """
     config, generator = model.config, torch.Generator().manual_seed(0)
     chosen = heads.carry_neurons(model, *measure.sample(1_000, config.width, 0))
@@ -98,10 +103,11 @@ def abstraction(
 ) -> pd.DataFrame:
     """How much of the behaviour the full adder explains, if its variables are where the paper says (Sec. 4, App. I).
 
-    Digit sums are in the stream after the first layer, at the column's `digits` or `digits and answer`; carry-ins in
-    the output of head `head` of the last, at the answer. Base and sources are random sums, a source for each variable.
-    An answer counts if the swap changes the causal model's, and is right in all digits. For `digit_sum`, `carry_in` and
-    `all`, each variable swapped with probability one half. One layer only is `BadInput`.
+    Digit sums are in the stream after the first layer, at the column's `digits` or `digits and
+    answer`; carry-ins in the output of head `head` of the last, at the answer. Base and sources are
+    random sums, a source for each variable. An answer counts if the swap changes the causal
+    model's, and is right in all digits. For `digit_sum`, `carry_in` and `all`, each variable
+    swapped with probability one half. One layer only is `BadInput`.
     """
     if model.config.layers < 2:
         raise BadInput("The full adder needs a layer that adds and one that carries: expected 2 layers or more.")
@@ -110,7 +116,8 @@ def abstraction(
     a, b = sums.long_sums(n * count * 3 // 2, width, generator)
     right = (interchange.answered(model, a, b) == sums.digits(a + b, width)).all(1).nonzero().flatten()
     right = right[: min(len(right) // n, count) * n]
-    numbers, rows = torch.stack([a[right], b[right]]).view(2, n, len(right) // n), []  # [number, base or source, pair]
+    # [number, base or source, pair]
+    numbers, rows = torch.stack([a[right], b[right]]).view(2, n, len(right) // n), []
     for variable in ("digit_sum", "carry_in", "all"):
         swap = torch.rand(numbers.shape[1:], generator=generator) < 0.5
         swap[0] = False
@@ -156,7 +163,8 @@ def _setting(model: Transformer, sources: Tensor, swap: Tensor, head: int, place
 
 
 ADDER = "Share of answers that are the full adder's with its {} set."
-STATEMENTS = {  # what is measured for each row `beyond/…`; what the paper says is in `data/claims.yml`
+# what is measured for each row `beyond/…`; what the paper says is in `data/claims.yml`
+STATEMENTS = {
     "one_head": "Interchange accuracy of the best head.",
     "attention": "Interchange accuracy of all heads together.",
     "final_mlp": "Interchange accuracy of the final MLP.",

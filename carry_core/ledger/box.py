@@ -1,7 +1,8 @@
 """The ledger on a page: the verdict box at its top, and its rows as a table.
 
-Both are made from the committed results, so they need no weights and are the same wherever a page is run. A page that
-is run with another group than the claims are about says what the paper claims, and judges nothing.
+Both are made from the committed results, so they need no weights and are the same wherever a page
+is run. A page that is run with another group than the claims are about says what the paper claims,
+and judges nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -116,7 +117,8 @@ def number(value: Any, claim: Claim) -> str:
     if value is None:
         return "–"
     places = max(0, round(-log10(claim.unit)))
-    return f"{round(value, places) + 0.0:,.{places if isinstance(value, float) else 0}f}".replace("-", "−")  # no -0.00
+    # no -0.00
+    return f"{round(value, places) + 0.0:,.{places if isinstance(value, float) else 0}f}".replace("-", "−")
 
 
 def difference(row: Row) -> str:
@@ -153,9 +155,10 @@ def of_groups(keys: Sequence[str]) -> str:
 def verdict_box(wanted: Mapping[str, str], group: str | None = None, pages: bool = False) -> Html:
     """The box at the top of a page: what the paper claims, and what the author's weights and ours have of it.
 
-    `wanted` has in words what is claimed, by id, or by the beginning of ids for a whole table; six rows can be read at
-    a glance. `group` is the one that the page shows: where a claim is about others, nothing is judged. With `pages`
-    each row links to the page that computes it, for a box that is about many. `BadInput` if there is no such id.
+    `wanted` has in words what is claimed, by id, or by the beginning of ids for a whole table; six
+    rows can be read at a glance. `group` is the one that the page shows: where a claim is about
+    others, nothing is judged. With `pages` each row links to the page that computes it, for a box
+    that is about many. `BadInput` if there is no such id.
     """
     rows = {source: results.by_id(source) for source in SOURCES}
     weightless, lines = results.uninformative(rows), []

@@ -28,7 +28,8 @@ BEYOND = "Beyond the paper"  # the section of rows that put its claims in other 
 # Carry patterns by their names in ids: `C_all_con` for `C all con.`.
 CLASSES = {carries.paper_name(p).replace(".", "").replace(" ", "_"): p for p in carries.patterns(3)}
 KINDS = {"accuracy": "accuracy", "corrected": "corrected accuracy"}
-CELL = re.compile(rf"/[^/]+/({'|'.join(map(re.escape, CLASSES))})/({'|'.join(KINDS)})/pos[0-9]+$")  # of a table
+# of a table
+CELL = re.compile(rf"/[^/]+/({'|'.join(map(re.escape, CLASSES))})/({'|'.join(KINDS)})/pos[0-9]+$")
 FLOATS = {"fig": "Figure", "tab": "Table", "app": "Appendix"}
 RULES = {
     "exact": "nothing but rounding lies between, whatever the weights",

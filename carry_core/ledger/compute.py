@@ -22,8 +22,9 @@ from carry_core.ledger.results import Row
 class Ledger:
     """The rows of one source whose id starts with `only`; `failed` are those that raised what nobody had foreseen.
 
-    A row whose computation fails is `not run` with the reason, and takes no other with it. `report` is called with a
-    line after each run that was measured and each row that took its time. `BadInput` if there is no such source or row.
+    A row whose computation fails is `not run` with the reason, and takes no other with it. `report`
+    is called with a line after each run that was measured and each row that took its time.
+    `BadInput` if there is no such source or row.
     """
 
     def __init__(self, source: str, only: str = "", report: Callable[[str], None] = lambda done: None) -> None:
@@ -94,7 +95,8 @@ class Ledger:
 
     def _fields(self, claim: Claim, found: Measurement) -> dict[str, list[Any]]:
         """What was measured besides the value, a list by run each."""
-        keys = [key if isinstance(key, tuple) else (key,) for key in found.runs]  # a number, with its group before it
+        # a number, with its group before it
+        keys = [key if isinstance(key, tuple) else (key,) for key in found.runs]
         columns: dict[str, list[Any]] = {"run": [" ".join(map(str, key)) for key in keys]} if keys else {}
         if found.shows is not None:
             columns["shows"] = list(found.shows.values())

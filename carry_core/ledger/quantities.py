@@ -1,7 +1,7 @@
 """From a number's id in the ledger to its value in each run, for one source of weights.
 
-Most are read off one `Survey` per run (`READINGS`), others have a function each (`SPECIAL`), those of the 7B models are
-in `billions`.
+Most are read off one `Survey` per run (`READINGS`), others have a function each (`SPECIAL`), those
+of the 7B models are in `billions`.
 """
 
 from collections.abc import Callable
@@ -47,10 +47,10 @@ def reading(
 ) -> Entry:
     """A number that is read off the surveys of a group's runs: `of` gives that of a run, `combine` makes one of them.
 
-    `drawn` are the sums that the paper counted a share on; of other numbers `variance` is that of a run's, from the
-    paper's own draw. `shown` is the released run whose number the paper prints, None for all. `among` says which runs
-    count, and `kind` what these can or cannot do, after "runs that". `how` is on the protocol, `fields` what else is
-    measured on a run.
+    `drawn` are the sums that the paper counted a share on; of other numbers `variance` is that of a
+    run's, from the paper's own draw. `shown` is the released run whose number the paper prints,
+    None for all. `among` says which runs count, and `kind` what these can or cannot do, after "runs
+    that". `how` is on the protocol, `fields` what else is measured on a run.
     """
 
     def measure(evidence: Evidence) -> Measurement:
@@ -83,8 +83,8 @@ def binomial(share: float, drawn: float | int = DRAWN) -> float:
 def drawn_for(group: str, pattern: str) -> float | int:
     """Sums of a class that the paper counted on in a run of a group.
 
-    Those of Tab. 5 are of the 100,000 that it is said to average over, drawn from all sums and not class by class: the
-    scores in the release are fractions of 6747, 4415, 4425, 3561 and 817 sums.
+    Those of Tab. 5 are of the 100,000 that it is said to average over, drawn from all sums and not
+    class by class: the scores in the release are fractions of 6747, 4415, 4425, 3561 and 817 sums.
     """
     return 100_000 * carries.n_sums_in_class(pattern) / sums.n_sums(3) if group == base.DECODER else DRAWN
 

@@ -30,8 +30,9 @@ Value = Annotated[Any, AfterValidator(lambda value: None if value is None else c
 class Row:
     """A row of the ledger for one source, as `carry claims --json` writes it.
 
-    `fields` are lists with an entry for each run: `run` (its number, with its group before it where there are several),
-    for a finding `shows`, `training` where runs were not trained as the paper's were, and what else was measured.
+    `fields` are lists with an entry for each run: `run` (its number, with its group before it where
+    there are several), for a finding `shows`, `training` where runs were not trained as the paper's
+    were, and what else was measured.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
@@ -40,15 +41,19 @@ class Row:
     where: str
     paper: Value
     value: Value = None  # a number, a list where `paper` is one, None if it was not run
-    std: Value = None  # between `runs`, with n - 1; None for fewer than two, or runs of several groups
+    # between `runs`, with n - 1; None for fewer than two, or runs of several groups
+    std: Value = None
     runs: list[Any] = field(default_factory=list)
-    tolerance: float | None = None  # how far `value` may lie from `paper`; None where there is no such distance
+    # how far `value` may lie from `paper`; None where there is no such distance
+    tolerance: float | None = None
     verdict: Annotated[str, one_of(VERDICTS)] = NOT_RUN  # one of `verdicts.VERDICTS`
     detail: str = ""  # `fields` and how the row was obtained as a sentence, or why it was not run
     n: Annotated[int, Field(ge=0)] = 0  # runs that it is judged on
     fields: dict[str, list[Any]] = field(default_factory=dict)
-    interval: list[list[float]] | None = None  # of the difference to the author's runs or the paper, by entry
-    rule: str = ""  # the rule that gave the verdict, as `verdicts.rule_text` states it; empty in older results
+    # of the difference to the author's runs or the paper, by entry
+    interval: list[list[float]] | None = None
+    # the rule that gave the verdict, as `verdicts.rule_text` states it; empty in older results
+    rule: str = ""
     reason: str = ""  # the claim's reason for that rule
 
     @model_validator(mode="after")
@@ -195,7 +200,8 @@ def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:
         elif name.startswith("tab1/decision_head/") and name.endswith("/pos9"):
             why[name] = "no carry can arrive there, with or without the head"
         elif len(first) == len(known[name]) == len(runs.SOURCES) and all(
-            one.runs and np.allclose(np.add(one.runs, other.runs), 1, rtol=0, atol=1.5e-6)  # as stored
+            # as stored
+            one.runs and np.allclose(np.add(one.runs, other.runs), 1, rtol=0, atol=1.5e-6)
             for one, other in zip(first, known[name], strict=True)
         ):
             why[name] = "accuracy and corrected accuracy add up to one, so it says what the other row says"

@@ -1,12 +1,14 @@
 """Many seeds of the main group: of which kind each run is, and what else was measured on it, as one stored table.
 
-Stored is what was measured. What a rule decides, a run's `kind` and which findings it shows, is derived by `decided`
-whenever the table is read, so that a rule that changes changes the page as it changes the ledger.
+Stored is what was measured. What a rule decides, a run's `kind` and which findings it shows, is
+derived by `decided` whenever the table is read, so that a rule that changes changes the page as it
+changes the ledger.
 
-The page `what_kind_of_run` asks of the table, and says which questions and rules were written down before what was
-looked at. Those of this module: judged are our runs by `quick` from number 6 on, whatever they have learned. Of runs
-with snapshots, what a part does at the end of training (`PARTS`, each from `DECIDES` on) has settled at the first
-snapshot from which on it does so up to the end; where the model gets no pair of sums right it does nothing.
+The page `what_kind_of_run` asks of the table, and says which questions and rules were written down
+before what was looked at. Those of this module: judged are our runs by `quick` from number 6 on,
+whatever they have learned. Of runs with snapshots, what a part does at the end of training
+(`PARTS`, each from `DECIDES` on) has settled at the first snapshot from which on it does so up to
+the end; where the model gets no pair of sums right it does nothing.
 """
 
 import gzip
@@ -34,7 +36,8 @@ from carry_core.training import recipes
 FIRST_JUDGED = 6
 DIGITS = 5  # of a stored number, after the point
 KEY = ["source", "recipe", "run", "epoch"]  # the epoch of a snapshot, none at the end of training
-# of the last layer (`typology.who_decides`), and of the full adder's variables in their places (`typology.abstraction`)
+# of the last layer (`typology.who_decides`), and of the full adder's variables in their places
+# (`typology.abstraction`)
 PARTS = ["one head", "heads together", "earlier", "final MLP", "digit_sum", "carry_in", "all"]
 
 
@@ -76,12 +79,14 @@ def measured(
 ) -> pd.DataFrame:
     """A row for each of these runs of the main group: `KEY`, `typology.who_decides`, `of_run`, epochs, the findings.
 
-    A finding has a column of its name with its value, and one with whether the run shows it (`decided`); what else it
-    measures is in `fields`, by finding. `learned` is the epoch by which the exact match on test sums passes 0.99,
-    `kink of the loss` another (Sec. 5, Fig. 5). Rows of `on_the_way` come after them. Raises `BadInput` if source or
-    recipe is unknown, or a run missing or damaged.
+    A finding has a column of its name with its value, and one with whether the run shows it
+    (`decided`); what else it measures is in `fields`, by finding. `learned` is the epoch by which
+    the exact match on test sums passes 0.99, `kink of the loss` another (Sec. 5, Fig. 5). Rows of
+    `on_the_way` come after them. Raises `BadInput` if source or recipe is unknown, or a run missing
+    or damaged.
     """
-    left_out = {"kink", "no_grokking"} if source == "author" else set()  # his learning curves are of other runs
+    # his learning curves are of other runs
+    left_out = {"kink", "no_grokking"} if source == "author" else set()
     asked = {name: entry for name, entry in findings().items() if name not in left_out}
     chosen = {MAIN: {"recipe": recipe, "runs": numbers}}
     drawn = measure.sample(DRAWN, 3, seed=0)  # a draw of the paper's size from every class
@@ -93,7 +98,8 @@ def measured(
     for name, entry in asked.items():
         found = entry.of(evidence)
         values = pd.Series(found.runs, name=name)
-        table = table.join(values.loc[MAIN] if values.index.nlevels > 1 else values)  # of several groups
+        # of several groups
+        table = table.join(values.loc[MAIN] if values.index.nlevels > 1 else values)
         for run in fields:
             fields[run][name] = found.fields.get(run) or found.fields.get((MAIN, run)) or {}
         if name == "kink":
@@ -118,7 +124,8 @@ def decided(rows: pd.DataFrame) -> pd.DataFrame:
 
     NaN where the finding was not measured. Raises `BadInput` if the rows lack what a rule asks for.
     """
-    kinds = typology.kinds(rows).where(rows["one head"].notna())  # an early model may get no pair of sums right
+    # an early model may get no pair of sums right
+    kinds = typology.kinds(rows).where(rows["one head"].notna())
     shows = {f"{name} shows": rows.apply(_shows, axis=1, args=(name, entry)) for name, entry in findings().items()}
     return rows.assign(kind=kinds, **shows)
 
@@ -182,8 +189,8 @@ def saved() -> pd.DataFrame:
 def save(rows: pd.DataFrame) -> Path:
     """Put rows into the stored table in place of those of the same runs; all others stay.
 
-    Left out is what `decided` adds, and so is what else a rule decides: fields that are true or false. `BadInput` as
-    from `check_replaces`.
+    Left out is what `decided` adds, and so is what else a rule decides: fields that are true or
+    false. `BadInput` as from `check_replaces`.
     """
     check_replaces(rows)
     known = [saved()] if os.path.lexists(path_of()) else []

@@ -1,9 +1,10 @@
 """Whether a number agrees with the printed one, and whether a finding holds: the rules that `data/claims.yml` names.
 
-A number from the author's weights, which gave the printed ones, may be off by two things only: rounding, and the noise
-of the sums that the paper drew. A number from ours, which are other runs, is compared with his runs by equivalence: the
-95% interval of the difference must lie within a tenth of the quantity's range, so that a real difference would have
-been seen. A finding is judged by how many runs show it, and by how many runs the paper says that they do.
+A number from the author's weights, which gave the printed ones, may be off by two things only:
+rounding, and the noise of the sums that the paper drew. A number from ours, which are other runs,
+is compared with his runs by equivalence: the 95% interval of the difference must lie within a tenth
+of the quantity's range, so that a real difference would have been seen. A finding is judged by how
+many runs show it, and by how many runs the paper says that they do.
 """
 
 import warnings
@@ -18,8 +19,10 @@ from numpy.typing import NDArray
 
 from carry_core.ledger.claims import QUANTIFIERS, RULES, Claim
 
-VERDICTS = ("differs", "mixed", "compatible", "mostly", "not run", "reproduced")  # what to look at first comes first
-STANDARD_ERRORS = 3  # a hundred cells and more are judged: two would let five in a hundred differ by chance
+# what to look at first comes first
+VERDICTS = ("differs", "mixed", "compatible", "mostly", "not run", "reproduced")
+# a hundred cells and more are judged: two would let five in a hundred differ by chance
+STANDARD_ERRORS = 3
 CONFIDENCE = 0.95
 EQUIVALENT = 0.1  # of the range: smaller differences do not count
 PAPER_RUNS = 6  # behind a mean of the paper
@@ -32,7 +35,8 @@ Array = NDArray[np.float64]
 class Judgement:
     """A verdict, the distance that it allows (None where nothing says how far is far), and how it was found.
 
-    `interval` is that of the difference to the author's runs or the printed value, `[entry, (low, high)]`.
+    `interval` is that of the difference to the author's runs or the printed value, `[entry, (low,
+    high)]`.
     """
 
     verdict: str
@@ -51,8 +55,8 @@ def rule_text(claim: Claim) -> str:
 def judge_author(claim: Claim, value: Array, noise: float | int, n_runs: int, runs: Array | None = None) -> Judgement:
     """A value from the author's weights, which are of `n_runs` runs, 0 if the number needs none.
 
-    `noise` is the standard deviation that the paper's own draw adds to it; `runs`, by `[run, entry]`, matter only where
-    the paper does not name its run.
+    `noise` is the standard deviation that the paper's own draw adds to it; `runs`, by `[run,
+    entry]`, matter only where the paper does not name its run.
     """
     if claim.rule == "unnamed" and runs is not None:
         return judge_ours(replace(claim, single=True), value, runs, runs[:0])
@@ -107,7 +111,8 @@ def _within(difference: Array, width: Array) -> Array:
 def _interval(claim: Claim, value: Array, runs: Array, theirs: Array, n_runs: int) -> tuple[str, Array | None]:
     """What the 95% interval of the difference is of, and its ends; None if nothing says how runs scatter.
 
-    To the author's runs if there are several, else to the printed value. Standard deviations have n - 1.
+    To the author's runs if there are several, else to the printed value. Standard deviations have n
+    - 1.
     """
     n, known = len(runs), len(theirs)
     if claim.rule == "spread":
@@ -126,9 +131,11 @@ def _interval(claim: Claim, value: Array, runs: Array, theirs: Array, n_runs: in
 def welch(ours: Array, theirs: Array) -> Array:
     """The 95% interval of the difference of two means, `[entry, (low, high)]`; variances need not be equal (Welch)."""
     difference = ours.mean(0) - theirs.mean(0)
-    still = (ours.std(0) == 0) & (theirs.std(0) == 0)  # of runs that are all the same it is the difference itself
+    # of runs that are all the same it is the difference itself
+    still = (ours.std(0) == 0) & (theirs.std(0) == 0)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore", RuntimeWarning)  # scipy says of nearly equal runs that digits cancel
+        # scipy says of nearly equal runs that digits cancel
+        warnings.simplefilter("ignore", RuntimeWarning)
         found = scipy.stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(CONFIDENCE)
     return np.stack([np.where(still, difference, end) for end in (found.low, found.high)], axis=1)
 
@@ -162,6 +169,7 @@ def judge_finding(quantifier: str, shows: Sequence[bool], *, single: bool = Fals
     else:
         verdict = "mostly" if 3 * agreeing >= 2 * n else "differs" if 3 * agreeing <= n else "mixed"
     decided = ("reproduced", "mostly", "mixed", "differs") if quantifier == "most" else ("reproduced", "mostly")
-    if n < ENOUGH and not single and verdict in decided:  # two runs cannot contradict what is said of most
+    # two runs cannot contradict what is said of most
+    if n < ENOUGH and not single and verdict in decided:
         return Judgement("compatible", None, f"{detail} It takes {ENOUGH} to say more.")
     return Judgement(verdict, None, detail)

@@ -1,6 +1,7 @@
 """The claims page of the book: the ledger, which reads without a script, and filters and sorts with one.
 
-Its HTML is `claims.html.j2`; `book/_static/claims.js` reads the `data-` attributes that are written there.
+Its HTML is `claims.html.j2`; `book/_static/claims.js` reads the `data-` attributes that are written
+there.
 """
 
 import re
@@ -137,9 +138,10 @@ def text(value: Any) -> str:
 def part(name: str, outcomes: Outcomes, *verdicts: str) -> Html:
     """A part of the page.
 
-    `overview` is sections by sources with how many rows have which verdict, each count a link to those rows;
-    `differing` has rows with some `verdicts` in sentences, the worst first; `grouped` lists of such rows, those for
-    the same `reason` together; and `ledger` is the whole of it as one table, with what filters it.
+    `overview` is sections by sources with how many rows have which verdict, each count a link to
+    those rows; `differing` has rows with some `verdicts` in sentences, the worst first; `grouped`
+    lists of such rows, those for the same `reason` together; and `ledger` is the whole of it as one
+    table, with what filters it.
     """
     some = {s: [entry for entry in outcomes.entries if entry.verdict(s) in verdicts] for s in outcomes.sources}
     reasons = {s: results.gathered(entries, partial(reason, s)) for s, entries in some.items()}

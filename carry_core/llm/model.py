@@ -1,6 +1,7 @@
 """A causal language model from a folder or the hub: refused early, looked into, its heads ablated (Sec. 6).
 
-`transformers` is imported only when a model is looked at: it takes seconds, and is the extra `carry-core[llm]`.
+`transformers` is imported only when a model is looked at: it takes seconds, and is the extra
+`carry-core[llm]`.
 """
 
 import logging
@@ -23,7 +24,8 @@ from carry_core.llm.prompts import WIDTH, Template, check_tokenizer
 DTYPES = ("float32", "bfloat16", "float16")
 ATTENTION = ("self_attn", "attn")
 PROJECTION = ("o_proj", "out_proj", "c_proj", "dense")
-BEFORE_MLP = ("pre_feedforward_layernorm", "post_attention_layernorm", "ln_2")  # Gemma 2 has the first two
+# Gemma 2 has the first two
+BEFORE_MLP = ("pre_feedforward_layernorm", "post_attention_layernorm", "ln_2")
 N_FREQUENT = 8  # the author's list of most frequent winners, from which he took pairs (App. A.3)
 MOST_PAIRS = N_FREQUENT * (N_FREQUENT - 1) // 2
 
@@ -34,13 +36,15 @@ Heads = tuple[Head, ...]
 def library() -> Any:
     """The package `transformers`, which is told to be quiet; BadInput where it is not installed."""
     try:
-        warnings.filterwarnings("ignore", message="IProgress not found")  # tqdm asks for a widget; pages show none
+        # tqdm asks for a widget; pages show none
+        warnings.filterwarnings("ignore", message="IProgress not found")
         import transformers
     except ImportError as error:
         raise BadInput(
             f"Language models need the package {error.name}, which is not installed: pip install 'carry-core[llm]'."
         ) from error
-    transformers.utils.logging.set_verbosity_error()  # no chatter and no bars, nor of the hub's retries
+    # no chatter and no bars, nor of the hub's retries
+    transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     return transformers
@@ -80,7 +84,8 @@ class Source:
 def inspect_model(name: str, template: Template, device: str = "cpu", dtype: str | None = None) -> Source:
     """Look at the config, tokenizer and size of a folder or hub id without reading weights; `dtype` of `DTYPES`.
 
-    BadInput where there is no such model, it needs its own code, has another layout, or its tokenizer writes no sums.
+    BadInput where there is no such model, it needs its own code, has another layout, or its
+    tokenizer writes no sums.
     """
     name = str(Path(name).expanduser())
     with _reading(name) as options:
@@ -180,6 +185,8 @@ def cached_streams(model: Any) -> Iterator[list[Tensor]]:
 
     with ExitStack() as hooks:
         for block in layers:
-            hooks.enter_context(block.norm.register_forward_pre_hook(lambda _, args: keep(args)))  # resid_mid
-            hooks.enter_context(block.layer.register_forward_hook(lambda _, args, output: keep(output)))  # resid_post
+            # resid_mid
+            hooks.enter_context(block.norm.register_forward_pre_hook(lambda _, args: keep(args)))
+            # resid_post
+            hooks.enter_context(block.layer.register_forward_hook(lambda _, args, output: keep(output)))
         yield kept

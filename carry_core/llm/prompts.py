@@ -30,7 +30,8 @@ class Template:
 
     name: str
     text: str = "{sum}"
-    last: bool = False  # of the reply's integers, else the first: a bare model runs on into new sums
+    # of the reply's integers, else the first: a bare model runs on into new sums
+    last: bool = False
     tokens: int = 10  # generated at most
 
     def prompt(self, a: int, b: int) -> str:
@@ -68,8 +69,8 @@ class Positions(NamedTuple):
 def locate(prompt: str, offsets: Sequence[Sequence[int]], a: int, b: int) -> Positions:
     """Find the sum `a + b` in a prompt whose tokens cover the characters `offsets`.
 
-    Nothing is assumed about token ids: a digit belongs to the token whose characters cover it, whether that is one
-    digit, a group of them, or brings a space along.
+    Nothing is assumed about token ids: a digit belongs to the token whose characters cover it,
+    whether that is one digit, a group of them, or brings a space along.
     """
     text = f"{a} + {b}"
     start = prompt.rindex(text)
@@ -140,6 +141,7 @@ def carry_ins(pairs: Int[Tensor, "prompt 2"]) -> Bool[Tensor, "prompt digit"]:
 def digit_and_carry(pairs: Int[Tensor, "prompt 2"], output: int) -> tuple[Tensor, Tensor]:
     """Digit number `output` of each answer, from the left, and whether it has a carry-in; -1 beyond its end."""
     total = pairs.sum(1)
-    column = ((total < HIGH).long() + output).unsqueeze(1)  # among five digits, of which short answers lack the first
+    # among five digits, of which short answers lack the first
+    column = ((total < HIGH).long() + output).unsqueeze(1)
     digit, carry = F.pad(digits(total, WIDTH), (0, 1), value=-1), F.pad(carry_ins(pairs), (0, 1))
     return digit.gather(1, column).squeeze(1), carry.gather(1, column).squeeze(1)

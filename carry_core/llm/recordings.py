@@ -1,7 +1,7 @@
 """The language model that a page shows: the author's recording of a 7B model, a survey of one, or the small model.
 
-`carry import-author` converts the recordings (see `author`). Llemma's and Zephyr's replies are all there, of Alpaca's
-the first hundred.
+`carry import-author` converts the recordings (see `author`). Llemma's and Zephyr's replies are all
+there, of Alpaca's the first hundred.
 """
 
 import os
@@ -90,7 +90,8 @@ class Recording(survey.Observations):
 
     correct: list[bool]  # whether each prompt was answered rightly, as he recorded it
     accuracy: float  # as he recorded it
-    ablated_accuracy: float | None  # as he recorded it without the addition heads; None where he released none
+    # as he recorded it without the addition heads; None where he released none
+    ablated_accuracy: float | None
 
     @property
     def marks(self) -> list[str]:
@@ -150,9 +151,10 @@ def load(
     """What is known of a model: the author's recording, a survey that is on disk, or one that is made now.
 
     BadInput, with what to do, if a parameter is not what it should be or the model is not at hand.
-    `group` is a language model, or `default`: the small one of ours, `theirs` of the author's. If `model`, a folder or
-    hub id, is given, `group` says how it is asked and which pairs are ablated. `seed` is that of the `n_examples`
-    prompts and of random pairs, of which as many are ablated as of frequent winners, `n_pairs`.
+    `group` is a language model, or `default`: the small one of ours, `theirs` of the author's. If
+    `model`, a folder or hub id, is given, `group` says how it is asked and which pairs are ablated.
+    `seed` is that of the `n_examples` prompts and of random pairs, of which as many are ablated as
+    of frequent winners, `n_pairs`.
     """
     runs.folder(source)  # refuses any other than the two
     names = ("default", *([SMALL] if source == "ours" else []), *MODELS)

@@ -1,9 +1,10 @@
 """A small Llama, trained from scratch on four-digit sums written as text, to run Sec. 6 on where no 7B model fits.
 
-It learns `1234 + 5678 = 6912` as the tokens `<s> 1 2 3 4 + 5 6 7 8 = 6 9 1 2 </s>`; only the answer and its end enter
-the loss. Every batch is new; the prompts of the protocol are never among them. Width 16 reached 0.841 of other random
-sums, width 32 reaches 0.998. With four layers of eight heads a pair is a choice among 496: smaller shapes learn to add
-too, but need nearly every head, and where any pair is vital an ablated pair says nothing.
+It learns `1234 + 5678 = 6912` as the tokens `<s> 1 2 3 4 + 5 6 7 8 = 6 9 1 2 </s>`; only the answer
+and its end enter the loss. Every batch is new; the prompts of the protocol are never among them.
+Width 16 reached 0.841 of other random sums, width 32 reaches 0.998. With four layers of eight heads
+a pair is a choice among 496: smaller shapes learn to add too, but need nearly every head, and where
+any pair is vital an ablated pair says nothing.
 """
 
 import math
@@ -47,7 +48,8 @@ class Recipe:
     rate: float = 2e-3
     warmup: int = 300
     decay: float = 0.1
-    carrying: float = 0.5  # share of sums of whose columns half add up to nine, so that carries run over several
+    # share of sums of whose columns half add up to nine, so that carries run over several
+    carrying: float = 0.5
     seed: int = 0
 
     def learning_rate(self, step: int) -> float:

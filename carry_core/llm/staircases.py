@@ -1,8 +1,8 @@
 """The staircase search: which head attends most where column addition would look (Sec. 6, App. A.3).
 
-The cells of an example, each won by the head with the largest value over all layers: digit k of the second number
-looking at digit k of the first; the prompt's last token looking at the first digit of the second number; and each
-generated token j looking j tokens further on.
+The cells of an example, each won by the head with the largest value over all layers: digit k of the
+second number looking at digit k of the first; the prompt's last token looking at the first digit of
+the second number; and each generated token j looking j tokens further on.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,7 +17,8 @@ from carry_core.llm.model import N_FREQUENT, Head, Heads, Size
 from carry_core.llm.prompts import DIGITS, Positions
 
 N_MAPPED = 5  # generated tokens on a map of the attention
-MARKS = ("⊢", *"*" * DIGITS, "+", *"*" * DIGITS, "=", *"•" * N_MAPPED)  # axis labels of a map; `*` for a digit
+# axis labels of a map; `*` for a digit
+MARKS = ("⊢", *"*" * DIGITS, "+", *"*" * DIGITS, "=", *"•" * N_MAPPED)
 
 
 def cells(places: Positions, generated: int) -> list[tuple[int, int]]:
@@ -36,14 +37,16 @@ def attention_at(
 ) -> Float[Tensor, "batch layer head cell"]:
     """The attention of every head at these cells of the left-padded batch; of no meaning beyond what was generated.
 
-    Patterns are `[batch, head, query, key]` for each generated token and layer, as `generate` gives them.
+    Patterns are `[batch, head, query, key]` for each generated token and layer, as `generate` gives
+    them.
     """
     batch, n_tokens = torch.arange(len(rows)).unsqueeze(1), len(generated)
     rows, columns = (x.clamp(max=generated[-1][0].shape[-1] - 1) for x in (rows, columns))
     found = []
     for layer in zip(*generated, strict=True):
         pattern = torch.cat([F.pad(step, (0, n_tokens - i)) for i, step in enumerate(layer, 1)], -2)
-        found.append(pattern[batch, :, rows, columns].float().cpu())  # indices around a slice: [batch, cell, head]
+        # indices around a slice: [batch, cell, head]
+        found.append(pattern[batch, :, rows, columns].float().cpu())
     return torch.stack(found, 1).transpose(2, 3)
 
 
@@ -71,7 +74,8 @@ def frequent_pairs(wins: Int[Tensor, "layer head"], count: int) -> list[Heads]:
 def random_pairs(size: Size, targets: Collection[Heads], others: Collection[Head], seed: int) -> list[Heads]:
     """For each target as many heads of the same layers, drawn from all but `others`, no pair twice.
 
-    Matched by layer, since a pair may cost much only because its layer does. Fewer where a layer has no more.
+    Matched by layer, since a pair may cost much only because its layer does. Fewer where a layer
+    has no more.
     """
     generator = torch.Generator().manual_seed(seed)
     drawn: list[Heads] = []

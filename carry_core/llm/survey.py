@@ -1,8 +1,9 @@
 """Surveys a language model: asks, watches, ablates, batch by batch; all that Tab. 2 and Fig. 6 need is one small file.
 
-A batch is written to disk as soon as it is done, and a survey that was stopped goes on from there: 3 GB in all for 7B
-weights in 16 bits and 1000 prompts, since residual streams become coordinates on a few axes only when all are there.
-They are never in memory together. What is on disk serves later surveys of the same model that ablate other heads.
+A batch is written to disk as soon as it is done, and a survey that was stopped goes on from there:
+3 GB in all for 7B weights in 16 bits and 1000 prompts, since residual streams become coordinates on
+a few axes only when all are there. They are never in memory together. What is on disk serves later
+surveys of the same model that ablate other heads.
 """
 
 import hashlib
@@ -86,8 +87,10 @@ class Observations:
 
     title: str  # the model's name
     answers: Answers  # of the intact model
-    wins: Int[Tensor, "cell layer head"]  # how often each head won each cell of the staircase search
-    mean: Float[Tensor, "shown query key"]  # attention of the most frequent winners, most frequent first
+    # how often each head won each cell of the staircase search
+    wins: Int[Tensor, "cell layer head"]
+    # attention of the most frequent winners, most frequent first
+    mean: Float[Tensor, "shown query key"]
     std: Float[Tensor, "shown query key"]  # over prompts, with n - 1
 
     @property
@@ -110,10 +113,12 @@ class Observations:
 class Survey(Observations):
     """What became of a survey; its attention is that between the marked tokens."""
 
-    # the residual stream on its leading axes where each token of the answer is predicted, after attention and after MLP
+    # the residual stream on its leading axes where each token of the answer is predicted, after
+    # attention and after MLP
     points: Float[Tensor, "layer 2 output prompt axis"]
     share: Float[Tensor, "layer 2 output axis"]  # of the variance
-    spelled: Bool[Tensor, "prompt output"]  # whether that token is the right digit, and all before it are
+    # whether that token is the right digit, and all before it are
+    spelled: Bool[Tensor, "prompt output"]
     ablated: tuple[Ablated, ...]
     record: dict[str, Any]  # how it was made
     marks = staircases.MARKS
@@ -133,8 +138,8 @@ class Survey(Observations):
     def planes(self, layer: int) -> list[geometry.Plane]:
         """The stream of a layer at each digit of the answer, after attention and after MLP: a column of Fig. 6 each.
 
-        Only prompts whose digit there is right and a token of its own count, and digits that 50 prompts or more have.
-        The two sides are sums with a carry-in and without.
+        Only prompts whose digit there is right and a token of its own count, and digits that 50
+        prompts or more have. The two sides are sums with a carry-in and without.
         """
         planes, pairs = [], self.answers.pairs
         for output in range(DIGITS):
@@ -223,7 +228,8 @@ class Surveyor:
     batch: int = 25  # prompts at a time
     asked: tuple[Heads, ...] = ()  # sets of heads to ablate
     n_pairs: int = 0  # of the most frequent winners, to ablate besides
-    report: Callable[[str, float], None] = lambda what, share: None  # takes each batch done, and the share of all
+    # takes each batch done, and the share of all
+    report: Callable[[str, float], None] = lambda what, share: None
 
     def __post_init__(self) -> None:
         self.pairs = prompts.draw(self.count, self.seed)
@@ -233,7 +239,8 @@ class Surveyor:
     def _fingerprint(self) -> str:
         """What a half-finished survey may be gone on with by: the model's files and what is asked of it."""
         folder, commit_hash = Path(self.source.name), getattr(self.source.config, "_commit_hash", None)
-        files = [(p.name, p.stat().st_mtime_ns) for p in sorted(folder.glob("*")) if p.is_file()]  # none on the hub
+        # none on the hub
+        files = [(p.name, p.stat().st_mtime_ns) for p in sorted(folder.glob("*")) if p.is_file()]
         asked = [FORMAT, self.template.text, self.count, self.seed, self.batch, self.source.dtype]
         return hashlib.sha256(json.dumps([str(folder), commit_hash, files, asked]).encode()).hexdigest()[:12]
 
@@ -323,8 +330,10 @@ class Surveyor:
             new, patterns = self._generate(inputs, attend=True)
         end = self.model.generation_config.eos_token_id
         ends = torch.isin(new, torch.tensor(-1 if end is None else end))
-        produced = torch.where(ends.any(1), ends.int().argmax(1) + 1, new.shape[1])  # the one that ended it included
-        exists = rows < inputs["input_ids"].shape[1] + produced.unsqueeze(1) - 1  # the last token is never fed back
+        # the one that ended it included
+        produced = torch.where(ends.any(1), ends.int().argmax(1) + 1, new.shape[1])
+        # the last token is never fed back
+        exists = rows < inputs["input_ids"].shape[1] + produced.unsqueeze(1) - 1
         attention = staircases.attention_at(patterns, rows, columns)
         n = DIGITS + self.template.tokens  # of the search; the others are for maps
         maps = attention.where(exists[:, None, None], float("nan"))[..., n:].permute(1, 2, 0, 3)

@@ -90,7 +90,8 @@ def shares_by_class(figure: SubFigure, side: Arrays) -> None:
 def shares_by_position(sides: Mapping[str, pd.DataFrame], n_long: int | Mapping[str, int]) -> Figure:
     """A panel for each kind of `findings.lengths.attention_shares`, a line for each head; sides or groups by name.
 
-    Dotted is the border of the `n_long` leading positions that are long, the same for all or by name.
+    Dotted is the border of the `n_long` leading positions that are long, the same for all or by
+    name.
     """
     heads = sorted({head for shares in sides.values() for head in shares["head"]})
     colours = dict(zip(heads, CLASS_COLOURS, strict=False))
@@ -131,11 +132,13 @@ def attention_words(side: tuple[pd.DataFrame, Arrays]) -> dict[str, str]:
 def swap_maps(figure: SubFigure, cells: pd.DataFrame, parts: Sequence[str], layout: Layout) -> None:
     """Interchange accuracy of the carry into the tens and of their digit sum, both directions together, mean over runs.
 
-    `cells` are `findings.interchange.saved`'s; patched `parts` go from bottom to top, positions from left to right.
+    `cells` are `findings.interchange.saved`'s; patched `parts` go from bottom to top, positions
+    from left to right.
     """
     cells = cells[(cells["reads"] == layout.position_names[-2]) & (cells["direction"] == "both")]
     axes = figure.subplots(1, 2, sharey=True)
-    blues = sns.color_palette("Blues", as_cmap=True).with_extremes(bad="#A3A8B1")  # where no patch reaches the digit
+    # where no patch reaches the digit
+    blues = sns.color_palette("Blues", as_cmap=True).with_extremes(bad="#A3A8B1")
     for ax, (variable, title) in zip(axes, {"carry_in": "carry-in", "digit_sum": "digit sum"}.items(), strict=True):
         table = cells[cells["variable"] == variable].pivot_table("accuracy", "component", "position")
         table = table.reindex(index=parts[::-1], columns=[f"pos{i}" for i in range(layout.length)])

@@ -88,7 +88,8 @@ def transition_arrays(history: History, run: int, shown: Sequence[int]) -> dict[
 
 def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
     """Loss, digits right and squared norm of a one-layer run, and below its attention at some epochs (Fig. 2, 10)."""
-    heads, shown = curves["attention"].shape[1], curves["shown"]  # [shown, head, query, key], [shown]
+    # [shown, head, query, key], [shown]
+    heads, shown = curves["attention"].shape[1], curves["shown"]
     maps = [[f"{head} at {epoch}" for epoch in shown] for head in range(heads)]
     names = ["loss", "digits right", "squared norm"]
     mosaic: Any = [*([name] * len(shown) for name in names), *maps]

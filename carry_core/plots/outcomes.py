@@ -37,7 +37,8 @@ def carry_bars(sides: Mapping[str, pd.DataFrame], part: str = "ablation") -> Fig
 def cell_bars(sides: Mapping[str, pd.DataFrame], part: str = "ablation") -> Figure:
     """Every cell, run by run: carry classes by ablation and position, those with a carry-in framed (Tab. 1, 3, 4, 5).
 
-    Sides are `accuracy`'s cells by source, and as `paper` what is printed; the column `part` says what is ablated.
+    Sides are `accuracy`'s cells by source, and as `paper` what is printed; the column `part` says
+    what is ablated.
     """
     titled = {name: cells.assign(column=cells[part] + "\n" + cells.position) for name, cells in sides.items()}
     return _outcome_bars(titled, "carry_class", "column", 0.7)

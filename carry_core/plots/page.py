@@ -29,7 +29,8 @@ from carry_core.plots.style import WIDTH, style, svg
 from carry_core.training import histories, recipes
 
 AUTHORS, OURS = "author’s weights", "our weights"
-MIN_EXAMPLES, MAX_EXAMPLES = 10, 200_000  # sums of a draw: more than any class has, and they still fit into memory
+# sums of a draw: more than any class has, and they still fit into memory
+MIN_EXAMPLES, MAX_EXAMPLES = 10, 200_000
 INJECTED = "# Parameters\n"  # how papermill begins the cell with the parameters that it was given
 GLUED = "application/papermill.record/"  # before the MIME type of what only other cells show
 KEPT_BITS = np.int32(~0x1FFF)  # of a stored float32: three digits, so that it is compressed to half
@@ -116,8 +117,9 @@ def _assigned(code: str) -> list[str]:
 def chosen_classes(n_digits: int, wanted: Any = None) -> list[str]:
     """The carry patterns that a figure shows: patterns (`011`) or the paper's names (`C all`), listed; or `all`.
 
-    None stands for five: no carry, one from the tens, a run of them in the middle, one into the leading digit, and one
-    from the units through nines to the leading digit. `BadInput` if there is no such class.
+    None stands for five: no carry, one from the tens, a run of them in the middle, one into the
+    leading digit, and one from the units through nines to the leading digit. `BadInput` if there is
+    no such class.
     """
     every, n = patterns(n_digits), n_digits - 3
     if wanted == "all" or (wanted is None and n <= 0):
@@ -125,7 +127,8 @@ def chosen_classes(n_digits: int, wanted: Any = None) -> list[str]:
     if wanted is None:
         five = ["000" + "0" * n, "0" * n + "010", "00" + "1" * n + "0", "010" + "0" * n, "01" + "2" * n + "1"]
         return list(dict.fromkeys(five))  # of four digits two are the same
-    text = f"{wanted:0{n_digits}d}" if type(wanted) is int else wanted  # what papermill makes of `-p classes 001110`
+    # what papermill makes of `-p classes 001110`
+    text = f"{wanted:0{n_digits}d}" if type(wanted) is int else wanted
     names = [name.strip() for name in text.split(",")] if isinstance(text, str) else text
     called = {name: p for p in every for name in (p, paper_name(p), paper_name(p).replace(" ", "_"))}
     if not isinstance(names, list) or not names or not {*map(str, names)} <= called.keys():
@@ -171,8 +174,9 @@ def tested_epochs(history: histories.History) -> str:
 def show(thing: Any, name: str | None = None, alt: str = "") -> None:
     """Put a figure, a frame (or `Styler`), or what has `_repr_html_` and a `repr` that stays the same, on the page.
 
-    Figures are PNGs of 256 colours in the notebook; `make book` (CARRY_FIGURES=svg) draws SVG too. `alt` says what can
-    be seen in one. With a `name` the page glues it in elsewhere; the cell is tagged `remove-output` then.
+    Figures are PNGs of 256 colours in the notebook; `make book` (CARRY_FIGURES=svg) draws SVG too.
+    `alt` says what can be seen in one. With a `name` the page glues it in elsewhere; the cell is
+    tagged `remove-output` then.
     """
     from IPython.display import display
 
@@ -219,7 +223,8 @@ def _table(table: pd.DataFrame | Styler) -> dict[str, str]:
         spaced = {axis: lambda name: name and name.replace("_", " ") for axis in ("index", "columns")}
         table = table.rename_axis(**spaced).style.format(precision=2, na_rep="–")
     plain = table.to_string(delimiter=" | ")
-    styler = table.set_uuid(hashlib.sha256(plain.encode()).hexdigest()[:6])  # else another one in every run
+    # else another one in every run
+    styler = table.set_uuid(hashlib.sha256(plain.encode()).hexdigest()[:6])
     html = styler.set_table_attributes('class="dataframe"').to_html()
     html = re.sub(r'(?=class="(col|row)_heading)', r'scope="\1" ', html)
     html = re.sub(r">-(?=0\.0*<)", ">", html).replace(">-", ">−").replace("e-0", "e−0")  # no -0.00
@@ -259,9 +264,10 @@ def words_of(sides: Mapping[str, Any], words: Callable[[Any], Mapping[str, Any]]
 def beside(name: str, data: Any, source: str, group: str) -> dict[str, Any]:
     """What a figure draws, from both sources: the author's as it is stored, and what was computed here.
 
-    `make author-figures` runs every page with `source = "author"` and has this function store what it is given, floats
-    to three digits. Otherwise a page run so shows the author's alone, and one whose group is not stored ours alone.
-    `data` is a frame, or by name what becomes arrays: what is drawn and nothing more. Text, numbers or booleans.
+    `make author-figures` runs every page with `source = "author"` and has this function store what
+    it is given, floats to three digits. Otherwise a page run so shows the author's alone, and one
+    whose group is not stored ours alone. `data` is a frame, or by name what becomes arrays: what is
+    drawn and nothing more. Text, numbers or booleans.
     """
     if isinstance(data, dict):
         data = {key: np.asarray(value) for key, value in data.items()}
@@ -290,8 +296,9 @@ def subfigures(
 ) -> Figure:
     """A figure in which the author's side and ours, as `beside` gives them, are drawn by the same code.
 
-    A part is so many inches high; `stacked`, the author's is above ours. Unless `titles` are given, its title is the
-    side's name, with the `run` that its arrays name. The `legend` stands below all parts.
+    A part is so many inches high; `stacked`, the author's is above ours. Unless `titles` are given,
+    its title is the side's name, with the `run` that its arrays name. The `legend` stands below all
+    parts.
     """
     n = len(sides)
     figure = Figure(figsize=(WIDTH, height * n if stacked else height), layout="constrained")
@@ -314,7 +321,8 @@ def sources(stored: Arrays) -> dict[str, str]:
 def _store(path: Path, data: pd.DataFrame | Arrays, group: str) -> None:
     arrays = {key: _thin(np.asarray(column)) for key, column in dict(data).items()}
     imported = author.imported_files(author_dir())
-    folder = "llm" if group == "default" else group  # pages of language models have no group of runs
+    # pages of language models have no group of runs
+    folder = "llm" if group == "default" else group
     released: dict[str, str] = {}
     for output, files in imported.items():
         if output.startswith(f"{folder}/"):

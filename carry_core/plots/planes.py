@@ -15,11 +15,15 @@ from carry_core.findings.geometry import SEPARATING_ACCURACY, Plane
 from carry_core.plots.page import Arrays, of_runs, subfigures
 from carry_core.plots.style import DIGIT_COLOURS, INK, class_colours, name_grid
 
-NUMERAL = "numeral"  # what stands on points: the built page gives it an outline in the ground's colour
+# what stands on points: the built page gives it an outline in the ground's colour
+NUMERAL = "numeral"
 NEAR = 0.08  # of a panel's width or height: names nearer than that would hide each other
 OFTEN, SELDOM = "#D1352B", "#7C93B8"  # neurons that are most often active, and the others
-Rows = Sequence[tuple[int, str]]  # of a grid, such as (0, "MLP") for what is after the MLP of layer 0
-APART = 0.5  # share of a label's sums nearer to its own centre than to another's, from which on its name is written
+# of a grid, such as (0, "MLP") for what is after the MLP of layer 0
+Rows = Sequence[tuple[int, str]]
+# share of a label's sums nearer to its own centre than to another's, from which on its name is
+# written
+APART = 0.5
 
 
 def scatter(ax: Axes, x: NDArray[Any], y: NDArray[Any], label: NDArray[Any], colours: Sequence[str]) -> None:
@@ -57,9 +61,9 @@ def plane_grid(
 ) -> None:
     """Rows after the attention and after the MLP, columns by layer and position; or some `rows`, columns by position.
 
-    With `rows` positions are numbered from 0. The planes have `x`, `y` `[plane, sums]`, `share` `[plane, 2]` of the
-    variance, `layer`, `position`, `after` `[plane]`, and what `hue` names, `[plane, sums]` or `[sums]`, whose values
-    0, 1, … have these `names` and `colours`.
+    With `rows` positions are numbered from 0. The planes have `x`, `y` `[plane, sums]`, `share`
+    `[plane, 2]` of the variance, `layer`, `position`, `after` `[plane]`, and what `hue` names,
+    `[plane, sums]` or `[sums]`, whose values 0, 1, … have these `names` and `colours`.
     """
     number = np.unique(planes["position"], return_inverse=True)[1]
     places: dict[int, tuple[str, str]] = {}
@@ -99,7 +103,8 @@ def plane_figure(
 def draw_neurons(figure: SubFigure, side: Arrays) -> None:
     """Neurons on the weights' two leading singular axes: positions by classes, the chosen ones filled (Fig. 13, 14)."""
     n_classes, n_positions = side["chosen"].shape[:2]  # [class, position, neuron]
-    carry_in, (x, y) = carries.carry_in(n_positions), side["points"].T  # [class, position], [neuron, axis]
+    # [class, position], [neuron, axis]
+    carry_in, (x, y) = carries.carry_in(n_positions), side["points"].T
     axes: Any = figure.subplots(n_positions, n_classes, sharex=True, sharey=True, squeeze=False)
     size = min(14.0, 1800 / len(x))
     for j, i in np.ndindex(n_classes, n_positions):
@@ -111,7 +116,8 @@ def draw_neurons(figure: SubFigure, side: Arrays) -> None:
         if carry_in[j, i]:
             ax.spines[:].set(linewidth=2, color=INK)
     name_grid(axes, [name.replace("pos", "pos. ") for name in side["positions"]], side["classes"], ("normal", "bold"))
-    shares = [f"axis {i} of the weights: {share:.0%}" for i, share in enumerate(side["share"], 1)]  # of their squares
+    # of their squares
+    shares = [f"axis {i} of the weights: {share:.0%}" for i, share in enumerate(side["share"], 1)]
     figure.supxlabel(" · ".join(shares), fontsize=7.5)
 
 

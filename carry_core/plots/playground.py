@@ -1,8 +1,9 @@
 """The trained runs that the playground page computes with in the reader's browser, as scripts it can load from disk.
 
-Each `<run>.js` hands the page one object: config, a table of tensors, and their float16 values, deflated: the weights,
-the means of a mean ablation, the planes of Fig. 4 with some sums on them, the linear probes of App. I. `runs.js` lists
-the runs, in the main group with who decides. `fig02.js` and `fig05.js` have the histories that these pages slide over.
+Each `<run>.js` hands the page one object: config, a table of tensors, and their float16 values,
+deflated: the weights, the means of a mean ablation, the planes of Fig. 4 with some sums on them,
+the linear probes of App. I. `runs.js` lists the runs, in the main group with who decides.
+`fig02.js` and `fig05.js` have the histories that these pages slide over.
 """
 
 import json
@@ -32,18 +33,21 @@ from carry_core.plots.style import WIDTH, style, svg
 from carry_core.training import histories, recipes
 
 CHOSEN = {MAIN: range(6), "n1_s0.3_w0.2": (0,), "n3_s0.3_w0.2": (0,), "decoder_n2_s0.3_w0.2": (0,)}
-SLIDERS = {"fig02": ("n1_s0.3_w0.2", "pattern", 5), "fig05": (MAIN, "test_ablated_accuracy", 2)}  # over training
+# over training
+SLIDERS = {"fig02": ("n1_s0.3_w0.2", "pattern", 5), "fig05": (MAIN, "test_ablated_accuracy", 2)}
 FITTED = 3_000  # random sums that probes are fitted on, and as many that they are then asked about
 POINTS = ("resid_mid", "resid_post")  # of the planes: after the attention, after the MLP
 SHOWN = 100  # sums on each plane
-Parts = Iterator[tuple[dict[str, Any], dict[str, Tensor]]]  # what the page says of each, and its tensors
+# what the page says of each, and its tensors
+Parts = Iterator[tuple[dict[str, Any], dict[str, Tensor]]]
 
 
 def probes(model: Transformer) -> Parts:
     """Linear probes (App. I) of digit sums after the first layer, of carry-in and answer after the last one.
 
-    Of each its label, column (0 for the leftmost), hook point, position, accuracy on sums that it was not fitted on,
-    bias; and its `weight`, a row for each of ten digits, or one, positive for yes.
+    Of each its label, column (0 for the leftmost), hook point, position, accuracy on sums that it
+    was not fitted on, bias; and its `weight`, a row for each of ten digits, or one, positive for
+    yes.
     """
     config = model.config
     a, b = sums.long_sums(2 * FITTED, config.width, torch.Generator().manual_seed(1))
@@ -73,7 +77,8 @@ def planes(model: Transformer) -> Parts:
     columns = geometry.default_columns(model, config.width)
     names = [f"blocks.{layer}.{point}" for layer in {column[0] for column in columns} for point in POINTS]
     stream = measure.activations(model, a, b, names)
-    drawn: Any = torch.stack([a[:SHOWN], b[:SHOWN]], 1).tolist()  # the same on all planes, so that the first says it
+    # the same on all planes, so that the first says it
+    drawn: Any = torch.stack([a[:SHOWN], b[:SHOWN]], 1).tolist()
     for layer, position, column in columns:
         final = layer == config.layers - 1
         digit, split = (wires.digit, wires.carry_in) if final else (wires.ones, wires.tens)
@@ -99,7 +104,8 @@ def reference_means(model: Transformer) -> dict[str, Tensor]:
 def packed(model: Transformer, name: str) -> dict[str, Any]:
     """All that the page needs of a run."""
     tensors: dict[str, Tensor] = dict(model.state_dict())
-    stored = ("embed", "attn.z", "mlp.post")  # what the linear maps between them give is left to the page
+    # what the linear maps between them give is left to the page
+    stored = ("embed", "attn.z", "mlp.post")
     tensors |= {f"mean.{name}": x for name, x in reference_means(model).items() if name.endswith(stored)}
     config = asdict(model.config) | {"answer": model.config.layout.answer}
     about: dict[str, Any] = {"id": name, "config": config, "probes": [], "planes": []}
@@ -113,7 +119,8 @@ def packed(model: Transformer, name: str) -> dict[str, Any]:
 def _packed(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     """JSON and float16 tensors, deflated without loss, as text: 15 bits a character, from U+3000 on.
 
-    High bytes stand before low ones, since these hardly deflate. In UTF-16 the text is a fifth shorter than base64.
+    High bytes stand before low ones, since these hardly deflate. In UTF-16 the text is a fifth
+    shorter than base64.
     """
     values = np.concatenate([x.numpy().astype("<f2").ravel() for x in tensors.values()])
     header = json.dumps({**about, "shapes": {name: list(x.shape) for name, x in tensors.items()}}).encode()

@@ -19,8 +19,9 @@ WIDTH = 8.0  # inches: a page's column at its natural size
 SVG_DPI = 120  # of pictures inside an SVG
 MAP_CELLS = 2_000  # of a heat map that says its values
 INK, FAINT = "#1F2430", "#6B7280"
-# Apart for colour-blind readers too, and each 3:1 or more against white and against the dark theme. The classes have
-# about Okabe and Ito's hues, in the order of the paper's tables; ten digits take a numeral beside the colour.
+# Apart for colour-blind readers too, and each 3:1 or more against white and against the dark theme.
+# # The classes have about Okabe and Ito's hues, in the order of the paper's tables; ten digits take
+# a numeral beside the colour.
 CLASS_COLOURS = ("#1E669A", "#AD8F0A", "#2CA667", "#C75301", "#D471B4")
 DIGIT_COLOURS: tuple[str, ...] = ("#1F4EFE", "#C4855F", "#8939CD", "#26830A", "#D55790")
 DIGIT_COLOURS += ("#7A7962", "#3B85FC", "#BC04A1", "#A882CE", "#E43704")
@@ -33,7 +34,8 @@ STYLE = {
     "axes.spines.top": False, "axes.spines.right": False, "svg.fonttype": "none", "svg.hashsalt": "carry",
     "axes.prop_cycle": f"cycler('color', {list(CLASS_COLOURS)})",
 }  # fmt: skip
-# The house style, for what is drawn inside `with style():`, or by a function that is decorated with `@style()`.
+# The house style, for what is drawn inside `with style():`, or by a function that is decorated with
+# `@style()`.
 style = partial(matplotlib.style.context, ["default", STYLE])
 
 
@@ -41,11 +43,13 @@ style = partial(matplotlib.style.context, ["default", STYLE])
 def svg(figure: Figure, alt: str = "") -> str:
     """The figure as SVG text; the same figure gives the same text. `alt` becomes its `dc:title`.
 
-    A map's id says, for the built page, whether something is written on it, how many columns it has, and its values.
+    A map's id says, for the built page, whether something is written on it, how many columns it
+    has, and its values.
     """
     for part in cast(list[Any], figure.findobj(lambda part: isinstance(part, AxesImage | QuadMesh))):
         values: Any = np.ma.filled(np.ma.asarray(part.get_array(), dtype=float), np.nan)
-        part.set_rasterized(part.get_rasterized() and part.axes.texts)  # bars of colours are, and would have no id
+        # bars of colours are, and would have no id
+        part.set_rasterized(part.get_rasterized() and part.axes.texts)
         if values.ndim == 2:
             cells = [f"{x:.2g}" for x in values.flat] if min(values.shape) > 1 and values.size <= MAP_CELLS else []
             part.set_gid(f"{'written' if part.axes.texts else 'map'} {values.shape[1]} {' '.join(cells)}")

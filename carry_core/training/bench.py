@@ -70,7 +70,8 @@ class Plain:
 
 def in_turns(tasks: dict[str, Callable[[], Any]], rounds: int, threads: int, **clock: Any) -> pd.DataFrame:
     """Seconds of each task, a row for each round of all, so that a slow moment of the machine meets all."""
-    from torch.utils.benchmark import Timer  # not above: it warns where CUDA is installed and no device is there
+    # not above: it warns where CUDA is installed and no device is there
+    from torch.utils.benchmark import Timer
 
     timers = {name: Timer("f()", globals={"f": f}, num_threads=threads, **clock) for name, f in tasks.items()}
     return pd.DataFrame([{name: timer.timeit(2).mean for name, timer in timers.items()} for _ in range(rounds)])

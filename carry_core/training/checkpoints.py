@@ -24,7 +24,8 @@ from carry_core.training.recipes import Recipe
 from carry_core.training.trainer import MOMENTS, State, part
 
 FORMAT = "1"
-RESUMING = ("format", "group", "epoch", "batches", "adam_step", "dropout")  # of a record, what is not of the run
+# of a record, what is not of the run
+RESUMING = ("format", "group", "epoch", "batches", "adam_step", "dropout")
 
 
 class CheckpointRecord(BaseModel):
@@ -103,7 +104,8 @@ class Checkpoints:
     def publish(self, run: int, out: Path) -> Path:
         """Write a run's pair of files from its checkpoint and its snapshots; returns the path of its weights.
 
-        Rounding to float16 moves no number of the ledger by 0.001 (`tests/test_runs.py`). BadInput where a file is bad.
+        Rounding to float16 moves no number of the ledger by 0.001 (`tests/test_runs.py`). BadInput
+        where a file is bad.
         """
         tensors, record = self.load(run)
         weights = {name: p.half() for name, p in part(tensors, "parameters/").items()}
@@ -128,7 +130,8 @@ def run_path(out: Path, group: str, recipe: str, run: int) -> Path:
 def save_run(path: Path, group: Group, weights: Weights, record: Record, curves: History | None = None) -> None:
     """Write a run's pair of files, both or neither, with learning curves `[row, …]`; BadInput if it cannot be done.
 
-    Weights are by name, snapshots under `epoch_500/…`. The record has at least `run`, `recipe` and `epochs`.
+    Weights are by name, snapshots under `epoch_500/…`. The record has at least `run`, `recipe` and
+    `epochs`.
     """
     snapshots = sorted({int(name.split("/")[0].removeprefix("epoch_")) for name in weights if "/" in name})
     record = record | ({"snapshots": snapshots} if snapshots else {})

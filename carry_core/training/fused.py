@@ -1,7 +1,8 @@
 """The bf16 training step in C++ (`native/fused.cpp`), built on first use; needs a compiler and AVX512-bf16.
 
-It draws other dropout masks than PyTorch's step (`stacked`), which stays the reference, and rounds in other
-places. So it is a precision of its own, `fused`, which a checkpoint names and is continued with.
+It draws other dropout masks than PyTorch's step (`stacked`), which stays the reference, and rounds
+in other places. So it is a precision of its own, `fused`, which a checkpoint names and is continued
+with.
 """
 
 import ctypes
@@ -87,7 +88,8 @@ class LaneMasks:
 
     def __init__(self, seeds: Sequence[SeedSequence]) -> None:
         states = [[SFC64(lane).state["state"]["state"] for lane in seed.spawn(8)] for seed in seeds]
-        self.words = np.array(states, dtype=np.uint64).transpose(0, 2, 1).copy()  # (run, word, lane)
+        # (run, word, lane)
+        self.words = np.array(states, dtype=np.uint64).transpose(0, 2, 1).copy()
 
     def state(self, run: int) -> dict[str, Any]:
         """Each lane's four words, ready for JSON."""

@@ -67,9 +67,9 @@ def read(path: Path, group: Group, epochs: int | None) -> History:
 def check(curves: History, group: Group, epochs: int | None) -> None:
     """Raise `ValueError` unless curves have the names, shapes and lengths that a run of the group can have.
 
-    A curve has a value for each of the `epochs` of the training, which are as many as the longest has if None is given.
-    Where there is an array `epochs` with those after which the run was tested, all but `train_…` have one for each of
-    these.
+    A curve has a value for each of the `epochs` of the training, which are as many as the longest
+    has if None is given. Where there is an array `epochs` with those after which the run was
+    tested, all but `train_…` have one for each of these.
     """
     shapes = shapes_of_curves(group)
     if not curves.keys() & shapes.keys():
@@ -98,7 +98,8 @@ def shapes_of_curves(group: Group) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {
         "weight_norm": (),
         "pattern": pattern if config.layers == 1 else (config.layers, *pattern),
-        "class_accuracy": (4, 3),  # classes NC, C@1, C@2, C all of three-digit sums: the author's only
+        # classes NC, C@1, C@2, C all of three-digit sums: the author's only
+        "class_accuracy": (4, 3),
         "class_corrected": (4, 3),
     }
     for sums in ("train", "test", "long"):

@@ -26,7 +26,8 @@ from carry_core.training.trainer import State, Trainer
 SAVE_EVERY = 15.0  # seconds between checkpoints
 TESTING = 0.3  # of a step: what the same sums cost in a test, which is a forward pass
 
-Report = Callable[[str, str, float], None]  # takes what is trained, how far it is in words, and as a share of the whole
+# takes what is trained, how far it is in words, and as a share of the whole
+Report = Callable[[str, str, float], None]
 Progress = tuple[int, int]  # epochs done, and batches of the next
 
 
@@ -177,8 +178,8 @@ def train_group(
 ) -> bool:
     """Train what `out` lacks of a group's runs and write each when it is done; True if all are.
 
-    One after the other on a CPU, in lockstep on a GPU but for runs that came unequally far. BadInput where another
-    process trains one of the runs, or as in `prepare` and `missing`.
+    One after the other on a CPU, in lockstep on a GPU but for runs that came unequally far.
+    BadInput where another process trains one of the runs, or as in `prepare` and `missing`.
     """
     clock = clock or Clock()
     keep_memory()

@@ -1,6 +1,7 @@
 """A model under many interventions at once: what they have in common is computed once, three times as fast.
 
-That reads the model's weights. `passes` takes it where this gives what the model gives, else one pass each.
+That reads the model's weights. `passes` takes it where this gives what the model gives, else one
+pass each.
 """
 
 import math
@@ -106,8 +107,9 @@ def only_seen_by(watch: Hook) -> TensorHook:
 class FirstLayer:
     """A trained model's attention in layer 0, from tables over (token, position) of the query and of the key.
 
-    The layer sees one of a dozen tokens at each position. So there are few terms that its softmaxes can be made of, and
-    few vectors that its heads can write for a key: a sum's attention is put together from them, in a third of the time.
+    The layer sees one of a dozen tokens at each position. So there are few terms that its softmaxes
+    can be made of, and few vectors that its heads can write for a key: a sum's attention is put
+    together from them, in a third of the time.
     """
 
     def __init__(self, model: Transformer) -> None:
@@ -116,17 +118,23 @@ class FirstLayer:
         position = torch.arange(length, device=model.embed.weight.device)
         self.start = position * len(model.embed.weight)
         self.embedding = model.embed.weight * math.sqrt(config.d_model)
-        q, k, v = block.qkv(self.embedding.unsqueeze(1).expand(-1, length, -1))  # (token, pos, head, d_head)
-        q, k, self.value = (x.permute(2, 1, 0, 3).flatten(1, 2) for x in (q, k, v))  # (head, row, d_head)
+        # (token, pos, head, d_head)
+        q, k, v = block.qkv(self.embedding.unsqueeze(1).expand(-1, length, -1))
+        # (head, row, d_head)
+        q, k, self.value = (x.permute(2, 1, 0, 3).flatten(1, 2) for x in (q, k, v))
         # in double precision, since the terms of a sum may all be far below the largest of all sums
         score = (q.double() @ k.double().mT / math.sqrt(config.d_head)).unflatten(2, (length, -1))
         if config.causal:
             query = position.repeat_interleave(len(model.embed.weight))
             score = score.masked_fill((position > query[:, None]).unsqueeze(-1), -torch.inf)
-        self.term = (score - score.amax((2, 3), keepdim=True)).exp().flatten(2)  # of a softmax: (head, row, row)
-        o = block.o.weight.view(-1, heads, config.d_head).permute(1, 2, 0)  # (head, d_head, d_model)
-        self.written = self.value @ o  # what a head writes for a key that it looks at alone, (head, row, d_model)
-        self.head = torch.arange(heads, device=position.device)[:, None] * len(self.written[0])  # its first row
+        # of a softmax: (head, row, row)
+        self.term = (score - score.amax((2, 3), keepdim=True)).exp().flatten(2)
+        # (head, d_head, d_model)
+        o = block.o.weight.view(-1, heads, config.d_head).permute(1, 2, 0)
+        # what a head writes for a key that it looks at alone, (head, row, d_model)
+        self.written = self.value @ o
+        # its first row
+        self.head = torch.arange(heads, device=position.device)[:, None] * len(self.written[0])
         self.bias = block.o.bias
 
     def pattern(self, tokens: Int[Tensor, "batch pos"], query: Positions) -> Float[Tensor, "batch query head key"]:
@@ -144,7 +152,8 @@ class FirstLayer:
     def mid(self, tokens: Int[Tensor, "batch pos"], query: Positions) -> Float[Tensor, "batch query d_model"]:
         """`resid_mid`."""
         row = (tokens + self.start).unsqueeze(1) + self.head  # (batch, head, key)
-        written = F.embedding(row.flatten(1), self.written.flatten(0, 1))  # (batch, head and key, d_model)
+        # (batch, head and key, d_model)
+        written = F.embedding(row.flatten(1), self.written.flatten(0, 1))
         resid = F.embedding(tokens[:, query], self.embedding) + self.bias
         return torch.baddbmm(resid, self.pattern(tokens, query).flatten(2), written)
 
@@ -164,7 +173,8 @@ class SharedPrefix:
         self.hooks = [i.hook(model, source if isinstance(i, MeanAblation) else None, read) for i in interventions]
         self.changes: list[dict[str, Hashable]] = [i.changes(model.config) for i in interventions]
         self.watch = no_hook if watch is None else only_seen_by(watch)
-        if watch is not None:  # a member of its own, so that it sees the intact model whatever else is asked for
+        # a member of its own, so that it sees the intact model whatever else is asked for
+        if watch is not None:
             self.changes.append({})
 
     @torch.inference_mode()

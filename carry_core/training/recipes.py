@@ -50,7 +50,8 @@ class Recipe:
         return {max(1, round(share * epoch)): epoch for epoch in sorted(papers)}
 
 
-# 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30 and 45 of the 60 epochs of `quick`: most of what happens is at the beginning
+# 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30 and 45 of the 60 epochs of `quick`: most of what happens is at
+# the beginning
 ON_THE_WAY = (17, 33, 50, 67, 83, 100, 133, 167, 250, 333, 500, 750)
 BY_NAME = {
     "paper": Recipe("paper", 1.4e-4),

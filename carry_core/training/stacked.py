@@ -1,9 +1,12 @@
 """The training forward: many runs at once on a leading axis, with exact shortcuts for this task.
 
-It computes what `model.Transformer` computes (App. A), from parameters of the same names, `[run, …]`. It is cheaper:
+It computes what `model.Transformer` computes (App. A), from parameters of the same names, `[run,
+…]`. It is cheaper:
 
-- only positions that enter the loss are read: the last block needs queries, output projection and MLP there only;
-- layer 0 sees a position's token and nothing else, so its queries, keys and (values x output projection) are computed
+- only positions that enter the loss are read: the last block needs queries, output projection and
+  MLP there only;
+- layer 0 sees a position's token and nothing else, so its queries, keys and (values x output
+  projection) are computed
   once for each of the few (token, position) pairs, then looked up;
 - a LayerNorm's scale and shift go into the small matrix behind it, not over the large activations.
 """
@@ -31,8 +34,8 @@ SCALE = 65536 / (65536 - THRESHOLD)  # of what is kept
 class Masks:
     """Dropout masks that belong to a run: the same ones whichever runs are trained beside it, and on any device.
 
-    On a CPU random numbers are the largest cost outside the matrix products, so each run has a fast stream of its own
-    (SFC64), and sixteen of its bits make a draw.
+    On a CPU random numbers are the largest cost outside the matrix products, so each run has a fast
+    stream of its own (SFC64), and sixteen of its bits make a draw.
     """
 
     def __init__(self, seeds: Sequence[SeedSequence], device: torch.device) -> None:
@@ -46,7 +49,8 @@ class Masks:
         for run, stream in enumerate(self.streams):
             bits = stream.integers(2**64, size=-(-count // 4), dtype=np.uint64).view(np.uint16)
             np.greater_equal(bits[:count], THRESHOLD, out=kept[run])
-        ones = torch.from_numpy(kept.view(np.uint8)).view(shape)  # from bool the conversion takes seven times as long
+        # from bool the conversion takes seven times as long
+        ones = torch.from_numpy(kept.view(np.uint8)).view(shape)
         return ones.to(self.device).to(dtype)
 
     def state(self, run: int) -> dict[str, Any]:
@@ -69,7 +73,8 @@ class Stack:
 
     def __init__(self, config: ModelConfig, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
         self.config, self.dtype = config, dtype
-        # rows of the tables: the (token, position) pairs that can occur, position after position; 64 for three digits
+        # rows of the tables: the (token, position) pairs that can occur, position after position;
+        # 64 for three digits
         constants = {"+": [PLUS], "=": [EQUALS]}
         tokens = [torch.tensor(constants.get(mark, range(10))) for mark in config.layout.tick_labels()]
         count = torch.tensor([len(options) for options in tokens])
@@ -78,7 +83,8 @@ class Stack:
         self.turn = rotary(config.layout.length, config.d_head).to(device)
         self.turn_of_row = self.turn.repeat_interleave(count.to(device), 0)
         read = slice(config.layout.loss_positions[0], None)
-        self.queries = [slice(None)] * (config.layers - 1) + [read]  # positions whose queries a layer needs
+        # positions whose queries a layer needs
+        self.queries = [slice(None)] * (config.layers - 1) + [read]
         self.future = torch.ones(config.layout.length, config.layout.length, dtype=torch.bool, device=device).triu(1)
 
     def rows(self, a: Int[Tensor, "run batch"], b: Int[Tensor, "run batch"]) -> Int[Tensor, "run pos batch"]:
@@ -116,7 +122,8 @@ class Stack:
         vo = torch.einsum("rjhd,rohd->rohj", v, o).flatten(-2)  # (run, d_model, head * pair)
         pattern = self.looked_up(score, rows, queries, draw)
 
-        # one row of weights over all (head, pair) for each query turns the sum over keys into one large product
+        # one row of weights over all (head, pair) for each query turns the sum over keys into one
+        # large product
         here = rows[:, queries]
         pattern = pattern.to(self.dtype).permute(0, 3, 4, 1, 2)  # (run, query, batch, head, key)
         spread = pattern.new_zeros(*here.shape, heads, score.shape[-1])
@@ -133,7 +140,8 @@ class Stack:
 
     def tables(self, p: Parameters) -> tuple[Tensor, Tensor, Tensor]:
         """For every (token, position) pair: the stream, its scores with every other pair, and its values."""
-        stream = p["embed.weight"][:, self.token] * math.sqrt(self.config.d_model)  # (run, pair, d_model)
+        # (run, pair, d_model)
+        stream = p["embed.weight"][:, self.token] * math.sqrt(self.config.d_model)
         scale, shift = (p[f"blocks.0.norm.{name}"].unsqueeze(1) for name in ("weight", "bias"))
         weight, bias = (torch.cat([p[f"blocks.0.{x}.{name}"] for x in "qkv"], 1) for name in ("weight", "bias"))
         flat = linear(layers.normed(stream) * scale + shift, weight, bias).unflatten(-1, (-1, self.config.d_head))
@@ -154,7 +162,8 @@ class Stack:
         q = linear(everywhere[:, queries], *self.folded(p, norm, f"blocks.{l}.q", turn=self.turn[queries]))
         k = linear(everywhere, *self.folded(p, norm, f"blocks.{l}.k", turn=self.turn))
         v = linear(everywhere, *self.folded(p, norm, f"blocks.{l}.v", turn=self.turn))
-        # views, no copies: one small matrix for each example and head, (run, batch * head, pos, d_head)
+        # views, no copies: one small matrix for each example and head, (run, batch * head, pos,
+        # d_head)
         q, k, v = (x.view(*x.shape[:2], -1, self.config.d_head).transpose(1, 2) for x in (q, k, v))
         score = q @ k.mT
         score = (score.float() if self.dtype == torch.bfloat16 else score) / math.sqrt(self.config.d_head)
@@ -187,7 +196,8 @@ class Stack:
     def folded(self, p: Parameters, norm: str, *names: str, turn: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Weights and biases of linear maps behind a norm, one under the other, with its scale and shift folded in.
 
-        With `turn`, each position's rotary embedding is folded in too: weights are `[run, pos, d_out, d_in]`.
+        With `turn`, each position's rotary embedding is folded in too: weights are `[run, pos,
+        d_out, d_in]`.
         """
         weight, bias = (torch.cat([p[f"{name}.{kind}"] for name in names], 1) for kind in ("weight", "bias"))
         bias = bias + (weight @ p[f"{norm}.bias"].unsqueeze(-1)).squeeze(-1)

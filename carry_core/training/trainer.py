@@ -25,7 +25,8 @@ from carry_core.training.seeds import OWN, Seeds
 from carry_core.training.stacked import Masks, Stack
 
 Pairs = Int[Tensor, "2 _"]  # a and b of each
-State = tuple[dict[str, Tensor], dict[str, Any]]  # a run's tensors by name, and a record that is ready for JSON
+# a run's tensors by name, and a record that is ready for JSON
+State = tuple[dict[str, Tensor], dict[str, Any]]
 PRECISIONS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fused": torch.float32}
 MOMENTS = ("exp_avg", "exp_avg_sq")
 TEST_BATCH = 2048  # sums per run
@@ -94,7 +95,8 @@ class Trainer:
         self.history: dict[str, list[NDArray[Any]]] = {}
         self.tested = recipe.tested(group)
         self.seeds = [seeds.record(run) for run in runs]
-        self.seconds = [0.0] * len(runs)  # wall time that each run is charged with: its share of the stack's
+        # wall time that each run is charged with: its share of the stack's
+        self.seconds = [0.0] * len(runs)
         where = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else f"cpu ({platform.machine()})"
         self.made_by = {"device": where, "torch": torch.__version__, "numpy": np.__version__, "commit": commit()}
         self.sessions: list[list[dict[str, Any]]] = [[] for _ in runs]
@@ -151,7 +153,8 @@ class Trainer:
             self.running = {k: self.running[k] + value if self.done else value.clone() for k, value in row.items()}
             self.done += 1
             if pause():
-                self.running["loss"].sum().item()  # a GPU is behind; who measures the time should know
+                # a GPU is behind; who measures the time should know
+                self.running["loss"].sum().item()
                 return None
         means = {f"train_{key}": value / self.group.steps for key, value in self.running.items()}
         self.done, self.running = 0, {}
@@ -197,7 +200,8 @@ class Trainer:
                 before_mlp, logits = (self.stack.unembed(self.parameters, x) for x in streams)
             row = {key: value * a.shape[1] for key, value in self.score(logits.float(), target).items()}
             if self.group.tracks_final_mlp:
-                guess, task = before_mlp.argmax(-1), carries.class_index(a, b, self.group.n_digits)  # (run, pos, batch)
+                # (run, pos, batch)
+                guess, task = before_mlp.argmax(-1), carries.class_index(a, b, self.group.n_digits)
                 member = F.one_hot(task, len(self.carry_in)).to(torch.float32)
                 shift = torch.where(self.carry_in[task], 1, -1).transpose(1, 2)
                 row["ablated_count"] = member.sum(1).unsqueeze(-1)
@@ -209,7 +213,8 @@ class Trainer:
 
     def score(self, logits: Float[Tensor, "run read batch vocab"], target: Tensor) -> dict[str, Tensor]:
         """Per run: mean cross entropy over the read positions, accuracy per position, exact match."""
-        classes_outside = logits.transpose(-1, -2).flatten(0, 1)  # a softmax over the last axis is slow on a CPU
+        # a softmax over the last axis is slow on a CPU
+        classes_outside = logits.transpose(-1, -2).flatten(0, 1)
         loss = F.cross_entropy(classes_outside, target.flatten(0, 1), reduction="none").view(target.shape)
         right = logits.detach().argmax(-1) == target
         each = {"loss": loss.mean(1), "accuracy": right.float(), "whole": right.all(1).float()}
