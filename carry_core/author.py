@@ -67,9 +67,22 @@ MODELS = {
 RUN_FILE = re.compile(
     r"(?P<what>model|DATA)_n\d_s\d\.\d_w\d\.\d(_(?P<run>\d))?(_FT_p_epoch_500|_epoch_(?P<epoch>\d+))?(\.data)?"
 )
-OURS = {"embed.Emb": "embed", "decoder.norm": "norm", "generator.ln": "unembed", "ffn.w1": "up", "ffn.w2": "down"}
+OURS = {
+    "embed.Emb": "embed",
+    "decoder.norm": "norm",
+    "generator.ln": "unembed",
+    "ffn.w1": "up",
+    "ffn.w2": "down",
+}
 OURS |= {"decoder.layers": "blocks"} | {f"attn.linears.{i}": name for i, name in enumerate("qkvo")}
-FIRST_LISTS = ("train_loss", "test_loss", "train_accuracy", "test_accuracy", "train_whole", "test_whole")
+FIRST_LISTS = (
+    "train_loss",
+    "test_loss",
+    "train_accuracy",
+    "test_accuracy",
+    "train_whole",
+    "test_whole",
+)
 LAST_LISTS = ("weight_norm", "long_loss", "long_accuracy", "long_whole")
 DATA_ITEMS = ("prompts", "correct", "accuracy", "wins", "attention_mean", "attention_std")
 SOURCES_FILE = "sources.json"
@@ -114,13 +127,23 @@ def place(path: str) -> Place:
     if folder in MODELS:
         return Place(path, "llm", f"llm/{MODELS[folder]}", part=file.removesuffix(".pt"))
     if file.startswith("scores_"):
-        return Place(path, "scores", "decoder_scores", part=file.removeprefix("scores_").removesuffix(".data"))
-    group, match = FOLDERS.get(folder, folder.removeprefix("Encoder-only/")), RUN_FILE.fullmatch(file)
+        return Place(
+            path,
+            "scores",
+            "decoder_scores",
+            part=file.removeprefix("scores_").removesuffix(".data"),
+        )
+    group, match = (
+        FOLDERS.get(folder, folder.removeprefix("Encoder-only/")),
+        RUN_FILE.fullmatch(file),
+    )
     assert match is not None, path
     run, epoch = int(match["run"] or 0), int(match["epoch"] or 0)
     if match["what"] == "DATA":
         return Place(path, "history", f"{group}/run{run}.history", group, run, epoch)
-    return Place(path, "weights", f"{group}/run{run}", group, run, epoch or groups.find(group).epochs)
+    return Place(
+        path, "weights", f"{group}/run{run}", group, run, epoch or groups.find(group).epochs
+    )
 
 
 def imported_files(folder: Path) -> dict[str, dict[str, str]]:
@@ -170,10 +193,18 @@ def unpack(path: Path, expected: str) -> Any:
     if found != expected:
         raise BadInput(f"its sha256 is {found[:12]}…, expected {expected[:12]}…: fetch it again")
     try:
-        return _DataUnpickler(io.BytesIO(content)).load() if path.suffix == ".data" else _storage(content)
+        return (
+            _DataUnpickler(io.BytesIO(content)).load()
+            if path.suffix == ".data"
+            else _storage(content)
+        )
     except Exception as error:  # a broken pickle can fail in any way
         code = re.search(r"GLOBAL ([\w.]+)", str(error))
-        why = f"wants to run {code[1]}, which was not done" if code else f"cannot be opened ({error!r:.80})"
+        why = (
+            f"wants to run {code[1]}, which was not done"
+            if code
+            else f"cannot be opened ({error!r:.80})"
+        )
         raise BadInput(f"it {why}: get a clean copy") from error
 
 
@@ -193,10 +224,14 @@ def curves(lists: Sequence[Any], group: Group) -> Curves:
     """The learning curves of one run, `[epoch, …]`, from the author's list of six to ten lists."""
     config, length = group.config, group.config.layout.length
     norm = 6 if group.padded and len(lists) > 6 else len(lists) - 1
-    names = dict(enumerate(FIRST_LISTS[: 6 if len(lists) > 6 else 4])) | dict(enumerate(LAST_LISTS, norm))
+    names = dict(enumerate(FIRST_LISTS[: 6 if len(lists) > 6 else 4])) | dict(
+        enumerate(LAST_LISTS, norm)
+    )
     found: Curves = {}
     for i, values in enumerate(lists):
-        array = torch.stack([torch.as_tensor(value, dtype=torch.float32) for value in values]).numpy()
+        array = torch.stack(
+            [torch.as_tensor(value, dtype=torch.float32) for value in values]
+        ).numpy()
         if i in names:
             name = names[i]
         elif array.shape[-2:] == (length, length):
@@ -232,7 +267,9 @@ class Report:
 
     def lines(self) -> list[str]:
         """A line per group and per file that was not imported, then the totals."""
-        n_files = Counter(output.partition("/run")[0] for output, paths in self.imported.items() for _ in paths)
+        n_files = Counter(
+            output.partition("/run")[0] for output, paths in self.imported.items() for _ in paths
+        )
         return [
             *(f"imported {name} from {n} file(s)" for name, n in sorted(n_files.items())),
             *(f"missing {path}" for path in self.missing),
@@ -259,7 +296,9 @@ def import_release(source: Path, out: Path, expected: Mapping[str, str] | None =
     sources = imported_files(out)
     _write_sources(out, sources)  # first: it marks the folder as ours
     report = Report(missing=[path for path in expected if not (source / path).is_file()])
-    for output, places in groupby(sorted(present, key=attrgetter("output", "epoch")), attrgetter("output")):
+    for output, places in groupby(
+        sorted(present, key=attrgetter("output", "epoch")), attrgetter("output")
+    ):
         parts = []
         for where in places:
             try:
@@ -276,7 +315,9 @@ def import_release(source: Path, out: Path, expected: Mapping[str, str] | None =
 
 
 def _write_sources(out: Path, sources: Mapping[str, Mapping[str, str]]) -> None:
-    write_json(out / SOURCES_FILE, {output: {"files": sources[output]} for output in sorted(sources)})
+    write_json(
+        out / SOURCES_FILE, {output: {"files": sources[output]} for output in sorted(sources)}
+    )
 
 
 def _write(path: Path, parts: Sequence[tuple[Place, Any]], digests: Mapping[str, str]) -> None:
@@ -288,10 +329,19 @@ def _write(path: Path, parts: Sequence[tuple[Place, Any]], digests: Mapping[str,
             weights |= {f"epoch_{where.epoch}/{name}": p for name, p in parameters(early).items()}
         record = {"recipe": "author", "run": last.run, "epochs": last.epoch}
         record |= {"file": last.path, "sha256": digests[last.path]}
-        checkpoints.save_run(path.with_suffix(".safetensors"), groups.find(last.group), weights, record)
+        checkpoints.save_run(
+            path.with_suffix(".safetensors"), groups.find(last.group), weights, record
+        )
     elif last.kind == "llm":
-        values = {name: item for where, content in parts for name, item in _answers(where.part, content).items()}
-        with replacing_all(path.with_suffix(".safetensors"), path.with_suffix(".json")) as (tensors, text):
+        values = {
+            name: item
+            for where, content in parts
+            for name, item in _answers(where.part, content).items()
+        }
+        with replacing_all(path.with_suffix(".safetensors"), path.with_suffix(".json")) as (
+            tensors,
+            text,
+        ):
             save_file({name: values.pop(name) for name in TENSORS if name in values}, tensors)
             text.write_bytes(json_bytes(values))
     else:

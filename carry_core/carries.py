@@ -79,7 +79,9 @@ def classify(a: Operand, b: Operand, n_digits: int = 3) -> Int[Tensor, "*batch"]
     return class_index(*_last_digits(a, b, n_digits), n_digits)
 
 
-def _last_digits(a: Operand, b: Operand, n_digits: int) -> tuple[Int[Tensor, "*batch"], Int[Tensor, "*batch"]]:
+def _last_digits(
+    a: Operand, b: Operand, n_digits: int
+) -> tuple[Int[Tensor, "*batch"], Int[Tensor, "*batch"]]:
     """Return the last digits of the two numbers of each sum, checked."""
     check_whole("n_digits", n_digits, 1, MAX_CLASS_DIGITS)
     a, b = checked_sums(a, b, MAX_DIGITS)
@@ -87,13 +89,17 @@ def _last_digits(a: Operand, b: Operand, n_digits: int) -> tuple[Int[Tensor, "*b
     return checked_sums(a % side, b % side, n_digits)
 
 
-def class_index(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], n_digits: int) -> Int[Tensor, "*batch"]:
+def class_index(
+    a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], n_digits: int
+) -> Int[Tensor, "*batch"]:
     """Return what `classify` does, of sums that have been checked."""
     powers = 3 ** torch.arange(n_digits - 1, -1, -1, device=a.device)
     return _index(n_digits, a.device)[(_symbols(a, b, n_digits) * powers).sum(-1)]
 
 
-def _symbols(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], n_digits: int) -> Int[Tensor, "*batch pos"]:
+def _symbols(
+    a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], n_digits: int
+) -> Int[Tensor, "*batch pos"]:
     total = digit_tokens(a, n_digits) + digit_tokens(b, n_digits)
     result = (total >= 10).to(torch.int64)
     for i in range(n_digits - 2, -1, -1):
@@ -112,7 +118,9 @@ def _index(n_digits: int, device: torch.device) -> Int[Tensor, " number"]:
 
 def carry_in(n_digits: int = 3) -> Bool[Tensor, "task pos"]:
     """Where a position's carry-in is one: the cells of Table 1 at which it has to be added."""
-    return torch.tensor([[p[i + 1 : i + 2] in ("1", "2") for i in range(n_digits)] for p in patterns(n_digits)])
+    return torch.tensor(
+        [[p[i + 1 : i + 2] in ("1", "2") for i in range(n_digits)] for p in patterns(n_digits)]
+    )
 
 
 def _pairs_at(pattern: str) -> list[Int[Tensor, "pair 2"]]:
@@ -159,7 +167,9 @@ def sample_class(pattern: str, count: int, generator: torch.Generator) -> tuple[
     return a, b
 
 
-def sample_classes(patterns: Iterable[str], count: int, generator: torch.Generator) -> tuple[Numbers, Numbers]:
+def sample_classes(
+    patterns: Iterable[str], count: int, generator: torch.Generator
+) -> tuple[Numbers, Numbers]:
     """`count` sums of each class, one class after the other."""
     drawn = [sample_class(pattern, count, generator) for pattern in patterns]
     return torch.cat([a for a, _ in drawn]), torch.cat([b for _, b in drawn])

@@ -32,7 +32,11 @@ def read_checksums() -> dict[str, str]:
             raise damaged(path_of(), f"line {number} is not a sha256 and a name", REMEDY)
         digest, name = match.groups()
         if not _is_inside(name) or name in sums:
-            raise damaged(path_of(), f"line {number} names {name!r}, no file of the data folder or one twice", REMEDY)
+            raise damaged(
+                path_of(),
+                f"line {number} names {name!r}, no file of the data folder or one twice",
+                REMEDY,
+            )
         sums[name] = digest
     if not sums:
         raise damaged(path_of(), "it names no file", REMEDY)
@@ -48,7 +52,9 @@ def shipped_name(path: Path) -> str:
     """The name of a file on the list; `BadInput` if it is not one of those that are shipped."""
     name = Path(os.path.relpath(path, data_dir())).as_posix()
     if not _is_inside(name) or NOT_SHIPPED.match(name):
-        raise BadInput(f"{name}: expected the name of a file relative to {data_dir()}, and none of its checkpoints.")
+        raise BadInput(
+            f"{name}: expected the name of a file relative to {data_dir()}, and none of its checkpoints."
+        )
     return name
 
 
@@ -58,7 +64,9 @@ def write_checksums(files: Iterable[Path] | None = None) -> None:
     with _locked():
         if files is None:
             every = (path for path in root.rglob("*") if path.is_file())
-            files = [path for path in every if not NOT_SHIPPED.match(path.relative_to(root).as_posix())]
+            files = [
+                path for path in every if not NOT_SHIPPED.match(path.relative_to(root).as_posix())
+            ]
             sums = {}
         else:
             sums = read_checksums() if path_of().exists() else {}

@@ -124,7 +124,9 @@ def _save(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
     return value
 
 
-DEVICE = click.option("--device", default="auto", callback=_device, help="auto, cpu, cuda, cuda:1, …")
+DEVICE = click.option(
+    "--device", default="auto", callback=_device, help="auto, cpu, cuda, cuda:1, …"
+)
 FOLDER = Target(file_okay=False)
 SEED = Whole(0, MOST_SEED)
 JSON = click.option(
@@ -133,9 +135,15 @@ JSON = click.option(
     type=Target(dir_okay=False, writable=True),
     help="Also write the rows there, as a list.",
 )
-SAVE = click.option("--save", is_flag=True, callback=_save, help="Also write them to data/results, for the book.")
-SOURCE = click.option("--source", type=click.Choice(runs.SOURCES), required=True, help="Whose weights.")
-THREADS = click.option("--threads", type=Whole(1, 1024), default=1, help="CPU threads: last bits depend on it")
+SAVE = click.option(
+    "--save", is_flag=True, callback=_save, help="Also write them to data/results, for the book."
+)
+SOURCE = click.option(
+    "--source", type=click.Choice(runs.SOURCES), required=True, help="Whose weights."
+)
+THREADS = click.option(
+    "--threads", type=Whole(1, 1024), default=1, help="CPU threads: last bits depend on it"
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -146,7 +154,13 @@ def carry() -> None:
 
 @carry.command("import-author")
 @click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--out", type=FOLDER, default=author_dir, show_default="data/author", help="Where to put the runs.")
+@click.option(
+    "--out",
+    type=FOLDER,
+    default=author_dir,
+    show_default="data/author",
+    help="Where to put the runs.",
+)
 def import_author(directory: Path, out: Path) -> None:
     """Convert the author's released weights in DIRECTORY, a clone of his repository."""
     report = author.import_release(directory, out)
@@ -155,13 +169,19 @@ def import_author(directory: Path, out: Path) -> None:
 
 
 @carry.command()
-@click.option("--accept", metavar="NAME", multiple=True, help="First record this file of data/ as it is now.")
+@click.option(
+    "--accept", metavar="NAME", multiple=True, help="First record this file of data/ as it is now."
+)
 def verify(accept: tuple[str, ...]) -> None:
     """Compare every shipped file in data/ with data/SHA256SUMS."""
     if accept:
         write_checksums(map(data_dir().joinpath, accept))
     root, sums = data_dir(), read_checksums()
-    broken = [name for name, known in sums.items() if not (root / name).is_file() or sha256(root / name) != known]
+    broken = [
+        name
+        for name, known in sums.items()
+        if not (root / name).is_file() or sha256(root / name) != known
+    ]
     for name in broken:
         if (root / name).is_file():
             remedy = f"is damaged: {restoring(root / name, 'get it again')}, or `carry verify --accept {name}`"
@@ -177,7 +197,9 @@ def verify(accept: tuple[str, ...]) -> None:
 @click.argument("names", metavar="GROUP...", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Every group, what figures need most first.")
 @click.option("--runs", "numbers", help="Runs such as 0-5 or 0,2 [default: the group's own].")
-@click.option("--epochs", type=Whole(min=1), help="Stop after this many epochs [default: the recipe's].")
+@click.option(
+    "--epochs", type=Whole(min=1), help="Stop after this many epochs [default: the recipe's]."
+)
 @click.option(
     "--recipe",
     type=click.Choice(list(groups.RECIPES)),
@@ -188,16 +210,35 @@ def verify(accept: tuple[str, ...]) -> None:
 @click.option("--precision", type=click.Choice(list(PRECISIONS)), default="fp32")
 @THREADS
 @click.option(
-    "--out", type=FOLDER, default=lambda: data_dir() / "runs", show_default="data/runs", help="Where runs go."
+    "--out",
+    type=FOLDER,
+    default=lambda: data_dir() / "runs",
+    show_default="data/runs",
+    help="Where runs go.",
 )
 @click.option("--init-seed", type=SEED, help="Initial weights of this run [default: its own].")
 @click.option("--order-seed", type=SEED, help="Permute the training sums [default: unpermuted].")
 @click.option("--mask-seed", type=SEED, help="Dropout masks of this run [default: its own].")
-@click.option("--minutes", type=Number(0, 1e6, min_open=True), help="Stop, resumable, after this time.")
-@click.option("--dry-run", is_flag=True, help="Say what would be trained, and about how long it would take.")
-def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, dry_run: bool, **options: Any) -> None:
+@click.option(
+    "--minutes", type=Number(0, 1e6, min_open=True), help="Stop, resumable, after this time."
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Say what would be trained, and about how long it would take."
+)
+def train(
+    names: tuple[str, ...],
+    every: bool,
+    numbers: str | None,
+    out: Path,
+    dry_run: bool,
+    **options: Any,
+) -> None:
     """Train the missing runs of each GROUP. Goes on where an earlier call stopped."""
-    device, precision, clock = options["device"], options["precision"], loop.Clock(options["minutes"])
+    device, precision, clock = (
+        options["device"],
+        options["precision"],
+        loop.Clock(options["minutes"]),
+    )
     seeds = Seeds(*(options[f"{name}_seed"] for name in NAMES))
     train_group = partial(loop.train_group, out=out, device=device, precision=precision)
     if every == bool(names):
@@ -211,7 +252,9 @@ def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, d
     check_writable(folder)
     plan = []
     for group in map(groups.find, groups.GROUPS if every else names):
-        checkpoints = Checkpoints(folder, group, recipes.chosen(options["recipe"], group, options["epochs"]))
+        checkpoints = Checkpoints(
+            folder, group, recipes.chosen(options["recipe"], group, options["epochs"])
+        )
         for path in (checkpoints.path(0), run_path(out, group.name, options["recipe"], 0)):
             check_writable(path.parent)
         wanted = recipes.run_numbers(numbers, group)
@@ -223,16 +266,24 @@ def train(names: tuple[str, ...], every: bool, numbers: str | None, out: Path, d
         if not missing:
             click.echo(f"{name}: complete in {out}.")
         elif dry_run:
-            total += (takes := timedelta(seconds=round(loop.estimate(checkpoints, missing, device, precision))))
+            total += (
+                takes := timedelta(
+                    seconds=round(loop.estimate(checkpoints, missing, device, precision))
+                )
+            )
             epochs = checkpoints.recipe.epochs(checkpoints.group)
-            click.echo(f"{name}: {loop.named(missing)}, {counted(epochs, 'epoch')} a run, about {takes}.")
+            click.echo(
+                f"{name}: {loop.named(missing)}, {counted(epochs, 'epoch')} a run, about {takes}."
+            )
         else:
             click.echo(f"{name}: {checkpoints.group}.")
             if not train_group(checkpoints, missing, seeds=seeds, clock=clock, report=reporter()):
                 click.echo("Time is up; the same command goes on from here.")
                 return
     if dry_run:
-        click.echo(f"In all about {total} on {device} in {precision}, estimated from two steps of each group.")
+        click.echo(
+            f"In all about {total} on {device} in {precision}, estimated from two steps of each group."
+        )
 
 
 @carry.command("bench")
@@ -302,7 +353,9 @@ def claims_(source: str, only: str, against: Path | None, file: Path | None, sav
         lines = moved.moved(earlier, {row.id: row for row in rows})
         click.echo("\n".join([f"{len(lines)} of {len(rows)} rows moved since {against}.", *lines]))
     if ledger.failed:
-        click.echo(f"{len(ledger.failed)} failed unexpectedly: {', '.join(ledger.failed)}", err=True)
+        click.echo(
+            f"{len(ledger.failed)} failed unexpectedly: {', '.join(ledger.failed)}", err=True
+        )
         sys.exit(1)
 
 
@@ -317,14 +370,19 @@ def claims_(source: str, only: str, against: Path | None, file: Path | None, sav
 )
 @JSON
 @SAVE
-def interchange_(source: str, names: tuple[str, ...], pairs: int | None, file: Path | None, save: bool) -> None:
+def interchange_(
+    source: str, names: tuple[str, ...], pairs: int | None, file: Path | None, save: bool
+) -> None:
     """Where the carry lives: swaps between two sums, component by component, in all runs of each GROUP.
 
     Without a GROUP, of every group that there are runs of.
     """
     asked = [groups.find(name).name for name in names]
     asked = asked or [name for name in groups.GROUPS if runs.find(name, source)] or [groups.MAIN]
-    counts = {name: interchange.PAIRS if name == groups.MAIN else interchange.PAIRS_OF_OTHERS for name in asked}
+    counts = {
+        name: interchange.PAIRS if name == groups.MAIN else interchange.PAIRS_OF_OTHERS
+        for name in asked
+    }
     counts = {name: pairs or count for name, count in counts.items()}
     if save:
         for name, swaps in counts.items():
@@ -335,7 +393,9 @@ def interchange_(source: str, names: tuple[str, ...], pairs: int | None, file: P
         shown = found[~found.control]
         rows += json.loads(shown[interchange.COLUMNS].to_json(orient="records"))
         kinds = typology.who_decides(shown).kind.map(typology.KINDS)
-        click.echo(f"{name} ({source}): runs by who decides\n{kinds.value_counts().to_string(header=False)}")
+        click.echo(
+            f"{name} ({source}): runs by who decides\n{kinds.value_counts().to_string(header=False)}"
+        )
         if save:
             interchange.save(source, name, found)
     if file is not None:
@@ -356,7 +416,9 @@ def seeds_(source: str, recipe: str, numbers: str | None, file: Path | None, sav
     """
     chosen = recipe if source == "ours" else None
     every = runs.find(groups.MAIN, source, recipe=chosen, runs=range(1000))
-    asked = sorted(every) if numbers is None else recipes.run_numbers(numbers, groups.find(groups.MAIN))
+    asked = (
+        sorted(every) if numbers is None else recipes.run_numbers(numbers, groups.find(groups.MAIN))
+    )
     if save and os.path.lexists(seeds.path_of()):
         seeds.saved()  # found out now if it is damaged, and not after an hour
     rows = seeds.measured(source, chosen, asked, partial(click.echo, err=True))
@@ -378,14 +440,18 @@ def seeds_(source: str, recipe: str, numbers: str | None, file: Path | None, sav
     help="Heads to ablate together, such as 13:23,15:15 (layer:head); may be given again."
     " Without it: the three pairs that win most often.",
 )
-@click.option("--pairs", type=Whole(0, MOST_PAIRS), help="How many pairs of frequent winners to ablate.")
+@click.option(
+    "--pairs", type=Whole(0, MOST_PAIRS), help="How many pairs of frequent winners to ablate."
+)
 @click.option("--template", type=click.Choice(list(TEMPLATES)), default="bare")
 @DEVICE
 @click.option("--dtype", type=click.Choice(list(DTYPES)), help="[default: as the model has it]")
 @click.option("--batch", type=Whole(1, 10_000), default=25, help="Prompts at a time.")
 @click.option("--seed", type=SEED, default=42, help="Of prompts and random pairs.")
 @click.option("--out", type=FOLDER, help="Where to write [default: data/llm/NAME].")
-def llm(model: str, prompts: int, ablate: tuple[str, ...], out: Path | None, **options: Any) -> None:
+def llm(
+    model: str, prompts: int, ablate: tuple[str, ...], out: Path | None, **options: Any
+) -> None:
     """Ask a language model four-digit sums and look inside: Tab. 2 and Fig. 6.
 
     MODEL is a folder in the format of transformers, or an id on the Hugging Face hub. A survey that
@@ -397,21 +463,32 @@ def llm(model: str, prompts: int, ablate: tuple[str, ...], out: Path | None, **o
     asked = tuple(parse_heads(text, source.size) for text in ablate)
     out = out or data_dir() / "llm" / source.title
     if (out / "config.json").exists():
-        raise BadInput(f"{out} holds a model: expected another folder for its survey, so pass --out.")
+        raise BadInput(
+            f"{out} holds a model: expected another folder for its survey, so pass --out."
+        )
     for folder in (out, data_dir() / "checkpoints" / "llm"):
         check_writable(folder)
     survey.check_replaces(out / survey.FILE, prompts)
     n_pairs = (0 if asked else 3) if options["pairs"] is None else options["pairs"]
     plan = (template, prompts, options["seed"], options["batch"], asked, n_pairs)
-    surveyor = survey.Surveyor(source, data_dir() / "checkpoints" / "llm", *plan, partial(reporter(), source.title))
+    surveyor = survey.Surveyor(
+        source, data_dir() / "checkpoints" / "llm", *plan, partial(reporter(), source.title)
+    )
     result = surveyor.run()
     result.save(out / survey.FILE)
     click.echo("\n".join(result.lines()))
-    click.echo(f"Written to {out / survey.FILE}; its batches stay in {surveyor.folder}, for ablating more heads.")
+    click.echo(
+        f"Written to {out / survey.FILE}; its batches stay in {surveyor.folder}, for ablating more heads."
+    )
 
 
 @carry.command("train-llm")
-@click.option("--out", type=FOLDER, default=lambda: data_dir() / "llm" / "small", show_default="data/llm/small")
+@click.option(
+    "--out",
+    type=FOLDER,
+    default=lambda: data_dir() / "llm" / "small",
+    show_default="data/llm/small",
+)
 @click.option("--device", default="cpu", callback=_device, help="cpu, cuda, …")
 @THREADS
 def train_llm(out: Path, device: str, threads: int) -> None:

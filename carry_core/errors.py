@@ -24,4 +24,6 @@ def check_whole(name: str, value: object, low: int, high: int, of: str = "") -> 
     if type(value) is not int or not low <= value <= high:
         kind = " is text" if isinstance(value, str) else ""
         counted = f" of {of}" if of else ""
-        raise BadInput(f"{name}={value!r}{kind}: expected a whole number{counted} from {low:,} to {high:,}.")
+        raise BadInput(
+            f"{name}={value!r}{kind}: expected a whole number{counted} from {low:,} to {high:,}."
+        )

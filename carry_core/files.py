@@ -49,7 +49,9 @@ def damaged(path: Path, why: str, remedy: str) -> BadInput:
     """The error that says why a file cannot be read, and how to get it again: from git, else by `remedy`."""
     if os.path.lexists(path):
         return BadInput(f"{path} is damaged ({why}): {restoring(path, remedy)}.")
-    return BadInput(f"{path} does not exist: {restoring(path, remedy.removeprefix('delete it and '))}.")
+    return BadInput(
+        f"{path} does not exist: {restoring(path, remedy.removeprefix('delete it and '))}."
+    )
 
 
 def restoring(path: Path, otherwise: str) -> str:
@@ -169,8 +171,13 @@ def replacing_all(*paths: Path) -> Iterator[list[Path]]:
         number = error.errno if isinstance(error, OSError) else int(match[1]) if match else None
         if number is None:
             raise
-        what, left = " and ".join(map(str, paths)), f"{', '.join(done)} is new" if done else "nothing was changed there"
-        remedy = "Free some space" if number in (errno.ENOSPC, errno.EDQUOT) else "Choose another place"
+        what, left = (
+            " and ".join(map(str, paths)),
+            f"{', '.join(done)} is new" if done else "nothing was changed there",
+        )
+        remedy = (
+            "Free some space" if number in (errno.ENOSPC, errno.EDQUOT) else "Choose another place"
+        )
         raise BadInput(f"Cannot write {what}: {os.strerror(number)}. {remedy}; {left}.") from error
     finally:
         for temporary in temporaries:

@@ -39,7 +39,9 @@ class Group:
         parts += [f"{100 * self.fraction:.0f}% of the sums", f"weight decay {self.decay}"]
         parts += [f"padded to {config.width} digits"] * self.padded
         if self.parent is not None:
-            parts.append(f"from epoch {self.parent[1]} finetuned on {self.primed} {config.width}-digit sums")
+            parts.append(
+                f"from epoch {self.parent[1]} finetuned on {self.primed} {config.width}-digit sums"
+            )
         elif self.primed:
             parts.append(f"with {self.primed} {config.width}-digit sums")
         return ", ".join(parts)
@@ -83,8 +85,21 @@ _LISTED = (  # what figures need most comes first
     Group("n2_s0.3_w0.0", ModelConfig(), decay=0.0),
     Group("n2_s0.1_w0.2", ModelConfig(), fraction=0.1),
     Group("n2_s0.3_w0.2_dff1024", ModelConfig(d_ff=1024)),
-    Group("digits4_n2_s0.3_w0.2", ModelConfig(width=4), n_digits=4, batch=8192, n_runs=1, tracks_final_mlp=True),
-    Group("pad6_finetuned500_n2_s0.3_w0.2", _PAD6, primed=500, epochs=50, parent=("pad6_n2_s0.3_w0.2", 500)),
+    Group(
+        "digits4_n2_s0.3_w0.2",
+        ModelConfig(width=4),
+        n_digits=4,
+        batch=8192,
+        n_runs=1,
+        tracks_final_mlp=True,
+    ),
+    Group(
+        "pad6_finetuned500_n2_s0.3_w0.2",
+        _PAD6,
+        primed=500,
+        epochs=50,
+        parent=("pad6_n2_s0.3_w0.2", 500),
+    ),
     Group("pad10_primed500_n2_s0.3_w0.2", ModelConfig(width=10), primed=500),
     Group("decoder_pad6_primed500_n2_s0.3_w0.2", ModelConfig(width=6, causal=True), primed=500),
 )

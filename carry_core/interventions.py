@@ -99,8 +99,14 @@ class Intervention:
     def __str__(self) -> str:
         parts: list[str] = []
         for kind, (label, *_) in PARTS.items():
-            chosen = [":".join(map(str, p)) if kind in PAIRS else p for p in sorted(getattr(self, kind))]
-            parts += [f"{label} {part}" for part in chosen] if len(chosen) <= 8 else [f"{len(chosen)} {kind}"]
+            chosen = [
+                ":".join(map(str, p)) if kind in PAIRS else p for p in sorted(getattr(self, kind))
+            ]
+            parts += (
+                [f"{label} {part}" for part in chosen]
+                if len(chosen) <= 8
+                else [f"{len(chosen)} {kind}"]
+            )
         parts += sorted(self.names)
         where = "" if self.positions is None else f" at {', '.join(map(str, self.positions))}"
         return f"{self.verb} {', '.join(parts)}{where}" if parts else "intact"
@@ -113,7 +119,10 @@ class Intervention:
         """
         check_intervention(other)
         parts = (*PARTS, "names")
-        if isinstance(other, Combined) or replace(self, **{name: getattr(other, name) for name in parts}) != other:
+        if (
+            isinstance(other, Combined)
+            or replace(self, **{name: getattr(other, name) for name in parts}) != other
+        ):
             return Combined((self,)) | other
         return replace(self, **{name: getattr(self, name) | getattr(other, name) for name in parts})
 
@@ -123,8 +132,13 @@ class Intervention:
 
     def _fields(self) -> dict[str, Any]:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        values = {name: sorted(value) if isinstance(value, Set) else value for name, value in values.items()}
-        return {"kind": type(self).__name__} | {k: value for k, value in values.items() if value not in (None, [])}
+        values = {
+            name: sorted(value) if isinstance(value, Set) else value
+            for name, value in values.items()
+        }
+        return {"kind": type(self).__name__} | {
+            k: value for k, value in values.items() if value not in (None, [])
+        }
 
     @classmethod
     def from_json(cls, text: str) -> "Intervention | Combined":
@@ -133,12 +147,16 @@ class Intervention:
         try:
             values = json.loads(text)
             if isinstance(values, list):
-                return Combined(tuple(cast(Intervention, cls.from_json(json.dumps(part))) for part in values))
+                return Combined(
+                    tuple(cast(Intervention, cls.from_json(json.dumps(part))) for part in values)
+                )
             kind = kinds[values.pop("kind", cls.__name__)]
             return kind(**{name: _parsed(name, value) for name, value in values.items()})
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             expected = f'{{"kind": "{cls.__name__}", "heads": [[1, 0]]}}'
-            raise BadInput(f"{text!r} is not an intervention: expected JSON such as '{expected}'.") from error
+            raise BadInput(
+                f"{text!r} is not an intervention: expected JSON such as '{expected}'."
+            ) from error
 
     def targets(self, config: ModelConfig) -> dict[str, tuple[int, ...] | None]:
         """The names of the activations that are replaced, each with its heads or neurons (None: all of it).
@@ -152,12 +170,16 @@ class Intervention:
                 layer, i = part if kind in PAIRS else (part, 0)
                 if not (0 <= layer < config.layers and 0 <= i < count):
                     below = f", {label} below {count}" if kind in PAIRS else ""
-                    raise BadInput(f"{kind} has {part}: expected a layer below {config.layers}{below}.")
+                    raise BadInput(
+                        f"{kind} has {part}: expected a layer below {config.layers}{below}."
+                    )
                 name = f"blocks.{layer}.{point}"
                 targets[name] = None if axis is None else (*(targets.get(name) or ()), i)
         targets |= dict.fromkeys(map(config.hook_name, sorted(self.names)))
         if not all(0 <= position < config.layout.length for position in self.positions or ()):
-            raise BadInput(f"positions={self.positions}: expected positions from 0 to {config.layout.length - 1}.")
+            raise BadInput(
+                f"positions={self.positions}: expected positions from 0 to {config.layout.length - 1}."
+            )
         return targets
 
     def changes(self, config: ModelConfig) -> dict[str, Hashable]:
@@ -165,7 +187,9 @@ class Intervention:
         how = (type(self), self.positions, getattr(self, "source", None))
         return {name: (how, indices) for name, indices in self.targets(config).items()}
 
-    def hook(self, model: Transformer, source: Source | None = None, read: Read = None) -> TensorHook:
+    def hook(
+        self, model: Transformer, source: Source | None = None, read: Read = None
+    ) -> TensorHook:
         """Return the intervention as a hook for `model`; arguments as at the top of this module.
 
         Raises:
@@ -190,7 +214,9 @@ class Intervention:
 
         return replaced
 
-    def values(self, model: Transformer, names: Sequence[str], source: Pair | Sums | None, read: Read) -> Values:
+    def values(
+        self, model: Transformer, names: Sequence[str], source: Pair | Sums | None, read: Read
+    ) -> Values:
         """Return what stands in place of the named activations."""
         raise NotImplementedError
 
@@ -204,7 +230,9 @@ class Ablation(Intervention):
 
     verb = "without"
 
-    def values(self, model: Transformer, names: Sequence[str], source: Pair | Sums | None, read: Read) -> Values:
+    def values(
+        self, model: Transformer, names: Sequence[str], source: Pair | Sums | None, read: Read
+    ) -> Values:
         """Return zeros."""
         return dict.fromkeys(names, 0.0)
 
@@ -218,7 +246,9 @@ class MeanAblation(Intervention):
 
     verb = "mean of"
 
-    def values(self, model: Transformer, names: Sequence[str], source: Pair | Sums | None, read: Read) -> Values:
+    def values(
+        self, model: Transformer, names: Sequence[str], source: Pair | Sums | None, read: Read
+    ) -> Values:
         """Return means over the reference set."""
         width = model.config.width
         if source is None:
@@ -236,13 +266,21 @@ class Patch(Intervention):
 
     def __str__(self) -> str:
         text = super().__str__()
-        return text if self.source is None or text == "intact" else f"{text} from {self.source[0]}+{self.source[1]}"
+        return (
+            text
+            if self.source is None or text == "intact"
+            else f"{text} from {self.source[0]}+{self.source[1]}"
+        )
 
-    def values(self, model: Transformer, names: Sequence[str], source: Pair | Sums | None, read: Read) -> Values:
+    def values(
+        self, model: Transformer, names: Sequence[str], source: Pair | Sums | None, read: Read
+    ) -> Values:
         """Return the activations of the source's sums, or of one that broadcasts over the batch."""
         source = self.source if source is None else source
         if source is None:
-            raise BadInput("This patch has no source: expected two numbers, such as source=(152, 261).")
+            raise BadInput(
+                "This patch has no source: expected two numbers, such as source=(152, 261)."
+            )
         a, b = sums.some_sums(source, model.config.width)
         tokens = sums.input_tokens(a, b, model.config.layout).to(model.device)
         cache: dict[str, Tensor] = {}
@@ -272,12 +310,19 @@ class Combined:
         """As `Intervention.changes`."""
         changes: dict[str, Hashable] = {}
         for part in self.parts:
-            changes |= {name: (changes.get(name), change) for name, change in part.changes(config).items()}
+            changes |= {
+                name: (changes.get(name), change) for name, change in part.changes(config).items()
+            }
         return changes
 
-    def hook(self, model: Transformer, source: Source | None = None, read: Read = None) -> TensorHook:
+    def hook(
+        self, model: Transformer, source: Source | None = None, read: Read = None
+    ) -> TensorHook:
         """Return all parts' hooks as one; a `source` is for patches that have none of their own."""
-        given = [source if isinstance(part, Patch) and part.source is None else None for part in self.parts]
+        given = [
+            source if isinstance(part, Patch) and part.source is None else None
+            for part in self.parts
+        ]
         hooks = [part.hook(model, x, read) for part, x in zip(self.parts, given, strict=True)]
         return lambda name, x: reduce(lambda changed, hook: hook(name, changed), hooks, x)
 
@@ -349,7 +394,9 @@ class Replacement:
             f"A source has shape {[*self.value.shape]} at {self.name}: expected the positions {[*self.asked]}, or all."
         )
 
-    def _mask_and_value(self, positions: tuple[int, ...]) -> tuple[Bool[Tensor, "..."], float | Tensor]:
+    def _mask_and_value(
+        self, positions: tuple[int, ...]
+    ) -> tuple[Bool[Tensor, "..."], float | Tensor]:
         """Return where an activation at these positions is replaced, and by what.
 
         Both broadcast over the batch.
@@ -371,19 +418,27 @@ class Replacement:
                 f"and the model is asked for {[*positions]}: make its hook with the same `read`."
             )
         rows = [self.rows.index(p) if p in needed else 0 for p in positions]
-        return mask, self.value.index_select(self.axis, torch.tensor(rows, device=self.value.device))
+        return mask, self.value.index_select(
+            self.axis, torch.tensor(rows, device=self.value.device)
+        )
 
     def _fitted(self, value: Tensor, x: Tensor) -> Tensor:
         """Return the value in the activation's dtype; `BadInput` where it does not fit into it."""
         has_batch = value.ndim == x.ndim
         if has_batch and len(value) not in (1, len(x)):
-            raise BadInput(f"A patch from {len(value)} sums in a batch of {len(x)}: expected one, or one a row.")
+            raise BadInput(
+                f"A patch from {len(value)} sums in a batch of {len(x)}: expected one, or one a row."
+            )
         if value.shape[has_batch:] != x.shape[1:]:
-            raise BadInput(f"A source has shape {[*value.shape]} at {self.name}: expected {[*x.shape]}.")
+            raise BadInput(
+                f"A source has shape {[*value.shape]} at {self.name}: expected {[*x.shape]}."
+            )
         return value.to(x)
 
 
-def cached_values(source: Cache, names: Sequence[str], config: ModelConfig, read: Read) -> dict[str, Tensor]:
+def cached_values(
+    source: Cache, names: Sequence[str], config: ModelConfig, read: Read
+) -> dict[str, Tensor]:
     """Return the activations of a cache under our names; its own may be TransformerLens's.
 
     Raises:
@@ -391,7 +446,9 @@ def cached_values(source: Cache, names: Sequence[str], config: ModelConfig, read
             positions in another order, so that it is not clear which order the cache has.
     """
     if read is not None and len(read) == config.layout.length and [*read] != sorted(read):
-        raise BadInput(f"read={[*read]} with cached activations: expected positions in ascending order.")
+        raise BadInput(
+            f"read={[*read]} with cached activations: expected positions in ascending order."
+        )
     values = {plain_name(name): value for name, value in source.items()}
     for name in names:
         if not (isinstance(values.get(name), Tensor) and values[name].is_floating_point()):
@@ -428,7 +485,9 @@ def means(
 def check_intervention(value: object) -> None:
     """Raise `BadInput` unless this is an intervention."""
     if not isinstance(value, Intervention | Combined):
-        raise BadInput(f"{value!r} is no intervention: expected one such as Ablation(heads={{(1, 0)}}).")
+        raise BadInput(
+            f"{value!r} is no intervention: expected one such as Ablation(heads={{(1, 0)}})."
+        )
 
 
 def _along(axis: int, size: int, indices: Sequence[int]) -> Bool[Tensor, "..."]:
@@ -455,7 +514,13 @@ def _parsed(field: str, value: Any) -> Any:
             return a, b
         return tuple(sorted(set(numbers))) if field == "positions" else frozenset(numbers)
     except (AttributeError, TypeError, ValueError) as error:
-        example = '{"blocks.0.resid_mid"}' if field == "names" else "{(1, 0)}" if field in PAIRS else "{1}"
+        example = (
+            '{"blocks.0.resid_mid"}'
+            if field == "names"
+            else "{(1, 0)}"
+            if field in PAIRS
+            else "{1}"
+        )
         raise BadInput(f"{field}={value!r}: expected values such as {example}.") from error
 
 

@@ -48,7 +48,16 @@ Read = Sequence[int] | None  # the positions that a model is asked for; all if N
 
 POINTS = (
     *("resid_pre", "attn.q", "attn.k", "attn.v", "attn.scores", "attn.pattern", "attn.z"),
-    *("attn_out", "attn.skip", "resid_mid", "mlp.pre", "mlp.post", "mlp_out", "mlp.skip", "resid_post"),
+    *(
+        "attn_out",
+        "attn.skip",
+        "resid_mid",
+        "mlp.pre",
+        "mlp.post",
+        "mlp_out",
+        "mlp.skip",
+        "resid_post",
+    ),
 )  # of a block, in the order of the forward pass
 AT_ALL_POSITIONS = (".resid_pre", ".attn.k", ".attn.v")  # in the last layer too, when few are read
 SAME_STORAGE = (".resid_pre", ".attn.skip", ".mlp.skip")  # the tensor of the point before
@@ -100,9 +109,13 @@ def checked_activation(point: str, changed: Any, x: Tensor) -> Tensor:
     if changed is None:
         return x
     if not isinstance(changed, Tensor):
-        raise BadInput(f"A hook at {point} returned {type(changed).__name__}: expected a tensor, or None.")
+        raise BadInput(
+            f"A hook at {point} returned {type(changed).__name__}: expected a tensor, or None."
+        )
     if (changed.shape, changed.dtype, changed.device) != (x.shape, x.dtype, x.device):
-        raise BadInput(f"A hook at {point} returned {_described(changed)}: expected {_described(x)}, as it was given.")
+        raise BadInput(
+            f"A hook at {point} returned {_described(changed)}: expected {_described(x)}, as it was given."
+        )
     return changed
 
 
@@ -151,7 +164,11 @@ class ModelConfig:
     @property
     def hook_names(self) -> list[str]:
         """All hook points, in the order of the forward pass."""
-        return ["embed", *(f"blocks.{l}.{point}" for l in range(self.layers) for point in POINTS), "logits"]
+        return [
+            "embed",
+            *(f"blocks.{l}.{point}" for l in range(self.layers) for point in POINTS),
+            "logits",
+        ]
 
     def hook_name(self, name: str) -> str:
         """Return a hook point's name in our spelling, from that or from TransformerLens's.
@@ -163,7 +180,9 @@ class ModelConfig:
         if plain in self.hook_names:
             return plain
         example = f"blocks.{self.layers - 1}.attn.z"
-        raise BadInput(f"{name!r} is no hook point of this model: expected one such as embed or {example}.")
+        raise BadInput(
+            f"{name!r} is no hook point of this model: expected one such as embed or {example}."
+        )
 
     def positions_at(self, name: str, read: Read) -> tuple[int, ...]:
         """Return the token positions that a point's activation has when the model is asked for `read`."""
@@ -279,7 +298,11 @@ class Block(nn.Module):
         x = self.norm(resid)
         q, k, v = self.q(x[:, query]), self.k(x), self.v(x)
         q, k, v = (y.unflatten(-1, (self.config.heads, self.config.d_head)) for y in (q, k, v))
-        q, k, v = hook(f"{self.name}.attn.q", q), hook(f"{self.name}.attn.k", k), hook(f"{self.name}.attn.v", v)
+        q, k, v = (
+            hook(f"{self.name}.attn.q", q),
+            hook(f"{self.name}.attn.k", k),
+            hook(f"{self.name}.attn.v", v),
+        )
         return rotate(q, self.rotation[query]), rotate(k, self.rotation), rotate(v, self.rotation)
 
     def mix(
@@ -293,7 +316,9 @@ class Block(nn.Module):
         out = hook(f"{self.name}.attn_out", self.o(z.flatten(-2)))
         return hook(f"{self.name}.resid_mid", hook(f"{self.name}.attn.skip", resid) + out)
 
-    def mlp(self, mid: Float[Tensor, "batch query d_model"], hook: TensorHook) -> Float[Tensor, "batch query d_model"]:
+    def mlp(
+        self, mid: Float[Tensor, "batch query d_model"], hook: TensorHook
+    ) -> Float[Tensor, "batch query d_model"]:
         """The MLP and its skip connection: from `resid_mid` to `resid_post`."""
         pre = hook(f"{self.name}.mlp.pre", self.up(self.norm(mid)))
         post = hook(f"{self.name}.mlp.post", pre.relu())
@@ -318,7 +343,9 @@ class Transformer(nn.Module):
         """The device of the weights."""
         return next(self.parameters()).device
 
-    def forward(self, tokens: Tensor, hook: Hook = no_hook, read: Read = None) -> Float[Tensor, "batch query vocab"]:
+    def forward(
+        self, tokens: Tensor, hook: Hook = no_hook, read: Read = None
+    ) -> Float[Tensor, "batch query vocab"]:
         """Return the logits for tokens `[batch, pos]` at the positions `read` (all if None).
 
         The last block's attention serves only those queries.
@@ -348,7 +375,12 @@ class Transformer(nn.Module):
         """Return the token embedding, not yet scaled; `BadInput` if these are no tokens of the model."""
         length = self.config.layout.length
         is_tensor = isinstance(tokens, Tensor)
-        if not is_tensor or tokens.dtype not in INTEGERS or tokens.ndim != 2 or tokens.shape[1] != length:
+        if (
+            not is_tensor
+            or tokens.dtype not in INTEGERS
+            or tokens.ndim != 2
+            or tokens.shape[1] != length
+        ):
             described = _described(tokens) if is_tensor else type(tokens).__name__
             raise BadInput(
                 f"tokens are {described}: expected integers of shape [batch, {length}], as `encode` gives them."
@@ -357,7 +389,9 @@ class Transformer(nn.Module):
             embedded: Tensor = self.embed(tokens.long())
         except IndexError as error:
             low, high = int(tokens.min()), int(tokens.max())
-            raise BadInput(f"tokens from {low} to {high}: expected numbers from 0 to {VOCABULARY - 1}.") from error
+            raise BadInput(
+                f"tokens from {low} to {high}: expected numbers from 0 to {VOCABULARY - 1}."
+            ) from error
         return embedded
 
     def _checked(self, hook: Hook, read: tuple[int, ...] | None) -> TensorHook:

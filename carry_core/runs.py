@@ -57,7 +57,9 @@ class RunFile:
         recipe, snapshots = self.record["recipe"], self.record.get("snapshots", [])
         recipes = [*groups.RECIPES, "author"]
         if recipe not in recipes:
-            raise ValueError(f"record.recipe: {recipe!r} is unknown, expected one of {', '.join(recipes)}")
+            raise ValueError(
+                f"record.recipe: {recipe!r} is unknown, expected one of {', '.join(recipes)}"
+            )
         check_count("run", self.record["run"], 0)
         check_count("epochs", self.record["epochs"], 1)
         if not isinstance(snapshots, list):
@@ -94,10 +96,14 @@ class Runs:
         if run not in self.numbers:
             known = ", ".join(map(str, self.numbers))
             text = ", a number and not text" if isinstance(run, str) else ""
-            raise BadInput(f"No run {run!r} of {self.group} from {self.source}: expected one of {known}{text}.")
+            raise BadInput(
+                f"No run {run!r} of {self.group} from {self.source}: expected one of {known}{text}."
+            )
         if epoch not in (None, self.record["epochs"], *self.snapshots):
             known = ", ".join(["None (the last)", *map(str, self.snapshots)])
-            raise BadInput(f"No weights of {self.group} at epoch {epoch!r}: expected one of {known}.")
+            raise BadInput(
+                f"No weights of {self.group} at epoch {epoch!r}: expected one of {known}."
+            )
         model = Transformer(self.config)
         model.load_state_dict(dict(self.snapshots.get(epoch, self.weights)[int(run)]))
         return model.requires_grad_(requires_grad=False).eval()
@@ -116,7 +122,11 @@ def folder(source: str) -> Path:
 
 
 def find(
-    group: str, source: str = "ours", *, recipe: str | None = None, runs: Collection[int] | None = None
+    group: str,
+    source: str = "ours",
+    *,
+    recipe: str | None = None,
+    runs: Collection[int] | None = None,
 ) -> dict[int, Path]:
     """The files of the runs that `load` gives, by number; empty where there are none.
 
@@ -128,7 +138,13 @@ def find(
     return {number: path for number, (path, _) in leading(group, source, recipe, runs).items()}
 
 
-def load(group: str, source: str = "ours", *, recipe: str | None = None, runs: Collection[int] | None = None) -> Runs:
+def load(
+    group: str,
+    source: str = "ours",
+    *,
+    recipe: str | None = None,
+    runs: Collection[int] | None = None,
+) -> Runs:
     """The runs of a group, never of two recipes: 0 to 5 of the one that leads (see `find`), or those numbered `runs`.
 
     `BadInput` if group, source or recipe is unknown, or a file is missing, damaged, or of another
@@ -149,7 +165,10 @@ def load(group: str, source: str = "ours", *, recipe: str | None = None, runs: C
         tuple(chosen),
         {run: weights[None] for run, weights in by_epoch.items()},
         {"recipe": records[0]["recipe"], "epochs": records[0]["epochs"], "runs": records},
-        {epoch: {run: weights[epoch] for run, weights in by_epoch.items()} for epoch in sorted(snapshots)},
+        {
+            epoch: {run: weights[epoch] for run, weights in by_epoch.items()}
+            for epoch in sorted(snapshots)
+        },
     )
 
 
@@ -158,7 +177,9 @@ def leading(
 ) -> dict[int, tuple[Path, Record]]:
     """The files that `find` gives and how each run was trained, by number; `BadInput` as in `find`."""
     if recipe is not None and (source != "ours" or recipe not in groups.RECIPES):
-        raise BadInput(f"recipe={recipe!r} of {source}: expected one of {', '.join(groups.RECIPES)}, of ours.")
+        raise BadInput(
+            f"recipe={recipe!r} of {source}: expected one of {', '.join(groups.RECIPES)}, of ours."
+        )
     if runs is not None:
         check_numbers(runs)
     place = folder(source) / groups.find(group).name
@@ -172,7 +193,11 @@ def leading(
             if number in (FIRST if runs is None else runs):
                 record = describe(path, group)["record"]
                 if record["recipe"] != by:
-                    raise damaged(path, f"its record is of the recipe {record['recipe']}, not {by}", remedy(path))
+                    raise damaged(
+                        path,
+                        f"its record is of the recipe {record['recipe']}, not {by}",
+                        remedy(path),
+                    )
                 alike.setdefault((record["epochs"], by == "paper"), {})[number] = (path, record)
     _, most = max(alike.items(), key=lambda item: (len(item[1]), item[0]), default=(None, {}))
     return dict(sorted(most.items()))
@@ -180,7 +205,9 @@ def leading(
 
 def check_numbers(runs: Any) -> None:
     """Raise `BadInput` unless these are numbers of runs."""
-    are_numbers = isinstance(runs, Collection) and all(isinstance(run, SupportsIndex) for run in runs)
+    are_numbers = isinstance(runs, Collection) and all(
+        isinstance(run, SupportsIndex) for run in runs
+    )
     if not are_numbers or not all(0 <= int(run) <= LAST for run in runs):
         raise BadInput(f"runs={runs!r}: expected numbers of runs from 0 to {LAST}, such as [0, 1].")
 
@@ -204,18 +231,25 @@ def _weights(path: Path, config: ModelConfig, record: Record) -> dict[int | None
     prefixes = {None: ""} | {epoch: f"epoch_{epoch}/" for epoch in record.get("snapshots", ())}
     with open_tensors(path, mend) as file:
         stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    expected = {f"{prefix}{name}": shape for prefix in prefixes.values() for name, shape in shapes.items()}
+    expected = {
+        f"{prefix}{name}": shape for prefix in prefixes.values() for name, shape in shapes.items()
+    }
     odd = sorted(stored.keys() ^ expected.keys())
     if odd:
         raise damaged(path, f"it has {odd[0]!r} too {'many' if odd[0] in stored else 'few'}", mend)
     for name, p in stored.items():
         if p.dtype not in STORED_AS or p.shape != expected[name]:
             shape = [*expected[name]]
-            raise damaged(path, f"{name} is {p.dtype} {[*p.shape]}, expected float16 or float32 {shape}", mend)
+            raise damaged(
+                path, f"{name} is {p.dtype} {[*p.shape]}, expected float16 or float32 {shape}", mend
+            )
     parameters = {name: p.float() for name, p in stored.items()}
     if not are_finite(parameters):
         raise damaged(path, "it has weights that are not finite", mend)
-    return {epoch: {name: parameters[f"{prefix}{name}"] for name in shapes} for epoch, prefix in prefixes.items()}
+    return {
+        epoch: {name: parameters[f"{prefix}{name}"] for name in shapes}
+        for epoch, prefix in prefixes.items()
+    }
 
 
 def are_finite(tensors: Weights) -> bool:
@@ -233,11 +267,15 @@ def describe(path: Path, group: str | None = None) -> dict[str, Any]:
         content: dict[str, Any] = json.loads((file.metadata() or {})["carry"])
         if content["format"] != FORMAT:
             version = content["format"]
-            raise BadInput(f"{path} has format {version!r}, expected {FORMAT!r}: use that carry-core's version.")
+            raise BadInput(
+                f"{path} has format {version!r}, expected {FORMAT!r}: use that carry-core's version."
+            )
         about = RunFile(**content)
         own, record = groups.find(about.group), about.record
         if group not in (None, about.group) or about.config != asdict(own.config):
-            raise ValueError(f"it is of {about.group} with {about.config}, not of {group or about.group}")
+            raise ValueError(
+                f"it is of {about.group} with {about.config}, not of {group or about.group}"
+            )
         planned = own.planned_epochs(groups.RECIPES.get(record["recipe"]))
         if record["epochs"] > planned:
             raise ValueError(f"its record has {record['epochs']} epochs, and its recipe {planned}")
@@ -257,7 +295,9 @@ def remedy(path: Path, group: str | None = None) -> str:
     return f"move it away and train {group or path.parent.parent.name} again"
 
 
-def missing(what: str, group: str, source: str, recipe: str | None = None, numbers: Collection[int] = ()) -> BadInput:
+def missing(
+    what: str, group: str, source: str, recipe: str | None = None, numbers: Collection[int] = ()
+) -> BadInput:
     """The error that says what is not there, and how to get it."""
     which, by = ",".join(map(str, numbers)), f" --recipe {recipe}" if recipe else ""
     start = f"No {what} of {group}{which and f' runs {which}'} from {source} in {folder(source)}:"
@@ -267,4 +307,6 @@ def missing(what: str, group: str, source: str, recipe: str | None = None, numbe
         return BadInput(f"{start} it is in the author's release, not in the paper.")
     if not data_dir().is_dir():
         return BadInput(f"{start} weights come with the repository; name its data/ in CARRY_DATA.")
-    return BadInput(f"{start} make them with `carry train {group}{by}{which and f' --runs {which}'}`.")
+    return BadInput(
+        f"{start} make them with `carry train {group}{by}{which and f' --runs {which}'}`."
+    )

@@ -59,7 +59,9 @@ def read_yaml(path: Path, schema: type[Schema], remedy: str) -> Schema:
     with reading(path, remedy), plain_errors():
         depth = 0
         for event in yaml.parse(text, Loader=_YamlLoader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(
+                event, yaml.CollectionEndEvent
+            )
             if depth > DEEPEST:
                 raise ValueError(f"it is nested more than {DEEPEST} deep")
         return schema.model_validate(yaml.load(text, Loader=_StrictLoader))
@@ -82,7 +84,10 @@ class _StrictLoader(_YamlLoader):  # type: ignore[misc] # one of two classes
             twice = [name for name in names if names.count(name) > 1]
             if twice:
                 raise ValueError(f"{twice[0]} stands twice at line {node.start_mark.line + 1}")
-            if any(key.value == "<<" and not isinstance(value, yaml.MappingNode) for key, value in node.value):
+            if any(
+                key.value == "<<" and not isinstance(value, yaml.MappingNode)
+                for key, value in node.value
+            ):
                 raise ValueError(f"<< takes one mapping, line {node.start_mark.line + 1}")
         super().flatten_mapping(node)
 
@@ -97,5 +102,7 @@ def read_table(path: Path, schema: type[BaseModel], remedy: str) -> pd.DataFrame
         if not isinstance(frame.index, pd.RangeIndex):
             raise ValueError("its rows have more fields than its header")
         distinct = {name: column.unique().tolist() for name, column in frame.items()}
-        schema.model_validate({name: [None if x != x else x for x in values] for name, values in distinct.items()})
+        schema.model_validate(
+            {name: [None if x != x else x for x in values] for name, values in distinct.items()}
+        )
     return frame

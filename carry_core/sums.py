@@ -70,7 +70,12 @@ class Layout:
 
     def tick_labels(self) -> list[str]:
         """Axis labels for the input positions: `*` for a digit, as in the paper's attention figures."""
-        return [*"*" * self.width, "+", *"*" * self.width, *("*" if self.causal else "=") * self.width]
+        return [
+            *"*" * self.width,
+            "+",
+            *"*" * self.width,
+            *("*" if self.causal else "=") * self.width,
+        ]
 
 
 def whole_numbers(name: str, number: Operand) -> Int[Tensor, "*batch"]:
@@ -102,10 +107,14 @@ def check_range(name: str, number: Int[Tensor, "*batch"], highest: int) -> None:
     """Raise `BadInput` unless all numbers are from 0 to `highest`."""
     outside = (number < 0) | (number > highest)
     if outside.any():
-        raise BadInput(f"{name}={int(number[outside][0])}: expected whole numbers from 0 to {highest}.")
+        raise BadInput(
+            f"{name}={int(number[outside][0])}: expected whole numbers from 0 to {highest}."
+        )
 
 
-def checked_sums(a: Operand, b: Operand, width: int) -> tuple[Int[Tensor, "*batch"], Int[Tensor, "*batch"]]:
+def checked_sums(
+    a: Operand, b: Operand, width: int
+) -> tuple[Int[Tensor, "*batch"], Int[Tensor, "*batch"]]:
     """Return the numbers of the sums a + b as two int64 tensors of one shape.
 
     Whatever takes sums from a caller takes them through this function.
@@ -116,7 +125,9 @@ def checked_sums(a: Operand, b: Operand, width: int) -> tuple[Int[Tensor, "*batc
     """
     a, b = whole_numbers("a", a), whole_numbers("b", b)
     if a.shape != b.shape:
-        raise BadInput(f"a has shape {[*a.shape]}, b has {[*b.shape]}: expected as many first as second numbers.")
+        raise BadInput(
+            f"a has shape {[*a.shape]}, b has {[*b.shape]}: expected as many first as second numbers."
+        )
     b = b.to(a.device)
     fits = (a >= 0) & (b >= 0) & (b < 10**width - a)
     if not fits.all():
@@ -175,7 +186,9 @@ def encode(a: Operand, b: Operand, layout: Layout) -> Int[Tensor, "*batch pos"]:
     return input_tokens(*checked_sums(a, b, layout.width), layout)
 
 
-def input_tokens(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], layout: Layout) -> Int[Tensor, "*batch pos"]:
+def input_tokens(
+    a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], layout: Layout
+) -> Int[Tensor, "*batch pos"]:
     """Return what `encode` does, of sums that have been checked."""
     plus = torch.full_like(a, PLUS).unsqueeze(-1)
     equals = torch.full_like(plus, EQUALS).expand(*a.shape, layout.width)
@@ -192,7 +205,9 @@ def targets(a: Operand, b: Operand, layout: Layout) -> Int[Tensor, "*batch loss"
     return target_tokens(*checked_sums(a, b, layout.width), layout)
 
 
-def target_tokens(a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], layout: Layout) -> Int[Tensor, "*batch loss"]:
+def target_tokens(
+    a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], layout: Layout
+) -> Int[Tensor, "*batch loss"]:
     """Return what `targets` does, of sums that have been checked."""
     answer = digit_tokens(a + b, layout.width)
     if not layout.causal:

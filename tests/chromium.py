@@ -10,7 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+PROGRAM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -28,7 +30,15 @@ class Chromium:
         assert PROGRAM
         (to_read, self.to_write), (self.to_listen, to_speak) = os.pipe(), os.pipe()
         command = f'exec "$0" "$@" 3<&{to_read} 4>&{to_speak}'
-        arguments = ["bash", "-c", command, PROGRAM, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        arguments = [
+            "bash",
+            "-c",
+            command,
+            PROGRAM,
+            *FLAGS,
+            f"--user-data-dir={profile}",
+            "about:blank",
+        ]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.process = subprocess.Popen(arguments, pass_fds=(to_read, to_speak), **quiet)
         os.close(to_read)
@@ -67,7 +77,9 @@ class Chromium:
         self.target = self.call("Target.createTarget", url="about:blank")["targetId"]
         if before:
             self.call("Target.closeTarget", targetId=before)
-        self.session = self.call("Target.attachToTarget", targetId=self.target, flatten=True)["sessionId"]
+        self.session = self.call("Target.attachToTarget", targetId=self.target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime"):
             self.call(f"{domain}.enable")
         self.resize(width, height)
@@ -77,11 +89,19 @@ class Chromium:
 
     def resize(self, width: int, height: int) -> None:
         """Make the page as wide and high, in px."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page; a promise is waited for."""
-        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 

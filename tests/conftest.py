@@ -82,11 +82,20 @@ def noisy(monkeypatch: pytest.MonkeyPatch) -> Transformer:
 @pytest.fixture
 def small_group() -> Group:
     """All two-digit sums, seconds to train."""
-    return Group("small", ModelConfig(width=2, d_model=16, d_ff=16), n_digits=2, batch=256, epochs=4, n_runs=3)
+    return Group(
+        "small",
+        ModelConfig(width=2, d_model=16, d_ff=16),
+        n_digits=2,
+        batch=256,
+        epochs=4,
+        n_runs=3,
+    )
 
 
 @pytest.fixture(scope="session")
-def released(shared: Path, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> tuple[Path, author.Report]:
+def released(
+    shared: Path, tmp_path_factory: pytest.TempPathFactory, worker_id: str
+) -> tuple[Path, author.Report]:
     """The author's release, imported once for all workers but for most histories: the folder, and what was said."""
     base = tmp_path_factory.getbasetemp()
     folder = (base if worker_id == "master" else base.parent) / "release" / "author"
@@ -94,7 +103,9 @@ def released(shared: Path, tmp_path_factory: pytest.TempPathFactory, worker_id: 
         if not folder.exists():
             # histories that no test looks at
             few = re.compile(r"DATA_(?!n1_s0.3_w0.2_|n2_s0.3_w0.2_[02][._])")
-            files = {path: digest for path, digest in author.checksums().items() if not few.search(path)}
+            files = {
+                path: digest for path, digest in author.checksums().items() if not few.search(path)
+            }
             report = author.import_release(shared / "CarryingTransformers", folder, files)
             (folder.parent / "report").write_bytes(pickle.dumps(report))
     return folder, pickle.loads((folder.parent / "report").read_bytes())

@@ -5,7 +5,13 @@ from typing import Any
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedTokenizerFast,
+)
 
 from carry_core.llm import prompts, small
 from carry_core.llm.model import library
@@ -19,7 +25,9 @@ def _trained(core: Tokenizer, alphabet: list[str], size: int) -> PreTrainedToken
         vocab_size=size, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
     )
     core.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core, pad_token="<pad>", bos_token="<s>", eos_token="</s>"
+    )
 
 
 def split_digits() -> PreTrainedTokenizerFast:
@@ -47,12 +55,16 @@ def bytes_and_threes() -> PreTrainedTokenizerFast:
     """As Llama 3: bytes, and numbers in groups of up to three digits."""
     core = Tokenizer(models.BPE())
     groups = pre_tokenizers.Split(Regex(r"\d{1,3}|\s?[^\s\d]+|\s+"), "isolated")
-    core.pre_tokenizer = pre_tokenizers.Sequence([groups, pre_tokenizers.ByteLevel(False, use_regex=False)])
+    core.pre_tokenizer = pre_tokenizers.Sequence(
+        [groups, pre_tokenizers.ByteLevel(False, use_regex=False)]
+    )
     core.decoder = decoders.ByteLevel()
     return _trained(core, pre_tokenizers.ByteLevel.alphabet(), 700)
 
 
-TOKENIZERS = {f.__name__: f for f in (split_digits, prefixed_spaces, grouped_digits, bytes_and_threes)}
+TOKENIZERS = {
+    f.__name__: f for f in (split_digits, prefixed_spaces, grouped_digits, bytes_and_threes)
+}
 
 
 def build(kind: str, vocabulary: int) -> Any:
@@ -74,7 +86,9 @@ def build(kind: str, vocabulary: int) -> Any:
     elif kind == "mistral":
         config = MistralConfig(**llama, num_key_value_heads=2, sliding_window=64)
     else:
-        config = GPT2Config(**shape, n_embd=24, n_layer=3, n_head=4, n_positions=128, initializer_range=0.3)
+        config = GPT2Config(
+            **shape, n_embd=24, n_layer=3, n_head=4, n_positions=128, initializer_range=0.3
+        )
     return AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
 
 

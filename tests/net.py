@@ -96,10 +96,14 @@ def exported(folder: Path) -> dict[str, Any]:
     for path in playground.export(folder):
         # its shapes depend on the versions of matplotlib and of the fonts
         if path.suffix == ".svg":
-            described[path.name] = re.findall("<title>(.*?)</title>", path.read_text(encoding="utf-8"))
+            described[path.name] = re.findall(
+                "<title>(.*?)</title>", path.read_text(encoding="utf-8")
+            )
         else:
             received = json.loads(script_argument(path))
-            described[path.name] = fingerprint(*unpacked(received)) if "text" in received else received
+            described[path.name] = (
+                fingerprint(*unpacked(received)) if "text" in received else received
+            )
     return described
 
 
@@ -136,7 +140,11 @@ def fingerprint(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> 
             np.outer([0.3, 0.7, 1.1], np.arange(tensor.size))
         )  # fixed directions in which every entry counts
         projections = waves @ tensor.ravel() / max(norm, 1e-9)
-        described[name] = {"shape": [*tensor.shape], "norm": norm, "projections": projections.tolist()}
+        described[name] = {
+            "shape": [*tensor.shape],
+            "norm": norm,
+            "projections": projections.tolist(),
+        }
     return {"about": dict(about), "tensors": described}
 
 
@@ -154,14 +162,20 @@ def close(one: Any, other: Any) -> bool:
 def differing(golden: Mapping[str, Any], computed: Mapping[str, Any]) -> list[str]:
     """List the names that only one side has, or that are not `close`."""
     both = golden.keys() & computed.keys()
-    return [name for name in {**golden, **computed} if name not in both or not close(golden[name], computed[name])]
+    return [
+        name
+        for name in {**golden, **computed}
+        if name not in both or not close(golden[name], computed[name])
+    ]
 
 
 def check(part: str, only: str, write: bool) -> bool:
     """Compare a part with its golden file, or write that; False if something differs."""
     path, start = GOLDEN / f"{part}.json", time.perf_counter()
     if part == "author" and not (author_dir() / "sources.json").exists():
-        print("author: the release is not imported (`carry import-author`), so its rows are not compared.")
+        print(
+            "author: the release is not imported (`carry import-author`), so its rows are not compared."
+        )
         return True
     if part == "playground":
         with tempfile.TemporaryDirectory() as folder:
@@ -180,22 +194,42 @@ def check(part: str, only: str, write: bool) -> bool:
     names = differing(golden, computed)
     for name in names:
         is_row = part != "playground"
-        print(f"{part}: {name}" + (f": {golden.get(name)} -> {computed.get(name)}" if is_row else " differs"))
+        print(
+            f"{part}: {name}"
+            + (f": {golden.get(name)} -> {computed.get(name)}" if is_row else " differs")
+        )
     print(f"{part}: {len(names)} of {len(golden | computed)} differ from {path.name}, in {took}.")
     return not names
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"Some of {', '.join(PARTS)}; all if none is named.")
-    parser.add_argument("--only", default="", metavar="PREFIX", help="Rows whose id starts with this.")
-    parser.add_argument("--write", action="store_true", help="Write the golden files instead of comparing.")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "parts",
+        nargs="*",
+        metavar="PART",
+        help=f"Some of {', '.join(PARTS)}; all if none is named.",
+    )
+    parser.add_argument(
+        "--only", default="", metavar="PREFIX", help="Rows whose id starts with this."
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="Write the golden files instead of comparing."
+    )
     asked = parser.parse_args()
     if unknown := set(asked.parts) - set(PARTS):
-        parser.error(f"Unknown part {', '.join(sorted(unknown))}: expected some of {', '.join(PARTS)}.")
+        parser.error(
+            f"Unknown part {', '.join(sorted(unknown))}: expected some of {', '.join(PARTS)}."
+        )
     if asked.only and (asked.write or "playground" in asked.parts):
         parser.error("--only chooses rows of ours and author to compare: drop it here.")
-    chosen = [part for part in PARTS if part in (asked.parts or PARTS) and not (asked.only and part == "playground")]
+    chosen = [
+        part
+        for part in PARTS
+        if part in (asked.parts or PARTS) and not (asked.only and part == "playground")
+    ]
     same = [check(part, asked.only, asked.write) for part in chosen]
     return 0 if all(same) else 1
 

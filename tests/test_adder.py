@@ -13,7 +13,11 @@ from tests.conftest import random_model
 
 @pytest.mark.parametrize("width", [2, 3])
 def test_the_schoolbook_adds_by_brute_force(width):
-    a, b = sums.all_sums(width) if width == 2 else sums.long_sums(3_000, 3, torch.Generator().manual_seed(0))
+    a, b = (
+        sums.all_sums(width)
+        if width == 2
+        else sums.long_sums(3_000, 3, torch.Generator().manual_seed(0))
+    )
     wires = adder.schoolbook(a, b, width)
     assert torch.equal((wires.digit * 10 ** torch.arange(width - 1, -1, -1)).sum(1), a + b)
     for row in range(0, len(a), 37):
@@ -38,7 +42,10 @@ def pairs() -> tuple[torch.Tensor, torch.Tensor, torch.Generator]:
 def test_a_reader_reads_a_half_adder_for_pairs_that_it_has_not_seen(pairs):
     left, right, generator = pairs
     ones, tens = (left + right) % 10, left + right >= 10
-    stream = torch.randn(10, 64, generator=generator)[ones] + torch.randn(2, 64, generator=generator)[tens.long()]
+    stream = (
+        torch.randn(10, 64, generator=generator)[ones]
+        + torch.randn(2, 64, generator=generator)[tens.long()]
+    )
     stream += 0.1 * torch.randn(stream.shape, generator=generator)
     for label in (ones, tens.long()):
         assert (adder.read(stream, label, left, right) == label).double().mean() > 0.99
@@ -47,7 +54,10 @@ def test_a_reader_reads_a_half_adder_for_pairs_that_it_has_not_seen(pairs):
 def test_a_reader_does_not_read_a_stream_that_only_holds_both_digits(pairs):
     left, right, generator = pairs
     ones, tens = (left + right) % 10, left + right >= 10
-    stream = torch.randn(10, 64, generator=generator)[left] + torch.randn(10, 64, generator=generator)[right]
+    stream = (
+        torch.randn(10, 64, generator=generator)[left]
+        + torch.randn(10, 64, generator=generator)[right]
+    )
     stream += 0.1 * torch.randn(stream.shape, generator=generator)
     assert (adder.read(stream, ones, left, right) == ones).double().mean() < 0.2
     assert (adder.read(stream, tens.long(), left, right) == tens).double().mean() < 0.95
@@ -80,9 +90,14 @@ def test_the_parts_are_read_where_they_are(small):
         (found["early"], "blocks.0.resid_post", 7, 0, wires.carry_in[:, 0].long()),
         (found["carry"], "blocks.1.resid_mid", 7, 0, wires.carry_in[:, 0].long()),
     ):
-        at, of = measure.activations(small, a, b, [name])[name][:, position], 2 if position == 2 else 1
+        at, of = (
+            measure.activations(small, a, b, [name])[name][:, position],
+            2 if position == 2 else 1,
+        )
         assert torch.equal(truth.expected[:, column], label)
-        assert torch.equal(truth.found[:, column], adder.read(at, label, left[:, of], right[:, of])), name
+        assert torch.equal(
+            truth.found[:, column], adder.read(at, label, left[:, of], right[:, of])
+        ), name
     for truth, mlps in ((found["digit"], frozenset()), (found["bypassed"], {1})):
         logits = small(sums.encode(a, b, small.config.layout), Ablation(mlps=mlps).hook(small))
         assert torch.equal(truth.found, logits[:, 7:].argmax(-1))
@@ -118,7 +133,9 @@ def test_the_ledger_has_each_networks_worst_part(monkeypatch):
     made = {0: hand_made(), 4: hand_made(bypassed=broken)}
     models = {run: Transformer(ModelConfig(d_model=16, d_ff=8)) for run in made}
     monkeypatch.setattr(Evidence, "models", lambda self, group, epoch=None: models)
-    monkeypatch.setattr(adder, "parts", lambda model, a, b: next(made[run] for run in made if models[run] is model))
+    monkeypatch.setattr(
+        adder, "parts", lambda model, a, b: next(made[run] for run in made if models[run] is model)
+    )
     found = adder.full_adder(Evidence("ours"))
     assert found.value.to_dict() == pytest.approx({0: 1, 4: 0.9})
     assert found.shows.to_dict() == {0: True, 4: False}

@@ -46,7 +46,12 @@ def his_state(config: ModelConfig, seed: int) -> dict[str, torch.Tensor]:
 def his_lists(group: Group, n_lists: int, epochs: int) -> list[list[Any]]:
     """A history whose every value tells its list and its epoch: list + epoch / 10,000."""
     layout, config = group.config.layout, group.config
-    shapes: list[tuple[int, ...]] = [(), (), (len(layout.loss_positions),), (len(layout.loss_positions),)]
+    shapes: list[tuple[int, ...]] = [
+        (),
+        (),
+        (len(layout.loss_positions),),
+        (len(layout.loss_positions),),
+    ]
     shapes += [(), ()] if n_lists > 6 else []
     pattern = (config.layers, config.heads, layout.length, layout.length)
     shapes += [(4, 3), (4, 3), pattern, ()] if n_lists > 8 else [pattern, ()]
@@ -72,7 +77,9 @@ def make(folder: Path, paths: list[str]) -> dict[str, str]:
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
+    }
 
 
 def test_every_released_path_has_its_place() -> None:
@@ -80,7 +87,12 @@ def test_every_released_path_has_its_place() -> None:
     assert len(places) == 123
     assert len({(where.output, where.epoch, where.part) for where in places.values()}) == 123
     kinds = [where.kind for where in places.values()]
-    assert {kind: kinds.count(kind) for kind in kinds} == {"weights": 61, "history": 46, "scores": 2, "llm": 14}
+    assert {kind: kinds.count(kind) for kind in kinds} == {
+        "weights": 61,
+        "history": 46,
+        "scores": 2,
+        "llm": 14,
+    }
 
 
 def test_sha256s_are_those_of_the_release(shared: Path) -> None:
@@ -96,8 +108,14 @@ def test_importing_again_changes_nothing_and_leaves_other_outputs(tmp_path: Path
     assert import_release(clone, out, expected=three) == whole
     assert snapshot(out) == before
     import_release(clone, out, expected=make(clone, [MODEL.format(0)]))  # of another group
-    assert snapshot(out).items() >= {key: value for key, value in before.items() if key != "sources.json"}.items()
-    assert list(json.loads((out / "sources.json").read_text())) == [f"{groups.MAIN}/run0", "pad6_n2_s0.3_w0.2/run0"]
+    assert (
+        snapshot(out).items()
+        >= {key: value for key, value in before.items() if key != "sources.json"}.items()
+    )
+    assert list(json.loads((out / "sources.json").read_text())) == [
+        f"{groups.MAIN}/run0",
+        "pad6_n2_s0.3_w0.2/run0",
+    ]
 
 
 # Bad input
@@ -133,7 +151,9 @@ def test_damaged_file_is_named_and_the_rest_imported(tmp_path: Path) -> None:
     assert report.missing == [MODEL.format(2)]
     assert [path for path, _ in report.damaged] == [MODEL.format(1), HISTORY.format(1)]
     assert f"missing {MODEL.format(2)}" in report.lines()
-    assert any(line.startswith(f"damaged {MODEL.format(1)}: its sha256 is") for line in report.lines())
+    assert any(
+        line.startswith(f"damaged {MODEL.format(1)}: its sha256 is") for line in report.lines()
+    )
     assert [p.name for p in (tmp_path / "out" / groups.MAIN).iterdir()] == ["run0.safetensors"]
 
 
@@ -170,9 +190,15 @@ DOTTED = b"\x80\x04\x8c\x0bcollections\x8c\x28OrderedDict.__init__.__objclass__.
 HOSTILE: dict[str, tuple[str, Callable[[Calls], bytes]]] = {
     "an old pickle": (HISTORY.format(0), lambda evil: pickle.dumps([evil] * 8, protocol=0)),
     "a pickle": (HISTORY.format(0), lambda evil: pickle.dumps([evil] * 8, protocol=5)),
-    "a pickle in a tensor": (HISTORY.format(0), lambda evil: inside(pickle.dumps(evil, protocol=2))),
+    "a pickle in a tensor": (
+        HISTORY.format(0),
+        lambda evil: inside(pickle.dumps(evil, protocol=2)),
+    ),
     "a torch file in a tensor": (HISTORY.format(0), lambda evil: inside(torch_bytes(evil))),
-    "a builtin": (HISTORY.format(0), lambda evil: pickle.dumps([Calls(eval, run_by_name(evil))] * 8)),
+    "a builtin": (
+        HISTORY.format(0),
+        lambda evil: pickle.dumps([Calls(eval, run_by_name(evil))] * 8),
+    ),
     "a dotted name": (HISTORY.format(0), lambda evil: DOTTED),
     "a torch file": (MODEL.format(1), lambda evil: torch_bytes([evil])),
     "an old torch file": (
@@ -221,7 +247,9 @@ def test_histories_of_six_to_ten_lists(n_lists: int) -> None:
     names += ["pattern"] if n_lists in (6, 8, 10) else []
     assert list(found) == [*names, "weight_norm"]
     for i, (name, array) in enumerate(found.items()):
-        expected = (10 * i if name in ("pattern", "weight_norm") else i / 10) + np.arange(5) / 10_000
+        expected = (10 * i if name in ("pattern", "weight_norm") else i / 10) + np.arange(
+            5
+        ) / 10_000
         np.testing.assert_allclose(array.reshape(5, -1)[:, 0], expected, rtol=1e-6)
     assert found["test_accuracy"].shape == (5, 3)
     if "pattern" in found:
@@ -230,8 +258,13 @@ def test_histories_of_six_to_ten_lists(n_lists: int) -> None:
 
 def test_a_history_in_two_files_is_one() -> None:
     """501 epochs, then the last 500 of a thousand; without the first file nothing is known of the start."""
-    before, after = ({"train_loss": np.arange(start, end, dtype=np.float32)} for start, end in ((0, 501), (500, 1000)))
-    np.testing.assert_array_equal(author._continued(before, after, 1000)["train_loss"], np.arange(1000))
+    before, after = (
+        {"train_loss": np.arange(start, end, dtype=np.float32)}
+        for start, end in ((0, 501), (500, 1000))
+    )
+    np.testing.assert_array_equal(
+        author._continued(before, after, 1000)["train_loss"], np.arange(1000)
+    )
     assert np.isnan(author._continued({}, after, 1000)["train_loss"]).sum() == 500
 
 
@@ -264,7 +297,9 @@ ABLATIONS = {
     "without_head_1_1": Ablation(heads=frozenset({(1, 1)})),
     "without_head_0_0": Ablation(heads=frozenset({(0, 0)})),
     "without_mlp_1": Ablation(mlps=frozenset({1})),
-    "without_neurons_1_0_5_17_64_127": Ablation(neurons=frozenset((1, i) for i in (0, 5, 17, 64, 127))),
+    "without_neurons_1_0_5_17_64_127": Ablation(
+        neurons=frozenset((1, i) for i in (0, 5, 17, 64, 127))
+    ),
 }
 
 
@@ -279,7 +314,9 @@ def test_golden_log_probabilities(real: Path, shared: Path) -> None:
         tokens = sums.encode(*pairs[model.config.width].unbind(1), model.config.layout)
         with torch.inference_mode():
             found = model(tokens, ABLATIONS[ablation].hook(model)).log_softmax(-1)
-        torch.testing.assert_close(found, expected, atol=1e-3, rtol=0, msg=lambda text, key=key: f"{key}: {text}")
+        torch.testing.assert_close(
+            found, expected, atol=1e-3, rtol=0, msg=lambda text, key=key: f"{key}: {text}"
+        )
 
 
 def test_real_histories(real: Path) -> None:
@@ -291,7 +328,9 @@ def test_real_histories(real: Path) -> None:
     np.testing.assert_allclose(main["pattern"].sum(-1), 1, atol=1e-4)  # of each query over the keys
     one = histories.load("n1_s0.3_w0.2", "author")
     # without a carry, one too large is the only mistake of the trained one-layer model
-    np.testing.assert_allclose((one["class_accuracy"] + one["class_corrected"])[0, -1, 0], 1, atol=1e-3)
+    np.testing.assert_allclose(
+        (one["class_accuracy"] + one["class_corrected"])[0, -1, 0], 1, atol=1e-3
+    )
     assert histories.load("pad6_n2_s0.3_w0.2", "author")["test_loss"].shape == (1, 1001)
     primed = histories.load("pad6_primed100_n2_s0.3_w0.2", "author")
     assert primed["long_whole"][0, -1] == pytest.approx(0.932, abs=1e-3)

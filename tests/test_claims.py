@@ -43,7 +43,11 @@ def test_every_number_and_finding_of_the_paper_has_a_row(shared, ledger):
         claim = rows[row["id"]]
         # YAML 1.1 takes 5e7 for text
         expected = float(row["paper"]) if isinstance(row["paper"], str) else row["paper"]
-        assert (claim.where, claim.paper, claim.note) == (row["where"], expected, row.get("note", ""))
+        assert (claim.where, claim.paper, claim.note) == (
+            row["where"],
+            expected,
+            row.get("note", ""),
+        )
     for row in found:
         claim = rows[row["id"]]
         assert (claim.where, claim.paper) == (row["where"], None)
@@ -85,7 +89,9 @@ def test_results_of_the_author_that_are_damaged_stop_ours(refused, ledger):
 def test_a_row_that_nothing_measures_is_one_line(refused, data):
     text = (ROOT / "data" / "claims.yml").read_text()
     (data / "claims.yml").write_text(text.replace("id: data/sums3", "id: data/sums99", 1))
-    assert "Nothing measures 'data/sums99'" in refused("claims", "--source", "ours", "--only", "data/")
+    assert "Nothing measures 'data/sums99'" in refused(
+        "claims", "--source", "ours", "--only", "data/"
+    )
 
 
 def test_without_weights_every_row_says_what_would_make_it(carry, ledger, tmp_path):
@@ -93,7 +99,20 @@ def test_without_weights_every_row_says_what_would_make_it(carry, ledger, tmp_pa
     assert (code, err) == (0, "")
     rows = json.loads((tmp_path / "rows.json").read_text())
     assert [row["id"] for row in rows] == list(claims.claims())
-    keys = ["id", "where", "paper", "value", "std", "runs", "tolerance", "verdict", "detail", "n", "fields", "interval"]
+    keys = [
+        "id",
+        "where",
+        "paper",
+        "value",
+        "std",
+        "runs",
+        "tolerance",
+        "verdict",
+        "detail",
+        "n",
+        "fields",
+        "interval",
+    ]
     keys += ["rule", "reason"]
     assert list(rows[0]) == keys
     by_id = {row["id"]: row for row in rows}
@@ -110,13 +129,17 @@ def test_a_damaged_group_is_named_and_the_rest_goes_on(carry, with_release, tmp_
     path = with_release / "author" / "n2_s0.3_w0.2" / "run0.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
     file = tmp_path / "rows.json"
-    assert carry("claims", "--source", "author", "--only", "n2/squashing", "--json", str(file))[0] == 0
+    assert (
+        carry("claims", "--source", "author", "--only", "n2/squashing", "--json", str(file))[0] == 0
+    )
     rows = json.loads(file.read_text())
     assert {row["verdict"] for row in rows} == {"not run"}
     assert "run0.safetensors is damaged" in rows[0]["detail"]
 
 
-@pytest.mark.parametrize("prefix", ["data/", "n2/squashing", "pad6_primed/", "finding/transition", "tab2/", "llm/"])
+@pytest.mark.parametrize(
+    "prefix", ["data/", "n2/squashing", "pad6_primed/", "finding/transition", "tab2/", "llm/"]
+)
 def test_a_sample_of_the_authors_results_again(with_release, prefix):
     """What the weights give today is what stands in the file: neither a value nor a verdict has moved."""
     stored = {row.id: row for row in results.read("author")["rows"]}
@@ -126,7 +149,11 @@ def test_a_sample_of_the_authors_results_again(with_release, prefix):
 
 
 def test_the_authors_results_name_the_files_that_they_saw(shared, ledger):
-    there = {p: x for p, x in author.checksums().items() if (shared / "CarryingTransformers" / p).exists()}
+    there = {
+        p: x
+        for p, x in author.checksums().items()
+        if (shared / "CarryingTransformers" / p).exists()
+    }
     assert results.read("author")["weights"] == there, "run `carry claims --source author --save`"
 
 
@@ -158,7 +185,9 @@ def test_save_writes_results_and_manifest(carry, ledger, monkeypatch):
 
 
 @pytest.mark.parametrize("source", ["ours", "author"])
-def test_save_without_the_weights_of_stored_rows_changes_nothing(refused, ledger, source, monkeypatch):
+def test_save_without_the_weights_of_stored_rows_changes_nothing(
+    refused, ledger, source, monkeypatch
+):
     monkeypatch.setattr(compute, "Ledger", lambda *_: pytest.fail("it was computed first"))
     before = contents(ledger)
     said = refused("claims", "--source", source, "--save")
@@ -170,7 +199,10 @@ def test_save_without_the_weights_of_stored_rows_changes_nothing(refused, ledger
 def test_rows_that_would_become_not_run_are_not_saved(ledger):
     """Of weights that are all there, too: a survey of a language model may be missing."""
     rows = results.read("author")["rows"]
-    lost = [replace(row, verdict="not run", detail="It is gone.") if row.id == "data/sums3" else row for row in rows]
+    lost = [
+        replace(row, verdict="not run", detail="It is gone.") if row.id == "data/sums3" else row
+        for row in rows
+    ]
     before = contents(ledger)
     with pytest.raises(BadInput, match=r"1 rows .* such as data/sums3 \(It is gone\)"):
         results.save("author", lost)

@@ -44,7 +44,9 @@ def test_every_row_has_words_of_its_own():
 def test_a_row_that_the_results_do_not_know_or_whose_number_was_corrected_is_not_run(ledger):  # noqa: F811
     results, known = ledger / "results" / "ours.json", ledger / "claims.yml"
     found = json.loads(results.read_text())
-    results.write_text(json.dumps(found | {"rows": [r for r in found["rows"] if r["id"] != "n2/squashing/pos8"]}))
+    results.write_text(
+        json.dumps(found | {"rows": [r for r in found["rows"] if r["id"] != "n2/squashing/pos8"]})
+    )
     known.write_text(known.read_text().replace("  paper: 0.42\n", "  paper: 0.43\n", 1))
     entries = {e.claim.id: e for e in webpage.read().entries}
     assert entries["n2/squashing/pos7"].claim.paper == 0.43
@@ -58,7 +60,9 @@ def test_both_sources_or_one(ledger):  # noqa: F811
     assert webpage.read("ours").sources == ("ours",)
     (ledger / "results" / "author.json").unlink()
     assert len(webpage.read("ours").entries) == len(claims.claims())
-    with pytest.raises(BadInput, match=r"author\.json does not exist: write it with `carry claims --source author"):
+    with pytest.raises(
+        BadInput, match=r"author\.json does not exist: write it with `carry claims --source author"
+    ):
         webpage.read()
 
 
@@ -74,7 +78,9 @@ def test_results_of_other_weights_are_called_stale(committed, monkeypatch):
 def test_the_overview_counts_every_row_and_links_to_it(committed):
     found = parsed(webpage.part("overview", committed).html)
     *parts, total = found.find_all("tbody")[0].find_all("tr")
-    sections = {e.claim.section.lower().replace(" ", "-"): e.claim.section for e in committed.entries}
+    sections = {
+        e.claim.section.lower().replace(" ", "-"): e.claim.section for e in committed.entries
+    }
     assert len(parts) == len(sections)
     for a in found.find_all("a"):
         asked = dict(pair.split("=") for pair in a["data-filter"].split("&"))
@@ -106,8 +112,12 @@ def test_every_row_of_the_ledger_is_in_the_table_with_its_anchor_and_verdicts(pa
             assert tr[f"data-{source}"] == verdict
             assert int(tr[f"data-rank-{source}"]) == entry.order[source]
             detail = entry.rows[source].detail.replace("`", "")
-            assert re.sub(r"(?<!\w)-(?=\d)|(?<=\de)-", "−", detail) in tr.find_all("details")[0].text
-    places = {tr["id"]: tr.find("a", href=re.compile("arxiv"))["href"].removeprefix(PAPER) for tr in rows}
+            assert (
+                re.sub(r"(?<!\w)-(?=\d)|(?<=\de)-", "−", detail) in tr.find_all("details")[0].text
+            )
+    places = {
+        tr["id"]: tr.find("a", href=re.compile("arxiv"))["href"].removeprefix(PAPER) for tr in rows
+    }
     # App. C.2 and Sec. 5
     assert (places["finding/wide_mlp"], places["finding/kink"]) == ("#A3", "#S5")
     assert all(svg["aria-label"] and svg["role"] == "img" for svg in page.find_all("svg"))
@@ -120,10 +130,14 @@ def test_nothing_is_loaded_and_nothing_is_taken_for_html(committed):
     assert re.findall(r"<(?:script|img|link|iframe|style)|url\(|src=|on\w+=", html) == []
     assert "Because &lt;b&gt;." in html
     assert "<b>." not in html
-    assert {a["href"] for a in parsed(html).find_all("a") if "//" in a["href"]} == {f"{PAPER}#S4.T1"}
+    assert {a["href"] for a in parsed(html).find_all("a") if "//" in a["href"]} == {
+        f"{PAPER}#S4.T1"
+    }
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="Node is not here to run the script's tests")
+@pytest.mark.skipif(
+    shutil.which("node") is None, reason="Node is not here to run the script's tests"
+)
 def test_the_functions_of_the_script():
     command = ["node", "--test", str(ROOT / "tests" / "claims.test.js")]
     result = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -17,7 +17,9 @@ def test_the_installed_command(tmp_path):
     """Once from outside: the console script, its exit code, and no traceback."""
     command = Path(sys.executable).with_name("carry")
     environment = {**os.environ, "CARRY_DATA": str(tmp_path)}
-    result = subprocess.run([command, "train", "n9"], capture_output=True, text=True, env=environment, check=False)
+    result = subprocess.run(
+        [command, "train", "n9"], capture_output=True, text=True, env=environment, check=False
+    )
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith("Unknown group 'n9'")
     assert result.stderr.count("\n") == 1
@@ -28,21 +30,41 @@ def test_the_installed_command(tmp_path):
     [
         (("train", "n9"), "Unknown group 'n9': expected one of"),
         (("train",), "Expected either one or more groups, or --all"),
-        (("train", "n1_s0.3_w0.2", "--runs", "7-3"), "--runs 7-3: expected run numbers such as 0-5"),
-        (("claims", "--source", "ours", "--only", "data/", "--json", "/dev/null/x.json"), "Cannot write to /dev/null"),
-        (("claims", "--source", "ours", "--only", "data/", "--json", "/dev/full"), "/dev/full is no regular file"),
-        (("train", "n1_s0.3_w0.2", "--device", "cuda"), "Device cuda: PyTorch finds 0 CUDA devices here; expected cpu"),
-        (("train", "n1_s0.3_w0.2", "--epochs", "99999"), "--epochs 99999: n1_s0.3_w0.2 has 1000 by the recipe paper"),
+        (
+            ("train", "n1_s0.3_w0.2", "--runs", "7-3"),
+            "--runs 7-3: expected run numbers such as 0-5",
+        ),
+        (
+            ("claims", "--source", "ours", "--only", "data/", "--json", "/dev/null/x.json"),
+            "Cannot write to /dev/null",
+        ),
+        (
+            ("claims", "--source", "ours", "--only", "data/", "--json", "/dev/full"),
+            "/dev/full is no regular file",
+        ),
+        (
+            ("train", "n1_s0.3_w0.2", "--device", "cuda"),
+            "Device cuda: PyTorch finds 0 CUDA devices here; expected cpu",
+        ),
+        (
+            ("train", "n1_s0.3_w0.2", "--epochs", "99999"),
+            "--epochs 99999: n1_s0.3_w0.2 has 1000 by the recipe paper",
+        ),
         (("train", "n1_s0.3_w0.2", "--threads", "9" * 20), "Invalid value for '--threads'"),
         (("train", "n1_s0.3_w0.2", "--out", ""), "Invalid value for '--out': an empty path"),
         (("train", "pad5_n2_s0.3_w0.2"), "is not in the paper"),
-        (("claims", "--source", "ours", "--only", "tab9"), "No id of the ledger starts with 'tab9'"),
+        (
+            ("claims", "--source", "ours", "--only", "tab9"),
+            "No id of the ledger starts with 'tab9'",
+        ),
         (("claims", "--source", "ours", "--only", "data/", "--save"), "drop --only"),
         (("nonsense",), "No such command 'nonsense'. Try `"),
         (("claims",), "Missing option '--source'. Choose from: ours, author. Try `"),
     ],
 )
-def test_bad_input_is_one_line_and_changes_nothing(refused, data, arguments, complaint, monkeypatch):
+def test_bad_input_is_one_line_and_changes_nothing(
+    refused, data, arguments, complaint, monkeypatch
+):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert complaint in refused(*arguments)
     assert list(data.iterdir()) == []
@@ -66,7 +88,12 @@ def test_a_place_that_cannot_be_is_refused(refused, data, out, complaint):
 def options(*kinds: type[click.ParamType]) -> list[tuple[str, click.Parameter]]:
     """Every option of a kind, and its command."""
     commands = cli.carry.commands.items()
-    return [(name, option) for name, command in commands for option in command.params if isinstance(option.type, kinds)]
+    return [
+        (name, option)
+        for name, command in commands
+        for option in command.params
+        if isinstance(option.type, kinds)
+    ]
 
 
 NUMBERS = options(click.types.IntParamType, click.types.FloatParamType)
@@ -90,7 +117,9 @@ WRITERS = options(cli.Target)
 
 
 @pytest.mark.parametrize(("command", "option"), WRITERS, ids=lambda x: getattr(x, "name", x))
-def test_a_place_that_cannot_be_written_is_refused_by_every_option_that_writes(data, command, option):
+def test_a_place_that_cannot_be_written_is_refused_by_every_option_that_writes(
+    data, command, option
+):
     """Before anything else is done; what is there stays as it was."""
     (data / "file").write_text("old")
     (data / "folder").mkdir()
@@ -123,7 +152,9 @@ PAD6, FINETUNED = "pad6_n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2"
 @pytest.mark.parametrize("arguments", [(FINETUNED,), (PAD6, FINETUNED, "--epochs", "3")])
 def test_a_run_without_its_parent_is_refused_before_anything_is_written(refused, data, arguments):
     """It is nowhere, or not far enough."""
-    assert refused("train", *arguments, "--runs", "0").startswith(f"{FINETUNED} continues run 0 of {PAD6}")
+    assert refused("train", *arguments, "--runs", "0").startswith(
+        f"{FINETUNED} continues run 0 of {PAD6}"
+    )
     assert list(data.iterdir()) == []
 
 
@@ -149,7 +180,9 @@ def test_train_stops_on_time_and_goes_on(carry, refused, data):
 
 
 @pytest.mark.parametrize("command", [("claims", "--source", "ours"), ("bench", "train")])
-def test_what_cannot_be_saved_is_said_before_anything_is_computed(refused, data, monkeypatch, command):
+def test_what_cannot_be_saved_is_said_before_anything_is_computed(
+    refused, data, monkeypatch, command
+):
     (data / "results").write_text("a file where the folder should be")
     for module, name in ((cli.compute, "Ledger"), (cli.bench, "train")):
         monkeypatch.setattr(module, name, lambda *_: pytest.fail("it was computed first"))

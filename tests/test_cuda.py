@@ -20,7 +20,9 @@ ALL = slice(None)  # runs
 
 
 def group() -> Group:
-    return Group("small", ModelConfig(width=2, d_model=32, d_ff=32), n_digits=2, batch=256, n_runs=3)
+    return Group(
+        "small", ModelConfig(width=2, d_model=32, d_ff=32), n_digits=2, batch=256, n_runs=3
+    )
 
 
 def test_cpu_and_gpu_agree():
@@ -35,7 +37,9 @@ def test_cpu_and_gpu_agree():
 
 def distance(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> float:
     """Euclidean distance of all weights."""
-    return sum((found[name] - p).double().square().sum().item() for name, p in expected.items()) ** 0.5
+    return (
+        sum((found[name] - p).double().square().sum().item() for name, p in expected.items()) ** 0.5
+    )
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -58,8 +62,13 @@ def test_a_resumed_training_goes_on(which, precision, monkeypatch):
     assert other.epoch == 2
     assert distance(weights(other, ALL), before) == 0
     rows = [trainer.run_epoch() for trainer in (going_on, other)]
-    moved, apart = distance(weights(going_on, ALL), before), distance(weights(other, ALL), weights(going_on, ALL))
+    moved, apart = (
+        distance(weights(going_on, ALL), before),
+        distance(weights(other, ALL), weights(going_on, ALL)),
+    )
     assert apart <= (0.01 if precision == "fp32" else 0.03) * moved
     for key, value in rows[0].items():
         assert len(other.history[key]) == len(going_on.history[key]) == 3
-        torch.testing.assert_close(*map(torch.from_numpy, (rows[1][key], value)), rtol=0.02, atol=0.02)
+        torch.testing.assert_close(
+            *map(torch.from_numpy, (rows[1][key], value)), rtol=0.02, atol=0.02
+        )

@@ -32,10 +32,31 @@ from tests.test_llm_recorded import planted
 from tests.trainings import save_random
 
 NAME = "n1_s0.3_w0.2"
-CLAIM = {"id": "a", "where": "Tab. 1", "paper": 0.5, "notebook": "n", "heading": "h", "reason": "r", "rule": "exact"}
+CLAIM = {
+    "id": "a",
+    "where": "Tab. 1",
+    "paper": 0.5,
+    "notebook": "n",
+    "heading": "h",
+    "reason": "r",
+    "rule": "exact",
+}
 CLAIM |= {"title": "t"}
-MAP = {"run": 0, "component": "blocks.0.attn.z:0", "position": "pos7", "reads": "pos7", "variable": "carry_in"}
-MAP |= {"direction": "up", "pairs": 20, "accuracy": 0.5, "elsewhere": 1.0, "right": 1.0, "control": 0}
+MAP = {
+    "run": 0,
+    "component": "blocks.0.attn.z:0",
+    "position": "pos7",
+    "reads": "pos7",
+    "variable": "carry_in",
+}
+MAP |= {
+    "direction": "up",
+    "pairs": 20,
+    "accuracy": 0.5,
+    "elsewhere": 1.0,
+    "right": 1.0,
+    "control": 0,
+}
 PARTS = {"one head": 0.1, "heads together": 0.1, "earlier": 0.1}
 SEED = {"source": "ours", "recipe": "quick", "run": 7, "epoch": np.nan, **PARTS, "fields": "{}"}
 
@@ -65,7 +86,11 @@ def write_checkpoint(data: Path) -> None:
 def write_recording(data: Path) -> None:
     text = {"prompts": ["1 + 2 ="], "correct": [True], "generations": ["3"], "accuracy": 1.0}
     write_text(data / "author" / "llm" / "llemma.json", text)
-    tensors = {"wins": torch.ones(2, 2), "attention_mean": torch.ones(2, 3, 3), "attention_std": torch.ones(2, 3, 3)}
+    tensors = {
+        "wins": torch.ones(2, 2),
+        "attention_mean": torch.ones(2, 3, 3),
+        "attention_std": torch.ones(2, 3, 3),
+    }
     save_file(tensors, data / "author" / "llm" / "llemma.safetensors")
 
 
@@ -73,8 +98,19 @@ def read_checkpoint(data: Path) -> Any:
     return Checkpoints(data / "checkpoints", groups.find(NAME), BY_NAME["quick"]).load(0)
 
 
-BENCH = {"processor": "p", "capability": "c", "torch": "t", "commit": "c", "rows": [{"device": "gpu", "ratio": 2.0}]}
-RESULTS = {"version": 3, "source": "ours", "weights": {}, "rows": [{"id": "a", "where": "w", "paper": None}]}
+BENCH = {
+    "processor": "p",
+    "capability": "c",
+    "torch": "t",
+    "commit": "c",
+    "rows": [{"device": "gpu", "ratio": 2.0}],
+}
+RESULTS = {
+    "version": 3,
+    "source": "ours",
+    "weights": {},
+    "rows": [{"id": "a", "where": "w", "paper": None}],
+}
 SMALL = {"recipe": {}, "steps": 1, "seconds": 1, "device": "cpu", "history": [{"accuracy": 1.0}]}
 DIGEST = "0" * 64
 Case = tuple[str, Callable[[Path], Any], Callable[[Path], Any]]
@@ -84,7 +120,11 @@ CASES: dict[str, Case] = {
     "weights": (f"runs/{NAME}/paper/run0.safetensors", write_run, lambda data: runs.load(NAME)),
     "curves": (f"runs/{NAME}/paper/run0.npz", write_run, lambda data: histories.load(NAME)),
     "checkpoint": (f"checkpoints/{NAME}.quick/run0.safetensors", write_checkpoint, read_checkpoint),
-    "claims": ("claims.yml", lambda data: write_text(data / "claims.yml", [CLAIM]), lambda data: claims.claims()),
+    "claims": (
+        "claims.yml",
+        lambda data: write_text(data / "claims.yml", [CLAIM]),
+        lambda data: claims.claims(),
+    ),
     "results": (
         "results/ours.json",
         lambda data: write_text(data / "results" / "ours.json", RESULTS),
@@ -107,7 +147,9 @@ CASES: dict[str, Case] = {
     ),
     "author's side": (
         f"results/author/fig.{NAME}.npz",
-        lambda data: page._store(data / "results" / "author" / f"fig.{NAME}.npz", {"x": np.ones(3)}, NAME),
+        lambda data: page._store(
+            data / "results" / "author" / f"fig.{NAME}.npz", {"x": np.ones(3)}, NAME
+        ),
         lambda data: page.beside("fig", pd.DataFrame({"x": [1.0]}), "ours", NAME),
     ),
     "sources": (
@@ -120,7 +162,11 @@ CASES: dict[str, Case] = {
         lambda data: write_text(data / "SHA256SUMS", f"{DIGEST}  claims.yml\n"),
         lambda data: checksums.read_checksums(),
     ),
-    "recording": ("author/llm/llemma.json", write_recording, lambda data: recordings.recording("llemma")),
+    "recording": (
+        "author/llm/llemma.json",
+        write_recording,
+        lambda data: recordings.recording("llemma"),
+    ),
     "recorded tensors": (
         "author/llm/llemma.safetensors",
         write_recording,
@@ -266,9 +312,17 @@ CONTRADICTIONS: list[tuple[str, Callable[[Path], None], str]] = [
     ("results", entries(RESULTS, version=2), "it is 2, expected 3"),
     ("results", entries(RESULTS, source="author"), "of the source author"),
     ("results", entries(RESULTS, rows=[*RESULTS["rows"], *RESULTS["rows"]]), "stands twice"),
-    ("results", entries(RESULTS, rows=[RESULTS["rows"][0] | {"verdict": "fine"}]), "'fine' is unknown"),
+    (
+        "results",
+        entries(RESULTS, rows=[RESULTS["rows"][0] | {"verdict": "fine"}]),
+        "'fine' is unknown",
+    ),
     ("results", entries(RESULTS, rows=[RESULTS["rows"][0] | {"value": "1"}]), "no finite number"),
-    ("results", entries(RESULTS, rows=[RESULTS["rows"][0] | {"fields": {"a": [1], "b": []}}]), "unequal lengths"),
+    (
+        "results",
+        entries(RESULTS, rows=[RESULTS["rows"][0] | {"fields": {"a": [1], "b": []}}]),
+        "unequal lengths",
+    ),
     ("map", rows(MAP, {"accuracy": 1.5}), "less than or equal to 1"),
     ("map", rows(MAP, {"component": "blocks.1.attn.z:0"}), "no component"),
     ("map", rows(MAP, {}, {}), "a cell stands twice"),
@@ -289,7 +343,9 @@ CONTRADICTIONS: list[tuple[str, Callable[[Path], None], str]] = [
 
 
 @pytest.mark.parametrize(
-    ("case", "change", "complaint"), CONTRADICTIONS, ids=[f"{i} {x[0]}" for i, x in enumerate(CONTRADICTIONS)]
+    ("case", "change", "complaint"),
+    CONTRADICTIONS,
+    ids=[f"{i} {x[0]}" for i, x in enumerate(CONTRADICTIONS)],
 )
 def test_a_file_that_cannot_be_true_is_one_line_that_names_it(data, case, change, complaint):
     name, write, read = CASES[case]
@@ -351,7 +407,9 @@ def test_weights_that_are_not_finite_are_not_written(data):
 
 
 def test_git_is_the_remedy_for_what_git_has(tmp_path):
-    if subprocess.run(["git", "init", "--quiet", tmp_path], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        ["git", "init", "--quiet", tmp_path], capture_output=True, check=False
+    ).returncode:
         pytest.skip("there is no git")
     tracked, untracked = tmp_path / "tracked", tmp_path / "untracked"
     for path in (tracked, untracked):
@@ -361,7 +419,9 @@ def test_git_is_the_remedy_for_what_git_has(tmp_path):
     assert str(files.damaged(tracked, "", "make it")) == (
         f"{tracked} does not exist: restore it with `git checkout {tracked}`."
     )
-    assert str(files.damaged(untracked, "why", "make it")) == f"{untracked} is damaged (why): make it."
+    assert (
+        str(files.damaged(untracked, "why", "make it")) == f"{untracked} is damaged (why): make it."
+    )
 
 
 # Writing
@@ -383,7 +443,9 @@ def test_files_that_belong_together_change_together(tmp_path, monkeypatch):
         path.write_text("old")
     with monkeypatch.context() as full:
         full.setattr(os, "fsync", no_space)
-        with pytest.raises(BadInput, match=r"one and .*two: No space left.* nothing was changed there\."):
+        with pytest.raises(
+            BadInput, match=r"one and .*two: No space left.* nothing was changed there\."
+        ):
             write_new(one, two)
     assert (one.read_text(), two.read_text()) == ("old", "old")
     (tmp_path / "folder").mkdir()
@@ -442,7 +504,10 @@ def test_a_survey_gives_way_to_none_of_fewer_prompts(data):
 
 def test_the_authors_side_is_not_made_from_a_part_of_the_release(data):
     name, write, _ = CASES["author's side"]
-    write_text(data / "author" / "sources.json", {f"{NAME}/run{i}": {"files": {f"{i}": DIGEST}} for i in (0, 1)})
+    write_text(
+        data / "author" / "sources.json",
+        {f"{NAME}/run{i}": {"files": {f"{i}": DIGEST}} for i in (0, 1)},
+    )
     write(data)
     before = (data / name).read_bytes()
     write(data)
@@ -453,7 +518,15 @@ def test_the_authors_side_is_not_made_from_a_part_of_the_release(data):
     assert (data / name).read_bytes() == before
 
 
-DECODERS = {"json.load", "json.loads", "yaml.load", "yaml.parse", "np.load", "pd.read_csv", "gzip.open"}
+DECODERS = {
+    "json.load",
+    "json.loads",
+    "yaml.load",
+    "yaml.parse",
+    "np.load",
+    "pd.read_csv",
+    "gzip.open",
+}
 DECODERS |= {"pickle.load", "load_file", "safe_open", "torch.load"}
 # Package and system files, texts that are no files, the release's pickles, and a part of a file
 # that its reader opened.

@@ -14,7 +14,9 @@ EPOCHS = 400
 EPOCH = np.arange(1, EPOCHS + 1)
 
 
-def one_layer(first: int = 100, last: int = 200, rise: int = 101, turn: int = 101) -> dict[str, np.ndarray]:
+def one_layer(
+    first: int = 100, last: int = 200, rise: int = 101, turn: int = 101
+) -> dict[str, np.ndarray]:
     """The history of two runs, the second the first one's mirror image in its heads and 50 epochs shorter."""
     units = np.where(rise <= EPOCH, 0.9, 0.1 + EPOCH / 10_000)
     pattern = np.zeros((EPOCHS, 2, 10, 10))
@@ -71,7 +73,11 @@ def test_what_does_not_coincide_and_does_not_bounce_is_said_not_to():
     assert near.bounces
     falling, shallow = -1.0 * EPOCH, 500 + 0.01 * np.abs(EPOCH - 101)  # less than 1% of 500 is lost
     for norm in (falling, shallow):
-        assert not dynamics.transitions(one_layer() | {"weight_norm": np.stack([norm] * 2)}, Layout()).loc[4].bounces
+        assert (
+            not dynamics.transitions(one_layer() | {"weight_norm": np.stack([norm] * 2)}, Layout())
+            .loc[4]
+            .bounces
+        )
 
 
 def test_a_training_that_stopped_early_is_judged_by_the_epochs_of_the_whole():
@@ -84,12 +90,21 @@ def test_a_training_that_stopped_early_is_judged_by_the_epochs_of_the_whole():
 
     loss = bent(60, 0.08, 0.02)
     loss[200:] = loss[200] * np.exp(-0.5 * np.arange(EPOCHS - 200))
-    assert [dynamics.kink(by_epoch(loss), planned=epochs).end for epochs in (0, 500, 5000)] == [160, 200, EPOCHS]
-    curve = np.concatenate([np.linspace(1, 0.9, 100), np.linspace(0.9, 1, 150), np.linspace(1, 0.2, 150)])
+    assert [dynamics.kink(by_epoch(loss), planned=epochs).end for epochs in (0, 500, 5000)] == [
+        160,
+        200,
+        EPOCHS,
+    ]
+    curve = np.concatenate(
+        [np.linspace(1, 0.9, 100), np.linspace(0.9, 1, 150), np.linspace(1, 0.2, 150)]
+    )
     assert dynamics.starts_to_rise(by_epoch(curve))[0] == 100
     assert dynamics.starts_to_rise(by_epoch(curve), planned=1000)[0] == EPOCHS
     correlation = dynamics.correlations(dips(65))[1]
-    whole, part = (dynamics.carrying(by_epoch(bent(60, 0.08, 0.02)), correlation, planned) for planned in (0, 1000))
+    whole, part = (
+        dynamics.carrying(by_epoch(bent(60, 0.08, 0.02)), correlation, planned)
+        for planned in (0, 1000)
+    )
     assert not dynamics.starts_at_the_kink(whole)  # within 4 of 400
     assert dynamics.starts_at_the_kink(part)  # within 10 of 1000
 
@@ -123,10 +138,18 @@ def test_the_kink_of_two_exponentials_is_exact(corner, slow):
 def dips(at: int) -> dict[str, np.ndarray]:
     """Two runs with a kink at 60, more and more like a model that cannot carry; the correlation falls until `at`."""
     expected, chaos = heads.no_carry_reference(), np.random.default_rng(0).random((2, 5, 3))
-    share = (0.5 - 0.4 * (np.minimum(at, EPOCH) / at) + 0.5 * np.clip((EPOCH - at) / 200, 0, 1))[:, None, None]
-    history = {"runs": np.array([1, 3]), "epochs": EPOCH, "test_loss": np.stack([bent(60, 0.08, 0.02)] * 2)}
+    share = (0.5 - 0.4 * (np.minimum(at, EPOCH) / at) + 0.5 * np.clip((EPOCH - at) / 200, 0, 1))[
+        :, None, None
+    ]
+    history = {
+        "runs": np.array([1, 3]),
+        "epochs": EPOCH,
+        "test_loss": np.stack([bent(60, 0.08, 0.02)] * 2),
+    }
     for kind, noise in zip(("accuracy", "corrected"), chaos, strict=True):
-        history[f"test_ablated_{kind}"] = np.stack([(1 - share) * noise + share * getattr(expected, kind).numpy()] * 2)
+        history[f"test_ablated_{kind}"] = np.stack(
+            [(1 - share) * noise + share * getattr(expected, kind).numpy()] * 2
+        )
     return history
 
 
@@ -138,7 +161,10 @@ def test_the_correlation_is_that_of_each_epochs_thirty_numbers():
     expected = heads.no_carry_reference()
     flat = torch.cat([expected.accuracy, expected.corrected]).flatten()
     for epoch in (1, 90, 400):
-        kinds = [history[f"test_ablated_{kind}"][0, epoch - 1].ravel() for kind in ("accuracy", "corrected")]
+        kinds = [
+            history[f"test_ablated_{kind}"][0, epoch - 1].ravel()
+            for kind in ("accuracy", "corrected")
+        ]
         assert found[1][epoch] == pytest.approx(np.corrcoef(np.concatenate(kinds), flat)[0, 1])
     assert dynamics.correlations({"runs": history["runs"], "epochs": EPOCH}) == {}
 
@@ -165,7 +191,9 @@ def test_the_kink_coincides_within_a_hundredth_of_the_epochs(planted, at, shows)
 
 def test_a_loss_that_does_not_decay_exponentially_does_not_show_the_kink(planted):
     history = dips(60)
-    history["test_loss"][0] = np.concatenate([bent(60, 0.08, 0.02, 100), np.full(300, bent(60, 0.08, 0.02)[99])])
+    history["test_loss"][0] = np.concatenate(
+        [bent(60, 0.08, 0.02, 100), np.full(300, bent(60, 0.08, 0.02)[99])]
+    )
     noise = np.exp(np.random.default_rng(0).normal(0, 1, EPOCHS))
     history["test_loss"][1, 60:] *= noise[60:]
     assert not dynamics.kink_of_runs(planted(history)).shows.any()

@@ -28,13 +28,18 @@ def test_every_direct_dependency_is_pinned_in_the_lock():
     for name, asked in requirements("requirements.in").items():
         (pin,) = locked[name].specifier
         assert pin.operator == "=="
-        assert asked.specifier.contains(pin.version), f"{locked[name]} is not {asked}: run make lock"
+        assert asked.specifier.contains(pin.version), (
+            f"{locked[name]} is not {asked}: run make lock"
+        )
     assert [name for name in locked if re.match(r"torch|nvidia|cuda|triton", name)] == []
 
 
 def test_the_package_and_its_extras_need_what_is_listed():
     project = tomllib.loads(text("pyproject.toml"))["project"]
-    lines = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
+    lines = [
+        *project["dependencies"],
+        *(line for extra in project["optional-dependencies"].values() for line in extra),
+    ]
     needed = {canonicalize_name(r.name): r for r in map(Requirement, lines)}
     listed = requirements("requirements.in")
     assert needed.keys() - {"torch"} == listed.keys() - {"setuptools"}
@@ -49,7 +54,13 @@ def test_environment_yml_is_the_lock_and_the_makefiles_torch():
 
 
 def test_no_host_and_no_path_of_one_machine():
-    for name in ("requirements.in", "requirements.lock", "environment.yml", "pyproject.toml", "Makefile"):
+    for name in (
+        "requirements.in",
+        "requirements.lock",
+        "environment.yml",
+        "pyproject.toml",
+        "Makefile",
+    ):
         local = r"\w+://\S+|--(?:extra-)?index-url|--find-links|/(?:home|root|tmp|work|Users)/"
         assert re.findall(local, text(name)) == [], name
 

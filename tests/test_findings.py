@@ -53,15 +53,38 @@ def small(tmp_path_factory):
     """Random runs with small layers under the names of the real groups, few sums, learning curves for one layer."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CARRY_DATA", str(tmp_path_factory.mktemp("data")))
-        for name in (MAIN, N1, N1_W0, N1_W1, N3, S01, DECODER, DFF512, DFF1024, DIGITS4, PAD6, PRIMED, FINETUNED):
+        for name in (
+            MAIN,
+            N1,
+            N1_W0,
+            N1_W1,
+            N3,
+            S01,
+            DECODER,
+            DFF512,
+            DFF1024,
+            DIGITS4,
+            PAD6,
+            PRIMED,
+            FINETUNED,
+        ):
             group = replace(GROUPS[name], config=replace(GROUPS[name].config, d_model=16, d_ff=12))
             patch.setitem(GROUPS, name, group)
-            save_random(group, range(2), **curves() if name in (MAIN, N1, N1_W1, PAD6, PRIMED) else {})
+            save_random(
+                group, range(2), **curves() if name in (MAIN, N1, N1_W1, PAD6, PRIMED) else {}
+            )
         b = torch.arange(38)
-        few = tuple(torch.cat(pair) for pair in zip(measure.sample(100, 3, seed=0), (74 - b, b), strict=True))
+        few = tuple(
+            torch.cat(pair)
+            for pair in zip(measure.sample(100, 3, seed=0), (74 - b, b), strict=True)
+        )
         four = measure.sample(20, 4, seed=0)
         patch.setattr(survey, "fixed_sums", lambda group: four if group == DIGITS4 else few)
-        for module, constant, count in ((lengths, "BALANCED", 89), (lengths, "RANDOM", 200), (survey, "SAMPLE", 500)):
+        for module, constant, count in (
+            (lengths, "BALANCED", 89),
+            (lengths, "RANDOM", 200),
+            (survey, "SAMPLE", 500),
+        ):
             patch.setattr(module, constant, count)
         patch.setattr(survey, "DRAWN", 50)
         yield compute.Ledger("ours", "finding/").evidence

@@ -29,7 +29,10 @@ SHAPES = {
     "19 positions, decoder": ModelConfig(width=6, causal=True),
     "31 positions": ModelConfig(width=10),
 }
-FAILS, LACKS = ("false", "", "false: exit 1"), ("g++", "avx512_bf16", "the processor lacks avx512_bf16")
+FAILS, LACKS = (
+    ("false", "", "false: exit 1"),
+    ("g++", "avx512_bf16", "the processor lacks avx512_bf16"),
+)
 
 
 @pytest.fixture(params=SHAPES)
@@ -81,7 +84,9 @@ def test_gradients_are_autograds(reference, product, monkeypatch):
 
 def drawn(config, seed):
     """The masks of one tile as `native/tile.h` draws them, in the order and shapes in which `Stack` asks for them."""
-    lanes = [SFC64(SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, lane))) for lane in range(8)]
+    lanes = [
+        SFC64(SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, lane))) for lane in range(8)
+    ]
 
     def bits(count):  # (draw, 32)
         words = np.stack([lane.random_raw(count) for lane in lanes], 1)
@@ -137,16 +142,22 @@ def test_twelve_steps_are_adamws(decay):
     before = weights(trainer)
     for number, (a, b) in enumerate(2 * trainer.batches(trainer.train, group.batch)[:6]):
         trainer.step(a, b, number)
-        optimiser.param_groups[0]["lr"] = float(np.float32(recipe.rate * min(1.0, (number + 1) / 9)))
+        optimiser.param_groups[0]["lr"] = float(
+            np.float32(recipe.rate * min(1.0, (number + 1) / 9))
+        )
         for name, p in plain.items():
             p.grad = trainer.fused.gradients[name]
         optimiser.step()
     for name, p in plain.items():
-        torch.testing.assert_close(trainer.parameters[name], p.detach(), rtol=1e-5, atol=1e-7, msg=name)
+        torch.testing.assert_close(
+            trainer.parameters[name], p.detach(), rtol=1e-5, atol=1e-7, msg=name
+        )
         assert (p[0] - before[name]).abs().max() > 1e-3
         for key in MOMENTS:
             moments = trainer.moments()[key][name]
-            torch.testing.assert_close(moments, optimiser.state[p][key], rtol=1e-5, atol=1e-12, msg=f"{key} {name}")
+            torch.testing.assert_close(
+                moments, optimiser.state[p][key], rtol=1e-5, atol=1e-12, msg=f"{key} {name}"
+            )
 
 
 @needs_fused
@@ -164,7 +175,10 @@ def test_late_in_training_gradients_are_nearer_to_float32_than_pytorchs_bfloat16
     """At the end of a shipped run, where losses are small: under the same masks, twelve batches of a tile each."""
     loaded = runs.load(groups.MAIN, recipe="quick", runs=[0])
     group = Group("x", ModelConfig(), fraction=0.002, batch=64)
-    trainers = {precision: Trainer(group, QUICK, [0], precision=precision) for precision in ("fp32", "bf16", "fused")}
+    trainers = {
+        precision: Trainer(group, QUICK, [0], precision=precision)
+        for precision in ("fp32", "bf16", "fused")
+    }
     for trainer in trainers.values():
         trainer.optimiser.step = lambda: None
         with torch.no_grad():
@@ -210,7 +224,9 @@ def test_where_it_cannot_be_built_one_line_says_why(compiler, lacks, told, tmp_p
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize("config", [ModelConfig(d_model=64), ModelConfig(width=11), ModelConfig(d_ff=2048)])
+@pytest.mark.parametrize(
+    "config", [ModelConfig(d_model=64), ModelConfig(width=11), ModelConfig(d_ff=2048)]
+)
 def test_models_of_other_sizes_are_refused(config):
     with pytest.raises(BadInput, match="other sizes|at most"):
         Trainer(Group("x", config, fraction=0.002), QUICK, [0], precision="fused")

@@ -34,13 +34,18 @@ def test_the_leading_axis_is_the_one_with_most_variance_and_points_along_the_lab
 def test_threshold_accuracy_is_the_best_over_all_thresholds():
     generator = torch.Generator().manual_seed(1)
     for _ in range(20):
-        x, positive = torch.randn(15, generator=generator), torch.rand(15, generator=generator) < 0.4
+        x, positive = (
+            torch.randn(15, generator=generator),
+            torch.rand(15, generator=generator) < 0.4,
+        )
         if positive.all() or not positive.any():
             continue
         best = max(
             max(side, 1 - side)
             for t in [*x.tolist(), -9.0]
-            for side in [((x > t)[positive].double().mean() + (x <= t)[~positive].double().mean()).item() / 2]
+            for side in [
+                ((x > t)[positive].double().mean() + (x <= t)[~positive].double().mean()).item() / 2
+            ]
         )
         assert geometry.threshold_accuracy(x, positive) == pytest.approx(best)
 
@@ -57,7 +62,9 @@ def test_the_journey_says_of_each_sum_what_a_schoolbook_says(config: ModelConfig
     a, b = sums.long_sums(40, n_digits, torch.Generator().manual_seed(0))
     columns = geometry.default_columns(model, n_digits)
     planes = geometry.journey(model, a, b, columns)
-    assert [(p.layer, p.position) for p in planes[::2]] == [(layer, position) for layer, position, _ in columns]
+    assert [(p.layer, p.position) for p in planes[::2]] == [
+        (layer, position) for layer, position, _ in columns
+    ]
     assert [p.after for p in planes] == ["attention", "MLP"] * len(columns)
     for plane, (layer, _, column) in zip(planes[::2], columns, strict=True):
         for i, (x, y) in enumerate(zip(a.tolist(), b.tolist(), strict=True)):
@@ -71,7 +78,9 @@ def test_the_journey_says_of_each_sum_what_a_schoolbook_says(config: ModelConfig
 
 
 def plane_of(points: torch.Tensor, split: torch.Tensor) -> geometry.Plane:
-    return geometry.Plane(0, "MLP", 0, points, (0.2,) * 6, torch.zeros(len(points), dtype=torch.int64), split)
+    return geometry.Plane(
+        0, "MLP", 0, points, (0.2,) * 6, torch.zeros(len(points), dtype=torch.int64), split
+    )
 
 
 def test_apart_looks_at_the_leading_plane_and_apart_on_all_axes_at_every_direction():
@@ -93,7 +102,9 @@ def test_digits_in_order_along_either_axis():
     digit = torch.arange(100) % 10
     side = torch.arange(100) < 50
     noise = torch.rand(100, generator=torch.Generator().manual_seed(0))
-    assert geometry.digit_order(torch.stack([noise, -2.0 * digit], 1), digit, side) == pytest.approx(1)
+    assert geometry.digit_order(
+        torch.stack([noise, -2.0 * digit], 1), digit, side
+    ) == pytest.approx(1)
     # in order on each side, though the two overlap backwards
     apart = torch.where(side, digit, 20 - digit).float()
     assert geometry.digit_order(torch.stack([apart, noise], 1), digit, side) == pytest.approx(1)
@@ -122,12 +133,16 @@ def test_the_score_is_what_the_best_fitting_pentagon_explains():
     fits = []
     for corners in (ring(2), ring(-2)):  # least squares for size and turn
         size = (corners.conj() * spread).sum() / (corners.conj() * corners).sum()
-        fits.append(1 - (spread - size * corners).abs().square().sum() / spread.abs().square().sum())
+        fits.append(
+            1 - (spread - size * corners).abs().square().sum() / spread.abs().square().sum()
+        )
     assert pentagon.score(z).item() == pytest.approx(max(fit.item() for fit in fits))
     assert pentagon.spectrum(z).sum().item() == pytest.approx(1)
 
 
-def planted(monkeypatch: pytest.MonkeyPatch, strength: float) -> tuple[Fields, torch.Tensor, torch.Tensor]:
+def planted(
+    monkeypatch: pytest.MonkeyPatch, strength: float
+) -> tuple[Fields, torch.Tensor, torch.Tensor]:
     """A model whose stream at position 8 has the digit sum's pentagon, and a third axis for the carry-in."""
     model = Transformer(ModelConfig(d_model=16, d_ff=8)).eval()
     a, b = sums.long_sums(3_000, 3, torch.Generator().manual_seed(0))
@@ -137,7 +152,9 @@ def planted(monkeypatch: pytest.MonkeyPatch, strength: float) -> tuple[Fields, t
     stream[:, 8, 3] += strength * corner.real
     stream[:, 8, 7] += strength * corner.imag
     stream[:, 8, 1] += wires.carry_in[:, 1]
-    monkeypatch.setattr(measure, "activations", lambda model, a, b, names: dict.fromkeys(names, stream))
+    monkeypatch.setattr(
+        measure, "activations", lambda model, a, b, names: dict.fromkeys(names, stream)
+    )
     found, points, _ = pentagon.pentagon(model, a, b)
     return found, points, wires.carry_in[:, 1]
 

@@ -19,7 +19,13 @@ from carry_core.sums import Layout
 
 # The stream of a hand-made network: its position, the digit and the half digit sum in its column's
 # # own place, the mean of the digits to the right as each head brings it, and the logits.
-POS, DIGIT, HALF, LOW, LOGITS = slice(0, 10), slice(10, 13), slice(13, 16), slice(16, 18), slice(18, 30)
+POS, DIGIT, HALF, LOW, LOGITS = (
+    slice(0, 10),
+    slice(10, 13),
+    slice(13, 16),
+    slice(16, 18),
+    slice(18, 30),
+)
 PLACE = torch.tensor([100.0, 10.0, 1.0])
 SAVE = ("interchange", "--source", "ours", "--save")
 
@@ -78,7 +84,10 @@ def hand_made(where):
         parameter.zero_()
     model.embed, model.norm = Embedding(), nn.Identity()
     for block in model.blocks:
-        block.norm, block.rotation = nn.Identity(), torch.tensor([1.0, 0.0]).expand_as(block.rotation)
+        block.norm, block.rotation = (
+            nn.Identity(),
+            torch.tensor([1.0, 0.0]).expand_as(block.rotation),
+        )
         block.up, block.down = Nothing(), Nothing()
     model.blocks[1].up, model.blocks[1].down = Adder(), Logits()
     model.unembed.weight.data[:, LOGITS] = torch.eye(12)
@@ -97,7 +106,13 @@ def hand_made(where):
 
 
 def cell(frame, component, position="pos8", reads="pos8", variable="carry_in", direction="both"):
-    keys = {"component": component, "position": position, "reads": reads, "variable": variable, "direction": direction}
+    keys = {
+        "component": component,
+        "position": position,
+        "reads": reads,
+        "variable": variable,
+        "direction": direction,
+    }
     (row,) = frame[(frame[list(keys)] == list(keys.values())).all(axis=1)].to_dict("records")
     return row["accuracy"], row["elsewhere"]
 
@@ -112,8 +127,15 @@ def test_the_map_finds_who_decides_in_a_network_made_by_hand(planted):
     assert (frame.right == 1).all()
     for reads in ("pos7", "pos8"):
         found = {
-            component: tuple(cell(frame, component, reads, reads, direction=d)[0] for d in ("up", "down"))
-            for component in ("blocks.0.attn.z:1", "blocks.1.attn.z:0", "blocks.1.attn.skip", "blocks.1.mlp_out")
+            component: tuple(
+                cell(frame, component, reads, reads, direction=d)[0] for d in ("up", "down")
+            )
+            for component in (
+                "blocks.0.attn.z:1",
+                "blocks.1.attn.z:0",
+                "blocks.1.attn.skip",
+                "blocks.1.mlp_out",
+            )
         }
         yes, no = (1.0, 1.0), (0.0, 0.0)
         head = {"first": no, "last": yes, "both": (1.0, 0.0)}[where]
@@ -134,7 +156,9 @@ def test_nothing_is_carried_into_the_last_column(variable):
 def test_elsewhere_counts_what_must_not_change():
     """The units' digit reaches their own answer, and as a carry the ones to the left."""
     pairs = draw("digit_sum", 2, 500, torch.Generator().manual_seed(1), Layout())
-    found = count(hand_made("last"), 2, pairs, [("blocks.0.resid_pre", 2), ("blocks.0.attn_out", 9)])
+    found = count(
+        hand_made("last"), 2, pairs, [("blocks.0.resid_pre", 2), ("blocks.0.attn_out", 9)]
+    )
     units, _, *answer = found.itertuples()
     # the digit of b stays, so that the new sum comes out by chance only
     assert units.accuracy < 1 / 4
@@ -148,7 +172,9 @@ def test_it_agrees_with_the_core_s_patch(model, variable):
     config, n_digits = model.config, min(model.config.width, 3)  # four columns are padded
     column = config.width - (n_digits if variable == "carry_in" else 1)
     where = column - config.width + n_digits
-    pairs = draw(variable, where, 12, torch.Generator().manual_seed(0), Layout(n_digits, config.causal))
+    pairs = draw(
+        variable, where, 12, torch.Generator().manual_seed(0), Layout(n_digits, config.causal)
+    )
     cells = interchange.reachable(config, column, n_digits)
     found = count(model, column, pairs, cells)
     low, high = pairs
@@ -158,12 +184,16 @@ def test_it_agrees_with_the_core_s_patch(model, variable):
         assert torch.equal(tokens[:, given], sums.encode(*high, config.layout)[:, given])
     intact, right = (interchange.answered(model, *numbers) for numbers in (low, high))
     others = [i for i in range(config.width) if i != column]
-    for (component, position), up in zip(cells, found[found.direction == "up"].itertuples(), strict=True):
+    for (component, position), up in zip(
+        cells, found[found.direction == "up"].itertuples(), strict=True
+    ):
         patch = Patch(**part_of(component), positions=(position,))
         guess = model(tokens, patch.hook(model, tuple(high)))[:, answer].argmax(-1)
         hits = (guess == right)[:, column].double()
         stays = (guess == intact)[:, others].all(1).double()
-        assert (up.accuracy, up.elsewhere) == pytest.approx((hits.mean().item(), stays.mean().item())), component
+        assert (up.accuracy, up.elsewhere) == pytest.approx(
+            (hits.mean().item(), stays.mean().item())
+        ), component
 
 
 def part_of(component):
@@ -172,7 +202,9 @@ def part_of(component):
     return {"heads": {(int(name.split(".")[1]), int(head))}} if head else {"names": {name}}
 
 
-@pytest.mark.parametrize(("variable", "control"), [("carry_in", False), ("digit_sum", False), ("both", True)])
+@pytest.mark.parametrize(
+    ("variable", "control"), [("carry_in", False), ("digit_sum", False), ("both", True)]
+)
 def test_pairs_are_uniform_over_all_that_there_are(variable, control):
     """Two digits: how often each four digits of the left column occur, beside counting all pairs (chi-square)."""
     p, q, r, s = torch.cartesian_prod(*[torch.arange(10)] * 4).unbind(1)
@@ -197,7 +229,9 @@ def test_pairs_are_uniform_over_all_that_there_are(variable, control):
 def test_only_pairs_that_the_model_gets_right_are_counted():
     model = hand_made("last")
     model.unembed.weight.data[7] = 0  # no answer has a seven
-    pairs, right = interchange.right_pairs(model, "carry_in", 0, 300, torch.Generator().manual_seed(0))
+    pairs, right = interchange.right_pairs(
+        model, "carry_in", 0, 300, torch.Generator().manual_seed(0)
+    )
     assert pairs.shape == (2, 2, 300)
     assert not (sums.digits(pairs.sum(1), 3) == 7).any()
     assert 0.2 < right < 0.7
@@ -205,7 +239,11 @@ def test_only_pairs_that_the_model_gets_right_are_counted():
 
 def test_the_full_adder_explains_a_network_made_by_hand():
     for where, carry in (("last", 1), ("first", 0)):
-        found = typology.abstraction(hand_made(where), 0, "digits and answer", 60).set_index("variable").accuracy
+        found = (
+            typology.abstraction(hand_made(where), 0, "digits and answer", 60)
+            .set_index("variable")
+            .accuracy
+        )
         assert found["carry_in"] == carry
         assert found["digit_sum"] == found["all"] == 1 if where == "last" else found["all"] < 1
 
@@ -218,7 +256,9 @@ def test_records_are_stored_and_read_back(monkeypatch, tmp_path):
     monkeypatch.setenv("CARRY_DATA", str(tmp_path))
     monkeypatch.setattr(interchange.runs, "load", lambda name, source: Loaded())
     cells = interchange.sweep(hand_made("last"), (20, 20), own=True)
-    monkeypatch.setattr(interchange, "sweep", lambda model, *counts, control=False, **more: cells.assign(right=0.5))
+    monkeypatch.setattr(
+        interchange, "sweep", lambda model, *counts, control=False, **more: cells.assign(right=0.5)
+    )
     maps = interchange.maps("ours", "n2_s0.3_w0.2")
     rows = json.loads(maps[~maps.control][interchange.COLUMNS].to_json(orient="records"))
     assert list(rows[0]) == interchange.COLUMNS
@@ -228,17 +268,27 @@ def test_records_are_stored_and_read_back(monkeypatch, tmp_path):
         found = interchange.saved("ours", "n2_s0.3_w0.2", control=control)
         assert (found.right == 0.5).all()
         by = [*interchange.CELL, "pairs"]
-        read, written = (pd.DataFrame(x)[interchange.COLUMNS].sort_values(by) for x in (found, rows))
-        pd.testing.assert_frame_equal(read.reset_index(drop=True), written.reset_index(drop=True), check_dtype=False)
+        read, written = (
+            pd.DataFrame(x)[interchange.COLUMNS].sort_values(by) for x in (found, rows)
+        )
+        pd.testing.assert_frame_equal(
+            read.reset_index(drop=True), written.reset_index(drop=True), check_dtype=False
+        )
     with pytest.raises(BadInput, match="carry interchange --source author n2_s0.3_w0.2 --save"):
         interchange.saved("author", "n2_s0.3_w0.2")
 
 
-def test_without_a_group_the_command_takes_every_group_that_has_runs(carry, refused, data, monkeypatch):
+def test_without_a_group_the_command_takes_every_group_that_has_runs(
+    carry, refused, data, monkeypatch
+):
     assert "carry train n2_s0.3_w0.2" in refused("interchange", "--source", "ours")
     have = ["n2_s0.3_w0.2", "n1_s0.3_w0.2"]
-    monkeypatch.setattr(interchange.runs, "find", lambda name, source: {0: None} if name in have else {})
-    cells = interchange.sweep(hand_made("last"), (20, 20), own=True).assign(control=False, run=0, right=1.0)
+    monkeypatch.setattr(
+        interchange.runs, "find", lambda name, source: {0: None} if name in have else {}
+    )
+    cells = interchange.sweep(hand_made("last"), (20, 20), own=True).assign(
+        control=False, run=0, right=1.0
+    )
     swaps = {}
 
     def maps(source, name, report, pairs):
@@ -253,7 +303,9 @@ def test_without_a_group_the_command_takes_every_group_that_has_runs(carry, refu
 def test_stored_maps_give_way_to_no_smaller_ones(carry, refused, data, monkeypatch):
     """Nothing is computed for fewer pairs, nor without a run that is stored; nor are such maps saved."""
     name = "n2_s0.3_w0.2"
-    cells = interchange.sweep(hand_made("last"), (20, 20), own=True).assign(control=False, right=1.0)
+    cells = interchange.sweep(hand_made("last"), (20, 20), own=True).assign(
+        control=False, right=1.0
+    )
     both = pd.concat([cells.assign(run=0), cells.assign(run=3)])
     path = interchange.save("ours", name, both)
     before = path.read_bytes()
@@ -287,11 +339,17 @@ def test_the_frozen_rule_decides_every_stored_map_as_it_is_written(source):
         config = find(name).config
         last = f"blocks.{config.layers - 1}.attn"
         predicted_at = {f"pos{p + config.causal}": f"pos{p}" for p in config.layout.answer}
-        own = cells[(cells.variable == "carry_in") & (cells.position == cells.reads.map(predicted_at))]
+        own = cells[
+            (cells.variable == "carry_in") & (cells.position == cells.reads.map(predicted_at))
+        ]
         own = own[own.direction == "both"]
         for run, of_run in own[own.component.str.startswith(last)].groupby("run"):
             mean = of_run.groupby("component").accuracy.mean()
             best = max(x for name, x in mean.items() if ".z:" in name)
-            tests = {"one head": best, "heads together": mean[f"{last}_out"], "earlier": mean[f"{last}.skip"]}
+            tests = {
+                "one head": best,
+                "heads together": mean[f"{last}_out"],
+                "earlier": mean[f"{last}.skip"],
+            }
             kinds = [name for name, share in tests.items() if share >= 0.8]
             assert found.kind[run] == (kinds or ["split"])[0], (name, run)

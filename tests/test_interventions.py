@@ -69,14 +69,20 @@ def test_each_kind_equals_a_pass_overwritten_by_hand(config, model, positions):
         for intervention in everything(config, kind, positions):
             expected = by_hand(model, tokens, intervention, value)
             hook = intervention.hook(model, source)
-            torch.testing.assert_close(model(tokens, hook), expected, rtol=0, atol=1e-12, msg=str(intervention))
+            torch.testing.assert_close(
+                model(tokens, hook), expected, rtol=0, atol=1e-12, msg=str(intervention)
+            )
             assert not torch.equal(expected, model(tokens)), str(intervention)
     with pytest.raises(BadInput, match=rf"{len(tokens)} sums in a batch of 3: expected one"):
         model(tokens[:3], Patch(mlps={0}).hook(model, source))
 
 
 def test_reading_fewer_positions_gives_the_same_logits(config, model):
-    tokens, source, read = tokens_of(config), drawn(config, seed=5), list(config.layout.loss_positions)
+    tokens, source, read = (
+        tokens_of(config),
+        drawn(config, seed=5),
+        list(config.layout.loss_positions),
+    )
     for kind in (Ablation, MeanAblation, Patch):
         for intervention in (INTACT, *everything(config, kind, tuple(read[:2]))):
             expected = model(tokens, intervention.hook(model, source))[:, read]
@@ -85,7 +91,9 @@ def test_reading_fewer_positions_gives_the_same_logits(config, model):
 
 
 @pytest.mark.parametrize("kind", [Ablation, MeanAblation])
-def test_a_combination_does_the_one_then_the_other_and_gives_its_source_to_patches_alone(config, model, kind):
+def test_a_combination_does_the_one_then_the_other_and_gives_its_source_to_patches_alone(
+    config, model, kind
+):
     tokens, last, source = tokens_of(config), config.layers - 1, drawn(config, seed=5)
     patch, other = Patch(heads={(last, 0), (last, 1)}), kind(heads={(last, 1)})
     first, then = patch.hook(model, source), other.hook(model)  # a mean is over its default set
@@ -97,7 +105,12 @@ def test_a_combination_does_the_one_then_the_other_and_gives_its_source_to_patch
 def test_a_shared_prefix_gives_what_separate_passes_give(config, model, everywhere):
     tokens, read = tokens_of(config), None if everywhere else list(config.layout.loss_positions)
     source, cache = drawn(config, seed=5), {}
-    asked = [INTACT, Ablation(mlps={0}), Ablation(skips={0}), Patch(heads={(0, 0)}, source=(2, 6)) | Ablation(mlps={0})]
+    asked = [
+        INTACT,
+        Ablation(mlps={0}),
+        Ablation(skips={0}),
+        Patch(heads={(0, 0)}, source=(2, 6)) | Ablation(mlps={0}),
+    ]
     asked += [i for kind in (Ablation, MeanAblation) for i in everything(config, kind)]
     asked += [replace(patch, source=(7, 5)) for patch in everything(config, Patch)]
     name = f"blocks.{config.layers - 1}.resid_mid"
@@ -114,7 +127,11 @@ def test_a_shared_prefix_gives_what_separate_passes_give(config, model, everywhe
 
 def test_what_interventions_have_in_common_is_computed_once(monkeypatch):
     layers, mlp = [], Block.mlp
-    monkeypatch.setattr(Block, "mlp", lambda self, mid, hook: layers.append(int(self.name[-1])) or mlp(self, mid, hook))
+    monkeypatch.setattr(
+        Block,
+        "mlp",
+        lambda self, mid, hook: layers.append(int(self.name[-1])) or mlp(self, mid, hook),
+    )
     model = Transformer(ModelConfig(layers=3, width=2, d_model=16, d_ff=8))
     SharedPrefix(model, [INTACT, *heads.PAIRS])(tokens_of(model.config))
     assert sorted(layers) == [0, 1, 1, 2, 2, 2]
@@ -134,9 +151,14 @@ def test_tables_where_a_digit_that_a_sum_has_not_would_score_far_above_all_other
 def test_as_data():
     ablation = Ablation(heads={(1, 0)}, mlps={1}, neurons={(1, 17)})
     assert len({ablation, Ablation(heads={(1, 0)}, mlps={1}, neurons={(1, 17)})}) == 1
-    assert ablation.to_json() == '{"kind": "Ablation", "heads": [[1, 0]], "mlps": [1], "neurons": [[1, 17]]}'
+    assert (
+        ablation.to_json()
+        == '{"kind": "Ablation", "heads": [[1, 0]], "mlps": [1], "neurons": [[1, 17]]}'
+    )
     assert ablation | Ablation(skips={0}) == Ablation({(1, 0)}, {1}, {(1, 17)}, {0})
-    patch = Patch(heads={(1, 0)}, names={"blocks.0.hook_resid_mid"}, positions=(8, 7), source=(152, 261))
+    patch = Patch(
+        heads={(1, 0)}, names={"blocks.0.hook_resid_mid"}, positions=(8, 7), source=(152, 261)
+    )
     both = patch | MeanAblation(patterns={(1, 1)})
     assert isinstance(both, Combined)
     for intervention in (INTACT, ablation, patch, both):

@@ -23,12 +23,15 @@ sys.path.insert(0, str(ROOT / "workflow"))
 import jobs
 
 CLUSTER = (
-    shutil.which("sinfo") is not None and not subprocess.run(["sinfo"], capture_output=True, check=False).returncode
+    shutil.which("sinfo") is not None
+    and not subprocess.run(["sinfo"], capture_output=True, check=False).returncode
 )
 N1, MAIN, FINETUNED = "n1_s0.3_w0.2", "n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2"
 
 
-def test_what_is_shipped_is_not_trained_again_and_the_stamp_of_a_lost_run_goes(tmp_path, monkeypatch):
+def test_what_is_shipped_is_not_trained_again_and_the_stamp_of_a_lost_run_goes(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     assert jobs.trainings({"groups": MAIN, "recipe": "quick", "runs": "0-5"}) == []
     stamp = Path(f"trained/{MAIN}/quick/run900.all")
@@ -46,12 +49,32 @@ def test_what_is_shipped_is_not_trained_again_and_the_stamp_of_a_lost_run_goes(t
     [
         (jobs.trainings, {"groups": "n9"}, "Unknown group 'n9'"),
         (jobs.trainings, {"groups": MAIN, "epochs": "0"}, "EPOCHS=0: expected a number of epochs"),
-        (jobs.trainings, {"groups": MAIN, "epochs": "\u0661"}, "EPOCHS=.: expected a number of epochs"),
+        (
+            jobs.trainings,
+            {"groups": MAIN, "epochs": "\u0661"},
+            "EPOCHS=.: expected a number of epochs",
+        ),
         (jobs.trainings, {"groups": MAIN, "epochs": "9" * 5000}, "expected a number of epochs"),
-        (jobs.trainings, {"groups": MAIN, "precision": "int8"}, "PRECISION=int8: expected one of fp32"),
-        (jobs.trainings, {"groups": MAIN, "recipe": "slow"}, "Unknown recipe 'slow': expected one of paper, quick"),
-        (jobs.trainings, {"groups": MAIN, "init_seed": "-1"}, "INIT_SEED=-1: expected a whole number from 0"),
-        (jobs.trainings, {"groups": MAIN, "mask_seed": str(2**63)}, "MASK_SEED=9223372036854775808: expected"),
+        (
+            jobs.trainings,
+            {"groups": MAIN, "precision": "int8"},
+            "PRECISION=int8: expected one of fp32",
+        ),
+        (
+            jobs.trainings,
+            {"groups": MAIN, "recipe": "slow"},
+            "Unknown recipe 'slow': expected one of paper, quick",
+        ),
+        (
+            jobs.trainings,
+            {"groups": MAIN, "init_seed": "-1"},
+            "INIT_SEED=-1: expected a whole number from 0",
+        ),
+        (
+            jobs.trainings,
+            {"groups": MAIN, "mask_seed": str(2**63)},
+            "MASK_SEED=9223372036854775808: expected",
+        ),
         (
             jobs.trainings,
             {"groups": FINETUNED, "init_seed": "0"},
@@ -73,10 +96,31 @@ def test_what_cannot_be_done_is_said(make, asked, said):
 
 def test_a_job_is_given_the_seeds_that_are_asked_for(tmp_path):
     """Also 0, and only those; `make` gives the others as empty words."""
-    asked = ["groups=" + MAIN, "runs=900", "recipe=quick", "init_seed=0", "order_seed=", "mask_seed=12"]
+    asked = [
+        "groups=" + MAIN,
+        "runs=900",
+        "recipe=quick",
+        "init_seed=0",
+        "order_seed=",
+        "mask_seed=12",
+    ]
     snakemake = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "workflow" / "Snakefile"]
-    snakemake += ["--directory", tmp_path, "--workflow-profile", ROOT / "workflow" / "profiles" / "local"]
-    snakemake += ["train", "--dry-run", "--printshellcmds", "--quiet", "host", "--config", "task=train", *asked]
+    snakemake += [
+        "--directory",
+        tmp_path,
+        "--workflow-profile",
+        ROOT / "workflow" / "profiles" / "local",
+    ]
+    snakemake += [
+        "train",
+        "--dry-run",
+        "--printshellcmds",
+        "--quiet",
+        "host",
+        "--config",
+        "task=train",
+        *asked,
+    ]
     done = subprocess.run(snakemake, cwd=ROOT, capture_output=True, text=True, check=True)
     assert "--precision bf16 --init-seed 0 --mask-seed 12 >" in done.stdout + done.stderr
     make = (ROOT / "Makefile").read_text()
@@ -87,13 +131,19 @@ def test_a_job_is_given_the_seeds_that_are_asked_for(tmp_path):
     ("profile", "said"),
     [
         ("nope", "PROFILE=nope: expected one of local slurm"),
-        pytest.param("slurm", "no cluster answers", marks=pytest.mark.skipif(CLUSTER, reason="a cluster answers here")),
+        pytest.param(
+            "slurm",
+            "no cluster answers",
+            marks=pytest.mark.skipif(CLUSTER, reason="a cluster answers here"),
+        ),
     ],
 )
 def test_a_profile_that_cannot_run_anything_is_refused_before_any_job(profile, said):
     command = ["make", "train", f"GROUPS={N1}", f"PROFILE={profile}"]
     environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
-    made = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    made = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert made.returncode
     assert said in made.stderr
 
@@ -120,7 +170,12 @@ def make(target: str, data: Path, *settings: str) -> "subprocess.Popen[str]":
     environment = os.environ | {"CARRY_DATA": str(data)}
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_CURRENT_TEST", "MAKEFLAGS"):
         environment.pop(name, None)
-    command = ["make", target, *settings, "PROFILE=slurm --slurm-init-seconds-before-status-checks 1"]
+    command = [
+        "make",
+        target,
+        *settings,
+        "PROFILE=slurm --slurm-init-seconds-before-status-checks 1",
+    ]
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen(command, cwd=ROOT, env=environment, **piped)
 
@@ -132,26 +187,36 @@ def finished(process: "subprocess.Popen[str]") -> str:
 
 
 def running() -> list[str]:
-    return subprocess.check_output(["squeue", "--noheader", "--states=R", "--format=%i"], text=True).split()
+    return subprocess.check_output(
+        ["squeue", "--noheader", "--states=R", "--format=%i"], text=True
+    ).split()
 
 
-@pytest.mark.skipif(not CLUSTER, reason="no SLURM here: apt-get install slurm-wlm munge; workflow/slurm-here start")
+@pytest.mark.skipif(
+    not CLUSTER, reason="no SLURM here: apt-get install slurm-wlm munge; workflow/slurm-here start"
+)
 def test_slurm_trains_to_the_same_weights_though_a_job_is_killed_and_runs_notebooks(tmp_path):
     """Four runs, one of them killed, beside the same runs of one process; then four notebooks."""
     (tmp_path / "slurm").mkdir()
-    training = make("train", tmp_path / "slurm", f"GROUPS={N1}", "RUNS=900-903", "RECIPE=quick", "EPOCHS=1")
+    training = make(
+        "train", tmp_path / "slurm", f"GROUPS={N1}", "RUNS=900-903", "RECIPE=quick", "EPOCHS=1"
+    )
     end = time.monotonic() + 300
     while not running():
         assert training.poll() is None
         assert time.monotonic() < end
         time.sleep(0.2)
     subprocess.run(["scancel", running()[0]], check=True)
-    checkpoints = Checkpoints(tmp_path / "checkpoints", groups.find(N1), replace(recipes.BY_NAME["quick"], limit=1))
+    checkpoints = Checkpoints(
+        tmp_path / "checkpoints", groups.find(N1), replace(recipes.BY_NAME["quick"], limit=1)
+    )
     loop.train_group(checkpoints, range(900, 904), tmp_path / "here", precision="bf16")
     finished(training)
     for run in range(900, 904):
         path = f"{N1}/quick/run{run}.safetensors"
-        here, there = (load_file(folder / path) for folder in (tmp_path / "here", tmp_path / "slurm" / "runs"))
+        here, there = (
+            load_file(folder / path) for folder in (tmp_path / "here", tmp_path / "slurm" / "runs")
+        )
         assert here.keys() == there.keys()
         assert all(torch.equal(here[name], there[name]) for name in here)
     said = finished(make("rerun", ROOT / "data", "WHAT=fig13 tab03", f"GROUPS={N1} n2_s0.3_w0.0"))

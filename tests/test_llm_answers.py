@@ -49,7 +49,9 @@ def naive_carrying(a: int, b: int, value: int) -> bool:
 def test_carrying_mistakes_by_column_addition():
     generator = torch.Generator().manual_seed(0)
     pairs = prompts.draw(2000, seed=1)
-    wrong = (pairs.sum(1) + torch.randint(-1111, 1112, (2000,), generator=generator) // 10 * 10).tolist()
+    wrong = (
+        pairs.sum(1) + torch.randint(-1111, 1112, (2000,), generator=generator) // 10 * 10
+    ).tolist()
     values = [10 * x if i % 50 == 0 else x for i, x in enumerate(wrong)]
     found = Answers(pairs, tuple(map(str, values)), BARE)
     expected = [naive_carrying(a, b, v) for (a, b), v in zip(pairs.tolist(), values, strict=True)]
@@ -58,7 +60,9 @@ def test_carrying_mistakes_by_column_addition():
     assert found.carry_share == pytest.approx(sum(expected) / int((~found.right).sum()))
 
 
-@pytest.mark.parametrize(("name", "template"), [*((name, BARE) for name in TOKENIZERS), ("bytes_and_threes", ALPACA)])
+@pytest.mark.parametrize(
+    ("name", "template"), [*((name, BARE) for name in TOKENIZERS), ("bytes_and_threes", ALPACA)]
+)
 def test_every_digit_is_in_the_token_that_holds_it(name, template):
     """By walking through the tokens' own characters and counting digits, with no offsets."""
     tokenizer = TOKENIZERS[name]()
@@ -78,7 +82,9 @@ def test_every_digit_is_in_the_token_that_holds_it(name, template):
 
 @pytest.mark.parametrize("left_out", ["+", "7"])
 def test_a_tokenizer_that_leaves_a_sign_out(left_out, monkeypatch):
-    monkeypatch.setattr(small, "TOKENS", tuple("?" if token == left_out else token for token in small.TOKENS))
+    monkeypatch.setattr(
+        small, "TOKENS", tuple("?" if token == left_out else token for token in small.TOKENS)
+    )
     with pytest.raises(BadInput, match=f"cannot write 1234 . 5678, but '[^{left_out}]*': expected"):
         prompts.check_tokenizer(small.tokenizer(), BARE)
 

@@ -36,7 +36,12 @@ def test_planted_staircases_are_found_exactly():
     n, length = 6, 11
     # `<s> a a a a + b b b b =`
     cells = staircases.cells(prompts.Positions((1, 2, 3, 4), 5, (6, 7, 8, 9), 10), n)
-    plant = {(0, 1): cells[4:5], (1, 2): cells[:4], (2, 3): [*cells[5:8], (3, 3)], (2, 0): [(12, 1)]}
+    plant = {
+        (0, 1): cells[4:5],
+        (1, 2): cells[:4],
+        (2, 3): [*cells[5:8], (3, 3)],
+        (2, 0): [(12, 1)],
+    }
     # [layer, batch, head, query, key]
     whole = torch.full((3, 7, 4, length + n - 1, length + n - 1), 0.01)
     for (layer, head), planted in plant.items():
@@ -45,7 +50,9 @@ def test_planted_staircases_are_found_exactly():
     ends = [(0, length), *((length + j, length + j + 1) for j in range(n - 1))]
     generated = [[layer[:, :, start:end, :end] for layer in whole] for start, end in ends]
     rows, columns = torch.tensor([cells] * 7).permute(2, 0, 1)
-    wins = staircases.count_wins(staircases.attention_at(generated, rows, columns), torch.ones(7, 10, dtype=torch.bool))
+    wins = staircases.count_wins(
+        staircases.attention_at(generated, rows, columns), torch.ones(7, 10, dtype=torch.bool)
+    )
     expected = torch.zeros(10, 3, 4, dtype=torch.int64)
     expected[4, 0, 1] = 7
     expected[:4, 1, 2] = 7

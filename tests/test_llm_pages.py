@@ -38,7 +38,9 @@ def planted() -> survey.Survey:
         survey.Ablated(((1, 2), (2, 0)), "frequent", Answers(pairs, ("0",) * N, BARE)),
         survey.Ablated(((0, 0), (0, 1)), "random", answers),
     )
-    return survey.Survey("planted", answers, wins, maps, 0.5 * maps, points, share, spelled, ablated, {})
+    return survey.Survey(
+        "planted", answers, wins, maps, 0.5 * maps, points, share, spelled, ablated, {}
+    )
 
 
 def test_streams_find_what_was_planted(planted):
@@ -46,7 +48,8 @@ def test_streams_find_what_was_planted(planted):
     assert found.output.unique().tolist() == [0, 1, 2, 3]
     for _, each in found.groupby("output"):
         in_plane, pockets = (
-            each[measure].tolist() for measure in ("carry-in, on one of two axes", "nearest centre is the digit’s")
+            each[measure].tolist()
+            for measure in ("carry-in, on one of two axes", "nearest centre is the digit’s")
         )
         assert len(in_plane) == 6
         assert in_plane[2] > 0.99
@@ -60,7 +63,10 @@ def test_streams_find_what_was_planted(planted):
     ("arguments", "complaint"),
     [
         ({"source": "authr"}, "Unknown source 'authr': expected 'ours' or 'author'"),
-        ({"group": "n9"}, "Unknown language model 'n9' from ours: expected one of default, small, alpaca"),
+        (
+            {"group": "n9"},
+            "Unknown language model 'n9' from ours: expected one of default, small, alpaca",
+        ),
         ({"source": "author", "model": "/some/where"}, "expected None for source='author'"),
         ({"n_examples": 3}, "n_examples=3: expected a whole number of prompts from 100"),
         ({"n_pairs": 29}, "n_pairs=29: expected a whole number of pairs from 0 to 28"),
@@ -77,7 +83,9 @@ def test_the_small_model_is_small_and_adds_without_a_network(monkeypatch):
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    assert sum(path.stat().st_size for path in (ROOT / "data" / "llm" / "small").iterdir()) < 8 * 2**20
+    assert (
+        sum(path.stat().st_size for path in (ROOT / "data" / "llm" / "small").iterdir()) < 8 * 2**20
+    )
     found = recordings.load("ours", "default", n_examples=100, n_pairs=1)
     assert found.answers.accuracy >= 0.95
     assert [a.kind for a in found.ablated] == ["frequent", "random"]

@@ -28,7 +28,11 @@ def llemma(released, data) -> Path:
 
 
 def test_llemma_is_as_the_paper_prints(llemma):
-    for name in ("tab2/llemma/accuracy", "tab2/llemma/staircase_heads", "llm/llemma/carry_mistakes"):
+    for name in (
+        "tab2/llemma/accuracy",
+        "tab2/llemma/staircase_heads",
+        "llm/llemma/carry_mistakes",
+    ):
         claim = claims.claims()[name]
         assert abs(of(name).value - claim.paper) <= claim.unit / 2, name
     found = recordings.recording("llemma")
@@ -39,7 +43,9 @@ def test_llemma_is_as_the_paper_prints(llemma):
     assert found.counts.sum() == 1000 * (4 + found.answers.template.tokens)
     assert most_frequent(found.counts)[3:5] == found.frequent_heads[3:5] == ((13, 23), (15, 15))
     for name in ("tab2/llemma/ablated_accuracy/0", "tab2/llemma/addition_heads"):
-        with pytest.raises(BadInput, match="carry llm EleutherAI/llemma_7b --ablate 13:23,15:15 --pairs 3 --out"):
+        with pytest.raises(
+            BadInput, match="carry llm EleutherAI/llemma_7b --ablate 13:23,15:15 --pairs 3 --out"
+        ):
             of(name)
 
 
@@ -60,7 +66,11 @@ def planted(data: Path, key: str, ablated: list[tuple[str, str, int]]) -> None:
     size = Size(32, 32)
 
     def answers(right: int) -> Answers:
-        return Answers(pairs, tuple(str(a + b + (i >= right)) for i, (a, b) in enumerate(pairs.tolist())), template)
+        return Answers(
+            pairs,
+            tuple(str(a + b + (i >= right)) for i, (a, b) in enumerate(pairs.tolist())),
+            template,
+        )
 
     wins = torch.zeros(14, 32, 32, dtype=torch.int64)
     wins[0, 13, 23], wins[1, 15, 15], wins[2, 15, 15] = 10, 9, 1
@@ -73,19 +83,28 @@ def planted(data: Path, key: str, ablated: list[tuple[str, str, int]]) -> None:
         torch.zeros(32, 2, 5, 10, 6),
         torch.zeros(32, 2, 5, 6),
         torch.zeros(10, 5, dtype=torch.bool),
-        tuple(survey.Ablated(parse_heads(pair, size), kind, answers(right)) for pair, kind, right in ablated),
+        tuple(
+            survey.Ablated(parse_heads(pair, size), kind, answers(right))
+            for pair, kind, right in ablated
+        ),
         {},
     )
     found.save(data / "llm" / key / survey.FILE)
 
 
 def test_rows_from_a_survey_of_our_own(data):
-    planted(data, "llemma", [("13:23,15:15", "asked", 3), ("1:1,2:2", "frequent", 8), ("3:3,4:4", "random", 7)])
+    planted(
+        data,
+        "llemma",
+        [("13:23,15:15", "asked", 3), ("1:1,2:2", "frequent", 8), ("3:3,4:4", "random", 7)],
+    )
     assert of("tab2/llemma/accuracy", "ours").value == 0.9
     assert of("tab2/llemma/staircase_heads", "ours").value == 2
     assert of("tab2/llemma/ablated_accuracy/0", "ours").value == 0.3
     assert of("tab2/llemma/addition_heads", "ours").value == [[13, 23], [15, 15]]
-    with pytest.raises(BadInput, match="Needs the weights of Zephyr 7B: `carry llm HuggingFaceH4/zephyr-7b-beta"):
+    with pytest.raises(
+        BadInput, match="Needs the weights of Zephyr 7B: `carry llm HuggingFaceH4/zephyr-7b-beta"
+    ):
         of("tab2/zephyr/accuracy", "ours")
     planted(data, "zephyr", [])
     with pytest.raises(BadInput, match="is without 17:25,17:26"):
@@ -98,9 +117,15 @@ def test_the_finding_compares_with_random_pairs(data):
     def found():
         return quantities.find("finding/llm_heads", Evidence("ours"))
 
-    with pytest.raises(BadInput, match="It needs 7B weights: `carry llm PATH_TO_ALPACA --template alpaca --ablate"):
+    with pytest.raises(
+        BadInput, match="It needs 7B weights: `carry llm PATH_TO_ALPACA --template alpaca --ablate"
+    ):
         found()
-    planted(data, "llemma", [("13:23,15:15", "asked", 3), ("1:1,2:2", "frequent", 8), ("3:3,4:4", "random", 7)])
+    planted(
+        data,
+        "llemma",
+        [("13:23,15:15", "asked", 3), ("1:1,2:2", "frequent", 8), ("3:3,4:4", "random", 7)],
+    )
     assert (found().value, dict(found().shows)) == (0.3, {1: True})
     planted(data, "zephyr", [("17:25,17:26", "asked", 6), ("3:3,4:4", "random", 2)])
     assert dict(found().shows) == {1: True, 2: False}

@@ -64,9 +64,21 @@ def test_a_folders_own_code_is_never_run(tmp_path):
         where = folder(tmp_path / plant.__name__)
         (where / "evil.py").write_text(EVIL.format(mark=str(mark)))
         plant(where)
-    command = [sys.executable, "-c", RUN, tmp_path / "out", *(tmp_path / plant.__name__ for plant in plants)]
-    environment = {"CARRY_DATA": str(tmp_path / "data"), "PATH": "", "HF_HOME": str(tmp_path / "hf")}
-    result = subprocess.run(command, input="y\n" * 9, capture_output=True, text=True, cwd=ROOT, env=environment)
+    command = [
+        sys.executable,
+        "-c",
+        RUN,
+        tmp_path / "out",
+        *(tmp_path / plant.__name__ for plant in plants),
+    ]
+    environment = {
+        "CARRY_DATA": str(tmp_path / "data"),
+        "PATH": "",
+        "HF_HOME": str(tmp_path / "hf"),
+    }
+    result = subprocess.run(
+        command, input="y\n" * 9, capture_output=True, text=True, cwd=ROOT, env=environment
+    )
     assert not mark.exists()
     assert "Traceback" not in result.stderr
     refused = f"{tmp_path / 'plant_config'} holds no language model that can be read (ValueError: "
@@ -104,10 +116,16 @@ for arguments in (["llm", "data/llm/small", "--out", "_build/nowhere"], ["train-
 
 
 def test_everything_else_works_without_transformers_and_the_missing_extra_is_one_line(tmp_path):
-    command, environment = [sys.executable, "-c", BLOCKED + WITHOUT], os.environ | {"CARRY_DATA": str(tmp_path)}
+    command, environment = (
+        [sys.executable, "-c", BLOCKED + WITHOUT],
+        os.environ | {"CARRY_DATA": str(tmp_path)},
+    )
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
     assert (result.returncode, result.stdout) == (0, ""), result.stderr
-    assert [line.count("pip install 'carry-core[llm]'") for line in result.stderr.splitlines()] == [1, 1]
+    assert [line.count("pip install 'carry-core[llm]'") for line in result.stderr.splitlines()] == [
+        1,
+        1,
+    ]
     assert list(tmp_path.iterdir()) == []
 
 

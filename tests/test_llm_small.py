@@ -10,14 +10,19 @@ BARE = prompts.TEMPLATES["bare"]
 
 def test_the_tokens_are_the_tokenizers():
     tokenizer = small.tokenizer()
-    pairs = torch.cat([prompts.draw(50), torch.tensor([[1000, 1000], [9999, 9999], [4999, 5001], [4999, 5000]])])
+    pairs = torch.cat(
+        [prompts.draw(50), torch.tensor([[1000, 1000], [9999, 9999], [4999, 5001], [4999, 5000]])]
+    )
     for (a, b), row in zip(pairs.tolist(), small.encode(pairs), strict=True):
         text = f"{a} + {b} = {a + b}"
         expected = [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]
         assert row.tolist() == expected + [tokenizer.pad_token_id] * (17 - len(expected))
         assert tokenizer.decode(expected, skip_special_tokens=True) == text.replace(" ", "")
     assert small.encode(pairs).shape[1] == 17
-    assert len(tokenizer(prompts.TEMPLATES["bare"].prompt(1234, 5678))["input_ids"]) == small.PROMPT_LENGTH
+    assert (
+        len(tokenizer(prompts.TEMPLATES["bare"].prompt(1234, 5678))["input_ids"])
+        == small.PROMPT_LENGTH
+    )
 
 
 def test_the_loss_sees_the_answer_only_and_never_a_prompt_of_the_protocol():
@@ -25,7 +30,12 @@ def test_the_loss_sees_the_answer_only_and_never_a_prompt_of_the_protocol():
     pairs = torch.stack([asked, asked.flip(0), torch.tensor([4000, 2000])])
     found = small.labels(pairs, small.encode(pairs))
     assert (found[0] == -100).all()
-    assert found[2].tolist() == [small.TOKENS.index("6"), *[small.TOKENS.index("0")] * 3, small.EOS, -100]
+    assert found[2].tolist() == [
+        small.TOKENS.index("6"),
+        *[small.TOKENS.index("0")] * 3,
+        small.EOS,
+        -100,
+    ]
     assert found[1, 0] != -100
 
 

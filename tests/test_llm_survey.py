@@ -28,14 +28,18 @@ def where(request, tmp_path_factory):
     """A model some of whose replies end early: its end is the third token that it writes."""
     path = folder(tmp_path_factory.mktemp("model"), *request.param)
     asked = survey.Surveyor(inspect_model(str(path), BARE), path, count=1)
-    asked.model.generation_config.eos_token_id = int(asked._generate(asked._inputs(asked.pairs))[0][0, 2])
+    asked.model.generation_config.eos_token_id = int(
+        asked._generate(asked._inputs(asked.pairs))[0][0, 2]
+    )
     asked.model.generation_config.save_pretrained(path)
     return path
 
 
 @pytest.fixture(scope="module")
 def surveyor(where, tmp_path_factory):
-    return survey.Surveyor(inspect_model(str(where), BARE), tmp_path_factory.mktemp("parts"), **PLAN)
+    return survey.Surveyor(
+        inspect_model(str(where), BARE), tmp_path_factory.mktemp("parts"), **PLAN
+    )
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +65,9 @@ def naive(model, tokenizer):
         with torch.inference_mode():
             passed = model(torch.tensor([ids]), output_attentions=True, output_hidden_states=True)
         whole = torch.stack(passed.attentions)[:, 0]
-        cells = [*zip(place.b, place.a, strict=True)] + [(place.last + j, place.b[0] + j) for j in range(n)]
+        cells = [*zip(place.b, place.a, strict=True)] + [
+            (place.last + j, place.b[0] + j) for j in range(n)
+        ]
         for c, (row, column) in enumerate(cells):
             if row < len(ids) - 1:
                 values = whole[:, :, row, column]
@@ -75,7 +81,9 @@ def naive(model, tokenizer):
                 if row < len(ids) - 1:
                     square[:, :, i, j] = whole[:, :, row, column]
         maps.append(square)
-        streams.append(torch.stack(passed.hidden_states)[1:, 0, length - 1 :][:, : len(ids) - length][:, :5])
+        streams.append(
+            torch.stack(passed.hidden_states)[1:, 0, length - 1 :][:, : len(ids) - length][:, :5]
+        )
     return replies, wins, torch.stack(maps), streams
 
 
@@ -90,7 +98,9 @@ def test_a_survey_is_what_the_naive_way_gives(surveyor, found):
     for i, (layer, head) in enumerate(found.frequent_heads):
         square = pd.DataFrame(maps[:, layer, head].flatten(1).double().numpy())  # NaN is left out
         for statistic, expected in ((found.mean, square.mean()), (found.std, square.std())):
-            np.testing.assert_allclose(statistic[i].flatten(), expected.fillna(0), atol=1e-4, rtol=1e-3)
+            np.testing.assert_allclose(
+                statistic[i].flatten(), expected.fillna(0), atol=1e-4, rtol=1e-3
+            )
     for output, layer in product(range(5), range(3)):
         middle, end = (surveyor._stored("stream", output, layer, after) for after in (0, 1))
         block = blocks(model)[layer]
@@ -100,7 +110,9 @@ def test_a_survey_is_what_the_naive_way_gives(surveyor, found):
         # the last entry of hidden_states is after the final norm
         for prompt, expected in enumerate(streams):
             if layer < 2 and output < expected.shape[1]:
-                torch.testing.assert_close(end[prompt], expected[layer, output], atol=1e-4, rtol=1e-4)
+                torch.testing.assert_close(
+                    end[prompt], expected[layer, output], atol=1e-4, rtol=1e-4
+                )
     kinds = [a.kind for a in found.ablated]
     assert kinds[:3] == ["asked", "frequent", "frequent"]
     assert {*kinds[3:]} <= {"random"}
@@ -110,7 +122,9 @@ def test_a_survey_is_what_the_naive_way_gives(surveyor, found):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_gives_the_same_survey(where, found, tmp_path):
-    there = survey.Surveyor(inspect_model(str(where), BARE, device="cuda"), tmp_path / "gpu", **PLAN).run()
+    there = survey.Surveyor(
+        inspect_model(str(where), BARE, device="cuda"), tmp_path / "gpu", **PLAN
+    ).run()
     assert there.record["device"] == "cuda"
     assert torch.equal(there.wins[:4], found.wins[:4])
     torch.testing.assert_close(there.mean, found.mean, atol=1e-3, rtol=1e-3)
@@ -125,11 +139,15 @@ def test_what_was_stopped_goes_on_where_it_was(where, found, tmp_path, monkeypat
     with pytest.raises(KeyboardInterrupt):
         run(where, tmp_path / "parts", report=stop)
     (parts,) = (tmp_path / "parts").iterdir()
-    assert sorted(path.name for path in parts.iterdir()) == [f"intact-000{i}.safetensors" for i in range(3)]
+    assert sorted(path.name for path in parts.iterdir()) == [
+        f"intact-000{i}.safetensors" for i in range(3)
+    ]
     (parts / "intact-0001.safetensors").unlink()
     asked = []
     inputs = survey.Surveyor._inputs
-    monkeypatch.setattr(survey.Surveyor, "_inputs", lambda self, x: asked.append(len(x)) or inputs(self, x))
+    monkeypatch.setattr(
+        survey.Surveyor, "_inputs", lambda self, x: asked.append(len(x)) or inputs(self, x)
+    )
     again = run(where, tmp_path / "parts")
     # the lost batch, the last one, and the ablations
     assert asked == [6, 2, *[6, 6, 6, 2] * len(found.ablated)]
@@ -170,10 +188,16 @@ def test_the_command_writes_one_small_file(carry, data, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--ablate", "40:2"), "No head 40:2: expected a layer from 0 to 2 and a head from 0 to 3."),
+        (
+            ("--ablate", "40:2"),
+            "No head 40:2: expected a layer from 0 to 2 and a head from 0 to 3.",
+        ),
         (("--ablate", "0:0,0:0"), "--ablate 0:0,0:0: expected heads as layer:head, each once"),
         (("--pairs", "29"), "Invalid value for '--pairs'"),
-        (("--ablate", "first"), "--ablate first: expected heads as layer:head, each once, such as 13:23,15:15."),
+        (
+            ("--ablate", "first"),
+            "--ablate first: expected heads as layer:head, each once, such as 13:23,15:15.",
+        ),
         (("--device", "abacus"), "Unknown device 'abacus': expected cpu"),
     ],
 )
@@ -189,9 +213,13 @@ def test_no_model(refused, data, tmp_path):
     (tmp_path / "damaged" / "config.json").write_text("{")
     for where in ("empty", "damaged", "nowhere"):
         said = refused("llm", str(tmp_path / where))
-        assert re.search(rf"{where} holds no language model that can be read \(.*\): expected a folder", said)
+        assert re.search(
+            rf"{where} holds no language model that can be read \(.*\): expected a folder", said
+        )
     BertConfig().save_pretrained(tmp_path / "bert")
-    assert "BertLMHeadModel is laid out in another way: expected layers" in refused("llm", str(tmp_path / "bert"))
+    assert "BertLMHeadModel is laid out in another way: expected layers" in refused(
+        "llm", str(tmp_path / "bert")
+    )
     assert list(data.iterdir()) == []
 
 

@@ -60,12 +60,16 @@ def test_a_class_that_is_none_is_bad_input_and_what_was_given_is_named(wrong):
 def test_attention_ahead_by_hand():
     for causal in (False, True):
         layout = Layout(4, causal)
-        pattern = torch.rand(2, layout.length, layout.length, generator=torch.Generator().manual_seed(0))
+        pattern = torch.rand(
+            2, layout.length, layout.length, generator=torch.Generator().manual_seed(0)
+        )
         found = lengths.ahead(pattern, layout)
         assert found[:, 3].isnan().all()
         for column in range(3):
             rows = [5 + column] if causal else [column, 5 + column]
-            wanted = sum(pattern[:, row, column + 1] + pattern[:, row, 5 + column + 1] for row in rows) / len(rows)
+            wanted = sum(
+                pattern[:, row, column + 1] + pattern[:, row, 5 + column + 1] for row in rows
+            ) / len(rows)
             torch.testing.assert_close(found[:, column], wanted)
 
 
@@ -87,7 +91,9 @@ def test_the_two_kinds_of_staircase_by_hand():
     ):
         both = heads.partner_mass(planted[:-1], layout).unflatten(-1, (2, -1))
         steps, own = both.mean(-2), heads.column_mass(planted, layout)
-        kinds = lengths.Heads(steps, torch.zeros(1, 2, 4), own, torch.zeros(2, 2, 4), 0, 1.0, 1.0).staircases
+        kinds = lengths.Heads(
+            steps, torch.zeros(1, 2, 4), own, torch.zeros(2, 2, 4), 0, 1.0, 1.0
+        ).staircases
         assert list(kinds) == names
         assert [x.tolist() for x in kinds.values()] == [pytest.approx(x) for x in expected]
 
@@ -105,7 +111,9 @@ def test_forgetting_on_planted_curves():
     falls = [[0.2, 1.0, 1.0], [1.0, 1.0, 1.0], [1.0, 0.5, 1.0], [0.4, 0.4, 1.0]]
     keeps = [[0.1, 0.1, 0.1], [0.5, 0.5, 1.0], [0.9, 0.9, 1.0], [0.9, 0.95, 1.0]]
     found = lengths.forgetting(
-        history(long_whole=[[0.1, 0.8, 0.5, 0.4], [0.0, 0.5, 0.9, 0.6]], long_accuracy=[falls, keeps])
+        history(
+            long_whole=[[0.1, 0.8, 0.5, 0.4], [0.0, 0.5, 0.9, 0.6]], long_accuracy=[falls, keeps]
+        )
     )
     assert found.loc[0, ["epochs", "peak", "best", "last"]].tolist() == [4, 2, 0.8, 0.4]
     assert (found.goes[0][:2], found["first"][0]) == ((4, 3), (1,))
@@ -126,8 +134,12 @@ def test_cells_by_arrival_by_hand():
     found = lengths.means_by_carry_in(ClassAccuracies(accuracy, -accuracy, 0.0))
     # a one arrives at position 0 in C@1, C all and C all con., at 1 in C@2, C all and C all con.;
     # never at 2
-    torch.testing.assert_close(found[1], torch.tensor([(3 + 9 + 12) / 3, (7 + 10 + 13) / 3, torch.nan]), equal_nan=True)
-    torch.testing.assert_close(found[0], torch.tensor([(0 + 6) / 2, (1 + 4) / 2, (2 + 5 + 8 + 11 + 14) / 5]))
+    torch.testing.assert_close(
+        found[1], torch.tensor([(3 + 9 + 12) / 3, (7 + 10 + 13) / 3, torch.nan]), equal_nan=True
+    )
+    torch.testing.assert_close(
+        found[0], torch.tensor([(0 + 6) / 2, (1 + 4) / 2, (2 + 5 + 8 + 11 + 14) / 5])
+    )
 
 
 def test_who_carries_and_who_corrects_in_a_planted_model():
@@ -176,7 +188,10 @@ def test_the_best_direction_in_the_plane_is_at_least_as_good_as_the_axis(tiny):
     a, b = measure.sample(60, 3, seed=0)
     found = neurons.carry_axis(tiny, a, b)
     points, more = found.points.numpy(), found.more.numpy()
-    best = max(abs(np.corrcoef(points @ [np.cos(t), np.sin(t)], more)[0, 1]) for t in np.linspace(0, np.pi, 2000))
+    best = max(
+        abs(np.corrcoef(points @ [np.cos(t), np.sin(t)], more)[0, 1])
+        for t in np.linspace(0, np.pi, 2000)
+    )
     assert found.correlations[0] <= found.plane == pytest.approx(best, abs=1e-4)
 
 
@@ -196,8 +211,13 @@ def test_a_finetuned_run_is_compared_with_the_run_of_its_number_or_the_only_one(
         """Run r has all its weights multiplied by r + 1 and `factor`; at epoch 500 by another 10."""
         scale = factor * (torch.tensor(numbers) + 1)
         state = tiny.state_dict()
-        weights = {run: {key: x * p for key, p in state.items()} for run, x in zip(numbers, scale, strict=True)}
-        early = {500: {run: {key: 10 * p for key, p in own.items()} for run, own in weights.items()}}
+        weights = {
+            run: {key: x * p for key, p in state.items()}
+            for run, x in zip(numbers, scale, strict=True)
+        }
+        early = {
+            500: {run: {key: 10 * p for key, p in own.items()} for run, own in weights.items()}
+        }
         return runs.Runs("g", "ours", TINY, numbers, weights, {"epochs": 60}, early)
 
     def ratio(pair: tuple[Transformer, Transformer]) -> float:
@@ -240,15 +260,23 @@ def test_length_is_shown_by_runs_that_forget_unprimed_and_remember_primed(plante
 
 def test_short_runs_of_ours_do_not_speak_to_epochs_of_the_paper(planted):
     quick = planted("quick", {})
-    for name in ("pad6/accuracy_range", "pad6/accuracy_epoch500", "pad6_finetuned/weight_norm_before"):
-        with pytest.raises(BadInput, match="^It needs pad6_n2_s0.3_w0.2 at an epoch of the recipe “paper”"):
+    for name in (
+        "pad6/accuracy_range",
+        "pad6/accuracy_epoch500",
+        "pad6_finetuned/weight_norm_before",
+    ):
+        with pytest.raises(
+            BadInput, match="^It needs pad6_n2_s0.3_w0.2 at an epoch of the recipe “paper”"
+        ):
             quantities.find(name, quick)
     with pytest.raises(BadInput, match="^It needs .* at an epoch of the recipe “paper”"):
         lengths.mlp_2500(quick)
     assert quantities.find("pad6_finetuned/weight_norm_change", quick).runs.keys() == {0}
 
 
-@pytest.mark.parametrize(("recipe", "epochs", "own"), [("quick", 60, [12, 24, 60]), ("paper", 2500, [500, 1000, 2500])])
+@pytest.mark.parametrize(
+    ("recipe", "epochs", "own"), [("quick", 60, [12, 24, 60]), ("paper", 2500, [500, 1000, 2500])]
+)
 def test_an_epoch_of_the_papers_is_the_same_share_of_a_shorter_training(recipe, epochs, own):
     early = {epoch: {0: {}} for epoch in GROUPS[PAD6].snapshots}
     record = {"recipe": recipe, "epochs": epochs}

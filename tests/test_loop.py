@@ -39,7 +39,9 @@ def train_small(started, folder, precision="fp32", most=None):
     loop.SAVE_EVERY = 0.0
     d_model = 128 if precision == "fused" else 16  # it knows the paper's only
     config = ModelConfig(width=2, d_model=d_model, d_ff=d_model)
-    group = groups.GROUPS["small"] = Group("small", config, n_digits=2, batch=384, epochs=3, n_runs=2)
+    group = groups.GROUPS["small"] = Group(
+        "small", config, n_digits=2, batch=384, epochs=3, n_runs=2
+    )
     checkpoints = Checkpoints(folder / "checkpoints", group, Recipe("paper", 1e-3))
     try:
         report = lambda *_: started.set()  # noqa: E731
@@ -74,7 +76,10 @@ def whole(request, tmp_path_factory):
 
 def assert_same_files(folder, other):
     for run in (0, 1):
-        paths = [where / "runs" / "small" / "paper" / f"run{run}.safetensors" for where in (folder, other)]
+        paths = [
+            where / "runs" / "small" / "paper" / f"run{run}.safetensors"
+            for where in (folder, other)
+        ]
         torch.testing.assert_close(*map(load_file, paths), rtol=0, atol=0)
         np.testing.assert_equal(*(dict(np.load(path.with_suffix(".npz"))) for path in paths))
 
@@ -85,7 +90,9 @@ def test_kill_minus_nine_changes_no_bit(whole, tmp_path):
     while kills < 3 or code:
         if code == 0:
             folder = tmp_path / f"after-{kills}"
-        code, _ = in_a_process(folder, whole[1], kill_after=draw.uniform(0, 0.5 * whole[2]) if kills < 3 else None)
+        code, _ = in_a_process(
+            folder, whole[1], kill_after=draw.uniform(0, 0.5 * whole[2]) if kills < 3 else None
+        )
         kills += code == -signal.SIGKILL
         assert code in (0, -signal.SIGKILL)
     assert_same_files(whole[0], folder)
@@ -97,15 +104,21 @@ def test_a_full_disk_is_one_line_and_loses_nothing(whole, tmp_path):
     # the history grows until it does not fit
     assert in_a_process(tmp_path, whole[1], size - 64)[0] == 2
     told = (tmp_path / "complaint").read_text()
-    assert re.fullmatch(r"Cannot write .*run0.safetensors: File too large. .*; nothing was changed there.", told), told
+    assert re.fullmatch(
+        r"Cannot write .*run0.safetensors: File too large. .*; nothing was changed there.", told
+    ), told
     left = sorted(path.name for path in (tmp_path / "checkpoints" / "small.paper").iterdir())
     assert left == [".run0.lock", ".run1.lock", "run0.safetensors"]
     assert in_a_process(tmp_path, whole[1])[0] == 0
     assert_same_files(whole[0], tmp_path)
 
 
-@pytest.mark.parametrize(("shape", "precision"), [("one layer", "fp32"), ("decoder", "bf16"), ("padded", "bf16")])
-def test_a_training_stops_within_an_epoch_and_goes_on(small_group, data, monkeypatch, shape, precision):
+@pytest.mark.parametrize(
+    ("shape", "precision"), [("one layer", "fp32"), ("decoder", "bf16"), ("padded", "bf16")]
+)
+def test_a_training_stops_within_an_epoch_and_goes_on(
+    small_group, data, monkeypatch, shape, precision
+):
     """Time is up after two batches of an epoch, after the last before its test, and after three.
 
     All is on disk. There are tests after epochs 1, 3 and 4.
@@ -121,10 +134,15 @@ def test_a_training_stops_within_an_epoch_and_goes_on(small_group, data, monkeyp
     for batches, reached in ((8, (1, 2)), (4, (1, 6)), (9, (3, 3)), (math.inf, (4, 0))):
         trainer = Trainer(group, recipe, [0, 2], precision=precision)
         loop.prepare(trainer, checkpoints)
-        assert loop.train_runs(trainer, checkpoints, Ticks(batches), lambda *_: None) == trainer.finished
+        assert (
+            loop.train_runs(trainer, checkpoints, Ticks(batches), lambda *_: None)
+            == trainer.finished
+        )
         assert (trainer.epoch, trainer.done) == reached
     assert trainer.finished
-    for (tensors, record), (expected, other) in zip(trainer.states(), straight.states(), strict=True):
+    for (tensors, record), (expected, other) in zip(
+        trainer.states(), straight.states(), strict=True
+    ):
         torch.testing.assert_close(tensors, expected, rtol=0, atol=0)
         assert record | {"seconds": 0} == other | {"seconds": 0}  # the masks to come among them
 
@@ -150,13 +168,25 @@ def test_runs_that_came_unequally_far_are_trained_apart(small_group, data, monke
 
 
 def test_finetuning_continues_weights_and_moments(small_group, data, monkeypatch):
-    parent = replace(small_group, name="pad6_n2_s0.3_w0.2", config=replace(small_group.config, width=3), snapshots=(2,))
-    child = replace(parent, name="child", primed=50, epochs=3, parent=(parent.name, 2), snapshots=())
+    parent = replace(
+        small_group,
+        name="pad6_n2_s0.3_w0.2",
+        config=replace(small_group.config, width=3),
+        snapshots=(2,),
+    )
+    child = replace(
+        parent, name="child", primed=50, epochs=3, parent=(parent.name, 2), snapshots=()
+    )
     recipe = replace(QUICK, name="paper")
     monkeypatch.setitem(groups.GROUPS, parent.name, parent)
     monkeypatch.setitem(groups.GROUPS, "child", child)
-    first, checkpoints = (Checkpoints(data / "checkpoints", group, recipe) for group in (parent, child))
-    with pytest.raises(BadInput, match=r"child continues run 0 of .*first run `carry train pad6_n2_s0.3_w0.2 --recipe"):
+    first, checkpoints = (
+        Checkpoints(data / "checkpoints", group, recipe) for group in (parent, child)
+    )
+    with pytest.raises(
+        BadInput,
+        match=r"child continues run 0 of .*first run `carry train pad6_n2_s0.3_w0.2 --recipe",
+    ):
         loop.check_parents([(checkpoints, [0])])
     loop.check_parents([(first, [0]), (checkpoints, [0])])
     loop.train_runs(Trainer(parent, recipe, [0]), first, loop.Clock(), lambda *_: None)
@@ -173,7 +203,10 @@ def test_finetuning_continues_weights_and_moments(small_group, data, monkeypatch
 
 
 def test_a_checkpoint_that_nothing_can_go_on_from_is_refused(small_group, data):
-    checkpoints, trainer = Checkpoints(data / "checkpoints", small_group, QUICK), Trainer(small_group, QUICK, [0])
+    checkpoints, trainer = (
+        Checkpoints(data / "checkpoints", small_group, QUICK),
+        Trainer(small_group, QUICK, [0]),
+    )
     assert not loop.train_runs(trainer, checkpoints, Ticks(1), lambda *_: None)
     (state,) = trainer.states()
     assert checkpoints.load(0)[1].items() >= state[1].items()
@@ -182,7 +215,9 @@ def test_a_checkpoint_that_nothing_can_go_on_from_is_refused(small_group, data):
     save_file(state[0], path, {"format": "1"})  # no record
     for content in (path.read_bytes(), cut):
         path.write_bytes(content)
-        with pytest.raises(BadInput, match=r"run0.safetensors is damaged .*delete run 0's files there to"):
+        with pytest.raises(
+            BadInput, match=r"run0.safetensors is damaged .*delete run 0's files there to"
+        ):
             loop.train_group(checkpoints, [0], data / "runs")
 
 
@@ -200,12 +235,16 @@ def test_a_checkpoint_of_another_kind_is_refused(small_group, data):
 
 @needs_fused
 @pytest.mark.parametrize("version", [None, fused.VERSION + 1])
-def test_a_checkpoint_of_a_step_that_rounds_otherwise_is_refused_before_any_run_is_trained(version, data, monkeypatch):
+def test_a_checkpoint_of_a_step_that_rounds_otherwise_is_refused_before_any_run_is_trained(
+    version, data, monkeypatch
+):
     """Run 1 is from another version of the fused step; run 0 is not begun, and no file is touched."""
     monkeypatch.setattr(train_module, "commit", lambda: "0123456789ab")
     group = Group("small", ModelConfig(width=2), n_digits=2, batch=384, epochs=3)
     checkpoints = Checkpoints(data / "checkpoints", group, QUICK)
-    loop.train_runs(Trainer(group, QUICK, [1], precision="fused"), checkpoints, Ticks(1), lambda *_: None)
+    loop.train_runs(
+        Trainer(group, QUICK, [1], precision="fused"), checkpoints, Ticks(1), lambda *_: None
+    )
     path = checkpoints.path(1)
     tensors, record = checkpoints.load(1)
     assert record.pop("step") == fused.VERSION
@@ -259,12 +298,24 @@ def test_a_run_becomes_a_pair_of_files(small_group, data, monkeypatch):
     with np.load(path.with_suffix(".npz")) as curves:
         assert set(curves.files) == trained.history.keys()
         assert curves["pattern"].dtype == np.float16
-        np.testing.assert_array_equal(curves["test_loss"], np.stack(trained.history["test_loss"])[:, 0])
-    assert {"recipe", "run", "epochs", "precision", "seconds", "device", "torch", "numpy", "commit"} <= runs.load(
-        "small"
-    ).record["runs"][0].keys()
+        np.testing.assert_array_equal(
+            curves["test_loss"], np.stack(trained.history["test_loss"])[:, 0]
+        )
+    assert {
+        "recipe",
+        "run",
+        "epochs",
+        "precision",
+        "seconds",
+        "device",
+        "torch",
+        "numpy",
+        "commit",
+    } <= runs.load("small").record["runs"][0].keys()
     checkpoints.path(1, 2).unlink()
-    with pytest.raises(BadInput, match=r"run1.epoch2.safetensors does not exist: delete run 1's files"):
+    with pytest.raises(
+        BadInput, match=r"run1.epoch2.safetensors does not exist: delete run 1's files"
+    ):
         checkpoints.publish(1, data / "runs")
 
 

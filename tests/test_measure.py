@@ -18,15 +18,25 @@ from tests.conftest import drawn, random_model
 @pytest.mark.parametrize("width", [2, 4])
 def test_cells_by_brute_force(noisy, width):
     """Several interventions at once, and of a padded model at the sums' own digits."""
-    model = noisy if width == 2 else random_model(ModelConfig(width=width, d_model=16, d_ff=8), 1, noise=0.5).double()
+    model = (
+        noisy
+        if width == 2
+        else random_model(ModelConfig(width=width, d_model=16, d_ff=8), 1, noise=0.5).double()
+    )
     a, b = sums.all_sums(2)
     several = [INTACT, Ablation(mlps={1}), Ablation(heads={(1, 0)})]
-    several += [MeanAblation(heads={(1, 0)}), MeanAblation(mlps={0}), Patch(heads={(1, 1)}, source=(2, 6))]
+    several += [
+        MeanAblation(heads={(1, 0)}),
+        MeanAblation(mlps={0}),
+        Patch(heads={(1, 1)}, source=(2, 6)),
+    ]
     found = measure.class_accuracies(model, a, b, several, n_digits=2)
     for intervention, cells in zip(several, found, strict=True):
         # a patch has its own
         reference = (a, b) if isinstance(intervention, MeanAblation) else None
-        logits = model(sums.encode(a, b, model.config.layout), intervention.hook(model, reference))[:, -2:]
+        logits = model(sums.encode(a, b, model.config.layout), intervention.hook(model, reference))[
+            :, -2:
+        ]
         guesses = logits.argmax(-1).tolist()
         hits: dict[tuple[int, int], list[tuple[bool, bool]]] = {}
         whole = 0
@@ -46,16 +56,31 @@ def test_cells_by_brute_force(noisy, width):
 
 def test_accuracy_as_a_frame(noisy):
     a, b = sums.all_sums(2)
-    ablations = {"intact": INTACT, "no MLP": Ablation(mlps={1}), "mean": MeanAblation(heads={(1, 0)})}
+    ablations = {
+        "intact": INTACT,
+        "no MLP": Ablation(mlps={1}),
+        "mean": MeanAblation(heads={(1, 0)}),
+    }
     frame = measure.accuracy(noisy, (a, b), ablations)
     measured = measure.class_accuracies(noisy, a, b, list(ablations.values()))
-    assert (len(frame), len(measure.accuracy(noisy, (a, b), Ablation(mlps={1})))) == (3 * 2 * 2, 2 * 2)
+    assert (len(frame), len(measure.accuracy(noisy, (a, b), Ablation(mlps={1})))) == (
+        3 * 2 * 2,
+        2 * 2,
+    )
     for name, cells in zip(ablations, measured, strict=True):
         rows = frame[frame.ablation == name]
-        table = rows.pivot_table(index="carry_class", columns="position", values=["accuracy", "corrected"])
+        table = rows.pivot_table(
+            index="carry_class", columns="position", values=["accuracy", "corrected"]
+        )
         for task, pattern in enumerate(carries.patterns(2)):
-            assert table.loc[carries.paper_name(pattern), "accuracy"].tolist() == cells.accuracy[task].tolist()
-            assert table.loc[carries.paper_name(pattern), "corrected"].tolist() == cells.corrected[task].tolist()
+            assert (
+                table.loc[carries.paper_name(pattern), "accuracy"].tolist()
+                == cells.accuracy[task].tolist()
+            )
+            assert (
+                table.loc[carries.paper_name(pattern), "corrected"].tolist()
+                == cells.corrected[task].tolist()
+            )
         assert set(rows.exact_match) == {cells.exact_match}
     assert list(table["accuracy"]) == ["pos5", "pos6"]
 
@@ -88,8 +113,14 @@ def test_each_class_may_have_carry_neurons_of_its_own(monkeypatch):
     """Neuron i is active for class i alone, and the last one for none."""
     a, b = measure.sample(20, 3, seed=0)
     post = torch.nn.functional.one_hot(carries.classify(a, b), 6).float()[:, None]
-    monkeypatch.setattr(measure, "activations", lambda model, a, b, names, read: dict.fromkeys(names, post))
-    assert heads.carry_neurons(Transformer(ModelConfig(d_model=16)), a, b).tolist() == [False, *[True] * 4, False]
+    monkeypatch.setattr(
+        measure, "activations", lambda model, a, b, names, read: dict.fromkeys(names, post)
+    )
+    assert heads.carry_neurons(Transformer(ModelConfig(d_model=16)), a, b).tolist() == [
+        False,
+        *[True] * 4,
+        False,
+    ]
 
 
 def test_activations_are_those_of_the_ablated_model(noisy):
@@ -110,7 +141,11 @@ def test_squashing_by_brute_force(noisy):
         spread = []
         for name in ("blocks.1.resid_mid", "blocks.1.resid_post"):
             x = kept[name][:, pos].double()
-            cosines = [torch.cosine_similarity(x[p], x[q], dim=0).item() for p in range(10) for q in range(10)]
+            cosines = [
+                torch.cosine_similarity(x[p], x[q], dim=0).item()
+                for p in range(10)
+                for q in range(10)
+            ]
             spread.append(max(cosines) - min(cosines))
         assert found[i].item() == pytest.approx(spread[1] / spread[0], rel=1e-4)
 
@@ -118,7 +153,9 @@ def test_squashing_by_brute_force(noisy):
 @pytest.mark.parametrize("config", ["three layers"], indirect=True)
 def test_the_heads_of_several_last_layers(model):
     both = measure.last_heads(model, 2)
-    assert [h.heads for h in both] == [{(layer, head)} for layer in (1, 2) for head in range(model.config.heads)]
+    assert [h.heads for h in both] == [
+        {(layer, head)} for layer in (1, 2) for head in range(model.config.heads)
+    ]
     assert measure.last_heads(model) == both[model.config.heads :]
     with pytest.raises(BadInput, match="at least 4 layers"):
         measure.last_heads(model, 4)
@@ -152,7 +189,9 @@ def test_masses_read_the_cells_that_they_name():
 
 
 def test_the_decision_head_costs_most_whatever_sums_a_page_draws(model: Transformer):
-    parts = measure.class_accuracies(model, *drawn(model.config, 0, 10_000), measure.last_heads(model))
+    parts = measure.class_accuracies(
+        model, *drawn(model.config, 0, 10_000), measure.last_heads(model)
+    )
     exact = [accuracies.exact_match for accuracies in parts]
     decides = measure.decision_head(model)
     assert exact[decides] == min(exact)

@@ -15,7 +15,10 @@ def test_a_cache_has_every_point_and_changes_nothing(config, model):
     assert torch.equal(model(tokens), logits)
     assert list(cache) == config.hook_names
     batch, length = tokens.shape
-    heads, pairs = (batch, length, config.heads, config.d_head), (batch, config.heads, length, length)
+    heads, pairs = (
+        (batch, length, config.heads, config.d_head),
+        (batch, config.heads, length, length),
+    )
     shapes = dict.fromkeys(POINTS, (batch, length, config.d_model))
     shapes |= {f"attn.{x}": heads for x in "qkvz"} | {"attn.scores": pairs, "attn.pattern": pairs}
     shapes |= {f"mlp.{x}": (batch, length, config.d_ff) for x in ("pre", "post")}
@@ -43,11 +46,16 @@ def test_every_point_is_what_it_says_it_is(config, model):
         assert torch.equal(pre, cache[f"blocks.{l - 1}.resid_post"] if l else cache["embed"])
         torch.testing.assert_close(q.flatten(-2), block.q(block.norm(pre)))
         q, k, v = (rotate(x, block.rotation) for x in (q, k, v))
-        by_hand = torch.stack([q[:, :, h] @ k[:, :, h].mT for h in range(config.heads)], 1) / config.d_head**0.5
+        by_hand = (
+            torch.stack([q[:, :, h] @ k[:, :, h].mT for h in range(config.heads)], 1)
+            / config.d_head**0.5
+        )
         seen = scores > -torch.inf
         torch.testing.assert_close(scores[seen], by_hand[seen])
         torch.testing.assert_close(pattern, scores.softmax(-1))
-        torch.testing.assert_close(z, torch.stack([pattern[:, h] @ v[:, :, h] for h in range(config.heads)], 2))
+        torch.testing.assert_close(
+            z, torch.stack([pattern[:, h] @ v[:, :, h] for h in range(config.heads)], 2)
+        )
         torch.testing.assert_close(out, block.o(z.flatten(-2)))
         assert torch.equal(skip, pre)
         assert torch.equal(past, mid)
@@ -63,11 +71,16 @@ def test_every_point_matters_and_only_from_its_position_on(config, model):
     tokens = tokens_of(config)
     plain, at = model(tokens), 4
     for name in config.hook_names:
-        where = (..., at, slice(None)) if name.endswith(("pattern", "scores")) else (slice(None), at)
+        where = (
+            (..., at, slice(None)) if name.endswith(("pattern", "scores")) else (slice(None), at)
+        )
 
         def change(x, where=where):
             x = x.clone()
-            x[where] += 0.5 * torch.rand(x[where].shape, generator=torch.Generator().manual_seed(0)).double()
+            x[where] += (
+                0.5
+                * torch.rand(x[where].shape, generator=torch.Generator().manual_seed(0)).double()
+            )
             return x
 
         moved = (model.run_with_hooks(tokens, {name: change}) - plain).abs().amax((0, 2))
@@ -104,7 +117,10 @@ def test_names_of_transformer_lens_are_understood_and_unknown_ones_refused():
     model = Transformer(ModelConfig(d_model=16))
     tokens = tokens_of(model.config)
     theirs = {"hook_embed": "embed", "blocks.1.attn.hook_attn_scores": "blocks.1.attn.scores"}
-    theirs |= {"blocks.0.mlp.hook_post": "blocks.0.mlp.post", "blocks.0.hook_mlp_out": "blocks.0.mlp_out"}
+    theirs |= {
+        "blocks.0.mlp.hook_post": "blocks.0.mlp.post",
+        "blocks.0.hook_mlp_out": "blocks.0.mlp_out",
+    }
     _, cache = model.run_with_cache(tokens, theirs)
     _, own = model.run_with_cache(tokens, theirs.values())
     assert all(torch.equal(cache[name], own[plain]) for name, plain in theirs.items())
@@ -119,7 +135,9 @@ def test_decoder_does_not_look_ahead():
     config = ModelConfig(causal=True, d_model=16)
     model = Transformer(config).double()
     embedded = torch.zeros(1, config.layout.length, 16, dtype=torch.float64, requires_grad=True)
-    logits = model(tokens_of(config, count=1), lambda name, x: x + embedded if name == "embed" else x)
+    logits = model(
+        tokens_of(config, count=1), lambda name, x: x + embedded if name == "embed" else x
+    )
     for position in range(config.layout.length):
         (gradient,) = torch.autograd.grad(logits[0, position].sum(), embedded, retain_graph=True)
         assert (gradient[0, position + 1 :] == 0).all()

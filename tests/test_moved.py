@@ -10,8 +10,23 @@ from carry_core.ledger import claims, moved, results, verdicts
 from carry_core.ledger.results import Row
 
 ROWS = [
-    {"id": "data/a", "where": "", "paper": 1.0, "value": 0.5, "verdict": "differs", "rule": "fixed: …", "reason": "x"},
-    {"id": "data/b", "where": "", "paper": None, "value": [1, None], "verdict": "mixed", "rule": "all: …"},
+    {
+        "id": "data/a",
+        "where": "",
+        "paper": 1.0,
+        "value": 0.5,
+        "verdict": "differs",
+        "rule": "fixed: …",
+        "reason": "x",
+    },
+    {
+        "id": "data/b",
+        "where": "",
+        "paper": None,
+        "value": [1, None],
+        "verdict": "mixed",
+        "rule": "all: …",
+    },
 ]
 
 
@@ -27,7 +42,9 @@ def test_a_row_moves_by_its_verdict_its_value_or_its_rule():
     assert lines_of("data/a", verdict="reproduced") == [
         f"data/a: differs -> reproduced; value 0.5 -> 0.5; {same}",
     ]
-    assert lines_of("data/a", value=None) == [f"data/a: differs -> differs; value 0.5 -> none; {same}"]
+    assert lines_of("data/a", value=None) == [
+        f"data/a: differs -> differs; value 0.5 -> none; {same}"
+    ]
     assert lines_of("data/b", value=[1, 0.25], rule="most: …") == [
         "data/b: mixed -> mixed; value [1, none] -> [1, 0.25]; rule (all: …) -> (most: …)",
     ]
@@ -37,7 +54,9 @@ def test_a_row_moves_by_its_verdict_its_value_or_its_rule():
 def test_a_new_row_and_one_that_is_gone_are_lines_too():
     row = Row(**ROWS[0])
     assert moved.moved({}, {row.id: row}) == ["data/a: new, differs; value 0.5; rule (fixed: …; x)"]
-    assert moved.moved({row.id: row}, {}) == ["data/a: gone, was differs; value 0.5; rule (fixed: …; x)"]
+    assert moved.moved({row.id: row}, {}) == [
+        "data/a: gone, was differs; value 0.5; rule (fixed: …; x)"
+    ]
 
 
 def test_a_result_without_rules_moves_by_verdict_and_value_only():
@@ -79,21 +98,34 @@ def test_the_command_lists_what_moved(carry, data, tmp_path):
         ("3", "should be a valid array"),
         ("[3]", "[0]: Input should be an object"),
         ('{"rows": []}', "version: Field required"),
-        ('{"version": 3, "source": "author", "weights": {}, "rows": []}', "rows of author, not of ours"),
-        ('{"version": 2, "source": "ours", "weights": {}, "rows": []}', "version: it is 2, expected 3"),
+        (
+            '{"version": 3, "source": "author", "weights": {}, "rows": []}',
+            "rows of author, not of ours",
+        ),
+        (
+            '{"version": 2, "source": "ours", "weights": {}, "rows": []}',
+            "version: it is 2, expected 3",
+        ),
         ('[{"id": "data/a", "where": "", "paper": 1, "colour": "red"}]', "[0].colour"),
         ('[{"id": 3, "where": "", "paper": 1}]', "[0].id: Input should be a valid string"),
-        ('[{"id": "data/a", "where": "", "paper": 1, "value": "red"}]', "'red' is no finite number"),
+        (
+            '[{"id": "data/a", "where": "", "paper": 1, "value": "red"}]',
+            "'red' is no finite number",
+        ),
     ],
 )
 def test_a_file_that_is_no_result_is_refused_before_anything_is_computed(
     refused, data, tmp_path, monkeypatch, content, complaint
 ):
-    monkeypatch.setattr("carry_core.cli.compute.Ledger", lambda *_: pytest.fail("it was computed first"))
+    monkeypatch.setattr(
+        "carry_core.cli.compute.Ledger", lambda *_: pytest.fail("it was computed first")
+    )
     path = tmp_path / "before.json"
     if content is not None:
         path.write_text(content, encoding="latin-1")
-    said = refused("claims", "--source", "ours", "--against", str(path), "--json", str(data / "out.json"))
+    said = refused(
+        "claims", "--source", "ours", "--against", str(path), "--json", str(data / "out.json")
+    )
     assert complaint in said
     assert said.startswith(str(path))
     assert list(data.iterdir()) == []

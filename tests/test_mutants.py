@@ -43,7 +43,9 @@ SOURCE = textwrap.dedent('''
 
 
 def test_a_mutant_is_made_whatever_the_line_breaks_and_quotes():
-    made = TOOL.mutated(SOURCE, mutant("compare(a, b['x'], level=LEVEL)", "not compare(a, b['x'], level=LEVEL)"))
+    made = TOOL.mutated(
+        SOURCE, mutant("compare(a, b['x'], level=LEVEL)", "not compare(a, b['x'], level=LEVEL)")
+    )
     assert "return not compare(a, b['x'], level=LEVEL)" in made
     assert "LEVEL = 0.4" in TOOL.mutated(SOURCE, mutant("LEVEL = 0.5", "LEVEL = 0.4", ""))
     made = TOOL.mutated(SOURCE, mutant("if a == b:\n    return True", "pass", "Sums.equal"))

@@ -22,7 +22,10 @@ def test_every_row_of_the_ledger_is_in_the_golden_files(source):
 
 def test_the_net_decodes_what_the_playground_gets():
     generator = torch.Generator().manual_seed(0)
-    tensors = {"embed": torch.randn(12, 4, generator=generator), "bias": torch.randn(3, generator=generator)}
+    tensors = {
+        "embed": torch.randn(12, 4, generator=generator),
+        "bias": torch.randn(3, generator=generator),
+    }
     about, decoded = net.unpacked(playground._packed({"id": "n2/0"}, tensors))
     assert about == {"id": "n2/0"}
     for name, tensor in tensors.items():
@@ -30,10 +33,18 @@ def test_the_net_decodes_what_the_playground_gets():
 
 
 def test_one_changed_number_differs():
-    rows = {"tab1/x": {"verdict": "differs", "value": [0.5, None]}, "tab1/y": {"verdict": "not run", "value": None}}
+    rows = {
+        "tab1/x": {"verdict": "differs", "value": [0.5, None]},
+        "tab1/y": {"verdict": "not run", "value": None},
+    }
     last_bits = {**rows, "tab1/x": {"verdict": "differs", "value": [0.5 + 1e-5, None]}}
     assert net.differing(rows, last_bits) == []
-    for changed in ({"value": [0.502, None]}, {"verdict": "reproduced"}, {"value": None}, {"value": [0.5]}):
+    for changed in (
+        {"value": [0.502, None]},
+        {"verdict": "reproduced"},
+        {"value": None},
+        {"value": [0.5]},
+    ):
         assert net.differing(rows, rows | {"tab1/x": rows["tab1/x"] | changed}) == ["tab1/x"]
     assert net.differing(rows, {"tab1/y": rows["tab1/y"]}) == ["tab1/x"]
     weights = np.random.default_rng(0).standard_normal((128, 128))

@@ -34,21 +34,29 @@ def test_a_planted_carry_axis_is_found_whatever_its_sign(noisy):
     """Input weights of the last MLP along one direction: neuron i looks for it `towards[i]` strongly."""
     a, b = sums.all_sums(2)
     up, name = noisy.blocks[1].up, "blocks.1.resid_mid"
-    x = noisy.blocks[1].norm(measure.activations(noisy, a, b, [name], read=noisy.config.layout.answer)[name])
+    x = noisy.blocks[1].norm(
+        measure.activations(noisy, a, b, [name], read=noisy.config.layout.answer)[name]
+    )
     carry_in, towards = carries.carry_in(2)[carries.classify(a, b, 2)], torch.linspace(-1, 1, 12)
     direction = x[carry_in].mean(0) - x[~carry_in].mean(0)
     torch.manual_seed(0)
-    up.weight.copy_(0.01 * torch.randn(up.weight.shape) + torch.outer(towards, direction / direction.norm()))
+    up.weight.copy_(
+        0.01 * torch.randn(up.weight.shape) + torch.outer(towards, direction / direction.norm())
+    )
     up.bias.fill_(3.0)  # all active: the mean activation is linear in the weights
     for sign in (1, -1):
         up.weight.mul_(sign)
         found = neurons.carry_axis(noisy, a, b)
         assert found.correlations[0] > 0.95
-        assert torch.corrcoef(torch.stack([found.points[:, 0].float(), sign * towards]))[0, 1] > 0.95
+        assert (
+            torch.corrcoef(torch.stack([found.points[:, 0].float(), sign * towards]))[0, 1] > 0.95
+        )
         assert found.share[0] > 0.9
     # a stronger second direction, across the first, that separates neurons 0, 2, 4, … from 1, 3, 5,
     # …
-    up.weight.add_(4 * torch.outer(torch.tensor([1.0, -1.0] * 6), torch.linalg.svd(up.weight)[2][-1]))
+    up.weight.add_(
+        4 * torch.outer(torch.tensor([1.0, -1.0] * 6), torch.linalg.svd(up.weight)[2][-1])
+    )
     up.bias.fill_(30.0)
     assert neurons.carry_axis(noisy, a, b).correlations[0] < 0.6
 
@@ -68,8 +76,12 @@ def test_boards_by_brute_force(noisy):
     without = Ablation(neurons={(1, 3)})
     (carry_in,), (cosine,) = neurons.boards(noisy, a, b, without)
     position = noisy.config.layout.answer[0]
-    assert carry_in.tolist() == [x % 10 + y % 10 >= 10 for x, y in zip(a.tolist(), b.tolist(), strict=True)]
-    stream = measure.activations(noisy, a, b, ["blocks.1.resid_post"], without)["blocks.1.resid_post"][:, position]
+    assert carry_in.tolist() == [
+        x % 10 + y % 10 >= 10 for x, y in zip(a.tolist(), b.tolist(), strict=True)
+    ]
+    stream = measure.activations(noisy, a, b, ["blocks.1.resid_post"], without)[
+        "blocks.1.resid_post"
+    ][:, position]
     for i, j in ((0, 0), (3, 17), (30, 2)):
         expected = torch.nn.functional.cosine_similarity(stream[i], stream[j], dim=0).item()
         assert cosine[i, j].item() == pytest.approx(expected, abs=1e-5)
@@ -92,7 +104,9 @@ def test_the_checkerboard_is_the_mean_gap_over_outcomes(monkeypatch):
     before, after = (neurons.checkerboard(model, ablation) for ablation in parts)
     for found, ablation in zip((before, after), parts, strict=True):
         both = [neurons.boards(model, *sums.equal_sums(o), ablation) for o in (74, 574)]
-        gaps = [neurons.gap(*board) for of_outcome in both for board in zip(*of_outcome, strict=True)]
+        gaps = [
+            neurons.gap(*board) for of_outcome in both for board in zip(*of_outcome, strict=True)
+        ]
         known = [gap for gap in gaps if not math.isnan(gap)]
         assert len(known) == 3  # no one ever arrives at the hundreds of 74
         assert found == pytest.approx(sum(known) / 3)

@@ -143,7 +143,11 @@ def test_a_page_is_made_again_with_another_group_and_run(monkeypatch):
 def families(name: str) -> list[str]:
     """An id, and of a table's cell what is before its slashes: a page may show a table by its name."""
     parts = name.split("/")
-    return ["/".join(parts[:n]) for n in range(2, len(parts))] + [name] if name.startswith("tab") else [name]
+    return (
+        ["/".join(parts[:n]) for n in range(2, len(parts))] + [name]
+        if name.startswith("tab")
+        else [name]
+    )
 
 
 def test_it_shows_the_rows_that_the_ledger_says_it_shows(notebook: Path):
@@ -156,15 +160,21 @@ def test_it_shows_the_rows_that_the_ledger_says_it_shows(notebook: Path):
 
 
 def test_every_number_that_a_page_glues_in_is_computed_by_a_notebook():
-    names = [o.metadata.get("scrapbook", {}).get("name", "") for path in NOTEBOOKS for o in outputs(path)]
+    names = [
+        o.metadata.get("scrapbook", {}).get("name", "") for path in NOTEBOOKS for o in outputs(path)
+    ]
     glued = re.compile(r"::(\w+)(?::|`)|\{glue:any\} (\w+)")
-    wanted = {key for page in PAGES for found in glued.findall(page.read_text()) for key in found if key}
+    wanted = {
+        key for page in PAGES for found in glued.findall(page.read_text()) for key in found if key
+    }
     assert wanted
     assert wanted <= {name.rsplit(".", 1)[-1] for name in names}
 
 
 def test_every_work_that_is_cited_is_listed_and_every_work_listed_is_cited():
-    listed = set(re.findall(r"^@\w+\{(\w+),", (ROOT / "book" / "references.bib").read_text(), re.MULTILINE))
+    listed = set(
+        re.findall(r"^@\w+\{(\w+),", (ROOT / "book" / "references.bib").read_text(), re.MULTILINE)
+    )
     texts = [page.read_text() for page in PAGES] + [json.dumps(read(path)) for path in NOTEBOOKS]
     cited = [keys for text in texts for keys in re.findall(r"\{cite\}`([\w, ]+)`", text)]
     assert {key for keys in cited for key in re.split(r", *", keys)} == listed

@@ -24,17 +24,26 @@ def test_a_box_counts_the_cells_of_a_table_and_links_to_rows_that_have_the_verdi
     html = box.verdict_box({"tab1/final_mlp/": "Without the final MLP"}, MAIN).html
     rows = results.by_id("ours")
     weightless = results.uninformative({source: results.by_id(source) for source in box.SOURCES})
-    cells = [name for name in claims() if name.startswith("tab1/final_mlp/") and name not in weightless]
+    cells = [
+        name for name in claims() if name.startswith("tab1/final_mlp/") and name not in weightless
+    ]
     counts = Counter(rows[name].verdict for name in cells)
     assert f"{len(cells)} cells" in html
     assert all(box.counted(n, verdict) in html for verdict, n in counts.items() if len(counts) > 1)
     linked = [(verdict.replace("-", " "), name) for verdict, name in PILL.findall(html)]
     assert linked
-    assert all(verdict in (rows[name].verdict, results.by_id("author")[name].verdict) for verdict, name in linked)
+    assert all(
+        verdict in (rows[name].verdict, results.by_id("author")[name].verdict)
+        for verdict, name in linked
+    )
 
 
 @pytest.mark.parametrize(
-    "data", [{"x": np.linspace(0, 1, 7), "run": np.array(3)}, pd.DataFrame({"x": [0.1, 0.2], "name": ["a", "b"]})]
+    "data",
+    [
+        {"x": np.linspace(0, 1, 7), "run": np.array(3)},
+        pd.DataFrame({"x": [0.1, 0.2], "name": ["a", "b"]}),
+    ],
 )
 def test_what_the_author_s_side_draws_is_stored_and_shown_beside_ours(
     data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -29,7 +29,8 @@ def cells(
     carry_in = carries.carry_in(n_digits)
     off = 1 - right if off is None else off
     accuracy, corrected = (
-        torch.where(carry_in, torch.tensor(x), torch.tensor(y)) for x, y in ((carry, right), (1 - carry, off))
+        torch.where(carry_in, torch.tensor(x), torch.tensor(y))
+        for x, y in ((carry, right), (1 - carry, off))
     )
     return ClassAccuracies(accuracy, corrected, whole)
 
@@ -37,7 +38,9 @@ def cells(
 @pytest.fixture
 def surveyed(monkeypatch) -> Plant:
     def plant(group: str, *found: Survey) -> Evidence:
-        monkeypatch.setattr(Evidence, "surveys", lambda self, name: {group: dict(enumerate(found))}[name])
+        monkeypatch.setattr(
+            Evidence, "surveys", lambda self, name: {group: dict(enumerate(found))}[name]
+        )
         return Evidence("ours")
 
     return plant
@@ -68,7 +71,9 @@ def test_a_decision_head_costs_more_than_the_other_and_only_adds(surveyed):
 
 
 def test_four_digits_need_the_final_mlp_and_a_decision_head(surveyed):
-    decides, idle = (cells(1.0, right, whole=whole, n_digits=4) for right, whole in ((0.4, 0.3), (1.0, 0.95)))
+    decides, idle = (
+        cells(1.0, right, whole=whole, n_digits=4) for right, whole in ((0.4, 0.3), (1.0, 0.95))
+    )
     carries, spared = cells(0.0, 1.0, n_digits=4), cells(1.0, 0.0, n_digits=4)
     runs = ((carries, idle), (spared, idle), (carries, decides))
     surveys = (Survey({MLP: mlp, ONE: decides, OTHER: other}) for mlp, other in runs)
@@ -86,9 +91,13 @@ def test_the_final_mlp_carries_where_without_it_nothing_does(surveyed):
 
 def test_a_wide_mlp_cannot_go_but_its_carry_neurons_can(surveyed):
     missed, whole = cells(0.0, 0.89), cells(0.0, 0.91)
-    taken, crude, harmful = (Dissected(650, cells(*x)) for x in ((0.09, 0.995), (0.11, 0.995), (0.09, 0.985)))
+    taken, crude, harmful = (
+        Dissected(650, cells(*x)) for x in ((0.09, 0.995), (0.11, 0.995), (0.09, 0.985))
+    )
     runs = ((missed, taken), (whole, taken), (missed, crude), (missed, harmful))
-    found = heads.wide_mlp(surveyed(DFF1024, *(Survey({MLP: mlp}, dissected) for mlp, dissected in runs)))
+    found = heads.wide_mlp(
+        surveyed(DFF1024, *(Survey({MLP: mlp}, dissected) for mlp, dissected in runs))
+    )
     assert judged(found) == (pytest.approx([0.89, 0.91, 0.89, 0.89]), [True, False, False, False])
 
 
@@ -96,11 +105,18 @@ def test_of_three_layers_no_single_head_matters(surveyed):
     every = [Ablation(heads={(layer, head)}) for layer in (1, 2) for head in (0, 1)]
 
     def survey(costs: list[float], mlp: ClassAccuracies) -> Survey:
-        without = {head: cells(1.0, 1.0, whole=1.0 - cost) for head, cost in zip(every, costs, strict=True)}
+        without = {
+            head: cells(1.0, 1.0, whole=1.0 - cost) for head, cost in zip(every, costs, strict=True)
+        }
         return Survey({INTACT: cells(1.0, 1.0, whole=1.0), Ablation(mlps={2}): mlp, **without})
 
     carries, spared = cells(0.0, 1.0), cells(1.0, 0.0)
-    runs = (([0, 0.09, 0, 0], carries), ([0.11, 0, 0, 0], carries), ([0, 0, 0, 0.11], carries), ([0, 0, 0, 0], spared))
+    runs = (
+        ([0, 0.09, 0, 0], carries),
+        ([0.11, 0, 0, 0], carries),
+        ([0, 0, 0, 0.11], carries),
+        ([0, 0, 0, 0], spared),
+    )
     found = heads.three_layers(surveyed(N3, *(survey(*run) for run in runs)))
     assert judged(found) == (pytest.approx([1, 1, 1, -1]), [True, False, False, False])
 
@@ -109,10 +125,22 @@ def test_three_layer_runs_that_show_the_pattern_of_pairs(surveyed):
     """App. C: without layer 1's attention and a head of layer 2 a one is always added, whichever head it is."""
     idle, shows = cells(1.0, 0.99, 0.01, whole=0.97), cells(1.0, 0.4, 0.6, whole=0.3)
     wrong_carry, otherwise_wrong = cells(0.9, 0.4, 0.6, whole=0.3), cells(1.0, 0.4, 0.5, whole=0.3)
-    pairs = [(idle, shows), (shows, idle), (idle, idle), (wrong_carry, idle), (idle, otherwise_wrong)]
-    known = [dict(zip(heads.PAIRS, both, strict=True)) | {INTACT: cells(1.0, 1.0, whole=1.0)} for both in pairs]
+    pairs = [
+        (idle, shows),
+        (shows, idle),
+        (idle, idle),
+        (wrong_carry, idle),
+        (idle, otherwise_wrong),
+    ]
+    known = [
+        dict(zip(heads.PAIRS, both, strict=True)) | {INTACT: cells(1.0, 1.0, whole=1.0)}
+        for both in pairs
+    ]
     found = heads.three_layers_pairs(surveyed(N3, *map(Survey, known)))
-    assert judged(found) == (pytest.approx([0.7, 0.7, 0.03, 0.7, 0.7]), [True, True, False, False, False])
+    assert judged(found) == (
+        pytest.approx([0.7, 0.7, 0.03, 0.7, 0.7]),
+        [True, True, False, False, False],
+    )
 
 
 def test_a_decoder_always_adds_a_one_without_its_decision_head(surveyed):
@@ -120,13 +148,17 @@ def test_a_decoder_always_adds_a_one_without_its_decision_head(surveyed):
     always, often = cells(1.0, 0.0, 1.0, whole=0.2), cells(1.0, 0.1, 0.9, whole=0.2)
     often.corrected[:, 2] = 0.5  # where no one can be carried over
     often.corrected[0, 0] = 0.7
-    found = heads.decoder(surveyed(DECODER, Survey({ONE: always, OTHER: idle}), Survey({ONE: idle, OTHER: often})))
+    found = heads.decoder(
+        surveyed(DECODER, Survey({ONE: always, OTHER: idle}), Survey({ONE: idle, OTHER: often}))
+    )
     # NC twice, C@1 at 8, C@2 at 7
     assert judged(found) == (pytest.approx([1, (0.7 + 3 * 0.9) / 4]), [True, False])
     in_one_cell = [cells(1.0, 0.0, 1.0, whole=0.2) for _ in range(2)]
     for without, share in zip(in_one_cell, (0.96, 0.94), strict=True):
         without.corrected[0, 0] = share
-    found = heads.decoder(surveyed(DECODER, *(Survey({ONE: without, OTHER: idle}) for without in in_one_cell)))
+    found = heads.decoder(
+        surveyed(DECODER, *(Survey({ONE: without, OTHER: idle}) for without in in_one_cell))
+    )
     # every cell counts, not their mean
     assert judged(found) == (pytest.approx([0.99, 0.985]), [True, False])
 
@@ -142,13 +174,17 @@ def models(monkeypatch) -> Callable[[str, int], list[Transformer]]:
         config = ModelConfig(layers=1 if group == N1 else 2, d_model=16, d_ff=8)
         found = [Transformer(config).eval() for _ in range(count)]
         monkeypatch.setattr(survey, "SAMPLE", 2_000)
-        monkeypatch.setattr(Evidence, "models", lambda self, name, epoch=None: {group: dict(enumerate(found))}[name])
+        monkeypatch.setattr(
+            Evidence, "models", lambda self, name, epoch=None: {group: dict(enumerate(found))}[name]
+        )
         return found
 
     return plant
 
 
-def looking(models: list[Transformer], patterns: list[torch.Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+def looking(
+    models: list[Transformer], patterns: list[torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
     known = {id(model): pattern for model, pattern in zip(models, patterns, strict=True)}
     monkeypatch.setattr(measure, "attention", lambda model, a, b: known[id(model)])
 
@@ -191,7 +227,9 @@ def streaming(
     """Noise, and on it at each position what `plant(run, site, ablation, a, b)` says, along the first coordinates."""
     number = {id(model): run for run, model in enumerate(models)}
 
-    def streams(model: Transformer, a: Any, b: Any, names: Any, ablation: Ablation = INTACT) -> dict[str, torch.Tensor]:
+    def streams(
+        model: Transformer, a: Any, b: Any, names: Any, ablation: Ablation = INTACT
+    ) -> dict[str, torch.Tensor]:
         found = {}
         for name in names:
             found[name] = torch.randn(len(a), 10, 16, generator=torch.Generator().manual_seed(0))
@@ -212,7 +250,9 @@ def at_answer(x: torch.Tensor) -> dict[int, torch.Tensor]:
 
 
 def test_tens_and_carries_are_told_by_the_leading_axis(models, monkeypatch):
-    def plant(run: int, site: str, ablation: Ablation, a: torch.Tensor, b: torch.Tensor) -> dict[int, torch.Tensor]:
+    def plant(
+        run: int, site: str, ablation: Ablation, a: torch.Tensor, b: torch.Tensor
+    ) -> dict[int, torch.Tensor]:
         big = (sums.digits(a, 3) + sums.digits(b, 3) >= 10).float()
         if site == "blocks.0.resid_post":
             return {i: 12 * big[:, i : i + 1] for i in ((1, 2), (1,))[run]}
@@ -230,7 +270,9 @@ def test_tens_and_carries_are_told_by_the_leading_axis(models, monkeypatch):
 
 
 def test_no_leading_axis_of_one_layer_may_tell_a_carry(models, monkeypatch):
-    def plant(run: int, site: str, ablation: Ablation, a: torch.Tensor, b: torch.Tensor) -> dict[int, torch.Tensor]:
+    def plant(
+        run: int, site: str, ablation: Ablation, a: torch.Tensor, b: torch.Tensor
+    ) -> dict[int, torch.Tensor]:
         # there, but not along the leading axis
         second = torch.stack([20.0 * (a % 2), 8 * arriving(a, b)[:, 1]], 1)
         return {8: [second, second[:, 1:]][run]} if site == "blocks.0.resid_post" else {}
@@ -243,11 +285,16 @@ def test_no_leading_axis_of_one_layer_may_tell_a_carry(models, monkeypatch):
 
 
 def test_pockets_by_outcome_after_the_mlp(models, monkeypatch):
-    def plant(run: int, site: str, ablation: Ablation, a: torch.Tensor, b: torch.Tensor) -> dict[int, torch.Tensor]:
+    def plant(
+        run: int, site: str, ablation: Ablation, a: torch.Tensor, b: torch.Tensor
+    ) -> dict[int, torch.Tensor]:
         label = [sums.digits(a + b, 3), carries.classify(a, b)[:, None].expand(-1, 3)][run]
         if site == "blocks.1.resid_mid":
             return {}
-        return {7 + i: 40 * torch.stack([torch.cos(label[:, i]), torch.sin(label[:, i])], 1) for i in range(2)}
+        return {
+            7 + i: 40 * torch.stack([torch.cos(label[:, i]), torch.sin(label[:, i])], 1)
+            for i in range(2)
+        }
 
     streaming(monkeypatch, models(MAIN, 2), plant)
     found = geometry.outcome_pockets(Evidence("ours"))
@@ -257,7 +304,9 @@ def test_pockets_by_outcome_after_the_mlp(models, monkeypatch):
 
 
 def test_without_the_decision_head_no_axis_tells_a_carry(models, monkeypatch):
-    def plant(run: int, site: str, ablation: Ablation, a: torch.Tensor, b: torch.Tensor) -> dict[int, torch.Tensor]:
+    def plant(
+        run: int, site: str, ablation: Ablation, a: torch.Tensor, b: torch.Tensor
+    ) -> dict[int, torch.Tensor]:
         assert (site, ablation in (ONE, OTHER)) == ("blocks.1.resid_mid", True)
         knows = {0: ablation == OTHER, 1: True, 2: False, 3: ablation == ONE}[run]
         return {8: 12 * arriving(a, b)[:, 1:2]} if knows else {}
@@ -272,7 +321,9 @@ def test_without_the_decision_head_no_axis_tells_a_carry(models, monkeypatch):
 def test_a_carry_that_layer_0_knows(models, monkeypatch):
     known = [{7, 8}, {7}, {0, 1}]
 
-    def plant(run: int, site: str, ablation: Ablation, a: torch.Tensor, b: torch.Tensor) -> dict[int, torch.Tensor]:
+    def plant(
+        run: int, site: str, ablation: Ablation, a: torch.Tensor, b: torch.Tensor
+    ) -> dict[int, torch.Tensor]:
         assert (site, ablation) == ("blocks.0.resid_post", INTACT)
         return {p: 12 * arriving(a, b)[:, p % 7 : p % 7 + 1] for p in known[run]}
 
@@ -298,7 +349,9 @@ class Known(Transformer):
 
 
 def each_run(monkeypatch: pytest.MonkeyPatch, planted: dict[str, list[Any]]) -> Evidence:
-    runs = {group: {run: Known(x) for run, x in enumerate(found)} for group, found in planted.items()}
+    runs = {
+        group: {run: Known(x) for run, x in enumerate(found)} for group, found in planted.items()
+    }
     monkeypatch.setattr(Evidence, "models", lambda self, group, epoch=None: runs[group])
     monkeypatch.setattr(Evidence, "has", lambda self, group: group in planted)
     return Evidence("ours")
@@ -323,7 +376,11 @@ def test_decay_matters_where_the_order_is_weaker_than_in_every_run_with_it(monke
 
 def test_what_biases_cost_is_counted_without_them():
     torch.manual_seed(0)
-    model = Transformer(ModelConfig(width=2, d_model=16, d_ff=8)).eval().requires_grad_(requires_grad=False)
+    model = (
+        Transformer(ModelConfig(width=2, d_model=16, d_ff=8))
+        .eval()
+        .requires_grad_(requires_grad=False)
+    )
     # answers with zeros
     model.unembed.bias[:] = torch.nn.functional.one_hot(torch.tensor(0), 12) * 100.0
     bare, a = deepcopy(model), torch.tensor([0, 0, 1, 0])

@@ -28,9 +28,12 @@ TRAINING = SITE.parent.parent / "notebooks" / "fig02_one_layer_transition.html"
 ONE_LAYER = playground.SLIDERS["fig02"][0]
 SOURCE = (274, 358)  # of the patches in `reference`
 
-needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node is not here to run the page's scripts")
+needs_node = pytest.mark.skipif(
+    shutil.which("node") is None, reason="Node is not here to run the page's scripts"
+)
 needs_browser = pytest.mark.skipif(
-    chromium.PROGRAM is None or not SITE.exists(), reason="the page needs Chromium and a site: run make book"
+    chromium.PROGRAM is None or not SITE.exists(),
+    reason="the page needs Chromium and a site: run make book",
 )
 
 
@@ -66,7 +69,9 @@ def reference(model: Transformer, count: int = 510, seed: int = 3) -> dict[str, 
     parts = interventions(config)
     changed = torch.empty(count, len(answer), sums.VOCABULARY)
     for i, part in enumerate(parts):
-        hook = part.hook(model, playground.reference_means(model) if "MeanAblation" in part.to_json() else None)
+        hook = part.hook(
+            model, playground.reference_means(model) if "MeanAblation" in part.to_json() else None
+        )
         changed[i :: len(parts)] = model(tokens[i :: len(parts)], hook)[:, list(answer)]
     return {
         "sums": torch.stack([a, b], 1).tolist(),
@@ -90,7 +95,10 @@ def test_every_hook_point_and_answer_is_pytorchs(tmp_path, group):
     (tmp_path / "reference").mkdir()
     expected = reference(runs.load(group).model(0))
     (tmp_path / "reference" / f"{script.stem}.json").write_text(json.dumps(expected))
-    environment = os.environ | {"PLAYGROUND_RUNS": str(tmp_path), "PLAYGROUND_REFERENCE": str(tmp_path / "reference")}
+    environment = os.environ | {
+        "PLAYGROUND_RUNS": str(tmp_path),
+        "PLAYGROUND_REFERENCE": str(tmp_path / "reference"),
+    }
     command = ["node", "--test", str(ROOT / "tests" / "playground.test.js")]
     result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert result.returncode == 0, result.stdout[-6000:]
@@ -102,7 +110,9 @@ def noise(monkeypatch):
     """A model whose streams have nothing to do with the sums; their middle is away from zero."""
     monkeypatch.setattr(playground, "FITTED", 600)
 
-    def streams(model: Transformer, a: torch.Tensor, b: torch.Tensor, names: list[str]) -> dict[str, torch.Tensor]:
+    def streams(
+        model: Transformer, a: torch.Tensor, b: torch.Tensor, names: list[str]
+    ) -> dict[str, torch.Tensor]:
         generator = torch.Generator().manual_seed(0)
         return {name: 1 + torch.randn(len(a), 10, 128, generator=generator) for name in names}
 
@@ -122,7 +132,10 @@ def test_a_probe_is_fisher_s_discriminant_with_a_tenth_of_shrinkage(noise):
     a, b = sums.long_sums(1_200, 3, torch.Generator().manual_seed(1))
     about, tensors = next(iter(playground.probes(model)))
     assert (about["label"], about["column"], about["position"]) == ("ones", 0, 0)
-    x, digit = streams(model, a, b, [about["name"]])[about["name"]][:600, 0].double(), (a // 100 + b // 100)[:600] % 10
+    x, digit = (
+        streams(model, a, b, [about["name"]])[about["name"]][:600, 0].double(),
+        (a // 100 + b // 100)[:600] % 10,
+    )
     means = torch.stack([x[digit == d].mean(0) for d in range(10)])
     apart = x - means[digit]
     within = apart.T @ apart / len(x)
@@ -136,11 +149,15 @@ def test_a_probe_is_fisher_s_discriminant_with_a_tenth_of_shrinkage(noise):
 def test_a_sum_lies_on_a_plane_where_its_stream_is_projected(noise):
     model, streams = noise
     a, b = sums.long_sums(600, 3, torch.Generator().manual_seed(2))
-    stream = streams(model, a, b, [f"blocks.{layer}.{point}" for layer in (0, 1) for point in playground.POINTS])
+    stream = streams(
+        model, a, b, [f"blocks.{layer}.{point}" for layer in (0, 1) for point in playground.POINTS]
+    )
     for about, tensors in playground.planes(model):
         x = stream[about["name"]][:, about["position"]]
         projected = x @ tensors["axes"].T - torch.tensor(about["centre"])
-        torch.testing.assert_close(projected[: playground.SHOWN], tensors["points"], rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(
+            projected[: playground.SHOWN], tensors["points"], rtol=1e-3, atol=1e-3
+        )
 
 
 @needs_node
@@ -152,11 +169,19 @@ def test_an_address_is_read_by_one_function_that_takes_nothing_unseen():
 
 
 PAGES = [*(ROOT / "book").glob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]
-LINKS = sorted({(p.stem, x) for p in PAGES for x in re.findall(r'href=\\?"[^"#]*#(run=[^"\\]*)', p.read_text())})
+LINKS = sorted(
+    {
+        (p.stem, x)
+        for p in PAGES
+        for x in re.findall(r'href=\\?"[^"#]*#(run=[^"\\]*)', p.read_text())
+    }
+)
 
 
 def test_links_of_the_book_ask_for_what_the_playground_has():
-    assert {"index", "tab01_decision_head_and_final_mlp", "does_the_head_decide"} <= {page for page, _ in LINKS}
+    assert {"index", "tab01_decision_head_and_final_mlp", "does_the_head_decide"} <= {
+        page for page, _ in LINKS
+    }
     for _, link in LINKS:
         held = dict(parse_qsl(html.unescape(link).replace("+", "%2B"), strict_parsing=True))
         group, run = held["run"].split("/")
@@ -171,7 +196,9 @@ SPOKEN = "document.getElementById('pg-spoken').textContent"
 
 def show(browser, fragment="", width=1400):
     browser.open(SITE.as_uri() + fragment, width)
-    browser.wait("document.getElementById('pg-foot') && document.getElementById('pg-foot').textContent", 20)
+    browser.wait(
+        "document.getElementById('pg-foot') && document.getElementById('pg-foot').textContent", 20
+    )
 
 
 def type_into(browser, field, text):
@@ -187,7 +214,9 @@ def test_a_reader_types_a_sum_and_takes_a_head_out(browser):
     type_into(browser, "pg-a", "261")
     type_into(browser, "pg-b", "332")
     browser.wait(f"{SPOKEN} === '261 + 332 = 593, right.'")
-    browser.run("[...document.querySelectorAll('.pg-switch')].find((x) => x.textContent === 'head 1:0').focus()")
+    browser.run(
+        "[...document.querySelectorAll('.pg-switch')].find((x) => x.textContent === 'head 1:0').focus()"
+    )
     browser.press("Enter")
     browser.wait("document.getElementById('pg-call').textContent === 'Ablation(heads={(1, 0)})'")
     held = browser.run("new URLSearchParams(location.hash.slice(1)).get('do')")
@@ -195,7 +224,9 @@ def test_a_reader_types_a_sum_and_takes_a_head_out(browser):
     assert part == Ablation(heads={(1, 0)})
     model = runs.load(MAIN).model(0)
     tokens = sums.encode(torch.tensor([261]), torch.tensor([332]), model.config.layout)
-    answer = "".join(map(str, model(tokens, part.hook(model), model.config.layout.answer)[0].argmax(-1).tolist()))
+    answer = "".join(
+        map(str, model(tokens, part.hook(model), model.config.layout.answer)[0].argmax(-1).tolist())
+    )
     assert browser.run(SPOKEN).startswith(f"261 + 332 = {answer}")
     browser.run("document.getElementById('pg-hundred').click()")
     browser.wait("/^100 random sums/.test(document.getElementById('pg-counts').textContent)")
@@ -240,7 +271,11 @@ def test_the_address_and_the_copied_python_are_the_same_intervention(browser, ca
 @needs_browser
 @pytest.mark.parametrize(
     ("field", "text", "said"),
-    [("a", "12x", "is not a sum"), ("b", "1234", "more than three digits"), ("a", "999", "choose a sum up to")],
+    [
+        ("a", "12x", "is not a sum"),
+        ("b", "1234", "more than three digits"),
+        ("a", "999", "choose a sum up to"),
+    ],
 )
 def test_a_bad_number_is_a_line_beside_it_and_the_page_stays(browser, field, text, said):
     show(browser)
@@ -287,7 +322,8 @@ def test_the_frames_have_the_numbers_of_the_run(browser):
         browser.press("ArrowRight")
     first, last = (cache[f"blocks.{layer}.attn.pattern"][0] for layer in (0, 1))
     partners = [
-        first[:, query, key].max() for query, key in [(i, i + 4) for i in range(3)] + [(i + 4, i) for i in range(3)]
+        first[:, query, key].max()
+        for query, key in [(i, i + 4) for i in range(3)] + [(i + 4, i) for i in range(3)]
     ]
     assert f"with {100 * max(partners):.1f}% of its attention" in frames[1]
     others = last[:, answer].clone()
@@ -298,8 +334,13 @@ def test_the_frames_have_the_numbers_of_the_run(browser):
     active = (cache["blocks.1.mlp.post"][0, answer] > 0).sum(-1).tolist()
     after = cache["logits"][0, answer]
     digits = ["".join(map(str, x.tolist())) for x in (before, after.argmax(-1))]
-    assert f"would be {digits[0]}, after it it is {digits[1]}; {active[0]}, {active[1]} and {active[2]} of" in frames[5]
-    assert f"{100 * after.softmax(-1).max(-1).values[0]:.1f}%" in frames[6].replace("100%", "100.0%")
+    assert (
+        f"would be {digits[0]}, after it it is {digits[1]}; {active[0]}, {active[1]} and {active[2]} of"
+        in frames[5]
+    )
+    assert f"{100 * after.softmax(-1).max(-1).values[0]:.1f}%" in frames[6].replace(
+        "100%", "100.0%"
+    )
 
 
 @needs_browser
@@ -322,8 +363,12 @@ def test_the_slider_over_training_shows_what_was_recorded(browser, width):
 
 @needs_browser
 def test_the_slider_of_figure_5_shows_the_ablated_accuracies(browser):
-    browser.open((TRAINING.parent / "fig05_mlp_evolution.html").as_uri() + f"#run={MAIN}/2&epoch=120")
+    browser.open(
+        (TRAINING.parent / "fig05_mlp_evolution.html").as_uri() + f"#run={MAIN}/2&epoch=120"
+    )
     browser.wait(f"document.getElementById('pg-spoken') && {SPOKEN}", 20)
-    drawn = browser.run("[...document.querySelectorAll('.pg-cell')].map((x) => parseFloat(x.textContent))")
+    drawn = browser.run(
+        "[...document.querySelectorAll('.pg-cell')].map((x) => parseFloat(x.textContent))"
+    )
     expected = 100 * histories.load(MAIN)["test_ablated_accuracy"][2, 119]
     assert drawn == pytest.approx(expected.ravel().tolist(), abs=0.56)

@@ -22,8 +22,17 @@ def test_attention_grid_shows_every_head_and_of_the_last_layer_the_answer_rows(c
     shape = (len(names), config.layers, config.heads, layout.length, layout.length)
     pattern = np.random.default_rng(0).random(shape)
     figure = Figure().subfigures()
-    attention_grid(figure, {"attention": pattern, "classes": np.array(names), "decision_head": np.array(1)}, layout)
-    panels = [(l, h, t) for l in range(config.layers) for h in range(config.heads) for t in range(len(names))]
+    attention_grid(
+        figure,
+        {"attention": pattern, "classes": np.array(names), "decision_head": np.array(1)},
+        layout,
+    )
+    panels = [
+        (l, h, t)
+        for l in range(config.layers)
+        for h in range(config.heads)
+        for t in range(len(names))
+    ]
     for ax, (l, h, t) in zip(figure.axes, panels, strict=True):
         rows = list(layout.answer) if l == config.layers - 1 else slice(None)
         np.testing.assert_array_equal(ax.images[0].get_array(), pattern[t, l, h][rows])
@@ -34,7 +43,11 @@ def test_attention_grid_shows_every_head_and_of_the_last_layer_the_answer_rows(c
 def history() -> dict[str, np.ndarray]:
     """Two runs, the second 10 epochs shorter."""
     rng = np.random.default_rng(0)
-    found = {f"{part}_{curve}": rng.random((2, 50)) + 0.01 for part in ("train", "test") for curve in ("loss", "whole")}
+    found = {
+        f"{part}_{curve}": rng.random((2, 50)) + 0.01
+        for part in ("train", "test")
+        for curve in ("loss", "whole")
+    }
     found["weight_norm"] = 1000 + 10 * rng.random((2, 50))
     for values in found.values():
         values[1, 40:] = np.nan
@@ -44,9 +57,15 @@ def history() -> dict[str, np.ndarray]:
 def test_the_ends_have_best_and_last_of_every_run(history):
     table = ends(history)
     for i, (run, end) in enumerate({3: 50, 5: 40}.items()):
-        whole, loss, norm = (history[key][i, :end] for key in ("test_whole", "test_loss", "weight_norm"))
+        whole, loss, norm = (
+            history[key][i, :end] for key in ("test_whole", "test_loss", "weight_norm")
+        )
         row = table.loc[run]
-        assert list(row["exact match"]) == [max(whole), list(whole).index(max(whole)) + 1, whole[-1]]
+        assert list(row["exact match"]) == [
+            max(whole),
+            list(whole).index(max(whole)) + 1,
+            whole[-1],
+        ]
         assert list(row["loss"]) == [min(loss), list(loss).index(min(loss)) + 1, loss[-1]]
         assert list(row["squared norm"]) == [round(norm[0]), round(norm[-1])]
 
@@ -58,14 +77,25 @@ def test_areas_stand_out_from_white(colour):
 
 
 def test_an_ablation_that_one_side_lacks_has_a_panel():
-    row = {"run": 0, "carry_class": "NC", "carry_in": False, "position": "7", "accuracy": 0.5, "corrected": 0.2}
+    row = {
+        "run": 0,
+        "carry_class": "NC",
+        "carry_in": False,
+        "position": "7",
+        "accuracy": 0.5,
+        "corrected": 0.2,
+    }
     cells = pd.DataFrame([row | {"ablation": name} for name in ("head", "first head")])
     figure = cell_bars({AUTHORS: cells[:1], "our weights": cells})
     assert [len(ax.patches) for ax in figure.axes] == [6, 3]
 
 
-@pytest.mark.parametrize(("cells", "begins"), [(["a = 1"], "Two"), (["a = 1", "# Parameters\na = 2\n"], "With")])
-def test_where_papermill_gives_parameters_an_alternative_text_says_whose_it_is(monkeypatch, cells, begins):
+@pytest.mark.parametrize(
+    ("cells", "begins"), [(["a = 1"], "Two"), (["a = 1", "# Parameters\na = 2\n"], "With")]
+)
+def test_where_papermill_gives_parameters_an_alternative_text_says_whose_it_is(
+    monkeypatch, cells, begins
+):
     shown: list[dict[str, str]] = []
     monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(user_ns={"In": cells}))
     monkeypatch.setattr(IPython.display, "display", lambda data, **_: shown.append(data))

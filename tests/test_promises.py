@@ -52,10 +52,14 @@ TAKES_SUMS = {
     "symbols": lambda m, a, b: carries.symbols(a, b, 2),
     "predict": lambda m, a, b: measure.predict(m, a, b)[0],
     "score": lambda m, a, b: measure.score(ANSWER, a, b).accuracy.nan_to_num(),
-    "accuracy": lambda m, a, b: torch.tensor(measure.accuracy(m, (a, b)).accuracy.fillna(-1).to_numpy()),
+    "accuracy": lambda m, a, b: torch.tensor(
+        measure.accuracy(m, (a, b)).accuracy.fillna(-1).to_numpy()
+    ),
     "class_accuracies": lambda m, a, b: measure.class_accuracies(m, a, b)[0].corrected.nan_to_num(),
     "attention": lambda m, a, b: measure.attention(m, a, b),
-    "activations": lambda m, a, b: measure.activations(m, a, b, ["blocks.1.resid_mid"]).popitem()[1],
+    "activations": lambda m, a, b: measure.activations(m, a, b, ["blocks.1.resid_mid"]).popitem()[
+        1
+    ],
     "mean ablation": lambda m, a, b: m(tokens_of(SMALL), MeanAblation(mlps={1}).hook(m, (a, b))),
     "patch": lambda m, a, b: m(tokens_of(SMALL, count=3), Patch(mlps={1}).hook(m, (a, b))),
 }
@@ -165,9 +169,15 @@ REFUSED = {
     "tokens of floats": lambda m: m(tokens_of(SMALL).float()),
     "a position that does not exist": lambda m: m(tokens_of(SMALL), read=[7]),
     "a position that does not exist, of a hook": lambda m: Ablation(mlps={1}).hook(m, read=[-8]),
-    "a cache without the part": lambda m: Patch(mlps={1}).hook(m, {"blocks.0.mlp_out": torch.ones(7, 16)}),
-    "a cache of another shape": lambda m: Patch(mlps={1}).hook(m, {"blocks.1.mlp_out": torch.ones(6, 16)}),
-    "a block that the config has not": lambda m: m.blocks.append(m.blocks[0]) and m(tokens_of(SMALL)),
+    "a cache without the part": lambda m: Patch(mlps={1}).hook(
+        m, {"blocks.0.mlp_out": torch.ones(7, 16)}
+    ),
+    "a cache of another shape": lambda m: Patch(mlps={1}).hook(
+        m, {"blocks.1.mlp_out": torch.ones(6, 16)}
+    ),
+    "a block that the config has not": lambda m: (
+        m.blocks.append(m.blocks[0]) and m(tokens_of(SMALL))
+    ),
     "as many predictions": lambda m: measure.score(torch.zeros(2, 2, dtype=torch.int64), A, B),
 }
 
@@ -223,7 +233,9 @@ def test_at_every_point_a_hook_returns_what_fits_or_is_refused(small):
         with pytest.raises(BadInput, match=f"A hook at {name} returned"):
             small.run_with_cache(tokens, hook=lambda n, x, name=name: x[:1] if n == name else x)
     assert torch.equal(small(tokens, lambda name, x: None), plain)
-    assert torch.equal(small.run_with_hooks(tokens, dict.fromkeys(SMALL.hook_names, lambda x: None)), plain)
+    assert torch.equal(
+        small.run_with_hooks(tokens, dict.fromkeys(SMALL.hook_names, lambda x: None)), plain
+    )
     assert torch.equal(small.run_with_cache(tokens, hook=lambda name, x: None)[0], plain)
 
 
@@ -312,7 +324,10 @@ def test_a_hook_that_is_called_by_hand_with_other_positions_is_refused(small):
 def test_cached_activations_are_taken_in_their_own_order_or_refused(small):
     tokens, other = tokens_of(SMALL), tokens_of(SMALL, seed=9)
     _, cache = small.run_with_cache(other)
-    patch, theirs = Patch(mlps={1}, positions=(5,)), {"blocks.1.hook_mlp_out": cache["blocks.1.mlp_out"]}
+    patch, theirs = (
+        Patch(mlps={1}, positions=(5,)),
+        {"blocks.1.hook_mlp_out": cache["blocks.1.mlp_out"]},
+    )
     expected = small(tokens, patch.hook(small, drawn(SMALL, 9)))
     for source in (cache, theirs, {name: x.double() for name, x in cache.items()}):
         assert torch.equal(small(tokens, patch.hook(small, source)), expected)
@@ -368,7 +383,9 @@ CHANGES = {
     "hook on a projection": hook_on("blocks.0.o"),
     "hook on a norm": hook_on("blocks.1.norm"),
     "hook on the embedding": hook_on("embed"),
-    "hook before a projection": lambda m: m.blocks[0].o.register_forward_pre_hook(lambda _, x: (-x[0],)),
+    "hook before a projection": lambda m: m.blocks[0].o.register_forward_pre_hook(
+        lambda _, x: (-x[0],)
+    ),
     "wrapper": lambda m: setattr(m.blocks[0], "o", LowRank(m.blocks[0].o)),
     "another part": lambda m: setattr(m.blocks[0], "norm", nn.Identity()),
     "another embedding": lambda m: setattr(m.embed, "max_norm", 0.5),
@@ -376,7 +393,9 @@ CHANGES = {
     "subclass": lambda m: setattr(m, "__class__", Doubled),
     "another forward": replace_forward,
     "another method": replace_method,
-    "parametrization": lambda m: parametrize.register_parametrization(m.blocks[0].o, "weight", Negative()),
+    "parametrization": lambda m: parametrize.register_parametrization(
+        m.blocks[0].o, "weight", Negative()
+    ),
     "weight norm": lambda m: parametrizations.weight_norm(m.blocks[0].o),
 }
 
@@ -479,9 +498,13 @@ def test_a_model_can_be_transformed_by_pytorch(shape):
     def logits_of(weights):
         return torch.func.functional_call(model, weights, (tokens,))
 
-    torch.testing.assert_close(torch.func.vmap(lambda row: model(row[None])[0])(tokens), expected, **close)
+    torch.testing.assert_close(
+        torch.func.vmap(lambda row: model(row[None])[0])(tokens), expected, **close
+    )
     stacked = torch.func.stack_module_state([copy.deepcopy(model) for _ in range(2)])
-    several = torch.func.vmap(lambda *state: torch.func.functional_call(model, state, (tokens,)))(*stacked)
+    several = torch.func.vmap(lambda *state: torch.func.functional_call(model, state, (tokens,)))(
+        *stacked
+    )
     torch.testing.assert_close(several[1], expected, **close)
 
     step = {name: 0.5 * torch.ones_like(x) for name, x in weights.items()}
@@ -519,7 +542,9 @@ for read in (None, [5, 6]):  # compiled, a model with a hook always computes all
 
 def test_a_model_can_be_compiled_with_its_hooks():
     """In a process of its own: a compiler cannot look into the checks of types that tests make."""
-    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -555,7 +580,12 @@ def test_a_probe_can_be_trained_on_what_is_measured(small):
     probe = nn.Linear(16, 12)
     nn.functional.cross_entropy(probe(stream[:, 5]), answer[:, 0].long()).backward()
     assert probe.weight.grad.abs().max() > 0
-    tensors = [stream, answer, measure.attention(small, a, b), measure.class_accuracies(small, a, b)[0].accuracy]
+    tensors = [
+        stream,
+        answer,
+        measure.attention(small, a, b),
+        measure.class_accuracies(small, a, b)[0].accuracy,
+    ]
     assert not any(x.is_inference() or x.requires_grad for x in tensors)
 
 

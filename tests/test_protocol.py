@@ -14,7 +14,9 @@ SECTIONS = re.findall(HEADING + r"(.+?)(?=^\(rule-|\Z)", RULES, re.MULTILINE | r
 
 
 def test_the_table_on_top_lists_every_rule_newest_first():
-    table = re.findall(r"^\| (\d{4}-\d\d-\d\d) \| \[.+?\]\(#(rule-[\w-]+)\) \|", RULES, re.MULTILINE)
+    table = re.findall(
+        r"^\| (\d{4}-\d\d-\d\d) \| \[.+?\]\(#(rule-[\w-]+)\) \|", RULES, re.MULTILINE
+    )
     assert table == [(date, target) for target, date, _ in SECTIONS]
     assert len(SECTIONS) == RULES.count("\n### ")
     dates = [date for _, date, _ in SECTIONS]
@@ -42,6 +44,9 @@ def test_commits_exist_and_have_the_dates_that_the_page_gives():
     if "c1f2671" not in dates:  # the first commit
         pytest.skip("no history here: a part of it, or none")
     given = [(re.search(r"\| commit \| `(\w+)`", text)[1], date) for _, date, text in SECTIONS]
-    given += [(commit, date) for date, commit in re.findall(r"^\| ([\d-]{10}) \| `(\w{7})`", LATER, re.MULTILINE)]
+    given += [
+        (commit, date)
+        for date, commit in re.findall(r"^\| ([\d-]{10}) \| `(\w{7})`", LATER, re.MULTILINE)
+    ]
     assert [(commit, date) for commit, date in given if dates.get(commit) != date] == []
     assert [commit for commit in re.findall(r"`([0-9a-f]{7})`", PAGE) if commit not in dates] == []

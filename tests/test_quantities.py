@@ -42,8 +42,13 @@ def test_a_survey_is_what_the_measurements_give_one_by_one(noisy, monkeypatch):
     monkeypatch.setattr(survey, "EARLY", 1_000)
     a, b = all_sums(2)
     last = noisy.config.layers - 1
-    few = torch.randperm(len(a), generator=torch.Generator().manual_seed(0))[: 1_000 if last else None]
-    wanted, early = [INTACT, measure.final_mlp(noisy), Ablation(heads={(last, 1)})], Ablation(skips={0})
+    few = torch.randperm(len(a), generator=torch.Generator().manual_seed(0))[
+        : 1_000 if last else None
+    ]
+    wanted, early = (
+        [INTACT, measure.final_mlp(noisy), Ablation(heads={(last, 1)})],
+        Ablation(skips={0}),
+    )
     found = survey.survey(noisy, a, b, Need(frozenset([*wanted, early]), dissect=True))
     same(found.cells[early], measure.class_accuracies(noisy, a[few], b[few], [early])[0])
     for ablation, cells in zip(wanted, measure.class_accuracies(noisy, a, b, wanted), strict=True):
@@ -62,8 +67,14 @@ def test_sets_of_sums_are_dissected_as_if_each_were_the_only_one(noisy, monkeypa
     noisy.blocks[last].down.weight.mul_(5)
     rest, mid = survey.Rest(noisy, a, b), f"blocks.{last}.resid_mid"
     rest.keep(measure.activations(noisy, a, b, [mid], read=noisy.config.layout.answer)[mid])
-    few = [torch.cat([m[torch.randint(len(m), (3,), generator=generator)] for m in rest.members]) for _ in "abc"]
-    few = [x.repeat_interleave(torch.randint(1, 9, x.shape, generator=generator)).sort().values for x in few]
+    few = [
+        torch.cat([m[torch.randint(len(m), (3,), generator=generator)] for m in rest.members])
+        for _ in "abc"
+    ]
+    few = [
+        x.repeat_interleave(torch.randint(1, 9, x.shape, generator=generator)).sort().values
+        for x in few
+    ]
     every, ends = torch.arange(len(a)), torch.tensor([0, 0, len(a) - 1])
     pairs = [(few[0], every), (few[1], few[2]), (few[2], ends)]
     found, sets = rest.dissect(pairs), rest.carry_neurons([on for on, _ in pairs])
@@ -92,7 +103,9 @@ def published(data, monkeypatch) -> None:
 
 
 def reading(**more) -> quantities.Entry:
-    return quantities.reading("small", lambda s: s.cells[INTACT].exact_match, drawn=quantities.DRAWN, **more)
+    return quantities.reading(
+        "small", lambda s: s.cells[INTACT].exact_match, drawn=quantities.DRAWN, **more
+    )
 
 
 def small(source: str) -> Evidence:
@@ -102,7 +115,10 @@ def small(source: str) -> Evidence:
 def test_a_reading_is_the_mean_over_runs_and_names_each(published):
     found = reading().of(small("ours"))
     a, b = all_sums(2)
-    expected = {run: measure.class_accuracies(model, a, b)[0].exact_match for run, model in runs.load("small").models()}
+    expected = {
+        run: measure.class_accuracies(model, a, b)[0].exact_match
+        for run, model in runs.load("small").models()
+    }
     assert found.runs == pytest.approx(expected)
     assert found.value == pytest.approx(sum(expected.values()) / 3)
     noise = sum(x * (1 - x) / 20_000 for x in expected.values()) ** 0.5 / 3
@@ -130,12 +146,21 @@ def test_a_pass_needs_what_its_rows_need():
 def test_a_row_knows_its_runs_and_what_else_was_measured(monkeypatch):
     fields = {(N1, 0): {"cost": 0.25}, (MAIN, 3): {"cost": None}}
     found = Measurement(
-        dict.fromkeys(fields, 1.0), 1.0, how="The size.", shows=dict.fromkeys(fields, True), fields=fields
+        dict.fromkeys(fields, 1.0),
+        1.0,
+        how="The size.",
+        shows=dict.fromkeys(fields, True),
+        fields=fields,
     )
     monkeypatch.setattr(quantities, "find", lambda name, evidence: found)
     (row,) = compute.Ledger("ours", "finding/biases").rows()
     assert row.fields["run"] == row.keys == [f"{N1} 0", f"{MAIN} 3"]
-    assert (row.fields["shows"], row.fields["cost"], row.shown, row.n) == ([True, True], [0.25, None], (2, 2), 2)
+    assert (row.fields["shows"], row.fields["cost"], row.shown, row.n) == (
+        [True, True],
+        [0.25, None],
+        (2, 2),
+        2,
+    )
     assert row.detail.startswith("The size. 2 of 2 runs show it.")
 
 

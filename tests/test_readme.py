@@ -61,7 +61,9 @@ def test_the_front_door_is_what_the_page_says():
     page = book("api.md")
     (summary,) = re.findall(r":nosignatures:\n\n((?:   \w+\n)+)", page)
     assert set(summary.split()) == set(carry_core.HOMES)
-    assert set(re.findall(r"^\.\. auto(?:function|class):: (\w+)$", page, re.MULTILINE)) == set(carry_core.HOMES)
+    assert set(re.findall(r"^\.\. auto(?:function|class):: (\w+)$", page, re.MULTILINE)) == set(
+        carry_core.HOMES
+    )
     assert all(callable(getattr(carry_core, name)) for name in carry_core.HOMES)
     points = re.findall(r"^\| `blocks\.\{l\}\.([\w.]+)` \| `([\w.{}]+)`", page, re.MULTILINE)
     assert [own for own, _ in points] == list(POINTS)
@@ -77,7 +79,11 @@ def test_the_commands_of_the_reading_page_name_notebooks_and_their_parameters():
 
 
 def test_the_numbers_of_the_training_page_are_the_code_s():
-    page, main, quick = " ".join(book("training.md").split()), GROUPS[MAIN], recipes.BY_NAME["quick"]
+    page, main, quick = (
+        " ".join(book("training.md").split()),
+        GROUPS[MAIN],
+        recipes.BY_NAME["quick"],
+    )
     for text in (
         f"| warm-up | none | {quick.warmup} steps, linear |",
         f"| {recipes.BY_NAME['paper'].epochs(main)} epochs | {quick.steps:,} steps,",
@@ -89,7 +95,10 @@ def test_the_numbers_of_the_training_page_are_the_code_s():
     ):
         assert text in page
     rates = re.search(r"\| learning rate \| \$(.+?)\$ \| \$(.+?)\$ \|", page).groups()
-    named = [float(re.sub(r"(.*?)(?: \\cdot )?10\^\{(.+)\}", lambda x: f"{x[1] or 1}e{x[2]}", rate)) for rate in rates]
+    named = [
+        float(re.sub(r"(.*?)(?: \\cdot )?10\^\{(.+)\}", lambda x: f"{x[1] or 1}e{x[2]}", rate))
+        for rate in rates
+    ]
     assert named == [recipes.BY_NAME["paper"].rate, quick.rate]
     assert loop.SAVE_EVERY == 15
     assert "saved every quarter of a minute" in page
@@ -99,7 +108,9 @@ def test_the_picture_is_the_one_of_table_1():
     outputs = runpy.run_path(str(ROOT / "workflow" / "outputs.py"))
     notebook = nbformat.read(ROOT / "notebooks" / "tab01_decision_head_and_final_mlp.ipynb", 4)
     picture = re.search(r"\]\((book/[\w.]+)\)", README)[1]
-    assert (ROOT / picture).read_bytes() == outputs["figure"](notebook, "figure"), "run make outputs"
+    assert (ROOT / picture).read_bytes() == outputs["figure"](notebook, "figure"), (
+        "run make outputs"
+    )
 
 
 def test_what_it_names_exists():
@@ -113,37 +124,61 @@ def skip_reasons() -> list[tuple[str, list[str]]]:
     reasons = []
     for path in sorted((ROOT / "tests").rglob("*.py")):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(call, ast.Call) and ast.unparse(call.func) in ("pytest.skip", "pytest.mark.skipif"):
-                given = [keyword.value for keyword in call.keywords if keyword.arg == "reason"] or call.args[:1]
-                texts = [node.value for node in ast.walk(given[0]) if isinstance(node, ast.Constant)]
+            if isinstance(call, ast.Call) and ast.unparse(call.func) in (
+                "pytest.skip",
+                "pytest.mark.skipif",
+            ):
+                given = [
+                    keyword.value for keyword in call.keywords if keyword.arg == "reason"
+                ] or call.args[:1]
+                texts = [
+                    node.value for node in ast.walk(given[0]) if isinstance(node, ast.Constant)
+                ]
                 reasons.append((path.name, [text for text in texts if isinstance(text, str)]))
     return reasons
 
 
 def test_the_reasons_for_which_tests_are_skipped_are_listed():
-    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Tests that may be skipped")[2]
+    page = (
+        (ROOT / "CONTRIBUTING.md")
+        .read_text(encoding="utf-8")
+        .partition("## Tests that may be skipped")[2]
+    )
     listed = re.findall(r"^\| `(.+?)` \|", page, re.MULTILINE)
     written = [(name, texts) for name, texts in skip_reasons() if texts]
     assert len(written) > 5
-    missing = [(name, texts) for name, texts in written if not any(row in " ".join(texts) for row in listed)]
+    missing = [
+        (name, texts)
+        for name, texts in written
+        if not any(row in " ".join(texts) for row in listed)
+    ]
     assert missing == []
 
 
 def test_the_files_that_a_contributor_is_sent_to_exist():
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     tree = README.partition("## Where things are")[2].split("```")[1]
-    names = {*re.findall(r"`((?:\w+/)+\w+\.(?:py|md|yml))`", page), *re.findall(r"\w+/|\w+\.py", tree)}
+    names = {
+        *re.findall(r"`((?:\w+/)+\w+\.(?:py|md|yml))`", page),
+        *re.findall(r"\w+/|\w+\.py", tree),
+    }
     assert len(names) > 20
     if (ROOT / "carry_paper").is_dir():  # the paths are those of the two packages
         inside = [ROOT, ROOT / "carry_core", ROOT / "carry_paper"]
-        assert [name for name in sorted(names) if not any((folder / name).exists() for folder in inside)] == []
+        assert [
+            name for name in sorted(names) if not any((folder / name).exists() for folder in inside)
+        ] == []
 
 
 def test_the_page_on_training_lists_the_runs_that_are_shipped():
     shipped = runpy.run_path(str(ROOT / "workflow" / "shipped.py"))
     page = (ROOT / "book" / "training.md").read_text(encoding="utf-8")
-    assert shipped["TABLE"].findall(page) == [shipped["table"](ROOT / "data" / "runs")], "run make shipped"
-    assert {path.name for path in (ROOT / "data" / "runs").iterdir() if path.is_dir()} <= GROUPS.keys()
+    assert shipped["TABLE"].findall(page) == [shipped["table"](ROOT / "data" / "runs")], (
+        "run make shipped"
+    )
+    assert {
+        path.name for path in (ROOT / "data" / "runs").iterdir() if path.is_dir()
+    } <= GROUPS.keys()
 
 
 def test_the_list_of_runs_counts_files_and_their_epochs(data):

@@ -43,16 +43,29 @@ def follows(row: Row, source: str, rows: Rows, theirs: Rows) -> bool:
     if (row.paper, row.where) != (claim.paper, claim.where):
         return False
     if row.verdict == "not run":
-        return (row.value, row.std, row.runs, row.tolerance) == (None, None, [], None) and row.detail.endswith(".")
+        return (row.value, row.std, row.runs, row.tolerance) == (
+            None,
+            None,
+            [],
+            None,
+        ) and row.detail.endswith(".")
     if None not in row.runs and len(row.runs) > 1 and not row.pooled:
         assert row.std == pytest.approx(np.std(row.runs, axis=0, ddof=1).tolist(), abs=2e-6), row.id
     if source == "author" and claim.rule in ("drawn", "selected"):
         return True
     shows = dict(enumerate(row.fields["shows"])) if claim.paper is None else None
-    same = [len(r.runs) for r in rows.values() if entry(r.id).groups == entry(row.id).groups and r.id in READINGS]
-    found = Measurement(dict(enumerate(row.runs)), row.value, shows=shows, at_hand=max([len(row.runs), *same]))
+    same = [
+        len(r.runs)
+        for r in rows.values()
+        if entry(r.id).groups == entry(row.id).groups and r.id in READINGS
+    ]
+    found = Measurement(
+        dict(enumerate(row.runs)), row.value, shows=shows, at_hand=max([len(row.runs), *same])
+    )
     today = compute.judge(claim, source, found, theirs[row.id].runs)
-    return today.verdict == row.verdict and today.tolerance == pytest.approx(row.tolerance, abs=2e-5)
+    return today.verdict == row.verdict and today.tolerance == pytest.approx(
+        row.tolerance, abs=2e-5
+    )
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -85,7 +98,9 @@ def test_what_each_run_shows_follows_from_what_was_measured(committed, source):
             group = key.rpartition(" ")[0] or entry_.groups[0]
             measured = {field: row.fields[field][i] for field in fields}
             context = dict(zip(CONTEXT, (group, planned_epochs(source, group)), strict=True))
-            shows = entry_.rule({"value": np.nan if value is None else value, **measured, **context})
+            shows = entry_.rule(
+                {"value": np.nan if value is None else value, **measured, **context}
+            )
             assert shows == row.fields["shows"][i], (name, key)
             judged += 1
     assert judged > 100
@@ -123,7 +138,9 @@ def test_no_stored_table_holds_what_a_rule_decides():
     found = []
     for file, name, values in stored_arrays():
         texts = {str(x) for x in values.ravel()} if values.dtype.kind in "OUS" else set()
-        nested = [truth for text in texts if text.startswith("{") for truth in truths(json.loads(text))]
+        nested = [
+            truth for text in texts if text.startswith("{") for truth in truths(json.loads(text))
+        ]
         truth = values.dtype == bool or nested or texts & DECIDED
         if (truth and name not in FACTS) or name.endswith("shows"):
             found.append((file, name))

@@ -43,7 +43,9 @@ def test_what_is_saved_is_loaded(two):
         assert torch.equal(loaded.model(3, epoch=7).state_dict()[name], 0.9 * fresh[name])
         assert torch.equal(loaded.model(3, epoch=9).state_dict()[name], fresh[name])
     assert [run for run, _ in loaded.models()] == [0, 3]
-    assert provenance(loaded).endswith("They stand in for full runs (1000 epochs) by the recipe “paper”.")
+    assert provenance(loaded).endswith(
+        "They stand in for full runs (1000 epochs) by the recipe “paper”."
+    )
     assert histories.load(NAME)["test_loss"].shape == (2, 9)
     assert histories.load(NAME, run=3)["runs"].tolist() == [0, 3]
     for wrong, message in (
@@ -90,22 +92,43 @@ def test_curves_of_unequal_runs_are_filled_up(data):
     [
         (lambda: runs.load("n9"), "Unknown group 'n9': expected one of n2_s0.3_w0.2, n1"),
         (lambda: runs.load(NAME, "authr"), "Unknown source 'authr': expected 'ours' or 'author'"),
-        (lambda: runs.load(NAME, recipe="slow"), "recipe='slow' of ours: expected one of paper, quick"),
-        (lambda: runs.load(NAME, "author"), "`carry import-author DIR` imports what his release has"),
+        (
+            lambda: runs.load(NAME, recipe="slow"),
+            "recipe='slow' of ours: expected one of paper, quick",
+        ),
+        (
+            lambda: runs.load(NAME, "author"),
+            "`carry import-author DIR` imports what his release has",
+        ),
         (lambda: runs.load("n2_s0.3_w0.2"), "make them with `carry train n2_s0.3_w0.2`"),
         (lambda: histories.load("n2_s0.3_w0.2"), "No learning curves of n2_s0.3_w0.2 from ours"),
-        (lambda: runs.load(NAME).model(1), "No run 1 of n1_s0.3_w0.2 from ours: expected one of 0, 3"),
-        (lambda: runs.load(NAME).model(0, epoch=500), "at epoch 500: expected one of None (the last), 7"),
-        (lambda: check(source="ours", group=NAME, n_examples=1.5), "n_examples=1.5: expected a whole number"),
+        (
+            lambda: runs.load(NAME).model(1),
+            "No run 1 of n1_s0.3_w0.2 from ours: expected one of 0, 3",
+        ),
+        (
+            lambda: runs.load(NAME).model(0, epoch=500),
+            "at epoch 500: expected one of None (the last), 7",
+        ),
+        (
+            lambda: check(source="ours", group=NAME, n_examples=1.5),
+            "n_examples=1.5: expected a whole number",
+        ),
         (
             lambda: check(source="ours", group=NAME, n_examples=9, at_least=50),
             "expected a whole number of sums from 50",
         ),
         (lambda: check(source="ours", group=NAME, run=9), "No run 9"),
         (lambda: check(source="ours", group=NAME, seed=2**63), "expected a whole number from 0 to"),
-        (lambda: lengths.long_positions(NAME), f"{NAME} has no longer sums: expected a padded group"),
+        (
+            lambda: lengths.long_positions(NAME),
+            f"{NAME} has no longer sums: expected a padded group",
+        ),
         (lambda: lengths.parent(NAME), f"{NAME} is not finetuned: expected"),
-        (lambda: check(source="ours", group=NAME, causal=True), f"{NAME} has no decoders: expected"),
+        (
+            lambda: check(source="ours", group=NAME, causal=True),
+            f"{NAME} has no decoders: expected",
+        ),
     ],
 )
 def test_bad_parameters_are_named_in_one_line(two, call, complaint):
@@ -136,14 +159,18 @@ def no_space(temporary: Path) -> None:
 
 
 def no_space_under_safetensors(temporary: Path) -> None:
-    raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+    raise SafetensorError(
+        "Error while serializing: I/O error: No space left on device (os error 28)"
+    )
 
 
 @pytest.mark.parametrize("write", [no_space, no_space_under_safetensors])
 def test_a_full_disk_is_one_line(tmp_path, write):
     path = tmp_path / "x"
     path.write_text("old")
-    complaint = f"Cannot write {path}: No space left on device. Free some space; nothing was changed there."
+    complaint = (
+        f"Cannot write {path}: No space left on device. Free some space; nothing was changed there."
+    )
     with pytest.raises(BadInput, match=re.escape(complaint)), replacing(path) as temporary:
         write(temporary)
     assert path.read_text() == "old"
@@ -168,7 +195,9 @@ def test_checksums_find_what_is_damaged_or_missing(two, carry, refused):
         f"runs/{NAME}/quick/run0.npz is missing",
         f"runs/{NAME}/quick/run0.safetensors is damaged",
     ]
-    assert "run0.npz is missing" in refused("verify", "--accept", f"runs/{NAME}/quick/run0.safetensors")
+    assert "run0.npz is missing" in refused(
+        "verify", "--accept", f"runs/{NAME}/quick/run0.safetensors"
+    )
     refused("verify", "--accept", "../outside.md")
 
 
@@ -187,7 +216,12 @@ def test_shipped_runs_say_how_they_were_trained(monkeypatch):
     for path in shipped:
         about = runs.describe(path, path.parent.parent.name)
         record = about["record"]
-        assert checkpoints.run_path(ROOT / "data" / "runs", about["group"], record["recipe"], record["run"]) == path
+        assert (
+            checkpoints.run_path(
+                ROOT / "data" / "runs", about["group"], record["recipe"], record["run"]
+            )
+            == path
+        )
         assert {"device", "precision", "torch", "numpy", "commit", "seconds"} <= record.keys()
         with safe_open(path, "pt") as file:
             assert {file.get_slice(name).get_dtype() for name in file.keys()} == {"F16"}  # noqa: SIM118

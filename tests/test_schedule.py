@@ -52,7 +52,9 @@ def few_tests(monkeypatch):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", pytest.param("fused", marks=needs_fused)])
-def test_testing_less_often_changes_no_bit_of_what_is_trained(small_group, few_tests, monkeypatch, precision):
+def test_testing_less_often_changes_no_bit_of_what_is_trained(
+    small_group, few_tests, monkeypatch, precision
+):
     """Neither weights nor moments, nor masks to come, nor training curves; other tests are the same."""
     size = 128 if precision == "fused" else 16  # it knows the paper's only
     group = replace(small_group, config=replace(small_group.config, d_model=size, d_ff=size))
@@ -74,7 +76,10 @@ def test_testing_less_often_changes_no_bit_of_what_is_trained(small_group, few_t
 
 def test_progress_has_the_last_test_and_its_epoch(small_group, few_tests, data):
     lines = []
-    trainer, recipe = Trainer(small_group, QUICK, [0]), Checkpoints(data / "checkpoints", small_group, QUICK)
+    trainer, recipe = (
+        Trainer(small_group, QUICK, [0]),
+        Checkpoints(data / "checkpoints", small_group, QUICK),
+    )
     loop.train_runs(trainer, recipe, loop.Clock(), lambda title, far, share: lines.append(far))
     assert ["(after " in line for line in lines] == [False, True, False, False]
     assert "(after 1), epoch 2/4" in lines[1]
@@ -96,7 +101,9 @@ def test_a_run_that_was_tested_after_every_epoch_goes_on(small_group, few_tests,
     history = histories.load("small")
     assert history["epochs"].tolist() == [1, 2, 3, 4, 6, 8]
     assert not np.isnan(history["test_loss"]).any()
-    np.testing.assert_array_equal(history["test_loss"][0, :4], part(tensors, "history/")["test_loss"])
+    np.testing.assert_array_equal(
+        history["test_loss"][0, :4], part(tensors, "history/")["test_loss"]
+    )
 
 
 # ---------------------------------------------------------------- files
@@ -193,7 +200,10 @@ def test_a_fast_rise_between_two_tests_is_not_outdone_by_a_slow_one_over_ten_epo
 @pytest.mark.parametrize(("corner", "slow"), [(30, 0.01), (120, 0.002)])
 def test_the_kink_is_within_the_resolution_of_that_of_every_epoch(corner, slow):
     loss = planted.bent(corner, 0.1, slow)
-    every, found = (dynamics.kink(pd.Series(x, at)) for x, at in ((loss, planted.EPOCH), (loss[SPARSE - 1], SPARSE)))
+    every, found = (
+        dynamics.kink(pd.Series(x, at))
+        for x, at in ((loss, planted.EPOCH), (loss[SPARSE - 1], SPARSE))
+    )
     assert abs(found.epoch - every.epoch) <= dynamics.resolution(SPARSE, [found.epoch])
     assert found.end == every.end == 160
     assert found.rate == pytest.approx(slow, abs=1e-9)
@@ -208,10 +218,13 @@ def test_epochs_count_alike_however_many_of_them_were_tested():
     """A loss with no corner: weighted by tests, the first fifty epochs would decide where it is."""
     curved = np.exp(-2 * np.sqrt(planted.EPOCH / 40))
     every, found = (
-        dynamics.kink(pd.Series(x, at)) for x, at in ((curved, planted.EPOCH), (curved[SPARSE - 1], SPARSE))
+        dynamics.kink(pd.Series(x, at))
+        for x, at in ((curved, planted.EPOCH), (curved[SPARSE - 1], SPARSE))
     )
     assert abs(found.epoch - every.epoch) <= 10
-    np.testing.assert_array_equal(dynamics.per_epoch(pd.Series([1.0, 2, 5], [1, 2, 5])), [1, 2, 5, 5, 5])
+    np.testing.assert_array_equal(
+        dynamics.per_epoch(pd.Series([1.0, 2, 5], [1, 2, 5])), [1, 2, 5, 5, 5]
+    )
 
 
 @pytest.fixture
@@ -250,7 +263,12 @@ def test_what_becomes_of_longer_sums_is_dated_by_tests():
     peak, epoch = 203, planted.EPOCH
     whole = 1.0 - np.abs(epoch - peak) / 400
     digits = np.stack([np.where(epoch < 254, 0.9, 0.1), np.full(len(epoch), 0.9)], -1)
-    history = {"runs": np.array([0]), "epochs": epoch, "long_whole": whole[None], "long_accuracy": digits[None]}
+    history = {
+        "runs": np.array([0]),
+        "epochs": epoch,
+        "long_whole": whole[None],
+        "long_accuracy": digits[None],
+    }
     every, found = (lengths.forgetting(x).loc[0] for x in (history, thin(history)))
     assert (every.peak, every.goes[0], every.epochs, every.resolution) == (203, 254, 400, 1)
     assert (found.peak, found.goes[0], found.epochs, found.resolution) == (200, 260, 400, 10)
@@ -263,7 +281,9 @@ def test_the_range_of_accuracies_says_how_often_it_was_measured(evidence):
     tested = np.array([*range(1, 51), *range(60, 1001, 10)])
     whole = np.where(epoch < 200, 0.0, epoch / 1000)[None]
     history = {"runs": np.array([0]), "epochs": epoch, "long_whole": whole}
-    every, found = (quantities.accuracy_range(evidence(x)) for x in (history, thin(history, tested)))
+    every, found = (
+        quantities.accuracy_range(evidence(x)) for x in (history, thin(history, tested))
+    )
     assert every.runs[0] == found.runs[0] == pytest.approx([0.2, 1.0])
     assert "tested" not in every.how
     assert "tested after every 10 epochs" in found.how
@@ -277,7 +297,9 @@ def test_the_range_of_accuracies_says_how_often_it_was_measured(evidence):
 def ramps() -> dict[str, np.ndarray]:
     """Curves whose value is the epoch."""
     names = ("train_loss", "test_loss", "test_whole", "train_whole", "weight_norm")
-    return {"runs": np.array([0]), "epochs": planted.EPOCH} | dict.fromkeys(names, planted.EPOCH[None] * 1.0)
+    return {"runs": np.array([0]), "epochs": planted.EPOCH} | dict.fromkeys(
+        names, planted.EPOCH[None] * 1.0
+    )
 
 
 def test_curves_are_drawn_at_epochs_that_were_tested():
@@ -315,7 +337,9 @@ def test_the_slider_over_training_has_epochs_at_equal_distances(data, monkeypatc
     save_random(groups.find(NAME), (0,), epochs=60)
     packed = {}
     monkeypatch.setattr(histories, "load", lambda group: history)
-    monkeypatch.setattr(playground, "_packed", lambda about, tensors: packed.update(about) or tensors)
+    monkeypatch.setattr(
+        playground, "_packed", lambda about, tensors: packed.update(about) or tensors
+    )
     tensors = playground.training(NAME, "pattern", 5)
     assert packed["epochs"] == [10, 20, 30, 40, 50, 60]
     assert {len(x[0]) for x in tensors.values()} == {6}

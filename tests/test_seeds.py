@@ -39,11 +39,15 @@ def test_shares_have_the_exact_interval():
 
 def test_the_exact_test_is_fisher_s_and_its_extension_to_more_kinds():
     for table in ([[6, 0], [3, 9]], [[2, 4], [11, 1]], [[3, 3], [6, 6]]):
-        assert page.exact_test(table[0], np.sum(table, 0).tolist()) == pytest.approx(stats.fisher_exact(table).pvalue)
+        assert page.exact_test(table[0], np.sum(table, 0).tolist()) == pytest.approx(
+            stats.fisher_exact(table).pvalue
+        )
     # of 15 draws of two, the three alike
     assert page.exact_test((2, 0, 0), (2, 2, 2)) == pytest.approx(3 / 15)
     assert page.exact_test((1, 1, 0), (2, 2, 2)) == pytest.approx(1)
-    assert page.likely_draw(of_kinds(split=3, one_head=3), of_kinds(one_head=20, split=20)) == pytest.approx(1)
+    assert page.likely_draw(
+        of_kinds(split=3, one_head=3), of_kinds(one_head=20, split=20)
+    ) == pytest.approx(1)
     assert page.likely_draw(of_kinds(split=6), of_kinds(one_head=40)) < 1e-6
 
 
@@ -52,7 +56,10 @@ def test_power_is_that_of_all_draws():
     rejected = [stats.fisher_exact([[k, 6 - k], [13, 7]]).pvalue < page.ALPHA for k in range(7)]
     assert 0 < sum(rejected) < 7
     for share in (0.0, 0.1, 0.65):
-        draws = [(x, np.prod([share if one else 1 - share for one in x])) for x in product((0, 1), repeat=6)]
+        draws = [
+            (x, np.prod([share if one else 1 - share for one in x]))
+            for x in product((0, 1), repeat=6)
+        ]
         assert found[share] == pytest.approx(sum(p for x, p in draws if rejected[sum(x)]))
 
 
@@ -70,8 +77,15 @@ def test_findings_and_measures_are_judged_by_kind():
     findings, medians = page.by_kind(rows, ["apart", "alike"])
     # two are too few to count
     assert findings.loc["of one head", [*typology.KINDS][::2]].tolist() == [9, 2]
-    assert findings.holds.to_dict() == {"always": "every", "never": "none", "of one head": "some", "mixed": "some"}
-    assert (findings.p < page.ALPHA).to_dict() == dict.fromkeys(findings.index, False) | {"of one head": True}
+    assert findings.holds.to_dict() == {
+        "always": "every",
+        "never": "none",
+        "of one head": "some",
+        "mixed": "some",
+    }
+    assert (findings.p < page.ALPHA).to_dict() == dict.fromkeys(findings.index, False) | {
+        "of one head": True
+    }
     assert medians.loc["apart", ["one head", "split"]].tolist() == pytest.approx([1.04, 2.13])
     assert medians.p["apart"] < page.ALPHA < medians.p["alike"]
 
@@ -79,14 +93,24 @@ def test_findings_and_measures_are_judged_by_kind():
 def test_only_new_runs_by_one_recipe_are_judged():
     every = product(("ours", "author"), ("paper", "quick"), (5, 6, 31), (10, np.nan))
     table = seeds.judged(pd.DataFrame(every, columns=seeds.KEY))
-    assert table[["source", "recipe", "run"]].to_numpy().tolist() == [["ours", "quick", 6], ["ours", "quick", 31]]
+    assert table[["source", "recipe", "run"]].to_numpy().tolist() == [
+        ["ours", "quick", 6],
+        ["ours", "quick", 31],
+    ]
     assert table.epoch.isna().all()
 
 
 def test_a_part_has_settled_when_it_does_what_it_does_at_the_end():
     epochs = pd.DataFrame({"run": 3, "epoch": [60, 1, 10, 5], "head": [1, 1, 1, 0]})
-    never, late, early, again = (0.1, 0, 0.79, 0), (0.8, np.nan, 0, 0), (1, 0.9, 0.8, 0.9), (0.9, 0.9, 0.9, 0.2)
-    rows = epochs.assign(**dict(zip(seeds.PARTS, (early, never, late, early, again, late, early), strict=True)))
+    never, late, early, again = (
+        (0.1, 0, 0.79, 0),
+        (0.8, np.nan, 0, 0),
+        (1, 0.9, 0.8, 0.9),
+        (0.9, 0.9, 0.9, 0.2),
+    )
+    rows = epochs.assign(
+        **dict(zip(seeds.PARTS, (early, never, late, early, again, late, early), strict=True))
+    )
     found = seeds.settled(rows).loc[3]
     # at epoch 5 it was the other head
     assert found.fillna(-1).tolist() == [10, -1, 60, 1, 10, 60, 1]
@@ -108,7 +132,9 @@ def few(monkeypatch, data):
 @pytest.mark.usefixtures("few")
 def test_the_command_writes_what_the_maps_say_and_keeps_other_rows(carry, data):
     parts = dict.fromkeys(("one head", "heads together", "earlier"), 0.1)
-    known = pd.DataFrame({"source": ["author", "ours"], "recipe": ["paper", "quick"], "run": 2, **parts})
+    known = pd.DataFrame(
+        {"source": ["author", "ours"], "recipe": ["paper", "quick"], "run": 2, **parts}
+    )
     seeds.save(known.assign(epoch=np.nan, fields=[{}, {}]))
     assert carry("seeds", "--source", "ours", "--runs", "2", "--save")[0] == 0
     stored = seeds.saved()
@@ -116,15 +142,21 @@ def test_the_command_writes_what_the_maps_say_and_keeps_other_rows(carry, data):
     assert author[known.columns].tolist() == known.iloc[0].tolist()
     assert author.kind == "split"
     loaded = runs.load(MAIN, recipe="quick", runs=[2])
-    expected = typology.who_decides(interchange.sweep(loaded.model(2), (200, 200), own=True).assign(run=2)).loc[2]
+    expected = typology.who_decides(
+        interchange.sweep(loaded.model(2), (200, 200), own=True).assign(run=2)
+    ).loc[2]
     assert ours[[*expected.index]].to_dict() == pytest.approx(expected.to_dict(), abs=1e-5)
     assert ours["exact match"] > 0.99
     assert ours["staircase shows"]
     assert ours.fields["decision_head"]["decision_head"] == f"head 1:{ours['zero ablation']:.0f}"
     snapshots = stored[stored.epoch.notna()].set_index("epoch")
     assert len(snapshots) == len(loaded.snapshots) + 1
-    assert snapshots.loc[60, [*expected.index]].to_dict() == pytest.approx(expected.to_dict(), abs=1e-5)
-    early = typology.who_decides(interchange.sweep(loaded.model(2, 83), (200, 200), own=True).assign(run=2)).loc[2]
+    assert snapshots.loc[60, [*expected.index]].to_dict() == pytest.approx(
+        expected.to_dict(), abs=1e-5
+    )
+    early = typology.who_decides(
+        interchange.sweep(loaded.model(2, 83), (200, 200), own=True).assign(run=2)
+    ).loc[2]
     assert snapshots.loc[5, [*early.index]].to_dict() == pytest.approx(early.to_dict(), abs=1e-5)
     assert cli.read_checksums()["results/seeds.csv.gz"] == cli.sha256(seeds.path_of())
     header, *_ = gzip.decompress(seeds.path_of().read_bytes()).decode().splitlines()
@@ -137,8 +169,12 @@ def test_the_command_writes_what_the_maps_say_and_keeps_other_rows(carry, data):
 def test_what_a_run_shows_is_decided_when_the_table_is_read(data, monkeypatch):
     parts = {"one head": [0.75, 0.85], "heads together": 0.9, "earlier": 0.1}
     measured = {"staircase": [0.45, 0.55], "checkerboard": 0.15}
-    rows = pd.DataFrame({"source": "ours", "recipe": "quick", "run": [6, 7], "epoch": np.nan, **parts, **measured})
-    seeds.save(rows.assign(fields=[{"checkerboard": {"intact": x, "beyond": True}} for x in (0.1, 0.2)]))
+    rows = pd.DataFrame(
+        {"source": "ours", "recipe": "quick", "run": [6, 7], "epoch": np.nan, **parts, **measured}
+    )
+    seeds.save(
+        rows.assign(fields=[{"checkerboard": {"intact": x, "beyond": True}} for x in (0.1, 0.2)])
+    )
     stored = seeds.saved()
     assert stored.kind.tolist() == ["heads together", "one head"]
     assert stored["staircase shows"].tolist() == [False, True]
@@ -147,13 +183,19 @@ def test_what_a_run_shows_is_decided_when_the_table_is_read(data, monkeypatch):
     # a field that a rule decides is left out
     assert stored.fields[0] == {"checkerboard": {"intact": 0.1}}
     entry = seeds.FINDINGS["finding/staircase"]
-    monkeypatch.setitem(seeds.FINDINGS, "finding/staircase", replace(entry, rule=base.at_least(0.4)))
+    monkeypatch.setitem(
+        seeds.FINDINGS, "finding/staircase", replace(entry, rule=base.at_least(0.4))
+    )
     monkeypatch.setattr(typology, "DECIDES", 0.7)
     again = seeds.saved()
     assert again.kind.tolist() == ["one head", "one head"]
     assert again["staircase shows"].tolist() == [True, True]
-    seeds.save(rows.drop(columns="checkerboard").assign(carry_axis=0.9, pentagon=0.9, fields=[{}, {}]))
-    with pytest.raises(BadInput, match="lacks what the rule of pentagon asks for: run `make seeds`"):
+    seeds.save(
+        rows.drop(columns="checkerboard").assign(carry_axis=0.9, pentagon=0.9, fields=[{}, {}])
+    )
+    with pytest.raises(
+        BadInput, match="lacks what the rule of pentagon asks for: run `make seeds`"
+    ):
         seeds.saved()
 
 
@@ -168,7 +210,10 @@ def test_each_finding_about_the_main_group_has_a_rule():
         (("--runs", "0,99"), f"No weights of {MAIN} runs 99 from ours"),
         (("--runs", ""), "--runs : expected run numbers"),
         (("--runs", "9-6"), "--runs 9-6: expected run numbers such as 0-5"),
-        (("--recipe", "slow"), "Invalid value for '--recipe': 'slow' is not one of 'paper', 'quick'"),
+        (
+            ("--recipe", "slow"),
+            "Invalid value for '--recipe': 'slow' is not one of 'paper', 'quick'",
+        ),
     ],
 )
 def test_bad_input_is_refused(refused, arguments, complaint):
@@ -178,7 +223,9 @@ def test_bad_input_is_refused(refused, arguments, complaint):
 
 def test_snapshots_do_not_stay_beside_other_weights(data):
     parts = dict.fromkeys(("one head", "heads together", "earlier"), 0.1) | {"fields": np.nan}
-    rows = pd.DataFrame({"source": "ours", "recipe": "quick", "run": [2, 2, 3], "epoch": [np.nan, 5, 60], **parts})
+    rows = pd.DataFrame(
+        {"source": "ours", "recipe": "quick", "run": [2, 2, 3], "epoch": [np.nan, 5, 60], **parts}
+    )
     before = seeds.save(rows).read_bytes()
     with pytest.raises(BadInput, match="has run 2 at epoch 5, of which the weights are missing"):
         seeds.save(rows[rows.epoch.isna()])

@@ -11,7 +11,9 @@ import pytest
 from tests.chromium import PROGRAM
 
 SITE = Path(__file__).parent.parent / "_build" / "html"
-PAGES = [path for path in sorted(SITE.rglob("*.html")) if "_static" not in path.relative_to(SITE).parts]
+PAGES = [
+    path for path in sorted(SITE.rglob("*.html")) if "_static" not in path.relative_to(SITE).parts
+]
 OURS = [path for path in PAGES if path.parent.name in ("book", "notebooks")]
 
 pytestmark = pytest.mark.skipif(not PAGES, reason="the site has not been built: run make book")
@@ -40,8 +42,12 @@ class Page(HTMLParser):
             (self.twice if values["id"] in self.ids else self.ids).add(values["id"])
         self.anchors.update(values[name] for name in ("id", "name") if name in values)
         self.styles += values.get("style", "")
-        self.loaded += [values[name] for name in ("src", "srcset", "poster", "data") if name in values]
-        if tag in ("image", "use") or (tag == "link" and not LINK_NOT_LOADED & set(values.get("rel", "").split())):
+        self.loaded += [
+            values[name] for name in ("src", "srcset", "poster", "data") if name in values
+        ]
+        if tag in ("image", "use") or (
+            tag == "link" and not LINK_NOT_LOADED & set(values.get("rel", "").split())
+        ):
             self.loaded += [values[name] for name in ("href", "xlink:href") if name in values]
         if tag == "a" and "href" in values:
             self.links.append(values["href"])
@@ -70,7 +76,10 @@ def external(address: str) -> bool:
 
 
 def in_css(css: str) -> list[str]:
-    return ["".join(found) for found in re.findall(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", css)]
+    return [
+        "".join(found)
+        for found in re.findall(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", css)
+    ]
 
 
 def missing(path: Path, address: str) -> bool:
@@ -89,17 +98,33 @@ def missing(path: Path, address: str) -> bool:
 
 
 def test_pages_load_nothing_from_elsewhere_and_their_images_have_texts():
-    found = [(path.stem, address) for path in PAGES for address in parsed(path).loaded if external(address)]
+    found = [
+        (path.stem, address)
+        for path in PAGES
+        for address in parsed(path).loaded
+        if external(address)
+    ]
     sheets = {path: parsed(path).styles for path in PAGES}
     sheets |= {path: path.read_text(encoding="utf-8") for path in SITE.rglob("*.css")}
-    found += [(path.name, address) for path, css in sheets.items() for address in in_css(css) if external(address)]
-    found += [(path.stem, host) for path in PAGES for host in re.findall(r"https?://[^\s\"']+", parsed(path).scripts)]
+    found += [
+        (path.name, address)
+        for path, css in sheets.items()
+        for address in in_css(css)
+        if external(address)
+    ]
+    found += [
+        (path.stem, host)
+        for path in PAGES
+        for host in re.findall(r"https?://[^\s\"']+", parsed(path).scripts)
+    ]
     assert found == []
     assert [(path.stem, image) for path in PAGES for image in parsed(path).without_alt] == []
 
 
 def test_what_pages_load_and_link_to_is_there():
-    lost = [(p.stem, to) for p in PAGES for to in parsed(p).loaded + parsed(p).links if missing(p, to)]
+    lost = [
+        (p.stem, to) for p in PAGES for to in parsed(p).loaded + parsed(p).links if missing(p, to)
+    ]
     assert lost == []
     assert any("tex-mml-chtml.js" in address for path in PAGES for address in parsed(path).loaded)
 
@@ -112,18 +137,35 @@ def test_pages_are_light_and_say_what_they_are_about():
     """KiB of a page and of the images and scripts that it alone loads."""
     weights = {}
     for path in PAGES:
-        own = {(path.parent / address).resolve() for address in parsed(path).loaded if not address.startswith("data:")}
-        own = {file for file in {path, *own} if file.is_file() and not {"_static", "mathjax"} & {*file.parts}}
+        own = {
+            (path.parent / address).resolve()
+            for address in parsed(path).loaded
+            if not address.startswith("data:")
+        }
+        own = {
+            file
+            for file in {path, *own}
+            if file.is_file() and not {"_static", "mathjax"} & {*file.parts}
+        }
         weights[path.stem] = sum(file.stat().st_size for file in own) / 1024
     heavy = {name: round(kib) for name, kib in weights.items() if kib > 500}
     assert max(weights.values()) < 900, heavy
     assert len(heavy.keys() - {"claims"}) <= 2, heavy
-    total = sum(file.stat().st_size for file in SITE.rglob("*") if file.is_file() and "_sources" not in file.parts)
+    total = sum(
+        file.stat().st_size
+        for file in SITE.rglob("*")
+        if file.is_file() and "_sources" not in file.parts
+    )
     assert total < 30 * 2**20
     for path in OURS:
         head, _, body = path.read_text(encoding="utf-8").partition("</head>")
         assert not re.search(r'class="pasted-text">-\d', body), "a hyphen for a minus"
-        for wanted in ('rel="icon"', 'name="description"', 'property="og:title"', 'property="og:description"'):
+        for wanted in (
+            'rel="icon"',
+            'name="description"',
+            'property="og:title"',
+            'property="og:description"',
+        ):
             assert wanted in head, path.stem
 
 

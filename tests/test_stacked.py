@@ -36,7 +36,9 @@ def test_logits_and_gradients_equal_the_plain_model(config, model):
 
     torch.testing.assert_close(logits[0].transpose(0, 1), plain, rtol=1e-12, atol=1e-12)
     for name, p in model.named_parameters():
-        torch.testing.assert_close(parameters[name].grad[0], p.grad, rtol=1e-12, atol=1e-12, msg=name)
+        torch.testing.assert_close(
+            parameters[name].grad[0], p.grad, rtol=1e-12, atol=1e-12, msg=name
+        )
 
 
 def test_dropout_falls_where_the_released_code_has_it(config, model):
@@ -92,7 +94,9 @@ def test_in_half_precision_norms_and_scores_are_taken_in_single(config, model, m
     torch.testing.assert_close(stack.normed(x).float(), expected, rtol=0.01, atol=0.01)
 
     scores, probabilities = [], stack.probabilities
-    monkeypatch.setattr(stack, "probabilities", lambda x, *how: scores.append(x.dtype) or probabilities(x, *how))
+    monkeypatch.setattr(
+        stack, "probabilities", lambda x, *how: scores.append(x.dtype) or probabilities(x, *how)
+    )
     a, b = batch(config)
     with torch.no_grad():
         found = stack.logits(stacked(model.float()), stack.rows(a[None], b[None])).float()
@@ -111,18 +115,26 @@ def with_gradients(function, *inputs):
     """The result and the gradients of a random linear functional of it."""
     inputs = [x.detach().clone().requires_grad_() for x in inputs]
     out = function(*inputs)
-    weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(out.dtype)
+    weight = torch.randn(
+        out.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    ).to(out.dtype)
     return [out, *torch.autograd.grad((out * weight).sum(), inputs)]
 
 
 def random(*shape):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64)
+    return torch.randn(
+        shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64
+    )
 
 
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("turned", [False, True])
 def test_products_are_products(n, turned, one_dnn):
-    x, weight, bias = random(n, 50, 24), random(n, 24, 16) if turned else random(n, 16, 24), random(n, 16)
+    x, weight, bias = (
+        random(n, 50, 24),
+        random(n, 24, 16) if turned else random(n, 16, 24),
+        random(n, 16),
+    )
 
     def found(x, weight, bias):
         return layers.linear(x, weight.mT if turned else weight, bias)

@@ -17,19 +17,26 @@ def test_layout_of_the_paper():
     assert encoder.position_names == decoder.position_names == ("pos7", "pos8", "pos9")
     assert sums.targets(a, b, encoder).tolist() == [[5, 7, 9]]
     assert sums.targets(a, b, decoder).tolist() == [[5, 7, 9, sums.EQUALS]]
-    assert "".join(sums.SYMBOLS[t] for t in sums.encode(a, b, Layout(6))[0]) == "000123+000456======"
+    assert (
+        "".join(sums.SYMBOLS[t] for t in sums.encode(a, b, Layout(6))[0]) == "000123+000456======"
+    )
 
 
 @pytest.mark.parametrize(("a", "b"), [(-1, 5), (500, 500), (2**63 - 1, 1)])
 def test_what_is_no_sum_of_so_many_digits_is_not_encoded(a, b):
     layout = Layout(causal=True)
-    with pytest.raises(BadInput, match=f"a={a}, b={b} is no sum of 3 digits: .* whose sum is below 1000"):
+    with pytest.raises(
+        BadInput, match=f"a={a}, b={b} is no sum of 3 digits: .* whose sum is below 1000"
+    ):
         sums.encode(torch.tensor([[1, 999], [a, 3]]), torch.tensor([[2, 0], [b, 4]]), layout)
 
 
 def test_the_largest_sums_are_encoded():
     a = torch.tensor([10**10 - 1, 0, 1])
-    texts = ["".join(sums.SYMBOLS[t] for t in row) for row in sums.encode(a, 10**10 - 1 - a, Layout(10, causal=True))]
+    texts = [
+        "".join(sums.SYMBOLS[t] for t in row)
+        for row in sums.encode(a, 10**10 - 1 - a, Layout(10, causal=True))
+    ]
     assert texts == [f"{x:010}+{9_999_999_999 - x:010}9999999999" for x in a.tolist()]
     # ten digits reach further than such numbers
     large = torch.tensor([2_000_000_007], dtype=torch.int32)

@@ -24,16 +24,30 @@ def layers(released) -> dict[str, list[SimpleNamespace]]:
         patch.setenv("CARRY_AUTHOR", str(released[0]))
         models = {"tab1": [model for _, model in runs.load(MAIN, "author").models()]}
         models |= {
-            table: [runs.load(group, "author").model(0)] for table, group in (("tab4", DFF512), ("tab5", DECODER))
+            table: [runs.load(group, "author").model(0)]
+            for table, group in (("tab4", DFF512), ("tab5", DECODER))
         }
-    return {table: [last_layer(m, drawn, others) for m in of_table] for table, of_table in models.items()}
+    return {
+        table: [last_layer(m, drawn, others) for m in of_table]
+        for table, of_table in models.items()
+    }
 
 
 def last_layer(model: Transformer, drawn: Sums, others: Sums) -> SimpleNamespace:
     neurons, decides = heads.carry_neurons(model, *others), measure.decision_head(model)
-    parts = {"intact": INTACT, "decision": measure.last_heads(model)[decides], "mlp": measure.final_mlp(model)}
-    parts |= {"dissected": Ablation(neurons={(model.config.layers - 1, int(i)) for i in neurons.nonzero()})}
-    found = dict(zip(parts, measure.class_accuracies(model, *drawn, list(parts.values())), strict=True))
+    parts = {
+        "intact": INTACT,
+        "decision": measure.last_heads(model)[decides],
+        "mlp": measure.final_mlp(model),
+    }
+    parts |= {
+        "dissected": Ablation(
+            neurons={(model.config.layers - 1, int(i)) for i in neurons.nonzero()}
+        )
+    }
+    found = dict(
+        zip(parts, measure.class_accuracies(model, *drawn, list(parts.values())), strict=True)
+    )
     return SimpleNamespace(**found, decision_head=decides)
 
 
@@ -55,7 +69,10 @@ TABLES = {
 def test_every_cell_is_as_it_is_printed(layers, table):
     """To the printed rounding plus five standard errors of drawing 3,000 sums a class, and of choosing neurons."""
     found = [getattr(layer, TABLES[table]) for layer in layers[table.split("/")[0]]]
-    printed = {kind: torch.tensor(printed_cells(table)[kind]).view(5, 3) for kind in ("accuracy", "corrected")}
+    printed = {
+        kind: torch.tensor(printed_cells(table)[kind]).view(5, 3)
+        for kind in ("accuracy", "corrected")
+    }
     chosen = 0.1 if table.endswith("dissected") else 0.0
     for kind in printed:
         per_run = torch.stack([getattr(cells, kind) for cells in found])

@@ -26,15 +26,31 @@ def test_classes_are_as_by_hand(n_digits):
     expected = [by_hand(x, y, n_digits) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
     assert found == expected
     if n_digits < 4:
-        assert {p: carries.n_sums_in_class(p) for p in carries.patterns(n_digits)} == Counter(expected)
+        assert {p: carries.n_sums_in_class(p) for p in carries.patterns(n_digits)} == Counter(
+            expected
+        )
 
 
 def test_sizes_of_the_paper():
-    assert [carries.n_sums_in_class(p) for p in carries.patterns(3)] == [166375, 111375, 111375, 91125, 20250]
-    assert [carries.paper_name(p) for p in carries.patterns(3)] == ["NC", "C@1", "C@2", "C all", "C all con."]
+    assert [carries.n_sums_in_class(p) for p in carries.patterns(3)] == [
+        166375,
+        111375,
+        111375,
+        91125,
+        20250,
+    ]
+    assert [carries.paper_name(p) for p in carries.patterns(3)] == [
+        "NC",
+        "C@1",
+        "C@2",
+        "C all",
+        "C all con.",
+    ]
     for n_digits, count in ((4, 13), (5, 34), (6, 89)):
         assert len(set(carries.patterns(n_digits))) == count
-        assert sum(carries.n_sums_in_class(p) for p in carries.patterns(n_digits)) == sums.n_sums(n_digits)
+        assert sum(carries.n_sums_in_class(p) for p in carries.patterns(n_digits)) == sums.n_sums(
+            n_digits
+        )
 
 
 def test_carry_arrives_where_the_answer_differs_from_the_digit_sum():
@@ -48,7 +64,9 @@ def test_draw_is_uniform_over_the_class(pattern):
     """Chi-square against the enumerated class: twelve draws a sum on average, five standard deviations allowed."""
     n_digits, count = len(pattern), carries.n_sums_in_class(pattern)
     a, b = carries.sample_class(pattern, 12 * count, torch.Generator().manual_seed(0))
-    assert {carries.patterns(n_digits)[i] for i in set(carries.classify(a, b, n_digits).tolist())} == {pattern}
+    assert {
+        carries.patterns(n_digits)[i] for i in set(carries.classify(a, b, n_digits).tolist())
+    } == {pattern}
     seen = torch.bincount(a * 10**n_digits + b).double()
     chi = ((seen[seen > 0] - 12) ** 2 / 12).sum() + 12 * (count - (seen > 0).sum())
     assert abs(chi - (count - 1)) < 5 * (2 * count) ** 0.5

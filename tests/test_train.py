@@ -61,7 +61,10 @@ def test_priming_joins_the_first_long_sums(small_group):
 def test_stacked_runs_equal_separate_runs(which):
     """Twelve AdamW steps in float64: what a run becomes does not depend on the runs beside it."""
     group = Group("small", SHAPES[which], n_digits=2, batch=256, epochs=5, n_runs=3)
-    together, apart = Trainer(group, QUICK, [0, 1]), [Trainer(group, QUICK, [run]) for run in range(2)]
+    together, apart = (
+        Trainer(group, QUICK, [0, 1]),
+        [Trainer(group, QUICK, [run]) for run in range(2)],
+    )
     for trainer in (together, *apart):
         trainer.stack = Stack(group.config, trainer.device, torch.float64)
         for p in trainer.parameters.values():
@@ -75,7 +78,9 @@ def test_stacked_runs_equal_separate_runs(which):
     assert {int(state["step"]) for state in together.optimiser.state.values()} == {12}
     for run, trainer in enumerate(apart):
         torch.testing.assert_close(weights(together, run), weights(trainer), rtol=1e-9, atol=1e-12)
-    assert not torch.equal(weights(together, 0)["blocks.0.q.weight"], weights(together, 1)["blocks.0.q.weight"])
+    assert not torch.equal(
+        weights(together, 0)["blocks.0.q.weight"], weights(together, 1)["blocks.0.q.weight"]
+    )
 
 
 def test_history_is_what_measuring_gives(small_group, monkeypatch):
@@ -110,9 +115,14 @@ def plain_loop(trainer: Trainer, epochs: int) -> dict[str, list[np.ndarray]]:
     for _ in range(epochs):
         rows = []
         for start in range(0, count, size):
-            a, b = trainer.train[:, 0, start : start + size], trainer.train[:, 1, start : start + size]
+            a, b = (
+                trainer.train[:, 0, start : start + size],
+                trainer.train[:, 1, start : start + size],
+            )
             optimiser.param_groups[0]["lr"] = float(np.float32(RECIPE.rate * min(done + 1, 9) / 9))
-            logits = trainer.stack.logits(trainer.parameters, trainer.stack.rows(a, b), trainer.masks)
+            logits = trainer.stack.logits(
+                trainer.parameters, trainer.stack.rows(a, b), trainer.masks
+            )
             row = trainer.score(logits, trainer.targets(a, b))
             optimiser.zero_grad()
             row["loss"].sum().backward()

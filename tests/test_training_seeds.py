@@ -61,7 +61,10 @@ def test_each_seed_changes_its_own_part_only(small_group, precision):
     group = small_group
     if precision == "fused":  # it knows the paper's sizes only
         group = replace(group, config=replace(group.config, d_model=128, d_ff=128))
-    own, other = Trainer(group, QUICK, [0], precision=precision), Trainer(group, QUICK, [7], precision=precision)
+    own, other = (
+        Trainer(group, QUICK, [0], precision=precision),
+        Trainer(group, QUICK, [7], precision=precision),
+    )
     start = Trainer(group, QUICK, [0], precision=precision, seeds=Seeds(init=7))
     torch.testing.assert_close(weights(start), weights(other), rtol=0, atol=0)
     assert torch.equal(start.train, own.train)
@@ -73,7 +76,10 @@ def test_each_seed_changes_its_own_part_only(small_group, precision):
     assert masks_of(masked) == masks_of(other) != masks_of(own)
 
     # setting what would be taken anyway changes no bit of what is trained
-    same, plain = trained(group, seeds=Seeds(init=0, mask=0), precision=precision), trained(group, precision=precision)
+    same, plain = (
+        trained(group, seeds=Seeds(init=0, mask=0), precision=precision),
+        trained(group, precision=precision),
+    )
     torch.testing.assert_close(weights(same), weights(plain), rtol=0, atol=0)
     assert same.seeds == plain.seeds
 
@@ -133,7 +139,9 @@ def test_a_run_with_other_seeds_is_refused_in_one_line(checkpoints, data, finish
     out = data / "runs"
     assert loop.train_group(checkpoints, [0], out, seeds=SET, clock=clock) == finished
     before = contents(data)
-    with pytest.raises(BadInput, match=rf"Run 0 of small has other seeds .*: pass {options} to go on"):
+    with pytest.raises(
+        BadInput, match=rf"Run 0 of small has other seeds .*: pass {options} to go on"
+    ):
         loop.train_group(checkpoints, [0], out, seeds=seeds)
     assert contents(data) == before
     # its own, by its number
@@ -162,7 +170,9 @@ def test_a_record_without_seeds_is_of_a_run_with_its_own(checkpoints, data):
         loop.missing(checkpoints, [2], out, Seeds(order=2))
 
 
-def test_a_finetuned_run_has_its_parents_weights_and_says_which_seeds_these_had(small_group, data, monkeypatch):
+def test_a_finetuned_run_has_its_parents_weights_and_says_which_seeds_these_had(
+    small_group, data, monkeypatch
+):
     config = replace(small_group.config, width=3)
     parent = replace(small_group, name="parent", config=config, snapshots=(1,), epochs=1)
     child = replace(parent, name="child", primed=50, epochs=2, parent=("parent", 1), snapshots=())
@@ -176,7 +186,9 @@ def test_a_finetuned_run_has_its_parents_weights_and_says_which_seeds_these_had(
     expected = {"order": 5, "mask": 0, "parent": {"init": 3, "order": None, "mask": 0}}
     assert not loop.train_group(then, [0], data / "runs", seeds=Seeds(order=5), clock=Ticks(1))
     assert then.load(0)[1]["seeds"] == expected
-    with pytest.raises(BadInput, match="Run 0 of child has other seeds .*: pass --order-seed 5 to go on"):
+    with pytest.raises(
+        BadInput, match="Run 0 of child has other seeds .*: pass --order-seed 5 to go on"
+    ):
         loop.train_group(then, [0], data / "runs")
     assert loop.train_group(then, [0], data / "runs", seeds=Seeds(order=5))
     assert runs.load("child").record["runs"][0]["seeds"] == expected
@@ -185,11 +197,15 @@ def test_a_finetuned_run_has_its_parents_weights_and_says_which_seeds_these_had(
 @pytest.mark.parametrize("seed", ["-1", "1.5", "x", str(2**63)])
 @pytest.mark.parametrize("name", ["init", "order", "mask"])
 def test_what_is_no_seed_is_refused(refused, data, name, seed):
-    assert f"Invalid value for '--{name}-seed'" in refused("train", "n1_s0.3_w0.2", f"--{name}-seed", seed)
+    assert f"Invalid value for '--{name}-seed'" in refused(
+        "train", "n1_s0.3_w0.2", f"--{name}-seed", seed
+    )
     assert list(data.iterdir()) == []
 
 
 def test_a_finetuned_group_is_refused_initial_weights_before_anything_is_written(refused, data):
     said = refused("train", "--all", "--init-seed", "3", "--dry-run")
-    assert said.startswith("--init-seed 3: pad6_finetuned500_n2_s0.3_w0.2 starts from the weights of pad6")
+    assert said.startswith(
+        "--init-seed 3: pad6_finetuned500_n2_s0.3_w0.2 starts from the weights of pad6"
+    )
     assert list(data.iterdir()) == []

@@ -67,7 +67,10 @@ def test_welch_by_hand():
 def test_ours_is_judged_by_equivalence_to_the_authors_runs(shift, scatter, verdict):
     theirs = column(*(0.5 + scatter * np.array([-1, 1, -0.5, 0.5, 0, 0])))
     assert ours(printed(0.5), theirs + shift, theirs).verdict == verdict
-    assert ours(printed(50, range=100, unit=1), 100 * (theirs + shift), 100 * theirs).verdict == verdict
+    assert (
+        ours(printed(50, range=100, unit=1), 100 * (theirs + shift), 100 * theirs).verdict
+        == verdict
+    )
 
 
 def test_one_run_of_the_paper_takes_a_prediction_interval():
@@ -94,7 +97,9 @@ def test_runs_that_do_not_scatter():
     assert ours(printed(1.0), same, same).verdict == "reproduced"
     assert ours(printed(0.7), same, same - 0.3).verdict == "differs"
     one_sided = ours(printed(0.99), same, column(0.98, 0.99, 1.0)).interval[0]
-    assert one_sided[1] - one_sided[0] == pytest.approx(2 * scipy.stats.t.ppf(0.975, 2) * 0.01 / math.sqrt(3))
+    assert one_sided[1] - one_sided[0] == pytest.approx(
+        2 * scipy.stats.t.ppf(0.975, 2) * 0.01 / math.sqrt(3)
+    )
 
 
 def test_a_spread_is_known_to_a_third_of_itself():

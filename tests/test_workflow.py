@@ -18,15 +18,21 @@ import part
 import staged
 
 
-def notebook(*texts: str, svg: str = "<?xml 1 </svg>", tags: tuple[str, ...] = ()) -> nbformat.NotebookNode:
+def notebook(
+    *texts: str, svg: str = "<?xml 1 </svg>", tags: tuple[str, ...] = ()
+) -> nbformat.NotebookNode:
     outputs = [nbformat.v4.new_output("display_data", {"text/markdown": text}) for text in texts]
-    outputs.append(nbformat.v4.new_output("display_data", {"image/svg+xml": svg, "text/plain": "<a figure>"}))
+    outputs.append(
+        nbformat.v4.new_output("display_data", {"image/svg+xml": svg, "text/plain": "<a figure>"})
+    )
     cell = nbformat.v4.new_code_cell("1", outputs=outputs, metadata={"tags": list(tags)})
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# A page"), cell])
 
 
 def test_a_number_that_differs_is_found_whatever_the_cells_tags():
-    (found,) = compare.differences(notebook("0.50", tags=("nbval-ignore-output",)), notebook("0.51"))
+    (found,) = compare.differences(
+        notebook("0.50", tags=("nbval-ignore-output",)), notebook("0.51")
+    )
     assert "-0.50" in found
     assert "+0.51" in found
     assert compare.differences(notebook("0.50"), notebook("0.50", "more"))
@@ -55,7 +61,9 @@ def digest(root: Path) -> str:
     return inputs.notebook("fig", root)
 
 
-@pytest.mark.parametrize("name", ["carry_core/model.py", "data/claims.yml", "data/runs/a/run0.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["carry_core/model.py", "data/claims.yml", "data/runs/a/run0.safetensors"]
+)
 def test_other_contents_are_stale_with_an_older_clock_too_and_a_touch_is_not(root, name):
     before, path = digest(root), root / name
     path.touch()
@@ -77,7 +85,9 @@ def test_a_notebook_is_stale_by_its_code_and_not_by_its_outputs(root):
 
 
 def test_the_parts_of_the_book_are_all_of_it_and_a_commit_has_one():
-    names = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
+    names = [
+        path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
+    ]
     parts = [part.notebooks(k, 8) for k in range(1, 9)]
     assert sorted(name for chosen in parts for name in chosen) == names
     assert {len(chosen) for chosen in parts} <= {len(names) // 8, len(names) // 8 + 1}
@@ -97,8 +107,13 @@ def git(root: Path, *arguments: str) -> None:
     subprocess.run(["git", *names, *arguments], cwd=root, check=True, capture_output=True)
 
 
-def test_a_notebook_with_other_code_is_refused_until_its_outputs_are_those_of_that_code(root, capsys):
-    path, executed = root / "notebooks" / "fig.ipynb", root / "_build" / "book" / "notebooks" / "fig.ipynb"
+def test_a_notebook_with_other_code_is_refused_until_its_outputs_are_those_of_that_code(
+    root, capsys
+):
+    path, executed = (
+        root / "notebooks" / "fig.ipynb",
+        root / "_build" / "book" / "notebooks" / "fig.ipynb",
+    )
     git(root, "init", "--quiet")
     git(root, "add", "notebooks")
     git(root, "commit", "--quiet", "--message", "before")

@@ -36,13 +36,28 @@ class Ticks(loop.Clock):
         return self.over or self.left % 2 == 0
 
 
-def save_random(group: Group, numbers=(0,), recipe: str = "paper", epochs: int = 0, source: str = "ours", **curves):
+def save_random(
+    group: Group,
+    numbers=(0,),
+    recipe: str = "paper",
+    epochs: int = 0,
+    source: str = "ours",
+    **curves,
+):
     """Write random runs as a source has them, with nine tenths of their weights at each snapshot."""
     folder = runs.folder(source) / group.name / ("" if source == "author" else recipe)
     for run in numbers:
         torch.manual_seed(run)
         weights = Transformer(group.config).state_dict()
-        weights |= {f"epoch_{e}/{name}": 0.9 * p for e in group.snapshots for name, p in weights.items()}
+        weights |= {
+            f"epoch_{e}/{name}": 0.9 * p for e in group.snapshots for name, p in weights.items()
+        }
         by = "author" if source == "author" else recipe
-        record = {"recipe": by, "run": run, "epochs": epochs or group.epochs, "device": "cpu", "precision": "fp32"}
+        record = {
+            "recipe": by,
+            "run": run,
+            "epochs": epochs or group.epochs,
+            "device": "cpu",
+            "precision": "fp32",
+        }
         checkpoints.save_run(folder / f"run{run}.safetensors", group, weights, record, curves)

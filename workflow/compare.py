@@ -29,7 +29,9 @@ def shown(cell: nbformat.NotebookNode) -> dict[str, list[str]]:
 
 def differences(committed: nbformat.NotebookNode, executed: nbformat.NotebookNode) -> list[str]:
     """What differs, a text for each cell that does; no cell is left out, whatever its tags say."""
-    before, after = ([cell for cell in nb.cells if cell.cell_type == "code"] for nb in (committed, executed))
+    before, after = (
+        [cell for cell in nb.cells if cell.cell_type == "code"] for nb in (committed, executed)
+    )
     if [cell.source for cell in before] != [cell.source for cell in after]:
         return ["other code than in the committed notebook"]
     found = []
@@ -45,7 +47,9 @@ def differences(committed: nbformat.NotebookNode, executed: nbformat.NotebookNod
 
 def main(names: Sequence[str]) -> int:
     """Print what differs; 1 if anything does, or if nothing was compared."""
-    paths = [p for p in sorted((ROOT / "notebooks").glob("*.ipynb")) if not names or p.stem in names]
+    paths = [
+        p for p in sorted((ROOT / "notebooks").glob("*.ipynb")) if not names or p.stem in names
+    ]
     wrong = 0
     for path in paths:
         executed = EXECUTED / path.name

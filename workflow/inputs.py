@@ -17,7 +17,9 @@ PAGES = ("_config.yml", "_toc.yml", "requirements.lock", "book/**/*")
 def contents(folder: Path, patterns: Iterable[str]) -> str:
     """The digest of files, by their names and contents; without compiled code and what a killed writer left."""
     found = hashlib.sha256()
-    for path in sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}):
+    for path in sorted(
+        {path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}
+    ):
         if not path.name.startswith(".") and "__pycache__" not in path.parts:
             content = hashlib.sha256(path.read_bytes()).hexdigest()
             found.update(f"{path.relative_to(folder).as_posix()}\n{content}\n".encode())

@@ -50,7 +50,9 @@ def trainings(asked: Mapping[str, str]) -> list[str]:
     for name in str(asked.get("groups") or "").split() or groups.GROUPS:
         group = groups.find(name)
         chosen.check_group(group)
-        recipe = recipes.chosen(asked.get("recipe") or "paper", group, None if epochs == WHOLE else int(epochs))
+        recipe = recipes.chosen(
+            asked.get("recipe") or "paper", group, None if epochs == WHOLE else int(epochs)
+        )
         for run in recipes.run_numbers(asked.get("runs") or None, group):
             path = checkpoints.run_path(data_dir() / "runs", name, recipe.name, run)
             stamp = Path(f"trained/{name}/{recipe.name}/run{run}.{epochs}")
@@ -81,10 +83,18 @@ def reruns(asked: Mapping[str, str]) -> list[str]:
     for start in str(asked.get("what") or "").split() or ["*"]:
         names = [name for name in there if name.startswith(start) or start == "*"]
         if not names:
-            raise BadInput(f"WHAT={start}: no notebook begins so; expected some of {', '.join(there)}.")
+            raise BadInput(
+                f"WHAT={start}: no notebook begins so; expected some of {', '.join(there)}."
+            )
         found += names
-    wanted = [groups.find(name).name for name in str(asked.get("groups") or "").split()] or [*groups.GROUPS]
-    return [f"rerun/{asked.get('source') or 'ours'}/{group}/{name}.json" for name in found for group in wanted]
+    wanted = [groups.find(name).name for name in str(asked.get("groups") or "").split()] or [
+        *groups.GROUPS
+    ]
+    return [
+        f"rerun/{asked.get('source') or 'ours'}/{group}/{name}.json"
+        for name in found
+        for group in wanted
+    ]
 
 
 def again(name: str, group: str, source: str, out: Path) -> int:
@@ -95,7 +105,9 @@ def again(name: str, group: str, source: str, out: Path) -> int:
         given = {"source": source}
         if "group" in papermill.inspect_notebook(notebook):  # pages of the whole ledger have none
             given["group"] = group
-        papermill.execute_notebook(notebook, executed, given, cwd=ROOT, kernel_name="python3", progress_bar=False)
+        papermill.execute_notebook(
+            notebook, executed, given, cwd=ROOT, kernel_name="python3", progress_bar=False
+        )
     except PapermillExecutionError as error:
         said = f"{error.ename}: {error.evalue}".splitlines()[0]
         if error.ename != BadInput.__name__:
@@ -109,7 +121,11 @@ def again(name: str, group: str, source: str, out: Path) -> int:
 def verdicts(name: str, group: str, source: str) -> str:
     """The ledger's rows of that page and group, counted by verdict."""
     rows = results.by_id(source)
-    of_page = [c.id for c in claims.claims().values() if c.notebook == name and group in quantities.entry(c.id).groups]
+    of_page = [
+        c.id
+        for c in claims.claims().values()
+        if c.notebook == name and group in quantities.entry(c.id).groups
+    ]
     counts = Counter(rows[row].verdict for row in of_page if row in rows)
     return ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common())
 

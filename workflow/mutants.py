@@ -66,7 +66,11 @@ def listed(path: Path = LIST) -> list[Mutant]:
 def source_of(mutant: Mutant, root: Path) -> Path:
     """The file that a mutant changes; `Stale` unless there is exactly one of that name in the packages."""
     name = f"/{mutant.file}"
-    paths = [path for path in root.glob("carry_*/**/*.py") if f"/{path.relative_to(root).as_posix()}".endswith(name)]
+    paths = [
+        path
+        for path in root.glob("carry_*/**/*.py")
+        if f"/{path.relative_to(root).as_posix()}".endswith(name)
+    ]
     if len(paths) != 1:
         raise Stale(f"{mutant.title}: {len(paths)} files are called {mutant.file}, expected one")
     return paths[0]
@@ -124,7 +128,9 @@ def stale(mutants: Sequence[Mutant], root: Path = ROOT) -> list[str]:
         except Stale as error:
             found.append(str(error))
         files = [test.partition("::")[0] for test in mutant.tests]
-        found += [f"{mutant.title}: there is no {file}" for file in files if not (root / file).exists()]
+        found += [
+            f"{mutant.title}: there is no {file}" for file in files if not (root / file).exists()
+        ]
     return found
 
 
@@ -155,7 +161,9 @@ def copied(folder: Path) -> Path:
     shutil.copytree(ROOT, folder / "repository", ignore=left_out)
     if (beside := ROOT.parent / "shared").is_dir():
         (folder / "shared").symlink_to(beside)
-    imported = run(folder / "repository", "-c", "import carry_core; print(carry_core.__file__)").stdout
+    imported = run(
+        folder / "repository", "-c", "import carry_core; print(carry_core.__file__)"
+    ).stdout
     assert imported.startswith(str(folder)), f"the tests would run on {imported}"
     return folder / "repository"
 
@@ -169,7 +177,9 @@ def passes(root: Path, tests: Sequence[str]) -> bool:
     """Whether tests pass in a copy; RuntimeError if they could not be run."""
     ran = pytest(root, tests)
     if ran.returncode > 1:
-        raise RuntimeError(f"{' '.join(tests)} could not be run: {ran.stdout[-1500:]}{ran.stderr[-300:]}")
+        raise RuntimeError(
+            f"{' '.join(tests)} could not be run: {ran.stdout[-1500:]}{ran.stderr[-300:]}"
+        )
     return ran.returncode == 0
 
 
@@ -222,7 +232,11 @@ def main(arguments: Sequence[str]) -> int:
         for done in as_completed([as_it_is, *waiting]):
             if done is as_it_is:
                 if complaint := as_it_is.result():
-                    print("The tests fail on the code as it is: make them pass first.", complaint, sep="\n")
+                    print(
+                        "The tests fail on the code as it is: make them pass first.",
+                        complaint,
+                        sep="\n",
+                    )
                     pool.shutdown(cancel_futures=True)
                     return 2
             else:

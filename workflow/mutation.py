@@ -32,7 +32,10 @@ def mutate(data: Path) -> None:
     """Make `data` a copy of the repository's in which each group's run 0 has a broken final MLP."""
     for source in (path for path in (ROOT / "data").rglob("*") if path.is_file()):
         name = source.relative_to(ROOT / "data")
-        if name.parts[0] in ("author", "checkpoints") or name.name in ("manifest.json", "SHA256SUMS"):
+        if name.parts[0] in ("author", "checkpoints") or name.name in (
+            "manifest.json",
+            "SHA256SUMS",
+        ):
             continue  # the checksums would give it away
         target = data / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +63,17 @@ def break_mlp(source: Path, target: Path) -> None:
 def red(name: str, data: Path, out: Path) -> bool:
     """Whether a page made from `data` fails, or differs from what is committed."""
     path, executed = ROOT / "notebooks" / f"{name}.ipynb", out / f"{name}.ipynb"
-    command = [sys.executable, "-m", "papermill", path, executed, "--kernel", "python3", "--cwd", ROOT]
+    command = [
+        sys.executable,
+        "-m",
+        "papermill",
+        path,
+        executed,
+        "--kernel",
+        "python3",
+        "--cwd",
+        ROOT,
+    ]
     command += ["--no-progress-bar", "--log-level", "ERROR"]
     environment = os.environ | {"CARRY_DATA": str(data), "OMP_NUM_THREADS": "1"}
     for _ in range(2):  # two kernels that start at once may want one port
@@ -68,7 +81,11 @@ def red(name: str, data: Path, out: Path) -> bool:
         if not ran.returncode:
             break
     if ran.returncode:
-        print(f"{name} does not run to its end on broken weights:", *ran.stderr.strip().splitlines()[-3:], sep="\n  ")
+        print(
+            f"{name} does not run to its end on broken weights:",
+            *ran.stderr.strip().splitlines()[-3:],
+            sep="\n  ",
+        )
         return False
     return bool(differences(nbformat.read(path, 4), nbformat.read(executed, 4)))
 
@@ -81,10 +98,16 @@ def main(arguments: Sequence[str]) -> int:
         data, out = Path(folder) / "data", Path(folder) / "out"
         out.mkdir()
         mutate(data)
-        blind = [n for n, seen in zip(names, pool.map(lambda n: red(n, data, out), names), strict=True) if not seen]
+        blind = [
+            n
+            for n, seen in zip(names, pool.map(lambda n: red(n, data, out), names), strict=True)
+            if not seen
+        ]
     for name in blind:
         print(f"{name} shows the same although a final MLP is broken")
-    print(f"{len(names) - len(blind)} of {len(names)} pages differ where a run's final MLP was broken.")
+    print(
+        f"{len(names) - len(blind)} of {len(names)} pages differ where a run's final MLP was broken."
+    )
     return int(bool(blind))
 
 

@@ -19,7 +19,9 @@ PICTURE = ROOT / "book" / "summary.png"
 def figure(notebook: nbformat.NotebookNode, name: str) -> bytes:
     """The PNG of the figure that is glued as `name`."""
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    (glued,) = (output for output in outputs if output.metadata.get("scrapbook", {}).get("name") == name)
+    (glued,) = (
+        output for output in outputs if output.metadata.get("scrapbook", {}).get("name") == name
+    )
     return b64decode(glued.data["image/png"])
 
 
@@ -42,7 +44,10 @@ def main(names: Sequence[str]) -> None:
             PICTURE.write_bytes(figure(executed, "figure"))
         for cell, ran in zip(notebook.cells, executed.cells, strict=True):
             if cell.cell_type == "code":  # papermill's own records stay behind
-                cell.outputs, cell.execution_count = [*map(without_svg, ran.outputs)], ran.execution_count
+                cell.outputs, cell.execution_count = (
+                    [*map(without_svg, ran.outputs)],
+                    ran.execution_count,
+                )
         nbformat.write(notebook, path)
 
 

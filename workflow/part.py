@@ -16,7 +16,9 @@ PARTS = 8  # of `commit`
 def of_commit(root: Path = ROOT) -> tuple[int, int]:
     """Choose a part by the hash of HEAD, or by the day where git does not say."""
     asked = ["git", "rev-parse", "HEAD"]
-    answer = subprocess.run(asked, cwd=root, capture_output=True, text=True, check=False).stdout.strip()
+    answer = subprocess.run(
+        asked, cwd=root, capture_output=True, text=True, check=False
+    ).stdout.strip()
     number = int(answer, 16) if answer else date.today().toordinal()
     return number % PARTS + 1, PARTS
 
@@ -30,7 +32,9 @@ def parse(text: str) -> tuple[int, int]:
     first, _, second = text.partition("/")
     if first.isdecimal() and second.isdecimal() and 1 <= int(first) <= int(second):
         return int(first), int(second)
-    sys.exit(f"PART={text}: expected commit, or a number and how many parts there are, such as PART=2/8")
+    sys.exit(
+        f"PART={text}: expected commit, or a number and how many parts there are, such as PART=2/8"
+    )
 
 
 def notebooks(part: int, parts: int, root: Path = ROOT) -> list[str]:

@@ -16,7 +16,9 @@ from compare import ROOT, differences
 
 def blob(name: str, root: Path) -> nbformat.NotebookNode | None:
     """Read a notebook from git, such as `HEAD:notebooks/fig03.ipynb`; None if it is not there."""
-    shown = subprocess.run(["git", "show", name], cwd=root, capture_output=True, text=True, check=False)
+    shown = subprocess.run(
+        ["git", "show", name], cwd=root, capture_output=True, text=True, check=False
+    )
     return None if shown.returncode else nbformat.reads(shown.stdout, 4)
 
 

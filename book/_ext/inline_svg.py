@@ -66,7 +66,9 @@ def with_titles(found: re.Match[str]) -> str:
     """A mesh of cells, each of which has its value as its title."""
     kind, values, paths = found.groups()
     titles = iter(values.split())
-    titled = re.sub("/>", lambda _: f"><title>{next(titles)}</title></path>", paths) if values else paths
+    titled = (
+        re.sub("/>", lambda _: f"><title>{next(titles)}</title></path>", paths) if values else paths
+    )
     return f'<g class="{kind}">{titled}</g>'
 
 
@@ -78,8 +80,12 @@ def inlined(svg: str, prefix: str, alt: str) -> str:
         prefix: of its ids.
         alt: what stands for it.
     """
-    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    svg = PATH.sub(lambda path: LONG.sub(r"\1", " ".join(path[0].split())), re.sub(r">\s+<", "><", svg))
+    svg = re.sub(
+        r"<metadata>.*?</metadata>|<!--.*?-->", "", svg[svg.index("<svg") :], flags=re.DOTALL
+    )
+    svg = PATH.sub(
+        lambda path: LONG.sub(r"\1", " ".join(path[0].split())), re.sub(r">\s+<", "><", svg)
+    )
     svg = COLOUR.sub(lambda found: f"var(--figure-{VARIABLES[found[0].lower()]}, {found[0]})", svg)
     svg = MESH.sub(with_titles, MAP.sub(with_values, svg))
     svg = VALUE.sub(r"<g><title>\1</title>", svg)
@@ -101,7 +107,9 @@ def inline(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         if title := TITLE.search(svg):
             image["alt"] = unescape(title[1])
         if len(svg) <= LARGEST:
-            image.replace_self(nodes.raw("", inlined(svg, f"figure{i}", image.get("alt", "")), format="html"))
+            image.replace_self(
+                nodes.raw("", inlined(svg, f"figure{i}", image.get("alt", "")), format="html")
+            )
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

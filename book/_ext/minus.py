@@ -11,7 +11,9 @@ HYPHEN = re.compile(r"(?<!\w)-(?=[\d.])")
 
 def minus(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     """Replace the hyphens before a page's glued numbers."""
-    for glued in [node for node in doctree.findall(nodes.inline) if "pasted-text" in node["classes"]]:
+    for glued in [
+        node for node in doctree.findall(nodes.inline) if "pasted-text" in node["classes"]
+    ]:
         for text in [*glued.findall(nodes.Text)]:
             text.parent.replace(text, nodes.Text(HYPHEN.sub("−", text)))
 

@@ -14,7 +14,9 @@ def public(module: ModuleType) -> list[str]:
     return [
         name
         for name, value in vars(module).items()
-        if callable(value) and not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
+        if callable(value)
+        and not name.startswith("_")
+        and getattr(value, "__module__", "") == module.__name__
     ]
 
 

@@ -4,6 +4,28 @@
 section of the paper each, and importing this package registers every finding in `base.FINDINGS`.
 """
 
-from carry_core.findings import adder, base, dynamics, geometry, heads, lengths, neurons, pentagon, survey, typology
+from carry_core.findings import (
+    adder,
+    base,
+    dynamics,
+    geometry,
+    heads,
+    lengths,
+    neurons,
+    pentagon,
+    survey,
+    typology,
+)
 
-__all__ = ["adder", "base", "dynamics", "geometry", "heads", "lengths", "neurons", "pentagon", "survey", "typology"]
+__all__ = [
+    "adder",
+    "base",
+    "dynamics",
+    "geometry",
+    "heads",
+    "lengths",
+    "neurons",
+    "pentagon",
+    "survey",
+    "typology",
+]

@@ -36,10 +36,14 @@ def schoolbook(a: Numbers, b: Numbers, width: int = 3) -> Wires:
     """Every wire of `width` full adders, each of two half adders and an OR, that pass their carry to the left."""
     left, right = sums.digits(a, width), sums.digits(b, width)
     carry_in = carries.carry_in(width)[carries.classify(a, b, width)]
-    return Wires(left, right, (left + right) % 10, left + right >= 10, carry_in, sums.digits(a + b, width))
+    return Wires(
+        left, right, (left + right) % 10, left + right >= 10, carry_in, sums.digits(a + b, width)
+    )
 
 
-def read(x: Float[Tensor, "sums d_model"], label: Numbers, left: Numbers, right: Numbers) -> Numbers:
+def read(
+    x: Float[Tensor, "sums d_model"], label: Numbers, left: Numbers, right: Numbers
+) -> Numbers:
     """What a linear probe finds of `label` in a stream, for pairs of digits `left`, `right` that it was not fitted on.
 
     Fisher's discriminant, fitted on four fifths of the hundred pairs and asked about the last, in
@@ -74,16 +78,29 @@ class Truth(NamedTuple):
 
 
 def probe(
-    model: Transformer, stream: Float[Tensor, "sums pos d_model"], a: Numbers, b: Numbers, wire: str, start: int
+    model: Transformer,
+    stream: Float[Tensor, "sums pos d_model"],
+    a: Numbers,
+    b: Numbers,
+    wire: str,
+    start: int,
 ) -> Truth:
     """Whether a stream tells `tens` or `ones` at the digits from `start` on, or at the answer the `carry_in`.
 
     In the columns that can reach ten, or can have a carry-in; that depends on the digits of the
     column to the right.
     """
-    width, wires, shift = model.config.width, schoolbook(a, b, model.config.width), int(wire == "carry_in")
+    width, wires, shift = (
+        model.config.width,
+        schoolbook(a, b, model.config.width),
+        int(wire == "carry_in"),
+    )
     columns = tuple(range(width - 1) if wire == "carry_in" else range(1, width))
-    label, left, right = getattr(wires, wire).long(), wires.left.roll(-shift, 1), wires.right.roll(-shift, 1)
+    label, left, right = (
+        getattr(wires, wire).long(),
+        wires.left.roll(-shift, 1),
+        wires.right.roll(-shift, 1),
+    )
     found = [read(stream[:, start + i], label[:, i], left[:, i], right[:, i]) for i in columns]
     return Truth(columns, label[:, columns], torch.stack(found, 1))
 
@@ -91,7 +108,11 @@ def probe(
 def stream_names(model: Transformer) -> tuple[str, str, str]:
     """Where the parts are read: after the first layer, before the last attention, and after it."""
     last = model.config.layers - 1
-    return "blocks.0.resid_post", f"blocks.{last - 1}.resid_post" if last else "embed", f"blocks.{last}.resid_mid"
+    return (
+        "blocks.0.resid_post",
+        f"blocks.{last - 1}.resid_post" if last else "embed",
+        f"blocks.{last}.resid_mid",
+    )
 
 
 def parts(model: Transformer, a: Numbers, b: Numbers) -> dict[str, Truth]:
@@ -106,8 +127,14 @@ def parts(model: Transformer, a: Numbers, b: Numbers) -> dict[str, Truth]:
     first, before, after = stream_names(model)
     halfway = "blocks.0.resid_mid"
     stream = measure.activations(model, a, b, list(dict.fromkeys([halfway, first, before, after])))
-    ablations = [INTACT, measure.final_mlp(model), measure.last_heads(model)[measure.decision_head(model)]]
-    intact, bypassed, leaky = (x.long() for x in measure.predict(model, a, b, ablations, config.width))
+    ablations = [
+        INTACT,
+        measure.final_mlp(model),
+        measure.last_heads(model)[measure.decision_head(model)],
+    ]
+    intact, bypassed, leaky = (
+        x.long() for x in measure.predict(model, a, b, ablations, config.width)
+    )
     every, answer = tuple(range(config.width)), config.layout.answer[0]
     # a decoder's first number does not see the second
     start = config.width + 1 if config.causal else 0

@@ -28,7 +28,11 @@ N1, N1_W0, N1_W1 = "n1_s0.3_w0.2", "n1_s0.3_w0.0", "n1_s0.2_w1.0"
 W0, S01 = "n2_s0.3_w0.0", "n2_s0.1_w0.2"
 DFF512, DFF1024 = "n2_s0.2_w1.0_dff512", "n2_s0.3_w0.2_dff1024"
 N3, DECODER, DIGITS4 = "n3_s0.3_w0.2", "decoder_n2_s0.3_w0.2", "digits4_n2_s0.3_w0.2"
-PAD6, PRIMED, FINETUNED = "pad6_n2_s0.3_w0.2", "pad6_primed100_n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2"
+PAD6, PRIMED, FINETUNED = (
+    "pad6_n2_s0.3_w0.2",
+    "pad6_primed100_n2_s0.3_w0.2",
+    "pad6_finetuned500_n2_s0.3_w0.2",
+)
 DECODER_PAD6 = "decoder_pad6_primed500_n2_s0.3_w0.2"
 
 Fields = Mapping[str, Any]  # numbers, texts or lists of these, by name

@@ -123,7 +123,11 @@ def kink(loss: Curve, share: float = PLOTTED, planned: int = 0) -> Kink:
     wide = float(scipy.stats.t.ppf(0.975, freedom)) * error
     rate, falling = -float(fit.slope), weighted.to_numpy()[after]
     smooth = np.log(falling[: len(falling) // SMOOTHED * SMOOTHED].reshape(-1, SMOOTHED).mean(1))
-    explained = scipy.stats.linregress(range(len(smooth)), smooth).rvalue ** 2 if len(smooth) > 2 else np.nan
+    explained = (
+        scipy.stats.linregress(range(len(smooth)), smooth).rvalue ** 2
+        if len(smooth) > 2
+        else np.nan
+    )
     interval = rate - wide, rate + wide
     return Kink(corner, int(tested[-1]), rate, interval, float(explained), float(fit.intercept))
 
@@ -197,7 +201,9 @@ def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFr
     `bounces`. `BadInput` without one layer's attention.
     """
     if "pattern" not in history or history["pattern"].ndim != 5:
-        raise BadInput("No mean attention of one layer in this history: expected that of a one-layer group.")
+        raise BadInput(
+            "No mean attention of one layer in this history: expected that of a one-layer group."
+        )
     rows = {}
     norms = curves(history, "weight_norm")
     for i, (run, units) in enumerate(curves(history, "test_accuracy", -1).items()):
@@ -255,41 +261,61 @@ def shown_epochs(transition: "pd.Series[Any]", tested: Int[np.ndarray, " test"])
 
 def shown_run(transitions: pd.DataFrame) -> int:
     """The run with the sharpest rise, of those whose heads change apart if there are any."""
-    return int((transitions[transitions.apart] if transitions.apart.any() else transitions).jump.idxmax())
+    return int(
+        (transitions[transitions.apart] if transitions.apart.any() else transitions).jump.idxmax()
+    )
 
 
 def transition_rows(evidence: Evidence, group: str, **names: str) -> pd.DataFrame:
     """`transitions` of a group, with some of its columns by other names."""
-    rows = transitions(evidence.curves(group), GROUPS[group].config.layout, evidence.planned_epochs(group))
-    rows = rows.assign(to_turn=rows.bounce - rows.rise, both_heads=rows.coincides & rows["last"].notna())
+    rows = transitions(
+        evidence.curves(group), GROUPS[group].config.layout, evidence.planned_epochs(group)
+    )
+    rows = rows.assign(
+        to_turn=rows.bounce - rows.rise, both_heads=rows.coincides & rows["last"].notna()
+    )
     return with_resolution(rows[[*names, "resolution"]].rename(columns=names))
 
 
 @finding("transition", N1)
 def transition(evidence: Evidence) -> pd.DataFrame:
     """Epochs by which the units' accuracy rises after the first head's attention passes half (Sec. 3, Fig. 2)."""
-    names = {"lag": "value", "coincides": "shows", "rise": "steepest_rise", "first": "attention_passes_half"}
+    names = {
+        "lag": "value",
+        "coincides": "shows",
+        "rise": "steepest_rise",
+        "first": "attention_passes_half",
+    }
     return transition_rows(evidence, N1, **names)
 
 
 @finding("strong_decay_transition", N1_W1)
 def strong_decay_transition(evidence: Evidence) -> pd.DataFrame:
     """Epochs by which the units' accuracy rises after the first head's attention passes half (App. C.1, Fig. 10)."""
-    names = {"lag": "value", "both_heads": "shows", "rise": "steepest_rise", "first": "attention_passes_half"}
+    names = {
+        "lag": "value",
+        "both_heads": "shows",
+        "rise": "steepest_rise",
+        "first": "attention_passes_half",
+    }
     return transition_rows(evidence, N1_W1, **names)
 
 
 @finding("norm_bounce", N1)
 def norm_bounce(evidence: Evidence) -> pd.DataFrame:
     """Epochs from the steepest rise of the units' accuracy to the nearest turn of the norm (Sec. 3, Fig. 2)."""
-    return transition_rows(evidence, N1, to_turn="value", bounces="shows", fall="share_lost", rebound="share_gained")
+    return transition_rows(
+        evidence, N1, to_turn="value", bounces="shows", fall="share_lost", rebound="share_gained"
+    )
 
 
 @finding("one_layer_imperfect", N1)
 def one_layer_imperfect(evidence: Evidence) -> pd.DataFrame:
     """Best test exact match of any epoch (Sec. 3)."""
     best = curves(evidence.curves(N1), "test_whole")
-    return per_run(best, lambda curve: {"value": float(curve.max()), "shows": float(curve.max()) < 1})
+    return per_run(
+        best, lambda curve: {"value": float(curve.max()), "shows": float(curve.max()) < 1}
+    )
 
 
 def starts_at_the_kink(row: Fields) -> bool:
@@ -321,9 +347,15 @@ def no_grokking(evidence: Evidence) -> pd.DataFrame:
             # if test accuracy never follows, that is what grokking would look like so far
             if not np.isnan(learnt):
                 epochs = resolution(history["epochs"], [learnt, tested])
-                delays[group, run] = {"value": tested - learnt, "planned": planned, "resolution": epochs}
+                delays[group, run] = {
+                    "value": tested - learnt,
+                    "planned": planned,
+                    "resolution": epochs,
+                }
     if not delays:
-        raise BadInput(f"It needs learning curves in which training and test accuracy pass {LEARNT_ACCURACY}.")
+        raise BadInput(
+            f"It needs learning curves in which training and test accuracy pass {LEARNT_ACCURACY}."
+        )
     return with_resolution(per_run(delays))
 
 

@@ -14,7 +14,17 @@ from sklearn.metrics import balanced_accuracy_score, pairwise_distances_argmin
 from torch import Tensor
 
 from carry_core import carries, measure, sums
-from carry_core.findings.base import DECODER, MAIN, N1, N1_W0, S01, Fields, finding, finding_of_runs, per_run
+from carry_core.findings.base import (
+    DECODER,
+    MAIN,
+    N1,
+    N1_W0,
+    S01,
+    Fields,
+    finding,
+    finding_of_runs,
+    per_run,
+)
 from carry_core.findings.heads import column_mass, mean_attention
 from carry_core.findings.survey import Evidence, random_sums
 from carry_core.interventions import INTACT, Ablation
@@ -45,7 +55,9 @@ class Plane:
     split: Side
 
 
-def principal_axes(x: Float[Tensor, "sums d_model"], labels: Sequence[Tensor]) -> tuple[Points, tuple[float, ...]]:
+def principal_axes(
+    x: Float[Tensor, "sums d_model"], labels: Sequence[Tensor]
+) -> tuple[Points, tuple[float, ...]]:
     """Coordinates on the leading principal axes of the centred `x`, and each axis' share of the variance.
 
     An axis has no sign of its own: each is turned so that the label it is most correlated with
@@ -55,7 +67,9 @@ def principal_axes(x: Float[Tensor, "sums d_model"], labels: Sequence[Tensor]) -
     points = torch.from_numpy(pca.fit_transform(x.double().numpy()))
     varied = [label.double() for label in labels if label.min() != label.max()]
     for i in range(AXES):
-        found = [torch.corrcoef(torch.stack([points[:, i], label]))[0, 1].item() for label in varied]
+        found = [
+            torch.corrcoef(torch.stack([points[:, i], label]))[0, 1].item() for label in varied
+        ]
         if found and max(found, key=abs) < 0:
             points[:, i] *= -1
     return points.float(), tuple(pca.explained_variance_ratio_.tolist())
@@ -71,10 +85,15 @@ def default_columns(model: Transformer, n_digits: int) -> list[tuple[int, int, i
     return first + [(last, config.layout.answer[i], i) for i in digits]
 
 
-def journey(model: Transformer, a: Numbers, b: Numbers, columns: Columns | None = None) -> list[Plane]:
+def journey(
+    model: Transformer, a: Numbers, b: Numbers, columns: Columns | None = None
+) -> list[Plane]:
     """The planes of Fig. 4: for each of the columns (`default_columns` if None), after the attention and the MLP."""
     config, columns = model.config, columns or default_columns(model, model.config.width)
-    answer, total = sums.digits(a + b, config.width), sums.digits(a, config.width) + sums.digits(b, config.width)
+    answer, total = (
+        sums.digits(a + b, config.width),
+        sums.digits(a, config.width) + sums.digits(b, config.width),
+    )
     sites = {"attention": "resid_mid", "MLP": "resid_post"}
     names = {f"blocks.{layer}.{site}" for layer, *_ in columns for site in sites.values()}
     streams, planes = measure.activations(model, a, b, sorted(names)), []
@@ -84,7 +103,9 @@ def journey(model: Transformer, a: Numbers, b: Numbers, columns: Columns | None 
         if layer < config.layers - 1:
             split, digit = digit_sum >= 10, digit_sum % 10
         for after, site in sites.items():
-            axes = principal_axes(streams[f"blocks.{layer}.{site}"][:, position], [split, digit, digit_sum])
+            axes = principal_axes(
+                streams[f"blocks.{layer}.{site}"][:, position], [split, digit, digit_sum]
+            )
             planes.append(Plane(layer, after, position, *axes, digit, split))
     return planes
 
@@ -93,7 +114,9 @@ def threshold_accuracy(x: Float[Tensor, " sums"], positive: Side) -> float:
     """Balanced accuracy of the best threshold on `x`: 0.5 by chance, 1 if the sides are apart, NaN if one is empty."""
     if not 0 < positive.sum() < len(positive):
         return float("nan")
-    return 0.5 + 0.5 * float(ks_2samp(x[positive].numpy(), x[~positive].numpy(), method="asymp").statistic)
+    return 0.5 + 0.5 * float(
+        ks_2samp(x[positive].numpy(), x[~positive].numpy(), method="asymp").statistic
+    )
 
 
 def axis_by_axis(points: Points, positive: Side) -> list[float]:
@@ -111,7 +134,9 @@ def accuracy_on_all_axes(plane: Plane) -> float:
     if not 0 < plane.split.sum() < len(plane.split):
         return float("nan")
     x = plane.points.double().numpy()
-    along = LinearDiscriminantAnalysis(solver="eigen").fit(x, plane.split.numpy()).decision_function(x)
+    along = (
+        LinearDiscriminantAnalysis(solver="eigen").fit(x, plane.split.numpy()).decision_function(x)
+    )
     return threshold_accuracy(torch.from_numpy(along), plane.split)
 
 
@@ -119,7 +144,9 @@ def centroid_accuracy(points: Points, labels: Int[Tensor, " sums"]) -> float:
     """Balanced accuracy of the nearest centroid on the two leading axes: 1 where each label has a pocket."""
     x, kinds = points[:, :2].double().numpy(), labels.numpy()
     centres = pd.DataFrame(x).groupby(kinds).mean()
-    return float(balanced_accuracy_score(kinds, centres.index[pairwise_distances_argmin(x, centres)]))
+    return float(
+        balanced_accuracy_score(kinds, centres.index[pairwise_distances_argmin(x, centres)])
+    )
 
 
 def digit_order(points: Points, digit: Int[Tensor, " sums"], side: Side) -> float:
@@ -127,24 +154,37 @@ def digit_order(points: Points, digit: Int[Tensor, " sums"], side: Side) -> floa
     sides = [which for which in (side, ~side) if digit[which].unique().numel() > 1]
     if not sides:
         return float("nan")
-    orders = [[abs(spearmanr(x[which], digit[which]).statistic) for which in sides] for x in points[:, :2].unbind(1)]
+    orders = [
+        [abs(spearmanr(x[which], digit[which]).statistic) for which in sides]
+        for x in points[:, :2].unbind(1)
+    ]
     return float(np.average(orders, axis=1, weights=[int(which.sum()) for which in sides]).max())
 
 
-def digit_orders(planes: Sequence[Plane], carry_out: Bool[Tensor, "sums pos"]) -> dict[str, list[float]]:
+def digit_orders(
+    planes: Sequence[Plane], carry_out: Bool[Tensor, "sums pos"]
+) -> dict[str, list[float]]:
     """`digit_order` in the last layer's planes by part, on either side of each column's `carry_out` by itself."""
     last = planes[-2 * carry_out.shape[1] :]
-    orders = [digit_order(plane.points, plane.digit, carry_out[:, i // 2]) for i, plane in enumerate(last)]
+    orders = [
+        digit_order(plane.points, plane.digit, carry_out[:, i // 2]) for i, plane in enumerate(last)
+    ]
     return {"attention": orders[::2], "MLP": orders[1::2]}
 
 
-def orders_of_runs(models: Iterable[tuple[int, Transformer]], a: Numbers, b: Numbers) -> pd.DataFrame:
+def orders_of_runs(
+    models: Iterable[tuple[int, Transformer]], a: Numbers, b: Numbers
+) -> pd.DataFrame:
     """`digit_orders` of each run on the same sums, by part and position, and their mean (App. B)."""
     rows = {}
     for run, model in models:
         names = [name.replace("pos", "pos. ") for name in model.config.layout.position_names]
         orders = digit_orders(journey(model, a, b), carries.symbols(a, b, model.config.width) > 0)
-        rows[run] = {(f"after {part}", n): x for part in orders for n, x in zip(names, orders[part], strict=True)}
+        rows[run] = {
+            (f"after {part}", n): x
+            for part in orders
+            for n, x in zip(names, orders[part], strict=True)
+        }
     frame = pd.DataFrame(rows).T
     frame["mean", ""] = frame.mean(axis=1)
     return frame
@@ -160,7 +200,9 @@ def axes_of(
 ) -> dict[int, list[float]]:
     """By position of a stream, how well a threshold on each leading axis tells its label, on random sums."""
     stream = measure.activations(model, *random_sums(), [name], ablation)[name]
-    return {i: axis_by_axis(principal_axes(stream[:, i], [])[0], label) for i, label in labels.items()}
+    return {
+        i: axis_by_axis(principal_axes(stream[:, i], [])[0], label) for i, label in labels.items()
+    }
 
 
 def carry_in_labels(model: Transformer) -> dict[int, Side]:
@@ -174,7 +216,10 @@ def leading(axes: Mapping[int, Sequence[float]]) -> Fields:
     return {
         "value": min(scores[0] for scores in axes.values()),
         **{f"axis_1_at_{position}": scores[0] for position, scores in axes.items()},
-        **{f"best_axis_at_{position}": 1 + scores.index(max(scores)) for position, scores in axes.items()},
+        **{
+            f"best_axis_at_{position}": 1 + scores.index(max(scores))
+            for position, scores in axes.items()
+        },
         **{f"its_accuracy_at_{position}": max(scores) for position, scores in axes.items()},
     }
 
@@ -214,8 +259,15 @@ def one_layer_no_carry(model: Transformer) -> Fields:
     by_part = [list(axes_of(model, f"blocks.0.{name}", labels).values()) for name in names.values()]
     scores = np.array(by_part)  # [part, position, axis]
     first = float(scores[..., 0].max())
-    after = {f"at_7_8_after_{name}": x.tolist() for name, x in zip(names, scores[..., 0], strict=True)}
-    return {"value": first, "shows": first < SEPARATING_ACCURACY, **after, "best_of_six_axes": float(scores.max())}
+    after = {
+        f"at_7_8_after_{name}": x.tolist() for name, x in zip(names, scores[..., 0], strict=True)
+    }
+    return {
+        "value": first,
+        "shows": first < SEPARATING_ACCURACY,
+        **after,
+        "best_of_six_axes": float(scores.max()),
+    }
 
 
 def pockets_are_outcomes(row: Fields) -> bool:
@@ -231,7 +283,9 @@ def outcome_pockets(model: Transformer) -> Fields:
     task, answer = carries.classify(a, b), model.config.layout.answer
     planes = journey(model, a, b, [(1, answer[i], i) for i in (0, 1)])
     halves = planes[::2], planes[1::2]  # after the attention, and after the MLP
-    before, after = ([centroid_accuracy(p.points, x) for p in half for x in (p.digit, task)] for half in halves)
+    before, after = (
+        [centroid_accuracy(p.points, x) for p in half for x in (p.digit, task)] for half in halves
+    )
     return {
         "value": min(after[::2]),
         "digit_and_class_before_the_MLP": before,
@@ -249,7 +303,10 @@ def pca_without_decision_head(model: Transformer) -> Fields:
     """Best of six axes at 8 without the decision head; beside it without the other one (Sec. 4.1, footnote)."""
     position = model.config.layout.answer[1]
     labels = {position: carry_in_labels(model)[position]}
-    best = [max(axes_of(model, "blocks.1.resid_mid", labels, head)[position]) for head in measure.last_heads(model)]
+    best = [
+        max(axes_of(model, "blocks.1.resid_mid", labels, head)[position])
+        for head in measure.last_heads(model)
+    ]
     without, other = best.pop(measure.decision_head(model)), best[0]
     return {"value": without, "without_the_other_head": other}
 
@@ -276,7 +333,11 @@ def decay_matters_one_layer(evidence: Evidence) -> pd.DataFrame:
 
     def order(run: int, model: Transformer) -> float:
         a, b = random_sums(3, ORDERED)
-        return float(np.mean(list(digit_orders(journey(model, a, b), carries.symbols(a, b, 3) > 0).values())))
+        return float(
+            np.mean(list(digit_orders(journey(model, a, b), carries.symbols(a, b, 3) > 0).values()))
+        )
 
     without, decayed = evidence.each(N1_W0, order), list(evidence.each(N1, order).values())
-    return per_run(without, lambda x: {"value": x, "shows": x < min(decayed), "runs_with_decay": decayed})
+    return per_run(
+        without, lambda x: {"value": x, "shows": x < min(decayed), "runs_with_decay": decayed}
+    )

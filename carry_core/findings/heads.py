@@ -60,10 +60,15 @@ def no_carry_reference(n_digits: int = 3) -> ClassAccuracies:
 
 
 @torch.inference_mode()
-def carry_neurons(model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None) -> Bool[Tensor, " neuron"]:
+def carry_neurons(
+    model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None
+) -> Bool[Tensor, " neuron"]:
     """Neurons of the last MLP that are more active at the first answer digit for some class than for NC (Sec. 5)."""
     n_digits = n_digits or model.config.width
-    name, first = f"blocks.{model.config.layers - 1}.mlp.post", model.config.layout.answer[-n_digits]
+    name, first = (
+        f"blocks.{model.config.layers - 1}.mlp.post",
+        model.config.layout.answer[-n_digits],
+    )
     post = measure.activations(model, a, b, [name], read=[first])[name][:, 0]
     task, n_classes = carries.classify(a, b, n_digits), len(carries.patterns(n_digits))
     mean = torch.stack([post[task == i].double().mean(0) for i in range(n_classes)])
@@ -107,7 +112,9 @@ def brings_previous_sum(mass: Float[Tensor, "head pos"], head: int, layout: Layo
     return bool(((mass[head] > 2 / layout.length) & (mass[head] > others)).all())
 
 
-def looks_right(own: Float[Tensor, "head pos"], right: Float[Tensor, "head pos"], head: int) -> bool:
+def looks_right(
+    own: Float[Tensor, "head pos"], right: Float[Tensor, "head pos"], head: int
+) -> bool:
     """Whether a head's `column_mass` is larger one to the right, averaged over positions (Fig. 3, 15, 18, 23)."""
     return bool((right - own)[head, :-1].mean() > 0)  # the last position has no column to its right
 
@@ -144,7 +151,9 @@ decision_head_costs = finding_of_runs(
 )(decision)
 
 
-@finding_of_runs("final_mlp_carries", base.MAIN, need=Need(), rule=base.at_least(CANNOT_CARRY_CORRELATION))
+@finding_of_runs(
+    "final_mlp_carries", base.MAIN, need=Need(), rule=base.at_least(CANNOT_CARRY_CORRELATION)
+)
 def final_mlp_carries(survey: Survey) -> Fields:
     """Pearson correlation with a model that cannot carry (Sec. 4, Tab. 1)."""
     return {"value": no_carry_correlation(survey.without_mlp)}
@@ -217,7 +226,10 @@ def needs_biases(row: Fields) -> bool:
 def biases(evidence: Evidence) -> pd.DataFrame:
     """Loss of exact matches with zeroed biases, of one layer and of two; the mean is that of two (App. A.1)."""
     drawn = random_sums()
-    costs = {g: pd.Series(evidence.each(g, lambda run, model: bias_cost(model, *drawn))) for g in (base.MAIN, base.N1)}
+    costs = {
+        g: pd.Series(evidence.each(g, lambda run, model: bias_cost(model, *drawn)))
+        for g in (base.MAIN, base.N1)
+    }
     rows = pd.concat(costs).to_frame("value")
     return rows.assign(group=rows.index.get_level_values(0))
 
@@ -250,7 +262,9 @@ def squashing_of_runs(model: Transformer) -> Fields:
     return {"value": float(ratio.mean()), "at_7_8_9": ratio.tolist()}
 
 
-def partner_mass(pattern: Float[Tensor, "*batch query key"], layout: Layout) -> Float[Tensor, "*batch pos"]:
+def partner_mass(
+    pattern: Float[Tensor, "*batch query key"], layout: Layout
+) -> Float[Tensor, "*batch pos"]:
     """How much attention each digit puts on the other number's digit in its column: the staircase (Sec. 4)."""
     left = torch.arange(layout.width)
     right = left + layout.width + 1
@@ -259,7 +273,10 @@ def partner_mass(pattern: Float[Tensor, "*batch query key"], layout: Layout) -> 
 
 
 def column_mass(
-    pattern: Float[Tensor, "*batch query key"], layout: Layout, shift: int = 0, rows: Sequence[int] | None = None
+    pattern: Float[Tensor, "*batch query key"],
+    layout: Layout,
+    shift: int = 0,
+    rows: Sequence[int] | None = None,
 ) -> Float[Tensor, "*batch pos"]:
     """How much attention each column's row, the answer's if None, puts on the digits `shift` columns to its right."""
     mass = torch.full((*pattern.shape[:-2], layout.width), torch.nan)
@@ -285,7 +302,9 @@ def mean_attention(model: Transformer) -> Float[Tensor, "layer head query key"]:
 def staircase(model: Transformer) -> Fields:
     """Attention of the weakest digit row's best head to its partner (Sec. 4, Fig. 3)."""
     first, layout = mean_attention(model)[0], model.config.layout
-    weakest, at_answer = (float(x.amax(0).min()) for x in (partner_mass(first, layout), column_mass(first, layout)))
+    weakest, at_answer = (
+        float(x.amax(0).min()) for x in (partner_mass(first, layout), column_mass(first, layout))
+    )
     return {"value": weakest, "at_answer_rows": at_answer}
 
 

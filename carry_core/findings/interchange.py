@@ -76,7 +76,13 @@ Pairs = Int[Tensor, "side number pair"]
 
 
 def draw(
-    variable: str, column: int, count: int, generator: torch.Generator, layout: Layout, *, control: bool = False
+    variable: str,
+    column: int,
+    count: int,
+    generator: torch.Generator,
+    layout: Layout,
+    *,
+    control: bool = False,
 ) -> Pairs:
     """`count` pairs, uniform over all that there are; in a decoder their answers agree to the left of the column.
 
@@ -87,19 +93,26 @@ def draw(
     """
     width = layout.width
     if variable != "digit_sum" and column == width - 1:
-        raise BadInput(f"column={column}: nothing is carried into the last; expected one before it.")
+        raise BadInput(
+            f"column={column}: nothing is carried into the last; expected one before it."
+        )
     side, right = 10 ** (column + 1), 10 ** (width - column - 1)
     found = torch.zeros(2, 2, 0, dtype=torch.int64)
     while found.shape[-1] < count:
         n = 8 * (count + 8)
-        upper, other = torch.randint(side, (2, n), generator=generator), torch.randint(10, (2, n), generator=generator)
+        upper, other = (
+            torch.randint(side, (2, n), generator=generator),
+            torch.randint(10, (2, n), generator=generator),
+        )
         lower, second = torch.randint(right, (2, 2, n), generator=generator)
         if variable == "carry_in":
             other = upper % 10
         if variable == "digit_sum":
             second = lower
         pairs = torch.stack([upper * right + lower, (upper - upper % 10 + other) * right + second])
-        fits = (pairs.sum(1) < side * right).all(0) & _differ(variable, column, pairs, width, control)
+        fits = (pairs.sum(1) < side * right).all(0) & _differ(
+            variable, column, pairs, width, control
+        )
         if layout.causal:
             first, second = sums.digits(pairs.sum(1), width)[..., :column]
             fits &= (first == second).all(1)
@@ -107,7 +120,9 @@ def draw(
     return found[..., :count]
 
 
-def _differ(variable: str, column: int, pairs: Pairs, width: int, control: bool) -> Bool[Tensor, " pair"]:
+def _differ(
+    variable: str, column: int, pairs: Pairs, width: int, control: bool
+) -> Bool[Tensor, " pair"]:
     """Which sums differ in the variable and nothing else, as `draw` has it."""
     digits = sums.digits(pairs, width)  # [side, number, pair, column]
     carry_in = carries.carry_in(width)[carries.class_index(pairs[:, 0], pairs[:, 1], width)].long()
@@ -131,7 +146,9 @@ def answered(model: Transformer, a: Numbers, b: Numbers) -> Int[Tensor, "sums co
     """The digits that the intact model answers with."""
     layout = model.config.layout
     parts = zip(a.split(1024), b.split(1024), strict=True)
-    return torch.cat([model(sums.encode(x, y, layout), read=layout.answer).argmax(-1) for x, y in parts])
+    return torch.cat(
+        [model(sums.encode(x, y, layout), read=layout.answer).argmax(-1) for x, y in parts]
+    )
 
 
 def right_pairs(
@@ -149,8 +166,12 @@ def right_pairs(
     layout = Layout(n_digits or width, model.config.causal)
     found = torch.zeros(2, 2, 0, dtype=torch.int64)
     while found.shape[-1] < count and drawn < TRIES * count:
-        pairs = draw(variable, column - width + layout.width, count, generator, layout, control=control)
-        first, second = ((answered(model, a, b) == sums.digits(a + b, width)).all(1) for a, b in pairs)
+        pairs = draw(
+            variable, column - width + layout.width, count, generator, layout, control=control
+        )
+        first, second = (
+            (answered(model, a, b) == sums.digits(a + b, width)).all(1) for a, b in pairs
+        )
         chosen = (first & second).nonzero().flatten()[: count - found.shape[-1]]
         found = torch.cat([found, pairs[..., chosen]], -1)
         # up to the pair that completes them
@@ -167,13 +188,26 @@ def right_pairs(
 def components(config: ModelConfig) -> list[str]:
     """What can be swapped at one position, in the order of the forward pass; heads as `blocks.1.attn.z:0`."""
     heads = [f"attn.z:{head}" for head in range(config.heads)]
-    parts = ["resid_pre", *heads, "attn_out", "attn.skip", "resid_mid", "mlp_out", "mlp.skip", "resid_post"]
+    parts = [
+        "resid_pre",
+        *heads,
+        "attn_out",
+        "attn.skip",
+        "resid_mid",
+        "mlp_out",
+        "mlp.skip",
+        "resid_post",
+    ]
     return [f"blocks.{layer}.{part}" for layer in range(config.layers) for part in parts]
 
 
 # What swaps the same where both sums have the same token: nothing, or what the first layer's
 # attention adds to it.
-SAME = {"blocks.0.resid_pre": "", "blocks.0.attn.skip": "", "blocks.0.resid_mid": "blocks.0.attn_out"}
+SAME = {
+    "blocks.0.resid_pre": "",
+    "blocks.0.attn.skip": "",
+    "blocks.0.resid_mid": "blocks.0.attn_out",
+}
 
 
 def activations(model: Transformer, numbers: Int[Tensor, "2 sums"]) -> dict[str, Tensor]:
@@ -194,7 +228,9 @@ def attention(
     """`attn.z` when the stream that enters the layer has this row at a position: of it alone q, k and v are new."""
     block, config = model.blocks[layer], model.config
     heads, turn, x = (config.heads, config.d_head), block.rotation[[position]], block.norm(row)
-    query, key, value = (rotate(f(x).unflatten(-1, heads), turn).transpose(1, 2) for f in (block.q, block.k, block.v))
+    query, key, value = (
+        rotate(f(x).unflatten(-1, heads), turn).transpose(1, 2) for f in (block.q, block.k, block.v)
+    )
     q, k, v, scores = (base[f"{block.name}.{name}"] for name in ("q", "k", "v", "scores"))
     served = torch.arange(config.layout.length)[model.queries(layer, config.layout.answer)]
     own, scores = served == position, scores.clone()
@@ -217,17 +253,29 @@ def swapped(
 ) -> Int[Tensor, "sums column"]:
     """The base's answer with one component's output at one position from the source; both as from `activations`."""
     name, _, head = component.partition(":")
-    layer, at, answer = int(name.split(".")[1]), slice(position, position + 1), model.config.layout.answer
+    layer, at, answer = (
+        int(name.split(".")[1]),
+        slice(position, position + 1),
+        model.config.layout.answer,
+    )
 
     def patch(point: str, x: Tensor) -> Tensor:
         if point != name:
             return x
         patched = source[name][:, at]
-        return torch.where(torch.arange(x.shape[2])[:, None] == int(head), patched, x) if head else patched
+        return (
+            torch.where(torch.arange(x.shape[2])[:, None] == int(head), patched, x)
+            if head
+            else patched
+        )
 
     row = source[name][:, at]
     if not name.endswith("resid_pre"):
-        block, entering, z = model.blocks[layer], base[f"blocks.{layer}.resid_pre"], base[f"blocks.{layer}.attn.z"]
+        block, entering, z = (
+            model.blocks[layer],
+            base[f"blocks.{layer}.resid_pre"],
+            base[f"blocks.{layer}.attn.z"],
+        )
         row = block.mlp(block.mix(entering[:, at], z[:, at], patch), patch)
         layer += 1
     if layer == model.config.layers:
@@ -251,7 +299,9 @@ def digits_of(model: Transformer, resid: Float[Tensor, "*batch d_model"]) -> Int
 
 
 @torch.inference_mode()
-def count(model: Transformer, column: int, pairs: Pairs, cells: Sequence[tuple[str, int]]) -> pd.DataFrame:
+def count(
+    model: Transformer, column: int, pairs: Pairs, cells: Sequence[tuple[str, int]]
+) -> pd.DataFrame:
     """Swap each cell's component at its position, upwards and downwards, and count where `column` is the source's.
 
     `accuracy` is the share of swaps after which exactly the predicted digit came out, `elsewhere`
@@ -262,12 +312,19 @@ def count(model: Transformer, column: int, pairs: Pairs, cells: Sequence[tuple[s
     for part in pairs.split(BATCH, -1):
         low, high = (activations(model, numbers) for numbers in part)
         for way, (base, source) in enumerate(((low, high), (high, low))):
-            embedded, seen = [x["blocks.0.resid_pre"] for x in (base, source)], dict[tuple[str, int], Tensor]()
+            embedded, seen = (
+                [x["blocks.0.resid_pre"] for x in (base, source)],
+                dict[tuple[str, int], Tensor](),
+            )
             for i, (component, position) in enumerate(cells):
                 if component in SAME and torch.equal(*(x[:, position] for x in embedded)):
                     component = SAME[component]
                 if (component, position) not in seen:
-                    answer = swapped(model, component, position, base, source) if component else base["answer"]
+                    answer = (
+                        swapped(model, component, position, base, source)
+                        if component
+                        else base["answer"]
+                    )
                     predicted = answer[:, column] == source["answer"][:, column]
                     stays = answer == base["answer"]
                     stays[:, column] = True
@@ -279,16 +336,26 @@ def count(model: Transformer, column: int, pairs: Pairs, cells: Sequence[tuple[s
         for (component, position), by_way in zip(cells, (hits / n).tolist(), strict=True)
         for direction, shares in zip(("up", "down"), by_way, strict=True)
     ]
-    return pd.DataFrame(rows, columns=["component", "position", "direction", "pairs", "accuracy", "elsewhere"])
+    return pd.DataFrame(
+        rows, columns=["component", "position", "direction", "pairs", "accuracy", "elsewhere"]
+    )
 
 
-def reachable(config: ModelConfig, column: int, n_digits: int | None = None) -> list[tuple[str, int]]:
+def reachable(
+    config: ModelConfig, column: int, n_digits: int | None = None
+) -> list[tuple[str, int]]:
     """The components and positions that can reach an answer digit: after the last attention, its own position only."""
     width, answer, last = config.width, config.layout.answer, config.layers - 1
     own, first = answer[column], width - (n_digits or width)
     # padding
-    zeros = {*range(first), *range(width + 1, width + 1 + first), *range(2 * width + 1, answer[first])}
-    positions = [p for p in range(own + 1 if config.causal else config.layout.length) if p not in zeros]
+    zeros = {
+        *range(first),
+        *range(width + 1, width + 1 + first),
+        *range(2 * width + 1, answer[first]),
+    }
+    positions = [
+        p for p in range(own + 1 if config.causal else config.layout.length) if p not in zeros
+    ]
     return [
         (name, position)
         for name in components(config)
@@ -317,19 +384,33 @@ def sweep(
     config, frames, generator = model.config, [], torch.Generator().manual_seed(0)
     answer, names = config.layout.answer, config.layout.position_names
     for variable in variables:
-        for column in range(config.width - (n_digits or config.width), config.width - (variable != "digit_sum")):
-            pairs, right = right_pairs(model, variable, column, max(counts), generator, n_digits, control=control)
-            cells = [cell for cell in reachable(config, column, n_digits) if not own or cell[1] == answer[column]]
+        for column in range(
+            config.width - (n_digits or config.width), config.width - (variable != "digit_sum")
+        ):
+            pairs, right = right_pairs(
+                model, variable, column, max(counts), generator, n_digits, control=control
+            )
+            cells = [
+                cell
+                for cell in reachable(config, column, n_digits)
+                if not own or cell[1] == answer[column]
+            ]
             for n, at_answer in zip(counts, (True, False), strict=True):
                 if asked := [cell for cell in cells if (cell[1] in answer) == at_answer]:
                     found = count(model, column, pairs[..., :n], asked)
                     frames.append(found.assign(reads=names[column], variable=variable, right=right))
-    return completed(pd.concat(frames, ignore_index=True)[[*CELL, "pairs", "accuracy", "elsewhere", "right"]])
+    return completed(
+        pd.concat(frames, ignore_index=True)[[*CELL, "pairs", "accuracy", "elsewhere", "right"]]
+    )
 
 
 def completed(frame: pd.DataFrame) -> pd.DataFrame:
     """A map with what follows from it: both directions together, and a layer's `resid_pre`, the `resid_post` before."""
-    keys = [name for name in frame if name not in ("direction", "pairs", "accuracy", "elsewhere", "right")]
+    keys = [
+        name
+        for name in frame
+        if name not in ("direction", "pairs", "accuracy", "elsewhere", "right")
+    ]
     means = {"pairs": "sum", "accuracy": "mean", "elsewhere": "mean", "right": "first"}
     both = frame.groupby(keys, sort=False, as_index=False).agg(means).assign(direction="both")
     frame = pd.concat([frame, both], ignore_index=True)
@@ -353,7 +434,9 @@ def maps(
     """The maps of all runs of a group: `COLUMNS`, `right`, `control`; a fifth of the pairs where no answer stands."""
     frames, n_digits, few = [], groups.find(name).n_digits, pairs // 5
     for run, model in runs.load(name, source).models():
-        control = sweep(model, (few, few), n_digits, own=True, control=True).assign(control=True, run=run)
+        control = sweep(model, (few, few), n_digits, own=True, control=True).assign(
+            control=True, run=run
+        )
         frames += [sweep(model, (pairs, few), n_digits).assign(control=False, run=run), control]
         report(f"{name} run {run}")
     found = pd.concat(frames, ignore_index=True).assign(source=source, group=name)
@@ -368,7 +451,9 @@ def path_of(source: str, name: str) -> Path:
 def save(source: str, name: str, frame: pd.DataFrame) -> Path:
     """Store a group's maps with the results, without what `completed` adds; `BadInput` as from `check_replaces`."""
     path, again = path_of(source, name), frame.component.str.match(r"blocks\.[1-9]\d*\.resid_pre")
-    thin = frame[(frame.direction != "both") & ~again][[*COLUMNS[2:], "right", "control"]].astype({"control": int})
+    thin = frame[(frame.direction != "both") & ~again][[*COLUMNS[2:], "right", "control"]].astype(
+        {"control": int}
+    )
     check_replaces(source, name, int(thin.pairs.max()), thin.run.unique().tolist())
     return save_listed(path, gzip.compress(thin.to_csv(index=False).encode(), mtime=0))
 
@@ -386,7 +471,9 @@ def check_replaces(source: str, name: str, pairs: int, numbers: Collection[int])
         )
     lost = sorted({*stored.run} - {*numbers})
     if lost:
-        raise BadInput(f"{path} has maps of runs {', '.join(map(str, lost))}, which are missing: get them, {anew}.")
+        raise BadInput(
+            f"{path} has maps of runs {', '.join(map(str, lost))}, which are missing: get them, {anew}."
+        )
 
 
 def saved(source: str, name: str, *, control: bool = False) -> pd.DataFrame:
@@ -411,4 +498,8 @@ def _read(source: str, name: str) -> pd.DataFrame:
 
 def stored(name: str) -> dict[str, pd.DataFrame]:
     """The records of a group by source, for those sources that have them."""
-    return {source: saved(source, name) for source in runs.SOURCES if path_of(source, groups.find(name).name).exists()}
+    return {
+        source: saved(source, name)
+        for source in runs.SOURCES
+        if path_of(source, groups.find(name).name).exists()
+    }

@@ -36,7 +36,9 @@ FINETUNING_DISTANCE = 0.05  # over the norm of the weights: below it they change
 
 def balanced(n_digits: int, n_examples: int, seed: int = 0) -> tuple[Numbers, Numbers]:
     """About `n_examples` sums in all, as many of every class."""
-    return measure.sample(max(1, round(n_examples / len(carries.patterns(n_digits)))), n_digits, seed)
+    return measure.sample(
+        max(1, round(n_examples / len(carries.patterns(n_digits)))), n_digits, seed
+    )
 
 
 def long_positions(group: str) -> int:
@@ -66,18 +68,27 @@ class Heads:
     @property
     def staircases(self) -> dict[str, Float[Tensor, " column"]]:
         """By column, the step of the best head: between the digits, and of each layer's answer rows (App. F, H)."""
-        rows = {f"of the answer rows in layer {layer}": own.amax(0) for layer, own in enumerate(self.own)}
+        rows = {
+            f"of the answer rows in layer {layer}": own.amax(0)
+            for layer, own in enumerate(self.own)
+        }
         return {"between the digits": self.stairs.amax((0, 1)), **rows}
 
 
 def measure_heads(model: Transformer, a: Numbers, b: Numbers) -> Heads:
     """Measure `Heads` on the given sums; the decision head is `measure.decision_head`."""
-    layout, pattern, decides = model.config.layout, measure.attention(model, a, b), measure.decision_head(model)
+    layout, pattern, decides = (
+        model.config.layout,
+        measure.attention(model, a, b),
+        measure.decision_head(model),
+    )
     parts = [INTACT, measure.last_heads(model)[decides]]
     intact, without = (cells.exact_match for cells in measure.class_accuracies(model, a, b, parts))
     own, right = (heads.column_mass(pattern, layout, shift) for shift in (0, 1))
     both_numbers = heads.partner_mass(pattern[:-1], layout).unflatten(-1, (-1, layout.width))
-    return Heads(both_numbers.mean(-2), ahead(pattern[:-1], layout), own, right, decides, intact, without)
+    return Heads(
+        both_numbers.mean(-2), ahead(pattern[:-1], layout), own, right, decides, intact, without
+    )
 
 
 def attention_shares(found: Mapping[int, Heads]) -> pd.DataFrame:
@@ -90,7 +101,9 @@ def attention_shares(found: Mapping[int, Heads]) -> pd.DataFrame:
         for kind, name in kinds.items()
         for (layer, head, position), share in np.ndenumerate(getattr(h, name))
     ]
-    return pd.DataFrame(rows, columns=["run", "kind", "layer", "head", "position", "share"]).dropna()
+    return pd.DataFrame(
+        rows, columns=["run", "kind", "layer", "head", "position", "share"]
+    ).dropna()
 
 
 SUMMARY = {
@@ -109,7 +122,11 @@ def attention_summary(found: Mapping[int, Heads], n_long: int) -> pd.DataFrame:
     def row(h: Heads) -> Fields:
         ahead, right, last = h.ahead.nanmean(-1), h.right[-1].nanmean(-1), len(h.own) - 1
         layer, head = divmod(int(ahead.argmax()), ahead.shape[1])
-        steps = {f"{kind}, {name}": x[part].min() for kind, x in h.staircases.items() for name, part in parts.items()}
+        steps = {
+            f"{kind}, {name}": x[part].min()
+            for kind, x in h.staircases.items()
+            for name, part in parts.items()
+        }
         return {
             "exact match": h.intact,
             "decision head": f"{last}:{h.decides}",
@@ -124,7 +141,9 @@ def attention_summary(found: Mapping[int, Heads], n_long: int) -> pd.DataFrame:
     return per_run(found, row).rename_axis("run").reset_index()
 
 
-def ahead(pattern: Float[Tensor, "*batch query key"], layout: Layout) -> Float[Tensor, "*batch column"]:
+def ahead(
+    pattern: Float[Tensor, "*batch query key"], layout: Layout
+) -> Float[Tensor, "*batch column"]:
     """How much attention a column's digits give to the digits of the next, averaged over both numbers; NaN at last."""
     first, second = range(layout.width), range(layout.width + 1, 2 * layout.width + 1)
     # a decoder's first number cannot see the second
@@ -135,7 +154,11 @@ def ahead(pattern: Float[Tensor, "*batch query key"], layout: Layout) -> Float[T
 def answer_columns(model: Transformer) -> list[tuple[int, int, int]]:
     """The columns of Fig. 22 and 24, as `geometry.journey` takes them: the answer positions, layer by layer."""
     answer = model.config.layout.answer
-    return [(layer, position, i) for layer in range(model.config.layers) for i, position in enumerate(answer)]
+    return [
+        (layer, position, i)
+        for layer in range(model.config.layers)
+        for i, position in enumerate(answer)
+    ]
 
 
 def separation(model: Transformer, a: Numbers, b: Numbers) -> dict[str, list[float]]:
@@ -166,18 +189,26 @@ def accuracy(model: Transformer, n_digits: int) -> tuple[float, Float[Tensor, " 
     return hit.all(1).double().mean().item(), hit.double().mean(0)
 
 
-def means_by_carry_in(found: measure.ClassAccuracies, kind: str = "accuracy") -> Float[Tensor, "carry_in pos"]:
+def means_by_carry_in(
+    found: measure.ClassAccuracies, kind: str = "accuracy"
+) -> Float[Tensor, "carry_in pos"]:
     """Mean of the cells without a carry-in, and of those with one, by position; NaN where there never is one."""
     values = getattr(found, kind)
     carry_in = carries.carry_in(values.shape[1])
     return torch.stack([values.where(side, torch.nan).nanmean(0) for side in (~carry_in, carry_in)])
 
 
-def without_parts(model: Transformer, a: Numbers, b: Numbers) -> dict[Ablation, Float[Tensor, "carry_in pos"]]:
+def without_parts(
+    model: Transformer, a: Numbers, b: Numbers
+) -> dict[Ablation, Float[Tensor, "carry_in pos"]]:
     """`means_by_carry_in`, intact and without each head and each MLP by itself (App. H.1)."""
     mlps = [Ablation(mlps=frozenset({layer})) for layer in range(model.config.layers)]
     parts = [INTACT, *measure.last_heads(model, model.config.layers), *mlps]
-    return dict(zip(parts, map(means_by_carry_in, measure.class_accuracies(model, a, b, parts)), strict=True))
+    return dict(
+        zip(
+            parts, map(means_by_carry_in, measure.class_accuracies(model, a, b, parts)), strict=True
+        )
+    )
 
 
 def primed_parts(lost: Mapping[Ablation, Float[Tensor, "carry_in pos"]], n_long: int) -> Fields:
@@ -188,11 +219,17 @@ def primed_parts(lost: Mapping[Ablation, Float[Tensor, "carry_in pos"]], n_long:
     of the `trained` and of the long positions (`spared`).
     """
     fall = {part: lost[INTACT] - accuracy for part, accuracy in lost.items()}
-    carried = {part: float(x[1, :n_long].mean()) for part, x in fall.items() if {i for i, _ in part.heads} == {0}}
+    carried = {
+        part: float(x[1, :n_long].mean())
+        for part, x in fall.items()
+        if {i for i, _ in part.heads} == {0}
+    }
     head = max(carried, key=lambda part: carried[part])
     *_, final_mlp = (part for part in lost if part.mlps)
     none, one = fall[final_mlp]
-    corrected, trained, spared = (float(x) for x in (none.mean(), one[n_long:].nanmean(), one[:n_long].mean()))
+    corrected, trained, spared = (
+        float(x) for x in (none.mean(), one[n_long:].nanmean(), one[:n_long].mean())
+    )
     return {
         "head": head,
         "carried": carried[head],
@@ -225,7 +262,9 @@ def forgetting(history: History) -> pd.DataFrame:
     All are epochs after which it was tested; `resolution` is the most epochs since the test before.
     """
     if "long_accuracy" not in history:
-        raise BadInput("These learning curves have no longer sums: expected those of a padded group.")
+        raise BadInput(
+            "These learning curves have no longer sums: expected those of a padded group."
+        )
     rows = {}
     for i, (run, exact) in enumerate(dynamics.curves(history, "long_whole").items()):
         tested = exact.index.to_numpy()
@@ -250,13 +289,17 @@ def forgetting(history: History) -> pd.DataFrame:
 
 def moved(before: nn.Module, after: nn.Module) -> pd.DataFrame:
     """Squared norm of each parameter `before` and `after` finetuning, and of the `step` between the two (App. H.2)."""
-    old, new = ({name: p.detach().double() for name, p in m.named_parameters()} for m in (before, after))
+    old, new = (
+        {name: p.detach().double() for name, p in m.named_parameters()} for m in (before, after)
+    )
     weights = {name: (p, new[name], new[name] - p) for name, p in old.items()}
     squares = {name: [float(x.square().sum()) for x in three] for name, three in weights.items()}
     return pd.DataFrame.from_dict(squares, orient="index", columns=["before", "after", "step"])
 
 
-def finetuned_pairs(before: Runs, after: Runs, epoch: int) -> dict[int, tuple[Transformer, Transformer]]:
+def finetuned_pairs(
+    before: Runs, after: Runs, epoch: int
+) -> dict[int, tuple[Transformer, Transformer]]:
     """What each finetuned run started from, the run of its number or else the last at hand, and the run itself."""
     # the released run 1 started from the only other one, run 0
     starts = {run: run if run in before.numbers else before.numbers[-1] for run in after.numbers}
@@ -284,7 +327,9 @@ def by_the_papers_epochs(evidence: Evidence, group: str) -> Runs:
     """A group's runs, if an epoch of theirs is as long as the paper's; else `BadInput`."""
     loaded = evidence.group(group)
     if loaded.record["recipe"] == "quick":
-        raise BadInput(f"It needs {group} at an epoch of the recipe “paper”; those of “quick” are others.")
+        raise BadInput(
+            f"It needs {group} at an epoch of the recipe “paper”; those of “quick” are others."
+        )
     return loaded
 
 
@@ -295,11 +340,18 @@ def length(evidence: Evidence) -> pd.DataFrame:
     for name, group in {"unprimed": base.PAD6, "primed": base.PRIMED}.items():
         fates[name] = forgetting(evidence.curves(group))
         planned = evidence.planned_epochs(group)
-        if evidence.source == "ours" and (reached := evidence.group(group).record["epochs"]) < planned:
-            raise BadInput(f"It needs {group} for all {planned} epochs of its recipe; it has {reached}.")
+        if (
+            evidence.source == "ours"
+            and (reached := evidence.group(group).record["epochs"]) < planned
+        ):
+            raise BadInput(
+                f"It needs {group} for all {planned} epochs of its recipe; it has {reached}."
+            )
     rows = pd.concat(fates)
     shows = forgets(rows) == (rows.index.get_level_values(0) == "unprimed")
-    rows = rows.assign(value=rows["last"] / rows.best, shows=shows, first_to_go=rows["first"].map(list))
+    rows = rows.assign(
+        value=rows["last"] / rows.best, shows=shows, first_to_go=rows["first"].map(list)
+    )
     rows = rows.rename(columns={"peak": "at_epoch"})
     columns = ["value", "shows", "best", "at_epoch", "last", "first_to_go", "resolution"]
     return dynamics.with_resolution(rows[columns])
@@ -311,10 +363,15 @@ def unprimed_steps(evidence: Evidence) -> pd.DataFrame:
     n_long, width = long_positions(base.PAD6), groups.find(base.PAD6).config.width
     found = separations(evidence.models(base.PAD6, 500), *balanced(width, BALANCED))
     lowest = (
-        found.groupby(["run", found.position < n_long]).accuracy.min().unstack().set_axis(["value", "long"], axis=1)
+        found.groupby(["run", found.position < n_long])
+        .accuracy.min()
+        .unstack()
+        .set_axis(["value", "long"], axis=1)
     )
     enough = lowest >= geometry.SEPARATING_ACCURACY
-    return lowest.assign(shows=enough.value & ~enough.long).rename(columns={"long": "at_long_positions"})
+    return lowest.assign(shows=enough.value & ~enough.long).rename(
+        columns={"long": "at_long_positions"}
+    )
 
 
 @finding("mlp_2500", base.PAD6)
@@ -325,7 +382,9 @@ def mlp_2500(evidence: Evidence) -> pd.DataFrame:
     mlp = measure.final_mlp(loaded.config)
 
     def row(run: int, model: Transformer) -> Fields:
-        without = [measure.class_accuracies(loaded.model(run, epoch), *drawn, [mlp])[0] for epoch in epochs]
+        without = [
+            measure.class_accuracies(loaded.model(run, epoch), *drawn, [mlp])[0] for epoch in epochs
+        ]
         *early, last = (heads.no_carry_correlation(cells, n_digits) for cells in without)
         shows = last >= heads.CANNOT_CARRY_CORRELATION and last > early[0]
         return {"value": last, "shows": shows, "at_epochs_500_1000": early}
@@ -336,8 +395,15 @@ def mlp_2500(evidence: Evidence) -> pd.DataFrame:
 @finding("primed_parts", base.PRIMED)
 def primed_parts_of_runs(evidence: Evidence) -> pd.DataFrame:
     """What carry cells at long positions lose without the costliest head of the first layer (App. H.1)."""
-    n_long, drawn = long_positions(base.PRIMED), balanced(groups.find(base.PRIMED).config.width, BALANCED)
-    rows = per_run(evidence.each(base.PRIMED, lambda run, model: primed_parts(without_parts(model, *drawn), n_long)))
+    n_long, drawn = (
+        long_positions(base.PRIMED),
+        balanced(groups.find(base.PRIMED).config.width, BALANCED),
+    )
+    rows = per_run(
+        evidence.each(
+            base.PRIMED, lambda run, model: primed_parts(without_parts(model, *drawn), n_long)
+        )
+    )
     rows = rows.assign(shows=has_its_parts(rows), spares=spares_long_carries(rows))
     if evidence.source == "author":  # as in the paper
         rows["shows"] &= rows["head"] == Ablation(heads={(0, 0)})
@@ -359,10 +425,16 @@ def carry_axis_long(evidence: Evidence) -> pd.DataFrame:
     def row(run: int, model: Transformer) -> Fields:
         axis = neurons.carry_axis(model, *drawn)
         shows = axis.correlations[0] >= neurons.CARRY_AXIS_CORRELATION
-        return {"value": axis.correlations[0], "shows": shows, "best_direction_of_two_axes": axis.plane}
+        return {
+            "value": axis.correlations[0],
+            "shows": shows,
+            "best_direction_of_two_axes": axis.plane,
+        }
 
     by_name = {"primed": base.PRIMED, "finetuned": base.FINETUNED}
-    at_hand = {name: group for name, group in by_name.items() if evidence.has(group)} or {"primed": base.PRIMED}
+    at_hand = {name: group for name, group in by_name.items() if evidence.has(group)} or {
+        "primed": base.PRIMED
+    }
     return pd.concat({name: per_run(evidence.each(group, row)) for name, group in at_hand.items()})
 
 
@@ -383,11 +455,17 @@ def finetuning(evidence: Evidence) -> pd.DataFrame:
     before, epoch = parent(base.FINETUNED)
     pairs = finetuned_pairs(evidence.group(before), evidence.group(base.FINETUNED), epoch)
     total = pd.DataFrame({run: moved(*pair).sum() for run, pair in pairs.items()}).T
-    return total.assign(change=total.after / total.before - 1, distance=(total.step / total.before) ** 0.5)
+    return total.assign(
+        change=total.after / total.before - 1, distance=(total.step / total.before) ** 0.5
+    )
 
 
 @finding("finetune_small_change", base.FINETUNED, base.PAD6)
 def finetune_small_change(evidence: Evidence) -> pd.DataFrame:
     """Distance that the weights move, over their norm; the squared norm hardly changes (App. H.2)."""
-    rows = finetuning(evidence).rename(columns={"distance": "value", "change": "change_of_squared_norm"})
-    return rows.assign(shows=rows.value < FINETUNING_DISTANCE)[["value", "shows", "change_of_squared_norm"]]
+    rows = finetuning(evidence).rename(
+        columns={"distance": "value", "change": "change_of_squared_norm"}
+    )
+    return rows.assign(shows=rows.value < FINETUNING_DISTANCE)[
+        ["value", "shows", "change_of_squared_norm"]
+    ]

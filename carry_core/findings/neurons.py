@@ -24,7 +24,9 @@ CHECKERBOARD_GAP = 0.1
 OUTCOMES = (74, 149, 250, 349, 499, 574, 650, 750, 849)  # whose boards are averaged
 
 
-def most_often(often: Float[Tensor, "task pos neuron"], count: int) -> Bool[Tensor, "task pos neuron"]:
+def most_often(
+    often: Float[Tensor, "task pos neuron"], count: int
+) -> Bool[Tensor, "task pos neuron"]:
     """The `count` neurons, the first of equals, that are most often active: the red ones of Fig. 13 and 14."""
     order = often.argsort(dim=-1, descending=True, stable=True)[..., :count]
     return torch.zeros_like(often, dtype=torch.bool).scatter(-1, order, value=True)
@@ -48,7 +50,9 @@ class CarryAxis:
     def plane(self) -> float:
         """The correlation along the best direction in the plane of both axes, the multiple one (App. H.1)."""
         (first, second), between = self.correlations, torch.corrcoef(self.points.T)[0, 1].item()
-        return float(((first**2 + second**2 - 2 * first * second * between) / (1 - between**2)) ** 0.5)
+        return float(
+            ((first**2 + second**2 - 2 * first * second * between) / (1 - between**2)) ** 0.5
+        )
 
     def lean(self, chosen: Bool[Tensor, "task pos neuron"]) -> Float[Tensor, "task pos"]:
         """How much further along the leading axis the chosen neurons lie than the others, on average."""
@@ -56,12 +60,19 @@ class CarryAxis:
         return (x * chosen).sum(-1) / chosen.sum(-1) - (x * ~chosen).sum(-1) / (~chosen).sum(-1)
 
 
-def carry_axis(model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None) -> CarryAxis:
+def carry_axis(
+    model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None
+) -> CarryAxis:
     """The SVD of the last MLP's input weights beside what its neurons do (Sec. 5, App. C.4)."""
     n_digits, last = n_digits or model.config.width, model.config.layers - 1
     name, read = f"blocks.{last}.mlp.post", model.config.layout.answer[-n_digits:]
-    post, task = measure.activations(model, a, b, [name], read=read)[name], carries.classify(a, b, n_digits)
-    often = torch.stack([(post[task == i] > 0).double().mean(0) for i in range(len(carries.patterns(n_digits)))])
+    post, task = (
+        measure.activations(model, a, b, [name], read=read)[name],
+        carries.classify(a, b, n_digits),
+    )
+    often = torch.stack(
+        [(post[task == i] > 0).double().mean(0) for i in range(len(carries.patterns(n_digits)))]
+    )
     carry_in = carries.carry_in(n_digits)[task]
     more = post[carry_in].double().mean(0) - post[~carry_in].double().mean(0)
     u, s, _ = torch.linalg.svd(model.blocks[last].up.weight.double(), full_matrices=False)
@@ -78,7 +89,9 @@ def boards(
     config = model.config
     carry_in = carries.carry_in(config.width)[carries.classify(a, b, config.width)]
     name = f"blocks.{config.layers - 1}.resid_post"
-    stream = measure.activations(model, a, b, [name], ablation)[name][:, list(config.layout.answer[:-1])]
+    stream = measure.activations(model, a, b, [name], ablation)[name][
+        :, list(config.layout.answer[:-1])
+    ]
     x = torch.nn.functional.normalize(stream.double(), dim=-1).transpose(0, 1)
     return carry_in[:, :-1].T, x @ x.mT
 

@@ -20,7 +20,9 @@ VISIBLE_SCORE = 0.9  # from which one can see it
 
 def centres(points: Float[Tensor, "sums 2"], digit: Int[Tensor, " sums"]) -> Complex[Tensor, " 10"]:
     """The middle of each digit's sums in a plane, as a complex number; NaN for a digit that does not occur."""
-    return torch.view_as_complex(torch.stack([points[digit == d].double().mean(0) for d in range(10)]))
+    return torch.view_as_complex(
+        torch.stack([points[digit == d].double().mean(0) for d in range(10)])
+    )
 
 
 def spectrum(centre: Complex[Tensor, "*batch 10"]) -> Float[Tensor, "*batch 10"]:
@@ -75,7 +77,9 @@ def pentagon(
         "score_there": best,
         "shuffled_labels_reach_there": float(anywhere.quantile(RANK_AMONG_SHUFFLED)),
         "visible_there": best >= VISIBLE_SCORE,
-        "vertices_further_with_a_one": turn(planes[0], centres(points[carry_in][:, :2], digit[carry_in])),
+        "vertices_further_with_a_one": turn(
+            planes[0], centres(points[carry_in][:, :2], digit[carry_in])
+        ),
     }
     return row, points, share
 

@@ -71,7 +71,11 @@ class Survey:
     @property
     def heads(self) -> list[Ablation]:
         """Each head that was ablated by itself, costliest first; `measure.decision_head` chooses on a fixed draw."""
-        alone = [part for part in self.cells if part == Ablation(heads=part.heads) and len(part.heads) == 1]
+        alone = [
+            part
+            for part in self.cells
+            if part == Ablation(heads=part.heads) and len(part.heads) == 1
+        ]
         return sorted(alone, key=lambda head: self.cells[head].exact_match)
 
     @property
@@ -102,7 +106,11 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
         return mid
 
     last = f"blocks.{model.config.layers - 1}."
-    early = [part for part in need.ablations if any(last not in name for name in part.changes(model.config))]
+    early = [
+        part
+        for part in need.ablations
+        if any(last not in name for name in part.changes(model.config))
+    ]
     late = sorted(need.ablations - {mlp, *early}, key=str)
     guesses = measure.predict(model, a, b, late, watch=see)
     # first, as `Survey.without_mlp` takes it
@@ -113,8 +121,13 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
         cells |= zip(early, measure.class_accuracies(model, a[some], b[some], early), strict=True)
     if not need.dissect:
         return Survey(cells)
-    every, generators = torch.arange(len(a)), [torch.Generator().manual_seed(seed) for seed in range(DRAWS)]
-    of_all, *of_draws = rest.dissect([(every, every), *((rest.draw(g), rest.draw(g)) for g in generators)])
+    every, generators = (
+        torch.arange(len(a)),
+        [torch.Generator().manual_seed(seed) for seed in range(DRAWS)],
+    )
+    of_all, *of_draws = rest.dissect(
+        [(every, every), *((rest.draw(g), rest.draw(g)) for g in generators)]
+    )
     return Survey(cells, of_all, tuple(of_draws))
 
 
@@ -125,9 +138,14 @@ class Rest:
         width = model.config.width
         self.model, self.a, self.b, self.block = model, a, b, model.blocks[model.config.layers - 1]
         self.mid = torch.empty(len(a), width, model.config.d_model)  # takes memory as it is filled
-        self.filled, self.chunks = 0, [slice(start, start + CHUNK) for start in range(0, len(a), CHUNK)]
+        self.filled, self.chunks = (
+            0,
+            [slice(start, start + CHUNK) for start in range(0, len(a), CHUNK)],
+        )
         self.task = carries.classify(a, b, width)
-        self.members = [(self.task == task).nonzero().flatten() for task in range(len(carries.patterns(width)))]
+        self.members = [
+            (self.task == task).nonzero().flatten() for task in range(len(carries.patterns(width)))
+        ]
 
     def keep(self, mid: Float[Tensor, "batch pos d_model"]) -> None:
         """Fill `mid`, batch after batch."""
@@ -145,7 +163,9 @@ class Rest:
         neurons = self.carry_neurons(chosen_on)
         return [
             Dissected(int(chosen.sum()), measure.score(guess, self.a[which], self.b[which]))
-            for chosen, which, guess in zip(neurons, ablated_on, self.answers(~neurons, ablated_on), strict=True)
+            for chosen, which, guess in zip(
+                neurons, ablated_on, self.answers(~neurons, ablated_on), strict=True
+            )
         ]
 
     def carry_neurons(self, chosen_on: Sequence[Which]) -> Bool[Tensor, "set neuron"]:
@@ -162,7 +182,9 @@ class Rest:
         mean = total / size
         return (mean[:, 1:] > mean[:, :1]).any(1)
 
-    def answers(self, kept: Bool[Tensor, "set neuron"], asked: Sequence[Which]) -> list[Int[Tensor, "_ pos"]]:
+    def answers(
+        self, kept: Bool[Tensor, "set neuron"], asked: Sequence[Which]
+    ) -> list[Int[Tensor, "_ pos"]]:
         """What the model answers with the kept neurons of the last MLP only, each set on its sums; int8."""
         # what all keep is computed once
         up, down, in_all = self.block.up, self.block.down, kept.all(0)
@@ -232,7 +254,11 @@ class Evidence:
 
     def planned_epochs(self, group: str) -> int:
         """Epochs of the whole training of a group; ours may have had a part of them only."""
-        return recipes.planned_epochs(self.group(group)) if self.source == "ours" else groups.find(group).epochs
+        return (
+            recipes.planned_epochs(self.group(group))
+            if self.source == "ours"
+            else groups.find(group).epochs
+        )
 
     def training(self, group: str) -> str:
         """How a group was trained, if not as the paper's: the recipe, and how far it got; else nothing."""
@@ -246,7 +272,9 @@ class Evidence:
         loaded = self.group(group)
         return {run: loaded.model(run, epoch) for run in loaded.numbers}
 
-    def each(self, group: str, of: Callable[[int, Transformer], T], epoch: int | None = None) -> dict[int, T]:
+    def each(
+        self, group: str, of: Callable[[int, Transformer], T], epoch: int | None = None
+    ) -> dict[int, T]:
         """`of(run, model)` for each run of a group, several at once."""
         models = self.models(group, epoch)
         with one_thread_each() as pool:
@@ -258,15 +286,23 @@ class Evidence:
             waiting = [name for name in self.needs if name not in self._surveys and self.has(name)]
             several = {name: self.group(name) for name in (group, *waiting)}
             with one_thread_each() as pool:
-                longest_first = sorted(several.items(), key=lambda each: -each[1].config.layers * each[1].config.d_ff)
+                longest_first = sorted(
+                    several.items(), key=lambda each: -each[1].config.layers * each[1].config.d_ff
+                )
                 for name, loaded in longest_first:
-                    self._surveys[name] = {run: pool.submit(self._survey, loaded, run) for run in loaded.numbers}
+                    self._surveys[name] = {
+                        run: pool.submit(self._survey, loaded, run) for run in loaded.numbers
+                    }
                 wait([future for name in several for future in self._surveys[name].values()])
         return {run: future.result() for run, future in self._surveys[group].items()}
 
     def _survey(self, loaded: runs.Runs, run: int) -> Survey:
         try:
-            return survey(loaded.model(run), *self.surveyed(loaded.group), self.needs.get(loaded.group, Need()))
+            return survey(
+                loaded.model(run),
+                *self.surveyed(loaded.group),
+                self.needs.get(loaded.group, Need()),
+            )
         finally:
             self.report(f"{loaded.group} run {run}")
 
@@ -291,6 +327,8 @@ def fixed_sums(group: str) -> tuple[Tensor, Tensor]:
     return sums.all_sums(n_digits) if n_digits <= 3 else measure.sample(DRAWN, n_digits, seed=0)
 
 
-def random_sums(n_digits: int = 3, count: int | None = None, seed: int = 0) -> tuple[Numbers, Numbers]:
+def random_sums(
+    n_digits: int = 3, count: int | None = None, seed: int = 0
+) -> tuple[Numbers, Numbers]:
     """The same random sums every time, `SAMPLE` if no other number is given."""
     return sums.long_sums(count or SAMPLE, n_digits, torch.Generator().manual_seed(seed))

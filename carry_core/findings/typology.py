@@ -47,8 +47,15 @@ def who_decides(cells: pd.DataFrame) -> pd.DataFrame:
     mean = own.pivot_table("accuracy", "run", "component")
     last = f"blocks.{max(int(name.split('.')[1]) for name in mean)}."
     each = mean.filter(like=f"{last}attn.z:")
-    parts = {"heads together": "attn_out", "earlier": "attn.skip", "final MLP": "mlp_out", "past the MLP": "mlp.skip"}
-    found = pd.DataFrame({"head": each.to_numpy().argmax(1), "one head": each.max(axis=1)}, index=mean.index)
+    parts = {
+        "heads together": "attn_out",
+        "earlier": "attn.skip",
+        "final MLP": "mlp_out",
+        "past the MLP": "mlp.skip",
+    }
+    found = pd.DataFrame(
+        {"head": each.to_numpy().argmax(1), "one head": each.max(axis=1)}, index=mean.index
+    )
     found = found.assign(**{name: mean[last + part] for name, part in parts.items()})
     return found.assign(kind=kinds(found))
 
@@ -88,12 +95,19 @@ def neuron_swaps(model: Transformer, pairs: Mapping[int, Pairs]) -> pd.DataFrame
         position = config.layout.answer[column]
         for base, source in ((low, high), (high, low)):
             post, other = (x[f"blocks.{last}.mlp.post"][:, position] for x in (base, source))
-            resid, digits = base[f"blocks.{last}.resid_post"][:, position], (source["answer"], base["answer"])
+            resid, digits = (
+                base[f"blocks.{last}.resid_post"][:, position],
+                (source["answer"], base["answer"]),
+            )
             swaps += numbers.shape[-1]
             for i, (_, which) in enumerate(sets):
-                digit = interchange.digits_of(model, resid + (other - post)[:, which] @ down[:, which].T)
+                digit = interchange.digits_of(
+                    model, resid + (other - post)[:, which] @ down[:, which].T
+                )
                 hits[i] += torch.stack([(digit == wanted[:, column]).sum() for wanted in digits])
-    frame = pd.DataFrame([(name, int(which.sum())) for name, which in sets], columns=["set", "neurons"])
+    frame = pd.DataFrame(
+        [(name, int(which.sum())) for name, which in sets], columns=["set", "neurons"]
+    )
     return frame.assign(accuracy=hits[:, 0] / max(swaps, 1), stays=hits[:, 1] / max(swaps, 1))
 
 
@@ -110,11 +124,19 @@ def abstraction(
     swapped with probability one half. One layer only is `BadInput`.
     """
     if model.config.layers < 2:
-        raise BadInput("The full adder needs a layer that adds and one that carries: expected 2 layers or more.")
-    generator, width, layout = torch.Generator().manual_seed(seed), model.config.width, model.config.layout
+        raise BadInput(
+            "The full adder needs a layer that adds and one that carries: expected 2 layers or more."
+        )
+    generator, width, layout = (
+        torch.Generator().manual_seed(seed),
+        model.config.width,
+        model.config.layout,
+    )
     n = 2 * width  # the base, a source for each digit sum, and one for each carry-in
     a, b = sums.long_sums(n * count * 3 // 2, width, generator)
-    right = (interchange.answered(model, a, b) == sums.digits(a + b, width)).all(1).nonzero().flatten()
+    right = (
+        (interchange.answered(model, a, b) == sums.digits(a + b, width)).all(1).nonzero().flatten()
+    )
     right = right[: min(len(right) // n, count) * n]
     # [number, base or source, pair]
     numbers, rows = torch.stack([a[right], b[right]]).view(2, n, len(right) // n), []
@@ -137,11 +159,18 @@ def _predicted(numbers: Tensor, swap: Tensor) -> tuple[Tensor, Tensor]:
     """The full adder's answer, `[pair, column]`, with variables set from their sources, and whether it is a sum's."""
     width, of_class = swap.shape[0] // 2, carries.carry_in(swap.shape[0] // 2)
     digits = sums.digits(numbers, width)
-    base = torch.where(swap[1 : 1 + width].T, digits[:, 1 : 1 + width].diagonal(dim1=1, dim2=3), digits[:, 0])
+    base = torch.where(
+        swap[1 : 1 + width].T, digits[:, 1 : 1 + width].diagonal(dim1=1, dim2=3), digits[:, 0]
+    )
     a, b = (base * 10 ** torch.arange(width - 1, -1, -1)).sum(-1)
     c, d = numbers[:, 1 + width :]
-    carry_in, theirs = of_class[carries.class_index(a, b, width)], of_class[carries.classify(c, d, width)]
-    carry_in[:, :-1] = torch.where(swap[1 + width :].T, theirs.diagonal(dim1=0, dim2=2), carry_in[:, :-1])
+    carry_in, theirs = (
+        of_class[carries.class_index(a, b, width)],
+        of_class[carries.classify(c, d, width)],
+    )
+    carry_in[:, :-1] = torch.where(
+        swap[1 + width :].T, theirs.diagonal(dim1=0, dim2=2), carry_in[:, :-1]
+    )
     return (base.sum(0) + carry_in) % 10, a + b < 10**width
 
 
@@ -149,9 +178,15 @@ def _setting(model: Transformer, sources: Tensor, swap: Tensor, head: int, place
     """A hook that sets digit sums after the first layer, and carry-ins in a head of the last, where `swap` says so."""
     width, answer, last = model.config.width, model.config.layout.answer, model.config.layers - 1
     also = [(p,) if place == "digits and answer" else () for p in answer]
-    patches = [Patch(names={"blocks.0.resid_post"}, positions=(j, width + 1 + j, *also[j])) for j in range(width)]
+    patches = [
+        Patch(names={"blocks.0.resid_post"}, positions=(j, width + 1 + j, *also[j]))
+        for j in range(width)
+    ]
     patches += [Patch(heads={(last, head)}, positions=(position,)) for position in answer[:-1]]
-    hooks = [patch.hook(model, tuple(numbers)) for patch, numbers in zip(patches, sources.unbind(1), strict=True)]
+    hooks = [
+        patch.hook(model, tuple(numbers))
+        for patch, numbers in zip(patches, sources.unbind(1), strict=True)
+    ]
 
     def hook(name: str, x: Tensor) -> Tensor:
         for patch, which in zip(hooks, swap, strict=True):
@@ -208,4 +243,6 @@ def _measurement(name: str, evidence: Evidence) -> Measurement:
     return summary(pd.DataFrame({"value": value, "shows": shows}), STATEMENTS[name])
 
 
-FINDINGS.update({f"beyond/{name}": Entry(partial(_measurement, name), (MAIN,)) for name in STATEMENTS})
+FINDINGS.update(
+    {f"beyond/{name}": Entry(partial(_measurement, name), (MAIN,)) for name in STATEMENTS}
+)

@@ -21,10 +21,25 @@ from carry_core.ledger.results import Row, gathered
 
 SOURCES = {"author": "author’s weights", "ours": "ours"}
 LONG = 12  # rows of a ledger table from which on it is collapsed
-SAID = {"all": "all runs", "most": "most runs", "some": "some runs", "one": "one run", "none": "no run"}
-SIGNS = {"reproduced": "✓", "mostly": "≈", "mixed": "±", "compatible": "?", "differs": "≠", "not run": "–"}
+SAID = {
+    "all": "all runs",
+    "most": "most runs",
+    "some": "some runs",
+    "one": "one run",
+    "none": "no run",
+}
+SIGNS = {
+    "reproduced": "✓",
+    "mostly": "≈",
+    "mixed": "±",
+    "compatible": "?",
+    "differs": "≠",
+    "not run": "–",
+}
 
-TEMPLATES = Environment(loader=FileSystemLoader(RESOURCES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+TEMPLATES = Environment(
+    loader=FileSystemLoader(RESOURCES), autoescape=True, trim_blocks=True, lstrip_blocks=True
+)
 TEMPLATES.globals["signs"] = SIGNS
 
 
@@ -56,11 +71,17 @@ class Line:
     `rows` are the results of each source, by id.
     """
 
-    def __init__(self, words: str, claims: list[Claim], rows: Mapping[str, Mapping[str, Row]]) -> None:
+    def __init__(
+        self, words: str, claims: list[Claim], rows: Mapping[str, Mapping[str, Row]]
+    ) -> None:
         self.words, self.claims = words, claims
-        self.rows = {source: [by_id[c.id] for c in claims if c.id in by_id] for source, by_id in rows.items()}
+        self.rows = {
+            source: [by_id[c.id] for c in claims if c.id in by_id] for source, by_id in rows.items()
+        }
         self.sides = {source: self._side(own) if own else None for source, own in self.rows.items()}
-        self.groups = sorted({name for claim in claims for name in quantities.entry(claim.id).groups})
+        self.groups = sorted(
+            {name for claim in claims for name in quantities.entry(claim.id).groups}
+        )
 
     @property
     def paper(self) -> str:
@@ -68,7 +89,9 @@ class Line:
         claim = self.claims[0]
         if claim.finding:
             return "one run" if claim.single else SAID[claim.quantifier]
-        return number(claim.paper, claim) if len(self.claims) == 1 and claim.paper is not None else ""
+        return (
+            number(claim.paper, claim) if len(self.claims) == 1 and claim.paper is not None else ""
+        )
 
     def about(self, group: str | None) -> bool:
         """Whether it is about a group, so that a page of that group judges it; any line is about None."""
@@ -82,8 +105,16 @@ class Line:
             value = f"{row.shown[0]} of {row.n} run{'s' if row.n > 1 else ''}"
         else:
             value = number(row.value, self.claims[0])
-        told = {v: counted(len(by_verdict[v]), v) if len(by_verdict) > 1 else v for v in SIGNS if v in by_verdict}
-        return Side(value, [(by_verdict[v][0], words) for v, words in told.items()], max(row.n for row in rows))
+        told = {
+            v: counted(len(by_verdict[v]), v) if len(by_verdict) > 1 else v
+            for v in SIGNS
+            if v in by_verdict
+        }
+        return Side(
+            value,
+            [(by_verdict[v][0], words) for v, words in told.items()],
+            max(row.n for row in rows),
+        )
 
     def difference(self, source: str) -> str:
         """In words what is not as the paper has it in a source's runs; nothing where all is."""
@@ -95,7 +126,9 @@ class Line:
         ran = [row for row in rows if row.value is not None]
         farthest = max(ran, key=lambda row: abs(row.value - row.paper), default=rows[0])
         gap = difference(farthest)
-        return f"largest gap in {claims()[farthest.id].words.partition(': ')[2]}: {gap}" if gap else ""
+        return (
+            f"largest gap in {claims()[farthest.id].words.partition(': ')[2]}: {gap}" if gap else ""
+        )
 
     @property
     def which(self) -> str:
@@ -118,13 +151,17 @@ def number(value: Any, claim: Claim) -> str:
         return "–"
     places = max(0, round(-log10(claim.unit)))
     # no -0.00
-    return f"{round(value, places) + 0.0:,.{places if isinstance(value, float) else 0}f}".replace("-", "−")
+    return f"{round(value, places) + 0.0:,.{places if isinstance(value, float) else 0}f}".replace(
+        "-", "−"
+    )
 
 
 def difference(row: Row) -> str:
     """In words how a row differs from what the paper has; nothing of one that was not run, as its verdict says so."""
     if row.shown:
-        without = [key for key, shows in zip(row.keys, row.fields["shows"], strict=True) if not shows]
+        without = [
+            key for key, shows in zip(row.keys, row.fields["shows"], strict=True) if not shows
+        ]
         if not without:
             return ""
         return "in no run" if len(without) == len(row.keys) else f"not in {of_groups(without)}"
@@ -137,8 +174,14 @@ def difference(row: Row) -> str:
 
 def not_run(rows: Iterable[Row]) -> str:
     """Why rows were not run, without the commands that would change it; nothing where all were."""
-    reasons = list(dict.fromkeys(row.detail.partition(": `")[0].rstrip(".") for row in rows if row.value is None))
-    return "".join(why[:1].lower() + why[1:] for why in reasons[:1]) + ("; others likewise" if reasons[1:] else "")
+    reasons = list(
+        dict.fromkeys(
+            row.detail.partition(": `")[0].rstrip(".") for row in rows if row.value is None
+        )
+    )
+    return "".join(why[:1].lower() + why[1:] for why in reasons[:1]) + (
+        "; others likewise" if reasons[1:] else ""
+    )
 
 
 def of_groups(keys: Sequence[str]) -> str:
@@ -147,7 +190,13 @@ def of_groups(keys: Sequence[str]) -> str:
     for group, its in gathered(keys, lambda key: key.rpartition(" ")[0]).items():
         *some, last = (key.rpartition(" ")[2] for key in its)
         which = f"runs {', '.join(some)} and {last}" if some else f"run {last}"
-        of = "" if not group else f" of {group}" if group in groups.GROUPS else f" of the {group} group"
+        of = (
+            ""
+            if not group
+            else f" of {group}"
+            if group in groups.GROUPS
+            else f" of the {group} group"
+        )
         words.append(which + of)
     return "; ".join(words)
 
@@ -164,23 +213,40 @@ def verdict_box(wanted: Mapping[str, str], group: str | None = None, pages: bool
     weightless, lines = results.uninformative(rows), []
     for prefix, words in wanted.items():
         some = [claims()[prefix]] if prefix in claims() else chosen(prefix)
-        lines.append(Line(words, [claim for claim in some if claim.id not in weightless] or some, rows))
+        lines.append(
+            Line(words, [claim for claim in some if claim.id not in weightless] or some, rows)
+        )
     judged = [line for line in lines if line.about(group)]
-    own = {t for line in judged if line.groups == [group] for row in line.rows["ours"] for t in row.trainings}
+    own = {
+        t
+        for line in judged
+        if line.groups == [group]
+        for row in line.rows["ours"]
+        for t in row.trainings
+    }
     html = TEMPLATES.get_template("box.html.j2").render(
         lines=lines,
         judged=judged,
         group=group,
         pages=pages,
         trainings=sorted(own),
-        others=any(row.trainings for line in judged if line.groups != [group] for row in line.rows["ours"]),
+        others=any(
+            row.trainings for line in judged if line.groups != [group] for row in line.rows["ours"]
+        ),
         named=groups.find,
-        waiting={source: not_run(row for line in judged for row in line.rows[source]) for source in SOURCES},
+        waiting={
+            source: not_run(row for line in judged for row in line.rows[source])
+            for source in SOURCES
+        },
     )
     text = []
     for line in lines:
         sides = line.sides.items() if line in judged else ()
-        told = [f"{SOURCES[s]}: {side.value} {', '.join(w for _, w in side.verdicts)}" for s, side in sides if side]
+        told = [
+            f"{SOURCES[s]}: {side.value} {', '.join(w for _, w in side.verdicts)}"
+            for s, side in sides
+            if side
+        ]
         text.append(" | ".join([line.words, line.paper, *told]))
     return Html(html, "\n".join(text))
 
@@ -192,10 +258,18 @@ def ledger(*prefixes: str, group: str | None = None) -> Html:
     `group` is the one that the page shows; rows about others name theirs.
     """
     rows = {source: results.by_id(source) for source in SOURCES}
-    lines = [Line(c.words, [c], rows) for p in prefixes for c in chosen(p) if c.id == p or p not in claims()]
+    lines = [
+        Line(c.words, [c], rows)
+        for p in prefixes
+        for c in chosen(p)
+        if c.id == p or p not in claims()
+    ]
     template = TEMPLATES.get_template("rows.html.j2")
     html = template.render(lines=lines, sources=SOURCES, group=group, collapsed=len(lines) > LONG)
-    text = [" | ".join([x.claims[0].id, x.paper, *(side.value for side in x.sides.values() if side)]) for x in lines]
+    text = [
+        " | ".join([x.claims[0].id, x.paper, *(side.value for side in x.sides.values() if side)])
+        for x in lines
+    ]
     return Html(html, "\n".join(text))
 
 

@@ -93,7 +93,9 @@ class Claim:
         """Raise `ValueError` unless the claim can be judged and has a name."""
         if self.paper is None:
             if self.rule or self.quantifier not in QUANTIFIERS:
-                raise ValueError(f"{self.id} needs a quantifier of {', '.join(QUANTIFIERS)}, and no rule")
+                raise ValueError(
+                    f"{self.id} needs a quantifier of {', '.join(QUANTIFIERS)}, and no rule"
+                )
         elif self.quantifier or self.rule not in RULES:
             raise ValueError(f"{self.id} needs a rule of {', '.join(RULES)}, and no quantifier")
         if not (self.title or (self.claim if self.paper is None else CELL.search(self.id))):
@@ -130,7 +132,11 @@ class Claim:
     def page(self) -> str:
         """The notebook that shows it in words, such as `Table 1`."""
         found = re.match(r"(fig|tab|app)_?0?(\d+|[a-z])_", self.notebook)
-        return f"{FLOATS[found[1]]} {found[2].upper()}" if found else self.notebook.capitalize().replace("_", " ")
+        return (
+            f"{FLOATS[found[1]]} {found[2].upper()}"
+            if found
+            else self.notebook.capitalize().replace("_", " ")
+        )
 
 
 class Claims(RootModel[list[Claim]]):
@@ -160,5 +166,7 @@ def chosen(only: str = "") -> list[Claim]:
     found = [claim for claim in claims().values() if claim.id.startswith(only)]
     if not found:
         known = dict.fromkeys(name.split("/")[0] for name in claims())
-        raise BadInput(f"No id of the ledger starts with {only!r}; expected one that starts with {', '.join(known)}.")
+        raise BadInput(
+            f"No id of the ledger starts with {only!r}; expected one that starts with {', '.join(known)}."
+        )
     return found

@@ -27,7 +27,9 @@ class Ledger:
     `BadInput` if there is no such source or row.
     """
 
-    def __init__(self, source: str, only: str = "", report: Callable[[str], None] = lambda done: None) -> None:
+    def __init__(
+        self, source: str, only: str = "", report: Callable[[str], None] = lambda done: None
+    ) -> None:
         self.source, self.claims, self.report = source, claims.chosen(only), report
         needs: dict[str, Need] = {}
         for claim in self.claims:
@@ -40,8 +42,12 @@ class Ledger:
 
     def steps(self) -> int:
         """How often `report` will be called at most."""
-        at_hand = [self.evidence.group(group) for group in self.evidence.needs if self.evidence.has(group)]
-        return sum(len(loaded.numbers) for loaded in at_hand) + sum(claim.paper is None for claim in self.claims)
+        at_hand = [
+            self.evidence.group(group) for group in self.evidence.needs if self.evidence.has(group)
+        ]
+        return sum(len(loaded.numbers) for loaded in at_hand) + sum(
+            claim.paper is None for claim in self.claims
+        )
 
     def rows(self, journal: Path = Path(os.devnull)) -> list[Row]:
         """Compute them all; `journal` gets each as a line of JSON as soon as it is there."""
@@ -61,7 +67,11 @@ class Ledger:
             why = str(error)
         except Exception as error:
             self.failed.append(claim.id)
-            *_, last = (frame for frame in traceback.extract_tb(error.__traceback__) if "carry_core" in frame.filename)
+            *_, last = (
+                frame
+                for frame in traceback.extract_tb(error.__traceback__)
+                if "carry_core" in frame.filename
+            )
             place = f"{Path(last.filename).name}:{last.lineno}"
             why = f"It failed unexpectedly: {type(error).__name__}: {' '.join(str(error).split())} ({place})."
         else:
@@ -97,14 +107,18 @@ class Ledger:
         """What was measured besides the value, a list by run each."""
         # a number, with its group before it
         keys = [key if isinstance(key, tuple) else (key,) for key in found.runs]
-        columns: dict[str, list[Any]] = {"run": [" ".join(map(str, key)) for key in keys]} if keys else {}
+        columns: dict[str, list[Any]] = (
+            {"run": [" ".join(map(str, key)) for key in keys]} if keys else {}
+        )
         if found.shows is not None:
             columns["shows"] = list(found.shows.values())
         about = quantities.entry(claim.id).groups
         trained = {group: self.evidence.training(group) for group in about}
         if any(trained.values()):
             own = [key[:1] if key[0] in about else about for key in keys]
-            columns["training"] = [sorted({trained[group] for group in some} - {""}) for some in own]
+            columns["training"] = [
+                sorted({trained[group] for group in some} - {""}) for some in own
+            ]
         for name in dict.fromkeys(name for row in found.fields.values() for name in row):
             columns[name] = [_plain(found.fields.get(key, {}).get(name)) for key in found.runs]
         return columns
@@ -116,7 +130,8 @@ def sentence(fields: Mapping[str, Sequence[Any]]) -> str:
     if not names:
         return ""
     told = "; ".join(
-        f"run {run}: " + ", ".join(f"{name.replace('_', ' ')} {_text(fields[name][i])}" for name in names)
+        f"run {run}: "
+        + ", ".join(f"{name.replace('_', ' ')} {_text(fields[name][i])}" for name in names)
         for i, run in enumerate(fields.get("run", []))
     )
     return f"{told[:1].upper()}{told[1:]}."
@@ -130,12 +145,20 @@ def _text(value: Any) -> str:
     return "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def judge(claim: Claim, source: str, found: Measurement, theirs: Sequence[Any]) -> verdicts.Judgement:
+def judge(
+    claim: Claim, source: str, found: Measurement, theirs: Sequence[Any]
+) -> verdicts.Judgement:
     """The verdict on what a source's runs gave; `theirs` are the author's runs, which ours are compared with."""
     if found.shows is not None:
-        return verdicts.judge_finding(claim.quantifier, list(found.shows.values()), single=claim.single)
+        return verdicts.judge_finding(
+            claim.quantifier, list(found.shows.values()), single=claim.single
+        )
     at_hand = found.at_hand or len(found.runs)
-    value, runs, known = verdicts.as_array(found.value), _stacked(found.runs.values()), _stacked(theirs)
+    value, runs, known = (
+        verdicts.as_array(found.value),
+        _stacked(found.runs.values()),
+        _stacked(theirs),
+    )
     if source == "author":
         return verdicts.judge_author(claim, value, found.noise, at_hand, runs)
     if claim.id == quantities.RUNS_COUNTED:  # their mean is scaled to what the paper counted among
@@ -150,7 +173,12 @@ def _stacked(values: Collection[Any]) -> verdicts.Array:
 
 def journal(source: str) -> Path:
     """Where the rows of a source go as they come: beside the book's build."""
-    return (ROOT if (ROOT / "pyproject.toml").exists() else Path.cwd()) / "_build" / "ledger" / f"{source}.jsonl"
+    return (
+        (ROOT if (ROOT / "pyproject.toml").exists() else Path.cwd())
+        / "_build"
+        / "ledger"
+        / f"{source}.jsonl"
+    )
 
 
 def opened(journal: Path) -> TextIO:

@@ -56,7 +56,9 @@ def _same(old: Row, new: Row) -> bool:
 
 def _equal(old: Any, new: Any) -> bool:
     old, new = _numbers(old), _numbers(new)
-    return old.shape == new.shape and np.allclose(old, new, rtol=LAST_BITS, atol=LAST_BITS, equal_nan=True)
+    return old.shape == new.shape and np.allclose(
+        old, new, rtol=LAST_BITS, atol=LAST_BITS, equal_nan=True
+    )
 
 
 def _numbers(value: Any) -> np.ndarray:

@@ -57,7 +57,9 @@ def reading(
         every = evidence.surveys(group)
         surveys = {run: survey for run, survey in every.items() if among(survey)}
         if not surveys:
-            raise BadInput(f"It is about runs that {kind}: of the {len(every)} of {group} none is such.")
+            raise BadInput(
+                f"It is about runs that {kind}: of the {len(every)} of {group} none is such."
+            )
         runs = {run: of(survey) for run, survey in surveys.items()}
         told, chosen = [how], list(runs)
         if len(surveys) < len(every):
@@ -67,10 +69,15 @@ def reading(
             if len(runs) > 1:
                 told.append(f"The value is that of run {shown}, which the paper shows.")
         value = combine([runs[run] for run in chosen])
-        scatter = [variance(surveys[run]) if drawn is None else binomial(runs[run], drawn) for run in chosen]
+        scatter = [
+            variance(surveys[run]) if drawn is None else binomial(runs[run], drawn)
+            for run in chosen
+        ]
         noise = sum(scatter) ** 0.5 / len(chosen)
         more = {run: fields(survey) for run, survey in surveys.items()}
-        return Measurement(runs, value, noise, " ".join(filter(None, told)), len(every), fields=more)
+        return Measurement(
+            runs, value, noise, " ".join(filter(None, told)), len(every), fields=more
+        )
 
     return Entry(measure, (group,), need)
 
@@ -86,7 +93,11 @@ def drawn_for(group: str, pattern: str) -> float | int:
     Those of Tab. 5 are of the 100,000 that it is said to average over, drawn from all sums and not
     class by class: the scores in the release are fractions of 6747, 4415, 4425, 3561 and 817 sums.
     """
-    return 100_000 * carries.n_sums_in_class(pattern) / sums.n_sums(3) if group == base.DECODER else DRAWN
+    return (
+        100_000 * carries.n_sums_in_class(pattern) / sums.n_sums(3)
+        if group == base.DECODER
+        else DRAWN
+    )
 
 
 def carved(group: str, of: Callable[[Any], float], **more: Any) -> Entry:
@@ -102,7 +113,9 @@ def carved(group: str, of: Callable[[Any], float], **more: Any) -> Entry:
     )
 
 
-def cell(of: Callable[[Any], ClassAccuracies], kind: str, task: int, position: int) -> Callable[[Any], float]:
+def cell(
+    of: Callable[[Any], ClassAccuracies], kind: str, task: int, position: int
+) -> Callable[[Any], float]:
     """One cell of the table that `of` gives."""
     return lambda survey: float(getattr(of(survey), kind)[task, position])
 
@@ -117,10 +130,14 @@ def _tables() -> dict[str, Entry]:
     }
     found: dict[str, Entry] = {}
     positions = enumerate(GROUPS[base.MAIN].config.layout.position_names)
-    for (t, (key, pattern)), kind, (p, position) in product(enumerate(CLASSES.items()), KINDS, positions):
+    for (t, (key, pattern)), kind, (p, position) in product(
+        enumerate(CLASSES.items()), KINDS, positions
+    ):
         end = f"{key}/{kind}/{position}"
         for table, (group, of, need) in shares.items():
-            found[f"{table}/{end}"] = reading(group, cell(of, kind, t, p), need, drawn=drawn_for(group, pattern))
+            found[f"{table}/{end}"] = reading(
+                group, cell(of, kind, t, p), need, drawn=drawn_for(group, pattern)
+            )
         for table, group in {"tab4/dissected": base.DFF512, "tab5/dissected": base.DECODER}.items():
             found[f"{table}/{end}"] = carved(group, cell(attrgetter("cells"), kind, t, p), shown=0)
     return found
@@ -134,28 +151,49 @@ def _dissections() -> dict[str, Entry]:
         "non_carry_accuracy": lambda d: heads.mean_over(d.cells, "accuracy", carry=False),
     }
     unable: dict[str, Any] = {
-        "among": lambda s: heads.mean_over(s.without_mlp, "accuracy", carry=False) < heads.NO_CARRY_ACCURACY,
+        "among": lambda s: (
+            heads.mean_over(s.without_mlp, "accuracy", carry=False) < heads.NO_CARRY_ACCURACY
+        ),
         "kind": "cannot take the full ablation",
     }
-    found = {f"n2/dissection/{part}": carved(base.MAIN, of, shown=MAIN_RUN) for part, of in parts.items()}
-    found |= {f"n2_s01/dissection/{part}": carved(base.S01, of, **unable) for part, of in parts.items()}
+    found = {
+        f"n2/dissection/{part}": carved(base.MAIN, of, shown=MAIN_RUN) for part, of in parts.items()
+    }
+    found |= {
+        f"n2_s01/dissection/{part}": carved(base.S01, of, **unable) for part, of in parts.items()
+    }
     counted = {"n2_dff512": base.DFF512, "decoder": base.DECODER, "digits4": base.DIGITS4}
-    found |= {f"{name}/dissection/neurons": carved(group, parts["neurons"], shown=0) for name, group in counted.items()}
+    found |= {
+        f"{name}/dissection/neurons": carved(group, parts["neurons"], shown=0)
+        for name, group in counted.items()
+    }
     return found | {"n2_dff1024/dissection/neurons": carved(base.DFF1024, parts["neurons"])}
 
 
 def _other_head(survey: Survey) -> Fields:
     head = survey.heads[-1]
-    return {"head": heads.named(head), "carry_cells": survey.cells[head].accuracy[carries.carry_in(3)].tolist()}
+    return {
+        "head": heads.named(head),
+        "carry_cells": survey.cells[head].accuracy[carries.carry_in(3)].tolist(),
+    }
 
 
 def _cell_mean_variance(cells: ClassAccuracies) -> float:
     drawn = [drawn_for(base.DECODER, pattern) for pattern in carries.patterns(3)]
-    each = [binomial(float(cells.accuracy[t, p]), drawn[t]) for t, p in carries.carry_in(3).nonzero().tolist()]
+    each = [
+        binomial(float(cells.accuracy[t, p]), drawn[t])
+        for t, p in carries.carry_in(3).nonzero().tolist()
+    ]
     return sum(each) / len(each) ** 2
 
 
-PERFECT = {"n2": base.MAIN, "n2_w0": base.W0, "n2_s01": base.S01, "n3": base.N3, "digits4": base.DIGITS4}
+PERFECT = {
+    "n2": base.MAIN,
+    "n2_w0": base.W0,
+    "n2_s01": base.S01,
+    "n3": base.N3,
+    "digits4": base.DIGITS4,
+}
 READINGS = _tables() | _dissections()
 READINGS |= {
     f"{name}/accuracy": reading(group, lambda s: s.cells[INTACT].exact_match, WHOLE, drawn=DRAWN)
@@ -163,7 +201,9 @@ READINGS |= {
 }
 READINGS |= {
     f"digits4/final_mlp/carry_{kind}": reading(
-        base.DIGITS4, partial(lambda kind, s: heads.mean_over(s.without_mlp, kind, carry=True), kind), drawn=DRAWN
+        base.DIGITS4,
+        partial(lambda kind, s: heads.mean_over(s.without_mlp, kind, carry=True), kind),
+        drawn=DRAWN,
     )
     for kind in KINDS
 }
@@ -212,16 +252,24 @@ def spread(evidence: Evidence) -> Measurement:
     unsure = ["NC/accuracy/pos7", "C@2/accuracy/pos7", "NC/accuracy/pos8", "C@1/accuracy/pos8"]
     cells = [READINGS[f"tab1/decision_head/{end}"].of(evidence) for end in unsure]
     if len(cells[0].runs) < 2:
-        raise BadInput(f"It needs two runs of {base.MAIN} or more, since one has no standard deviation.")
-    deviations = [torch.tensor(list(c.runs.values()), dtype=torch.float64).std().item() for c in cells]
+        raise BadInput(
+            f"It needs two runs of {base.MAIN} or more, since one has no standard deviation."
+        )
+    deviations = [
+        torch.tensor(list(c.runs.values()), dtype=torch.float64).std().item() for c in cells
+    ]
     four = ", ".join(f"{x:.4g}" for x in deviations)
     how = f"Mean over four cells of the standard deviation between runs: {four}."
     return Measurement({}, mean(deviations), how=how, at_hand=cells[0].at_hand)
 
 
-def long_accuracy(group: str, evidence: Evidence, n_digits: int = 6, epoch: int | None = None) -> Measurement:
+def long_accuracy(
+    group: str, evidence: Evidence, n_digits: int = 6, epoch: int | None = None
+) -> Measurement:
     """Whole-answer accuracy of a padded group on random sums of so many digits, at all positions (App. H)."""
-    loaded = evidence.group(group) if epoch is None else lengths.by_the_papers_epochs(evidence, group)
+    loaded = (
+        evidence.group(group) if epoch is None else lengths.by_the_papers_epochs(evidence, group)
+    )
     asked, runs = random_sums(n_digits), {}
     fields: dict[int, dict[str, Any]] = {}
     for run in loaded.numbers:
@@ -229,7 +277,9 @@ def long_accuracy(group: str, evidence: Evidence, n_digits: int = 6, epoch: int 
         runs[run] = float(hit.amin(1).mean())
         fields[run] = {"digit_by_digit": hit.mean(0).tolist()}
         if n_digits < loaded.config.width:  # whatever stands before them
-            fields[run] |= {f"last_{n_digits}_digits_alone": float(hit[:, -n_digits:].amin(1).mean())}
+            fields[run] |= {
+                f"last_{n_digits}_digits_alone": float(hit[:, -n_digits:].amin(1).mean())
+            }
     noise = sum(map(binomial, runs.values())) ** 0.5 / len(runs)
     how = f"On {len(asked[0]):,} random sums of up to {n_digits} digits."
     return Measurement(runs, mean(runs.values()), noise, how, fields=fields)
@@ -246,7 +296,10 @@ def accuracy_range(evidence: Evidence) -> Measurement:
         raise BadInput(f"It needs learning curves of {base.PAD6} up to epoch 1000; {end}.")
     looked_at = (epochs >= 200) & (epochs <= 1000)
     curve = curves["long_whole"][:, looked_at]
-    runs = {int(run): [float(c.min()), float(c.max())] for run, c in zip(curves["runs"], curve, strict=True)}
+    runs = {
+        int(run): [float(c.min()), float(c.max())]
+        for run, c in zip(curves["runs"], curve, strict=True)
+    }
     ends = [mean(pair[i] for pair in runs.values()) for i in (0, 1)]
     apart = dynamics.resolution(epochs, epochs[looked_at].tolist())
     tests = f", tested after every {apart} epochs" if apart > 1 else ""
@@ -262,7 +315,9 @@ def norm_of(part: str, evidence: Evidence) -> Measurement:
     return Measurement(runs, mean(runs.values()), how="The squared norm of all parameters.")
 
 
-PRIMED_SHARE = GROUPS[base.PRIMED].primed / (GROUPS[base.PRIMED].n_train - GROUPS[base.PRIMED].primed)
+PRIMED_SHARE = GROUPS[base.PRIMED].primed / (
+    GROUPS[base.PRIMED].n_train - GROUPS[base.PRIMED].primed
+)
 SPECIAL: dict[str, Entry] = {
     "data/sums3": constant(sums.n_sums(3)),
     "data/sums4": constant(sums.n_sums(4)),
@@ -279,11 +334,21 @@ SPECIAL: dict[str, Entry] = {
     "pad6_primed/accuracy": Entry(partial(long_accuracy, base.PRIMED), (base.PRIMED,)),
     "pad6_primed/fraction": constant(PRIMED_SHARE),
     "pad6_finetuned/accuracy6": Entry(partial(long_accuracy, base.FINETUNED), (base.FINETUNED,)),
-    "pad6_finetuned/accuracy3": Entry(partial(long_accuracy, base.FINETUNED, n_digits=3), (base.FINETUNED,)),
-    "decoder_pad6_primed/accuracy6": Entry(partial(long_accuracy, base.DECODER_PAD6), (base.DECODER_PAD6,)),
+    "pad6_finetuned/accuracy3": Entry(
+        partial(long_accuracy, base.FINETUNED, n_digits=3), (base.FINETUNED,)
+    ),
+    "decoder_pad6_primed/accuracy6": Entry(
+        partial(long_accuracy, base.DECODER_PAD6), (base.DECODER_PAD6,)
+    ),
 }
-SPECIAL |= {f"n2/squashing/pos{7 + i}": Entry(partial(squashing, base.MAIN, i), (base.MAIN,)) for i in range(3)}
-SPECIAL |= {f"digits4/squashing/pos{i}": Entry(partial(squashing, base.DIGITS4, i), (base.DIGITS4,)) for i in range(4)}
+SPECIAL |= {
+    f"n2/squashing/pos{7 + i}": Entry(partial(squashing, base.MAIN, i), (base.MAIN,))
+    for i in range(3)
+}
+SPECIAL |= {
+    f"digits4/squashing/pos{i}": Entry(partial(squashing, base.DIGITS4, i), (base.DIGITS4,))
+    for i in range(4)
+}
 SPECIAL |= {
     f"pad6_finetuned/weight_norm_{part}": Entry(partial(norm_of, part), (base.FINETUNED, base.PAD6))
     for part in ("before", "after", "change")
@@ -299,7 +364,9 @@ def entry(name: str) -> Entry:
         return Entry(partial(billions.find, name))
     entries = READINGS | SPECIAL | FINDINGS
     if name not in entries:
-        raise BadInput(f"Nothing measures {name!r} of claims.yml: expected an id that `carry_core.ledger` has.")
+        raise BadInput(
+            f"Nothing measures {name!r} of claims.yml: expected an id that `carry_core.ledger` has."
+        )
     return entries[name]
 
 

@@ -23,7 +23,9 @@ K = TypeVar("K", bound=Hashable)
 APART = 1 / 3  # of the range: an empty gap between runs from which they are said to disagree
 VERSION = 3  # of results files
 NOT_RUN = "not run"
-Value = Annotated[Any, AfterValidator(lambda value: None if value is None else check_numbers(value))]
+Value = Annotated[
+    Any, AfterValidator(lambda value: None if value is None else check_numbers(value))
+]
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,9 @@ class Row:
     were, and what else was measured.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
+        extra="forbid", strict=True, allow_inf_nan=False
+    )
 
     id: str
     where: str
@@ -77,7 +81,11 @@ class Row:
     @property
     def shown(self) -> tuple[int, int] | None:
         """Of a finding, how many runs show it and how many there are."""
-        return (sum(self.fields["shows"]), len(self.fields["shows"])) if "shows" in self.fields else None
+        return (
+            (sum(self.fields["shows"]), len(self.fields["shows"]))
+            if "shows" in self.fields
+            else None
+        )
 
     @property
     def pooled(self) -> bool:
@@ -86,13 +94,19 @@ class Row:
 
     def disagreement(self, range_: float | int) -> str:
         """A sentence if one group's runs fall into two, with over `APART` of the range between them, else nothing."""
-        ordered = sorted(self.runs) if all(isinstance(x, float) and abs(x) <= range_ for x in self.runs) else []
+        ordered = (
+            sorted(self.runs)
+            if all(isinstance(x, float) and abs(x) <= range_ for x in self.runs)
+            else []
+        )
         gaps = [high - low for low, high in pairwise(ordered)]
         if self.pooled or max(gaps, default=0.0) <= APART * range_:
             return ""
         split = gaps.index(max(gaps)) + 1
         sides = ordered[:split], ordered[split:]
-        low, high = (f"{len(x)} at {x[0]:.3g}" + (f" to {x[-1]:.3g}" if x[0] < x[-1] else "") for x in sides)
+        low, high = (
+            f"{len(x)} at {x[0]:.3g}" + (f" to {x[-1]:.3g}" if x[0] < x[-1] else "") for x in sides
+        )
         return f"The runs disagree (bimodal): {low}, {high}; the mean may describe no run."
 
 
@@ -133,11 +147,20 @@ def save(source: str, rows: list[Row]) -> Path:
     `BadInput` if a row that is stored with a value would become `not run`: nothing is written then.
     """
     stored = by_id(source)
-    lost = [row for row in rows if row.verdict == NOT_RUN and row.id in stored and stored[row.id].verdict != NOT_RUN]
+    lost = [
+        row
+        for row in rows
+        if row.verdict == NOT_RUN and row.id in stored and stored[row.id].verdict != NOT_RUN
+    ]
     if lost:
         why = f"{len(lost)} rows that {path_of(source)} has would become `not run`, such as {lost[0].id}"
         raise BadInput(f"Nothing was saved: {why} ({lost[0].detail.rstrip('.')}). {_anew(source)}")
-    content = {"version": VERSION, "source": source, "weights": weights(source), "rows": [asdict(row) for row in rows]}
+    content = {
+        "version": VERSION,
+        "source": source,
+        "weights": weights(source),
+        "rows": [asdict(row) for row in rows],
+    }
     return save_listed(path_of(source), json_bytes(content))
 
 
@@ -163,7 +186,9 @@ def _group_and_file(path: Path) -> tuple[str, str]:
 def _files() -> list[Path]:
     """Our files behind the rows: those of the first six runs of each group."""
     first = [path for group in groups.GROUPS for path in runs.find(group).values()]
-    return sorted(file for path in first for file in (path, path.with_suffix(".npz")) if file.exists())
+    return sorted(
+        file for path in first for file in (path, path.with_suffix(".npz")) if file.exists()
+    )
 
 
 def _anew(source: str) -> str:
@@ -194,8 +219,16 @@ def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:
     known = {name: [by_id[name] for by_id in rows.values() if name in by_id] for name in claims()}
     why = {}
     for name, claim in claims().items():
-        first = known.get(name.replace("/corrected/", "/accuracy/"), []) if "/corrected/" in name else []
-        if claim.rule == "exact" and known[name] and not any(r.runs or r.value is None for r in known[name]):
+        first = (
+            known.get(name.replace("/corrected/", "/accuracy/"), [])
+            if "/corrected/" in name
+            else []
+        )
+        if (
+            claim.rule == "exact"
+            and known[name]
+            and not any(r.runs or r.value is None for r in known[name])
+        ):
             why[name] = "a fact of the data set"
         elif name.startswith("tab1/decision_head/") and name.endswith("/pos9"):
             why[name] = "no carry can arrive there, with or without the head"
@@ -204,7 +237,9 @@ def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:
             one.runs and np.allclose(np.add(one.runs, other.runs), 1, rtol=0, atol=1.5e-6)
             for one, other in zip(first, known[name], strict=True)
         ):
-            why[name] = "accuracy and corrected accuracy add up to one, so it says what the other row says"
+            why[name] = (
+                "accuracy and corrected accuracy add up to one, so it says what the other row says"
+            )
     return why
 
 

@@ -65,7 +65,10 @@ def of_run(run: int, model: Transformer) -> Fields:
     """What is measured on a run besides its kind and the paper's findings; attention is the decision head's."""
     head, layout = measure.decision_head(model), model.config.layout
     attention = heads.mean_attention(model)[-1][head]
-    to = {name: heads.column_mass(attention, layout, shift) for name, shift in (("left", -1), ("own", 0), ("right", 1))}
+    to = {
+        name: heads.column_mass(attention, layout, shift)
+        for name, shift in (("left", -1), ("own", 0), ("right", 1))
+    }
     return {
         "exact match": heads.right_digits(model, *random_sums()).all(1).double().mean().item(),
         "squared norm": sum(float(p.square().sum()) for p in model.parameters()),
@@ -75,7 +78,10 @@ def of_run(run: int, model: Transformer) -> Fields:
 
 
 def measured(
-    source: str, recipe: str | None, numbers: Collection[int], report: Callable[[str], None] = lambda done: None
+    source: str,
+    recipe: str | None,
+    numbers: Collection[int],
+    report: Callable[[str], None] = lambda done: None,
 ) -> pd.DataFrame:
     """A row for each of these runs of the main group: `KEY`, `typology.who_decides`, `of_run`, epochs, the findings.
 
@@ -103,19 +109,29 @@ def measured(
         for run in fields:
             fields[run][name] = found.fields.get(run) or found.fields.get((MAIN, run)) or {}
         if name == "kink":
-            table["kink of the loss"] = pd.Series({run: fields["kink"] for run, fields in found.fields.items()})
+            table["kink of the loss"] = pd.Series(
+                {run: fields["kink"] for run, fields in found.fields.items()}
+            )
     if source == "ours":
         exact = dynamics.curves(evidence.curves(MAIN), "test_whole")
-        table["learned"] = pd.Series({run: dynamics.first_at(x, dynamics.LEARNT_ACCURACY) for run, x in exact.items()})
+        table["learned"] = pd.Series(
+            {run: dynamics.first_at(x, dynamics.LEARNT_ACCURACY) for run, x in exact.items()}
+        )
     table["fields"] = pd.Series(fields)
     table = table.rename_axis("run").reset_index().assign(epoch=np.nan)
-    rows = pd.concat([table, *(on_the_way(evidence.group(MAIN), run) for run in table.run)], ignore_index=True)
+    rows = pd.concat(
+        [table, *(on_the_way(evidence.group(MAIN), run) for run in table.run)], ignore_index=True
+    )
     return decided(rows.assign(source=source, recipe=recipe or "paper"))
 
 
 def findings() -> dict[str, Entry]:
     """The findings that are about the main group, by name."""
-    named = {name.removeprefix("finding/"): x for name, x in FINDINGS.items() if name.startswith("finding/")}
+    named = {
+        name.removeprefix("finding/"): x
+        for name, x in FINDINGS.items()
+        if name.startswith("finding/")
+    }
     return {name: entry for name, entry in named.items() if MAIN in entry.groups}
 
 
@@ -126,7 +142,10 @@ def decided(rows: pd.DataFrame) -> pd.DataFrame:
     """
     # an early model may get no pair of sums right
     kinds = typology.kinds(rows).where(rows["one head"].notna())
-    shows = {f"{name} shows": rows.apply(_shows, axis=1, args=(name, entry)) for name, entry in findings().items()}
+    shows = {
+        f"{name} shows": rows.apply(_shows, axis=1, args=(name, entry))
+        for name, entry in findings().items()
+    }
     return rows.assign(kind=kinds, **shows)
 
 
@@ -135,19 +154,34 @@ def _shows(row: "pd.Series[Any]", name: str, entry: Entry) -> bool | float:
         return np.nan
     group = groups.find(MAIN)
     try:
-        planned = group.epochs if row.source == "author" else recipes.BY_NAME[row.recipe].epochs(group)
-        return entry.rule({"value": row[name], "group": MAIN, "planned": planned} | row.fields.get(name, {}))
+        planned = (
+            group.epochs if row.source == "author" else recipes.BY_NAME[row.recipe].epochs(group)
+        )
+        return entry.rule(
+            {"value": row[name], "group": MAIN, "planned": planned} | row.fields.get(name, {})
+        )
     except (KeyError, AttributeError) as error:
-        raise BadInput(f"{path_of()} lacks what the rule of {name} asks for: run `make seeds`.") from error
+        raise BadInput(
+            f"{path_of()} lacks what the rule of {name} asks for: run `make seeds`."
+        ) from error
 
 
 def on_the_way(loaded: runs.Runs, run: int, count: int = typology.COUNT) -> pd.DataFrame:
     """What `PARTS` do in a run with snapshots, at each of them and at the end: rows by `epoch`, else none."""
-    alone = runs.load(loaded.group, recipe=loaded.record["recipe"], runs=[run]) if loaded.source == "ours" else loaded
+    alone = (
+        runs.load(loaded.group, recipe=loaded.record["recipe"], runs=[run])
+        if loaded.source == "ours"
+        else loaded
+    )
     if not alone.snapshots:
         return pd.DataFrame()
-    models = {recipes.own_epoch(alone, epoch): alone.model(run, epoch) for epoch in (*alone.snapshots, None)}
-    cells = pd.concat([last_layer(model, count=count).assign(run=epoch) for epoch, model in models.items()])
+    models = {
+        recipes.own_epoch(alone, epoch): alone.model(run, epoch)
+        for epoch in (*alone.snapshots, None)
+    }
+    cells = pd.concat(
+        [last_layer(model, count=count).assign(run=epoch) for epoch, model in models.items()]
+    )
     table = typology.who_decides(cells).reindex([*models])
     head, place = int(table["head"].iloc[-1]), "digits and answer"
     found = {
@@ -207,7 +241,9 @@ def check_replaces(rows: pd.DataFrame) -> None:
     if not os.path.lexists(path_of()):
         return
     of_these_runs = saved().merge(rows[KEY[:-1]].drop_duplicates())
-    stored, new = ({*frame[KEY].dropna().itertuples(index=False, name=None)} for frame in (of_these_runs, rows))
+    stored, new = (
+        {*frame[KEY].dropna().itertuples(index=False, name=None)} for frame in (of_these_runs, rows)
+    )
     if stored - new:
         *_, run, epoch = min(stored - new)
         why = f"{path_of()} has run {run} at epoch {epoch:.0f}, of which the weights are missing"

@@ -52,7 +52,9 @@ def rule_text(claim: Claim) -> str:
     return f"{name}{of_one_run}: {(RULES | QUANTIFIERS)[name]}"
 
 
-def judge_author(claim: Claim, value: Array, noise: float | int, n_runs: int, runs: Array | None = None) -> Judgement:
+def judge_author(
+    claim: Claim, value: Array, noise: float | int, n_runs: int, runs: Array | None = None
+) -> Judgement:
     """A value from the author's weights, which are of `n_runs` runs, 0 if the number needs none.
 
     `noise` is the standard deviation that the paper's own draw adds to it; `runs`, by `[run,
@@ -60,13 +62,21 @@ def judge_author(claim: Claim, value: Array, noise: float | int, n_runs: int, ru
     """
     if claim.rule == "unnamed" and runs is not None:
         return judge_ours(replace(claim, single=True), value, runs, runs[:0])
-    tolerance = claim.unit / 2 + (STANDARD_ERRORS * noise if claim.rule in ("drawn", "selected") else 0.0)
+    tolerance = claim.unit / 2 + (
+        STANDARD_ERRORS * noise if claim.rule in ("drawn", "selected") else 0.0
+    )
     if claim.rule != "exact" and not claim.single and n_runs < PAPER_RUNS:
-        return Judgement("compatible", tolerance, f"Only {n_runs} of the paper's {PAPER_RUNS} runs were released.")
+        return Judgement(
+            "compatible",
+            tolerance,
+            f"Only {n_runs} of the paper's {PAPER_RUNS} runs were released.",
+        )
     return Judgement(_compare(claim, value, tolerance), tolerance)
 
 
-def judge_ours(claim: Claim, value: Array, runs: Array, theirs: Array, n_runs: int = PAPER_RUNS) -> Judgement:
+def judge_ours(
+    claim: Claim, value: Array, runs: Array, theirs: Array, n_runs: int = PAPER_RUNS
+) -> Judgement:
     """What stands for runs of our own, by `[run, entry]`; `theirs` are the author's, as far as these are known.
 
     `n_runs` is how many runs a standard deviation over them has.
@@ -108,7 +118,9 @@ def _within(difference: Array, width: Array) -> Array:
     return np.stack([difference - width, difference + width], axis=1)
 
 
-def _interval(claim: Claim, value: Array, runs: Array, theirs: Array, n_runs: int) -> tuple[str, Array | None]:
+def _interval(
+    claim: Claim, value: Array, runs: Array, theirs: Array, n_runs: int
+) -> tuple[str, Array | None]:
     """What the 95% interval of the difference is of, and its ends; None if nothing says how runs scatter.
 
     To the author's runs if there are several, else to the printed value. Standard deviations have n
@@ -117,14 +129,20 @@ def _interval(claim: Claim, value: Array, runs: Array, theirs: Array, n_runs: in
     n, known = len(runs), len(theirs)
     if claim.rule == "spread":
         width = 1.96 * np.abs(value) * sqrt(sum(1 / (2 * (m - 1)) for m in (n_runs, PAPER_RUNS)))
-        return f"of a standard deviation of {n_runs} runs", _within(value - as_array(claim.paper), width)
+        return f"of a standard deviation of {n_runs} runs", _within(
+            value - as_array(claim.paper), width
+        )
     if n > 1 and known > 1:
         return f"Welch's, to the author's {known} runs", welch(runs, theirs)
     if n > 1:
         width = _half_width(runs, 1 if claim.single else PAPER_RUNS)
-        return f"to the printed value, from the scatter of {n} runs", _within(value - as_array(claim.paper), width)
+        return f"to the printed value, from the scatter of {n} runs", _within(
+            value - as_array(claim.paper), width
+        )
     if known > 1 and theirs.std(0).all():
-        return f"of one run to the author's {known}", _within(value - theirs.mean(0), _half_width(theirs, 1))
+        return f"of one run to the author's {known}", _within(
+            value - theirs.mean(0), _half_width(theirs, 1)
+        )
     return "nothing says how far runs lie apart", None
 
 
@@ -168,7 +186,11 @@ def judge_finding(quantifier: str, shows: Sequence[bool], *, single: bool = Fals
         verdict = "reproduced"
     else:
         verdict = "mostly" if 3 * agreeing >= 2 * n else "differs" if 3 * agreeing <= n else "mixed"
-    decided = ("reproduced", "mostly", "mixed", "differs") if quantifier == "most" else ("reproduced", "mostly")
+    decided = (
+        ("reproduced", "mostly", "mixed", "differs")
+        if quantifier == "most"
+        else ("reproduced", "mostly")
+    )
     # two runs cannot contradict what is said of most
     if n < ENOUGH and not single and verdict in decided:
         return Judgement("compatible", None, f"{detail} It takes {ENOUGH} to say more.")

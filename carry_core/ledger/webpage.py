@@ -74,7 +74,10 @@ class Outcomes:
         trained = []
         for group in sorted({name.split("/")[1] for name in files}):
             records = [runs.describe(path)["record"] for path in runs.find(group).values()]
-            recipe, n_runs = records[0]["recipe"], f"{len(records)} run{'s' if len(records) > 1 else ''}"
+            recipe, n_runs = (
+                records[0]["recipe"],
+                f"{len(records)} run{'s' if len(records) > 1 else ''}",
+            )
             reached = recipes.reached(group, recipe, records[0]["epochs"])
             trained.append(f"{group} (recipe “{recipe}”, {n_runs}, epochs: {reached})")
         return f"Our weights: {', '.join(trained) if trained else 'none yet'}."
@@ -87,17 +90,35 @@ def read(source: str | None = None) -> Outcomes:
     """
     if source is not None and source not in tuple(SOURCES):
         raise BadInput(f"Unknown source {source!r}: expected 'ours', 'author', or None for both.")
-    known, weightless = claims.claims(), results.uninformative({s: results.by_id(s) for s in SOURCES})
+    known, weightless = (
+        claims.claims(),
+        results.uninformative({s: results.by_id(s) for s in SOURCES}),
+    )
     rows: dict[str, dict[str, Row]] = {}
     order, weights = {}, {}
     for s in SOURCES if source is None else (source,):
-        saved, why = results.read(s), f"Newer than the results: `carry claims --source {s} --save` computes it."
-        stored = {row.id: row for row in saved["rows"] if row.id in known and row.paper == known[row.id].paper}
-        rows[s] = {name: stored.get(name) or Row(name, c.where, c.paper, detail=why) for name, c in known.items()}
+        saved, why = (
+            results.read(s),
+            f"Newer than the results: `carry claims --source {s} --save` computes it.",
+        )
+        stored = {
+            row.id: row
+            for row in saved["rows"]
+            if row.id in known and row.paper == known[row.id].paper
+        }
+        rows[s] = {
+            name: stored.get(name) or Row(name, c.where, c.paper, detail=why)
+            for name, c in known.items()
+        }
         order[s] = {row.id: i for i, row in enumerate(sorted(rows[s].values(), key=badness))}
         weights[s] = saved["weights"]
     entries = [
-        Entry(claim, {s: rows[s][name] for s in rows}, {s: order[s][name] for s in rows}, weightless.get(name, ""))
+        Entry(
+            claim,
+            {s: rows[s][name] for s in rows},
+            {s: order[s][name] for s in rows},
+            weightless.get(name, ""),
+        )
         for name, claim in known.items()
     ]
     return Outcomes(tuple(rows), tuple(entries), weights)
@@ -120,7 +141,9 @@ def reason(source: str, entry: Entry) -> str:
         return REASONS[row.verdict]
     if row.paper is None:
         return REASONS["short"]
-    return REASONS["wide" if row.interval is not None else "few" if row.tolerance is not None else "one"]
+    return REASONS[
+        "wide" if row.interval is not None else "few" if row.tolerance is not None else "one"
+    ]
 
 
 def text(value: Any) -> str:
@@ -143,17 +166,28 @@ def part(name: str, outcomes: Outcomes, *verdicts: str) -> Html:
     lists of such rows, those for the same `reason` together; and `ledger` is the whole of it as one
     table, with what filters it.
     """
-    some = {s: [entry for entry in outcomes.entries if entry.verdict(s) in verdicts] for s in outcomes.sources}
+    some = {
+        s: [entry for entry in outcomes.entries if entry.verdict(s) in verdicts]
+        for s in outcomes.sources
+    }
     reasons = {s: results.gathered(entries, partial(reason, s)) for s, entries in some.items()}
     template = TEMPLATES.get_template("claims.html.j2", globals=NAMES)
-    html = template.render(part=name, outcomes=outcomes, entries=outcomes.entries, some=some, reasons=reasons).strip()
-    count = sum(map(len, some.values())) if name in ("differing", "grouped") else len(outcomes.entries)
+    html = template.render(
+        part=name, outcomes=outcomes, entries=outcomes.entries, some=some, reasons=reasons
+    ).strip()
+    count = (
+        sum(map(len, some.values())) if name in ("differing", "grouped") else len(outcomes.entries)
+    )
     return Html(html, f"{count} differ" if name == "differing" else f"{count} rows")
 
 
 def words(plain: str) -> Markup:
     """Plain text as HTML, with what stands between backticks as code, and a minus for a hyphen before a number."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", re.sub(r"(?<![^\We])-(?=\d)", "−", str(escape(plain)))))
+    return Markup(
+        re.sub(
+            r"`([^`]+)`", r"<code>\1</code>", re.sub(r"(?<![^\We])-(?=\d)", "−", str(escape(plain)))
+        )
+    )
 
 
 def flat(value: Any) -> list[float]:
@@ -164,10 +198,14 @@ def flat(value: Any) -> list[float]:
 
 def domain(claim: Claim, rows: Mapping[str, Row]) -> tuple[float, float]:
     """The ends of a row's drawing: 0 and 1 for what ranges between them, else such that all values lie between."""
-    values = flat(claim.paper) + [x for row in rows.values() for run in [row.value, *row.runs] for x in flat(run)]
+    values = flat(claim.paper) + [
+        x for row in rows.values() for run in [row.value, *row.runs] for x in flat(run)
+    ]
     if claim.range == 1 and min(values) >= 0 and max(values) <= 1:
         return 0.0, 1.0
-    allowed = max([row.tolerance for row in rows.values() if row.tolerance is not None], default=0.0)
+    allowed = max(
+        [row.tolerance for row in rows.values() if row.tolerance is not None], default=0.0
+    )
     values += [x + side * allowed for x in flat(claim.paper) for side in (-1, 1)]
     low, high = min(values), max(values)
     return (low, high) if high > low else (low - 1, high + 1)

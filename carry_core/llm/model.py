@@ -81,7 +81,9 @@ class Source:
         return model.to(self.device).eval()
 
 
-def inspect_model(name: str, template: Template, device: str = "cpu", dtype: str | None = None) -> Source:
+def inspect_model(
+    name: str, template: Template, device: str = "cpu", dtype: str | None = None
+) -> Source:
     """Look at the config, tokenizer and size of a folder or hub id without reading weights; `dtype` of `DTYPES`.
 
     BadInput where there is no such model, it needs its own code, has another layout, or its
@@ -92,7 +94,9 @@ def inspect_model(name: str, template: Template, device: str = "cpu", dtype: str
         config = library().AutoConfig.from_pretrained(name, **options)
         own = str(config.dtype).removeprefix("torch.")
         dtype = dtype or (own if own in DTYPES else "float32")
-        size = Size(config.get_text_config().num_hidden_layers, config.get_text_config().num_attention_heads)
+        size = Size(
+            config.get_text_config().num_hidden_layers, config.get_text_config().num_attention_heads
+        )
         with torch.device("meta"):
             empty = library().AutoModelForCausalLM.from_config(config, trust_remote_code=False)
         tokenizer = library().AutoTokenizer.from_pretrained(name, **options)
@@ -111,7 +115,9 @@ def _reading(name: str) -> Iterator[dict[str, bool]]:
     except Exception as error:
         why = f"{type(error).__name__}: {shorten(str(error), 120, placeholder='…')}"
         expected = "expected a folder or hub id that `transformers` can load, tokenizer included, without its own code"
-        raise BadInput(f"{name} holds no language model that can be read ({why}): {expected}.") from error
+        raise BadInput(
+            f"{name} holds no language model that can be read ({why}): {expected}."
+        ) from error
 
 
 class Block(NamedTuple):
@@ -126,11 +132,20 @@ def blocks(model: Any) -> list[Block]:
     """The model's layers in order; BadInput where they are not laid out as in Llama, Mistral, GPT-2 and their like."""
     n_layers = model.config.get_text_config().num_hidden_layers
     try:
-        stack = next(m for m in model.base_model.modules() if isinstance(m, nn.ModuleList) and len(m) == n_layers)
-        return [Block(layer, _part(_part(layer, ATTENTION), PROJECTION), _part(layer, BEFORE_MLP)) for layer in stack]
+        stack = next(
+            m
+            for m in model.base_model.modules()
+            if isinstance(m, nn.ModuleList) and len(m) == n_layers
+        )
+        return [
+            Block(layer, _part(_part(layer, ATTENTION), PROJECTION), _part(layer, BEFORE_MLP))
+            for layer in stack
+        ]
     except StopIteration as error:
         expected = "layers with attention, its output projection and a norm before the MLP, as in Llama or GPT-2"
-        raise BadInput(f"{type(model).__name__} is laid out in another way: expected {expected}.") from error
+        raise BadInput(
+            f"{type(model).__name__} is laid out in another way: expected {expected}."
+        ) from error
 
 
 def _part(module: nn.Module, names: Sequence[str]) -> Any:
@@ -140,9 +155,15 @@ def _part(module: nn.Module, names: Sequence[str]) -> Any:
 
 def parse_heads(text: str, size: Size) -> Heads:
     """Read heads such as `13:23,15:15`, layer before head, both from 0; BadInput for no such head, or one twice."""
-    heads = sorted((int(layer), int(head)) for layer, head in re.findall(r"(\d+):(\d+)", text, re.ASCII))
-    if not re.fullmatch(r"\s*\d+:\d+\s*(,\s*\d+:\d+\s*)*", text, re.ASCII) or len(set(heads)) < len(heads):
-        raise BadInput(f"--ablate {text}: expected heads as layer:head, each once, such as 13:23,15:15.")
+    heads = sorted(
+        (int(layer), int(head)) for layer, head in re.findall(r"(\d+):(\d+)", text, re.ASCII)
+    )
+    if not re.fullmatch(r"\s*\d+:\d+\s*(,\s*\d+:\d+\s*)*", text, re.ASCII) or len(set(heads)) < len(
+        heads
+    ):
+        raise BadInput(
+            f"--ablate {text}: expected heads as layer:head, each once, such as 13:23,15:15."
+        )
     expected = f"expected a layer from 0 to {size.layers - 1} and a head from 0 to {size.heads - 1}"
     for layer, head in heads:
         if layer >= size.layers or head >= size.heads:
@@ -167,7 +188,9 @@ def ablated(model: Any, heads: Heads) -> Iterator[None]:
 
     with ExitStack() as hooks:
         for layer, head in heads:
-            hooks.enter_context(layers[layer].projection.register_forward_pre_hook(partial(zero, head)))
+            hooks.enter_context(
+                layers[layer].projection.register_forward_pre_hook(partial(zero, head))
+            )
         yield
 
 
@@ -181,12 +204,16 @@ def cached_streams(model: Any) -> Iterator[list[Tensor]]:
 
     def keep(stream: Any) -> None:
         if len(kept) < WIDTH * len(layers) * 2:
-            kept.append((stream if isinstance(stream, Tensor) else stream[0])[:, -1].to("cpu", copy=True))
+            kept.append(
+                (stream if isinstance(stream, Tensor) else stream[0])[:, -1].to("cpu", copy=True)
+            )
 
     with ExitStack() as hooks:
         for block in layers:
             # resid_mid
             hooks.enter_context(block.norm.register_forward_pre_hook(lambda _, args: keep(args)))
             # resid_post
-            hooks.enter_context(block.layer.register_forward_hook(lambda _, args, output: keep(output)))
+            hooks.enter_context(
+                block.layer.register_forward_hook(lambda _, args, output: keep(output))
+            )
         yield kept

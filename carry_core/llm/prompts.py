@@ -44,7 +44,9 @@ class Template:
         return number if number < 10**18 else -1
 
 
-TEMPLATES = {t.name: t for t in (Template("bare"), Template("alpaca", ALPACA, last=True, tokens=32))}
+TEMPLATES = {
+    t.name: t for t in (Template("bare"), Template("alpaca", ALPACA, last=True, tokens=32))
+}
 
 
 def draw(count: int, seed: int = 42) -> Int[Tensor, "prompt 2"]:
@@ -76,17 +78,25 @@ def locate(prompt: str, offsets: Sequence[Sequence[int]], a: int, b: int) -> Pos
     start = prompt.rindex(text)
     token = {c: i for i, (left, right) in enumerate(offsets) for c in range(left, right)}
     places = [token[start + i] for i, character in enumerate(text) if character != " "]
-    return Positions(tuple(places[:DIGITS]), places[DIGITS], tuple(places[DIGITS + 1 :]), len(offsets) - 1)
+    return Positions(
+        tuple(places[:DIGITS]), places[DIGITS], tuple(places[DIGITS + 1 :]), len(offsets) - 1
+    )
 
 
 def check_tokenizer(tokenizer: Any, template: Template) -> None:
     """BadInput for a tokenizer without offsets, or one that loses a digit or the plus."""
     if not getattr(tokenizer, "is_fast", False):
-        raise BadInput("The tokenizer tells no offsets: expected a fast one, so a tokenizer.json beside the weights.")
+        raise BadInput(
+            "The tokenizer tells no offsets: expected a fast one, so a tokenizer.json beside the weights."
+        )
     for a, b in ((1234, 5678), (9009, 1090)):
-        text = tokenizer.decode(tokenizer(template.prompt(a, b))["input_ids"], skip_special_tokens=True)
+        text = tokenizer.decode(
+            tokenizer(template.prompt(a, b))["input_ids"], skip_special_tokens=True
+        )
         if f"{a}+{b}" not in re.sub("[^0-9+]", "", text):
-            raise BadInput(f"The tokenizer cannot write {a} + {b}, but {text[-40:]!r}: expected digits and a plus.")
+            raise BadInput(
+                f"The tokenizer cannot write {a} + {b}, but {text[-40:]!r}: expected digits and a plus."
+            )
 
 
 @dataclass(frozen=True)

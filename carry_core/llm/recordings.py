@@ -79,7 +79,13 @@ class PublishedModel:
 _LISTED = (
     PublishedModel("alpaca", "Alpaca 7B", "alpaca", "PATH_TO_ALPACA", ("6:23,13:15",)),
     PublishedModel("llemma", "Llemma 7B", "bare", "EleutherAI/llemma_7b", ("13:23,15:15",)),
-    PublishedModel("zephyr", "Zephyr 7B", "bare", "HuggingFaceH4/zephyr-7b-beta", ("17:25,17:26", "20:30,20:31")),
+    PublishedModel(
+        "zephyr",
+        "Zephyr 7B",
+        "bare",
+        "HuggingFaceH4/zephyr-7b-beta",
+        ("17:25,17:26", "20:30,20:31"),
+    ),
 )
 MODELS = {model.key: model for model in _LISTED}
 
@@ -109,17 +115,30 @@ def recording(key: str) -> Recording:
     """The author's recording of a model; BadInput where it was not imported, or is damaged."""
     path, ablated = (author_dir() / "llm" / f"{name}.json" for name in (key, f"{key}_ablated"))
     if not path.exists():
-        raise BadInput(f"No recording of {key} at hand: expected `carry import-author DIR` of the whole release.")
+        raise BadInput(
+            f"No recording of {key} at hand: expected `carry import-author DIR` of the whole release."
+        )
     text = read_json(path, Recorded, REMEDY)
     with open_tensors(path.with_suffix(".safetensors"), REMEDY) as file:
-        wins, mean, std = (file.get_tensor(name) for name in ("wins", "attention_mean", "attention_std"))
-        if wins.ndim != 2 or mean.ndim != 3 or mean.shape != std.shape or mean.shape[1] != mean.shape[2]:
-            raise ValueError("its tensors are not wins by [layer, head] and attention by [map, query, key]")
+        wins, mean, std = (
+            file.get_tensor(name) for name in ("wins", "attention_mean", "attention_std")
+        )
+        if (
+            wins.ndim != 2
+            or mean.ndim != 3
+            or mean.shape != std.shape
+            or mean.shape[1] != mean.shape[2]
+        ):
+            raise ValueError(
+                "its tensors are not wins by [layer, head] and attention by [map, query, key]"
+            )
     with reading(path, REMEDY):
         sums = [re.findall(r"([0-9]+) \+ ([0-9]+)", prompt)[-1] for prompt in text.prompts]
         pairs = torch.tensor([[int(a), int(b)] for a, b in sums])
     replies = tuple(text.generations)
-    answers = prompts.Answers(pairs[: len(replies)], replies, prompts.TEMPLATES[MODELS[key].template])
+    answers = prompts.Answers(
+        pairs[: len(replies)], replies, prompts.TEMPLATES[MODELS[key].template]
+    )
     attention = (wins.long()[None], mean.float(), std.float())
     without = read_json(ablated, Recorded, REMEDY).accuracy if os.path.lexists(ablated) else None
     return Recording(MODELS[key].title, answers, *attention, text.correct, text.accuracy, without)
@@ -128,7 +147,9 @@ def recording(key: str) -> Recording:
 def small_training() -> dict[str, Any]:
     """How the small model was trained; `BadInput` if it does not say."""
     path = data_dir() / "llm" / SMALL / "training.json"
-    return read_json(path, SmallTraining, "train it with `carry train-llm`").model_dump(exclude_unset=True)
+    return read_json(path, SmallTraining, "train it with `carry train-llm`").model_dump(
+        exclude_unset=True
+    )
 
 
 def stored_survey(key: str) -> survey.Survey:
@@ -159,11 +180,15 @@ def load(
     runs.folder(source)  # refuses any other than the two
     names = ("default", *([SMALL] if source == "ours" else []), *MODELS)
     if group not in names:
-        raise BadInput(f"Unknown language model {group!r} from {source}: expected one of {', '.join(names)}.")
+        raise BadInput(
+            f"Unknown language model {group!r} from {source}: expected one of {', '.join(names)}."
+        )
     if model is not None and not isinstance(model, str):
         raise BadInput(f"model={model!r}: expected None, a folder or an id on the hub, as text.")
     if model is not None and source == "author":
-        raise BadInput(f"model={model!r}: expected None for source='author', whose recordings need no weights.")
+        raise BadInput(
+            f"model={model!r}: expected None for source='author', whose recordings need no weights."
+        )
     check_whole("n_examples", n_examples, 100, 100_000, "prompts")
     check_whole("seed", seed, 0, 2**63 - 1)
     check_whole("n_pairs", n_pairs, 0, MOST_PAIRS, "pairs")
@@ -174,7 +199,13 @@ def load(
     template = prompts.TEMPLATES[published.template if published else "bare"]
     device = "cuda" if torch.cuda.is_available() and model is not None else "cpu"
     weights = inspect_model(model or str(data_dir() / "llm" / SMALL), template, device)
-    asked = tuple(parse_heads(text, weights.size) for text in (published.pairs if published else ()))
+    asked = tuple(
+        parse_heads(text, weights.size) for text in (published.pairs if published else ())
+    )
     with tempfile.TemporaryDirectory() as folder:  # other weights take hours: to be gone on with
-        parts, batch = (Path(folder), 500) if model is None else (data_dir() / "checkpoints" / "llm", 25)
-        return survey.Surveyor(weights, parts, template, n_examples, seed, batch, asked, n_pairs).run()
+        parts, batch = (
+            (Path(folder), 500) if model is None else (data_dir() / "checkpoints" / "llm", 25)
+        )
+        return survey.Surveyor(
+            weights, parts, template, n_examples, seed, batch, asked, n_pairs
+        ).run()

@@ -56,7 +56,11 @@ class Recipe:
         """Linear warm-up, then a cosine down to nothing."""
         if step < self.warmup:
             return self.rate * (step + 1) / self.warmup
-        return self.rate * (1 + math.cos(math.pi * (step - self.warmup) / (self.steps - self.warmup))) / 2
+        return (
+            self.rate
+            * (1 + math.cos(math.pi * (step - self.warmup) / (self.steps - self.warmup)))
+            / 2
+        )
 
 
 RECIPE = Recipe()
@@ -64,10 +68,16 @@ RECIPE = Recipe()
 
 def tokenizer() -> PreTrainedTokenizerFast:
     """One token a digit, and one each for `+` and `=`; spaces only separate."""
-    core = Tokenizer(models.WordLevel({token: i for i, token in enumerate(TOKENS)}, unk_token="<unk>"))
-    core.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), pre_tokenizers.Digits(True)])
+    core = Tokenizer(
+        models.WordLevel({token: i for i, token in enumerate(TOKENS)}, unk_token="<unk>")
+    )
+    core.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Whitespace(), pre_tokenizers.Digits(True)]
+    )
     core.decoder = decoders.Fuse()
-    core.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", BOS)])
+    core.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", BOS)]
+    )
     options: dict[str, Any] = {"padding_side": "left", "clean_up_tokenization_spaces": False}
     options |= {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     return PreTrainedTokenizerFast(tokenizer_object=core, **options)
@@ -76,9 +86,20 @@ def tokenizer() -> PreTrainedTokenizerFast:
 def build(recipe: Recipe) -> LlamaForCausalLM:
     """A Llama with fresh weights."""
     shape: dict[str, Any] = {"hidden_size": recipe.width, "intermediate_size": 2 * recipe.width}
-    shape |= {"num_hidden_layers": recipe.layers, "num_attention_heads": recipe.heads, "attn_implementation": "eager"}
-    shape |= {"vocab_size": len(TOKENS), "pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS}
-    config = LlamaConfig(**shape, max_position_embeddings=64, initializer_range=0.05, tie_word_embeddings=False)
+    shape |= {
+        "num_hidden_layers": recipe.layers,
+        "num_attention_heads": recipe.heads,
+        "attn_implementation": "eager",
+    }
+    shape |= {
+        "vocab_size": len(TOKENS),
+        "pad_token_id": PAD,
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+    }
+    config = LlamaConfig(
+        **shape, max_position_embeddings=64, initializer_range=0.05, tie_word_embeddings=False
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         return LlamaForCausalLM(config)
@@ -87,32 +108,44 @@ def build(recipe: Recipe) -> LlamaForCausalLM:
 def encode(pairs: Int[Tensor, "sum 2"]) -> Int[Tensor, "sum token"]:
     """The tokens of sums and their answers, ended by `</s>` and padded."""
     rows = [[BOS, *map(TOKENS.index, f"{a}+{b}={a + b}"), EOS] for a, b in pairs.tolist()]
-    return torch.tensor([row + [PAD] * (PROMPT_LENGTH + prompts.WIDTH + 1 - len(row)) for row in rows])
+    return torch.tensor(
+        [row + [PAD] * (PROMPT_LENGTH + prompts.WIDTH + 1 - len(row)) for row in rows]
+    )
 
 
 def draw(recipe: Recipe, step: int) -> Int[Tensor, "sum 2"]:
     """The sums of batch number `step`."""
-    generator = torch.Generator().manual_seed(int(SeedSequence([recipe.seed, step]).generate_state(1)[0]))
+    generator = torch.Generator().manual_seed(
+        int(SeedSequence([recipe.seed, step]).generate_state(1)[0])
+    )
     pairs = torch.randint(prompts.LOW, prompts.HIGH, (recipe.batch, 2), generator=generator)
     a, b = digits(pairs, prompts.DIGITS).unbind(1)
     nines = torch.rand(b.shape, generator=generator) < 0.5
     nines[:, 0] &= a[:, 0] < 9  # b has no leading zero
     nines &= torch.rand(len(b), 1, generator=generator) < recipe.carrying
     b = torch.where(nines, 9 - a, b)
-    return torch.stack([pairs[:, 0], (b * 10 ** torch.arange(prompts.DIGITS - 1, -1, -1)).sum(1)], 1)
+    return torch.stack(
+        [pairs[:, 0], (b * 10 ** torch.arange(prompts.DIGITS - 1, -1, -1)).sum(1)], 1
+    )
 
 
-def labels(pairs: Int[Tensor, "sum 2"], tokens: Int[Tensor, "sum token"]) -> Int[Tensor, "sum read"]:
+def labels(
+    pairs: Int[Tensor, "sum 2"], tokens: Int[Tensor, "sum token"]
+) -> Int[Tensor, "sum read"]:
     """What each position from `=` on should predict; -100 after the end, and for the protocol's prompts."""
     wanted = tokens[:, PROMPT_LENGTH:].clone()
     wanted[wanted == PAD] = -100
-    codes, asked = ((x * torch.tensor([prompts.HIGH, 1])).sum(1) for x in (pairs, prompts.draw(1000)))
+    codes, asked = (
+        (x * torch.tensor([prompts.HIGH, 1])).sum(1) for x in (pairs, prompts.draw(1000))
+    )
     wanted[torch.isin(codes, asked)] = -100
     return wanted
 
 
 def train(
-    recipe: Recipe, device: str = "cpu", report: Callable[[str, float], None] = lambda what, share: None
+    recipe: Recipe,
+    device: str = "cpu",
+    report: Callable[[str, float], None] = lambda what, share: None,
 ) -> tuple[Any, dict[str, Any]]:
     """AdamW on ever new sums: the model and the record of its training; `report` takes each validation."""
     model: Any = build(recipe).train().to(device)
@@ -125,7 +158,9 @@ def train(
         tokens = encode(pairs)
         optimiser.param_groups[0]["lr"] = recipe.learning_rate(step)
         wanted = labels(pairs, tokens).to(device)
-        loss = F.cross_entropy(logits(model, tokens).flatten(0, 1), wanted.flatten(), ignore_index=-100)
+        loss = F.cross_entropy(
+            logits(model, tokens).flatten(0, 1), wanted.flatten(), ignore_index=-100
+        )
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -135,7 +170,11 @@ def train(
             history.append({"step": step + 1, "loss": mean, "accuracy": accuracy})
             report(f"loss {mean:.1e}, accuracy {accuracy:.3f}", (step + 1) / recipe.steps)
             losses = []
-    record = {"recipe": asdict(recipe), "steps": recipe.steps, "seconds": round(time.monotonic() - began)}
+    record = {
+        "recipe": asdict(recipe),
+        "steps": recipe.steps,
+        "seconds": round(time.monotonic() - began),
+    }
     record |= {"parameters": model.num_parameters(), "device": device, "torch": torch.__version__}
     record |= {"transformers": transformers.__version__, "commit": commit(), "history": history}
     return model, record

@@ -23,7 +23,10 @@ MARKS = ("⊢", *"*" * DIGITS, "+", *"*" * DIGITS, "=", *"•" * N_MAPPED)
 
 def cells(places: Positions, generated: int) -> list[tuple[int, int]]:
     """Row and column of each cell in an unpadded sequence, whether or not the example gets that far."""
-    return [*zip(places.b, places.a, strict=True), *((places.last + j, places.b[0] + j) for j in range(generated))]
+    return [
+        *zip(places.b, places.a, strict=True),
+        *((places.last + j, places.b[0] + j) for j in range(generated)),
+    ]
 
 
 def map_cells(places: Positions) -> list[tuple[int, int]]:
@@ -33,7 +36,9 @@ def map_cells(places: Positions) -> list[tuple[int, int]]:
 
 
 def attention_at(
-    generated: Sequence[Sequence[Tensor]], rows: Int[Tensor, "batch cell"], columns: Int[Tensor, "batch cell"]
+    generated: Sequence[Sequence[Tensor]],
+    rows: Int[Tensor, "batch cell"],
+    columns: Int[Tensor, "batch cell"],
 ) -> Float[Tensor, "batch layer head cell"]:
     """The attention of every head at these cells of the left-padded batch; of no meaning beyond what was generated.
 
@@ -55,7 +60,10 @@ def count_wins(
 ) -> Int[Tensor, "cell layer head"]:
     """How often each head has the largest value in each of the cells that exist; of equals the first wins."""
     winner, (n_layers, n_heads) = attention.flatten(1, 2).argmax(1), attention.shape[1:3]
-    wins = [winner[exists[:, cell], cell].bincount(minlength=n_layers * n_heads) for cell in range(winner.shape[1])]
+    wins = [
+        winner[exists[:, cell], cell].bincount(minlength=n_layers * n_heads)
+        for cell in range(winner.shape[1])
+    ]
     return torch.stack(wins).view(-1, n_layers, n_heads)
 
 
@@ -67,11 +75,16 @@ def most_frequent(wins: Int[Tensor, "layer head"], count: int = N_FREQUENT) -> H
 
 def frequent_pairs(wins: Int[Tensor, "layer head"], count: int) -> list[Heads]:
     """Pairs among the most frequent winners, the most frequent pair first (App. A.3)."""
-    pairs = sorted(combinations(most_frequent(wins), 2), key=lambda pair: -sum(int(wins[head]) for head in pair))
+    pairs = sorted(
+        combinations(most_frequent(wins), 2),
+        key=lambda pair: -sum(int(wins[head]) for head in pair),
+    )
     return [tuple(sorted(pair)) for pair in pairs[:count]]
 
 
-def random_pairs(size: Size, targets: Collection[Heads], others: Collection[Head], seed: int) -> list[Heads]:
+def random_pairs(
+    size: Size, targets: Collection[Heads], others: Collection[Head], seed: int
+) -> list[Heads]:
     """For each target as many heads of the same layers, drawn from all but `others`, no pair twice.
 
     Matched by layer, since a pair may cost much only because its layer does. Fewer where a layer
@@ -80,8 +93,13 @@ def random_pairs(size: Size, targets: Collection[Heads], others: Collection[Head
     generator = torch.Generator().manual_seed(seed)
     drawn: list[Heads] = []
     for target in targets:
-        heads = [[(layer, h) for h in range(size.heads) if (layer, h) not in others] for layer, _ in target]
-        choices = {tuple(sorted(pair)) for pair in product(*heads) if len({*pair}) == len(pair)} - {*drawn}
+        heads = [
+            [(layer, h) for h in range(size.heads) if (layer, h) not in others]
+            for layer, _ in target
+        ]
+        choices = {tuple(sorted(pair)) for pair in product(*heads) if len({*pair}) == len(pair)} - {
+            *drawn
+        }
         if choices:
             drawn.append(sorted(choices)[int(torch.randint(len(choices), (), generator=generator))])
     return drawn

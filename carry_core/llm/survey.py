@@ -40,7 +40,9 @@ FORMAT = 3  # of the batches on disk
 MEASURES: dict[str, Callable[[geometry.Plane], float]] = {
     "carry-in, on one of two axes": geometry.plane_accuracy,
     "carry-in, on six axes": geometry.accuracy_on_all_axes,
-    "nearest centre is the digit’s": lambda plane: geometry.centroid_accuracy(plane.points, plane.digit),
+    "nearest centre is the digit’s": lambda plane: geometry.centroid_accuracy(
+        plane.points, plane.digit
+    ),
 }
 
 
@@ -133,7 +135,9 @@ class Survey(Observations):
     @property
     def targeted(self) -> list[Ablated]:
         """What was not ablated at random, the costliest first (Tab. 2's addition heads)."""
-        return sorted((a for a in self.ablated if a.kind != "random"), key=lambda a: a.answers.accuracy)
+        return sorted(
+            (a for a in self.ablated if a.kind != "random"), key=lambda a: a.answers.accuracy
+        )
 
     def planes(self, layer: int) -> list[geometry.Plane]:
         """The stream of a layer at each digit of the answer, after attention and after MLP: a column of Fig. 6 each.
@@ -150,13 +154,20 @@ class Survey(Observations):
             for after, name in enumerate(("attention", "MLP")):
                 points = self.points[layer, after, output, right]
                 share = tuple(self.share[layer, after, output].tolist())
-                planes.append(geometry.Plane(layer, name, output, points, share, digit[right], carry[right]))
+                planes.append(
+                    geometry.Plane(layer, name, output, points, share, digit[right], carry[right])
+                )
         return planes
 
-    def separations(self, measures: dict[str, Callable[[geometry.Plane], float]] = MEASURES) -> pd.DataFrame:
+    def separations(
+        self, measures: dict[str, Callable[[geometry.Plane], float]] = MEASURES
+    ) -> pd.DataFrame:
         """How the stream is ordered: a column for each measure, a row for each `output` (digit, from 0) and layer."""
         planes = [plane for layer in range(len(self.counts)) for plane in self.planes(layer)]
-        rows = [(p.position, p.layer, p.after, *(measure(p) for measure in measures.values())) for p in planes]
+        rows = [
+            (p.position, p.layer, p.after, *(measure(p) for measure in measures.values()))
+            for p in planes
+        ]
         return pd.DataFrame(rows, columns=["output", "layer", "after", *measures])
 
     def lines(self) -> list[str]:
@@ -166,14 +177,25 @@ class Survey(Observations):
             f"{self.title}: accuracy {self.answers.accuracy:.3f} on {n} prompts;"
             f" {int(self.answers.carrying.sum())} of {wrong} mistakes are carrying mistakes.",
             f"{self.n_staircase} heads win a cell, most often {format_heads(self.frequent_heads)}.",
-            *(f"Without {format_heads(a.heads)} ({a.kind}): {a.answers.accuracy:.3f}." for a in self.ablated),
+            *(
+                f"Without {format_heads(a.heads)} ({a.kind}): {a.answers.accuracy:.3f}."
+                for a in self.ablated
+            ),
         ]
 
     def save(self, path: Path) -> None:
-        tensors = {name: getattr(self, name).contiguous() for name in FIELDS} | {"pairs": self.answers.pairs}
+        tensors = {name: getattr(self, name).contiguous() for name in FIELDS} | {
+            "pairs": self.answers.pairs
+        }
         tensors |= {name: tensors[name].half() for name in ("points", "share")}
-        ablated = [{"heads": a.heads, "kind": a.kind, "replies": a.answers.replies} for a in self.ablated]
-        text = {"title": self.title, "template": self.answers.template.name, "replies": self.answers.replies}
+        ablated = [
+            {"heads": a.heads, "kind": a.kind, "replies": a.answers.replies} for a in self.ablated
+        ]
+        text = {
+            "title": self.title,
+            "template": self.answers.template.name,
+            "replies": self.answers.replies,
+        }
         about = json.dumps({**text, "ablated": ablated, "record": self.record})
         with replacing(path) as temporary:
             save_file(tensors, temporary, {"carry": about})
@@ -187,7 +209,10 @@ def read(path: Path) -> Survey:
         tensors |= {name: tensors[name].float() for name in ("points", "share")}
         pairs, template = file.get_tensor("pairs"), prompts.TEMPLATES[text.template]
         check_shapes(tensors | {"pairs": pairs}, len(text.replies))
-    ablated = tuple(Ablated(tuple(a.heads), a.kind, Answers(pairs, tuple(a.replies), template)) for a in text.ablated)
+    ablated = tuple(
+        Ablated(tuple(a.heads), a.kind, Answers(pairs, tuple(a.replies), template))
+        for a in text.ablated
+    )
     answers = Answers(pairs, tuple(text.replies), template)
     return Survey(text.title, answers, ablated=ablated, record=text.record, **tensors)
 
@@ -197,7 +222,9 @@ def check_replaces(path: Path, count: int) -> None:
     if os.path.lexists(path):
         stored = len(read(path).answers.replies)
         if stored > count:
-            raise BadInput(f"{path} is a survey of {stored:,} prompts: ask for as many, or pass another --out.")
+            raise BadInput(
+                f"{path} is a survey of {stored:,} prompts: ask for as many, or pass another --out."
+            )
 
 
 def check_shapes(tensors: Mapping[str, Tensor], n_prompts: int) -> None:
@@ -238,11 +265,16 @@ class Surveyor:
 
     def _fingerprint(self) -> str:
         """What a half-finished survey may be gone on with by: the model's files and what is asked of it."""
-        folder, commit_hash = Path(self.source.name), getattr(self.source.config, "_commit_hash", None)
+        folder, commit_hash = (
+            Path(self.source.name),
+            getattr(self.source.config, "_commit_hash", None),
+        )
         # none on the hub
         files = [(p.name, p.stat().st_mtime_ns) for p in sorted(folder.glob("*")) if p.is_file()]
         asked = [FORMAT, self.template.text, self.count, self.seed, self.batch, self.source.dtype]
-        return hashlib.sha256(json.dumps([str(folder), commit_hash, files, asked]).encode()).hexdigest()[:12]
+        return hashlib.sha256(
+            json.dumps([str(folder), commit_hash, files, asked]).encode()
+        ).hexdigest()[:12]
 
     def run(self) -> Survey:
         """Measure what is not on disk yet, and put everything together."""
@@ -253,20 +285,34 @@ class Surveyor:
         others = {*frequent}.union(*self.asked)
         random = staircases.random_pairs(self.source.size, [*self.asked, *pairs], others, self.seed)
         targets = {"asked": self.asked, "frequent": pairs, "random": random}
-        ablated = tuple(Ablated(heads, kind, self._answers(heads)) for kind in targets for heads in targets[kind])
-        attention = [pd.DataFrame(self._stored("maps", *head).double().numpy()) for head in frequent]
+        ablated = tuple(
+            Ablated(heads, kind, self._answers(heads))
+            for kind in targets
+            for heads in targets[kind]
+        )
+        attention = [
+            pd.DataFrame(self._stored("maps", *head).double().numpy()) for head in frequent
+        ]
         statistics = torch.tensor(np.array([[frame.mean(), frame.std()] for frame in attention]))
         maps = statistics.nan_to_num(0).float().unflatten(-1, (len(staircases.MARKS), -1))
         mean, std = maps.tril().unbind(1)  # digits in one token would see those after them
         replies = self._stored("tokens")[:, :WIDTH].tolist()
-        read = [[self.source.tokenizer.decode(token).strip() for token in reply] for reply in replies]
+        read = [
+            [self.source.tokenizer.decode(token).strip() for token in reply] for reply in replies
+        ]
         totals = [[*str(total).ljust(WIDTH)] for total in self.pairs.sum(1).tolist()]
         spelled = torch.from_numpy(np.array(read) == np.array(totals)).int().cumprod(1).bool()
         points, share = self._axes(spelled)
-        record: dict[str, Any] = {"model": self.source.name, "dtype": self.source.dtype, "device": self.source.device}
+        record: dict[str, Any] = {
+            "model": self.source.name,
+            "dtype": self.source.dtype,
+            "device": self.source.device,
+        }
         record |= {"seed": self.seed, "batch": self.batch, "commit": commit()}
         record |= {"torch": torch.__version__, "transformers": library().__version__}
-        return Survey(self.source.title, answers, wins, mean, std, points, share, spelled, ablated, record)
+        return Survey(
+            self.source.title, answers, wins, mean, std, points, share, spelled, ablated, record
+        )
 
     @cached_property
     def model(self) -> Any:
@@ -275,7 +321,9 @@ class Surveyor:
 
     def _paths(self, name: str) -> list[Path]:
         """The files of a pass over all prompts, one for each batch."""
-        return [self.folder / f"{name}-{i:04d}.safetensors" for i in range(-(-self.count // self.batch))]
+        return [
+            self.folder / f"{name}-{i:04d}.safetensors" for i in range(-(-self.count // self.batch))
+        ]
 
     def _stored(self, key: str, *index: int, name: str = "intact") -> Tensor:
         """What a pass has stored for all prompts: of each batch's tensor the entry `index`."""
@@ -287,32 +335,59 @@ class Surveyor:
 
     def _answers(self, heads: Heads = ()) -> Answers:
         """The answers to all prompts with these heads ablated; batches that are on disk are not measured again."""
-        name = "without-" + format_heads(heads).replace(":", "_").replace(",", "-") if heads else "intact"
+        name = (
+            "without-" + format_heads(heads).replace(":", "_").replace(",", "-")
+            if heads
+            else "intact"
+        )
         paths = self._paths(name)
         total = (1 + 2 * (len(self.asked) + self.n_pairs)) * len(paths)
         for path, pairs in zip(paths, self.pairs.split(self.batch), strict=True):
             if not path.exists():
                 with ablated(self.model, heads):
-                    batch = {"tokens": self._generate(self._inputs(pairs))[0]} if heads else self._observe(pairs)
+                    batch = (
+                        {"tokens": self._generate(self._inputs(pairs))[0]}
+                        if heads
+                        else self._observe(pairs)
+                    )
                 with replacing(path) as temporary:
-                    save_file({key: tensor.contiguous() for key, tensor in batch.items()}, temporary)
+                    save_file(
+                        {key: tensor.contiguous() for key, tensor in batch.items()}, temporary
+                    )
             self.done += 1
             self.report(path.stem, self.done / total)
-        replies = self.source.tokenizer.batch_decode(self._stored("tokens", name=name), skip_special_tokens=True)
+        replies = self.source.tokenizer.batch_decode(
+            self._stored("tokens", name=name), skip_special_tokens=True
+        )
         return Answers(self.pairs, tuple(replies), self.template)
 
     def _inputs(self, pairs: Int[Tensor, "batch 2"]) -> Any:
         """The prompts' tokens, padded on the left."""
         texts = [self.template.prompt(a, b) for a, b in pairs.tolist()]
-        return self.source.tokenizer(texts, return_tensors="pt", padding=True, return_offsets_mapping=True)
+        return self.source.tokenizer(
+            texts, return_tensors="pt", padding=True, return_offsets_mapping=True
+        )
 
-    def _generate(self, inputs: Any, attend: bool = False) -> tuple[Int[Tensor, "batch token"], Any]:
+    def _generate(
+        self, inputs: Any, attend: bool = False
+    ) -> tuple[Int[Tensor, "batch token"], Any]:
         """The tokens that the model adds to each prompt, decoded greedily, and every attention pattern if asked for."""
         ids, mask = (inputs[key].to(self.model.device) for key in ("input_ids", "attention_mask"))
         pad = self.source.tokenizer.pad_token_id
-        options = {"do_sample": False, "num_beams": 1, "use_cache": True, "return_dict_in_generate": True}
-        options |= {"max_new_tokens": self.template.tokens, "pad_token_id": pad, "output_attentions": attend}
-        greedy = library().GenerationConfig(eos_token_id=self.model.generation_config.eos_token_id, **options)
+        options = {
+            "do_sample": False,
+            "num_beams": 1,
+            "use_cache": True,
+            "return_dict_in_generate": True,
+        }
+        options |= {
+            "max_new_tokens": self.template.tokens,
+            "pad_token_id": pad,
+            "output_attentions": attend,
+        }
+        greedy = library().GenerationConfig(
+            eos_token_id=self.model.generation_config.eos_token_id, **options
+        )
         with torch.inference_mode():
             output = self.model.generate(ids, attention_mask=mask, generation_config=greedy)
         new = output.sequences[:, ids.shape[1] :].cpu()
@@ -322,9 +397,13 @@ class Surveyor:
         """One batch of the intact model: tokens, wins, attention for maps, streams; NaN beyond what was generated."""
         inputs = self._inputs(pairs)
         pads, cells = (inputs["attention_mask"] == 0).sum(1), []
-        for (a, b), offsets, pad in zip(pairs.tolist(), inputs["offset_mapping"].tolist(), pads.tolist(), strict=True):
+        for (a, b), offsets, pad in zip(
+            pairs.tolist(), inputs["offset_mapping"].tolist(), pads.tolist(), strict=True
+        ):
             places = prompts.locate(self.template.prompt(a, b), offsets[pad:], a, b)
-            cells.append(staircases.cells(places, self.template.tokens) + staircases.map_cells(places))
+            cells.append(
+                staircases.cells(places, self.template.tokens) + staircases.map_cells(places)
+            )
         rows, columns = torch.tensor(cells).permute(2, 0, 1) + pads.unsqueeze(1)
         with cached_streams(self.model) as streams:
             new, patterns = self._generate(inputs, attend=True)
@@ -355,6 +434,8 @@ class Surveyor:
             if int(right.sum()) > geometry.AXES:
                 digit, carry = prompts.digit_and_carry(self.pairs, output)
                 x = self._stored("stream", output, layer, after)[right].float()
-                points[layer, after, output, right], shares = geometry.principal_axes(x, [carry[right], digit[right]])
+                points[layer, after, output, right], shares = geometry.principal_axes(
+                    x, [carry[right], digit[right]]
+                )
                 share[layer, after, output] = torch.tensor(shares)
         return points, share

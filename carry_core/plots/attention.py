@@ -19,7 +19,9 @@ from carry_core.plots.page import Arrays, of_runs, subfigures
 from carry_core.plots.style import CLASS_COLOURS, FAINT, name_grid
 from carry_core.sums import Layout
 
-ATTENTION = LinearSegmentedColormap.from_list("attention", ["#FFFFFF", "#FBD7B5", "#EB7A77", "#92267A", "#1B0C2E"])
+ATTENTION = LinearSegmentedColormap.from_list(
+    "attention", ["#FFFFFF", "#FBD7B5", "#EB7A77", "#92267A", "#1B0C2E"]
+)
 SYMBOLS = ListedColormap(["#FEFEFE", "#A9B4C2", "#2B4570"])  # of a carry class: 0, 1, 2
 Marks = Sequence[str] | Mapping[float, str]  # in order, or by place
 
@@ -43,7 +45,9 @@ def class_grid(figure: SubFigure, side: Arrays, layout: Layout, answer: Mapping[
         layer, head = divmod(column, n_heads)
         rows = answer if layer == n_layers - 1 else dict(enumerate(tokens))
         pattern = side["attention"][i, layer, head][list(rows)]
-        attention_map(ax, pattern, [*rows.values()] if head == 0 else [], tokens if i == n_classes - 1 else [])
+        attention_map(
+            ax, pattern, [*rows.values()] if head == 0 else [], tokens if i == n_classes - 1 else []
+        )
     name_grid(axes, side["classes"], _heads(side))
 
 
@@ -58,7 +62,9 @@ def attention_grid(figure: SubFigure, side: Arrays, layout: Layout) -> None:
         layer, head = divmod(row, n_heads)
         last = layer == n_layers - 1
         pattern = side["attention"][i, layer, head][list(layout.answer) if last else slice(None)]
-        attention_map(ax, pattern, {} if i or last else middles, middles if row == len(axes) - 1 else {})
+        attention_map(
+            ax, pattern, {} if i or last else middles, middles if row == len(axes) - 1 else {}
+        )
         ax.tick_params(pad=2, labelsize=7.5)
     name_grid(axes, _heads(side), side["classes"])
 
@@ -67,7 +73,10 @@ def _heads(side: Arrays) -> list[str]:
     """The heads' names, `layer:head`; the decision head has a star."""
     n_layers, n_heads = side["attention"].shape[1:3]
     star = {(n_layers - 1, int(side["decision_head"])): " ★"}
-    return [f"{layer}:{head}{star.get((layer, head), '')}" for layer, head in np.ndindex(n_layers, n_heads)]
+    return [
+        f"{layer}:{head}{star.get((layer, head), '')}"
+        for layer, head in np.ndindex(n_layers, n_heads)
+    ]
 
 
 def shares_by_class(figure: SubFigure, side: Arrays) -> None:
@@ -81,13 +90,17 @@ def shares_by_class(figure: SubFigure, side: Arrays) -> None:
     for ax in axes:
         ax.set(xticks=[], yticks=[])
         ax.spines[:].set_visible(True)
-    heads = [f"head {head}{' ★' if head == side['decision_head'] else ''}" for head in range(n_heads)]
+    heads = [
+        f"head {head}{' ★' if head == side['decision_head'] else ''}" for head in range(n_heads)
+    ]
     name_grid(axes[:, None], [*heads, "class"], ())
     bar = figure.colorbar(drawn, ax=list(axes[:-1]), ticks=[0, 0.5, 1], pad=0.01, aspect=12)
     bar.ax.set_yticklabels(["own", "both", "right"])
 
 
-def shares_by_position(sides: Mapping[str, pd.DataFrame], n_long: int | Mapping[str, int]) -> Figure:
+def shares_by_position(
+    sides: Mapping[str, pd.DataFrame], n_long: int | Mapping[str, int]
+) -> Figure:
     """A panel for each kind of `findings.lengths.attention_shares`, a line for each head; sides or groups by name.
 
     Dotted is the border of the `n_long` leading positions that are long, the same for all or by
@@ -95,7 +108,13 @@ def shares_by_position(sides: Mapping[str, pd.DataFrame], n_long: int | Mapping[
     """
     heads = sorted({head for shares in sides.values() for head in shares["head"]})
     colours = dict(zip(heads, CLASS_COLOURS, strict=False))
-    line: dict[str, Any] = {"marker": "o", "markersize": 4, "estimator": None, "units": "run", "legend": False}
+    line: dict[str, Any] = {
+        "marker": "o",
+        "markersize": 4,
+        "estimator": None,
+        "units": "run",
+        "legend": False,
+    }
 
     def draw(figure: SubFigure, name: str) -> None:
         shares, border = sides[name], n_long if isinstance(n_long, int) else n_long[name]
@@ -104,10 +123,14 @@ def shares_by_position(sides: Mapping[str, pd.DataFrame], n_long: int | Mapping[
             drawn = shares[shares["kind"] == kind]
             sns.lineplot(drawn, x="position", y="share", hue="head", palette=colours, **line, ax=ax)
             ax.axvline(border - 0.5, color=FAINT, linewidth=0.8, linestyle=(0, (2, 2)))
-            ax.set(title=kind.replace(" to ", "\nto "), ylim=(-0.02, 1.02), ylabel="share of attention")
+            ax.set(
+                title=kind.replace(" to ", "\nto "), ylim=(-0.02, 1.02), ylabel="share of attention"
+            )
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
-    legend = [Line2D([], [], color=colour, marker="o", label=head) for head, colour in colours.items()]
+    legend = [
+        Line2D([], [], color=colour, marker="o", label=head) for head, colour in colours.items()
+    ]
     return subfigures({name: name for name in sides}, draw, height=2.2, stacked=True, legend=legend)
 
 
@@ -139,8 +162,12 @@ def swap_maps(figure: SubFigure, cells: pd.DataFrame, parts: Sequence[str], layo
     axes = figure.subplots(1, 2, sharey=True)
     # where no patch reaches the digit
     blues = sns.color_palette("Blues", as_cmap=True).with_extremes(bad="#A3A8B1")
-    for ax, (variable, title) in zip(axes, {"carry_in": "carry-in", "digit_sum": "digit sum"}.items(), strict=True):
-        table = cells[cells["variable"] == variable].pivot_table("accuracy", "component", "position")
+    for ax, (variable, title) in zip(
+        axes, {"carry_in": "carry-in", "digit_sum": "digit sum"}.items(), strict=True
+    ):
+        table = cells[cells["variable"] == variable].pivot_table(
+            "accuracy", "component", "position"
+        )
         table = table.reindex(index=parts[::-1], columns=[f"pos{i}" for i in range(layout.length)])
         ax.imshow(table.to_numpy(dtype=float), cmap=blues, vmin=0, vmax=1, aspect="auto")
         ax.set(xticks=range(layout.length), xticklabels=layout.tick_labels(), title=title)

@@ -21,7 +21,9 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth")
 TRAIN, TEST = "#8A8D93", "#7A1F5C"
 
 
-def draw_runs(ax: Axes, epochs: NDArray[Any], rows: NDArray[Any], colour: str, label: str = "") -> None:
+def draw_runs(
+    ax: Axes, epochs: NDArray[Any], rows: NDArray[Any], colour: str, label: str = ""
+) -> None:
     """Each run thin, their mean bold where there are several."""
     rows = rows[~np.isnan(rows).all(1)]
     several = len(rows) > 1
@@ -97,8 +99,12 @@ def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
     for name, colour in (("train", TRAIN), ("test", TEST)):
         axes["loss"].plot(curves["epoch"], curves[f"{name}_loss"], color=colour, label=name)
     plain_log(axes["loss"])
-    for name, curve, dash in zip(layout.position_names, curves["test_accuracy"].T, ("-", "--", ":"), strict=True):
-        axes["digits right"].plot(curves["epoch"], curve, linestyle=dash, label=name.replace("pos", "pos. "))
+    for name, curve, dash in zip(
+        layout.position_names, curves["test_accuracy"].T, ("-", "--", ":"), strict=True
+    ):
+        axes["digits right"].plot(
+            curves["epoch"], curve, linestyle=dash, label=name.replace("pos", "pos. ")
+        )
     axes["squared norm"].plot(curves["epoch"], curves["weight_norm"], color=INK)
     axes["squared norm"].set(ylim=(0, None), xlabel="epoch")
     axes["digits right"].set(ylim=(0, 1.03))
@@ -113,7 +119,12 @@ def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
     tokens = layout.tick_labels()
     for k, head in np.ndindex(len(shown), heads):
         ax = axes[f"{head} at {shown[k]}"]
-        attention_map(ax, curves["attention"][k, head], [] if k else tokens, tokens if head == heads - 1 else [])
+        attention_map(
+            ax,
+            curves["attention"][k, head],
+            [] if k else tokens,
+            tokens if head == heads - 1 else [],
+        )
         ax.set(title=f"0:{head}, epoch {shown[k]}", aspect="equal")
 
 
@@ -144,14 +155,34 @@ def separation_curves(separations: pd.DataFrame) -> Figure:
     digits = separations.set_index(["layer", "after"]).groupby("output")
     axes = figure.subplots(1, len(digits), sharey=True, squeeze=False)[0]
     for ax, (output, measures) in zip(axes, digits, strict=True):
-        for colour, (label, values) in zip(CLASS_COLOURS, measures.drop(columns="output").items(), strict=False):
-            ax.plot(np.arange(len(values)) / 2, values, color=colour, marker="o", markersize=2.5, label=label)
+        for colour, (label, values) in zip(
+            CLASS_COLOURS, measures.drop(columns="output").items(), strict=False
+        ):
+            ax.plot(
+                np.arange(len(values)) / 2,
+                values,
+                color=colour,
+                marker="o",
+                markersize=2.5,
+                label=label,
+            )
         n = len(measures) // 2
         ax.axhline(0.5, color=FAINT, linewidth=0.5, zorder=0)
-        ax.set(ylim=(-0.03, 1.03), xlim=(-0.25, n - 0.25), xlabel="layer", title=f"{ORDINALS[output]} digit")
+        ax.set(
+            ylim=(-0.03, 1.03),
+            xlim=(-0.25, n - 0.25),
+            xlabel="layer",
+            title=f"{ORDINALS[output]} digit",
+        )
         ax.set_xticks(range(0, n, 1 if n <= 8 else 8))
         ax.spines[:].set_visible(True)
     axes[0].set_yticks([0, 0.5, 1], ["0", "½", "1"])
-    axes[0].set_ylabel("accuracy, or correlation" if "order of the digit" in separations else "accuracy")
-    figure.legend(handles=axes[0].get_legend_handles_labels()[0], loc="outside lower center", ncols=len(CLASS_COLOURS))
+    axes[0].set_ylabel(
+        "accuracy, or correlation" if "order of the digit" in separations else "accuracy"
+    )
+    figure.legend(
+        handles=axes[0].get_legend_handles_labels()[0],
+        loc="outside lower center",
+        ncols=len(CLASS_COLOURS),
+    )
     return figure

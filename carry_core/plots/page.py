@@ -97,7 +97,9 @@ def check_injected() -> None:
     unknown = [name for name in _assigned(cells[injected[0]]) if name not in own]
     if unknown:
         plural = "s" if len(unknown) > 1 else ""
-        raise BadInput(f"Unknown parameter{plural} {', '.join(unknown)}: expected some of {', '.join(own)}.")
+        raise BadInput(
+            f"Unknown parameter{plural} {', '.join(unknown)}: expected some of {', '.join(own)}."
+        )
 
 
 def _cells_so_far() -> Sequence[str]:
@@ -125,12 +127,20 @@ def chosen_classes(n_digits: int, wanted: Any = None) -> list[str]:
     if wanted == "all" or (wanted is None and n <= 0):
         return list(every)
     if wanted is None:
-        five = ["000" + "0" * n, "0" * n + "010", "00" + "1" * n + "0", "010" + "0" * n, "01" + "2" * n + "1"]
+        five = [
+            "000" + "0" * n,
+            "0" * n + "010",
+            "00" + "1" * n + "0",
+            "010" + "0" * n,
+            "01" + "2" * n + "1",
+        ]
         return list(dict.fromkeys(five))  # of four digits two are the same
     # what papermill makes of `-p classes 001110`
     text = f"{wanted:0{n_digits}d}" if type(wanted) is int else wanted
     names = [name.strip() for name in text.split(",")] if isinstance(text, str) else text
-    called = {name: p for p in every for name in (p, paper_name(p), paper_name(p).replace(" ", "_"))}
+    called = {
+        name: p for p in every for name in (p, paper_name(p), paper_name(p).replace(" ", "_"))
+    }
     if not isinstance(names, list) or not names or not {*map(str, names)} <= called.keys():
         known = f"None, 'all', or names such as '{chosen_classes(n_digits)[1]}'"
         raise BadInput(f"classes={wanted!r} for sums of {n_digits} digits: expected {known}.")
@@ -141,20 +151,32 @@ def provenance(loaded: runs.Runs, beside: runs.Runs | None = None) -> str:
     """Where a page's weights come from, and those it compares them with; whether they stand in for others."""
     if beside is not None:
         pair = (loaded, beside)
-        how = {(x.record["recipe"], x.record["epochs"] / recipes.planned_epochs(x)) for x in pair if x.source == "ours"}
-        note = "" if len(how) < 2 else " They were not trained alike: differences may come from the training."
+        how = {
+            (x.record["recipe"], x.record["epochs"] / recipes.planned_epochs(x))
+            for x in pair
+            if x.source == "ours"
+        }
+        note = (
+            ""
+            if len(how) < 2
+            else " They were not trained alike: differences may come from the training."
+        )
         return f"{provenance(loaded)} Beside it {provenance(beside)}{note}"
     one = len(loaded.numbers) == 1
     n_runs = "1 run" if one else f"{len(loaded.numbers)} runs"
     if loaded.source == "author":
         return f"{loaded.group}: {n_runs} of the author's release."
     sessions = [session for r in loaded.record["runs"] for session in (r, *r.get("sessions", ()))]
-    used = (sorted({s[key] for s in sessions if key in s}) for key in ("precision", "device", "torch"))
+    used = (
+        sorted({s[key] for s in sessions if key in s}) for key in ("precision", "device", "torch")
+    )
     precision, device, torchs = map(", ".join, used)
     text = f"{loaded.group}: {n_runs} of our own, {recipes.training(loaded)}, {precision}, {device}, torch {torchs}."
     stand = "It stands in for a full run" if one else "They stand in for full runs"
     planned = groups.find(loaded.group).epochs
-    return text + (f" {stand} ({planned} epochs) by the recipe “paper”." if recipes.stands_in(loaded) else "")
+    return text + (
+        f" {stand} ({planned} epochs) by the recipe “paper”." if recipes.stands_in(loaded) else ""
+    )
 
 
 def tested_epochs(history: histories.History) -> str:
@@ -180,7 +202,9 @@ def show(thing: Any, name: str | None = None, alt: str = "") -> None:
     """
     from IPython.display import display
 
-    assert bool(alt) == isinstance(thing, Figure), "A figure needs a text that says what can be seen in it."
+    assert bool(alt) == isinstance(thing, Figure), (
+        "A figure needs a text that says what can be seen in it."
+    )
     metadata: dict[str, Any] = {"scrapbook": {"name": name, "mime_prefix": ""}} if name else {}
     if isinstance(thing, Figure):
         if any(cell.startswith(INJECTED) for cell in _cells_so_far()):
@@ -205,7 +229,9 @@ def glue(**values: float | str | np.generic) -> None:
 
     for name, value in values.items():
         value = value.item() if isinstance(value, np.generic) else value
-        data = {f"{GLUED}text/plain": repr(float(f"{value:.4g}") if isinstance(value, float) else value)}
+        data = {
+            f"{GLUED}text/plain": repr(float(f"{value:.4g}") if isinstance(value, float) else value)
+        }
         display(data, metadata={"scrapbook": {"name": name, "mime_prefix": GLUED}}, raw=True)  # type: ignore[no-untyped-call]
 
 
@@ -214,13 +240,17 @@ def png(figure: Figure) -> bytes:
     """The figure in 256 colours, which keeps the notebook small."""
     drawn, small = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, format="png", dpi=96)
-    Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+    Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
+        small, "PNG", optimize=True
+    )
     return small.getvalue()
 
 
 def _table(table: pd.DataFrame | Styler) -> dict[str, str]:
     if isinstance(table, pd.DataFrame):
-        spaced = {axis: lambda name: name and name.replace("_", " ") for axis in ("index", "columns")}
+        spaced = {
+            axis: lambda name: name and name.replace("_", " ") for axis in ("index", "columns")
+        }
         table = table.rename_axis(**spaced).style.format(precision=2, na_rep="–")
     plain = table.to_string(delimiter=" | ")
     # else another one in every run
@@ -228,7 +258,10 @@ def _table(table: pd.DataFrame | Styler) -> dict[str, str]:
     html = styler.set_table_attributes('class="dataframe"').to_html()
     html = re.sub(r'(?=class="(col|row)_heading)', r'scope="\1" ', html)
     html = re.sub(r">-(?=0\.0*<)", ">", html).replace(">-", ">−").replace("e-0", "e−0")  # no -0.00
-    return {"text/html": f'<div class="table-scroll" tabindex="0">{html}</div>', "text/plain": plain}
+    return {
+        "text/html": f'<div class="table-scroll" tabindex="0">{html}</div>',
+        "text/plain": plain,
+    }
 
 
 def of_runs(shows: Mapping[Any, bool] | pd.Series) -> str:
@@ -245,13 +278,20 @@ def of_runs(shows: Mapping[Any, bool] | pd.Series) -> str:
 def of_its_own(name: str) -> str:
     """What sets a group apart from the main one, in words; that itself is `the main model`."""
     main, parts = (str(groups.find(each)).split(", ") for each in (groups.MAIN, name))
-    return ", ".join(part for part in parts if part not in main).replace("causal", "decoder") or "the main model"
+    return (
+        ", ".join(part for part in parts if part not in main).replace("causal", "decoder")
+        or "the main model"
+    )
 
 
 def spans(**values: Any) -> dict[str, float]:
     """The lowest and the highest of each of some values, as `…_low` and `…_high`, for `glue`."""
     series = {name: pd.Series(x) for name, x in values.items()}
-    return {f"{name}_{end}": x for name, s in series.items() for end, x in (("low", s.min()), ("high", s.max()))}
+    return {
+        f"{name}_{end}": x
+        for name, s in series.items()
+        for end, x in (("low", s.min()), ("high", s.max()))
+    }
 
 
 def words_of(sides: Mapping[str, Any], words: Callable[[Any], Mapping[str, Any]]) -> dict[str, Any]:
@@ -281,7 +321,10 @@ def beside(name: str, data: Any, source: str, group: str) -> dict[str, Any]:
     stored = read_arrays(path, REMEDY)
     with reading(path, REMEDY):
         sources(stored)
-        return {AUTHORS: type(data)({key: array for key, array in stored.items() if key != "sources"}), OURS: data}
+        return {
+            AUTHORS: type(data)({key: array for key, array in stored.items() if key != "sources"}),
+            OURS: data,
+        }
 
 
 @style()
@@ -305,7 +348,11 @@ def subfigures(
     parts = figure.subfigures(n if stacked else 1, 1 if stacked else n, squeeze=False).flatten()
     for part, (name, data) in zip(parts, sides.items(), strict=True):
         of_run = isinstance(data, dict) and np.ndim(data.get("run", [])) == 0
-        title = f"{name}, run {data['run']}" if of_run and titles is None else (titles or {}).get(name, name)
+        title = (
+            f"{name}, run {data['run']}"
+            if of_run and titles is None
+            else (titles or {}).get(name, name)
+        )
         part.suptitle(title, weight="bold")
         draw(part, data)
     if legend:
@@ -330,9 +377,13 @@ def _store(path: Path, data: pd.DataFrame | Arrays, group: str) -> None:
     if os.path.lexists(path):
         lost = sorted(sources(read_arrays(path, REMEDY)).keys() - released.keys())
         if lost:
-            raise BadInput(f"{path} was made from {lost[0]} as well: import the whole release, or delete it first.")
+            raise BadInput(
+                f"{path} was made from {lost[0]} as well: import the whole release, or delete it first."
+            )
     content = io.BytesIO()
-    np.savez_compressed(content, allow_pickle=False, sources=np.array(json.dumps(released)), **arrays)
+    np.savez_compressed(
+        content, allow_pickle=False, sources=np.array(json.dumps(released)), **arrays
+    )
     save_listed(path, content.getvalue())
 
 

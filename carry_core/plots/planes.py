@@ -26,16 +26,22 @@ Rows = Sequence[tuple[int, str]]
 APART = 0.5
 
 
-def scatter(ax: Axes, x: NDArray[Any], y: NDArray[Any], label: NDArray[Any], colours: Sequence[str]) -> None:
+def scatter(
+    ax: Axes, x: NDArray[Any], y: NDArray[Any], label: NDArray[Any], colours: Sequence[str]
+) -> None:
     """Points coloured by label, in random order."""
     order = np.random.default_rng(0).permutation(len(x))  # else the last labels hide the first
     size = float(np.clip(6_000 / len(x), 1.5, 8))
-    ax.scatter(x[order], y[order], c=np.array(colours)[label[order]], s=size, linewidths=0, rasterized=True)
+    ax.scatter(
+        x[order], y[order], c=np.array(colours)[label[order]], s=size, linewidths=0, rasterized=True
+    )
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(True)
 
 
-def name_centres(ax: Axes, x: NDArray[Any], y: NDArray[Any], label: NDArray[Any], names: Sequence[str]) -> None:
+def name_centres(
+    ax: Axes, x: NDArray[Any], y: NDArray[Any], label: NDArray[Any], names: Sequence[str]
+) -> None:
     """Write the name of each label that has a place of its own at the middle of its points."""
     points, kinds = np.stack([x, y], 1), np.unique(label)
     centres = np.array([np.median(points[label == kind], 0) for kind in kinds])
@@ -44,20 +50,35 @@ def name_centres(ax: Axes, x: NDArray[Any], y: NDArray[Any], label: NDArray[Any]
     for kind, at in zip(kinds, centres, strict=True):
         free = (abs(written - at) > NEAR * np.ptp(points, 0)).any(1).all()
         if free and (nearest[label == kind] == kind).mean() >= APART:
-            ax.annotate(names[kind], at, ha="center", va="center", weight="bold", color=INK, gid=NUMERAL)
+            ax.annotate(
+                names[kind], at, ha="center", va="center", weight="bold", color=INK, gid=NUMERAL
+            )
             written = np.vstack([written, at])
 
 
 def plane_arrays(planes: Sequence[Plane], drawn: slice = slice(None)) -> dict[str, NDArray[Any]]:
     """What `plane_grid` takes of the planes that `geometry.journey` gives, with the sums that are drawn."""
-    about = {key: np.array([getattr(plane, key) for plane in planes]) for key in ("layer", "after", "position")}
+    about = {
+        key: np.array([getattr(plane, key) for plane in planes])
+        for key in ("layer", "after", "position")
+    }
     x, y = np.array([plane.points[drawn, :2].T.numpy() for plane in planes]).swapaxes(0, 1)
     share = np.array([plane.share[:2] for plane in planes])
-    return about | {"share": share, "digit": np.array([plane.digit[drawn].numpy() for plane in planes]), "x": x, "y": y}
+    return about | {
+        "share": share,
+        "digit": np.array([plane.digit[drawn].numpy() for plane in planes]),
+        "x": x,
+        "y": y,
+    }
 
 
 def plane_grid(
-    figure: SubFigure, planes: Arrays, hue: str, names: Sequence[str], colours: Sequence[str], rows: Rows = ()
+    figure: SubFigure,
+    planes: Arrays,
+    hue: str,
+    names: Sequence[str],
+    colours: Sequence[str],
+    rows: Rows = (),
 ) -> None:
     """Rows after the attention and after the MLP, columns by layer and position; or some `rows`, columns by position.
 
@@ -67,7 +88,9 @@ def plane_grid(
     """
     number = np.unique(planes["position"], return_inverse=True)[1]
     places: dict[int, tuple[str, str]] = {}
-    for i, (layer, after) in enumerate(zip(planes["layer"].tolist(), planes["after"].tolist(), strict=True)):
+    for i, (layer, after) in enumerate(
+        zip(planes["layer"].tolist(), planes["after"].tolist(), strict=True)
+    ):
         if not rows:
             places[i] = (f"after {after}", f"layer {layer}, pos. {planes['position'][i]}")
         elif (layer, after) in rows:
@@ -76,7 +99,11 @@ def plane_grid(
     axes = figure.subplots(len(left), len(top), squeeze=False)
     for i, (row, column) in places.items():
         ax = axes[left.index(row), top.index(column)]
-        x, y, label = planes["x"][i], planes["y"][i], planes[hue] if planes[hue].ndim == 1 else planes[hue][i]
+        x, y, label = (
+            planes["x"][i],
+            planes["y"][i],
+            planes[hue] if planes[hue].ndim == 1 else planes[hue][i],
+        )
         scatter(ax, x, y, label, colours)
         if len(names) == 10:
             name_centres(ax, x, y, label, names)
@@ -88,7 +115,12 @@ def plane_grid(
 
 
 def plane_figure(
-    sides: Mapping[str, Arrays], classes: Sequence[str] = (), *, height: float, stacked: bool = True, rows: Rows = ()
+    sides: Mapping[str, Arrays],
+    classes: Sequence[str] = (),
+    *,
+    height: float,
+    stacked: bool = True,
+    rows: Rows = (),
 ) -> Figure:
     """`plane_grid` of each side, coloured by digit, or by `carry_class` if the names of `classes` are given."""
     hue, names = ("carry_class", classes) if classes else ("digit", "0123456789")
@@ -109,13 +141,28 @@ def draw_neurons(figure: SubFigure, side: Arrays) -> None:
     size = min(14.0, 1800 / len(x))
     for j, i in np.ndindex(n_classes, n_positions):
         ax, chosen = axes[i, j], side["chosen"][j, i].astype(bool)
-        ax.scatter(x[~chosen], y[~chosen], s=size, c="none", edgecolors=SELDOM, linewidths=0.7, rasterized=True)
-        ax.scatter(x[chosen], y[chosen], s=size, color=OFTEN, alpha=0.75, linewidths=0, rasterized=True)
+        ax.scatter(
+            x[~chosen],
+            y[~chosen],
+            s=size,
+            c="none",
+            edgecolors=SELDOM,
+            linewidths=0.7,
+            rasterized=True,
+        )
+        ax.scatter(
+            x[chosen], y[chosen], s=size, color=OFTEN, alpha=0.75, linewidths=0, rasterized=True
+        )
         ax.set(xticks=[0], yticks=[0], xticklabels=[], yticklabels=[])
         ax.spines[:].set_visible(True)
         if carry_in[j, i]:
             ax.spines[:].set(linewidth=2, color=INK)
-    name_grid(axes, [name.replace("pos", "pos. ") for name in side["positions"]], side["classes"], ("normal", "bold"))
+    name_grid(
+        axes,
+        [name.replace("pos", "pos. ") for name in side["positions"]],
+        side["classes"],
+        ("normal", "bold"),
+    )
     # of their squares
     shares = [f"axis {i} of the weights: {share:.0%}" for i, share in enumerate(side["share"], 1)]
     figure.supxlabel(" · ".join(shares), fontsize=7.5)
@@ -134,4 +181,7 @@ def told_apart(separations: pd.DataFrame, n_long: int) -> dict[str, str]:
 def dots(names: Sequence[str], colours: Sequence[str]) -> list[Line2D]:
     """Entries of a legend."""
     pairs = zip(names, colours, strict=True)
-    return [Line2D([], [], linestyle="", marker="o", markersize=5, color=colour, label=name) for name, colour in pairs]
+    return [
+        Line2D([], [], linestyle="", marker="o", markersize=5, color=colour, label=name)
+        for name, colour in pairs
+    ]

@@ -65,7 +65,10 @@ def probes(model: Transformer) -> Parts:
         x, y = stream[name][:, position].double().numpy(), wire[:, column].long().numpy()
         probe = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1).fit(x[:FITTED], y[:FITTED])
         about = {"label": label, "column": column, "name": name, "position": position}
-        about |= {"accuracy": probe.score(x[FITTED:], y[FITTED:]), "bias": probe.intercept_.round(4).tolist()}
+        about |= {
+            "accuracy": probe.score(x[FITTED:], y[FITTED:]),
+            "bias": probe.intercept_.round(4).tolist(),
+        }
         yield about, {"weight": torch.from_numpy(probe.coef_)}
 
 
@@ -75,7 +78,9 @@ def planes(model: Transformer) -> Parts:
     a, b = sums.long_sums(FITTED, config.width, torch.Generator().manual_seed(2))
     wires = adder.schoolbook(a, b, config.width)
     columns = geometry.default_columns(model, config.width)
-    names = [f"blocks.{layer}.{point}" for layer in {column[0] for column in columns} for point in POINTS]
+    names = [
+        f"blocks.{layer}.{point}" for layer in {column[0] for column in columns} for point in POINTS
+    ]
     stream = measure.activations(model, a, b, names)
     # the same on all planes, so that the first says it
     drawn: Any = torch.stack([a[:SHOWN], b[:SHOWN]], 1).tolist()
@@ -87,7 +92,12 @@ def planes(model: Transformer) -> Parts:
             x = stream[name][:, position]
             points, _ = geometry.principal_axes(x, [digit[:, column], split[:, column]])
             axes = normalize((x - x.mean(0)).T @ points[:, :2], dim=0).T  # Xᵀ(Xv) = λv
-            about = {"name": name, "position": position, "column": column, "label": "carry_in" if final else "tens"}
+            about = {
+                "name": name,
+                "position": position,
+                "column": column,
+                "label": "carry_in" if final else "tens",
+            }
             about |= {"centre": (axes @ x.mean(0)).tolist(), "sums": drawn}
             yield about, {"axes": axes, "points": points[:SHOWN, :2]}
             drawn = None
@@ -97,8 +107,13 @@ def planes(model: Transformer) -> Parts:
 def reference_means(model: Transformer) -> dict[str, Tensor]:
     """The means of a mean ablation, over the 10,000 sums of its default."""
     points = ("attn.skip", "attn.z", "mlp.skip", "mlp.post", "mlp_out")
-    names = ["embed", *(f"blocks.{layer}.{point}" for layer in range(model.config.layers) for point in points)]
-    return means(model, *sums.long_sums(10_000, model.config.width, torch.Generator().manual_seed(0)), names)
+    names = [
+        "embed",
+        *(f"blocks.{layer}.{point}" for layer in range(model.config.layers) for point in points),
+    ]
+    return means(
+        model, *sums.long_sums(10_000, model.config.width, torch.Generator().manual_seed(0)), names
+    )
 
 
 def packed(model: Transformer, name: str) -> dict[str, Any]:
@@ -106,7 +121,9 @@ def packed(model: Transformer, name: str) -> dict[str, Any]:
     tensors: dict[str, Tensor] = dict(model.state_dict())
     # what the linear maps between them give is left to the page
     stored = ("embed", "attn.z", "mlp.post")
-    tensors |= {f"mean.{name}": x for name, x in reference_means(model).items() if name.endswith(stored)}
+    tensors |= {
+        f"mean.{name}": x for name, x in reference_means(model).items() if name.endswith(stored)
+    }
     config = asdict(model.config) | {"answer": model.config.layout.answer}
     about: dict[str, Any] = {"id": name, "config": config, "probes": [], "planes": []}
     for kind, parts in {"plane": planes(model), "probe": probes(model)}.items():
@@ -123,26 +140,47 @@ def _packed(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str
     shorter than base64.
     """
     values = np.concatenate([x.numpy().astype("<f2").ravel() for x in tensors.values()])
-    header = json.dumps({**about, "shapes": {name: list(x.shape) for name, x in tensors.items()}}).encode()
+    header = json.dumps(
+        {**about, "shapes": {name: list(x.shape) for name, x in tensors.items()}}
+    ).encode()
     squeeze = zlib.compressobj(9, zlib.DEFLATED, -15, 8, zlib.Z_FILTERED)
-    deflated = squeeze.compress(header + values.view("u1").reshape(-1, 2)[:, ::-1].T.tobytes()) + squeeze.flush()
+    deflated = (
+        squeeze.compress(header + values.view("u1").reshape(-1, 2)[:, ::-1].T.tobytes())
+        + squeeze.flush()
+    )
     bits = np.unpackbits(np.frombuffer(deflated, "u1"))
     characters = np.pad(bits, (0, -len(bits) % 15)).reshape(-1, 15)
-    text = (characters @ (1 << np.arange(15)[::-1]) + 0x3000).astype("<u2").tobytes().decode("utf-16-le")
+    text = (
+        (characters @ (1 << np.arange(15)[::-1]) + 0x3000)
+        .astype("<u2")
+        .tobytes()
+        .decode("utf-16-le")
+    )
     return {"id": about["id"], "header": len(header), "deflated": len(deflated), "text": text}
 
 
 def export(out: Path) -> list[Path]:
     """Write all scripts and the still picture into the folder `out`."""
     listed = export_runs(out, CHOSEN)
-    sliders = [_write(out / f"{name}.js", "CarryTraining.receive", training(*of)) for name, of in SLIDERS.items()]
+    sliders = [
+        _write(out / f"{name}.js", "CarryTraining.receive", training(*of))
+        for name, of in SLIDERS.items()
+    ]
     scripts = [out / about["file"] for about in listed]
-    return [*scripts, *sliders, still(out / "still.svg"), _write(out / "runs.js", "CarryRuns.list", listed, "utf-8")]
+    return [
+        *scripts,
+        *sliders,
+        still(out / "still.svg"),
+        _write(out / "runs.js", "CarryRuns.list", listed, "utf-8"),
+    ]
 
 
 def export_runs(out: Path, chosen: Mapping[str, Collection[int]]) -> list[dict[str, str]]:
     """Write a script for each of some runs; returned is what `runs.js` says of each, in the main group who decides."""
-    listed, kinds = [], typology.who_decides(interchange.saved("ours", MAIN)).kind.map(typology.KINDS)
+    listed, kinds = (
+        [],
+        typology.who_decides(interchange.saved("ours", MAIN)).kind.map(typology.KINDS),
+    )
     for group, numbers in chosen.items():
         loaded = runs.load(group)
         for run in (run for run in loaded.numbers if run in numbers):
@@ -174,7 +212,11 @@ def training(group: str, measured: str, every: int) -> dict[str, Any]:
     names = ("train_loss", "test_loss", "test_accuracy", measured)
     tensors = {name: torch.from_numpy(history[name][:, rows]) for name in names}
     losses = {name: x.clamp(min=1e-6) for name, x in tensors.items() if name.endswith("loss")}
-    shares = {name: x.double().mul(100).round().div(100) for name, x in tensors.items() if name not in losses}
+    shares = {
+        name: x.double().mul(100).round().div(100)
+        for name, x in tensors.items()
+        if name not in losses
+    }
     about = {"id": group, "runs": history["runs"].tolist(), "epochs": tested[rows].tolist()}
     return _packed(about | {"shown": {"run": int(run), "epoch": int(epoch)}}, losses | shares)
 
@@ -195,7 +237,9 @@ def still(path: Path) -> Path:
     panels = figure.subplots(1, config.layers * config.heads)
     for ax, (layer, head) in zip(panels, np.ndindex(config.layers, config.heads), strict=True):
         attention_map(ax, pattern[layer, head], symbols, symbols)
-        ax.set(title=f"without head {layer}:{head}: {answer(heads={(layer, head)})}", aspect="equal")
+        ax.set(
+            title=f"without head {layer}:{head}: {answer(heads={(layer, head)})}", aspect="equal"
+        )
     title = f"{a} + {b} = {answer()}; without the final MLP {answer(mlps={config.layers - 1})}"
     figure.suptitle(title)
     with replacing(path) as temporary:

@@ -46,22 +46,34 @@ def svg(figure: Figure, alt: str = "") -> str:
     A map's id says, for the built page, whether something is written on it, how many columns it
     has, and its values.
     """
-    for part in cast(list[Any], figure.findobj(lambda part: isinstance(part, AxesImage | QuadMesh))):
+    for part in cast(
+        list[Any], figure.findobj(lambda part: isinstance(part, AxesImage | QuadMesh))
+    ):
         values: Any = np.ma.filled(np.ma.asarray(part.get_array(), dtype=float), np.nan)
         # bars of colours are, and would have no id
         part.set_rasterized(part.get_rasterized() and part.axes.texts)
         if values.ndim == 2:
-            cells = [f"{x:.2g}" for x in values.flat] if min(values.shape) > 1 and values.size <= MAP_CELLS else []
-            part.set_gid(f"{'written' if part.axes.texts else 'map'} {values.shape[1]} {' '.join(cells)}")
+            cells = (
+                [f"{x:.2g}" for x in values.flat]
+                if min(values.shape) > 1 and values.size <= MAP_CELLS
+                else []
+            )
+            part.set_gid(
+                f"{'written' if part.axes.texts else 'map'} {values.shape[1]} {' '.join(cells)}"
+            )
     text = io.StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Title": alt}, dpi=SVG_DPI)
+    figure.savefig(
+        text, format="svg", metadata={"Date": None, "Creator": None, "Title": alt}, dpi=SVG_DPI
+    )
     return re.sub(r"(?<=data:image/png;base64,)[A-Za-z0-9+/=\s]+", _smaller, text.getvalue())
 
 
 def _smaller(found: re.Match[str]) -> str:
     """A picture inside an SVG, such as a cloud of points, in 256 colours."""
     data, small = base64.b64decode(found[0]), io.BytesIO()
-    Image.open(io.BytesIO(data)).quantize(256, Image.Quantize.FASTOCTREE).save(small, "PNG", optimize=True)
+    Image.open(io.BytesIO(data)).quantize(256, Image.Quantize.FASTOCTREE).save(
+        small, "PNG", optimize=True
+    )
     return min(base64.b64encode(small.getvalue()).decode(), found[0], key=len)
 
 
@@ -72,7 +84,9 @@ def class_colours(n_classes: int) -> tuple[str, ...]:
     return tuple(sns.husl_palette(n_classes, s=0.95, l=0.55).as_hex())
 
 
-def name_grid(axes: Any, left: Iterable[str], top: Iterable[str], weights: Sequence[str] = ("bold", "bold")) -> None:
+def name_grid(
+    axes: Any, left: Iterable[str], top: Iterable[str], weights: Sequence[str] = ("bold", "bold")
+) -> None:
     """Write names on the left of a grid's rows and on top of its columns, in these two font weights."""
     for ax, name in zip(axes[:, 0], left, strict=True):
         ax.set_ylabel(name, rotation=0, ha="right", va="center", weight=weights[0])

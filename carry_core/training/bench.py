@@ -40,7 +40,12 @@ class Plain:
         self.config = group.config
         self.model = Transformer(group.config).train()
         self.optimiser = torch.optim.AdamW(
-            self.model.parameters(), lr=1e-3, betas=(0.9, 0.98), eps=1e-8, weight_decay=group.decay, fused=True
+            self.model.parameters(),
+            lr=1e-3,
+            betas=(0.9, 0.98),
+            eps=1e-8,
+            weight_decay=group.decay,
+            fused=True,
         )
 
     def logits(self, tokens: Tensor, dropout: float) -> Tensor:
@@ -51,7 +56,9 @@ class Plain:
             x = block.norm(resid)
             q, k, v = (project(x).unflatten(-1, heads) for project in (block.q, block.k, block.v))
             q, k, v = (rotate(y, block.rotation).transpose(1, 2) for y in (q, k, v))
-            z = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=self.config.causal)
+            z = F.scaled_dot_product_attention(
+                q, k, v, dropout_p=dropout, is_causal=self.config.causal
+            )
             resid = resid + F.dropout(block.o(z.transpose(1, 2).flatten(-2)), dropout)
             hidden = F.dropout(F.relu(block.up(block.norm(resid))), dropout)
             resid = resid + F.dropout(block.down(hidden), dropout)
@@ -68,13 +75,20 @@ class Plain:
         self.optimiser.step()
 
 
-def in_turns(tasks: dict[str, Callable[[], Any]], rounds: int, threads: int, **clock: Any) -> pd.DataFrame:
+def in_turns(
+    tasks: dict[str, Callable[[], Any]], rounds: int, threads: int, **clock: Any
+) -> pd.DataFrame:
     """Seconds of each task, a row for each round of all, so that a slow moment of the machine meets all."""
     # not above: it warns where CUDA is installed and no device is there
     from torch.utils.benchmark import Timer
 
-    timers = {name: Timer("f()", globals={"f": f}, num_threads=threads, **clock) for name, f in tasks.items()}
-    return pd.DataFrame([{name: timer.timeit(2).mean for name, timer in timers.items()} for _ in range(rounds)])
+    timers = {
+        name: Timer("f()", globals={"f": f}, num_threads=threads, **clock)
+        for name, f in tasks.items()
+    }
+    return pd.DataFrame(
+        [{name: timer.timeit(2).mean for name, timer in timers.items()} for _ in range(rounds)]
+    )
 
 
 def ratios(slow: pd.Series, fast: pd.Series) -> Row:
@@ -83,7 +97,9 @@ def ratios(slow: pd.Series, fast: pd.Series) -> Row:
     return {"ratio": ratio.median(), "ratio, lowest": ratio.min(), "ratio, highest": ratio.max()}
 
 
-def train(device: str = "cpu", groups: Sequence[Group] = LAYERS, runs: int = 1, rounds: int = 5) -> list[Row]:
+def train(
+    device: str = "cpu", groups: Sequence[Group] = LAYERS, runs: int = 1, rounds: int = 5
+) -> list[Row]:
     """A training step of ours, of so many runs in lockstep; on a CPU beside that of `Plain`, in processor time."""
     keep_memory()  # as in training; the baseline gains from it as well
     rows, on_cpu = [], device == "cpu"
@@ -92,9 +108,13 @@ def train(device: str = "cpu", groups: Sequence[Group] = LAYERS, runs: int = 1, 
         for name in PRECISIONS:
             with suppress(BadInput):  # no fused step here
                 if name != "tf32" or device.startswith("cuda"):
-                    ours[name] = Trainer(group, recipes.BY_NAME["quick"], list(range(runs)), device, name)
+                    ours[name] = Trainer(
+                        group, recipes.BY_NAME["quick"], list(range(runs)), device, name
+                    )
         a, b = ours["fp32"].batches(ours["fp32"].train, group.batch)[0]
-        tasks: dict[str, Callable[[], Any]] = {name: partial(of.step, a, b, 1) for name, of in ours.items()}
+        tasks: dict[str, Callable[[], Any]] = {
+            name: partial(of.step, a, b, 1) for name, of in ours.items()
+        }
         if on_cpu:
             tasks["plain"] = partial(Plain(group).step, a[0], b[0])
         seconds = in_turns(tasks, rounds, 1, **({"timer": time.process_time} if on_cpu else {}))
@@ -102,7 +122,11 @@ def train(device: str = "cpu", groups: Sequence[Group] = LAYERS, runs: int = 1, 
         for name, trainer in ours.items():
             row: Row = {"device": "cpu" if on_cpu else trainer.made_by["device"], "runs": runs}
             row |= {"layers": group.config.layers, "precision": name, "ours, ms": ms[name]}
-            against = {"plain fp32, ms": ms["plain"]} | ratios(seconds["plain"], seconds[name]) if on_cpu else {}
+            against = (
+                {"plain fp32, ms": ms["plain"]} | ratios(seconds["plain"], seconds[name])
+                if on_cpu
+                else {}
+            )
             rows.append(row | against)
     return rows
 
@@ -182,7 +206,9 @@ def saved(what: str) -> dict[str, Any]:
 def check_devices(what: str, devices: Collection[Any]) -> None:
     """Raise `BadInput` if a benchmark is stored of devices that are not among these."""
     if os.path.lexists(path_of(what)):
-        lost = sorted({str(row["device"]) for row in saved(what)["rows"] if "device" in row} - {*devices})
+        lost = sorted(
+            {str(row["device"]) for row in saved(what)["rows"] if "device" in row} - {*devices}
+        )
         if lost:
             why = f"{path_of(what)} has rows of {', '.join(lost)}"
             raise BadInput(f"{why}, which is not here: run it there, or delete it to begin anew.")
@@ -192,5 +218,9 @@ def save(what: str, rows: list[Row]) -> Path:
     """Write a benchmark's rows and what they were measured with; returns the file."""
     check_devices(what, {row.get("device") for row in rows})
     about = {"processor": cpu_info("model name") or platform.machine()}
-    about |= {"capability": torch.backends.cpu.get_cpu_capability(), "torch": torch.__version__, "commit": commit()}
+    about |= {
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "torch": torch.__version__,
+        "commit": commit(),
+    }
     return save_listed(path_of(what), json_bytes(about | {"rows": rows}))

@@ -53,7 +53,9 @@ class Checkpoints:
 
     def path(self, run: int, epoch: int | None = None) -> Path:
         suffix = "" if epoch is None else f".epoch{epoch}"
-        return self.folder / f"{self.group.name}.{self.recipe.name}" / f"run{run}{suffix}.safetensors"
+        return (
+            self.folder / f"{self.group.name}.{self.recipe.name}" / f"run{run}{suffix}.safetensors"
+        )
 
     def lock(self, run: int) -> AbstractContextManager[object]:
         """Hold the run until the context is left, or the process dies; BadInput where another process trains it."""
@@ -79,12 +81,22 @@ class Checkpoints:
     def load(self, run: int, epoch: int | None = None) -> State:
         """The run's latest state or that of a snapshot; BadInput where its file is missing or unusable."""
         path = self.path(run, epoch)
-        with open_tensors(path, f"delete run {run}'s files there to train it anew") as file, plain_errors():
+        with (
+            open_tensors(path, f"delete run {run}'s files there to train it anew") as file,
+            plain_errors(),
+        ):
             about = file.metadata() or {}
             record = {"format": about["format"], **json.loads(about["record"])}
-            expected = {"format": FORMAT, "group": self.group.name, "recipe": self.recipe.name, "run": run}
+            expected = {
+                "format": FORMAT,
+                "group": self.group.name,
+                "recipe": self.recipe.name,
+                "run": run,
+            }
             if expected != {key: record.get(key) for key in expected}:
-                raise BadInput(f"Checkpoint {path} is not of {expected}: move it away to train this run.")
+                raise BadInput(
+                    f"Checkpoint {path} is not of {expected}: move it away to train this run."
+                )
             CheckpointRecord.model_validate(record)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
             self._check(tensors, record["epoch"])
@@ -116,7 +128,9 @@ class Checkpoints:
         curves = {name: curve.numpy() for name, curve in part(tensors, "history/").items()}
         if "pattern" in curves:  # most of the bytes; rounded by less than 0.0003
             curves["pattern"] = curves["pattern"].astype(np.float16)
-        about = {"epochs": record["epoch"]} | {key: value for key, value in record.items() if key not in RESUMING}
+        about = {"epochs": record["epoch"]} | {
+            key: value for key, value in record.items() if key not in RESUMING
+        }
         path = run_path(out, self.group.name, self.recipe.name, run)
         save_run(path, self.group, weights, about, curves)
         return path
@@ -127,17 +141,28 @@ def run_path(out: Path, group: str, recipe: str, run: int) -> Path:
     return out / group / recipe / f"run{run}.safetensors"
 
 
-def save_run(path: Path, group: Group, weights: Weights, record: Record, curves: History | None = None) -> None:
+def save_run(
+    path: Path, group: Group, weights: Weights, record: Record, curves: History | None = None
+) -> None:
     """Write a run's pair of files, both or neither, with learning curves `[row, …]`; BadInput if it cannot be done.
 
     Weights are by name, snapshots under `epoch_500/…`. The record has at least `run`, `recipe` and
     `epochs`.
     """
-    snapshots = sorted({int(name.split("/")[0].removeprefix("epoch_")) for name in weights if "/" in name})
+    snapshots = sorted(
+        {int(name.split("/")[0].removeprefix("epoch_")) for name in weights if "/" in name}
+    )
     record = record | ({"snapshots": snapshots} if snapshots else {})
-    about = {"format": RUN_FORMAT, "group": group.name, "config": asdict(group.config), "record": record}
+    about = {
+        "format": RUN_FORMAT,
+        "group": group.name,
+        "config": asdict(group.config),
+        "record": record,
+    }
     if not are_finite(weights):
-        raise BadInput(f"Run {record['run']} of {group.name} has weights that are not finite: it is not written.")
+        raise BadInput(
+            f"Run {record['run']} of {group.name} has weights that are not finite: it is not written."
+        )
     paths = [path.with_suffix(".npz"), path] if curves else [path]
     with replacing_all(*paths) as temporaries:
         if curves:

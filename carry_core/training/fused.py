@@ -57,7 +57,9 @@ def library() -> ctypes.CDLL:
                 subprocess.run(command, check=True, capture_output=True, text=True)
         return ctypes.CDLL(str(path))
     except subprocess.CalledProcessError as error:
-        said = [line for line in error.stderr.splitlines() if "error" in line] or [f"exit {error.returncode}"]
+        said = [line for line in error.stderr.splitlines() if "error" in line] or [
+            f"exit {error.returncode}"
+        ]
         raise _cannot(f"{compiler[0]}: {said[0]}") from error
     except (OSError, BadInput) as error:
         raise _cannot(str(error)) from error
@@ -75,12 +77,16 @@ def why_not() -> str:
 def cpu_info(entry: str) -> str:
     """What Linux tells of the processor, such as its `flags`; nothing elsewhere."""
     info = Path("/proc/cpuinfo")
-    found = re.search(rf"^{entry}\s*: (.+)", info.read_text() if info.exists() else "", re.MULTILINE)
+    found = re.search(
+        rf"^{entry}\s*: (.+)", info.read_text() if info.exists() else "", re.MULTILINE
+    )
     return found[1] if found else ""
 
 
 def _cannot(why: str) -> BadInput:
-    return BadInput(f"The fused step cannot be had here ({why}): choose another precision, such as bf16.")
+    return BadInput(
+        f"The fused step cannot be had here ({why}): choose another precision, such as bf16."
+    )
 
 
 class LaneMasks:
@@ -186,7 +192,9 @@ class FusedStep:
     It trains a copy of `parameters`, in `flat`. A step writes all of `gradients`.
     """
 
-    def __init__(self, stack: Stack, parameters: Mapping[str, Tensor], dropout: Sequence[SeedSequence]) -> None:
+    def __init__(
+        self, stack: Stack, parameters: Mapping[str, Tensor], dropout: Sequence[SeedSequence]
+    ) -> None:
         check_sizes(stack)
         self.library = library()
         self.stack = stack
@@ -220,7 +228,9 @@ class FusedStep:
             model.parameters.place(name, value[run], self.gradients[name][run])
         return model
 
-    def step(self, rows: Int[Tensor, "run pos batch"], target: Int[Tensor, "run read batch"]) -> dict[str, Tensor]:
+    def step(
+        self, rows: Int[Tensor, "run pos batch"], target: Int[Tensor, "run read batch"]
+    ) -> dict[str, Tensor]:
         """Write each parameter's gradient; return loss and accuracies as `Trainer.score` does."""
         rows, target = rows.int().contiguous(), target.int().contiguous()
         n_read, count = target.shape[1:]
@@ -262,5 +272,11 @@ def check_sizes(stack: Stack) -> None:
         raise _cannot("it is for a CPU")
     if config.d_model != 128 or config.heads != 2 or config.d_ff % 128 or not config.d_ff:
         raise _cannot("the model has other sizes than the paper's")
-    if config.layers > MOST_LAYERS or config.d_ff > MOST_NEURONS or config.layout.length > MOST_POSITIONS:
-        raise _cannot(f"it knows at most {MOST_LAYERS} layers, {MOST_NEURONS} neurons, {MOST_POSITIONS} positions")
+    if (
+        config.layers > MOST_LAYERS
+        or config.d_ff > MOST_NEURONS
+        or config.layout.length > MOST_POSITIONS
+    ):
+        raise _cannot(
+            f"it knows at most {MOST_LAYERS} layers, {MOST_NEURONS} neurons, {MOST_POSITIONS} positions"
+        )

@@ -41,12 +41,18 @@ def load(
     files = {number: path.with_suffix(".npz") for number, (path, _) in trained.items()}
     if source == "author":
         released = numbered(folder(source) / group, ".npz")
-        files = {number: released[number] for number in sorted(released) if runs is None or number in runs}
+        files = {
+            number: released[number]
+            for number in sorted(released)
+            if runs is None or number in runs
+        }
     paths = {number: path for number, path in files.items() if path.exists()}
     if not paths or set(runs or ()) - {*paths}:
         raise missing("learning curves", group, source, recipe, sorted(set(runs or ()) - {*paths}))
     if run not in (None, *paths):
-        raise BadInput(f"No learning curves of run {run!r} of {group} from {source}: expected one of {[*paths]}.")
+        raise BadInput(
+            f"No learning curves of run {run!r} of {group} from {source}: expected one of {[*paths]}."
+        )
     curves = []
     for number, path in paths.items():
         epochs = trained[number][1]["epochs"] if source == "ours" else None
@@ -87,7 +93,9 @@ def check(curves: History, group: Group, epochs: int | None) -> None:
             raise ValueError(f"{name!r} is no curve of {group.name}")
         expected = (last if name.startswith(PER_EPOCH) else len(tested), *shapes[name])
         if curve.shape != expected or curve.dtype.kind != "f":
-            raise ValueError(f"{name} is {curve.dtype} {[*curve.shape]}, expected numbers {[*expected]}")
+            raise ValueError(
+                f"{name} is {curve.dtype} {[*curve.shape]}, expected numbers {[*expected]}"
+            )
 
 
 def shapes_of_curves(group: Group) -> dict[str, tuple[int, ...]]:

@@ -19,7 +19,9 @@ def keep_memory() -> None:
 
 
 def linear(
-    x: Float[Tensor, "n rows d_in"], weight: Float[Tensor, "n d_out d_in"], bias: Float[Tensor, "n d_out"]
+    x: Float[Tensor, "n rows d_in"],
+    weight: Float[Tensor, "n d_out d_in"],
+    bias: Float[Tensor, "n d_out"],
 ) -> Float[Tensor, "n rows d_out"]:
     """`x @ weight.T + bias` for each of n."""
     if x.is_cpu and x.dtype == torch.float32 and ONE_DNN:
@@ -88,4 +90,9 @@ class Normed(torch.autograd.Function):
 
 ONE_DNN = False
 with suppress(Exception):  # it is not in torch's documentation, so it is tried
-    ONE_DNN = torch.ops.mkldnn._linear_pointwise(torch.ones(1, 1), torch.ones(1, 1), None, "none", [], "").item() == 1
+    ONE_DNN = (
+        torch.ops.mkldnn._linear_pointwise(
+            torch.ones(1, 1), torch.ones(1, 1), None, "none", [], ""
+        ).item()
+        == 1
+    )

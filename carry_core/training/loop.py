@@ -49,15 +49,22 @@ class Clock:
 
 def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report: Report) -> bool:
     """Train to the end of the recipe (True) or of the time; `report` is told after each epoch and each save."""
-    title, epochs = f"{trainer.group.name} {named(trainer.runs)}", trainer.recipe.epochs(trainer.group)
+    title, epochs = (
+        f"{trainer.group.name} {named(trainer.runs)}",
+        trainer.recipe.epochs(trainer.group),
+    )
     while not trainer.finished and not clock.over:
         row = trainer.run_epoch(clock.pause)
-        snapshot = any(trainer.epoch in trainer.recipe.snapshots(trainer.group, run) for run in trainer.runs)
+        snapshot = any(
+            trainer.epoch in trainer.recipe.snapshots(trainer.group, run) for run in trainer.runs
+        )
         if row is None or snapshot or trainer.finished or clock.over:
             checkpoints.save(trainer.states())
             clock.saved = time.monotonic()
         far = f"batch {trainer.done}/{trainer.group.steps}" if row is None else last_test(trainer)
-        report(title, f"{far}, epoch {trainer.epoch + (row is None)}/{epochs}", trainer.epoch / epochs)
+        report(
+            title, f"{far}, epoch {trainer.epoch + (row is None)}/{epochs}", trainer.epoch / epochs
+        )
     return trainer.finished
 
 
@@ -71,7 +78,9 @@ def last_test(trainer: Trainer) -> str:
 
 def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
     """Go on from the runs' checkpoints; finetuning starts from the parent (App. H.2). BadInput if unusable."""
-    states = [state for run in trainer.runs if (state := resumable(checkpoints, run, trainer.precision))]
+    states = [
+        state for run in trainer.runs if (state := resumable(checkpoints, run, trainer.precision))
+    ]
     if len(states) == len(trainer.runs):
         trainer.restore(states)
         trainer.seeds = [recorded(record) for _, record in states]
@@ -109,7 +118,9 @@ def resumable(checkpoints: Checkpoints, run: int, precision: str) -> State | Non
 def parent_state(checkpoints: Checkpoints, name: str, after: int, run: int) -> State:
     """That run of group `name` after as many of the paper's epochs; BadInput where it was not trained so far."""
     parent, recipe = replace(checkpoints, group=groups.find(name)), checkpoints.recipe
-    (epoch,) = (ours for ours, papers in recipe.snapshots(parent.group, run).items() if papers == after)
+    (epoch,) = (
+        ours for ours, papers in recipe.snapshots(parent.group, run).items() if papers == after
+    )
     if not parent.path(run, epoch).exists():
         raise BadInput(
             f"{checkpoints.group.name} continues run {run} of {name} with its optimiser's state, but"
@@ -125,10 +136,18 @@ def check_parents(plan: Iterable[tuple[Checkpoints, Collection[int]]]) -> None:
     for checkpoints, numbers in plan:
         group, recipe = checkpoints.group, checkpoints.recipe
         for run in numbers:
-            if group.parent and (*group.parent, run) not in coming and not checkpoints.path(run).exists():
+            if (
+                group.parent
+                and (*group.parent, run) not in coming
+                and not checkpoints.path(run).exists()
+            ):
                 parent_state(checkpoints, *group.parent, run)
             snapshots = recipe.snapshots(group, run).items()
-            coming |= {(group.name, papers, run) for ours, papers in snapshots if ours <= recipe.epochs(group)}
+            coming |= {
+                (group.name, papers, run)
+                for ours, papers in snapshots
+                if ours <= recipe.epochs(group)
+            }
 
 
 def missing(
@@ -189,7 +208,10 @@ def train_group(
         todo = missing(checkpoints, numbers, out, seeds)
         for run in todo:  # before the first is trained
             resumable(checkpoints, run, precision)
-        stacks = [[run for run in todo if todo[run] == far] for far in sorted({*todo.values()}, reverse=True)]
+        stacks = [
+            [run for run in todo if todo[run] == far]
+            for far in sorted({*todo.values()}, reverse=True)
+        ]
         for stack in stacks if device != "cpu" else [[run] for run in todo]:
             if clock.over:
                 return False
@@ -199,7 +221,10 @@ def train_group(
             if not train_runs(trainer, checkpoints, clock, report):
                 return False
             for run in stack:
-                print(f"Run {run} of {checkpoints.group.name}: {checkpoints.publish(run, out)}", flush=True)
+                print(
+                    f"Run {run} of {checkpoints.group.name}: {checkpoints.publish(run, out)}",
+                    flush=True,
+                )
     return True
 
 
@@ -208,14 +233,21 @@ def named(numbers: Collection[int]) -> str:
     return f"run{'s' * (len(numbers) > 1)} {','.join(map(str, numbers))}"
 
 
-def estimate(checkpoints: Checkpoints, todo: Mapping[int, Progress], device: str, precision: str) -> float:
+def estimate(
+    checkpoints: Checkpoints, todo: Mapping[int, Progress], device: str, precision: str
+) -> float:
     """Seconds that runs should take to their end, from two steps; on a GPU a step is one of all runs in lockstep."""
     group, recipe, stacked = checkpoints.group, checkpoints.recipe, device != "cpu"
-    left = [max(0, recipe.epochs(group) - epoch - batches / group.steps) for epoch, batches in todo.values()]
+    left = [
+        max(0, recipe.epochs(group) - epoch - batches / group.steps)
+        for epoch, batches in todo.values()
+    ]
     small = replace(group, fraction=group.batch / n_sums(group.n_digits), primed=0, parent=None)
     trainer = Trainer(small, recipe, list(todo) if stacked else [0], device, precision)
     a, b = trainer.train.unbind(1)
-    step: float = in_turns({"step": partial(trainer.step, a, b, 0)}, 1, torch.get_num_threads())["step"].item()
+    step: float = in_turns({"step": partial(trainer.step, a, b, 0)}, 1, torch.get_num_threads())[
+        "step"
+    ].item()
     n_test = group.fraction * n_sums(group.n_digits) + (groups.N_LONG if group.padded else 0)
     tested = len(recipe.tested(group)) / recipe.epochs(group)  # of the epochs
     epoch = step * (group.n_train + tested * TESTING * n_test) / group.batch

@@ -82,12 +82,16 @@ class SeparatePasses:
     ) -> None:
         self.model, self.read, self.watch = model, read, watch
         self.hooks = [
-            intervention.hook(model, source if isinstance(intervention, MeanAblation) else None, read)
+            intervention.hook(
+                model, source if isinstance(intervention, MeanAblation) else None, read
+            )
             for intervention in interventions
         ]
 
     @torch.inference_mode()
-    def __call__(self, tokens: Int[Tensor, "batch pos"]) -> list[Float[Tensor, "batch query vocab"]]:
+    def __call__(
+        self, tokens: Int[Tensor, "batch pos"]
+    ) -> list[Float[Tensor, "batch query vocab"]]:
         """Return the logits under each intervention."""
         if self.watch is not None:
             self.model(tokens, only_seen_by(self.watch), self.read)
@@ -137,19 +141,29 @@ class FirstLayer:
         self.head = torch.arange(heads, device=position.device)[:, None] * len(self.written[0])
         self.bias = block.o.bias
 
-    def pattern(self, tokens: Int[Tensor, "batch pos"], query: Positions) -> Float[Tensor, "batch query head key"]:
+    def pattern(
+        self, tokens: Int[Tensor, "batch pos"], query: Positions
+    ) -> Float[Tensor, "batch query head key"]:
         """Attention probabilities of the queries at these positions."""
         row = tokens + self.start
-        entry = (row[:, query][:, :, None, None] + self.head) * self.term.shape[-1] + row[:, None, None]
+        entry = (row[:, query][:, :, None, None] + self.head) * self.term.shape[-1] + row[
+            :, None, None
+        ]
         term = self.term.view(-1).index_select(0, entry.view(-1)).view(entry.shape)
         return torch.div(term, term.sum(-1, keepdim=True)).to(self.embedding.dtype)
 
-    def z(self, tokens: Int[Tensor, "batch pos"], query: Positions) -> Float[Tensor, "batch query head d_head"]:
+    def z(
+        self, tokens: Int[Tensor, "batch pos"], query: Positions
+    ) -> Float[Tensor, "batch query head d_head"]:
         """`attn.z`."""
         row, pattern = tokens + self.start, self.pattern(tokens, query)
-        return torch.stack([pattern[:, :, h] @ F.embedding(row, value) for h, value in enumerate(self.value)], 2)
+        return torch.stack(
+            [pattern[:, :, h] @ F.embedding(row, value) for h, value in enumerate(self.value)], 2
+        )
 
-    def mid(self, tokens: Int[Tensor, "batch pos"], query: Positions) -> Float[Tensor, "batch query d_model"]:
+    def mid(
+        self, tokens: Int[Tensor, "batch pos"], query: Positions
+    ) -> Float[Tensor, "batch query d_model"]:
         """`resid_mid`."""
         row = (tokens + self.start).unsqueeze(1) + self.head  # (batch, head, key)
         # (batch, head and key, d_model)
@@ -170,7 +184,10 @@ class SharedPrefix:
         source: Source | None = None,
     ) -> None:
         self.model, self.read, self.first = model, read, FirstLayer(model)
-        self.hooks = [i.hook(model, source if isinstance(i, MeanAblation) else None, read) for i in interventions]
+        self.hooks = [
+            i.hook(model, source if isinstance(i, MeanAblation) else None, read)
+            for i in interventions
+        ]
         self.changes: list[dict[str, Hashable]] = [i.changes(model.config) for i in interventions]
         self.watch = no_hook if watch is None else only_seen_by(watch)
         # a member of its own, so that it sees the intact model whatever else is asked for
@@ -178,13 +195,24 @@ class SharedPrefix:
             self.changes.append({})
 
     @torch.inference_mode()
-    def __call__(self, tokens: Int[Tensor, "batch pos"]) -> list[Float[Tensor, "batch query vocab"]]:
+    def __call__(
+        self, tokens: Int[Tensor, "batch pos"]
+    ) -> list[Float[Tensor, "batch query vocab"]]:
         """The logits under each intervention."""
         logits: dict[int, Tensor] = {}
-        self._follow(0, tokens, F.embedding(tokens, self.first.embedding), range(len(self.changes)), logits)
+        self._follow(
+            0, tokens, F.embedding(tokens, self.first.embedding), range(len(self.changes)), logits
+        )
         return [logits[i] for i in range(len(self.hooks))]
 
-    def _follow(self, l: int, tokens: Tensor, resid: Tensor, members: Sequence[int], logits: dict[int, Tensor]) -> None:
+    def _follow(
+        self,
+        l: int,
+        tokens: Tensor,
+        resid: Tensor,
+        members: Sequence[int],
+        logits: dict[int, Tensor],
+    ) -> None:
         """From the stream that enters a layer to the logits of the members, which have done the same so far."""
         model, block, query = self.model, self.model.blocks[l], self.model.queries(l, self.read)
         points, last = [f"blocks.{l}.{point}" for point in POINTS], l == model.config.layers - 1
@@ -206,11 +234,15 @@ class SharedPrefix:
                     continue  # nobody asks for the watcher's logits
                 after = block.mlp(mid, hook)
                 if last:
-                    logits |= dict.fromkeys(together, hook("logits", model.unembed(model.norm(after))))
+                    logits |= dict.fromkeys(
+                        together, hook("logits", model.unembed(model.norm(after)))
+                    )
                 else:
                     self._follow(l + 1, tokens, after, together, logits)
 
-    def _split(self, members: Sequence[int], names: Sequence[str]) -> list[tuple[TensorHook, bool, list[int]]]:
+    def _split(
+        self, members: Sequence[int], names: Sequence[str]
+    ) -> list[tuple[TensorHook, bool, list[int]]]:
         """The members by what they change among the names: a hook that does it, and whether that is anything at all."""
         groups: dict[tuple[Hashable, ...], list[int]] = {}
         for i in members:
@@ -218,6 +250,10 @@ class SharedPrefix:
             groups.setdefault(done, []).append(i)
         watched = len(self.hooks)
         return [
-            (self.hooks[group[0]] if done else self.watch if watched in group else no_hook, bool(done), group)
+            (
+                self.hooks[group[0]] if done else self.watch if watched in group else no_hook,
+                bool(done),
+                group,
+            )
             for done, group in groups.items()
         ]

@@ -55,7 +55,13 @@ class Recipe:
 ON_THE_WAY = (17, 33, 50, 67, 83, 100, 133, 167, 250, 333, 500, 750)
 BY_NAME = {
     "paper": Recipe("paper", 1.4e-4),
-    "quick": Recipe("quick", 1e-3, warmup=300, steps=groups.RECIPES["quick"], followed={MAIN: (range(4), ON_THE_WAY)}),
+    "quick": Recipe(
+        "quick",
+        1e-3,
+        warmup=300,
+        steps=groups.RECIPES["quick"],
+        followed={MAIN: (range(4), ON_THE_WAY)},
+    ),
 }
 
 
@@ -67,7 +73,9 @@ def chosen(name: str, group: Group, epochs: int | None = None) -> Recipe:
         raise BadInput(f"{group.name} is not in the paper, so there is no protocol to train it by.")
     recipe, planned = BY_NAME[name], BY_NAME[name].epochs(group)
     if epochs is not None and epochs > planned:
-        raise BadInput(f"--epochs {epochs}: {group.name} has {planned} by the recipe {name}; expected no more.")
+        raise BadInput(
+            f"--epochs {epochs}: {group.name} has {planned} by the recipe {name}; expected no more."
+        )
     return replace(recipe, limit=epochs)
 
 
@@ -78,14 +86,20 @@ def run_numbers(text: str | None, group: Group) -> list[int]:
     spans = [re.fullmatch(r"([0-9]{1,3})(?:-([0-9]{1,3}))?", part) for part in text.split(",")]
     numbers = [range(int(span[1]), int(span[2] or span[1]) + 1) for span in spans if span]
     if not all(spans) or not all(numbers):
-        raise BadInput(f"--runs {text}: expected run numbers such as 0-5 or 0,2,4, lower ones first, below 1000.")
+        raise BadInput(
+            f"--runs {text}: expected run numbers such as 0-5 or 0,2,4, lower ones first, below 1000."
+        )
     return sorted({number for span in numbers for number in span})
 
 
 def planned_epochs(loaded: Runs) -> int:
     """Epochs of the whole recipe of some runs, of which they may have had a part only."""
     group = groups.find(loaded.group)
-    return group.epochs if loaded.source == "author" else BY_NAME[loaded.record["recipe"]].epochs(group)
+    return (
+        group.epochs
+        if loaded.source == "author"
+        else BY_NAME[loaded.record["recipe"]].epochs(group)
+    )
 
 
 def own_epoch(loaded: Runs, epoch: int | None) -> int:
@@ -97,13 +111,18 @@ def own_epoch(loaded: Runs, epoch: int | None) -> int:
 
 def paper_epochs(loaded: Runs) -> dict[int | None, int]:
     """The epochs at which some runs' weights are kept, None for the last, and the paper's that they stand for."""
-    last = round(groups.find(loaded.group).epochs * loaded.record["epochs"] / planned_epochs(loaded))
+    last = round(
+        groups.find(loaded.group).epochs * loaded.record["epochs"] / planned_epochs(loaded)
+    )
     return {epoch: last if epoch is None else epoch for epoch in (*loaded.snapshots, None)}
 
 
 def stands_in(loaded: Runs) -> bool:
     """Whether runs stand in for those trained as the paper's: by another recipe, or not to its end."""
-    as_in_paper = (loaded.record["recipe"], loaded.record["epochs"]) == ("paper", groups.find(loaded.group).epochs)
+    as_in_paper = (loaded.record["recipe"], loaded.record["epochs"]) == (
+        "paper",
+        groups.find(loaded.group).epochs,
+    )
     return loaded.source == "ours" and not as_in_paper
 
 

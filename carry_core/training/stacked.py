@@ -55,14 +55,21 @@ class Masks:
 
     def state(self, run: int) -> dict[str, Any]:
         """Where the run's stream stands, ready for JSON."""
-        return {"state": [int(word) for word in self.streams[run].bit_generator.state["state"]["state"]]}
+        return {
+            "state": [int(word) for word in self.streams[run].bit_generator.state["state"]["state"]]
+        }
 
     def set_state(self, run: int, state: dict[str, Any]) -> None:
         generator = self.streams[run].bit_generator
-        generator.state = {**generator.state, "state": {"state": np.array(state["state"], dtype=np.uint64)}}
+        generator.state = {
+            **generator.state,
+            "state": {"state": np.array(state["state"], dtype=np.uint64)},
+        }
 
 
-def linear(x: Float[Tensor, "run *batch d_in"], weight: Tensor, bias: Tensor) -> Float[Tensor, "run *batch d_out"]:
+def linear(
+    x: Float[Tensor, "run *batch d_in"], weight: Tensor, bias: Tensor
+) -> Float[Tensor, "run *batch d_out"]:
     """`x @ weight.T + bias`, the weight `[run, d_out, d_in]` for each run, or `[run, pos, …]` for each position too."""
     flat = x.flatten(0, weight.ndim - 3).flatten(1, -2)
     return layers.linear(flat, weight.flatten(0, -3), bias.flatten(0, -2)).view(*x.shape[:-1], -1)
@@ -71,12 +78,16 @@ def linear(x: Float[Tensor, "run *batch d_in"], weight: Tensor, bias: Tensor) ->
 class Stack:
     """Forward pass of several models of one shape, each on its own batch. Activations are `[run, pos, batch, …]`."""
 
-    def __init__(self, config: ModelConfig, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, config: ModelConfig, device: torch.device, dtype: torch.dtype = torch.float32
+    ) -> None:
         self.config, self.dtype = config, dtype
         # rows of the tables: the (token, position) pairs that can occur, position after position;
         # 64 for three digits
         constants = {"+": [PLUS], "=": [EQUALS]}
-        tokens = [torch.tensor(constants.get(mark, range(10))) for mark in config.layout.tick_labels()]
+        tokens = [
+            torch.tensor(constants.get(mark, range(10))) for mark in config.layout.tick_labels()
+        ]
         count = torch.tensor([len(options) for options in tokens])
         self.token = torch.cat(tokens).to(device)  # (row,)
         self.first = (count.cumsum(0) - count).to(device)  # row of each position, (pos,)
@@ -85,36 +96,52 @@ class Stack:
         read = slice(config.layout.loss_positions[0], None)
         # positions whose queries a layer needs
         self.queries = [slice(None)] * (config.layers - 1) + [read]
-        self.future = torch.ones(config.layout.length, config.layout.length, dtype=torch.bool, device=device).triu(1)
+        self.future = torch.ones(
+            config.layout.length, config.layout.length, dtype=torch.bool, device=device
+        ).triu(1)
 
-    def rows(self, a: Int[Tensor, "run batch"], b: Int[Tensor, "run batch"]) -> Int[Tensor, "run pos batch"]:
+    def rows(
+        self, a: Int[Tensor, "run batch"], b: Int[Tensor, "run batch"]
+    ) -> Int[Tensor, "run pos batch"]:
         """The row of each position of the sum's input."""
         width = self.config.width
         tail = digit_tokens(a + b, width) if self.config.causal else a.new_zeros(*a.shape, width)
-        offset = torch.cat([digit_tokens(a, width), a.new_zeros(*a.shape, 1), digit_tokens(b, width), tail], -1)
+        offset = torch.cat(
+            [digit_tokens(a, width), a.new_zeros(*a.shape, 1), digit_tokens(b, width), tail], -1
+        )
         return (self.first + offset).transpose(-1, -2)
 
-    def logits(self, p: Parameters, rows: Tensor, draw: Draw | None = None) -> Float[Tensor, "run read batch vocab"]:
+    def logits(
+        self, p: Parameters, rows: Tensor, draw: Draw | None = None
+    ) -> Float[Tensor, "run read batch vocab"]:
         """Logits at the read positions, with dropout by the masks that `draw` gives; without if it is None."""
         return self.unembed(p, self.streams(p, rows, draw)[1])
 
-    def streams(self, p: Parameters, rows: Tensor, draw: Draw | None = None) -> tuple[Tensor, Tensor]:
+    def streams(
+        self, p: Parameters, rows: Tensor, draw: Draw | None = None
+    ) -> tuple[Tensor, Tensor]:
         """The last block's residual stream before and after its MLP, at the read positions."""
         resid, out = self.first_attention(p, rows, draw)
         for l in range(self.config.layers):
             if l:
                 resid, out = self.attention(p, l, resid, draw)
             mid = resid + self.dropped(out.to(resid.dtype), draw)
-            hidden = linear(self.normed(mid), *self.folded(p, f"blocks.{l}.norm", f"blocks.{l}.up")).relu()
+            hidden = linear(
+                self.normed(mid), *self.folded(p, f"blocks.{l}.norm", f"blocks.{l}.up")
+            ).relu()
             down = self.scaled(p[f"blocks.{l}.down.weight"], p[f"blocks.{l}.down.bias"], draw)
-            resid = mid + self.dropped(linear(self.dropped(hidden, draw), *down).to(mid.dtype), draw)
+            resid = mid + self.dropped(
+                linear(self.dropped(hidden, draw), *down).to(mid.dtype), draw
+            )
         return mid, resid
 
     def unembed(self, p: Parameters, resid: Tensor) -> Float[Tensor, "run read batch vocab"]:
         """Logits from the last residual stream, or, with the final MLP ablated, from the one before it."""
         return linear(self.normed(resid), *self.folded(p, "norm", "unembed"))
 
-    def first_attention(self, p: Parameters, rows: Tensor, draw: Draw | None) -> tuple[Tensor, Tensor]:
+    def first_attention(
+        self, p: Parameters, rows: Tensor, draw: Draw | None
+    ) -> tuple[Tensor, Tensor]:
         """Layer 0's attention by look-up: the stream that it enters and its output, where they are needed."""
         heads, d, queries = self.config.heads, self.config.d_model, self.queries[0]
         stream, score, v = self.tables(p)
@@ -143,8 +170,12 @@ class Stack:
         # (run, pair, d_model)
         stream = p["embed.weight"][:, self.token] * math.sqrt(self.config.d_model)
         scale, shift = (p[f"blocks.0.norm.{name}"].unsqueeze(1) for name in ("weight", "bias"))
-        weight, bias = (torch.cat([p[f"blocks.0.{x}.{name}"] for x in "qkv"], 1) for name in ("weight", "bias"))
-        flat = linear(layers.normed(stream) * scale + shift, weight, bias).unflatten(-1, (-1, self.config.d_head))
+        weight, bias = (
+            torch.cat([p[f"blocks.0.{x}.{name}"] for x in "qkv"], 1) for name in ("weight", "bias")
+        )
+        flat = linear(layers.normed(stream) * scale + shift, weight, bias).unflatten(
+            -1, (-1, self.config.d_head)
+        )
         q, k, v = rotate(flat, self.turn_of_row).chunk(3, -2)  # (run, pair, head, d_head)
         return stream, torch.einsum("rihd,rjhd->rhij", q, k) / math.sqrt(self.config.d_head), v
 
@@ -155,18 +186,24 @@ class Stack:
         found = score.flatten(2).gather(2, cell.flatten(2)).view(cell.shape)
         return self.probabilities(found, self.future[queries].T.unsqueeze(-1), draw, 2)
 
-    def attention(self, p: Parameters, l: int, resid: Tensor, draw: Draw | None) -> tuple[Tensor, Tensor]:
+    def attention(
+        self, p: Parameters, l: int, resid: Tensor, draw: Draw | None
+    ) -> tuple[Tensor, Tensor]:
         """Attention of a later layer: the stream where it is needed from here on, and the output there."""
         norm, queries = f"blocks.{l}.norm", self.queries[l]
         everywhere = self.normed(resid)
-        q = linear(everywhere[:, queries], *self.folded(p, norm, f"blocks.{l}.q", turn=self.turn[queries]))
+        q = linear(
+            everywhere[:, queries], *self.folded(p, norm, f"blocks.{l}.q", turn=self.turn[queries])
+        )
         k = linear(everywhere, *self.folded(p, norm, f"blocks.{l}.k", turn=self.turn))
         v = linear(everywhere, *self.folded(p, norm, f"blocks.{l}.v", turn=self.turn))
         # views, no copies: one small matrix for each example and head, (run, batch * head, pos,
         # d_head)
         q, k, v = (x.view(*x.shape[:2], -1, self.config.d_head).transpose(1, 2) for x in (q, k, v))
         score = q @ k.mT
-        score = (score.float() if self.dtype == torch.bfloat16 else score) / math.sqrt(self.config.d_head)
+        score = (score.float() if self.dtype == torch.bfloat16 else score) / math.sqrt(
+            self.config.d_head
+        )
         score = score.permute(0, 3, 1, 2).contiguous()  # (run, key, batch * head, query)
         pattern = self.probabilities(score, self.future[queries].T.unsqueeze(1), draw, 1)
         pattern = pattern.to(self.dtype).permute(0, 2, 3, 1)
@@ -193,13 +230,17 @@ class Stack:
         """LayerNorm without its scale and shift, which `folded` moves into the next weights."""
         return layers.normed(x).to(self.dtype)
 
-    def folded(self, p: Parameters, norm: str, *names: str, turn: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def folded(
+        self, p: Parameters, norm: str, *names: str, turn: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Weights and biases of linear maps behind a norm, one under the other, with its scale and shift folded in.
 
         With `turn`, each position's rotary embedding is folded in too: weights are `[run, pos,
         d_out, d_in]`.
         """
-        weight, bias = (torch.cat([p[f"{name}.{kind}"] for name in names], 1) for kind in ("weight", "bias"))
+        weight, bias = (
+            torch.cat([p[f"{name}.{kind}"] for name in names], 1) for kind in ("weight", "bias")
+        )
         bias = bias + (weight @ p[f"{norm}.bias"].unsqueeze(-1)).squeeze(-1)
         weight = weight * p[f"{norm}.weight"].unsqueeze(1)
         if turn is not None:

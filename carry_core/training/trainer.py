@@ -27,7 +27,12 @@ from carry_core.training.stacked import Masks, Stack
 Pairs = Int[Tensor, "2 _"]  # a and b of each
 # a run's tensors by name, and a record that is ready for JSON
 State = tuple[dict[str, Tensor], dict[str, Any]]
-PRECISIONS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fused": torch.float32}
+PRECISIONS = {
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fused": torch.float32,
+}
 MOMENTS = ("exp_avg", "exp_avg_sq")
 TEST_BATCH = 2048  # sums per run
 
@@ -63,7 +68,11 @@ def split(
     size = round(group.fraction * len(shuffled))
     both = shuffled[: 2 * size].split(size)
     train, test = (torch.stack(sums.unrank(index, group.n_digits)) for index in both)
-    long = torch.stack(sums.long_sums(N_LONG, group.config.width, generator)) if group.padded else train[:, :0]
+    long = (
+        torch.stack(sums.long_sums(N_LONG, group.config.width, generator))
+        if group.padded
+        else train[:, :0]
+    )
     if group.parent is not None:
         train = long[:, : group.primed]
     elif group.primed:
@@ -97,8 +106,17 @@ class Trainer:
         self.seeds = [seeds.record(run) for run in runs]
         # wall time that each run is charged with: its share of the stack's
         self.seconds = [0.0] * len(runs)
-        where = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else f"cpu ({platform.machine()})"
-        self.made_by = {"device": where, "torch": torch.__version__, "numpy": np.__version__, "commit": commit()}
+        where = (
+            torch.cuda.get_device_name(self.device)
+            if self.device.type == "cuda"
+            else f"cpu ({platform.machine()})"
+        )
+        self.made_by = {
+            "device": where,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "commit": commit(),
+        }
         self.sessions: list[list[dict[str, Any]]] = [[] for _ in runs]
         streams = [seeds.streams(run) for run in runs]
         parts = zip(*(split(group, of_run.split, of_run.order) for of_run in streams), strict=True)
@@ -110,7 +128,9 @@ class Trainer:
         self.masks = Masks(dropout, self.device)
         self.fused = FusedStep(self.stack, stacked, dropout) if precision == "fused" else None
         if self.fused is None:
-            self.parameters = {name: p.to(self.device).requires_grad_() for name, p in stacked.items()}
+            self.parameters = {
+                name: p.to(self.device).requires_grad_() for name, p in stacked.items()
+            }
             self.trained = list(self.parameters.values())  # the tensors that the optimiser moves
         else:
             self.parameters = self.fused.parameters
@@ -118,14 +138,21 @@ class Trainer:
         self.carry_in = carries.carry_in(group.n_digits).to(self.device)
         self.rate = torch.tensor(recipe.rate, device=self.device)
         self.optimiser = torch.optim.AdamW(
-            self.trained, lr=self.rate, betas=(0.9, 0.98), eps=1e-8, weight_decay=group.decay, fused=True
+            self.trained,
+            lr=self.rate,
+            betas=(0.9, 0.98),
+            eps=1e-8,
+            weight_decay=group.decay,
+            fused=True,
         )
 
     @property
     def finished(self) -> bool:
         return self.epoch >= self.recipe.epochs(self.group)
 
-    def run_epoch(self, pause: Callable[[], bool] = lambda: False) -> dict[str, NDArray[Any]] | None:
+    def run_epoch(
+        self, pause: Callable[[], bool] = lambda: False
+    ) -> dict[str, NDArray[Any]] | None:
         """Train for one epoch, or what is left of it; returns what the history gains, `[run, …]`.
 
         A test follows where the recipe has one. `pause` is asked after each batch: where it says
@@ -143,14 +170,19 @@ class Trainer:
                 row["epochs"] = np.full(len(self.runs), self.epoch)
             for key, value in row.items():
                 self.history.setdefault(key, []).append(value)
-        self.seconds = [seconds + (time.perf_counter() - began) / len(self.runs) for seconds in self.seconds]
+        self.seconds = [
+            seconds + (time.perf_counter() - began) / len(self.runs) for seconds in self.seconds
+        ]
         return row
 
     def train_epoch(self, pause: Callable[[], bool] = lambda: False) -> dict[str, Tensor] | None:
         """One pass over the training set; means over its batches, with dropout on. None where `pause` stops it."""
         for a, b in self.batches(self.train, self.group.batch)[self.done :]:
             row = self.step(a, b, self.epoch * self.group.steps + self.done)
-            self.running = {k: self.running[k] + value if self.done else value.clone() for k, value in row.items()}
+            self.running = {
+                k: self.running[k] + value if self.done else value.clone()
+                for k, value in row.items()
+            }
             self.done += 1
             if pause():
                 # a GPU is behind; who measures the time should know
@@ -179,12 +211,16 @@ class Trainer:
     def test_epoch(self) -> dict[str, Tensor]:
         """Loss and accuracies on the test sums with dropout off, weight norm, and what the group's figures need."""
         row = {f"test_{key}": value for key, value in self.mean_score(self.test).items()}
-        row["weight_norm"] = sum((p.square().flatten(1).sum(1) for p in self.parameters.values()), torch.zeros(()))
+        row["weight_norm"] = sum(
+            (p.square().flatten(1).sum(1) for p in self.parameters.values()), torch.zeros(())
+        )
         if self.group.padded:
             row |= {f"long_{key}": value for key, value in self.mean_score(self.long).items()}
         if self.group.config.layers == 1:
             batches = (self.stack.rows(a, b) for a, b in self.batches(self.test, TEST_BATCH))
-            total = [self.stack.first_pattern(self.parameters, rows) * rows.shape[2] for rows in batches]
+            total = [
+                self.stack.first_pattern(self.parameters, rows) * rows.shape[2] for rows in batches
+            ]
             row["pattern"] = torch.stack(total).sum(0) / self.test.shape[2]
         return row
 
@@ -198,7 +234,9 @@ class Trainer:
             else:
                 streams = self.stack.streams(self.parameters, rows)
                 before_mlp, logits = (self.stack.unembed(self.parameters, x) for x in streams)
-            row = {key: value * a.shape[1] for key, value in self.score(logits.float(), target).items()}
+            row = {
+                key: value * a.shape[1] for key, value in self.score(logits.float(), target).items()
+            }
             if self.group.tracks_final_mlp:
                 # (run, pos, batch)
                 guess, task = before_mlp.argmax(-1), carries.class_index(a, b, self.group.n_digits)
@@ -206,16 +244,25 @@ class Trainer:
                 shift = torch.where(self.carry_in[task], 1, -1).transpose(1, 2)
                 row["ablated_count"] = member.sum(1).unsqueeze(-1)
                 for key, answer in (("accuracy", guess), ("corrected", (guess + shift) % 10)):
-                    row[f"ablated_{key}"] = torch.einsum("rpb,rbc->rcp", (answer == target).float(), member)
+                    row[f"ablated_{key}"] = torch.einsum(
+                        "rpb,rbc->rcp", (answer == target).float(), member
+                    )
             total = {key: total[key] + value if total else value for key, value in row.items()}
         of_class = total.pop("ablated_count", torch.ones(()))
-        return {key: x / (of_class if key.startswith("ablated") else pairs.shape[2]) for key, x in total.items()}
+        return {
+            key: x / (of_class if key.startswith("ablated") else pairs.shape[2])
+            for key, x in total.items()
+        }
 
-    def score(self, logits: Float[Tensor, "run read batch vocab"], target: Tensor) -> dict[str, Tensor]:
+    def score(
+        self, logits: Float[Tensor, "run read batch vocab"], target: Tensor
+    ) -> dict[str, Tensor]:
         """Per run: mean cross entropy over the read positions, accuracy per position, exact match."""
         # a softmax over the last axis is slow on a CPU
         classes_outside = logits.transpose(-1, -2).flatten(0, 1)
-        loss = F.cross_entropy(classes_outside, target.flatten(0, 1), reduction="none").view(target.shape)
+        loss = F.cross_entropy(classes_outside, target.flatten(0, 1), reduction="none").view(
+            target.shape
+        )
         right = logits.detach().argmax(-1) == target
         each = {"loss": loss.mean(1), "accuracy": right.float(), "whole": right.all(1).float()}
         return {key: x.mean(-1) for key, x in each.items()}
@@ -230,11 +277,24 @@ class Trainer:
 
     def states(self) -> list[State]:
         """All it takes to go on from here to the same bits, of each run; after the first step at the earliest."""
-        parts: dict[str, dict[str, Tensor]] = {"parameters": self.parameters, "running": self.running}
+        parts: dict[str, dict[str, Tensor]] = {
+            "parameters": self.parameters,
+            "running": self.running,
+        }
         parts |= self.moments()
-        parts["history"] = {key: torch.from_numpy(np.stack(rows, 1)) for key, rows in self.history.items()}
-        tensors = {f"{kind}/{name}": x.detach().cpu() for kind, named in parts.items() for name, x in named.items()}
-        shared: dict[str, Any] = {"group": self.group.name, "recipe": self.recipe.name, "precision": self.precision}
+        parts["history"] = {
+            key: torch.from_numpy(np.stack(rows, 1)) for key, rows in self.history.items()
+        }
+        tensors = {
+            f"{kind}/{name}": x.detach().cpu()
+            for kind, named in parts.items()
+            for name, x in named.items()
+        }
+        shared: dict[str, Any] = {
+            "group": self.group.name,
+            "recipe": self.recipe.name,
+            "precision": self.precision,
+        }
         shared |= {"epoch": self.epoch, "batches": self.done, **self.made_by}
         shared["adam_step"] = int(next(iter(self.optimiser.state.values()))["step"])
         if self.fused is not None:
@@ -253,9 +313,16 @@ class Trainer:
         self.load(states)
         self.epoch, self.done = states[0][1]["epoch"], states[0][1].get("batches", 0)
         self.seconds = [record["seconds"] for _, record in states]
-        together = {name: torch.stack([tensors[name] for tensors, _ in states]) for name in states[0][0]}
-        self.running = {name: total.to(self.device) for name, total in part(together, "running/").items()}
-        self.history = {name: list(rows.transpose(0, 1).numpy()) for name, rows in part(together, "history/").items()}
+        together = {
+            name: torch.stack([tensors[name] for tensors, _ in states]) for name in states[0][0]
+        }
+        self.running = {
+            name: total.to(self.device) for name, total in part(together, "running/").items()
+        }
+        self.history = {
+            name: list(rows.transpose(0, 1).numpy())
+            for name, rows in part(together, "history/").items()
+        }
         for i, (_, record) in enumerate(states):
             (self.fused or self).masks.set_state(i, record["dropout"])
             before = {key: record.get(key) for key in self.made_by}
@@ -279,22 +346,32 @@ class Trainer:
         """Adam's moving averages, by their names and the parameters', `[run, …]`; after a first step."""
         state = self.optimiser.state
         if self.fused is None:
-            return {key: {name: state[p][key] for name, p in self.parameters.items()} for key in MOMENTS}
+            return {
+                key: {name: state[p][key] for name, p in self.parameters.items()} for key in MOMENTS
+            }
         flat = self.fused.flat
         return {key: flat.views(state[flat.values][key]) for key in MOMENTS}
 
 
 def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The tensors whose names start with a prefix, under the rest of their names."""
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): value
+        for name, value in tensors.items()
+        if name.startswith(prefix)
+    }
 
 
 def commit() -> str:
     """The commit of this checkout, with `+` where `carry_core` was changed since; `unknown` outside of one."""
     git = ["git", "-C", str(ROOT)]
     try:
-        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
-        diff = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "carry_core"], capture_output=True, check=False)
+        head = subprocess.run(
+            [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
+        )
+        diff = subprocess.run(
+            [*git, "diff", "--quiet", "HEAD", "--", "carry_core"], capture_output=True, check=False
+        )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return head.stdout.strip() + ("+" if diff.returncode else "")
