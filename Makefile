@@ -24,7 +24,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped author-figures maps seeds serve lab train rerun cluster progress unlock test lint types unit net compare mutation mutants fuzz nbval lock clean
+.PHONY: help setup book notebooks outputs shipped author-figures maps seeds serve lab train rerun cluster progress unlock test lint types unit net compare mutation mutants fuzz nbval lock clean bare
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -126,7 +126,7 @@ lint: $(READY) ## ruff: rules and format; import-linter: who may import whom; de
 	elif command -v node >/dev/null; then for script in book/playground/*.js; do node --check $$script || exit; done; \
 	else echo "Neither tsc nor node is here: the playground's scripts are not checked."; fi
 
-types: $(READY) ## mypy, strict, on carry_core
+types: $(READY) ## mypy, strict, on both packages
 	@$(PY) -m mypy
 
 unit: $(READY) ## pytest
@@ -136,6 +136,12 @@ net: $(READY) ## two minutes: few sums of every row, the playground, checksums a
 	@$(PY) -m tests.net
 	@.venv/bin/carry verify
 	@$(MAKE) --no-print-directory compare
+
+# Everything that the core needs is in pyproject.toml: nothing else is installed here.
+bare: ## carry_core where its five packages alone are installed, and what `carry` says there: a minute or two
+	@rm -rf _build/bare build && $(PYTHON) -m venv _build/bare
+	@_build/bare/bin/python -m pip install --quiet --constraint requirements.lock $(TORCH) .
+	@cd _build/bare && bin/python -W error ../../tests/bare.py
 
 compare: notebooks ## compare the executed notebooks with the outputs that are committed; runs those that are stale
 	@$(PY) workflow/compare.py

@@ -26,7 +26,6 @@ from carry_core.errors import BadInput
 Arrays = dict[str, NDArray[Any]]
 
 ROOT = Path(__file__).resolve().parent.parent
-RESOURCES = ROOT / "carry_core" / "resources"  # tables and templates that come with the package
 # bytes of a text or of arrays once they are unpacked: no file of ours has a tenth of that
 LARGEST = 2**28
 REASON = 200  # characters

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from carry_core import carries
 from carry_core.errors import BadInput, check_whole
+from carry_core.fast.prefixes import passes
 from carry_core.interventions import BATCH as BATCH
 from carry_core.interventions import (
     INTACT,
@@ -39,7 +40,6 @@ from carry_core.sums import (
     long_sums,
     some_sums,
 )
-from carry_core.training.prefixes import passes
 
 AnyIntervention = Intervention | Combined
 Interventions = AnyIntervention | Sequence[AnyIntervention] | Mapping[str, AnyIntervention]

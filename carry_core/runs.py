@@ -16,12 +16,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any, SupportsIndex
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from safetensors.torch import save_file
 from torch import Tensor
 
 from carry_core import groups
 from carry_core.errors import BadInput
-from carry_core.files import author_dir, damaged, data_dir, open_tensors
+from carry_core.files import author_dir, damaged, data_dir, open_tensors, replacing_all
+from carry_core.groups import Group
 from carry_core.model import ModelConfig, Transformer
 
 FORMAT = "2"
@@ -33,6 +37,7 @@ STORED_AS = (torch.float16, torch.float32)
 
 Record = dict[str, Any]
 Weights = Mapping[str, Tensor]
+History = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -310,3 +315,40 @@ def missing(
     return BadInput(
         f"{start} make them with `carry train {group}{by}{which and f' --runs {which}'}`."
     )
+
+
+def run_path(out: Path, group: str, recipe: str, run: int) -> Path:
+    """Where a run's weights lie in `data/runs` or a folder like it; its learning curves lie beside, as `.npz`."""
+    return out / group / recipe / f"run{run}.safetensors"
+
+
+def save_run(
+    path: Path, group: Group, weights: Weights, record: Record, curves: History | None = None
+) -> None:
+    """Write a run's pair of files, both or neither, with learning curves `[row, …]`; BadInput if it cannot be done.
+
+    Weights are by name, snapshots under `epoch_500/…`. The record has at least `run`, `recipe` and
+    `epochs`.
+    """
+    snapshots = sorted(
+        {int(name.split("/")[0].removeprefix("epoch_")) for name in weights if "/" in name}
+    )
+    record = record | ({"snapshots": snapshots} if snapshots else {})
+    about = {
+        "format": FORMAT,
+        "group": group.name,
+        "config": asdict(group.config),
+        "record": record,
+    }
+    if not are_finite(weights):
+        raise BadInput(
+            f"Run {record['run']} of {group.name} has weights that are not finite: it is not written."
+        )
+    paths = [path.with_suffix(".npz"), path] if curves else [path]
+    with replacing_all(*paths) as temporaries:
+        if curves:
+            with temporaries[0].open("wb") as file:
+                np.savez_compressed(file, allow_pickle=False, **curves)
+        contiguous = {key: p.contiguous() for key, p in weights.items()}
+        # one entry of metadata: several are written in random order
+        save_file(contiguous, temporaries[-1], {"carry": json.dumps(about)})

@@ -8,11 +8,12 @@ import pytest
 import torch
 from filelock import FileLock
 
-from carry_core import author, cli, measure, sums
+from carry_core import measure, sums
 from carry_core.files import ROOT
 from carry_core.groups import Group
 from carry_core.interventions import Sums
 from carry_core.model import ModelConfig, Transformer
+from carry_paper import author, cli
 from tests.chromium import Chromium
 
 torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Tiny random language models and tokenizers that write numbers in several ways, for the tests of `carry_core.llm`."""
+"""Tiny random language models and tokenizers that write numbers in several ways, for the tests of `carry_paper.llm`."""
 
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from carry_core.llm import prompts, small
-from carry_core.llm.model import library
+from carry_paper.llm import prompts, small
+from carry_paper.llm.model import library
 
 SPECIAL = ["<pad>", "<s>", "</s>"]
 

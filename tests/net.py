@@ -32,9 +32,10 @@ import torch
 from carry_core import groups, measure, runs, sums
 from carry_core.errors import BadInput
 from carry_core.files import author_dir, write_json
-from carry_core.ledger import compute
-from carry_core.plots import playground
-from carry_core.training import histories
+from carry_core.runs import History
+from carry_paper.ledger import compute
+from carry_paper.pages import playground
+from carry_paper.training import histories
 
 GOLDEN = Path(__file__).parent / "golden"
 # the rows come last: `make_small` changes the modules for good
@@ -64,13 +65,13 @@ def make_small() -> None:
 
     runs.load = first_run
 
-    def of_first_run(*args: Any, **more: Any) -> histories.History:
+    def of_first_run(*args: Any, **more: Any) -> History:
         curves = history(*args, **more)
         return {name: x if name == "epochs" else x[:1] for name, x in curves.items()}
 
     histories.load = of_first_run
     for name, module in list(sys.modules.items()):
-        if name.startswith(("carry_core.findings.", "carry_core.ledger.")):
+        if name.startswith(("carry_paper.findings.", "carry_paper.ledger.")):
             for constant in SMALLER.keys() & vars(module).keys():
                 setattr(module, constant, SMALLER[constant])
             if hasattr(module, "fixed_sums"):

@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 import torch
 
-from carry_core import author, groups, runs, sums
-from carry_core.author import curves, import_release
+from carry_core import groups, runs, sums
 from carry_core.errors import BadInput
 from carry_core.groups import Group
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import ModelConfig, Transformer
-from carry_core.training import histories
+from carry_paper import author
+from carry_paper.author import curves, import_release
+from carry_paper.training import histories
 
 MODEL = "Encoder-only/n2_s0.3_w0.2/model_n2_s0.3_w0.2_{}"
 HISTORY = "Encoder-only/n2_s0.3_w0.2/DATA_n2_s0.3_w0.2_{}.data"

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from carry_core import author
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_core.findings import base
-from carry_core.ledger import claims, compute, quantities, results
-from carry_core.ledger.quantities import READINGS
+from carry_paper import author
+from carry_paper.findings import base
+from carry_paper.ledger import claims, compute, quantities, results
+from carry_paper.ledger.quantities import READINGS
 
 
 @pytest.fixture

@@ -12,9 +12,10 @@ from bs4 import BeautifulSoup
 
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_core.ledger import claims, verdicts, webpage
-from carry_core.ledger.box import SIGNS
-from carry_core.ledger.webpage import Outcomes
+from carry_paper.ledger import claims, verdicts
+from carry_paper.pages import webpage
+from carry_paper.pages.box import SIGNS
+from carry_paper.pages.webpage import Outcomes
 from tests.test_claims import ledger  # noqa: F401 (a fixture)
 
 PAPER = "https://arxiv.org/html/2401.07993v2"

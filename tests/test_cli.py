@@ -8,9 +8,10 @@ import click
 import pytest
 import torch
 
-from carry_core import cli, runs
+from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import write_json
+from carry_paper import cli
 
 
 def test_the_installed_command(tmp_path):

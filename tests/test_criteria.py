@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from carry_core.findings import base
-from carry_core.findings.base import FINDINGS, N1, Fields
 from carry_core.groups import MAIN
+from carry_paper.findings import base
+from carry_paper.findings.base import FINDINGS, N1, Fields
 
 STAIRS = ({"value": 0.51}, {"value": 0.49})
 LEADING_AXIS = (

@@ -7,9 +7,9 @@ import torch
 
 from carry_core.groups import Group
 from carry_core.model import ModelConfig
-from carry_core.training import trainer
-from carry_core.training.recipes import Recipe
-from carry_core.training.trainer import Trainer
+from carry_paper.training import trainer
+from carry_paper.training.recipes import Recipe
+from carry_paper.training.trainer import Trainer
 from tests.conftest import SHAPES
 from tests.trainings import weights
 

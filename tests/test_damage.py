@@ -17,17 +17,18 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from carry_core import author, checksums, files, groups, runs
+from carry_core import files, groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, replacing, replacing_all
-from carry_core.findings import interchange
-from carry_core.ledger import claims, results, seeds
-from carry_core.llm import recordings, survey
-from carry_core.plots import page
-from carry_core.training import bench, checkpoints, histories
-from carry_core.training.checkpoints import Checkpoints
-from carry_core.training.recipes import BY_NAME
-from carry_core.training.trainer import Trainer
+from carry_paper import author, checksums
+from carry_paper.findings import interchange
+from carry_paper.ledger import claims, results, seeds
+from carry_paper.llm import recordings, survey
+from carry_paper.pages import page
+from carry_paper.training import bench, histories
+from carry_paper.training.checkpoints import Checkpoints
+from carry_paper.training.recipes import BY_NAME
+from carry_paper.training.trainer import Trainer
 from tests.test_llm_recorded import planted
 from tests.trainings import save_random
 
@@ -402,7 +403,7 @@ def test_weights_that_are_not_finite_are_not_written(data):
     before = path.read_bytes()
     weights = {name: p * torch.nan for name, p in runs.load(NAME).weights[0].items()}
     with pytest.raises(BadInput, match="not finite"):
-        checkpoints.save_run(path, group, weights, {"recipe": "paper", "run": 0, "epochs": 9})
+        runs.save_run(path, group, weights, {"recipe": "paper", "run": 0, "epochs": 9})
     assert path.read_bytes() == before
 
 
@@ -531,7 +532,7 @@ DECODERS |= {"pickle.load", "load_file", "safe_open", "torch.load"}
 # Package and system files, texts that are no files, the release's pickles, and a part of a file
 # that its reader opened.
 ELSEWHERE = {
-    ("author.py", "(RESOURCES / 'release.sha256').read_text"),
+    ("author.py", "CHECKSUMS.read_text"),
     ("author.py", "path.read_bytes"),
     ("author.py", "json.loads"),
     ("author.py", "torch.load"),
@@ -546,7 +547,7 @@ ELSEWHERE = {
 
 def test_no_other_module_opens_files_by_hand():
     by_hand = set()
-    for path in (ROOT / "carry_core").rglob("*.py"):
+    for path in ROOT.glob("carry_*/**/*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if name in DECODERS or name.endswith((".read_text", ".read_bytes")):

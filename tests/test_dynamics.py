@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from carry_core.errors import BadInput
-from carry_core.findings import dynamics, heads
-from carry_core.findings.survey import Evidence
 from carry_core.sums import Layout
+from carry_paper.findings import dynamics, heads
+from carry_paper.findings.survey import Evidence
 
 EPOCHS = 400
 EPOCH = np.arange(1, EPOCHS + 1)

@@ -1,7 +1,9 @@
 """The files that name packages and versions agree with each other, and name no host."""
 
+import ast
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -42,7 +44,7 @@ def test_the_package_and_its_extras_need_what_is_listed():
     ]
     needed = {canonicalize_name(r.name): r for r in map(Requirement, lines)}
     listed = requirements("requirements.in")
-    assert needed.keys() - {"torch"} == listed.keys() - {"setuptools"}
+    assert needed.keys() - {"torch", "carry-core"} == listed.keys() - {"setuptools"}
     for name in listed.keys() & needed.keys():
         assert listed[name].specifier in (needed[name].specifier, ""), name
 
@@ -77,3 +79,27 @@ def test_the_tracked_tree_stays_small():
     sizes = {name: (ROOT / name).stat().st_size for name in names}
     largest = sorted(sizes, key=lambda name: -sizes[name])[:5]
     assert sum(sizes.values()) < 128 * 2**20, f"the largest: {', '.join(largest)}"
+
+
+def test_the_core_imports_what_it_requires_and_nothing_else():
+    """A bridge to another library imports it inside its function."""
+    project = tomllib.loads(text("pyproject.toml"))["project"]
+    required = {Requirement(line).name for line in project["dependencies"]}
+    packages = set()
+    for path in (ROOT / "carry_core").rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Import):
+                packages |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                packages.add(node.module.split(".")[0])
+    assert packages - sys.stdlib_module_names - {"carry_core"} == required
+
+
+def test_a_missing_extra_is_one_line():
+    """`carry` names the package that is missing and the extra that has it."""
+    code = "import sys; sys.modules['click'] = None; from carry_paper.__main__ import main; main()"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    said = "`carry` needs the package click, which is not installed: pip install 'carry-core[paper]'.\n"
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", said)

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from carry_core import measure
-from carry_core.findings import base, geometry, lengths, survey
-from carry_core.findings.base import (
+from carry_core.groups import GROUPS, MAIN
+from carry_paper.findings import base, geometry, lengths, survey
+from carry_paper.findings.base import (
     DECODER,
     DFF512,
     DFF1024,
@@ -22,8 +23,7 @@ from carry_core.findings.base import (
     PRIMED,
     S01,
 )
-from carry_core.groups import GROUPS, MAIN
-from carry_core.ledger import compute, quantities
+from carry_paper.ledger import compute, quantities
 from tests.trainings import save_random
 
 EPOCHS = 200

@@ -13,10 +13,10 @@ from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.groups import Group
 from carry_core.model import ModelConfig
-from carry_core.training import fused
-from carry_core.training.fused import FusedStep, LaneMasks
-from carry_core.training.stacked import THRESHOLD
-from carry_core.training.trainer import MOMENTS, Trainer
+from carry_paper.training import fused
+from carry_paper.training.fused import FusedStep, LaneMasks
+from carry_paper.training.stacked import THRESHOLD
+from carry_paper.training.trainer import MOMENTS, Trainer
 from tests.trainings import QUICK, needs_fused, weights
 
 SHAPES = {
@@ -77,7 +77,7 @@ def test_gradients_are_autograds(reference, product, monkeypatch):
     monkeypatch.setattr(fused, "library", fused.library.__wrapped__)
     monkeypatch.setattr(fused, "THRESHOLD", 0)
     for where in ("fused", "stacked"):
-        monkeypatch.setattr(f"carry_core.training.{where}.SCALE", 1.0)
+        monkeypatch.setattr(f"carry_paper.training.{where}.SCALE", 1.0)
     reference.masks = lambda shape, dtype: torch.ones(shape, dtype=dtype)
     compare(reference, SeedSequence(1), 70)
 

@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional as F
 
-from carry_core import carries, cli, groups, interventions, measure, runs, sums
+from carry_core import carries, groups, interventions, measure, runs, sums
 from carry_core.errors import BadInput
 from carry_core.interventions import (
     PAIRS,
@@ -38,9 +38,10 @@ from carry_core.interventions import (
     Patch,
 )
 from carry_core.model import POINTS, ModelConfig, Transformer
-from carry_core.plots import page
 from carry_core.sums import Layout
-from carry_core.training import loop
+from carry_paper import cli
+from carry_paper.pages import page
+from carry_paper.training import loop
 from tests.conftest import SHAPES, random_model
 from tests.test_damage import CASES, NAME, write_run
 from tests.trainings import save_random
@@ -742,7 +743,7 @@ ARRAYS = {
 
 
 def test_curves_with_another_array_are_taken_or_refused(data):
-    from carry_core.training import histories
+    from carry_paper.training import histories
 
     write_run(data)
     path = data / CASES["curves"][0]

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from carry_core import measure, sums
-from carry_core.findings import adder, geometry, pentagon
-from carry_core.findings.base import Fields
 from carry_core.model import ModelConfig, Transformer
+from carry_paper.findings import adder, geometry, pentagon
+from carry_paper.findings.base import Fields
 from tests.conftest import random_model
 
 

@@ -10,12 +10,12 @@ from torch import nn
 from carry_core import sums
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_core.findings import interchange, typology
-from carry_core.findings.interchange import count, draw
 from carry_core.groups import find
 from carry_core.interventions import Patch
 from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import Layout
+from carry_paper.findings import interchange, typology
+from carry_paper.findings.interchange import count, draw
 
 # The stream of a hand-made network: its position, the digit and the half digit sum in its column's
 # # own place, the mean of the digits to the right as each head brings it, and the logits.

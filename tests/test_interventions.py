@@ -7,10 +7,10 @@ import torch
 
 from carry_core import sums
 from carry_core.errors import BadInput
-from carry_core.findings import heads
+from carry_core.fast.prefixes import FirstLayer, SharedPrefix
 from carry_core.interventions import INTACT, Ablation, Combined, MeanAblation, Patch
 from carry_core.model import Block, ModelConfig, Transformer, cache_hook
-from carry_core.training.prefixes import FirstLayer, SharedPrefix
+from carry_paper.findings import heads
 from tests.conftest import drawn, tokens_of
 
 

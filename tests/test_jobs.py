@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 from carry_core import groups
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_core.training import loop, recipes
-from carry_core.training.checkpoints import Checkpoints
+from carry_paper.training import loop, recipes
+from carry_paper.training.checkpoints import Checkpoints
 
 sys.path.insert(0, str(ROOT / "workflow"))
 import jobs

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from carry_core.errors import BadInput
-from carry_core.llm import prompts, small
-from carry_core.llm.model import Size, format_heads, parse_heads
-from carry_core.llm.prompts import Answers
-from carry_core.llm.staircases import frequent_pairs, most_frequent, random_pairs
+from carry_paper.llm import prompts, small
+from carry_paper.llm.model import Size, format_heads, parse_heads
+from carry_paper.llm.prompts import Answers
+from carry_paper.llm.staircases import frequent_pairs, most_frequent, random_pairs
 from tests.llm_models import TOKENIZERS
 
 BARE, ALPACA = prompts.TEMPLATES["bare"], prompts.TEMPLATES["alpaca"]

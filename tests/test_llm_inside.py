@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from carry_core.llm import prompts, staircases
-from carry_core.llm.model import ablated, blocks
+from carry_paper.llm import prompts, staircases
+from carry_paper.llm.model import ablated, blocks
 from tests.llm_models import KINDS, build
 
 

@@ -8,8 +8,8 @@ import torch
 
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_core.llm import prompts, recordings, survey
-from carry_core.llm.prompts import Answers
+from carry_paper.llm import prompts, recordings, survey
+from carry_paper.llm.prompts import Answers
 
 BARE = prompts.TEMPLATES["bare"]
 N = 400

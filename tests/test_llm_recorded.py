@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from carry_core.errors import BadInput
-from carry_core.findings.survey import Evidence
-from carry_core.ledger import billions, claims, quantities
-from carry_core.llm import prompts, recordings, survey
-from carry_core.llm.model import Size, parse_heads
-from carry_core.llm.prompts import Answers
-from carry_core.llm.staircases import most_frequent
+from carry_paper.findings.survey import Evidence
+from carry_paper.ledger import billions, claims, quantities
+from carry_paper.llm import prompts, recordings, survey
+from carry_paper.llm.model import Size, parse_heads
+from carry_paper.llm.prompts import Answers
+from carry_paper.llm.staircases import most_frequent
 
 
 def of(name: str, source: str = "author"):

@@ -9,8 +9,8 @@ import pytest
 
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_core.llm import prompts
-from carry_core.llm.model import inspect_model
+from carry_paper.llm import prompts
+from carry_paper.llm.model import inspect_model
 from tests.llm_models import folder
 
 EVIL = """
@@ -46,7 +46,7 @@ def plant_generate(where):
 
 RUN = """
 import sys
-from carry_core.cli import main
+from carry_paper.cli import main
 out, *folders = sys.argv[1:]
 for where in folders:
     sys.argv = ["carry", "llm", where, "--prompts", "10", "--out", out]
@@ -98,12 +98,13 @@ sys.meta_path.insert(0, Blocked())
 
 
 WITHOUT = """
-import importlib, pkgutil, carry_core
+import importlib, pkgutil, carry_core, carry_paper
 from click.testing import CliRunner
-for module in pkgutil.walk_packages(carry_core.__path__, "carry_core."):
-    if module.name != "carry_core.llm.small":
-        importlib.import_module(module.name)
-from carry_core.cli import carry, main
+for package in (carry_core, carry_paper):
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if module.name not in ("carry_paper.llm.small", "carry_paper.__main__"):
+            importlib.import_module(module.name)
+from carry_paper.cli import carry, main
 for arguments in (["--help"], ["claims", "--help"], ["llm", "--help"]):
     assert CliRunner().invoke(carry, arguments).exit_code == 0
 for arguments in (["llm", "data/llm/small", "--out", "_build/nowhere"], ["train-llm"]):

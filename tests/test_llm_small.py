@@ -2,8 +2,8 @@
 
 import torch
 
-from carry_core.llm import prompts, small
-from carry_core.llm.model import inspect_model
+from carry_paper.llm import prompts, small
+from carry_paper.llm.model import inspect_model
 
 BARE = prompts.TEMPLATES["bare"]
 

@@ -10,9 +10,9 @@ import torch
 from transformers import AutoModelForCausalLM, BertConfig
 
 from carry_core.errors import BadInput
-from carry_core.llm import prompts, staircases, survey
-from carry_core.llm.model import blocks, format_heads, inspect_model
-from carry_core.llm.staircases import most_frequent
+from carry_paper.llm import prompts, staircases, survey
+from carry_paper.llm.model import blocks, format_heads, inspect_model
+from carry_paper.llm.staircases import most_frequent
 from tests.llm_models import KINDS, TOKENIZERS, folder
 
 BARE = prompts.TEMPLATES["bare"]

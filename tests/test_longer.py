@@ -11,17 +11,17 @@ import torch
 
 from carry_core import carries, measure, runs, sums
 from carry_core.errors import BadInput
-from carry_core.findings import heads, lengths, neurons
-from carry_core.findings.base import FINETUNED, PAD6, PRIMED
-from carry_core.findings.survey import Evidence
 from carry_core.groups import GROUPS
 from carry_core.interventions import INTACT, Ablation
-from carry_core.ledger import quantities
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
-from carry_core.plots.page import chosen_classes
 from carry_core.sums import Layout
-from carry_core.training import recipes
+from carry_paper.findings import heads, lengths, neurons
+from carry_paper.findings.base import FINETUNED, PAD6, PRIMED
+from carry_paper.findings.survey import Evidence
+from carry_paper.ledger import quantities
+from carry_paper.pages.page import chosen_classes
+from carry_paper.training import recipes
 from tests.conftest import random_model
 from tests.trainings import save_random
 

@@ -19,11 +19,11 @@ from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.groups import Group
 from carry_core.model import ModelConfig
-from carry_core.training import fused, loop, recipes
-from carry_core.training import trainer as train_module
-from carry_core.training.checkpoints import Checkpoints
-from carry_core.training.recipes import Recipe
-from carry_core.training.trainer import Trainer
+from carry_paper.training import fused, loop, recipes
+from carry_paper.training import trainer as train_module
+from carry_paper.training.checkpoints import Checkpoints
+from carry_paper.training.recipes import Recipe
+from carry_paper.training.trainer import Trainer
 from tests.conftest import SHAPES
 from tests.trainings import QUICK, Ticks, needs_fused, weights
 

@@ -7,11 +7,11 @@ import torch
 
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
-from carry_core.findings import heads
 from carry_core.interventions import INTACT, Ablation, MeanAblation, Patch
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import Layout
+from carry_paper.findings import heads
 from tests.conftest import drawn, random_model
 
 

@@ -6,8 +6,8 @@ from dataclasses import asdict
 import pytest
 
 from carry_core.files import ROOT
-from carry_core.ledger import claims, moved, results, verdicts
-from carry_core.ledger.results import Row
+from carry_paper.ledger import claims, moved, results, verdicts
+from carry_paper.ledger.results import Row
 
 ROWS = [
     {
@@ -118,7 +118,7 @@ def test_a_file_that_is_no_result_is_refused_before_anything_is_computed(
     refused, data, tmp_path, monkeypatch, content, complaint
 ):
     monkeypatch.setattr(
-        "carry_core.cli.compute.Ledger", lambda *_: pytest.fail("it was computed first")
+        "carry_paper.cli.compute.Ledger", lambda *_: pytest.fail("it was computed first")
     )
     path = tmp_path / "before.json"
     if content is not None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from carry_core.ledger import claims
-from carry_core.plots import playground
+from carry_paper.ledger import claims
+from carry_paper.pages import playground
 from tests import net
 
 

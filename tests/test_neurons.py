@@ -7,9 +7,9 @@ import torch
 
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
-from carry_core.findings import heads, neurons
 from carry_core.interventions import Ablation
 from carry_core.model import ModelConfig
+from carry_paper.findings import heads, neurons
 from tests.conftest import random_model
 
 

@@ -16,8 +16,8 @@ import nbformat
 import pytest
 
 from carry_core.errors import BadInput
-from carry_core.ledger import claims
-from carry_core.plots import page
+from carry_paper.ledger import claims
+from carry_paper.pages import page
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

@@ -11,9 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from carry_core.ledger import box, results
-from carry_core.ledger.claims import claims
-from carry_core.plots import page, style
+from carry_paper.ledger import report, results
+from carry_paper.ledger.claims import claims
+from carry_paper.pages import box, page
+from carry_paper.plots import style
+from carry_paper.plots.sides import AUTHORS, OURS
 
 MAIN, OTHER = "n2_s0.3_w0.2", "n2_s0.3_w0.0"
 ROOT = Path(__file__).parent.parent
@@ -29,7 +31,9 @@ def test_a_box_counts_the_cells_of_a_table_and_links_to_rows_that_have_the_verdi
     ]
     counts = Counter(rows[name].verdict for name in cells)
     assert f"{len(cells)} cells" in html
-    assert all(box.counted(n, verdict) in html for verdict, n in counts.items() if len(counts) > 1)
+    assert all(
+        report.counted(n, verdict) in html for verdict, n in counts.items() if len(counts) > 1
+    )
     linked = [(verdict.replace("-", " "), name) for verdict, name in PILL.findall(html)]
     assert linked
     assert all(
@@ -52,17 +56,17 @@ def test_what_the_author_s_side_draws_is_stored_and_shown_beside_ours(
     monkeypatch.setenv("CARRY_AUTHOR", str(tmp_path))
     imported = {f"{MAIN}/run0": {"files": {"a": "1"}}, f"{OTHER}/run0": {"files": {"b": "2"}}}
     (tmp_path / "sources.json").write_text(json.dumps(imported))
-    assert page.beside("figure", data, "author", MAIN) == {page.AUTHORS: data}
+    assert page.beside("figure", data, "author", MAIN) == {AUTHORS: data}
     # nothing is stored unless it is asked for
-    assert [*page.beside("figure", data, "ours", MAIN)] == [page.OURS]
+    assert [*page.beside("figure", data, "ours", MAIN)] == [OURS]
     monkeypatch.setenv("CARRY_STORE_AUTHOR", "1")
     page.beside("figure", data, "author", MAIN)
     sides = page.beside("figure", data, "ours", MAIN)
-    assert [*sides] == [page.AUTHORS, page.OURS]
-    stored = sides[page.AUTHORS]
+    assert [*sides] == [AUTHORS, OURS]
+    stored = sides[AUTHORS]
     assert type(stored) is type(data)
     np.testing.assert_allclose(stored["x"], data["x"], rtol=1e-3)
-    assert [*page.beside("figure", data, "ours", OTHER)] == [page.OURS]
+    assert [*page.beside("figure", data, "ours", OTHER)] == [OURS]
     with np.load(tmp_path / "results" / "author" / f"figure.{MAIN}.npz") as file:
         assert json.loads(str(file["sources"])) == {"a": "1"}
 

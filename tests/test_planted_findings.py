@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from carry_core import carries, measure, sums
-from carry_core.findings import base, geometry, heads, lengths, survey
-from carry_core.findings.base import DECODER, DFF1024, DIGITS4, N1, N3, S01
-from carry_core.findings.survey import Dissected, Evidence, Survey
 from carry_core.groups import MAIN
 from carry_core.interventions import INTACT, Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
+from carry_paper.findings import base, geometry, heads, lengths, survey
+from carry_paper.findings.base import DECODER, DFF1024, DIGITS4, N1, N3, S01
+from carry_paper.findings.survey import Dissected, Evidence, Survey
 
 Plant = Callable[..., Evidence]
 ONE, OTHER = (Ablation(heads={(1, head)}) for head in (0, 1))

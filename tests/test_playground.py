@@ -18,8 +18,8 @@ from carry_core import runs, sums
 from carry_core.groups import MAIN
 from carry_core.interventions import Ablation, Combined, Intervention, MeanAblation, Patch
 from carry_core.model import ModelConfig, Transformer
-from carry_core.plots import playground
-from carry_core.training import histories
+from carry_paper.pages import playground
+from carry_paper.training import histories
 from tests import chromium
 
 ROOT = Path(__file__).parent.parent

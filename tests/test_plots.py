@@ -10,11 +10,12 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from carry_core.model import ModelConfig
-from carry_core.plots.attention import attention_grid
-from carry_core.plots.curves import ends
-from carry_core.plots.outcomes import OUTCOMES, cell_bars
-from carry_core.plots.page import AUTHORS, show
-from carry_core.plots.style import CLASS_COLOURS, DIGIT_COLOURS
+from carry_paper.pages.page import show
+from carry_paper.plots.attention import attention_grid
+from carry_paper.plots.curves import ends
+from carry_paper.plots.outcomes import OUTCOMES, cell_bars
+from carry_paper.plots.sides import AUTHORS
+from carry_paper.plots.style import CLASS_COLOURS, DIGIT_COLOURS
 
 
 def test_attention_grid_shows_every_head_and_of_the_last_layer_the_answer_rows(config: ModelConfig):

@@ -20,7 +20,7 @@ from torch.nn.utils import parametrizations, parametrize
 
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
-from carry_core.findings import survey
+from carry_core.fast import prefixes
 from carry_core.interventions import (
     INTACT,
     Ablation,
@@ -31,7 +31,8 @@ from carry_core.interventions import (
 from carry_core.model import ModelConfig, Transformer, cache_hook
 from carry_core.runs import load
 from carry_core.sums import Layout
-from carry_core.training import bench, prefixes
+from carry_paper.findings import survey
+from carry_paper.training import bench
 from tests.conftest import SHAPES, drawn, random_model, tokens_of
 
 SMALL = ModelConfig(width=2, d_model=16, d_ff=12)

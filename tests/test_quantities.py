@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from carry_core import groups, measure, runs
-from carry_core.findings import heads, survey
-from carry_core.findings.base import N1, Measurement, Need
-from carry_core.findings.survey import Evidence
 from carry_core.groups import MAIN, Group
 from carry_core.interventions import INTACT, Ablation
-from carry_core.ledger import compute, quantities
 from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import all_sums
+from carry_paper.findings import heads, survey
+from carry_paper.findings.base import N1, Measurement, Need
+from carry_paper.findings.survey import Evidence
+from carry_paper.ledger import compute, quantities
 from tests.conftest import random_model
 from tests.trainings import save_random
 

@@ -12,7 +12,7 @@ from carry_core.files import ROOT
 from carry_core.groups import GROUPS, MAIN
 from carry_core.model import POINTS, ModelConfig
 from carry_core.sums import n_sums
-from carry_core.training import loop, recipes, stacked
+from carry_paper.training import loop, recipes, stacked
 from tests.test_notebooks import parameters
 from tests.trainings import save_random
 

@@ -16,12 +16,12 @@ import pytest
 
 from carry_core import groups, runs
 from carry_core.files import ROOT
-from carry_core.findings import typology
-from carry_core.findings.base import CONTEXT, FINDINGS, Measurement
-from carry_core.ledger import claims, compute, results, verdicts
-from carry_core.ledger.quantities import READINGS, entry
-from carry_core.ledger.results import Row
-from carry_core.training import recipes
+from carry_paper.findings import typology
+from carry_paper.findings.base import CONTEXT, FINDINGS, Measurement
+from carry_paper.ledger import claims, compute, results, verdicts
+from carry_paper.ledger.quantities import READINGS, entry
+from carry_paper.ledger.results import Row
+from carry_paper.training import recipes
 
 SOURCES = ("author", "ours")
 Rows = dict[str, Row]

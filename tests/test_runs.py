@@ -9,12 +9,15 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
-from carry_core import cli, groups, runs
+from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir, replacing
-from carry_core.findings import lengths
-from carry_core.plots.page import check, provenance
-from carry_core.training import checkpoints, histories
+from carry_core.runs import run_path
+from carry_paper import cli
+from carry_paper.findings import lengths
+from carry_paper.pages.page import check
+from carry_paper.pages.words import provenance
+from carry_paper.training import histories
 from tests.conftest import random_model
 from tests.trainings import save_random
 
@@ -217,9 +220,7 @@ def test_shipped_runs_say_how_they_were_trained(monkeypatch):
         about = runs.describe(path, path.parent.parent.name)
         record = about["record"]
         assert (
-            checkpoints.run_path(
-                ROOT / "data" / "runs", about["group"], record["recipe"], record["run"]
-            )
+            run_path(ROOT / "data" / "runs", about["group"], record["recipe"], record["run"])
             == path
         )
         assert {"device", "precision", "torch", "numpy", "commit", "seconds"} <= record.keys()

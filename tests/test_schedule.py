@@ -10,16 +10,17 @@ import torch
 from carry_core import groups
 from carry_core.errors import BadInput
 from carry_core.files import data_dir
-from carry_core.findings import dynamics, lengths
-from carry_core.findings.survey import Evidence
-from carry_core.ledger import quantities
-from carry_core.plots import curves as drawn
-from carry_core.plots import page, playground
+from carry_core.runs import run_path
 from carry_core.sums import Layout
-from carry_core.training import histories, loop, recipes
-from carry_core.training.checkpoints import Checkpoints, part, run_path
-from carry_core.training.recipes import BY_NAME
-from carry_core.training.trainer import Trainer
+from carry_paper.findings import dynamics, lengths
+from carry_paper.findings.survey import Evidence
+from carry_paper.ledger import quantities
+from carry_paper.pages import page, playground
+from carry_paper.plots import curves as drawn
+from carry_paper.training import histories, loop, recipes
+from carry_paper.training.checkpoints import Checkpoints, part
+from carry_paper.training.recipes import BY_NAME
+from carry_paper.training.trainer import Trainer
 from tests import test_dynamics as planted
 from tests.trainings import QUICK, needs_fused, save_random
 

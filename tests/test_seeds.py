@@ -12,12 +12,13 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from carry_core import cli, runs
+from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_core.findings import base, interchange, survey, typology
 from carry_core.groups import MAIN
-from carry_core.ledger import seeds
+from carry_paper import cli
+from carry_paper.findings import base, interchange, survey, typology
+from carry_paper.ledger import seeds
 
 PAGE = nbformat.read(ROOT / "notebooks" / "what_kind_of_run.ipynb", 4)
 page = SimpleNamespace(np=np, pd=pd, product=product, seeds=seeds, stats=stats, typology=typology)

@@ -5,10 +5,10 @@ import torch
 import torch.nn.functional as F
 
 from carry_core import sums
+from carry_core.fast import layers
 from carry_core.model import ModelConfig, Transformer
-from carry_core.training import layers
-from carry_core.training.seeds import OWN
-from carry_core.training.stacked import SCALE, THRESHOLD, Masks, Stack
+from carry_paper.training.seeds import OWN
+from carry_paper.training.stacked import SCALE, THRESHOLD, Masks, Stack
 
 # ---------------------------------------------------------------- the forward of several runs
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from carry_core import measure, runs
-from carry_core.findings import heads
-from carry_core.findings.base import DECODER, DFF512
 from carry_core.groups import MAIN
 from carry_core.interventions import INTACT, Ablation, Sums
-from carry_core.ledger.box import printed_cells
 from carry_core.model import Transformer
+from carry_paper.findings import heads
+from carry_paper.findings.base import DECODER, DFF512
+from carry_paper.pages.box import printed_cells
 
 N_EXAMPLES = 3000
 

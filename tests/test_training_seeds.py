@@ -12,10 +12,11 @@ from safetensors.torch import load_file, save_file
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
-from carry_core.training import loop
-from carry_core.training.checkpoints import Checkpoints, run_path
-from carry_core.training.seeds import OWN, Seeds
-from carry_core.training.trainer import Trainer, split
+from carry_core.runs import run_path
+from carry_paper.training import loop
+from carry_paper.training.checkpoints import Checkpoints
+from carry_paper.training.seeds import OWN, Seeds
+from carry_paper.training.trainer import Trainer, split
 from tests.trainings import QUICK, Ticks, needs_fused, weights
 
 

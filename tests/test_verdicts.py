@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from carry_core.ledger.claims import Claim
-from carry_core.ledger.verdicts import judge_author, judge_finding, judge_ours
+from carry_paper.ledger.claims import Claim
+from carry_paper.ledger.verdicts import judge_author, judge_finding, judge_ours
 
 
 def column(*values: float) -> np.ndarray:

@@ -8,9 +8,9 @@ import torch
 from carry_core import runs
 from carry_core.groups import Group
 from carry_core.model import Transformer
-from carry_core.training import checkpoints, fused, loop
-from carry_core.training.recipes import Recipe
-from carry_core.training.trainer import Trainer
+from carry_paper.training import fused, loop
+from carry_paper.training.recipes import Recipe
+from carry_paper.training.trainer import Trainer
 
 QUICK = Recipe("quick", 1e-3, warmup=10)
 needs_fused = pytest.mark.skipif(bool(fused.why_not()), reason=fused.why_not())
@@ -60,4 +60,4 @@ def save_random(
             "device": "cpu",
             "precision": "fp32",
         }
-        checkpoints.save_run(folder / f"run{run}.safetensors", group, weights, record, curves)
+        runs.save_run(folder / f"run{run}.safetensors", group, weights, record, curves)

@@ -19,9 +19,9 @@ from papermill.exceptions import PapermillExecutionError
 from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir
-from carry_core.ledger import claims, quantities, results
-from carry_core.training import checkpoints, fused, loop, recipes, seeds
-from carry_core.training.trainer import PRECISIONS
+from carry_paper.ledger import claims, quantities, results
+from carry_paper.training import fused, loop, recipes, seeds
+from carry_paper.training.trainer import PRECISIONS
 
 WHOLE = "all"  # epochs of a recipe
 
@@ -54,7 +54,7 @@ def trainings(asked: Mapping[str, str]) -> list[str]:
             asked.get("recipe") or "paper", group, None if epochs == WHOLE else int(epochs)
         )
         for run in recipes.run_numbers(asked.get("runs") or None, group):
-            path = checkpoints.run_path(data_dir() / "runs", name, recipe.name, run)
+            path = runs.run_path(data_dir() / "runs", name, recipe.name, run)
             stamp = Path(f"trained/{name}/{recipe.name}/run{run}.{epochs}")
             if loop.is_finished(path, group, recipe, chosen):
                 continue

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from carry_core import groups, runs
 from carry_core.files import ROOT, data_dir, replacing
-from carry_core.training import recipes
+from carry_paper.training import recipes
 
 PAGE = ROOT / "book" / "training.md"
 TABLE = re.compile(r"(?<=<!-- make shipped -->\n).*?(?=<!-- /make shipped -->)", re.DOTALL)

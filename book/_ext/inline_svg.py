@@ -2,7 +2,7 @@
 
 Their ids get a prefix, since a page has several, and the house's colours become CSS variables
 (`_static/page.css`). Bars and the cells of heat maps say their values where one points at them.
-The text that stands for a figure is the `dc:title` that `carry_core.plots.page.show` gave it, or
+The text that stands for a figure is the `dc:title` that `carry_paper.pages.page.show` gave it, or
 else the page's.
 """
 
@@ -30,10 +30,10 @@ COLOUR = re.compile(r"(?<=: )(" + "|".join(VARIABLES) + r")\b", re.IGNORECASE)
 TITLE = re.compile(r"<dc:title>(.+?)</dc:title>", re.DOTALL)
 PATH = re.compile(r'\bd="[^"]*"')
 LONG = re.compile(r"(\d\.\d\d)\d+")  # a hundredth of a point is enough
-VALUE = re.compile(r'<g id="value ([^"]*)">')  # as carry_core.plots.outcomes marks bars
+VALUE = re.compile(r'<g id="value ([^"]*)">')  # as carry_paper.plots.outcomes marks bars
 MAP = re.compile(
     r'<image ([^>]*?)id="(map|written) (\d+) ([^"]*)"([^>]*)/>'
-)  # as carry_core.plots.style.svg marks maps
+)  # as carry_paper.plots.style.svg marks maps
 # and those with a path for each cell
 MESH = re.compile(r'<g id="(map|written) \d+ ([^"]*)">(.*?)</g>')
 IDS = re.compile(r'(\bid="|href="#|url\(#)')

@@ -3,7 +3,7 @@ const CarryMaths = (() => {
   /** @type {(...shape: number[]) => Tensor} */
   const zeros = (...shape) => ({ data: new Float32Array(shape.reduce((x, y) => x * y, 1)), shape });
 
-  /** @summary Unpack what carry_core/plots/playground.py packed. @param {Packed} packed @returns {Promise<any>} */
+  /** @summary Unpack what carry_paper/pages/playground.py packed. @param {Packed} packed @returns {Promise<any>} */
   async function unpack({ text, deflated, header }) {
     const Inflate = /** @type {any} */ (globalThis).DecompressionStream; // older browsers have none
     if (!Inflate) throw new Error("This browser cannot unpack the weights: expected one of 2023 or later.");

@@ -22,7 +22,7 @@ const CarryTraining = (() => {
     return table("Right digits with the final MLP ablated", ["Carry class", ...PLACES], rows);
   }
 
-  /** @param {any} packed what carry_core/plots/playground.py packed of a group's histories */
+  /** @param {any} packed what carry_paper/pages/playground.py packed of a group's histories */
   async function show(packed) {
     $("training").hidden = false;
     const { id, runs, epochs, shown, weights } = await CarryMaths.unpack(packed);

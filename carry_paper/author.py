@@ -1,0 +1,364 @@
+"""The author's public release, converted to our own file formats without running anything that is in it.
+
+His files are pickles, which can run code when opened. Weights and language-model files go through
+`torch.load(weights_only=True)`; the histories need an unpickler, which here knows three harmless
+names and refuses all others, also inside the pickles that tensors carry within pickles.
+
+The release has no licence: what this module writes is for the user alone and is never committed.
+Under `out`:
+
+    <group>/run<k>.safetensors   weights, as `runs` describes; the record names the released file and its sha256
+    <group>/run<k>.npz    float32 [epoch, …]: our trainer's names, NaN where there is no such epoch.
+                          `pattern` [epoch, (layer if more than one,) head, query, key]; `class_accuracy`,
+                          `class_corrected` [epoch, class, pos] of the intact one-layer model, classes NC, C@1,
+                          C@2 (C all con. among them), C all
+    decoder_scores.npz    Tab. 5: `att` [class, (accuracy, corrected without head 1:1; the same without 1:0), pos],
+                          `ffn` [class, (accuracy, corrected without the final MLP), pos]
+    llm/<model>.safetensors   `inputs` [prompt, token], `wins` [layer, head], `attention_mean` and `attention_std`
+                          [map, query, key]
+    llm/<model>.json      `prompts`, `correct`, `generations` (lists of one entry per prompt), `accuracy`
+    sources.json          for each of these outputs the released files that it was made from, and their sha256
+"""
+
+import hashlib
+import io
+import json
+import os
+import pickle
+import re
+from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, RootModel
+from safetensors.torch import save_file
+from torch import Tensor
+
+from carry_core import groups, runs
+from carry_core.errors import BadInput
+from carry_core.files import json_bytes, replacing, replacing_all, write_json
+from carry_core.groups import Group
+from carry_paper.schemas import read_json
+
+CHECKSUMS = Path(__file__).parent / "resources" / "release.sha256"
+Curves = dict[str, NDArray[np.float32]]
+
+FOLDERS = {
+    "Encoder-only/5digits/n2_s0.3_w0.2": "pad5_n2_s0.3_w0.2",
+    "Decoder-only/n2_s0.3_w0.2": "decoder_n2_s0.3_w0.2",
+    "Length generalisation/unprimed": "pad6_n2_s0.3_w0.2",
+    "Length generalisation/primed": "pad6_primed100_n2_s0.3_w0.2",
+    "Length generalisation/finetuning": "pad6_finetuned500_n2_s0.3_w0.2",
+}
+MODELS = {
+    "Llemma 7B": "llemma",
+    "Zephyr 7B": "zephyr",
+    "Alpaca 7B/addition/test": "alpaca",
+    "Alpaca 7B/addition/test_ablated": "alpaca_ablated",
+}
+RUN_FILE = re.compile(
+    r"(?P<what>model|DATA)_n\d_s\d\.\d_w\d\.\d(_(?P<run>\d))?(_FT_p_epoch_500|_epoch_(?P<epoch>\d+))?(\.data)?"
+)
+OURS = {
+    "embed.Emb": "embed",
+    "decoder.norm": "norm",
+    "generator.ln": "unembed",
+    "ffn.w1": "up",
+    "ffn.w2": "down",
+}
+OURS |= {"decoder.layers": "blocks"} | {f"attn.linears.{i}": name for i, name in enumerate("qkvo")}
+FIRST_LISTS = (
+    "train_loss",
+    "test_loss",
+    "train_accuracy",
+    "test_accuracy",
+    "train_whole",
+    "test_whole",
+)
+LAST_LISTS = ("weight_norm", "long_loss", "long_accuracy", "long_whole")
+DATA_ITEMS = ("prompts", "correct", "accuracy", "wins", "attention_mean", "attention_std")
+SOURCES_FILE = "sources.json"
+TENSORS = ("inputs", "wins", "attention_mean", "attention_std")
+
+
+class Imported(BaseModel):
+    """An entry of `sources.json`: the released files that an output was made from, and their sha256."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    files: dict[str, str]
+
+
+class Sources(RootModel[dict[str, Imported]]):
+    """What `sources.json` holds, by output."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a released file belongs: an output, and its part in it."""
+
+    path: str  # in the author's repository
+    kind: str  # `weights`, `history`, `scores` or `llm`
+    output: str  # under `out`, without a suffix such as `.npz`
+    group: str = ""  # of runs
+    run: int = 0
+    # of weights, how long they were trained; of a history, what its file name says, else 0
+    epoch: int = 0
+    part: str = ""  # which table, or which of a language model's files
+
+
+def checksums() -> dict[str, str]:
+    """sha256 of every file of the release, by path in a clone of the author's repository."""
+    lines = CHECKSUMS.read_text(encoding="utf-8").splitlines()
+    return {path: digest for digest, path in (line.split("  ", 1) for line in lines)}
+
+
+def place(path: str) -> Place:
+    """Where a file of the release belongs."""
+    folder, _, file = path.rpartition("/")
+    if folder in MODELS:
+        return Place(path, "llm", f"llm/{MODELS[folder]}", part=file.removesuffix(".pt"))
+    if file.startswith("scores_"):
+        return Place(
+            path,
+            "scores",
+            "decoder_scores",
+            part=file.removeprefix("scores_").removesuffix(".data"),
+        )
+    group, match = (
+        FOLDERS.get(folder, folder.removeprefix("Encoder-only/")),
+        RUN_FILE.fullmatch(file),
+    )
+    assert match is not None, path
+    run, epoch = int(match["run"] or 0), int(match["epoch"] or 0)
+    if match["what"] == "DATA":
+        return Place(path, "history", f"{group}/run{run}.history", group, run, epoch)
+    return Place(
+        path, "weights", f"{group}/run{run}", group, run, epoch or groups.find(group).epochs
+    )
+
+
+def imported_files(folder: Path) -> dict[str, dict[str, str]]:
+    """The sha256 of each released file behind an output, by output and path in the author's repository.
+
+    Empty if nothing was imported into the folder; `BadInput` if its `sources.json` is damaged.
+    """
+    path = folder / SOURCES_FILE
+    if not os.path.lexists(path):
+        return {}
+    sources = read_json(path, Sources, "import into a new folder, or that of an earlier import")
+    return {output: entry.files for output, entry in sources.root.items()}
+
+
+@cache
+def holds(kind: str, group: str) -> bool:
+    """Whether the whole release has `weights` or a `history` of a group."""
+    return any((where.kind, where.group) == (kind, group) for where in map(place, checksums()))
+
+
+def _storage(data: bytes) -> Any:
+    """What `torch.storage._load_from_bytes` does, except that the original would unpickle anything."""
+    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+
+
+ALLOWED: dict[tuple[str, str], Any] = {
+    ("collections", "OrderedDict"): OrderedDict,
+    ("torch._utils", "_rebuild_tensor_v2"): torch._utils._rebuild_tensor_v2,
+    ("torch.storage", "_load_from_bytes"): _storage,
+}
+
+
+class _DataUnpickler(pickle.Unpickler):
+    """Reads lists and tensors, and nothing that could run."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (allowed := ALLOWED.get((module, name))) is None:
+            raise pickle.UnpicklingError(f"GLOBAL {module}.{name} is not data")
+        # a fresh one each time: a pickle can set attributes of what it gets
+        return lambda *args: allowed(*args)
+
+
+def unpack(path: Path, expected: str) -> Any:
+    """The lists, dicts and tensors in a file with the expected sha256; a message goes on after the file's name."""
+    content = path.read_bytes()
+    found = hashlib.sha256(content).hexdigest()
+    if found != expected:
+        raise BadInput(f"its sha256 is {found[:12]}…, expected {expected[:12]}…: fetch it again")
+    try:
+        return (
+            _DataUnpickler(io.BytesIO(content)).load()
+            if path.suffix == ".data"
+            else _storage(content)
+        )
+    except Exception as error:  # a broken pickle can fail in any way
+        code = re.search(r"GLOBAL ([\w.]+)", str(error))
+        why = (
+            f"wants to run {code[1]}, which was not done"
+            if code
+            else f"cannot be opened ({error!r:.80})"
+        )
+        raise BadInput(f"it {why}: get a clean copy") from error
+
+
+def parameters(state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Our names for the author's parameters, given bare or under `model`."""
+    found = {}
+    for name, tensor in state.get("model", state).items():
+        if name.startswith("gen."):  # the unembedding a second time
+            continue
+        for theirs, ours in OURS.items():
+            name = name.replace(theirs, ours)
+        found[name] = tensor.detach().float()
+    return found
+
+
+def curves(lists: Sequence[Any], group: Group) -> Curves:
+    """The learning curves of one run, `[epoch, …]`, from the author's list of six to ten lists."""
+    config, length = group.config, group.config.layout.length
+    norm = 6 if group.padded and len(lists) > 6 else len(lists) - 1
+    names = dict(enumerate(FIRST_LISTS[: 6 if len(lists) > 6 else 4])) | dict(
+        enumerate(LAST_LISTS, norm)
+    )
+    found: Curves = {}
+    for i, values in enumerate(lists):
+        array = torch.stack(
+            [torch.as_tensor(value, dtype=torch.float32) for value in values]
+        ).numpy()
+        if i in names:
+            name = names[i]
+        elif array.shape[-2:] == (length, length):
+            name, array = "pattern", array.reshape(-1, config.layers, config.heads, length, length)
+            array = array[:, 0] if config.layers == 1 else array
+        else:
+            name = "class_corrected" if "class_accuracy" in found else "class_accuracy"
+        found[name] = array
+    return found
+
+
+def _answers(part: str, value: Any) -> dict[str, Any]:
+    """Tensors and JSON values by name, of one file of a language model."""
+    items = dict(zip(DATA_ITEMS, value, strict=False)) if part == "data" else {part: value}
+    items.pop("gen_tokens", None)  # the generations again
+    for name, item in items.items():
+        if name in TENSORS:
+            items[name] = torch.stack(list(item)).to(torch.long if name == "inputs" else None)
+        else:
+            items[name] = json.loads(json.dumps(item, default=Tensor.tolist))
+    return items
+
+
+@dataclass
+class Report:
+    """What an import did."""
+
+    # released files by the output that now holds them
+    imported: dict[str, list[str]] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)  # files of the release that the folder lacks
+    # files that are there but cannot be used, and why
+    damaged: list[tuple[str, str]] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """A line per group and per file that was not imported, then the totals."""
+        n_files = Counter(
+            output.partition("/run")[0] for output, paths in self.imported.items() for _ in paths
+        )
+        return [
+            *(f"imported {name} from {n} file(s)" for name, n in sorted(n_files.items())),
+            *(f"missing {path}" for path in self.missing),
+            *(f"damaged {path}: {why}" for path, why in self.damaged),
+            f"{n_files.total()} files imported, {len(self.missing)} missing, {len(self.damaged)} damaged.",
+        ]
+
+
+def import_release(source: Path, out: Path, expected: Mapping[str, str] | None = None) -> Report:
+    """Convert what is in a clone of the author's repository, or in a part of it.
+
+    A file that is missing or damaged is named in the report and the rest is imported. `expected`
+    has the sha256 of each file, by path; those of the public release if None. `BadInput` if the
+    folder is no clone of that repository, or `out` cannot be written to or holds something else.
+    """
+    expected = expected or checksums()
+    present = [place(path) for path in expected if (source / path).is_file()]
+    if not present:
+        why = f"{source} is no clone of the author's repository: expected files such as `{next(iter(expected))}` in it"
+        raise BadInput(f"{why}. Clone the repository that the paper names and give its folder.")
+    if any(out.glob("*")) and not (out / SOURCES_FILE).is_file():
+        why = f"Cannot import into {out}: it has files but no {SOURCES_FILE}"
+        raise BadInput(f"{why}. Expected a new folder, or that of an earlier import.")
+    sources = imported_files(out)
+    _write_sources(out, sources)  # first: it marks the folder as ours
+    report = Report(missing=[path for path in expected if not (source / path).is_file()])
+    for output, places in groupby(
+        sorted(present, key=attrgetter("output", "epoch")), attrgetter("output")
+    ):
+        parts = []
+        for where in places:
+            try:
+                parts.append((where, unpack(source / where.path, expected[where.path])))
+            except (BadInput, OSError) as error:
+                report.damaged.append((where.path, str(error)))
+        if parts:
+            digests = {where.path: expected[where.path] for where, _ in parts}
+            _write(out / output, parts, digests)
+            sources[output] = digests
+            _write_sources(out, sources)
+            report.imported[output] = list(digests)
+    return report
+
+
+def _write_sources(out: Path, sources: Mapping[str, Mapping[str, str]]) -> None:
+    write_json(
+        out / SOURCES_FILE, {output: {"files": sources[output]} for output in sorted(sources)}
+    )
+
+
+def _write(path: Path, parts: Sequence[tuple[Place, Any]], digests: Mapping[str, str]) -> None:
+    """Write an output by our names, in our shapes, from its released files: place and content of each, by epoch."""
+    last, latest = parts[-1]
+    if last.kind == "weights":
+        weights = parameters(latest)
+        for where, early in parts[:-1]:
+            weights |= {f"epoch_{where.epoch}/{name}": p for name, p in parameters(early).items()}
+        record = {"recipe": "author", "run": last.run, "epochs": last.epoch}
+        record |= {"file": last.path, "sha256": digests[last.path]}
+        runs.save_run(path.with_suffix(".safetensors"), groups.find(last.group), weights, record)
+    elif last.kind == "llm":
+        values = {
+            name: item
+            for where, content in parts
+            for name, item in _answers(where.part, content).items()
+        }
+        with replacing_all(path.with_suffix(".safetensors"), path.with_suffix(".json")) as (
+            tensors,
+            text,
+        ):
+            save_file({name: values.pop(name) for name in TENSORS if name in values}, tensors)
+            text.write_bytes(json_bytes(values))
+    else:
+        arrays: Curves = {}
+        for where, content in parts:
+            if last.kind == "history":
+                arrays = _continued(arrays, curves(content, groups.find(where.group)), where.epoch)
+            else:
+                arrays[where.part] = torch.as_tensor(content, dtype=torch.float32).numpy()
+        with replacing(path.with_suffix(".npz")) as temporary, temporary.open("wb") as opened:
+            np.savez_compressed(opened, allow_pickle=False, **arrays)
+
+
+def _continued(before: Curves, after: Curves, end: int) -> Curves:
+    """One run's curves to epoch `end`: where `after` does not reach back to the start, `before` precedes it."""
+    gap = max(0, end - len(after["train_loss"]))
+    joined = {}
+    for key, array in after.items():
+        start = before.get(key, array[:0])[:gap]
+        unknown = np.full((gap - len(start), *array.shape[1:]), np.nan, np.float32)
+        joined[key] = np.concatenate([start, unknown, array])
+    return joined

@@ -1,0 +1,173 @@
+"""What the paper prints and states: every number and every finding, as `data/claims.yml` has them."""
+
+import math
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    RootModel,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
+
+from carry_core import carries
+from carry_core.errors import BadInput
+from carry_core.files import damaged, data_dir
+from carry_paper.schemas import read_yaml
+
+SHIPPED = Path(__file__).parent.parent / "resources" / "claims.yml"
+BEYOND = "Beyond the paper"  # the section of rows that put its claims in other terms
+# Carry patterns by their names in ids: `C_all_con` for `C all con.`.
+CLASSES = {carries.paper_name(p).replace(".", "").replace(" ", "_"): p for p in carries.patterns(3)}
+KINDS = {"accuracy": "accuracy", "corrected": "corrected accuracy"}
+# of a table
+CELL = re.compile(rf"/[^/]+/({'|'.join(map(re.escape, CLASSES))})/({'|'.join(KINDS)})/pos[0-9]+$")
+FLOATS = {"fig": "Figure", "tab": "Table", "app": "Appendix"}
+RULES = {
+    "exact": "nothing but rounding lies between, whatever the weights",
+    "fixed": "author: rounding alone, since nothing is drawn; ours: equivalence to the author's runs",
+    "drawn": "author: rounding and three standard errors of the shares counted on 20,000 sums; ours: equivalence",
+    "selected": "author: rounding and three times the scatter of ten draws of neurons; ours: equivalence",
+    "unnamed": "one run that the paper does not name, so for both: equivalence, by the prediction interval",
+    "spread": "ours: equivalence of a standard deviation, uncertain by itself over the root of 2 (n - 1)",
+}
+QUANTIFIERS = {
+    "all": "reproduced if every run shows it, mostly if two thirds do, differs if at most a third does, else mixed",
+    "most": "reproduced if two thirds of the runs show it, differs if at most a third does, else mixed",
+    "some": "reproduced if a run shows it, differs if none of six does",
+    "one": "reproduced if a run shows it, differs if none of six does",
+    "none": "reproduced if no run shows it, mostly if at most a third does, differs if two thirds do, else mixed",
+}
+REMEDY = "correct it"
+
+
+def check_numbers(value: Any, deepest: int = 3) -> Any:
+    """Raise `ValueError` unless this is a finite number, or lists of such, at most so deep."""
+    if isinstance(value, list) and deepest:
+        return [check_numbers(entry, deepest - 1) for entry in value]
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(f"{value!r:.40} is no finite number, and no list of such")
+    return value
+
+
+Numbers = Annotated[Any, AfterValidator(check_numbers)]
+Text = Annotated[StrictStr, Field(min_length=1)]
+Positive = Annotated[StrictInt | StrictFloat, Field(gt=0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One published number, or one finding; the head of `data/claims.yml` says what each field is.
+
+    A number has one of the `RULES`, a finding no `paper`, and one of the `QUANTIFIERS`.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    id: Text
+    where: Text
+    paper: Numbers | None
+    notebook: Text
+    heading: Text
+    reason: Text
+    rule: str = ""
+    quantifier: str = ""
+    note: str = ""
+    unit: Positive = 0.01
+    range: Positive = 1.0
+    single: StrictBool = False
+    title: str = ""
+    claim: str = ""
+    measure: str = ""
+
+    @model_validator(mode="after")
+    def check_consistency(self) -> "Claim":
+        """Raise `ValueError` unless the claim can be judged and has a name."""
+        if self.paper is None:
+            if self.rule or self.quantifier not in QUANTIFIERS:
+                raise ValueError(
+                    f"{self.id} needs a quantifier of {', '.join(QUANTIFIERS)}, and no rule"
+                )
+        elif self.quantifier or self.rule not in RULES:
+            raise ValueError(f"{self.id} needs a rule of {', '.join(RULES)}, and no quantifier")
+        if not (self.title or (self.claim if self.paper is None else CELL.search(self.id))):
+            raise ValueError(f"{self.id} has no title")
+        return self
+
+    @property
+    def finding(self) -> bool:
+        """Whether the paper says it in words; a row beyond the paper puts that in other terms."""
+        return self.paper is None and self.section != BEYOND
+
+    @property
+    def section(self) -> str:
+        """Its part of the ledger, such as `Table 1`."""
+        return self.heading.partition(", ")[0]
+
+    @property
+    def part(self) -> str:
+        """What the rows around it have in common, such as `without the final MLP`; empty if nothing."""
+        return self.heading.partition(", ")[2]
+
+    @property
+    def words(self) -> str:
+        """What a number is of, or what a finding says."""
+        if self.title or self.paper is None:
+            text = self.title or self.claim
+        else:
+            pattern, kind, position = self.id.split("/")[2:]
+            name, digit = carries.paper_name(CLASSES[pattern]), position.removeprefix("pos")
+            text = f"{self.part}: {name}, {KINDS[kind]} at position {digit}"
+        return text[:1].upper() + text[1:]
+
+    @property
+    def page(self) -> str:
+        """The notebook that shows it in words, such as `Table 1`."""
+        found = re.match(r"(fig|tab|app)_?0?(\d+|[a-z])_", self.notebook)
+        return (
+            f"{FLOATS[found[1]]} {found[2].upper()}"
+            if found
+            else self.notebook.capitalize().replace("_", " ")
+        )
+
+
+class Claims(RootModel[list[Claim]]):
+    """What `claims.yml` holds."""
+
+
+def claims() -> dict[str, Claim]:
+    """All claims of `data/claims.yml` by id; `BadInput` if one has unknown or missing fields, or an id stands twice."""
+    path = data_dir() / "claims.yml"
+    if not path.exists():
+        path = SHIPPED  # installed without the repository's data
+    return _read(path, path.stat().st_mtime_ns if path.exists() else 0)
+
+
+@lru_cache(maxsize=2)
+def _read(path: Path, _modified: int) -> dict[str, Claim]:
+    rows = read_yaml(path, Claims, REMEDY).root
+    by_id = {claim.id: claim for claim in rows}
+    if len(by_id) < len(rows):
+        twice = next(claim.id for claim in rows if by_id[claim.id] is not claim)
+        raise damaged(path, f"the id {twice} stands twice", REMEDY)
+    return by_id
+
+
+def chosen(only: str = "") -> list[Claim]:
+    """The claims whose id starts with `only`; `BadInput` if there are none."""
+    found = [claim for claim in claims().values() if claim.id.startswith(only)]
+    if not found:
+        known = dict.fromkeys(name.split("/")[0] for name in claims())
+        raise BadInput(
+            f"No id of the ledger starts with {only!r}; expected one that starts with {', '.join(known)}."
+        )
+    return found

@@ -1,0 +1,254 @@
+"""The trained runs that the playground page computes with in the reader's browser, as scripts it can load from disk.
+
+Each `<run>.js` hands the page one object: config, a table of tensors, and their float16 values,
+deflated: the weights, the means of a mean ablation, the planes of Fig. 4 with some sums on them,
+the linear probes of App. I. `runs.js` lists the runs, in the main group with who decides.
+`fig02.js` and `fig05.js` have the histories that these pages slide over.
+"""
+
+import json
+import zlib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict
+from functools import lru_cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from carry_core import measure, runs, sums
+from carry_core.files import replacing
+from carry_core.groups import MAIN, find
+from carry_core.interventions import Ablation, means
+from carry_core.model import Transformer
+from carry_paper.findings import adder, dynamics, geometry, interchange, typology
+from carry_paper.plots.attention import attention_map
+from carry_paper.plots.style import WIDTH, style, svg
+from carry_paper.training import histories, recipes
+
+CHOSEN = {MAIN: range(6), "n1_s0.3_w0.2": (0,), "n3_s0.3_w0.2": (0,), "decoder_n2_s0.3_w0.2": (0,)}
+# over training
+SLIDERS = {"fig02": ("n1_s0.3_w0.2", "pattern", 5), "fig05": (MAIN, "test_ablated_accuracy", 2)}
+FITTED = 3_000  # random sums that probes are fitted on, and as many that they are then asked about
+POINTS = ("resid_mid", "resid_post")  # of the planes: after the attention, after the MLP
+SHOWN = 100  # sums on each plane
+# what the page says of each, and its tensors
+Parts = Iterator[tuple[dict[str, Any], dict[str, Tensor]]]
+
+
+def probes(model: Transformer) -> Parts:
+    """Linear probes (App. I) of digit sums after the first layer, of carry-in and answer after the last one.
+
+    Of each its label, column (0 for the leftmost), hook point, position, accuracy on sums that it
+    was not fitted on, bias; and its `weight`, a row for each of ten digits, or one, positive for
+    yes.
+    """
+    config = model.config
+    a, b = sums.long_sums(2 * FITTED, config.width, torch.Generator().manual_seed(1))
+    wires = adder.schoolbook(a, b, config.width)
+    first, _, last = adder.stream_names(model)
+    end = f"blocks.{config.layers - 1}.resid_post"
+    stream = measure.activations(model, a, b, list(dict.fromkeys([first, last, end])))
+    start = config.width + 1 if config.causal else 0
+    every, answer = range(config.width), config.layout.answer
+    places = [("ones", i, first, start + i, wires.ones) for i in every]
+    places += [("tens", i, first, start + i, wires.tens) for i in every[1:]]
+    places += [("carry_in", i, last, answer[i], wires.carry_in) for i in every[:-1]]
+    places += [("digit", i, end, answer[i], wires.digit) for i in every]
+    for label, column, name, position, wire in places:
+        x, y = stream[name][:, position].double().numpy(), wire[:, column].long().numpy()
+        probe = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1).fit(x[:FITTED], y[:FITTED])
+        about = {"label": label, "column": column, "name": name, "position": position}
+        about |= {
+            "accuracy": probe.score(x[FITTED:], y[FITTED:]),
+            "bias": probe.intercept_.round(4).tolist(),
+        }
+        yield about, {"weight": torch.from_numpy(probe.coef_)}
+
+
+def planes(model: Transformer) -> Parts:
+    """The planes of Fig. 4, what each is of, and its `axes` and `points`."""
+    config = model.config
+    a, b = sums.long_sums(FITTED, config.width, torch.Generator().manual_seed(2))
+    wires = adder.schoolbook(a, b, config.width)
+    columns = geometry.default_columns(model, config.width)
+    names = [
+        f"blocks.{layer}.{point}" for layer in {column[0] for column in columns} for point in POINTS
+    ]
+    stream = measure.activations(model, a, b, names)
+    # the same on all planes, so that the first says it
+    drawn: Any = torch.stack([a[:SHOWN], b[:SHOWN]], 1).tolist()
+    for layer, position, column in columns:
+        final = layer == config.layers - 1
+        digit, split = (wires.digit, wires.carry_in) if final else (wires.ones, wires.tens)
+        for point in POINTS:
+            name = f"blocks.{layer}.{point}"
+            x = stream[name][:, position]
+            points, _ = geometry.principal_axes(x, [digit[:, column], split[:, column]])
+            axes = normalize((x - x.mean(0)).T @ points[:, :2], dim=0).T  # Xᵀ(Xv) = λv
+            about = {
+                "name": name,
+                "position": position,
+                "column": column,
+                "label": "carry_in" if final else "tens",
+            }
+            about |= {"centre": (axes @ x.mean(0)).tolist(), "sums": drawn}
+            yield about, {"axes": axes, "points": points[:SHOWN, :2]}
+            drawn = None
+
+
+@lru_cache(1)  # the page and its test want the same
+def reference_means(model: Transformer) -> dict[str, Tensor]:
+    """The means of a mean ablation, over the 10,000 sums of its default."""
+    points = ("attn.skip", "attn.z", "mlp.skip", "mlp.post", "mlp_out")
+    names = [
+        "embed",
+        *(f"blocks.{layer}.{point}" for layer in range(model.config.layers) for point in points),
+    ]
+    return means(
+        model, *sums.long_sums(10_000, model.config.width, torch.Generator().manual_seed(0)), names
+    )
+
+
+def packed(model: Transformer, name: str) -> dict[str, Any]:
+    """All that the page needs of a run."""
+    tensors: dict[str, Tensor] = dict(model.state_dict())
+    # what the linear maps between them give is left to the page
+    stored = ("embed", "attn.z", "mlp.post")
+    tensors |= {
+        f"mean.{name}": x for name, x in reference_means(model).items() if name.endswith(stored)
+    }
+    config = asdict(model.config) | {"answer": model.config.layout.answer}
+    about: dict[str, Any] = {"id": name, "config": config, "probes": [], "planes": []}
+    for kind, parts in {"plane": planes(model), "probe": probes(model)}.items():
+        for i, (of_part, its) in enumerate(parts):
+            about[f"{kind}s"].append(of_part)
+            tensors |= {f"{kind}.{i}.{key}": x for key, x in its.items()}
+    return _packed(about, tensors)
+
+
+def _packed(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """JSON and float16 tensors, deflated without loss, as text: 15 bits a character, from U+3000 on.
+
+    High bytes stand before low ones, since these hardly deflate. In UTF-16 the text is a fifth
+    shorter than base64.
+    """
+    values = np.concatenate([x.numpy().astype("<f2").ravel() for x in tensors.values()])
+    header = json.dumps(
+        {**about, "shapes": {name: list(x.shape) for name, x in tensors.items()}}
+    ).encode()
+    squeeze = zlib.compressobj(9, zlib.DEFLATED, -15, 8, zlib.Z_FILTERED)
+    deflated = (
+        squeeze.compress(header + values.view("u1").reshape(-1, 2)[:, ::-1].T.tobytes())
+        + squeeze.flush()
+    )
+    bits = np.unpackbits(np.frombuffer(deflated, "u1"))
+    characters = np.pad(bits, (0, -len(bits) % 15)).reshape(-1, 15)
+    text = (
+        (characters @ (1 << np.arange(15)[::-1]) + 0x3000)
+        .astype("<u2")
+        .tobytes()
+        .decode("utf-16-le")
+    )
+    return {"id": about["id"], "header": len(header), "deflated": len(deflated), "text": text}
+
+
+def export(out: Path) -> list[Path]:
+    """Write all scripts and the still picture into the folder `out`."""
+    listed = export_runs(out, CHOSEN)
+    sliders = [
+        _write(out / f"{name}.js", "CarryTraining.receive", training(*of))
+        for name, of in SLIDERS.items()
+    ]
+    scripts = [out / about["file"] for about in listed]
+    return [
+        *scripts,
+        *sliders,
+        still(out / "still.svg"),
+        _write(out / "runs.js", "CarryRuns.list", listed, "utf-8"),
+    ]
+
+
+def export_runs(out: Path, chosen: Mapping[str, Collection[int]]) -> list[dict[str, str]]:
+    """Write a script for each of some runs; returned is what `runs.js` says of each, in the main group who decides."""
+    listed, kinds = (
+        [],
+        typology.who_decides(interchange.saved("ours", MAIN)).kind.map(typology.KINDS),
+    )
+    for group, numbers in chosen.items():
+        loaded = runs.load(group)
+        for run in (run for run in loaded.numbers if run in numbers):
+            label = f"run {run}: {kinds[run]}" if group == MAIN else f"run {run} of {find(group)}"
+            about = {"id": f"{group}/{run}", "file": f"{group}-run{run}.js", "label": label}
+            listed.append(about | {"training": recipes.training(loaded)})
+            _write(out / about["file"], "CarryRuns.receive", packed(loaded.model(run), about["id"]))
+    return listed
+
+
+def training(group: str, measured: str, every: int) -> dict[str, Any]:
+    """A group's histories for the slider over its training (Fig. 2, 5), with what is `measured`.
+
+    Losses in float16, at least 1e-6; accuracies and attention in hundredths; all after `every` so
+    many epochs, or a multiple of it, so that the runs were tested after all of these.
+    """
+    loaded, history = runs.load(group), histories.load(group)
+    tested, planned = history["epochs"], recipes.planned_epochs(loaded)
+    steps = count(every, every)
+    step = next(x for x in steps if np.isin(np.arange(x, tested[-1] + 1, x), tested).all())
+    rows = tested % step == 0
+    if measured == "pattern":  # the run and the middle epoch of Fig. 2
+        transitions = dynamics.transitions(history, loaded.config.layout, planned)
+        run = dynamics.shown_run(transitions)
+        epoch = dynamics.shown_epochs(transitions.loc[run], tested)[1]
+    else:
+        run = loaded.numbers[0]
+        epoch = dynamics.kink(dynamics.curves(history, "test_loss")[run], planned=planned).epoch
+    names = ("train_loss", "test_loss", "test_accuracy", measured)
+    tensors = {name: torch.from_numpy(history[name][:, rows]) for name in names}
+    losses = {name: x.clamp(min=1e-6) for name, x in tensors.items() if name.endswith("loss")}
+    shares = {
+        name: x.double().mul(100).round().div(100)
+        for name, x in tensors.items()
+        if name not in losses
+    }
+    about = {"id": group, "runs": history["runs"].tolist(), "epochs": tested[rows].tolist()}
+    return _packed(about | {"shown": {"run": int(run), "epoch": int(epoch)}}, losses | shares)
+
+
+@style()
+def still(path: Path) -> Path:
+    """A picture of the page for where nothing can compute: a sum, where the heads look, the answers without each."""
+    model, (a, b) = runs.load(MAIN).model(0), (352, 271)  # a carry-in at one digit only
+    config, pair = model.config, (torch.tensor([a]), torch.tensor([b]))
+    pattern, tokens = measure.attention(model, *pair).numpy(), sums.encode(*pair, config.layout)
+    symbols = [sums.SYMBOLS[token] for token in tokens[0].tolist()]
+
+    def answer(**ablated: Any) -> str:
+        logits = model(tokens, Ablation(**ablated).hook(model), config.layout.answer)
+        return "".join(map(str, logits[0].argmax(-1).tolist()))
+
+    figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
+    panels = figure.subplots(1, config.layers * config.heads)
+    for ax, (layer, head) in zip(panels, np.ndindex(config.layers, config.heads), strict=True):
+        attention_map(ax, pattern[layer, head], symbols, symbols)
+        ax.set(
+            title=f"without head {layer}:{head}: {answer(heads={(layer, head)})}", aspect="equal"
+        )
+    title = f"{a} + {b} = {answer()}; without the final MLP {answer(mlps={config.layers - 1})}"
+    figure.suptitle(title)
+    with replacing(path) as temporary:
+        temporary.write_text(svg(figure, title), encoding="utf-8")
+    return path
+
+
+def _write(path: Path, function: str, value: Any, encoding: str = "utf-16") -> Path:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    with replacing(path) as temporary:
+        temporary.write_text(f"{function}({text});\n", encoding=encoding)
+    return path

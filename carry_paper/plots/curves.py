@@ -1,0 +1,188 @@
+"""Curves: of learning (Fig. 2, 8 to 12), and of language models from layer to layer (Fig. 6, App. G)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from numpy.typing import NDArray
+
+from carry_core.runs import History
+from carry_core.sums import Layout
+from carry_paper.findings import dynamics
+from carry_paper.plots.attention import attention_map
+from carry_paper.plots.sides import Arrays
+from carry_paper.plots.style import CLASS_COLOURS, FAINT, INK, WIDTH, style
+
+ORDINALS = ("first", "second", "third", "fourth", "fifth")
+TRAIN, TEST = "#8A8D93", "#7A1F5C"
+
+
+def draw_runs(
+    ax: Axes, epochs: NDArray[Any], rows: NDArray[Any], colour: str, label: str = ""
+) -> None:
+    """Each run thin, their mean bold where there are several."""
+    rows = rows[~np.isnan(rows).all(1)]
+    several = len(rows) > 1
+    ax.plot(epochs, rows.T, color=colour, linewidth=0.5 if several else 1.2)
+    if several:
+        ax.plot(epochs, pd.DataFrame(rows).mean(), color=colour, linewidth=2)
+    ax.plot([], [], color=colour, linewidth=1.6, label=label)  # for a legend
+
+
+def plain_log(ax: Axes) -> None:
+    """A logarithmic scale; over one or two powers of ten, where those alone say little, marked at 1, 2 and 5 too."""
+    ax.set_yscale("log")
+    low, high = ax.get_ylim()
+    if high / low < 100:
+        ax.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_locator(NullLocator())
+
+
+PANELS = {  # of Fig. 8 to 12: the curves of each with their colours and labels
+    "loss": {"train_loss": (TRAIN, "train"), "test_loss": (TEST, "test")},
+    "exact match": {"train_whole": (TRAIN, ""), "test_whole": (TEST, "")},
+    "squared norm of the weights": {"weight_norm": (INK, "")},
+}
+
+
+def thinned(history: History) -> dict[str, NDArray[Any]]:
+    """The curves of Fig. 8 to 12 at up to 150 epochs, first and last among them: `[run, epoch]`, and `epoch`."""
+    tested = history["epochs"]
+    rows = nearest_rows(tested, np.linspace(1, tested[-1], min(150, tested[-1])))
+    names = [name for panel in PANELS.values() for name in panel if name in history]
+    return {"epoch": tested[rows]} | {name: history[name][:, rows] for name in names}
+
+
+def nearest_rows(tested: NDArray[Any], wanted: NDArray[Any]) -> NDArray[Any]:
+    """Rows of learning curves at some epochs, or at the next that were tested; no row twice."""
+    return np.unique(np.searchsorted(tested, wanted.round()))
+
+
+def draw_curves(figure: SubFigure, curves: Arrays) -> None:
+    """Loss, exact match and squared weight norm of every run, thin, and their mean, bold (Fig. 8 to 12)."""
+    for ax, (title, panel) in zip(figure.subplots(1, 3), PANELS.items(), strict=True):
+        for name, (colour, label) in panel.items():
+            if name in curves:  # the author's histories of n2_s0.1_w0.2 have no exact matches
+                draw_runs(ax, curves["epoch"], curves[name], colour, label)
+        ax.set(title=title, xlabel="epoch")
+        ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
+        if title == "loss":
+            plain_log(ax)
+            ax.legend(handlelength=1.2)
+        else:
+            ax.set_ylim(0, 1.03 if title == "exact match" else None)
+
+
+def transition_arrays(history: History, run: int, shown: Sequence[int]) -> dict[str, NDArray[Any]]:
+    """What `draw_transition` draws of a run: its curves at every fifth epoch, its attention at those that are shown."""
+    i, tested = list(history["runs"]).index(run), history["epochs"]
+    every = tested % 5 == 0
+    names = ("train_loss", "test_loss", "test_accuracy", "weight_norm")
+    drawn = {name: history[name][i, every] for name in names}
+    drawn |= {"epoch": tested[every], "run": np.array(run), "shown": np.array(shown)}
+    return drawn | {"attention": history["pattern"][i, np.searchsorted(tested, shown)]}
+
+
+def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
+    """Loss, digits right and squared norm of a one-layer run, and below its attention at some epochs (Fig. 2, 10)."""
+    # [shown, head, query, key], [shown]
+    heads, shown = curves["attention"].shape[1], curves["shown"]
+    maps = [[f"{head} at {epoch}" for epoch in shown] for head in range(heads)]
+    names = ["loss", "digits right", "squared norm"]
+    mosaic: Any = [*([name] * len(shown) for name in names), *maps]
+    axes = figure.subplot_mosaic(mosaic, height_ratios=[1, 1, 1, *[1.4] * heads])
+    for name, colour in (("train", TRAIN), ("test", TEST)):
+        axes["loss"].plot(curves["epoch"], curves[f"{name}_loss"], color=colour, label=name)
+    plain_log(axes["loss"])
+    for name, curve, dash in zip(
+        layout.position_names, curves["test_accuracy"].T, ("-", "--", ":"), strict=True
+    ):
+        axes["digits right"].plot(
+            curves["epoch"], curve, linestyle=dash, label=name.replace("pos", "pos. ")
+        )
+    axes["squared norm"].plot(curves["epoch"], curves["weight_norm"], color=INK)
+    axes["squared norm"].set(ylim=(0, None), xlabel="epoch")
+    axes["digits right"].set(ylim=(0, 1.03))
+    for name in names:
+        axes[name].set_title(name, loc="left")
+        axes[name].xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes[name].tick_params(labelbottom=name == names[-1])
+        for epoch in shown:
+            axes[name].axvline(epoch, color=FAINT, linewidth=0.9, linestyle=(0, (3, 2)))
+    axes["loss"].legend(loc="upper right")
+    axes["digits right"].legend(loc="center right", bbox_to_anchor=(1, 0.4))
+    tokens = layout.tick_labels()
+    for k, head in np.ndindex(len(shown), heads):
+        ax = axes[f"{head} at {shown[k]}"]
+        attention_map(
+            ax,
+            curves["attention"][k, head],
+            [] if k else tokens,
+            tokens if head == heads - 1 else [],
+        )
+        ax.set(title=f"0:{head}, epoch {shown[k]}", aspect="equal")
+
+
+def ends(history: History) -> pd.DataFrame:
+    """Where each run (row) is best and where it ends: test exact match, test loss, squared norm (Fig. 8 to 12)."""
+    columns: dict[tuple[str, str], list[Any]] = {}
+    extremes = {
+        "exact match": ("test_whole", "best", "idxmax"),
+        "loss": ("test_loss", "lowest", "idxmin"),
+    }
+    for name, (key, extreme, where) in extremes.items():
+        if key in history:
+            curves = dynamics.curves(history, key)
+            epochs = {run: getattr(curve, where)() for run, curve in curves.items()}
+            columns[name, extreme] = [curve[epochs[run]] for run, curve in curves.items()]
+            columns[name, "epoch"] = [*epochs.values()]
+            columns[name, "at the end"] = [curve.iloc[-1] for curve in curves.values()]
+    norms = [norm.round().astype(int) for norm in dynamics.curves(history, "weight_norm").values()]
+    columns["squared norm", "at the start"] = [norm.iloc[0] for norm in norms]
+    columns["squared norm", "at the end"] = [norm.iloc[-1] for norm in norms]
+    return pd.DataFrame(columns, pd.Index(history["runs"], name="run"))
+
+
+@style()
+def separation_curves(separations: pd.DataFrame) -> Figure:
+    """`Survey.separations` from layer to layer, one panel for each digit of the answer (Sec. 6, App. G)."""
+    figure = Figure(figsize=(WIDTH, 2.45), layout="constrained")
+    digits = separations.set_index(["layer", "after"]).groupby("output")
+    axes = figure.subplots(1, len(digits), sharey=True, squeeze=False)[0]
+    for ax, (output, measures) in zip(axes, digits, strict=True):
+        for colour, (label, values) in zip(
+            CLASS_COLOURS, measures.drop(columns="output").items(), strict=False
+        ):
+            ax.plot(
+                np.arange(len(values)) / 2,
+                values,
+                color=colour,
+                marker="o",
+                markersize=2.5,
+                label=label,
+            )
+        n = len(measures) // 2
+        ax.axhline(0.5, color=FAINT, linewidth=0.5, zorder=0)
+        ax.set(
+            ylim=(-0.03, 1.03),
+            xlim=(-0.25, n - 0.25),
+            xlabel="layer",
+            title=f"{ORDINALS[output]} digit",
+        )
+        ax.set_xticks(range(0, n, 1 if n <= 8 else 8))
+        ax.spines[:].set_visible(True)
+    axes[0].set_yticks([0, 0.5, 1], ["0", "½", "1"])
+    axes[0].set_ylabel(
+        "accuracy, or correlation" if "order of the digit" in separations else "accuracy"
+    )
+    figure.legend(
+        handles=axes[0].get_legend_handles_labels()[0],
+        loc="outside lower center",
+        ncols=len(CLASS_COLOURS),
+    )
+    return figure

@@ -1,0 +1,282 @@
+"""The bf16 training step in C++ (`native/fused.cpp`), built on first use; needs a compiler and AVX512-bf16.
+
+It draws other dropout masks than PyTorch's step (`stacked`), which stays the reference, and rounds
+in other places. So it is a precision of its own, `fused`, which a checkpoint names and is continued
+with.
+"""
+
+import ctypes
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from numpy.random import SFC64, SeedSequence
+from torch import Tensor
+
+from carry_core.errors import BadInput
+from carry_core.files import replacing
+from carry_core.sums import VOCABULARY
+from carry_paper.training.stacked import SCALE, THRESHOLD, Stack
+
+VERSION = 2  # of the step's rounding: raise it with any change that moves a bit of a run
+NATIVE = Path(__file__).with_name("native")
+FLAGS = ["-std=c++17", "-O3", "-march=native", "-fno-strict-aliasing", "-shared", "-fPIC"]
+INSTRUCTIONS = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16"}
+MOST_LAYERS, MOST_NEURONS, MOST_POSITIONS = 3, 1024, 31  # that `native/sizes.h` makes room for
+PAIRS_AT_ONCE = 64  # the (token, position) pairs are padded to a multiple
+LANES = 16  # floats in a vector register: each parameter begins at a multiple
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The compiled step, from the cache if it was built on such a processor before; BadInput where it cannot be."""
+    flags, compiler = set(cpu_info("flags").split()), shlex.split(os.environ.get("CXX") or "g++")
+    if missing := INSTRUCTIONS - flags:
+        raise _cannot(f"the processor lacks {', '.join(sorted(missing))}")
+    if shutil.which(compiler[0]) is None:
+        raise _cannot(f"there is no compiler {compiler[0]}")
+    sources = [path.read_text() for path in sorted(NATIVE.iterdir())]
+    key = hashlib.sha256("\n".join([*sources, *compiler, *FLAGS, *sorted(flags)]).encode())
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "carry_core"
+    path = folder / f"fused-{key.hexdigest()[:16]}.so"
+    try:
+        if not path.exists():
+            with replacing(path) as temporary:
+                command = [*compiler, *FLAGS, "-o", str(temporary), str(NATIVE / "fused.cpp")]
+                subprocess.run(command, check=True, capture_output=True, text=True)
+        return ctypes.CDLL(str(path))
+    except subprocess.CalledProcessError as error:
+        said = [line for line in error.stderr.splitlines() if "error" in line] or [
+            f"exit {error.returncode}"
+        ]
+        raise _cannot(f"{compiler[0]}: {said[0]}") from error
+    except (OSError, BadInput) as error:
+        raise _cannot(str(error)) from error
+
+
+def why_not() -> str:
+    """Why there is no fused step on this machine; nothing where there is."""
+    try:
+        library()
+    except BadInput as error:
+        return str(error)
+    return ""
+
+
+def cpu_info(entry: str) -> str:
+    """What Linux tells of the processor, such as its `flags`; nothing elsewhere."""
+    info = Path("/proc/cpuinfo")
+    found = re.search(
+        rf"^{entry}\s*: (.+)", info.read_text() if info.exists() else "", re.MULTILINE
+    )
+    return found[1] if found else ""
+
+
+def _cannot(why: str) -> BadInput:
+    return BadInput(
+        f"The fused step cannot be had here ({why}): choose another precision, such as bf16."
+    )
+
+
+class LaneMasks:
+    """Where each run's dropout stands: eight SFC64 streams a run, whose bits `tile.h` draws in parallel."""
+
+    def __init__(self, seeds: Sequence[SeedSequence]) -> None:
+        states = [[SFC64(lane).state["state"]["state"] for lane in seed.spawn(8)] for seed in seeds]
+        # (run, word, lane)
+        self.words = np.array(states, dtype=np.uint64).transpose(0, 2, 1).copy()
+
+    def state(self, run: int) -> dict[str, Any]:
+        """Each lane's four words, ready for JSON."""
+        return {"lanes": self.words[run].T.tolist()}
+
+    def set_state(self, run: int, state: dict[str, Any]) -> None:
+        self.words[run] = np.array(state["lanes"], dtype=np.uint64).T
+
+
+class Parameter(ctypes.Structure):
+    """`Parameter` of `native/folding.h`, as the structures that follow are of theirs."""
+
+    _fields_ = [("value", ctypes.c_void_p), ("gradient", ctypes.c_void_p)]
+
+
+class Affine(ctypes.Structure):
+    """A linear map, a norm's gain and shift, or the embedding, which has no bias."""
+
+    _fields_ = [("weight", Parameter), ("bias", Parameter)]
+
+
+class BlockParameters(ctypes.Structure):
+    """Parameters of a block, named as in `model.Block`."""
+
+    _fields_ = [(name, Affine) for name in ("norm", "q", "k", "v", "o", "up", "down")]
+
+
+class Parameters(ctypes.Structure):
+    """Parameters of one run, named as in `model.Transformer`."""
+
+    _fields_ = [
+        ("embed", Affine),
+        ("blocks", BlockParameters * MOST_LAYERS),
+        ("norm", Affine),
+        ("unembed", Affine),
+    ]
+
+    def place(self, name: str, value: Tensor, gradient: Tensor) -> None:
+        """Let the parameter of a dotted name lie where these tensors do."""
+        owner: Any = self
+        *path, kind = name.split(".")
+        for part in path:
+            owner = owner[int(part)] if part.isdigit() else getattr(owner, part)
+        setattr(owner, kind, Parameter(value.data_ptr(), gradient.data_ptr()))
+
+
+class Model(ctypes.Structure):
+    """Sizes, constants and parameters of one run's model."""
+
+    _fields_ = [
+        *[(name, ctypes.c_int) for name in ("layers", "length", "d_ff", "read", "causal", "pairs")],
+        ("token_of_pair", ctypes.c_void_p),
+        *[(name, ctypes.c_void_p) for name in ("cosine", "sine", "cosine_of_pair", "sine_of_pair")],
+        ("parameters", Parameters),
+    ]
+
+
+class FlatParameters:
+    """All parameters of each run in one row of `values`, which an optimiser takes at once; `gradients` likewise."""
+
+    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
+        self.shapes = {name: p.shape[1:] for name, p in parameters.items()}
+        self.starts: dict[str, int] = {}
+        size = 0
+        for name, shape in self.shapes.items():
+            self.starts[name] = size
+            size += -(-shape.numel() // LANES) * LANES
+        n_runs = len(next(iter(parameters.values())))
+        self.values = torch.zeros(n_runs, size)
+        self.values.grad = self.gradients = torch.zeros(n_runs, size)
+        for name, view in self.views(self.values).items():
+            view.copy_(parameters[name].detach())
+
+    def views(self, flat: Float[Tensor, "run size"]) -> dict[str, Tensor]:
+        """Each parameter's part of an array like `values`, `[run, …]`, in the same memory."""
+        views = {}
+        for name, shape in self.shapes.items():
+            start = self.starts[name]
+            views[name] = flat[:, start : start + shape.numel()].unflatten(1, shape)
+        return views
+
+
+def rotation(turn: Float[Tensor, "row angle 2"]) -> tuple[Tensor, Tensor]:
+    """Cosines and sines, `[row, d_head]`, that turn neighbouring columns (x0, x1) as x cos + (x1, x0) sin."""
+    cosine, sine = turn.float().unbind(-1)
+    both_cosines = cosine.repeat_interleave(2, -1)
+    signed_sines = torch.stack([-sine, sine], -1).flatten(1)
+    return both_cosines.contiguous(), signed_sines.contiguous()
+
+
+class FusedStep:
+    """Loss, gradients and logits of runs, one after the other; BadInput for models of other sizes than it knows.
+
+    It trains a copy of `parameters`, in `flat`. A step writes all of `gradients`.
+    """
+
+    def __init__(
+        self, stack: Stack, parameters: Mapping[str, Tensor], dropout: Sequence[SeedSequence]
+    ) -> None:
+        check_sizes(stack)
+        self.library = library()
+        self.stack = stack
+        self.masks = LaneMasks(dropout)
+        self.flat = FlatParameters(parameters)
+        self.parameters = self.flat.views(self.flat.values)
+        self.gradients = self.flat.views(self.flat.gradients)
+
+        missing = -len(stack.token) % PAIRS_AT_ONCE
+        self.token_of_pair = F.pad(stack.token, (0, missing)).int()
+        unturned = torch.tensor([1.0, 0.0]).expand(missing, *stack.turn_of_row.shape[1:])
+        turn_of_pair = torch.cat([stack.turn_of_row.float(), unturned])
+        self.rotation, self.rotation_of_pair = rotation(stack.turn), rotation(turn_of_pair)
+        self.models = [self.model(run) for run in range(len(dropout))]
+
+    def model(self, run: int) -> Model:
+        """One run's model, for the library, which reads and writes this object's tensors."""
+        config, layout = self.stack.config, self.stack.config.layout
+        model = Model(
+            layers=config.layers,
+            length=layout.length,
+            d_ff=config.d_ff,
+            read=layout.loss_positions[0],
+            causal=config.causal,
+            pairs=len(self.token_of_pair),
+            token_of_pair=self.token_of_pair.data_ptr(),
+        )
+        model.cosine, model.sine = (x.data_ptr() for x in self.rotation)
+        model.cosine_of_pair, model.sine_of_pair = (x.data_ptr() for x in self.rotation_of_pair)
+        for name, value in self.parameters.items():
+            model.parameters.place(name, value[run], self.gradients[name][run])
+        return model
+
+    def step(
+        self, rows: Int[Tensor, "run pos batch"], target: Int[Tensor, "run read batch"]
+    ) -> dict[str, Tensor]:
+        """Write each parameter's gradient; return loss and accuracies as `Trainer.score` does."""
+        rows, target = rows.int().contiguous(), target.int().contiguous()
+        n_read, count = target.shape[1:]
+        totals = torch.zeros(len(rows), 2 + n_read, dtype=torch.float64)
+        for run, model in enumerate(self.models):
+            self.library.step(
+                ctypes.byref(model),
+                ctypes.c_long(count),
+                ctypes.c_void_p(rows[run].data_ptr()),
+                ctypes.c_void_p(target[run].data_ptr()),
+                ctypes.c_void_p(self.masks.words[run].ctypes.data),
+                ctypes.c_int(THRESHOLD),
+                ctypes.c_float(SCALE),
+                ctypes.c_void_p(totals[run].data_ptr()),
+            )
+        means = (totals / count).float()
+        return {"loss": means[:, 0] / n_read, "accuracy": means[:, 1:-1], "whole": means[:, -1]}
+
+    @torch.no_grad()
+    def logits(self, rows: Int[Tensor, "run pos batch"]) -> tuple[Tensor, Tensor]:
+        """Logits `[run, read, batch, vocab]` without dropout: with the final MLP ablated, and intact."""
+        rows, count = rows.int().contiguous(), rows.shape[2]
+        n_read = len(self.stack.config.layout.loss_positions)
+        logits = torch.empty(len(rows), 2, n_read, count, VOCABULARY)
+        for run, model in enumerate(self.models):
+            self.library.logits(
+                ctypes.byref(model),
+                ctypes.c_long(count),
+                ctypes.c_void_p(rows[run].data_ptr()),
+                ctypes.c_void_p(logits[run].data_ptr()),
+            )
+        return logits[:, 0], logits[:, 1]
+
+
+def check_sizes(stack: Stack) -> None:
+    """BadInput where `native/sizes.h` has no room for the model, or it is not on a CPU."""
+    config = stack.config
+    if stack.token.device.type != "cpu":
+        raise _cannot("it is for a CPU")
+    if config.d_model != 128 or config.heads != 2 or config.d_ff % 128 or not config.d_ff:
+        raise _cannot("the model has other sizes than the paper's")
+    if (
+        config.layers > MOST_LAYERS
+        or config.d_ff > MOST_NEURONS
+        or config.layout.length > MOST_POSITIONS
+    ):
+        raise _cannot(
+            f"it knows at most {MOST_LAYERS} layers, {MOST_NEURONS} neurons, {MOST_POSITIONS} positions"
+        )
