@@ -122,8 +122,8 @@ lint: $(READY) ## ruff: rules and format; import-linter: who may import whom; de
 	@$(PY) -m ruff format --check
 	@.venv/bin/lint-imports --no-cache --no-logo
 	@$(PY) -m deptry --no-ansi .
-	@if command -v tsc >/dev/null; then tsc --project book/playground; \
-	elif command -v node >/dev/null; then for script in book/playground/*.js; do node --check $$script || exit; done; \
+	@if command -v tsc >/dev/null; then tsc --project playground; \
+	elif command -v node >/dev/null; then for script in playground/*.js; do node --check $$script || exit; done; \
 	else echo "Neither tsc nor node is here: the playground's scripts are not checked."; fi
 
 types: $(READY) ## mypy, strict, on both packages

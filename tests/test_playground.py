@@ -99,7 +99,7 @@ def test_every_hook_point_and_answer_is_pytorchs(tmp_path, group):
         "PLAYGROUND_RUNS": str(tmp_path),
         "PLAYGROUND_REFERENCE": str(tmp_path / "reference"),
     }
-    command = ["node", "--test", str(ROOT / "tests" / "playground.test.js")]
+    command = ["node", "--test", str(ROOT / "playground" / "tests" / "playground.test.js")]
     result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert result.returncode == 0, result.stdout[-6000:]
     assert result.stdout.count("digits differ by a tie") == 2
@@ -162,7 +162,7 @@ def test_a_sum_lies_on_a_plane_where_its_stream_is_projected(noise):
 
 @needs_node
 def test_an_address_is_read_by_one_function_that_takes_nothing_unseen():
-    command = ["node", "--test", str(ROOT / "tests" / "address.test.js")]
+    command = ["node", "--test", str(ROOT / "playground" / "tests" / "address.test.js")]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout[-6000:]
     assert "# pass 8" in result.stdout

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 CODE = ("carry_core/**/*.*", "carry_paper/**/*.*", "requirements.lock")
 DATA = ("runs/**/*", "llm/**/*", "results/**/*", "claims.yml")
 PLAYGROUND = ("n2_s0.3_w0.2", "n1_s0.3_w0.2", "n3_s0.3_w0.2", "decoder_n2_s0.3_w0.2")
-PAGES = ("_config.yml", "_toc.yml", "requirements.lock", "book/**/*")
+PAGES = ("_config.yml", "_toc.yml", "requirements.lock", "book/**/*", "playground/*.*")
 
 
 def contents(folder: Path, patterns: Iterable[str]) -> str:

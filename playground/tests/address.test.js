@@ -7,7 +7,7 @@ const path = require("node:path");
 const { test } = require("node:test");
 const vm = require("node:vm");
 
-const script = path.join(__dirname, "..", "book", "playground", "state.js");
+const script = path.join(__dirname, "..", "state.js");
 const context = vm.createContext({ URLSearchParams });
 vm.runInContext(fs.readFileSync(script, "utf8"), context, { filename: script });
 const state = vm.runInContext("CarryState", context);

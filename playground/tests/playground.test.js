@@ -8,7 +8,7 @@ const { test } = require("node:test");
 const vm = require("node:vm");
 
 const [SCRIPTS, REFERENCE] = [process.env.PLAYGROUND_RUNS, process.env.PLAYGROUND_REFERENCE];
-const PAGE = path.join(__dirname, "..", "book", "playground");
+const PAGE = path.join(__dirname, "..");
 const PARTS = ["maths", "model", "state"];
 const NEAR = 1e-3; // relative to the largest value of an activation, as are ties of two logits
 
