@@ -14,7 +14,7 @@ from carry_core.groups import Group
 from carry_core.interventions import Sums
 from carry_core.model import ModelConfig, Transformer
 from carry_paper import author, cli
-from tests.chromium import Chromium
+from tests.helpers.chromium import Chromium
 
 torch.set_num_threads(1)
 

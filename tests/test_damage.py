@@ -29,8 +29,8 @@ from carry_paper.training import bench, histories
 from carry_paper.training.checkpoints import Checkpoints
 from carry_paper.training.recipes import BY_NAME
 from carry_paper.training.trainer import Trainer
-from tests.test_llm_recorded import planted
-from tests.trainings import save_random
+from tests.helpers.trainings import save_random
+from tests.llm.test_recorded import planted
 
 NAME = "n1_s0.3_w0.2"
 CLAIM = {

@@ -118,7 +118,7 @@ class Checkpoints:
     def publish(self, run: int, out: Path) -> Path:
         """Write a run's pair of files from its checkpoint and its snapshots; returns the path of its weights.
 
-        Rounding to float16 moves no number of the ledger by 0.001 (`tests/test_runs.py`). BadInput
+        Rounding to float16 moves no number of the ledger by 0.001 (`tests/core/test_runs.py`). BadInput
         where a file is bad.
         """
         tensors, record = self.load(run)

@@ -1,4 +1,4 @@
-// The playground's reader of addresses, given what it should not be. Run by tests/test_playground.py, or by Node.
+// The playground's reader of addresses, given what it should not be. Run by tests/pages/test_playground.py, or by Node.
 "use strict";
 
 const assert = require("node:assert");

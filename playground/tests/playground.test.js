@@ -1,4 +1,4 @@
-// The playground's arithmetic against PyTorch's: tests/test_playground.py exports the runs and starts this.
+// The playground's arithmetic against PyTorch's: tests/pages/test_playground.py exports the runs and starts this.
 "use strict";
 
 const assert = require("node:assert");

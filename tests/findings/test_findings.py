@@ -24,7 +24,7 @@ from carry_paper.findings.base import (
     S01,
 )
 from carry_paper.ledger import compute, quantities
-from tests.trainings import save_random
+from tests.helpers.trainings import save_random
 
 EPOCHS = 200
 

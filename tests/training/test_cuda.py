@@ -11,7 +11,7 @@ from carry_paper.training import trainer
 from carry_paper.training.recipes import Recipe
 from carry_paper.training.trainer import Trainer
 from tests.conftest import SHAPES
-from tests.trainings import weights
+from tests.helpers.trainings import weights
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -20,9 +20,9 @@ from carry_core.interventions import Ablation, Combined, Intervention, MeanAblat
 from carry_core.model import ModelConfig, Transformer
 from carry_paper.pages import playground
 from carry_paper.training import histories
-from tests import chromium
+from tests.helpers import chromium
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SITE = ROOT / "_build" / "html" / "book" / "playground.html"
 TRAINING = SITE.parent.parent / "notebooks" / "fig02_one_layer_transition.html"
 ONE_LAYER = playground.SLIDERS["fig02"][0]

@@ -19,7 +19,7 @@ from carry_paper.training.seeds import OWN
 from carry_paper.training.stacked import Stack
 from carry_paper.training.trainer import Trainer, initialise, split
 from tests.conftest import SHAPES
-from tests.trainings import QUICK, weights
+from tests.helpers.trainings import QUICK, weights
 
 
 def test_initialisation():

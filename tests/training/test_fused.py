@@ -17,7 +17,7 @@ from carry_paper.training import fused
 from carry_paper.training.fused import FusedStep, LaneMasks
 from carry_paper.training.stacked import THRESHOLD
 from carry_paper.training.trainer import MOMENTS, Trainer
-from tests.trainings import QUICK, needs_fused, weights
+from tests.helpers.trainings import QUICK, needs_fused, weights
 
 SHAPES = {
     "one layer": ModelConfig(layers=1),

@@ -8,9 +8,9 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from tests.chromium import PROGRAM
+from tests.helpers.chromium import PROGRAM
 
-SITE = Path(__file__).parent.parent / "_build" / "html"
+SITE = Path(__file__).parents[2] / "_build" / "html"
 PAGES = [
     path for path in sorted(SITE.rglob("*.html")) if "_static" not in path.relative_to(SITE).parts
 ]

@@ -11,7 +11,7 @@ from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_paper.llm import prompts
 from carry_paper.llm.model import inspect_model
-from tests.llm_models import folder
+from tests.helpers.llm_models import folder
 
 EVIL = """
 from pathlib import Path

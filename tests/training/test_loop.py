@@ -25,7 +25,7 @@ from carry_paper.training.checkpoints import Checkpoints
 from carry_paper.training.recipes import Recipe
 from carry_paper.training.trainer import Trainer
 from tests.conftest import SHAPES
-from tests.trainings import QUICK, Ticks, needs_fused, weights
+from tests.helpers.trainings import QUICK, Ticks, needs_fused, weights
 
 # imports torch once, not in every process that is killed
 SERVER = multiprocessing.get_context("forkserver")

@@ -5,7 +5,7 @@ import torch
 
 from carry_paper.llm import prompts, staircases
 from carry_paper.llm.model import ablated, blocks
-from tests.llm_models import KINDS, build
+from tests.helpers.llm_models import KINDS, build
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -17,7 +17,7 @@ from carry_paper.training import loop
 from carry_paper.training.checkpoints import Checkpoints
 from carry_paper.training.seeds import OWN, Seeds
 from carry_paper.training.trainer import Trainer, split
-from tests.trainings import QUICK, Ticks, needs_fused, weights
+from tests.helpers.trainings import QUICK, Ticks, needs_fused, weights
 
 
 def original_streams(run: int) -> tuple[torch.Generator, torch.Generator, SeedSequence]:

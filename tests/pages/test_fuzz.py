@@ -43,8 +43,8 @@ from carry_paper import cli
 from carry_paper.pages import page
 from carry_paper.training import loop
 from tests.conftest import SHAPES, random_model
+from tests.helpers.trainings import save_random
 from tests.test_damage import CASES, NAME, write_run
-from tests.trainings import save_random
 
 EXAMPLES = os.environ.get("FUZZ_EXAMPLES")  # of each test; `make fuzz` sets it
 LONG = EXAMPLES is not None

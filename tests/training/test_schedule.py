@@ -21,8 +21,8 @@ from carry_paper.training import histories, loop, recipes
 from carry_paper.training.checkpoints import Checkpoints, part
 from carry_paper.training.recipes import BY_NAME
 from carry_paper.training.trainer import Trainer
-from tests import test_dynamics as planted
-from tests.trainings import QUICK, needs_fused, save_random
+from tests.findings import test_dynamics as planted
+from tests.helpers.trainings import QUICK, needs_fused, save_random
 
 NAME = "n1_s0.3_w0.2"
 SPARSE = np.array([*range(1, 51), *range(60, 401, 10)])

@@ -18,7 +18,7 @@ from carry_paper.plots import style
 from carry_paper.plots.sides import AUTHORS, OURS
 
 MAIN, OTHER = "n2_s0.3_w0.2", "n2_s0.3_w0.0"
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PILL = re.compile(r'<a class="verdict ([\w-]+)" href="\.\./notebooks/claims\.html#([^"]+)">')
 
 

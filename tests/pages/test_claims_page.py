@@ -16,7 +16,7 @@ from carry_paper.ledger import claims, verdicts
 from carry_paper.pages import webpage
 from carry_paper.pages.box import SIGNS
 from carry_paper.pages.webpage import Outcomes
-from tests.test_claims import ledger  # noqa: F401 (a fixture)
+from tests.ledger.test_claims import ledger  # noqa: F401 (a fixture)
 
 PAPER = "https://arxiv.org/html/2401.07993v2"
 
@@ -140,7 +140,7 @@ def test_nothing_is_loaded_and_nothing_is_taken_for_html(committed):
     shutil.which("node") is None, reason="Node is not here to run the script's tests"
 )
 def test_the_functions_of_the_script():
-    command = ["node", "--test", str(ROOT / "tests" / "claims.test.js")]
+    command = ["node", "--test", str(ROOT / "tests" / "pages" / "claims.test.js")]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout
     assert re.search(r"# pass [1-9]", result.stdout)

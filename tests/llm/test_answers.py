@@ -8,7 +8,7 @@ from carry_paper.llm import prompts, small
 from carry_paper.llm.model import Size, format_heads, parse_heads
 from carry_paper.llm.prompts import Answers
 from carry_paper.llm.staircases import frequent_pairs, most_frequent, random_pairs
-from tests.llm_models import TOKENIZERS
+from tests.helpers.llm_models import TOKENIZERS
 
 BARE, ALPACA = prompts.TEMPLATES["bare"], prompts.TEMPLATES["alpaca"]
 

@@ -13,7 +13,7 @@ from carry_core.errors import BadInput
 from carry_paper.llm import prompts, staircases, survey
 from carry_paper.llm.model import blocks, format_heads, inspect_model
 from carry_paper.llm.staircases import most_frequent
-from tests.llm_models import KINDS, TOKENIZERS, folder
+from tests.helpers.llm_models import KINDS, TOKENIZERS, folder
 
 BARE = prompts.TEMPLATES["bare"]
 PLAN = {"count": 20, "batch": 6, "n_pairs": 2, "asked": (((0, 1), (2, 3)),)}

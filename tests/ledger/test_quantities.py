@@ -16,7 +16,7 @@ from carry_paper.findings.base import N1, Measurement, Need
 from carry_paper.findings.survey import Evidence
 from carry_paper.ledger import compute, quantities
 from tests.conftest import random_model
-from tests.trainings import save_random
+from tests.helpers.trainings import save_random
 
 
 @pytest.fixture(

@@ -13,8 +13,8 @@ from carry_core.groups import GROUPS, MAIN
 from carry_core.model import POINTS, ModelConfig
 from carry_core.sums import n_sums
 from carry_paper.training import loop, recipes, stacked
-from tests.test_notebooks import parameters
-from tests.trainings import save_random
+from tests.book.test_notebooks import parameters
+from tests.helpers.trainings import save_random
 
 README = (ROOT / "README.md").read_text()
 

@@ -19,7 +19,7 @@ from carry_paper.pages.page import check
 from carry_paper.pages.words import provenance
 from carry_paper.training import histories
 from tests.conftest import random_model
-from tests.trainings import save_random
+from tests.helpers.trainings import save_random
 
 NAME = "n1_s0.3_w0.2"
 

@@ -1,8 +1,8 @@
-// The functions of the claims page that need no browser. Run by tests/test_claims_page.py, or by `node --test tests`.
+// The functions of the claims page that need no browser. Run by tests/pages/test_claims_page.py, or by `node --test tests/pages`.
 "use strict";
 const test = require("node:test");
 const assert = require("node:assert");
-const { parse, format, matches, compare } = require("../book/_static/claims.js");
+const { parse, format, matches, compare } = require("../../book/_static/claims.js");
 
 const row = (more = {}) => ({
   section: "tab1",

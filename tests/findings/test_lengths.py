@@ -23,7 +23,7 @@ from carry_paper.ledger import quantities
 from carry_paper.pages.page import chosen_classes
 from carry_paper.training import recipes
 from tests.conftest import random_model
-from tests.trainings import save_random
+from tests.helpers.trainings import save_random
 
 TINY = ModelConfig(width=3, d_model=16, d_ff=12)
 

@@ -19,7 +19,7 @@ from carry_core.errors import BadInput
 from carry_paper.ledger import claims
 from carry_paper.pages import page
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PAGES = sorted((ROOT / "book").glob("*.md"))
 # show the committed results of both sources, and so need no group
@@ -72,7 +72,11 @@ def test_its_second_cell_checks_its_parameters_and_stops_with_one_line(notebook:
 
 def test_a_parameter_of_the_wrong_kind_is_one_line():
     """1.5 suits none. Not in this process, where signatures are checked."""
-    command = [sys.executable, "-c", "from tests import test_notebooks as t; t.try_wrong_kinds()"]
+    command = [
+        sys.executable,
+        "-c",
+        "from tests.book import test_notebooks as t; t.try_wrong_kinds()",
+    ]
     tried = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert tried.returncode == 0, tried.stderr
 
