@@ -54,8 +54,8 @@ class SmallTraining(BaseModel):
     seconds: float
     parameters: int = 0  # in records without a ladder
     device: str
-    history: Annotated[list[dict[str, float]], Field(min_length=1)]
-    ladder: list[dict[str, float]] = []
+    history: Annotated[list[dict[str, int | float]], Field(min_length=1)]
+    ladder: list[dict[str, int | float]] = []
 
 
 @dataclass(frozen=True)
