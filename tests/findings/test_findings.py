@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from carry_core import measure
-from carry_core.groups import GROUPS, MAIN
+from carry_core.groups import GROUPS, MAIN, Group
 from carry_paper.findings import base, geometry, lengths, survey
 from carry_paper.findings.base import (
     DECODER,
@@ -24,28 +24,33 @@ from carry_paper.findings.base import (
     S01,
 )
 from carry_paper.ledger import compute, quantities
+from carry_paper.training import histories
 from tests.helpers.trainings import save_random
 
-EPOCHS = 200
 
+def curves(group: Group) -> dict[str, np.ndarray]:
+    """Return curves of a run that learns at epoch 100, those that runs of the group can have.
 
-def curves() -> dict[str, np.ndarray]:
-    """Of one run that learns at epoch 100: its units' accuracy jumps, attention passes one half, the norm turns."""
-    epoch = np.arange(1, EPOCHS + 1)
-    pattern = np.zeros((EPOCHS, 2, 10, 10), np.float32)
+    The units' accuracy jumps, attention passes one half, the norm turns.
+    """
+    n_epochs = group.epochs
+    epoch = np.arange(1, n_epochs + 1)
+    pattern = np.zeros((n_epochs, 2, 10, 10), np.float32)
     pattern[epoch >= 98, 1, 9, 2] = pattern[epoch >= 98, 1, 9, 6] = 0.3
-    return {
+    planted = {
         "test_accuracy": np.stack([np.where(epoch < 100, 0.2, 0.9)] * 3, -1),
-        "test_whole": np.ones(EPOCHS),
-        "train_whole": np.ones(EPOCHS),
+        "test_whole": np.ones(n_epochs),
+        "train_whole": np.ones(n_epochs),
         "pattern": pattern,
         "weight_norm": 500.0 + np.abs(epoch - 101.0),
         "test_loss": np.exp(-epoch / 50),
-        "test_ablated_accuracy": np.random.default_rng(0).random((EPOCHS, 5, 3)),
-        "test_ablated_corrected": np.random.default_rng(1).random((EPOCHS, 5, 3)),
+        "test_ablated_accuracy": np.random.default_rng(0).random((n_epochs, 5, 3)),
+        "test_ablated_corrected": np.random.default_rng(1).random((n_epochs, 5, 3)),
         "long_whole": np.where(epoch < 150, 0.5, 0.2),
         "long_accuracy": np.stack([np.where(epoch < 150, 1, 0.3)] * 6, 1),
     }
+    shapes = histories.shapes_of_curves(group)
+    return {name: x for name, x in planted.items() if x.shape[1:] == shapes[name]}
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +76,7 @@ def small(tmp_path_factory):
             group = replace(GROUPS[name], config=replace(GROUPS[name].config, d_model=16, d_ff=12))
             patch.setitem(GROUPS, name, group)
             save_random(
-                group, range(2), **curves() if name in (MAIN, N1, N1_W1, PAD6, PRIMED) else {}
+                group, range(2), **curves(group) if name in (MAIN, N1, N1_W1, PAD6, PRIMED) else {}
             )
         b = torch.arange(38)
         few = tuple(
