@@ -122,7 +122,8 @@ def test_a_job_is_given_the_seeds_that_are_asked_for(tmp_path):
         *asked,
     ]
     done = subprocess.run(snakemake, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "--precision bf16 --init-seed 0 --mask-seed 12 >" in done.stdout + done.stderr
+    printed = " ".join((done.stdout + done.stderr).split())
+    assert "--precision bf16 --init-seed 0 --mask-seed 12 >" in printed
     make = (ROOT / "Makefile").read_text()
     assert all(f"{name}_seed={name.upper()}_SEED" in make for name in ("init", "order", "mask"))
 
