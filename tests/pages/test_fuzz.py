@@ -85,7 +85,7 @@ def is_refused(result: Any) -> bool:
 
 
 def mostly(usual: st.SearchStrategy[Any], odd: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.integers(0, 19).flatmap(lambda i: odd if i == 7 else usual)
+    return st.integers(0, 99).flatmap(lambda i: odd if i == 7 else usual)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -250,6 +250,7 @@ def test_a_draw_is_of_sums_or_is_refused(draw, n, x, seed):
 Change = Callable[[str, Tensor], Tensor]
 SHAPE = st.sampled_from(["encoder", "three layers", "decoder", "one-layer decoder"])
 MODELS = {name: random_model(config, noise=0.1) for name, config in SHAPES.items()}
+VARIED = {name: random_model(config, noise=0.5) for name, config in SHAPES.items()}  # answers vary
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.bfloat16: 1.0, torch.float16: 0.1}
 
 
@@ -501,14 +502,14 @@ def _only(x: Tensor, axis: int, indices: Any) -> Tensor:
 
 INTERVENED = {
     "shape": SHAPE | st.just("one layer"),
-    "some": st.lists(changed(), min_size=1, max_size=4),
+    "some": st.lists(changed(), min_size=1, max_size=3),
     "read": READ,
     "made": st.booleans(),
     "seed": st.integers(0, 99),
 }
 
 
-@fuzzed(INTERVENED, 40)
+@fuzzed(INTERVENED, 60)
 def test_an_intervention_is_what_it_is_by_hand_with_and_without_read(shape, some, read, made, seed):
     model = MODELS[shape]
     config, tokens, one = model.config, tokens_of(model.config, seed), some[0]
@@ -523,12 +524,15 @@ def test_an_intervention_is_what_it_is_by_hand_with_and_without_read(shape, some
     assert str(again) == str(one)
 
 
-@fuzzed(INTERVENED | {"n_digits": st.none() | st.integers(0, 4), "wrapped": st.booleans()}, 30)
+N_DIGITS = mostly(st.sampled_from([None, 1, 2]), st.integers(-1, 4))
+
+
+@fuzzed(INTERVENED | {"n_digits": N_DIGITS, "wrapped": st.booleans()}, 80)
 def test_predictions_under_many_interventions_are_those_of_plain_passes(
     shape, some, read, made, seed, n_digits, wrapped
 ):
     """By the shared prefix, and one pass each where a hook of PyTorch's is on the model."""
-    model = MODELS[shape]
+    model = VARIED[shape]
     config = model.config
     a, b = sums.long_sums(7, config.width, generator(seed))
     measured, model = model, copy.deepcopy(model)
