@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # bytes of a text or of arrays once they are unpacked: no file of ours has a tenth of that
 LARGEST = 2**28
 REASON = 200  # characters
+ZIP_END = 22  # bytes of the last record of a zip file, which has the number of its members
 
 
 def data_dir() -> Path:
@@ -121,8 +122,12 @@ def read_text(path: Path, remedy: str) -> str:
 def read_arrays(path: Path, remedy: str) -> Arrays:
     """The arrays of an `.npz` file by name, else `BadInput`."""
     with reading(path, remedy), path.open("rb") as opened:  # else a damaged one stays open
-        if sum(part.file_size for part in zipfile.ZipFile(opened).infolist()) > LARGEST:
+        parts = zipfile.ZipFile(opened).infolist()
+        if sum(part.file_size for part in parts) > LARGEST:
             raise ValueError(f"its arrays have more than {LARGEST:,} bytes")
+        opened.seek(-ZIP_END, os.SEEK_END)
+        if int.from_bytes(opened.read(ZIP_END)[10:12], "little") != len(parts):
+            raise ValueError("its end names another number of arrays than its directory")
         opened.seek(0)
         with np.load(opened, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}

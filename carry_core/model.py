@@ -385,8 +385,9 @@ class Transformer(nn.Module):
             raise BadInput(
                 f"tokens are {described}: expected integers of shape [batch, {length}], as `encode` gives them."
             )
+        tokens = tokens.long()
         try:
-            embedded: Tensor = self.embed(tokens.long())
+            embedded: Tensor = self.embed(tokens)
         except IndexError as error:
             low, high = int(tokens.min()), int(tokens.max())
             raise BadInput(

@@ -262,6 +262,16 @@ def arrays(**changes: Any) -> Callable[[Path], None]:
     return apply
 
 
+def hide_an_array(path: Path) -> None:
+    """Make the first entry of an `.npz` file's directory so long that it takes in the second."""
+    content = bytearray(path.read_bytes())
+    first = content.index(b"PK\x01\x02")
+    second = content.index(b"PK\x01\x02", first + 1)
+    end = content.index(b"PK\x05\x06")
+    content[first + 32 : first + 34] = (end - second).to_bytes(2, "little")
+    path.write_bytes(content)
+
+
 def rows(of: dict[str, Any], *changes: dict[str, Any]) -> Callable[[Path], None]:
     """A file with a row for each of some changes to a valid one."""
 
@@ -294,6 +304,7 @@ CONTRADICTIONS: list[tuple[str, Callable[[Path], None], str]] = [
     ("checkpoint", tensor("parameters/norm.bias", lambda p: p[:3]), "its parameters"),
     ("checkpoint", tensor("exp_avg/norm.bias", lambda p: p[:3]), "its exp_avg"),
     ("curves", arrays(test_loss=None, train_loss=None), "no curves"),
+    ("curves", hide_an_array, "another number of arrays"),
     ("curves", arrays(test_loss=np.ones(18)), "test_loss is float64 [18], expected numbers [9]"),
     ("curves", arrays(test_loss=np.ones((9, 1))), "test_loss is float64 [9, 1]"),
     ("curves", arrays(test_loss=np.ones(9, int)), "test_loss is int64"),

@@ -164,6 +164,7 @@ REFUSED = {
     "no intervention": lambda m: check_intervention(None),
     "a hook for an intervention": lambda m: check_intervention(lambda name, x: x),
     "a token that does not exist": lambda m: m(tokens_of(SMALL) + 1),
+    "the same, in 16 bits": lambda m: m((tokens_of(SMALL) + 1).to(torch.uint16)),
     "a negative token": lambda m: m(tokens_of(SMALL) - 1),
     "one position less": lambda m: m(tokens_of(SMALL)[:, :-1]),
     "no batch": lambda m: m(tokens_of(SMALL)[0]),
