@@ -707,7 +707,9 @@ def test_a_file_with_other_bytes_is_read_rightly_or_refused(data, case):
 OUTSIDE = ["group", "config", "format"]  # of the record
 RECORDED = {
     "key": st.sampled_from(["recipe", "run", "epochs", "snapshots", "device", "seed", *OUTSIDE]),
-    "value": JSON | st.integers(-1, 1000) | st.sampled_from([1001, "paper", "quick", "2", NAME, [], [9]]),
+    "value": JSON
+    | st.integers(-1, 1000)
+    | st.sampled_from([1001, "paper", "quick", "2", NAME, [], [9]]),
 }
 
 
