@@ -71,6 +71,18 @@ class RunFile:
             raise ValueError("its snapshots are no list")
         for epoch in snapshots:
             check_count("snapshot", epoch, 1)
+        check_seeds(self.record.get("seeds", {}))
+
+
+def check_seeds(seeds: object) -> None:
+    """Raise `ValueError` unless these are seeds by name, its parent's among those of a finetuned run."""
+    if not isinstance(seeds, dict):
+        raise ValueError("its seeds are no object")
+    for name, seed in seeds.items():
+        if name == "parent":
+            check_seeds(seed)
+        elif seed is not None:
+            check_count(f"seeds.{name}", seed, 0)
 
 
 def check_count(name: str, value: object, lowest: int) -> None:

@@ -4,22 +4,18 @@ import json
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import filelock
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from safetensors.torch import save_file
 from torch import Tensor
 
 from carry_core.errors import BadInput
 from carry_core.files import open_tensors, replacing
 from carry_core.groups import Group
-from carry_core.runs import (
-    parameter_shapes,
-    run_path,
-    save_run,
-)
+from carry_core.runs import check_seeds, parameter_shapes, run_path, save_run
 from carry_paper.schemas import plain_errors
 from carry_paper.training import histories
 from carry_paper.training.recipes import Recipe
@@ -43,6 +39,13 @@ class CheckpointRecord(BaseModel):
     adam_step: Annotated[int, Field(ge=1)]
     precision: str
     seconds: Annotated[float, Field(ge=0)]
+    seeds: dict[str, Any] = {}
+
+    @field_validator("seeds")
+    @classmethod
+    def _are_seeds(cls, seeds: dict[str, Any]) -> dict[str, Any]:
+        check_seeds(seeds)
+        return seeds
 
 
 @dataclass(frozen=True)

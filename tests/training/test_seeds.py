@@ -195,6 +195,22 @@ def test_a_finetuned_run_has_its_parents_weights_and_says_which_seeds_these_had(
     assert runs.load("child").record["runs"][0]["seeds"] == expected
 
 
+@pytest.mark.parametrize("seeds", [[3], {"init": -1}, {"init": "3"}, {"parent": 1}])
+@pytest.mark.parametrize("where", ["runs", "checkpoints"])
+def test_a_record_whose_seeds_are_none_is_damaged(checkpoints, data, where, seeds):
+    clock = loop.Clock() if where == "runs" else Ticks(2)
+    loop.train_group(checkpoints, [0], data / "runs", clock=clock)
+    path = checkpoints.path(0) if where == "checkpoints" else run_path(data / "runs", "small", "quick", 0)
+    key = "carry" if where == "runs" else "record"
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    about = json.loads(metadata[key])
+    (about["record"] if where == "runs" else about)["seeds"] = seeds
+    save_file(load_file(path), path, metadata | {key: json.dumps(about)})
+    with pytest.raises(BadInput, match="is damaged .*seeds"):
+        loop.train_group(checkpoints, [0], data / "runs")
+
+
 @pytest.mark.parametrize("seed", ["-1", "1.5", "x", str(2**63)])
 @pytest.mark.parametrize("name", ["init", "order", "mask"])
 def test_what_is_no_seed_is_refused(refused, data, name, seed):
