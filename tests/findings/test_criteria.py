@@ -5,7 +5,7 @@ import math
 import pytest
 
 from carry_core.groups import MAIN
-from carry_paper.findings import base
+from carry_paper.findings import base, dynamics
 from carry_paper.findings.base import FINDINGS, N1, Fields
 
 STAIRS = ({"value": 0.51}, {"value": 0.49})
@@ -99,6 +99,21 @@ def test_a_rule_holds_on_one_side_of_its_criterion_and_not_on_the_other(name):
     assert rule(shows) is True
     for change in changes:
         assert rule({**shows, **change}) is False, change
+
+
+def test_attention_and_accuracy_change_together_within_a_fiftieth_of_the_training():
+    assert dynamics.coincides(20.0, 1000)
+    assert dynamics.coincides(-20.0, 1000)
+    assert not dynamics.coincides(21.0, 1000)
+    assert dynamics.coincides(2.0, 50)
+    assert not dynamics.coincides(3.0, 50)
+
+
+def test_a_bounce_is_near_the_rise_and_can_be_seen():
+    assert dynamics.bounces(10.0, 0.011, 0.011, 1000)
+    assert not dynamics.bounces(11.0, 0.011, 0.011, 1000)
+    assert not dynamics.bounces(10.0, 0.009, 0.011, 1000)
+    assert not dynamics.bounces(10.0, 0.011, 0.009, 1000)
 
 
 def test_one_layer_needs_its_biases():

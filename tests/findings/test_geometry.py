@@ -31,6 +31,17 @@ def test_the_leading_axis_is_the_one_with_most_variance_and_points_along_the_lab
     assert points.mean(0).abs().max() < 1e-5
 
 
+def test_an_axis_is_turned_by_the_label_that_it_tells_best(cloud):
+    """Against a weaker label, which points the other way."""
+    x, along = cloud
+    noise = torch.randn(len(x), generator=torch.Generator().manual_seed(2))
+    weaker = along + noise
+    for sign in (1, -1):
+        label = -sign * along
+        points, _ = geometry.principal_axes(x, [label, sign * weaker])
+        assert torch.corrcoef(torch.stack([points[:, 0], label]))[0, 1] > 0.999
+
+
 def test_threshold_accuracy_is_the_best_over_all_thresholds():
     generator = torch.Generator().manual_seed(1)
     for _ in range(20):
@@ -90,6 +101,9 @@ def test_apart_looks_at_the_leading_plane_and_apart_on_all_axes_at_every_directi
     leading = noise.clone()
     leading[:, 1] += 10 * split
     assert geometry.plane_accuracy(plane_of(leading, split)) == 1
+    third = noise.clone()
+    third[:, 2] += 10 * split
+    assert geometry.plane_accuracy(plane_of(third, split)) < 0.8
     slanted = noise.clone()  # apart along axis 5 minus axis 6 only
     slanted[:, 5] = slanted[:, 4] + 0.1 * noise[:, 5] + 0.9 * split
     assert geometry.plane_accuracy(plane_of(slanted, split)) < 0.8

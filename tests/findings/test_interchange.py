@@ -248,6 +248,15 @@ def test_the_full_adder_explains_a_network_made_by_hand():
         assert found["digit_sum"] == found["all"] == 1 if where == "last" else found["all"] < 1
 
 
+def test_of_a_model_that_gets_no_sum_right_nothing_is_explained():
+    model = hand_made("last")
+    model.unembed.weight.data[:10] = 0  # whatever is asked, it never answers with a digit
+    model.unembed.bias.data[sums.PLUS] = 1
+    found = typology.abstraction(model, 0, "digits and answer", 60)
+    assert found.pairs.tolist() == [0, 0, 0]
+    assert found.accuracy.isna().all()
+
+
 def test_records_are_stored_and_read_back(monkeypatch, tmp_path):
     class Loaded:
         def models(self):

@@ -118,6 +118,10 @@ def test_forgetting_on_planted_curves():
     assert found.loc[0, ["epochs", "peak", "best", "last"]].tolist() == [4, 2, 0.8, 0.4]
     assert (found.goes[0][:2], found["first"][0]) == ((4, 3), (1,))
     assert (found.peak[1], found["first"][1]) == (3, ())
+    below, above = [[[1.0, 1.0, 1.0]] + [[share, 1.0, 1.0]] * 3 for share in (0.89, 0.91)]
+    half = [[0.5] * 4] * 2
+    two = lengths.forgetting(history(long_whole=half, long_accuracy=[below, above]))
+    assert two["first"].tolist() == [(0,), ()]  # nine tenths of the best are kept
     assert lengths.forgets(found).tolist() == [True, False]
     ends = found.assign(peak=[3, 4], best=0.8, last=0.39)  # the second one has its peak at the end
     assert lengths.forgets(ends).tolist() == [True, False]

@@ -8,8 +8,8 @@ import torch
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
 from carry_core.interventions import Ablation
-from carry_core.model import ModelConfig
-from carry_paper.findings import heads, neurons
+from carry_core.model import ModelConfig, Transformer
+from carry_paper.findings import heads, neurons, survey
 from tests.conftest import random_model
 
 
@@ -28,6 +28,19 @@ def test_activity_by_brute_force(noisy):
     with_one = active[torch.tensor(carry), tens]
     without = torch.cat([active[~torch.tensor(carry), tens], active[:, units]])
     torch.testing.assert_close(found.more, with_one.mean(0) - without.mean(0))
+
+
+def test_in_a_survey_each_class_may_have_carry_neurons_of_its_own():
+    """The stream tells each class by a coordinate; neuron i sees class i, and the last one none."""
+    a, b = measure.sample(20, 3, seed=0)
+    model = Transformer(ModelConfig(d_model=16, d_ff=6)).requires_grad_(requires_grad=False)
+    model.blocks[1].up.weight.copy_(torch.eye(6, 16))
+    model.blocks[1].up.bias.zero_()
+    rest = survey.Rest(model, a, b)
+    stream = torch.nn.functional.one_hot(carries.classify(a, b), 16).float()
+    rest.keep(stream[:, None].expand(-1, 3, -1))
+    (chosen,) = rest.carry_neurons([torch.arange(len(a))])
+    assert chosen.tolist() == [False, *[True] * 4, False]
 
 
 def test_a_planted_carry_axis_is_found_whatever_its_sign(noisy):

@@ -200,7 +200,11 @@ def test_a_finetuned_run_has_its_parents_weights_and_says_which_seeds_these_had(
 def test_a_record_whose_seeds_are_none_is_damaged(checkpoints, data, where, seeds):
     clock = loop.Clock() if where == "runs" else Ticks(2)
     loop.train_group(checkpoints, [0], data / "runs", clock=clock)
-    path = checkpoints.path(0) if where == "checkpoints" else run_path(data / "runs", "small", "quick", 0)
+    path = (
+        checkpoints.path(0)
+        if where == "checkpoints"
+        else run_path(data / "runs", "small", "quick", 0)
+    )
     key = "carry" if where == "runs" else "record"
     with safe_open(path, "pt") as file:
         metadata = file.metadata()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from carry_core import groups, sums
+from carry_core import carries, groups, sums
 from carry_core.groups import Group
 from carry_core.interventions import Ablation
 from carry_core.measure import class_accuracies
@@ -28,6 +28,10 @@ def test_initialisation():
         bound = math.sqrt(6 / sum(fresh[name].shape))
         assert 0.98 * bound < fresh[name].abs().max() <= bound
     assert 0 < fresh["blocks.0.k.bias"].abs().max() <= 1 / math.sqrt(128)
+    wide = initialise(ModelConfig(d_ff=512), torch.Generator().manual_seed(0))
+    for name, inputs in (("up", 128), ("down", 512)):
+        bound = 1 / math.sqrt(inputs)
+        assert 0.9 * bound < wide[f"blocks.0.{name}.bias"].abs().max() <= bound, name
     assert (fresh["blocks.0.norm.weight"] == 1).all()
     assert (fresh["norm.bias"] == 0).all()
     norm = sum(p.square().sum().item() for p in fresh.values())
@@ -97,6 +101,25 @@ def test_history_is_what_measuring_gives(small_group, monkeypatch):
     norm = sum(p.double().square().sum().item() for p in model.parameters())
     assert row["weight_norm"][0] == pytest.approx(norm, rel=1e-5)
     assert {len(curve) for curve in trainer.history.values()} == {4}
+
+
+def test_nine_and_one_make_zero_in_what_is_recorded(small_group):
+    """A model that answers with nines, by carry class and position: corrected, they are zeros and eights."""
+    config = replace(small_group.config, width=3)
+    group = replace(small_group, config=config, n_digits=3, fraction=0.01, tracks_final_mlp=True)
+    trainer = Trainer(group, QUICK, [0])
+    trainer.parameters["unembed.weight"].data.zero_()
+    trainer.parameters["unembed.bias"].data[:, 9] = 100
+    row = trainer.test_epoch()
+    a, b = trainer.test[0]
+    task, answer = carries.classify(a, b), sums.digits(a + b, 3)
+    for recorded, expected_digits in (
+        ("accuracy", answer == 9),
+        ("corrected", answer == torch.where(carries.carry_in()[task], 0, 8)),
+    ):
+        for i in range(5):
+            expected = expected_digits[task == i].float().mean(0)
+            torch.testing.assert_close(row[f"test_ablated_{recorded}"][0, i], expected)
 
 
 RUNS = [0, 2]
