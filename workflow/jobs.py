@@ -19,7 +19,7 @@ from papermill.exceptions import PapermillExecutionError
 from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir
-from carry_paper.ledger import claims, quantities, results
+from carry_paper.ledger import claims, registry, results
 from carry_paper.training import fused, loop, recipes, seeds
 from carry_paper.training.trainer import PRECISIONS
 
@@ -124,7 +124,7 @@ def verdicts(name: str, group: str, source: str) -> str:
     of_page = [
         c.id
         for c in claims.claims().values()
-        if c.notebook == name and group in quantities.entry(c.id).groups
+        if c.notebook == name and group in registry.entry(c.id).groups
     ]
     counts = Counter(rows[row].verdict for row in of_page if row in rows)
     return ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common())

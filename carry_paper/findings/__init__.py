@@ -1,7 +1,6 @@
-"""One function for each claim: it takes a source's evidence and gives a value, and whether it shows, for each run.
+"""Measures and claims of the paper, by section: a claim is a function of a model, a survey or curves.
 
-`base` has what a finding is, `survey` what one pass over a run's sums gives. The others have a
-section of the paper each, and importing this package registers every finding in `base.FINDINGS`.
+`base` says what such a function returns, `survey` what one pass over a run's sums gives.
 """
 
 from carry_paper.findings import (

@@ -13,7 +13,7 @@ from carry_core import carries, measure, sums
 from carry_core.interventions import INTACT
 from carry_core.model import Transformer
 from carry_core.sums import Numbers
-from carry_paper.findings.base import MAIN, Fields, finding_of_runs
+from carry_paper.findings.base import Fields
 from carry_paper.findings.survey import random_sums
 
 AGREEMENT = 0.99  # share of sums from which a part's truth table counts as the schoolbook's
@@ -170,7 +170,6 @@ def shows_full_adder(row: Fields) -> bool:
     return bool(is_full_adder(row["value"], max(row["carry_before_the_last_attention"])))
 
 
-@finding_of_runs("full_adder", MAIN, rule=shows_full_adder)
 def full_adder(model: Transformer) -> Fields:
     """The lowest agreement of a part with the schoolbook's truth table, in the worst column (App. I, Fig. 26)."""
     found = parts(model, *random_sums(3, ADDED))

@@ -21,7 +21,7 @@ from carry_core.errors import BadInput
 from carry_core.groups import GROUPS
 from carry_core.runs import History
 from carry_core.sums import Layout
-from carry_paper.findings.base import MAIN, N1, N1_W1, Fields, finding, per_run
+from carry_paper.findings.base import MAIN, N1, N1_W1, Fields, per_run
 from carry_paper.findings.heads import column_mass, no_carry_reference
 from carry_paper.findings.survey import Evidence
 
@@ -96,7 +96,7 @@ class Kink(NamedTuple):
     level: float  # logarithm of the exponential at epoch 0
 
 
-def kink(loss: Curve, share: float = PLOTTED, planned: int = 0) -> Kink:
+def fit_kink(loss: Curve, share: float = PLOTTED, planned: int = 0) -> Kink:
     """The corner of the two joined straight pieces that fit a loss's logarithm best; `BadInput` if it is too short.
 
     In the first `share` of the training, which was to have `planned` epochs if those are more than
@@ -153,7 +153,7 @@ def correlations(history: History) -> dict[int, Curve]:
 
 
 def starts_to_rise(curve: Curve, planned: int = 0) -> tuple[int, float]:
-    """The epoch at the bottom of the curve's deepest fall below an earlier high, and how deep it is (as in `kink`)."""
+    """The epoch at the bottom of the curve's deepest fall below an earlier high, and its depth, as in `fit_kink`."""
     # the first ordinary additions raise the correlation, too; what is asked is when it rises for
     # good
     looked_at = curve.loc[: max(1, round(PLOTTED * max(planned, int(curve.index[-1]))))]
@@ -163,7 +163,7 @@ def starts_to_rise(curve: Curve, planned: int = 0) -> tuple[int, float]:
 
 def carrying(loss: Curve, correlation: Curve, planned: int = 0) -> Fields:
     """How long after the kink the final MLP's role starts to form, and how the loss falls from there on (Sec. 5)."""
-    fit, (rise, depth) = kink(loss, planned=planned), starts_to_rise(correlation, planned)
+    fit, (rise, depth) = fit_kink(loss, planned=planned), starts_to_rise(correlation, planned)
     return {
         "value": float(rise - fit.epoch),
         "planned": max(planned, int(loss.index[-1])),
@@ -277,7 +277,6 @@ def transition_rows(evidence: Evidence, group: str, **names: str) -> pd.DataFram
     return with_resolution(rows[[*names, "resolution"]].rename(columns=names))
 
 
-@finding("transition", N1)
 def transition(evidence: Evidence) -> pd.DataFrame:
     """Epochs by which the units' accuracy rises after the first head's attention passes half (Sec. 3, Fig. 2)."""
     names = {
@@ -289,7 +288,6 @@ def transition(evidence: Evidence) -> pd.DataFrame:
     return transition_rows(evidence, N1, **names)
 
 
-@finding("strong_decay_transition", N1_W1)
 def strong_decay_transition(evidence: Evidence) -> pd.DataFrame:
     """Epochs by which the units' accuracy rises after the first head's attention passes half (App. C.1, Fig. 10)."""
     names = {
@@ -301,7 +299,6 @@ def strong_decay_transition(evidence: Evidence) -> pd.DataFrame:
     return transition_rows(evidence, N1_W1, **names)
 
 
-@finding("norm_bounce", N1)
 def norm_bounce(evidence: Evidence) -> pd.DataFrame:
     """Epochs from the steepest rise of the units' accuracy to the nearest turn of the norm (Sec. 3, Fig. 2)."""
     return transition_rows(
@@ -309,13 +306,13 @@ def norm_bounce(evidence: Evidence) -> pd.DataFrame:
     )
 
 
-@finding("one_layer_imperfect", N1)
 def one_layer_imperfect(evidence: Evidence) -> pd.DataFrame:
     """Best test exact match of any epoch (Sec. 3)."""
     best = curves(evidence.curves(N1), "test_whole")
-    return per_run(
-        best, lambda curve: {"value": float(curve.max()), "shows": float(curve.max()) < 1}
-    )
+    rows = {}
+    for run, curve in best.items():
+        rows[run] = {"value": float(curve.max()), "shows": float(curve.max()) < 1}
+    return per_run(rows)
 
 
 def starts_at_the_kink(row: Fields) -> bool:
@@ -329,7 +326,6 @@ def learns_at_once(row: Fields) -> bool:
     return bool(row["value"] <= window(row["planned"], TEST_DELAY))
 
 
-@finding("no_grokking", *GROUPS, rule=learns_at_once)
 def no_grokking(evidence: Evidence) -> pd.DataFrame:
     """Epochs by which test exact match passes 0.99 later than training exact match (App. C)."""
     delays = {}
@@ -359,8 +355,7 @@ def no_grokking(evidence: Evidence) -> pd.DataFrame:
     return with_resolution(per_run(delays))
 
 
-@finding("kink", MAIN, rule=starts_at_the_kink)
-def kink_of_runs(evidence: Evidence) -> pd.DataFrame:
+def kink(evidence: Evidence) -> pd.DataFrame:
     """Epochs from the kink of the test loss to the start of the rise of the correlation (Sec. 5, Fig. 5)."""
     history, planned = evidence.curves(MAIN), evidence.planned_epochs(MAIN)
     losses, by_run = curves(history, "test_loss"), correlations(history)

@@ -17,17 +17,7 @@ from carry_core import carries, measure, sums
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import Transformer
 from carry_core.sums import Numbers
-from carry_paper.findings.base import (
-    DECODER,
-    MAIN,
-    N1,
-    N1_W0,
-    S01,
-    Fields,
-    finding,
-    finding_of_runs,
-    per_run,
-)
+from carry_paper.findings.base import N1, N1_W0, Fields, per_run
 from carry_paper.findings.heads import column_mass, mean_attention
 from carry_paper.findings.survey import Evidence, random_sums
 
@@ -230,7 +220,6 @@ def leads(row: Fields) -> bool:
     return bool(row["value"] >= SEPARATING_ACCURACY) and all(axis == 1 for axis in best)
 
 
-@finding_of_runs("layer0_tens", MAIN, rule=leads)
 def layer0_tens(model: Transformer) -> Fields:
     """Balanced accuracy of the leading axis after layer 0, lowest of tens and units of a (Sec. 4.1, Fig. 4)."""
     a, b = random_sums()
@@ -238,13 +227,11 @@ def layer0_tens(model: Transformer) -> Fields:
     return leading(axes_of(model, "blocks.0.resid_post", {i: big[:, i] for i in (1, 2)}))
 
 
-@finding_of_runs("layer1_carry", MAIN, rule=leads)
 def layer1_carry(model: Transformer) -> Fields:
     """Balanced accuracy of the leading axis after the last attention, lowest of 7 and 8 (Sec. 4.1, Fig. 4)."""
     return leading(axes_of(model, "blocks.1.resid_mid", carry_in_labels(model)))
 
 
-@finding_of_runs("decoder_tens", DECODER)
 def decoder_tens(model: Transformer) -> Fields:
     """Balanced accuracy of ten or more after layer 0, on one of two axes, lower of b's last two (App. D, Fig. 16)."""
     # the leading digits make no ten
@@ -252,7 +239,6 @@ def decoder_tens(model: Transformer) -> Fields:
     return {"value": value, "shows": value >= SEPARATING_ACCURACY}
 
 
-@finding_of_runs("one_layer_no_carry", N1)
 def one_layer_no_carry(model: Transformer) -> Fields:
     """Balanced accuracy of the leading axis at 7 and 8, the highest (App. B, Fig. 7)."""
     names, labels = {"attention": "resid_mid", "MLP": "resid_post"}, carry_in_labels(model)
@@ -276,7 +262,6 @@ def pockets_are_outcomes(row: Fields) -> bool:
     return bool(digit_at_7 > class_at_7 and digit_at_8 > class_at_8)
 
 
-@finding_of_runs("outcome_pockets", MAIN, rule=pockets_are_outcomes)
 def outcome_pockets(model: Transformer) -> Fields:
     """Nearest-centroid accuracy for the digit after the MLP, the lower of 7 and 8 (Sec. 4.1)."""
     a, b = random_sums()
@@ -298,7 +283,6 @@ def only_the_other_head_leaves_it(row: Fields) -> bool:
     return bool(row["value"] < SEPARATING_ACCURACY <= row["without_the_other_head"])
 
 
-@finding_of_runs("pca_without_decision_head", MAIN, rule=only_the_other_head_leaves_it)
 def pca_without_decision_head(model: Transformer) -> Fields:
     """Best of six axes at 8 without the decision head; beside it without the other one (Sec. 4.1, footnote)."""
     position = model.config.layout.answer[1]
@@ -311,7 +295,6 @@ def pca_without_decision_head(model: Transformer) -> Fields:
     return {"value": without, "without_the_other_head": other}
 
 
-@finding_of_runs("carry_in_layer0", S01)
 def carry_in_layer0(model: Transformer) -> Fields:
     """Balanced accuracy of the best of six axes after layer 0, the lower of positions 7 and 8 (App. C.2)."""
     labels, layout = carry_in_labels(model), model.config.layout
@@ -327,7 +310,6 @@ def carry_in_layer0(model: Transformer) -> Fields:
     }
 
 
-@finding("decay_matters_one_layer", N1_W0, N1)
 def decay_matters_one_layer(evidence: Evidence) -> pd.DataFrame:
     """Mean Spearman correlation of digits and the better leading axis, without decay (App. B, C.1)."""
 
@@ -338,6 +320,7 @@ def decay_matters_one_layer(evidence: Evidence) -> pd.DataFrame:
         )
 
     without, decayed = evidence.each(N1_W0, order), list(evidence.each(N1, order).values())
-    return per_run(
-        without, lambda x: {"value": x, "shows": x < min(decayed), "runs_with_decay": decayed}
-    )
+    rows = {}
+    for run, x in without.items():
+        rows[run] = {"value": x, "shows": x < min(decayed), "runs_with_decay": decayed}
+    return per_run(rows)

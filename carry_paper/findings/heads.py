@@ -1,11 +1,21 @@
-"""What heads, the final MLP and biases do: ablations (Sec. 4, App. C, D), attention (Fig. 3), squashing.
+"""Findings about parts of a model: heads, the final MLP, biases (Sec. 4, 5, App. A, C, D, H).
 
-Thresholds say when a run shows a claim; why they are what they are is the `reason` of the claim's
-row.
+A finding is a plain function of one run's model, or of a survey of the run. It returns
+the measured `value`, and whatever else it measures. A rule beside it says whether the
+run shows what the paper claims. So you can ask it of your own model:
+
+    measured = heads.staircase(model)
+    heads.has_staircase(measured)
+
+    need = Need(frozenset(measure.last_heads(model)))
+    heads.decision(survey(model, *all_sums(), need))
+
+The constants are criteria; the `reason` of a claim's row says why they have their values.
 """
 
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,335 +23,515 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from carry_core import carries, measure, sums
+from carry_core import carries, measure
 from carry_core.groups import GROUPS
 from carry_core.interventions import INTACT, Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import Transformer
-from carry_core.sums import Layout, Numbers
-from carry_paper.findings import base
-from carry_paper.findings.base import Fields, Need, finding, finding_of_runs
-from carry_paper.findings.survey import Evidence, Survey, random_sums
+from carry_core.sums import Layout, Numbers, digits, equal_sums
+from carry_paper.findings.base import N3, Fields
+from carry_paper.findings.survey import Survey, random_sums
 
-EXACT_MATCH_COST = 0.1  # what a part has to cost to matter
-CELL_ACCURACY = 0.99  # from here on the digits of a cell count as right
-CARRY_LOST = 0.1  # accuracy of carry cells below which the carried one counts as lost
-# the same, for most of it (Tab. 4 and 5, which the paper gives number by number)
-CARRY_MOSTLY_LOST = 0.5
-# without the final MLP; a run below cannot take that ablation (App. C.2, C.4)
-NO_CARRY_ACCURACY = 0.9
-# with a model that cannot carry, from which the full ablation "works" (App. C.2)
-ABLATION_CORRELATION = 0.95
-CANNOT_CARRY_CORRELATION = 0.9  # the same, from which nothing that carries is left (Sec. 4)
-ONE_TOO_LARGE = 0.95  # share of a no-carry cell that counts as always, for a decoder (App. D)
-# of exact matches: what zeroed biases may cost a model that does not need them (App. A.1)
-BIAS_COST = 0.01
-PARTNER_ATTENTION = 0.5  # of a digit's attention, to its partner: a step of a staircase
-SQUASHED_OUTCOME = 74  # the paper's
+# ---- tables of accuracies
 
 
-def decision_head_scores(found: ClassAccuracies) -> tuple[float, float]:
-    """The lowest accuracy of a cell with a carry-in, and the lowest share right or one too large of others (Tab. 1)."""
-    carry_in = carries.carry_in(found.accuracy.shape[1])
-    # both are 1 where a decision head is gone, as the paper has it
-    either = found.accuracy + found.corrected
-    return found.accuracy[carry_in].min().item(), either[~carry_in].min().item()
+def mean_over(table: ClassAccuracies, kind: str, *, carry: bool) -> float:
+    """Return the mean over the cells with a carry-in, or over the others if `carry` is False.
 
-
-def mean_over(found: ClassAccuracies, kind: str, *, carry: bool) -> float:
-    """Mean of the cells with a carry-in, or of the others; `kind` is `accuracy` or `corrected`."""
-    return float(getattr(found, kind)[carries.carry_in(found.accuracy.shape[1]) == carry].mean())
+    `kind` is "accuracy" or "corrected".
+    """
+    cells = getattr(table, kind)  # (task, pos)
+    carry_in = carries.carry_in(cells.shape[1])
+    chosen = carry_in if carry else ~carry_in
+    return float(cells[chosen].mean())
 
 
 def no_carry_reference(n_digits: int = 3) -> ClassAccuracies:
-    """What is expected of a model that adds every position right and never carries (Sec. 5, Fig. 5)."""
+    """Return the table of a model that adds each column but never carries (Sec. 5, Fig. 5).
+
+    Its exact match is NaN, since that depends on how often each class occurs.
+    """
     carry_in = carries.carry_in(n_digits).float()
-    return ClassAccuracies(1 - carry_in, carry_in, exact_match=float("nan"))
+    return ClassAccuracies(accuracy=1 - carry_in, corrected=carry_in, exact_match=float("nan"))
+
+
+# From this correlation on, nothing that carries is left (Sec. 4).
+CANNOT_CARRY_CORRELATION = 0.9
+# From this correlation on, the ablation of the whole final MLP "works" (App. C.2).
+ABLATION_CORRELATION = 0.95
+
+
+def no_carry_correlation(table: ClassAccuracies, n_digits: int = 0) -> float:
+    """Return the Pearson correlation with a model that never carries (the PCC of Sec. 5, Fig. 5).
+
+    It is taken over both kinds of accuracy, at the last `n_digits` positions (all if
+    0). It is NaN if all cells are equal.
+    """
+    reference = no_carry_reference(table.accuracy.shape[1])
+    measured = torch.cat([table.accuracy, table.corrected])[:, -n_digits:].flatten()
+    expected = torch.cat([reference.accuracy, reference.corrected])[:, -n_digits:].flatten()
+    return torch.corrcoef(torch.stack([measured, expected]).double())[0, 1].item()
+
+
+def no_carry_correlation_of_frame(frame: pd.DataFrame) -> float:
+    """Return `no_carry_correlation` for the rows of one intervention in `measure.accuracy`."""
+    carry_in = frame.carry_in.astype(float)
+    measured = [*frame.accuracy, *frame.corrected]
+    expected = [*(1 - carry_in), *carry_in]
+    return float(np.corrcoef(measured, expected)[0, 1])
+
+
+# ---- the decision head (Sec. 4)
+
+
+class WorstCells(NamedTuple):
+    """The worst cells of a table of accuracies, as shares from 0 to 1.
+
+    Attributes:
+        correct: The lowest accuracy of a cell with a carry-in.
+        correct_or_too_large: The lowest share of digits that are correct or one too
+            large, of a cell without a carry-in.
+    """
+
+    correct: float
+    correct_or_too_large: float
+
+
+def worst_cells(table: ClassAccuracies) -> WorstCells:
+    """Return the worst cells of a table under the ablation of a possible decision head (Tab. 1)."""
+    carry_in = carries.carry_in(table.accuracy.shape[1])
+    # Without a carry-in, `corrected` is the share of digits that are one too large.
+    correct_or_too_large = table.accuracy + table.corrected
+    return WorstCells(
+        correct=table.accuracy[carry_in].min().item(),
+        correct_or_too_large=correct_or_too_large[~carry_in].min().item(),
+    )
+
+
+EXACT_MATCH_COST = 0.1  # a part that costs less does not matter
+CELL_ACCURACY = 0.99  # from here on, the digits of a cell count as correct
+
+
+def acts_as_decision_head(cost: float, worst: WorstCells) -> bool:
+    """Return True if an ablation does what ablating a decision head does (Sec. 4, App. C.3).
+
+    It costs exact matches, but digits with a carry-in stay correct, and the others are
+    correct or one too large. So the model adds each carry that is due, and some that
+    are not.
+
+    Args:
+        cost: The share of exact matches that the ablation costs.
+        worst: The worst cells under the ablation.
+    """
+    return (
+        cost >= EXACT_MATCH_COST
+        and worst.correct >= CELL_ACCURACY
+        and worst.correct_or_too_large >= CELL_ACCURACY
+    )
+
+
+def ablated_part(ablation: Ablation) -> str:
+    """Return the name of what an ablation removes, such as `head 1:0`."""
+    return str(ablation).removeprefix("without ")
+
+
+def decision(survey: Survey) -> Fields:
+    """Exact matches that the decision head costs, minus those of the other head (Sec. 4, Tab. 1).
+
+    The survey has to cover `measure.last_heads`.
+    """
+    heads = survey.heads  # the one that costs the most exact matches comes first
+    exact_matches = [survey.cells[head].exact_match for head in heads]
+    worst = worst_cells(survey.cells[heads[0]])
+    return {
+        "value": exact_matches[-1] - exact_matches[0],
+        "decision_head": ablated_part(heads[0]),
+        "exact_match_without_each_head": exact_matches,
+        "lowest_carry_cell": worst.correct,
+        "lowest_right_or_too_large": worst.correct_or_too_large,
+    }
+
+
+def decides(measured: Fields) -> bool:
+    """Return True if the decision head of `decision` decides where the model carries."""
+    worst = WorstCells(measured["lowest_carry_cell"], measured["lowest_right_or_too_large"])
+    return acts_as_decision_head(measured["value"], worst)
+
+
+ONE_TOO_LARGE = 0.95  # from this share of a cell on, a carry counts as "always added" (App. D)
+
+
+def decoder(survey: Survey) -> Fields:
+    """Share of digits one too large at 7 and 8 without a carry-in, decision head ablated (App. D).
+
+    The survey has to cover `measure.last_heads`, on three-digit sums.
+    """
+    decision_head = survey.heads[0]
+    without = survey.cells[decision_head]
+    no_carry_in = ~carries.carry_in(3)  # (task, pos)
+    at_7 = without.corrected[no_carry_in[:, 0], 0]
+    at_8 = without.corrected[no_carry_in[:, 1], 1]
+    at_9 = without.corrected[no_carry_in[:, 2], 2]
+    at_7_and_8 = torch.cat([at_7, at_8])
+    return {
+        "value": float(at_7_and_8.mean()),
+        "decision_head": ablated_part(decision_head),
+        "one_too_large_at_7": at_7.tolist(),
+        "one_too_large_at_8": at_8.tolist(),
+        "one_too_large_at_9": at_9.tolist(),
+        "lowest_right_or_too_large": worst_cells(without).correct_or_too_large,
+    }
+
+
+def always_adds_a_carry(measured: Fields) -> bool:
+    """Return True if each cell of `decoder` without a carry-in is one too large at 7 and 8."""
+    one_too_large = measured["one_too_large_at_7"] + measured["one_too_large_at_8"]
+    return bool(min(one_too_large) >= ONE_TOO_LARGE)
+
+
+CLOSE_TO_LOWEST = 0.05  # in exact match
+
+
+def default_run(models: Iterable[tuple[int, Transformer]], run: int | None = None) -> int:
+    """Return `run`, or if it is None, the run that a page shows by default.
+
+    That is the first run whose exact match without its decision head is close to the
+    lowest of all runs. In the author's main group it is run 2, which the paper shows.
+    """
+    if run is not None:
+        return run
+    without_decision_head = {}
+    for number, model in models:
+        without_decision_head[number] = min(measure.exact_match_without_heads(model))
+    highest = min(without_decision_head.values()) + CLOSE_TO_LOWEST
+    return min(number for number, exact in without_decision_head.items() if exact <= highest)
+
+
+# ---- three layers (App. C.3)
+
+HEADS_OF_LAST_TWO_LAYERS = measure.last_heads(GROUPS[N3].config, layers=2)
+
+
+def three_layers(survey: Survey) -> Fields:
+    """Pearson correlation without the last MLP (App. C.3, Tab. 3).
+
+    The survey has to cover `INTACT` and `HEADS_OF_LAST_TWO_LAYERS`.
+    """
+    intact = survey.cells[INTACT]
+    costs = []
+    for head in HEADS_OF_LAST_TWO_LAYERS:
+        costs.append(intact.exact_match - survey.cells[head].exact_match)
+    return {
+        "value": no_carry_correlation(survey.without_mlp),
+        "cost_of_heads_1:0_1:1_2:0_2:1": costs,
+    }
+
+
+def no_head_matters(measured: Fields) -> bool:
+    """Return True if the final MLP of `three_layers` carries, and no head matters by itself."""
+    costs = measured["cost_of_heads_1:0_1:1_2:0_2:1"]
+    return cannot_carry(measured) and max(costs) < EXACT_MATCH_COST
+
+
+# "The entire second layer attention and one of the two final attention heads" (App. C.3).
+LAYER_1_AND_A_LAST_HEAD = (
+    Ablation(heads={(1, 0), (1, 1), (2, 0)}),
+    Ablation(heads={(1, 0), (1, 1), (2, 1)}),
+)
+
+
+def three_layers_pairs(survey: Survey) -> Fields:
+    """Exact matches lost without layer 1's attention and the costlier head of layer 2 (App. C.3).
+
+    The survey has to cover `INTACT` and `LAYER_1_AND_A_LAST_HEAD`.
+    """
+    intact = survey.cells[INTACT]
+    tables = [survey.cells[pair] for pair in LAYER_1_AND_A_LAST_HEAD]
+    exact_matches = [table.exact_match for table in tables]
+    worst = [worst_cells(table) for table in tables]
+    return {
+        "value": intact.exact_match - min(exact_matches),
+        "pairs": [ablated_part(pair) for pair in LAYER_1_AND_A_LAST_HEAD],
+        "exact_match": exact_matches,
+        "lowest_carry_cell": [cells.correct for cells in worst],
+        "lowest_right_or_too_large": [cells.correct_or_too_large for cells in worst],
+    }
+
+
+def a_pair_decides(measured: Fields) -> bool:
+    """Return True if a pair of `three_layers_pairs` acts as a decision head."""
+    # The value is what the pair costs that leaves the fewest exact matches.
+    intact = measured["value"] + min(measured["exact_match"])
+    for exact_match, correct, correct_or_too_large in zip(
+        measured["exact_match"],
+        measured["lowest_carry_cell"],
+        measured["lowest_right_or_too_large"],
+        strict=True,
+    ):
+        cost = intact - exact_match
+        if acts_as_decision_head(cost, WorstCells(correct, correct_or_too_large)):
+            return True
+    return False
+
+
+# ---- the final MLP (Sec. 4, 5)
+
+
+def final_mlp_carries(survey: Survey) -> Fields:
+    """Pearson correlation with a model that cannot carry (Sec. 4, Tab. 1)."""
+    return {"value": no_carry_correlation(survey.without_mlp)}
+
+
+def cannot_carry(measured: Fields) -> bool:
+    """Return True if the correlation with a model that cannot carry is that of one."""
+    return bool(measured["value"] >= CANNOT_CARRY_CORRELATION)
 
 
 @torch.inference_mode()
 def carry_neurons(
     model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None
 ) -> Bool[Tensor, " neuron"]:
-    """Neurons of the last MLP that are more active at the first answer digit for some class than for NC (Sec. 5)."""
-    n_digits = n_digits or model.config.width
-    name, first = (
-        f"blocks.{model.config.layers - 1}.mlp.post",
-        model.config.layout.answer[-n_digits],
-    )
-    post = measure.activations(model, a, b, [name], read=[first])[name][:, 0]
-    task, n_classes = carries.classify(a, b, n_digits), len(carries.patterns(n_digits))
-    mean = torch.stack([post[task == i].double().mean(0) for i in range(n_classes)])
-    return (mean[1:] > mean[0]).any(0)
+    """Return which neurons of the final MLP carry, by the criterion z_i > z_NC (Sec. 5).
 
-
-def shown_run(models: Iterable[tuple[int, Transformer]], run: int | None = None) -> int:
-    """The run that a page shows if none is given: the first within 0.05 exact match of the costliest decision head."""
-    if run is not None:
-        return run
-    # of the author's runs of the main model it is run 2, the one that the paper shows
-    without = {number: min(measure.exact_match_without_heads(model)) for number, model in models}
-    return min(number for number, exact in without.items() if exact <= min(without.values()) + 0.05)
-
-
-def like_no_carries(cells: pd.DataFrame) -> float:
-    """Pearson correlation of `accuracy`'s cells with those of a model that adds right and never carries (Sec. 5)."""
-    due = cells.carry_in.astype(float)
-    return float(np.corrcoef([*cells.accuracy, *cells.corrected], [*(1 - due), *due])[0, 1])
-
-
-def no_carry_correlation(cells: ClassAccuracies, n_digits: int = 0) -> float:
-    """As `like_no_carries`, at the last `n_digits` positions, all if 0; NaN if all cells are the same."""
-    pair = (cells, no_carry_reference(cells.accuracy.shape[1]))
-    flat = [torch.cat([c.accuracy, c.corrected])[:, -n_digits:].flatten().double() for c in pair]
-    return torch.corrcoef(torch.stack(flat))[0, 1].item()
-
-
-def decides(cost: float, lowest_carry_cell: float, lowest_right_or_too_large: float) -> bool:
-    """Tell whether a part decides, by the exact matches that it costs and what is right without it (Sec. 4, App. C.3).
-
-    The two lowest cells are `decision_head_scores` without the part.
+    Here z_i is a neuron's mean activation over the sums a + b of carry class i, at the
+    first of the last `n_digits` answer digits (all if None). A neuron carries if the
+    criterion holds for some i.
     """
-    right = min(lowest_carry_cell, lowest_right_or_too_large)
-    return cost >= EXACT_MATCH_COST and right >= CELL_ACCURACY
+    n_digits = n_digits or model.config.width
+    name = f"blocks.{model.config.layers - 1}.mlp.post"
+    position = model.config.layout.answer[-n_digits]
+    post = measure.activations(model, a, b, [name], read=[position])[name][:, 0]  # (sums, neuron)
+
+    task = carries.classify(a, b, n_digits)
+    means = []
+    for i in range(len(carries.patterns(n_digits))):
+        means.append(post[task == i].double().mean(0))
+    no_carry, *with_carry = means  # NC is the first class
+    return (torch.stack(with_carry) > no_carry).any(0)
 
 
-def brings_previous_sum(mass: Float[Tensor, "head pos"], head: int, layout: Layout) -> bool:
-    """Whether a head's `column_mass` one to the right is everywhere above all others', and above that of chance."""
-    others = torch.cat([mass[:head], mass[head + 1 :]]).amax(0)
-    return bool(((mass[head] > 2 / layout.length) & (mass[head] > others)).all())
+# Below this accuracy without the final MLP, a run needs it for more than carries (App. C.2, C.4).
+NO_CARRY_ACCURACY = 0.9
+# Below these accuracies, the carries of a cell count as lost, or as mostly lost (Tab. 4, 5).
+CARRY_LOST = 0.1
+CARRY_MOSTLY_LOST = 0.5
 
 
-def looks_right(
-    own: Float[Tensor, "head pos"], right: Float[Tensor, "head pos"], head: int
-) -> bool:
-    """Whether a head's `column_mass` is larger one to the right, averaged over positions (Fig. 3, 15, 18, 23)."""
-    return bool((right - own)[head, :-1].mean() > 0)  # the last position has no column to its right
+def wide_mlp(survey: Survey) -> Fields:
+    """Accuracy of the no-carry cells without the final MLP (App. C.2).
 
-
-def named(ablation: Ablation) -> str:
-    """Which part an ablation is without."""
-    return str(ablation).removeprefix("without ")
-
-
-def decision(survey: Survey) -> Fields:
-    """How many more exact matches the decision head costs than the other (Sec. 4, Tab. 1)."""
-    exact = [survey.cells[head].exact_match for head in survey.heads]
-    without = survey.cells[survey.heads[0]]
-    carry, other = decision_head_scores(without)
+    The survey has to include the dissection: `Need(dissect=True)`.
+    """
+    assert survey.dissected is not None
+    dissected = survey.dissected.cells
     return {
-        "value": exact[-1] - exact[0],
-        "decision_head": named(survey.heads[0]),
-        "exact_match_without_each_head": exact,
-        "lowest_carry_cell": carry,
-        "lowest_right_or_too_large": other,
+        "value": mean_over(survey.without_mlp, "accuracy", carry=False),
+        "carry_neurons": survey.dissected.neurons,
+        "no_carry_cells_without_them": mean_over(dissected, "accuracy", carry=False),
+        "carry_cells_without_them": mean_over(dissected, "accuracy", carry=True),
     }
 
 
-def decision_head_decides(row: Fields) -> bool:
-    """Tell whether the costliest head decides, from the row that `decision` gives."""
-    return decides(row["value"], row["lowest_carry_cell"], row["lowest_right_or_too_large"])
+def only_the_neurons_carry(measured: Fields) -> bool:
+    """Return True if the MLP of `wide_mlp` is needed, and its carry neurons only carry."""
+    needs_whole_mlp = measured["value"] < NO_CARRY_ACCURACY
+    carries_are_lost = measured["carry_cells_without_them"] < CARRY_LOST
+    others_are_correct = measured["no_carry_cells_without_them"] >= CELL_ACCURACY
+    return bool(needs_whole_mlp and carries_are_lost and others_are_correct)
 
 
-decision_head_costs = finding_of_runs(
-    "decision_head",
-    base.MAIN,
-    need=base.all_heads(base.MAIN),
-    rule=decision_head_decides,
-)(decision)
-
-
-@finding_of_runs(
-    "final_mlp_carries", base.MAIN, need=Need(), rule=base.at_least(CANNOT_CARRY_CORRELATION)
-)
-def final_mlp_carries(survey: Survey) -> Fields:
-    """Pearson correlation with a model that cannot carry (Sec. 4, Tab. 1)."""
-    return {"value": no_carry_correlation(survey.without_mlp)}
-
-
-SINGLE = measure.last_heads(GROUPS[base.N3].config, 2)
-PAIRS = [Ablation(heads={(1, 0), (1, 1), (2, head)}) for head in (0, 1)]
-
-
-@finding_of_runs("three_layers", base.N3, need=Need(frozenset([INTACT, *SINGLE])))
-def three_layers(survey: Survey) -> Fields:
-    """Pearson correlation without the last MLP (App. C.3, Tab. 3)."""
-    lost = [survey.cells[INTACT].exact_match - survey.cells[head].exact_match for head in SINGLE]
-    correlation = no_carry_correlation(survey.without_mlp)
-    shows = correlation >= CANNOT_CARRY_CORRELATION and max(lost) < EXACT_MATCH_COST
-    return {"value": correlation, "shows": shows, "cost_of_heads_1:0_1:1_2:0_2:1": lost}
-
-
-@finding_of_runs("three_layers_pairs", base.N3, need=Need(frozenset([INTACT, *PAIRS])))
-def three_layers_pairs(survey: Survey) -> Fields:
-    """Exact matches that the costlier pair takes away: layer 1's attention and one head of layer 2 (App. C.3)."""
-    without = [survey.cells[pair] for pair in PAIRS]
-    lost = [survey.cells[INTACT].exact_match - cells.exact_match for cells in without]
-    carry, other = zip(*map(decision_head_scores, without), strict=True)
-    return {
-        "value": max(lost),
-        "shows": any(map(decides, lost, carry, other)),
-        "pairs": list(map(named, PAIRS)),
-        "exact_match": [cells.exact_match for cells in without],
-        "lowest_carry_cell": list(carry),
-        "lowest_right_or_too_large": list(other),
-    }
-
-
-@finding_of_runs("decoder", base.DECODER, need=base.all_heads(base.DECODER))
-def decoder(survey: Survey) -> Fields:
-    """Share of answers that are one too large at 7 and 8 where no one arrives, without the decision head (App. D)."""
-    without = survey.cells[survey.heads[0]]
-    added = [x[~side] for x, side in zip(without.corrected.T, carries.carry_in(3).T, strict=True)]
-    return {
-        "value": float(torch.cat(added[:2]).mean()),
-        "shows": bool(torch.cat(added[:-1]).min() >= ONE_TOO_LARGE),
-        "decision_head": named(survey.heads[0]),
-        **{f"one_too_large_at_{7 + i}": column.tolist() for i, column in enumerate(added)},
-        "lowest_right_or_too_large": decision_head_scores(without)[1],
-    }
-
-
-def bias_cost(model: Transformer, a: Numbers, b: Numbers) -> float:
-    """Share of exact matches that is lost if every linear layer's bias is zeroed, LayerNorm's kept (App. A.1)."""
-    without = deepcopy(model)
-    for module in without.modules():
-        if isinstance(module, nn.Linear):
-            nn.init.zeros_(module.bias)
-    before, after = (right_digits(one, a, b).all(1).double().mean() for one in (model, without))
-    return float(before - after)
-
-
-def right_digits(model: Transformer, a: Numbers, b: Numbers) -> Bool[Tensor, "sums pos"]:
-    """Which digits of the answers are right, at every position of the model."""
-    return measure.predict(model, a, b)[0] == sums.digits(a + b, model.config.width)
-
-
-def needs_biases(row: Fields) -> bool:
-    """Tell whether a run needs its biases as the paper says: those of one layer do, those of two do not."""
-    return bool((row["value"] > BIAS_COST) == (row["group"] == base.N1))
-
-
-@finding("biases", base.N1, base.MAIN, among=base.MAIN, rule=needs_biases)
-def biases(evidence: Evidence) -> pd.DataFrame:
-    """Loss of exact matches with zeroed biases, of one layer and of two; the mean is that of two (App. A.1)."""
-    drawn = random_sums()
-    costs = {
-        g: pd.Series(evidence.each(g, lambda run, model: bias_cost(model, *drawn)))
-        for g in (base.MAIN, base.N1)
-    }
-    rows = pd.concat(costs).to_frame("value")
-    return rows.assign(group=rows.index.get_level_values(0))
-
-
-def cosine_spread(x: Float[Tensor, "sums pos d_model"]) -> Float[Tensor, " pos"]:
-    """The largest minus the smallest cosine between the streams of any two sums, position by position."""
-    x = nn.functional.normalize(x.double(), dim=-1).transpose(0, 1)
-    cosine = (x @ x.mT).flatten(1)
+def cosine_spread(resid: Float[Tensor, "sums pos d_model"]) -> Float[Tensor, " pos"]:
+    """Return the largest minus the smallest cosine between the activations of any two sums."""
+    unit = nn.functional.normalize(resid.double(), dim=-1).transpose(0, 1)  # (pos, sums, d_model)
+    cosine = (unit @ unit.mT).flatten(1)  # (pos, sums * sums)
     return cosine.amax(1) - cosine.amin(1)
 
 
-def squashing(model: Transformer, outcome: int = SQUASHED_OUTCOME) -> Float[Tensor, " pos"]:
-    """Cosine spread of the sums to an outcome after the final MLP over that before; below one: squashed (Sec. 4)."""
-    names = [f"blocks.{model.config.layers - 1}.{point}" for point in ("resid_mid", "resid_post")]
-    a, b = sums.equal_sums(outcome, model.config.width)
-    streams = measure.activations(model, a, b, names).values()
-    before, after = (cosine_spread(x[:, list(model.config.layout.answer)]) for x in streams)
-    return after / before
+SQUASHED_OUTCOME = 74  # the paper's example
 
 
-def squashes(row: Fields) -> bool:
-    """Tell whether the spread is smaller after the MLP at each answer position."""
-    return all(ratio < 1 for ratio in row["at_7_8_9"])
+def squashing_ratio(model: Transformer, outcome: int = SQUASHED_OUTCOME) -> Float[Tensor, " pos"]:
+    """Return the cosine spread after the final MLP over that before it (Sec. 4, footnote).
+
+    A ratio below one means that the MLP squashes the sums with this outcome together.
+
+    Raises:
+        BadInput: Fewer than two sums have this outcome.
+    """
+    last_layer = model.config.layers - 1
+    before = f"blocks.{last_layer}.resid_mid"
+    after = f"blocks.{last_layer}.resid_post"
+    answer = list(model.config.layout.answer)
+
+    a, b = equal_sums(outcome, model.config.width)
+    resid = measure.activations(model, a, b, [before, after])
+    return cosine_spread(resid[after][:, answer]) / cosine_spread(resid[before][:, answer])
 
 
-@finding_of_runs("squashing", base.MAIN, rule=squashes)
-def squashing_of_runs(model: Transformer) -> Fields:
-    """Ratio of the spread of cosines after the final MLP to that before, for the outcome 74 (Sec. 4)."""
-    ratio = squashing(model)
+def squashing(model: Transformer) -> Fields:
+    """Ratio of the cosine spread after the final MLP to that before, for outcome 74 (Sec. 4)."""
+    ratio = squashing_ratio(model)
     return {"value": float(ratio.mean()), "at_7_8_9": ratio.tolist()}
+
+
+def squashes(measured: Fields) -> bool:
+    """Return True if the spread is smaller after the MLP at each answer position."""
+    return all(ratio < 1 for ratio in measured["at_7_8_9"])
+
+
+# ---- biases (App. A.1)
+
+
+def correct_digits(model: Transformer, a: Numbers, b: Numbers) -> Bool[Tensor, "sums pos"]:
+    """Return which digits of the model's answers to a + b are correct."""
+    (predicted,) = measure.predict(model, a, b)
+    return predicted == digits(a + b, model.config.width)
+
+
+def bias_cost(model: Transformer, a: Numbers, b: Numbers) -> float:
+    """Return the share of exact matches lost when all linear layers' biases are zeroed (App. A.1).
+
+    LayerNorms keep their biases. The share is negative if the model gets better.
+    """
+    without_biases = deepcopy(model)
+    for module in without_biases.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.zeros_(module.bias)
+    before = correct_digits(model, a, b).all(1).double().mean()
+    after = correct_digits(without_biases, a, b).all(1).double().mean()
+    return float(before - after)
+
+
+BIAS_COST = 0.01  # a model that loses more exact matches needs its biases
+
+
+def biases(model: Transformer) -> Fields:
+    """Loss of exact matches with zeroed biases (App. A.1).
+
+    The paper says that models of one layer need their biases and deeper models do not.
+    """
+    cost = bias_cost(model, *random_sums(model.config.width))
+    return {"value": cost, "layers": model.config.layers}
+
+
+def needs_biases_if_one_layer(measured: Fields) -> bool:
+    """Return True if a model of one layer needs its biases, or a deeper one does not."""
+    needs_biases = measured["value"] > BIAS_COST
+    has_one_layer = measured["layers"] == 1
+    return bool(needs_biases == has_one_layer)
+
+
+# ---- attention (Sec. 4, Fig. 3)
+
+
+def mean_attention(model: Transformer) -> Float[Tensor, "layer head query key"]:
+    """Return the attention probabilities, averaged over random sums."""
+    return measure.attention(model, *random_sums(model.config.width))
 
 
 def partner_mass(
     pattern: Float[Tensor, "*batch query key"], layout: Layout
-) -> Float[Tensor, "*batch pos"]:
-    """How much attention each digit puts on the other number's digit in its column: the staircase (Sec. 4)."""
-    left = torch.arange(layout.width)
-    right = left + layout.width + 1
-    looks_back = pattern[..., right, left]  # in a decoder the first number cannot see the second
-    return looks_back if layout.causal else torch.cat([pattern[..., left, right], looks_back], -1)
+) -> Float[Tensor, "*batch digit"]:
+    """Return each digit's attention to its partner: the staircase (Sec. 4, Fig. 3).
+
+    The partner is the other number's digit in the same column. Digits of the first
+    number come first. A decoder has only those of the second, since the first number
+    cannot see the second.
+    """
+    first_number = torch.arange(layout.width)
+    second_number = first_number + layout.width + 1  # behind the plus sign
+    second_to_first = pattern[..., second_number, first_number]
+    if layout.causal:
+        return second_to_first
+    first_to_second = pattern[..., first_number, second_number]
+    return torch.cat([first_to_second, second_to_first], -1)
 
 
 def column_mass(
     pattern: Float[Tensor, "*batch query key"],
     layout: Layout,
     shift: int = 0,
-    rows: Sequence[int] | None = None,
+    queries: Sequence[int] | None = None,
 ) -> Float[Tensor, "*batch pos"]:
-    """How much attention each column's row, the answer's if None, puts on the digits `shift` columns to its right."""
+    """Return the attention to the two digits that are `shift` columns to the right (Fig. 3).
+
+    `queries` are the positions that attend, one for each column from the left; those
+    that predict the answer if None. The attention is NaN where there is no such column.
+    """
     mass = torch.full((*pattern.shape[:-2], layout.width), torch.nan)
-    for i, row in enumerate(rows or layout.answer):
-        if 0 <= i + shift < layout.width:
-            mass[..., i] = pattern[..., row, [i + shift, i + shift + layout.width + 1]].sum(-1)
+    for position, query in enumerate(queries or layout.answer):
+        column = position + shift
+        if 0 <= column < layout.width:
+            both_digits = [column, column + layout.width + 1]
+            mass[..., position] = pattern[..., query, both_digits].sum(-1)
     return mass
 
 
-def mean_attention(model: Transformer) -> Float[Tensor, "layer head query key"]:
-    """Attention averaged over random sums."""
-    return measure.attention(model, *random_sums(model.config.width))
+PARTNER_ATTENTION = 0.5  # a digit's attention to its partner in a step of a staircase
 
 
-@finding_of_runs(
-    "staircase",
-    base.MAIN,
-    ("decoder_staircase", base.DECODER, None),
-    ("unprimed_staircase", base.PAD6, 500),
-    ("primed_staircase", base.PRIMED, None),
-    rule=base.at_least(PARTNER_ATTENTION),
-)
 def staircase(model: Transformer) -> Fields:
     """Attention of the weakest digit row's best head to its partner (Sec. 4, Fig. 3)."""
-    first, layout = mean_attention(model)[0], model.config.layout
-    weakest, at_answer = (
-        float(x.amax(0).min()) for x in (partner_mass(first, layout), column_mass(first, layout))
-    )
-    return {"value": weakest, "at_answer_rows": at_answer}
+    layout = model.config.layout
+    first_layer = mean_attention(model)[0]  # (head, query, key)
+    best_head = partner_mass(first_layer, layout).amax(0)  # (digit,)
+    best_head_at_answer = column_mass(first_layer, layout).amax(0)  # (pos,)
+    return {
+        "value": float(best_head.min()),
+        "at_answer_rows": float(best_head_at_answer.min()),
+    }
 
 
-def previous_sum_comes(row: Fields) -> bool:
-    """Tell whether the decision head brings the previous sum, from the row that `previous_sum` gives."""
-    mass = [row[name] for name in sorted(row) if name.startswith("head_1:")]
-    head = int(row["decision_head"].removeprefix("1:"))
-    return brings_previous_sum(torch.tensor(mass), head, Layout())  # a decoder's layout is as long
+def has_staircase(measured: Fields) -> bool:
+    """Return True if some head of layer 0 gives each digit's attention to its partner."""
+    return bool(measured["value"] >= PARTNER_ATTENTION)
 
 
-@finding_of_runs(
-    "previous_sum",
-    base.MAIN,
-    ("decoder_previous_sum", base.DECODER, None),
-    rule=previous_sum_comes,
-)
+def looks_right(
+    own: Float[Tensor, "head pos"], right: Float[Tensor, "head pos"], head: int
+) -> bool:
+    """Return True if a head attends more to the column on its right than to its own.
+
+    `own` and `right` are `column_mass` for shifts of 0 and 1 (Fig. 3, 15, 18, 23).
+    """
+    difference = (right - own)[head, :-1]  # the last position has no column on its right
+    return bool(difference.mean() > 0)
+
+
+def brings_previous_sum(mass: Float[Tensor, "head pos"], head: int, layout: Layout) -> bool:
+    """Return True if a head brings the sum of the column on its right (Sec. 4).
+
+    At each position, it attends to that column more than any other head does, and more
+    than uniform attention would. `mass` is `column_mass` for a shift of 1, at the
+    positions that have such a column.
+    """
+    uniform = 2 / layout.length  # two digits out of all tokens
+    other_heads = torch.cat([mass[:head], mass[head + 1 :]]).amax(0)
+    return bool(((mass[head] > uniform) & (mass[head] > other_heads)).all())
+
+
 def previous_sum(model: Transformer) -> Fields:
-    """Attention of the decision head to the digits one to the right, at 7 and 8 (Sec. 4, Fig. 3)."""
-    mass = column_mass(mean_attention(model)[-1], model.config.layout, shift=1)[:, :2]
-    head = measure.decision_head(model)
-    return {
-        "value": float(mass[head].mean()),
-        "decision_head": f"1:{head}",
-        **{f"head_1:{h}_at_7_8": mass[h].tolist() for h in range(len(mass))},
+    """Attention of the decision head to the digits one to the right, at 7 and 8 (Sec. 4, Fig. 3).
+
+    The model has to be one of three-digit sums.
+    """
+    layout = model.config.layout
+    last_layer = model.config.layers - 1
+    attention = mean_attention(model)[last_layer]  # (head, query, key)
+    mass = column_mass(attention, layout, shift=1)[:, :-1]  # position 9 has no column on its right
+    decision_head = measure.decision_head(model)
+    fields = {
+        "value": float(mass[decision_head].mean()),
+        "decision_head": f"{last_layer}:{decision_head}",
     }
+    for head in range(model.config.heads):
+        fields[f"head_{last_layer}:{head}_at_7_8"] = mass[head].tolist()
+    return fields
 
 
-@finding_of_runs("wide_mlp", base.DFF1024, need=Need(dissect=True))
-def wide_mlp(survey: Survey) -> Fields:
-    """Accuracy of the no-carry cells without the final MLP (App. C.2)."""
-    assert survey.dissected is not None
-    kept = mean_over(survey.without_mlp, "accuracy", carry=False)
-    rest, carry = (mean_over(survey.dissected.cells, "accuracy", carry=c) for c in (False, True))
-    return {
-        "value": kept,
-        "shows": kept < NO_CARRY_ACCURACY and carry < CARRY_LOST and rest >= CELL_ACCURACY,
-        "carry_neurons": survey.dissected.neurons,
-        "no_carry_cells_without_them": rest,
-        "carry_cells_without_them": carry,
-    }
+def previous_sum_comes(measured: Fields) -> bool:
+    """Return True if the decision head of `previous_sum` brings the previous sum."""
+    names = sorted(name for name in measured if name.startswith("head_"))
+    mass = torch.tensor([measured[name] for name in names])  # (head, pos)
+    decision_head = int(measured["decision_head"].partition(":")[2])
+    return brings_previous_sum(mass, decision_head, Layout())  # a decoder's layout is as long

@@ -20,7 +20,7 @@ from carry_core.model import Transformer
 from carry_core.runs import History, Runs
 from carry_core.sums import Layout, Numbers
 from carry_paper.findings import base, dynamics, geometry, heads, neurons
-from carry_paper.findings.base import Fields, finding, finding_of_runs, per_run
+from carry_paper.findings.base import Fields, per_run
 from carry_paper.findings.survey import Evidence, Survey, random_sums
 
 BALANCED = 4_450  # six-digit sums, fifty of each class
@@ -137,7 +137,8 @@ def attention_summary(found: Mapping[int, Heads], n_long: int) -> pd.DataFrame:
             "right head": f"{last}:{int(right.argmax())}",
         }
 
-    return per_run(found, row).rename_axis("run").reset_index()
+    rows = {run: row(heads) for run, heads in found.items()}
+    return per_run(rows).rename_axis("run").reset_index()
 
 
 def ahead(
@@ -184,7 +185,7 @@ def widened(model: Transformer, width: int) -> Transformer:
 
 def accuracy(model: Transformer, n_digits: int) -> tuple[float, Float[Tensor, " pos"]]:
     """Share of whole answers that are right, and of right digits, on `random_sums` of up to `n_digits` digits."""
-    hit = heads.right_digits(model, *random_sums(n_digits))
+    hit = heads.correct_digits(model, *random_sums(n_digits))
     return hit.all(1).double().mean().item(), hit.double().mean(0)
 
 
@@ -210,7 +211,7 @@ def without_parts(
     )
 
 
-def primed_parts(lost: Mapping[Ablation, Float[Tensor, "carry_in pos"]], n_long: int) -> Fields:
+def part_costs(lost: Mapping[Ablation, Float[Tensor, "carry_in pos"]], n_long: int) -> Fields:
     """Who carries and who corrects in a primed model (App. H.1), from `without_parts`.
 
     The `head` of the first layer that costs the carry cells of the long positions most, and how
@@ -239,7 +240,7 @@ def primed_parts(lost: Mapping[Ablation, Float[Tensor, "carry_in pos"]], n_long:
 
 
 def has_its_parts(runs: pd.DataFrame) -> "pd.Series[bool]":
-    """Tell in which runs a head carries and the final MLP corrects; from a row of `primed_parts` for each."""
+    """Tell in which runs a head carries and the final MLP corrects; from a row of `part_costs` for each."""
     return (runs.carried > CARRY_LOSS) & (runs.corrected > PART_LOSS)
 
 
@@ -314,11 +315,10 @@ def parent(group: str) -> tuple[str, int]:
     return found
 
 
-@finding_of_runs("four_digits", base.DIGITS4, need=base.all_heads(base.DIGITS4))
 def four_digits(survey: Survey) -> Fields:
     """Pearson correlation without the final MLP, over the thirteen classes; a head has to decide as well (App. F)."""
     correlation, head = heads.no_carry_correlation(survey.without_mlp), heads.decision(survey)
-    shows = correlation >= heads.CANNOT_CARRY_CORRELATION and heads.decision_head_decides(head)
+    shows = correlation >= heads.CANNOT_CARRY_CORRELATION and heads.decides(head)
     return {**head, "value": correlation, "shows": shows, "cost_over_other_head": head["value"]}
 
 
@@ -332,7 +332,6 @@ def by_the_papers_epochs(evidence: Evidence, group: str) -> Runs:
     return loaded
 
 
-@finding("length", base.PAD6, base.PRIMED, among="unprimed")
 def length(evidence: Evidence) -> pd.DataFrame:
     """Accuracy at the end over the best, with the mean of the unprimed runs: forgotten, but kept if primed (App. H)."""
     fates = {}
@@ -356,7 +355,6 @@ def length(evidence: Evidence) -> pd.DataFrame:
     return dynamics.with_resolution(rows[columns])
 
 
-@finding("unprimed_steps", base.PAD6)
 def unprimed_steps(evidence: Evidence) -> pd.DataFrame:
     """Lowest balanced accuracy of tens and carry-ins at trained positions, on six axes, at epoch 500 (Fig. 22)."""
     n_long, width = long_positions(base.PAD6), groups.find(base.PAD6).config.width
@@ -373,7 +371,6 @@ def unprimed_steps(evidence: Evidence) -> pd.DataFrame:
     )
 
 
-@finding("mlp_2500", base.PAD6)
 def mlp_2500(evidence: Evidence) -> pd.DataFrame:
     """Correlation without the final MLP at the three trained positions of six-digit sums, at epoch 2500 (App. H)."""
     epochs, loaded = (500, 1000, 2500), by_the_papers_epochs(evidence, base.PAD6)
@@ -391,8 +388,7 @@ def mlp_2500(evidence: Evidence) -> pd.DataFrame:
     return per_run(evidence.each(base.PAD6, row))
 
 
-@finding("primed_parts", base.PRIMED)
-def primed_parts_of_runs(evidence: Evidence) -> pd.DataFrame:
+def primed_parts(evidence: Evidence) -> pd.DataFrame:
     """What carry cells at long positions lose without the costliest head of the first layer (App. H.1)."""
     n_long, drawn = (
         long_positions(base.PRIMED),
@@ -400,7 +396,7 @@ def primed_parts_of_runs(evidence: Evidence) -> pd.DataFrame:
     )
     rows = per_run(
         evidence.each(
-            base.PRIMED, lambda run, model: primed_parts(without_parts(model, *drawn), n_long)
+            base.PRIMED, lambda run, model: part_costs(without_parts(model, *drawn), n_long)
         )
     )
     rows = rows.assign(shows=has_its_parts(rows), spares=spares_long_carries(rows))
@@ -413,16 +409,15 @@ def primed_parts_of_runs(evidence: Evidence) -> pd.DataFrame:
         "spared": "long_carry_cells_lose",
         "spares": "all_but_the_last_suffer",
     }
-    return rows.rename(columns=names).assign(head=rows["head"].map(heads.named))
+    return rows.rename(columns=names).assign(head=rows["head"].map(heads.ablated_part))
 
 
-@finding("carry_axis_long", base.PRIMED, base.FINETUNED)
 def carry_axis_long(evidence: Evidence) -> pd.DataFrame:
     """Size of the correlation of the leading axis on six-digit sums, primed and finetuned (App. H.1, H.2)."""
     drawn = random_sums(groups.find(base.PRIMED).config.width, RANDOM)
 
     def row(run: int, model: Transformer) -> Fields:
-        axis = neurons.carry_axis(model, *drawn)
+        axis = neurons.singular_axes(model, *drawn)
         shows = axis.correlations[0] >= neurons.CARRY_AXIS_CORRELATION
         return {
             "value": axis.correlations[0],
@@ -442,7 +437,6 @@ def fails_at_length(row: Fields) -> bool:
     return bool(row["value"] < UNTRAINED_LENGTH_ACCURACY)
 
 
-@finding_of_runs("unpadded_fail", base.MAIN, rule=fails_at_length)
 def unpadded_fail(model: Transformer) -> Fields:
     """Exact match of the three-digit weights on random six-digit sums (App. H, footnote)."""
     exact, digits = accuracy(widened(model, 6), 6)
@@ -459,7 +453,6 @@ def finetuning(evidence: Evidence) -> pd.DataFrame:
     )
 
 
-@finding("finetune_small_change", base.FINETUNED, base.PAD6)
 def finetune_small_change(evidence: Evidence) -> pd.DataFrame:
     """Distance that the weights move, over their norm; the squared norm hardly changes (App. H.2)."""
     rows = finetuning(evidence).rename(

@@ -14,7 +14,7 @@ from carry_core import carries, measure, sums
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import Transformer
 from carry_core.sums import Numbers
-from carry_paper.findings.base import DFF512, MAIN, Fields, at_least, finding_of_runs
+from carry_paper.findings.base import Fields
 from carry_paper.findings.heads import carry_neurons
 from carry_paper.findings.survey import random_sums
 
@@ -60,7 +60,7 @@ class CarryAxis:
         return (x * chosen).sum(-1) / chosen.sum(-1) - (x * ~chosen).sum(-1) / (~chosen).sum(-1)
 
 
-def carry_axis(
+def singular_axes(
     model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None
 ) -> CarryAxis:
     """The SVD of the last MLP's input weights beside what its neurons do (Sec. 5, App. C.4)."""
@@ -102,31 +102,29 @@ def gap(carry_in: Bool[Tensor, " sums"], cosine: Float[Tensor, "sums sums"]) -> 
     return float(cosine[same].mean() - cosine[~same].mean())
 
 
-def checkerboard(model: Transformer, ablation: Ablation = INTACT) -> float:
+def checkerboard_gap(model: Transformer, ablation: Ablation = INTACT) -> float:
     """Mean gap of the boards of nine outcomes (Sec. 5)."""
     found = [boards(model, *sums.equal_sums(outcome), ablation) for outcome in OUTCOMES]
     return float(np.nanmean([gap(*board) for both in found for board in zip(*both, strict=True)]))
 
 
-@finding_of_runs(
-    "carry_axis",
-    MAIN,
-    ("carry_axis_dff512", DFF512, None),
-    rule=at_least(CARRY_AXIS_CORRELATION),
-)
-def carry_axis_of_runs(model: Transformer) -> Fields:
+def carry_axis(model: Transformer) -> Fields:
     """Correlation over neurons of the coordinate on the leading axis and what they are active for (Sec. 5, Fig. 14)."""
-    return {"value": carry_axis(model, *random_sums()).correlations[0]}
+    return {"value": singular_axes(model, *random_sums()).correlations[0]}
 
 
-def gap_opens(row: Fields) -> bool:
-    """Tell whether the ablation opens a gap that is large, and larger than that of the intact model."""
-    return bool(row["value"] > max(CHECKERBOARD_GAP, row["intact"]))
+def has_carry_axis(measured: Fields) -> bool:
+    """Return True if neurons lie along the leading axis by what they are active for."""
+    return bool(measured["value"] >= CARRY_AXIS_CORRELATION)
 
 
-@finding_of_runs("checkerboard", MAIN, rule=gap_opens)
-def checkerboard_of_runs(model: Transformer) -> Fields:
+def checkerboard(model: Transformer) -> Fields:
     """Mean cosine within minus across carry status, over nine outcomes at 7 and 8, carry neurons gone (Sec. 5)."""
     chosen = carry_neurons(model, *measure.sample(2_000, 3, seed=0))
     without = Ablation(neurons={(model.config.layers - 1, int(i)) for i in chosen.nonzero()})
-    return {"value": checkerboard(model, without), "intact": checkerboard(model)}
+    return {"value": checkerboard_gap(model, without), "intact": checkerboard_gap(model)}
+
+
+def gap_opens(measured: Fields) -> bool:
+    """Return True if the ablation opens a gap that is large, and larger than the intact model's."""
+    return bool(measured["value"] > max(CHECKERBOARD_GAP, measured["intact"]))

@@ -10,7 +10,7 @@ from carry_core import carries, measure, sums
 from carry_core.model import Transformer
 from carry_core.sums import Numbers
 from carry_paper.findings import geometry
-from carry_paper.findings.base import MAIN, Fields, finding_of_runs
+from carry_paper.findings.base import Fields
 from carry_paper.findings.survey import random_sums
 
 SHUFFLES = 2_000
@@ -47,7 +47,7 @@ def shuffled(planes: Complex[Tensor, "plane 10"], seed: int = 0) -> Float[Tensor
     return torch.stack([score(plane[order]) for plane in planes]).amax(0)
 
 
-def pentagon(
+def look_for_pentagon(
     model: Transformer, a: Numbers, b: Numbers, seed: int = 0, n_digits: int | None = None
 ) -> tuple[Fields, geometry.Points, tuple[float, ...]]:
     """Look for a pentagon where the answer's second digit is predicted, after the last attention (App. E, Fig. 17).
@@ -96,7 +96,6 @@ def can_be_seen(row: Fields) -> bool:
     return bool(row["value"] > row["shuffled_labels_reach"] and row["value"] >= VISIBLE_SCORE)
 
 
-@finding_of_runs("pentagon", MAIN, rule=can_be_seen)
-def pentagons(model: Transformer) -> Fields:
+def pentagon(model: Transformer) -> Fields:
     """Share of the spread of the ten digits that a pentagon explains in the leading plane at 8 (App. E, Fig. 17)."""
-    return pentagon(model, *random_sums())[0]
+    return look_for_pentagon(model, *random_sums())[0]

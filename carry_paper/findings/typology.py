@@ -6,7 +6,7 @@ and ours after 300 epochs.
 """
 
 from collections.abc import Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import pandas as pd
 import torch
@@ -17,7 +17,7 @@ from carry_core.errors import BadInput
 from carry_core.interventions import Patch
 from carry_core.model import Hook, Transformer
 from carry_paper.findings import heads, interchange
-from carry_paper.findings.base import FINDINGS, MAIN, Entry, Measurement, per_run, summary
+from carry_paper.findings.base import MAIN, Fields, per_run
 from carry_paper.findings.interchange import Pairs
 from carry_paper.findings.survey import Evidence
 
@@ -200,25 +200,9 @@ def _setting(model: Transformer, sources: Tensor, swap: Tensor, head: int, place
     return hook
 
 
-ADDER = "Share of answers that are the full adder's with its {} set."
-# what is measured for each row `beyond/…`; what the paper says is in `data/claims.yml`
-STATEMENTS = {
-    "one_head": "Interchange accuracy of the best head.",
-    "attention": "Interchange accuracy of all heads together.",
-    "final_mlp": "Interchange accuracy of the final MLP.",
-    "past_final_mlp": "1 less that of the path past the final MLP.",
-    "zero_names_it": "1 in a run where it is so.",
-    "carry_neurons": "Their interchange accuracy.",
-    "random_neurons": "1 less the interchange accuracy of these.",
-    "adder_digit_sum": ADDER.format("digit sums"),
-    "adder_carry_in": ADDER.format("carry-ins"),
-    "adder_all": ADDER.format("variables"),
-}
-
-
 @lru_cache(maxsize=2)
 def statements(evidence: Evidence) -> pd.DataFrame:
-    """The value of each of the `STATEMENTS` in each run of the main group: the stored maps, and what is computed."""
+    """The value of each statement `beyond/…` in each run of the main group: the stored maps, and what is computed."""
     maps = interchange.saved(evidence.source, MAIN)
     deciding = who_decides(maps[maps.run.isin(evidence.group(MAIN).numbers)])
 
@@ -240,12 +224,11 @@ def statements(evidence: Evidence) -> pd.DataFrame:
     return per_run(evidence.each(MAIN, measured))
 
 
-def _measurement(name: str, evidence: Evidence) -> Measurement:
-    value = statements(evidence)[name]
-    shows = value > 1 - DECIDES if name == "random_neurons" else value >= DECIDES
-    return summary(pd.DataFrame({"value": value, "shows": shows}), STATEMENTS[name])
+def decides(row: Fields) -> bool:
+    """Return True if a part moves the digit by itself, in as many pairs as `DECIDES` says."""
+    return bool(row["value"] >= DECIDES)
 
 
-FINDINGS.update(
-    {f"beyond/{name}": Entry(partial(_measurement, name), (MAIN,)) for name in STATEMENTS}
-)
+def random_neurons_do_not(row: Fields) -> bool:
+    """Return True if random neurons do not carry; the value is 1 less their interchange accuracy."""
+    return bool(row["value"] > 1 - DECIDES)

@@ -13,11 +13,13 @@ import numpy as np
 
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_paper.findings.base import Measurement, Need
-from carry_paper.findings.survey import Evidence
-from carry_paper.ledger import claims, quantities, results, verdicts
+from carry_paper.findings.survey import Evidence, Need
+from carry_paper.ledger import claims, registry, results, verdicts
 from carry_paper.ledger.claims import Claim
+from carry_paper.ledger.entries import Measurement
 from carry_paper.ledger.results import Row
+
+RUNS_COUNTED = "n2_w0/runs_full_mlp_ablation_works"  # the one number that counts runs
 
 
 class Ledger:
@@ -34,7 +36,7 @@ class Ledger:
         self.source, self.claims, self.report = source, claims.chosen(only), report
         needs: dict[str, Need] = {}
         for claim in self.claims:
-            entry = quantities.entry(claim.id)
+            entry = registry.entry(claim.id)
             if entry.need is not None:
                 needs[entry.groups[0]] = needs.get(entry.groups[0], Need()) | entry.need
         self.evidence = Evidence(source, needs, report)
@@ -63,7 +65,7 @@ class Ledger:
     def row(self, claim: Claim) -> Row:
         """Compute one."""
         try:
-            row = self._judged(claim, quantities.find(claim.id, self.evidence))
+            row = self._judged(claim, registry.entry(claim.id).measure(self.evidence))
         except BadInput as error:
             why = str(error)
         except Exception as error:
@@ -94,7 +96,7 @@ class Ledger:
             runs=_plain(numbers),
             tolerance=_plain(judgement.tolerance),
             verdict=judgement.verdict,
-            n=len(numbers) or found.at_hand or 0,
+            n=len(numbers) or found.group_size or 0,
             fields=self._fields(claim, found),
             interval=_plain(judgement.interval),
             rule=verdicts.rule_text(claim),
@@ -113,7 +115,7 @@ class Ledger:
         )
         if found.shows is not None:
             columns["shows"] = list(found.shows.values())
-        about = quantities.entry(claim.id).groups
+        about = registry.entry(claim.id).groups
         trained = {group: self.evidence.training(group) for group in about}
         if any(trained.values()):
             own = [key[:1] if key[0] in about else about for key in keys]
@@ -154,7 +156,7 @@ def judge(
         return verdicts.judge_finding(
             claim.quantifier, list(found.shows.values()), single=claim.single
         )
-    at_hand = found.at_hand or len(found.runs)
+    at_hand = found.group_size or len(found.runs)
     value, runs, known = (
         verdicts.as_array(found.value),
         _stacked(found.runs.values()),
@@ -162,7 +164,7 @@ def judge(
     )
     if source == "author":
         return verdicts.judge_author(claim, value, found.noise, at_hand, runs)
-    if claim.id == quantities.RUNS_COUNTED:  # their mean is scaled to what the paper counted among
+    if claim.id == RUNS_COUNTED:  # their mean is scaled to what the paper counted among
         value, runs, known = (verdicts.PAPER_RUNS * x for x in (runs.mean(0), runs, known))
     return verdicts.judge_ours(claim, value, runs, known, at_hand)
 

@@ -28,8 +28,10 @@ from carry_core.files import damaged, data_dir, reading
 from carry_core.model import Transformer
 from carry_paper.checksums import save_listed
 from carry_paper.findings import dynamics, heads, interchange, typology
-from carry_paper.findings.base import FINDINGS, MAIN, Entry, Fields, all_heads
-from carry_paper.findings.survey import DRAWN, Evidence, random_sums
+from carry_paper.findings.base import MAIN, Fields
+from carry_paper.findings.survey import DRAWN, Evidence, Need, random_sums
+from carry_paper.ledger import registry
+from carry_paper.ledger.entries import Entry
 from carry_paper.schemas import one_of, read_table
 from carry_paper.training import recipes
 
@@ -70,7 +72,7 @@ def of_run(run: int, model: Transformer) -> Fields:
         for name, shift in (("left", -1), ("own", 0), ("right", 1))
     }
     return {
-        "exact match": heads.right_digits(model, *random_sums()).all(1).double().mean().item(),
+        "exact match": heads.correct_digits(model, *random_sums()).all(1).double().mean().item(),
         "squared norm": sum(float(p.square().sum()) for p in model.parameters()),
         "zero ablation": head,  # the head that it names
         **{f"attention {name}": float(x.nanmean()) for name, x in to.items()},
@@ -96,13 +98,14 @@ def measured(
     asked = {name: entry for name, entry in findings().items() if name not in left_out}
     chosen = {MAIN: {"recipe": recipe, "runs": numbers}}
     drawn = measure.sample(DRAWN, 3, seed=0)  # a draw of the paper's size from every class
-    evidence = Evidence(source, {MAIN: all_heads(MAIN)}, report, chosen, lambda group: drawn)
+    need = Need(frozenset(registry.LAST_HEADS))
+    evidence = Evidence(source, {MAIN: need}, report, chosen, lambda group: drawn)
     cells = evidence.each(MAIN, lambda run, model: last_layer(model).assign(run=run))
     table = typology.who_decides(pd.concat(cells.values()))
     table = table.join(pd.DataFrame.from_dict(evidence.each(MAIN, of_run), orient="index"))
     fields: dict[int, dict[str, Fields]] = {run: {} for run in table.index}
     for name, entry in asked.items():
-        found = entry.of(evidence)
+        found = entry.measure(evidence)
         values = pd.Series(found.runs, name=name)
         # of several groups
         table = table.join(values.loc[MAIN] if values.index.nlevels > 1 else values)
@@ -127,12 +130,11 @@ def measured(
 
 def findings() -> dict[str, Entry]:
     """The findings that are about the main group, by name."""
-    named = {
-        name.removeprefix("finding/"): x
-        for name, x in FINDINGS.items()
-        if name.startswith("finding/")
-    }
-    return {name: entry for name, entry in named.items() if MAIN in entry.groups}
+    entries = {}
+    for name, entry in registry.ROWS.items():
+        if name.startswith("finding/") and MAIN in entry.groups:
+            entries[name.removeprefix("finding/")] = entry
+    return entries
 
 
 def decided(rows: pd.DataFrame) -> pd.DataFrame:
@@ -158,7 +160,8 @@ def _shows(row: "pd.Series[Any]", name: str, entry: Entry) -> bool | float:
             group.epochs if row.source == "author" else recipes.BY_NAME[row.recipe].epochs(group)
         )
         return entry.rule(
-            {"value": row[name], "group": MAIN, "planned": planned} | row.fields.get(name, {})
+            {"value": row[name], "layers": group.config.layers, "planned": planned}
+            | row.fields.get(name, {})
         )
     except (KeyError, AttributeError) as error:
         raise BadInput(

@@ -15,7 +15,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader
 
 from carry_core import carries, groups
-from carry_paper.ledger import quantities, results
+from carry_paper.ledger import registry, results
 from carry_paper.ledger.claims import CLASSES, Claim, chosen, claims
 from carry_paper.ledger.report import counted
 from carry_paper.ledger.results import Row, gathered
@@ -83,9 +83,7 @@ class Line:
             source: [by_id[c.id] for c in claims if c.id in by_id] for source, by_id in rows.items()
         }
         self.sides = {source: self._side(own) if own else None for source, own in self.rows.items()}
-        self.groups = sorted(
-            {name for claim in claims for name in quantities.entry(claim.id).groups}
-        )
+        self.groups = sorted({name for claim in claims for name in registry.entry(claim.id).groups})
 
     @property
     def paper(self) -> str:

@@ -133,7 +133,7 @@ def test_activations_are_those_of_the_ablated_model(noisy):
 
 
 def test_squashing_by_brute_force(noisy):
-    found = heads.squashing(noisy, outcome=18)
+    found = heads.squashing_ratio(noisy, outcome=18)
     pairs = [(18 - y, y) for y in range(10)]
     a, b = torch.tensor(pairs).T
     _, kept = noisy.run_with_cache(sums.encode(a, b, noisy.config.layout))
@@ -195,7 +195,7 @@ def test_the_decision_head_costs_most_whatever_sums_a_page_draws(model: Transfor
     exact = [accuracies.exact_match for accuracies in parts]
     decides = measure.decision_head(model)
     assert exact[decides] == min(exact)
-    assert heads.shown_run([(4, model)]) == 4
+    assert heads.default_run([(4, model)]) == 4
 
 
 def test_of_heads_that_cost_the_same_the_first_decides():

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from carry_core.groups import MAIN
 from carry_paper.findings import base, dynamics
-from carry_paper.findings.base import FINDINGS, N1, Fields
+from carry_paper.findings.base import Fields
+from carry_paper.ledger import registry
 
 STAIRS = ({"value": 0.51}, {"value": 0.49})
 LEADING_AXIS = (
@@ -40,7 +40,35 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
         {"lowest_right_or_too_large": 0.989},
     ),
     "final_mlp_carries": ({"value": 0.901}, {"value": 0.899}),
-    "biases": ({"value": 0.009, "group": MAIN}, {"value": 0.011}, {"group": N1}),
+    "three_layers": (
+        {"value": 0.901, "cost_of_heads_1:0_1:1_2:0_2:1": [0.099, 0.0, 0.0, 0.099]},
+        {"value": 0.899},
+        {"cost_of_heads_1:0_1:1_2:0_2:1": [0.101, 0.0, 0.0, 0.0]},
+        {"cost_of_heads_1:0_1:1_2:0_2:1": [0.0, 0.0, 0.0, 0.101]},
+    ),
+    "three_layers_pairs": (
+        {
+            "value": 0.101,
+            "exact_match": [0.95, 0.899],
+            "lowest_carry_cell": [0.5, 0.991],
+            "lowest_right_or_too_large": [0.5, 0.991],
+        },
+        {"value": 0.099},
+        {"lowest_carry_cell": [0.991, 0.989]},
+        {"lowest_right_or_too_large": [0.991, 0.989]},
+    ),
+    "wide_mlp": (
+        {"value": 0.899, "no_carry_cells_without_them": 0.991, "carry_cells_without_them": 0.099},
+        {"value": 0.901},
+        {"no_carry_cells_without_them": 0.989},
+        {"carry_cells_without_them": 0.101},
+    ),
+    "decoder": (
+        {"one_too_large_at_7": [0.96, 0.951], "one_too_large_at_8": [0.951, 1.0]},
+        {"one_too_large_at_7": [1.0, 0.949]},
+        {"one_too_large_at_8": [0.949, 1.0]},
+    ),
+    "biases": ({"value": 0.009, "layers": 2}, {"value": 0.011}, {"layers": 1}),
     "squashing": (
         {"at_7_8_9": [0.999, 0.999, 0.999]},
         {"at_7_8_9": [1.001, 0.1, 0.1]},
@@ -89,8 +117,11 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
 
 def rules() -> dict[str, base.Rule]:
     """The rules that judge a row of measured values, by the finding's name."""
-    named = {name.removeprefix("finding/"): entry.rule for name, entry in FINDINGS.items()}
-    return {name: rule for name, rule in named.items() if rule is not None}
+    rules = {}
+    for name, entry in registry.ROWS.items():
+        if entry.rule is not None and name.startswith("finding/"):
+            rules[name.removeprefix("finding/")] = entry.rule
+    return rules
 
 
 @pytest.mark.parametrize("name", rules())
@@ -118,8 +149,8 @@ def test_a_bounce_is_near_the_rise_and_can_be_seen():
 
 def test_one_layer_needs_its_biases():
     rule = rules()["biases"]
-    assert rule({"value": 0.011, "group": N1})
-    assert not rule({"value": 0.009, "group": N1})
+    assert rule({"value": 0.011, "layers": 1})
+    assert not rule({"value": 0.009, "layers": 1})
 
 
 def test_a_short_training_may_lag_two_epochs():

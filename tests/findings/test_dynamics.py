@@ -9,6 +9,7 @@ from carry_core.errors import BadInput
 from carry_core.sums import Layout
 from carry_paper.findings import dynamics, heads
 from carry_paper.findings.survey import Evidence
+from carry_paper.ledger import registry
 
 EPOCHS = 400
 EPOCH = np.arange(1, EPOCHS + 1)
@@ -90,7 +91,7 @@ def test_a_training_that_stopped_early_is_judged_by_the_epochs_of_the_whole():
 
     loss = bent(60, 0.08, 0.02)
     loss[200:] = loss[200] * np.exp(-0.5 * np.arange(EPOCHS - 200))
-    assert [dynamics.kink(by_epoch(loss), planned=epochs).end for epochs in (0, 500, 5000)] == [
+    assert [dynamics.fit_kink(by_epoch(loss), planned=epochs).end for epochs in (0, 500, 5000)] == [
         160,
         200,
         EPOCHS,
@@ -125,7 +126,7 @@ def by_epoch(values: np.ndarray) -> pd.Series:
 @pytest.mark.parametrize(("corner", "slow"), [(30, 0.01), (120, 0.0)])
 def test_the_kink_of_two_exponentials_is_exact(corner, slow):
     loss = bent(corner, 0.1, slow)
-    found = dynamics.kink(by_epoch(loss))
+    found = dynamics.fit_kink(by_epoch(loss))
     assert (found.epoch, found.end) == (corner, 160)
     assert found.rate == pytest.approx(slow, abs=1e-9)
     fitted = np.exp(found.level - found.rate * np.arange(corner, 161))
@@ -184,9 +185,9 @@ def planted(monkeypatch):
 
 @pytest.mark.parametrize(("at", "shows"), [(60, True), (64, True), (65, False), (30, False)])
 def test_the_kink_coincides_within_a_hundredth_of_the_epochs(planted, at, shows):
-    found = dynamics.kink_of_runs(planted(dips(at)))
-    assert found.value.tolist() == [at - 60, at - 60]
-    assert found.shows.to_dict() == {1: shows, 3: shows}
+    found = registry.entry("finding/kink").measure(planted(dips(at)))
+    assert found.runs == {1: at - 60, 3: at - 60}
+    assert found.shows == {1: shows, 3: shows}
 
 
 def test_a_loss_that_does_not_decay_exponentially_does_not_show_the_kink(planted):
@@ -196,7 +197,8 @@ def test_a_loss_that_does_not_decay_exponentially_does_not_show_the_kink(planted
     )
     noise = np.exp(np.random.default_rng(0).normal(0, 1, EPOCHS))
     history["test_loss"][1, 60:] *= noise[60:]
-    assert not dynamics.kink_of_runs(planted(history)).shows.any()
+    found = registry.entry("finding/kink").measure(planted(history))
+    assert list(found.shows.values()) == [False, False]
     rising = dynamics.carrying(by_epoch(bent(60, 0.08, -0.02)), dynamics.correlations(history)[1])
     assert rising["explained_variance"] == pytest.approx(1)
     assert not dynamics.starts_at_the_kink(rising)
@@ -209,9 +211,10 @@ def exact_match(train: np.ndarray, test: np.ndarray) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize(("since", "shows"), [(55, True), (150, False), (EPOCHS, False)])
 def test_grokking_would_be_seen(planted, since, shows):
-    found = dynamics.no_grokking(planted(exact_match(EPOCH > 50, since < EPOCH)))
-    assert {*found.shows} == {shows}
-    assert shows <= (found.value == since - 50).all()
+    evidence = planted(exact_match(EPOCH > 50, since < EPOCH))
+    found = registry.entry("finding/no_grokking").measure(evidence)
+    assert {*found.shows.values()} == {shows}
+    assert shows <= all(value == since - 50 for value in found.runs.values())
 
 
 def test_curves_that_never_learn_say_nothing_of_grokking(planted):

@@ -169,7 +169,7 @@ def planted(
     monkeypatch.setattr(
         measure, "activations", lambda model, a, b, names: dict.fromkeys(names, stream)
     )
-    found, points, _ = pentagon.pentagon(model, a, b)
+    found, points, _ = pentagon.look_for_pentagon(model, a, b)
     return found, points, wires.carry_in[:, 1]
 
 

@@ -19,7 +19,7 @@ from carry_core.sums import Layout
 from carry_paper.findings import heads, lengths, neurons
 from carry_paper.findings.base import FINETUNED, PAD6, PRIMED
 from carry_paper.findings.survey import Evidence
-from carry_paper.ledger import quantities
+from carry_paper.ledger import registry
 from carry_paper.pages.page import chosen_classes
 from carry_paper.training import recipes
 from tests.conftest import random_model
@@ -160,7 +160,7 @@ def test_who_carries_and_who_corrects_in_a_planted_model():
         Ablation(mlps={0}): cells(0, 1, 1),
         Ablation(mlps={1}): cells(0.6, 0.75, 0.5),
     }
-    found = lengths.primed_parts(lost, 3)
+    found = lengths.part_costs(lost, 3)
     assert found["head"] == heads[1]
     parts = ("carried", "corrected", "trained", "spared")
     assert [found[name] for name in parts] == pytest.approx((0.8, 0.4, 0.5, 0.25))
@@ -190,7 +190,7 @@ def test_accuracy_counts_every_position(tiny):
 
 def test_the_best_direction_in_the_plane_is_at_least_as_good_as_the_axis(tiny):
     a, b = measure.sample(60, 3, seed=0)
-    found = neurons.carry_axis(tiny, a, b)
+    found = neurons.singular_axes(tiny, a, b)
     points, more = found.points.numpy(), found.more.numpy()
     best = max(
         abs(np.corrcoef(points @ [np.cos(t), np.sin(t)], more)[0, 1])
@@ -272,10 +272,11 @@ def test_short_runs_of_ours_do_not_speak_to_epochs_of_the_paper(planted):
         with pytest.raises(
             BadInput, match="^It needs pad6_n2_s0.3_w0.2 at an epoch of the recipe “paper”"
         ):
-            quantities.find(name, quick)
+            registry.entry(name).measure(quick)
     with pytest.raises(BadInput, match="^It needs .* at an epoch of the recipe “paper”"):
         lengths.mlp_2500(quick)
-    assert quantities.find("pad6_finetuned/weight_norm_change", quick).runs.keys() == {0}
+    change = registry.entry("pad6_finetuned/weight_norm_change").measure(quick)
+    assert change.runs.keys() == {0}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tests.conftest import random_model
 
 def test_activity_by_brute_force(noisy):
     a, b = sums.all_sums(2)
-    found = neurons.carry_axis(noisy, a, b)
+    found = neurons.singular_axes(noisy, a, b)
     active = measure.activations(noisy, a, b, ["blocks.1.mlp.hook_post"])["blocks.1.mlp.hook_post"]
     carry = (a % 10 + b % 10 >= 10).tolist()
     for task in (0, 1):
@@ -59,7 +59,7 @@ def test_a_planted_carry_axis_is_found_whatever_its_sign(noisy):
     up.bias.fill_(3.0)  # all active: the mean activation is linear in the weights
     for sign in (1, -1):
         up.weight.mul_(sign)
-        found = neurons.carry_axis(noisy, a, b)
+        found = neurons.singular_axes(noisy, a, b)
         assert found.correlations[0] > 0.95
         assert (
             torch.corrcoef(torch.stack([found.points[:, 0].float(), sign * towards]))[0, 1] > 0.95
@@ -71,7 +71,7 @@ def test_a_planted_carry_axis_is_found_whatever_its_sign(noisy):
         4 * torch.outer(torch.tensor([1.0, -1.0] * 6), torch.linalg.svd(up.weight)[2][-1])
     )
     up.bias.fill_(30.0)
-    assert neurons.carry_axis(noisy, a, b).correlations[0] < 0.6
+    assert neurons.singular_axes(noisy, a, b).correlations[0] < 0.6
 
 
 def test_a_checkerboard():
@@ -104,7 +104,7 @@ def test_boards_by_brute_force(noisy):
 
 @pytest.mark.parametrize("outcome", [1, True])
 def test_an_outcome_that_two_sums_cannot_have_is_refused(noisy, outcome):
-    for use in (lambda: sums.equal_sums(outcome, 2), lambda: heads.squashing(noisy, outcome)):
+    for use in (lambda: sums.equal_sums(outcome, 2), lambda: heads.squashing_ratio(noisy, outcome)):
         with pytest.raises(BadInput, match="expected a whole number from 2 to 99") as error:
             use()
         assert repr(outcome) in str(error.value)
@@ -114,7 +114,7 @@ def test_the_checkerboard_is_the_mean_gap_over_outcomes(monkeypatch):
     model = random_model(ModelConfig(d_model=16, d_ff=12), 2)
     monkeypatch.setattr(neurons, "OUTCOMES", (74, 574))
     parts = Ablation(), Ablation(neurons={(1, i) for i in range(4)})
-    before, after = (neurons.checkerboard(model, ablation) for ablation in parts)
+    before, after = (neurons.checkerboard_gap(model, ablation) for ablation in parts)
     for found, ablation in zip((before, after), parts, strict=True):
         both = [neurons.boards(model, *sums.equal_sums(o), ablation) for o in (74, 574)]
         gaps = [

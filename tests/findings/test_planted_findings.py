@@ -4,18 +4,19 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 
 from carry_core import carries, measure, sums
-from carry_core.groups import MAIN
+from carry_core.groups import GROUPS, MAIN
 from carry_core.interventions import INTACT, Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
 from carry_paper.findings import base, geometry, heads, lengths, survey
 from carry_paper.findings.base import DECODER, DFF1024, DIGITS4, N1, N3, S01
 from carry_paper.findings.survey import Dissected, Evidence, Survey
+from carry_paper.ledger import registry
+from carry_paper.ledger.entries import Measurement
 
 Plant = Callable[..., Evidence]
 ONE, OTHER = (Ablation(heads={(1, head)}) for head in (0, 1))
@@ -46,15 +47,19 @@ def surveyed(monkeypatch) -> Plant:
     return plant
 
 
-def values(found: pd.DataFrame) -> list[float]:
-    return found.value.tolist()
+def measured(name: str, evidence: Evidence) -> Measurement:
+    return registry.entry(f"finding/{name}").measure(evidence)
 
 
-def shown(found: pd.DataFrame) -> list[bool]:
-    return found.shows.tolist()
+def values(found: Measurement) -> list[float]:
+    return list(found.runs.values())
 
 
-def judged(found: pd.DataFrame) -> tuple[list[float], list[bool]]:
+def shown(found: Measurement) -> list[bool]:
+    return list(found.shows.values())
+
+
+def judged(found: Measurement) -> tuple[list[float], list[bool]]:
     return values(found), shown(found)
 
 
@@ -66,7 +71,7 @@ def test_a_decision_head_costs_more_than_the_other_and_only_adds(surveyed):
     enough, too_little = (cells(1.0, 0.4, 0.6, whole=whole) for whole in (0.84, 0.86))
     wrong, otherwise_wrong = cells(0.98, 0.4, 0.6, whole=0.3), cells(1.0, 0.4, 0.58, whole=0.3)
     runs = (Survey({ONE: idle, OTHER: x}) for x in (enough, too_little, wrong, otherwise_wrong))
-    found = heads.decision_head_costs(surveyed(MAIN, *runs))
+    found = measured("decision_head", surveyed(MAIN, *runs))
     assert judged(found) == (pytest.approx([0.11, 0.09, 0.65, 0.65]), [True, False, False, False])
 
 
@@ -77,13 +82,13 @@ def test_four_digits_need_the_final_mlp_and_a_decision_head(surveyed):
     carries, spared = cells(0.0, 1.0, n_digits=4), cells(1.0, 0.0, n_digits=4)
     runs = ((carries, idle), (spared, idle), (carries, decides))
     surveys = (Survey({MLP: mlp, ONE: decides, OTHER: other}) for mlp, other in runs)
-    found = lengths.four_digits(surveyed(DIGITS4, *surveys))
+    found = measured("four_digits", surveyed(DIGITS4, *surveys))
     assert judged(found) == (pytest.approx([1, -1, 1]), [True, False, False])
 
 
 def test_the_final_mlp_carries_where_without_it_nothing_does(surveyed):
     without = cells(0.0, 1.0), cells(1.0, 0.0), cells(0.0, 0.5)
-    found = heads.final_mlp_carries(surveyed(MAIN, *(Survey({MLP: x}) for x in without)))
+    found = measured("final_mlp_carries", surveyed(MAIN, *(Survey({MLP: x}) for x in without)))
     assert values(found)[:2] == pytest.approx([1, -1])
     assert 0 < values(found)[2] < 0.9
     assert shown(found) == [True, False, False]
@@ -95,8 +100,8 @@ def test_a_wide_mlp_cannot_go_but_its_carry_neurons_can(surveyed):
         Dissected(650, cells(*x)) for x in ((0.09, 0.995), (0.11, 0.995), (0.09, 0.985))
     )
     runs = ((missed, taken), (whole, taken), (missed, crude), (missed, harmful))
-    found = heads.wide_mlp(
-        surveyed(DFF1024, *(Survey({MLP: mlp}, dissected) for mlp, dissected in runs))
+    found = measured(
+        "wide_mlp", surveyed(DFF1024, *(Survey({MLP: mlp}, dissected) for mlp, dissected in runs))
     )
     assert judged(found) == (pytest.approx([0.89, 0.91, 0.89, 0.89]), [True, False, False, False])
 
@@ -117,7 +122,7 @@ def test_of_three_layers_no_single_head_matters(surveyed):
         ([0, 0, 0, 0.11], carries),
         ([0, 0, 0, 0], spared),
     )
-    found = heads.three_layers(surveyed(N3, *(survey(*run) for run in runs)))
+    found = measured("three_layers", surveyed(N3, *(survey(*run) for run in runs)))
     assert judged(found) == (pytest.approx([1, 1, 1, -1]), [True, False, False, False])
 
 
@@ -133,10 +138,11 @@ def test_three_layer_runs_that_show_the_pattern_of_pairs(surveyed):
         (idle, otherwise_wrong),
     ]
     known = [
-        dict(zip(heads.PAIRS, both, strict=True)) | {INTACT: cells(1.0, 1.0, whole=1.0)}
+        dict(zip(heads.LAYER_1_AND_A_LAST_HEAD, both, strict=True))
+        | {INTACT: cells(1.0, 1.0, whole=1.0)}
         for both in pairs
     ]
-    found = heads.three_layers_pairs(surveyed(N3, *map(Survey, known)))
+    found = measured("three_layers_pairs", surveyed(N3, *map(Survey, known)))
     assert judged(found) == (
         pytest.approx([0.7, 0.7, 0.03, 0.7, 0.7]),
         [True, True, False, False, False],
@@ -148,16 +154,18 @@ def test_a_decoder_always_adds_a_one_without_its_decision_head(surveyed):
     always, often = cells(1.0, 0.0, 1.0, whole=0.2), cells(1.0, 0.1, 0.9, whole=0.2)
     often.corrected[:, 2] = 0.5  # where no one can be carried over
     often.corrected[0, 0] = 0.7
-    found = heads.decoder(
-        surveyed(DECODER, Survey({ONE: always, OTHER: idle}), Survey({ONE: idle, OTHER: often}))
+    found = measured(
+        "decoder",
+        surveyed(DECODER, Survey({ONE: always, OTHER: idle}), Survey({ONE: idle, OTHER: often})),
     )
     # NC twice, C@1 at 8, C@2 at 7
     assert judged(found) == (pytest.approx([1, (0.7 + 3 * 0.9) / 4]), [True, False])
     in_one_cell = [cells(1.0, 0.0, 1.0, whole=0.2) for _ in range(2)]
     for without, share in zip(in_one_cell, (0.96, 0.94), strict=True):
         without.corrected[0, 0] = share
-    found = heads.decoder(
-        surveyed(DECODER, *(Survey({ONE: without, OTHER: idle}) for without in in_one_cell))
+    found = measured(
+        "decoder",
+        surveyed(DECODER, *(Survey({ONE: without, OTHER: idle}) for without in in_one_cell)),
     )
     # every cell counts, not their mean
     assert judged(found) == (pytest.approx([0.99, 0.985]), [True, False])
@@ -196,7 +204,7 @@ def test_every_digit_needs_a_stair(models, monkeypatch):
     broken = whole.clone()
     broken[0, 1, 5, 1] = 0.49
     looking(models(MAIN, 2), [whole, broken], monkeypatch)
-    found = heads.staircase(Evidence("ours"))
+    found = measured("staircase", Evidence("ours"))
     assert judged(found) == (pytest.approx([0.51, 0.49]), [True, False])
 
 
@@ -212,7 +220,7 @@ def test_the_decision_head_brings_the_previous_sum(models, monkeypatch):
     three = [pattern(0.21, 0.1), pattern(0.19, 0.1), pattern(0.21, 0.22)]  # chance gives 2 of 10
     looking(models(MAIN, 3), three, monkeypatch)
     monkeypatch.setattr(measure, "decision_head", lambda model: 1)
-    found = heads.previous_sum(Evidence("ours"))
+    found = measured("previous_sum", Evidence("ours"))
     assert judged(found) == (pytest.approx([0.21, 0.19, 0.21]), [True, False, False])
 
 
@@ -261,8 +269,8 @@ def test_tens_and_carries_are_told_by_the_leading_axis(models, monkeypatch):
 
     streaming(monkeypatch, models(MAIN, 2), plant)
     for found, expected in (
-        (geometry.layer0_tens(Evidence("ours")), [True, False]),
-        (geometry.layer1_carry(Evidence("ours")), [False, True]),
+        (measured("layer0_tens", Evidence("ours")), [True, False]),
+        (measured("layer1_carry", Evidence("ours")), [False, True]),
     ):
         assert shown(found) == expected
         assert [x > 0.99 for x in values(found)] == expected
@@ -278,7 +286,7 @@ def test_no_leading_axis_of_one_layer_may_tell_a_carry(models, monkeypatch):
         return {8: [second, second[:, 1:]][run]} if site == "blocks.0.resid_post" else {}
 
     streaming(monkeypatch, models(N1, 2), plant)
-    found = geometry.one_layer_no_carry(Evidence("ours"))
+    found = measured("one_layer_no_carry", Evidence("ours"))
     assert values(found)[0] < 0.7
     assert values(found)[1] > 0.99
     assert shown(found) == [True, False]
@@ -297,7 +305,7 @@ def test_pockets_by_outcome_after_the_mlp(models, monkeypatch):
         }
 
     streaming(monkeypatch, models(MAIN, 2), plant)
-    found = geometry.outcome_pockets(Evidence("ours"))
+    found = measured("outcome_pockets", Evidence("ours"))
     assert values(found)[0] == pytest.approx(1)
     assert values(found)[1] < 0.5
     assert shown(found) == [True, False]
@@ -313,7 +321,7 @@ def test_without_the_decision_head_no_axis_tells_a_carry(models, monkeypatch):
 
     streaming(monkeypatch, models(MAIN, 4), plant)
     monkeypatch.setattr(measure, "decision_head", lambda model: 0)
-    found = geometry.pca_without_decision_head(Evidence("ours"))
+    found = measured("pca_without_decision_head", Evidence("ours"))
     assert [x > 0.99 for x in values(found)] == [False, True, False, True]
     assert shown(found) == [True, False, False, False]
 
@@ -331,7 +339,7 @@ def test_a_carry_that_layer_0_knows(models, monkeypatch):
     pattern = torch.zeros(2, 2, 10, 10)
     pattern[0, 1, 7, [1, 5]] = 0.3
     monkeypatch.setattr(geometry, "mean_attention", lambda model: pattern)
-    found = geometry.carry_in_layer0(Evidence("ours"))
+    found = measured("carry_in_layer0", Evidence("ours"))
     assert shown(found) == [True, False, False]
     assert values(found)[0] > 0.99
     assert all(0.5 <= x < 0.7 for x in values(found)[1:])
@@ -343,14 +351,15 @@ def test_a_carry_that_layer_0_knows(models, monkeypatch):
 class Known(Transformer):
     """A run of which it is known what is to be measured on it."""
 
-    def __init__(self, known: Any) -> None:
-        super().__init__(ModelConfig(d_model=16, d_ff=8))
+    def __init__(self, known: Any, layers: int) -> None:
+        super().__init__(ModelConfig(layers, d_model=16, d_ff=8))
         self.known = known
 
 
 def each_run(monkeypatch: pytest.MonkeyPatch, planted: dict[str, list[Any]]) -> Evidence:
     runs = {
-        group: {run: Known(x) for run, x in enumerate(found)} for group, found in planted.items()
+        group: {run: Known(x, GROUPS[group].config.layers) for run, x in enumerate(found)}
+        for group, found in planted.items()
     }
     monkeypatch.setattr(Evidence, "models", lambda self, group, epoch=None: runs[group])
     monkeypatch.setattr(Evidence, "has", lambda self, group: group in planted)
@@ -359,17 +368,18 @@ def each_run(monkeypatch: pytest.MonkeyPatch, planted: dict[str, list[Any]]) -> 
 
 def test_biases_are_needed_by_one_layer_and_not_by_two(monkeypatch):
     monkeypatch.setattr(heads, "bias_cost", lambda model, a, b: model.known)
-    found = heads.biases(each_run(monkeypatch, {MAIN: [0.0, 0.02], N1: [0.3, 0.001]}))
-    assert found.value.to_dict() == {(MAIN, 0): 0.0, (MAIN, 1): 0.02, (N1, 0): 0.3, (N1, 1): 0.001}
+    found = measured("biases", each_run(monkeypatch, {MAIN: [0.0, 0.02], N1: [0.3, 0.001]}))
+    assert found.runs == {(MAIN, 0): 0.0, (MAIN, 1): 0.02, (N1, 0): 0.3, (N1, 1): 0.001}
     assert shown(found) == [True, False, True, False]
-    assert base.summary(found, "", MAIN).value == pytest.approx(0.01)  # of two layers
+    assert found.value == pytest.approx(0.01)  # of two layers
 
 
 def test_decay_matters_where_the_order_is_weaker_than_in_every_run_with_it(monkeypatch):
     monkeypatch.setattr(geometry, "journey", lambda model, a, b: model)
     monkeypatch.setattr(geometry, "digit_orders", lambda model, carry_out: {"MLP": [model.known]})
-    found = geometry.decay_matters_one_layer(
-        each_run(monkeypatch, {N1: [0.8, 0.6, 0.7], base.N1_W0: [0.5, 0.65, 0.59]})
+    found = measured(
+        "decay_matters_one_layer",
+        each_run(monkeypatch, {N1: [0.8, 0.6, 0.7], base.N1_W0: [0.5, 0.65, 0.59]}),
     )
     assert judged(found) == (pytest.approx([0.5, 0.65, 0.59]), [True, False, True])
 
@@ -387,7 +397,7 @@ def test_what_biases_cost_is_counted_without_them():
     for name, p in bare.named_parameters():
         if name.endswith(".bias") and "norm" not in name:
             p.zero_()
-    without = heads.right_digits(bare, a, torch.zeros_like(a)).all(1).double().mean().item()
+    without = heads.correct_digits(bare, a, torch.zeros_like(a)).all(1).double().mean().item()
     assert without < 0.75
     assert heads.bias_cost(model, a, torch.zeros_like(a)) == pytest.approx(0.75 - without)
     assert model.unembed.bias.any()
@@ -398,9 +408,9 @@ def test_the_head_that_carries_has_to_be_the_authors_in_his_release_only(monkeyp
     rest = {"corrected": 0.3, "trained": 0.3, "spared": 0.0}
     runs = [{"head": head, "carried": carried, **rest} for head in named for carried in (0.8, 0.4)]
     monkeypatch.setattr(lengths, "without_parts", lambda model, a, b: model.known)
-    monkeypatch.setattr(lengths, "primed_parts", lambda known, n_long: known)
+    monkeypatch.setattr(lengths, "part_costs", lambda known, n_long: known)
     evidence = each_run(monkeypatch, {base.PRIMED: runs})
-    found = lengths.primed_parts_of_runs(evidence)
+    found = measured("primed_parts", evidence)
     assert (values(found), shown(found)) == ([0.8, 0.4, 0.8, 0.4], [True, False, True, False])
     evidence.source = "author"
-    assert shown(lengths.primed_parts_of_runs(evidence)) == [True, False, False, False]
+    assert shown(measured("primed_parts", evidence)) == [True, False, False, False]

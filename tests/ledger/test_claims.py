@@ -11,9 +11,7 @@ import yaml
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_paper import author
-from carry_paper.findings import base
-from carry_paper.ledger import claims, compute, quantities, results
-from carry_paper.ledger.quantities import READINGS
+from carry_paper.ledger import claims, compute, registry, results
 
 
 @pytest.fixture
@@ -54,13 +52,8 @@ def test_every_number_and_finding_of_the_paper_has_a_row(shared, ledger):
         assert (claim.claim, claim.measure) == (row["claim"], row["measure"])
 
 
-def test_every_row_can_be_computed(ledger):
-    numbers = {name for name, claim in claims.claims().items() if claim.paper is not None}
-    others = {name for name in numbers if name.startswith(("tab2/", "llm/"))}
-    assert numbers == set(READINGS) | set(quantities.SPECIAL) | others
-    stated = {name for name, claim in claims.claims().items() if claim.paper is None}
-    # 7B models have a path of their own
-    assert stated == set(base.FINDINGS) | {"finding/llm_heads"}
+def test_the_registry_has_the_rows_of_claims_yml_and_no_others(ledger):
+    assert set(registry.ROWS) == set(claims.claims())
 
 
 def test_every_claim_is_as_claims_are(ledger):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,9 +13,10 @@ from carry_core.interventions import INTACT, Ablation
 from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import all_sums
 from carry_paper.findings import heads, survey
-from carry_paper.findings.base import N1, Measurement, Need
-from carry_paper.findings.survey import Evidence
-from carry_paper.ledger import compute, quantities
+from carry_paper.findings.base import N1
+from carry_paper.findings.survey import Evidence, Need
+from carry_paper.ledger import compute, quantities, registry
+from carry_paper.ledger.entries import MEAN, Entry, Measurement, Statistic, number
 from tests.conftest import random_model
 from tests.helpers.trainings import save_random
 
@@ -102,18 +104,16 @@ def published(data, monkeypatch) -> None:
     monkeypatch.setattr(survey, "DRAWN", 300)
 
 
-def reading(**more) -> quantities.Entry:
-    return quantities.reading(
-        "small", lambda s: s.cells[INTACT].exact_match, drawn=quantities.DRAWN, **more
-    )
+def reading(statistic: Statistic = MEAN) -> Entry:
+    return number("small", quantities.exact_match, statistic=statistic)
 
 
 def small(source: str) -> Evidence:
-    return Evidence(source, {"small": quantities.WHOLE})
+    return Evidence(source, {"small": registry.UNCHANGED})
 
 
 def test_a_reading_is_the_mean_over_runs_and_names_each(published):
-    found = reading().of(small("ours"))
+    found = reading().measure(small("ours"))
     a, b = all_sums(2)
     expected = {
         run: measure.class_accuracies(model, a, b)[0].exact_match
@@ -126,21 +126,22 @@ def test_a_reading_is_the_mean_over_runs_and_names_each(published):
 
 
 def test_the_run_that_the_paper_shows_stands_for_the_author_only(published):
-    theirs = reading(shown=1).of(small("author"))
+    shown = Statistic(shown_run=1)
+    theirs = reading(shown).measure(small("author"))
     assert theirs.value == theirs.runs[1]
     assert "run 1, which the paper shows" in theirs.how
     assert len(theirs.runs) == 3
-    assert reading(shown=1).of(small("ours")).value != theirs.value
+    assert reading(shown).measure(small("ours")).value != theirs.value
 
 
 def test_a_pass_needs_what_its_rows_need():
-    needs = quantities.entry("tab1/decision_head/NC/accuracy/pos7").need
+    needs = registry.entry("tab1/decision_head/NC/accuracy/pos7").need
     assert needs == Need(frozenset({Ablation(heads={(1, 0)}), Ablation(heads={(1, 1)})}))
-    both = needs | quantities.entry("n2/dissection/neurons").need
+    both = needs | registry.entry("n2/dissection/neurons").need
     assert both.dissect
     assert both.ablations == needs.ablations
-    assert quantities.entry("data/sums3").need is None
-    assert quantities.entry("finding/kink").need is None
+    assert registry.entry("data/sums3").need is None
+    assert registry.entry("finding/kink").need is None
 
 
 def test_a_row_knows_its_runs_and_what_else_was_measured(monkeypatch):
@@ -152,7 +153,8 @@ def test_a_row_knows_its_runs_and_what_else_was_measured(monkeypatch):
         shows=dict.fromkeys(fields, True),
         fields=fields,
     )
-    monkeypatch.setattr(quantities, "find", lambda name, evidence: found)
+    planted = replace(registry.entry("finding/biases"), measure=lambda evidence: found)
+    monkeypatch.setitem(registry.ROWS, "finding/biases", planted)
     (row,) = compute.Ledger("ours", "finding/biases").rows()
     assert row.fields["run"] == row.keys == [f"{N1} 0", f"{MAIN} 3"]
     assert (row.fields["shows"], row.fields["cost"], row.shown, row.n) == (
@@ -168,7 +170,7 @@ def test_a_row_that_fails_takes_no_other_with_it(monkeypatch, tmp_path):
     def fall(evidence):
         raise KeyError("train_whole")
 
-    monkeypatch.setitem(quantities.SPECIAL, "data/sums4", quantities.Entry(fall))
+    monkeypatch.setitem(registry.ROWS, "data/sums4", Entry(fall, None))
     ledger = compute.Ledger("ours", "data/")
     journal = tmp_path / "ledger" / "ours.jsonl"
     rows = {row.id: row for row in ledger.rows(journal)}

@@ -17,9 +17,10 @@ import pytest
 from carry_core import groups, runs
 from carry_core.files import ROOT
 from carry_paper.findings import typology
-from carry_paper.findings.base import CONTEXT, FINDINGS, Measurement
+from carry_paper.findings.base import CONTEXT
 from carry_paper.ledger import claims, compute, results, verdicts
-from carry_paper.ledger.quantities import READINGS, entry
+from carry_paper.ledger.entries import Measurement
+from carry_paper.ledger.registry import ROWS
 from carry_paper.ledger.results import Row
 from carry_paper.training import recipes
 
@@ -54,14 +55,8 @@ def follows(row: Row, source: str, rows: Rows, theirs: Rows) -> bool:
     if source == "author" and claim.rule in ("drawn", "selected"):
         return True
     shows = dict(enumerate(row.fields["shows"])) if claim.paper is None else None
-    same = [
-        len(r.runs)
-        for r in rows.values()
-        if entry(r.id).groups == entry(row.id).groups and r.id in READINGS
-    ]
-    found = Measurement(
-        dict(enumerate(row.runs)), row.value, shows=shows, at_hand=max([len(row.runs), *same])
-    )
+    same = [len(r.runs) for r in rows.values() if ROWS[r.id].groups == ROWS[row.id].groups]
+    found = Measurement(dict(enumerate(row.runs)), row.value, shows=shows, group_size=max(same))
     today = compute.judge(claim, source, found, theirs[row.id].runs)
     return today.verdict == row.verdict and today.tolerance == pytest.approx(
         row.tolerance, abs=2e-5
@@ -89,18 +84,17 @@ def planned_epochs(source: str, group: str) -> int:
 def test_what_each_run_shows_follows_from_what_was_measured(committed, source):
     """By today's rules, where a finding has one."""
     judged = 0
-    for name, entry_ in FINDINGS.items():
+    for name, entry in ROWS.items():
         row = committed[source].get(name)
-        if entry_.rule is None or row is None or not row.runs:
+        if entry.rule is None or row is None or not row.runs:
             continue
         fields = [key for key in row.fields if key not in ("run", "shows", "training")]
         for i, (key, value) in enumerate(zip(row.keys, row.runs, strict=True)):
-            group = key.rpartition(" ")[0] or entry_.groups[0]
+            group = key.rpartition(" ")[0] or entry.groups[0]
             measured = {field: row.fields[field][i] for field in fields}
-            context = dict(zip(CONTEXT, (group, planned_epochs(source, group)), strict=True))
-            shows = entry_.rule(
-                {"value": np.nan if value is None else value, **measured, **context}
-            )
+            layers = groups.find(group).config.layers
+            context = dict(zip(CONTEXT, (layers, planned_epochs(source, group)), strict=True))
+            shows = entry.rule({"value": np.nan if value is None else value, **measured, **context})
             assert shows == row.fields["shows"][i], (name, key)
             judged += 1
     assert judged > 100

@@ -1,7 +1,6 @@
 """Many seeds: planted tables whose shares, intervals and exact tests are known; what the command writes."""
 
 import gzip
-from dataclasses import replace
 from functools import partial
 from itertools import product
 from types import SimpleNamespace
@@ -17,8 +16,8 @@ from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.groups import MAIN
 from carry_paper import cli
-from carry_paper.findings import base, interchange, survey, typology
-from carry_paper.ledger import seeds
+from carry_paper.findings import heads, interchange, survey, typology
+from carry_paper.ledger import registry, seeds
 
 PAGE = nbformat.read(ROOT / "notebooks" / "what_kind_of_run.ipynb", 4)
 page = SimpleNamespace(np=np, pd=pd, product=product, seeds=seeds, stats=stats, typology=typology)
@@ -123,7 +122,7 @@ def few(monkeypatch, data):
     (data / "runs" / MAIN).mkdir(parents=True)
     (data / "runs" / MAIN / "quick").symlink_to(ROOT / "data" / "runs" / MAIN / "quick")
     some = ("finding/staircase", "finding/decision_head")
-    monkeypatch.setattr(seeds, "FINDINGS", {name: seeds.FINDINGS[name] for name in some})
+    monkeypatch.setattr(registry, "ROWS", {name: registry.ROWS[name] for name in some})
     monkeypatch.setattr(seeds, "last_layer", partial(seeds.last_layer, count=200))
     monkeypatch.setattr(seeds, "on_the_way", partial(seeds.on_the_way, count=200))
     monkeypatch.setattr(seeds, "DRAWN", 100)
@@ -183,10 +182,7 @@ def test_what_a_run_shows_is_decided_when_the_table_is_read(data, monkeypatch):
     assert stored["kink shows"].isna().all()  # it was not measured
     # a field that a rule decides is left out
     assert stored.fields[0] == {"checkerboard": {"intact": 0.1}}
-    entry = seeds.FINDINGS["finding/staircase"]
-    monkeypatch.setitem(
-        seeds.FINDINGS, "finding/staircase", replace(entry, rule=base.at_least(0.4))
-    )
+    monkeypatch.setattr(heads, "PARTNER_ATTENTION", 0.4)
     monkeypatch.setattr(typology, "DECIDES", 0.7)
     again = seeds.saved()
     assert again.kind.tolist() == ["one head", "one head"]

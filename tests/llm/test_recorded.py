@@ -9,7 +9,7 @@ import torch
 
 from carry_core.errors import BadInput
 from carry_paper.findings.survey import Evidence
-from carry_paper.ledger import billions, claims, quantities
+from carry_paper.ledger import claims, registry
 from carry_paper.llm import prompts, recordings, survey
 from carry_paper.llm.model import Size, parse_heads
 from carry_paper.llm.prompts import Answers
@@ -17,7 +17,7 @@ from carry_paper.llm.staircases import most_frequent
 
 
 def of(name: str, source: str = "author"):
-    return billions.find(name, Evidence(source))
+    return registry.entry(name).measure(Evidence(source))
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_rows_from_a_survey_of_our_own(data):
 
 def test_the_finding_compares_with_random_pairs(data):
     def found():
-        return quantities.find("finding/llm_heads", Evidence("ours"))
+        return of("finding/llm_heads", "ours")
 
     with pytest.raises(
         BadInput, match="It needs 7B weights: `carry llm PATH_TO_ALPACA --template alpaca --ablate"
@@ -130,4 +130,4 @@ def test_the_finding_compares_with_random_pairs(data):
     planted(data, "zephyr", [("17:25,17:26", "asked", 6), ("3:3,4:4", "random", 2)])
     assert dict(found().shows) == {1: True, 2: False}
     with pytest.raises(BadInput, match="The author's release has no such runs"):
-        quantities.find("finding/llm_heads", Evidence("author"))
+        of("finding/llm_heads")

@@ -202,15 +202,15 @@ def test_a_fast_rise_between_two_tests_is_not_outdone_by_a_slow_one_over_ten_epo
 def test_the_kink_is_within_the_resolution_of_that_of_every_epoch(corner, slow):
     loss = planted.bent(corner, 0.1, slow)
     every, found = (
-        dynamics.kink(pd.Series(x, at))
+        dynamics.fit_kink(pd.Series(x, at))
         for x, at in ((loss, planted.EPOCH), (loss[SPARSE - 1], SPARSE))
     )
     assert abs(found.epoch - every.epoch) <= dynamics.resolution(SPARSE, [found.epoch])
     assert found.end == every.end == 160
     assert found.rate == pytest.approx(slow, abs=1e-9)
     noisy = loss * np.exp(np.random.default_rng(0).normal(0, 0.2, len(loss)))
-    low, high = dynamics.kink(pd.Series(noisy[SPARSE - 1], SPARSE)).interval
-    sure = dynamics.kink(pd.Series(noisy, planted.EPOCH)).interval
+    low, high = dynamics.fit_kink(pd.Series(noisy[SPARSE - 1], SPARSE)).interval
+    sure = dynamics.fit_kink(pd.Series(noisy, planted.EPOCH)).interval
     assert low < slow < high
     assert high - low > 2 * (sure[1] - sure[0])  # a tenth of the tests says less
 
@@ -219,7 +219,7 @@ def test_epochs_count_alike_however_many_of_them_were_tested():
     """A loss with no corner: weighted by tests, the first fifty epochs would decide where it is."""
     curved = np.exp(-2 * np.sqrt(planted.EPOCH / 40))
     every, found = (
-        dynamics.kink(pd.Series(x, at))
+        dynamics.fit_kink(pd.Series(x, at))
         for x, at in ((curved, planted.EPOCH), (curved[SPARSE - 1], SPARSE))
     )
     assert abs(found.epoch - every.epoch) <= 10
@@ -252,7 +252,7 @@ def test_findings_state_their_resolution_where_it_is_coarse(evidence):
         (planted.one_layer(), dynamics.transition),
         (planted.one_layer(), dynamics.norm_bounce),
         (planted.one_layer(), dynamics.strong_decay_transition),
-        (planted.dips(100), dynamics.kink_of_runs),
+        (planted.dips(100), dynamics.kink),
         (grokking, dynamics.no_grokking),
         (longer, lengths.length),
     ):

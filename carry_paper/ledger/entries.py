@@ -1,0 +1,324 @@
+"""How a row of the ledger is measured: a function, and the runs that it is called on.
+
+`registry.py` is made of what these functions return. A finding is measured on each run of a group:
+on its model (`on_models`), on a survey, which is shared by all rows of the group (`on_surveys`), or
+on all that a source has (`on_evidence`). A printed number is the mean of the runs' numbers, or
+another `Statistic` of them (`number`, `number_on_models`).
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import mean
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from carry_core.errors import BadInput
+from carry_core.interventions import Ablation
+from carry_core.model import Transformer
+from carry_paper.findings import lengths
+from carry_paper.findings.base import CONTEXT, Fields, Rule, per_run
+from carry_paper.findings.survey import Evidence, Need, Survey
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a source's weights give for a number or a finding.
+
+    Attributes:
+        runs: The value of each run, by its number, or by group and number if there are several
+            groups.
+        value: What stands for all runs.
+        noise: The standard deviation that the paper's own draw of sums adds to `value`.
+        how: A sentence that says how it was obtained.
+        group_size: How many runs the group has; None if all of them are in `runs`.
+        shows: For a finding, whether each run shows it.
+        fields: What else was measured, by run.
+    """
+
+    runs: Mapping[Any, Any]
+    value: Any
+    noise: float | int = 0.0
+    how: str = ""
+    group_size: int | None = None
+    shows: Mapping[Any, bool] | None = None
+    fields: Mapping[Any, Fields] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What measures a row of the ledger.
+
+    Attributes:
+        measure: Measures the row on a source's weights and learning curves.
+        function: The function that `measure` calls on each run, or on all of them; None if the row
+            needs no runs.
+        groups: The groups whose runs are measured.
+        need: What has to be surveyed on each run of the first group.
+        rule: Decides from a run's fields whether it shows a finding; None if the fields say so.
+    """
+
+    measure: Callable[[Evidence], Measurement]
+    function: Callable[..., Any] | None
+    groups: tuple[str, ...] = ()
+    need: Need | None = None
+    rule: Rule | None = None
+
+
+def first_line(finding: Callable[..., Any]) -> str:
+    """Return the first line of a finding's docstring, which says what its value is."""
+    return (inspect.getdoc(finding) or "").partition("\n")[0]
+
+
+# ---- findings
+
+
+def on_models(
+    groups: str | Sequence[str],
+    finding: Callable[[Transformer], Fields],
+    *,
+    shows: Rule | None = None,
+    epoch: int | None = None,
+    mean_over: str | None = None,
+) -> Entry:
+    """Return the entry of a finding that takes a model.
+
+    Args:
+        groups: The group whose runs are measured, or several of them.
+        finding: The function that measures a run.
+        shows: The rule that decides whether a run shows the claim.
+        epoch: The epoch of the weights, by the paper's count (the last if None).
+        mean_over: The group over whose runs the row's value is the mean (all if None).
+    """
+    names = [groups] if isinstance(groups, str) else list(groups)
+
+    def measure(evidence: Evidence) -> Measurement:
+        frames = {}
+        for name in names:
+            fields_by_run = evidence.each(name, lambda run, model: finding(model), epoch)
+            frames[name] = per_run(fields_by_run)
+        # The rows of one group are called by run, those of several by group and run.
+        frame = frames[groups] if isinstance(groups, str) else pd.concat(frames)
+        return summary(judged(frame, shows), first_line(finding), mean_over)
+
+    return Entry(measure, finding, tuple(names), rule=shows)
+
+
+def on_surveys(
+    group: str,
+    finding: Callable[[Survey], Fields],
+    *,
+    shows: Rule | None = None,
+    ablate: Sequence[Ablation] = (),
+    dissect: bool = False,
+) -> Entry:
+    """Return the entry of a finding that takes a survey.
+
+    Args:
+        group: The group whose runs are measured.
+        finding: The function that measures a run.
+        shows: The rule that decides whether a run shows the claim.
+        ablate: The ablations that the survey has to cover, besides the final MLP's.
+        dissect: True if the survey has to dissect the final MLP (Sec. 5).
+    """
+
+    def measure(evidence: Evidence) -> Measurement:
+        fields_by_run = {}
+        for run, survey in evidence.surveys(group).items():
+            fields_by_run[run] = finding(survey)
+        return summary(judged(per_run(fields_by_run), shows), first_line(finding))
+
+    return Entry(measure, finding, (group,), Need(frozenset(ablate), dissect), shows)
+
+
+def on_evidence(
+    groups: str | Sequence[str],
+    finding: Callable[[Evidence], pd.DataFrame],
+    *,
+    shows: Rule | None = None,
+    mean_over: str | None = None,
+) -> Entry:
+    """Return the entry of a finding that takes a source's evidence and returns a row for each run.
+
+    `groups` are those that the finding asks the evidence for; the others are as in `on_models`.
+    """
+    names = [groups] if isinstance(groups, str) else list(groups)
+
+    def measure(evidence: Evidence) -> Measurement:
+        frame = judged(finding(evidence), shows)
+        return summary(frame, first_line(finding), mean_over)
+
+    return Entry(measure, finding, tuple(names), rule=shows)
+
+
+def on_column(
+    group: str,
+    statements: Callable[[Evidence], pd.DataFrame],
+    column: str,
+    how: str,
+    shows: Rule,
+) -> Entry:
+    """Return the entry of one of several values that a function measures on each run together.
+
+    `how` is a sentence that says what the value is.
+    """
+
+    def measure(evidence: Evidence) -> Measurement:
+        frame = pd.DataFrame({"value": statements(evidence)[column]})
+        return summary(judged(frame, shows), how)
+
+    return Entry(measure, statements, (group,), rule=shows)
+
+
+def judged(frame: pd.DataFrame, rule: Rule | None) -> pd.DataFrame:
+    """Return a finding's frame with what its rule decides of each run, in the column `shows`."""
+    if rule is None:
+        return frame
+    return frame.assign(shows=[rule(fields) for fields in frame.to_dict("records")])
+
+
+def summary(frame: pd.DataFrame, how: str, mean_over: str | None = None) -> Measurement:
+    """Return a finding's frame as a measurement, whose value is the mean over the runs.
+
+    `mean_over` is the group over whose runs the mean is taken (all if None).
+    """
+    values = frame.value if mean_over is None else frame.value.loc[mean_over]
+    fields = frame.drop(columns=["value", "shows", *CONTEXT], errors="ignore")
+    return Measurement(
+        runs=frame.value.astype(float).to_dict(),
+        value=float(values.mean()),
+        how=how,
+        shows=frame.shows.astype(bool).to_dict(),
+        fields=fields.to_dict("index"),
+    )
+
+
+# ---- numbers
+
+
+class Among(NamedTuple):
+    """The runs of a group that a number is about.
+
+    Attributes:
+        counts: Returns True of a run that counts, from its survey.
+        words: What these runs do, as it continues "runs that".
+    """
+
+    counts: Callable[[Survey], bool]
+    words: str
+
+
+class Statistic(NamedTuple):
+    """How the numbers of a group's runs become the one that the paper prints.
+
+    Attributes:
+        combine: Makes one number of those of the runs.
+        shown_run: The released run whose number the paper prints; None if it is of all runs.
+        among: The runs that count; None if all do.
+        how: A sentence on the protocol.
+    """
+
+    combine: Callable[[list[float]], float] = mean
+    shown_run: int | None = None
+    among: Among | None = None
+    how: str = ""
+
+
+MEAN = Statistic()
+NO_NEED = Need()
+
+
+def number(
+    group: str,
+    function: Callable[[Survey], Fields],
+    need: Need = NO_NEED,
+    statistic: Statistic = MEAN,
+) -> Entry:
+    """Return the entry of a number that is read off the surveys of a group's runs.
+
+    `function` returns a run's `value`, and as `variance` that which the paper's own draw of sums
+    adds to it (0 if it is left out).
+    """
+
+    def measure(evidence: Evidence) -> Measurement:
+        surveys = evidence.surveys(group)
+        fields_by_run = {}
+        for run, survey in surveys.items():
+            if statistic.among is None or statistic.among.counts(survey):
+                fields_by_run[run] = function(survey)
+        if statistic.among is not None and not fields_by_run:
+            raise BadInput(
+                f"It is about runs that {statistic.among.words}: "
+                f"of the {len(surveys)} of {group} none is such."
+            )
+        return combined(fields_by_run, statistic, evidence.source, len(surveys))
+
+    return Entry(measure, function, (group,), need)
+
+
+def number_on_models(
+    group: str, function: Callable[[Transformer], Fields], how: str, epoch: int | None = None
+) -> Entry:
+    """Return the entry of a number that is measured on a group's models, as in `number`.
+
+    `epoch` is that of the weights, by the paper's count (the last if None). Runs of another recipe
+    are refused then, since their epochs are others.
+    """
+
+    def measure(evidence: Evidence) -> Measurement:
+        if epoch is not None:
+            lengths.by_the_papers_epochs(evidence, group)
+        fields_by_run = evidence.each(group, lambda run, model: function(model), epoch)
+        statistic = Statistic(how=how)
+        return combined(fields_by_run, statistic, evidence.source, len(fields_by_run))
+
+    return Entry(measure, function, (group,))
+
+
+def combined(
+    fields_by_run: Mapping[int, Fields], statistic: Statistic, source: str, group_size: int
+) -> Measurement:
+    """Return the measurement that stands for the numbers of a group's runs."""
+    values = {run: fields["value"] for run, fields in fields_by_run.items()}
+    sentences = [statistic.how]
+    if statistic.among is not None and len(values) < group_size:
+        sentences.append(f"Over the runs that {statistic.among.words}.")
+
+    chosen = list(values)
+    if source == "author" and statistic.shown_run in values:
+        chosen = [statistic.shown_run]
+        if len(values) > 1:
+            sentences.append(
+                f"The value is that of run {statistic.shown_run}, which the paper shows."
+            )
+
+    variance = sum(fields_by_run[run].get("variance", 0.0) for run in chosen)
+    other_fields = {}
+    for run, fields in fields_by_run.items():
+        other_fields[run] = {
+            name: entry for name, entry in fields.items() if name not in ("value", "variance")
+        }
+    return Measurement(
+        runs=values,
+        value=statistic.combine([values[run] for run in chosen]),
+        noise=variance**0.5 / len(chosen),
+        how=" ".join(sentence for sentence in sentences if sentence),
+        group_size=group_size,
+        fields=other_fields,
+    )
+
+
+def computed(
+    groups: str | Sequence[str],
+    function: Callable[[Evidence], Measurement],
+    need: Need | None = None,
+) -> Entry:
+    """Return the entry of a number that a function computes from all that a source has."""
+    names = (groups,) if isinstance(groups, str) else tuple(groups)
+    return Entry(function, function, names, need)
+
+
+def constant(value: float | int) -> Entry:
+    """Return the entry of a number that needs no weights."""
+    return Entry(lambda evidence: Measurement({}, value), None)

@@ -1,0 +1,163 @@
+"""The rows of the 7B models (Tab. 2, Sec. 6, App. G): from the author's recordings, or our surveys.
+
+A number is a function of a `Recording` of the author's, or of a `Survey` of our own, and of what
+the paper prints of the model. It returns the value, and how it was obtained.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from carry_core.errors import BadInput
+from carry_paper.findings.base import Fields, per_run
+from carry_paper.findings.survey import Evidence
+from carry_paper.ledger.entries import Entry, Measurement, first_line, judged, summary
+from carry_paper.llm import recordings
+from carry_paper.llm.model import format_heads
+from carry_paper.llm.recordings import MODELS, PublishedModel, Recording
+from carry_paper.llm.survey import Survey
+
+
+class Number(NamedTuple):
+    """A number of a language model, and a sentence on how it was obtained."""
+
+    value: Any
+    how: str
+
+
+def on_language_model(
+    key: str, function: Callable[[Recording | Survey, PublishedModel], Number]
+) -> Entry:
+    """Return the entry of a number of the 7B model that `recordings.MODELS` has by this key."""
+
+    def measure(evidence: Evidence) -> Measurement:
+        is_recorded = evidence.source == "author"
+        run = recordings.recording(key) if is_recorded else recordings.stored_survey(key)
+        number = function(run, MODELS[key])
+        return Measurement({0: number.value}, number.value, how=number.how)
+
+    return Entry(measure, function)
+
+
+def generations_asked(run: Recording | Survey) -> int:
+    """Return how many prompts the model answered; the release has the texts of some of them."""
+    return len(run.correct) if isinstance(run, Recording) else len(run.answers.replies)
+
+
+def accuracy(run: Recording | Survey, model: PublishedModel) -> Number:
+    """Return the share of prompts with a correct answer (Tab. 2)."""
+    answers, n = run.answers, len(run.answers.replies)
+    if isinstance(run, Survey):
+        return Number(answers.accuracy, f"On {n} prompts.")
+    asked = generations_asked(run)
+    if n < asked:
+        return Number(run.accuracy, f"As recorded; {n} of {asked} generations were released.")
+    if answers.right.tolist() != run.correct:
+        raise BadInput(
+            "The recorded generations do not give the recorded verdicts: import the release again."
+        )
+    return Number(answers.accuracy, "From the recorded generations.")
+
+
+def staircase_heads(run: Recording | Survey, model: PublishedModel) -> Number:
+    """Return how many heads have a staircase (Tab. 2)."""
+    recorded = ", as recorded" if isinstance(run, Recording) else ""
+    return Number(run.n_staircase, f"Heads that win a cell{recorded}.")
+
+
+def ablated_accuracy(run: Recording | Survey, model: PublishedModel, pair: int = 0) -> Number:
+    """Return the accuracy without a pair of addition heads, the `pair`th of the paper's (Tab. 2)."""
+    if isinstance(run, Recording):
+        if run.ablated_accuracy is None:
+            raise not_released(model)
+        return Number(run.ablated_accuracy, "As recorded.")
+    heads = model.pairs[pair]
+    for ablated in run.ablated:
+        if format_heads(ablated.heads) == heads:
+            how = f"Without {heads}; intact {run.answers.accuracy:.3f}."
+            return Number(ablated.answers.accuracy, how)
+    raise BadInput(
+        f"The survey of {run.title} is without {heads}: run `carry llm` with --ablate {heads}."
+    )
+
+
+def ablated_accuracy_of_second_pair(run: Recording | Survey, model: PublishedModel) -> Number:
+    """Return the accuracy without the second pair of addition heads (Tab. 2)."""
+    return ablated_accuracy(run, model, pair=1)
+
+
+def addition_heads(run: Recording | Survey, model: PublishedModel) -> Number:
+    """Return the pairs of heads that cost most, as many as the paper names (Tab. 2).
+
+    They are among those that were ablated for a reason.
+    """
+    if isinstance(run, Recording):
+        raise not_released(model)
+    pairs = [ablated for ablated in run.targeted if len(ablated.heads) == 2]
+    if not pairs:
+        raise BadInput(f"The survey of {run.title} ablated no pairs: run `{model.command}`.")
+    costliest = []
+    for ablated in pairs[: len(model.pairs)]:
+        costliest.append([list(head) for head in ablated.heads])
+    accuracies = [f"{format_heads(p.heads)} {p.answers.accuracy:.3f}" for p in pairs]
+    how = f"Of the pairs that were chosen: {', '.join(accuracies)}."
+    return Number(costliest if len(costliest) > 1 else costliest[0], how)
+
+
+def carry_mistakes(run: Recording | Survey, model: PublishedModel) -> Number:
+    """Return the share of mistakes that are mistakes in carrying (Sec. 6)."""
+    answers, n = run.answers, len(run.answers.replies)
+    if n < generations_asked(run):
+        raise BadInput(f"Needs all generations; {n} were released.")
+    mistakes = int((~answers.right).sum())
+    return Number(answers.carry_share, f"{int(answers.carrying.sum())} of {mistakes} mistakes.")
+
+
+def first_position_accuracy(run: Recording | Survey, model: PublishedModel) -> Number:
+    """Return the accuracy of the answer's first digit (App. G)."""
+    n, asked = len(run.answers.replies), generations_asked(run)
+    how = f"Of the {n} generations that were released, of {asked}."
+    return Number(run.answers.by_position[0], how)
+
+
+def not_released(model: PublishedModel) -> BadInput:
+    """Return the error of a number for which the author's release has no ablated run."""
+    return BadInput(
+        f"The author's release has no ablated run of {model.key}; "
+        f"it needs the weights: `{model.command}`."
+    )
+
+
+def llm_heads(evidence: Evidence) -> Measurement:
+    """Accuracy without the costliest pair of chosen heads; the lowest model's.
+
+    Beside it is the lowest accuracy without a random pair.
+
+    Raises:
+        BadInput: No 7B model was surveyed.
+    """
+    rows: dict[int, Fields] = {}
+    for number, (key, model) in enumerate(MODELS.items() if evidence.source == "ours" else ()):
+        with suppress(BadInput):
+            survey = recordings.stored_survey(key)
+            chosen = [ablated.answers.accuracy for ablated in survey.targeted]
+            random = [a.answers.accuracy for a in survey.ablated if a.kind == "random"]
+            if chosen and random:
+                rows[number] = {
+                    "value": min(chosen),
+                    "model": model.title,
+                    "lowest_of_random_pairs": min(random),
+                }
+    if not rows:
+        commands = "; ".join(f"`{model.command}`" for model in MODELS.values())
+        by_author = evidence.source == "author"
+        whose = "The author's release has no such runs, and it" if by_author else "It"
+        raise BadInput(f"{whose} needs 7B weights: {commands}.")
+    frame = judged(per_run(rows), below_random_pairs)
+    return replace(summary(frame, first_line(llm_heads)), value=float(frame.value.min()))
+
+
+def below_random_pairs(measured: Fields) -> bool:
+    """Return True if chosen heads cost more than each random pair."""
+    return bool(measured["value"] < measured["lowest_of_random_pairs"])

@@ -1,0 +1,337 @@
+"""The table of all rows: which function measures a row of `data/claims.yml`, and on whose runs.
+
+Search for a row's id, such as `finding/staircase`: its line names the function, the group, and for
+a finding the rule that decides whether a run shows it. The cells of a table have a line together.
+"""
+
+from functools import partial
+from statistics import median
+
+from carry_core import carries, measure, sums
+from carry_core.errors import BadInput
+from carry_core.groups import GROUPS
+from carry_core.interventions import INTACT
+from carry_paper.findings import (
+    adder,
+    dynamics,
+    geometry,
+    heads,
+    lengths,
+    neurons,
+    pentagon,
+    typology,
+)
+from carry_paper.findings.base import (
+    DECODER,
+    DECODER_PAD6,
+    DFF512,
+    DFF1024,
+    DIGITS4,
+    FINETUNED,
+    MAIN,
+    N1,
+    N1_W0,
+    N1_W1,
+    N3,
+    PAD6,
+    PRIMED,
+    S01,
+    W0,
+    Rule,
+)
+from carry_paper.findings.survey import Need
+from carry_paper.ledger import language_models, quantities, tables
+from carry_paper.ledger.entries import (
+    Entry,
+    Statistic,
+    computed,
+    constant,
+    number,
+    number_on_models,
+    on_column,
+    on_evidence,
+    on_models,
+    on_surveys,
+)
+from carry_paper.ledger.language_models import on_language_model
+from carry_paper.ledger.quantities import (
+    CANNOT_TAKE_THE_ABLATION,
+    MAIN_RUN,
+    NO_SKIP,
+    SIX_DIGITS,
+    SQUASHING,
+    THREE_DIGITS,
+    dissection,
+)
+
+# The last layer's heads have the same names in each of these groups: 1:0 and 1:1.
+LAST_HEADS = measure.last_heads(GROUPS[MAIN].config)
+EACH_LAST_HEAD = Need(frozenset(LAST_HEADS))
+WITHOUT_SKIPS = Need(frozenset([NO_SKIP]))
+UNCHANGED = Need(frozenset([INTACT]))
+MAIN_LAYOUT = GROUPS[MAIN].config.layout
+
+
+def statement(column: str, how: str, shows: Rule = typology.decides) -> Entry:
+    """Return the entry of a column of `typology.statements`; `how` says what its value is."""
+    return on_column(MAIN, typology.statements, column, how, shows)
+
+
+ROWS: dict[str, Entry] = {
+    # Tab. 1
+    **tables.cells("tab1/decision_head", MAIN, quantities.without_decision_head, EACH_LAST_HEAD),
+    **tables.cells("tab1/final_mlp", MAIN, quantities.without_final_mlp),
+    "n2/decision_head_spread": computed(MAIN, quantities.decision_head_spread, EACH_LAST_HEAD),
+    # Tab. 2, Sec. 6, App. G
+    "tab2/alpaca/accuracy": on_language_model("alpaca", language_models.accuracy),
+    "tab2/llemma/accuracy": on_language_model("llemma", language_models.accuracy),
+    "tab2/zephyr/accuracy": on_language_model("zephyr", language_models.accuracy),
+    "tab2/alpaca/staircase_heads": on_language_model("alpaca", language_models.staircase_heads),
+    "tab2/llemma/staircase_heads": on_language_model("llemma", language_models.staircase_heads),
+    "tab2/zephyr/staircase_heads": on_language_model("zephyr", language_models.staircase_heads),
+    "tab2/alpaca/ablated_accuracy/0": on_language_model("alpaca", language_models.ablated_accuracy),
+    "tab2/llemma/ablated_accuracy/0": on_language_model("llemma", language_models.ablated_accuracy),
+    "tab2/zephyr/ablated_accuracy/0": on_language_model("zephyr", language_models.ablated_accuracy),
+    "tab2/zephyr/ablated_accuracy/1": on_language_model(
+        "zephyr", language_models.ablated_accuracy_of_second_pair
+    ),
+    "tab2/alpaca/addition_heads": on_language_model("alpaca", language_models.addition_heads),
+    "tab2/llemma/addition_heads": on_language_model("llemma", language_models.addition_heads),
+    "tab2/zephyr/addition_heads": on_language_model("zephyr", language_models.addition_heads),
+    "llm/llemma/carry_mistakes": on_language_model("llemma", language_models.carry_mistakes),
+    "llm/zephyr/carry_mistakes": on_language_model("zephyr", language_models.carry_mistakes),
+    "llm/alpaca/first_position_accuracy": on_language_model(
+        "alpaca", language_models.first_position_accuracy
+    ),
+    # Tab. 3, 4, 5
+    **tables.cells("tab3/final_mlp", N3, quantities.without_final_mlp),
+    **tables.dissected_cells("tab4/dissected", DFF512),
+    **tables.cells("tab5/final_mlp", DECODER, quantities.without_final_mlp),
+    **tables.dissected_cells("tab5/dissected", DECODER),
+    # Sec. 2: the sums
+    "data/sums3": constant(sums.n_sums(3)),
+    "data/sums4": constant(sums.n_sums(4)),
+    "data/vocabulary": constant(sums.VOCABULARY),
+    "data/sequence_length3": constant(MAIN_LAYOUT.length),
+    "data/classes3": constant(len(carries.patterns(3))),
+    "data/classes4": constant(len(carries.patterns(4))),
+    "data/classes6": constant(len(carries.patterns(6))),
+    "data/train3": constant(GROUPS[MAIN].n_train),
+    # Sec. 4 and 5: two layers
+    "n2/accuracy": number(MAIN, quantities.exact_match, UNCHANGED),
+    "n2/no_skip_accuracy": number(MAIN, quantities.exact_match_without_skips, WITHOUT_SKIPS),
+    "n2/squashing/pos7": number_on_models(MAIN, partial(quantities.squashing_at, 0), SQUASHING),
+    "n2/squashing/pos8": number_on_models(MAIN, partial(quantities.squashing_at, 1), SQUASHING),
+    "n2/squashing/pos9": number_on_models(MAIN, partial(quantities.squashing_at, 2), SQUASHING),
+    "n2/dissection/neurons": dissection(MAIN, quantities.carry_neurons, MAIN_RUN),
+    "n2/dissection/carry_accuracy": dissection(MAIN, quantities.carry_accuracy, MAIN_RUN),
+    "n2/dissection/carry_corrected": dissection(MAIN, quantities.carry_corrected, MAIN_RUN),
+    "n2/dissection/non_carry_accuracy": dissection(MAIN, quantities.no_carry_accuracy, MAIN_RUN),
+    "n2/evolution/final_pcc": number(
+        MAIN,
+        quantities.final_mlp_correlation,
+        statistic=Statistic(median, how="The median, since the paper does not name its run."),
+    ),
+    # App. C.2, C.4: other fractions, decays and widths; three layers
+    "n2_w0/accuracy": number(W0, quantities.exact_match, UNCHANGED),
+    "n2_w0/runs_full_mlp_ablation_works": number(
+        W0,
+        quantities.ablation_works,
+        statistic=Statistic(
+            sum,
+            how="How many runs have a Pearson correlation with a model that cannot carry"
+            " from which the ablation works.",
+        ),
+    ),
+    "n2_s01/accuracy": number(S01, quantities.exact_match, UNCHANGED),
+    "n2_s01/dissection/neurons": dissection(
+        S01, quantities.carry_neurons, among=CANNOT_TAKE_THE_ABLATION
+    ),
+    "n2_s01/dissection/carry_accuracy": dissection(
+        S01, quantities.carry_accuracy, among=CANNOT_TAKE_THE_ABLATION
+    ),
+    "n2_s01/dissection/carry_corrected": dissection(
+        S01, quantities.carry_corrected, among=CANNOT_TAKE_THE_ABLATION
+    ),
+    "n2_s01/dissection/non_carry_accuracy": dissection(
+        S01, quantities.no_carry_accuracy, among=CANNOT_TAKE_THE_ABLATION
+    ),
+    "n2_dff512/dissection/neurons": dissection(DFF512, quantities.carry_neurons, shown_run=0),
+    "n2_dff1024/dissection/neurons": dissection(DFF1024, quantities.carry_neurons),
+    "n3/accuracy": number(N3, quantities.exact_match, UNCHANGED),
+    # App. D: the decoder
+    "decoder/dissection/neurons": dissection(DECODER, quantities.carry_neurons, shown_run=0),
+    "decoder/ablate_head_1_0/carry_accuracy": number(
+        DECODER,
+        quantities.carry_accuracy_without_other_head,
+        EACH_LAST_HEAD,
+        Statistic(
+            shown_run=0,
+            how="Mean of the six cells with a carry, without the head that is not the decision"
+            " head.",
+        ),
+    ),
+    # App. F: four digits
+    "digits4/accuracy": number(DIGITS4, quantities.exact_match, UNCHANGED),
+    "digits4/final_mlp/carry_accuracy": number(DIGITS4, quantities.carry_accuracy_without_mlp),
+    "digits4/final_mlp/carry_corrected": number(DIGITS4, quantities.carry_corrected_without_mlp),
+    "digits4/dissection/neurons": dissection(DIGITS4, quantities.carry_neurons, shown_run=0),
+    "digits4/squashing/pos0": number_on_models(
+        DIGITS4, partial(quantities.squashing_at, 0), SQUASHING
+    ),
+    "digits4/squashing/pos1": number_on_models(
+        DIGITS4, partial(quantities.squashing_at, 1), SQUASHING
+    ),
+    "digits4/squashing/pos2": number_on_models(
+        DIGITS4, partial(quantities.squashing_at, 2), SQUASHING
+    ),
+    "digits4/squashing/pos3": number_on_models(
+        DIGITS4, partial(quantities.squashing_at, 3), SQUASHING
+    ),
+    # App. H: six digits
+    "pad6/accuracy_range": computed(PAD6, quantities.accuracy_range),
+    "pad6/accuracy_epoch500": number_on_models(
+        PAD6, quantities.accuracy_on_six_digits, SIX_DIGITS, epoch=500
+    ),
+    "pad6/accuracy_epoch1000": number_on_models(
+        PAD6, quantities.accuracy_on_six_digits, SIX_DIGITS, epoch=1000
+    ),
+    "pad6_primed/accuracy": number_on_models(PRIMED, quantities.accuracy_on_six_digits, SIX_DIGITS),
+    "pad6_primed/fraction": constant(quantities.primed_share(PRIMED)),
+    "pad6_finetuned/accuracy6": number_on_models(
+        FINETUNED, quantities.accuracy_on_six_digits, SIX_DIGITS
+    ),
+    "pad6_finetuned/accuracy3": number_on_models(
+        FINETUNED, quantities.accuracy_on_three_digits, THREE_DIGITS
+    ),
+    "pad6_finetuned/weight_norm_before": computed(
+        (FINETUNED, PAD6), partial(quantities.weight_norm, "before")
+    ),
+    "pad6_finetuned/weight_norm_after": computed(
+        (FINETUNED, PAD6), partial(quantities.weight_norm, "after")
+    ),
+    "pad6_finetuned/weight_norm_change": computed(
+        (FINETUNED, PAD6), partial(quantities.weight_norm, "change")
+    ),
+    "decoder_pad6_primed/accuracy6": number_on_models(
+        DECODER_PAD6, quantities.accuracy_on_six_digits, SIX_DIGITS
+    ),
+    # Sec. 3: one layer
+    "finding/transition": on_evidence(N1, dynamics.transition),
+    "finding/norm_bounce": on_evidence(N1, dynamics.norm_bounce),
+    "finding/one_layer_imperfect": on_evidence(N1, dynamics.one_layer_imperfect),
+    # Sec. 4: two layers
+    "finding/staircase": on_models(MAIN, heads.staircase, shows=heads.has_staircase),
+    "finding/decision_head": on_surveys(
+        MAIN, heads.decision, shows=heads.decides, ablate=LAST_HEADS
+    ),
+    "finding/previous_sum": on_models(MAIN, heads.previous_sum, shows=heads.previous_sum_comes),
+    "finding/final_mlp_carries": on_surveys(
+        MAIN, heads.final_mlp_carries, shows=heads.cannot_carry
+    ),
+    "finding/layer0_tens": on_models(MAIN, geometry.layer0_tens, shows=geometry.leads),
+    "finding/layer1_carry": on_models(MAIN, geometry.layer1_carry, shows=geometry.leads),
+    "finding/outcome_pockets": on_models(
+        MAIN, geometry.outcome_pockets, shows=geometry.pockets_are_outcomes
+    ),
+    "finding/pca_without_decision_head": on_models(
+        MAIN,
+        geometry.pca_without_decision_head,
+        shows=geometry.only_the_other_head_leaves_it,
+    ),
+    "finding/squashing": on_models(MAIN, heads.squashing, shows=heads.squashes),
+    # Sec. 5: the final MLP
+    "finding/carry_axis": on_models(MAIN, neurons.carry_axis, shows=neurons.has_carry_axis),
+    "finding/checkerboard": on_models(MAIN, neurons.checkerboard, shows=neurons.gap_opens),
+    "finding/kink": on_evidence(MAIN, dynamics.kink, shows=dynamics.starts_at_the_kink),
+    # App. A.1
+    "finding/biases": on_models(
+        [MAIN, N1], heads.biases, shows=heads.needs_biases_if_one_layer, mean_over=MAIN
+    ),
+    # App. B
+    "finding/one_layer_no_carry": on_models(N1, geometry.one_layer_no_carry),
+    "finding/decay_matters_one_layer": on_evidence([N1_W0, N1], geometry.decay_matters_one_layer),
+    # App. C
+    "finding/strong_decay_transition": on_evidence(N1_W1, dynamics.strong_decay_transition),
+    "finding/no_grokking": on_evidence(
+        list(GROUPS), dynamics.no_grokking, shows=dynamics.learns_at_once
+    ),
+    "finding/carry_in_layer0": on_models(S01, geometry.carry_in_layer0),
+    "finding/wide_mlp": on_surveys(
+        DFF1024, heads.wide_mlp, shows=heads.only_the_neurons_carry, dissect=True
+    ),
+    "finding/carry_axis_dff512": on_models(
+        DFF512, neurons.carry_axis, shows=neurons.has_carry_axis
+    ),
+    "finding/three_layers": on_surveys(
+        N3,
+        heads.three_layers,
+        shows=heads.no_head_matters,
+        ablate=[INTACT, *heads.HEADS_OF_LAST_TWO_LAYERS],
+    ),
+    "finding/three_layers_pairs": on_surveys(
+        N3,
+        heads.three_layers_pairs,
+        shows=heads.a_pair_decides,
+        ablate=[INTACT, *heads.LAYER_1_AND_A_LAST_HEAD],
+    ),
+    # App. D: the decoder
+    "finding/decoder": on_surveys(
+        DECODER, heads.decoder, shows=heads.always_adds_a_carry, ablate=LAST_HEADS
+    ),
+    "finding/decoder_staircase": on_models(DECODER, heads.staircase, shows=heads.has_staircase),
+    "finding/decoder_previous_sum": on_models(
+        DECODER, heads.previous_sum, shows=heads.previous_sum_comes
+    ),
+    "finding/decoder_tens": on_models(DECODER, geometry.decoder_tens),
+    # App. E
+    "finding/pentagon": on_models(MAIN, pentagon.pentagon, shows=pentagon.can_be_seen),
+    # App. F: four digits
+    "finding/four_digits": on_surveys(DIGITS4, lengths.four_digits, ablate=LAST_HEADS),
+    # Sec. 6, App. H: six digits
+    "finding/length": on_evidence([PAD6, PRIMED], lengths.length, mean_over="unprimed"),
+    "finding/unprimed_staircase": on_models(
+        PAD6, heads.staircase, shows=heads.has_staircase, epoch=500
+    ),
+    "finding/unprimed_steps": on_evidence(PAD6, lengths.unprimed_steps),
+    "finding/mlp_2500": on_evidence(PAD6, lengths.mlp_2500),
+    "finding/primed_staircase": on_models(PRIMED, heads.staircase, shows=heads.has_staircase),
+    "finding/primed_parts": on_evidence(PRIMED, lengths.primed_parts),
+    "finding/carry_axis_long": on_evidence([PRIMED, FINETUNED], lengths.carry_axis_long),
+    "finding/unpadded_fail": on_models(MAIN, lengths.unpadded_fail, shows=lengths.fails_at_length),
+    "finding/finetune_small_change": on_evidence([FINETUNED, PAD6], lengths.finetune_small_change),
+    # Sec. 6: language models
+    "finding/llm_heads": computed((), language_models.llm_heads),
+    # App. I
+    "finding/full_adder": on_models(MAIN, adder.full_adder, shows=adder.shows_full_adder),
+    # The paper's statements in the terms of interchange
+    "beyond/one_head": statement("one_head", "Interchange accuracy of the best head."),
+    "beyond/attention": statement("attention", "Interchange accuracy of all heads together."),
+    "beyond/final_mlp": statement("final_mlp", "Interchange accuracy of the final MLP."),
+    "beyond/past_final_mlp": statement(
+        "past_final_mlp", "1 less that of the path past the final MLP."
+    ),
+    "beyond/zero_names_it": statement("zero_names_it", "1 in a run where it is so."),
+    "beyond/carry_neurons": statement("carry_neurons", "Their interchange accuracy."),
+    "beyond/random_neurons": statement(
+        "random_neurons",
+        "1 less the interchange accuracy of these.",
+        shows=typology.random_neurons_do_not,
+    ),
+    "beyond/adder_digit_sum": statement(
+        "adder_digit_sum", "Share of answers that are the full adder's with its digit sums set."
+    ),
+    "beyond/adder_carry_in": statement(
+        "adder_carry_in", "Share of answers that are the full adder's with its carry-ins set."
+    ),
+    "beyond/adder_all": statement(
+        "adder_all", "Share of answers that are the full adder's with its variables set."
+    ),
+}
+
+
+def entry(name: str) -> Entry:
+    """Return what measures a row; `BadInput` if nothing does."""
+    if name not in ROWS:
+        raise BadInput(f"Nothing measures {name!r} of claims.yml: expected a row of {__name__}.")
+    return ROWS[name]
