@@ -6,18 +6,16 @@ pass each.
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from types import FunctionType
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor, nn
-from torch.nn.modules import module as torch_module
+from torch import Tensor
 
+from carry_core.fast.plain import is_plain
 from carry_core.interventions import Combined, Intervention, MeanAblation, Source
 from carry_core.model import (
     POINTS,
-    Block,
     Hook,
     Positions,
     Read,
@@ -28,7 +26,6 @@ from carry_core.model import (
 
 # Logits `[batch, query, vocab]` under each of several interventions, from tokens `[batch, pos]`.
 Passes = Callable[[Int[Tensor, "batch pos"]], list[Float[Tensor, "batch query vocab"]]]
-MODULES = {Transformer, Block, nn.ModuleList, nn.Embedding, nn.LayerNorm, nn.Linear}
 
 
 def passes(
@@ -41,32 +38,6 @@ def passes(
     """Return a function that gives the logits under each intervention; arguments as `predict`'s."""
     how = SharedPrefix if is_plain(model) else SeparatePasses
     return how(model, interventions, read, watch, source)
-
-
-def is_plain(model: nn.Module) -> bool:
-    """Return True if the model's weights say what it computes.
-
-    A subclass, a wrapped or replaced part, a hook of PyTorch or a parametrization may change
-    that.
-    """
-    if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
-        return False
-    if not all(type(parameter) is nn.Parameter for parameter in model.parameters()):
-        return False
-    for part in model.modules():
-        if type(part) not in MODULES or part._forward_hooks or part._forward_pre_hooks:
-            return False
-        if any(isinstance(getattr(type(part), name, None), FunctionType) for name in vars(part)):
-            return False  # one of its methods is replaced
-    return (
-        type(model) is Transformer
-        and len(model.blocks) == model.config.layers
-        and all(type(block) is Block for block in model.blocks)
-        and type(model.embed) is nn.Embedding
-        and model.embed.max_norm is None
-        and type(model.blocks[0].o) is nn.Linear
-        and isinstance(model.blocks[0].o.bias, Tensor)
-    )
 
 
 class SeparatePasses:

@@ -20,7 +20,7 @@ from torch import Tensor
 from carry_core import carries, groups, measure, runs, sums
 from carry_core.errors import BadInput
 from carry_core.fast.layers import product
-from carry_core.fast.prefixes import is_plain
+from carry_core.fast.plain import is_plain
 from carry_core.files import ROOT
 from carry_core.interventions import Ablation
 from carry_core.measure import ClassAccuracies
@@ -91,7 +91,7 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
     """Survey one run on sums of every class; what is ablated before the last layer on `EARLY` of them.
 
     Raises:
-        BadInput: The model's weights do not say what it computes, as in `prefixes.is_plain`.
+        BadInput: The model's weights do not say what it computes, as in `plain.is_plain`.
     """
     if not is_plain(model):
         raise BadInput(

@@ -20,7 +20,7 @@ from torch.nn.utils import parametrizations, parametrize
 
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
-from carry_core.fast import prefixes
+from carry_core.fast import plain, prefixes
 from carry_core.interventions import (
     INTACT,
     Ablation,
@@ -414,7 +414,7 @@ def test_what_is_measured_is_what_the_model_gives(change):
         torch.testing.assert_close(logits, exact, rtol=0, atol=1e-5)
     for answer, exact in zip(measure.predict(model, a, b, asked), expected, strict=True):
         assert torch.equal(answer, exact.argmax(-1).to(torch.int8))
-    assert not prefixes.is_plain(model)
+    assert not plain.is_plain(model)
     changes_nothing = change == "weight norm"
     assert torch.allclose(expected[0], before[:, read], rtol=0, atol=1e-3) == changes_nothing
 
@@ -426,15 +426,15 @@ def test_what_reads_weights_only_refuses_a_model_that_was_changed(small):
 
 
 def test_a_hook_for_all_modules_is_noticed(small):
-    assert prefixes.is_plain(small)
+    assert plain.is_plain(small)
     handle = nn.modules.module.register_module_forward_hook(lambda module, inputs, out: None)
     try:
-        assert not prefixes.is_plain(small)
+        assert not plain.is_plain(small)
     finally:
         handle.remove()
-    assert prefixes.is_plain(small)
+    assert plain.is_plain(small)
     small.blocks[0].o.weight.requires_grad_().register_hook(lambda gradient: 0 * gradient)
-    assert prefixes.is_plain(small)  # changes gradients only
+    assert plain.is_plain(small)  # changes gradients only
 
 
 # ---------------------------------------------------------------- an ordinary module
@@ -566,7 +566,7 @@ def test_a_model_is_used_by_many_threads(small):
 
 def test_a_loaded_run_is_a_plain_model_whose_parts_can_be_trained():
     model = load("n1_s0.3_w0.2", runs=[0]).model(0)
-    assert {type(part) for part in model.modules()} == prefixes.MODULES
+    assert {type(part) for part in model.modules()} == plain.MODULES
     assert not any(parameter.requires_grad for parameter in model.parameters())
     biases = [part.bias for part in model.modules() if isinstance(part, nn.Linear | nn.LayerNorm)]
     for bias in biases:

@@ -1,0 +1,45 @@
+"""The one check of `fast/`: do a model's weights say what it computes?
+
+Everything in `fast/` reads weights instead of calling the model. That gives the model's own
+numbers only for a plain `Transformer`. For any other model, `fast/` calls it, or refuses.
+"""
+
+from types import FunctionType
+
+from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
+
+from carry_core.model import Block, Transformer
+
+MODULES = {Transformer, Block, nn.ModuleList, nn.Embedding, nn.LayerNorm, nn.Linear}
+
+
+def is_plain(model: nn.Module) -> bool:
+    """Return True if the model's weights say what it computes.
+
+    A subclass, a wrapped or replaced part, a hook of PyTorch or a parametrization may change
+    that.
+    """
+    if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
+        return False
+    if not all(type(parameter) is nn.Parameter for parameter in model.parameters()):
+        return False
+    for part in model.modules():
+        if type(part) not in MODULES or part._forward_hooks or part._forward_pre_hooks:
+            return False
+        if _has_replaced_method(part):
+            return False
+    return (
+        type(model) is Transformer
+        and len(model.blocks) == model.config.layers
+        and all(type(block) is Block for block in model.blocks)
+        and type(model.embed) is nn.Embedding
+        and model.embed.max_norm is None
+        and type(model.blocks[0].o) is nn.Linear
+        and isinstance(model.blocks[0].o.bias, Tensor)
+    )
+
+
+def _has_replaced_method(part: nn.Module) -> bool:
+    """Return True if an attribute of the object hides a method of its class."""
+    return any(isinstance(getattr(type(part), name, None), FunctionType) for name in vars(part))
