@@ -78,9 +78,7 @@ def sample_pairs(
     return pairs[..., :count]
 
 
-def _candidates(
-    contrast: Contrast, count: int, generator: torch.Generator, width: int
-) -> Pairs:
+def _candidates(contrast: Contrast, count: int, generator: torch.Generator, width: int) -> Pairs:
     """Return random pairs of numbers, equal to the left of the column; many of them do not fit.
 
     They agree already in what needs no check: the column's own digits where only the carry-in
@@ -115,7 +113,10 @@ def _fits(contrast: Contrast, pairs: Pairs, layout: Layout) -> Bool[Tensor, " pa
 def _differ(
     contrast: Contrast, pairs: Pairs, digits: Int[Tensor, "side number pair column"]
 ) -> Bool[Tensor, " pair"]:
-    """Return which pairs differ in the variable, as far as it depends on this column and on those right of it."""
+    """Return which pairs differ in the variable, and not in more than it takes.
+
+    The columns to the left of the contrast's are left to the caller.
+    """
     column, width = contrast.column, digits.shape[-1]
     same_digits = (digits[0] == digits[1]).all(0)  # (pair, column)
     same_here = same_digits[:, column]

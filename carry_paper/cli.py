@@ -27,7 +27,7 @@ from carry_core.files import author_dir, data_dir, restoring, sha256, write_json
 from carry_core.runs import run_path
 from carry_paper import author
 from carry_paper.checksums import SUMS, read_checksums, write_checksums
-from carry_paper.findings import interchange, typology
+from carry_paper.findings import interchange_maps, typology
 from carry_paper.ledger import compute, moved, results, seeds
 from carry_paper.ledger.report import show
 from carry_paper.llm import survey
@@ -367,7 +367,8 @@ def claims_(source: str, only: str, against: Path | None, file: Path | None, sav
 @click.option(
     "--pairs",
     type=Whole(5, 10**6),
-    show_default=f"{interchange.PAIRS} in {groups.MAIN}, {interchange.PAIRS_OF_OTHERS} in other groups",
+    show_default=f"{interchange_maps.PAIRS} in {groups.MAIN}, "
+    f"{interchange_maps.PAIRS_OF_OTHERS} in other groups",
     help="Swaps of a part at an answer position; a fifth of them elsewhere.",
 )
 @JSON
@@ -381,25 +382,21 @@ def interchange_(
     """
     asked = [groups.find(name).name for name in names]
     asked = asked or [name for name in groups.GROUPS if runs.find(name, source)] or [groups.MAIN]
-    counts = {
-        name: interchange.PAIRS if name == groups.MAIN else interchange.PAIRS_OF_OTHERS
-        for name in asked
-    }
-    counts = {name: pairs or count for name, count in counts.items()}
+    counts = {name: pairs or interchange_maps.default_pairs(name) for name in asked}
     if save:
         for name, swaps in counts.items():
-            interchange.check_replaces(source, name, swaps, runs.find(name, source))
+            interchange_maps.check_replaces(source, name, swaps, runs.find(name, source))
     rows = []
     for name, swaps in counts.items():
-        found = interchange.maps(source, name, partial(click.echo, err=True), swaps)
+        found = interchange_maps.measure_group(source, name, partial(click.echo, err=True), swaps)
         shown = found[~found.control]
-        rows += json.loads(shown[interchange.COLUMNS].to_json(orient="records"))
+        rows += json.loads(shown[interchange_maps.COLUMNS].to_json(orient="records"))
         kinds = typology.who_decides(shown).kind.map(typology.KINDS)
         click.echo(
             f"{name} ({source}): runs by who decides\n{kinds.value_counts().to_string(header=False)}"
         )
         if save:
-            interchange.save(source, name, found)
+            interchange_maps.save(source, name, found)
     if file is not None:
         write_json(file, rows)
 

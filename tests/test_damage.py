@@ -21,7 +21,7 @@ from carry_core import files, groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, replacing, replacing_all
 from carry_paper import author, checksums
-from carry_paper.findings import interchange
+from carry_paper.findings import interchange_maps
 from carry_paper.ledger import claims, results, seeds
 from carry_paper.llm import recordings, survey
 from carry_paper.pages import page
@@ -138,8 +138,8 @@ CASES: dict[str, Case] = {
     ),
     "map": (
         f"results/interchange/ours/{NAME}.csv.gz",
-        lambda data: write_table(interchange.path_of("ours", NAME), [MAP]),
-        lambda data: interchange.stored(NAME),
+        lambda data: write_table(interchange_maps.path_of("ours", NAME), [MAP]),
+        lambda data: interchange_maps.load_by_source(NAME),
     ),
     "seeds": (
         "results/seeds.csv.gz",

@@ -14,11 +14,13 @@ from torch import Tensor
 
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
+from carry_core.fast.swaps import swaps_between
 from carry_core.interventions import Patch
 from carry_core.model import Hook, Transformer
-from carry_paper.findings import heads, interchange
+from carry_core.pairs import Contrast, Pairs
+from carry_paper.findings import heads, interchange_maps
 from carry_paper.findings.base import MAIN, Fields, per_run
-from carry_paper.findings.interchange import Pairs
+from carry_paper.findings.interchange import correct_pairs
 from carry_paper.findings.survey import Evidence
 
 # Those runs' values of a head, of the attention and of its skip path lie at 0.00-0.32, at 0.68 and
@@ -69,8 +71,10 @@ def kinds(rows: pd.DataFrame) -> "pd.Series[str]":
 def carry_pairs(model: Transformer, count: int = COUNT, seed: int = 0) -> dict[int, Pairs]:
     """Pairs of sums that the model gets right and that differ in the carry into a column, for each that has one."""
     generator = torch.Generator().manual_seed(seed)
-    columns = range(model.config.width - 1)
-    return {i: interchange.right_pairs(model, "carry_in", i, count, generator)[0] for i in columns}
+    pairs = {}
+    for column in range(model.config.width - 1):
+        pairs[column] = correct_pairs(model, Contrast("carry_in", column), count, generator).pairs
+    return pairs
 
 
 @torch.inference_mode()
@@ -88,27 +92,19 @@ def neuron_swaps(model: Transformer, pairs: Mapping[int, Pairs]) -> pd.DataFrame
         order = torch.randperm(config.d_ff, generator=generator)
         sets.append(("random", torch.isin(torch.arange(config.d_ff), order[: int(chosen.sum())])))
     sets += [("single", one) for one in torch.eye(config.d_ff, dtype=torch.bool)]
-    hits, last, swaps = torch.zeros(len(sets), 2, dtype=torch.float64), config.layers - 1, 0
-    down = model.blocks[last].down.weight
+    hits, n_swaps = torch.zeros(len(sets), 2, dtype=torch.float64), 0
     for column, numbers in pairs.items():
-        low, high = (interchange.activations(model, side) for side in numbers)
-        position = config.layout.answer[column]
-        for base, source in ((low, high), (high, low)):
-            post, other = (x[f"blocks.{last}.mlp.post"][:, position] for x in (base, source))
-            resid, digits = (
-                base[f"blocks.{last}.resid_post"][:, position],
-                (source["answer"], base["answer"]),
-            )
-            swaps += numbers.shape[-1]
+        swaps, position = swaps_between(model, numbers), config.layout.answer[column]
+        for base in (0, 1):
+            n_swaps += numbers.shape[-1]
+            digits = swaps.answers[1 - base][:, column], swaps.answers[base][:, column]
             for i, (_, which) in enumerate(sets):
-                digit = interchange.digits_of(
-                    model, resid + (other - post)[:, which] @ down[:, which].T
-                )
-                hits[i] += torch.stack([(digit == wanted[:, column]).sum() for wanted in digits])
+                digit = swaps.swapped_neurons(which, position, base)[:, column]
+                hits[i] += torch.stack([(digit == wanted).sum() for wanted in digits])
     frame = pd.DataFrame(
         [(name, int(which.sum())) for name, which in sets], columns=["set", "neurons"]
     )
-    return frame.assign(accuracy=hits[:, 0] / max(swaps, 1), stays=hits[:, 1] / max(swaps, 1))
+    return frame.assign(accuracy=hits[:, 0] / max(n_swaps, 1), stays=hits[:, 1] / max(n_swaps, 1))
 
 
 @torch.inference_mode()
@@ -134,9 +130,7 @@ def abstraction(
     )
     n = 2 * width  # the base, a source for each digit sum, and one for each carry-in
     a, b = sums.long_sums(n * count * 3 // 2, width, generator)
-    right = (
-        (interchange.answered(model, a, b) == sums.digits(a + b, width)).all(1).nonzero().flatten()
-    )
+    right = heads.correct_digits(model, a, b).all(1).nonzero().flatten()
     right = right[: min(len(right) // n, count) * n]
     # [number, base or source, pair]
     numbers, rows = torch.stack([a[right], b[right]]).view(2, n, len(right) // n), []
@@ -203,7 +197,7 @@ def _setting(model: Transformer, sources: Tensor, swap: Tensor, head: int, place
 @lru_cache(maxsize=2)
 def statements(evidence: Evidence) -> pd.DataFrame:
     """The value of each statement `beyond/…` in each run of the main group: the stored maps, and what is computed."""
-    maps = interchange.saved(evidence.source, MAIN)
+    maps = interchange_maps.load(evidence.source, MAIN)
     deciding = who_decides(maps[maps.run.isin(evidence.group(MAIN).numbers)])
 
     def measured(run: int, model: Transformer) -> dict[str, float]:

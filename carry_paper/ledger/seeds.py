@@ -27,7 +27,7 @@ from carry_core.errors import BadInput
 from carry_core.files import damaged, data_dir, reading
 from carry_core.model import Transformer
 from carry_paper.checksums import save_listed
-from carry_paper.findings import dynamics, heads, interchange, typology
+from carry_paper.findings import dynamics, heads, interchange, interchange_maps, typology
 from carry_paper.findings.base import MAIN, Fields
 from carry_paper.findings.survey import DRAWN, Evidence, Need, random_sums
 from carry_paper.ledger import registry
@@ -58,9 +58,11 @@ class StoredRuns(BaseModel):
     fields: list[Json[dict[str, dict[str, Any]]] | None]
 
 
-def last_layer(model: Transformer, count: int = interchange.PAIRS) -> pd.DataFrame:
+def last_layer(model: Transformer, count: int = interchange_maps.PAIRS) -> pd.DataFrame:
     """The part of `interchange.sweep` that `typology.who_decides` is about, on the same pairs."""
-    return interchange.sweep(model, (count, 0), own=True, variables=["carry_in"])
+    return interchange.sweep(
+        model, interchange.PairCounts(count, 0), own=True, variables=["carry_in"]
+    )
 
 
 def of_run(run: int, model: Transformer) -> Fields:

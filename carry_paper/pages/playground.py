@@ -27,7 +27,7 @@ from carry_core.files import replacing
 from carry_core.groups import MAIN, find
 from carry_core.interventions import Ablation, means
 from carry_core.model import Transformer
-from carry_paper.findings import adder, dynamics, geometry, interchange, typology
+from carry_paper.findings import adder, dynamics, geometry, interchange_maps, typology
 from carry_paper.plots.attention import attention_map
 from carry_paper.plots.style import WIDTH, style, svg
 from carry_paper.training import histories, recipes
@@ -179,7 +179,7 @@ def export_runs(out: Path, chosen: Mapping[str, Collection[int]]) -> list[dict[s
     """Write a script for each of some runs; returned is what `runs.js` says of each, in the main group who decides."""
     listed, kinds = (
         [],
-        typology.who_decides(interchange.saved("ours", MAIN)).kind.map(typology.KINDS),
+        typology.who_decides(interchange_maps.load("ours", MAIN)).kind.map(typology.KINDS),
     )
     for group, numbers in chosen.items():
         loaded = runs.load(group)

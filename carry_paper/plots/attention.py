@@ -135,7 +135,7 @@ def shares_by_position(
 def swap_maps(figure: SubFigure, cells: pd.DataFrame, parts: Sequence[str], layout: Layout) -> None:
     """Interchange accuracy of the carry into the tens and of their digit sum, both directions together, mean over runs.
 
-    `cells` are `findings.interchange.saved`'s; patched `parts` go from bottom to top, positions
+    `cells` are `findings.interchange_maps.load`'s; patched `parts` go from bottom to top, positions
     from left to right.
     """
     cells = cells[(cells["reads"] == layout.position_names[-2]) & (cells["direction"] == "both")]

@@ -11,11 +11,11 @@ from carry_core import sums
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.groups import find
-from carry_core.interventions import Patch
 from carry_core.model import ModelConfig, Transformer
+from carry_core.pairs import Contrast, sample_pairs
 from carry_core.sums import Layout
-from carry_paper.findings import interchange, typology
-from carry_paper.findings.interchange import count, draw
+from carry_paper.findings import interchange, interchange_maps, typology
+from carry_paper.findings.interchange import CELL, Cell, PairCounts, swap_cells, sweep
 
 # The stream of a hand-made network: its position, the digit and the half digit sum in its column's
 # # own place, the mean of the digits to the right as each head brings it, and the logits.
@@ -119,7 +119,7 @@ def cell(frame, component, position="pos8", reads="pos8", variable="carry_in", d
 
 @pytest.fixture(scope="module", params=["first", "last", "both"])
 def planted(request):
-    return request.param, interchange.sweep(hand_made(request.param), (100, 30), own=True)
+    return request.param, sweep(hand_made(request.param), PairCounts(100, 30), own=True)
 
 
 def test_the_map_finds_who_decides_in_a_network_made_by_hand(planted):
@@ -147,91 +147,23 @@ def test_the_map_finds_who_decides_in_a_network_made_by_hand(planted):
     assert kind == {"first": "earlier", "last": "one head", "both": "heads together"}[where]
 
 
-@pytest.mark.parametrize("variable", ["carry_in", "both"])
-def test_nothing_is_carried_into_the_last_column(variable):
-    with pytest.raises(BadInput, match="column=2: nothing is carried into the last"):
-        draw(variable, 2, 5, torch.Generator(), Layout())
-
-
 def test_elsewhere_counts_what_must_not_change():
     """The units' digit reaches their own answer, and as a carry the ones to the left."""
-    pairs = draw("digit_sum", 2, 500, torch.Generator().manual_seed(1), Layout())
-    found = count(
-        hand_made("last"), 2, pairs, [("blocks.0.resid_pre", 2), ("blocks.0.attn_out", 9)]
-    )
-    units, _, *answer = found.itertuples()
+    generator = torch.Generator().manual_seed(1)
+    pairs = sample_pairs(Contrast("digit_sum", 2), 500, generator, Layout())
+    cells = [Cell("blocks.0.resid_pre", 2), Cell("blocks.0.attn_out", 9)]
+    units, _, *answer = swap_cells(hand_made("last"), 2, pairs, cells).itertuples()
     # the digit of b stays, so that the new sum comes out by chance only
     assert units.accuracy < 1 / 4
     assert 0 < units.elsewhere < 1
     assert all((row.pairs, row.accuracy, row.elsewhere) == (500, 1, 1) for row in answer)
 
 
-@pytest.mark.parametrize("variable", ["carry_in", "digit_sum"])
-def test_it_agrees_with_the_core_s_patch(model, variable):
-    """The carry into a sum's leftmost column, and the digit sum of its last; decoders and a padded model too."""
-    config, n_digits = model.config, min(model.config.width, 3)  # four columns are padded
-    column = config.width - (n_digits if variable == "carry_in" else 1)
-    where = column - config.width + n_digits
-    pairs = draw(
-        variable, where, 12, torch.Generator().manual_seed(0), Layout(n_digits, config.causal)
-    )
-    cells = interchange.reachable(config, column, n_digits)
-    found = count(model, column, pairs, cells)
-    low, high = pairs
-    tokens, answer = sums.encode(*low, config.layout), list(config.layout.answer)
-    if config.causal:  # the two sums give it the same answer up to the digit
-        given = slice(2 * config.width + 1, answer[column] + 1)
-        assert torch.equal(tokens[:, given], sums.encode(*high, config.layout)[:, given])
-    intact, right = (interchange.answered(model, *numbers) for numbers in (low, high))
-    others = [i for i in range(config.width) if i != column]
-    for (component, position), up in zip(
-        cells, found[found.direction == "up"].itertuples(), strict=True
-    ):
-        patch = Patch(**part_of(component), positions=(position,))
-        guess = model(tokens, patch.hook(model, tuple(high)))[:, answer].argmax(-1)
-        hits = (guess == right)[:, column].double()
-        stays = (guess == intact)[:, others].all(1).double()
-        assert (up.accuracy, up.elsewhere) == pytest.approx(
-            (hits.mean().item(), stays.mean().item())
-        ), component
-
-
-def part_of(component):
-    """A component as the core's `Patch` has it."""
-    name, _, head = component.partition(":")
-    return {"heads": {(int(name.split(".")[1]), int(head))}} if head else {"names": {name}}
-
-
-@pytest.mark.parametrize(
-    ("variable", "control"), [("carry_in", False), ("digit_sum", False), ("both", True)]
-)
-def test_pairs_are_uniform_over_all_that_there_are(variable, control):
-    """Two digits: how often each four digits of the left column occur, beside counting all pairs (chi-square)."""
-    p, q, r, s = torch.cartesian_prod(*[torch.arange(10)] * 4).unbind(1)
-    step, alike = (r + s) - (p + q), (p == r) & (q == s)
-    carries = {0: 55, 1: 45}  # pairs of units digits that carry none, or a one
-    ways = torch.zeros(10_000)
-    for low, high in [(0, 1)] if variable == "carry_in" else [(0, 0), (1, 1)]:
-        # of a digit sum, the same units
-        count = carries[low] * (1 if variable == "digit_sum" else carries[high])
-        fits = {"carry_in": alike, "digit_sum": step > 0, "both": (step == 0) & ~alike}[variable]
-        ways += count * (fits & (p + q + low < 10) & (r + s + high < 10))
-    n = 40_000
-    pairs = draw(variable, 0, n, torch.Generator().manual_seed(0), Layout(2), control=control)
-    digits = pairs.flatten(0, 1).T // 10 @ torch.tensor([1000, 100, 10, 1])
-    seen, expected = torch.bincount(digits, minlength=10_000), n * ways / ways.sum()
-    assert not seen[ways == 0].any()
-    freedom = int((ways > 0).sum()) - 1
-    chi = ((seen - expected) ** 2 / expected)[ways > 0].sum()
-    assert abs(float(chi) - freedom) < 5 * (2 * freedom) ** 0.5
-
-
 def test_only_pairs_that_the_model_gets_right_are_counted():
     model = hand_made("last")
     model.unembed.weight.data[7] = 0  # no answer has a seven
-    pairs, right = interchange.right_pairs(
-        model, "carry_in", 0, 300, torch.Generator().manual_seed(0)
-    )
+    generator = torch.Generator().manual_seed(0)
+    pairs, right = interchange.correct_pairs(model, Contrast("carry_in", 0), 300, generator)
     assert pairs.shape == (2, 2, 300)
     assert not (sums.digits(pairs.sum(1), 3) == 7).any()
     assert 0.2 < right < 0.7
@@ -263,28 +195,30 @@ def test_records_are_stored_and_read_back(monkeypatch, tmp_path):
             return [(3, hand_made("last"))]
 
     monkeypatch.setenv("CARRY_DATA", str(tmp_path))
-    monkeypatch.setattr(interchange.runs, "load", lambda name, source: Loaded())
-    cells = interchange.sweep(hand_made("last"), (20, 20), own=True)
+    monkeypatch.setattr(interchange_maps.runs, "load", lambda name, source: Loaded())
+    cells = sweep(hand_made("last"), PairCounts(20, 20), own=True)
     monkeypatch.setattr(
-        interchange, "sweep", lambda model, *counts, control=False, **more: cells.assign(right=0.5)
+        interchange_maps,
+        "sweep",
+        lambda model, *counts, control=False, **more: cells.assign(right=0.5),
     )
-    maps = interchange.maps("ours", "n2_s0.3_w0.2")
-    rows = json.loads(maps[~maps.control][interchange.COLUMNS].to_json(orient="records"))
-    assert list(rows[0]) == interchange.COLUMNS
-    path = interchange.save("ours", "n2_s0.3_w0.2", maps)
+    maps = interchange_maps.measure_group("ours", "n2_s0.3_w0.2")
+    rows = json.loads(maps[~maps.control][interchange_maps.COLUMNS].to_json(orient="records"))
+    assert list(rows[0]) == interchange_maps.COLUMNS
+    path = interchange_maps.save("ours", "n2_s0.3_w0.2", maps)
     assert len(pd.read_csv(path)) < 2 * len(maps) / 3
     for control in (False, True):
-        found = interchange.saved("ours", "n2_s0.3_w0.2", control=control)
+        found = interchange_maps.load("ours", "n2_s0.3_w0.2", control=control)
         assert (found.right == 0.5).all()
-        by = [*interchange.CELL, "pairs"]
+        by = [*CELL, "pairs"]
         read, written = (
-            pd.DataFrame(x)[interchange.COLUMNS].sort_values(by) for x in (found, rows)
+            pd.DataFrame(x)[interchange_maps.COLUMNS].sort_values(by) for x in (found, rows)
         )
         pd.testing.assert_frame_equal(
             read.reset_index(drop=True), written.reset_index(drop=True), check_dtype=False
         )
     with pytest.raises(BadInput, match="carry interchange --source author n2_s0.3_w0.2 --save"):
-        interchange.saved("author", "n2_s0.3_w0.2")
+        interchange_maps.load("author", "n2_s0.3_w0.2")
 
 
 def test_without_a_group_the_command_takes_every_group_that_has_runs(
@@ -293,9 +227,9 @@ def test_without_a_group_the_command_takes_every_group_that_has_runs(
     assert "carry train n2_s0.3_w0.2" in refused("interchange", "--source", "ours")
     have = ["n2_s0.3_w0.2", "n1_s0.3_w0.2"]
     monkeypatch.setattr(
-        interchange.runs, "find", lambda name, source: {0: None} if name in have else {}
+        interchange_maps.runs, "find", lambda name, source: {0: None} if name in have else {}
     )
-    cells = interchange.sweep(hand_made("last"), (20, 20), own=True).assign(
+    cells = sweep(hand_made("last"), PairCounts(20, 20), own=True).assign(
         control=False, run=0, right=1.0
     )
     swaps = {}
@@ -304,30 +238,32 @@ def test_without_a_group_the_command_takes_every_group_that_has_runs(
         swaps[name] = pairs
         return cells.assign(source=source, group=name)
 
-    monkeypatch.setattr(interchange, "maps", maps)
+    monkeypatch.setattr(interchange_maps, "measure_group", maps)
     assert carry("interchange", "--source", "ours")[0] == 0
-    assert swaps == dict(zip(have, (interchange.PAIRS, interchange.PAIRS_OF_OTHERS), strict=True))
+    assert swaps == dict(
+        zip(have, (interchange_maps.PAIRS, interchange_maps.PAIRS_OF_OTHERS), strict=True)
+    )
 
 
 def test_stored_maps_give_way_to_no_smaller_ones(carry, refused, data, monkeypatch):
     """Nothing is computed for fewer pairs, nor without a run that is stored; nor are such maps saved."""
     name = "n2_s0.3_w0.2"
-    cells = interchange.sweep(hand_made("last"), (20, 20), own=True).assign(
-        control=False, right=1.0
-    )
+    cells = sweep(hand_made("last"), PairCounts(20, 20), own=True).assign(control=False, right=1.0)
     both = pd.concat([cells.assign(run=0), cells.assign(run=3)])
-    path = interchange.save("ours", name, both)
+    path = interchange_maps.save("ours", name, both)
     before = path.read_bytes()
-    monkeypatch.setattr(interchange, "maps", lambda *_: pytest.fail("it was computed first"))
-    monkeypatch.setattr(interchange.runs, "find", lambda *_: {0: None, 3: None})
+    monkeypatch.setattr(
+        interchange_maps, "measure_group", lambda *_: pytest.fail("it was computed first")
+    )
+    monkeypatch.setattr(interchange_maps.runs, "find", lambda *_: {0: None, 3: None})
     assert "has maps of 20 pairs, and these are of 10" in refused(*SAVE, name, "--pairs", "10")
-    monkeypatch.setattr(interchange.runs, "find", lambda *_: {0: None})
+    monkeypatch.setattr(interchange_maps.runs, "find", lambda *_: {0: None})
     assert "has maps of runs 3, which are missing" in refused(*SAVE, name)
     for fewer in (both.assign(pairs=10), cells.assign(run=0)):
         with pytest.raises(BadInput, match=f"or delete {path} to begin anew"):
-            interchange.save("ours", name, fewer)
+            interchange_maps.save("ours", name, fewer)
     assert path.read_bytes() == before
-    interchange.save("ours", name, pd.concat([both, cells.assign(run=4)]))
+    interchange_maps.save("ours", name, pd.concat([both, cells.assign(run=4)]))
 
 
 @pytest.mark.parametrize("name", ["decoder_n2_s0.3_w0.2", "pad6_n2_s0.3_w0.2", "nonsense"])
@@ -343,7 +279,7 @@ def test_the_frozen_rule_decides_every_stored_map_as_it_is_written(source):
     assert len(paths) >= 7
     for path in paths:
         name = path.name.removesuffix(".csv.gz")
-        cells = interchange.saved(source, name)
+        cells = interchange_maps.load(source, name)
         found = typology.who_decides(cells)
         config = find(name).config
         last = f"blocks.{config.layers - 1}.attn"

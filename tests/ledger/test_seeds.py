@@ -143,7 +143,7 @@ def test_the_command_writes_what_the_maps_say_and_keeps_other_rows(carry, data):
     assert author.kind == "split"
     loaded = runs.load(MAIN, recipe="quick", runs=[2])
     expected = typology.who_decides(
-        interchange.sweep(loaded.model(2), (200, 200), own=True).assign(run=2)
+        interchange.sweep(loaded.model(2), interchange.PairCounts(200, 200), own=True).assign(run=2)
     ).loc[2]
     assert ours[[*expected.index]].to_dict() == pytest.approx(expected.to_dict(), abs=1e-5)
     assert ours["exact match"] > 0.99
@@ -155,7 +155,9 @@ def test_the_command_writes_what_the_maps_say_and_keeps_other_rows(carry, data):
         expected.to_dict(), abs=1e-5
     )
     early = typology.who_decides(
-        interchange.sweep(loaded.model(2, 83), (200, 200), own=True).assign(run=2)
+        interchange.sweep(loaded.model(2, 83), interchange.PairCounts(200, 200), own=True).assign(
+            run=2
+        )
     ).loc[2]
     assert snapshots.loc[5, [*early.index]].to_dict() == pytest.approx(early.to_dict(), abs=1e-5)
     assert cli.read_checksums()["results/seeds.csv.gz"] == cli.sha256(seeds.path_of())

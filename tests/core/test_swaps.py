@@ -1,0 +1,94 @@
+"""Swaps between two sums against the core's `Patch`, for plain models and for changed ones."""
+
+import pytest
+import torch
+
+from carry_core import sums
+from carry_core.fast.swaps import PatchedPasses, RowSwaps, components, swaps_between
+from carry_core.interventions import Patch
+from carry_core.pairs import Contrast, sample_pairs
+from carry_core.sums import Layout
+from tests.conftest import random_model
+from tests.core.test_promises import CHANGES, SMALL
+
+
+def pairs_for(config, variable, column, count=12):
+    """Return pairs in which a digit of the model's answer may differ; four columns are padded."""
+    n_digits = min(config.width, 3)
+    generator = torch.Generator().manual_seed(0)
+    contrast = Contrast(variable, column - config.width + n_digits)
+    return sample_pairs(contrast, count, generator, Layout(n_digits, config.causal))
+
+
+def patch_of(component, position):
+    """Return a swap as the core's `Patch`."""
+    name, _, head = component.partition(":")
+    if not head:
+        return Patch(names={name}, positions=(position,))
+    return Patch(heads={(int(name.split(".")[1]), int(head))}, positions=(position,))
+
+
+def patched_answer(model, patch, base, source):
+    """Return the answer to the sums `base` with a part as for the sums `source`."""
+    layout = model.config.layout
+    logits = model(sums.encode(*base, layout), patch.hook(model, tuple(source)))
+    return logits[:, list(layout.answer)].argmax(-1)
+
+
+def test_a_swap_is_the_core_s_patch_of_one_part_at_one_position(model):
+    """Up, the carry into a sum's leftmost column; down, the digit sum of its last one."""
+    config = model.config
+    leftmost = config.width - min(config.width, 3)
+    for base, variable, column in ((0, "carry_in", leftmost), (1, "digit_sum", config.width - 1)):
+        pairs = pairs_for(config, variable, column)
+        swaps, by_hooks = swaps_between(model, pairs), PatchedPasses(model, pairs)
+        assert type(swaps) is RowSwaps
+        assert torch.equal(swaps.answers[base], by_hooks.answers[base])
+        for component in components(config):
+            for position in {column, config.width + 1, config.layout.answer[column]}:
+                patch = patch_of(component, position)
+                expected = patched_answer(model, patch, pairs[base], pairs[1 - base])
+                for engine in (swaps, by_hooks):
+                    answer = engine.swapped(component, position, base)
+                    assert torch.equal(answer, expected), (type(engine), component, position)
+
+
+def test_a_swap_of_neurons_is_the_core_s_patch_of_them(model):
+    config = model.config
+    pairs = pairs_for(config, "digit_sum", config.width - 1)
+    last, position = config.layers - 1, config.layout.answer[-1]
+    for step in (1, 2, 5):
+        neurons = torch.arange(config.d_ff) % step == 0
+        patch = Patch(neurons={(last, int(i)) for i in neurons.nonzero()}, positions=(position,))
+        for engine in (RowSwaps(model, pairs), PatchedPasses(model, pairs)):
+            expected = patched_answer(model, patch, pairs[1], pairs[0])
+            assert torch.equal(engine.swapped_neurons(neurons, position, 1), expected)
+
+
+def test_swaps_of_some_neurons_change_some_answers():
+    """Else the test above would pass by itself."""
+    model = random_model(SMALL, 3, noise=0.5)
+    swaps = RowSwaps(model, pairs_for(SMALL, "digit_sum", 1, 200))
+    everything = torch.ones(SMALL.d_ff, dtype=torch.bool)
+    changed = swaps.swapped_neurons(everything, SMALL.layout.answer[1], 1) != swaps.answers[1]
+    assert changed.any(0).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_swaps_in_a_changed_model_are_those_of_the_changed_model(change):
+    """A hook of PyTorch, a replaced method, a wrapper, a subclass …: all that `is_plain` notices."""
+    model = random_model(SMALL, 3, noise=0.5)
+    pairs = pairs_for(SMALL, "carry_in", 0, 100)
+    before = swaps_between(model, pairs)
+    CHANGES[change](model)
+    swaps = swaps_between(model, pairs)
+    assert type(swaps) is PatchedPasses
+    position, neurons = SMALL.layout.answer[0], torch.arange(SMALL.d_ff) < 6
+    for component in ("blocks.0.resid_post", "blocks.1.attn.z:0", "blocks.1.mlp_out"):
+        expected = patched_answer(model, patch_of(component, position), pairs[0], pairs[1])
+        assert torch.equal(swaps.swapped(component, position, 0), expected)
+    patch = Patch(neurons={(1, i) for i in range(6)}, positions=(position,))
+    expected = patched_answer(model, patch, pairs[0], pairs[1])
+    assert torch.equal(swaps.swapped_neurons(neurons, position, 0), expected)
+    if change not in ("weight norm", "another embedding"):  # these change no answer, or few
+        assert not torch.equal(swaps.answers[0], before.answers[0])
