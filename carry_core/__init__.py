@@ -1,27 +1,17 @@
-"""A reproducible companion to *Carrying over Algorithm in Transformers*: model, data, ablations, measurements.
+"""The model, data, ablations and measurements of *Carrying over Algorithm in Transformers*.
 
-The names below are the front door, which notebooks use; each is imported when it is first asked
-for.
+The names below are what notebooks use most. The rest is in the modules that they come from.
 """
 
-from importlib import import_module
-from typing import Any
-
-EXPORTS = {
-    "runs": ["load"],
-    "model": ["Transformer", "ModelConfig"],
-    "interventions": ["Ablation", "MeanAblation", "Patch"],
-    "measure": ["accuracy", "activations", "attention", "sample"],
-    "sums": ["all_sums", "encode"],
-}
-HOMES = {name: module for module, names in EXPORTS.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in HOMES:
-        raise AttributeError(f"module 'carry_core' has no attribute {name!r}")
-    return getattr(import_module(f"carry_core.{HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *HOMES])
+from .interventions import Ablation as Ablation
+from .interventions import MeanAblation as MeanAblation
+from .interventions import Patch as Patch
+from .measure import accuracy as accuracy
+from .measure import activations as activations
+from .measure import attention as attention
+from .measure import sample as sample
+from .model import ModelConfig as ModelConfig
+from .model import Transformer as Transformer
+from .runs import load as load
+from .sums import all_sums as all_sums
+from .sums import encode as encode

@@ -1,49 +1,78 @@
-"""The run groups of the paper: what was trained, by the author's names."""
+"""The groups of runs that the paper trains, by the author's names, and the recipes that we train by.
 
-from dataclasses import dataclass
+A run is a group, a recipe and a number.
+"""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from carry_core.errors import BadInput
 from carry_core.model import ModelConfig
 from carry_core.sums import n_sums
 
-# random longer sums of a padded group: the first ones prime, the rest test (App. H)
+# The random longer sums of a padded group: the first ones prime, the others test (App. H).
 N_LONG = 20_000
+# A run is tested after each of its first fifty epochs, then after every tenth.
+TESTED_FIRST = 50
+TESTED_EVERY = 10
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ only in seed (App. A, C, D, F, H)."""
+    """Runs that differ only in their seeds (App. A, C, D, F, H).
+
+    Attributes:
+        name: The author's name of the group.
+        config: The shape of the models. Sums are padded if `config.width` is above `n_digits`.
+        fraction: The share of all sums that is in the training set, and again in the test
+            set (the paper's s).
+        decay: Weight decay (the paper's lambda).
+        n_digits: Digits of the sums in the training set.
+        batch: Sums in a batch.
+        epochs: Epochs by the paper's protocol.
+        n_runs: Number of runs.
+        primed: Number of longer sums that join the training set, or are the training set
+            when finetuning.
+        snapshots: Epochs whose weights are kept, besides the last one.
+        parent: The group and its epoch from which finetuning starts.
+        tracks_final_mlp: True if the learning curves include the accuracies per carry class
+            without the final MLP (Fig. 5).
+    """
 
     name: str
     config: ModelConfig
-    # of all sums, in the training set and again in the test set (the paper's s)
     fraction: float = 0.3
-    decay: float = 0.2  # weight decay (the paper's lambda)
-    # of the sums in the training set; `config.width` is larger where they are padded
+    decay: float = 0.2
     n_digits: int = 3
     batch: int = 1024
     epochs: int = 1000
     n_runs: int = 6
-    primed: int = 0  # longer sums that join the training set, or make it up when finetuning
-    snapshots: tuple[int, ...] = ()  # epochs whose weights are kept beside the last
-    parent: tuple[str, int] | None = None  # group and epoch that finetuning starts from
-    # its history has the accuracies per carry class without the final MLP (Fig. 5)
+    primed: int = 0
+    snapshots: tuple[int, ...] = ()
+    parent: tuple[str, int] | None = None
     tracks_final_mlp: bool = False
 
     def __str__(self) -> str:
-        """In words: "2 layers, 30% of the sums, weight decay 0.2"."""
+        """Return the group in words: "2 layers, 30% of the sums, weight decay 0.2"."""
         config = self.config
-        parts = [f"{config.layers} layer{'s' * (config.layers > 1)}"]
-        parts += ["causal"] * config.causal + [f"{self.n_digits} digits"] * (self.n_digits != 3)
-        parts += [f"d_ff {config.d_ff}"] * (config.d_ff != ModelConfig.d_ff)
-        parts += [f"{100 * self.fraction:.0f}% of the sums", f"weight decay {self.decay}"]
-        parts += [f"padded to {config.width} digits"] * self.padded
+        parts = ["1 layer" if config.layers == 1 else f"{config.layers} layers"]
+        if config.causal:
+            parts.append("causal")
+        if self.n_digits != 3:
+            parts.append(f"{self.n_digits} digits")
+        if config.d_ff != ModelConfig.d_ff:
+            parts.append(f"d_ff {config.d_ff}")
+        parts.append(f"{100 * self.fraction:.0f}% of the sums")
+        parts.append(f"weight decay {self.decay}")
+        if self.padded:
+            parts.append(f"padded to {config.width} digits")
+        longer_sums = f"{self.primed} {config.width}-digit sums"
         if self.parent is not None:
-            parts.append(
-                f"from epoch {self.parent[1]} finetuned on {self.primed} {config.width}-digit sums"
-            )
+            parts.append(f"from epoch {self.parent[1]} finetuned on {longer_sums}")
         elif self.primed:
-            parts.append(f"with {self.primed} {config.width}-digit sums")
+            parts.append(f"with {longer_sums}")
         return ", ".join(parts)
 
     @property
@@ -53,26 +82,135 @@ class Group:
     @property
     def n_train(self) -> int:
         """Sums in the training set: 150,150 for three digits at s = 0.3, priming sums included."""
-        return self.primed + (0 if self.parent else round(self.fraction * n_sums(self.n_digits)))
+        if self.parent is not None:
+            return self.primed
+        return self.primed + round(self.fraction * n_sums(self.n_digits))
 
     @property
     def steps(self) -> int:
         """Optimiser steps in an epoch; the last batch is short."""
-        return -(-self.n_train // self.batch)
+        return math.ceil(self.n_train / self.batch)
 
-    def planned_epochs(self, steps: int | None) -> int:
-        """Epochs that so many optimiser steps make, rounded; the group's own for None, and where it is finetuned."""
-        if steps is None or self.parent is not None:
-            return self.epochs
-        return max(1, round(steps / self.steps))
+
+# ---- recipes
+
+
+class MoreSnapshots(NamedTuple):
+    """Runs of a group whose weights are kept at more epochs than the group's snapshots.
+
+    Attributes:
+        runs: Their numbers.
+        epochs: These further epochs, by the paper's count.
+    """
+
+    runs: Collection[int]
+    epochs: tuple[int, ...]
+
+
+NO_MORE_SNAPSHOTS = MoreSnapshots((), ())
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How long and how fast a group is trained; everything else is the group's.
+
+    Attributes:
+        name: The recipe's name, which is that of the folder with its runs.
+        rate: Learning rate, constant after `warmup` linear steps.
+        warmup: Optimiser steps in which the learning rate rises.
+        steps: Optimiser steps of a whole training, rounded to whole epochs; None for the
+            group's own epochs.
+        limit: Epochs after which the user stops the training; moves no snapshot.
+        more_snapshots: By group, the runs whose weights are kept at more epochs.
+    """
+
+    name: str
+    rate: float
+    warmup: int = 0
+    steps: int | None = None
+    limit: int | None = None
+    more_snapshots: Mapping[str, MoreSnapshots] = field(default_factory=dict)
+
+    def planned_epochs(self, group: Group) -> int:
+        """Return the epochs of a whole training of the group."""
+        if self.steps is None or group.parent is not None:
+            return group.epochs
+        return max(1, round(self.steps / group.steps))
+
+    def epochs(self, group: Group) -> int:
+        """Return the epochs that the group is trained for: all, or up to the user's limit."""
+        return self.planned_epochs(group) if self.limit is None else self.limit
+
+    def snapshots(self, group: Group, run: int) -> dict[int, int]:
+        """Return the epochs whose weights are kept, each with the paper's epoch for which it stands.
+
+        Both are at the same share of a whole training.
+        """
+        more = self.more_snapshots.get(group.name, NO_MORE_SNAPSHOTS)
+        paper_epochs = {*group.snapshots}
+        if run in more.runs:
+            paper_epochs.update(more.epochs)
+        return self._own_epochs(group, paper_epochs)
+
+    def tested(self, group: Group) -> frozenset[int]:
+        """Return the epochs after which the runs of a group are tested, the same for all of them.
+
+        They are the first fifty and every tenth, those of any run's snapshots, and the last.
+        """
+        last = self.epochs(group)
+        more = self.more_snapshots.get(group.name, NO_MORE_SNAPSHOTS)
+        first = range(1, min(TESTED_FIRST, last) + 1)
+        later = range(TESTED_EVERY, last + 1, TESTED_EVERY)
+        snapshots = self._own_epochs(group, {*group.snapshots, *more.epochs})
+        return frozenset({*first, *later, *snapshots, last})
+
+    def _own_epochs(self, group: Group, paper_epochs: Collection[int]) -> dict[int, int]:
+        """Return this recipe's epochs at the same share of the whole, each with the paper's."""
+        share = self.planned_epochs(group) / group.epochs
+        return {max(1, round(share * epoch)): epoch for epoch in sorted(paper_epochs)}
 
 
 MAIN = "n2_s0.3_w0.2"
-# Optimiser steps of each recipe in all, None for the group's own epochs; what else they are is in
-# training/recipes.py.
-RECIPES = {"paper": None, "quick": 8820}
+# These are 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30 and 45 of the 60 epochs of `quick`: most of what
+# happens is at the beginning.
+ON_THE_WAY = (17, 33, 50, 67, 83, 100, 133, 167, 250, 333, 500, 750)
+RECIPES = {
+    "paper": Recipe("paper", 1.4e-4),
+    "quick": Recipe(
+        "quick",
+        1e-3,
+        warmup=300,
+        steps=8820,
+        more_snapshots={MAIN: MoreSnapshots(runs=range(4), epochs=ON_THE_WAY)},
+    ),
+}
+
+
+def find_recipe(name: str, group: Group, epochs: int | None = None) -> Recipe:
+    """Return the recipe of that name, to be stopped after so many epochs (None: at its end).
+
+    Raises:
+        BadInput: There is no such recipe, it has fewer epochs, or the group is not in the
+            paper.
+    """
+    if name not in RECIPES:
+        raise BadInput(f"Unknown recipe {name!r}: expected one of {', '.join(RECIPES)}.")
+    if group.name not in GROUPS:
+        raise BadInput(f"{group.name} is not in the paper, so there is no protocol to train it by.")
+    recipe = RECIPES[name]
+    planned = recipe.planned_epochs(group)
+    if epochs is not None and epochs > planned:
+        raise BadInput(
+            f"--epochs {epochs}: {group.name} has {planned} by the recipe {name}; expected no more."
+        )
+    return replace(recipe, limit=epochs)
+
+
+# ---- groups
+
 _PAD6 = ModelConfig(width=6)
-_LISTED = (  # what figures need most comes first
+# The groups that figures need most come first.
+_LISTED = (
     Group(MAIN, ModelConfig(), tracks_final_mlp=True),
     Group("n1_s0.3_w0.2", ModelConfig(layers=1)),
     Group("n3_s0.3_w0.2", ModelConfig(layers=3)),
@@ -104,12 +242,16 @@ _LISTED = (  # what figures need most comes first
     Group("decoder_pad6_primed500_n2_s0.3_w0.2", ModelConfig(width=6, causal=True), primed=500),
 )
 GROUPS = {group.name: group for group in _LISTED}
-# absent from the paper
+# The author's release has one more group, which the paper does not mention.
 RELEASED_ONLY = {"pad5_n2_s0.3_w0.2": Group("pad5_n2_s0.3_w0.2", ModelConfig(width=5))}
 
 
 def find(name: str) -> Group:
-    """The group called `name`; `BadInput` if there is none."""
+    """Return the group of that name.
+
+    Raises:
+        BadInput: There is no such group.
+    """
     group = (GROUPS | RELEASED_ONLY).get(name) if isinstance(name, str) else None
     if group is None:
         raise BadInput(f"Unknown group {name!r}: expected one of {', '.join(GROUPS)}.")

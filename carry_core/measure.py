@@ -17,7 +17,7 @@ from torch import Tensor
 
 from carry_core import carries
 from carry_core.errors import BadInput, check_whole
-from carry_core.fast.prefixes import passes
+from carry_core.fast.prefixes import Passes, passes
 from carry_core.interventions import BATCH as BATCH
 from carry_core.interventions import (
     INTACT,
@@ -25,7 +25,6 @@ from carry_core.interventions import (
     Combined,
     Intervention,
     MeanAblation,
-    Source,
     Sums,
     check_intervention,
     means,
@@ -43,9 +42,6 @@ from carry_core.sums import (
 
 AnyIntervention = Intervention | Combined
 Interventions = AnyIntervention | Sequence[AnyIntervention] | Mapping[str, AnyIntervention]
-
-MAX_SUMS_PER_CLASS = 10**7
-DECISION_SUMS = 10_000  # random sums on which the decision head is chosen, the same for every run
 
 
 # ---- accuracy
@@ -101,7 +97,8 @@ def class_accuracies(
     if mean_ablated:
         mean_activations = means(model, a, b, sorted(mean_ablated), positions)
 
-    predictions = predict(model, a, b, interventions, n_digits, source=mean_activations)
+    logits_of = passes(model, interventions, positions, source=mean_activations)
+    predictions = _predict_in_batches(logits_of, model, a, b)
     return [score(predicted, a, b) for predicted in predictions]
 
 
@@ -110,7 +107,8 @@ class AccuracyRow(NamedTuple):
 
     Attributes:
         ablation: The intervention's key in the mapping, or else the intervention in
-            words; of several that read alike, all but the first are numbered.
+            words; of several that read alike, all but the first are numbered. The
+            column is an ordered categorical.
         carry_class: NC, C@1, C@2, C all or C all con.; for other lengths the carry
             pattern.
         position: The paper's name of the position: pos7, pos8 or pos9 for three digits.
@@ -137,8 +135,9 @@ def accuracy(
 ) -> pd.DataFrame:
     """Return the accuracies as a data frame of `AccuracyRow` (Tables 1, 3, 4 and 5).
 
-    There is a row for each intervention, carry class and position. `n_digits` and mean
-    ablations are as in `class_accuracies`.
+    There is a row for each intervention, carry class and position. Interventions come in
+    the order in which they are given, also in a pivot table of the frame or after sorting.
+    `n_digits` and mean ablations are as in `class_accuracies`.
 
     Raises:
         BadInput: As `class_accuracies`.
@@ -165,20 +164,24 @@ def accuracy(
                     exact_match=table.exact_match,
                 )
                 rows.append(row)
-    return pd.DataFrame(rows, columns=AccuracyRow._fields)
+    frame = pd.DataFrame(rows, columns=AccuracyRow._fields)
+    frame["ablation"] = pd.Categorical(frame["ablation"], categories=list(by_label), ordered=True)
+    return frame
 
 
 def labelled(interventions: Interventions) -> dict[str, AnyIntervention]:
-    """Return interventions by the labels of their rows.
+    """Return interventions by the labels of their rows in the frame of `accuracy`.
 
     Raises:
-        BadInput: One is no intervention.
+        BadInput: One of them is no intervention.
     """
     if isinstance(interventions, Mapping):
-        return dict(zip(interventions, listed([*interventions.values()]), strict=True))
+        listed(list(interventions.values()))
+        return dict(interventions)
     by_label: dict[str, AnyIntervention] = {}
     for intervention in listed(interventions):
-        label, number = str(intervention), 1
+        label = str(intervention)
+        number = 1
         while label in by_label:
             number += 1
             label = f"{intervention} ({number})"
@@ -187,8 +190,8 @@ def labelled(interventions: Interventions) -> dict[str, AnyIntervention]:
 
 
 def listed(interventions: AnyIntervention | Sequence[AnyIntervention]) -> list[AnyIntervention]:
-    """Return one intervention or several as a list; `BadInput` if one is no intervention."""
-    several = [*interventions] if isinstance(interventions, Sequence) else [interventions]
+    """Return one intervention or several as a list; `BadInput` if one of them is none."""
+    several = list(interventions) if isinstance(interventions, Sequence) else [interventions]
     for intervention in several:
         check_intervention(intervention)
     return several
@@ -201,14 +204,12 @@ def predict(
     interventions: Sequence[AnyIntervention] = (INTACT,),
     n_digits: int | None = None,
     watch: Hook | None = None,
-    source: Source | None = None,
 ) -> list[Int[Tensor, "sums pos"]]:
     """Return the last `n_digits` answer tokens under each intervention (all if None), as int8.
 
     Each token is the one with the largest logit (greedy search, App. A.1). A mean
-    ablation takes its mean over `source`, or over its default set. `watch` is a hook that
-    sees the model run without interventions, from `blocks.0.resid_mid` on, and changes
-    nothing.
+    ablation takes its mean over its default set. `watch` is a hook that sees the model run
+    without interventions, from `blocks.0.resid_mid` on, and changes nothing.
 
     Raises:
         BadInput: The model has no such sums, as in `sums.some_sums`, or an intervention
@@ -216,17 +217,22 @@ def predict(
     """
     a, b = some_sums((a, b), model.config.width)
     n_digits = _checked_digits(model, n_digits)
-    interventions = listed(interventions)
-    layout = model.config.layout
-    logits_of = passes(model, interventions, layout.answer[-n_digits:], watch, source)
-    predictions = [torch.empty(len(a), n_digits, dtype=torch.int8) for _ in interventions]
-    with torch.no_grad():
-        for start in range(0, len(a), BATCH):
-            batch = slice(start, start + BATCH)
-            tokens = input_tokens(a[batch], b[batch], layout).to(model.device)
-            for predicted, logits in zip(predictions, logits_of(tokens), strict=True):
-                predicted[batch] = logits.argmax(-1)
-    return predictions
+    positions = model.config.layout.answer[-n_digits:]
+    logits_of = passes(model, listed(interventions), positions, watch)
+    return _predict_in_batches(logits_of, model, a, b)
+
+
+@torch.no_grad()
+def _predict_in_batches(
+    logits_of: Passes, model: Transformer, a: Numbers, b: Numbers
+) -> list[Int[Tensor, "sums pos"]]:
+    """Return the tokens with the largest logits, for each set of logits that `logits_of` gives."""
+    batches: list[list[Tensor]] = []
+    for batch_a, batch_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
+        tokens = input_tokens(batch_a, batch_b, model.config.layout).to(model.device)
+        predicted = [logits.argmax(-1).to("cpu", torch.int8) for logits in logits_of(tokens)]
+        batches.append(predicted)
+    return [torch.cat(predicted) for predicted in zip(*batches, strict=True)]
 
 
 def _checked_digits(model: Transformer, n_digits: int | None) -> int:
@@ -284,7 +290,8 @@ def last_heads(model: Transformer | ModelConfig, layers: int = 1) -> list[Ablati
     check_whole("layers", layers, 1, MAX_SIZE)
     if layers > config.layers:
         raise BadInput(
-            f"Expected a model with at least {layers} layers, this one has {config.layers}: choose another group."
+            f"Expected a model with at least {layers} layers, this one has {config.layers}: "
+            "choose another group."
         )
     ablations = []
     for layer in range(config.layers - layers, config.layers):
@@ -297,6 +304,9 @@ def final_mlp(model: Transformer | ModelConfig) -> Ablation:
     """Return the zero ablation of the last block's MLP."""
     config = model.config if isinstance(model, Transformer) else model
     return Ablation(mlps=frozenset({config.layers - 1}))
+
+
+MAX_SUMS_PER_CLASS = 10**7
 
 
 def sample(n_examples: int, n_digits: int, seed: int) -> tuple[Numbers, Numbers]:
@@ -318,6 +328,8 @@ def seeded(seed: int) -> torch.Generator:
 
 
 # ---- the decision head
+
+DECISION_SUMS = 10_000  # random sums on which the head is chosen, the same for every run
 
 
 def exact_match_without_heads(model: Transformer) -> list[float]:

@@ -1,11 +1,17 @@
-"""Trained runs: a pair of files each, and those of a group together.
+"""Trained runs: reading and writing their files, and how far they got.
 
-`data/runs/<group>/<recipe>/run<k>.safetensors` holds a run's parameters in float16 under the names
-of `model.Transformer`, those of earlier epochs under `epoch_500/…`, and as JSON in its metadata the
-group, its config and a record: recipe, run, seeds, epochs reached, precision, device, versions,
-commit. `run<k>.npz` beside it has the learning curves (`training/histories.py`), attention patterns
-in float16. A run exists if its safetensors does, which is written last. What was imported from the
-author's release is in `data/author/<group>/` likewise, in float32.
+A run is a pair of files. `data/runs/<group>/<recipe>/run<k>.safetensors` has
+
+- the parameters, in float16, under the names of `model.Transformer`;
+- those of earlier epochs, its snapshots, under `epoch_500/…`;
+- in its metadata, as JSON, the group, its config and a record: recipe, run, seeds, epochs
+  reached, precision, device, versions, commit.
+
+`run<k>.npz` beside it has the learning curves, attention patterns in float16. They are read by
+`curves`, a module of its own, because what a curve may look like is another idea than what a run
+is. A run exists if its safetensors file does, which is written last.
+
+What was imported from the author's release is in `data/author/<group>/` likewise, in float32.
 """
 
 import json
@@ -14,7 +20,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 import torch
@@ -31,21 +37,28 @@ from carry_core.model import ModelConfig, Transformer
 FORMAT = "2"
 SOURCES = ("ours", "author")
 LAST = 999  # number of a run
-FIRST = range(6)  # the runs of a group that stand for it; others are there for who asks for them
+FIRST = range(6)  # the runs of a group that stand for it; others are loaded if they are asked for
 RUN_FILE = re.compile("run(0|[1-9][0-9]*)")  # without its suffix: `run00` is no run
-STORED_AS = (torch.float16, torch.float32)
+STORED_AS = ("F16", "F32")  # safetensors' names of float16 and float32
 
 Record = dict[str, Any]
 Weights = Mapping[str, Tensor]
 History = dict[str, NDArray[Any]]
 
 
+# ---- what a file says of its run
+
+
 @dataclass(frozen=True)
 class RunFile:
-    """What a run's file says of itself; `ValueError` for what no training writes.
+    """The metadata of a run's file; `ValueError` for what no training writes.
 
-    The record says how the run was trained: `recipe`, `run`, `epochs` and, if there are any,
-    `snapshots`. On what, with which versions and seeds are further entries.
+    Attributes:
+        format: The version of the file's format.
+        group: The name of the run's group.
+        config: The shape of the model.
+        record: How the run was trained: `recipe`, `run`, `epochs` and, if there are any,
+            `snapshots`. On what, with which versions and seeds are further entries.
     """
 
     format: str
@@ -59,7 +72,7 @@ class RunFile:
             raise ValueError("its config is no object")
         if not isinstance(self.record, dict):
             raise ValueError("its record is no object")
-        recipe, snapshots = self.record["recipe"], self.record.get("snapshots", [])
+        recipe = self.record["recipe"]
         recipes = [*groups.RECIPES, "author"]
         if recipe not in recipes:
             raise ValueError(
@@ -67,6 +80,7 @@ class RunFile:
             )
         check_count("run", self.record["run"], 0)
         check_count("epochs", self.record["epochs"], 1)
+        snapshots = self.record.get("snapshots", [])
         if not isinstance(snapshots, list):
             raise ValueError("its snapshots are no list")
         for epoch in snapshots:
@@ -75,7 +89,7 @@ class RunFile:
 
 
 def check_seeds(seeds: object) -> None:
-    """Raise `ValueError` unless these are seeds by name, its parent's among those of a finetuned run."""
+    """Raise `ValueError` unless these are seeds by name; a finetuned run has its parent's too."""
     if not isinstance(seeds, dict):
         raise ValueError("its seeds are no object")
     for name, seed in seeds.items():
@@ -91,68 +105,154 @@ def check_count(name: str, value: object, lowest: int) -> None:
         raise ValueError(f"record.{name}: {value!r} is no whole number from {lowest} on")
 
 
+def describe(path: Path, group: str | None = None) -> dict[str, Any]:
+    """Return the metadata of a run's file (`group`, `config`, `record`), without its weights.
+
+    Raises:
+        BadInput: The file is damaged, has another format, or is not of the group, or its
+            record cannot be true.
+    """
+    with open_tensors(path, remedy(path, group)) as file:
+        content: dict[str, Any] = json.loads((file.metadata() or {})["carry"])
+        version = content["format"]
+        if version != FORMAT:
+            raise BadInput(
+                f"{path} has format {version!r}, expected {FORMAT!r}: "
+                "use that carry-core's version."
+            )
+        about = RunFile(**content)
+        own_group = groups.find(about.group)
+        record = about.record
+        if group not in (None, about.group) or about.config != asdict(own_group.config):
+            raise ValueError(
+                f"it is of {about.group} with {about.config}, not of {group or about.group}"
+            )
+        planned = epochs_of_recipe(own_group, record["recipe"])
+        if record["epochs"] > planned:
+            raise ValueError(f"its record has {record['epochs']} epochs, and its recipe {planned}")
+        last_snapshot = max(record.get("snapshots", ()), default=0)
+        if last_snapshot > own_group.epochs:
+            raise ValueError(
+                f"its record has a snapshot of epoch {last_snapshot} of {own_group.epochs}"
+            )
+        match = RUN_FILE.fullmatch(path.stem)
+        if match and record["run"] != int(match[1]):
+            raise ValueError(f"its record is of run {record['run']}")
+    return content
+
+
+def epochs_of_recipe(group: Group, recipe: str) -> int:
+    """Return the epochs of a whole training by one of our recipes, or by the `author`'s."""
+    return group.epochs if recipe == "author" else groups.RECIPES[recipe].planned_epochs(group)
+
+
+def progress(group: Group, recipe: str, epochs: int) -> str:
+    """Return how far a training got, in epochs: `60`, or `1 of 5` if its recipe has more."""
+    planned = epochs_of_recipe(group, recipe)
+    return f"{epochs}" if epochs >= planned else f"{epochs} of {planned}"
+
+
+# ---- the runs of a group
+
+
 @dataclass(frozen=True)
 class Runs:
-    """Runs of one group that were trained alike."""
+    """Runs of one group that were trained alike.
 
-    group: str  # its name
-    source: str  # `ours` or `author`
+    Attributes:
+        group: The group's name.
+        source: `ours` or `author`.
+        config: The shape of the models.
+        numbers: The numbers of the runs.
+        weights: Each run's parameters by name.
+        record: How the runs were trained: `recipe`, `epochs`, and in `runs` the record of each.
+        snapshots: The earlier epochs at which the weights of all runs were kept, by the
+            paper's count.
+        stored: Each run's file, from which `model` reads the weights at these epochs.
+    """
+
+    group: str
+    source: str
     config: ModelConfig
     numbers: tuple[int, ...]
-    weights: Mapping[int, Weights] = field(repr=False)  # each run's parameters by name
-    record: Record  # how they were trained: `recipe`, `epochs`, and in `runs` the record of each
-    # parameters at earlier epochs, by the paper's number of each, then by run
-    snapshots: Mapping[int | None, Mapping[int, Weights]] = field(repr=False)
+    weights: Mapping[int, Weights] = field(repr=False)
+    record: Record
+    snapshots: tuple[int, ...] = ()
+    stored: Mapping[int, "StoredWeights"] = field(default_factory=dict, repr=False)
 
     def model(self, run: SupportsIndex, epoch: int | None = None) -> Transformer:
-        """One run as a model of its own, ready to look into; at the epoch of a snapshot if one is given.
+        """Return one run as a model of its own, at the end or at the epoch of a snapshot.
 
-        Snapshots are called by the paper's epochs; those of `quick` were kept at the same share of
-        its fewer epochs. `BadInput` if there is no such run or snapshot.
+        Snapshots are called by the paper's epochs; those of `quick` were kept at the same
+        share of its fewer epochs.
+
+        Raises:
+            BadInput: There is no such run or snapshot, or its file has changed.
         """
         if run not in self.numbers:
-            known = ", ".join(map(str, self.numbers))
-            text = ", a number and not text" if isinstance(run, str) else ""
+            numbers = ", ".join(map(str, self.numbers))
+            hint = ", a number and not text" if isinstance(run, str) else ""
             raise BadInput(
-                f"No run {run!r} of {self.group} from {self.source}: expected one of {known}{text}."
+                f"No run {run!r} of {self.group} from {self.source}: "
+                f"expected one of {numbers}{hint}."
             )
         if epoch not in (None, self.record["epochs"], *self.snapshots):
-            known = ", ".join(["None (the last)", *map(str, self.snapshots)])
+            epochs = ", ".join(["None (the last)", *map(str, self.snapshots)])
             raise BadInput(
-                f"No weights of {self.group} at epoch {epoch!r}: expected one of {known}."
+                f"No weights of {self.group} at epoch {epoch!r}: expected one of {epochs}."
             )
+        number = int(run)
+        is_snapshot = epoch is not None and epoch in self.snapshots
+        weights = self.stored[number].at(epoch) if is_snapshot else self.weights[number]
         model = Transformer(self.config)
-        model.load_state_dict(dict(self.snapshots.get(epoch, self.weights)[int(run)]))
+        model.load_state_dict(dict(weights))
         return model.requires_grad_(requires_grad=False).eval()
 
     def models(self) -> Iterator[tuple[int, Transformer]]:
-        """Every run's number and model."""
+        """Give each run's number and model, one after the other."""
         for run in self.numbers:
             yield run, self.model(run)
 
+    @property
+    def planned_epochs(self) -> int:
+        """Epochs of the whole recipe, of which the runs may have had a part only."""
+        return epochs_of_recipe(groups.find(self.group), self.record["recipe"])
 
-def folder(source: str) -> Path:
-    """Where the groups of a source lie; `BadInput` if it is neither `ours` nor `author`."""
-    if source not in SOURCES:
-        raise BadInput(f"Unknown source {source!r}: expected 'ours' or 'author'.")
-    return author_dir() if source == "author" else data_dir() / "runs"
+    def own_epoch(self, paper_epoch: int | None) -> int:
+        """Return the runs' own epoch that stands for one of the paper's.
 
+        It is at the same share of the whole training, or is the last one if the weights at
+        that epoch were not kept.
+        """
+        if paper_epoch is None or paper_epoch not in self.snapshots:
+            return int(self.record["epochs"])
+        share = self.planned_epochs / groups.find(self.group).epochs
+        return max(1, round(share * paper_epoch))
 
-def find(
-    group: str,
-    source: str = "ours",
-    *,
-    recipe: str | None = None,
-    runs: Collection[int] | None = None,
-) -> dict[int, Path]:
-    """The files of the runs that `load` gives, by number; empty where there are none.
+    def paper_epochs(self) -> dict[int | None, int]:
+        """Return the epochs that `model` takes, each with the paper's epoch for which it stands.
 
-    Of those that were trained equally long by one recipe: where there are most of the runs, then
-    the most epochs, then `paper`. So `paper` leads, unless `quick` has more of the first six runs
-    or reached further. `BadInput` if group, source or recipe is unknown, or a file is damaged or
-    not of this group.
-    """
-    return {number: path for number, (path, _) in leading(group, source, recipe, runs).items()}
+        The last one is None.
+        """
+        paper_epochs: dict[int | None, int] = {epoch: epoch for epoch in self.snapshots}
+        whole = groups.find(self.group).epochs
+        paper_epochs[None] = round(whole * self.record["epochs"] / self.planned_epochs)
+        return paper_epochs
+
+    @property
+    def stand_in(self) -> bool:
+        """True if ours were trained by another recipe than the paper's, or not to its end."""
+        if self.source != "ours":
+            return False
+        whole = groups.find(self.group).epochs
+        return bool(self.record["recipe"] != "paper" or self.record["epochs"] != whole)
+
+    @property
+    def training(self) -> str:
+        """The recipe and how far the runs got by it: `recipe “paper”, 100 of 1000 epochs`."""
+        recipe = self.record["recipe"]
+        epochs = progress(groups.find(self.group), recipe, self.record["epochs"])
+        return f"recipe “{recipe}”, {epochs} epochs"
 
 
 def load(
@@ -162,61 +262,118 @@ def load(
     recipe: str | None = None,
     runs: Collection[int] | None = None,
 ) -> Runs:
-    """The runs of a group, never of two recipes: 0 to 5 of the one that leads (see `find`), or those numbered `runs`.
+    """Return the runs of a group, never of two recipes.
 
-    `BadInput` if group, source or recipe is unknown, or a file is missing, damaged, or of another
-    version.
+    They are those numbered `runs`, or else 0 to 5, of the recipe that leads (see `find`).
+
+    Raises:
+        BadInput: The group, source or recipe is unknown, or a file is missing, damaged, or
+            of another version.
     """
-    chosen = leading(group, source, recipe, runs)
-    absent = sorted(set(runs or ()) - {*chosen})
-    if not chosen or absent:
+    trained = leading(group, source, recipe, runs)
+    absent = sorted(set(runs or ()) - trained.keys())
+    if not trained or absent:
         raise missing("weights", group, source, recipe, absent)
+
     config = groups.find(group).config
-    by_epoch = {run: _weights(path, config, record) for run, (path, record) in chosen.items()}
-    records = [record for _, record in chosen.values()]
-    snapshots = set[int].intersection(*({*record.get("snapshots", ())} for record in records))
+    stored = {run: StoredWeights(path, record, config) for run, (path, record) in trained.items()}
+    records = [record for _, record in trained.values()]
+    epochs_of_runs = [set(record.get("snapshots", ())) for record in records]
     return Runs(
-        group,
-        source,
-        config,
-        tuple(chosen),
-        {run: weights[None] for run, weights in by_epoch.items()},
-        {"recipe": records[0]["recipe"], "epochs": records[0]["epochs"], "runs": records},
-        {
-            epoch: {run: weights[epoch] for run, weights in by_epoch.items()}
-            for epoch in sorted(snapshots)
-        },
+        group=group,
+        source=source,
+        config=config,
+        numbers=tuple(trained),
+        weights={run: weights.at(None) for run, weights in stored.items()},
+        record={"recipe": records[0]["recipe"], "epochs": records[0]["epochs"], "runs": records},
+        snapshots=tuple(sorted(set.intersection(*epochs_of_runs))),
+        stored=stored,
     )
+
+
+# ---- which files they are
+
+
+class TrainedRun(NamedTuple):
+    """A run's file, and the record of how the run was trained."""
+
+    path: Path
+    record: Record
+
+
+def folder(source: str) -> Path:
+    """Return the folder with the groups of a source.
+
+    Raises:
+        BadInput: The source is neither `ours` nor `author`.
+    """
+    if source not in SOURCES:
+        raise BadInput(f"Unknown source {source!r}: expected 'ours' or 'author'.")
+    return author_dir() if source == "author" else data_dir() / "runs"
+
+
+def run_path(out: Path, group: str, recipe: str, run: int) -> Path:
+    """Return the path of a run's weights in `data/runs`, or in a folder like it."""
+    return out / group / recipe / f"run{run}.safetensors"
+
+
+def find(
+    group: str,
+    source: str = "ours",
+    *,
+    recipe: str | None = None,
+    runs: Collection[int] | None = None,
+) -> dict[int, Path]:
+    """Return the files of the runs that `load` gives, by number; no file if there are none.
+
+    The runs were trained equally long by one recipe: the one that has most of the runs, then
+    most epochs, then `paper`. So `paper` leads, unless `quick` has more of the first six runs
+    or reached further.
+
+    Raises:
+        BadInput: The group, source or recipe is unknown, or a file is damaged or not of this
+            group.
+    """
+    trained = leading(group, source, recipe, runs)
+    return {number: run.path for number, run in trained.items()}
 
 
 def leading(
     group: str, source: str = "ours", recipe: str | None = None, runs: Collection[int] | None = None
-) -> dict[int, tuple[Path, Record]]:
-    """The files that `find` gives and how each run was trained, by number; `BadInput` as in `find`."""
+) -> dict[int, TrainedRun]:
+    """Return the files that `find` gives, each with its record.
+
+    Raises:
+        BadInput: As `find`.
+    """
     if recipe is not None and (source != "ours" or recipe not in groups.RECIPES):
         raise BadInput(
             f"recipe={recipe!r} of {source}: expected one of {', '.join(groups.RECIPES)}, of ours."
         )
     if runs is not None:
         check_numbers(runs)
-    place = folder(source) / groups.find(group).name
+    wanted = FIRST if runs is None else runs
+    group_folder = folder(source) / groups.find(group).name
     if source == "author":
-        places = {"author": place}
+        folders = {"author": group_folder}
     else:
-        places = {name: place / name for name in groups.RECIPES if recipe in (None, name)}
-    alike: dict[tuple[int, bool], dict[int, tuple[Path, Record]]] = {}
-    for by, own in places.items():
-        for number, path in numbered(own, ".safetensors").items():
-            if number in (FIRST if runs is None else runs):
-                record = describe(path, group)["record"]
-                if record["recipe"] != by:
-                    raise damaged(
-                        path,
-                        f"its record is of the recipe {record['recipe']}, not {by}",
-                        remedy(path),
-                    )
-                alike.setdefault((record["epochs"], by == "paper"), {})[number] = (path, record)
-    _, most = max(alike.items(), key=lambda item: (len(item[1]), item[0]), default=(None, {}))
+        folders = {name: group_folder / name for name in groups.RECIPES if recipe in (None, name)}
+
+    # by the epochs that runs have reached, and by whether they are of `paper`
+    alike: dict[tuple[int, bool], dict[int, TrainedRun]] = {}
+    for name, recipe_folder in folders.items():
+        for number, path in numbered(recipe_folder, ".safetensors").items():
+            if number not in wanted:
+                continue
+            record = describe(path, group)["record"]
+            if record["recipe"] != name:
+                why = f"its record is of the recipe {record['recipe']}, not {name}"
+                raise damaged(path, why, remedy(path))
+            key = (record["epochs"], name == "paper")
+            alike.setdefault(key, {})[number] = TrainedRun(path, record)
+    if not alike:
+        return {}
+    _, most = max(alike.items(), key=lambda item: (len(item[1]), item[0]))
     return dict(sorted(most.items()))
 
 
@@ -230,83 +387,17 @@ def check_numbers(runs: Any) -> None:
 
 
 def numbered(place: Path, suffix: str) -> dict[int, Path]:
-    """The files of runs in a folder with that suffix, by number."""
-    matches = {path: RUN_FILE.fullmatch(path.stem) for path in sorted(place.glob(f"run*{suffix}"))}
-    return {int(match[1]): path for path, match in matches.items() if match}
-
-
-@cache
-def parameter_shapes(config: ModelConfig) -> dict[str, torch.Size]:
-    """The shape of each parameter of a model, by name."""
-    with torch.device("meta"):
-        return {name: p.shape for name, p in Transformer(config).named_parameters()}
-
-
-def _weights(path: Path, config: ModelConfig, record: Record) -> dict[int | None, Weights]:
-    """A run's parameters in float32 under the model's own names, at its snapshots and, under None, at the end."""
-    mend, shapes = remedy(path), parameter_shapes(config)
-    prefixes = {None: ""} | {epoch: f"epoch_{epoch}/" for epoch in record.get("snapshots", ())}
-    with open_tensors(path, mend) as file:
-        stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    expected = {
-        f"{prefix}{name}": shape for prefix in prefixes.values() for name, shape in shapes.items()
-    }
-    odd = sorted(stored.keys() ^ expected.keys())
-    if odd:
-        raise damaged(path, f"it has {odd[0]!r} too {'many' if odd[0] in stored else 'few'}", mend)
-    for name, p in stored.items():
-        if p.dtype not in STORED_AS or p.shape != expected[name]:
-            shape = [*expected[name]]
-            raise damaged(
-                path, f"{name} is {p.dtype} {[*p.shape]}, expected float16 or float32 {shape}", mend
-            )
-    parameters = {name: p.float() for name, p in stored.items()}
-    if not are_finite(parameters):
-        raise damaged(path, "it has weights that are not finite", mend)
-    return {
-        epoch: {name: parameters[f"{prefix}{name}"] for name in shapes}
-        for epoch, prefix in prefixes.items()
-    }
-
-
-def are_finite(tensors: Weights) -> bool:
-    """Return whether no tensor has a NaN or an infinity, from the sum of each: looking at all values takes longer."""
-    return bool(torch.stack([p.sum() for p in tensors.values()]).isfinite().all())
-
-
-def describe(path: Path, group: str | None = None) -> dict[str, Any]:
-    """What a run's file says of itself (`group`, `config`, `record`), without reading its weights.
-
-    `BadInput` if the file is damaged, has another format, or is not of the group, or its record
-    cannot be true.
-    """
-    with open_tensors(path, remedy(path, group)) as file:
-        content: dict[str, Any] = json.loads((file.metadata() or {})["carry"])
-        if content["format"] != FORMAT:
-            version = content["format"]
-            raise BadInput(
-                f"{path} has format {version!r}, expected {FORMAT!r}: use that carry-core's version."
-            )
-        about = RunFile(**content)
-        own, record = groups.find(about.group), about.record
-        if group not in (None, about.group) or about.config != asdict(own.config):
-            raise ValueError(
-                f"it is of {about.group} with {about.config}, not of {group or about.group}"
-            )
-        planned = own.planned_epochs(groups.RECIPES.get(record["recipe"]))
-        if record["epochs"] > planned:
-            raise ValueError(f"its record has {record['epochs']} epochs, and its recipe {planned}")
-        last_snapshot = max(record.get("snapshots", ()), default=0)
-        if last_snapshot > own.epochs:
-            raise ValueError(f"its record has a snapshot of epoch {last_snapshot} of {own.epochs}")
+    """Return the files of runs in a folder with that suffix, by the run's number."""
+    paths = {}
+    for path in sorted(place.glob(f"run*{suffix}")):
         match = RUN_FILE.fullmatch(path.stem)
-        if match and record["run"] != int(match[1]):
-            raise ValueError(f"its record is of run {record['run']}")
-    return content
+        if match:
+            paths[int(match[1])] = path
+    return paths
 
 
 def remedy(path: Path, group: str | None = None) -> str:
-    """How to get a run's file again where git does not have it."""
+    """Return how to get a run's file again where git does not have it."""
     if path.is_relative_to(author_dir()):
         return "run `carry import-author DIR` again"
     return f"move it away and train {group or path.parent.parent.name} again"
@@ -315,52 +406,141 @@ def remedy(path: Path, group: str | None = None) -> str:
 def missing(
     what: str, group: str, source: str, recipe: str | None = None, numbers: Collection[int] = ()
 ) -> BadInput:
-    """The error that says what is not there, and how to get it."""
-    which, by = ",".join(map(str, numbers)), f" --recipe {recipe}" if recipe else ""
-    start = f"No {what} of {group}{which and f' runs {which}'} from {source} in {folder(source)}:"
+    """Return the error that says what does not exist, and how to get it."""
+    listed = ",".join(map(str, numbers))
+    which = f" runs {listed}" if listed else ""
+    start = f"No {what} of {group}{which} from {source} in {folder(source)}:"
     if source == "author":
         return BadInput(f"{start} `carry import-author DIR` imports what his release has.")
     if group in groups.RELEASED_ONLY:
         return BadInput(f"{start} it is in the author's release, not in the paper.")
     if not data_dir().is_dir():
         return BadInput(f"{start} weights come with the repository; name its data/ in CARRY_DATA.")
-    return BadInput(
-        f"{start} make them with `carry train {group}{by}{which and f' --runs {which}'}`."
-    )
+    command = f"carry train {group}"
+    if recipe:
+        command += f" --recipe {recipe}"
+    if listed:
+        command += f" --runs {listed}"
+    return BadInput(f"{start} make them with `{command}`.")
 
 
-def run_path(out: Path, group: str, recipe: str, run: int) -> Path:
-    """Where a run's weights lie in `data/runs` or a folder like it; its learning curves lie beside, as `.npz`."""
-    return out / group / recipe / f"run{run}.safetensors"
+# ---- weights
+
+
+@cache
+def parameter_shapes(config: ModelConfig) -> dict[str, torch.Size]:
+    """Return the shape of each parameter of a model, by name."""
+    with torch.device("meta"):
+        return {name: p.shape for name, p in Transformer(config).named_parameters()}
+
+
+def snapshot_prefix(epoch: int | None) -> str:
+    """Return what precedes a parameter's name in a file: nothing at the end of the training."""
+    return "" if epoch is None else f"epoch_{epoch}/"
+
+
+class StoredWeights:
+    """The weights in a run's file: their names and shapes are checked at once, values when read."""
+
+    def __init__(self, path: Path, record: Record, config: ModelConfig) -> None:
+        """Check which parameters the file has, without reading them.
+
+        Raises:
+            BadInput: The file has other parameters than a model, or of another shape or type.
+        """
+        self.path = path
+        self.shapes = parameter_shapes(config)
+        self.version = _version(path)
+        expected = {}
+        for epoch in [None, *record.get("snapshots", ())]:
+            for name, shape in self.shapes.items():
+                expected[snapshot_prefix(epoch) + name] = [*shape]
+
+        with open_tensors(path, remedy(path)) as file:
+            stored = {}
+            for name in file.keys():  # noqa: SIM118 (not a dict)
+                entry = file.get_slice(name)
+                stored[name] = (entry.get_dtype(), entry.get_shape())
+        differing = sorted(stored.keys() ^ expected.keys())
+        if differing:
+            name = differing[0]
+            much = "many" if name in stored else "few"
+            raise damaged(path, f"it has {name!r} too {much}", remedy(path))
+        for name, (dtype, shape) in stored.items():
+            if dtype not in STORED_AS or shape != expected[name]:
+                types = " or ".join(STORED_AS)
+                why = f"{name} is {dtype} {shape}, expected {types} {expected[name]}"
+                raise damaged(path, why, remedy(path))
+
+    def at(self, epoch: int | None) -> Weights:
+        """Return the parameters in float32, at the epoch of a snapshot or, for None, at the end.
+
+        Raises:
+            BadInput: They are not finite, or the file is no longer the one that was checked.
+        """
+        prefix = snapshot_prefix(epoch)
+        with open_tensors(self.path, remedy(self.path)) as file:
+            if _version(self.path) != self.version:
+                raise BadInput(f"{self.path} has changed since it was loaded: load it again.")
+            weights = {name: file.get_tensor(prefix + name).float() for name in self.shapes}
+        if not are_finite(weights):
+            raise damaged(self.path, "it has weights that are not finite", remedy(self.path))
+        return weights
+
+
+def _version(path: Path) -> tuple[int, int, int] | None:
+    """Return what changes when a file is written anew; None if there is no file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def are_finite(tensors: Weights) -> bool:
+    """Return True if no tensor has a NaN or an infinity.
+
+    The sum of each says so, in half the time that a look at all values takes.
+    """
+    totals = torch.stack([p.sum() for p in tensors.values()])
+    return bool(totals.isfinite().all())
 
 
 def save_run(
     path: Path, group: Group, weights: Weights, record: Record, curves: History | None = None
 ) -> None:
-    """Write a run's pair of files, both or neither, with learning curves `[row, …]`; BadInput if it cannot be done.
+    """Write a run's pair of files, both or neither.
 
-    Weights are by name, snapshots under `epoch_500/…`. The record has at least `run`, `recipe` and
-    `epochs`.
+    Args:
+        path: The safetensors file; learning curves are written beside it.
+        group: The run's group.
+        weights: Parameters by name, snapshots under `epoch_500/…`.
+        record: At least `run`, `recipe` and `epochs`.
+        curves: Learning curves, `[row, …]` each.
+
+    Raises:
+        BadInput: The files cannot be written, or weights are not finite.
     """
-    snapshots = sorted(
-        {int(name.split("/")[0].removeprefix("epoch_")) for name in weights if "/" in name}
-    )
-    record = record | ({"snapshots": snapshots} if snapshots else {})
+    if not are_finite(weights):
+        raise BadInput(
+            f"Run {record['run']} of {group.name} has weights that are not finite: "
+            "it is not written."
+        )
+    prefixes = {name.split("/")[0] for name in weights if "/" in name}
+    snapshots = sorted(int(prefix.removeprefix("epoch_")) for prefix in prefixes)
+    if snapshots:
+        record = record | {"snapshots": snapshots}
     about = {
         "format": FORMAT,
         "group": group.name,
         "config": asdict(group.config),
         "record": record,
     }
-    if not are_finite(weights):
-        raise BadInput(
-            f"Run {record['run']} of {group.name} has weights that are not finite: it is not written."
-        )
     paths = [path.with_suffix(".npz"), path] if curves else [path]
     with replacing_all(*paths) as temporaries:
         if curves:
             with temporaries[0].open("wb") as file:
                 np.savez_compressed(file, allow_pickle=False, **curves)
-        contiguous = {key: p.contiguous() for key, p in weights.items()}
-        # one entry of metadata: several are written in random order
+        contiguous = {name: p.contiguous() for name, p in weights.items()}
+        # All metadata are one entry, since safetensors writes several in random order.
         save_file(contiguous, temporaries[-1], {"carry": json.dumps(about)})

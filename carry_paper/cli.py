@@ -33,7 +33,7 @@ from carry_paper.ledger.report import show
 from carry_paper.llm import survey
 from carry_paper.llm.model import DTYPES, MOST_PAIRS, inspect_model, library, parse_heads
 from carry_paper.llm.prompts import TEMPLATES
-from carry_paper.training import bench, fused, loop, recipes
+from carry_paper.training import bench, fused, loop
 from carry_paper.training.checkpoints import Checkpoints
 from carry_paper.training.seeds import MOST_SEED, NAMES, Seeds
 from carry_paper.training.trainer import PRECISIONS
@@ -255,11 +255,11 @@ def train(
     plan = []
     for group in map(groups.find, groups.GROUPS if every else names):
         checkpoints = Checkpoints(
-            folder, group, recipes.chosen(options["recipe"], group, options["epochs"])
+            folder, group, groups.find_recipe(options["recipe"], group, options["epochs"])
         )
         for path in (checkpoints.path(0), run_path(out, group.name, options["recipe"], 0)):
             check_writable(path.parent)
-        wanted = recipes.run_numbers(numbers, group)
+        wanted = loop.parse_run_numbers(numbers, group)
         plan.append((checkpoints, loop.missing(checkpoints, wanted, out, seeds)))
     loop.check_parents(plan)
     total = timedelta()
@@ -416,7 +416,9 @@ def seeds_(source: str, recipe: str, numbers: str | None, file: Path | None, sav
     chosen = recipe if source == "ours" else None
     every = runs.find(groups.MAIN, source, recipe=chosen, runs=range(1000))
     asked = (
-        sorted(every) if numbers is None else recipes.run_numbers(numbers, groups.find(groups.MAIN))
+        sorted(every)
+        if numbers is None
+        else loop.parse_run_numbers(numbers, groups.find(groups.MAIN))
     )
     if save and os.path.lexists(seeds.path_of()):
         seeds.saved()  # found out now if it is damaged, and not after an hour

@@ -18,6 +18,7 @@ def main() -> None:
     assert Path(carry_core.__file__).is_relative_to(sys.prefix), (
         "the installed package, not the checkout"
     )
+    assert Path(carry_core.__file__).with_name("py.typed").is_file()
     assert importlib.util.find_spec("click") is None, (
         "expected an environment with the core's packages alone"
     )

@@ -29,13 +29,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from carry_core import groups, measure, runs, sums
+from carry_core import curves, groups, measure, runs, sums
 from carry_core.errors import BadInput
 from carry_core.files import author_dir, write_json
 from carry_core.runs import History
 from carry_paper.ledger import compute
 from carry_paper.pages import playground
-from carry_paper.training import histories
 
 GOLDEN = Path(__file__).parent / "golden"
 # the rows come last: `make_small` changes the modules for good
@@ -57,7 +56,7 @@ def few_sums(group: str) -> tuple[torch.Tensor, torch.Tensor]:
 @cache
 def make_small() -> None:
     """Replace the sums and runs of every measurement by few sums and one run."""
-    load, history = runs.load, histories.load
+    load, history = runs.load, curves.load_curves
 
     def first_run(*args: Any, **more: Any) -> runs.Runs:
         loaded = load(*args, **more)
@@ -69,7 +68,7 @@ def make_small() -> None:
         curves = history(*args, **more)
         return {name: x if name == "epochs" else x[:1] for name, x in curves.items()}
 
-    histories.load = of_first_run
+    curves.load_curves = of_first_run
     for name, module in list(sys.modules.items()):
         if name.startswith(("carry_paper.findings.", "carry_paper.ledger.")):
             for constant in SMALLER.keys() & vars(module).keys():

@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from carry_core import groups, runs, sums
+from carry_core.curves import load_curves
 from carry_core.errors import BadInput
 from carry_core.groups import Group
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import ModelConfig, Transformer
 from carry_paper import author
 from carry_paper.author import curves, import_release
-from carry_paper.training import histories
 
 MODEL = "Encoder-only/n2_s0.3_w0.2/model_n2_s0.3_w0.2_{}"
 HISTORY = "Encoder-only/n2_s0.3_w0.2/DATA_n2_s0.3_w0.2_{}.data"
@@ -321,19 +321,19 @@ def test_golden_log_probabilities(real: Path, shared: Path) -> None:
 
 
 def test_real_histories(real: Path) -> None:
-    main = histories.load(groups.MAIN, "author")
+    main = load_curves(groups.MAIN, "author")
     i = main["runs"].tolist().index(2)
     assert main["test_whole"].shape[1] == 1000
     assert main["test_accuracy"][i, -1].tolist() == [1, 1, 1]
     assert main["weight_norm"][i, [0, -1]].tolist() == pytest.approx([1948, 491], abs=1)
     np.testing.assert_allclose(main["pattern"].sum(-1), 1, atol=1e-4)  # of each query over the keys
-    one = histories.load("n1_s0.3_w0.2", "author")
+    one = load_curves("n1_s0.3_w0.2", "author")
     # without a carry, one too large is the only mistake of the trained one-layer model
     np.testing.assert_allclose(
         (one["class_accuracy"] + one["class_corrected"])[0, -1, 0], 1, atol=1e-3
     )
-    assert histories.load("pad6_n2_s0.3_w0.2", "author")["test_loss"].shape == (1, 1001)
-    primed = histories.load("pad6_primed100_n2_s0.3_w0.2", "author")
+    assert load_curves("pad6_n2_s0.3_w0.2", "author")["test_loss"].shape == (1, 1001)
+    primed = load_curves("pad6_primed100_n2_s0.3_w0.2", "author")
     assert primed["long_whole"][0, -1] == pytest.approx(0.932, abs=1e-3)
 
 

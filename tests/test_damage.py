@@ -18,6 +18,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from carry_core import files, groups, runs
+from carry_core.curves import load_curves
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, replacing, replacing_all
 from carry_paper import author, checksums
@@ -25,9 +26,8 @@ from carry_paper.findings import interchange_maps
 from carry_paper.ledger import claims, results, seeds
 from carry_paper.llm import recordings, survey
 from carry_paper.pages import page
-from carry_paper.training import bench, histories
+from carry_paper.training import bench
 from carry_paper.training.checkpoints import Checkpoints
-from carry_paper.training.recipes import BY_NAME
 from carry_paper.training.trainer import Trainer
 from tests.helpers.trainings import save_random
 from tests.llm.test_recorded import planted
@@ -78,7 +78,7 @@ def write_text(path: Path, value: Any) -> None:
 
 
 def write_checkpoint(data: Path) -> None:
-    trainer = Trainer(groups.find(NAME), BY_NAME["quick"], [0])
+    trainer = Trainer(groups.find(NAME), groups.RECIPES["quick"], [0])
     a, b = (sums[:, :4] for sums in trainer.train.unbind(1))
     trainer.step(a, b, 0)
     Checkpoints(data / "checkpoints", trainer.group, trainer.recipe).save(trainer.states())
@@ -96,7 +96,7 @@ def write_recording(data: Path) -> None:
 
 
 def read_checkpoint(data: Path) -> Any:
-    return Checkpoints(data / "checkpoints", groups.find(NAME), BY_NAME["quick"]).load(0)
+    return Checkpoints(data / "checkpoints", groups.find(NAME), groups.RECIPES["quick"]).load(0)
 
 
 BENCH = {
@@ -119,7 +119,7 @@ Case = tuple[str, Callable[[Path], Any], Callable[[Path], Any]]
 # Of each type of file: where it lies, what writes it, and what reads it.
 CASES: dict[str, Case] = {
     "weights": (f"runs/{NAME}/paper/run0.safetensors", write_run, lambda data: runs.load(NAME)),
-    "curves": (f"runs/{NAME}/paper/run0.npz", write_run, lambda data: histories.load(NAME)),
+    "curves": (f"runs/{NAME}/paper/run0.npz", write_run, lambda data: load_curves(NAME)),
     "checkpoint": (f"checkpoints/{NAME}.quick/run0.safetensors", write_checkpoint, read_checkpoint),
     "claims": (
         "claims.yml",
@@ -297,8 +297,8 @@ CONTRADICTIONS: list[tuple[str, Callable[[Path], None], str]] = [
     ("weights", record(snapshots=5), "snapshots are no list"),
     ("weights", record(snapshots=[9999]), "snapshot of epoch 9999"),
     ("weights", record(snapshots=[3]), "it has 'epoch_3/"),
-    ("weights", tensor("embed.weight", lambda p: p[:3]), "embed.weight is torch.float32"),
-    ("weights", tensor("embed.weight", lambda p: p.to(torch.int8)), "embed.weight is torch.int8"),
+    ("weights", tensor("embed.weight", lambda p: p[:3]), "embed.weight is F32"),
+    ("weights", tensor("embed.weight", lambda p: p.to(torch.int8)), "embed.weight is I8"),
     ("weights", tensor("norm.bias", lambda p: p * torch.nan), "not finite"),
     ("weights", tensor("norm.bias", lambda p: p + torch.inf), "not finite"),
     ("checkpoint", tensor("parameters/norm.bias", lambda p: p[:3]), "its parameters"),
@@ -398,7 +398,7 @@ def test_only_a_plain_number_names_a_run(data, name):
     (data / "author").mkdir()
     path.parent.rename(data / "author" / NAME)
     with pytest.raises(BadInput, match="No learning curves"):
-        histories.load(NAME, "author")
+        load_curves(NAME, "author")
 
 
 @pytest.mark.parametrize("numbers", [3, "0", [-1], [1.5], ["0"], [1000]])

@@ -20,7 +20,7 @@ from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir
 from carry_paper.ledger import claims, registry, results
-from carry_paper.training import fused, loop, recipes, seeds
+from carry_paper.training import fused, loop, seeds
 from carry_paper.training.trainer import PRECISIONS
 
 WHOLE = "all"  # epochs of a recipe
@@ -50,10 +50,10 @@ def trainings(asked: Mapping[str, str]) -> list[str]:
     for name in str(asked.get("groups") or "").split() or groups.GROUPS:
         group = groups.find(name)
         chosen.check_group(group)
-        recipe = recipes.chosen(
+        recipe = groups.find_recipe(
             asked.get("recipe") or "paper", group, None if epochs == WHOLE else int(epochs)
         )
-        for run in recipes.run_numbers(asked.get("runs") or None, group):
+        for run in loop.parse_run_numbers(asked.get("runs") or None, group):
             path = runs.run_path(data_dir() / "runs", name, recipe.name, run)
             stamp = Path(f"trained/{name}/{recipe.name}/run{run}.{epochs}")
             if loop.is_finished(path, group, recipe, chosen):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from carry_core import groups, runs
 from carry_core.files import ROOT, data_dir, replacing
-from carry_paper.training import recipes
 
 PAGE = ROOT / "book" / "training.md"
 TABLE = re.compile(r"(?<=<!-- make shipped -->\n).*?(?=<!-- /make shipped -->)", re.DOTALL)
@@ -24,7 +23,7 @@ def table(folder: Path) -> str:
 
 def cell(folder: Path, name: str, recipe: str) -> str:
     """The number of runs, such as `6`, or `5; 1 of 300 of 1000 epochs`; a dash if there is none."""
-    planned = recipes.BY_NAME[recipe].epochs(groups.find(name))
+    planned = groups.RECIPES[recipe].epochs(groups.find(name))
     paths = folder.glob("run*.safetensors")
     epochs = Counter(runs.describe(path, name)["record"]["epochs"] for path in paths)
     whole = [str(epochs[planned])] if planned in epochs else []

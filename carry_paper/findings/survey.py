@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from carry_core import carries, groups, measure, runs, sums
+from carry_core import carries, curves, groups, measure, runs, sums
 from carry_core.errors import BadInput
 from carry_core.fast.layers import product
 from carry_core.fast.plain import is_plain
@@ -28,7 +28,6 @@ from carry_core.model import Transformer
 from carry_core.runs import History
 from carry_core.sums import Numbers
 from carry_paper import author
-from carry_paper.training import histories, recipes
 
 # how often the dissection is drawn again; sums per class in a draw of the paper's
 DRAWS, DRAWN = 10, 20_000
@@ -244,7 +243,7 @@ class Evidence:
 
     def curves(self, group: str) -> History:
         """The group's learning curves."""
-        return self._load(histories.load, group, "history", "learning curves")
+        return self._load(curves.load_curves, group, "history", "learning curves")
 
     def _load(self, load: Callable[..., T], group: str, kind: str, what: str) -> T:
         try:
@@ -257,9 +256,7 @@ class Evidence:
     def planned_epochs(self, group: str) -> int:
         """Epochs of the whole training of a group; ours may have had a part of them only."""
         return (
-            recipes.planned_epochs(self.group(group))
-            if self.source == "ours"
-            else groups.find(group).epochs
+            self.group(group).planned_epochs if self.source == "ours" else groups.find(group).epochs
         )
 
     def training(self, group: str) -> str:
@@ -267,7 +264,7 @@ class Evidence:
         if self.source != "ours" or not self.has(group):
             return ""
         loaded = self.group(group)
-        return recipes.training(loaded) if recipes.stands_in(loaded) else ""
+        return loaded.training if loaded.stand_in else ""
 
     def models(self, group: str, epoch: int | None = None) -> dict[int, Transformer]:
         """Each run's model, at the end or at one of the paper's epochs."""

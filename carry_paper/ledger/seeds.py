@@ -33,7 +33,6 @@ from carry_paper.findings.survey import DRAWN, Evidence, Need, random_sums
 from carry_paper.ledger import registry
 from carry_paper.ledger.entries import Entry
 from carry_paper.schemas import one_of, read_table
-from carry_paper.training import recipes
 
 FIRST_JUDGED = 6
 DIGITS = 5  # of a stored number, after the point
@@ -159,7 +158,7 @@ def _shows(row: "pd.Series[Any]", name: str, entry: Entry) -> bool | float:
     group = groups.find(MAIN)
     try:
         planned = (
-            group.epochs if row.source == "author" else recipes.BY_NAME[row.recipe].epochs(group)
+            group.epochs if row.source == "author" else groups.RECIPES[row.recipe].epochs(group)
         )
         return entry.rule(
             {"value": row[name], "layers": group.config.layers, "planned": planned}
@@ -180,10 +179,7 @@ def on_the_way(loaded: runs.Runs, run: int, count: int = typology.COUNT) -> pd.D
     )
     if not alone.snapshots:
         return pd.DataFrame()
-    models = {
-        recipes.own_epoch(alone, epoch): alone.model(run, epoch)
-        for epoch in (*alone.snapshots, None)
-    }
+    models = {alone.own_epoch(epoch): alone.model(run, epoch) for epoch in (*alone.snapshots, None)}
     cells = pd.concat(
         [last_layer(model, count=count).assign(run=epoch) for epoch, model in models.items()]
     )

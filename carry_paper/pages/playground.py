@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from carry_core import measure, runs, sums
+from carry_core.curves import load_curves
 from carry_core.files import replacing
 from carry_core.groups import MAIN, find
 from carry_core.interventions import Ablation, means
@@ -30,7 +31,6 @@ from carry_core.model import Transformer
 from carry_paper.findings import adder, dynamics, geometry, interchange_maps, typology
 from carry_paper.plots.attention import attention_map
 from carry_paper.plots.style import WIDTH, style, svg
-from carry_paper.training import histories, recipes
 
 CHOSEN = {MAIN: range(6), "n1_s0.3_w0.2": (0,), "n3_s0.3_w0.2": (0,), "decoder_n2_s0.3_w0.2": (0,)}
 # over training
@@ -186,7 +186,7 @@ def export_runs(out: Path, chosen: Mapping[str, Collection[int]]) -> list[dict[s
         for run in (run for run in loaded.numbers if run in numbers):
             label = f"run {run}: {kinds[run]}" if group == MAIN else f"run {run} of {find(group)}"
             about = {"id": f"{group}/{run}", "file": f"{group}-run{run}.js", "label": label}
-            listed.append(about | {"training": recipes.training(loaded)})
+            listed.append(about | {"training": loaded.training})
             _write(out / about["file"], "CarryRuns.receive", packed(loaded.model(run), about["id"]))
     return listed
 
@@ -197,8 +197,8 @@ def training(group: str, measured: str, every: int) -> dict[str, Any]:
     Losses in float16, at least 1e-6; accuracies and attention in hundredths; all after `every` so
     many epochs, or a multiple of it, so that the runs were tested after all of these.
     """
-    loaded, history = runs.load(group), histories.load(group)
-    tested, planned = history["epochs"], recipes.planned_epochs(loaded)
+    loaded, history = runs.load(group), load_curves(group)
+    tested, planned = history["epochs"], loaded.planned_epochs
     steps = count(every, every)
     step = next(x for x in steps if np.isin(np.arange(x, tested[-1] + 1, x), tested).all())
     rows = tested % step == 0

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup, escape
 
-from carry_core import runs
+from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_paper import author
 from carry_paper.ledger import claims, results
@@ -23,7 +23,6 @@ from carry_paper.ledger.report import badness, text
 from carry_paper.ledger.results import Row
 from carry_paper.ledger.verdicts import ENOUGH, EQUIVALENT, PAPER_RUNS, runs_show
 from carry_paper.pages.box import TEMPLATES, Html, number
-from carry_paper.training import recipes
 
 HEADINGS = {"author": "Author’s weights", "ours": "Our weights"}
 SOURCES = {"author": "the author's weights", "ours": "our weights"}
@@ -80,7 +79,7 @@ class Outcomes:
                 records[0]["recipe"],
                 f"{len(records)} run{'s' if len(records) > 1 else ''}",
             )
-            reached = recipes.reached(group, recipe, records[0]["epochs"])
+            reached = runs.progress(groups.find(group), recipe, records[0]["epochs"])
             trained.append(f"{group} (recipe “{recipe}”, {n_runs}, epochs: {reached})")
         return f"Our weights: {', '.join(trained) if trained else 'none yet'}."
 

@@ -10,7 +10,6 @@ from carry_core import carries, groups, runs
 from carry_paper.findings.geometry import SEPARATING_ACCURACY
 from carry_paper.findings.heads import PARTNER_ATTENTION
 from carry_paper.plots.sides import AUTHORS, Arrays
-from carry_paper.training import recipes
 
 
 def provenance(loaded: runs.Runs, beside: runs.Runs | None = None) -> str:
@@ -18,7 +17,7 @@ def provenance(loaded: runs.Runs, beside: runs.Runs | None = None) -> str:
     if beside is not None:
         pair = (loaded, beside)
         how = {
-            (x.record["recipe"], x.record["epochs"] / recipes.planned_epochs(x))
+            (x.record["recipe"], x.record["epochs"] / x.planned_epochs)
             for x in pair
             if x.source == "ours"
         }
@@ -37,12 +36,10 @@ def provenance(loaded: runs.Runs, beside: runs.Runs | None = None) -> str:
         sorted({s[key] for s in sessions if key in s}) for key in ("precision", "device", "torch")
     )
     precision, device, torchs = map(", ".join, used)
-    text = f"{loaded.group}: {n_runs} of our own, {recipes.training(loaded)}, {precision}, {device}, torch {torchs}."
+    text = f"{loaded.group}: {n_runs} of our own, {loaded.training}, {precision}, {device}, torch {torchs}."
     stand = "It stands in for a full run" if one else "They stand in for full runs"
     planned = groups.find(loaded.group).epochs
-    return text + (
-        f" {stand} ({planned} epochs) by the recipe “paper”." if recipes.stands_in(loaded) else ""
-    )
+    return text + (f" {stand} ({planned} epochs) by the recipe “paper”." if loaded.stand_in else "")
 
 
 def of_runs(shows: Mapping[Any, bool] | pd.Series) -> str:

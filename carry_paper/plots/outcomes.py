@@ -45,7 +45,7 @@ def cell_bars(sides: Mapping[str, pd.DataFrame], part: str = "ablation") -> Figu
     what is ablated.
     """
     titled = {
-        name: cells.assign(column=cells[part] + "\n" + cells.position)
+        name: cells.assign(column=cells[part].astype(str) + "\n" + cells.position)
         for name, cells in sides.items()
     }
     return _outcome_bars(titled, "carry_class", "column", 0.7)

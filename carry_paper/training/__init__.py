@@ -1,1 +1,1 @@
-"""Training: recipes, the stacked forward pass and its fast CPU layers, trainer, checkpoints, loop, benchmark."""
+"""Training: the stacked forward pass and its step in C++, trainer, checkpoints, loop, benchmark."""

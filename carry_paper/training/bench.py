@@ -20,12 +20,11 @@ from carry_core import measure, sums
 from carry_core.errors import BadInput
 from carry_core.fast.layers import keep_memory
 from carry_core.files import data_dir, json_bytes
-from carry_core.groups import Group
+from carry_core.groups import RECIPES, Group
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import ModelConfig, Transformer, rotate
 from carry_paper.checksums import save_listed
 from carry_paper.schemas import read_json
-from carry_paper.training import recipes
 from carry_paper.training.fused import cpu_info
 from carry_paper.training.trainer import PRECISIONS, Trainer, commit
 
@@ -108,9 +107,7 @@ def train(
         for name in PRECISIONS:
             with suppress(BadInput):  # no fused step here
                 if name != "tf32" or device.startswith("cuda"):
-                    ours[name] = Trainer(
-                        group, recipes.BY_NAME["quick"], list(range(runs)), device, name
-                    )
+                    ours[name] = Trainer(group, RECIPES["quick"], list(range(runs)), device, name)
         a, b = ours["fp32"].batches(ours["fp32"].train, group.batch)[0]
         tasks: dict[str, Callable[[], Any]] = {
             name: partial(of.step, a, b, 1) for name, of in ours.items()

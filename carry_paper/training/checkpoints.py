@@ -12,13 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from safetensors.torch import save_file
 from torch import Tensor
 
+from carry_core.curves import check_curves
 from carry_core.errors import BadInput
 from carry_core.files import open_tensors, replacing
-from carry_core.groups import Group
+from carry_core.groups import Group, Recipe
 from carry_core.runs import check_seeds, parameter_shapes, run_path, save_run
 from carry_paper.schemas import plain_errors
-from carry_paper.training import histories
-from carry_paper.training.recipes import Recipe
 from carry_paper.training.trainer import MOMENTS, State, part
 
 FORMAT = "1"
@@ -116,7 +115,7 @@ class Checkpoints:
                 raise ValueError(f"its {kind} are not those of {self.group.name}")
         curves = {name: curve.numpy() for name, curve in part(tensors, "history/").items()}
         if epoch:
-            histories.check(curves, self.group, epoch)
+            check_curves(curves, self.group, epoch)
 
     def publish(self, run: int, out: Path) -> Path:
         """Write a run's pair of files from its checkpoint and its snapshots; returns the path of its weights.

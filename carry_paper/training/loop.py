@@ -1,6 +1,7 @@
 """Training runs from start to finished files: what is missing, resuming, when to save."""
 
 import math
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
@@ -14,13 +15,12 @@ import torch
 from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.fast.layers import keep_memory
-from carry_core.groups import Group
+from carry_core.groups import Group, Recipe
 from carry_core.runs import run_path
 from carry_core.sums import n_sums
 from carry_paper.training import fused
 from carry_paper.training.bench import in_turns
 from carry_paper.training.checkpoints import Checkpoints
-from carry_paper.training.recipes import Recipe
 from carry_paper.training.seeds import OWN, Seeds, recorded
 from carry_paper.training.trainer import State, Trainer
 
@@ -227,6 +227,27 @@ def train_group(
                     flush=True,
                 )
     return True
+
+
+def parse_run_numbers(text: str | None, group: Group) -> list[int]:
+    """Return numbers of runs given as text, such as `0-5` or `0,2`; those of the group if None.
+
+    Raises:
+        BadInput: The text is another, or a number is not below 1000.
+    """
+    if text is None:
+        return list(range(group.n_runs))
+    numbers: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"([0-9]{1,3})(?:-([0-9]{1,3}))?", part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if last < first:
+            raise BadInput(
+                f"--runs {text}: expected run numbers such as 0-5 or 0,2,4, "
+                "lower ones first, below 1000."
+            )
+        numbers.update(range(first, last + 1))
+    return sorted(numbers)
 
 
 def named(numbers: Collection[int]) -> str:

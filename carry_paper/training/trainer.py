@@ -16,11 +16,10 @@ from torch import Tensor, nn
 
 from carry_core import carries, sums
 from carry_core.files import ROOT
-from carry_core.groups import N_LONG, Group
+from carry_core.groups import N_LONG, Group, Recipe
 from carry_core.model import ModelConfig, Transformer
 from carry_paper.training import fused
 from carry_paper.training.fused import FusedStep
-from carry_paper.training.recipes import Recipe
 from carry_paper.training.seeds import OWN, Seeds
 from carry_paper.training.stacked import Masks, Stack
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from carry_core import groups
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_paper.training import loop, recipes
+from carry_paper.training import loop
 from carry_paper.training.checkpoints import Checkpoints
 
 sys.path.insert(0, str(ROOT / "workflow"))
@@ -209,7 +209,7 @@ def test_slurm_trains_to_the_same_weights_though_a_job_is_killed_and_runs_notebo
         time.sleep(0.2)
     subprocess.run(["scancel", running()[0]], check=True)
     checkpoints = Checkpoints(
-        tmp_path / "checkpoints", groups.find(N1), replace(recipes.BY_NAME["quick"], limit=1)
+        tmp_path / "checkpoints", groups.find(N1), replace(groups.RECIPES["quick"], limit=1)
     )
     loop.train_group(checkpoints, range(900, 904), tmp_path / "here", precision="bf16")
     finished(training)

@@ -211,3 +211,12 @@ def test_interventions_that_read_alike_keep_their_rows():
     assert str(some) == str(others)
     frame = measure.accuracy(model, drawn(model.config), [some, others])
     assert len(frame) == 2 * len(measure.accuracy(model, drawn(model.config), some))
+
+
+def test_a_frame_keeps_the_order_in_which_interventions_are_given():
+    model = random_model(ModelConfig(width=2, d_model=16))
+    order = ["intact", "a part later in the alphabet", "a head"]
+    ablations = dict(zip(order, [INTACT, *measure.last_heads(model)], strict=True))
+    frame = measure.accuracy(model, sums.all_sums(2), ablations)
+    assert list(frame.sort_values("ablation").ablation.unique()) == order
+    assert list(frame.pivot_table("accuracy", "position", "ablation")) == order

@@ -10,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from carry_core import groups, runs
+from carry_core.curves import load_curves
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir, replacing
 from carry_core.runs import run_path
@@ -17,7 +18,6 @@ from carry_paper import cli
 from carry_paper.findings import lengths
 from carry_paper.pages.page import check
 from carry_paper.pages.words import provenance
-from carry_paper.training import histories
 from tests.conftest import random_model
 from tests.helpers.trainings import save_random
 
@@ -49,15 +49,34 @@ def test_what_is_saved_is_loaded(two):
     assert provenance(loaded).endswith(
         "They stand in for full runs (1000 epochs) by the recipe “paper”."
     )
-    assert histories.load(NAME)["test_loss"].shape == (2, 9)
-    assert histories.load(NAME, run=3)["runs"].tolist() == [0, 3]
+    assert load_curves(NAME)["test_loss"].shape == (2, 9)
+    assert load_curves(NAME, run=3)["runs"].tolist() == [0, 3]
     for wrong, message in (
         ({"run": 77}, r"No learning curves of run 77 of .* from ours: expected one of \[0, 3\]"),
         ({"runs": [0, 77]}, "No learning curves of .* runs 77 from ours"),
         ({"source": "author", "recipe": "paper"}, "recipe='paper' of author"),
     ):
         with pytest.raises(BadInput, match=message):
-            histories.load(NAME, **wrong)
+            load_curves(NAME, **wrong)
+
+
+def test_snapshots_are_read_when_they_are_asked_for(two):
+    """From the file that was checked, and no other; the weights at the end are there at once."""
+    loaded = runs.load(NAME)
+    tensors, about = load_file(two), runs.describe(two)
+    tensors["epoch_7/norm.bias"][0] = torch.nan
+    save_file(tensors, two, {"carry": json.dumps(about)})
+    with pytest.raises(BadInput, match=r"run0.safetensors has changed .*: load it again"):
+        loaded.model(0, epoch=7)
+    assert loaded.model(0).norm.bias.isfinite().all()
+    assert loaded.model(3, epoch=7).norm.bias.isfinite().all()
+    loaded = runs.load(NAME)
+    assert loaded.snapshots == (7,)
+    with pytest.raises(BadInput, match="damaged .it has weights that are not finite"):
+        loaded.model(0, epoch=7)
+    two.unlink()
+    with pytest.raises(BadInput, match="run0.safetensors does not exist"):
+        loaded.model(0, epoch=7)
 
 
 def test_which_runs_lead(data):
@@ -72,7 +91,7 @@ def test_which_runs_lead(data):
     assert leading() == ("quick", 60, (0, 1, 2))
     assert leading(recipe="paper") == ("paper", 1000, (0,))
     assert leading(runs=[7, 0, 6]) == ("quick", 60, (0, 6, 7))
-    assert histories.load(NAME, runs=[6])["runs"].tolist() == [6]
+    assert load_curves(NAME, runs=[6])["runs"].tolist() == [6]
     publish("paper", 300, [1, 2, 3])
     assert leading() == ("paper", 300, (1, 2, 3))
     with pytest.raises(BadInput, match=f"No weights of {NAME} runs 5,9 from ours"):
@@ -83,7 +102,7 @@ def test_curves_of_unequal_runs_are_filled_up(data):
     short = {"train_loss": np.ones(2), "test_accuracy": np.ones((2, 3))}
     for run, curves in ((0, {"train_loss": np.ones(3)}), (2, short)):
         save_random(groups.find(NAME), (run,), source="author", **curves)
-    history = histories.load(NAME, "author")
+    history = load_curves(NAME, "author")
     np.testing.assert_array_equal(history["train_loss"], [[1, 1, 1], [1, 1, np.nan]])
     assert np.isnan(history["test_accuracy"][0]).all()
     assert history["test_accuracy"].shape == (2, 3, 3)
@@ -104,7 +123,7 @@ def test_curves_of_unequal_runs_are_filled_up(data):
             "`carry import-author DIR` imports what his release has",
         ),
         (lambda: runs.load("n2_s0.3_w0.2"), "make them with `carry train n2_s0.3_w0.2`"),
-        (lambda: histories.load("n2_s0.3_w0.2"), "No learning curves of n2_s0.3_w0.2 from ours"),
+        (lambda: load_curves("n2_s0.3_w0.2"), "No learning curves of n2_s0.3_w0.2 from ours"),
         (
             lambda: runs.load(NAME).model(1),
             "No run 1 of n1_s0.3_w0.2 from ours: expected one of 0, 3",

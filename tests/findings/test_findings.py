@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from carry_core import measure
+from carry_core.curves import shapes_of_curves
 from carry_core.groups import GROUPS, MAIN, Group
 from carry_paper.findings import geometry, lengths, survey
 from carry_paper.findings.base import (
@@ -24,7 +25,6 @@ from carry_paper.findings.base import (
     S01,
 )
 from carry_paper.ledger import compute, registry
-from carry_paper.training import histories
 from tests.helpers.trainings import save_random
 
 
@@ -49,7 +49,7 @@ def curves(group: Group) -> dict[str, np.ndarray]:
         "long_whole": np.where(epoch < 150, 0.5, 0.2),
         "long_accuracy": np.stack([np.where(epoch < 150, 1, 0.3)] * 6, 1),
     }
-    shapes = histories.shapes_of_curves(group)
+    shapes = shapes_of_curves(group)
     return {name: x for name, x in planted.items() if x.shape[1:] == shapes[name]}
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from carry_core import carries, measure, runs, sums
+from carry_core import carries, groups, measure, runs, sums
 from carry_core.errors import BadInput
 from carry_core.groups import GROUPS
 from carry_core.interventions import INTACT, Ablation
@@ -21,7 +21,6 @@ from carry_paper.findings.base import FINETUNED, PAD6, PRIMED
 from carry_paper.findings.survey import Evidence
 from carry_paper.ledger import registry
 from carry_paper.pages.page import chosen_classes
-from carry_paper.training import recipes
 from tests.conftest import random_model
 from tests.helpers.trainings import save_random
 
@@ -210,6 +209,16 @@ def test_moved_by_hand(tiny):
     assert not found.step.drop("embed.weight").any()
 
 
+class Tenfold(runs.StoredWeights):
+    """Ten times a run's last weights, in place of a snapshot in its file."""
+
+    def __init__(self, weights: runs.Weights) -> None:
+        self.weights = weights
+
+    def at(self, epoch: int | None) -> runs.Weights:
+        return {name: 10 * p for name, p in self.weights.items()}
+
+
 def test_a_finetuned_run_is_compared_with_the_run_of_its_number_or_the_only_one(tiny):
     def stack(numbers: tuple[int, ...], factor: float) -> runs.Runs:
         """Run r has all its weights multiplied by r + 1 and `factor`; at epoch 500 by another 10."""
@@ -219,10 +228,8 @@ def test_a_finetuned_run_is_compared_with_the_run_of_its_number_or_the_only_one(
             run: {key: x * p for key, p in state.items()}
             for run, x in zip(numbers, scale, strict=True)
         }
-        early = {
-            500: {run: {key: 10 * p for key, p in own.items()} for run, own in weights.items()}
-        }
-        return runs.Runs("g", "ours", TINY, numbers, weights, {"epochs": 60}, early)
+        stored = {run: Tenfold(own) for run, own in weights.items()}
+        return runs.Runs("g", "ours", TINY, numbers, weights, {"epochs": 60}, (500,), stored)
 
     def ratio(pair: tuple[Transformer, Transformer]) -> float:
         return float(pair[0].embed.weight[0, 0] / pair[1].embed.weight[0, 0])
@@ -244,7 +251,7 @@ def planted(data, monkeypatch):
         for name in (PAD6, PRIMED, FINETUNED):
             group = replace(GROUPS[name], config=replace(GROUPS[name].config, d_model=16, d_ff=12))
             monkeypatch.setitem(GROUPS, name, group)
-            epochs = recipes.BY_NAME[recipe].epochs(group)
+            epochs = groups.RECIPES[recipe].epochs(group)
             stages = np.array(whole.get(name, [0.5]))
             curve = stages[np.arange(epochs) * len(stages) // epochs]
             curves = {"long_whole": curve, "long_accuracy": np.repeat(curve[:, None], 6, 1)}
@@ -283,7 +290,6 @@ def test_short_runs_of_ours_do_not_speak_to_epochs_of_the_paper(planted):
     ("recipe", "epochs", "own"), [("quick", 60, [12, 24, 60]), ("paper", 2500, [500, 1000, 2500])]
 )
 def test_an_epoch_of_the_papers_is_the_same_share_of_a_shorter_training(recipe, epochs, own):
-    early = {epoch: {0: {}} for epoch in GROUPS[PAD6].snapshots}
-    record = {"recipe": recipe, "epochs": epochs}
-    loaded = runs.Runs(PAD6, "ours", GROUPS[PAD6].config, (0,), {0: {}}, record, early)
-    assert [recipes.own_epoch(loaded, epoch) for epoch in (500, 1000, None)] == own
+    group, record = GROUPS[PAD6], {"recipe": recipe, "epochs": epochs}
+    loaded = runs.Runs(PAD6, "ours", group.config, (0,), {0: {}}, record, group.snapshots)
+    assert [loaded.own_epoch(epoch) for epoch in (500, 1000, None)] == own

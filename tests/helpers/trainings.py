@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from carry_core import runs
-from carry_core.groups import Group
+from carry_core.groups import Group, Recipe
 from carry_core.model import Transformer
 from carry_paper.training import fused, loop
-from carry_paper.training.recipes import Recipe
 from carry_paper.training.trainer import Trainer
 
 QUICK = Recipe("quick", 1e-3, warmup=10)

@@ -22,7 +22,6 @@ from carry_paper.ledger import claims, compute, results, verdicts
 from carry_paper.ledger.entries import Measurement
 from carry_paper.ledger.registry import ROWS
 from carry_paper.ledger.results import Row
-from carry_paper.training import recipes
 
 SOURCES = ("author", "ours")
 Rows = dict[str, Row]
@@ -77,7 +76,7 @@ def planned_epochs(source: str, group: str) -> int:
     if source == "author":
         return groups.find(group).epochs
     record = runs.describe(next(iter(runs.find(group).values())))["record"]
-    return recipes.BY_NAME[record["recipe"]].epochs(groups.find(group))
+    return groups.RECIPES[record["recipe"]].epochs(groups.find(group))
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from carry_core import carries, groups, interventions, measure, runs, sums
+from carry_core.curves import load_curves
 from carry_core.errors import BadInput
 from carry_core.interventions import (
     PAIRS,
@@ -758,7 +759,6 @@ ARRAYS = {
 
 
 def test_curves_with_another_array_are_taken_or_refused(data):
-    from carry_paper.training import histories
 
     write_run(data)
     path = data / CASES["curves"][0]
@@ -778,7 +778,7 @@ def test_curves_with_another_array_are_taken_or_refused(data):
             array = array.reshape(shape)
         np.savez(path, **arrays | {name: array})
         before = path.read_bytes()
-        result = outcome(lambda: histories.load(NAME))
+        result = outcome(lambda: load_curves(NAME))
         assert path.read_bytes() == before
         if name in PER_EPOCH:
             valid = array.dtype.kind == "f" and np.shape(array) == (9, *PER_EPOCH[name])

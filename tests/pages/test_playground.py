@@ -15,11 +15,11 @@ import pytest
 import torch
 
 from carry_core import runs, sums
+from carry_core.curves import load_curves
 from carry_core.groups import MAIN
 from carry_core.interventions import Ablation, Combined, Intervention, MeanAblation, Patch
 from carry_core.model import ModelConfig, Transformer
 from carry_paper.pages import playground
-from carry_paper.training import histories
 from tests.helpers import chromium
 
 ROOT = Path(__file__).parents[2]
@@ -352,7 +352,7 @@ def test_the_slider_over_training_shows_what_was_recorded(browser, width):
     browser.press("ArrowRight")
     browser.wait(f"{SPOKEN}.startsWith('Epoch 305:')")
     assert browser.run("location.hash") == f"#run={ONE_LAYER}/3&epoch=305"
-    expected = histories.load(ONE_LAYER)["pattern"][3, 304].round(2).ravel()
+    expected = load_curves(ONE_LAYER)["pattern"][3, 304].round(2).ravel()
     squares = "[...document.querySelectorAll('#pg-maps rect[fill-opacity]')]"
     drawn = browser.run(f"{squares}.map((x) => Number(x.getAttribute('fill-opacity')))")
     assert drawn == pytest.approx(expected.tolist(), abs=0.0006)
@@ -370,5 +370,5 @@ def test_the_slider_of_figure_5_shows_the_ablated_accuracies(browser):
     drawn = browser.run(
         "[...document.querySelectorAll('.pg-cell')].map((x) => parseFloat(x.textContent))"
     )
-    expected = 100 * histories.load(MAIN)["test_ablated_accuracy"][2, 119]
+    expected = 100 * load_curves(MAIN)["test_ablated_accuracy"][2, 119]
     assert drawn == pytest.approx(expected.ravel().tolist(), abs=0.56)

@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from carry_core.groups import Group
+from carry_core.groups import Group, Recipe
 from carry_core.model import ModelConfig
 from carry_paper.training import trainer
-from carry_paper.training.recipes import Recipe
 from carry_paper.training.trainer import Trainer
 from tests.conftest import SHAPES
 from tests.helpers.trainings import weights

@@ -17,12 +17,11 @@ from safetensors.torch import load_file, save_file
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
-from carry_core.groups import Group
+from carry_core.groups import Group, Recipe
 from carry_core.model import ModelConfig
-from carry_paper.training import fused, loop, recipes
+from carry_paper.training import fused, loop
 from carry_paper.training import trainer as train_module
 from carry_paper.training.checkpoints import Checkpoints
-from carry_paper.training.recipes import Recipe
 from carry_paper.training.trainer import Trainer
 from tests.conftest import SHAPES
 from tests.helpers.trainings import QUICK, Ticks, needs_fused, weights
@@ -124,8 +123,8 @@ def test_a_training_stops_within_an_epoch_and_goes_on(
     All is on disk. There are tests after epochs 1, 3 and 4.
     """
     monkeypatch.setattr(train_module, "N_LONG", 600)
-    monkeypatch.setattr(recipes, "TESTED_FIRST", 1)
-    monkeypatch.setattr(recipes, "TESTED_EVERY", 3)
+    monkeypatch.setattr(groups, "TESTED_FIRST", 1)
+    monkeypatch.setattr(groups, "TESTED_EVERY", 3)
     recipe, group = replace(QUICK, limit=4), replace(small_group, config=SHAPES[shape])
     checkpoints = Checkpoints(data / "checkpoints", group, recipe)
     straight = Trainer(group, recipe, [0, 2], precision=precision)

@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 import torch
 
-from carry_core import groups
+from carry_core import curves, groups
 from carry_core.errors import BadInput
 from carry_core.files import data_dir
+from carry_core.groups import RECIPES, MoreSnapshots
 from carry_core.runs import run_path
 from carry_core.sums import Layout
 from carry_paper.findings import dynamics, lengths
@@ -17,9 +18,8 @@ from carry_paper.findings.survey import Evidence
 from carry_paper.ledger import quantities
 from carry_paper.pages import page, playground
 from carry_paper.plots import curves as drawn
-from carry_paper.training import histories, loop, recipes
+from carry_paper.training import loop
 from carry_paper.training.checkpoints import Checkpoints, part
-from carry_paper.training.recipes import BY_NAME
 from carry_paper.training.trainer import Trainer
 from tests.findings import test_dynamics as planted
 from tests.helpers.trainings import QUICK, needs_fused, save_random
@@ -33,12 +33,13 @@ SPARSE = np.array([*range(1, 51), *range(60, 401, 10)])
 
 def test_the_schedule_of_both_recipes():
     main, pad6 = (groups.find(name) for name in (groups.MAIN, "pad6_n2_s0.3_w0.2"))
-    paper, quick = BY_NAME["paper"], BY_NAME["quick"]
+    paper, quick = RECIPES["paper"], RECIPES["quick"]
     assert paper.tested(main) == {*range(1, 51), *range(60, 1001, 10)}
     assert len(paper.tested(main)) == 145
     assert quick.tested(main) == {*range(1, 51), 60}
     assert max(replace(paper, limit=57).tested(main)) == 57
-    late = replace(quick, limit=None, steps=147 * 200, followed={groups.MAIN: ((3,), (333,))})
+    more = {groups.MAIN: MoreSnapshots(runs=(3,), epochs=(333,))}
+    late = replace(quick, limit=None, steps=147 * 200, more_snapshots=more)
     assert 67 in late.tested(main)  # a snapshot of one run; the runs of a group are tested alike
     assert set(quick.snapshots(pad6, 0)) <= quick.tested(pad6)
     finetuned = groups.find("pad6_finetuned500_n2_s0.3_w0.2")
@@ -48,8 +49,8 @@ def test_the_schedule_of_both_recipes():
 @pytest.fixture
 def few_tests(monkeypatch):
     """Tests after epoch 1 and every third."""
-    monkeypatch.setattr(recipes, "TESTED_FIRST", 1)
-    monkeypatch.setattr(recipes, "TESTED_EVERY", 3)
+    monkeypatch.setattr(groups, "TESTED_FIRST", 1)
+    monkeypatch.setattr(groups, "TESTED_EVERY", 3)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", pytest.param("fused", marks=needs_fused)])
@@ -61,7 +62,7 @@ def test_testing_less_often_changes_no_bit_of_what_is_trained(
     group = replace(small_group, config=replace(small_group.config, d_model=size, d_ff=size))
     recipe, states = replace(QUICK, limit=5), []
     for first in (1, 50):
-        monkeypatch.setattr(recipes, "TESTED_FIRST", first)
+        monkeypatch.setattr(groups, "TESTED_FIRST", first)
         trainer = Trainer(group, recipe, [0], precision=precision)
         while not trainer.finished:
             trainer.run_epoch()
@@ -90,16 +91,16 @@ def test_a_run_that_was_tested_after_every_epoch_goes_on(small_group, few_tests,
     """A checkpoint from before there was a schedule does not name its epochs."""
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
     checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=8))
-    monkeypatch.setattr(recipes, "TESTED_FIRST", 50)
+    monkeypatch.setattr(groups, "TESTED_FIRST", 50)
     trainer = Trainer(small_group, checkpoints.recipe, [0])
     for _ in range(4):
         trainer.run_epoch()
     ((tensors, record),) = trainer.states()
     del tensors["history/epochs"], record["seeds"]
     checkpoints.save([(tensors, record)])
-    monkeypatch.setattr(recipes, "TESTED_FIRST", 1)
+    monkeypatch.setattr(groups, "TESTED_FIRST", 1)
     assert loop.train_group(checkpoints, [0], data / "runs")
-    history = histories.load("small")
+    history = curves.load_curves("small")
     assert history["epochs"].tolist() == [1, 2, 3, 4, 6, 8]
     assert not np.isnan(history["test_loss"]).any()
     np.testing.assert_array_equal(
@@ -121,22 +122,22 @@ def test_curves_of_runs_that_were_tested_alike_or_not(data):
     """Rows are the epochs that all have; training curves, of every epoch, are read at these."""
     nine = [float(epoch) for epoch in range(1, 10)]
     save(0, train_loss=nine, test_loss=[-1.0, -2, -3, -5, -9], epochs=[1, 2, 3, 5, 9])
-    history = histories.load(NAME, run=0)
+    history = curves.load_curves(NAME, run=0)
     assert history["epochs"].tolist() == [1, 2, 3, 5, 9]
     np.testing.assert_array_equal(history["train_loss"], -history["test_loss"])
     save(1, train_loss=nine, test_loss=[-x for x in nine])  # no epochs: all of them
     save(2, train_loss=nine, test_loss=[-1.0, -2, -4, -5, -9], epochs=[1, 2, 4, 5, 9])
-    history = histories.load(NAME)
+    history = curves.load_curves(NAME)
     assert history["epochs"].tolist() == [1, 2, 5, 9]
     for name, sign in (("train_loss", 1), ("test_loss", -1)):
         np.testing.assert_array_equal(history[name], sign * np.tile([1, 2, 5, 9], (3, 1)))
-    assert histories.load(NAME, runs=[1])["epochs"].tolist() == list(range(1, 10))
+    assert curves.load_curves(NAME, runs=[1])["epochs"].tolist() == list(range(1, 10))
 
 
 def test_a_run_that_stopped_early_does_not_cut_the_others_short():
     long = {"epochs": np.array([1, 2, 4, 6]), "loss": np.array([1.0, 2, 4, 6])}
     short = {"epochs": np.array([1, 2, 3, 4]), "loss": np.array([1.0, 2, 3, 4])}
-    together = histories.aligned([long, short])
+    together = curves.aligned([long, short])
     assert together["epochs"].tolist() == [1, 2, 4, 6]
     np.testing.assert_array_equal(together["loss"], [[1, 2, 4, 6], [1, 2, 4, np.nan]])
 
@@ -154,7 +155,7 @@ def test_a_run_that_stopped_early_does_not_cut_the_others_short():
 def test_curves_that_do_not_go_with_their_epochs_are_damaged(data, wrong):
     save(0, **wrong)
     with pytest.raises(BadInput, match="run0.npz is damaged"):
-        histories.load(NAME)
+        curves.load_curves(NAME)
 
 
 # ---------------------------------------------------------------- what is read off
@@ -337,7 +338,7 @@ def test_the_slider_over_training_has_epochs_at_equal_distances(data, monkeypatc
     history |= {"train_loss": loss, "test_loss": loss}
     save_random(groups.find(NAME), (0,), epochs=60)
     packed = {}
-    monkeypatch.setattr(histories, "load", lambda group: history)
+    monkeypatch.setattr(playground, "load_curves", lambda group: history)
     monkeypatch.setattr(
         playground, "_packed", lambda about, tensors: packed.update(about) or tensors
     )
@@ -351,7 +352,7 @@ def test_shipped_curves_are_read_as_they_are_stored(monkeypatch):
     """Every run that was tested after each of its epochs is read so."""
     monkeypatch.delenv("CARRY_DATA", raising=False)
     folder = data_dir() / "runs" / groups.MAIN / "quick"
-    history = histories.load(groups.MAIN, recipe="quick", runs=[0, 3])
+    history = curves.load_curves(groups.MAIN, recipe="quick", runs=[0, 3])
     for i, run in enumerate((0, 3)):
         with np.load(folder / f"run{run}.npz") as stored:
             for name in stored.files:

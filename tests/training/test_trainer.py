@@ -8,13 +8,12 @@ import pytest
 import torch
 
 from carry_core import carries, groups, sums
-from carry_core.groups import Group
+from carry_core.groups import Group, Recipe
 from carry_core.interventions import Ablation
 from carry_core.measure import class_accuracies
 from carry_core.model import ModelConfig, Transformer
 from carry_paper.training import bench
 from carry_paper.training import trainer as train_module
-from carry_paper.training.recipes import Recipe
 from carry_paper.training.seeds import OWN
 from carry_paper.training.stacked import Stack
 from carry_paper.training.trainer import Trainer, initialise, split

@@ -1,0 +1,168 @@
+"""Learning curves: what the trainer wrote beside a run's weights, of a group's runs together.
+
+A run's file has `epochs`, after which it was tested, or was tested after all if it has none. Curves
+called `train_…` have a row for every epoch, all others one for each test.
+"""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from carry_core import carries, groups
+from carry_core.errors import BadInput
+from carry_core.files import damaged, read_arrays
+from carry_core.groups import Group
+from carry_core.runs import History, folder, leading, missing, numbered, remedy
+
+PER_EPOCH = "train_"  # begins the names of curves that have a value for every epoch
+
+
+def load_curves(
+    group: str,
+    source: str = "ours",
+    run: int | None = None,
+    *,
+    recipe: str | None = None,
+    runs: Collection[int] | None = None,
+) -> History:
+    """Return the learning curves of a group, their `runs` and the `epochs` of their rows.
+
+    Runs are chosen as in `runs.load`; the author's release has the curves of other runs than
+    weights. Curves are `[run, row, …]`, NaN where a run has no such curve, or was not trained
+    as far. A run is tested after some of its epochs only (`Recipe.tested`). Rows are those
+    epochs after which all runs were tested that came so far: nothing is interpolated.
+
+    Raises:
+        BadInput: As `runs.load`; or `run` is not among the runs.
+    """
+    paths = {}
+    trained = leading(group, source, recipe, runs)
+    if source == "author":
+        for number, path in sorted(numbered(folder(source) / group, ".npz").items()):
+            if runs is None or number in runs:
+                paths[number] = path
+    else:
+        for number, (weights_path, _) in trained.items():
+            path = weights_path.with_suffix(".npz")
+            if path.exists():
+                paths[number] = path
+    absent = sorted(set(runs or ()) - paths.keys())
+    if not paths or absent:
+        raise missing("learning curves", group, source, recipe, absent)
+    if run not in (None, *paths):
+        raise BadInput(
+            f"No learning curves of run {run!r} of {group} from {source}: "
+            f"expected one of {[*paths]}."
+        )
+
+    curves_of_runs = []
+    for number, path in paths.items():
+        epochs = trained[number].record["epochs"] if source == "ours" else None
+        curves = read_curves(path, groups.find(group), epochs)
+        curves_of_runs.append(at_tests(curves))
+    return {"runs": np.array(list(paths))} | aligned(curves_of_runs)
+
+
+def read_curves(path: Path, group: Group, epochs: int | None) -> History:
+    """Return the learning curves of one run, `[row, …]` each.
+
+    Raises:
+        BadInput: The file is missing or damaged, or `check_curves` finds fault with it.
+    """
+    curves = read_arrays(path, remedy(path))
+    try:
+        check_curves(curves, group, epochs)
+    except ValueError as error:
+        raise damaged(path, str(error), remedy(path)) from error
+    return curves
+
+
+def check_curves(curves: History, group: Group, epochs: int | None) -> None:
+    """Raise `ValueError` unless a run of the group can have curves of such names and shapes.
+
+    A curve has a value for each of the `epochs` of the training; if None is given, these are
+    as many as the longest curve has. Where there is an array `epochs` with those after which
+    the run was tested, all but `train_…` have a value for each of these.
+    """
+    shapes = shapes_of_curves(group)
+    if not curves.keys() & shapes.keys():
+        raise ValueError("it has no curves")
+    last = max(map(len, curves.values())) if epochs is None else epochs
+    tested = curves.get("epochs", np.arange(1, last + 1))
+    if tested.dtype.kind not in "iu" or tested.ndim != 1 or not len(tested):
+        raise ValueError("its epochs are not whole numbers")
+    if tested[0] < 1 or tested[-1] > last or (np.diff(tested) < 1).any():
+        raise ValueError(f"its epochs do not ascend from 1 to {last}")
+    for name, curve in curves.items():
+        if name == "epochs":
+            continue
+        if name not in shapes:
+            raise ValueError(f"{name!r} is no curve of {group.name}")
+        n_rows = last if name.startswith(PER_EPOCH) else len(tested)
+        expected = (n_rows, *shapes[name])
+        if curve.shape != expected or curve.dtype.kind != "f":
+            raise ValueError(
+                f"{name} is {curve.dtype} {[*curve.shape]}, expected numbers {[*expected]}"
+            )
+
+
+def shapes_of_curves(group: Group) -> dict[str, tuple[int, ...]]:
+    """Return the shape of a row of each curve that a run of the group can have, from any source."""
+    config = group.config
+    layout = config.layout
+    digits = (len(layout.loss_positions),)
+    pattern = (config.heads, layout.length, layout.length)
+    shapes: dict[str, tuple[int, ...]] = {
+        "weight_norm": (),
+        "pattern": pattern if config.layers == 1 else (config.layers, *pattern),
+        # The author's runs alone have these, for NC, C@1, C@2 and C all of three-digit sums.
+        "class_accuracy": (4, 3),
+        "class_corrected": (4, 3),
+    }
+    for sums in ("train", "test", "long"):
+        shapes[f"{sums}_loss"] = ()
+        shapes[f"{sums}_whole"] = ()
+        shapes[f"{sums}_accuracy"] = digits
+    of_classes = (len(carries.patterns(group.n_digits)), *digits)
+    shapes["test_ablated_accuracy"] = of_classes
+    shapes["test_ablated_corrected"] = of_classes
+    return shapes
+
+
+def at_tests(curves: History) -> History:
+    """Return the rows of a run's curves at the `epochs` after which it was tested."""
+    n_rows = max(map(len, curves.values()))
+    epochs = curves.get("epochs", np.arange(1, n_rows + 1))
+    rows = {"epochs": epochs}
+    for name, curve in curves.items():
+        every_epoch = name.startswith(PER_EPOCH)
+        rows[name] = curve[epochs - 1] if every_epoch else curve
+    return rows
+
+
+def aligned(curves_of_runs: Sequence[History]) -> History:
+    """Return the curves of several runs as one, at the `epochs` that all have that came so far.
+
+    Curves are `[row, …]` in each run, and `[run, row, …]` together.
+    """
+    tested = [curves["epochs"] for curves in curves_of_runs]
+    epochs = np.unique(np.concatenate(tested))
+    for own_epochs in tested:
+        in_run = np.isin(epochs, own_epochs)
+        after_run = epochs > own_epochs[-1]
+        epochs = epochs[in_run | after_run]
+
+    shapes: dict[str, tuple[int, ...]] = {}
+    for curves in curves_of_runs:
+        for name, curve in curves.items():
+            if name != "epochs":
+                shapes.setdefault(name, curve.shape[1:])
+    together: History = {"epochs": epochs}
+    for name, shape in shapes.items():
+        together[name] = np.full((len(tested), len(epochs), *shape), np.nan, np.float32)
+        for rows, curves in zip(together[name], curves_of_runs, strict=True):
+            if name in curves:
+                common = curves[name][np.isin(curves["epochs"], epochs)]
+                rows[: len(common)] = common
+    return together

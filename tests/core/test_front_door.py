@@ -1,0 +1,36 @@
+"""The front door is typed: a type checker sees through it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from carry_core.files import ROOT
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ('load("n2_s0.3_w0.2", recipe="quick").model(0)', ""),
+        ('load("x", nonsense=3)', 'Unexpected keyword argument "nonsense" for "load"'),
+        ("sample(1000, 3)", 'Missing positional argument "seed"'),
+        ("Ablation(head={(1, 0)})", 'Unexpected keyword argument "head" for "Ablation"'),
+    ],
+)
+def test_a_type_checker_sees_a_wrong_call(tmp_path, call, expected):
+    """The first call of this test takes half a minute where mypy has no cache yet."""
+    example = tmp_path / "example.py"
+    example.write_text(f"from carry_core import Ablation, load, sample\n\n{call}\n")
+    config = ["--config-file", str(ROOT / "pyproject.toml")]
+    cache = ["--cache-dir", str(ROOT / ".mypy_cache")]
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", *config, *cache, "--no-error-summary", str(example)],
+        env=os.environ | {"MYPYPATH": str(ROOT)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert expected in checked.stdout
+    assert (checked.returncode == 0) == (expected == ""), checked.stdout + checked.stderr
