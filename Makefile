@@ -24,7 +24,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped author-figures maps seeds serve lab train rerun cluster progress unlock test lint types unit net compare mutation mutants fuzz nbval lock clean bare
+.PHONY: help setup book notebooks outputs shipped author-figures maps seeds serve lab train rerun cluster progress unlock test lint types unit net compare mutation mutants fuzz mirror nbval lock clean bare
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -160,6 +160,9 @@ fuzz: $(READY) ## look for input that gives a wrong number or an error of Python
 	  FUZZ_EXAMPLES=200 $(PY) -m pytest -q -n 2 --dist worksteal --hypothesis-seed=$$seed tests/pages/test_fuzz.py || exit 1; \
 	  seed=$$((seed + 1)); \
 	done
+
+mirror: $(READY) ## print how the code reads: lengths of lines, density, names and docstrings that say nothing
+	@$(PY) workflow/mirror.py
 
 nbval: $(READY) ## run all notebooks again and compare: the same as compare, by pytest and without what is built; PART=2/8 or PART=commit: some
 	@chosen=$$($(if $(PART),$(PY) workflow/part.py $(PART),echo notebooks)) || exit 2; \
