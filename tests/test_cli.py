@@ -12,6 +12,9 @@ from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import write_json
 from carry_paper import cli
+from carry_paper.cli.options import Target, check_writable
+from carry_paper.ledger import compute
+from carry_paper.training import bench
 
 
 def test_the_installed_command(tmp_path):
@@ -114,7 +117,7 @@ def test_no_other_text_is_taken_for_a_number(refused):
     assert "expected run numbers" in refused("train", "n1_s0.3_w0.2", "--runs", "\u0661")
 
 
-WRITERS = options(cli.Target)
+WRITERS = options(Target)
 
 
 @pytest.mark.parametrize(("command", "option"), WRITERS, ids=lambda x: getattr(x, "name", x))
@@ -141,7 +144,7 @@ def test_the_longest_name_that_is_accepted_can_be_written(data):
     accepted = []
     for length in range(200, 260):
         with suppress(BadInput):
-            cli.check_writable(data, "x" * length)
+            check_writable(data, "x" * length)
             accepted.append(length)
     write_json(data / ("x" * max(accepted)), [])
     assert max(accepted) >= 240
@@ -185,7 +188,7 @@ def test_what_cannot_be_saved_is_said_before_anything_is_computed(
     refused, data, monkeypatch, command
 ):
     (data / "results").write_text("a file where the folder should be")
-    for module, name in ((cli.compute, "Ledger"), (cli.bench, "train")):
+    for module, name in ((compute, "Ledger"), (bench, "train")):
         monkeypatch.setattr(module, name, lambda *_: pytest.fail("it was computed first"))
     assert refused(*command, "--save").startswith(f"Cannot write to {data / 'results'}")
 

@@ -548,7 +548,7 @@ ELSEWHERE = {
     ("author.py", "json.loads"),
     ("author.py", "torch.load"),
     ("checkpoints.py", "json.loads"),
-    ("cli.py", "json.loads"),
+    ("ledger.py", "json.loads"),
     ("fused.py", "path.read_text"),
     ("fused.py", "info.read_text"),
     ("interventions.py", "json.loads"),

@@ -14,7 +14,7 @@ from carry_core.curves import load_curves
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir, replacing
 from carry_core.runs import run_path
-from carry_paper import cli
+from carry_paper import checksums
 from carry_paper.findings import lengths
 from carry_paper.pages.page import check
 from carry_paper.pages.words import provenance
@@ -204,8 +204,8 @@ def test_checksums_find_what_is_damaged_or_missing(two, carry, refused):
         path = data_dir() / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("not shipped")
-    cli.write_checksums()
-    assert len(cli.read_checksums()) == 4
+    checksums.write_checksums()
+    assert len(checksums.read_checksums()) == 4
     assert carry("verify")[0] == 0
     content = bytearray(two.read_bytes())
     content[len(content) // 2] ^= 1

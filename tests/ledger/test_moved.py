@@ -118,7 +118,7 @@ def test_a_file_that_is_no_result_is_refused_before_anything_is_computed(
     refused, data, tmp_path, monkeypatch, content, complaint
 ):
     monkeypatch.setattr(
-        "carry_paper.cli.compute.Ledger", lambda *_: pytest.fail("it was computed first")
+        "carry_paper.ledger.compute.Ledger", lambda *_: pytest.fail("it was computed first")
     )
     path = tmp_path / "before.json"
     if content is not None:

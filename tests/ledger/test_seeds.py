@@ -13,9 +13,9 @@ from scipy import stats
 
 from carry_core import runs
 from carry_core.errors import BadInput
-from carry_core.files import ROOT
+from carry_core.files import ROOT, sha256
 from carry_core.groups import MAIN
-from carry_paper import cli
+from carry_paper.checksums import read_checksums
 from carry_paper.findings import heads, interchange, survey, typology
 from carry_paper.ledger import registry, seeds
 
@@ -160,7 +160,7 @@ def test_the_command_writes_what_the_maps_say_and_keeps_other_rows(carry, data):
         )
     ).loc[2]
     assert snapshots.loc[5, [*early.index]].to_dict() == pytest.approx(early.to_dict(), abs=1e-5)
-    assert cli.read_checksums()["results/seeds.csv.gz"] == cli.sha256(seeds.path_of())
+    assert read_checksums()["results/seeds.csv.gz"] == sha256(seeds.path_of())
     header, *_ = gzip.decompress(seeds.path_of().read_bytes()).decode().splitlines()
     assert [name for name in header.split(",") if name == "kind" or name.endswith("shows")] == []
     before = seeds.path_of().read_bytes()

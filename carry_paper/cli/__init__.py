@@ -1,0 +1,61 @@
+"""The `carry` command: reads what was typed, calls the packages, prints what came out."""
+
+import os
+import signal
+import sys
+
+import click
+
+from carry_core.errors import BadInput
+from carry_paper.cli import data, ledger, llm, train
+
+COMMANDS = (
+    data.import_author,
+    data.verify,
+    data.export_playground,
+    train.train,
+    train.bench_command,
+    ledger.claims_command,
+    ledger.interchange_command,
+    ledger.seeds_command,
+    llm.llm,
+    llm.train_llm,
+)
+STOPPED_BY_SIGNAL = 130  # the exit code of a program that Ctrl-C stops
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.version_option(package_name="carry-core")
+def carry() -> None:
+    """A reproducible companion to *Carrying over Algorithm in Transformers*."""
+
+
+for command in COMMANDS:
+    carry.add_command(command)
+
+
+def main() -> None:
+    """Run the command line; what a user got wrong is one line on stderr and exit code 2."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        carry(standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as no_arguments:
+        click.echo(no_arguments.format_message())
+    except (click.ClickException, BadInput) as error:
+        click.echo(complaint(error), err=True)
+        sys.exit(2)
+    except (KeyboardInterrupt, click.Abort):
+        is_training = "train" in sys.argv[1:2]
+        goes_on = "; what was finished is kept, and the same command goes on from there"
+        click.echo(f"Stopped{goes_on if is_training else ''}.", err=True)
+        # Threads that are in the middle of a pass are not waited for.
+        os._exit(STOPPED_BY_SIGNAL)
+
+
+def complaint(error: click.ClickException | BadInput) -> str:
+    """Return what was wrong, in one line; after a usage error it names the help."""
+    text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+    if isinstance(error, click.UsageError):
+        command = error.ctx.command_path if error.ctx else "carry"
+        text = f"{text.rstrip().removesuffix('.')}. Try `{command} --help`."
+    return " ".join(text.split())

@@ -1,0 +1,161 @@
+"""Commands that measure and judge what the paper claims."""
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import click
+
+from carry_core import groups, runs
+from carry_core.errors import BadInput
+from carry_core.fast.layers import keep_memory
+from carry_core.files import write_json
+from carry_paper.cli.options import JSON, SAVE, SOURCE, Whole
+from carry_paper.cli.progress import reporter
+from carry_paper.findings import interchange_maps, typology
+from carry_paper.ledger import compute, moved, results, seeds
+from carry_paper.ledger.report import show
+from carry_paper.training import loop
+
+
+@click.command("claims")
+@SOURCE
+@click.option("--only", default="", metavar="PREFIX", help="Rows whose id starts with this.")
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Then list the rows that moved since FILE, which --json or --save wrote earlier,"
+    " with both rules.",
+)
+@JSON
+@SAVE
+def claims_command(
+    source: str, only: str, against: Path | None, json_file: Path | None, save: bool
+) -> None:
+    """Compute every number of the paper from weights, and judge it."""
+    if save and only:
+        raise BadInput("--save writes the whole ledger of a source: drop --only, or use --json.")
+    earlier = moved.earlier_rows(against, source, only) if against else None
+    if save:
+        results.check_weights(source)
+    keep_memory()
+
+    ledger, rows = compute_rows(source, only)
+    show(rows)
+    if save:
+        results.save(source, rows)
+    if json_file is not None:
+        write_json(json_file, [asdict(row) for row in rows])
+    if earlier is not None:
+        lines = moved.moved(earlier, {row.id: row for row in rows})
+        click.echo(f"{len(lines)} of {len(rows)} rows moved since {against}.")
+        for line in lines:
+            click.echo(line)
+    if ledger.failed:
+        click.echo(
+            f"{len(ledger.failed)} failed unexpectedly: {', '.join(ledger.failed)}", err=True
+        )
+        sys.exit(1)
+
+
+def compute_rows(source: str, only: str) -> tuple[compute.Ledger, list[results.Row]]:
+    """Compute the ledger's rows, with lines of progress; return them with the ledger."""
+    report = reporter()
+    steps_done = count(1)
+
+    def report_step(what: str) -> None:
+        report(source, what, next(steps_done) / n_steps)
+
+    ledger = compute.Ledger(source, only, report_step)
+    n_steps = 1 + ledger.steps()
+    return ledger, ledger.rows(compute.journal(source))
+
+
+@click.command("interchange")
+@SOURCE
+@click.argument("names", metavar="[GROUP...]", nargs=-1)
+@click.option(
+    "--pairs",
+    type=Whole(5, 10**6),
+    show_default=f"{interchange_maps.PAIRS} in {groups.MAIN}, {interchange_maps.PAIRS_OF_OTHERS}"
+    " in other groups",
+    help="Swaps of a part at an answer position; a fifth of them elsewhere.",
+)
+@JSON
+@SAVE
+def interchange_command(
+    source: str, names: tuple[str, ...], pairs: int | None, json_file: Path | None, save: bool
+) -> None:
+    """Map where the carry lives, by swaps between two sums, in all runs of each GROUP.
+
+    Parts of the model are swapped one by one. Without a GROUP, all groups are mapped that have
+    runs.
+    """
+    counts = pairs_by_group(source, names, pairs)
+    if save:
+        for name, n_pairs in counts.items():
+            interchange_maps.check_replaces(source, name, n_pairs, runs.find(name, source))
+    rows = []
+    for name, n_pairs in counts.items():
+        maps = interchange_maps.measure_group(source, name, partial(click.echo, err=True), n_pairs)
+        swaps = maps[~maps.control]
+        rows += json.loads(swaps[interchange_maps.COLUMNS].to_json(orient="records"))
+        kinds = typology.who_decides(swaps).kind.map(typology.KINDS)
+        click.echo(f"{name} ({source}): runs by who decides")
+        click.echo(kinds.value_counts().to_string(header=False))
+        if save:
+            interchange_maps.save(source, name, maps)
+    if json_file is not None:
+        write_json(json_file, rows)
+
+
+def pairs_by_group(source: str, names: tuple[str, ...], pairs: int | None) -> dict[str, int]:
+    """Return how many pairs of sums are swapped in each group.
+
+    Args:
+        source: Whose runs are mapped.
+        names: The groups; if there are none, all that have runs.
+        pairs: The number for all groups; if None, each group has its default.
+    """
+    chosen = [groups.find(name).name for name in names]
+    if not chosen:
+        chosen = [name for name in groups.GROUPS if runs.find(name, source)]
+    counts = {}
+    for name in chosen or [groups.MAIN]:
+        counts[name] = pairs or interchange_maps.default_pairs(name)
+    return counts
+
+
+@click.command("seeds")
+@SOURCE
+@click.option("--recipe", type=click.Choice(list(groups.RECIPES)), default="quick", help="Of ours.")
+@click.option("--runs", "numbers", help="Runs such as 0-31 [default: all that there are].")
+@JSON
+@SAVE
+def seeds_command(
+    source: str, recipe: str, numbers: str | None, json_file: Path | None, save: bool
+) -> None:
+    """Sort runs of the main group by kind, and list which of the paper's findings each shows.
+
+    Some findings compare them with runs of other groups, which have to exist too. Saved rows of
+    other runs stay.
+    """
+    recipe_of_source = recipe if source == "ours" else None
+    available = runs.find(groups.MAIN, source, recipe=recipe_of_source, runs=range(1000))
+    chosen = sorted(available)
+    if numbers is not None:
+        chosen = loop.parse_run_numbers(numbers, groups.find(groups.MAIN))
+    if save and os.path.lexists(seeds.path_of()):
+        seeds.saved()  # refuses a damaged table now, and not after an hour
+    rows = seeds.measured(source, recipe_of_source, chosen, partial(click.echo, err=True))
+    click.echo(rows[rows.epoch.isna()].kind.value_counts().to_string())
+    records = json.loads(rows.to_json(orient="records", double_precision=5))
+    if save:
+        seeds.save(rows)
+    if json_file is not None:
+        write_json(json_file, records)

@@ -1,0 +1,193 @@
+"""Commands that train the paper's groups, and that say how fast."""
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from pathlib import Path
+
+import click
+import pandas as pd
+import torch
+
+from carry_core import groups
+from carry_core.errors import BadInput
+from carry_core.files import data_dir, write_json
+from carry_core.runs import run_path
+from carry_paper.cli.options import (
+    DEVICE,
+    FOLDER,
+    JSON,
+    SAVE,
+    SEED,
+    THREADS,
+    Number,
+    Whole,
+    check_writable,
+)
+from carry_paper.cli.progress import counted, reporter
+from carry_paper.training import bench, fused, loop
+from carry_paper.training.checkpoints import Checkpoints
+from carry_paper.training.loop import Progress
+from carry_paper.training.seeds import Seeds
+from carry_paper.training.trainer import PRECISIONS
+
+# For each group its checkpoints, and how far each run is that is not yet trained to its end.
+Plan = list[tuple[Checkpoints, dict[int, Progress]]]
+
+
+@click.command(epilog=f"Groups, what figures need most first: {', '.join(groups.GROUPS)}.")
+@click.argument("names", metavar="GROUP...", nargs=-1)
+@click.option(
+    "--all", "all_groups", is_flag=True, help="Every group, what figures need most first."
+)
+@click.option("--runs", "numbers", help="Runs such as 0-5 or 0,2 [default: the group's own].")
+@click.option(
+    "--epochs", type=Whole(min=1), help="Stop after this many epochs [default: the recipe's]."
+)
+@click.option(
+    "--recipe",
+    type=click.Choice(list(groups.RECIPES)),
+    default="paper",
+    help="The paper's protocol, hours to days a run on a CPU core; or its quick stand-in,"
+    " 5 to 20 minutes.",
+)
+@DEVICE
+@click.option("--precision", type=click.Choice(list(PRECISIONS)), default="fp32")
+@THREADS
+@click.option(
+    "--out",
+    type=FOLDER,
+    default=lambda: data_dir() / "runs",
+    show_default="data/runs",
+    help="Where runs go.",
+)
+@click.option("--init-seed", type=SEED, help="Initial weights of this run [default: its own].")
+@click.option("--order-seed", type=SEED, help="Permute the training sums [default: unpermuted].")
+@click.option("--mask-seed", type=SEED, help="Dropout masks of this run [default: its own].")
+@click.option(
+    "--minutes", type=Number(0, 1e6, min_open=True), help="Stop, resumable, after this time."
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Say what would be trained, and about how long it would take."
+)
+def train(
+    names: tuple[str, ...],
+    all_groups: bool,
+    numbers: str | None,
+    epochs: int | None,
+    recipe: str,
+    device: str,
+    precision: str,
+    threads: int,
+    out: Path,
+    init_seed: int | None,
+    order_seed: int | None,
+    mask_seed: int | None,
+    minutes: float | None,
+    dry_run: bool,
+) -> None:
+    """Train the missing runs of each GROUP. Goes on where an earlier call stopped."""
+    clock = loop.Clock(minutes)
+    seeds = Seeds(init_seed, order_seed, mask_seed)
+    if all_groups == bool(names):
+        raise BadInput("What to train? Expected either one or more groups, or --all.")
+    check_precision(precision, device)
+    torch.set_num_threads(threads)
+
+    plan: Plan = []
+    for checkpoints in writable_checkpoints(groups.GROUPS if all_groups else names, recipe, epochs):
+        check_writable(run_path(out, checkpoints.group.name, recipe, 0).parent)
+        run_numbers = loop.parse_run_numbers(numbers, checkpoints.group)
+        plan.append((checkpoints, loop.missing(checkpoints, run_numbers, out, seeds)))
+    loop.check_parents(plan)
+
+    if dry_run:
+        print_estimates(plan, out, device, precision)
+        return
+    for checkpoints, missing in plan:
+        group = checkpoints.group
+        if not missing:
+            click.echo(f"{group.name}: complete in {out}.")
+            continue
+        click.echo(f"{group.name}: {group}.")
+        in_time = loop.train_group(
+            checkpoints,
+            missing,
+            out,
+            device=device,
+            precision=precision,
+            seeds=seeds,
+            clock=clock,
+            report=reporter(),
+        )
+        if not in_time:
+            click.echo("Time is up; the same command goes on from here.")
+            return
+
+
+def check_precision(precision: str, device: str) -> None:
+    """Raise `BadInput` if this machine cannot train on the device in this precision."""
+    if precision == "tf32" and device == "cpu":
+        raise BadInput("--precision tf32 exists on CUDA devices only: choose fp32 or bf16.")
+    if precision == "fused":
+        fused.library()  # built now, and refused where that cannot be done
+
+
+def writable_checkpoints(
+    names: Iterable[str], recipe: str, epochs: int | None
+) -> Iterable[Checkpoints]:
+    """Yield the checkpoints of each group, in a folder that can be written to.
+
+    Raises:
+        BadInput: There is no such group or so long a training, or the folder is not writable.
+    """
+    folder = data_dir() / "checkpoints"
+    check_writable(folder)
+    for name in names:
+        group = groups.find(name)
+        checkpoints = Checkpoints(folder, group, groups.find_recipe(recipe, group, epochs))
+        check_writable(checkpoints.path(0).parent)
+        yield checkpoints
+
+
+def print_estimates(plan: Plan, out: Path, device: str, precision: str) -> None:
+    """Print what is missing and about how long it takes, for each group and in all."""
+    total = timedelta()
+    for checkpoints, missing in plan:
+        group = checkpoints.group
+        if not missing:
+            click.echo(f"{group.name}: complete in {out}.")
+            continue
+        seconds = round(loop.estimate(checkpoints, missing, device, precision))
+        duration = timedelta(seconds=seconds)
+        total += duration
+        epochs = counted(checkpoints.recipe.epochs(group), "epoch")
+        click.echo(f"{group.name}: {loop.named(missing)}, {epochs} a run, about {duration}.")
+    click.echo(
+        f"In all about {total} on {device} in {precision}, estimated from two steps of each group."
+    )
+
+
+@click.command("bench")
+@click.argument("what", type=click.Choice(["train", "claims", "measure"]))
+@JSON
+@SAVE
+def bench_command(what: str, json_file: Path | None, save: bool) -> None:
+    """Measure the speed of training, of the ledger or of measurements, beside plain PyTorch."""
+    has_gpu = torch.cuda.is_available()
+    if save and what == "train" and not has_gpu:
+        bench.check_devices(what, {"cpu"})
+    benches: dict[str, Callable[[], list[bench.Row]]] = {
+        "train": bench.train,
+        "claims": bench.claims,
+        "measure": bench.predict,
+    }
+    rows = benches[what]()
+    if what == "train" and has_gpu:
+        rows += bench.train("cuda", [groups.find(groups.MAIN)], 6)
+    click.echo(pd.DataFrame(rows).to_string(index=False, na_rep=""))
+    if what == "train" and (why := fused.why_not()):
+        click.echo(why)
+    if save:
+        bench.save(what, rows)
+    if json_file is not None:
+        write_json(json_file, rows)
