@@ -159,7 +159,8 @@ def _late_and_early(
 ) -> tuple[list[Ablation], list[Ablation]]:
     """Return the ablations of the last layer only, and those that change an earlier one."""
     last_layer = f"blocks.{model.config.layers - 1}."
-    late, early = [], []
+    late: list[Ablation] = []
+    early: list[Ablation] = []
     for ablation in sorted(ablations, key=str):
         names = ablation.changes(model.config)
         is_late = all(last_layer in name for name in names)
