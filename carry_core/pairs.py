@@ -129,16 +129,17 @@ def _differ(
     carry_in_step = carry_in[1] - carry_in[0]
 
     if contrast.control:
-        own_digits_differ = {
+        digits_differ = {
             "carry_in": same_here,
             "digit_sum": same_right & ~same_here,
             "both": ~same_here,
         }[contrast.variable]
-        return own_digits_differ & (carry_in_step == 0) & (digit_sum_step == 0)
+        return digits_differ & (carry_in_step == 0) & (digit_sum_step == 0)
     if contrast.variable == "carry_in":
         return same_here & (carry_in_step == 1)
     if contrast.variable == "digit_sum":
         # Digit sums that are ten apart have the same digit.
         return same_right & (digit_sum_step > 0) & (digit_sum_step != 10)
     # Steps of 0, 1 and 9 leave fewer than four digits that base and source can make.
-    return ~torch.isin(digit_sum_step % 10, torch.tensor([0, 1, 9])) & (carry_in_step == 1)
+    makes_four_digits = ~torch.isin(digit_sum_step % 10, torch.tensor([0, 1, 9]))
+    return makes_four_digits & (carry_in_step == 1)

@@ -1,7 +1,7 @@
 """What a finding returns, what a rule makes of it, and the groups of runs that the paper is about.
 
 A finding is a plain function of a run's model, of a survey of the run (`survey.Survey`), of
-learning curves, or of all that a source has (`survey.Evidence`). Of one run it returns `Fields`; of
+learning curves, or of all that a source has (`evidence.Evidence`). Of one run it returns `Fields`; of
 several a data frame with a row for each run, by its number, or by group and number. `value` is the
 measured number, which the first line of the docstring names; the other fields are what else was
 measured.

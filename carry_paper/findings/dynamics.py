@@ -22,8 +22,8 @@ from carry_core.groups import GROUPS
 from carry_core.runs import History
 from carry_core.sums import Layout
 from carry_paper.findings.base import MAIN, N1, N1_W1, Fields, per_run
+from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.heads import column_mass, no_carry_reference
-from carry_paper.findings.survey import Evidence
 
 Curve: TypeAlias = pd.Series  # of numbers, by the epochs after which a run was tested
 PLOTTED = 0.4  # what Fig. 5 plots: 400 of 1000 epochs

@@ -18,8 +18,9 @@ from carry_core.interventions import INTACT, Ablation
 from carry_core.model import Transformer
 from carry_core.sums import Numbers
 from carry_paper.findings.base import N1, N1_W0, Fields, per_run
+from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.heads import column_mass, mean_attention
-from carry_paper.findings.survey import Evidence, random_sums
+from carry_paper.findings.survey import random_sums
 
 Points = Float[Tensor, "sums axis"]  # on principal axes, centred
 Side = Bool[Tensor, " sums"]

@@ -21,7 +21,8 @@ from carry_core.runs import History, Runs
 from carry_core.sums import Layout, Numbers
 from carry_paper.findings import base, dynamics, geometry, heads, neurons
 from carry_paper.findings.base import Fields, per_run
-from carry_paper.findings.survey import Evidence, Survey, random_sums
+from carry_paper.findings.evidence import Evidence
+from carry_paper.findings.survey import Survey, random_sums
 
 BALANCED = 4_450  # six-digit sums, fifty of each class
 RANDOM = 5_000  # six-digit sums, drawn from all

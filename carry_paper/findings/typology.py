@@ -20,8 +20,8 @@ from carry_core.model import Hook, Transformer
 from carry_core.pairs import Contrast, Pairs
 from carry_paper.findings import heads, interchange_maps
 from carry_paper.findings.base import MAIN, Fields, per_run
+from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.interchange import correct_pairs
-from carry_paper.findings.survey import Evidence
 
 # Those runs' values of a head, of the attention and of its skip path lie at 0.00-0.32, at 0.68 and
 # # at 0.93-1.00, where 1.00 is a component that moves the digit in every pair. The threshold is

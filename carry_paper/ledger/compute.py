@@ -13,7 +13,8 @@ import numpy as np
 
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_paper.findings.survey import Evidence, Need
+from carry_paper.findings.evidence import Evidence
+from carry_paper.findings.survey import Need
 from carry_paper.ledger import claims, registry, results, verdicts
 from carry_paper.ledger.claims import Claim
 from carry_paper.ledger.entries import Measurement

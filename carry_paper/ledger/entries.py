@@ -19,7 +19,8 @@ from carry_core.interventions import Ablation
 from carry_core.model import Transformer
 from carry_paper.findings import lengths
 from carry_paper.findings.base import CONTEXT, Fields, Rule, per_run
-from carry_paper.findings.survey import Evidence, Need, Survey
+from carry_paper.findings.evidence import Evidence
+from carry_paper.findings.survey import Need, Survey
 
 
 @dataclass(frozen=True)

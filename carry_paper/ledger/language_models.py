@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from carry_core.errors import BadInput
 from carry_paper.findings.base import Fields, per_run
-from carry_paper.findings.survey import Evidence
+from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger.entries import Entry, Measurement, first_line, judged, summary
 from carry_paper.llm import recordings
 from carry_paper.llm.model import format_heads

@@ -19,15 +19,8 @@ from carry_core.measure import ClassAccuracies
 from carry_core.model import Transformer
 from carry_paper.findings import base, dynamics, heads, lengths
 from carry_paper.findings.base import Fields
-from carry_paper.findings.survey import (
-    DRAWN,
-    SAMPLE,
-    Dissected,
-    Evidence,
-    Need,
-    Survey,
-    random_sums,
-)
+from carry_paper.findings.evidence import Evidence
+from carry_paper.findings.survey import DRAWN, SAMPLE, Dissected, Need, Survey, random_sums
 from carry_paper.ledger.entries import Among, Entry, Measurement, Statistic, number
 
 MAIN_RUN = 2  # the released run of the main group that Sec. 5 and Fig. 3, 4 and 14 show

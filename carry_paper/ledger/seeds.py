@@ -29,7 +29,8 @@ from carry_core.model import Transformer
 from carry_paper.checksums import save_listed
 from carry_paper.findings import dynamics, heads, interchange, interchange_maps, typology
 from carry_paper.findings.base import MAIN, Fields
-from carry_paper.findings.survey import DRAWN, Evidence, Need, random_sums
+from carry_paper.findings.evidence import Evidence
+from carry_paper.findings.survey import DRAWN, Need, random_sums
 from carry_paper.ledger import registry
 from carry_paper.ledger.entries import Entry
 from carry_paper.schemas import one_of, read_table

@@ -7,7 +7,7 @@ from carry_core import measure, sums
 from carry_core.interventions import Ablation
 from carry_core.model import ModelConfig, Transformer
 from carry_paper.findings import adder
-from carry_paper.findings.survey import Evidence
+from carry_paper.findings.evidence import Evidence
 from tests.conftest import random_model
 
 

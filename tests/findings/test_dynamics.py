@@ -8,7 +8,7 @@ import torch
 from carry_core.errors import BadInput
 from carry_core.sums import Layout
 from carry_paper.findings import dynamics, heads
-from carry_paper.findings.survey import Evidence
+from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger import registry
 
 EPOCHS = 400

@@ -9,7 +9,7 @@ import torch
 from carry_core import measure
 from carry_core.curves import shapes_of_curves
 from carry_core.groups import GROUPS, MAIN, Group
-from carry_paper.findings import geometry, lengths, survey
+from carry_paper.findings import evidence, geometry, lengths, survey
 from carry_paper.findings.base import (
     DECODER,
     DFF512,
@@ -84,7 +84,7 @@ def small(tmp_path_factory):
             for pair in zip(measure.sample(100, 3, seed=0), (74 - b, b), strict=True)
         )
         four = measure.sample(20, 4, seed=0)
-        patch.setattr(survey, "fixed_sums", lambda group: four if group == DIGITS4 else few)
+        patch.setattr(evidence, "fixed_sums", lambda group: four if group == DIGITS4 else few)
         for module, constant, count in (
             (lengths, "BALANCED", 89),
             (lengths, "RANDOM", 200),

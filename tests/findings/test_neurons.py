@@ -7,6 +7,7 @@ import torch
 
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
+from carry_core.fast.last_layer import LastLayer
 from carry_core.interventions import Ablation
 from carry_core.model import ModelConfig, Transformer
 from carry_paper.findings import heads, neurons, survey
@@ -36,10 +37,11 @@ def test_in_a_survey_each_class_may_have_carry_neurons_of_its_own():
     model = Transformer(ModelConfig(d_model=16, d_ff=6)).requires_grad_(requires_grad=False)
     model.blocks[1].up.weight.copy_(torch.eye(6, 16))
     model.blocks[1].up.bias.zero_()
-    rest = survey.Rest(model, a, b)
+    last_layer = LastLayer(model, len(a))
     stream = torch.nn.functional.one_hot(carries.classify(a, b), 16).float()
-    rest.keep(stream[:, None].expand(-1, 3, -1))
-    (chosen,) = rest.carry_neurons([torch.arange(len(a))])
+    last_layer.append(stream[:, None].expand(-1, 3, -1))
+    task = carries.classify(a, b)
+    (chosen,) = survey.carry_neurons(last_layer, task, [torch.arange(len(a))])
     assert chosen.tolist() == [False, *[True] * 4, False]
 
 

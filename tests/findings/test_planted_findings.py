@@ -14,7 +14,8 @@ from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
 from carry_paper.findings import base, geometry, heads, lengths, survey
 from carry_paper.findings.base import DECODER, DFF1024, DIGITS4, N1, N3, S01
-from carry_paper.findings.survey import Dissected, Evidence, Survey
+from carry_paper.findings.evidence import Evidence
+from carry_paper.findings.survey import Dissected, Survey
 from carry_paper.ledger import registry
 from carry_paper.ledger.entries import Measurement
 

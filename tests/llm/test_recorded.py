@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from carry_core.errors import BadInput
-from carry_paper.findings.survey import Evidence
+from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger import claims, registry
 from carry_paper.llm import prompts, recordings, survey
 from carry_paper.llm.model import Size, parse_heads

@@ -14,7 +14,7 @@ from carry_core.groups import RECIPES, MoreSnapshots
 from carry_core.runs import run_path
 from carry_core.sums import Layout
 from carry_paper.findings import dynamics, lengths
-from carry_paper.findings.survey import Evidence
+from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger import quantities
 from carry_paper.pages import page, playground
 from carry_paper.plots import curves as drawn

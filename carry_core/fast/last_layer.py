@@ -1,0 +1,127 @@
+"""The last layer behind its attention, for many sums and for many sets of neurons at once.
+
+To ablate neurons of the final MLP changes nothing before that MLP. So the residual stream behind
+the last attention is computed once for all sums, and what many ablations share is computed once
+for each sum. A dozen ablations then cost about as much as one or two passes of the model.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from carry_core.errors import BadInput
+from carry_core.fast.layers import product
+from carry_core.fast.plain import is_plain
+from carry_core.model import Transformer
+
+# Some of the sums, as indices in ascending order; a sum may occur more than once.
+Indices = Int[Tensor, " _"]
+
+CHUNK = 2_048  # sums that pass through the MLP at once: of each set some hundred are among them
+
+
+class LastLayer:
+    """A plain model from its last attention on, at the answer's positions of many sums.
+
+    Its numbers are those of `model.py` under an `Ablation` of neurons, but for the last bits of
+    sums that are added in another order.
+
+    Attributes:
+        resid_mid: The residual stream behind the last attention, `[sums, pos, d_model]`; 0.8 GB
+            for the 500,500 sums of three digits.
+    """
+
+    def __init__(self, model: Transformer, n_sums: int) -> None:
+        """Prepare for `n_sums` sums, whose streams `append` takes.
+
+        Raises:
+            BadInput: The model's weights do not say what it computes, as in `plain.is_plain`.
+        """
+        if not is_plain(model):
+            raise BadInput(
+                "A survey reads the model's weights: expected a Transformer without hooks of "
+                "PyTorch and without wrapped or replaced parts, such as `load(...).model(0)`."
+            )
+        config = model.config
+        self.model = model
+        self.block = model.blocks[config.layers - 1]
+        dtype = model.embed.weight.dtype
+        # It takes memory only as it is filled.
+        self.resid_mid = torch.empty(n_sums, config.width, config.d_model, dtype=dtype)
+        self.n_filled = 0
+
+    def append(self, resid_mid: Float[Tensor, "batch pos d_model"]) -> None:
+        """Store the streams of the next sums."""
+        end = self.n_filled + len(resid_mid)
+        self.resid_mid[self.n_filled : end] = resid_mid
+        self.n_filled = end
+
+    def answers_without_mlp(
+        self, resid_mid: Float[Tensor, "batch pos d_model"]
+    ) -> Int[Tensor, "batch pos"]:
+        """Return what the model answers from these streams if its final MLP is ablated."""
+        return self._answers(resid_mid)
+
+    def class_means(
+        self, task: Int[Tensor, " sums"], n_classes: int, sets: Sequence[Indices]
+    ) -> Float[Tensor, "set task neuron"]:
+        """Return the neurons' mean activations at the first answer digit, by set and class of sums.
+
+        They are NaN for a class of which a set has no sum. One pass serves all sets, since these
+        overlap.
+        """
+        counts = torch.stack([torch.bincount(sums, minlength=len(task)) for sums in sets])
+        is_in_class = torch.stack([task == i for i in range(n_classes)])  # (task, sums)
+        shape = len(sets), n_classes
+        total = torch.zeros(*shape, self.model.config.d_ff, dtype=torch.float64)
+        size = torch.zeros(*shape, 1, dtype=torch.float64)
+        for chunk in self._chunks():
+            normed = self.block.norm(self.resid_mid[chunk, 0])
+            post = self.block.up(normed).relu()  # (sums, neuron)
+            # The number of times that a sum is in a set, by class: (set, task, sums)
+            weight = (counts[:, None, chunk] * is_in_class[:, chunk]).to(post)
+            total += product(weight.flatten(0, 1), post.mT).view(total.shape)
+            size += weight.sum(-1, keepdim=True)
+        return total / size
+
+    def answers(
+        self, neurons: Bool[Tensor, "set neuron"], sets: Sequence[Indices]
+    ) -> list[Int[Tensor, "_ pos"]]:
+        """Return what the model answers with some of its final MLP's neurons only, as int8.
+
+        Each row of `neurons` is for one of the sets of sums. All other neurons are ablated.
+        """
+        up, down = self.block.up, self.block.down
+        in_all = neurons.all(0)  # what these write is computed once
+        in_some = neurons.any(0) & ~in_all
+        up_of_all = up.weight[in_all], up.bias[in_all]
+        up_of_some = up.weight[in_some], up.bias[in_some]
+        down_of_all = down.weight[:, in_all].contiguous()
+        down_of_set = [(down.weight[:, in_some] * row).contiguous() for row in neurons[:, in_some]]
+
+        n_positions = self.resid_mid.shape[1]
+        answers = [torch.empty(len(sums), n_positions, dtype=torch.int8) for sums in sets]
+        for chunk in self._chunks():
+            resid_mid = self.resid_mid[chunk]
+            normed = self.block.norm(resid_mid)
+            post_of_all = product(normed, *up_of_all).relu()
+            post_of_some = product(normed, *up_of_some).relu()
+            with_all = resid_mid + product(post_of_all, down_of_all, down.bias)
+            for answer, sums, weight in zip(answers, sets, down_of_set, strict=True):
+                # The set's sums that are in this chunk.
+                bounds = torch.tensor([chunk.start, chunk.stop])
+                first, end = torch.searchsorted(sums, bounds).tolist()
+                rows = sums[first:end] - chunk.start
+                resid_post = with_all[rows] + product(post_of_some[rows], weight)
+                answer[first:end] = self._answers(resid_post)
+        return answers
+
+    def _chunks(self) -> Iterator[slice]:
+        for start in range(0, len(self.resid_mid), CHUNK):
+            yield slice(start, start + CHUNK)
+
+    def _answers(self, resid: Float[Tensor, "batch pos d_model"]) -> Int[Tensor, "batch pos"]:
+        """Return the digits that the model reads off the stream behind its last layer."""
+        return torch.argmax(self.model.unembed(self.model.norm(resid)), -1)

@@ -1,0 +1,160 @@
+"""All that one source has: the weights and learning curves of each group, and surveys of its runs.
+
+Several rows of the ledger share a survey, so it is made once, and runs are surveyed side by side.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+
+from carry_core import curves, groups, runs
+from carry_core.errors import BadInput
+from carry_core.files import ROOT
+from carry_core.model import Transformer
+from carry_core.runs import History
+from carry_core.sums import Numbers
+from carry_paper import author
+from carry_paper.findings.survey import Need, Survey, fixed_sums, survey
+
+T = TypeVar("T")
+
+
+class Evidence:
+    """One source's weights and learning curves, and the surveys that rows of the ledger share.
+
+    What is missing or damaged raises `BadInput`, which says how to get it.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        needs: Mapping[str, Need] | None = None,
+        report: Callable[[str], None] = lambda done: None,
+        chosen: Mapping[str, Mapping[str, Any]] | None = None,
+        surveyed: Callable[[str], tuple[Numbers, Numbers]] | None = None,
+    ) -> None:
+        """Prepare for a source; nothing is loaded yet.
+
+        Args:
+            source: `ours` or `author`.
+            needs: What has to be surveyed, by group.
+            report: A function that is called after each survey, with the run it was of.
+            chosen: Which runs of a group are meant, as keyword arguments of `runs.load`.
+            surveyed: A function that returns the sums on which a group is surveyed;
+                `fixed_sums` if None.
+        """
+        runs.folder(source)
+        self.source = source
+        self.needs = dict(needs or {})
+        self.report = report
+        self.chosen = chosen or {}
+        self.surveyed = surveyed or fixed_sums
+        self._surveys: dict[str, dict[int, Future[Survey]]] = {}
+
+    # ---- weights and learning curves
+
+    def has(self, group: str) -> bool:
+        """Return True if the group's weights can be loaded."""
+        try:
+            self.group(group)
+        except BadInput:
+            return False
+        return True
+
+    def group(self, group: str) -> runs.Runs:
+        """Return the group's runs."""
+        return self._load(runs.load, group, "weights", "weights")
+
+    def curves(self, group: str) -> History:
+        """Return the group's learning curves."""
+        return self._load(curves.load_curves, group, "history", "learning curves")
+
+    def _load(self, load: Callable[..., T], group: str, kind: str, words: str) -> T:
+        """Return what `load` gives; in messages, `words` name what the author calls `kind`."""
+        try:
+            return load(group, self.source, **self.chosen.get(group, {}))
+        except BadInput as error:
+            if self.source == "author" and not author.holds(kind, group):
+                raise BadInput(f"The author's release has no {words} of {group}.") from error
+            raise BadInput(str(error).replace(f"{ROOT}/", "")) from error
+
+    def planned_epochs(self, group: str) -> int:
+        """Return the epochs of a group's whole training; ours may have had a part of them only."""
+        if self.source == "ours":
+            return self.group(group).planned_epochs
+        return groups.find(group).epochs
+
+    def training(self, group: str) -> str:
+        """Return the recipe of a group and how far it got; "" if it is the paper's protocol."""
+        if self.source != "ours" or not self.has(group):
+            return ""
+        loaded = self.group(group)
+        return loaded.training if loaded.stand_in else ""
+
+    # ---- what is measured on each run
+
+    def models(self, group: str, epoch: int | None = None) -> dict[int, Transformer]:
+        """Return each run's model, at the end or at one of the paper's epochs."""
+        loaded = self.group(group)
+        return {run: loaded.model(run, epoch) for run in loaded.numbers}
+
+    def each(
+        self, group: str, of: Callable[[int, Transformer], T], epoch: int | None = None
+    ) -> dict[int, T]:
+        """Return `of(run, model)` for each run of a group; several are computed at once."""
+        models = self.models(group, epoch)
+        with one_thread_each() as pool:
+            return dict(zip(models, pool.map(of, models, models.values()), strict=True))
+
+    def surveys(self, group: str) -> dict[int, Survey]:
+        """Return a survey of each run of a group, or raise what it raised.
+
+        The first call surveys all groups that are needed and can be loaded.
+        """
+        if group not in self._surveys:
+            waiting = [name for name in self.needs if name not in self._surveys and self.has(name)]
+            self._survey_groups({name: self.group(name) for name in (group, *waiting)})
+        return {run: future.result() for run, future in self._surveys[group].items()}
+
+    def _survey_groups(self, loaded_groups: Mapping[str, runs.Runs]) -> None:
+        """Survey all runs of some groups, those that take longest first."""
+
+        def size(name: str) -> int:
+            config = loaded_groups[name].config
+            return config.layers * config.d_ff
+
+        with one_thread_each() as pool:
+            futures: list[Future[Survey]] = []
+            for name in sorted(loaded_groups, key=size, reverse=True):
+                loaded = loaded_groups[name]
+                by_run = {run: pool.submit(self._survey, loaded, run) for run in loaded.numbers}
+                self._surveys[name] = by_run
+                futures += by_run.values()
+            wait(futures)
+
+    def _survey(self, loaded: runs.Runs, run: int) -> Survey:
+        a, b = self.surveyed(loaded.group)
+        need = self.needs.get(loaded.group, Need())
+        try:
+            return survey(loaded.model(run), a, b, need)
+        finally:
+            self.report(f"{loaded.group} run {run}")
+
+
+@contextmanager
+def one_thread_each() -> Iterator[ThreadPoolExecutor]:
+    """Yield as many workers as PyTorch would use threads, each with one thread.
+
+    So the number of cores changes no bit of a result.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    pool = ThreadPoolExecutor(threads)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C, nothing that waits is begun
+        torch.set_num_threads(threads)
