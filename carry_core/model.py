@@ -1,24 +1,24 @@
-"""The transformer of the paper (App. A), with a named hook point at every activation that one may look at or change.
+"""The transformer of the paper (App. A), with a named hook point at every activation.
 
 `model(tokens, hook)` calls `hook(name, tensor)` at every point and goes on with what it returns: a
-cache keeps, an intervention replaces, dropout masks. None stands for the tensor itself. The points,
-for layer l:
+cache stores the activation, an intervention replaces it, dropout masks it. None stands for the
+tensor itself. The points, for layer l:
 
     embed                     [batch, pos, d_model]   token embedding times sqrt(d_model)
     blocks.{l}.resid_pre      [batch, pos, d_model]   the stream that enters the block
     blocks.{l}.attn.q         [batch, query, head, d_head]   before the rotation
     blocks.{l}.attn.k         [batch, key, head, d_head]   before the rotation
     blocks.{l}.attn.v         [batch, key, head, d_head]   before the rotation
-    blocks.{l}.attn.scores    [batch, head, query, key]   divided by sqrt(d_head), masked in a decoder
+    blocks.{l}.attn.scores    [batch, head, query, key]   over sqrt(d_head), masked in a decoder
     blocks.{l}.attn.pattern   [batch, head, query, key]   attention probabilities
     blocks.{l}.attn.z         [batch, query, head, d_head]   before the output projection
     blocks.{l}.attn_out       [batch, query, d_model]
-    blocks.{l}.attn.skip      [batch, query, d_model]   what the skip connection carries past the attention
+    blocks.{l}.attn.skip      [batch, query, d_model]   what skips the attention
     blocks.{l}.resid_mid      [batch, query, d_model]   attn.skip + attn_out
     blocks.{l}.mlp.pre        [batch, query, d_ff]   before the ReLU
     blocks.{l}.mlp.post       [batch, query, d_ff]   after the ReLU
     blocks.{l}.mlp_out        [batch, query, d_model]
-    blocks.{l}.mlp.skip       [batch, query, d_model]   what the skip connection carries past the MLP
+    blocks.{l}.mlp.skip       [batch, query, d_model]   what skips the MLP
     blocks.{l}.resid_post     [batch, query, d_model]   mlp.skip + mlp_out
     logits                    [batch, query, 12]
 
@@ -46,22 +46,31 @@ TensorHook = Callable[[str, Tensor], Tensor]  # a hook that never returns None
 Positions = slice | list[int]
 Read = Sequence[int] | None  # the positions that a model is asked for; all if None
 
+# The hook points of a block, in the order of the forward pass.
 POINTS = (
-    *("resid_pre", "attn.q", "attn.k", "attn.v", "attn.scores", "attn.pattern", "attn.z"),
-    *(
-        "attn_out",
-        "attn.skip",
-        "resid_mid",
-        "mlp.pre",
-        "mlp.post",
-        "mlp_out",
-        "mlp.skip",
-        "resid_post",
-    ),
-)  # of a block, in the order of the forward pass
-AT_ALL_POSITIONS = (".resid_pre", ".attn.k", ".attn.v")  # in the last layer too, when few are read
-SAME_STORAGE = (".resid_pre", ".attn.skip", ".mlp.skip")  # the tensor of the point before
+    "resid_pre",
+    "attn.q",
+    "attn.k",
+    "attn.v",
+    "attn.scores",
+    "attn.pattern",
+    "attn.z",
+    "attn_out",
+    "attn.skip",
+    "resid_mid",
+    "mlp.pre",
+    "mlp.post",
+    "mlp_out",
+    "mlp.skip",
+    "resid_post",
+)
+# These have all positions in the last layer too, whichever are read.
+AT_ALL_POSITIONS = (".resid_pre", ".attn.k", ".attn.v")
+# These are the same tensor as the point before them.
+SAME_STORAGE = (".resid_pre", ".attn.skip", ".mlp.skip")
 MAX_SIZE = 2**20  # of a model in any direction
+# The model computes in these; PyTorch has no LayerNorm for others.
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 def no_hook(name: str, tensor: Tensor) -> Tensor:
@@ -114,7 +123,8 @@ def checked_activation(point: str, changed: Any, x: Tensor) -> Tensor:
         )
     if (changed.shape, changed.dtype, changed.device) != (x.shape, x.dtype, x.device):
         raise BadInput(
-            f"A hook at {point} returned {_described(changed)}: expected {_described(x)}, as it was given."
+            f"A hook at {point} returned {_described(changed)}: "
+            f"expected {_described(x)}, as it was given."
         )
     return changed
 
@@ -164,11 +174,10 @@ class ModelConfig:
     @property
     def hook_names(self) -> list[str]:
         """All hook points, in the order of the forward pass."""
-        return [
-            "embed",
-            *(f"blocks.{l}.{point}" for l in range(self.layers) for point in POINTS),
-            "logits",
-        ]
+        names = ["embed"]
+        for l in range(self.layers):
+            names += [f"blocks.{l}.{point}" for point in POINTS]
+        return [*names, "logits"]
 
     def hook_name(self, name: str) -> str:
         """Return a hook point's name in our spelling, from that or from TransformerLens's.
@@ -185,7 +194,7 @@ class ModelConfig:
         )
 
     def positions_at(self, name: str, read: Read) -> tuple[int, ...]:
-        """Return the token positions that a point's activation has when the model is asked for `read`."""
+        """Return the positions of a point's activation when the model is asked for `read`."""
         in_last_layer = name == "logits" or name.startswith(f"blocks.{self.layers - 1}.")
         if read is None or not in_last_layer or name.endswith(AT_ALL_POSITIONS):
             return tuple(range(self.layout.length))
@@ -225,16 +234,17 @@ def rotate(
 ) -> Float[Tensor, "*batch pos head d_head"]:
     """Turn each adjacent pair of coordinates by its position's angle: a product of complex numbers.
 
-    In real numbers it takes ten times as long, but compilers have no code for complex ones.
-    Complex they are only here: of a module's complex tensors `.to(dtype)` drops the imaginary
-    part.
+    In real numbers it takes ten times as long, but compilers have no code for complex numbers.
+    Nothing else is complex, since `.to(dtype)` drops the imaginary part of a module's tensors.
     """
     exact = x if x.dtype in (torch.float32, torch.float64) else x.float()
     pairs = exact.unflatten(-1, (-1, 2))
     rotation = rotation.to(exact.dtype).unsqueeze(1)
     if torch.compiler.is_compiling():
-        (first, second), (cosine, sine) = pairs.unbind(-1), rotation.unbind(-1)
-        real, imaginary = first * cosine - second * sine, first * sine + second * cosine
+        first, second = pairs.unbind(-1)
+        cosine, sine = rotation.unbind(-1)
+        real = first * cosine - second * sine
+        imaginary = first * sine + second * cosine
         turned = torch.stack([real, imaginary], -1)
     else:
         product = torch.view_as_complex(pairs.contiguous()) * torch.view_as_complex(rotation)
@@ -243,21 +253,29 @@ def rotate(
 
 
 class Block(nn.Module):
-    """Attention and MLP around one residual stream; one LayerNorm serves both (as in the released code)."""
+    """Attention and MLP around one residual stream.
+
+    One LayerNorm serves both, as in the released code.
+    """
 
     rotation: Tensor
 
     def __init__(self, config: ModelConfig, name: str) -> None:
         super().__init__()
-        d = config.d_model
-        self.config, self.name = config, name
-        self.norm = nn.LayerNorm(d)
-        self.q, self.k, self.v, self.o = (nn.Linear(d, d) for _ in range(4))
-        self.up, self.down = nn.Linear(d, config.d_ff), nn.Linear(config.d_ff, d)
+        d_model = config.d_model
+        self.config = config
+        self.name = name
+        self.norm = nn.LayerNorm(d_model)
+        self.q = nn.Linear(d_model, d_model)
+        self.k = nn.Linear(d_model, d_model)
+        self.v = nn.Linear(d_model, d_model)
+        self.o = nn.Linear(d_model, d_model)
+        self.up = nn.Linear(d_model, config.d_ff)
+        self.down = nn.Linear(config.d_ff, d_model)
         self.register_buffer("rotation", self._rotation(), persistent=False)
 
     def _rotation(self) -> Float[Tensor, "pos half 2"]:
-        """Return the rotary embedding where the weights are, in float64 if they are, else in float32."""
+        """Return the rotary embedding on the weights' device, in float32, or in float64 like them."""
         weight = next(self.parameters())
         dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
         device = "cpu" if weight.is_meta else weight.device
@@ -278,13 +296,14 @@ class Block(nn.Module):
         hook: TensorHook,
         query: Positions = slice(None),
     ) -> Float[Tensor, "batch query head d_head"]:
-        """What the heads gather for the queries at these positions: from the stream to `attn.z`, not yet hooked."""
+        """Return the heads' outputs at the positions `query`: `attn.z`, not yet hooked."""
         q, k, v = self.qkv(resid, hook, query)
         scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(self.config.d_head)
         if self.config.causal:
             position = torch.arange(k.shape[1], device=k.device)
-            scores = scores.masked_fill(position > position[query, None], -torch.inf)
-        scores = hook(f"{self.name}.attn.scores", scores)
+            is_future = position > position[query, None]  # (query, key)
+            scores = scores.masked_fill(is_future, -torch.inf)
+        scores = hook(f"{self.name}.attn.scores", scores)  # (batch, head, query, key)
         pattern = hook(f"{self.name}.attn.pattern", scores.softmax(-1))
         return torch.einsum("bhqk,bkhd->bqhd", pattern, v)
 
@@ -294,15 +313,18 @@ class Block(nn.Module):
         hook: TensorHook = no_hook,
         query: Positions = slice(None),
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, `[batch, pos, head, d_head]`, rotated; values too, as in the released code."""
+        """Return queries, keys and values, `[batch, pos, head, d_head]` each, rotated.
+
+        Values are rotated too, as in the released code.
+        """
         x = self.norm(resid)
-        q, k, v = self.q(x[:, query]), self.k(x), self.v(x)
-        q, k, v = (y.unflatten(-1, (self.config.heads, self.config.d_head)) for y in (q, k, v))
-        q, k, v = (
-            hook(f"{self.name}.attn.q", q),
-            hook(f"{self.name}.attn.k", k),
-            hook(f"{self.name}.attn.v", v),
-        )
+        by_head = (self.config.heads, self.config.d_head)
+        q = self.q(x[:, query]).unflatten(-1, by_head)  # (batch, query, head, d_head)
+        k = self.k(x).unflatten(-1, by_head)  # (batch, key, head, d_head)
+        v = self.v(x).unflatten(-1, by_head)  # (batch, key, head, d_head)
+        q = hook(f"{self.name}.attn.q", q)
+        k = hook(f"{self.name}.attn.k", k)
+        v = hook(f"{self.name}.attn.v", v)
         return rotate(q, self.rotation[query]), rotate(k, self.rotation), rotate(v, self.rotation)
 
     def mix(
@@ -311,23 +333,25 @@ class Block(nn.Module):
         z: Float[Tensor, "batch query head d_head"],
         hook: TensorHook,
     ) -> Float[Tensor, "batch query d_model"]:
-        """What the heads write, added to the stream: from `attn.z` to `resid_mid`."""
+        """Add what the heads write to the stream: from `attn.z` to `resid_mid`."""
         z = hook(f"{self.name}.attn.z", z)
-        out = hook(f"{self.name}.attn_out", self.o(z.flatten(-2)))
-        return hook(f"{self.name}.resid_mid", hook(f"{self.name}.attn.skip", resid) + out)
+        out = hook(f"{self.name}.attn_out", self.o(z.flatten(-2)))  # (batch, query, d_model)
+        skip = hook(f"{self.name}.attn.skip", resid)
+        return hook(f"{self.name}.resid_mid", skip + out)
 
     def mlp(
         self, mid: Float[Tensor, "batch query d_model"], hook: TensorHook
     ) -> Float[Tensor, "batch query d_model"]:
-        """The MLP and its skip connection: from `resid_mid` to `resid_post`."""
-        pre = hook(f"{self.name}.mlp.pre", self.up(self.norm(mid)))
+        """Add what the MLP writes to the stream: from `resid_mid` to `resid_post`."""
+        pre = hook(f"{self.name}.mlp.pre", self.up(self.norm(mid)))  # (batch, query, d_ff)
         post = hook(f"{self.name}.mlp.post", pre.relu())
-        out = hook(f"{self.name}.mlp_out", self.down(post))
-        return hook(f"{self.name}.resid_post", hook(f"{self.name}.mlp.skip", mid) + out)
+        out = hook(f"{self.name}.mlp_out", self.down(post))  # (batch, query, d_model)
+        skip = hook(f"{self.name}.mlp.skip", mid)
+        return hook(f"{self.name}.resid_post", skip + out)
 
 
 class Transformer(nn.Module):
-    """An encoder, or a causal decoder, from tokens to logits. No dropout: that is a hook too."""
+    """An encoder, or a causal decoder, from tokens to logits. It has no dropout: a hook adds it."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -343,6 +367,19 @@ class Transformer(nn.Module):
         """The device of the weights."""
         return next(self.parameters()).device
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Transformer":
+        """Move the weights, as `.to` does.
+
+        Raises:
+            BadInput: They would be of a type with which the model cannot compute.
+        """
+        weight = next(self.parameters())
+        dtype = fn(torch.empty(0, dtype=weight.dtype, device=weight.device)).dtype
+        if dtype not in DTYPES:
+            types = ", ".join(map(str, DTYPES))
+            raise BadInput(f"The model cannot compute in {dtype}: expected one of {types}.")
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call, no-any-return]
+
     def forward(
         self, tokens: Tensor, hook: Hook = no_hook, read: Read = None
     ) -> Float[Tensor, "batch query vocab"]:
@@ -356,23 +393,27 @@ class Transformer(nn.Module):
         read = self.config.checked_read(read)
         if len(self.blocks) != self.config.layers:
             raise BadInput(
-                f"The model has {len(self.blocks)} blocks: expected {self.config.layers}, as its config says."
+                f"The model has {len(self.blocks)} blocks: "
+                f"expected {self.config.layers}, as its config says."
             )
         at = self._checked(hook, read)
-        resid = at("embed", self._embedded(tokens) * math.sqrt(self.config.d_model))
+        resid = self._embedded(tokens) * math.sqrt(self.config.d_model)  # (batch, pos, d_model)
+        resid = at("embed", resid)
         for l, block in enumerate(self.blocks):
             query = self.queries(l, read)
             resid = at(f"blocks.{l}.resid_pre", resid)
-            resid = block.mix(resid[:, query], block.attention(resid, at, query), at)
-            resid = block.mlp(resid, at)
-        return at("logits", self.unembed(self.norm(resid)))
+            z = block.attention(resid, at, query)  # (batch, query, head, d_head)
+            mid = block.mix(resid[:, query], z, at)  # (batch, query, d_model)
+            resid = block.mlp(mid, at)
+        return at("logits", self.unembed(self.norm(resid)))  # (batch, query, vocab)
 
     def queries(self, layer: int, read: Read) -> Positions:
-        """Return the positions whose queries a layer serves: in the last layer those that are read."""
-        return slice(None) if read is None or layer < self.config.layers - 1 else list(read)
+        """Return the positions whose queries a layer serves: in the last layer those read."""
+        is_last = layer == self.config.layers - 1
+        return list(read) if is_last and read is not None else slice(None)
 
     def _embedded(self, tokens: Tensor) -> Float[Tensor, "batch pos d_model"]:
-        """Return the token embedding, not yet scaled; `BadInput` if these are no tokens of the model."""
+        """Return the token embedding, not yet scaled; `BadInput` unless the model has such tokens."""
         length = self.config.layout.length
         is_tensor = isinstance(tokens, Tensor)
         if (
@@ -383,7 +424,14 @@ class Transformer(nn.Module):
         ):
             described = _described(tokens) if is_tensor else type(tokens).__name__
             raise BadInput(
-                f"tokens are {described}: expected integers of shape [batch, {length}], as `encode` gives them."
+                f"tokens are {described}: expected integers of shape [batch, {length}], "
+                "as `encode` gives them."
+            )
+        weight = getattr(self.embed, "weight", None)
+        if isinstance(weight, Tensor) and tokens.device != weight.device:
+            raise BadInput(
+                f"tokens are on {tokens.device}, the model is on {weight.device}: "
+                "move them with `tokens.to(model.device)`."
             )
         tokens = tokens.long()
         try:
@@ -396,7 +444,7 @@ class Transformer(nn.Module):
         return embedded
 
     def _checked(self, hook: Hook, read: tuple[int, ...] | None) -> TensorHook:
-        """Return the hook with a check of what it returns; it is told the activation's positions.
+        """Return the hook with a check of what it returns, and with positions in its point's name.
 
         It may change an activation in place, since no other point has the same storage.
         """
@@ -419,7 +467,7 @@ class Transformer(nn.Module):
     def run_with_cache(
         self, tokens: Tensor, names: Iterable[str] | None = None, hook: Hook = no_hook
     ) -> tuple[Float[Tensor, "batch pos vocab"], dict[str, Tensor]]:
-        """Return the logits, and the named activations (all if None) under the names that were given.
+        """Return the logits, and the named activations (all if None) under the names given.
 
         Activations are those after `hook`.
 

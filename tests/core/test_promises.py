@@ -489,6 +489,34 @@ def test_a_model_that_is_moved_computes_the_same(how, shape):
     assert sure.any() or tolerance > 0.01
 
 
+@pytest.mark.filterwarnings("ignore:Complex modules are a new feature:UserWarning")
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.float8_e4m3fn, torch.int32])
+def test_a_model_is_not_moved_to_a_type_in_which_it_cannot_compute(small, dtype):
+    tokens = tokens_of(SMALL)
+    logits = small(tokens)
+    with pytest.raises(BadInput, match=f"cannot compute in {dtype}: expected one of torch.float64"):
+        small.type(dtype)
+    if dtype.is_floating_point or dtype.is_complex:  # PyTorch itself refuses others here
+        with pytest.raises(BadInput, match=f"cannot compute in {dtype}"):
+            small.to(dtype)
+    assert torch.equal(small(tokens), logits)
+    small.share_memory()
+    assert torch.equal(small(tokens), logits)
+
+
+@pytest.mark.parametrize("elsewhere", ["tokens", "model"])
+def test_tokens_on_another_device_are_refused(small, elsewhere):
+    tokens = tokens_of(SMALL)
+    if elsewhere == "tokens":
+        tokens = tokens.to("meta")
+    else:
+        small = onto_meta(small)
+    message = f"tokens are on {tokens.device}, the model is on {small.device}: move them with"
+    for call in (small, small.run_with_cache, lambda tokens: small(tokens, cache_hook({}), [5])):
+        with pytest.raises(BadInput, match=message):
+            call(tokens)
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
 @pytest.mark.parametrize("shape", ["encoder", "decoder"])
 def test_a_model_can_be_transformed_by_pytorch(shape):
