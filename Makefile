@@ -66,7 +66,7 @@ shipped: $(READY) ## write the table of shipped runs in book/training.md anew, f
 # Each page stores what its figures draw, so that the default pages show it without an import.
 author-figures: $(READY) ## recompute data/results/author/ from the author's imported release
 	@mkdir -p _build/author
-	@for page in $$(grep -l 'beside(' notebooks/*.ipynb); do echo "running $$page"; \
+	@for page in $$(grep -l 'page.beside(' notebooks/*.ipynb); do echo "running $$page"; \
 	  CARRY_STORE_AUTHOR=1 $(PY) -m papermill $$page _build/author/$$(basename $$page) -p source author \
 	  --kernel python3 --cwd . --no-progress-bar --log-level ERROR || exit 1; done
 

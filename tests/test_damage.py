@@ -25,7 +25,7 @@ from carry_paper import author, checksums
 from carry_paper.findings import interchange_maps
 from carry_paper.ledger import claims, results, seeds
 from carry_paper.llm import recordings, survey
-from carry_paper.pages import page
+from carry_paper.pages import author_side
 from carry_paper.training import bench
 from carry_paper.training.checkpoints import Checkpoints
 from carry_paper.training.trainer import Trainer
@@ -148,10 +148,10 @@ CASES: dict[str, Case] = {
     ),
     "author's side": (
         f"results/author/fig.{NAME}.npz",
-        lambda data: page._store(
+        lambda data: author_side.store(
             data / "results" / "author" / f"fig.{NAME}.npz", {"x": np.ones(3)}, NAME
         ),
-        lambda data: page.beside("fig", pd.DataFrame({"x": [1.0]}), "ours", NAME),
+        lambda data: author_side.beside("fig", pd.DataFrame({"x": [1.0]}), "ours", NAME),
     ),
     "sources": (
         "author/sources.json",

@@ -2,7 +2,7 @@
 
 Their ids get a prefix, since a page has several, and the house's colours become CSS variables
 (`_static/page.css`). Bars and the cells of heat maps say their values where one points at them.
-The text that stands for a figure is the `dc:title` that `carry_paper.pages.page.show` gave it, or
+The text that stands for a figure is the `dc:title` that `carry_paper.pages.show` gave it, or
 else the page's.
 """
 

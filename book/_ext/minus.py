@@ -1,12 +1,11 @@
-"""Numbers that pages glue into their sentences get a minus sign in place of the hyphen that Python prints."""
+"""Numbers that pages glue into their sentences get a minus sign for the hyphen that Python prints."""
 
-import re
 from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
 
-HYPHEN = re.compile(r"(?<!\w)-(?=[\d.])")
+from carry_paper.pages.minus import minus_signs
 
 
 def minus(app: Sphinx, doctree: nodes.document, docname: str) -> None:
@@ -15,7 +14,7 @@ def minus(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         node for node in doctree.findall(nodes.inline) if "pasted-text" in node["classes"]
     ]:
         for text in [*glued.findall(nodes.Text)]:
-            text.parent.replace(text, nodes.Text(HYPHEN.sub("−", text)))
+            text.parent.replace(text, nodes.Text(minus_signs(text)))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from torch import Tensor
@@ -176,3 +178,52 @@ def full_adder(model: Transformer) -> Fields:
     agreement = claimed(found)
     early = {"carry_before_the_last_attention": found["early"].by_column}
     return {"value": min(agreement.values())} | agreement | early
+
+
+# ---- truth tables, for the figure
+
+
+# A column's digit sum by the carry that it hands on: 0 to 8, 9 without a carry-in, 9 with one, 10 to 18.
+CASES = 4
+
+
+def truth_tables(truths: Mapping[str, Truth], wires: Wires) -> dict[str, NDArray[Any]]:
+    """Return the truth tables of `parts` (Fig. 26).
+
+    A part's table has its most frequent value for each pair of what it should depend on,
+    -1 where no sum has the pair: the two digits for `tens` and `ones`; for `early` and
+    `carry` the case of `CASES` of the column to the right, and the column; for the others
+    the carry-in and the digit sum modulo ten. As `…_share` it has how often the part
+    agrees with the schoolbook there.
+    """
+    digit_sum = 10 * wires.tens + wires.ones
+    case = torch.where(
+        digit_sum >= 10, 3, torch.where(digit_sum == 9, 1 + wires.carry_in.long(), 0)
+    )
+    column = torch.arange(case.shape[1]).expand_as(case)
+    digits = ((10, 10), wires.left, wires.right)
+    carry_line = ((CASES, case.shape[1] - 1), case.roll(-1, 1), column)
+    answer = ((2, 10), wires.carry_in.long(), wires.ones)
+    axes_by_part = {
+        **dict.fromkeys(("tens", "ones"), digits),
+        **dict.fromkeys(("early", "carry"), carry_line),
+        **dict.fromkeys(("digit", "bypassed", "leaky"), answer),
+    }
+    tables = {}
+    for name, (shape, row, column) in axes_by_part.items():
+        truth = truths[name]
+        columns = list(truth.columns)
+        frame = pd.DataFrame(
+            {
+                "row": row[:, columns].flatten(),
+                "column": column[:, columns].flatten(),
+                "value": truth.found.flatten(),
+                "agrees": (truth.expected == truth.found).flatten(),
+            }
+        )
+        cells = frame.groupby(["row", "column"])
+        pairs = pd.MultiIndex.from_product([range(shape[0]), range(shape[1])])
+        most_frequent = cells.value.agg(lambda values: values.mode()[0])
+        tables[name] = most_frequent.reindex(pairs, fill_value=-1).to_numpy().reshape(shape)
+        tables[f"{name}_share"] = cells.agrees.mean().reindex(pairs).to_numpy().reshape(shape)
+    return tables

@@ -86,6 +86,7 @@ class Claim:
     range: Positive = 1.0
     single: StrictBool = False
     title: str = ""
+    short: str = ""
     claim: str = ""
     measure: str = ""
 

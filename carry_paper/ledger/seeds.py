@@ -14,13 +14,15 @@ the end; where the model gets no pair of sums right it does nothing.
 import gzip
 import json
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, Json
+from scipy import stats
 
 from carry_core import groups, measure, runs
 from carry_core.errors import BadInput
@@ -264,3 +266,137 @@ def judged(table: pd.DataFrame) -> pd.DataFrame:
     """The runs that are judged."""
     ours = (table.source == "ours") & (table.recipe == "quick")
     return table[ours & (table.run >= FIRST_JUDGED) & table.epoch.isna()]
+
+
+# ---- statistics of the kinds of runs
+
+SIGNIFICANCE = 0.05  # a smaller p-value rejects that two sets of runs are alike
+POWER = 0.8  # of a test: from here on it would have noticed
+CONFIDENCE = 0.95
+FEWEST = 3  # a kind with fewer runs does not count
+HOLDS = 2 / 3  # the share of a kind's runs from which on a finding holds in it
+SET_SIZE = 6  # the runs of a set that is compared with the judged ones, as many as the paper has
+
+
+def by_kind_counts(kinds: "pd.Series[str]") -> "pd.Series[int]":
+    """Return how many runs are of each of `typology.KINDS`."""
+    return kinds.value_counts().reindex(list(typology.KINDS), fill_value=0)
+
+
+def shares(kinds: "pd.Series[str]") -> pd.DataFrame:
+    """Return the share of each of `typology.KINDS`.
+
+    Returns:
+        For each kind the number of `runs`, their `share`, and its exact interval by Clopper
+        and Pearson, from `low` to `high`.
+    """
+    counts = by_kind_counts(kinds)
+    intervals = []
+    for count in counts:
+        intervals.append(stats.binomtest(int(count), len(kinds)).proportion_ci(CONFIDENCE))
+    return pd.DataFrame(
+        {
+            "runs": counts,
+            "share": counts / len(kinds),
+            "low": [interval.low for interval in intervals],
+            "high": [interval.high for interval in intervals],
+        }
+    )
+
+
+def exact_test(draw: Sequence[int], population: Sequence[int]) -> float:
+    """Return how likely a draw without replacement is to be as unlikely as `draw`, or more so.
+
+    This is Fisher's exact test of a table with two rows and any number of columns: `draw`,
+    and `population` less `draw`.
+
+    Args:
+        draw: The number of each kind in the draw.
+        population: The number of each kind in all that is drawn from.
+    """
+    size = sum(draw)
+    all_draws = [x for x in product(*(range(n + 1) for n in population)) if sum(x) == size]
+    probabilities = stats.multivariate_hypergeom.pmf(all_draws, population, size)
+    of_this_draw = stats.multivariate_hypergeom.pmf(draw, population, size)
+    rounding = 1 + 1e-9
+    return float(min(1, probabilities[probabilities <= of_this_draw * rounding].sum()))
+
+
+def likely_draw(kinds: "pd.Series[str]", judged_kinds: "pd.Series[str]") -> float:
+    """Return the p-value of `exact_test` for the kinds of some runs beside the judged ones'."""
+    draw = by_kind_counts(kinds)
+    population = draw + by_kind_counts(judged_kinds)
+    return exact_test(draw.tolist(), population.tolist())
+
+
+def rejections(n_main: int, n_judged: int, size: int = SET_SIZE) -> "pd.Series[float]":
+    """Return the power of `exact_test`: in which share of draws it rejects.
+
+    Args:
+        n_main: How many of the judged runs are of the most frequent kind.
+        n_judged: How many runs are judged.
+        size: How many runs are drawn, and compared with them.
+
+    Returns:
+        The power, by the share of that kind among the runs that are drawn from.
+    """
+    p_values = []
+    for count in range(size + 1):
+        draw = (count, size - count)
+        population = (count + n_main, size - count + n_judged - n_main)
+        p_values.append(exact_test(draw, population))
+    rejected = np.array(p_values) < SIGNIFICANCE
+    share = np.linspace(0, 1, 101).round(2)
+    chance = stats.binom.pmf(np.arange(size + 1)[:, None], size, share)  # [count, share]
+    return pd.Series(chance[rejected].sum(0), index=share)
+
+
+def kruskal(samples: Sequence["pd.Series[float]"]) -> float:
+    """Return the p-value of Kruskal and Wallis's test; 1 where there is nothing to compare."""
+    measured = [sample.dropna() for sample in samples]
+    if not all(map(len, measured)) or pd.concat(measured).nunique() < 2:
+        return 1.0
+    return float(stats.kruskal(*measured).pvalue)
+
+
+def by_kind(rows: pd.DataFrame, measures: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return what depends on the kind of run.
+
+    Args:
+        rows: Runs with their `kind`, from `saved`.
+        measures: Columns that are compared.
+
+    Returns:
+        The findings, with the number of runs of each kind that show them, and with `holds`:
+        in `every` kind that counts, in `some` or in `none`. And the measures, with the
+        median of each kind. Both have `p`, corrected for all of them together; NaN if fewer
+        than two kinds count.
+    """
+    rows_of_kind = {}
+    for kind in typology.KINDS:
+        if (rows.kind == kind).any():
+            rows_of_kind[kind] = rows[rows.kind == kind]
+    sizes = pd.Series({kind: len(own) for kind, own in rows_of_kind.items()}, dtype=int)
+    counting = sizes[sizes >= FEWEST]
+
+    names = [name.removesuffix(" shows") for name in rows if name.endswith(" shows")]
+    columns = [f"{name} shows" for name in names]
+    showing = pd.DataFrame({kind: own[columns].sum() for kind, own in rows_of_kind.items()})
+    showing = showing.set_axis(names).astype(int)
+    medians = pd.DataFrame({kind: own[measures].median() for kind, own in rows_of_kind.items()})
+
+    n_holds = (showing[counting.index] / counting >= HOLDS).sum(axis=1)
+    holds = np.select([n_holds == 0, n_holds == len(counting)], ["none", "every"], "some")
+
+    corrected = np.full(len(names) + len(measures), np.nan)
+    if len(counting) > 1:
+        p_values = []
+        for name in names:
+            p_values.append(
+                exact_test(showing.loc[name, counting.index].tolist(), counting.tolist())
+            )
+        for name in measures:
+            p_values.append(kruskal([rows_of_kind[kind][name] for kind in counting.index]))
+        corrected = stats.false_discovery_control(p_values)
+    findings_by_kind = showing.assign(holds=holds, p=corrected[: len(names)])
+    return findings_by_kind, medians.assign(p=corrected[len(names) :])

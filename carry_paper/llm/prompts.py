@@ -135,6 +135,16 @@ class Answers:
         return self.carrying[~self.right].double().mean().item()
 
     @property
+    def carry_chance(self) -> float:
+        """Return the share of the mistakes that random digits would make carrying mistakes.
+
+        A digit is random with one of ten values, so a digit with a carry-in lacks it in a
+        tenth of the answers. NaN where there are no mistakes.
+        """
+        n_carries = carry_ins(self.pairs).sum(1)[~self.right].double()
+        return (1 - 0.9**n_carries).mean().item()
+
+    @property
     def by_position(self) -> list[float]:
         """Share of answers whose digit is right, for each position counted from the left (App. G)."""
         value, total = (pd.Series(x.tolist()).astype(str) for x in (self.values, self.pairs.sum(1)))

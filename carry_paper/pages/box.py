@@ -6,22 +6,21 @@ and judges nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import log10
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader
 
 from carry_core import carries, groups
 from carry_paper.ledger import registry, results
 from carry_paper.ledger.claims import CLASSES, Claim, chosen, claims
 from carry_paper.ledger.report import counted
 from carry_paper.ledger.results import Row, gathered
+from carry_paper.pages.html import SIGNS, Html, environment
+from carry_paper.pages.minus import minus_signs
 
 SOURCES = {"author": "author’s weights", "ours": "ours"}
-LONG = 12  # rows of a ledger table from which on it is collapsed
+LONG_TABLE = 12  # rows; a longer table of the ledger is collapsed
 SAID = {
     "all": "all runs",
     "most": "most runs",
@@ -29,40 +28,17 @@ SAID = {
     "one": "one run",
     "none": "no run",
 }
-SIGNS = {
-    "reproduced": "✓",
-    "mostly": "≈",
-    "mixed": "±",
-    "compatible": "?",
-    "differs": "≠",
-    "not run": "–",
-}
-
-TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).with_name("templates")),
-    autoescape=True,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-TEMPLATES.globals["signs"] = SIGNS
-
-
-@dataclass(frozen=True)
-class Html:
-    """Something for `pages.page.show`; `text` stands in its place where there is no HTML."""
-
-    html: str
-    text: str
-
-    def _repr_html_(self) -> str:
-        return self.html
-
-    def __repr__(self) -> str:
-        return self.text
+TEMPLATES = environment()
 
 
 class Side(NamedTuple):
-    """What one source has of a line: a value in words, each verdict in words with a row that has it, how many runs."""
+    """A line's results from one source.
+
+    Attributes:
+        value: The value in words.
+        verdicts: Each verdict in words, with a row that has it.
+        n: The number of runs.
+    """
 
     value: str
     verdicts: list[tuple[Row, str]]
@@ -70,19 +46,27 @@ class Side(NamedTuple):
 
 
 class Line:
-    """A line of the box or of the table: what the paper claims, in `words` and by one claim, or by those of all cells.
+    """A line of the box or of the table: what the paper claims, and what became of it.
 
-    `rows` are the results of each source, by id.
+    Attributes:
+        words: What is claimed, in words.
+        claims: The claim, or those of all cells of a table.
+        rows: The results of each source.
+        sides: The same in words; None where a source has none.
+        groups: The groups that the claims are about.
     """
 
     def __init__(
         self, words: str, claims: list[Claim], rows: Mapping[str, Mapping[str, Row]]
     ) -> None:
-        self.words, self.claims = words, claims
-        self.rows = {
-            source: [by_id[c.id] for c in claims if c.id in by_id] for source, by_id in rows.items()
-        }
-        self.sides = {source: self._side(own) if own else None for source, own in self.rows.items()}
+        self.words = words
+        self.claims = claims
+        self.rows = {}
+        for source, by_id in rows.items():
+            self.rows[source] = [by_id[claim.id] for claim in claims if claim.id in by_id]
+        self.sides = {}
+        for source, results_of_source in self.rows.items():
+            self.sides[source] = self._side(results_of_source) if results_of_source else None
         self.groups = sorted({name for claim in claims for name in registry.entry(claim.id).groups})
 
     @property
@@ -91,46 +75,43 @@ class Line:
         claim = self.claims[0]
         if claim.finding:
             return "one run" if claim.single else SAID[claim.quantifier]
-        return (
-            number(claim.paper, claim) if len(self.claims) == 1 and claim.paper is not None else ""
-        )
+        if len(self.claims) > 1 or claim.paper is None:
+            return ""
+        return number(claim.paper, claim)
 
     def about(self, group: str | None) -> bool:
-        """Whether it is about a group, so that a page of that group judges it; any line is about None."""
+        """Return True if a page of that group judges it; a page of all groups (None) judges all."""
         return group is None or not self.groups or group in self.groups
 
     def _side(self, rows: list[Row]) -> Side:
-        row, by_verdict = rows[0], gathered(rows, lambda row: row.verdict)
+        row = rows[0]
+        by_verdict = gathered(rows, lambda row: row.verdict)
         if len(self.claims) > 1:
             value = f"{len(rows)} cells"
         elif row.shown:
             value = f"{row.shown[0]} of {row.n} run{'s' if row.n > 1 else ''}"
         else:
             value = number(row.value, self.claims[0])
-        told = {
-            v: counted(len(by_verdict[v]), v) if len(by_verdict) > 1 else v
-            for v in SIGNS
-            if v in by_verdict
-        }
-        return Side(
-            value,
-            [(by_verdict[v][0], words) for v, words in told.items()],
-            max(row.n for row in rows),
-        )
+        verdicts = []
+        for verdict in SIGNS:
+            if verdict in by_verdict:
+                n_rows = len(by_verdict[verdict])
+                words = counted(n_rows, verdict) if len(by_verdict) > 1 else verdict
+                verdicts.append((by_verdict[verdict][0], words))
+        return Side(value, verdicts, max(row.n for row in rows))
 
     def difference(self, source: str) -> str:
-        """In words what is not as the paper has it in a source's runs; nothing where all is."""
+        """Return in words how a source's runs differ from the paper; nothing if none does."""
         rows = self.rows[source]
         if all(row.verdict == "reproduced" for row in rows):
             return ""
         if len(self.claims) == 1:
             return difference(rows[0])
-        ran = [row for row in rows if row.value is not None]
-        farthest = max(ran, key=lambda row: abs(row.value - row.paper), default=rows[0])
+        measured = [row for row in rows if row.value is not None]
+        farthest = max(measured, key=lambda row: abs(row.value - row.paper), default=rows[0])
         gap = difference(farthest)
-        return (
-            f"largest gap in {claims()[farthest.id].words.partition(': ')[2]}: {gap}" if gap else ""
-        )
+        cell = claims()[farthest.id].words.partition(": ")[2]
+        return f"largest gap in {cell}: {gap}" if gap else ""
 
     @property
     def which(self) -> str:
@@ -139,21 +120,22 @@ class Line:
 
 
 def number(value: Any, claim: Claim) -> str:
-    """A value with the places that the paper's number has, heads as `layer:head`; a dash for none."""
+    """Return a value with the places that the paper's number has; a dash for none.
+
+    Heads are `layer:head`.
+    """
     if isinstance(value, list):
         heads = all(isinstance(x, int) for x in value)
         return (":" if heads else ", ").join(number(x, claim) for x in value)
     if value is None:
         return "–"
     places = max(0, round(-log10(claim.unit)))
-    # no -0.00
-    return f"{round(value, places) + 0.0:,.{places if isinstance(value, float) else 0}f}".replace(
-        "-", "−"
-    )
+    rounded = round(value, places) + 0.0  # no -0.00
+    return minus_signs(f"{rounded:,.{places if isinstance(value, float) else 0}f}")
 
 
 def difference(row: Row) -> str:
-    """In words how a row differs from what the paper has; nothing of one that was not run, as its verdict says so."""
+    """Return in words how a row differs from the paper; nothing if it was not run."""
     if row.shown:
         without = [
             key for key, shows in zip(row.keys, row.fields["shows"], strict=True) if not shows
@@ -164,113 +146,136 @@ def difference(row: Row) -> str:
     if row.value is None or isinstance(row.value, list):
         return ""
     claim = claims()[row.id]
-    paper, ours = number(claim.paper, claim), number(row.value, claim)
+    paper = number(claim.paper, claim)
+    ours = number(row.value, claim)
     return f"{ours} against {paper} in the paper" if paper != ours else ""
 
 
 def not_run(rows: Iterable[Row]) -> str:
-    """Why rows were not run, without the commands that would change it; nothing where all were."""
-    reasons = list(
-        dict.fromkeys(
-            row.detail.partition(": `")[0].rstrip(".") for row in rows if row.value is None
-        )
-    )
-    return "".join(why[:1].lower() + why[1:] for why in reasons[:1]) + (
-        "; others likewise" if reasons[1:] else ""
-    )
+    """Return why rows were not run, without the commands that would change it; nothing if all were."""
+    reasons: list[str] = []
+    for row in rows:
+        reason = row.detail.partition(": `")[0].rstrip(".")
+        if row.value is None and reason not in reasons:
+            reasons.append(reason)
+    if not reasons:
+        return ""
+    first = reasons[0][:1].lower() + reasons[0][1:]
+    return f"{first}; others likewise" if len(reasons) > 1 else first
 
 
 def of_groups(keys: Sequence[str]) -> str:
-    """Which runs are meant: `runs 3 and 4`, or of a row on several groups, whose keys name them, `run 3 of …`."""
+    """Return which runs are meant: `runs 3 and 4`.
+
+    The keys of a row about several groups name them; then it is `run 3 of …`.
+    """
     words = []
-    for group, its in gathered(keys, lambda key: key.rpartition(" ")[0]).items():
-        *some, last = (key.rpartition(" ")[2] for key in its)
-        which = f"runs {', '.join(some)} and {last}" if some else f"run {last}"
-        of = (
-            ""
-            if not group
-            else f" of {group}"
-            if group in groups.GROUPS
-            else f" of the {group} group"
-        )
-        words.append(which + of)
+    for group, group_keys in gathered(keys, lambda key: key.rpartition(" ")[0]).items():
+        *others, last = (key.rpartition(" ")[2] for key in group_keys)
+        which = f"runs {', '.join(others)} and {last}" if others else f"run {last}"
+        if group in groups.GROUPS:
+            which += f" of {group}"
+        elif group:
+            which += f" of the {group} group"
+        words.append(which)
     return "; ".join(words)
 
 
-def verdict_box(wanted: Mapping[str, str], group: str | None = None, pages: bool = False) -> Html:
-    """The box at the top of a page: what the paper claims, and what the author's weights and ours have of it.
+def verdict_box(
+    ids: Iterable[str],
+    group: str | None = None,
+    words: Mapping[str, str] | None = None,
+    pages: bool = False,
+) -> Html:
+    """Return the box at the top of a page: what the paper claims, and what became of it.
 
-    `wanted` has in words what is claimed, by id, or by the beginning of ids for a whole table; six
-    rows can be read at a glance. `group` is the one that the page shows: where a claim is about
-    others, nothing is judged. With `pages` each row links to the page that computes it, for a box
-    that is about many. `BadInput` if there is no such id.
+    Six rows can be read at a glance.
+
+    Args:
+        ids: The claims' ids, or the beginning of ids for a whole table.
+        group: The group that the page shows; a claim about others is not judged there.
+        words: What the page calls a claim, by id, where that is not its `short` in claims.yml.
+        pages: True to link each row to the page that computes it.
+
+    Raises:
+        BadInput: There is no such id.
     """
     rows = {source: results.by_id(source) for source in SOURCES}
-    weightless, lines = results.uninformative(rows), []
-    for prefix, words in wanted.items():
-        some = [claims()[prefix]] if prefix in claims() else chosen(prefix)
-        lines.append(
-            Line(words, [claim for claim in some if claim.id not in weightless] or some, rows)
-        )
+    weightless = results.uninformative(rows)
+    lines = []
+    for name in ids:
+        named = [claims()[name]] if name in claims() else chosen(name)
+        line_words = (words or {}).get(name) or named[0].short or named[0].words
+        informative = [claim for claim in named if claim.id not in weightless]
+        lines.append(Line(line_words, informative or named, rows))
     judged = [line for line in lines if line.about(group)]
-    own = {
-        t
-        for line in judged
-        if line.groups == [group]
-        for row in line.rows["ours"]
-        for t in row.trainings
-    }
+
     html = TEMPLATES.get_template("box.html.j2").render(
         lines=lines,
         judged=judged,
         group=group,
         pages=pages,
-        trainings=sorted(own),
-        others=any(
-            row.trainings for line in judged if line.groups != [group] for row in line.rows["ours"]
-        ),
+        trainings=sorted(_trainings(line for line in judged if line.groups == [group])),
+        others=bool(_trainings(line for line in judged if line.groups != [group])),
         named=groups.find,
         waiting={
             source: not_run(row for line in judged for row in line.rows[source])
             for source in SOURCES
         },
     )
-    text = []
+    return Html(html, "\n".join(_plain(line, line in judged) for line in lines))
+
+
+def _trainings(lines: Iterable[Line]) -> set[str]:
+    """Return how the runs behind lines were trained, where that is not by the paper's protocol."""
+    trainings: set[str] = set()
     for line in lines:
-        sides = line.sides.items() if line in judged else ()
-        told = [
-            f"{SOURCES[s]}: {side.value} {', '.join(w for _, w in side.verdicts)}"
-            for s, side in sides
-            if side
-        ]
-        text.append(" | ".join([line.words, line.paper, *told]))
-    return Html(html, "\n".join(text))
+        for row in line.rows["ours"]:
+            trainings.update(row.trainings)
+    return trainings
 
 
-def ledger(*prefixes: str, group: str | None = None) -> Html:
-    """The page's rows of the ledger: paper, author's weights, ours, runs, verdicts, and which of our runs differ.
+def _plain(line: Line, judged: bool) -> str:
+    """Return a line of the box as text."""
+    parts = [line.words, line.paper]
+    for source, side in line.sides.items():
+        if judged and side:
+            verdicts = ", ".join(words for _, words in side.verdicts)
+            parts.append(f"{SOURCES[source]}: {side.value} {verdicts}")
+    return " | ".join(parts)
 
-    `prefixes` are ids, or beginnings of ids such as `tab1/`; `BadInput` if there is none.
-    `group` is the one that the page shows; rows about others name theirs.
+
+def ledger(*ids: str, group: str | None = None) -> Html:
+    """Return rows of the ledger: paper, author's weights, ours, runs, verdicts, runs that differ.
+
+    Args:
+        ids: Ids, or beginnings of ids such as `tab1/`.
+        group: The group that the page shows; rows about others name theirs.
+
+    Raises:
+        BadInput: There is no such id.
     """
     rows = {source: results.by_id(source) for source in SOURCES}
-    lines = [
-        Line(c.words, [c], rows)
-        for p in prefixes
-        for c in chosen(p)
-        if c.id == p or p not in claims()
-    ]
+    lines = []
+    for name in ids:
+        for claim in [claims()[name]] if name in claims() else chosen(name):
+            lines.append(Line(claim.words, [claim], rows))
     template = TEMPLATES.get_template("rows.html.j2")
-    html = template.render(lines=lines, sources=SOURCES, group=group, collapsed=len(lines) > LONG)
-    text = [
-        " | ".join([x.claims[0].id, x.paper, *(side.value for side in x.sides.values() if side)])
-        for x in lines
-    ]
+    html = template.render(
+        lines=lines, sources=SOURCES, group=group, collapsed=len(lines) > LONG_TABLE
+    )
+    text = []
+    for line in lines:
+        values = [side.value for side in line.sides.values() if side]
+        text.append(" | ".join([line.claims[0].id, line.paper, *values]))
     return Html(html, "\n".join(text))
 
 
 def printed_cells(table: str) -> pd.DataFrame:
-    """A table of the paper, such as `tab1/final_mlp`: `carry_class`, `position`, `accuracy` and `corrected`."""
+    """Return a table of the paper as a frame of `carry_class`, `position` and both accuracies.
+
+    `table` is such as `tab1/final_mlp`.
+    """
     rows = [(*claim.id.split("/")[2:], claim.paper) for claim in chosen(f"{table}/")]
     cells = pd.DataFrame(rows, columns=["carry_class", "kind", "position", "paper"])
     cells["carry_class"] = [carries.paper_name(CLASSES[task]) for task in cells.carry_class]

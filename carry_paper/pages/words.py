@@ -1,4 +1,4 @@
-"""Put what was computed into the words of a page's sentences."""
+"""The words of a page's sentences, from what was computed."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,101 +7,174 @@ import numpy as np
 import pandas as pd
 
 from carry_core import carries, groups, runs
+from carry_paper.findings import dynamics
 from carry_paper.findings.geometry import SEPARATING_ACCURACY
 from carry_paper.findings.heads import PARTNER_ATTENTION
 from carry_paper.plots.sides import AUTHORS, Arrays
 
+MISSING = "–"  # stands for a number that a page does not have
+
+# ---- weights and learning curves
+
 
 def provenance(loaded: runs.Runs, beside: runs.Runs | None = None) -> str:
-    """Where a page's weights come from, and those it compares them with; whether they stand in for others."""
+    """Return sentences on a page's weights, and on those it compares them with.
+
+    They say how the runs were trained, and whether that stands in for the paper's protocol.
+    """
     if beside is not None:
-        pair = (loaded, beside)
-        how = {
-            (x.record["recipe"], x.record["epochs"] / x.planned_epochs)
-            for x in pair
-            if x.source == "ours"
-        }
-        note = (
-            ""
-            if len(how) < 2
-            else " They were not trained alike: differences may come from the training."
-        )
+        note = ""
+        if len(_trainings(loaded, beside)) > 1:
+            note = " They were not trained alike: differences may come from the training."
         return f"{provenance(loaded)} Beside it {provenance(beside)}{note}"
-    one = len(loaded.numbers) == 1
-    n_runs = "1 run" if one else f"{len(loaded.numbers)} runs"
+    single = len(loaded.numbers) == 1
+    n_runs = "1 run" if single else f"{len(loaded.numbers)} runs"
     if loaded.source == "author":
         return f"{loaded.group}: {n_runs} of the author's release."
-    sessions = [session for r in loaded.record["runs"] for session in (r, *r.get("sessions", ()))]
-    used = (
-        sorted({s[key] for s in sessions if key in s}) for key in ("precision", "device", "torch")
+
+    sessions = [
+        session for run in loaded.record["runs"] for session in (run, *run.get("sessions", ()))
+    ]
+    values = {}
+    for key in ("precision", "device", "torch"):
+        values[key] = ", ".join(sorted({session[key] for session in sessions if key in session}))
+    text = (
+        f"{loaded.group}: {n_runs} of our own, {loaded.training}, {values['precision']},"
+        f" {values['device']}, torch {values['torch']}."
     )
-    precision, device, torchs = map(", ".join, used)
-    text = f"{loaded.group}: {n_runs} of our own, {loaded.training}, {precision}, {device}, torch {torchs}."
-    stand = "It stands in for a full run" if one else "They stand in for full runs"
-    planned = groups.find(loaded.group).epochs
-    return text + (f" {stand} ({planned} epochs) by the recipe “paper”." if loaded.stand_in else "")
+    if loaded.stand_in:
+        subject = "It stands in for a full run" if single else "They stand in for full runs"
+        planned = groups.find(loaded.group).epochs
+        text += f" {subject} ({planned} epochs) by the recipe “paper”."
+    return text
+
+
+def _trainings(*groups_of_runs: runs.Runs) -> set[tuple[str, float]]:
+    """Return the ways in which runs of ours were trained: recipe and share of the planned epochs."""
+    trainings = set()
+    for loaded in groups_of_runs:
+        if loaded.source == "ours":
+            share = loaded.record["epochs"] / loaded.planned_epochs
+            trainings.add((loaded.record["recipe"], share))
+    return trainings
+
+
+def tested_epochs(history: runs.History) -> str:
+    """Return a sentence on the epochs that learning curves have; nothing if these are all epochs."""
+    tested = history["epochs"]
+    gaps = dynamics.since_last_test(tested)
+    largest = int(gaps.max())
+    if largest == 1:
+        return ""
+    last = tested[np.argmax(gaps > 1) - 1]
+    return (
+        f" The learning curves have every epoch up to {last}, then one in {largest} or more, after"
+        " which all runs were tested: what is said to happen at a later epoch may have happened up"
+        f" to {largest - 1} epochs before, and a best value is the best of these epochs."
+    )
+
+
+def difference_from_main(name: str) -> str:
+    """Return in words what sets a group apart from the main one; that itself is `the main model`."""
+    main = str(groups.find(groups.MAIN)).split(", ")
+    parts = [part for part in str(groups.find(name)).split(", ") if part not in main]
+    return ", ".join(parts).replace("causal", "decoder") or "the main model"
+
+
+# ---- numbers and runs
 
 
 def of_runs(shows: Mapping[Any, bool] | pd.Series) -> str:
-    """How many runs show something, and which: `4 of 6 runs (0, 1, 3 and 4)`, `all 6 runs`, `none of 6 runs`."""
-    which = [str(run) for run, x in dict(shows).items() if x]
-    if len(which) == len(shows):
-        return {0: "–", 1: "the only run", 2: "both runs"}.get(len(shows), f"all {len(shows)} runs")
-    if not which:
-        return f"none of {len(shows)} runs" if len(shows) > 1 else "no run"
-    listed = " and ".join(filter(None, [", ".join(which[:-1]), which[-1]]))
-    return f"{len(which)} of {len(shows)} runs ({listed})"
+    """Return how many runs show something, and which.
+
+    Such as `4 of 6 runs (0, 1, 3 and 4)`, `all 6 runs`, `both runs` or `none of 6 runs`.
+    """
+    n_runs = len(shows)
+    showing = [str(run) for run, shown in dict(shows).items() if shown]
+    if len(showing) == n_runs:
+        few = {0: MISSING, 1: "the only run", 2: "both runs"}
+        return few.get(n_runs, f"all {n_runs} runs")
+    if not showing:
+        return f"none of {n_runs} runs" if n_runs > 1 else "no run"
+    *others, last = showing
+    listed = f"{', '.join(others)} and {last}" if others else last
+    return f"{len(showing)} of {n_runs} runs ({listed})"
 
 
-def of_its_own(name: str) -> str:
-    """What sets a group apart from the main one, in words; that itself is `the main model`."""
-    main, parts = (str(groups.find(each)).split(", ") for each in (groups.MAIN, name))
-    return (
-        ", ".join(part for part in parts if part not in main).replace("causal", "decoder")
-        or "the main model"
-    )
+def counted(values: "pd.Series[Any]") -> str:
+    """Return how often each value occurs, the most frequent first, such as `9 split, 1 earlier`."""
+    return ", ".join(f"{n} {value}" for value, n in values.value_counts().items())
+
+
+def in_words(value: Any) -> Any:
+    """Return what a sentence says of a value: of booleans by run, `of_runs`; else the value itself."""
+    return of_runs(value) if isinstance(value, Mapping | pd.Series) else value
 
 
 def spans(**values: Any) -> dict[str, float]:
-    """The lowest and the highest of each of some values, as `…_low` and `…_high`, for `glue`."""
-    series = {name: pd.Series(x) for name, x in values.items()}
-    return {
-        f"{name}_{end}": x
-        for name, s in series.items()
-        for end, x in (("low", s.min()), ("high", s.max()))
+    """Return the lowest and the highest of each of some values, as `…_low` and `…_high`."""
+    ends = {}
+    for name, numbers in values.items():
+        series = pd.Series(numbers)
+        ends[f"{name}_low"] = series.min()
+        ends[f"{name}_high"] = series.max()
+    return ends
+
+
+def both_sides(
+    sides: Mapping[str, Any], words: Callable[[Any], Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return what sentences say of the side computed here, and as `author_…` of the author's.
+
+    Where there is no author's side, that is dashes.
+
+    Args:
+        sides: The data of each side; the last one was computed here.
+        words: What is said of a side's data, by name.
+    """
+    computed = dict(words(list(sides.values())[-1]))
+    authors = words(sides[AUTHORS]) if AUTHORS in sides else dict.fromkeys(computed, MISSING)
+    return computed | {f"author_{name}": value for name, value in authors.items()}
+
+
+# ---- longer sums
+
+
+def attention_words(side: tuple[pd.DataFrame, Arrays]) -> dict[str, Any]:
+    """Return what sentences say of attention in models for longer sums (Fig. 21, 23).
+
+    `side` has `findings.lengths.attention_summary`, and the arrays that `shares_by_class` draws.
+    """
+    summary, classes = side
+    by_run = summary.set_index("run")
+    last_layer = by_run["decision head"].iloc[0].partition(":")[0]
+    staircases = {
+        "digits": by_run.filter(like="between").min(axis=1),
+        "rows_first": by_run.filter(like="layer 0").min(axis=1),
+        "rows_last": by_run.filter(like=f"layer {last_layer}").min(axis=1),
     }
-
-
-def words_of(sides: Mapping[str, Any], words: Callable[[Any], Mapping[str, Any]]) -> dict[str, Any]:
-    """What the sentences say of the side that was computed here, and as `author_…` of the author's, or dashes."""
-    here = words(list(sides.values())[-1])
-    theirs = words(sides[AUTHORS]) if AUTHORS in sides else dict.fromkeys(here, "–")
-    return {**here, **{f"author_{key}": said for key, said in theirs.items()}}
-
-
-def attention_words(side: tuple[pd.DataFrame, Arrays]) -> dict[str, str]:
-    """What sentences say of `findings.lengths.attention_summary`, and of what `shares_by_class` draws (Fig. 21, 23)."""
-    by_run, classes = side[0].set_index("run"), side[1]
-    last = by_run["decision head"].iloc[0].partition(":")[0]
-    kinds = {"digits": "between", "rows_first": "layer 0", "rows_last": f"layer {last}"}
-    steps = {key: by_run.filter(like=kind).min(axis=1) for key, kind in kinds.items()}
-    right = classes["right"].swapaxes(0, 1)
-    most = int(right.mean((1, 2)).argmax())
-    carry_in = carries.carry_in(right.shape[-1] + 1)[:, :-1].numpy()
-    return {key: of_runs(weakest >= PARTNER_ATTENTION) for key, weakest in steps.items()} | {
-        "weakest": ", ".join(f"{x:.2f}" for x in steps["digits"]),
+    to_right = classes["right"].swapaxes(0, 1)  # [head, class, position]
+    head = int(to_right.mean((1, 2)).argmax())
+    carry_in = carries.carry_in(to_right.shape[-1] + 1)[:, :-1].numpy()
+    words = {name: weakest >= PARTNER_ATTENTION for name, weakest in staircases.items()}
+    return words | {
+        "weakest": ", ".join(f"{x:.2f}" for x in staircases["digits"]),
         "ahead": ", ".join(f"{x:.2f}" for x in by_run["ahead"]),
-        "head": f"{last}:{most}",
-        "carry": f"{right[most][carry_in].mean():.2f}",
-        "rest": f"{right[most][~carry_in].mean():.2f}",
+        "head": f"{last_layer}:{head}",
+        "carry": f"{to_right[head][carry_in].mean():.2f}",
+        "rest": f"{to_right[head][~carry_in].mean():.2f}",
     }
 
 
-def told_apart(separations: pd.DataFrame, n_long: int) -> dict[str, str]:
-    """In which runs a step of `lengths.separations` is told at all trained, or all long positions (Fig. 22, 24)."""
-    found, long = {}, np.where(separations.position < n_long, "long", "trained")
-    for (step, kind), some in separations.groupby(["step", long]):
-        worst = some.groupby("run").accuracy.min()
-        found[f"{step}_{kind}"] = of_runs(worst >= SEPARATING_ACCURACY)
-        found[f"{step}_{kind}_worst"] = ", ".join(f"{x:.3f}" for x in worst)
-    return found
+def decodable(separations: pd.DataFrame, n_long: int) -> dict[str, Any]:
+    """Return in which runs a step can be decoded at all trained, or all long positions (Fig. 22, 24).
+
+    `separations` are those of `findings.lengths`, the first `n_long` positions the long ones.
+    """
+    words: dict[str, Any] = {}
+    kinds = np.where(separations.position < n_long, "long", "trained")
+    for (step, kind), rows in separations.groupby(["step", kinds]):
+        worst = rows.groupby("run").accuracy.min()
+        words[f"{step}_{kind}"] = worst >= SEPARATING_ACCURACY
+        words[f"{step}_{kind}_worst"] = ", ".join(f"{x:.3f}" for x in worst)
+    return words

@@ -128,7 +128,7 @@ def plane_figure(
     def draw(figure: SubFigure, side: Arrays) -> None:
         plane_grid(figure, side, hue, names, colours, rows)
 
-    return subfigures(sides, draw, height, stacked=stacked, legend=dots(names, colours))
+    return subfigures(sides, draw, height=height, stacked=stacked, legend=dots(names, colours))
 
 
 def draw_neurons(figure: SubFigure, side: Arrays) -> None:

@@ -1,7 +1,7 @@
 """Draw the author's side of a figure and ours by the same code."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Required, TypedDict, Unpack
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -10,38 +10,58 @@ from numpy.typing import NDArray
 
 from carry_paper.plots.style import WIDTH, style
 
-AUTHORS, OURS = "author’s weights", "our weights"
-Arrays = Mapping[str, NDArray[Any]]  # what a figure draws of a source
+AUTHORS = "author’s weights"
+OURS = "our weights"
+Arrays = Mapping[str, NDArray[Any]]  # what a figure draws of a side
+
+
+class Layout(TypedDict, total=False):
+    """The layout of a figure's sides.
+
+    Attributes:
+        height: The height of a side, in inches.
+        stacked: True if the author's side is above ours, not left of it.
+        titles: The title of a side, by its name, where that is not the name itself.
+        legend: Entries of a legend below all sides.
+    """
+
+    height: Required[float]
+    stacked: bool
+    titles: Mapping[str, str]
+    legend: Sequence[Artist]
 
 
 @style()
 def subfigures(
     sides: Mapping[str, Any],
     draw: Callable[[SubFigure, Any], None],
-    height: float,
-    *,
-    stacked: bool = False,
-    titles: Mapping[str, str] | None = None,
-    legend: Sequence[Artist] = (),
+    **layout: Unpack[Layout],
 ) -> Figure:
-    """A figure in which the author's side and ours, as `beside` gives them, are drawn by the same code.
+    """Return a figure in which each side is drawn by the same code.
 
-    A part is so many inches high; `stacked`, the author's is above ours. Unless `titles` are given,
-    its title is the side's name, with the `run` that its arrays name. The `legend` stands below all
-    parts.
+    A side's title is its name, with the `run` that its arrays name; or that of `titles`.
+
+    Args:
+        sides: The data of each side by its name, as from `pages.author_side.beside`.
+        draw: Draws the data of a side.
+        layout: See `Layout`.
     """
-    n = len(sides)
-    figure = Figure(figsize=(WIDTH, height * n if stacked else height), layout="constrained")
-    parts = figure.subfigures(n if stacked else 1, 1 if stacked else n, squeeze=False).flatten()
+    n_rows = len(sides) if layout.get("stacked") else 1
+    n_columns = 1 if layout.get("stacked") else len(sides)
+    legend = layout.get("legend", ())
+    figure = Figure(figsize=(WIDTH, layout["height"] * n_rows), layout="constrained")
+    parts = figure.subfigures(n_rows, n_columns, squeeze=False).flatten()
     for part, (name, data) in zip(parts, sides.items(), strict=True):
-        of_run = isinstance(data, dict) and np.ndim(data.get("run", [])) == 0
-        title = (
-            f"{name}, run {data['run']}"
-            if of_run and titles is None
-            else (titles or {}).get(name, name)
-        )
-        part.suptitle(title, weight="bold")
+        part.suptitle(_title(name, data, layout.get("titles")), weight="bold")
         draw(part, data)
     if legend:
         figure.legend(handles=legend, loc="outside lower center", ncols=15, columnspacing=1.0)
     return figure
+
+
+def _title(name: str, data: Any, titles: Mapping[str, str] | None) -> str:
+    """Return the title of a side."""
+    if titles is not None:
+        return titles.get(name, name)
+    is_of_one_run = isinstance(data, dict) and np.ndim(data.get("run", [])) == 0
+    return f"{name}, run {data['run']}" if is_of_one_run else name

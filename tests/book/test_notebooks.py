@@ -15,9 +15,11 @@ import IPython.display
 import nbformat
 import pytest
 
+from carry_core import groups
 from carry_core.errors import BadInput
 from carry_paper.ledger import claims
-from carry_paper.pages import page
+from carry_paper.pages.page import Page
+from carry_paper.pages.parameters import check_addends
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -105,12 +107,12 @@ def test_it_refuses_a_parameter_that_it_does_not_have(notebook: Path, monkeypatc
 
 def test_text_is_called_text():
     with pytest.raises(BadInput, match="run='0' is text: expected a whole number from 0"):
-        page.check(source="ours", group="n2_s0.3_w0.2", run="0")
+        Page("fig", source="ours", group="n2_s0.3_w0.2", run="0")
 
 
 def test_an_answer_has_to_fit():
     with pytest.raises(BadInput, match="a=999, b=1: expected two whole numbers"):
-        page.check(source="ours", group="n2_s0.3_w0.2", addends=(999, 1))
+        check_addends(groups.find("n2_s0.3_w0.2").config, 999, 1)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from carry_core.files import ROOT, data_dir, replacing
 from carry_core.runs import run_path
 from carry_paper import checksums
 from carry_paper.findings import lengths
-from carry_paper.pages.page import check
+from carry_paper.pages.page import Page
+from carry_paper.pages.parameters import check_decoders
 from carry_paper.pages.words import provenance
 from tests.conftest import random_model
 from tests.helpers.trainings import save_random
@@ -133,22 +134,22 @@ def test_curves_of_unequal_runs_are_filled_up(data):
             "at epoch 500: expected one of None (the last), 7",
         ),
         (
-            lambda: check(source="ours", group=NAME, n_examples=1.5),
+            lambda: Page("fig", source="ours", group=NAME, n_examples=1.5),
             "n_examples=1.5: expected a whole number",
         ),
         (
-            lambda: check(source="ours", group=NAME, n_examples=9, at_least=50),
+            lambda: Page("fig", source="ours", group=NAME, n_examples=9, at_least=50),
             "expected a whole number of sums from 50",
         ),
-        (lambda: check(source="ours", group=NAME, run=9), "No run 9"),
-        (lambda: check(source="ours", group=NAME, seed=2**63), "expected a whole number from 0 to"),
+        (lambda: Page("fig", source="ours", group=NAME, run=9), "No run 9"),
+        (lambda: Page("fig", source="ours", group=NAME, seed=2**63), "expected a whole number from 0 to"),
         (
             lambda: lengths.long_positions(NAME),
             f"{NAME} has no longer sums: expected a padded group",
         ),
         (lambda: lengths.parent(NAME), f"{NAME} is not finetuned: expected"),
         (
-            lambda: check(source="ours", group=NAME, causal=True),
+            lambda: check_decoders(NAME),
             f"{NAME} has no decoders: expected",
         ),
     ],

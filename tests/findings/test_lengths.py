@@ -20,7 +20,7 @@ from carry_paper.findings import heads, lengths, neurons
 from carry_paper.findings.base import FINETUNED, PAD6, PRIMED
 from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger import registry
-from carry_paper.pages.page import chosen_classes
+from carry_paper.pages.parameters import chosen_classes
 from tests.conftest import random_model
 from tests.helpers.trainings import save_random
 

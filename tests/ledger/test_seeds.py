@@ -3,9 +3,7 @@
 import gzip
 from functools import partial
 from itertools import product
-from types import SimpleNamespace
 
-import nbformat
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,17 +17,13 @@ from carry_paper.checksums import read_checksums
 from carry_paper.findings import heads, interchange, survey, typology
 from carry_paper.ledger import registry, seeds
 
-PAGE = nbformat.read(ROOT / "notebooks" / "what_kind_of_run.ipynb", 4)
-page = SimpleNamespace(np=np, pd=pd, product=product, seeds=seeds, stats=stats, typology=typology)
-exec(next(cell.source for cell in PAGE.cells if "def exact_test" in cell.source), vars(page))
-
 
 def of_kinds(**counts):
     return pd.Series([kind.replace("_", " ") for kind, n in counts.items() for _ in range(n)])
 
 
 def test_shares_have_the_exact_interval():
-    found = page.shares(of_kinds(one_head=10))
+    found = seeds.shares(of_kinds(one_head=10))
     assert [*found.index] == [*typology.KINDS]
     assert found.runs.tolist() == [10, 0, 0, 0]
     # Clopper and Pearson, in closed form
@@ -39,21 +33,23 @@ def test_shares_have_the_exact_interval():
 
 def test_the_exact_test_is_fisher_s_and_its_extension_to_more_kinds():
     for table in ([[6, 0], [3, 9]], [[2, 4], [11, 1]], [[3, 3], [6, 6]]):
-        assert page.exact_test(table[0], np.sum(table, 0).tolist()) == pytest.approx(
+        assert seeds.exact_test(table[0], np.sum(table, 0).tolist()) == pytest.approx(
             stats.fisher_exact(table).pvalue
         )
     # of 15 draws of two, the three alike
-    assert page.exact_test((2, 0, 0), (2, 2, 2)) == pytest.approx(3 / 15)
-    assert page.exact_test((1, 1, 0), (2, 2, 2)) == pytest.approx(1)
-    assert page.likely_draw(
+    assert seeds.exact_test((2, 0, 0), (2, 2, 2)) == pytest.approx(3 / 15)
+    assert seeds.exact_test((1, 1, 0), (2, 2, 2)) == pytest.approx(1)
+    assert seeds.likely_draw(
         of_kinds(split=3, one_head=3), of_kinds(one_head=20, split=20)
     ) == pytest.approx(1)
-    assert page.likely_draw(of_kinds(split=6), of_kinds(one_head=40)) < 1e-6
+    assert seeds.likely_draw(of_kinds(split=6), of_kinds(one_head=40)) < 1e-6
 
 
 def test_power_is_that_of_all_draws():
-    found = page.rejections(main=13, of=20)
-    rejected = [stats.fisher_exact([[k, 6 - k], [13, 7]]).pvalue < page.ALPHA for k in range(7)]
+    found = seeds.rejections(n_main=13, n_judged=20)
+    rejected = [
+        stats.fisher_exact([[k, 6 - k], [13, 7]]).pvalue < seeds.SIGNIFICANCE for k in range(7)
+    ]
     assert 0 < sum(rejected) < 7
     for share in (0.0, 0.1, 0.65):
         draws = [
@@ -74,7 +70,7 @@ def test_findings_and_measures_are_judged_by_kind():
     }
     rows = rows.assign(**{f"{name} shows": x for name, x in shows.items()})
     rows = rows.assign(apart=np.where(one, 1.0, 2.0) + rows.index / 100, alike=1.0)
-    findings, medians = page.by_kind(rows, ["apart", "alike"])
+    findings, medians = seeds.by_kind(rows, ["apart", "alike"])
     # two are too few to count
     assert findings.loc["of one head", [*typology.KINDS][::2]].tolist() == [9, 2]
     assert findings.holds.to_dict() == {
@@ -83,11 +79,11 @@ def test_findings_and_measures_are_judged_by_kind():
         "of one head": "some",
         "mixed": "some",
     }
-    assert (findings.p < page.ALPHA).to_dict() == dict.fromkeys(findings.index, False) | {
+    assert (findings.p < seeds.SIGNIFICANCE).to_dict() == dict.fromkeys(findings.index, False) | {
         "of one head": True
     }
     assert medians.loc["apart", ["one head", "split"]].tolist() == pytest.approx([1.04, 2.13])
-    assert medians.p["apart"] < page.ALPHA < medians.p["alike"]
+    assert medians.p["apart"] < seeds.SIGNIFICANCE < medians.p["alike"]
 
 
 def test_only_new_runs_by_one_recipe_are_judged():

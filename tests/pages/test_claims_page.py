@@ -13,9 +13,9 @@ from bs4 import BeautifulSoup
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_paper.ledger import claims, verdicts
-from carry_paper.pages import webpage
-from carry_paper.pages.box import SIGNS
-from carry_paper.pages.webpage import Outcomes
+from carry_paper.pages import claims_page
+from carry_paper.pages.claims_page import Outcomes
+from carry_paper.pages.html import SIGNS
 from tests.ledger.test_claims import ledger  # noqa: F401 (a fixture)
 
 PAPER = "https://arxiv.org/html/2401.07993v2"
@@ -29,12 +29,12 @@ def parsed(html: str) -> BeautifulSoup:
 def committed() -> Outcomes:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("CARRY_DATA", raising=False)
-        return webpage.read()
+        return claims_page.read()
 
 
 @pytest.fixture(scope="module")
 def page(committed) -> BeautifulSoup:
-    return parsed(webpage.part("ledger", committed).html)
+    return parsed(claims_page.part("ledger", committed).html)
 
 
 def test_every_row_has_words_of_its_own():
@@ -49,7 +49,7 @@ def test_a_row_that_the_results_do_not_know_or_whose_number_was_corrected_is_not
         json.dumps(found | {"rows": [r for r in found["rows"] if r["id"] != "n2/squashing/pos8"]})
     )
     known.write_text(known.read_text().replace("  paper: 0.42\n", "  paper: 0.43\n", 1))
-    entries = {e.claim.id: e for e in webpage.read().entries}
+    entries = {e.claim.id: e for e in claims_page.read().entries}
     assert entries["n2/squashing/pos7"].claim.paper == 0.43
     for name in ("n2/squashing/pos7", "n2/squashing/pos8"):
         assert entries[name].verdict("ours") == "not run"
@@ -57,27 +57,29 @@ def test_a_row_that_the_results_do_not_know_or_whose_number_was_corrected_is_not
 
 
 def test_both_sources_or_one(ledger):  # noqa: F811
-    assert webpage.read().sources == ("author", "ours")
-    assert webpage.read("ours").sources == ("ours",)
+    assert claims_page.read().sources == ("author", "ours")
+    assert claims_page.read("ours").sources == ("ours",)
     (ledger / "results" / "author.json").unlink()
-    assert len(webpage.read("ours").entries) == len(claims.claims())
+    assert len(claims_page.read("ours").entries) == len(claims.claims())
     with pytest.raises(
         BadInput, match=r"author\.json does not exist: write it with `carry claims --source author"
     ):
-        webpage.read()
+        claims_page.read()
 
 
 def test_results_of_other_weights_are_called_stale(committed, monkeypatch):
     monkeypatch.delenv("CARRY_DATA", raising=False)
-    monkeypatch.setattr(webpage.results, "weights", lambda source: committed.weights[source])
+    monkeypatch.setattr(claims_page.results, "weights", lambda source: committed.weights[source])
     assert "stale" not in committed.origin("ours")
     assert f"{len(committed.weights['author'])} of the 123 files" in committed.origin("author")
-    monkeypatch.setattr(webpage.results, "weights", lambda source: {"runs/x.safetensors": "0" * 64})
+    monkeypatch.setattr(
+        claims_page.results, "weights", lambda source: {"runs/x.safetensors": "0" * 64}
+    )
     assert "stale" in committed.origin("ours")
 
 
 def test_the_overview_counts_every_row_and_links_to_it(committed):
-    found = parsed(webpage.part("overview", committed).html)
+    found = parsed(claims_page.part("overview", committed).html)
     *parts, total = found.find_all("tbody")[0].find_all("tr")
     sections = {
         e.claim.section.lower().replace(" ", "-"): e.claim.section for e in committed.entries
@@ -106,7 +108,7 @@ def test_every_row_of_the_ledger_is_in_the_table_with_its_anchor_and_verdicts(pa
         assert [x["role"] for x in cells] == ["rowheader"] + ["cell"] * 6
         assert [x["data-label"] for x in cells[1:]] == head[1:]
         for source in committed.sources:
-            (cell,) = tr.find_all("td", attrs={"data-label": webpage.HEADINGS[source]})
+            (cell,) = tr.find_all("td", attrs={"data-label": claims_page.HEADINGS[source]})
             verdict = entry.verdict(source)
             # none relies on its colour
             assert cell.text.startswith(f"{SIGNS[verdict]} {verdict}"), cell.text
@@ -127,7 +129,7 @@ def test_every_row_of_the_ledger_is_in_the_table_with_its_anchor_and_verdicts(pa
 def test_nothing_is_loaded_and_nothing_is_taken_for_html(committed):
     entry = committed.entries[0]
     rows = {source: replace(row, detail="Because <b>.") for source, row in entry.rows.items()}
-    html = webpage.part("ledger", replace(committed, entries=(replace(entry, rows=rows),))).html
+    html = claims_page.part("ledger", replace(committed, entries=(replace(entry, rows=rows),))).html
     assert re.findall(r"<(?:script|img|link|iframe|style)|url\(|src=|on\w+=", html) == []
     assert "Because &lt;b&gt;." in html
     assert "<b>." not in html

@@ -41,7 +41,8 @@ from carry_core.interventions import (
 from carry_core.model import POINTS, ModelConfig, Transformer
 from carry_core.sums import Layout
 from carry_paper import cli
-from carry_paper.pages import page
+from carry_paper.pages.page import Page
+from carry_paper.pages.parameters import check_addends, check_decoders, chosen_classes
 from carry_paper.training import loop
 from tests.conftest import SHAPES, random_model
 from tests.helpers.trainings import save_random
@@ -817,16 +818,20 @@ def test_parameters_of_a_page_are_taken_or_refused(data):
 
     @fuzzed(PARAMETERS, 50)
     def check(source, group, run, n_examples, seed, addends, causal, classes):
-        parameters = {"source": source, "group": group, "run": run, "n_examples": n_examples}
-        parameters |= {"seed": seed, "addends": addends, "causal": causal}
+        def page() -> None:
+            parameters = {"run": run, "n_examples": n_examples, "seed": seed}
+            made = Page("fig", source=source, group=group, **parameters)
+            check_addends(made.runs.config, *addends)
+            if causal:
+                check_decoders(group)
+
         whole = all(type(x) is int for x in (n_examples, seed, *addends))
         valid = whole and (run is None or (type(run) is int and run == 0))
         valid = valid and source == "ours" and group in ([decoder] if causal else [NAME, decoder])
         valid = valid and 10 <= n_examples <= 200_000 and 0 <= seed < 2**63
         valid = valid and min(addends) >= 0 and sum(addends) < 1000
-        loaded = outcome(lambda: page.check(**parameters))
-        assert is_refused(loaded) == (not valid)
-        chosen = outcome(lambda: page.chosen_classes(3, classes))
+        assert is_refused(outcome(page)) == (not valid)
+        chosen = outcome(lambda: chosen_classes(3, classes))
         assert is_refused(chosen) or {*chosen} <= {*carries.patterns(3)}
 
     check()

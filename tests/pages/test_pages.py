@@ -13,7 +13,7 @@ import pytest
 
 from carry_paper.ledger import report, results
 from carry_paper.ledger.claims import claims
-from carry_paper.pages import box, page
+from carry_paper.pages import author_side, box
 from carry_paper.plots import style
 from carry_paper.plots.sides import AUTHORS, OURS
 
@@ -23,7 +23,7 @@ PILL = re.compile(r'<a class="verdict ([\w-]+)" href="\.\./notebooks/claims\.htm
 
 
 def test_a_box_counts_the_cells_of_a_table_and_links_to_rows_that_have_the_verdict():
-    html = box.verdict_box({"tab1/final_mlp/": "Without the final MLP"}, MAIN).html
+    html = box.verdict_box(["tab1/final_mlp/"], MAIN).html
     rows = results.by_id("ours")
     weightless = results.uninformative({source: results.by_id(source) for source in box.SOURCES})
     cells = [
@@ -56,17 +56,17 @@ def test_what_the_author_s_side_draws_is_stored_and_shown_beside_ours(
     monkeypatch.setenv("CARRY_AUTHOR", str(tmp_path))
     imported = {f"{MAIN}/run0": {"files": {"a": "1"}}, f"{OTHER}/run0": {"files": {"b": "2"}}}
     (tmp_path / "sources.json").write_text(json.dumps(imported))
-    assert page.beside("figure", data, "author", MAIN) == {AUTHORS: data}
+    assert author_side.beside("figure", data, "author", MAIN) == {AUTHORS: data}
     # nothing is stored unless it is asked for
-    assert [*page.beside("figure", data, "ours", MAIN)] == [OURS]
+    assert [*author_side.beside("figure", data, "ours", MAIN)] == [OURS]
     monkeypatch.setenv("CARRY_STORE_AUTHOR", "1")
-    page.beside("figure", data, "author", MAIN)
-    sides = page.beside("figure", data, "ours", MAIN)
+    author_side.beside("figure", data, "author", MAIN)
+    sides = author_side.beside("figure", data, "ours", MAIN)
     assert [*sides] == [AUTHORS, OURS]
     stored = sides[AUTHORS]
     assert type(stored) is type(data)
     np.testing.assert_allclose(stored["x"], data["x"], rtol=1e-3)
-    assert [*page.beside("figure", data, "ours", OTHER)] == [OURS]
+    assert [*author_side.beside("figure", data, "ours", OTHER)] == [OURS]
     with np.load(tmp_path / "results" / "author" / f"figure.{MAIN}.npz") as file:
         assert json.loads(str(file["sources"])) == {"a": "1"}
 

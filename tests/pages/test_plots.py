@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from carry_core.model import ModelConfig
-from carry_paper.pages.page import show
+from carry_paper.pages.show import show
 from carry_paper.plots.attention import attention_grid
 from carry_paper.plots.curves import ends
 from carry_paper.plots.outcomes import OUTCOMES, cell_bars

@@ -16,7 +16,7 @@ from carry_core.sums import Layout
 from carry_paper.findings import dynamics, lengths
 from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger import quantities
-from carry_paper.pages import page, playground
+from carry_paper.pages import playground, words
 from carry_paper.plots import curves as drawn
 from carry_paper.training import loop
 from carry_paper.training.checkpoints import Checkpoints, part
@@ -324,10 +324,10 @@ def test_curves_are_drawn_at_epochs_that_were_tested():
 
 
 def test_pages_say_which_epochs_their_curves_have():
-    assert page.tested_epochs(ramps()) == ""
-    words = page.tested_epochs(thin(ramps()))
-    assert "every epoch up to 50, then one in 10 or more" in words
-    assert "up to 9 epochs before" in words
+    assert words.tested_epochs(ramps()) == ""
+    sentence = words.tested_epochs(thin(ramps()))
+    assert "every epoch up to 50, then one in 10 or more" in sentence
+    assert "up to 9 epochs before" in sentence
 
 
 def test_the_slider_over_training_has_epochs_at_equal_distances(data, monkeypatch):

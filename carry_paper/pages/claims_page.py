@@ -1,0 +1,346 @@
+"""The claims page of the book: the ledger, which reads without a script, and filters and sorts with one.
+
+Its HTML is `claims.html.j2`; `book/_static/claims.js` reads the `data-` attributes that are written
+there.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+from typing import Any
+from urllib.parse import urlencode
+
+import pandas as pd
+from markupsafe import Markup, escape
+
+from carry_core import groups, runs
+from carry_core.errors import BadInput
+from carry_paper import author
+from carry_paper.ledger import claims, results
+from carry_paper.ledger.claims import QUANTIFIERS, RULES, Claim
+from carry_paper.ledger.report import badness, counted, text
+from carry_paper.ledger.results import Row
+from carry_paper.ledger.verdicts import ENOUGH, EQUIVALENT, PAPER_RUNS, runs_show
+from carry_paper.pages.box import number
+from carry_paper.pages.html import SIGNS, Html, environment
+from carry_paper.pages.minus import minus_signs
+
+HEADINGS = {"author": "Author’s weights", "ours": "Our weights"}
+SOURCES = {"author": "the author's weights", "ours": "our weights"}
+# Why a row is neither reproduced nor differs, as sentences without their end.
+REASONS = {
+    "mixed": "Some of the runs show it, others do not",
+    "mostly": "Two thirds of the runs or more show it, but not all of them, as the paper has it",
+    "wide": "The runs scatter too much: the interval of the difference includes zero, and is not"
+    f" within {EQUIVALENT:.0%} of the quantity's range",
+    "short": f"Too few runs are here: it takes {ENOUGH} to say what all do, or most, and"
+    f" {PAPER_RUNS} that none does",
+    "few": f"The paper's number is a mean over {PAPER_RUNS} runs, and fewer of them are here",
+    "one": "There is one run on each side, and nothing says how far two runs lie apart",
+}
+
+
+# Kinds of rows, in the order of the page; those that can hardly fail are counted apart.
+KINDS = ("numbers", "findings", "numbers that can hardly fail", "beyond the paper")
+JUDGED_KINDS = ("numbers", "findings")
+# The beginnings of the names of the pages that rebuild a figure, a table, or an appendix.
+FLOATS = (
+    *(f"fig{number:02d}" for number in range(1, 27)),
+    *(f"tab{number:02d}" for number in range(1, 6)),
+    *("app_g", "app_h"),
+)
+
+# The drawing of a row, in px: its values lie between these ends.
+STRIP_LEFT = 6
+STRIP_WIDTH = 168
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A claim and what became of it.
+
+    Attributes:
+        claim: The claim.
+        rows: Its results, by source.
+        order: Its place among all rows of a source; the worst come first.
+        weightless: Why it can hardly fail and is counted apart; empty if it can fail.
+    """
+
+    claim: Claim
+    rows: dict[str, Row]
+    order: dict[str, int]
+    weightless: str = ""
+
+    def verdict(self, source: str) -> str:
+        return self.rows[source].verdict
+
+    @property
+    def kind(self) -> str:
+        """What it is counted among, one of `KINDS`."""
+        if self.claim.paper is None:
+            return "findings" if self.claim.finding else "beyond the paper"
+        return "numbers that can hardly fail" if self.weightless else "numbers"
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """The ledger with the results of some sources.
+
+    Attributes:
+        sources: Some of `SOURCES`.
+        entries: Every claim, in the ledger's order.
+        weights: The sha256 of the files behind the rows of each source.
+    """
+
+    sources: tuple[str, ...]
+    entries: tuple[Entry, ...]
+    weights: dict[str, dict[str, str]]
+
+    def origin(self, source: str) -> str:
+        """Return a sentence on the weights behind a source's results.
+
+        It says whether they are still those that are stored.
+        """
+        files = self.weights[source]
+        if source == "author":
+            n_released = len(author.checksums())
+            return (
+                f"The author's weights are {len(files)} of the {n_released} files of his release."
+            )
+        if results.weights(source) != files:
+            return (
+                "**The results are stale**: other weights lie here now; run"
+                " `carry claims --source ours --save`."
+            )
+        names = sorted({name.split("/")[1] for name in files})
+        trained = ", ".join(_training(name) for name in names)
+        return f"Our weights: {trained or 'none yet'}."
+
+    def counts(self, source: str, *kinds: str, page: str = "") -> Counter[str]:
+        """Return how many rows have which verdict.
+
+        Args:
+            source: One of the sources.
+            kinds: The rows' kinds; all if there are none.
+            page: The beginning of the name of the notebook that shows them.
+        """
+        verdicts: Counter[str] = Counter()
+        for entry in self.entries:
+            if entry.kind in (kinds or KINDS) and entry.claim.notebook.startswith(page):
+                verdicts[entry.verdict(source)] += 1
+        return verdicts
+
+
+def _training(group: str) -> str:
+    """Return in words how the runs of a group of ours were trained."""
+    records = [runs.describe(path)["record"] for path in runs.find(group).values()]
+    recipe = records[0]["recipe"]
+    n_runs = f"{len(records)} run{'s' if len(records) > 1 else ''}"
+    reached = runs.progress(groups.find(group), recipe, records[0]["epochs"])
+    return f"{group} (recipe “{recipe}”, {n_runs}, epochs: {reached})"
+
+
+def read(source: str | None = None) -> Outcomes:
+    """Return the ledger with the committed results of one source, or of both (None).
+
+    A claim that the results do not have, or that has been given another number since, is
+    `not run`.
+
+    Raises:
+        BadInput: The results cannot be read.
+    """
+    if source is not None and source not in SOURCES:
+        raise BadInput(f"Unknown source {source!r}: expected 'ours', 'author', or None for both.")
+    all_claims = claims.claims()
+    weightless = results.uninformative({name: results.by_id(name) for name in SOURCES})
+    rows: dict[str, dict[str, Row]] = {}
+    order: dict[str, dict[str, int]] = {}
+    weights: dict[str, dict[str, str]] = {}
+    for name in SOURCES if source is None else (source,):
+        stored = results.read(name)
+        rows[name] = _rows(name, stored["rows"], all_claims)
+        worst_first = sorted(rows[name].values(), key=badness)
+        order[name] = {row.id: place for place, row in enumerate(worst_first)}
+        weights[name] = stored["weights"]
+
+    entries = []
+    for id_, claim in all_claims.items():
+        entry = Entry(
+            claim,
+            rows={name: rows[name][id_] for name in rows},
+            order={name: order[name][id_] for name in rows},
+            weightless=weightless.get(id_, ""),
+        )
+        entries.append(entry)
+    return Outcomes(tuple(rows), tuple(entries), weights)
+
+
+def _rows(source: str, stored: list[Row], all_claims: Mapping[str, Claim]) -> dict[str, Row]:
+    """Return a row for each claim: the stored one, or one that was not run."""
+    by_id = {row.id: row for row in stored}
+    rows = {}
+    for id_, claim in all_claims.items():
+        row = by_id.get(id_)
+        if row is None or row.paper != claim.paper:
+            why = f"Newer than the results: `carry claims --source {source} --save` computes it."
+            row = Row(id_, claim.where, claim.paper, detail=why)
+        rows[id_] = row
+    return rows
+
+
+def reason(source: str, entry: Entry) -> str:
+    """Return why a source's row is neither reproduced nor differs, as a sentence without its end."""
+    row = entry.rows[source]
+    if row.verdict == "not run":
+        return row.detail.rstrip(".")
+    if row.verdict in REASONS:
+        return REASONS[row.verdict]
+    if row.paper is None:
+        return REASONS["short"]
+    if row.interval is not None:
+        return REASONS["wide"]
+    return REASONS["few" if row.tolerance is not None else "one"]
+
+
+# ---- counts, for sentences and a table
+
+
+def in_words(counts: Mapping[str, int], signs: bool = False) -> str:
+    """Return how many rows have which verdict in words, with the verdicts' signs if asked."""
+    parts = []
+    for verdict, sign in SIGNS.items():
+        if counts.get(verdict):
+            words = counted(counts[verdict], verdict)
+            parts.append(f"{sign} {words}" if signs else words)
+    return ", ".join(parts)
+
+
+def counts_table(outcomes: Outcomes) -> pd.DataFrame:
+    """Return how many rows of each source and kind have which verdict, and how many there are."""
+    counts = {}
+    for source in outcomes.sources:
+        for kind in KINDS:
+            counts[HEADINGS[source], kind] = outcomes.counts(source, kind)
+    table = pd.DataFrame(counts)
+    verdicts = [verdict for verdict in SIGNS if verdict in table.index]
+    table = table.T[verdicts].fillna(0).astype(int)
+    return table.assign(rows=table.sum(axis=1))
+
+
+# ---- parts of the page
+
+
+def differing_findings(outcomes: Outcomes, source: str) -> Html:
+    """Return the findings that differ from the paper, as a list of links to their pages."""
+    items = []
+    texts = []
+    for entry in outcomes.entries:
+        if entry.kind == "findings" and entry.verdict(source) == "differs":
+            claim = entry.claim
+            items.append(f'<li><a href="../notebooks/{claim.notebook}.html">{claim.words}</a></li>')
+            texts.append(claim.words)
+    return Html(f"<ul>{''.join(items)}</ul>", "\n".join(texts))
+
+
+def part(name: str, outcomes: Outcomes, *verdicts: str) -> Html:
+    """Return a part of the page.
+
+    Args:
+        name: `overview`, sections by sources with how many rows have which verdict, each
+            count a link to those rows; `differing`, rows with some `verdicts` in sentences,
+            the worst first; `grouped`, lists of such rows, those for the same `reason`
+            together; or `ledger`, all rows as a table, with a form that filters it.
+        outcomes: The ledger and its results.
+        verdicts: The verdicts of the rows in a list.
+    """
+    entries = {}
+    reasons = {}
+    for source in outcomes.sources:
+        entries[source] = [e for e in outcomes.entries if e.verdict(source) in verdicts]
+        reasons[source] = results.gathered(entries[source], partial(reason, source))
+    html = (
+        TEMPLATES.get_template("claims.html.j2")
+        .render(
+            part=name, outcomes=outcomes, entries=outcomes.entries, some=entries, reasons=reasons
+        )
+        .strip()
+    )
+    n_rows = len(outcomes.entries)
+    if name in ("differing", "grouped"):
+        n_rows = sum(map(len, entries.values()))
+    return Html(html, f"{n_rows} differ" if name == "differing" else f"{n_rows} rows")
+
+
+def words(plain: str) -> Markup:
+    """Return plain text as HTML, with the text between backticks as code, and with minus signs."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", minus_signs(str(escape(plain)))))
+
+
+def flat(value: Any) -> list[float]:
+    """Return the numbers in a value of a row: a number, a list of them, None; none of deeper lists."""
+    values = value if isinstance(value, list) else [value]
+    return [float(x) for x in values if isinstance(x, (int, float))]
+
+
+def domain(claim: Claim, rows: Mapping[str, Row]) -> tuple[float, float]:
+    """Return the ends of a row's drawing: 0 and 1 for a share, else such that all values fit."""
+    values = flat(claim.paper)
+    for row in rows.values():
+        for value in [row.value, *row.runs]:
+            values += flat(value)
+    if claim.range == 1 and min(values) >= 0 and max(values) <= 1:
+        return 0.0, 1.0
+    tolerances = [row.tolerance for row in rows.values() if row.tolerance is not None]
+    tolerance = max(tolerances, default=0.0)
+    for value in flat(claim.paper):
+        values += [value - tolerance, value + tolerance]
+    low = min(values)
+    high = max(values)
+    return (low, high) if high > low else (low - 1, high + 1)
+
+
+def strip_position(value: float, low: float, high: float) -> float:
+    """Return where a value lies between the ends of a row's drawing, in px."""
+    share = (min(max(value, low), high) - low) / (high - low)
+    return round(STRIP_LEFT + STRIP_WIDTH * share, 1)
+
+
+def ranges(claim: Claim, rows: Mapping[str, Row]) -> str:
+    """Return a row's drawing in words: the range of the runs, and the paper's value; or nothing."""
+    words = []
+    for source, row in rows.items():
+        values = [value for run in row.runs for value in flat(run)]
+        if values:
+            n_runs = "1 run" if len(row.runs) == 1 else f"{len(row.runs)} runs"
+            words.append(
+                f"{n_runs} of {SOURCES[source]}: {text(min(values))} to {text(max(values))}"
+            )
+    if words and claim.paper is not None:
+        words.append(f"paper: {text(claim.paper)}")
+    return "; ".join(words)
+
+
+TEMPLATES = environment()
+TEMPLATES.filters |= {
+    "by": lambda entries, name: results.gathered(entries, attrgetter(name)).items(),
+    "flat": flat,
+    "minus": minus_signs,
+    "number": text,
+    "query": urlencode,
+    "frequent": lambda groups: sorted(groups.items(), key=lambda item: -len(item[1])),
+    "slug": lambda name: name.lower().replace(" ", "-"),
+    "words": words,
+}
+TEMPLATES.globals |= {
+    "headings": HEADINGS,
+    "sources": SOURCES,
+    "rules": RULES | QUANTIFIERS,
+    "number": number,
+    "runs_show": runs_show,
+    "domain": domain,
+    "strip_position": strip_position,
+    "ranges": ranges,
+}

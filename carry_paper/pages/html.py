@@ -1,0 +1,42 @@
+"""HTML for a page, made from the templates of this folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader
+
+# The sign of each verdict, in the order in which they are listed.
+SIGNS = {
+    "reproduced": "✓",
+    "mostly": "≈",
+    "mixed": "±",
+    "compatible": "?",
+    "differs": "≠",
+    "not run": "–",
+}
+
+
+@dataclass(frozen=True)
+class Html:
+    """HTML for `pages.show`; `text` takes its place where there is no HTML."""
+
+    html: str
+    text: str
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def environment() -> Environment:
+    """Return an environment that has the templates, and in them the verdicts' `signs`."""
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.globals["signs"] = SIGNS
+    return made

@@ -1,0 +1,120 @@
+"""Checks of a notebook's parameters, before anything is computed."""
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from carry_core import groups
+from carry_core.carries import paper_name, patterns
+from carry_core.errors import BadInput, check_whole
+from carry_core.model import ModelConfig
+
+MIN_EXAMPLES = 10
+# More sums than any carry class has; they still fit into memory.
+MAX_EXAMPLES = 200_000
+# Papermill begins the cell with the parameters that it was given with this line.
+INJECTED = "# Parameters\n"
+
+
+def check_injected() -> None:
+    """Check that a page has every parameter that papermill was given.
+
+    Papermill puts them into a cell of its own, after the one tagged `parameters`.
+
+    Raises:
+        BadInput: The page does not have one of them.
+    """
+    cells = executed_cells()
+    injected = [i for i, cell in enumerate(cells) if cell.startswith(INJECTED)]
+    if not injected:
+        return
+    own = [name for cell in cells[: injected[0]] for name in _assigned(cell)]
+    unknown = [name for name in _assigned(cells[injected[0]]) if name not in own]
+    if unknown:
+        plural = "s" if len(unknown) > 1 else ""
+        raise BadInput(
+            f"Unknown parameter{plural} {', '.join(unknown)}: expected some of {', '.join(own)}."
+        )
+
+
+def was_injected() -> bool:
+    """Return True if papermill was given parameters of a page."""
+    return any(cell.startswith(INJECTED) for cell in executed_cells())
+
+
+def executed_cells() -> Sequence[str]:
+    """Return the code of each cell that ran in this kernel; nothing outside of a kernel."""
+    from IPython import get_ipython
+
+    cells: Sequence[str] = getattr(get_ipython(), "user_ns", {}).get("In", ())
+    return cells
+
+
+def _assigned(code: str) -> list[str]:
+    """Return the names that code assigns to, in their order."""
+    nodes = ast.walk(ast.parse(code))
+    return [n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+
+
+def check_addends(config: ModelConfig, a: object, b: object) -> None:
+    """Check two whole numbers whose sum is to be added by a model.
+
+    Raises:
+        BadInput: They are no whole numbers, or the model cannot write their sum.
+    """
+    end = 10**config.width
+    check_whole("a", a, 0, end - 1)
+    check_whole("b", b, 0, end - 1)
+    if a + b >= end:  # type: ignore[operator]
+        raise BadInput(f"a={a}, b={b}: expected two whole numbers whose sum is below {end}.")
+
+
+def check_decoders(group: str) -> None:
+    """Check that a group is one of decoders (App. D).
+
+    Raises:
+        BadInput: It is not.
+    """
+    if not groups.find(group).config.causal:
+        decoders = [other.name for other in groups.GROUPS.values() if other.config.causal]
+        raise BadInput(f"{group} has no decoders: expected {' or '.join(decoders)}.")
+
+
+def chosen_classes(n_digits: int, wanted: Any = None) -> list[str]:
+    """Return the carry patterns that a figure shows.
+
+    Args:
+        n_digits: Digits of the numbers that are added.
+        wanted: Patterns (`011`) or the paper's names (`C all`), as a list or separated by
+            commas; "all"; or None for five: no carry, one from the tens, a run of them in
+            the middle, one into the leading digit, and one from the units through nines to
+            the leading digit.
+
+    Raises:
+        BadInput: There is no such class.
+    """
+    all_patterns = list(patterns(n_digits))
+    longer = n_digits - 3
+    if wanted == "all" or (wanted is None and longer <= 0):
+        return all_patterns
+    if wanted is None:
+        five = [
+            "000" + "0" * longer,
+            "0" * longer + "010",
+            "00" + "1" * longer + "0",
+            "010" + "0" * longer,
+            "01" + "2" * longer + "1",
+        ]
+        return list(dict.fromkeys(five))  # of four digits two are the same
+    # Papermill makes a whole number of `-p classes 001110`.
+    text = f"{wanted:0{n_digits}d}" if type(wanted) is int else wanted
+    names = [name.strip() for name in text.split(",")] if isinstance(text, str) else text
+
+    pattern_by_name: dict[str, str] = {}
+    for pattern in all_patterns:
+        name = paper_name(pattern)
+        pattern_by_name |= dict.fromkeys((pattern, name, name.replace(" ", "_")), pattern)
+    if not isinstance(names, list) or not names or not {*map(str, names)} <= {*pattern_by_name}:
+        expected = f"None, 'all', or names such as '{chosen_classes(n_digits)[1]}'"
+        raise BadInput(f"classes={wanted!r} for sums of {n_digits} digits: expected {expected}.")
+    return [pattern_by_name[str(name)] for name in names]

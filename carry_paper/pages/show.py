@@ -1,0 +1,103 @@
+"""Figures, tables and numbers as a notebook's outputs."""
+
+import hashlib
+import io
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from pandas.io.formats.style import Styler
+from PIL import Image
+
+from carry_paper.pages.minus import minus_signs
+from carry_paper.pages.parameters import was_injected
+from carry_paper.plots.style import style, svg
+
+# Before the MIME type of an output that only other cells show.
+GLUED = "application/papermill.record/"
+PNG_COLOURS = 256
+PNG_DPI = 96
+
+
+def show(thing: Any, name: str | None = None, alt: str = "") -> None:
+    """Put something on the page.
+
+    Args:
+        thing: A figure, a frame (or `Styler`), or an object with `_repr_html_` whose `repr`
+            is the same in every run.
+        name: The name under which the page glues it in elsewhere; the cell is tagged
+            `remove-output` then. None: it stays where it is.
+        alt: For a figure, a text that says what can be seen in it. A figure is a PNG in the
+            notebook; `make book` (CARRY_FIGURES=svg) draws SVG too.
+    """
+    from IPython.display import display
+
+    assert bool(alt) == isinstance(thing, Figure), (
+        "A figure needs a text that says what can be seen in it."
+    )
+    metadata: dict[str, Any] = {"scrapbook": {"name": name, "mime_prefix": ""}} if name else {}
+    if isinstance(thing, Figure):
+        if was_injected():
+            alt = f"With this page's own parameters: {alt}"
+        data: dict[str, Any] = {"image/png": png(thing), "text/plain": alt}
+        if os.environ.get("CARRY_FIGURES") == "svg":
+            data["image/svg+xml"] = svg(thing, alt)
+        metadata |= {kind: {"alt": alt} for kind in data if "image" in kind}
+    elif isinstance(thing, pd.DataFrame | Styler):
+        data = _table(thing)
+    else:
+        data = {"text/html": thing._repr_html_(), "text/plain": repr(thing)}
+    display(data, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
+
+
+def glue(values: Mapping[str, float | str | np.generic]) -> None:
+    """Store numbers and words for the page's sentences, which have them as {glue:text}`name`.
+
+    A number keeps four significant digits: more of them differ from one processor to another.
+    """
+    from IPython.display import display
+
+    for name, value in values.items():
+        plain = value.item() if isinstance(value, np.generic) else value
+        if isinstance(plain, float):
+            plain = float(f"{plain:.4g}")
+        data = {f"{GLUED}text/plain": repr(plain)}
+        metadata = {"scrapbook": {"name": name, "mime_prefix": GLUED}}
+        display(data, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
+
+
+@style()
+def png(figure: Figure) -> bytes:
+    """Return a figure as a PNG of few colours, which keeps the notebook small."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=PNG_DPI)
+    few_colours = Image.open(drawn).convert("RGB").quantize(PNG_COLOURS, dither=Image.Dither.NONE)
+    small = io.BytesIO()
+    few_colours.save(small, "PNG", optimize=True)
+    return small.getvalue()
+
+
+def _spaced(name: Any) -> Any:
+    """Return the name of an axis with spaces for its underscores."""
+    return name and name.replace("_", " ")
+
+
+def _table(table: pd.DataFrame | Styler) -> dict[str, str]:
+    """Return a table as HTML that can be scrolled, and as text."""
+    if isinstance(table, pd.DataFrame):
+        named = table.rename_axis(index=_spaced, columns=_spaced)
+        table = named.style.format(precision=2, na_rep="–")
+    plain = table.to_string(delimiter=" | ")
+    # The id comes from the contents, or it would be another one in every run.
+    styler = table.set_uuid(hashlib.sha256(plain.encode()).hexdigest()[:6])
+    html = styler.set_table_attributes('class="dataframe"').to_html()
+    html = re.sub(r'(?=class="(col|row)_heading)', r'scope="\1" ', html)
+    html = re.sub(r">-(?=0\.0*<)", ">", html)  # no -0.00
+    return {
+        "text/html": f'<div class="table-scroll" tabindex="0">{minus_signs(html)}</div>',
+        "text/plain": plain,
+    }

@@ -1,0 +1,98 @@
+"""Language models: their answers, and the heads with staircases (Tab. 2, Fig. 6)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.patches import Patch, Rectangle
+from numpy.typing import NDArray
+
+from carry_paper.plots.attention import ATTENTION
+from carry_paper.plots.outcomes import OFF_BY_ONE, RIGHT, WRONG
+from carry_paper.plots.sides import Arrays
+from carry_paper.plots.style import WIDTH, style
+
+N_FRAMED = 8  # heads with the most cells
+FRAME = "#2B8A3E"
+
+
+@style()
+def answer_bars(answers: pd.DataFrame) -> Figure:
+    """Return a figure with a bar of right and wrong answers for each model or ablation.
+
+    `answers` has the `model`, the `kind` of ablation (or "intact") and its `heads`, the share
+    of `right` answers, and of carrying mistakes among the others (`carry_share`). Those of one
+    model and kind stand together.
+    """
+    blocks = answers.model + answers.kind
+    block = (blocks != blocks.shift()).cumsum() - 1
+    y = np.arange(len(answers)) + 0.6 * block
+    carrying = (answers.right + (1 - answers.right) * answers.carry_share).fillna(answers.right)
+    figure = Figure(figsize=(WIDTH, 0.18 * (y.max() + 1) + 0.8), layout="constrained")
+    ax = figure.subplots()
+    ax.barh(y, 1, color=WRONG)
+    ax.barh(y, carrying, color=OFF_BY_ONE)
+    ax.barh(y, answers.right, color=RIGHT)
+    kinds = answers.kind.where(answers.kind != "intact", answers.model + ", intact")
+    ax.set_yticks(y, kinds.str.cat(answers.heads, "  ").str.strip())
+    ax.tick_params(axis="y", length=0)
+    ax.set(xlim=(0, 1), ylim=(y.max() + 0.6, -0.6), xlabel="share of the prompts")
+    ax.spines[:].set_visible(False)
+    entries = {"right": RIGHT, "carrying mistake": OFF_BY_ONE, "other mistake (Alpaca: any)": WRONG}
+    handles = [Patch(color=colour, label=text) for text, colour in entries.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    return figure
+
+
+@style()
+def wins_map(wins: Mapping[str, NDArray[Any]]) -> Figure:
+    """Return a figure with a map for each model: how many cells a head wins, `[layer, head]`.
+
+    The most frequent winners have frames.
+    """
+    figure = Figure(figsize=(WIDTH, 0.6 + WIDTH / max(len(wins), 2)), layout="constrained")
+    axes = figure.subplots(1, len(wins), squeeze=False)[0]
+    norm = LogNorm(1, max(counts.max() for counts in wins.values()))
+    for ax, (title, counts) in zip(axes, wins.items(), strict=True):
+        image = ax.imshow(np.ma.masked_equal(counts, 0), cmap=ATTENTION, norm=norm)
+        framed = np.argsort(-counts, axis=None, kind="stable")[:N_FRAMED]
+        for layer, head in zip(*np.unravel_index(framed, counts.shape), strict=True):
+            corner = (head - 0.5, layer - 0.5)
+            frame = Rectangle(corner, 1, 1, fill=False, ec=FRAME, lw=1.5, clip_on=False)
+            ax.add_patch(frame)
+        ylabel = "layer" if ax is axes[0] else ""
+        ax.set(title=f"{title}: {(counts > 0).sum()} heads", xlabel="head", ylabel=ylabel)
+    figure.colorbar(image, ax=axes, location="bottom", aspect=50, label="cells won", shrink=0.6)
+    return figure
+
+
+SCALES = {"mean": Normalize(0, 1), "std": Normalize(0, 0.5)}
+
+
+def head_maps(
+    figure: SubFigure, side: Arrays, heads: Sequence[str], statistics: Sequence[str] = ("mean",)
+) -> None:
+    """Draw a map for each head; its mean above its standard deviation (`std`) if both are asked for.
+
+    `side` has these statistics of the attention `[head, query, key]` of its `heads`, and the
+    `marks` of the tokens, which are written where there is room.
+    """
+    axes = figure.subplots(len(statistics), len(heads), squeeze=False)
+    marks = side["marks"] if len(heads) < 3 else [""] * len(side["marks"])
+    for row, statistic in zip(axes, statistics, strict=True):
+        scale = SCALES[statistic]
+        for ax, head in zip(row, heads, strict=True):
+            values = side[statistic][list(side["heads"]).index(head)]
+            ax.imshow(values, cmap=ATTENTION, norm=scale)
+            ax.set_xticks(range(len(marks)), marks, fontsize=7)
+            ax.set_yticks(range(len(marks)), marks, fontsize=7)
+            ax.tick_params(length=0, pad=1.5)
+            ax.spines[:].set_visible(True)
+            if statistic == statistics[0]:
+                ax.set_title(head)
+        row[0].set_ylabel(statistic if len(statistics) > 1 else "")
+        figure.colorbar(ScalarMappable(scale, ATTENTION), ax=row, shrink=0.7, pad=0.02)

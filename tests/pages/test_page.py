@@ -1,0 +1,177 @@
+"""A page as an object: what it checks, what it puts on the page, and in which words."""
+
+import ast
+from typing import Any
+
+import IPython.display
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from carry_core import groups
+from carry_core.errors import BadInput
+from carry_paper.ledger.claims import claims
+from carry_paper.pages import words
+from carry_paper.pages.minus import minus_signs
+from carry_paper.pages.page import Page, PageWithoutRuns
+from carry_paper.pages.show import GLUED, show
+from carry_paper.plots.sides import AUTHORS, OURS
+from tests.helpers.trainings import save_random
+
+NAME = "n1_s0.3_w0.2"
+
+
+class Outputs(list[tuple[str | None, dict[str, Any]]]):
+    """What was displayed, each with the name under which it is glued."""
+
+    def glued(self) -> dict[str, Any]:
+        key = f"{GLUED}text/plain"
+        return {name: ast.literal_eval(data[key]) for name, data in self if name and key in data}
+
+
+@pytest.fixture
+def outputs(monkeypatch: pytest.MonkeyPatch) -> Outputs:
+    displayed = Outputs()
+
+    def display(data: dict[str, Any], metadata: dict[str, Any], raw: bool) -> None:
+        assert raw
+        displayed.append((metadata.get("scrapbook", {}).get("name"), data))
+
+    monkeypatch.setattr(IPython.display, "display", display)
+    return displayed
+
+
+@pytest.fixture
+def page(data, outputs) -> Page:
+    save_random(groups.find(NAME), (0, 3))
+    return Page("fig99", source="ours", group=NAME, n_examples=50)
+
+
+def test_a_page_loads_the_runs_of_its_group(page):
+    assert page.runs.numbers == [0, 3]
+    assert page.has("digits4_n2_s0.3_w0.2"), "only the author's release lacks groups"
+    with pytest.raises(BadInput, match="No run 1"):
+        Page("fig99", source="ours", group=NAME, run=1)
+
+
+def test_words_are_glued_with_the_provenance_of_the_weights(page, outputs):
+    page.words(shows={0: True, 3: False}, share=np.float32(0.123456), text="as it is")
+    assert outputs.glued() == {
+        "shows": "1 of 2 runs (0)",
+        "share": 0.1235,
+        "text": "as it is",
+        "provenance": words.provenance(page.runs),
+    }
+
+
+def test_a_page_that_says_where_its_weights_come_from_is_not_contradicted(page, outputs):
+    page.words(provenance="elsewhere")
+    assert outputs.glued() == {"provenance": "elsewhere"}
+
+
+def test_a_page_without_runs_says_nothing_of_weights(outputs):
+    PageWithoutRuns("app_z").words(count=3)
+    assert outputs.glued() == {"count": 3}
+
+
+def test_the_box_has_the_short_words_of_its_claims_and_the_page_s_own(page, outputs):
+    ids = ["finding/transition", "finding/norm_bounce"]
+    page.verdicts(*ids, words={"finding/norm_bounce": "It bounces"})
+    ((name, box),) = outputs
+    assert name == "verdicts"
+    lines = box["text/plain"].splitlines()
+    assert lines[0].startswith(claims()["finding/transition"].short)
+    assert lines[1].startswith("It bounces | ")
+    page.ledger()
+    assert [line.partition(" | ")[0] for line in outputs[-1][1]["text/plain"].splitlines()] == ids
+
+
+def test_a_page_judges_what_is_about_its_group(data, outputs):
+    save_random(groups.find("n1_s0.3_w0.0"), (0,))
+    other = Page("fig99", source="ours", group="n1_s0.3_w0.0")
+    other.verdicts("finding/transition")
+    other.verdicts("finding/transition", all_groups=True)
+    (_, unjudged), (_, judged) = outputs
+    assert "runs" not in unjudged["text/plain"].partition(" | ")[2].partition(" | ")[2]
+    assert "ours: " in judged["text/plain"]
+    assert "ours: " not in unjudged["text/plain"]
+
+
+def test_a_figure_has_a_part_for_each_side(page, outputs):
+    drawn = []
+    sides = {AUTHORS: {"run": 2}, OURS: {"run": 3}}
+    page.figure(lambda figure, side: drawn.append(side["run"]), sides, height=1, alt="Nothing.")
+    assert drawn == [2, 3]
+    ((_, data),) = outputs
+    assert data["text/plain"] == "Nothing."
+    assert data["image/png"].startswith(b"\x89PNG")
+
+
+def test_a_figure_needs_a_text_and_a_table_has_none():
+    with pytest.raises(AssertionError, match="needs a text"):
+        show(Figure())
+
+
+def test_a_table_is_the_same_in_every_run_and_has_minus_signs(outputs):
+    for _ in range(2):
+        show(pd.DataFrame({"a_b": [-0.5, -0.001, np.nan]}).rename_axis("run_number"))
+    (_, first), (_, second) = outputs
+    assert first == second
+    assert ">−0.50<" in first["text/html"]
+    assert ">0.00<" in first["text/html"], "no -0.00"
+    assert "run number" in first["text/html"]
+
+
+@pytest.mark.parametrize(
+    ("shows", "expected"),
+    [
+        ({}, "–"),
+        ({4: True}, "the only run"),
+        ({4: False}, "no run"),
+        ({1: True, 2: True}, "both runs"),
+        (pd.Series([True] * 3), "all 3 runs"),
+        (pd.Series([False] * 3), "none of 3 runs"),
+        ({0: True, 1: False, 4: True, 5: True}, "3 of 4 runs (0, 4 and 5)"),
+    ],
+)
+def test_runs_are_counted_and_named(shows, expected):
+    assert words.of_runs(shows) == expected
+    assert words.in_words(shows) == expected
+
+
+def test_both_sides_are_put_into_the_same_words():
+    sides = {AUTHORS: pd.Series([1, 5]), OURS: pd.Series([2, 3])}
+
+    def highest(side: pd.Series) -> dict[str, int]:
+        return {"highest": side.max()}
+
+    assert words.both_sides(sides, highest) == {"highest": 3, "author_highest": 5}
+    assert words.both_sides({OURS: sides[OURS]}, highest) == {
+        "highest": 3,
+        "author_highest": words.MISSING,
+    }
+
+
+def test_spans_have_the_ends():
+    assert words.spans(x=[3, 1, 2]) == {"x_low": 1, "x_high": 3}
+
+
+def test_a_group_is_told_from_the_main_one():
+    assert words.difference_from_main(groups.MAIN) == "the main model"
+    assert words.difference_from_main("decoder_n2_s0.3_w0.2") == "decoder"
+
+
+@pytest.mark.parametrize(
+    ("plain", "expected"),
+    [
+        ("-0.5", "−0.5"),
+        ("1.2e-05", "1.2e−05"),
+        ("from 0-5 and pad6-7", "from 0-5 and pad6-7"),
+        ("n2_s0.3_w-1", "n2_s0.3_w-1"),
+        ("(-3)", "(−3)"),
+        ("recipe-2", "recipe-2"),
+    ],
+)
+def test_only_hyphens_that_begin_numbers_become_minus_signs(plain, expected):
+    assert minus_signs(plain) == expected
