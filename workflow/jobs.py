@@ -19,7 +19,7 @@ from papermill.exceptions import PapermillExecutionError
 from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir
-from carry_paper.ledger import claims, registry, results
+from carry_paper.ledger import claims, results
 from carry_paper.training import fused, loop, seeds
 from carry_paper.training.trainer import PRECISIONS
 
@@ -121,12 +121,11 @@ def again(name: str, group: str, source: str, out: Path) -> int:
 def verdicts(name: str, group: str, source: str) -> str:
     """The ledger's rows of that page and group, counted by verdict."""
     rows = results.by_id(source)
-    of_page = [
-        c.id
-        for c in claims.claims().values()
-        if c.notebook == name and group in registry.entry(c.id).groups
-    ]
-    counts = Counter(rows[row].verdict for row in of_page if row in rows)
+    counts: Counter[str] = Counter()
+    for claim in claims.claims().values():
+        row = rows.get(claim.id)
+        if row is not None and claim.notebook == name and group in row.groups:
+            counts[row.verdict] += 1
     return ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common())
 
 

@@ -104,7 +104,8 @@ def neuron_swaps(model: Transformer, pairs: Mapping[int, Pairs]) -> pd.DataFrame
     frame = pd.DataFrame(
         [(name, int(which.sum())) for name, which in sets], columns=["set", "neurons"]
     )
-    return frame.assign(accuracy=hits[:, 0] / max(n_swaps, 1), stays=hits[:, 1] / max(n_swaps, 1))
+    shares = hits.numpy() / max(n_swaps, 1)
+    return frame.assign(accuracy=shares[:, 0], stays=shares[:, 1])
 
 
 @torch.inference_mode()

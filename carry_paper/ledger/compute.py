@@ -82,8 +82,15 @@ class Ledger:
             if claim.paper is None:
                 self.report(claim.id)
             return row
-        rule = verdicts.rule_text(claim)
-        return Row(claim.id, claim.where, claim.paper, detail=why, rule=rule, reason=claim.reason)
+        return Row(
+            claim.id,
+            claim.where,
+            claim.paper,
+            detail=why,
+            rule=verdicts.rule_text(claim),
+            reason=registry.reason(claim),
+            groups=list(registry.entry(claim.id).groups),
+        )
 
     def _judged(self, claim: Claim, found: Measurement) -> Row:
         theirs = self.theirs.get(claim.id)
@@ -101,7 +108,8 @@ class Ledger:
             fields=self._fields(claim, found),
             interval=_plain(judgement.interval),
             rule=verdicts.rule_text(claim),
-            reason=claim.reason,
+            reason=registry.reason(claim),
+            groups=list(registry.entry(claim.id).groups),
         )
         std = np.std(numbers, axis=0, ddof=1) if len(numbers) > 1 and not row.pooled else None
         told = (found.how, judgement.detail, row.disagreement(claim.range), sentence(row.fields))

@@ -4,6 +4,7 @@ Search for a row's id, such as `finding/staircase`: its line names the function,
 a finding the rule that decides whether a run shows it. The cells of a table have a line together.
 """
 
+import sys
 from functools import partial
 from statistics import median
 
@@ -41,6 +42,7 @@ from carry_paper.findings.base import (
 )
 from carry_paper.findings.survey import Need
 from carry_paper.ledger import language_models, quantities, tables
+from carry_paper.ledger.claims import Claim
 from carry_paper.ledger.entries import (
     Entry,
     Statistic,
@@ -328,6 +330,25 @@ ROWS: dict[str, Entry] = {
         "adder_all", "Share of answers that are the full adder's with its variables set."
     ),
 }
+
+
+def reason(claim: Claim) -> str:
+    """Return why a claim's rule is what it is, with the criteria that it names in braces filled in.
+
+    The names are constants of the module that has the claim's function.
+
+    Raises:
+        BadInput: There is no such constant.
+    """
+    function = entry(claim.id).function
+    constants = vars(sys.modules[function.__module__]) if function is not None else {}
+    try:
+        return claim.reason.format_map(constants)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise BadInput(
+            f"The reason of {claim.id} in claims.yml cannot be filled in ({error!r}): expected "
+            "constants of the module of its function in braces, such as {PARTNER_ATTENTION}."
+        ) from error
 
 
 def entry(name: str) -> Entry:

@@ -59,7 +59,8 @@ class Row:
     interval: list[list[float]] | None = None
     # the rule that gave the verdict, as `verdicts.rule_text` states it; empty in older results
     rule: str = ""
-    reason: str = ""  # the claim's reason for that rule
+    reason: str = ""  # the claim's reason for that rule, with its criteria filled in
+    groups: list[str] = field(default_factory=list)  # the groups whose runs it is about
 
     @model_validator(mode="after")
     def check_lengths(self) -> "Row":

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from carry_core import carries, groups
-from carry_paper.ledger import registry, results
+from carry_paper.ledger import results
 from carry_paper.ledger.claims import CLASSES, Claim, chosen, claims
 from carry_paper.ledger.report import counted
 from carry_paper.ledger.results import Row, gathered
@@ -67,7 +67,11 @@ class Line:
         self.sides = {}
         for source, results_of_source in self.rows.items():
             self.sides[source] = self._side(results_of_source) if results_of_source else None
-        self.groups = sorted({name for claim in claims for name in registry.entry(claim.id).groups})
+        names = set[str]()
+        for results_of_source in self.rows.values():
+            for row in results_of_source:
+                names.update(row.groups)
+        self.groups = sorted(names)
 
     @property
     def paper(self) -> str:

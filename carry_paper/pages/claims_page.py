@@ -78,6 +78,11 @@ class Entry:
         return self.rows[source].verdict
 
     @property
+    def reason(self) -> str:
+        """Why its rule is what it is, as stored with its results; nothing if they have none."""
+        return next((row.reason for row in self.rows.values() if row.reason), "")
+
+    @property
     def kind(self) -> str:
         """What it is counted among, one of `KINDS`."""
         if self.claim.paper is None:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from carry_core.files import ROOT
-from carry_paper.ledger import claims, moved, results, verdicts
+from carry_paper.ledger import claims, moved, registry, results, verdicts
 from carry_paper.ledger.results import Row
 
 ROWS = [
@@ -64,12 +64,13 @@ def test_a_result_without_rules_moves_by_verdict_and_value_only():
     assert moved.moved({"data/a": old}, {"data/a": new}) == []
 
 
-def test_every_committed_row_has_its_rule(monkeypatch):
+def test_every_committed_row_has_its_rule_and_groups(monkeypatch):
     monkeypatch.delenv("CARRY_DATA", raising=False)
     for source in ("ours", "author"):
         for row in results.by_id(source).values():
             claim = claims.claims()[row.id]
-            assert (row.rule, row.reason) == (verdicts.rule_text(claim), claim.reason)
+            assert (row.rule, row.reason) == (verdicts.rule_text(claim), registry.reason(claim))
+            assert row.groups == list(registry.entry(row.id).groups)
 
 
 def test_the_command_lists_what_moved(carry, data, tmp_path):

@@ -1,0 +1,175 @@
+"""The table of rows: it has those of `claims.yml`, and each function takes what its signature names."""
+
+import math
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any, get_type_hints
+
+import pandas as pd
+import pytest
+import torch
+
+from carry_core import measure
+from carry_core.errors import BadInput
+from carry_core.files import ROOT
+from carry_core.groups import GROUPS
+from carry_core.model import Transformer
+from carry_paper.findings import lengths, survey, typology
+from carry_paper.findings.base import DIGITS4
+from carry_paper.findings.survey import Evidence, Survey
+from carry_paper.ledger import claims, compute, registry
+from carry_paper.ledger.entries import Measurement
+from carry_paper.ledger.registry import ROWS
+from tests.findings.test_findings import curves
+from tests.helpers.trainings import save_random
+
+# The functions of language models are called in `tests/llm/test_recorded.py`.
+CALLED = [name for name in ROWS if not name.startswith(("tab2/", "llm/", "finding/llm_heads"))]
+
+
+def test_the_registry_has_the_rows_of_claims_yml_and_no_others():
+    assert set(ROWS) == set(claims.claims())
+
+
+def test_a_row_is_found_by_its_id_in_the_file():
+    """Table cells excepted, which are too many to write down."""
+    lines = (ROOT / "carry_paper" / "ledger" / "registry.py").read_text()
+    missing = [name for name in ROWS if f'"{name}":' not in lines and not claims.CELL.search(name)]
+    assert missing == []
+
+
+# ---------------------------------------------------------------- reasons
+
+
+def numbers_in(text: str) -> set[float]:
+    """Return the shares that a text names: decimals, and percentages as shares."""
+    shares = {float(number) for number in re.findall(r"\d+\.\d+", text)}
+    return shares | {int(number) / 100 for number in re.findall(r"(\d+)%", text)}
+
+
+def constants_of(name: str) -> dict[str, float]:
+    """Return the criteria of the module that has a row's function, with those of modules in it."""
+    module = sys.modules[ROWS[name].function.__module__]
+    modules = [module, *(x for x in vars(module).values() if "carry_paper.findings" in str(x))]
+    constants = {}
+    for one in modules:
+        for constant, value in vars(one).items() if hasattr(one, "__dict__") else ():
+            if constant.isupper() and isinstance(value, float):
+                constants[constant] = value
+    return constants
+
+
+@pytest.mark.parametrize("name", [n for n, c in claims.claims().items() if c.paper is None])
+def test_a_criterion_stands_in_its_module_and_not_again_in_the_reason(name):
+    claim = claims.claims()[name]
+    assert "{" not in registry.reason(claim)
+    written = numbers_in(re.sub(r"\{[^}]*\}", "", claim.reason))
+    assert written & set(constants_of(name).values()) == set()
+
+
+def test_a_reason_with_an_unknown_constant_is_one_line():
+    claim = claims.claims()["finding/staircase"]
+    for reason in ("at least {NO_SUCH_LEVEL}", "at least {PARTNER_ATTENTION", "at least {}"):
+        with pytest.raises(BadInput, match="The reason of finding/staircase in claims.yml"):
+            registry.reason(replace(claim, reason=reason))
+
+
+def test_a_reason_has_the_number_that_the_rule_uses(monkeypatch):
+    monkeypatch.setattr("carry_paper.findings.heads.PARTNER_ATTENTION", 0.6)
+    assert "at least 0.6 of" in registry.reason(claims.claims()["finding/staircase"])
+
+
+# ---------------------------------------------------------------- functions
+
+
+@pytest.fixture(scope="module")
+def evidence(tmp_path_factory) -> Iterator[Evidence]:
+    """Untrained runs with small layers under the names of the real groups, and few sums."""
+    with pytest.MonkeyPatch.context() as patch:
+        data = tmp_path_factory.mktemp("data")
+        patch.setenv("CARRY_DATA", str(data))
+        maps = ROOT / "data" / "results" / "interchange" / "ours"
+        (data / "results" / "interchange").mkdir(parents=True)
+        shutil.copytree(maps, data / "results" / "interchange" / "ours")
+        for name, group in list(GROUPS.items()):
+            small = replace(group, config=replace(group.config, d_model=16, d_ff=12))
+            patch.setitem(GROUPS, name, small)
+            save_random(small, range(2), **curves(small))
+        few, four = measure.sample(100, 3, seed=0), measure.sample(20, 4, seed=0)
+        patch.setattr(survey, "fixed_sums", lambda group: four if group == DIGITS4 else few)
+        for module, constant, count in (
+            (lengths, "BALANCED", 89),
+            (lengths, "RANDOM", 200),
+            (survey, "SAMPLE", 500),
+            (survey, "DRAWN", 50),
+            (typology, "COUNT", 50),
+        ):
+            patch.setattr(module, constant, count)
+        yield compute.Ledger("ours").evidence
+
+
+def signature(function: Callable[..., Any]) -> tuple[str, type]:
+    """Return the name and the type of the parameter that a function is called with."""
+    plain = function.func if isinstance(function, partial) else function
+    hints = get_type_hints(plain if hasattr(plain, "__name__") else type(plain).__call__)
+    for name, hint in hints.items():
+        if hint in (Transformer, Survey, Evidence):
+            return name, hint
+    raise AssertionError(f"{function} takes no model, survey or evidence")
+
+
+def values(result: Any) -> list[Any]:
+    """Return the values of what a function returns: fields, a frame or a measurement."""
+    if isinstance(result, Measurement):
+        return result.value if isinstance(result.value, list) else [result.value]
+    if isinstance(result, pd.DataFrame):
+        columns = result[["value"]] if "value" in result else result
+        return columns.to_numpy().ravel().tolist()
+    return [result["value"]]
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_each_function_takes_what_its_signature_names(evidence, name):
+    entry = ROWS[name]
+    if entry.function is None:
+        assert entry.measure(evidence).value > 0
+        return
+    _, kind = signature(entry.function)
+    if kind is Transformer:
+        argument: Any = evidence.group(entry.groups[0]).model(0)
+    elif kind is Survey:
+        argument = evidence.surveys(entry.groups[0])[0]
+    else:
+        argument = evidence
+    torch.manual_seed(0)
+    numbers = values(entry.function(argument))
+    assert numbers
+    assert all(isinstance(number, float) for number in numbers)
+    if entry.rule is not None and kind is not Evidence:
+        assert isinstance(entry.rule(entry.function(argument)), bool)
+    assert not all(map(math.isnan, numbers)) or name in MAY_BE_NAN
+
+
+# An untrained model gets no sum right, so that these have nothing to measure.
+MAY_BE_NAN: set[str] = set()
+
+
+def test_a_measured_row_asks_for_no_other_groups(evidence, monkeypatch):
+    asked: set[str] = set()
+    for method in ("group", "curves"):
+        known = getattr(Evidence, method)
+
+        def noted(self, group, known=known):
+            asked.add(group)
+            return known(self, group)
+
+        monkeypatch.setattr(Evidence, method, noted)
+    for name in CALLED:
+        if ROWS[name].need is None:
+            asked.clear()
+            ROWS[name].measure(evidence)
+            assert asked == set(ROWS[name].groups), name
