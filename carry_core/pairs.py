@@ -103,7 +103,7 @@ def _fits(contrast: Contrast, pairs: Pairs, layout: Layout) -> Bool[Tensor, " pa
     digits = digit_tokens(pairs, width)  # (side, number, pair, column)
     same_digits = (digits[0] == digits[1]).all(0)  # (pair, column)
     are_sums = (pairs.sum(1) < 10**width).all(0)
-    fits = are_sums & same_digits[:, :column].all(1) & _differ(contrast, pairs, digits)
+    fits: Tensor = are_sums & same_digits[:, :column].all(1) & _differ(contrast, pairs, digits)
     if layout.causal:
         left_answer = digit_tokens(pairs.sum(1), width)[..., :column]  # (side, pair, column)
         fits &= (left_answer[0] == left_answer[1]).all(1)

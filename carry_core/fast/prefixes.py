@@ -1,11 +1,15 @@
-"""A model under many interventions at once: what they have in common is computed once, three times as fast.
+"""A model under many interventions at once: what they have in common is computed once.
 
-That reads the model's weights. `passes` takes it where this gives what the model gives, else one
-pass each.
+Interventions that have changed nothing different so far share a pass: they part at the first
+activation that they change differently. Layer 0's attention comes from tables (`FirstLayer`). The
+logits are equal to those of `model.py` with one intervention at a time, but for the last bits, and
+come three to four times as fast. All this reads the model's weights: `passes` takes it where
+`plain.is_plain` says that these give what the model gives, else one pass each.
 """
 
 import math
 from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -27,46 +31,39 @@ from carry_core.model import (
 # Logits `[batch, query, vocab]` under each of several interventions, from tokens `[batch, pos]`.
 Passes = Callable[[Int[Tensor, "batch pos"]], list[Float[Tensor, "batch query vocab"]]]
 
+AnyIntervention = Intervention | Combined
+
 
 def passes(
     model: Transformer,
-    interventions: Sequence[Intervention | Combined],
+    interventions: Sequence[AnyIntervention],
     read: Read = None,
     watch: Hook | None = None,
     source: Source | None = None,
 ) -> Passes:
-    """Return a function that gives the logits under each intervention; arguments as `predict`'s."""
+    """Return a function that gives the logits under each intervention.
+
+    Args:
+        model: The model; for a plain one, its weights may not change meanwhile.
+        interventions: One member of the result each.
+        read: The positions that the model is asked for; all if None.
+        watch: A hook that sees the model run without interventions, from `blocks.0.resid_mid` on,
+            and changes nothing.
+        source: The reference set, or the means, of mean ablations.
+    """
     how = SharedPrefix if is_plain(model) else SeparatePasses
     return how(model, interventions, read, watch, source)
 
 
-class SeparatePasses:
-    """Logits under several interventions, one pass through the model each; arguments as `predict`'s."""
-
-    def __init__(
-        self,
-        model: Transformer,
-        interventions: Sequence[Intervention | Combined],
-        read: Read = None,
-        watch: Hook | None = None,
-        source: Source | None = None,
-    ) -> None:
-        self.model, self.read, self.watch = model, read, watch
-        self.hooks = [
-            intervention.hook(
-                model, source if isinstance(intervention, MeanAblation) else None, read
-            )
-            for intervention in interventions
-        ]
-
-    @torch.inference_mode()
-    def __call__(
-        self, tokens: Int[Tensor, "batch pos"]
-    ) -> list[Float[Tensor, "batch query vocab"]]:
-        """Return the logits under each intervention."""
-        if self.watch is not None:
-            self.model(tokens, only_seen_by(self.watch), self.read)
-        return [self.model(tokens, hook, self.read) for hook in self.hooks]
+def _hooks(
+    model: Transformer, interventions: Sequence[AnyIntervention], read: Read, source: Source | None
+) -> list[TensorHook]:
+    """Return each intervention as a hook; the source is that of mean ablations."""
+    hooks = []
+    for intervention in interventions:
+        own_source = source if isinstance(intervention, MeanAblation) else None
+        hooks.append(intervention.hook(model, own_source, read))
+    return hooks
 
 
 def only_seen_by(watch: Hook) -> TensorHook:
@@ -79,101 +76,159 @@ def only_seen_by(watch: Hook) -> TensorHook:
     return hook
 
 
-class FirstLayer:
-    """A trained model's attention in layer 0, from tables over (token, position) of the query and of the key.
+class SeparatePasses:
+    """Logits under several interventions by one pass each, for any model; arguments as `passes`."""
 
-    The layer sees one of a dozen tokens at each position. So there are few terms that its softmaxes
-    can be made of, and few vectors that its heads can write for a key: a sum's attention is put
-    together from them, in a third of the time.
+    def __init__(
+        self,
+        model: Transformer,
+        interventions: Sequence[AnyIntervention],
+        read: Read = None,
+        watch: Hook | None = None,
+        source: Source | None = None,
+    ) -> None:
+        self.model, self.read, self.watch = model, read, watch
+        self.hooks = _hooks(model, interventions, read, source)
+
+    @torch.inference_mode()
+    def __call__(
+        self, tokens: Int[Tensor, "batch pos"]
+    ) -> list[Float[Tensor, "batch query vocab"]]:
+        """Return the logits under each intervention."""
+        if self.watch is not None:
+            self.model(tokens, only_seen_by(self.watch), self.read)
+        return [self.model(tokens, hook, self.read) for hook in self.hooks]
+
+
+class FirstLayer:
+    """The attention of a trained model's layer 0, from tables over (token, position).
+
+    The layer sees one of a dozen tokens at each position. So there are few terms that its
+    softmaxes can be made of, and few vectors that its heads can write for a key. A sum's attention
+    is put together from them, in a third of the time.
+
+    Attributes:
+        embedding: The scaled token embedding, `[token, d_model]`.
+        value: Values by head and table row, `[head, row, d_head]`. A row is a position and a token
+            there; those of one position come one after the other.
+        term: A softmax's terms by query and key row, `[head, row, row]`, not yet normalised.
+        written: What a head writes for a key that it attends to alone, `[head, row, d_model]`.
     """
 
     def __init__(self, model: Transformer) -> None:
         config, block = model.config, model.blocks[0]
-        length, heads = config.layout.length, config.heads
-        position = torch.arange(length, device=model.embed.weight.device)
-        self.start = position * len(model.embed.weight)
+        n_tokens = len(model.embed.weight)
+        self.n_heads = config.heads
         self.embedding = model.embed.weight * math.sqrt(config.d_model)
-        # (token, pos, head, d_head)
-        q, k, v = block.qkv(self.embedding.unsqueeze(1).expand(-1, length, -1))
-        # (head, row, d_head)
-        q, k, self.value = (x.permute(2, 1, 0, 3).flatten(1, 2) for x in (q, k, v))
-        # in double precision, since the terms of a sum may all be far below the largest of all sums
-        score = (q.double() @ k.double().mT / math.sqrt(config.d_head)).unflatten(2, (length, -1))
+
+        length = config.layout.length
+        position = torch.arange(length, device=model.embed.weight.device)
+        self.first_row = position * n_tokens
+        every_token = self.embedding.unsqueeze(1).expand(-1, length, -1)
+        qkv = block.qkv(every_token)  # (token, pos, head, d_head) each
+        q, k, self.value = (x.permute(2, 1, 0, 3).flatten(1, 2) for x in qkv)
+
+        # In double precision, since the terms of a sum may all be far below the largest of all.
+        score = q.double() @ k.double().mT / math.sqrt(config.d_head)  # (head, row, row)
+        score = score.unflatten(2, (length, n_tokens))  # (head, query row, key, token)
         if config.causal:
-            query = position.repeat_interleave(len(model.embed.weight))
-            score = score.masked_fill((position > query[:, None]).unsqueeze(-1), -torch.inf)
-        # of a softmax: (head, row, row)
-        self.term = (score - score.amax((2, 3), keepdim=True)).exp().flatten(2)
-        # (head, d_head, d_model)
-        o = block.o.weight.view(-1, heads, config.d_head).permute(1, 2, 0)
-        # what a head writes for a key that it looks at alone, (head, row, d_model)
-        self.written = self.value @ o
-        # its first row
-        self.head = torch.arange(heads, device=position.device)[:, None] * len(self.written[0])
+            query = position.repeat_interleave(n_tokens)
+            is_later = (position > query[:, None]).unsqueeze(-1)
+            score = score.masked_fill(is_later, -torch.inf)
+        largest = score.amax((2, 3), keepdim=True)
+        self.term = (score - largest).exp().flatten(2)
+
+        o = block.o.weight.view(-1, config.heads, config.d_head)  # (d_model, head, d_head)
+        self.written = self.value @ o.permute(1, 2, 0)
         self.bias = block.o.bias
+        n_rows = length * n_tokens
+        self.first_row_of_head = (
+            torch.arange(config.heads, device=position.device)[:, None] * n_rows
+        )
 
     def pattern(
         self, tokens: Int[Tensor, "batch pos"], query: Positions
     ) -> Float[Tensor, "batch query head key"]:
-        """Attention probabilities of the queries at these positions."""
-        row = tokens + self.start
-        entry = (row[:, query][:, :, None, None] + self.head) * self.term.shape[-1] + row[
-            :, None, None
-        ]
+        """Return the attention probabilities of the queries at these positions."""
+        row = tokens + self.first_row
+        query_row = row[:, query][:, :, None, None] + self.first_row_of_head
+        entry = query_row * self.term.shape[-1] + row[:, None, None]
         term = self.term.view(-1).index_select(0, entry.view(-1)).view(entry.shape)
         return torch.div(term, term.sum(-1, keepdim=True)).to(self.embedding.dtype)
 
     def z(
         self, tokens: Int[Tensor, "batch pos"], query: Positions
     ) -> Float[Tensor, "batch query head d_head"]:
-        """`attn.z`."""
-        row, pattern = tokens + self.start, self.pattern(tokens, query)
-        return torch.stack(
-            [pattern[:, :, h] @ F.embedding(row, value) for h, value in enumerate(self.value)], 2
-        )
+        """Return `attn.z`."""
+        row = tokens + self.first_row
+        pattern = self.pattern(tokens, query)
+        heads = []
+        for head in range(self.n_heads):
+            heads.append(pattern[:, :, head] @ F.embedding(row, self.value[head]))
+        return torch.stack(heads, 2)
 
     def mid(
         self, tokens: Int[Tensor, "batch pos"], query: Positions
     ) -> Float[Tensor, "batch query d_model"]:
-        """`resid_mid`."""
-        row = (tokens + self.start).unsqueeze(1) + self.head  # (batch, head, key)
-        # (batch, head and key, d_model)
+        """Return `resid_mid`."""
+        row = (tokens + self.first_row).unsqueeze(1) + self.first_row_of_head  # (batch, head, key)
         written = F.embedding(row.flatten(1), self.written.flatten(0, 1))
         resid = F.embedding(tokens[:, query], self.embedding) + self.bias
         return torch.baddbmm(resid, self.pattern(tokens, query).flatten(2), written)
 
 
+class Branch(NamedTuple):
+    """Interventions that do the same at some hook points.
+
+    Attributes:
+        members: Their indices.
+        hook: What they do there.
+        changes: True if that is anything at all.
+    """
+
+    members: list[int]
+    hook: TensorHook
+    changes: bool
+
+
+AT_Z = POINTS.index("attn.z")
+UP_TO_Z, FROM_Z_ON = POINTS[:AT_Z], POINTS[AT_Z:]
+
+
 class SharedPrefix:
-    """Logits under several interventions of a model whose weights do not change meanwhile; arguments as `predict`'s."""
+    """Logits under several interventions of a plain model; arguments as `passes`.
+
+    A watcher is a member of its own that changes nothing, so that it sees the intact model
+    whatever else is asked for.
+    """
 
     def __init__(
         self,
         model: Transformer,
-        interventions: Sequence[Intervention | Combined],
+        interventions: Sequence[AnyIntervention],
         read: Read = None,
         watch: Hook | None = None,
         source: Source | None = None,
     ) -> None:
         self.model, self.read, self.first = model, read, FirstLayer(model)
-        self.hooks = [
-            i.hook(model, source if isinstance(i, MeanAblation) else None, read)
-            for i in interventions
-        ]
-        self.changes: list[dict[str, Hashable]] = [i.changes(model.config) for i in interventions]
-        self.watch = no_hook if watch is None else only_seen_by(watch)
-        # a member of its own, so that it sees the intact model whatever else is asked for
+        self.hooks = _hooks(model, interventions, read, source)
+        self.changes: list[dict[str, Hashable]] = []
+        for intervention in interventions:
+            self.changes.append(intervention.changes(model.config))
+        self.watch: TensorHook = no_hook
+        self.watcher = len(self.hooks)
         if watch is not None:
+            self.watch = only_seen_by(watch)
             self.changes.append({})
 
     @torch.inference_mode()
     def __call__(
         self, tokens: Int[Tensor, "batch pos"]
     ) -> list[Float[Tensor, "batch query vocab"]]:
-        """The logits under each intervention."""
+        """Return the logits under each intervention."""
         logits: dict[int, Tensor] = {}
-        self._follow(
-            0, tokens, F.embedding(tokens, self.first.embedding), range(len(self.changes)), logits
-        )
+        embedded = F.embedding(tokens, self.first.embedding)
+        self._follow(0, tokens, embedded, range(len(self.changes)), logits)
         return [logits[i] for i in range(len(self.hooks))]
 
     def _follow(
@@ -184,47 +239,52 @@ class SharedPrefix:
         members: Sequence[int],
         logits: dict[int, Tensor],
     ) -> None:
-        """From the stream that enters a layer to the logits of the members, which have done the same so far."""
-        model, block, query = self.model, self.model.blocks[l], self.model.queries(l, self.read)
-        points, last = [f"blocks.{l}.{point}" for point in POINTS], l == model.config.layers - 1
-        at_z = POINTS.index("attn.z")
-        for hook, changed, alike in self._split(members, ["embed", *points[:at_z]]):
-            forks = self._split(alike, [*points[at_z:], "logits"])
-            tables = l == 0 and not changed
-            stream = resid if tables else hook(points[0], hook("embed", resid) if l == 0 else resid)
-            if not tables:
-                z = block.attention(stream, hook, query)
-            elif any(changed for _, changed, _ in forks):
-                z = self.first.z(tokens, query)
-            for hook, changed, together in forks:
-                if tables and not changed:
-                    mid = hook(f"blocks.{l}.resid_mid", self.first.mid(tokens, query))
-                else:
-                    mid = block.mix(stream[:, query], z, hook)
-                if last and together == [len(self.hooks)]:
-                    continue  # nobody asks for the watcher's logits
-                after = block.mlp(mid, hook)
-                if last:
-                    logits |= dict.fromkeys(
-                        together, hook("logits", model.unembed(model.norm(after)))
-                    )
-                else:
-                    self._follow(l + 1, tokens, after, together, logits)
+        """Compute the logits of some members from the stream that enters a layer.
 
-    def _split(
-        self, members: Sequence[int], names: Sequence[str]
-    ) -> list[tuple[TensorHook, bool, list[int]]]:
-        """The members by what they change among the names: a hook that does it, and whether that is anything at all."""
-        groups: dict[tuple[Hashable, ...], list[int]] = {}
+        Up to there, these members have done the same.
+        """
+        model, block, query = self.model, self.model.blocks[l], self.model.queries(l, self.read)
+        is_last = l == model.config.layers - 1
+        up_to_z = ["embed", *(f"blocks.{l}.{point}" for point in UP_TO_Z)]
+        from_z_on = [*(f"blocks.{l}.{point}" for point in FROM_Z_ON), "logits"]
+        for before in self._branches(members, up_to_z):
+            branches = self._branches(before.members, from_z_on)
+            has_tables = l == 0 and not before.changes
+            stream = resid
+            if not has_tables:
+                stream = before.hook("embed", resid) if l == 0 else resid
+                stream = before.hook(f"blocks.{l}.resid_pre", stream)
+                z = block.attention(stream, before.hook, query)
+            elif any(branch.changes for branch in branches):
+                z = self.first.z(tokens, query)
+            for branch in branches:
+                if has_tables and not branch.changes:
+                    mid = branch.hook(f"blocks.{l}.resid_mid", self.first.mid(tokens, query))
+                else:
+                    mid = block.mix(stream[:, query], z, branch.hook)
+                if is_last and branch.members == [self.watcher]:
+                    continue  # nobody asks for the watcher's logits
+                after = block.mlp(mid, branch.hook)
+                if not is_last:
+                    self._follow(l + 1, tokens, after, branch.members, logits)
+                    continue
+                unembedded = branch.hook("logits", model.unembed(model.norm(after)))
+                logits |= dict.fromkeys(branch.members, unembedded)
+
+    def _branches(self, members: Sequence[int], names: Sequence[str]) -> list[Branch]:
+        """Return the members by what they change among the named activations."""
+        members_by_change: dict[tuple[Hashable, ...], list[int]] = {}
         for i in members:
-            done = tuple((name, self.changes[i][name]) for name in names if name in self.changes[i])
-            groups.setdefault(done, []).append(i)
-        watched = len(self.hooks)
-        return [
-            (
-                self.hooks[group[0]] if done else self.watch if watched in group else no_hook,
-                bool(done),
-                group,
+            change = tuple(
+                (name, self.changes[i][name]) for name in names if name in self.changes[i]
             )
-            for done, group in groups.items()
-        ]
+            members_by_change.setdefault(change, []).append(i)
+        branches = []
+        for change, alike in members_by_change.items():
+            hook = no_hook
+            if change:
+                hook = self.hooks[alike[0]]
+            elif self.watcher in alike:
+                hook = self.watch
+            branches.append(Branch(alike, hook, changes=bool(change)))
+        return branches

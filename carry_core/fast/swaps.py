@@ -228,7 +228,7 @@ class RowSwaps:
     def _with_digit(
         self, base: int, position: int, resid_post: Float[Tensor, "sums d_model"]
     ) -> Int[Tensor, "sums column"]:
-        """Return the answers of side `base` with another row of the stream behind the last layer."""
+        """Return the answers of side `base` with another row of the last layer's stream."""
         answer = self.answers[base]
         positions = self.model.config.layout.answer
         if position not in positions:
