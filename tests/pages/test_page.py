@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from carry_core import groups
 from carry_core.errors import BadInput
 from carry_paper.ledger.claims import claims
-from carry_paper.pages import words
+from carry_paper.pages import box, words
+from carry_paper.pages.html import Html
 from carry_paper.pages.minus import minus_signs
 from carry_paper.pages.page import Page, PageWithoutRuns
 from carry_paper.pages.show import GLUED, show
@@ -49,7 +50,7 @@ def page(data, outputs) -> Page:
 
 
 def test_a_page_loads_the_runs_of_its_group(page):
-    assert page.runs.numbers == [0, 3]
+    assert page.runs.numbers == (0, 3)
     assert page.has("digits4_n2_s0.3_w0.2"), "only the author's release lacks groups"
     with pytest.raises(BadInput, match="No run 1"):
         Page("fig99", source="ours", group=NAME, run=1)
@@ -87,15 +88,27 @@ def test_the_box_has_the_short_words_of_its_claims_and_the_page_s_own(page, outp
     assert [line.partition(" | ")[0] for line in outputs[-1][1]["text/plain"].splitlines()] == ids
 
 
-def test_a_page_judges_what_is_about_its_group(data, outputs):
-    save_random(groups.find("n1_s0.3_w0.0"), (0,))
-    other = Page("fig99", source="ours", group="n1_s0.3_w0.0")
-    other.verdicts("finding/transition")
-    other.verdicts("finding/transition", all_groups=True)
-    (_, unjudged), (_, judged) = outputs
-    assert "runs" not in unjudged["text/plain"].partition(" | ")[2].partition(" | ")[2]
-    assert "ours: " in judged["text/plain"]
-    assert "ours: " not in unjudged["text/plain"]
+def test_a_page_judges_what_is_about_its_group_or_about_any(page, monkeypatch):
+    groups_of_boxes = []
+
+    def verdict_box(claims, group, words):
+        groups_of_boxes.append(group)
+        return Html("", "")
+
+    monkeypatch.setattr(box, "verdict_box", verdict_box)
+    page.verdicts("finding/transition")
+    page.verdicts("finding/transition", all_groups=True)
+    PageWithoutRuns("fig99", source="ours", group="default").verdicts("finding/transition")
+    assert groups_of_boxes == [NAME, None, None]
+
+
+def test_a_box_judges_nothing_on_a_page_of_another_group():
+    about, other = (
+        box.verdict_box(["finding/transition"], group).text for group in (NAME, groups.MAIN)
+    )
+    assert "ours: " in about
+    assert about.startswith(other)
+    assert "ours: " not in other
 
 
 def test_a_figure_has_a_part_for_each_side(page, outputs):
