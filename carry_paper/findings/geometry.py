@@ -11,6 +11,7 @@ from scipy.stats import ks_2samp, spearmanr
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.metrics import balanced_accuracy_score, pairwise_distances_argmin
+from sklearn.neighbors import NearestCentroid
 from torch import Tensor
 
 from carry_core import carries, measure, sums

@@ -264,11 +264,11 @@ def small_model(record: Mapping[str, Any]) -> str:
 
     `record` is that of its training (`llm.recordings.small_training`).
     """
-    only = record["recipe"] | {
-        "accuracy": record["history"][-1]["accuracy"],
-        "parameters": record["parameters"],
-    }
-    *others, last = record.get("ladder") or [only]
+    ladder = record.get("ladder")
+    if not ladder:
+        reached = record["history"][-1]["accuracy"]
+        ladder = [record["recipe"] | {"accuracy": reached, "parameters": record["parameters"]}]
+    *others, last = ladder
     sentences = []
     for size in others:
         sentences.append(
