@@ -365,3 +365,13 @@ def kink(evidence: Evidence) -> pd.DataFrame:
         )
     found = {run: carrying(losses[run], x, planned) for run, x in by_run.items()}
     return with_resolution(per_run(found))
+
+
+def rebound(loss: Curve, share: float = 0.1) -> float:
+    """Return how far a loss ends above its lowest point, as their ratio (App. B, Fig. 9).
+
+    The loss, which has every epoch, is averaged over windows of a `share` of the epochs.
+    """
+    width = max(1, round(share * len(loss)))
+    smooth = np.convolve(loss, np.full(width, 1 / width), "valid")
+    return float(smooth[-1] / smooth.min())

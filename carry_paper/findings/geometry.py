@@ -11,6 +11,7 @@ from scipy.stats import ks_2samp, spearmanr
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.metrics import balanced_accuracy_score, pairwise_distances_argmin
+from sklearn.neighbors import NearestCentroid
 from torch import Tensor
 
 from carry_core import carries, measure, sums
@@ -325,3 +326,14 @@ def decay_matters_one_layer(evidence: Evidence) -> pd.DataFrame:
     for run, x in without.items():
         rows[run] = {"value": x, "shows": x < min(decayed), "runs_with_decay": decayed}
     return per_run(rows)
+
+
+def nines_apart(points: Points, digit_sum: Int[Tensor, " sums"]) -> float:
+    """Return the share of digit sums of nine that lie by themselves on two axes (Sec. 4.1, Fig. 4).
+
+    They lie nearest to their own centre, not to that of smaller or of larger digit sums.
+    """
+    side = np.sign(digit_sum.numpy() - 9)
+    plane = points[:, :2]
+    nearest = NearestCentroid().fit(plane, side).predict(plane)
+    return float((nearest[side == 0] == 0).mean())

@@ -54,7 +54,7 @@ def show(thing: Any, name: str | None = None, alt: str = "") -> None:
     display(data, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
 
 
-def glue(values: Mapping[str, float | str | np.generic]) -> None:
+def glue(values: Mapping[str, int | float | str | np.generic]) -> None:
     """Store numbers and words for the page's sentences, which have them as {glue:text}`name`.
 
     A number keeps four significant digits: more of them differ from one processor to another.

@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 
 from carry_core import carries, groups, runs
-from carry_paper.findings import dynamics
+from carry_paper.findings import dynamics, lengths
 from carry_paper.findings.geometry import SEPARATING_ACCURACY
-from carry_paper.findings.heads import PARTNER_ATTENTION
+from carry_paper.findings.heads import CANNOT_CARRY_CORRELATION, PARTNER_ATTENTION
+from carry_paper.pages.minus import minus_signs
 from carry_paper.plots.sides import AUTHORS, Arrays
 
 MISSING = "–"  # stands for a number that a page does not have
@@ -111,7 +112,7 @@ def in_words(value: Any) -> Any:
     return of_runs(value) if isinstance(value, Mapping | pd.Series) else value
 
 
-def spans(**values: Any) -> dict[str, float]:
+def spans(**values: Any) -> dict[str, Any]:
     """Return the lowest and the highest of each of some values, as `…_low` and `…_high`."""
     ends = {}
     for name, numbers in values.items():
@@ -178,3 +179,106 @@ def decodable(separations: pd.DataFrame, n_long: int) -> dict[str, Any]:
         words[f"{step}_{kind}"] = worst >= SEPARATING_ACCURACY
         words[f"{step}_{kind}_worst"] = ", ".join(f"{x:.3f}" for x in worst)
     return words
+
+
+def forgetting(fates: pd.DataFrame) -> str:
+    """Return how the exact match of each run falls again, from `findings.lengths.forgetting` (Fig. 20).
+
+    `first to go` are the first positions that it loses, in words.
+    """
+    clauses = []
+    for _, run in fates.iterrows():
+        first = run["first to go"]
+        lost = "and no position is lost" if first == "none" else f"position {first} first"
+        clauses.append(
+            f"run {run['run']} falls from {run['best']:.2f} at epoch {run['peak']} of"
+            f" {run['epochs']} to {run['last']:.2f}, {lost}"
+        )
+    return "; ".join(clauses)
+
+
+def staircase_falls(steps: pd.DataFrame) -> dict[str, Any]:
+    """Return in which runs a staircase falls below one half at long positions, and its path (Fig. 20).
+
+    It is that of the answer rows in the last layer, without priming.
+    """
+    unprimed = steps[(steps.group == "unprimed") & (steps.staircase == steps.staircase.max())]
+    breaks = {}
+    paths = []
+    for run, weakest in unprimed.sort_values("epoch").groupby("run")["weakest long"]:
+        stands = weakest >= PARTNER_ATTENTION
+        breaks[run] = bool((stands.cummax() & ~stands).any())
+        paths.append(" → ".join(f"{x:.2f}" for x in weakest))
+    return {"breaks": breaks, "path": "; ".join(paths)}
+
+
+def final_mlp_paths(correlations: pd.DataFrame) -> dict[str, Any]:
+    """Return the path of each run's correlation without the final MLP (App. H.1).
+
+    And in which runs it rises, and ends where the final MLP carries.
+    """
+    paths = {run: rows.correlation.tolist() for run, rows in correlations.groupby("run")}
+    in_words = [" → ".join(f"{x:.2f}" for x in path) for path in paths.values()]
+    return {
+        "path": minus_signs("; ".join(in_words)),
+        "rises": {run: path[-1] > path[0] for run, path in paths.items()},
+        "carries": {run: path[-1] >= CANNOT_CARRY_CORRELATION for run, path in paths.items()},
+    }
+
+
+def primed_parts(
+    side: tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame], n_long: int
+) -> dict[str, Any]:
+    """Return where the steps of a primed model can be decoded, and what its parts are needed for (Fig. 24).
+
+    `side` has `findings.lengths.separations`, what `findings.lengths.part_costs` gives for each
+    run, and accuracies by ablated part, kind of digit and position.
+    """
+    separations, costs, accuracies = side
+    words = decodable(separations, n_long)
+    for name in ("carried", "corrected", "trained", "spared"):
+        words[name] = ", ".join(f"{x:.2f}" for x in costs[name])
+    without_carry_in = accuracies[accuracies.digits == "without a carry-in"]
+    means = without_carry_in.groupby("without", sort=False).accuracy.mean()
+    losses = (means["intact"] - means).round(2)
+    needed = [f"{part} ({loss:.2f})" for part, loss in losses.items() if loss >= lengths.PART_LOSS]
+    return words | {
+        "head": ", ".join(costs["head"]),
+        "spares": lengths.spares_long_carries(costs.set_index("run")),
+        "needed": ", ".join(needed) or "none",
+    }
+
+
+# ---- language models
+
+
+def spread(values: "pd.Series[float]") -> str:
+    """Return the ends and the mean of some values; a dash for none."""
+    if not len(values):
+        return MISSING
+    return f"{values.min():.2f} to {values.max():.2f} (mean {values.mean():.2f})"
+
+
+def small_model(record: Mapping[str, Any]) -> str:
+    """Return how the small language model of our own was trained, the first good one of several.
+
+    `record` is that of its training (`llm.recordings.small_training`).
+    """
+    ladder = record.get("ladder")
+    if not ladder:
+        reached = record["history"][-1]["accuracy"]
+        ladder = [record["recipe"] | {"accuracy": reached, "parameters": record["parameters"]}]
+    *others, last = ladder
+    sentences = []
+    for size in others:
+        sentences.append(
+            f"A model of width {size['width']} ({size['parameters']:,} parameters)"
+            f" reached {size['accuracy']:.3f}."
+        )
+    minutes = max(1, round(record["seconds"] / 60))
+    sentences.append(
+        f"The one of this page has width {last['width']} ({last['parameters']:,} parameters)"
+        f" and reached {last['accuracy']:.3f} on other sums after {record['steps']:,} steps,"
+        f" {minutes} minutes on a {record['device']}."
+    )
+    return " ".join(sentences)

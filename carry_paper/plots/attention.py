@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from carry_core.sums import Layout
 from carry_paper.plots.sides import Arrays, subfigures
-from carry_paper.plots.style import CLASS_COLOURS, FAINT, name_grid
+from carry_paper.plots.style import CLASS_COLOURS, FAINT, INK, name_grid
 
 ATTENTION = LinearSegmentedColormap.from_list(
     "attention", ["#FFFFFF", "#FBD7B5", "#EB7A77", "#92267A", "#1B0C2E"]
@@ -153,3 +153,53 @@ def swap_maps(figure: SubFigure, cells: pd.DataFrame, parts: Sequence[str], layo
         ax.set(xticks=range(layout.length), xticklabels=layout.tick_labels(), title=title)
         ax.tick_params(length=0)
     axes[0].set_yticks(range(len(parts)), [name.removeprefix("blocks.") for name in parts[::-1]])
+
+
+def run_grid(figure: SubFigure, side: Arrays, layout: Layout) -> None:
+    """Draw the answer's rows of each head (rows), run by run (columns), of one layer (Fig. 9).
+
+    `side` has the attention of each `run` as `pattern` `[run, head, query, key]`.
+    """
+    n_heads = side["pattern"].shape[1]
+    axes: Any = figure.subplots(n_heads, len(side["run"]), squeeze=False)
+    answer = [name.removeprefix("pos") for name in layout.position_names]
+    for (head, i), ax in np.ndenumerate(axes):
+        tokens = layout.tick_labels() if head == n_heads - 1 else []
+        attention_map(ax, side["pattern"][i, head], answer if i == 0 else [], tokens)
+    for ax, number in zip(axes[0], side["run"], strict=True):
+        ax.set_title(f"run {number}")
+    for head, ax in enumerate(axes[:, 0]):
+        ax.set_ylabel(f"0:{head}")
+
+
+def epoch_grid(figure: SubFigure, maps: Mapping[int, tuple[NDArray[Any], NDArray[Any]]]) -> None:
+    """Draw a row for each run, with the maps of two heads at three epochs each (Fig. 2).
+
+    `maps` has by run the epochs and the attention `[epoch, head, query, key]`.
+    """
+    axes = figure.subplots(len(maps), 6, squeeze=False)
+    for row, (number, (epochs, patterns)) in zip(axes, maps.items(), strict=True):
+        for ax, (head, i) in zip(row, np.ndindex(2, 3), strict=True):
+            ax.imshow(patterns[i, head], cmap=ATTENTION, vmin=0, vmax=1)
+            ax.set_title(f"0:{head}, epoch {epochs[i]}")
+            ax.set(xticks=[], yticks=[])
+        row[0].set_ylabel(f"run {number}")
+
+
+TILES_IN_A_ROW = 7
+
+
+def class_tiles(figure: SubFigure, tiles: Mapping[str, NDArray[Any]]) -> None:
+    """Draw a tile for each carry class, one head above the other (Fig. 18).
+
+    `tiles` have the attention of the answer's rows by class, `[head, query, key]`.
+    """
+    n_rows = -(-len(tiles) // TILES_IN_A_ROW)
+    axes = figure.subplots(n_rows, TILES_IN_A_ROW, squeeze=False).flatten()
+    for ax in axes[len(tiles) :]:
+        ax.axis("off")
+    for ax, (name, tile) in zip(axes, tiles.items(), strict=False):
+        ax.imshow(np.concatenate(tile), cmap=ATTENTION, vmin=0, vmax=1, aspect="auto")
+        ax.axhline(tile.shape[1] - 0.5, color=INK, linewidth=0.8)
+        ax.set(xticks=[], yticks=[], title=name)
+        ax.spines[:].set_visible(True)

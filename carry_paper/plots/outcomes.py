@@ -1,4 +1,4 @@
-"""What becomes of the digits under an ablation: a bar for each run (Tab. 1, 3, 4, 5), or a map (Fig. 24, App. H)."""
+"""Digits under an ablation: a bar for each run (Tab. 1, 3, 4, 5), or a map (Fig. 24, App. H)."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -18,36 +18,64 @@ RIGHT, OFF_BY_ONE, WRONG = "#2B4570", "#D8615B", "#8C94A2"
 OUTCOMES = {"right": RIGHT, "off by exactly one": OFF_BY_ONE, "otherwise wrong": WRONG}
 PAPER: dict[str, Any] = {"color": "black", "linewidth": 1.3, "linestyle": (0, (2.5, 1.2))}
 VISIBLE = 0.002  # of a bar: less is not drawn, which keeps the page light
-VALUE = "value "  # begins the id of what shows its value on the built page, where one points at it
+VALUE = "value "  # begins the id of a bar, which says its value on the built page
 
 
 def by_carry_in(cells: pd.DataFrame, part: str = "ablation") -> pd.DataFrame:
-    """Means of `accuracy`'s cells by `part` and run: with a carry-in, and without at positions that can have one."""
+    """Return means of `accuracy`'s cells by `part` and run, with and without a carry-in.
+
+    Positions that never have a carry-in are left out.
+    """
     cells = cells[cells.groupby("position").carry_in.transform("any")]
-    means = cells.groupby(["carry_in", part, "run"], as_index=False, sort=False)[
-        ["accuracy", "corrected"]
-    ].mean()
+    groups = cells.groupby(["carry_in", part, "run"], as_index=False, sort=False, observed=True)
+    means = groups[["accuracy", "corrected"]].mean()
     means["carry_in"] = means.carry_in.map({True: "carry-in", False: "no carry-in"})
     return means.sort_values("carry_in", kind="stable")
 
 
-def carry_bars(sides: Mapping[str, pd.DataFrame], part: str = "ablation") -> Figure:
-    """Means of `accuracy`'s cells, run by run: digits with a carry-in above the others, by what is ablated (`part`)."""
-    return _outcome_bars(
-        {side: by_carry_in(cells, part) for side, cells in sides.items()}, "carry_in", part, 1.0
-    )
+def labelled(cells: pd.DataFrame, part: str, labels: Mapping[str, str] | None) -> pd.DataFrame:
+    """Return the cells whose `part` has a label, with the label, in the labels' order; or all."""
+    if labels is None:
+        return cells.astype({part: str})
+    cells = cells[cells[part].isin(labels)]
+    places = cells[part].astype(str).map({name: place for place, name in enumerate(labels)})
+    in_order = cells.iloc[places.to_numpy().argsort(kind="stable")]
+    return in_order.assign(**{part: in_order[part].astype(str).map(labels)})
 
 
-def cell_bars(sides: Mapping[str, pd.DataFrame], part: str = "ablation") -> Figure:
-    """Every cell, run by run: carry classes by ablation and position, those with a carry-in framed (Tab. 1, 3, 4, 5).
+def carry_bars(
+    sides: Mapping[str, pd.DataFrame],
+    part: str = "ablation",
+    labels: Mapping[str, str] | None = None,
+) -> Figure:
+    """Return a figure of digits with a carry-in, and below of the others, run by run.
 
-    Sides are `accuracy`'s cells by source, and as `paper` what is printed; the column `part` says
-    what is ablated.
+    Args:
+        sides: `accuracy`'s cells by source, with the number of the `run`.
+        part: The column that says what is ablated, a column of the figure for each.
+        labels: The parts that are drawn, in their order, and what they are called; all as
+            they are if None.
     """
-    titled = {
-        name: cells.assign(column=cells[part].astype(str) + "\n" + cells.position)
-        for name, cells in sides.items()
+    means = {
+        side: by_carry_in(labelled(cells, part, labels), part) for side, cells in sides.items()
     }
+    return _outcome_bars(means, "carry_in", part, 1.0)
+
+
+def cell_bars(
+    sides: Mapping[str, pd.DataFrame],
+    part: str = "ablation",
+    labels: Mapping[str, str] | None = None,
+) -> Figure:
+    """Return a figure of every cell, run by run: classes by parts and positions (Tab. 1, 3, 4, 5).
+
+    Cells with a carry-in are framed. The arguments are those of `carry_bars`; as `paper`,
+    `sides` may have the printed cells.
+    """
+    titled = {}
+    for side, cells in sides.items():
+        drawn = labelled(cells, part, labels)
+        titled[side] = drawn.assign(column=drawn[part] + "\n" + drawn.position)
     return _outcome_bars(titled, "carry_class", "column", 0.7)
 
 
@@ -55,23 +83,26 @@ def cell_bars(sides: Mapping[str, pd.DataFrame], part: str = "ablation") -> Figu
 def _outcome_bars(
     sides: Mapping[str, pd.DataFrame], row: str, column: str, height: float
 ) -> Figure:
-    """Digits right (`accuracy`), off by exactly one (`corrected`), otherwise wrong: a panel for each row and column."""
-    shown = pd.concat([cells for side, cells in sides.items() if side != "paper"])
-    rows, columns = shown[row].unique(), shown[column].unique()
-    runs = {
-        side: cells.run.astype(str).unique() for side, cells in sides.items() if side != "paper"
-    }
+    """Return a figure with a panel of bars for each `row` and `column`.
+
+    They show the share of digits that are right (`accuracy`), off by exactly one
+    (`corrected`), and otherwise wrong.
+    """
+    measured = {side: cells for side, cells in sides.items() if side != "paper"}
+    all_cells = pd.concat(measured.values())
+    rows = all_cells[row].unique()
+    columns = all_cells[column].unique()
+    runs = {side: cells.run.astype(str).unique() for side, cells in measured.items()}
     figure = Figure(figsize=(WIDTH, height * len(rows) + 1.0), layout="constrained")
     axes = figure.subplots(len(rows), len(columns), sharex=True, sharey=True, squeeze=False)
     for (i, j), ax in np.ndenumerate(axes):
-        at = {
-            side: cells[(cells[row] == rows[i]) & (cells[column] == columns[j])]
-            for side, cells in sides.items()
-        }
-        for y in at.pop("paper", shown[:0]).accuracy:
+        panel = {}
+        for side, cells in sides.items():
+            panel[side] = cells[(cells[row] == rows[i]) & (cells[column] == columns[j])]
+        for y in panel.pop("paper", all_cells[:0]).accuracy:
             ax.axhline(y, **PAPER, clip_on=False)
-        _bars(ax, at, runs, named=i == len(rows) - 1)
-        if row != "carry_in" and any(cells.carry_in.any() for cells in at.values()):
+        _bars(ax, panel, runs, named=i == len(rows) - 1)
+        if row != "carry_in" and any(cells.carry_in.any() for cells in panel.values()):
             ax.spines[:].set(visible=True, linewidth=2, color=INK)
     name_grid(axes, rows, columns, ("bold", "normal"))
     entries: list[Any] = [Patch(color=colour, label=text) for text, colour in OUTCOMES.items()]
@@ -83,7 +114,10 @@ def _outcome_bars(
 
 
 def accuracy_map(figure: SubFigure, table: pd.DataFrame) -> None:
-    """Heat maps of right digits: ablations or epochs by positions, one for each block of columns (Fig. 24, App. H)."""
+    """Draw heat maps of right digits, ablations or epochs by positions (Fig. 24, App. H).
+
+    There is a map for each block of the table's columns.
+    """
     blocks = {name: table[name] for name in table.columns.unique(0)}
     axes = figure.subplots(
         1, len(blocks), width_ratios=[block.shape[1] for block in blocks.values()], squeeze=False
@@ -108,35 +142,30 @@ def accuracy_map(figure: SubFigure, table: pd.DataFrame) -> None:
 def _bars(
     ax: Axes, sides: Mapping[str, pd.DataFrame], runs: Mapping[str, Any], *, named: bool
 ) -> None:
-    """The runs of each side, side by side with a gap, blank where not measured; below the last row they are named."""
-    below: dict[str, Any] = {
-        "xytext": (0, -13),
-        "textcoords": "offset points",
-        "ha": "center",
-        "va": "top",
-    }
-    drawn, start = [], 0
+    """Draw the runs of each side, with a gap between sides; blank where nothing was measured.
+
+    The sides are `named` below the last row.
+    """
+    below: dict[str, Any] = {"xytext": (0, -13), "textcoords": "offset points", "size": 8}
+    gap = pd.DataFrame(index=[""])
+    blocks: list[pd.DataFrame] = []
+    start = 0
     for side, cells in sides.items():
-        shares = cells.set_index(cells.run.astype(str))[["accuracy", "corrected"]].reindex(
-            runs[side]
-        )
-        drawn += [
-            shares.assign(wrong=1 - shares.sum(axis=1, skipna=False)),
-            pd.DataFrame(index=[""]),
-        ]
+        by_run = cells.set_index(cells.run.astype(str))[["accuracy", "corrected"]]
+        shares = by_run.reindex(runs[side])
+        shares = shares.assign(wrong=1 - shares.sum(axis=1, skipna=False))
+        blocks += [shares, gap]
         if named:
-            ax.annotate(
-                {AUTHORS: "author’s"}.get(side, "ours"),
-                (start + (len(shares) - 1) / 2, 0),
-                **below,
-                size=8,
-            )
+            name = "author’s" if side == AUTHORS else "ours"
+            middle = start + (len(shares) - 1) / 2
+            ax.annotate(name, (middle, 0), ha="center", va="top", **below)
         start += len(shares) + 1
-    pd.concat(drawn[:-1]).plot.bar(
-        stacked=True, width=0.86, color=[*OUTCOMES.values()], rot=0, legend=False, ax=ax
-    )
+    bars = pd.concat(blocks[:-1])
+    colours = list(OUTCOMES.values())
+    bars.plot.bar(stacked=True, width=0.86, color=colours, rot=0, legend=False, ax=ax)
     for bar in cast(list[Rectangle], [*ax.patches]):
-        if (share := bar.get_height()) > VISIBLE:
+        share = bar.get_height()
+        if share > VISIBLE:
             bar.set_gid(f"{VALUE}{share:.2f}")
         else:
             bar.remove()

@@ -142,7 +142,10 @@ def test_curves_of_unequal_runs_are_filled_up(data):
             "expected a whole number of sums from 50",
         ),
         (lambda: Page("fig", source="ours", group=NAME, run=9), "No run 9"),
-        (lambda: Page("fig", source="ours", group=NAME, seed=2**63), "expected a whole number from 0 to"),
+        (
+            lambda: Page("fig", source="ours", group=NAME, seed=2**63),
+            "expected a whole number from 0 to",
+        ),
         (
             lambda: lengths.long_positions(NAME),
             f"{NAME} has no longer sums: expected a padded group",

@@ -139,3 +139,35 @@ def test_the_ledger_has_each_networks_worst_part(monkeypatch):
     found = adder.full_adder(Evidence("ours"))
     assert found.value.to_dict() == pytest.approx({0: 1, 4: 0.9})
     assert found.shows.to_dict() == {0: True, 4: False}
+
+
+def test_truth_tables_have_the_schoolbook_s_values_and_where_a_part_departs():
+    a, b = sums.all_sums(2)
+    wires = adder.schoolbook(a, b, 2)
+    columns = (0, 1)
+    expected = {
+        "tens": wires.tens.long(),
+        "ones": wires.ones,
+        "digit": wires.digit,
+        "bypassed": wires.ones,
+        "leaky": wires.digit,
+    }
+    truths = {name: adder.Truth(columns, x, x) for name, x in expected.items()}
+    carry_in = wires.carry_in[:, :1].long()
+    truths["carry"] = adder.Truth((0,), carry_in, carry_in)
+    truths["early"] = adder.Truth((0,), carry_in, torch.zeros_like(carry_in))  # it knows nothing
+    tables = adder.truth_tables(truths, wires)
+    for i in range(10):
+        for j in range(10):
+            assert tables["ones"][i, j] == (i + j) % 10
+            # all sums of two digits: none makes ten in its leading column, and some do in the other
+            assert tables["tens"][i, j] == (i + j >= 10)
+        # Rows: no carry-in, carry-in; with nine and a carry-in the sum would have three digits.
+        possible = i < 9
+        assert tables["digit"][:, i].tolist() == [i, i + 1 if possible else -1]
+        assert tables["bypassed"][:, i].tolist() == [i, i if possible else -1]
+    assert (tables["ones_share"] == 1).all()
+    # the units hand a carry on from ten on; they have no carry-in themselves
+    assert tables["carry"][:, 0].tolist() == [0, 0, -1, 1]
+    assert tables["early"][:, 0].tolist() == [0, 0, -1, 0]
+    assert tables["early_share"][[0, 1, 3], 0].tolist() == [1, 1, 0]

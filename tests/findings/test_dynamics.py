@@ -226,3 +226,13 @@ def test_curves_that_never_learn_say_nothing_of_grokking(planted):
 def test_a_one_layer_run_that_is_perfect_differs(planted, best):
     found = dynamics.one_layer_imperfect(planted(exact_match(EPOCH > 0, best * (EPOCH > 100))))
     assert found.shows.tolist() == [best < 1]
+
+
+def test_a_rebound_is_how_far_a_loss_ends_above_its_lowest_point():
+    falling = pd.Series(np.linspace(2, 1, 100))
+    assert dynamics.rebound(falling) == pytest.approx(1)
+    rising_again = pd.Series(np.concatenate([np.ones(50), np.full(50, 3.0)]))
+    assert dynamics.rebound(rising_again) == pytest.approx(3)
+    spike = pd.Series(np.ones(100))
+    spike.iloc[-1] = 11  # a tenth of the epochs are averaged
+    assert dynamics.rebound(spike) == pytest.approx(2)

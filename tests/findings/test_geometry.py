@@ -185,3 +185,13 @@ def test_a_planted_pentagon_is_found_and_turned_by_the_carry(monkeypatch):
     nothing, *_ = planted(monkeypatch, 0)
     assert nothing["value"] < 0.6
     assert not pentagon.can_be_seen(nothing)
+
+
+def test_nines_are_apart_where_they_have_a_place_of_their_own():
+    digit_sum = torch.arange(19).repeat(20)
+    by_side = torch.sign(digit_sum - 9).double()
+    noise = torch.randn(len(digit_sum), 2, generator=torch.Generator().manual_seed(0)) / 10
+    apart = torch.stack([by_side, 5 - 5 * by_side.abs()], 1) + noise
+    assert geometry.nines_apart(apart.float(), digit_sum) == 1
+    with_the_larger = torch.stack([(digit_sum >= 9).double(), torch.zeros(len(digit_sum))], 1)
+    assert geometry.nines_apart((with_the_larger + noise).float(), digit_sum) < 0.8

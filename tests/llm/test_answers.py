@@ -60,6 +60,15 @@ def test_carrying_mistakes_by_column_addition():
     assert found.carry_share == pytest.approx(sum(expected) / int((~found.right).sum()))
 
 
+def test_random_digits_make_as_many_carrying_mistakes_as_chance_says():
+    pairs = prompts.draw(4000, seed=2)
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randint(10**5, (len(pairs),), generator=generator).tolist()
+    answers = Answers(pairs, tuple(map(str, values)), BARE)
+    assert 0.1 < answers.carry_chance < 0.4
+    assert answers.carry_share == pytest.approx(answers.carry_chance, abs=0.02)
+
+
 @pytest.mark.parametrize(
     ("name", "template"), [*((name, BARE) for name in TOKENIZERS), ("bytes_and_threes", ALPACA)]
 )

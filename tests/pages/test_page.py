@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from carry_core import groups
 from carry_core.errors import BadInput
 from carry_paper.ledger.claims import claims
-from carry_paper.pages import words
+from carry_paper.pages import box, words
+from carry_paper.pages.html import Html
 from carry_paper.pages.minus import minus_signs
 from carry_paper.pages.page import Page, PageWithoutRuns
 from carry_paper.pages.show import GLUED, show
@@ -49,7 +50,7 @@ def page(data, outputs) -> Page:
 
 
 def test_a_page_loads_the_runs_of_its_group(page):
-    assert page.runs.numbers == [0, 3]
+    assert page.runs.numbers == (0, 3)
     assert page.has("digits4_n2_s0.3_w0.2"), "only the author's release lacks groups"
     with pytest.raises(BadInput, match="No run 1"):
         Page("fig99", source="ours", group=NAME, run=1)
@@ -87,15 +88,27 @@ def test_the_box_has_the_short_words_of_its_claims_and_the_page_s_own(page, outp
     assert [line.partition(" | ")[0] for line in outputs[-1][1]["text/plain"].splitlines()] == ids
 
 
-def test_a_page_judges_what_is_about_its_group(data, outputs):
-    save_random(groups.find("n1_s0.3_w0.0"), (0,))
-    other = Page("fig99", source="ours", group="n1_s0.3_w0.0")
-    other.verdicts("finding/transition")
-    other.verdicts("finding/transition", all_groups=True)
-    (_, unjudged), (_, judged) = outputs
-    assert "runs" not in unjudged["text/plain"].partition(" | ")[2].partition(" | ")[2]
-    assert "ours: " in judged["text/plain"]
-    assert "ours: " not in unjudged["text/plain"]
+def test_a_page_judges_what_is_about_its_group_or_about_any(page, monkeypatch):
+    groups_of_boxes = []
+
+    def verdict_box(claims, group, words):
+        groups_of_boxes.append(group)
+        return Html("", "")
+
+    monkeypatch.setattr(box, "verdict_box", verdict_box)
+    page.verdicts("finding/transition")
+    page.verdicts("finding/transition", all_groups=True)
+    PageWithoutRuns("fig99", source="ours", group="default").verdicts("finding/transition")
+    assert groups_of_boxes == [NAME, None, None]
+
+
+def test_a_box_judges_nothing_on_a_page_of_another_group():
+    about, other = (
+        box.verdict_box(["finding/transition"], group).text for group in (NAME, groups.MAIN)
+    )
+    assert "ours: " in about
+    assert about.startswith(other)
+    assert "ours: " not in other
 
 
 def test_a_figure_has_a_part_for_each_side(page, outputs):
@@ -175,3 +188,85 @@ def test_a_group_is_told_from_the_main_one():
 )
 def test_only_hyphens_that_begin_numbers_become_minus_signs(plain, expected):
     assert minus_signs(plain) == expected
+
+
+# ---- sentences of single pages
+
+
+def test_forgetting_is_told_run_by_run():
+    fates = pd.DataFrame(
+        {"run": [0, 4], "best": [0.5, 0.25], "peak": [90, 100], "epochs": 300, "last": [0.1, 0.25]}
+    )
+    fates["first to go"] = ["2", "none"]
+    assert words.forgetting(fates) == (
+        "run 0 falls from 0.50 at epoch 90 of 300 to 0.10, position 2 first; "
+        "run 4 falls from 0.25 at epoch 100 of 300 to 0.25, and no position is lost"
+    )
+
+
+def test_a_staircase_that_stood_falls():
+    rows = []
+    for run, path in {0: [0.6, 0.4], 1: [0.4, 0.6], 2: [0.4, 0.3]}.items():
+        for epoch, weakest in zip((500, 1000), path, strict=True):
+            rows.append(("unprimed", run, epoch, "answer in layer 1", weakest))
+            rows.append(("unprimed", run, epoch, "answer in layer 0", 1 - weakest))
+            rows.append(("primed", run, epoch, "answer in layer 1", 1 - weakest))
+    columns = ["group", "run", "epoch", "staircase", "weakest long"]
+    steps = pd.DataFrame(rows, columns=columns).sample(frac=1, random_state=0)
+    assert words.staircase_falls(steps) == {
+        "breaks": {0: True, 1: False, 2: False},
+        "path": "0.60 → 0.40; 0.40 → 0.60; 0.40 → 0.30",
+    }
+
+
+def test_the_path_of_a_correlation_has_minus_signs():
+    rows = {"run": [0, 0, 1, 1], "correlation": [-0.1, 0.95, 0.4, 0.2]}
+    assert words.final_mlp_paths(pd.DataFrame(rows)) == {
+        "path": "−0.10 → 0.95; 0.40 → 0.20",
+        "rises": {0: True, 1: False},
+        "carries": {0: True, 1: False},
+    }
+
+
+def test_parts_of_a_primed_model_are_needed_where_their_loss_is_large():
+    rows = []
+    for part, accuracy in {"intact": 1.0, "head 0:0": 0.97, "MLP 1": 0.4}.items():
+        rows.append((part, "without a carry-in", accuracy))
+        rows.append((part, "with a carry-in", 0.0))
+    accuracies = pd.DataFrame(rows, columns=["without", "digits", "accuracy"])
+    columns = ["carried", "corrected", "trained", "spared"]
+    costs = pd.DataFrame({"run": [0], "head": ["0:0"]} | {name: [0.25] for name in columns})
+    separations = pd.DataFrame(
+        {"step": "tens", "position": [0, 5], "run": 0, "accuracy": [0.5, 1.0]}
+    )
+    said = words.primed_parts((separations, costs, accuracies), 3)
+    assert said["needed"] == "MLP 1 (0.60)"
+    assert said["carried"] == "0.25"
+    assert said["tens_long"].tolist() == [False]
+    assert said["tens_trained"].tolist() == [True]
+
+
+def test_values_are_spread_and_counted():
+    assert words.spread(pd.Series([0.5, 0.25])) == "0.25 to 0.50 (mean 0.38)"
+    assert words.spread(pd.Series(dtype=float)) == words.MISSING
+    assert words.counted(pd.Series(["a", "b", "b"])) == "2 b, 1 a"
+
+
+def test_the_small_model_is_the_last_of_its_ladder():
+    record = {
+        "recipe": {"width": 128},
+        "history": [{"accuracy": 0.5}, {"accuracy": 0.9}],
+        "parameters": 1_000,
+        "seconds": 90,
+        "steps": 2_000,
+        "device": "CPU",
+    }
+    end = "on other sums after 2,000 steps, 2 minutes on a CPU."
+    assert words.small_model(record) == (
+        f"The one of this page has width 128 (1,000 parameters) and reached 0.900 {end}"
+    )
+    ladder = [{"width": width, "parameters": 10 * width, "accuracy": 0.7} for width in (64, 96)]
+    assert words.small_model(record | {"ladder": ladder}) == (
+        "A model of width 64 (640 parameters) reached 0.700. "
+        f"The one of this page has width 96 (960 parameters) and reached 0.700 {end}"
+    )

@@ -10,12 +10,12 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from carry_core.model import ModelConfig
-from carry_paper.pages.show import show
+from carry_paper.pages.show import png, show
 from carry_paper.plots.attention import attention_grid
 from carry_paper.plots.curves import ends
 from carry_paper.plots.outcomes import OUTCOMES, cell_bars
 from carry_paper.plots.sides import AUTHORS
-from carry_paper.plots.style import CLASS_COLOURS, DIGIT_COLOURS
+from carry_paper.plots.style import CLASS_COLOURS, DIGIT_COLOURS, svg
 
 
 def test_attention_grid_shows_every_head_and_of_the_last_layer_the_answer_rows(config: ModelConfig):
@@ -102,3 +102,16 @@ def test_where_papermill_gives_parameters_an_alternative_text_says_whose_it_is(
     monkeypatch.setattr(IPython.display, "display", lambda data, **_: shown.append(data))
     show(Figure(), alt="Two lines.")
     assert shown[0]["text/plain"].startswith(begins)
+
+
+def test_drawing_the_svg_leaves_the_figure_as_it_was():
+    figure = Figure()
+    image = figure.subplots().imshow(np.eye(3))
+    image.set_rasterized(True)
+    before = png(figure)
+    text = svg(figure)
+    assert 'id="map 3 1 0 0' in text
+    assert image.get_rasterized()
+    assert image.get_gid() is None
+    assert png(figure) == before
+    assert svg(figure) == text

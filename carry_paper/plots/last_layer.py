@@ -1,0 +1,122 @@
+"""Which parts of the last layer hold the carry-in and the digit sum, run by run."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+
+from carry_paper.plots.sides import AUTHORS, OURS
+from carry_paper.plots.style import FAINT, INK, WIDTH, style
+
+# Columns of `typology.who_decides` and what they are called under a map.
+CARRY_IN = {
+    "earlier": "enters",
+    "one head": "best head",
+    "heads together": "attention",
+    "final MLP": "MLP",
+    "past the MLP": "past it",
+}
+# The same of the digit sum.
+DIGIT_SUM = {
+    "enters, digit sum": "enters",
+    "attention, digit sum": "attention",
+    "MLP, digit sum": "MLP",
+    "past the MLP, digit sum": "past it",
+}
+COLUMNS = [*CARRY_IN, *DIGIT_SUM]
+LABELS = [*CARRY_IN.values(), "", *DIGIT_SUM.values()]
+# Colours of numbers on the cells of a map, in the dark theme too.
+ON_DARK, ON_LIGHT = "#FCFCFC", "#20242E"
+# The columns of one figure for one group.
+PARTS = {
+    "one head": "best head\nalone",
+    "heads together": "whole\nattention",
+    "earlier": "stream that\nenters",
+    "final MLP": "final\nMLP",
+    "past the MLP": "past the\nfinal MLP",
+}
+
+
+def draw_parts(figure: SubFigure, frame: pd.DataFrame) -> None:
+    """Draw the interchange accuracy of the carry-in: a row for each run, a column for each part.
+
+    `frame` is that of `typology.who_decides`.
+    """
+    ax = figure.subplots()
+    look: dict[str, Any] = {"vmin": 0, "vmax": 1, "cmap": "Blues", "annot": True, "fmt": ".2f"}
+    sns.heatmap(frame[list(PARTS)].rename(columns=PARTS), ax=ax, cbar=False, linewidths=1, **look)
+    for text in ax.texts:  # seaborn's white would follow the dark theme
+        text.set_color(ON_DARK if text.get_color() == "w" else ON_LIGHT)
+    ax.tick_params(length=0, rotation=0)
+    ax.set(xlabel="", ylabel="run")
+
+
+@style()
+def group_maps(
+    frames: Mapping[str, Mapping[str, pd.DataFrame]], names: Mapping[str, str]
+) -> Figure:
+    """Return a figure with a map for each group and side, a row for each run.
+
+    Args:
+        frames: By group and side, the interchange accuracies of each run (`COLUMNS`), and
+            whether it works as the paper's model does (`same`).
+        names: The name of each group.
+    """
+    sides = [side for side in (AUTHORS, OURS) if any(side in group for group in frames.values())]
+    figure = Figure(figsize=(WIDTH, 0.29 * len(frames) + 0.85), layout="constrained")
+    axes = figure.subplots(len(frames), len(sides), squeeze=False)
+    for (group, frame_by_side), row in zip(frames.items(), axes, strict=True):
+        row[0].set_ylabel(names[group], rotation=0, ha="right", va="center", fontsize=7.5)
+        for side, ax in zip(sides, row, strict=True):
+            ax.set(xticks=[], yticks=[], frame_on=False)
+            if side in frame_by_side:
+                _draw_runs(ax, frame_by_side[side])
+            else:
+                text = "not released" if side == AUTHORS else "no map"
+                ax.text(0.5, 0.4, text, ha="center", transform=ax.transAxes)
+    for side, ax in zip(sides, axes[0], strict=True):
+        ax.set_title(f"{side}\n", weight="bold")
+        ax.text(0.25, 1.06, "carry-in", ha="center", va="bottom", transform=ax.transAxes)
+        ax.text(0.8, 1.06, "digit sum", ha="center", va="bottom", transform=ax.transAxes)
+    for ax in axes[-1]:
+        centres = np.arange(len(LABELS)) + 0.5
+        ax.set_xticks(centres, LABELS, rotation=60, ha="right", rotation_mode="anchor")
+        ax.tick_params(length=0)
+    return figure
+
+
+def _draw_runs(ax: Axes, frame: pd.DataFrame) -> None:
+    """Draw a group's runs: the carry-in's parts, a gap, the digit sum's; and how many are the same."""
+    table = np.insert(frame[COLUMNS].to_numpy(), len(CARRY_IN), np.nan, axis=1)
+    ax.pcolormesh(table, cmap="Blues", vmin=0, vmax=1, edgecolors="white", linewidth=0.4)
+    ax.set(ylim=(len(table), 0), xlim=(0, len(LABELS)))
+    text = f"{frame.same.sum()} of {len(frame)}"
+    ax.text(len(LABELS) + 0.2, len(table) / 2, text, va="center")
+
+
+def draw_costs(figure: SubFigure, frame: pd.DataFrame, limits: tuple[float, float]) -> None:
+    """Draw a point for each run: the `cost` of its decision head and its `separation` by the axis.
+
+    Each point's number stands left of it; numbers of points that lie together are joined.
+
+    Args:
+        figure: The figure.
+        frame: A row for each run.
+        limits: The criterion of each.
+    """
+    ax = figure.subplots()
+    dashes = (0, (4, 3))
+    ax.axvline(limits[0], color=FAINT, linewidth=0.8, linestyle=dashes)
+    ax.axhline(limits[1], color=FAINT, linewidth=0.8, linestyle=dashes)
+    look: dict[str, Any] = {"markersize": 6, "color": "#4C7FBF", "markeredgecolor": INK}
+    ax.plot(frame.cost, frame.separation, "o", clip_on=False, **look)
+    for _, near in frame.groupby([frame.cost.round(1), frame.separation.round(1)]):
+        at = (near.cost.min(), near.separation.mean())
+        beside: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "va": "center"}
+        ax.annotate(", ".join(near.index), at, (-6, 0), fontsize=9, **beside)
+    ax.set(xlim=(0, 1), ylim=(0.5, 1.03))
+    ax.set(xlabel="cost of the decision head", ylabel="separation by the axis")
