@@ -1,8 +1,8 @@
-"""Carry patterns: at which positions a sum overflows, and the names the paper gives to them (Sec. 2, App. F).
+"""Carry patterns: at which positions a sum carries, and what the paper calls them (Sec. 2, App. F).
 
 A pattern has one symbol per digit position, from the left: `1` where the two digits add up to ten
-or more, `2` where they add up to nine and a one arrives from the right, `0` elsewhere. A position
-sends a one to its left neighbour exactly when its symbol is not `0`.
+or more, `2` where they add up to nine and there is a carry-in, `0` elsewhere. A position has a
+carry-out exactly if its symbol is not `0`.
 """
 
 import math
@@ -46,15 +46,15 @@ def _patterns(n_digits: int) -> tuple[str, ...]:
     candidates = ("0" + "".join(symbols) for symbols in product("012", repeat=n_digits - 1))
     possible = filter(is_pattern, candidates)
 
-    def order(pattern: str) -> tuple[int, list[bool], str]:
-        carries_at = [symbol != "0" for symbol in pattern]
-        return sum(carries_at), [not carry for carry in carries_at], pattern
+    def fewest_carries_first(pattern: str) -> tuple[int, list[bool], str]:
+        carry_out = [symbol != "0" for symbol in pattern]
+        return sum(carry_out), [not carry for carry in carry_out], pattern
 
-    return tuple(sorted(possible, key=order))
+    return tuple(sorted(possible, key=fewest_carries_first))
 
 
 def paper_name(pattern: str) -> str:
-    """The paper's name for a three-digit pattern; longer patterns are their own name."""
+    """Return the paper's name of a three-digit pattern; longer patterns are their own name."""
     return NAMES3.get(pattern, pattern)
 
 
@@ -92,7 +92,7 @@ def _last_digits(
 def class_index(
     a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], n_digits: int
 ) -> Int[Tensor, "*batch"]:
-    """Return what `classify` does, of sums that have been checked."""
+    """Return the same as `classify`, for sums that have been checked."""
     powers = 3 ** torch.arange(n_digits - 1, -1, -1, device=a.device)
     return _index(n_digits, a.device)[(_symbols(a, b, n_digits) * powers).sum(-1)]
 
@@ -109,7 +109,10 @@ def _symbols(
 
 @cache
 def _index(n_digits: int, device: torch.device) -> Int[Tensor, " number"]:
-    """Index into `patterns(n_digits)` of a pattern that is read as a number with base 3; copied to a device once."""
+    """Return the index into `patterns(n_digits)` of each pattern, read as a number with base 3.
+
+    It is copied to a device once.
+    """
     table = torch.full((3**n_digits,), -1)
     for i, pattern in enumerate(patterns(n_digits)):
         table[int(pattern, 3)] = i
@@ -117,10 +120,12 @@ def _index(n_digits: int, device: torch.device) -> Int[Tensor, " number"]:
 
 
 def carry_in(n_digits: int = 3) -> Bool[Tensor, "task pos"]:
-    """Where a position's carry-in is one: the cells of Table 1 at which it has to be added."""
-    return torch.tensor(
-        [[p[i + 1 : i + 2] in ("1", "2") for i in range(n_digits)] for p in patterns(n_digits)]
-    )
+    """Return True where a position has a carry-in: the framed cells of Table 1."""
+    rows = []
+    for pattern in patterns(n_digits):
+        carry_out = [symbol != "0" for symbol in pattern]
+        rows.append([*carry_out[1:], False])  # the last position has no neighbour on the right
+    return torch.tensor(rows)
 
 
 def _pairs_at(pattern: str) -> list[Int[Tensor, "pair 2"]]:
@@ -138,8 +143,13 @@ def _pairs_at(pattern: str) -> list[Int[Tensor, "pair 2"]]:
     a, b = torch.cartesian_prod(torch.arange(10), torch.arange(10)).unbind(1)
     allowed = []
     for i, symbol in enumerate(pattern):
-        receives = i + 1 < len(pattern) and pattern[i + 1] != "0"
-        fits = {"0": a + b <= (8 if receives else 9), "1": a + b >= 10, "2": a + b == 9}[symbol]
+        has_carry_in = i + 1 < len(pattern) and pattern[i + 1] != "0"
+        if symbol == "1":
+            fits = a + b >= 10
+        elif symbol == "2":
+            fits = a + b == 9
+        else:
+            fits = a + b <= (8 if has_carry_in else 9)
         allowed.append(torch.stack([a[fits], b[fits]], 1))
     return allowed
 
@@ -160,16 +170,21 @@ def sample_class(pattern: str, count: int, generator: torch.Generator) -> tuple[
         BadInput: No sum has this pattern, or `count` is negative.
     """
     check_whole("count", count, 0, MAX_COUNT, "sums")
-    a, b = torch.zeros(count, dtype=torch.int64), torch.zeros(count, dtype=torch.int64)
+    a = torch.zeros(count, dtype=torch.int64)
+    b = torch.zeros(count, dtype=torch.int64)
     for pairs in _pairs_at(pattern):
-        digit_a, digit_b = pairs[torch.randint(len(pairs), (count,), generator=generator)].unbind(1)
-        a, b = 10 * a + digit_a, 10 * b + digit_b
+        chosen = torch.randint(len(pairs), (count,), generator=generator)
+        digit_a, digit_b = pairs[chosen].unbind(1)
+        a = 10 * a + digit_a
+        b = 10 * b + digit_b
     return a, b
 
 
 def sample_classes(
     patterns: Iterable[str], count: int, generator: torch.Generator
 ) -> tuple[Numbers, Numbers]:
-    """`count` sums of each class, one class after the other."""
-    drawn = [sample_class(pattern, count, generator) for pattern in patterns]
-    return torch.cat([a for a, _ in drawn]), torch.cat([b for _, b in drawn])
+    """Return `count` sums of each class, one class after the other; as `sample_class`."""
+    sums_by_class = [sample_class(pattern, count, generator) for pattern in patterns]
+    a = torch.cat([a for a, _ in sums_by_class])
+    b = torch.cat([b for _, b in sums_by_class])
+    return a, b

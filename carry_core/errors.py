@@ -1,4 +1,4 @@
-"""What a user is meant to read."""
+"""The error that a user is meant to read, and a check that raises it."""
 
 import re
 
@@ -15,12 +15,15 @@ class BadInput(ValueError):
         super().__init__(re.sub(r"\s*[\n\r]\s*", " ", message))
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows in place of a traceback."""
+        """Return the lines that IPython shows in place of a traceback."""
         return [f"{type(self).__name__}: {self}"]
 
 
 def check_whole(name: str, value: object, low: int, high: int, of: str = "") -> None:
-    """Raise `BadInput` unless a parameter is a whole number from `low` to `high`; `of` says what it counts."""
+    """Raise `BadInput` unless a parameter is a whole number from `low` to `high`.
+
+    `of` says what it counts.
+    """
     if type(value) is not int or not low <= value <= high:
         kind = " is text" if isinstance(value, str) else ""
         counted = f" of {of}" if of else ""

@@ -1,17 +1,21 @@
-"""Interventions as data: parts of the model that are set to zero, to their mean, or to what they are for another sum.
+"""Interventions as data: parts of the model that are ablated, or that are patched from another sum.
 
-    Ablation(heads={(1, 0)}, mlps={1})                        zero ablation, the paper's (Sec. 2, Methodology)
-    MeanAblation(patterns={(1, 0)})                           the mean over a reference set, as output or as pattern
-    Patch(heads={(1, 0)}, positions=(7,), source=(152, 261))  activation patching from the sum 152 + 261
+    Ablation(heads={(1, 0)}, mlps={1})
+        zero ablation, the paper's (Sec. 2, Methodology)
+    MeanAblation(patterns={(1, 0)})
+        the mean over a reference set, of outputs or of attention patterns
+    Patch(heads={(1, 0)}, positions=(7,), source=(152, 261))
+        activation patching from the sum 152 + 261
 
 All three name parts in the same way, print themselves, are stored by `to_json` and read by
 `from_json`, and become a hook by `hook(model, source, read)`:
 
-    source   Patch: two numbers, or two tensors `[batch]` with one sum for each row of the batch, or cached activations
-             `{name: tensor}`; its own `source` if None. MeanAblation: the reference set, or cached means.
-    read     the positions that the model will be asked for, as in `model(tokens, hook, read)`; all if None. A hook
-             for some positions works where the model is asked for others too, unless it replaces activations at
-             these by values that it has only at `read`: that is a `BadInput`.
+    source   For a Patch: two numbers, or two tensors `[batch]` with a sum for each row of the
+             batch, or cached activations `{name: tensor}`; its own `source` if None.
+             For a MeanAblation: the reference set, or cached means.
+    read     The positions that the model will be asked for, as in `model(tokens, hook, read)`;
+             all if None. The hook also works at other positions, unless it has to replace
+             activations for which it has no values: that is a `BadInput`.
 
 `|` combines them: two of one kind (and the same positions and source) give one of that kind, others
 a `Combined`, whose hook does the first, then the second.
@@ -20,9 +24,8 @@ a `Combined`, whose hook does the first, then the second.
 import json
 from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
-from functools import reduce
 from operator import index
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -50,18 +53,32 @@ Values = Mapping[str, float | Tensor]
 REFERENCE_SUMS = 10_000  # random sums, the same for every mean ablation
 BATCH = 256  # sums in a forward pass
 
-# What each kind of part is called, where it acts, and the axis that its heads or neurons have
-# there.
+
+class Part(NamedTuple):
+    """A kind of part that an intervention can name.
+
+    Attributes:
+        label: What one of them is called in words.
+        point: The hook point at which it acts.
+        axis: The axis of the heads or neurons there; None if the part is the whole activation.
+    """
+
+    label: str
+    point: str
+    axis: int | None
+
+
 PARTS = {
-    "heads": ("head", "attn.z", -2),
-    "patterns": ("pattern", "attn.pattern", -3),
-    "mlps": ("MLP", "mlp_out", None),
-    "neurons": ("neuron", "mlp.post", -1),
-    "skips": ("skip", "attn.skip", None),
-    "resid": ("stream", "resid_pre", None),
+    "heads": Part("head", "attn.z", -2),
+    "patterns": Part("pattern", "attn.pattern", -3),
+    "mlps": Part("MLP", "mlp_out", None),
+    "neurons": Part("neuron", "mlp.post", -1),
+    "skips": Part("skip", "attn.skip", None),
+    "resid": Part("stream", "resid_pre", None),
 }
-PAIRS = ("heads", "patterns", "neurons")
-# axis of the positions from the end; else the second
+PAIRS = ("heads", "patterns", "neurons")  # parts that are a layer and a number
+MOST_LISTED = 8  # parts of a kind; more are counted when an intervention is printed
+# Here the axis of the positions is the third from the end, elsewhere the second.
 POSITION_THIRD = ("attn.q", "attn.k", "attn.v", "attn.z")
 
 
@@ -77,8 +94,8 @@ class Intervention:
         patterns: (layer, head) pairs, by their attention probabilities `attn.pattern`.
         resid: layers, by the stream that enters them, `resid_pre`.
         names: any other activations, whole, by their names: `blocks.0.resid_mid`.
-        positions: token positions (of the query, in a pattern) at which they are replaced; all if
-        None.
+        positions: token positions (of the query, in a pattern) at which they are replaced;
+            all if None.
     """
 
     heads: Set[Pair] = frozenset()
@@ -97,19 +114,20 @@ class Intervention:
             object.__setattr__(self, field.name, _parsed(field.name, getattr(self, field.name)))
 
     def __str__(self) -> str:
-        parts: list[str] = []
-        for kind, (label, *_) in PARTS.items():
-            chosen = [
-                ":".join(map(str, p)) if kind in PAIRS else p for p in sorted(getattr(self, kind))
-            ]
-            parts += (
-                [f"{label} {part}" for part in chosen]
-                if len(chosen) <= 8
-                else [f"{len(chosen)} {kind}"]
-            )
-        parts += sorted(self.names)
+        words: list[str] = []
+        for kind, part in PARTS.items():
+            chosen = sorted(getattr(self, kind))
+            if len(chosen) > MOST_LISTED:
+                words.append(f"{len(chosen)} {kind}")
+                continue
+            for number in chosen:
+                text = f"{number[0]}:{number[1]}" if kind in PAIRS else f"{number}"
+                words.append(f"{part.label} {text}")
+        words += sorted(self.names)
+        if not words:
+            return "intact"
         where = "" if self.positions is None else f" at {', '.join(map(str, self.positions))}"
-        return f"{self.verb} {', '.join(parts)}{where}" if parts else "intact"
+        return f"{self.verb} {', '.join(words)}{where}"
 
     def __or__(self, other: "Intervention | Combined") -> "Intervention | Combined":
         """Return both at once.
@@ -118,72 +136,87 @@ class Intervention:
             BadInput: `other` is no intervention.
         """
         check_intervention(other)
-        parts = (*PARTS, "names")
-        if (
-            isinstance(other, Combined)
-            or replace(self, **{name: getattr(other, name) for name in parts}) != other
-        ):
-            return Combined((self,)) | other
-        return replace(self, **{name: getattr(self, name) | getattr(other, name) for name in parts})
+        if isinstance(other, Combined):
+            return Combined((self, *other.parts))
+        fields_of_other = {name: getattr(other, name) for name in (*PARTS, "names")}
+        differ_in_parts_only = replace(self, **fields_of_other) == other
+        if not differ_in_parts_only:
+            return Combined((self, other))
+        both = {name: getattr(self, name) | value for name, value in fields_of_other.items()}
+        return replace(self, **both)
 
     def to_json(self) -> str:
-        """A stable text: the kind, then fields in order, numbers sorted, empty fields left out."""
+        """Return a stable text: the kind, then the fields that are not empty, numbers sorted."""
         return json.dumps(self._fields())
 
     def _fields(self) -> dict[str, Any]:
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        values = {
-            name: sorted(value) if isinstance(value, Set) else value
-            for name, value in values.items()
-        }
-        return {"kind": type(self).__name__} | {
-            k: value for k, value in values.items() if value not in (None, [])
-        }
+        content: dict[str, Any] = {"kind": type(self).__name__}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Set):
+                value = sorted(value)
+            if value not in (None, []):
+                content[field.name] = value
+        return content
 
     @classmethod
     def from_json(cls, text: str) -> "Intervention | Combined":
-        """Read what `to_json` wrote, else `BadInput`; one that names no kind is of this class."""
-        kinds = {each.__name__: each for each in (Ablation, MeanAblation, Patch)}
+        """Return the intervention that `to_json` wrote; one that names no kind is of this class.
+
+        Raises:
+            BadInput: The text is no such JSON.
+        """
         try:
             values = json.loads(text)
             if isinstance(values, list):
-                return Combined(
-                    tuple(cast(Intervention, cls.from_json(json.dumps(part))) for part in values)
-                )
-            kind = kinds[values.pop("kind", cls.__name__)]
-            return kind(**{name: _parsed(name, value) for name, value in values.items()})
+                return Combined(tuple(cls._from_fields(part) for part in values))
+            return cls._from_fields(values)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             expected = f'{{"kind": "{cls.__name__}", "heads": [[1, 0]]}}'
             raise BadInput(
                 f"{text!r} is not an intervention: expected JSON such as '{expected}'."
             ) from error
 
-    def targets(self, config: ModelConfig) -> dict[str, tuple[int, ...] | None]:
-        """The names of the activations that are replaced, each with its heads or neurons (None: all of it).
+    @classmethod
+    def _from_fields(cls, values: dict[str, Any]) -> "Intervention":
+        kinds = {kind.__name__: kind for kind in (Ablation, MeanAblation, Patch)}
+        kind = kinds[values.pop("kind", cls.__name__)]
+        return kind(**{name: _parsed(name, value) for name, value in values.items()})
 
-        `BadInput` if the model has no such part or position.
+    def targets(self, config: ModelConfig) -> dict[str, tuple[int, ...] | None]:
+        """Return the names of the activations that are replaced.
+
+        Each has its heads or neurons, or None if the whole activation is replaced.
+
+        Raises:
+            BadInput: The model has no such part or position.
         """
         targets: dict[str, tuple[int, ...] | None] = {}
-        for kind, (label, point, axis) in PARTS.items():
+        for kind, part in PARTS.items():
             count = config.d_ff if kind == "neurons" else config.heads
-            for part in sorted(getattr(self, kind)):
-                layer, i = part if kind in PAIRS else (part, 0)
+            for number in sorted(getattr(self, kind)):
+                layer, i = number if kind in PAIRS else (number, 0)
                 if not (0 <= layer < config.layers and 0 <= i < count):
-                    below = f", {label} below {count}" if kind in PAIRS else ""
+                    below = f", {part.label} below {count}" if kind in PAIRS else ""
                     raise BadInput(
-                        f"{kind} has {part}: expected a layer below {config.layers}{below}."
+                        f"{kind} has {number}: expected a layer below {config.layers}{below}."
                     )
-                name = f"blocks.{layer}.{point}"
-                targets[name] = None if axis is None else (*(targets.get(name) or ()), i)
-        targets |= dict.fromkeys(map(config.hook_name, sorted(self.names)))
-        if not all(0 <= position < config.layout.length for position in self.positions or ()):
+                name = f"blocks.{layer}.{part.point}"
+                if part.axis is None:
+                    targets[name] = None
+                else:
+                    targets[name] = (*(targets.get(name) or ()), i)
+        for name in sorted(self.names):
+            targets[config.hook_name(name)] = None
+        length = config.layout.length
+        if not all(0 <= position < length for position in self.positions or ()):
             raise BadInput(
-                f"positions={self.positions}: expected positions from 0 to {config.layout.length - 1}."
+                f"positions={self.positions}: expected positions from 0 to {length - 1}."
             )
         return targets
 
     def changes(self, config: ModelConfig) -> dict[str, Hashable]:
-        """By name, what is done there: two interventions do the same where this is equal."""
+        """Return what is done at each hook point, equal where two interventions do the same."""
         how = (type(self), self.positions, getattr(self, "source", None))
         return {name: (how, indices) for name, indices in self.targets(config).items()}
 
@@ -204,15 +237,15 @@ class Intervention:
             values = cached_values(source, list(targets), model.config, read)
         elif targets:
             values = self.values(model, list(targets), source, read)
-        replacements = {
-            name: Replacement(name, indices, self.positions, values[name], model, read)
-            for name, indices in targets.items()
-        }
+        replacements: dict[str, Replacement] = {}
+        for name, indices in targets.items():
+            part = Target(name, indices, self.positions)
+            replacements[name] = Replacement(part, values[name], model, read)
 
-        def replaced(name: str, x: Tensor) -> Tensor:
+        def replace_activation(name: str, x: Tensor) -> Tensor:
             return replacements[name](name, x) if name in replacements else x
 
-        return replaced
+        return replace_activation
 
     def values(
         self, model: Transformer, names: Sequence[str], source: Pair | Sums | None, read: Read
@@ -238,10 +271,11 @@ class Ablation(Intervention):
 
 
 class MeanAblation(Intervention):
-    """Mean ablation: the parts are, position by position, their mean over a reference set (beyond the paper).
+    """Mean ablation: each position of a part is its mean over a reference set (beyond the paper).
 
-    A head's output is held by `heads`; by `patterns` only where it looks, and what it brings from
-    there still varies. The reference set is `REFERENCE_SUMS` random sums if `hook` is given none.
+    `heads` sets a head's output to its mean. `patterns` sets only where the head looks, and the
+    values that it brings from there still vary. The reference set is `REFERENCE_SUMS` random sums
+    if `hook` is given none.
     """
 
     verb = "mean of"
@@ -258,19 +292,23 @@ class MeanAblation(Intervention):
 
 @dataclass(frozen=True)
 class Patch(Intervention):
-    """Activation patching: the parts are what they are for another sum (interchange, if it is chosen with care)."""
+    """Activation patching: the parts have the activations of another sum.
 
-    # the other sum's two numbers; None if `hook` is given them, for each row of the batch
+    It is an interchange if the two sums differ in one variable, as in `pairs`.
+
+    Attributes:
+        source: The other sum's two numbers; None if `hook` is given the sums, one for each
+            row of the batch.
+    """
+
     source: Pair | None = None
     verb: ClassVar[str] = "patched"
 
     def __str__(self) -> str:
         text = super().__str__()
-        return (
-            text
-            if self.source is None or text == "intact"
-            else f"{text} from {self.source[0]}+{self.source[1]}"
-        )
+        if self.source is None or text == "intact":
+            return text
+        return f"{text} from {self.source[0]}+{self.source[1]}"
 
     def values(
         self, model: Transformer, names: Sequence[str], source: Pair | Sums | None, read: Read
@@ -291,7 +329,7 @@ class Patch(Intervention):
 
 @dataclass(frozen=True)
 class Combined:
-    """Interventions one after the other; where they replace the same, the later one counts."""
+    """Interventions one after the other; where two replace the same part, the later one counts."""
 
     parts: tuple[Intervention, ...]
 
@@ -300,31 +338,51 @@ class Combined:
 
     def __or__(self, other: "Intervention | Combined") -> "Combined":
         check_intervention(other)
-        return Combined(self.parts + (other.parts if isinstance(other, Combined) else (other,)))
+        later = other.parts if isinstance(other, Combined) else (other,)
+        return Combined(self.parts + later)
 
     def to_json(self) -> str:
-        """A list of what `Intervention.to_json` writes."""
+        """Return a list of what `Intervention.to_json` writes."""
         return json.dumps([part._fields() for part in self.parts])
 
     def changes(self, config: ModelConfig) -> dict[str, Hashable]:
-        """As `Intervention.changes`."""
+        """Return what is done at each hook point, as `Intervention.changes`."""
         changes: dict[str, Hashable] = {}
         for part in self.parts:
-            changes |= {
-                name: (changes.get(name), change) for name, change in part.changes(config).items()
-            }
+            for name, change in part.changes(config).items():
+                changes[name] = (changes.get(name), change)
         return changes
 
     def hook(
         self, model: Transformer, source: Source | None = None, read: Read = None
     ) -> TensorHook:
         """Return all parts' hooks as one; a `source` is for patches that have none of their own."""
-        given = [
-            source if isinstance(part, Patch) and part.source is None else None
-            for part in self.parts
-        ]
-        hooks = [part.hook(model, x, read) for part, x in zip(self.parts, given, strict=True)]
-        return lambda name, x: reduce(lambda changed, hook: hook(name, changed), hooks, x)
+        hooks = []
+        for part in self.parts:
+            needs_source = isinstance(part, Patch) and part.source is None
+            hooks.append(part.hook(model, source if needs_source else None, read))
+
+        def replace_activation(name: str, x: Tensor) -> Tensor:
+            changed = x
+            for hook in hooks:
+                changed = hook(name, changed)
+            return changed
+
+        return replace_activation
+
+
+class Target(NamedTuple):
+    """What is replaced at a hook point.
+
+    Attributes:
+        name: The hook point.
+        indices: The heads or neurons; all if None.
+        positions: The token positions; all if None.
+    """
+
+    name: str
+    indices: tuple[int, ...] | None
+    positions: tuple[int, ...] | None
 
 
 class Replacement:
@@ -334,30 +392,23 @@ class Replacement:
     """
 
     def __init__(
-        self,
-        name: str,
-        indices: Sequence[int] | None,
-        positions: Sequence[int] | None,
-        value: float | Tensor,
-        model: Transformer,
-        read: Read,
+        self, target: Target, value: float | Tensor, model: Transformer, read: Read
     ) -> None:
-        """Prepare what is put at `name`: the `value`, at some heads or neurons and some positions.
+        """Prepare what takes the target's place when the model is asked for `read`.
 
-        Both are all of them if None. A value that is a tensor has the positions `read` (all if
-        None), or all positions.
+        A value that is a tensor has the positions `read` (all if None), or all positions.
         """
-        self.name, self.positions, self.value, self.device = name, positions, value, model.device
-        self.axis = -3 if name.endswith(POSITION_THIRD) else -2
-        self.everywhere = model.config.positions_at(name, None)
-        self.asked = model.config.positions_at(name, read)
+        self.name = target.name
+        self.positions = target.positions
+        self.value = value
+        self.device = model.device
+        self.axis = -3 if self.name.endswith(POSITION_THIRD) else -2  # of the positions
+        self.everywhere = model.config.positions_at(self.name, None)
+        self.asked = model.config.positions_at(self.name, read)
         self.rows = self._rows_of_value()
         self.part = torch.tensor(True)
-        if indices is not None:
-            axes = {point: axis for _, point, axis in PARTS.values() if axis is not None}
-            axis = next(axis for point, axis in axes.items() if name.endswith(point))
-            count = model.config.d_ff if name.endswith("mlp.post") else model.config.heads
-            self.part = _along(axis, count, indices)
+        if target.indices is not None:
+            self.part = _mask_of_part(target.name, target.indices, model.config)
         self.prepared = self._mask_and_value(self.asked)
 
     def __call__(self, point: str, x: Tensor) -> Tensor:
@@ -391,7 +442,8 @@ class Replacement:
             if self.value.ndim >= -self.axis and self.value.shape[self.axis] == len(positions):
                 return positions
         raise BadInput(
-            f"A source has shape {[*self.value.shape]} at {self.name}: expected the positions {[*self.asked]}, or all."
+            f"A source has shape {[*self.value.shape]} at {self.name}: "
+            f"expected the positions {[*self.asked]}, or all."
         )
 
     def _mask_and_value(
@@ -409,25 +461,25 @@ class Replacement:
         mask = mask.to(self.device)
         if not isinstance(self.value, Tensor) or self.rows is None or self.rows == positions:
             return mask, self.value
-        needed = {position for position in positions if position in chosen}
+        needed = set(positions) & set(chosen)
         if not needed:
             return mask, 0.0
-        if not needed <= {*self.rows}:
+        if not needed <= set(self.rows):
             raise BadInput(
                 f"An intervention has values for the positions {[*self.rows]} at {self.name}, "
                 f"and the model is asked for {[*positions]}: make its hook with the same `read`."
             )
         rows = [self.rows.index(p) if p in needed else 0 for p in positions]
-        return mask, self.value.index_select(
-            self.axis, torch.tensor(rows, device=self.value.device)
-        )
+        index_of_rows = torch.tensor(rows, device=self.value.device)
+        return mask, self.value.index_select(self.axis, index_of_rows)
 
     def _fitted(self, value: Tensor, x: Tensor) -> Tensor:
         """Return the value in the activation's dtype; `BadInput` where it does not fit into it."""
         has_batch = value.ndim == x.ndim
         if has_batch and len(value) not in (1, len(x)):
             raise BadInput(
-                f"A patch from {len(value)} sums in a batch of {len(x)}: expected one, or one a row."
+                f"A patch from {len(value)} sums in a batch of {len(x)}: "
+                "expected one, or one a row."
             )
         if value.shape[has_batch:] != x.shape[1:]:
             raise BadInput(
@@ -490,15 +542,24 @@ def check_intervention(value: object) -> None:
         )
 
 
+def _mask_of_part(name: str, indices: Sequence[int], config: ModelConfig) -> Bool[Tensor, "..."]:
+    """Return where some heads or neurons are in the activation at a hook point."""
+    for part in PARTS.values():
+        if part.axis is not None and name.endswith(part.point):
+            count = config.d_ff if part.point == "mlp.post" else config.heads
+            return _along(part.axis, count, indices)
+    raise AssertionError(f"{name} has no heads or neurons")
+
+
 def _along(axis: int, size: int, indices: Sequence[int]) -> Bool[Tensor, "..."]:
-    """A mask over one axis, counted from the end, that broadcasts over the others."""
+    """Return a mask over one axis, counted from the end, that broadcasts over the others."""
     mask = torch.zeros(size, dtype=torch.bool)
     mask[list(indices)] = True
     return mask.view(-1, *[1] * (-axis - 1))
 
 
 def _parsed(field: str, value: Any) -> Any:
-    """A field's value as frozen data: pairs, layers and names as a set, positions in order, the source as a pair."""
+    """Return a field's value as frozen data: a set of parts, or a tuple of positions or numbers."""
     if value is None and field in ("positions", "source"):
         return None
     try:
@@ -512,15 +573,13 @@ def _parsed(field: str, value: Any) -> Any:
         if field == "source":
             a, b = numbers
             return a, b
-        return tuple(sorted(set(numbers))) if field == "positions" else frozenset(numbers)
+        if field == "positions":
+            return tuple(sorted(set(numbers)))
+        return frozenset(numbers)
     except (AttributeError, TypeError, ValueError) as error:
-        example = (
-            '{"blocks.0.resid_mid"}'
-            if field == "names"
-            else "{(1, 0)}"
-            if field in PAIRS
-            else "{1}"
-        )
+        example = "{(1, 0)}" if field in PAIRS else "{1}"
+        if field == "names":
+            example = '{"blocks.0.resid_mid"}'
         raise BadInput(f"{field}={value!r}: expected values such as {example}.") from error
 
 

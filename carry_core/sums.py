@@ -1,4 +1,4 @@
-"""Sums of two numbers as token sequences (Sec. 2), and which of them a run is trained and tested on.
+"""Sums of two numbers, and how they are written as tokens (Sec. 2).
 
 A three-digit sum for the encoder and for the decoder, with the positions that are read out marked:
 
@@ -20,13 +20,19 @@ from torch import Tensor
 
 from carry_core.errors import BadInput, check_whole
 
-Numbers = Int[Tensor, " sums"]  # the first, or the second, numbers of some sums
-# the same, as a caller may give them
+Numbers = Int[Tensor, " sums"]  # the first numbers of some sums, or the second ones
+# Numbers as a caller may give them.
 Operand = Tensor | npt.NDArray[Any] | np.integer[Any] | Sequence[int] | int
 
 INTEGERS = {
-    *(torch.int8, torch.int16, torch.int32, torch.int64),
-    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint8,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
 }
 LARGEST = 2**63 - 1  # of a number: PyTorch computes with 64 bits and a sign
 MAX_DIGITS = 18  # of a sum, so that 64-bit integers hold it
@@ -55,8 +61,9 @@ class Layout:
 
     @property
     def loss_positions(self) -> tuple[int, ...]:
-        """Positions whose prediction enters the loss (the decoder's last one predicts the closing `=`)."""
-        return tuple(range(2 * self.width + (not self.causal), self.length))
+        """Positions whose prediction enters the loss; a decoder's last one predicts the final `=`."""
+        first = 2 * self.width if self.causal else 2 * self.width + 1
+        return tuple(range(first, self.length))
 
     @property
     def answer(self) -> tuple[int, ...]:
@@ -69,13 +76,10 @@ class Layout:
         return tuple(f"pos{2 * self.width + 1 + i}" for i in range(self.width))
 
     def tick_labels(self) -> list[str]:
-        """Axis labels for the input positions: `*` for a digit, as in the paper's attention figures."""
-        return [
-            *"*" * self.width,
-            "+",
-            *"*" * self.width,
-            *("*" if self.causal else "=") * self.width,
-        ]
+        """Return axis labels of the input positions: `*` for a digit, as in the paper's figures."""
+        number = ["*"] * self.width
+        answer = number if self.causal else ["="] * self.width
+        return [*number, "+", *number, *answer]
 
 
 def whole_numbers(name: str, number: Operand) -> Int[Tensor, "*batch"]:
@@ -126,7 +130,8 @@ def checked_sums(
     a, b = whole_numbers("a", a), whole_numbers("b", b)
     if a.shape != b.shape:
         raise BadInput(
-            f"a has shape {[*a.shape]}, b has {[*b.shape]}: expected as many first as second numbers."
+            f"a has shape {[*a.shape]}, b has {[*b.shape]}: "
+            "expected as many first as second numbers."
         )
     b = b.to(a.device)
     fits = (a >= 0) & (b >= 0) & (b < 10**width - a)
@@ -172,7 +177,7 @@ def digits(number: Operand, width: int) -> Int[Tensor, "*batch width"]:
 
 
 def digit_tokens(number: Int[Tensor, "*batch"], width: int) -> Int[Tensor, "*batch width"]:
-    """Return what `digits` does, of numbers that have been checked."""
+    """Return the same as `digits`, for numbers that have been checked."""
     powers = 10 ** torch.arange(width - 1, -1, -1, device=number.device)
     return number.unsqueeze(-1) // powers % 10
 
@@ -189,7 +194,7 @@ def encode(a: Operand, b: Operand, layout: Layout) -> Int[Tensor, "*batch pos"]:
 def input_tokens(
     a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], layout: Layout
 ) -> Int[Tensor, "*batch pos"]:
-    """Return what `encode` does, of sums that have been checked."""
+    """Return the same as `encode`, for sums that have been checked."""
     plus = torch.full_like(a, PLUS).unsqueeze(-1)
     equals = torch.full_like(plus, EQUALS).expand(*a.shape, layout.width)
     tail = digit_tokens(a + b, layout.width) if layout.causal else equals
@@ -208,7 +213,7 @@ def targets(a: Operand, b: Operand, layout: Layout) -> Int[Tensor, "*batch loss"
 def target_tokens(
     a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], layout: Layout
 ) -> Int[Tensor, "*batch loss"]:
-    """Return what `targets` does, of sums that have been checked."""
+    """Return the same as `targets`, for sums that have been checked."""
     answer = digit_tokens(a + b, layout.width)
     if not layout.causal:
         return answer
@@ -223,7 +228,7 @@ def n_sums(n_digits: int) -> int:
 
 
 def unrank(index: Operand, n_digits: int) -> tuple[Int[Tensor, "*batch"], Int[Tensor, "*batch"]]:
-    """Return the sums number `index` in the order (0, 0), (0, 1), …, (1, 0), …, by a formula.
+    """Return the sums with the numbers `index` in the order (0, 0), (0, 1), …, (1, 0), ….
 
     Row `a` holds the 10**n_digits - a values of b that are allowed.
 
@@ -235,10 +240,14 @@ def unrank(index: Operand, n_digits: int) -> tuple[Int[Tensor, "*batch"], Int[Te
     index = whole_numbers("index", index)
     check_range("index", index, n_sums(n_digits) - 1)
     side = 10**n_digits
-    left = n_sums(n_digits) - 1 - index  # counted from the end, rows are triangular numbers
-    row = ((torch.sqrt(8.0 * left.double() + 1) - 1) / 2).long()
-    row = row + ((row + 1) * (row + 2) // 2 <= left).long() - (row * (row + 1) // 2 > left).long()
-    return side - 1 - row, row - (left - row * (row + 1) // 2)
+    # Counted from the end, the rows begin at the triangular numbers.
+    from_end = n_sums(n_digits) - 1 - index
+    row = ((torch.sqrt(8.0 * from_end.double() + 1) - 1) / 2).long()
+    # The square root of a large number may be rounded to a neighbouring row.
+    is_too_low = (row + 1) * (row + 2) // 2 <= from_end
+    is_too_high = row * (row + 1) // 2 > from_end
+    row = row + is_too_low.long() - is_too_high.long()
+    return side - 1 - row, row - (from_end - row * (row + 1) // 2)
 
 
 def all_sums(n_digits: int = 3) -> tuple[Numbers, Numbers]:
@@ -262,11 +271,11 @@ def long_sums(count: int, n_digits: int, generator: torch.Generator) -> tuple[Nu
     check_whole("count", count, 0, MAX_COUNT, "sums")
     check_whole("n_digits", n_digits, 1, MAX_DIGITS)
     side = 10**n_digits
-    drawn = torch.zeros(2, 0, dtype=torch.int64)
-    while drawn.shape[1] < count:
+    sums = torch.zeros(2, 0, dtype=torch.int64)
+    while sums.shape[1] < count:
         pairs = torch.randint(side, (2, 2 * count), generator=generator)
-        drawn = torch.cat([drawn, pairs[:, pairs.sum(0) < side]], 1)
-    return drawn[0, :count], drawn[1, :count]
+        sums = torch.cat([sums, pairs[:, pairs.sum(0) < side]], 1)
+    return sums[0, :count], sums[1, :count]
 
 
 def equal_sums(outcome: int, n_digits: int = 3) -> tuple[Numbers, Numbers]:
