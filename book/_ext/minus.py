@@ -1,4 +1,4 @@
-"""Numbers that pages glue into their sentences get a minus sign for the hyphen that Python prints."""
+"""Minus signs for the hyphens that Python prints, in numbers that pages glue into sentences."""
 
 from typing import Any
 

@@ -81,6 +81,14 @@ def no_carry_correlation_of_frame(frame: pd.DataFrame) -> float:
     return float(np.corrcoef(measured, expected)[0, 1])
 
 
+def no_carry_correlations(cells: pd.DataFrame) -> "pd.Series[float]":
+    """Return `no_carry_correlation_of_frame` of each run."""
+    correlations = {}
+    for run, cells_of_run in cells.groupby("run"):
+        correlations[run] = no_carry_correlation_of_frame(cells_of_run)
+    return pd.Series(correlations, dtype=float)
+
+
 # ---- the decision head (Sec. 4)
 
 

@@ -1,1 +1,1 @@
-"""What exists only for the book: pages and their words, verdict boxes, the claims page, the playground's export."""
+"""Parts of the book: pages, their words, verdict boxes, the claims page, the playground's runs."""

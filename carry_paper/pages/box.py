@@ -119,7 +119,7 @@ class Line:
 
     @property
     def which(self) -> str:
-        """Which of our runs do not show a finding."""
+        """Our runs that do not show a finding, in words."""
         return "" if self.claims[0].paper is not None else self.difference("ours")
 
 
@@ -156,7 +156,7 @@ def difference(row: Row) -> str:
 
 
 def not_run(rows: Iterable[Row]) -> str:
-    """Return why rows were not run, without the commands that would change it; nothing if all were."""
+    """Return why rows were not run, without the commands that change it; nothing if all were."""
     reasons: list[str] = []
     for row in rows:
         reason = row.detail.partition(": `")[0].rstrip(".")

@@ -1,4 +1,4 @@
-"""The claims page of the book: the ledger, which reads without a script, and filters and sorts with one.
+"""The claims page of the book: the ledger, which reads without a script, and is filtered by one.
 
 Its HTML is `claims.html.j2`; `book/_static/claims.js` reads the `data-` attributes that are written
 there.
@@ -84,7 +84,7 @@ class Entry:
 
     @property
     def kind(self) -> str:
-        """What it is counted among, one of `KINDS`."""
+        """The kind that it is counted among, one of `KINDS`."""
         if self.claim.paper is None:
             return "findings" if self.claim.finding else "beyond the paper"
         return "numbers that can hardly fail" if self.weightless else "numbers"
@@ -197,7 +197,7 @@ def _rows(source: str, stored: list[Row], all_claims: Mapping[str, Claim]) -> di
 
 
 def reason(source: str, entry: Entry) -> str:
-    """Return why a source's row is neither reproduced nor differs, as a sentence without its end."""
+    """Return why a row is neither reproduced nor differs, as a sentence without its end."""
     row = entry.rows[source]
     if row.verdict == "not run":
         return row.detail.rstrip(".")
@@ -285,7 +285,7 @@ def words(plain: str) -> Markup:
 
 
 def flat(value: Any) -> list[float]:
-    """Return the numbers in a value of a row: a number, a list of them, None; none of deeper lists."""
+    """Return the numbers in a value of a row: a number, a list, or None; none of deeper lists."""
     values = value if isinstance(value, list) else [value]
     return [float(x) for x in values if isinstance(x, (int, float))]
 

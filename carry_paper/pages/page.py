@@ -168,7 +168,7 @@ class Page(PageWithoutRuns):
         return load(group, self.source)
 
     def has(self, group: str) -> bool:
-        """Return False if the author's release has no weights of a group, and the page is about it."""
+        """Return True unless the page is about the author's release, and that lacks a group."""
         return self.source != "author" or author.holds("weights", group)
 
     def provenance(self, beside: Runs | None = None, history: History | None = None) -> str:

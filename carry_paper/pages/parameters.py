@@ -94,16 +94,16 @@ def chosen_classes(n_digits: int, wanted: Any = None) -> list[str]:
         BadInput: There is no such class.
     """
     all_patterns = list(patterns(n_digits))
-    longer = n_digits - 3
-    if wanted == "all" or (wanted is None and longer <= 0):
+    extra = n_digits - 3  # digits beyond three
+    if wanted == "all" or (wanted is None and extra <= 0):
         return all_patterns
     if wanted is None:
         five = [
-            "000" + "0" * longer,
-            "0" * longer + "010",
-            "00" + "1" * longer + "0",
-            "010" + "0" * longer,
-            "01" + "2" * longer + "1",
+            "000" + "0" * extra,
+            "0" * extra + "010",
+            "00" + "1" * extra + "0",
+            "010" + "0" * extra,
+            "01" + "2" * extra + "1",
         ]
         return list(dict.fromkeys(five))  # of four digits two are the same
     # Papermill makes a whole number of `-p classes 001110`.

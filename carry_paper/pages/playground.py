@@ -1,4 +1,4 @@
-"""The trained runs that the playground page computes with in the reader's browser, as scripts it can load from disk.
+"""Trained runs for the playground, which computes in the reader's browser, as scripts.
 
 Each `<run>.js` hands the page one object: config, a table of tensors, and their float16 values,
 deflated: the weights, the means of a mean ablation, the planes of Fig. 4 with some sums on them,
@@ -33,21 +33,21 @@ from carry_paper.plots.attention import attention_map
 from carry_paper.plots.style import WIDTH, style, svg
 
 CHOSEN = {MAIN: range(6), "n1_s0.3_w0.2": (0,), "n3_s0.3_w0.2": (0,), "decoder_n2_s0.3_w0.2": (0,)}
-# over training
+# What the sliders over training show: a group, a curve, and every how many epochs.
 SLIDERS = {"fig02": ("n1_s0.3_w0.2", "pattern", 5), "fig05": (MAIN, "test_ablated_accuracy", 2)}
 FITTED = 3_000  # random sums that probes are fitted on, and as many that they are then asked about
 POINTS = ("resid_mid", "resid_post")  # of the planes: after the attention, after the MLP
 SHOWN = 100  # sums on each plane
-# what the page says of each, and its tensors
+# What the page says of each part, and the part's tensors.
 Parts = Iterator[tuple[dict[str, Any], dict[str, Tensor]]]
 
 
 def probes(model: Transformer) -> Parts:
-    """Linear probes (App. I) of digit sums after the first layer, of carry-in and answer after the last one.
+    """Yield linear probes (App. I) of digit sums, after the first layer, of carry-ins and answers.
 
-    Of each its label, column (0 for the leftmost), hook point, position, accuracy on sums that it
-    was not fitted on, bias; and its `weight`, a row for each of ten digits, or one, positive for
-    yes.
+    Carry-ins are read after the last attention, answers after the last MLP. Each probe has its
+    label, column (0 for the leftmost), hook point, position, accuracy on sums that it was not
+    fitted on, bias; and its `weight`, a row for each of ten digits, or one, positive for yes.
     """
     config = model.config
     a, b = sums.long_sums(2 * FITTED, config.width, torch.Generator().manual_seed(1))
@@ -56,11 +56,12 @@ def probes(model: Transformer) -> Parts:
     end = f"blocks.{config.layers - 1}.resid_post"
     stream = measure.activations(model, a, b, list(dict.fromkeys([first, last, end])))
     start = config.width + 1 if config.causal else 0
-    every, answer = range(config.width), config.layout.answer
-    places = [("ones", i, first, start + i, wires.ones) for i in every]
-    places += [("tens", i, first, start + i, wires.tens) for i in every[1:]]
-    places += [("carry_in", i, last, answer[i], wires.carry_in) for i in every[:-1]]
-    places += [("digit", i, end, answer[i], wires.digit) for i in every]
+    answer = config.layout.answer
+    columns = range(config.width)
+    places = [("ones", i, first, start + i, wires.ones) for i in columns]
+    places += [("tens", i, first, start + i, wires.tens) for i in columns[1:]]
+    places += [("carry_in", i, last, answer[i], wires.carry_in) for i in columns[:-1]]
+    places += [("digit", i, end, answer[i], wires.digit) for i in columns]
     for label, column, name, position, wire in places:
         x, y = stream[name][:, position].double().numpy(), wire[:, column].long().numpy()
         probe = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1).fit(x[:FITTED], y[:FITTED])
@@ -73,7 +74,7 @@ def probes(model: Transformer) -> Parts:
 
 
 def planes(model: Transformer) -> Parts:
-    """The planes of Fig. 4, what each is of, and its `axes` and `points`."""
+    """Yield the planes of Fig. 4: what each is of, and its `axes` and `points`."""
     config = model.config
     a, b = sums.long_sums(FITTED, config.width, torch.Generator().manual_seed(2))
     wires = adder.schoolbook(a, b, config.width)
@@ -105,7 +106,7 @@ def planes(model: Transformer) -> Parts:
 
 @lru_cache(1)  # the page and its test want the same
 def reference_means(model: Transformer) -> dict[str, Tensor]:
-    """The means of a mean ablation, over the 10,000 sums of its default."""
+    """Return the means of a mean ablation, over the 10,000 sums of its default."""
     points = ("attn.skip", "attn.z", "mlp.skip", "mlp.post", "mlp_out")
     names = [
         "embed",
@@ -117,7 +118,7 @@ def reference_means(model: Transformer) -> dict[str, Tensor]:
 
 
 def packed(model: Transformer, name: str) -> dict[str, Any]:
-    """All that the page needs of a run."""
+    """Return all that the page needs of a run."""
     tensors: dict[str, Tensor] = dict(model.state_dict())
     # what the linear maps between them give is left to the page
     stored = ("embed", "attn.z", "mlp.post")
@@ -127,14 +128,14 @@ def packed(model: Transformer, name: str) -> dict[str, Any]:
     config = asdict(model.config) | {"answer": model.config.layout.answer}
     about: dict[str, Any] = {"id": name, "config": config, "probes": [], "planes": []}
     for kind, parts in {"plane": planes(model), "probe": probes(model)}.items():
-        for i, (of_part, its) in enumerate(parts):
+        for i, (of_part, part_tensors) in enumerate(parts):
             about[f"{kind}s"].append(of_part)
-            tensors |= {f"{kind}.{i}.{key}": x for key, x in its.items()}
+            tensors |= {f"{kind}.{i}.{key}": x for key, x in part_tensors.items()}
     return _packed(about, tensors)
 
 
 def _packed(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """JSON and float16 tensors, deflated without loss, as text: 15 bits a character, from U+3000 on.
+    """Return JSON and float16 tensors, deflated, as text: 15 bits a character, from U+3000 on.
 
     High bytes stand before low ones, since these hardly deflate. In UTF-16 the text is a fifth
     shorter than base64.
@@ -176,11 +177,12 @@ def export(out: Path) -> list[Path]:
 
 
 def export_runs(out: Path, chosen: Mapping[str, Collection[int]]) -> list[dict[str, str]]:
-    """Write a script for each of some runs; returned is what `runs.js` says of each, in the main group who decides."""
-    listed, kinds = (
-        [],
-        typology.who_decides(interchange_maps.load("ours", MAIN)).kind.map(typology.KINDS),
-    )
+    """Write a script for each of some runs, and return what `runs.js` says of each.
+
+    Of the main group that has the run's kind: who decides.
+    """
+    kinds = typology.who_decides(interchange_maps.load("ours", MAIN)).kind.map(typology.KINDS)
+    listed = []
     for group, numbers in chosen.items():
         loaded = runs.load(group)
         for run in (run for run in loaded.numbers if run in numbers):
@@ -192,7 +194,7 @@ def export_runs(out: Path, chosen: Mapping[str, Collection[int]]) -> list[dict[s
 
 
 def training(group: str, measured: str, every: int) -> dict[str, Any]:
-    """A group's histories for the slider over its training (Fig. 2, 5), with what is `measured`.
+    """Return a group's histories for the slider over training (Fig. 2, 5), with what is `measured`.
 
     Losses in float16, at least 1e-6; accuracies and attention in hundredths; all after `every` so
     many epochs, or a multiple of it, so that the runs were tested after all of these.
@@ -223,10 +225,16 @@ def training(group: str, measured: str, every: int) -> dict[str, Any]:
 
 @style()
 def still(path: Path) -> Path:
-    """A picture of the page for where nothing can compute: a sum, where the heads look, the answers without each."""
-    model, (a, b) = runs.load(MAIN).model(0), (352, 271)  # a carry-in at one digit only
-    config, pair = model.config, (torch.tensor([a]), torch.tensor([b]))
-    pattern, tokens = measure.attention(model, *pair).numpy(), sums.encode(*pair, config.layout)
+    """Write a picture of the page for where nothing can compute.
+
+    It has a sum, the attention of each head, and the answer without the head.
+    """
+    a, b = 352, 271  # a carry-in at one digit only
+    model = runs.load(MAIN).model(0)
+    config = model.config
+    pair = (torch.tensor([a]), torch.tensor([b]))
+    pattern = measure.attention(model, *pair).numpy()
+    tokens = sums.encode(*pair, config.layout)
     symbols = [sums.SYMBOLS[token] for token in tokens[0].tolist()]
 
     def answer(**ablated: Any) -> str:

@@ -51,7 +51,7 @@ def provenance(loaded: runs.Runs, beside: runs.Runs | None = None) -> str:
 
 
 def _trainings(*groups_of_runs: runs.Runs) -> set[tuple[str, float]]:
-    """Return the ways in which runs of ours were trained: recipe and share of the planned epochs."""
+    """Return the ways in which our runs were trained: recipe and share of the planned epochs."""
     trainings = set()
     for loaded in groups_of_runs:
         if loaded.source == "ours":
@@ -61,7 +61,7 @@ def _trainings(*groups_of_runs: runs.Runs) -> set[tuple[str, float]]:
 
 
 def tested_epochs(history: runs.History) -> str:
-    """Return a sentence on the epochs that learning curves have; nothing if these are all epochs."""
+    """Return a sentence on the epochs that learning curves have; nothing if they have all."""
     tested = history["epochs"]
     gaps = dynamics.since_last_test(tested)
     largest = int(gaps.max())
@@ -76,7 +76,7 @@ def tested_epochs(history: runs.History) -> str:
 
 
 def difference_from_main(name: str) -> str:
-    """Return in words what sets a group apart from the main one; that itself is `the main model`."""
+    """Return in words what sets a group apart from the main one, `the main model`."""
     main = str(groups.find(groups.MAIN)).split(", ")
     parts = [part for part in str(groups.find(name)).split(", ") if part not in main]
     return ", ".join(parts).replace("causal", "decoder") or "the main model"
@@ -91,7 +91,7 @@ def of_runs(shows: Mapping[Any, bool] | pd.Series) -> str:
     Such as `4 of 6 runs (0, 1, 3 and 4)`, `all 6 runs`, `both runs` or `none of 6 runs`.
     """
     n_runs = len(shows)
-    showing = [str(run) for run, shown in dict(shows).items() if shown]
+    showing = [str(run) for run, shows_it in dict(shows).items() if shows_it]
     if len(showing) == n_runs:
         few = {0: MISSING, 1: "the only run", 2: "both runs"}
         return few.get(n_runs, f"all {n_runs} runs")
@@ -108,7 +108,7 @@ def counted(values: "pd.Series[Any]") -> str:
 
 
 def in_words(value: Any) -> Any:
-    """Return what a sentence says of a value: of booleans by run, `of_runs`; else the value itself."""
+    """Return what a sentence says of a value: `of_runs` of booleans by run, or the value itself."""
     return of_runs(value) if isinstance(value, Mapping | pd.Series) else value
 
 
@@ -168,9 +168,10 @@ def attention_words(side: tuple[pd.DataFrame, Arrays]) -> dict[str, Any]:
 
 
 def decodable(separations: pd.DataFrame, n_long: int) -> dict[str, Any]:
-    """Return in which runs a step can be decoded at all trained, or all long positions (Fig. 22, 24).
+    """Return in which runs a step can be decoded at all positions of a kind (Fig. 22, 24).
 
-    `separations` are those of `findings.lengths`, the first `n_long` positions the long ones.
+    `separations` are those of `findings.lengths`. The first `n_long` positions are long, the
+    others trained.
     """
     words: dict[str, Any] = {}
     kinds = np.where(separations.position < n_long, "long", "trained")
@@ -182,9 +183,10 @@ def decodable(separations: pd.DataFrame, n_long: int) -> dict[str, Any]:
 
 
 def forgetting(fates: pd.DataFrame) -> str:
-    """Return how the exact match of each run falls again, from `findings.lengths.forgetting` (Fig. 20).
+    """Return in words how the exact match of each run falls again (Fig. 20).
 
-    `first to go` are the first positions that it loses, in words.
+    `fates` are those of `findings.lengths.forgetting`; `first to go` has the first positions that
+    a run loses, in words.
     """
     clauses = []
     for _, run in fates.iterrows():
@@ -198,7 +200,7 @@ def forgetting(fates: pd.DataFrame) -> str:
 
 
 def staircase_falls(steps: pd.DataFrame) -> dict[str, Any]:
-    """Return in which runs a staircase falls below one half at long positions, and its path (Fig. 20).
+    """Return in which runs a staircase falls at long positions, and its path (Fig. 20).
 
     It is that of the answer rows in the last layer, without priming.
     """
@@ -229,7 +231,7 @@ def final_mlp_paths(correlations: pd.DataFrame) -> dict[str, Any]:
 def primed_parts(
     side: tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame], n_long: int
 ) -> dict[str, Any]:
-    """Return where the steps of a primed model can be decoded, and what its parts are needed for (Fig. 24).
+    """Return what a primed model can decode, and what its parts are needed for (Fig. 24).
 
     `side` has `findings.lengths.separations`, what `findings.lengths.part_costs` gives for each
     run, and accuracies by ablated part, kind of digit and position.

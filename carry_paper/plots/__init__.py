@@ -1,1 +1,1 @@
-"""What pages draw: figures that several share, and how a page shows them."""
+"""Figures of the pages: arrays or frames in, a figure out."""

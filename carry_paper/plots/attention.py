@@ -1,4 +1,4 @@
-"""Heat maps of attention and of swaps, and how much attention goes where (Fig. 3, 15, 18, 21, 23, App. H)."""
+"""Heat maps of attention and of swaps, and shares of attention (Fig. 2, 3, 9, 15, 18, 21, 23)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ Marks = Sequence[str] | Mapping[float, str]  # in order, or by place
 
 
 def attention_map(ax: Axes, pattern: NDArray[Any], queries: Marks, keys: Marks) -> None:
-    """One heat map; its rows and columns are marked by these, or by nothing."""
+    """Draw a heat map of attention, with marks at its rows and columns."""
     ax.imshow(pattern, cmap=ATTENTION, vmin=0, vmax=1, aspect="auto")
     for axis, marks in ((ax.xaxis, keys), (ax.yaxis, queries)):
         places = marks if isinstance(marks, Mapping) else dict(enumerate(marks))
@@ -35,7 +35,10 @@ def attention_map(ax: Axes, pattern: NDArray[Any], queries: Marks, keys: Marks) 
 
 
 def class_grid(figure: SubFigure, side: Arrays, layout: Layout, answer: Mapping[int, str]) -> None:
-    """Carry classes (rows) by heads (columns), of the last layer only the `answer`'s rows, by position (Fig. 3, 15)."""
+    """Draw carry classes (rows) by heads (columns) (Fig. 3, 15).
+
+    Of the last layer only the rows of the `answer` are drawn, which has their marks by position.
+    """
     n_classes, n_layers, n_heads = side["attention"].shape[:3]  # [class, layer, head, query, key]
     tokens = layout.tick_labels()
     axes = figure.subplots(n_classes, n_layers * n_heads, squeeze=False)
@@ -50,7 +53,10 @@ def class_grid(figure: SubFigure, side: Arrays, layout: Layout, answer: Mapping[
 
 
 def attention_grid(figure: SubFigure, side: Arrays, layout: Layout) -> None:
-    """Heads (rows) by carry classes (columns), of the last layer only the answer's rows (Fig. 18, 21, 23, 25)."""
+    """Draw heads (rows) by carry classes (columns) (Fig. 18, 21, 23, 25).
+
+    Of the last layer only the answer's rows are drawn.
+    """
     n_classes, n_layers, n_heads = side["attention"].shape[:3]  # [class, layer, head, query, key]
     starts = {"a": 0, "b": layout.width + 1, "=": layout.length - layout.width}
     middles = {start + (layout.width - 1) / 2: name for name, start in starts.items()}
@@ -68,7 +74,7 @@ def attention_grid(figure: SubFigure, side: Arrays, layout: Layout) -> None:
 
 
 def _heads(side: Arrays) -> list[str]:
-    """The heads' names, `layer:head`; the decision head has a star."""
+    """Return the heads' names, `layer:head`; the decision head has a star."""
     n_layers, n_heads = side["attention"].shape[1:3]
     star = {(n_layers - 1, int(side["decision_head"])): " ★"}
     return [
@@ -78,7 +84,11 @@ def _heads(side: Arrays) -> list[str]:
 
 
 def shares_by_class(figure: SubFigure, side: Arrays) -> None:
-    """How much of what the answer rows give to two columns goes to the right one, class by class (Fig. 21, 23)."""
+    """Draw the share of attention that goes to the right one of two columns (Fig. 21, 23).
+
+    The answer's rows attend to their own column and to the next; `side` has the share of the
+    latter as `right` `[class, head, position]`.
+    """
     n_heads, n_positions = side["right"].shape[1:]  # [class, head, position]
     symbols = np.array([list(pattern) for pattern in side["patterns"].tolist()], int).T
     axes = figure.subplots(n_heads + 1, 1, height_ratios=[n_positions] * n_heads + [len(symbols)])
@@ -99,10 +109,12 @@ def shares_by_class(figure: SubFigure, side: Arrays) -> None:
 def shares_by_position(
     sides: Mapping[str, pd.DataFrame], n_long: int | Mapping[str, int]
 ) -> Figure:
-    """A panel for each kind of `findings.lengths.attention_shares`, a line for each head; sides or groups by name.
+    """Return a figure of attention by position: a panel for each kind, a line for each head.
 
-    Dotted is the border of the `n_long` leading positions that are long, the same for all or by
-    name.
+    Args:
+        sides: The frames of `findings.lengths.attention_shares`, by side or group.
+        n_long: How many leading positions are long, the same for all or by name; a dotted
+            line is their border.
     """
     heads = sorted({head for shares in sides.values() for head in shares["head"]})
     colours = dict(zip(heads, CLASS_COLOURS, strict=False))
@@ -133,10 +145,11 @@ def shares_by_position(
 
 
 def swap_maps(figure: SubFigure, cells: pd.DataFrame, parts: Sequence[str], layout: Layout) -> None:
-    """Interchange accuracy of the carry into the tens and of their digit sum, both directions together, mean over runs.
+    """Draw the interchange accuracy of the carry into the tens and of their digit sum.
 
-    `cells` are `findings.interchange_maps.load`'s; patched `parts` go from bottom to top, positions
-    from left to right.
+    Both directions are drawn together, and runs as their mean. `cells` are those of
+    `findings.interchange_maps.load`; patched `parts` go from bottom to top, positions from left
+    to right.
     """
     cells = cells[(cells["reads"] == layout.position_names[-2]) & (cells["direction"] == "both")]
     axes = figure.subplots(1, 2, sharey=True)

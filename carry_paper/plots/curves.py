@@ -1,4 +1,4 @@
-"""Curves: of learning (Fig. 2, 8 to 12), and of language models from layer to layer (Fig. 6, App. G)."""
+"""Learning curves (Fig. 2, 8 to 12), and language models from layer to layer (Fig. 6, App. G)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +24,7 @@ TRAIN, TEST = "#8A8D93", "#7A1F5C"
 def draw_runs(
     ax: Axes, epochs: NDArray[Any], rows: NDArray[Any], colour: str, label: str = ""
 ) -> None:
-    """Each run thin, their mean bold where there are several."""
+    """Draw each run thin, and their mean bold where there are several."""
     rows = rows[~np.isnan(rows).all(1)]
     several = len(rows) > 1
     ax.plot(epochs, rows.T, color=colour, linewidth=0.5 if several else 1.2)
@@ -34,7 +34,7 @@ def draw_runs(
 
 
 def plain_log(ax: Axes) -> None:
-    """A logarithmic scale; over one or two powers of ten, where those alone say little, marked at 1, 2 and 5 too."""
+    """Set a logarithmic scale, which is marked at 1, 2 and 5 too where it has few powers of ten."""
     ax.set_yscale("log")
     low, high = ax.get_ylim()
     if high / low < 100:
@@ -51,7 +51,10 @@ PANELS = {  # of Fig. 8 to 12: the curves of each with their colours and labels
 
 
 def thinned(history: History) -> dict[str, NDArray[Any]]:
-    """The curves of Fig. 8 to 12 at up to 150 epochs, first and last among them: `[run, epoch]`, and `epoch`."""
+    """Return the curves of Fig. 8 to 12 `[run, epoch]` at up to 150 epochs, and the `epoch`.
+
+    The first and the last tested epoch are among them.
+    """
     tested = history["epochs"]
     rows = nearest_rows(tested, np.linspace(1, tested[-1], min(150, tested[-1])))
     names = [name for panel in PANELS.values() for name in panel if name in history]
@@ -59,12 +62,12 @@ def thinned(history: History) -> dict[str, NDArray[Any]]:
 
 
 def nearest_rows(tested: NDArray[Any], wanted: NDArray[Any]) -> NDArray[Any]:
-    """Rows of learning curves at some epochs, or at the next that were tested; no row twice."""
+    """Return rows of curves at some epochs, or at the next that were tested; none twice."""
     return np.unique(np.searchsorted(tested, wanted.round()))
 
 
 def draw_curves(figure: SubFigure, curves: Arrays) -> None:
-    """Loss, exact match and squared weight norm of every run, thin, and their mean, bold (Fig. 8 to 12)."""
+    """Draw loss, exact match and squared norm of each run, and their mean, bold (Fig. 8 to 12)."""
     for ax, (title, panel) in zip(figure.subplots(1, 3), PANELS.items(), strict=True):
         for name, (colour, label) in panel.items():
             if name in curves:  # the author's histories of n2_s0.1_w0.2 have no exact matches
@@ -79,17 +82,20 @@ def draw_curves(figure: SubFigure, curves: Arrays) -> None:
 
 
 def transition_arrays(history: History, run: int, shown: Sequence[int]) -> dict[str, NDArray[Any]]:
-    """What `draw_transition` draws of a run: its curves at every fifth epoch, its attention at those that are shown."""
+    """Return what `draw_transition` draws of a run.
+
+    That is its curves at every fifth epoch, and its attention at the `shown` epochs.
+    """
     i, tested = list(history["runs"]).index(run), history["epochs"]
-    every = tested % 5 == 0
+    drawn_epochs = tested % 5 == 0
     names = ("train_loss", "test_loss", "test_accuracy", "weight_norm")
-    drawn = {name: history[name][i, every] for name in names}
-    drawn |= {"epoch": tested[every], "run": np.array(run), "shown": np.array(shown)}
+    drawn = {name: history[name][i, drawn_epochs] for name in names}
+    drawn |= {"epoch": tested[drawn_epochs], "run": np.array(run), "shown": np.array(shown)}
     return drawn | {"attention": history["pattern"][i, np.searchsorted(tested, shown)]}
 
 
 def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
-    """Loss, digits right and squared norm of a one-layer run, and below its attention at some epochs (Fig. 2, 10)."""
+    """Draw a one-layer run's loss, digits and squared norm, and below its attention (Fig. 2, 10)."""
     # [shown, head, query, key], [shown]
     heads, shown = curves["attention"].shape[1], curves["shown"]
     maps = [[f"{head} at {epoch}" for epoch in shown] for head in range(heads)]
@@ -129,7 +135,10 @@ def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
 
 
 def ends(history: History) -> pd.DataFrame:
-    """Where each run (row) is best and where it ends: test exact match, test loss, squared norm (Fig. 8 to 12)."""
+    """Return the best and the last values of each run (Fig. 8 to 12).
+
+    They are its exact match and loss on the test sums, and the squared norm of its weights.
+    """
     columns: dict[tuple[str, str], list[Any]] = {}
     extremes = {
         "exact match": ("test_whole", "best", "idxmax"),
@@ -150,7 +159,10 @@ def ends(history: History) -> pd.DataFrame:
 
 @style()
 def separation_curves(separations: pd.DataFrame) -> Figure:
-    """`Survey.separations` from layer to layer, one panel for each digit of the answer (Sec. 6, App. G)."""
+    """Return a figure of `Survey.separations` from layer to layer (Sec. 6, App. G).
+
+    There is a panel for each digit of the answer.
+    """
     figure = Figure(figsize=(WIDTH, 2.45), layout="constrained")
     digits = separations.set_index(["layer", "after"]).groupby("output")
     axes = figure.subplots(1, len(digits), sharey=True, squeeze=False)[0]

@@ -1,4 +1,4 @@
-"""How the final MLP comes to carry during training (Sec. 5, Fig. 5)."""
+"""The final MLP on its way to carrying, during training (Sec. 5, Fig. 5)."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Kinds of runs: their shares, what a part of each run does, and how that came about in training."""
+"""Kinds of runs: their shares, what a part of a run does, and how that came about in training."""
 
 from collections.abc import Mapping, Sequence
 
@@ -105,7 +105,7 @@ def power_curve(power: "pd.Series[float]", kind: str, share: float, wanted: floa
 
 @style()
 def strips(runs: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
-    """Return a figure with a panel for each of eight columns of `runs`, and a strip for each kind."""
+    """Return a figure with a panel for each of eight columns, and a strip for each kind of run."""
     figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
     kinds = [kind for kind in typology.KINDS if (runs.kind == kind).any()]
     names = [kind.replace(" ", "\n") for kind in kinds]

@@ -76,7 +76,7 @@ SCALES = {"mean": Normalize(0, 1), "std": Normalize(0, 0.5)}
 def head_maps(
     figure: SubFigure, side: Arrays, heads: Sequence[str], statistics: Sequence[str] = ("mean",)
 ) -> None:
-    """Draw a map for each head; its mean above its standard deviation (`std`) if both are asked for.
+    """Draw a map for each head, the mean above the standard deviation (`std`) if both are given.
 
     `side` has these statistics of the attention `[head, query, key]` of its `heads`, and the
     `marks` of the tokens, which are written where there is room.

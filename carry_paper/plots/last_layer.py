@@ -1,4 +1,4 @@
-"""Which parts of the last layer hold the carry-in and the digit sum, run by run."""
+"""Parts of the last layer that hold the carry-in and the digit sum, run by run."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -90,7 +90,7 @@ def group_maps(
 
 
 def _draw_runs(ax: Axes, frame: pd.DataFrame) -> None:
-    """Draw a group's runs: the carry-in's parts, a gap, the digit sum's; and how many are the same."""
+    """Draw a group's runs: the carry-in's parts, a gap, the digit sum's; and how many agree."""
     table = np.insert(frame[COLUMNS].to_numpy(), len(CARRY_IN), np.nan, axis=1)
     ax.pcolormesh(table, cmap="Blues", vmin=0, vmax=1, edgecolors="white", linewidth=0.4)
     ax.set(ylim=(len(table), 0), xlim=(0, len(LABELS)))

@@ -1,4 +1,4 @@
-"""Clouds: the residual stream on its principal axes (Fig. 4, 7, 16, 19, …), neurons on the weights' (Fig. 13, 14)."""
+"""Clouds: the residual stream on principal axes (Fig. 4, 7, 16, 19, …), neurons (Fig. 13, 14)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,7 +28,7 @@ APART = 0.5
 def scatter(
     ax: Axes, x: NDArray[Any], y: NDArray[Any], label: NDArray[Any], colours: Sequence[str]
 ) -> None:
-    """Points coloured by label, in random order."""
+    """Draw points coloured by label, in random order."""
     order = np.random.default_rng(0).permutation(len(x))  # else the last labels hide the first
     size = float(np.clip(6_000 / len(x), 1.5, 8))
     ax.scatter(
@@ -56,7 +56,7 @@ def name_centres(
 
 
 def plane_arrays(planes: Sequence[Plane], drawn: slice = slice(None)) -> dict[str, NDArray[Any]]:
-    """What `plane_grid` takes of the planes that `geometry.journey` gives, with the sums that are drawn."""
+    """Return what `plane_grid` draws of the planes of `geometry.journey`, of the `drawn` sums."""
     about = {
         key: np.array([getattr(plane, key) for plane in planes])
         for key in ("layer", "after", "position")
@@ -79,11 +79,18 @@ def plane_grid(
     colours: Sequence[str],
     rows: Rows = (),
 ) -> None:
-    """Rows after the attention and after the MLP, columns by layer and position; or some `rows`, columns by position.
+    """Draw planes in a grid, in rows after the attention and after the MLP.
 
-    With `rows` positions are numbered from 0. The planes have `x`, `y` `[plane, sums]`, `share`
-    `[plane, 2]` of the variance, `layer`, `position`, `after` `[plane]`, and what `hue` names,
-    `[plane, sums]` or `[sums]`, whose values 0, 1, … have these `names` and `colours`.
+    Columns are layers and positions; or, with some `rows`, positions, numbered from 0.
+
+    Args:
+        figure: The figure.
+        planes: `x`, `y` `[plane, sums]`, `share` `[plane, 2]` of the variance, `layer`,
+            `position`, `after` `[plane]`, and what `hue` names, `[plane, sums]` or `[sums]`.
+        hue: The name of the labels 0, 1, …
+        names: The labels' names.
+        colours: The labels' colours.
+        rows: The steps that are drawn; all if there are none.
     """
     number = np.unique(planes["position"], return_inverse=True)[1]
     places: dict[int, tuple[str, str]] = {}
@@ -121,7 +128,10 @@ def plane_figure(
     stacked: bool = True,
     rows: Rows = (),
 ) -> Figure:
-    """`plane_grid` of each side, coloured by digit, or by `carry_class` if the names of `classes` are given."""
+    """Return a figure with the planes of each side, coloured by digit.
+
+    They are coloured by `carry_class` if the names of `classes` are given.
+    """
     hue, names = ("carry_class", classes) if classes else ("digit", "0123456789")
     colours = class_colours(len(classes)) if classes else DIGIT_COLOURS
 
@@ -132,7 +142,10 @@ def plane_figure(
 
 
 def draw_neurons(figure: SubFigure, side: Arrays) -> None:
-    """Neurons on the weights' two leading singular axes: positions by classes, the chosen ones filled (Fig. 13, 14)."""
+    """Draw neurons on the weights' two leading singular axes, positions by classes (Fig. 13, 14).
+
+    The `chosen` neurons `[class, position, neuron]` are filled.
+    """
     n_classes, n_positions = side["chosen"].shape[:2]  # [class, position, neuron]
     # [class, position], [neuron, axis]
     carry_in, (x, y) = carries.carry_in(n_positions), side["points"].T
@@ -168,7 +181,7 @@ def draw_neurons(figure: SubFigure, side: Arrays) -> None:
 
 
 def dots(names: Sequence[str], colours: Sequence[str]) -> list[Line2D]:
-    """Entries of a legend."""
+    """Return entries of a legend, dots of some colours."""
     pairs = zip(names, colours, strict=True)
     return [
         Line2D([], [], linestyle="", marker="o", markersize=5, color=colour, label=name)

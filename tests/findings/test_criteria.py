@@ -2,9 +2,10 @@
 
 import math
 
+import pandas as pd
 import pytest
 
-from carry_paper.findings import base, dynamics
+from carry_paper.findings import base, dynamics, heads
 from carry_paper.findings.base import Fields
 from carry_paper.ledger import registry
 
@@ -157,3 +158,17 @@ def test_a_short_training_may_lag_two_epochs():
     rule = rules()["no_grokking"]
     assert rule({"value": 2.0, "planned": 20})
     assert not rule({"value": 3.0, "planned": 20})
+
+
+def test_the_correlation_with_no_carries_is_taken_run_by_run():
+    carry_in = [True, False, True, False]
+    never = {"accuracy": [0.0, 1.0, 0.0, 1.0], "corrected": [1.0, 0.0, 1.0, 0.0]}
+    intact = {"accuracy": [1.0] * 4, "corrected": [0.0] * 4}
+    runs = [
+        pd.DataFrame({"run": run, "carry_in": carry_in} | x) for run, x in ((3, never), (5, intact))
+    ]
+    correlations = heads.no_carry_correlations(pd.concat(runs))
+    assert correlations.index.tolist() == [3, 5]
+    assert correlations[3] == pytest.approx(1)
+    assert abs(correlations[5]) < 0.1
+    assert heads.no_carry_correlations(pd.concat(runs)[:0]).empty
