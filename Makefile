@@ -1,4 +1,4 @@
-# The front door. What the book depends on stands in workflow/Snakefile.
+# The front door. workflow/Snakefile says what the book depends on.
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
@@ -9,14 +9,14 @@ READY := .venv/.ready
 PY := .venv/bin/python
 SNAKEMAKE = $(PY) -m snakemake --snakefile workflow/Snakefile --directory _build --workflow-profile workflow/profiles/$(PROFILE)
 
-# Nothing that lies in the reader's home folder may change a result or stand in for .venv.
+# Nothing in the reader's home folder may change a result or take the place of .venv.
 export JUPYTER_PREFER_ENV_PATH := 1
 export PYTHONNOUSERSITE := 1
 export IPYTHONDIR := $(CURDIR)/.venv/ipython
 export MPLCONFIGDIR := $(CURDIR)/.venv/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport JUPYTER_PATH PYTHONPATH PYTHONHOME SNAKEMAKE_PROFILE
-# Work runs side by side, one process per core.
+# Several processes run side by side, one on each core.
 export OMP_NUM_THREADS := 1
 
 ifeq ($(wildcard workflow/profiles/$(firstword $(PROFILE))/.),)
@@ -24,7 +24,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped author-figures maps seeds serve lab train rerun cluster progress unlock test lint types unit net compare mutation mutants fuzz mirror nbval lock clean bare
+.PHONY: help setup book notebooks outputs shipped author-figures maps seeds serve lab train rerun cluster progress unlock test quick lint types unit net compare mutation mutants fuzz mirror nbval lock clean bare
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -33,7 +33,7 @@ help: ## print this list
 
 setup: $(READY) ## make .venv and install everything into it (the other targets do so by themselves)
 
-# The stamp comes last, so a set-up that was interrupted is done again.
+# The stamp is written last, so a set-up that was interrupted is done again.
 $(READY): requirements.lock pyproject.toml workflow/ipython_kernel_config.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "$(PYTHON) is not Python 3.11 or newer, which the book needs: install one and name it, as in make PYTHON=python3.12" >&2; exit 2; }
@@ -45,7 +45,7 @@ $(READY): requirements.lock pyproject.toml workflow/ipython_kernel_config.py
 	@$(PY) -m pip check
 	@mkdir -p .venv/ipython/profile_default
 	@cp workflow/ipython_kernel_config.py .venv/ipython/profile_default/
-	@$(PY) -c 'import matplotlib.font_manager' # builds its cache here, not in the middle of a notebook
+	@$(PY) -c 'import matplotlib.font_manager' # builds its cache now, not in the middle of a notebook
 	@touch $@
 
 book: $(READY) ## run the notebooks that are stale, build the site, print its path
@@ -63,14 +63,14 @@ outputs: notebooks ## write the outputs of the executed copies back into noteboo
 shipped: $(READY) ## write the table of shipped runs in book/training.md anew, from data/runs
 	@$(PY) workflow/shipped.py
 
-# Each page stores what its figures draw, so that the default pages show it without an import.
+# Each page stores what its figures draw. So the default pages show it without an import.
 author-figures: $(READY) ## recompute data/results/author/ from the author's imported release
 	@mkdir -p _build/author
 	@for page in $$(grep -l 'page.beside(' notebooks/*.ipynb); do echo "running $$page"; \
 	  CARRY_STORE_AUTHOR=1 $(PY) -m papermill $$page _build/author/$$(basename $$page) -p source author \
 	  --kernel python3 --cwd . --no-progress-bar --log-level ERROR || exit 1; done
 
-# The author's come first: whoever has not imported them is told so at once.
+# The author's runs come first, so that a missing import is noticed at once.
 maps: $(READY) ## recompute data/results/interchange/ from all weights, ours and the author's imported ones: most of an hour
 	@for source in author ours; do .venv/bin/carry interchange --source $$source --save || exit 1; done
 
@@ -81,7 +81,7 @@ serve: book ## the same, then serve the site on this machine
 	@echo "Serving at localhost:$(PORT), until Ctrl-C"
 	@$(PY) -m http.server --bind localhost --directory _build/html $(PORT)
 
-# A copy that was changed is never overwritten. JupyterLab is fetched once, when it is first asked for.
+# A copy that the reader has changed is never overwritten. JupyterLab is installed on first use.
 lab: $(READY) ## open a copy of the notebooks in JupyterLab, to change them
 	@mkdir -p _build/lab
 	@cp -n notebooks/*.ipynb _build/lab/ 2>/dev/null || true
@@ -93,16 +93,17 @@ ASKED = $(foreach word,groups=GROUPS runs=RUNS recipe=RECIPE epochs=EPOCHS preci
   init_seed=INIT_SEED order_seed=ORDER_SEED mask_seed=MASK_SEED what=WHAT source=SOURCE,\
   $(firstword $(subst =, ,$(word)))="$($(lastword $(subst =, ,$(word))))")
 
-# `make train -n` asks Snakemake what it would do: the plus sign has it run in spite of -n.
-train: $(READY) cluster ## train what is missing, a job a run: GROUPS="…" RUNS=0-5 RECIPE=paper [EPOCHS=N] [PRECISION=fused] [INIT_SEED=N ORDER_SEED=N MASK_SEED=N] [PROFILE=slurm]
+# `make train -n` prints what Snakemake would do: because of the plus sign it runs in spite of -n.
+train: cluster $(READY) ## train what is missing, a job a run: GROUPS="…" RUNS=0-5 RECIPE=paper [EPOCHS=N] [PRECISION=fused] [INIT_SEED=N ORDER_SEED=N MASK_SEED=N] [PROFILE=slurm]
 	@mkdir -p _build
 	+@$(SNAKEMAKE) train $(if $(findstring n,$(firstword -$(MAKEFLAGS))),--dry-run --quiet host) --config task=train $(ASKED)
 
-rerun: $(READY) cluster ## run notebooks again with other groups: WHAT="tab01 fig04" GROUPS="…" [SOURCE=author] [PROFILE=slurm]
+rerun: cluster $(READY) ## run notebooks again with other groups: WHAT="tab01 fig04" GROUPS="…" [SOURCE=author] [PROFILE=slurm]
 	@mkdir -p _build
 	@$(SNAKEMAKE) rerun --config task=rerun $(ASKED); failed=$$?; \
 	  $(PY) workflow/jobs.py table $(ASKED); exit $$failed
 
+# This comes before the set-up, so that nothing is installed for a cluster that does not exist.
 cluster:
 	@[ $(firstword $(PROFILE)) != slurm ] || sinfo >/dev/null 2>&1 || { \
 	  echo "PROFILE=slurm: no cluster answers to sinfo: expected one here; workflow/slurm-here start makes one to try" >&2; exit 2; }
@@ -113,6 +114,9 @@ unlock: $(READY) ## after a kill: let `make` work in _build/ again; nothing that
 
 progress: ## the last line of each training under way or done
 	@tail -qn 1 _build/logs/*.log
+
+quick: lint types ## lint, types and the fast tests: under a minute
+	@$(PY) -m pytest -n 2 --dist worksteal -m "not slow"
 
 test: lint types unit compare mutation ## everything that CI checks: lint, types, unit, compare, mutation
 
@@ -126,10 +130,10 @@ lint: $(READY) ## ruff: rules and format; import-linter: who may import whom; de
 	elif command -v node >/dev/null; then for script in playground/*.js; do node --check $$script || exit; done; \
 	else echo "Neither tsc nor node is here: the playground's scripts are not checked."; fi
 
-types: $(READY) ## mypy, strict, on both packages
+types: $(READY) ## mypy, strict, on both packages and workflow/
 	@$(PY) -m mypy
 
-unit: $(READY) ## pytest
+unit: $(READY) ## pytest, with the slow tests
 	@$(PY) -m pytest -n 2 --dist worksteal
 
 net: $(READY) ## two minutes: few sums of every row, the playground, checksums against tests/golden/; then compare
@@ -137,7 +141,7 @@ net: $(READY) ## two minutes: few sums of every row, the playground, checksums a
 	@.venv/bin/carry verify
 	@$(MAKE) --no-print-directory compare
 
-# Everything that the core needs is in pyproject.toml: nothing else is installed here.
+# pyproject.toml names the core's five packages. Nothing else is installed here.
 bare: ## carry_core where its five packages alone are installed, and what `carry` says there: a minute or two
 	@rm -rf _build/bare build && $(PYTHON) -m venv _build/bare
 	@_build/bare/bin/python -m pip install --quiet --constraint requirements.lock $(TORCH) .
@@ -152,7 +156,7 @@ mutation: $(READY) ## see that the comparison notices broken weights; PAGES=--al
 mutants: $(READY) ## see that a test notices each small wrong change of workflow/mutants.toml; MUTANTS="measure.py" on some
 	@$(PY) workflow/mutants.py $(MUTANTS)
 
-# Each round has a seed of its own; what it finds is printed as small as it can be made.
+# Each round has its own seed. A failing input is printed as small as it can be made.
 fuzz: $(READY) ## look for input that gives a wrong number or an error of Python's: tests/pages/test_fuzz.py with new examples for MINUTES=10
 	@seed=$$(date +%s); end=$$((seed + 60 * $(or $(MINUTES),10))); \
 	while [ $$(date +%s) -lt $$end ]; do \

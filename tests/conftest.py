@@ -2,7 +2,9 @@ import os
 import pickle
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,6 +28,7 @@ SHAPES = {
     "one-layer decoder": ModelConfig(layers=1, width=3, causal=True, d_model=16, d_ff=16),
     "padded": ModelConfig(width=4, d_model=16, d_ff=16),
 }
+QUICK_SHAPES = ("encoder", "decoder")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -44,7 +47,15 @@ def shared() -> Path:
     return folder
 
 
-@pytest.fixture(params=SHAPES)
+def quick_first(names: Iterable[str]) -> list[Any]:
+    """Parameters for these shapes of `SHAPES`; `make quick` tries two of them."""
+    return [
+        pytest.param(name, marks=[] if name in QUICK_SHAPES else [pytest.mark.slow])
+        for name in names
+    ]
+
+
+@pytest.fixture(params=quick_first(SHAPES))
 def config(request: pytest.FixtureRequest) -> ModelConfig:
     return SHAPES[request.param]
 

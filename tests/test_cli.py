@@ -17,6 +17,7 @@ from carry_paper.ledger import compute
 from carry_paper.training import bench
 
 
+@pytest.mark.slow
 def test_the_installed_command(tmp_path):
     """Once from outside: the console script, its exit code, and no traceback."""
     command = Path(sys.executable).with_name("carry")
@@ -162,6 +163,7 @@ def test_a_run_without_its_parent_is_refused_before_anything_is_written(refused,
     assert list(data.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_train_stops_on_time_and_goes_on(carry, refused, data):
     """A real group for one epoch: interrupted by the clock, resumed, written, found complete."""
     command = ("train", "n1_s0.2_w1.0", "--runs", "0", "--epochs", "1", "--precision", "bf16")

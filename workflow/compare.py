@@ -1,8 +1,8 @@
 """Compare executed notebooks with the outputs that are committed.
 
-`make book` leaves executed copies in _build/; so `make test` need not run every notebook a second
-time, as `pytest --nbval` does. Names on the command line, such as fig05_mlp_evolution, are the only
-ones that are compared.
+`make book` leaves executed copies in _build/, so `make test` need not run every notebook a second
+time, as `pytest --nbval` does. Names on the command line, such as fig05_mlp_evolution, restrict the
+comparison to these notebooks.
 """
 
 import difflib
@@ -15,54 +15,84 @@ import nbformat
 ROOT = Path(__file__).parent.parent
 EXECUTED = ROOT / "_build" / "book" / "notebooks"
 IMAGES = ("image/png", "image/svg+xml")  # the tests check what figures are drawn from
+MAX_DIFF_LINES = 20  # of an output, in a message
 
 
-def shown(cell: nbformat.NotebookNode) -> dict[str, list[str]]:
-    """A cell's outputs by their kind: a MIME type, or `text` for what was printed."""
-    found: dict[str, list[str]] = {}
+def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    """Return a notebook's cells of code."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def outputs_by_kind(cell: nbformat.NotebookNode) -> dict[str, list[str]]:
+    """Return a cell's outputs by their kind: a MIME type, or `text` for what was printed.
+
+    Images are left out.
+    """
+    outputs: dict[str, list[str]] = {}
     for output in cell.outputs:
-        for kind, value in (output.get("data") or {"text": output.get("text")}).items():
+        data = output.get("data") or {"text": output.get("text")}
+        for kind, value in data.items():
             if kind not in IMAGES:
-                found.setdefault(kind, []).append(str(value))
-    return found
+                outputs.setdefault(kind, []).append(str(value))
+    return outputs
 
 
 def differences(committed: nbformat.NotebookNode, executed: nbformat.NotebookNode) -> list[str]:
-    """What differs, a text for each cell that does; no cell is left out, whatever its tags say."""
-    before, after = (
-        [cell for cell in nb.cells if cell.cell_type == "code"] for nb in (committed, executed)
-    )
-    if [cell.source for cell in before] != [cell.source for cell in after]:
+    """Return a text for each kind of output of each cell that differs.
+
+    Every cell is compared, whatever its tags say.
+    """
+    old_cells = code_cells(committed)
+    new_cells = code_cells(executed)
+    if [cell.source for cell in old_cells] != [cell.source for cell in new_cells]:
         return ["other code than in the committed notebook"]
-    found = []
-    for i, cells in enumerate(zip(before, after, strict=True)):
-        old, new = map(shown, cells)
+    texts = []
+    for i, (old_cell, new_cell) in enumerate(zip(old_cells, new_cells, strict=True)):
+        old = outputs_by_kind(old_cell)
+        new = outputs_by_kind(new_cell)
         for kind in dict.fromkeys([*old, *new]):
             if old.get(kind) != new.get(kind):
-                sides = ["\n".join(side.get(kind, [])).splitlines() for side in (old, new)]
-                lines = difflib.unified_diff(*sides, "committed", "executed", lineterm="", n=0)
-                found.append("\n".join([f"cell {i}, {kind}:", *list(lines)[:20]]))
-    return found
+                diff = unified_diff(old.get(kind, []), new.get(kind, []))
+                texts.append(f"cell {i}, {kind}:\n{diff}")
+    return texts
+
+
+def unified_diff(old: Sequence[str], new: Sequence[str]) -> str:
+    """Return the first lines that differ between two lists of outputs."""
+    lines = difflib.unified_diff(
+        "\n".join(old).splitlines(),
+        "\n".join(new).splitlines(),
+        "committed",
+        "executed",
+        lineterm="",
+        n=0,
+    )
+    return "\n".join(list(lines)[:MAX_DIFF_LINES])
+
+
+def compare(path: Path) -> list[str]:
+    """Return how the executed copy of a notebook differs from the committed one."""
+    executed = EXECUTED / path.name
+    if not executed.exists():
+        return ["was not executed"]
+    return differences(nbformat.read(path, 4), nbformat.read(executed, 4))
 
 
 def main(names: Sequence[str]) -> int:
-    """Print what differs; 1 if anything does, or if nothing was compared."""
-    paths = [
-        p for p in sorted((ROOT / "notebooks").glob("*.ipynb")) if not names or p.stem in names
-    ]
-    wrong = 0
+    """Print what differs; return 1 if anything does, or if nothing was compared."""
+    paths = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    if names:
+        paths = [path for path in paths if path.stem in names]
+    n_different = 0
     for path in paths:
-        executed = EXECUTED / path.name
-        found = (
-            differences(nbformat.read(path, 4), nbformat.read(executed, 4))
-            if executed.exists()
-            else ["was not executed"]
-        )
-        wrong += bool(found)
-        for text in found:
+        texts = compare(path)
+        for text in texts:
             print(f"{path.stem}: {text}")
-    print(f"{len(paths) - wrong} of {len(paths)} notebooks have the outputs that are committed.")
-    return int(wrong > 0 or not paths)
+        if texts:
+            n_different += 1
+    n_same = len(paths) - n_different
+    print(f"{n_same} of {len(paths)} notebooks have the outputs that are committed.")
+    return int(n_different > 0 or not paths)
 
 
 if __name__ == "__main__":

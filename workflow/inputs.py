@@ -1,4 +1,8 @@
-"""What is built from what, as digests of contents: neither clocks nor copies can make it look fresh."""
+"""Digests of the files that notebooks and site are built from.
+
+Snakemake builds a target again when its digest changes. So contents decide what is stale: neither
+clocks nor copies can make a file look fresh.
+"""
 
 import hashlib
 import json
@@ -15,40 +19,54 @@ PAGES = ("_config.yml", "_toc.yml", "requirements.lock", "book/**/*", "playgroun
 
 
 def contents(folder: Path, patterns: Iterable[str]) -> str:
-    """The digest of files, by their names and contents; without compiled code and what a killed writer left."""
-    found = hashlib.sha256()
-    for path in sorted(
-        {path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}
-    ):
-        if not path.name.startswith(".") and "__pycache__" not in path.parts:
-            content = hashlib.sha256(path.read_bytes()).hexdigest()
-            found.update(f"{path.relative_to(folder).as_posix()}\n{content}\n".encode())
-    return found.hexdigest()
+    """Return the digest of the files that match, by their names and contents.
+
+    Compiled code is left out, and so are files that a killed writer left behind.
+    """
+    paths: set[Path] = set()
+    for pattern in patterns:
+        paths.update(path for path in folder.glob(pattern) if path.is_file())
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        if path.name.startswith(".") or "__pycache__" in path.parts:
+            continue
+        name = path.relative_to(folder).as_posix()
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest.update(f"{name}\n{content}\n".encode())
+    return digest.hexdigest()
+
+
+def data_folder(root: Path) -> Path:
+    """Return the data folder that notebooks read."""
+    return Path(os.environ.get("CARRY_DATA") or root / "data")
 
 
 @cache
 def shared(root: Path = ROOT) -> str:
-    """The digest of what every notebook may read: code and data, the author's release apart."""
-    data = Path(os.environ.get("CARRY_DATA") or root / "data")
-    return contents(root, CODE) + contents(data, DATA)
+    """Return the digest of the code and data that every notebook may read.
+
+    The author's release is not among them, since no output may depend on it.
+    """
+    return contents(root, CODE) + contents(data_folder(root), DATA)
 
 
 def notebook(name: str, root: Path = ROOT) -> str:
-    """The digest of what a notebook's outputs are made from: those that are stored are not among that."""
-    found = json.loads((root / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))
-    for cell in found["cells"]:
-        for key in ("outputs", "execution_count"):
-            cell.pop(key, None)
-    return hashlib.sha256(json.dumps([found, shared(root)], sort_keys=True).encode()).hexdigest()
+    """Return the digest of a notebook's cells without outputs, and of `shared`."""
+    content = json.loads((root / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))
+    for cell in content["cells"]:
+        cell.pop("outputs", None)
+        cell.pop("execution_count", None)
+    text = json.dumps([content, shared(root)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def playground(root: Path = ROOT) -> str:
-    """The digest of what the playground's runs are exported from."""
-    data = Path(os.environ.get("CARRY_DATA") or root / "data")
-    runs = [f"runs/{group}/**/*" for group in PLAYGROUND]
-    return contents(root, CODE) + contents(data, [*runs, "results/interchange/ours/*"])
+    """Return the digest of what the playground's runs are exported from."""
+    patterns = [f"runs/{group}/**/*" for group in PLAYGROUND]
+    patterns.append("results/interchange/ours/*")
+    return contents(root, CODE) + contents(data_folder(root), patterns)
 
 
 def pages(root: Path = ROOT) -> str:
-    """The digest of what the site is made from, beside the executed notebooks."""
+    """Return the digest of what the site is built from, besides the executed notebooks."""
     return contents(root, PAGES)

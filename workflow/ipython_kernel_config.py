@@ -1,6 +1,9 @@
-"""How the kernels of `make book` and `make nbval` start; copied into .venv, which stands in for the home folder."""
+"""Configure the kernels of `make book` and `make nbval`.
+
+The set-up copies this file into .venv, which takes the place of the reader's home folder.
+"""
 
 c = get_config()
-# else each prints that its socket on this machine is not encrypted
+# At a lower level each kernel prints that its socket on this machine is not encrypted.
 c.IPKernelApp.log_level = "CRITICAL"
 c.HistoryManager.enabled = False

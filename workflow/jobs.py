@@ -1,7 +1,7 @@
-"""What `make train` and `make rerun` are asked for, as Snakemake's targets; a notebook run again; the table of those.
+"""Turn what `make train` and `make rerun` ask for into Snakemake's targets; run a notebook again.
 
-jobs.py run NAME GROUP SOURCE OUT      run a notebook with a group's weights, and say in OUT what became of it
-jobs.py table what=… groups=… source=…  print what became of those that are asked for, as `make rerun` is
+jobs.py run NAME GROUP SOURCE OUT       run a notebook with a group's weights; OUT says how it went
+jobs.py table what=… groups=… source=…  print how the notebooks went that `make rerun` was asked for
 """
 
 import json
@@ -23,103 +23,140 @@ from carry_paper.ledger import claims, results
 from carry_paper.training import fused, loop, seeds
 from carry_paper.training.trainer import PRECISIONS
 
-WHOLE = "all"  # epochs of a recipe
+ALL_EPOCHS = "all"  # in the name of a stamp: the run is trained to the end of its recipe
 
 
-def trainings(asked: Mapping[str, str]) -> list[str]:
-    """The stamps of the runs that `data/runs` lacks, of those that are asked for.
+def trainings(request: Mapping[str, str]) -> list[str]:
+    """Return the stamps of the requested runs that `data/runs` lacks.
 
     Args:
-        asked: `groups` (names, or nothing for all), `runs` (as `carry train` takes them), `recipe`,
-        `epochs`,
-            `precision`, `init_seed`, `order_seed`, `mask_seed`.
+        request: `groups` (names, or nothing for all), `runs` (as `carry train` takes them),
+            `recipe`, `epochs`, `precision`, `init_seed`, `order_seed`, `mask_seed`. Each may be
+            missing or empty.
 
     Raises:
-        BadInput: a group, range, recipe, precision, number of epochs or seed that does not exist,
-            or a run that has other seeds.
+        BadInput: There is no such group, run, recipe, precision, number of epochs or seed, or a run
+            has other seeds.
     """
-    found = []
-    epochs = asked.get("epochs") or WHOLE
-    if epochs != WHOLE and not re.fullmatch("[1-9][0-9]{0,5}", epochs):
+    epochs = request.get("epochs") or ALL_EPOCHS
+    if epochs != ALL_EPOCHS and not re.fullmatch("[1-9][0-9]{0,5}", epochs):
         raise BadInput(f"EPOCHS={epochs}: expected a number of epochs from 1.")
-    if (precision := asked.get("precision") or "bf16") not in PRECISIONS:
+    limit = None if epochs == ALL_EPOCHS else int(epochs)
+    check_precision(request.get("precision") or "bf16")
+    requested_seeds = seeds.Seeds(
+        init=parse_seed("init", request.get("init_seed") or ""),
+        order=parse_seed("order", request.get("order_seed") or ""),
+        mask=parse_seed("mask", request.get("mask_seed") or ""),
+    )
+
+    stamps = []
+    for name in (request.get("groups") or "").split() or groups.GROUPS:
+        group = groups.find(name)
+        requested_seeds.check_group(group)
+        recipe = groups.find_recipe(request.get("recipe") or "paper", group, limit)
+        for run in loop.parse_run_numbers(request.get("runs") or None, group):
+            path = runs.run_path(data_dir() / "runs", name, recipe.name, run)
+            if loop.is_finished(path, group, recipe, requested_seeds):
+                continue
+            stamp = Path(f"trained/{name}/{recipe.name}/run{run}.{epochs}")
+            stamp.unlink(missing_ok=True)  # it may be left from a run that was removed since
+            stamps.append(str(stamp))
+    return stamps
+
+
+def check_precision(precision: str) -> None:
+    """Raise `BadInput` if nothing can be trained in this precision here."""
+    if precision not in PRECISIONS:
         raise BadInput(f"PRECISION={precision}: expected one of {', '.join(PRECISIONS)}.")
     if precision == "fused":
-        fused.library()
-    chosen = seeds.Seeds(*(seed(asked, name) for name in seeds.NAMES))
-    for name in str(asked.get("groups") or "").split() or groups.GROUPS:
-        group = groups.find(name)
-        chosen.check_group(group)
-        recipe = groups.find_recipe(
-            asked.get("recipe") or "paper", group, None if epochs == WHOLE else int(epochs)
-        )
-        for run in loop.parse_run_numbers(asked.get("runs") or None, group):
-            path = runs.run_path(data_dir() / "runs", name, recipe.name, run)
-            stamp = Path(f"trained/{name}/{recipe.name}/run{run}.{epochs}")
-            if loop.is_finished(path, group, recipe, chosen):
-                continue
-            stamp.unlink(missing_ok=True)  # of a run that was removed since
-            found.append(str(stamp))
-    return found
+        fused.library()  # built now, and refused where that cannot be done
 
 
-def seed(asked: Mapping[str, str], name: str) -> int | None:
-    """`init_seed`, `order_seed` or `mask_seed`, None if not given; BadInput if it is no seed."""
-    text = asked.get(f"{name}_seed") or ""
+def parse_seed(name: str, text: str) -> int | None:
+    """Read `INIT_SEED`, `ORDER_SEED` or `MASK_SEED`; return None for an empty text.
+
+    Raises:
+        BadInput: The text is no seed.
+    """
     if not re.fullmatch("[0-9]{0,19}", text) or int(text or 0) > seeds.MOST_SEED:
         expected = f"expected a whole number from 0 to {seeds.MOST_SEED}"
         raise BadInput(f"{name.upper()}_SEED={text}: {expected}.")
     return int(text) if text else None
 
 
-def reruns(asked: Mapping[str, str]) -> list[str]:
-    """What each notebook with each group leaves: `what` has notebooks or their beginnings, `groups` and `source`.
+def reruns(request: Mapping[str, str]) -> list[str]:
+    """Return the file that each requested notebook leaves for each requested group.
+
+    Args:
+        request: `what` (names of notebooks or their beginnings), `groups` and `source`. Nothing
+            stands for all notebooks, all groups and our runs.
 
     Raises:
-        BadInput: a notebook, group or source that does not exist.
+        BadInput: There is no such notebook, group or source.
     """
-    runs.folder(asked.get("source") or "ours")
-    there, found = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb")), []
-    for start in str(asked.get("what") or "").split() or ["*"]:
-        names = [name for name in there if name.startswith(start) or start == "*"]
-        if not names:
-            raise BadInput(
-                f"WHAT={start}: no notebook begins so; expected some of {', '.join(there)}."
-            )
-        found += names
-    wanted = [groups.find(name).name for name in str(asked.get("groups") or "").split()] or [
-        *groups.GROUPS
-    ]
-    return [
-        f"rerun/{asked.get('source') or 'ours'}/{group}/{name}.json"
-        for name in found
-        for group in wanted
-    ]
+    source = request.get("source") or "ours"
+    runs.folder(source)  # refuses another source
+    notebooks = []
+    for start in (request.get("what") or "*").split():
+        notebooks += notebooks_starting_with(start)
+    names = [groups.find(name).name for name in (request.get("groups") or "").split()]
+    outs = []
+    for notebook in notebooks:
+        for group in names or groups.GROUPS:
+            outs.append(f"rerun/{source}/{group}/{notebook}.json")
+    return outs
 
 
-def again(name: str, group: str, source: str, out: Path) -> int:
-    """Run a notebook with a group's weights; 1 if it fails other than by refusing its parameters in one line."""
-    executed, began, said = out.with_suffix(".ipynb"), time.monotonic(), ""
+def notebooks_starting_with(start: str) -> list[str]:
+    """Return the names of the notebooks that start so; `*` stands for all.
+
+    Raises:
+        BadInput: There is none.
+    """
+    all_names = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+    if start == "*":
+        return all_names
+    names = [name for name in all_names if name.startswith(start)]
+    if not names:
+        expected = f"expected some of {', '.join(all_names)}"
+        raise BadInput(f"WHAT={start}: no notebook begins so; {expected}.")
+    return names
+
+
+def run_again(name: str, group: str, source: str, out: Path) -> int:
+    """Run a notebook with a group's weights, and write to `out` how it went.
+
+    The executed copy goes beside `out`. Returns 1 if the notebook fails, but 0 if it refuses its
+    parameters with `BadInput`: then `out` has the message.
+    """
+    began = time.monotonic()
+    notebook = ROOT / "notebooks" / f"{name}.ipynb"
+    parameters = {"source": source}
+    if "group" in papermill.inspect_notebook(notebook):  # pages of the whole ledger have none
+        parameters["group"] = group
+    message = ""
     try:
-        notebook = ROOT / "notebooks" / f"{name}.ipynb"
-        given = {"source": source}
-        if "group" in papermill.inspect_notebook(notebook):  # pages of the whole ledger have none
-            given["group"] = group
         papermill.execute_notebook(
-            notebook, executed, given, cwd=ROOT, kernel_name="python3", progress_bar=False
+            notebook,
+            out.with_suffix(".ipynb"),
+            parameters,
+            cwd=ROOT,
+            kernel_name="python3",
+            progress_bar=False,
         )
     except PapermillExecutionError as error:
-        said = f"{error.ename}: {error.evalue}".splitlines()[0]
+        message = f"{error.ename}: {error.evalue}".splitlines()[0]
         if error.ename != BadInput.__name__:
-            print(said, file=sys.stderr)
+            print(message, file=sys.stderr)
             return 1
-        said = said.removeprefix(f"{BadInput.__name__}: ")
-    out.write_text(json.dumps({"seconds": round(time.monotonic() - began), "said": said}))
+        message = message.removeprefix(f"{BadInput.__name__}: ")
+    seconds = round(time.monotonic() - began)
+    out.write_text(json.dumps({"seconds": seconds, "message": message}))
     return 0
 
 
-def verdicts(name: str, group: str, source: str) -> str:
-    """The ledger's rows of that page and group, counted by verdict."""
+def count_verdicts(name: str, group: str, source: str) -> str:
+    """Return the verdicts of the ledger's rows of a page and group, such as `3 reproduced`."""
     rows = results.by_id(source)
     counts: Counter[str] = Counter()
     for claim in claims.claims().values():
@@ -129,27 +166,34 @@ def verdicts(name: str, group: str, source: str) -> str:
     return ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common())
 
 
-def table(outs: Sequence[str]) -> None:
-    """A line for each notebook and group: the ledger's verdicts, seconds, the executed copy or why there is none."""
+def print_table(outs: Sequence[str]) -> None:
+    """Print a line for each notebook and group, with the executed copy or why there is none."""
     rows = []
     for out in map(Path, outs):
         source, group, name = out.parent.parent.name, out.parent.name, out.stem
         if out.exists():
-            about = json.loads(out.read_text())
-            copy = about["said"] or str(out.with_suffix(".ipynb"))
-            rows.append((name, group, verdicts(name, group, source), about["seconds"], copy))
+            outcome = json.loads(out.read_text())
+            verdicts = count_verdicts(name, group, source)
+            copy = outcome["message"] or str(out.with_suffix(".ipynb"))
+            rows.append((name, group, verdicts, outcome["seconds"], copy))
         else:
             rows.append((name, group, "", "", f"failed: {out.with_suffix('.log')}"))
     columns = ["notebook", "group", "ledger", "seconds", "executed copy"]
     print(pd.DataFrame(rows, columns=columns).to_string(index=False))
 
 
-if __name__ == "__main__":
-    command, *arguments = sys.argv[1:]
+def main(command: str, arguments: Sequence[str]) -> int:
+    """Run a notebook, or print the table of those that were run."""
     if command == "run":
-        sys.exit(again(*arguments[:3], Path(arguments[3])))
+        name, group, source, out = arguments
+        return run_again(name, group, source, Path(out))
     try:
-        asked = dict(argument.split("=", 1) for argument in arguments)
-        table([f"_build/{out}" for out in reruns(asked)])
+        request = dict(argument.split("=", 1) for argument in arguments)
+        print_table([f"_build/{out}" for out in reruns(request)])
     except BadInput as error:
         sys.exit(f"carry: {error}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

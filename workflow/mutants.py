@@ -1,10 +1,10 @@
-"""Does a test notice each of the small wrong changes in mutants.toml? One at a time, in copies of this repository.
+"""Check that a test notices each of the small wrong changes that mutants.toml lists.
 
-A mutant is a piece of code and what stands in its place. The piece is compared as Python parses it,
-so line breaks, quotes and commas don't matter, and it has to stand exactly once in the function
-that `where` names ("" for the whole file): where it doesn't, the list is out of date, which is said
-before anything runs. `tests` are those that should notice. A mutant with a reason in `equivalent`
-changes nothing that can be observed, so its tests should pass.
+The changes are made one at a time, in copies of this repository. A mutant replaces a piece of code
+by another. The piece is compared as Python parses it, so line breaks, quotes and commas don't
+matter. It has to occur exactly once in the function that `where` names ("" for the whole file);
+otherwise the list is out of date, and nothing is run. `tests` should notice the mutant. A mutant
+with a reason in `equivalent` changes nothing that can be observed, so its tests should pass.
 
 Words on the command line, such as `measure.py decision_head`, choose the mutants that have one of
 them in their title.
@@ -19,8 +19,9 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,28 +29,45 @@ ROOT = Path(__file__).parent.parent
 LIST = Path(__file__).with_suffix(".toml")
 BUILT = (".*", "_build", "__pycache__", "*.egg-info")
 IMPORTED = ("author", "checkpoints")  # in data/
-COPIES = 2  # at work at the same time
-# of the processor, in seconds: a mutant that makes its tests run on and on has been noticed
+COPIES = 2  # of the repository, used at the same time
+# In seconds of CPU time. A mutant that makes its tests run on and on has been noticed.
 TIME_LIMIT = 600
-NOTICED, SURVIVES = "noticed", "SURVIVES"
+NOTICED = "noticed"
+SURVIVES = "SURVIVES"
+
+Copies = queue.SimpleQueue[Path]  # copies of the repository that nobody uses at the moment
 
 
 class Stale(Exception):
-    """The list names code that is not there."""
+    """The list names code that does not exist."""
+
+
+class TestsFail(Exception):
+    """A test fails on the code as it is; the message is what pytest printed."""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A wrong change to one function, and the tests that should notice it."""
+    """A wrong change to one function, and the tests that should notice it.
 
-    # in a package, such as `measure.py`; with its folder where the name alone is not enough
+    Attributes:
+        file: A file in a package, such as `measure.py`, with its folder where the name is not
+            unique.
+        where: The function or method, or "" for the whole file.
+        before: The code to replace.
+        after: The code that replaces it.
+        tests: The tests that should fail, as pytest takes them.
+        why: What would be wrong.
+        equivalent: The reason why no test can notice it, if none can.
+    """
+
     file: str
-    where: str  # the function or method
+    where: str
     before: str
     after: str
     tests: tuple[str, ...]
-    why: str  # what would be wrong
-    equivalent: str = ""  # why nothing can notice it
+    why: str
+    equivalent: str = ""
 
     @property
     def title(self) -> str:
@@ -58,56 +76,71 @@ class Mutant:
 
 
 def listed(path: Path = LIST) -> list[Mutant]:
-    """The mutants of the list."""
-    tables = tomllib.loads(path.read_text(encoding="utf-8"))["mutant"]
-    return [Mutant(**{**table, "tests": tuple(table["tests"])}) for table in tables]
+    """Return the mutants of the list."""
+    mutants = []
+    for table in tomllib.loads(path.read_text(encoding="utf-8"))["mutant"]:
+        mutants.append(Mutant(**{**table, "tests": tuple(table["tests"])}))
+    return mutants
 
 
 def source_of(mutant: Mutant, root: Path) -> Path:
-    """The file that a mutant changes; `Stale` unless there is exactly one of that name in the packages."""
-    name = f"/{mutant.file}"
-    paths = [
-        path
-        for path in root.glob("carry_*/**/*.py")
-        if f"/{path.relative_to(root).as_posix()}".endswith(name)
-    ]
+    """Return the file that a mutant changes.
+
+    Raises:
+        Stale: The packages have no file of that name, or several.
+    """
+    paths = []
+    for path in root.glob("carry_*/**/*.py"):
+        if f"/{path.relative_to(root).as_posix()}".endswith(f"/{mutant.file}"):
+            paths.append(path)
     if len(paths) != 1:
         raise Stale(f"{mutant.title}: {len(paths)} files are called {mutant.file}, expected one")
     return paths[0]
 
 
 def scope(tree: ast.Module, where: str) -> ast.AST:
-    """The function, class or method of this name, `Class.method` for the latter; `Stale` if there is none."""
+    """Return the function, class or method (`Class.method`) of this name.
+
+    Raises:
+        Stale: There is none.
+    """
     node: ast.AST = tree
     for name in filter(None, where.split(".")):
-        named = [child for child in ast.walk(node) if getattr(child, "name", None) == name]
-        if not named:
+        definitions = [child for child in ast.walk(node) if getattr(child, "name", None) == name]
+        if not definitions:
             raise Stale(f"there is no {where}")
-        node = named[0]
+        node = definitions[0]
     return node
 
 
 def parsed(text: str) -> ast.AST:
-    """An expression or a statement."""
+    """Return the tree of an expression or a statement."""
     (statement,) = ast.parse(text).body
     return statement.value if isinstance(statement, ast.Expr) else statement
 
 
 class Replace(ast.NodeTransformer):
-    """Put other code in place of some, and count how often that was done."""
+    """Replace a piece of code wherever it occurs, and count how often that is."""
 
     def __init__(self, before: str, after: str) -> None:
-        self.wanted, self.after, self.count = ast.dump(parsed(before)), after, 0
+        self.before = ast.dump(parsed(before))
+        self.after = after
+        self.count = 0
 
     def visit(self, node: ast.AST) -> ast.AST:
-        if ast.dump(node) == self.wanted:
+        if ast.dump(node) == self.before:
             self.count += 1
             return parsed(self.after)
-        return super().visit(node)
+        visited: ast.AST = super().visit(node)
+        return visited
 
 
 def mutated(source: str, mutant: Mutant) -> str:
-    """The source with the change; `Stale` if what is to be changed does not stand there exactly once."""
+    """Return the source with the change.
+
+    Raises:
+        Stale: The code that it replaces does not occur exactly once.
+    """
     tree = ast.parse(source)
     change = Replace(mutant.before, mutant.after)
     try:
@@ -120,22 +153,25 @@ def mutated(source: str, mutant: Mutant) -> str:
 
 
 def stale(mutants: Sequence[Mutant], root: Path = ROOT) -> list[str]:
-    """What of the list is no longer true of the code and the tests."""
-    found = []
+    """Return a text for each piece of code or test on the list that does not exist."""
+    problems = []
     for mutant in mutants:
         try:
             mutated(source_of(mutant, root).read_text(encoding="utf-8"), mutant)
         except Stale as error:
-            found.append(str(error))
-        files = [test.partition("::")[0] for test in mutant.tests]
-        found += [
-            f"{mutant.title}: there is no {file}" for file in files if not (root / file).exists()
-        ]
-    return found
+            problems.append(str(error))
+        for test in mutant.tests:
+            file = test.partition("::")[0]
+            if not (root / file).exists():
+                problems.append(f"{mutant.title}: there is no {file}")
+    return problems
 
 
 def run(root: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in a copy, on the copy's code; its return code is negative where it takes too long."""
+    """Run Python in a copy, on the copy's code.
+
+    The return code is negative if it takes longer than `TIME_LIMIT`.
+    """
     environment = os.environ | {
         "PYTHONPATH": str(root),
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -152,39 +188,48 @@ def run(root: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 def copied(folder: Path) -> Path:
-    """A copy of the repository, with what lies beside it in reach."""
-    built = shutil.ignore_patterns(*BUILT)
+    """Copy the repository into a folder, link `shared` beside it, and return the copy."""
+    ignore_built = shutil.ignore_patterns(*BUILT)
 
-    def left_out(where: str, names: list[str]) -> set[str]:
-        return built(where, names) | (set(IMPORTED) if Path(where) == ROOT / "data" else set())
+    def ignore(path: str, names: list[str]) -> set[str]:
+        ignored = ignore_built(path, names)
+        if Path(path) == ROOT / "data":
+            ignored |= set(IMPORTED)
+        return ignored
 
-    shutil.copytree(ROOT, folder / "repository", ignore=left_out)
-    if (beside := ROOT.parent / "shared").is_dir():
-        (folder / "shared").symlink_to(beside)
-    imported = run(
-        folder / "repository", "-c", "import carry_core; print(carry_core.__file__)"
-    ).stdout
+    copy = folder / "repository"
+    shutil.copytree(ROOT, copy, ignore=ignore)
+    shared = ROOT.parent / "shared"
+    if shared.is_dir():
+        (folder / "shared").symlink_to(shared)
+    imported = run(copy, "-c", "import carry_core; print(carry_core.__file__)").stdout
     assert imported.startswith(str(folder)), f"the tests would run on {imported}"
-    return folder / "repository"
+    return copy
 
 
 def pytest(root: Path, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run some tests in a copy, up to the first that fails; without shape checks, which would double the time."""
+    """Run some tests in a copy, up to the first that fails.
+
+    Shapes are not checked, which would double the time.
+    """
     return run(root, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-o", "addopts=", *tests)
 
 
 def passes(root: Path, tests: Sequence[str]) -> bool:
-    """Whether tests pass in a copy; RuntimeError if they could not be run."""
-    ran = pytest(root, tests)
-    if ran.returncode > 1:
-        raise RuntimeError(
-            f"{' '.join(tests)} could not be run: {ran.stdout[-1500:]}{ran.stderr[-300:]}"
-        )
-    return ran.returncode == 0
+    """Return True if tests pass in a copy.
+
+    Raises:
+        RuntimeError: They could not be run.
+    """
+    result = pytest(root, tests)
+    if result.returncode > 1:
+        output = f"{result.stdout[-1500:]}{result.stderr[-300:]}"
+        raise RuntimeError(f"{' '.join(tests)} could not be run: {output}")
+    return result.returncode == 0
 
 
 def outcome(mutant: Mutant, root: Path) -> str:
-    """Make a mutant in a copy, ask its tests, and put the code back."""
+    """Make a mutant in a copy, run its tests, and put the code back."""
     path = source_of(mutant, root)
     source = path.read_text(encoding="utf-8")
     path.write_text(mutated(source, mutant), encoding="utf-8")
@@ -194,66 +239,104 @@ def outcome(mutant: Mutant, root: Path) -> str:
         path.write_text(source, encoding="utf-8")
 
 
-def unchanged(free: "queue.SimpleQueue[Path]", tests: Sequence[str]) -> str:
-    """What pytest says of all tests on the code as it is, if one fails; else nothing."""
-    root = free.get()
+def complaint_of(root: Path, tests: Sequence[str]) -> str:
+    """Run all tests on the code as it is; return what pytest prints if one fails, else ""."""
+    result = pytest(root, tests)
+    if result.returncode == 0:
+        return ""
+    return f"return code {result.returncode}: {result.stdout[-3000:]}"
+
+
+@contextmanager
+def one_of(copies: Copies) -> Iterator[Path]:
+    """Take a copy that nobody uses, and give it back."""
+    copy = copies.get()
     try:
-        ran = pytest(root, tests)
-        return f"return code {ran.returncode}: {ran.stdout[-3000:]}" if ran.returncode else ""
+        yield copy
     finally:
-        free.put(root)
+        copies.put(copy)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Say what survives; 1 if a mutant does that is not equivalent, 2 if the list is out of date."""
-    every = listed()
-    mutants = [m for m in every if not arguments or any(word in m.title for word in arguments)]
+def outcomes(mutants: Sequence[Mutant], tests: Sequence[str]) -> dict[Mutant, str]:
+    """Run the tests of each mutant, and print as soon as it is known whether they notice it.
+
+    Raises:
+        TestsFail: A test fails on the code as it is.
+    """
+
+    def complaint() -> str:
+        with one_of(copies) as copy:
+            return complaint_of(copy, tests)
+
+    def outcome_of(mutant: Mutant) -> str:
+        with one_of(copies) as copy:
+            return outcome(mutant, copy)
+
+    results = {}
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(COPIES) as pool:
+        copies: Copies = queue.SimpleQueue()
+        for i in range(COPIES):
+            copies.put(copied(Path(folder) / str(i)))
+        unchanged = pool.submit(complaint)
+        mutant_of = {pool.submit(outcome_of, mutant): mutant for mutant in mutants}
+        for future in as_completed([unchanged, *mutant_of]):
+            if future is not unchanged:
+                mutant = mutant_of[future]
+                results[mutant] = future.result()
+                print(f"{results[mutant]:8}  {mutant.title}", flush=True)
+            elif future.result():
+                pool.shutdown(cancel_futures=True)
+                raise TestsFail(future.result())
+    return results
+
+
+def without_parts(tests: Iterable[str]) -> list[str]:
+    """Return the tests in order, each once, without those that are in a file of the list."""
+    distinct = set(tests)
+    return sorted(
+        test for test in distinct if "::" not in test or test.partition("::")[0] not in distinct
+    )
+
+
+def main(words: Sequence[str]) -> int:
+    """Print which mutants survive.
+
+    Returns 1 if a mutant survives that is not equivalent, or an equivalent one does not, and 2 if
+    the list is out of date or a test fails on the code as it is.
+    """
+    mutants = listed()
+    if words:
+        mutants = [mutant for mutant in mutants if any(word in mutant.title for word in words)]
     if problems := stale(mutants):
         print("workflow/mutants.toml is out of date:", *problems, sep="\n  ")
         return 2
-    tests = {test for mutant in mutants for test in mutant.tests}
-    tests = {test for test in tests if "::" not in test or test.partition("::")[0] not in tests}
     began = time.monotonic()
-    found: dict[Mutant, str] = {}
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(COPIES) as pool:
-        free: queue.SimpleQueue[Path] = queue.SimpleQueue()
-        for i in range(COPIES):
-            free.put(copied(Path(folder) / str(i)))
+    try:
+        results = outcomes(mutants, without_parts(test for m in mutants for test in m.tests))
+    except TestsFail as complaint:
+        print("The tests fail on the code as it is: make them pass first.", complaint, sep="\n")
+        return 2
+    return report(results, time.monotonic() - began)
 
-        def ask(mutant: Mutant) -> str:
-            root = free.get()
-            try:
-                return outcome(mutant, root)
-            finally:
-                free.put(root)
 
-        as_it_is = pool.submit(unchanged, free, sorted(tests))
-        waiting = {pool.submit(ask, mutant): mutant for mutant in mutants}
-        for done in as_completed([as_it_is, *waiting]):
-            if done is as_it_is:
-                if complaint := as_it_is.result():
-                    print(
-                        "The tests fail on the code as it is: make them pass first.",
-                        complaint,
-                        sep="\n",
-                    )
-                    pool.shutdown(cancel_futures=True)
-                    return 2
-            else:
-                found[waiting[done]] = done.result()
-                print(f"{done.result():8}  {waiting[done].title}", flush=True)
-    survivors = [m for m in mutants if found[m] == SURVIVES and not m.equivalent]
-    different = [m for m in mutants if found[m] == NOTICED and m.equivalent]
-    equivalent = [m for m in mutants if m.equivalent]
-    for mutant in equivalent:
-        print(f"equivalent: {mutant.title}\n  {mutant.equivalent}")
-    for mutant in survivors:
-        print(f"no test notices {mutant.title}\n  {mutant.why}")
-    for mutant in different:
-        print(f"listed as equivalent, and yet a test notices {mutant.title}")
-    counted, seconds = len(mutants) - len(equivalent), time.monotonic() - began
-    print(f"{counted - len(survivors)} of {counted} mutants are noticed in {seconds:.0f} s.")
-    return int(bool(survivors or different))
+def report(results: Mapping[Mutant, str], seconds: float) -> int:
+    """Print a summary; return 1 if a result is not as it should be."""
+    survivors = 0
+    different = 0
+    n_equivalent = 0
+    for mutant, result in results.items():
+        if mutant.equivalent:
+            n_equivalent += 1
+            print(f"equivalent: {mutant.title}\n  {mutant.equivalent}")
+            if result == NOTICED:
+                different += 1
+                print("  and yet a test notices it")
+        elif result == SURVIVES:
+            survivors += 1
+            print(f"no test notices {mutant.title}\n  {mutant.why}")
+    n_expected = len(results) - n_equivalent
+    print(f"{n_expected - survivors} of {n_expected} mutants are noticed in {seconds:.0f} s.")
+    return int(survivors > 0 or different > 0)
 
 
 if __name__ == "__main__":

@@ -1,53 +1,52 @@
-"""Write the outputs of the executed copies in _build/ back into notebooks/, and the README's picture from them.
+"""Write the outputs of the executed copies in _build/ back into notebooks/.
 
-Of a figure that is there as PNG and as SVG, the notebooks keep the PNG.
-
-Names on the command line, such as fig05_mlp_evolution, are the only ones that are written.
+The README's picture is written from them too. Of a figure that an output has as PNG and as SVG, the
+notebooks keep the PNG. Names on the command line, such as fig05_mlp_evolution, restrict the writing
+to these notebooks.
 """
 
 import sys
 from base64 import b64decode
 from collections.abc import Sequence
-from pathlib import Path
 
 import nbformat
+from compare import EXECUTED, ROOT
 
-ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "book" / "summary.png"
 
 
 def figure(notebook: nbformat.NotebookNode, name: str) -> bytes:
-    """The PNG of the figure that is glued as `name`."""
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    (glued,) = (
-        output for output in outputs if output.metadata.get("scrapbook", {}).get("name") == name
-    )
-    return b64decode(glued.data["image/png"])
+    """Return the PNG of the figure that is glued as `name`."""
+    images = []
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if output.metadata.get("scrapbook", {}).get("name") == name:
+                images.append(output.data["image/png"])
+    (image,) = images
+    return b64decode(image)
 
 
 def without_svg(output: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """An output as notebooks keep it."""
+    """Return an output as notebooks keep it."""
     if "image/png" in output.get("data", {}):
-        for fields in (output.data, output.metadata):
-            fields.pop("image/svg+xml", None)
+        output.data.pop("image/svg+xml", None)
+        output.metadata.pop("image/svg+xml", None)
     return output
 
 
 def main(names: Sequence[str]) -> None:
-    """Write them all, or those that are named."""
+    """Write the outputs of all notebooks, or of those that are named."""
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         if names and path.stem not in names:
             continue
         notebook = nbformat.read(path, 4)
-        executed = nbformat.read(ROOT / "_build" / "book" / "notebooks" / path.name, 4)
+        executed = nbformat.read(EXECUTED / path.name, 4)
         if path.stem.startswith("tab01_"):
             PICTURE.write_bytes(figure(executed, "figure"))
-        for cell, ran in zip(notebook.cells, executed.cells, strict=True):
-            if cell.cell_type == "code":  # papermill's own records stay behind
-                cell.outputs, cell.execution_count = (
-                    [*map(without_svg, ran.outputs)],
-                    ran.execution_count,
-                )
+        for cell, executed_cell in zip(notebook.cells, executed.cells, strict=True):
+            if cell.cell_type == "code":  # metadata stay as they are, without papermill's
+                cell.outputs = [without_svg(output) for output in executed_cell.outputs]
+                cell.execution_count = executed_cell.execution_count
         nbformat.write(notebook, path)
 
 

@@ -1,7 +1,7 @@
 """Print the notebooks of one part of the book, for `make nbval`: part.py 2/8, or part.py commit.
 
-`commit` takes the part that the hash of the checked-out commit falls on: the same one whenever that
-commit is tested, another one as commits go by.
+`commit` takes the part that the hash of the checked-out commit falls on. The same commit always has
+the same part, and over many commits every part is taken.
 """
 
 import subprocess
@@ -15,11 +15,10 @@ PARTS = 8  # of `commit`
 
 def of_commit(root: Path = ROOT) -> tuple[int, int]:
     """Choose a part by the hash of HEAD, or by the day where git does not say."""
-    asked = ["git", "rev-parse", "HEAD"]
-    answer = subprocess.run(
-        asked, cwd=root, capture_output=True, text=True, check=False
-    ).stdout.strip()
-    number = int(answer, 16) if answer else date.today().toordinal()
+    command = ["git", "rev-parse", "HEAD"]
+    answer = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    commit = answer.stdout.strip()
+    number = int(commit, 16) if commit else date.today().toordinal()
     return number % PARTS + 1, PARTS
 
 
@@ -27,7 +26,7 @@ def parse(text: str) -> tuple[int, int]:
     """Read `2/8` as (2, 8).
 
     Raises:
-        SystemExit: anything else, in one line.
+        SystemExit: The text is anything else, which is said in one line.
     """
     first, _, second = text.partition("/")
     if first.isdecimal() and second.isdecimal() and 1 <= int(first) <= int(second):
@@ -43,8 +42,13 @@ def notebooks(part: int, parts: int, root: Path = ROOT) -> list[str]:
     return names[part - 1 :: parts]
 
 
+def main(text: str) -> None:
+    """Print the notebooks of a part on stdout, and how many they are on stderr."""
+    part, parts = of_commit() if text == "commit" else parse(text)
+    names = notebooks(part, parts)
+    print(f"PART={part}/{parts}: {len(names)} notebooks", file=sys.stderr)
+    print(*names)
+
+
 if __name__ == "__main__":
-    part, parts = of_commit() if sys.argv[1] == "commit" else parse(sys.argv[1])
-    chosen = notebooks(part, parts)
-    print(f"PART={part}/{parts}: {len(chosen)} notebooks", file=sys.stderr)
-    print(*chosen)
+    main(sys.argv[1])

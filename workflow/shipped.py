@@ -1,4 +1,4 @@
-"""The table of shipped runs in `book/training.md`, from the files in `data/runs`; as a script, it writes it."""
+"""Write the table of shipped runs in `book/training.md`, from the files in `data/runs`."""
 
 import re
 import sys
@@ -13,7 +13,7 @@ TABLE = re.compile(r"(?<=<!-- make shipped -->\n).*?(?=<!-- /make shipped -->)",
 
 
 def table(folder: Path) -> str:
-    """A line for each group: its runs by recipe, and how far they got if not to the end."""
+    """Return a line for each group, with its runs by each recipe."""
     lines = ["| group | by `paper` | by `quick` |", "|---|---|---|"]
     for name in groups.GROUPS:
         cells = [cell(folder / name / recipe, name, recipe) for recipe in groups.RECIPES]
@@ -22,21 +22,33 @@ def table(folder: Path) -> str:
 
 
 def cell(folder: Path, name: str, recipe: str) -> str:
-    """The number of runs, such as `6`, or `5; 1 of 300 of 1000 epochs`; a dash if there is none."""
-    planned = groups.RECIPES[recipe].epochs(groups.find(name))
-    paths = folder.glob("run*.safetensors")
-    epochs = Counter(runs.describe(path, name)["record"]["epochs"] for path in paths)
-    whole = [str(epochs[planned])] if planned in epochs else []
-    shorter = sorted(item for item in epochs.items() if item[0] < planned)
-    parts = [f"{n} of {reached} of {planned} epochs" for reached, n in shorter]
-    return "; ".join(whole + parts) or "–"
+    """Return the number of runs, such as `6`, or `5; 1 of 300 of 1000 epochs`, or a dash.
+
+    Runs that were trained to the end come first, then those that were not, by epochs.
+    """
+    planned_epochs = groups.RECIPES[recipe].epochs(groups.find(name))
+    n_runs: Counter[int] = Counter()  # by epochs
+    for path in folder.glob("run*.safetensors"):
+        n_runs[runs.describe(path, name)["record"]["epochs"]] += 1
+    texts = []
+    if planned_epochs in n_runs:
+        texts.append(str(n_runs[planned_epochs]))
+    for epochs in sorted(n_runs):
+        if epochs < planned_epochs:
+            texts.append(f"{n_runs[epochs]} of {epochs} of {planned_epochs} epochs")
+    return "; ".join(texts) or "–"
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Replace the table on the page."""
     text = PAGE.read_text(encoding="utf-8")
     if not TABLE.search(text):
         marks = "<!-- make shipped --> and <!-- /make shipped -->"
         sys.exit(f"{PAGE} has no table to replace: expected lines {marks}.")
-    lines = table(data_dir() / "runs")
+    new_table = table(data_dir() / "runs")
     with replacing(PAGE) as temporary:
-        temporary.write_text(TABLE.sub(lambda _: lines, text), encoding="utf-8")
+        temporary.write_text(TABLE.sub(lambda _: new_table, text), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,8 @@
 """Refuse to commit a notebook whose code was changed and whose outputs are not those of that code.
 
-pre-commit calls this with the notebooks that are staged. Of one whose code differs from HEAD's, the
-copy that `make outputs` has executed must have the same code and the same outputs as what is
-staged.
+pre-commit calls this with the notebooks that are staged. Where the code of one differs from HEAD's,
+the copy that `make outputs` has executed must have the same code and the same outputs as the staged
+notebook.
 """
 
 import subprocess
@@ -11,37 +11,38 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
-from compare import ROOT, differences
+from compare import ROOT, code_cells, differences
 
 
 def blob(name: str, root: Path) -> nbformat.NotebookNode | None:
     """Read a notebook from git, such as `HEAD:notebooks/fig03.ipynb`; None if it is not there."""
-    shown = subprocess.run(
-        ["git", "show", name], cwd=root, capture_output=True, text=True, check=False
-    )
-    return None if shown.returncode else nbformat.reads(shown.stdout, 4)
+    command = ["git", "show", name]
+    answer = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    return nbformat.reads(answer.stdout, 4) if answer.returncode == 0 else None
 
 
 def code(notebook: nbformat.NotebookNode) -> list[str]:
     """List the sources of a notebook's cells of code."""
-    return [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    return [cell.source for cell in code_cells(notebook)]
 
 
 def stale(path: str, root: Path = ROOT) -> bool:
-    """Decide whether a staged notebook has other code than HEAD's without the outputs of that code."""
-    before, staged = blob(f"HEAD:{path}", root), blob(f":{path}", root)
-    if staged is None or (before is not None and code(before) == code(staged)):
+    """Return True if a notebook was staged with other code than HEAD's and outputs of another code."""
+    committed = blob(f"HEAD:{path}", root)
+    staged = blob(f":{path}", root)
+    if staged is None or (committed is not None and code(committed) == code(staged)):
         return False
     executed = root / "_build" / "book" / path
     return not executed.exists() or bool(differences(staged, nbformat.read(executed, 4)))
 
 
 def main(paths: Sequence[str], root: Path = ROOT) -> int:
-    """Name the notebooks that are stale; 1 if there are any."""
+    """Name the notebooks that are stale; return 1 if there are any."""
     refused = [path for path in paths if stale(path, root)]
     for path in refused:
         print(
-            f"{path}: its code was changed, its outputs are not those of this code: run make outputs and add it again"
+            f"{path}: its code was changed, its outputs are not those of this code:"
+            " run make outputs and add it again"
         )
     return int(bool(refused))
 

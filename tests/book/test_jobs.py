@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import jobs
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -18,9 +19,6 @@ from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_paper.training import loop
 from carry_paper.training.checkpoints import Checkpoints
-
-sys.path.insert(0, str(ROOT / "workflow"))
-import jobs
 
 CLUSTER = (
     shutil.which("sinfo") is not None
@@ -94,6 +92,7 @@ def test_what_cannot_be_done_is_said(make, asked, said):
         make(asked)
 
 
+@pytest.mark.slow
 def test_a_job_is_given_the_seeds_that_are_asked_for(tmp_path):
     """Also 0, and only those; `make` gives the others as empty words."""
     asked = [
@@ -128,6 +127,7 @@ def test_a_job_is_given_the_seeds_that_are_asked_for(tmp_path):
     assert all(f"{name}_seed={name.upper()}_SEED" in make for name in ("init", "order", "mask"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("profile", "said"),
     [
@@ -155,12 +155,15 @@ def test_notebooks_are_named_by_their_beginnings():
     assert found[0] == f"rerun/author/{MAIN}/tab01_decision_head_and_final_mlp.json"
 
 
+@pytest.mark.slow
 def test_a_notebook_that_a_group_does_not_suit_ends_in_one_line(tmp_path, capsys):
     out = tmp_path / "ours" / N1 / "tab03_three_layers.json"
     out.parent.mkdir(parents=True)
-    assert jobs.again("tab03_three_layers", N1, "ours", out) == 0
-    assert json.loads(out.read_text())["said"].startswith("Expected a model with at least 2 layers")
-    jobs.table([str(out), str(tmp_path / N1 / "fig99.json")])
+    assert jobs.run_again("tab03_three_layers", N1, "ours", out) == 0
+    assert json.loads(out.read_text())["message"].startswith(
+        "Expected a model with at least 2 layers"
+    )
+    jobs.print_table([str(out), str(tmp_path / N1 / "fig99.json")])
     printed = capsys.readouterr().out
     assert "at least 2 layers" in printed
     assert "failed: " in printed
@@ -193,6 +196,7 @@ def running() -> list[str]:
     ).split()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not CLUSTER, reason="no SLURM here: apt-get install slurm-wlm munge; workflow/slurm-here start"
 )

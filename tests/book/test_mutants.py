@@ -1,25 +1,21 @@
 """The list of mutants is true of the code; how a mutant is made, whatever the code looks like."""
 
-import runpy
 import textwrap
-from types import SimpleNamespace
 
+import mutants
 import pytest
 
-from carry_core.files import ROOT
 
-TOOL = SimpleNamespace(**runpy.run_path(str(ROOT / "workflow" / "mutants.py")))
-
-
+@pytest.mark.slow
 def test_the_list_is_true_of_the_code():
-    mutants = TOOL.listed()
-    assert TOOL.stale(mutants) == []
-    assert len({(m.file, m.where, m.before, m.after) for m in mutants}) == len(mutants)
-    assert all(m.why for m in mutants)
+    listed = mutants.listed()
+    assert mutants.stale(listed) == []
+    assert len({(m.file, m.where, m.before, m.after) for m in listed}) == len(listed)
+    assert all(m.why for m in listed)
 
 
 def mutant(before: str, after: str, where: str = "Sums.larger"):
-    return TOOL.Mutant("sums.py", where, before, after, (), "")
+    return mutants.Mutant("sums.py", where, before, after, (), "")
 
 
 SOURCE = textwrap.dedent('''
@@ -43,12 +39,12 @@ SOURCE = textwrap.dedent('''
 
 
 def test_a_mutant_is_made_whatever_the_line_breaks_and_quotes():
-    made = TOOL.mutated(
+    made = mutants.mutated(
         SOURCE, mutant("compare(a, b['x'], level=LEVEL)", "not compare(a, b['x'], level=LEVEL)")
     )
     assert "return not compare(a, b['x'], level=LEVEL)" in made
-    assert "LEVEL = 0.4" in TOOL.mutated(SOURCE, mutant("LEVEL = 0.5", "LEVEL = 0.4", ""))
-    made = TOOL.mutated(SOURCE, mutant("if a == b:\n    return True", "pass", "Sums.equal"))
+    assert "LEVEL = 0.4" in mutants.mutated(SOURCE, mutant("LEVEL = 0.5", "LEVEL = 0.4", ""))
+    made = mutants.mutated(SOURCE, mutant("if a == b:\n    return True", "pass", "Sums.equal"))
     assert "return True" not in made
     compile(made, "made", "exec")
 
@@ -63,5 +59,5 @@ def test_a_mutant_is_made_whatever_the_line_breaks_and_quotes():
     ],
 )
 def test_a_list_that_is_out_of_date_is_said(before, where, why):
-    with pytest.raises(TOOL.Stale, match=why):
-        TOOL.mutated(SOURCE, mutant(before, "None", where))
+    with pytest.raises(mutants.Stale, match=why):
+        mutants.mutated(SOURCE, mutant(before, "None", where))

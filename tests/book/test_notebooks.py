@@ -72,6 +72,7 @@ def test_its_second_cell_checks_its_parameters_and_stops_with_one_line(notebook:
         exec(code(notebook)[1].source, parameters(notebook) | {"source": "authr"})
 
 
+@pytest.mark.slow
 def test_a_parameter_of_the_wrong_kind_is_one_line():
     """1.5 suits none. Not in this process, where signatures are checked."""
     command = [
@@ -110,11 +111,13 @@ def test_text_is_called_text():
         Page("fig", source="ours", group="n2_s0.3_w0.2", run="0")
 
 
+@pytest.mark.slow
 def test_an_answer_has_to_fit():
     with pytest.raises(BadInput, match="a=999, b=1: expected two whole numbers"):
         check_addends(groups.find("n2_s0.3_w0.2").config, 999, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -134,6 +137,7 @@ def test_papermill_stops_with_the_line_too(tmp_path: Path, given: tuple[str, str
     assert line.startswith(f"BadInput: {said}")
 
 
+@pytest.mark.slow
 def test_a_page_is_made_again_with_another_group_and_run(monkeypatch):
     """Its code as papermill would run it, in this process; the few sums keep it short."""
     shown: list[Any] = []

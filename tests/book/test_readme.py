@@ -2,10 +2,11 @@
 
 import ast
 import re
-import runpy
 
 import nbformat
+import outputs
 import pytest
+import shipped
 
 import carry_core
 from carry_core.files import ROOT
@@ -104,12 +105,9 @@ def test_the_numbers_of_the_training_page_are_the_code_s():
 
 
 def test_the_picture_is_the_one_of_table_1():
-    outputs = runpy.run_path(str(ROOT / "workflow" / "outputs.py"))
     notebook = nbformat.read(ROOT / "notebooks" / "tab01_decision_head_and_final_mlp.ipynb", 4)
     picture = re.search(r"\]\((book/[\w.]+)\)", README)[1]
-    assert (ROOT / picture).read_bytes() == outputs["figure"](notebook, "figure"), (
-        "run make outputs"
-    )
+    assert (ROOT / picture).read_bytes() == outputs.figure(notebook, "figure"), "run make outputs"
 
 
 def test_what_it_names_exists():
@@ -162,17 +160,14 @@ def test_the_files_that_a_contributor_is_sent_to_exist():
         *re.findall(r"\w+/|\w+\.py", tree),
     }
     assert len(names) > 20
-    if (ROOT / "carry_paper").is_dir():  # the paths are those of the two packages
-        inside = [ROOT, ROOT / "carry_core", ROOT / "carry_paper"]
-        assert [
-            name for name in sorted(names) if not any((folder / name).exists() for folder in inside)
-        ] == []
+    folders = [ROOT, ROOT / "carry_core", ROOT / "carry_paper"]
+    missing = [name for name in names if not any((folder / name).exists() for folder in folders)]
+    assert missing == []
 
 
 def test_the_page_on_training_lists_the_runs_that_are_shipped():
-    shipped = runpy.run_path(str(ROOT / "workflow" / "shipped.py"))
     page = (ROOT / "book" / "training.md").read_text(encoding="utf-8")
-    assert shipped["TABLE"].findall(page) == [shipped["table"](ROOT / "data" / "runs")], (
+    assert shipped.TABLE.findall(page) == [shipped.table(ROOT / "data" / "runs")], (
         "run make shipped"
     )
     assert {
@@ -182,14 +177,13 @@ def test_the_page_on_training_lists_the_runs_that_are_shipped():
 
 def test_the_list_of_runs_counts_files_and_their_epochs(data):
     """Runs by both recipes, some of them stopped early; nothing else in the folder is one."""
-    table = runpy.run_path(str(ROOT / "workflow" / "shipped.py"))["table"]
     group = GROUPS["n1_s0.3_w0.2"]
     save_random(group, (0, 2, 7))
     save_random(group, (1, 3), epochs=300)
     save_random(group, (4,), epochs=20)
     save_random(group, (0, 1), "quick", epochs=60)
     (data / "runs" / group.name / "quick" / "run1.npz").touch()
-    lines = table(data / "runs").splitlines()
+    lines = shipped.table(data / "runs").splitlines()
     assert "| `n1_s0.3_w0.2` | 3; 1 of 20 of 1000 epochs; 2 of 300 of 1000 epochs | 2 |" in lines
     assert "| `n2_s0.3_w0.2` | – | – |" in lines
     assert len(lines) == 2 + len(GROUPS)

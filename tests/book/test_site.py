@@ -16,7 +16,10 @@ PAGES = [
 ]
 OURS = [path for path in PAGES if path.parent.name in ("book", "notebooks")]
 
-pytestmark = pytest.mark.skipif(not PAGES, reason="the site has not been built: run make book")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PAGES, reason="the site has not been built: run make book"),
+]
 
 LINK_NOT_LOADED = {"author", "canonical", "index", "license", "next", "prev", "search"}
 

@@ -5,17 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import nbformat
-import pytest
-
-from carry_core.files import ROOT
-
-sys.path.insert(0, str(ROOT / "workflow"))
-
 import compare
 import inputs
+import nbformat
 import part
+import pytest
 import staged
+
+from carry_core.files import ROOT
 
 
 def notebook(
@@ -138,6 +135,7 @@ def test_a_notebook_with_other_code_is_refused_until_its_outputs_are_those_of_th
     assert staged.main(["notebooks/fig.ipynb"], root) == 0
 
 
+@pytest.mark.slow
 def test_notebooks_are_compared_where_neither_checkout_nor_home_can_be_written(tmp_path):
     """`pytest --nbval` on one cell, with every cache in a place where nothing can be."""
     code, shown = "import matplotlib.pyplot\n'drawn'", {"text/plain": "'drawn'"}
@@ -154,6 +152,7 @@ def test_notebooks_are_compared_where_neither_checkout_nor_home_can_be_written(t
     assert "1 passed" in ran.stdout
 
 
+@pytest.mark.slow
 def test_after_a_kill_make_says_how_to_go_on_and_unlock_does_it(tmp_path):
     """In a folder of links to this checkout with a `_build` of its own, locked as a kill leaves it."""
     for path in ROOT.iterdir():

@@ -17,7 +17,7 @@ def by_hand(a: int, b: int, n_digits: int) -> str:
     return pattern
 
 
-@pytest.mark.parametrize("n_digits", [2, 3, 4, 6])
+@pytest.mark.parametrize("n_digits", [2, pytest.param(3, marks=pytest.mark.slow, id="3"), 4, 6])
 def test_classes_are_as_by_hand(n_digits):
     """Of all sums of two and of three digits, of some with more."""
     few = sums.long_sums(500, n_digits, torch.Generator().manual_seed(0))

@@ -15,7 +15,7 @@ from carry_paper.findings import heads
 from tests.conftest import drawn, random_model
 
 
-@pytest.mark.parametrize("width", [2, 4])
+@pytest.mark.parametrize("width", [2, pytest.param(4, marks=pytest.mark.slow, id="4")])
 def test_cells_by_brute_force(noisy, width):
     """Several interventions at once, and of a padded model at the sums' own digits."""
     model = (

@@ -570,6 +570,7 @@ for read in (None, [5, 6]):  # compiled, a model with a hook always computes all
 """
 
 
+@pytest.mark.slow
 def test_a_model_can_be_compiled_with_its_hooks():
     """In a process of its own: a compiler cannot look into the checks of types that tests make."""
     done = subprocess.run(
@@ -578,6 +579,7 @@ def test_a_model_can_be_compiled_with_its_hooks():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_model_is_used_by_many_threads(small):
     tokens, a = tokens_of(SMALL), drawn(SMALL)
     hooks = [Ablation(heads={(1, i)}, positions=(5 + i,)).hook(small) for i in range(2)]
@@ -633,6 +635,7 @@ def test_hooks_made_in_inference_mode_can_be_trained_through(small):
 # ---------------------------------------------------------------- speed
 
 
+@pytest.mark.slow
 def test_the_benchmark_has_a_ratio_for_the_intact_model_and_for_table_1():
     rows = bench.predict(rounds=1, n_sums=300)
     assert [(row["what"], row["passes"]) for row in rows] == [("intact", 1), ("Table 1", 4)]

@@ -95,6 +95,7 @@ def small(tmp_path_factory):
         yield compute.Ledger("ours", "finding/").evidence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [name for name in registry.ROWS if name.startswith("finding/") and name != "finding/llm_heads"],

@@ -122,6 +122,7 @@ def planted(request):
     return request.param, sweep(hand_made(request.param), PairCounts(100, 30), own=True)
 
 
+@pytest.mark.slow
 def test_the_map_finds_who_decides_in_a_network_made_by_hand(planted):
     where, frame = planted
     assert (frame.right == 1).all()
@@ -221,6 +222,7 @@ def test_records_are_stored_and_read_back(monkeypatch, tmp_path):
         interchange_maps.load("author", "n2_s0.3_w0.2")
 
 
+@pytest.mark.slow
 def test_without_a_group_the_command_takes_every_group_that_has_runs(
     carry, refused, data, monkeypatch
 ):
@@ -272,6 +274,7 @@ def test_a_group_that_cannot_be_swapped_is_refused(name):
         interchange.check_group(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["ours", "author"])
 def test_the_frozen_rule_decides_every_stored_map_as_it_is_written(source):
     """The mean over answer digits and both directions; the first part that moves the digit in 0.8 of the pairs."""

@@ -83,6 +83,7 @@ def test_a_row_that_nothing_measures_is_one_line(refused, data):
     )
 
 
+@pytest.mark.slow
 def test_without_weights_every_row_says_what_would_make_it(carry, ledger, tmp_path):
     code, out, err = carry("claims", "--source", "ours", "--json", str(tmp_path / "rows.json"))
     assert (code, err) == (0, "")
@@ -114,6 +115,7 @@ def test_without_weights_every_row_says_what_would_make_it(carry, ledger, tmp_pa
     assert f"{len(rows)} rows:" in out
 
 
+@pytest.mark.slow
 def test_a_damaged_group_is_named_and_the_rest_goes_on(carry, with_release, tmp_path):
     path = with_release / "author" / "n2_s0.3_w0.2" / "run0.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
@@ -126,6 +128,7 @@ def test_a_damaged_group_is_named_and_the_rest_goes_on(carry, with_release, tmp_
     assert "run0.safetensors is damaged" in rows[0]["detail"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "prefix", ["data/", "n2/squashing", "pad6_primed/", "finding/transition", "tab2/", "llm/"]
 )
@@ -164,6 +167,7 @@ def test_our_results_are_those_of_the_weights_that_are_shipped(monkeypatch):
             _same(row, stored[row.id])
 
 
+@pytest.mark.slow
 def test_save_writes_results_and_manifest(carry, ledger, monkeypatch):
     (ledger / "results" / "ours.json").unlink()
     assert carry("claims", "--source", "ours", "--save")[0] == 0

@@ -62,6 +62,7 @@ def follows(row: Row, source: str, rows: Rows, theirs: Rows) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_stored_verdict_follows_from_the_runs_beside_it(committed, source):
     rows, theirs = committed[source], committed["author"]

@@ -125,6 +125,7 @@ def few(monkeypatch, data):
     monkeypatch.setattr(survey, "SAMPLE", 300)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_the_command_writes_what_the_maps_say_and_keeps_other_rows(carry, data):
     parts = dict.fromkeys(("one head", "heads together", "earlier"), 0.1)

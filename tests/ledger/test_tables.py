@@ -51,6 +51,7 @@ def last_layer(model: Transformer, drawn: Sums, others: Sums) -> SimpleNamespace
     return SimpleNamespace(**found, decision_head=decides)
 
 
+@pytest.mark.slow
 def test_the_released_runs_are_perfect_and_their_decision_heads_known(layers):
     assert [layer.intact.exact_match for layer in layers["tab1"]] == [1.0] * 6
     assert [layer.decision_head for layer in layers["tab1"]] == [1, 0, 0, 0, 0, 1]

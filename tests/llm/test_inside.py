@@ -7,6 +7,8 @@ from carry_paper.llm import prompts, staircases
 from carry_paper.llm.model import ablated, blocks
 from tests.helpers.llm_models import KINDS, build
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_ablated_head_is_zeroed_columns_of_the_output_projection(kind):

@@ -11,6 +11,8 @@ from carry_core.files import ROOT
 from carry_paper.llm import prompts, recordings, survey
 from carry_paper.llm.prompts import Answers
 
+pytestmark = pytest.mark.slow
+
 BARE = prompts.TEMPLATES["bare"]
 N = 400
 

@@ -13,6 +13,8 @@ from carry_paper.llm import prompts
 from carry_paper.llm.model import inspect_model
 from tests.helpers.llm_models import folder
 
+pytestmark = pytest.mark.slow
+
 EVIL = """
 from pathlib import Path
 Path({mark!r}).touch()

@@ -1,9 +1,12 @@
 """The small model: its tokens and sums, and its trainer."""
 
+import pytest
 import torch
 
 from carry_paper.llm import prompts, small
 from carry_paper.llm.model import inspect_model
+
+pytestmark = pytest.mark.slow
 
 BARE = prompts.TEMPLATES["bare"]
 

@@ -15,6 +15,8 @@ from carry_paper.llm.model import blocks, format_heads, inspect_model
 from carry_paper.llm.staircases import most_frequent
 from tests.helpers.llm_models import KINDS, TOKENIZERS, folder
 
+pytestmark = pytest.mark.slow
+
 BARE = prompts.TEMPLATES["bare"]
 PLAN = {"count": 20, "batch": 6, "n_pairs": 2, "asked": (((0, 1), (2, 3)),)}
 

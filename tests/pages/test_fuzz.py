@@ -48,11 +48,13 @@ from tests.conftest import SHAPES, random_model
 from tests.helpers.trainings import save_random
 from tests.test_damage import CASES, NAME, write_run
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = os.environ.get("FUZZ_EXAMPLES")  # of each test; `make fuzz` sets it
 LONG = EXAMPLES is not None
 
 
-def fuzzed(strategies: Mapping[str, Any], examples: int = 25) -> Callable[..., Any]:
+def fuzzed(strategies: Mapping[str, Any], examples: int = 12) -> Callable[..., Any]:
     """Run a test on random examples: the same ones each time, but for those of `make fuzz`."""
     quiet = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much]
     options = settings(

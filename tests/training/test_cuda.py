@@ -12,7 +12,10 @@ from carry_paper.training.trainer import Trainer
 from tests.conftest import SHAPES
 from tests.helpers.trainings import weights
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
 RECIPE = Recipe("paper", 1.4e-4)
 ALL = slice(None)  # runs

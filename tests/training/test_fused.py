@@ -19,6 +19,8 @@ from carry_paper.training.stacked import THRESHOLD
 from carry_paper.training.trainer import MOMENTS, Trainer
 from tests.helpers.trainings import QUICK, needs_fused, weights
 
+pytestmark = pytest.mark.slow
+
 SHAPES = {
     "one layer": ModelConfig(layers=1),
     "two layers": ModelConfig(),

@@ -83,6 +83,7 @@ def assert_same_files(folder, other):
         np.testing.assert_equal(*(dict(np.load(path.with_suffix(".npz"))) for path in paths))
 
 
+@pytest.mark.slow
 def test_kill_minus_nine_changes_no_bit(whole, tmp_path):
     """Killed at three random moments, then left alone: the same weights and history."""
     folder, draw, kills, code = tmp_path, np.random.default_rng(0), 0, -signal.SIGKILL
@@ -112,6 +113,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(whole, tmp_path):
     assert_same_files(whole[0], tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "precision"), [("one layer", "fp32"), ("decoder", "bf16"), ("padded", "bf16")]
 )
@@ -146,6 +148,7 @@ def test_a_training_stops_within_an_epoch_and_goes_on(
         assert record | {"seconds": 0} == other | {"seconds": 0}  # the masks to come among them
 
 
+@pytest.mark.slow
 def test_runs_that_came_unequally_far_are_trained_apart(small_group, data, monkeypatch):
     """In lockstep, as on a GPU: runs at one batch of one epoch together, others by themselves; the same result."""
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
@@ -166,6 +169,7 @@ def test_runs_that_came_unequally_far_are_trained_apart(small_group, data, monke
             torch.testing.assert_close(found, p, rtol=0, atol=1e-5, msg=name)
 
 
+@pytest.mark.slow
 def test_finetuning_continues_weights_and_moments(small_group, data, monkeypatch):
     parent = replace(
         small_group,

@@ -53,6 +53,7 @@ def few_tests(monkeypatch):
     monkeypatch.setattr(groups, "TESTED_EVERY", 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "bf16", pytest.param("fused", marks=needs_fused)])
 def test_testing_less_often_changes_no_bit_of_what_is_trained(
     small_group, few_tests, monkeypatch, precision
@@ -87,6 +88,7 @@ def test_progress_has_the_last_test_and_its_epoch(small_group, few_tests, data):
     assert "(after 1), epoch 2/4" in lines[1]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_tested_after_every_epoch_goes_on(small_group, few_tests, data, monkeypatch):
     """A checkpoint from before there was a schedule does not name its epochs."""
     monkeypatch.setitem(groups.GROUPS, "small", small_group)

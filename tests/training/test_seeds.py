@@ -133,6 +133,7 @@ SET = Seeds(init=3, order=1)
 OTHERS = [(OWN, "--init-seed 3 --order-seed 1"), (Seeds(init=3), "--init-seed 3 --order-seed 1")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("finished", [True, False], ids=["finished", "checkpointed"])
 @pytest.mark.parametrize(("seeds", "options"), OTHERS)
 def test_a_run_with_other_seeds_is_refused_in_one_line(checkpoints, data, finished, seeds, options):
@@ -171,6 +172,7 @@ def test_a_record_without_seeds_is_of_a_run_with_its_own(checkpoints, data):
         loop.missing(checkpoints, [2], out, Seeds(order=2))
 
 
+@pytest.mark.slow
 def test_a_finetuned_run_has_its_parents_weights_and_says_which_seeds_these_had(
     small_group, data, monkeypatch
 ):
@@ -195,6 +197,7 @@ def test_a_finetuned_run_has_its_parents_weights_and_says_which_seeds_these_had(
     assert runs.load("child").record["runs"][0]["seeds"] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [[3], {"init": -1}, {"init": "3"}, {"parent": 1}])
 @pytest.mark.parametrize("where", ["runs", "checkpoints"])
 def test_a_record_whose_seeds_are_none_is_damaged(checkpoints, data, where, seeds):

@@ -60,6 +60,7 @@ def test_priming_joins_the_first_long_sums(small_group):
     assert primed.shape[1] == train.shape[1] + 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["encoder", "one-layer decoder"])
 def test_stacked_runs_equal_separate_runs(which):
     """Twelve AdamW steps in float64: what a run becomes does not depend on the runs beside it."""
@@ -157,6 +158,7 @@ def plain_loop(trainer: Trainer, epochs: int) -> dict[str, list[np.ndarray]]:
     return means
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decay", [0.0, 1.0])
 def test_two_epochs_are_a_plain_loop(small_group, decay):
     """The warm-up goes on over the epoch's end, the last batch is short, and every batch counts alike in the means."""
