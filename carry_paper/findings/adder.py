@@ -43,6 +43,11 @@ def schoolbook(a: Numbers, b: Numbers, width: int = 3) -> Wires:
     )
 
 
+def linear_probe() -> LinearDiscriminantAnalysis:
+    """Return a linear probe, not yet fitted: Fisher's discriminant with a shrunk covariance."""
+    return LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1)
+
+
 def read(
     x: Float[Tensor, "sums d_model"], label: Numbers, left: Numbers, right: Numbers
 ) -> Numbers:
@@ -54,7 +59,7 @@ def read(
     """
     if label.min() == label.max():
         return label
-    probe = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1)
+    probe = linear_probe()
     # every digit sum is spread over all of them
     folds = PredefinedSplit(((left + 2 * right) % 5).numpy())
     return torch.from_numpy(cross_val_predict(probe, x.double().numpy(), label.numpy(), cv=folds))

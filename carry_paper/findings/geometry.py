@@ -1,7 +1,12 @@
-"""Where sums lie in the residual stream: principal planes with fixed signs, and what is apart in them (Sec. 4.1)."""
+"""Positions of sums in the residual stream: principal planes, and what is apart in them (Sec. 4.1).
+
+A finding is a plain function of a run's model; a rule beside it says whether the run shows what
+the paper claims.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,11 +17,11 @@ from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.metrics import balanced_accuracy_score, pairwise_distances_argmin
 from sklearn.neighbors import NearestCentroid
-from torch import Tensor
+from torch import Tensor, nn
 
 from carry_core import carries, measure, sums
 from carry_core.interventions import INTACT, Ablation
-from carry_core.model import Transformer
+from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import Numbers
 from carry_paper.findings.base import N1, N1_W0, Fields, per_run
 from carry_paper.findings.evidence import Evidence
@@ -25,32 +30,55 @@ from carry_paper.findings.survey import random_sums
 
 Points = Float[Tensor, "sums axis"]  # on principal axes, centred
 Side = Bool[Tensor, " sums"]
-Columns = Sequence[tuple[int, int, int]]  # layer, position in the sequence, digit column
-AXES = 6  # kept of each stream; figures show the leading two
-# balanced accuracy of a threshold from which an axis separates two kinds of sums
-SEPARATING_ACCURACY = 0.95
-ORDERED = 5_000  # random sums whose digits' order is looked at
+
+AXES = 6  # principal axes of each stream; figures show the leading two
+AFTER = {"attention": "resid_mid", "MLP": "resid_post"}  # hook points of the stream in a layer
+
+
+# ---- planes (Fig. 4)
+
+
+class Column(NamedTuple):
+    """A digit column of the sums, and where the stream is looked at for it.
+
+    Attributes:
+        layer: The layer after whose attention and MLP the stream is looked at.
+        position: The position in the sequence.
+        column: The column, counted from 0 at the left.
+    """
+
+    layer: int
+    position: int
+    column: int
 
 
 @dataclass(frozen=True)
 class Plane:
-    """The stream at one layer and position, on its leading principal axes: a panel of Fig. 4."""
+    """The stream at one layer and position, on its leading principal axes: a panel of Fig. 4.
+
+    Attributes:
+        layer: The layer.
+        after: "attention" (`resid_mid`) or "MLP" (`resid_post`).
+        position: The position in the sequence.
+        points: The sums on the axes.
+        share: Each axis' share of the variance.
+        digit: As in `ColumnLabels`.
+        split: As in `ColumnLabels`.
+    """
 
     layer: int
-    after: str  # "attention" (`resid_mid`) or "MLP" (`resid_post`)
-    position: int  # in the sequence
+    after: str
+    position: int
     points: Points
-    share: tuple[float, ...]  # of the variance, for each axis
-    # digit sum modulo ten without a carry; in the last layer the answer's digit
+    share: tuple[float, ...]
     digit: Int[Tensor, " sums"]
-    # what the layer decides: ten or more; in the last layer whether there is a carry-in
     split: Side
 
 
 def principal_axes(
     x: Float[Tensor, "sums d_model"], labels: Sequence[Tensor]
 ) -> tuple[Points, tuple[float, ...]]:
-    """Coordinates on the leading principal axes of the centred `x`, and each axis' share of the variance.
+    """Return coordinates on the leading principal axes of x, and each axis' share of the variance.
 
     An axis has no sign of its own: each is turned so that the label it is most correlated with
     grows along it.
@@ -58,274 +86,143 @@ def principal_axes(
     pca = PCA(AXES, svd_solver="covariance_eigh")
     points = torch.from_numpy(pca.fit_transform(x.double().numpy()))
     varied = [label.double() for label in labels if label.min() != label.max()]
-    for i in range(AXES):
-        found = [
-            torch.corrcoef(torch.stack([points[:, i], label]))[0, 1].item() for label in varied
-        ]
-        if found and max(found, key=abs) < 0:
-            points[:, i] *= -1
+    for axis in range(AXES):
+        correlations = []
+        for label in varied:
+            pair = torch.stack([points[:, axis], label])
+            correlations.append(torch.corrcoef(pair)[0, 1].item())
+        if correlations and max(correlations, key=abs) < 0:
+            points[:, axis] *= -1
     return points.float(), tuple(pca.explained_variance_ratio_.tolist())
 
 
-def default_columns(model: Transformer, n_digits: int) -> list[tuple[int, int, int]]:
-    """The columns of Fig. 4; those of Fig. 7 if there is one layer only."""
-    config, last = model.config, model.config.layers - 1
+def axis_directions(
+    x: Float[Tensor, "sums d_model"], points: Points
+) -> Float[Tensor, "axis d_model"]:
+    """Return the unit vectors of the principal axes on which x has the coordinates `points`.
+
+    The coordinates are Xv for a centred X, so that Xᵀ(Xv) = λv.
+    """
+    return nn.functional.normalize((x - x.mean(0)).T @ points, dim=0).T
+
+
+class ColumnLabels(NamedTuple):
+    """What a layer computes for a column of the sums.
+
+    Attributes:
+        digit: The digit sum modulo ten without a carry; in the last layer the answer's digit.
+        split: True if the digit sum is ten or more; in the last layer, if there is a carry-in.
+    """
+
+    digit: Int[Tensor, " sums"]
+    split: Side
+
+
+def digit_sums(a: Numbers, b: Numbers, width: int) -> Int[Tensor, "sums pos"]:
+    """Return the sum of the two digits in each column of the sums a + b, from 0 to 18."""
+    return sums.digits(a, width) + sums.digits(b, width)
+
+
+def column_labels(
+    config: ModelConfig, a: Numbers, b: Numbers, layer: int, column: int
+) -> ColumnLabels:
+    """Return what a layer computes for a column of the sums a + b (Sec. 4.1)."""
+    digit_sum = digit_sums(a, b, config.width)[:, column]
+    if layer < config.layers - 1:
+        return ColumnLabels(digit=digit_sum % 10, split=digit_sum >= 10)
+    digit = sums.digits(a + b, config.width)[:, column]
+    has_carry_in = (digit - digit_sum) % 10 == 1
+    return ColumnLabels(digit=digit, split=has_carry_in)
+
+
+def default_columns(model: Transformer, n_digits: int) -> list[Column]:
+    """Return the columns of Fig. 4; those of Fig. 7 if there is one layer only."""
+    config = model.config
+    last_layer = config.layers - 1
     digits = range(config.width - n_digits, config.width)
-    # a decoder's first number does not see the second
-    start = config.width + 1 if config.causal else 0
-    first = [(0, start + i, i) for i in digits] if last else []
-    return first + [(last, config.layout.answer[i], i) for i in digits]
+    columns = []
+    if last_layer > 0:
+        # A decoder's first number does not see the second.
+        start = config.width + 1 if config.causal else 0
+        columns += [Column(0, start + i, i) for i in digits]
+    columns += [Column(last_layer, config.layout.answer[i], i) for i in digits]
+    return columns
 
 
 def journey(
-    model: Transformer, a: Numbers, b: Numbers, columns: Columns | None = None
+    model: Transformer,
+    a: Numbers,
+    b: Numbers,
+    columns: Sequence[tuple[int, int, int]] | None = None,
 ) -> list[Plane]:
-    """The planes of Fig. 4: for each of the columns (`default_columns` if None), after the attention and the MLP."""
-    config, columns = model.config, columns or default_columns(model, model.config.width)
-    answer, total = (
-        sums.digits(a + b, config.width),
-        sums.digits(a, config.width) + sums.digits(b, config.width),
-    )
-    sites = {"attention": "resid_mid", "MLP": "resid_post"}
-    names = {f"blocks.{layer}.{site}" for layer, *_ in columns for site in sites.values()}
-    streams, planes = measure.activations(model, a, b, sorted(names)), []
+    """Return the planes of Fig. 4: two for each column, after the attention and after the MLP.
+
+    `columns` are as `Column`; `default_columns` if None.
+    """
+    config = model.config
+    columns = columns or default_columns(model, config.width)
+    names = {f"blocks.{layer}.{point}" for layer, *_ in columns for point in AFTER.values()}
+    streams = measure.activations(model, a, b, sorted(names))
+    planes = []
     for layer, position, column in columns:
-        digit_sum, digit = total[:, column], answer[:, column]
-        split = (digit - digit_sum) % 10 == 1  # whether there is a carry-in
-        if layer < config.layers - 1:
-            split, digit = digit_sum >= 10, digit_sum % 10
-        for after, site in sites.items():
-            axes = principal_axes(
-                streams[f"blocks.{layer}.{site}"][:, position], [split, digit, digit_sum]
-            )
-            planes.append(Plane(layer, after, position, *axes, digit, split))
+        digit, split = column_labels(config, a, b, layer, column)
+        digit_sum = digit_sums(a, b, config.width)[:, column]
+        for after, point in AFTER.items():
+            stream = streams[f"blocks.{layer}.{point}"][:, position]
+            points, share = principal_axes(stream, [split, digit, digit_sum])
+            planes.append(Plane(layer, after, position, points, share, digit, split))
     return planes
 
 
+# ---- accuracies of probes on the axes
+
+# From this balanced accuracy of a threshold on, an axis separates two kinds of sums.
+SEPARATING_ACCURACY = 0.95
+
+
 def threshold_accuracy(x: Float[Tensor, " sums"], positive: Side) -> float:
-    """Balanced accuracy of the best threshold on `x`: 0.5 by chance, 1 if the sides are apart, NaN if one is empty."""
+    """Return the balanced accuracy of the best threshold on x, in either direction.
+
+    It is 0.5 by chance, 1 if the two sides are apart, and NaN if one of them is empty.
+    """
     if not 0 < positive.sum() < len(positive):
         return float("nan")
-    return 0.5 + 0.5 * float(
-        ks_2samp(x[positive].numpy(), x[~positive].numpy(), method="asymp").statistic
-    )
+    test = ks_2samp(x[positive].numpy(), x[~positive].numpy(), method="asymp")
+    return 0.5 + 0.5 * float(test.statistic)
 
 
 def axis_by_axis(points: Points, positive: Side) -> list[float]:
-    """`threshold_accuracy` on each axis."""
+    """Return `threshold_accuracy` on each axis."""
     return [threshold_accuracy(x, positive) for x in points.unbind(1)]
 
 
 def plane_accuracy(plane: Plane) -> float:
-    """How well one threshold on one of the two leading axes tells the sides of `plane.split` apart."""
+    """Return the accuracy of the best threshold on a leading axis for `plane.split`."""
     return max(axis_by_axis(plane.points[:, :2], plane.split))
 
 
 def accuracy_on_all_axes(plane: Plane) -> float:
-    """The same along Fisher's linear discriminant in all axes: single ones of like variance mix from draw to draw."""
+    """Return the accuracy of the best threshold along Fisher's discriminant in all axes.
+
+    Single axes of similar variance mix differently from sample to sample.
+    """
     if not 0 < plane.split.sum() < len(plane.split):
         return float("nan")
     x = plane.points.double().numpy()
-    along = (
-        LinearDiscriminantAnalysis(solver="eigen").fit(x, plane.split.numpy()).decision_function(x)
-    )
-    return threshold_accuracy(torch.from_numpy(along), plane.split)
+    fisher = LinearDiscriminantAnalysis(solver="eigen").fit(x, plane.split.numpy())
+    along = torch.from_numpy(fisher.decision_function(x))
+    return threshold_accuracy(along, plane.split)
 
 
 def centroid_accuracy(points: Points, labels: Int[Tensor, " sums"]) -> float:
-    """Balanced accuracy of the nearest centroid on the two leading axes: 1 where each label has a pocket."""
+    """Return the balanced accuracy of the nearest centroid on the two leading axes.
+
+    It is 1 if the sums of each label are nearest to their own centroid.
+    """
     x, kinds = points[:, :2].double().numpy(), labels.numpy()
-    centres = pd.DataFrame(x).groupby(kinds).mean()
-    return float(
-        balanced_accuracy_score(kinds, centres.index[pairwise_distances_argmin(x, centres)])
-    )
-
-
-def digit_order(points: Points, digit: Int[Tensor, " sums"], side: Side) -> float:
-    """Size of Spearman's correlation of digit and better axis, mean over both sides; NaN if all are alike (App. B)."""
-    sides = [which for which in (side, ~side) if digit[which].unique().numel() > 1]
-    if not sides:
-        return float("nan")
-    orders = [
-        [abs(spearmanr(x[which], digit[which]).statistic) for which in sides]
-        for x in points[:, :2].unbind(1)
-    ]
-    return float(np.average(orders, axis=1, weights=[int(which.sum()) for which in sides]).max())
-
-
-def digit_orders(
-    planes: Sequence[Plane], carry_out: Bool[Tensor, "sums pos"]
-) -> dict[str, list[float]]:
-    """`digit_order` in the last layer's planes by part, on either side of each column's `carry_out` by itself."""
-    last = planes[-2 * carry_out.shape[1] :]
-    orders = [
-        digit_order(plane.points, plane.digit, carry_out[:, i // 2]) for i, plane in enumerate(last)
-    ]
-    return {"attention": orders[::2], "MLP": orders[1::2]}
-
-
-def orders_of_runs(
-    models: Iterable[tuple[int, Transformer]], a: Numbers, b: Numbers
-) -> pd.DataFrame:
-    """`digit_orders` of each run on the same sums, by part and position, and their mean (App. B)."""
-    rows = {}
-    for run, model in models:
-        names = [name.replace("pos", "pos. ") for name in model.config.layout.position_names]
-        orders = digit_orders(journey(model, a, b), carries.symbols(a, b, model.config.width) > 0)
-        rows[run] = {
-            (f"after {part}", n): x
-            for part in orders
-            for n, x in zip(names, orders[part], strict=True)
-        }
-    frame = pd.DataFrame(rows).T
-    frame["mean", ""] = frame.mean(axis=1)
-    return frame
-
-
-def leading_axis_separates(scores: Iterable[Sequence[float]]) -> bool:
-    """Whether, of how well a threshold on each axis tells, the first is enough and best at each position (Sec. 4.1)."""
-    return all(axes[0] >= SEPARATING_ACCURACY and axes[0] == max(axes) for axes in scores)
-
-
-def axes_of(
-    model: Transformer, name: str, labels: Mapping[int, Side], ablation: Ablation = INTACT
-) -> dict[int, list[float]]:
-    """By position of a stream, how well a threshold on each leading axis tells its label, on random sums."""
-    stream = measure.activations(model, *random_sums(), [name], ablation)[name]
-    return {
-        i: axis_by_axis(principal_axes(stream[:, i], [])[0], label) for i, label in labels.items()
-    }
-
-
-def carry_in_labels(model: Transformer) -> dict[int, Side]:
-    """Whether there is a carry-in, at the two answer positions where one can be."""
-    carry_in = carries.carry_in(3)[carries.classify(*random_sums())]
-    return {position: carry_in[:, i] for i, position in enumerate(model.config.layout.answer[:2])}
-
-
-def leading(axes: Mapping[int, Sequence[float]]) -> Fields:
-    """How well the leading axis separates at each position, and the axis that does so best."""
-    return {
-        "value": min(scores[0] for scores in axes.values()),
-        **{f"axis_1_at_{position}": scores[0] for position, scores in axes.items()},
-        **{
-            f"best_axis_at_{position}": 1 + scores.index(max(scores))
-            for position, scores in axes.items()
-        },
-        **{f"its_accuracy_at_{position}": max(scores) for position, scores in axes.items()},
-    }
-
-
-def leads(row: Fields) -> bool:
-    """Tell whether the leading axis separates, and does so best, at each position, from the row of `leading`."""
-    best = [row[name] for name in row if name.startswith("best_axis_at_")]
-    return bool(row["value"] >= SEPARATING_ACCURACY) and all(axis == 1 for axis in best)
-
-
-def layer0_tens(model: Transformer) -> Fields:
-    """Balanced accuracy of the leading axis after layer 0, lowest of tens and units of a (Sec. 4.1, Fig. 4)."""
-    a, b = random_sums()
-    big = sums.digits(a, 3) + sums.digits(b, 3) >= 10
-    return leading(axes_of(model, "blocks.0.resid_post", {i: big[:, i] for i in (1, 2)}))
-
-
-def layer1_carry(model: Transformer) -> Fields:
-    """Balanced accuracy of the leading axis after the last attention, lowest of 7 and 8 (Sec. 4.1, Fig. 4)."""
-    return leading(axes_of(model, "blocks.1.resid_mid", carry_in_labels(model)))
-
-
-def decoder_tens(model: Transformer) -> Fields:
-    """Balanced accuracy of ten or more after layer 0, on one of two axes, lower of b's last two (App. D, Fig. 16)."""
-    # the leading digits make no ten
-    value = min(map(plane_accuracy, journey(model, *random_sums())[3:6:2]))
-    return {"value": value, "shows": value >= SEPARATING_ACCURACY}
-
-
-def one_layer_no_carry(model: Transformer) -> Fields:
-    """Balanced accuracy of the leading axis at 7 and 8, the highest (App. B, Fig. 7)."""
-    names, labels = {"attention": "resid_mid", "MLP": "resid_post"}, carry_in_labels(model)
-    by_part = [list(axes_of(model, f"blocks.0.{name}", labels).values()) for name in names.values()]
-    scores = np.array(by_part)  # [part, position, axis]
-    first = float(scores[..., 0].max())
-    after = {
-        f"at_7_8_after_{name}": x.tolist() for name, x in zip(names, scores[..., 0], strict=True)
-    }
-    return {
-        "value": first,
-        "shows": first < SEPARATING_ACCURACY,
-        **after,
-        "best_of_six_axes": float(scores.max()),
-    }
-
-
-def pockets_are_outcomes(row: Fields) -> bool:
-    """Tell whether after the MLP the nearest centroid tells the digit better than the class, at 7 and at 8."""
-    digit_at_7, class_at_7, digit_at_8, class_at_8 = row["digit_and_class_after_it"]
-    return bool(digit_at_7 > class_at_7 and digit_at_8 > class_at_8)
-
-
-def outcome_pockets(model: Transformer) -> Fields:
-    """Nearest-centroid accuracy for the digit after the MLP, the lower of 7 and 8 (Sec. 4.1)."""
-    a, b = random_sums()
-    task, answer = carries.classify(a, b), model.config.layout.answer
-    planes = journey(model, a, b, [(1, answer[i], i) for i in (0, 1)])
-    halves = planes[::2], planes[1::2]  # after the attention, and after the MLP
-    before, after = (
-        [centroid_accuracy(p.points, x) for p in half for x in (p.digit, task)] for half in halves
-    )
-    return {
-        "value": min(after[::2]),
-        "digit_and_class_before_the_MLP": before,
-        "digit_and_class_after_it": after,
-    }
-
-
-def only_the_other_head_leaves_it(row: Fields) -> bool:
-    """Tell whether an axis separates without the other head, and none does without the decision head."""
-    return bool(row["value"] < SEPARATING_ACCURACY <= row["without_the_other_head"])
-
-
-def pca_without_decision_head(model: Transformer) -> Fields:
-    """Best of six axes at 8 without the decision head; beside it without the other one (Sec. 4.1, footnote)."""
-    position = model.config.layout.answer[1]
-    labels = {position: carry_in_labels(model)[position]}
-    best = [
-        max(axes_of(model, "blocks.1.resid_mid", labels, head)[position])
-        for head in measure.last_heads(model)
-    ]
-    without, other = best.pop(measure.decision_head(model)), best[0]
-    return {"value": without, "without_the_other_head": other}
-
-
-def carry_in_layer0(model: Transformer) -> Fields:
-    """Balanced accuracy of the best of six axes after layer 0, the lower of positions 7 and 8 (App. C.2)."""
-    labels, layout = carry_in_labels(model), model.config.layout
-    axes = axes_of(model, "blocks.0.resid_post", dict(enumerate(labels.values())) | labels)
-    best = {position: max(scores) for position, scores in axes.items()}
-    value = min(best[position] for position in labels)
-    right = column_mass(mean_attention(model)[0], layout, shift=1)[:, :2]  # attention of layer 0
-    return {
-        "value": value,
-        "shows": value >= SEPARATING_ACCURACY,
-        "attention_one_to_the_right_from_7_8": right.amax(0).tolist(),
-        **{f"best_axis_at_{position}": x for position, x in best.items()},
-    }
-
-
-def decay_matters_one_layer(evidence: Evidence) -> pd.DataFrame:
-    """Mean Spearman correlation of digits and the better leading axis, without decay (App. B, C.1)."""
-
-    def order(run: int, model: Transformer) -> float:
-        a, b = random_sums(3, ORDERED)
-        return float(
-            np.mean(list(digit_orders(journey(model, a, b), carries.symbols(a, b, 3) > 0).values()))
-        )
-
-    without, decayed = evidence.each(N1_W0, order), list(evidence.each(N1, order).values())
-    rows = {}
-    for run, x in without.items():
-        rows[run] = {"value": x, "shows": x < min(decayed), "runs_with_decay": decayed}
-    return per_run(rows)
+    centroids = pd.DataFrame(x).groupby(kinds).mean()
+    nearest = centroids.index[pairwise_distances_argmin(x, centroids)]
+    return float(balanced_accuracy_score(kinds, nearest))
 
 
 def nines_apart(points: Points, digit_sum: Int[Tensor, " sums"]) -> float:
@@ -337,3 +234,241 @@ def nines_apart(points: Points, digit_sum: Int[Tensor, " sums"]) -> float:
     plane = points[:, :2]
     nearest = NearestCentroid().fit(plane, side).predict(plane)
     return float((nearest[side == 0] == 0).mean())
+
+
+# ---- the order of digits (App. B)
+
+ORDERED = 5_000  # random sums whose digits' order is looked at
+
+
+def digit_order(points: Points, digit: Int[Tensor, " sums"], side: Side) -> float:
+    """Return the size of Spearman's correlation of digit and axis, on the better leading axis.
+
+    It is the mean over the sums on either `side`; NaN if the digits of both sides are all equal
+    (App. B).
+    """
+    sides = [which for which in (side, ~side) if digit[which].unique().numel() > 1]
+    if not sides:
+        return float("nan")
+    n_sums = [int(which.sum()) for which in sides]
+    orders = []
+    for x in points[:, :2].unbind(1):
+        correlations = [abs(spearmanr(x[which], digit[which]).statistic) for which in sides]
+        orders.append(np.average(correlations, weights=n_sums))
+    return float(max(orders))
+
+
+def digit_orders(
+    planes: Sequence[Plane], carry_out: Bool[Tensor, "sums pos"]
+) -> dict[str, list[float]]:
+    """Return `digit_order` in the last layer's planes, by part; a list has a value for each column.
+
+    The sides of a column are the sums with and without its `carry_out`.
+    """
+    last_layer = max(plane.layer for plane in planes)
+    orders: dict[str, list[float]] = {after: [] for after in AFTER}
+    for plane in planes:
+        if plane.layer == last_layer:
+            column = len(orders[plane.after])
+            order = digit_order(plane.points, plane.digit, carry_out[:, column])
+            orders[plane.after].append(order)
+    return orders
+
+
+def orders_of_runs(
+    models: Iterable[tuple[int, Transformer]], a: Numbers, b: Numbers
+) -> pd.DataFrame:
+    """Return `digit_orders` of each run, by part and position, and their mean (App. B).
+
+    All runs have the same sums.
+    """
+    rows = {}
+    for run, model in models:
+        names = [name.replace("pos", "pos. ") for name in model.config.layout.position_names]
+        carry_out = carries.symbols(a, b, model.config.width) > 0
+        row = {}
+        for part, by_column in digit_orders(journey(model, a, b), carry_out).items():
+            for name, order in zip(names, by_column, strict=True):
+                row[f"after {part}", name] = order
+        rows[run] = row
+    frame = pd.DataFrame(rows).T
+    frame["mean", ""] = frame.mean(axis=1)
+    return frame
+
+
+def decay_matters_one_layer(evidence: Evidence) -> pd.DataFrame:
+    """Mean Spearman correlation of digits and the better leading axis, without decay (App. B, C.1).
+
+    A run shows the claim if its correlation is below those of all runs with decay.
+    """
+
+    def order(run: int, model: Transformer) -> float:
+        a, b = random_sums(3, ORDERED)
+        orders = digit_orders(journey(model, a, b), carries.symbols(a, b, 3) > 0)
+        return float(np.mean(list(orders.values())))
+
+    without_decay = evidence.each(N1_W0, order)
+    with_decay = list(evidence.each(N1, order).values())
+    rows = {}
+    for run, value in without_decay.items():
+        shows = value < min(with_decay)
+        rows[run] = {"value": value, "shows": shows, "runs_with_decay": with_decay}
+    return per_run(rows)
+
+
+# ---- leading axes (Sec. 4.1)
+
+
+def leading_axis_separates(scores: Iterable[Sequence[float]]) -> bool:
+    """Return True if the first axis separates at each position, and no other does so better.
+
+    `scores` has the accuracy of a threshold on each axis, by position (Sec. 4.1).
+    """
+    return all(axes[0] >= SEPARATING_ACCURACY and axes[0] == max(axes) for axes in scores)
+
+
+def axes_of(
+    model: Transformer, name: str, labels: Mapping[int, Side], ablation: Ablation = INTACT
+) -> dict[int, list[float]]:
+    """Return the accuracy of a threshold on each leading axis of a stream, on random sums.
+
+    `labels` has what the threshold is to tell, by position of the stream.
+    """
+    stream = measure.activations(model, *random_sums(), [name], ablation)[name]
+    accuracies = {}
+    for position, label in labels.items():
+        points, _ = principal_axes(stream[:, position], [])
+        accuracies[position] = axis_by_axis(points, label)
+    return accuracies
+
+
+def carry_in_labels(model: Transformer) -> dict[int, Side]:
+    """Return which random sums have a carry-in, at the two answer positions where one can be."""
+    carry_in = carries.carry_in(3)[carries.classify(*random_sums())]  # (sums, pos)
+    return {position: carry_in[:, i] for i, position in enumerate(model.config.layout.answer[:2])}
+
+
+def leading(axes: Mapping[int, Sequence[float]]) -> Fields:
+    """Return the accuracy of the leading axis at each position, and the best axis of each."""
+    fields: dict[str, float] = {"value": min(scores[0] for scores in axes.values())}
+    for position, scores in axes.items():
+        fields[f"axis_1_at_{position}"] = scores[0]
+    for position, scores in axes.items():
+        fields[f"best_axis_at_{position}"] = 1 + scores.index(max(scores))
+    for position, scores in axes.items():
+        fields[f"its_accuracy_at_{position}"] = max(scores)
+    return fields
+
+
+def leads(measured: Fields) -> bool:
+    """Return True if the axis of `leading` separates at each position, and does so best."""
+    best = [measured[name] for name in measured if name.startswith("best_axis_at_")]
+    return bool(measured["value"] >= SEPARATING_ACCURACY) and all(axis == 1 for axis in best)
+
+
+def layer0_tens(model: Transformer) -> Fields:
+    """Accuracy of the leading axis after layer 0, lower of tens and units of a (Sec. 4.1)."""
+    a, b = random_sums()
+    is_ten_or_more = digit_sums(a, b, 3) >= 10
+    labels = {position: is_ten_or_more[:, position] for position in (1, 2)}
+    return leading(axes_of(model, "blocks.0.resid_post", labels))
+
+
+def layer1_carry(model: Transformer) -> Fields:
+    """Accuracy of the leading axis after the last attention, lower of 7 and 8 (Sec. 4.1)."""
+    return leading(axes_of(model, "blocks.1.resid_mid", carry_in_labels(model)))
+
+
+def carry_in_layer0(model: Transformer) -> Fields:
+    """Accuracy of the best of six axes after layer 0, the lower of positions 7 and 8 (App. C.2)."""
+    at_answer = carry_in_labels(model)
+    # The first number's digits of the same columns, and the answer.
+    at_digits = dict(enumerate(at_answer.values()))
+    axes = axes_of(model, "blocks.0.resid_post", at_digits | at_answer)
+    best = {position: max(scores) for position, scores in axes.items()}
+    value = min(best[position] for position in at_answer)
+    attention = mean_attention(model)[0]  # (head, query, key)
+    to_the_right = column_mass(attention, model.config.layout, shift=1)[:, :2]
+    return {
+        "value": value,
+        "shows": value >= SEPARATING_ACCURACY,
+        "attention_one_to_the_right_from_7_8": to_the_right.amax(0).tolist(),
+        **{f"best_axis_at_{position}": accuracy for position, accuracy in best.items()},
+    }
+
+
+def decoder_tens(model: Transformer) -> Fields:
+    """Accuracy of ten or more on one of two axes after layer 0, lower of b's last two (App. D)."""
+    # The leading digits make no ten.
+    columns = [column for column in default_columns(model, 2) if column.layer == 0]
+    planes = journey(model, *random_sums(), columns)
+    value = min(plane_accuracy(plane) for plane in planes if plane.after == "MLP")
+    return {"value": value, "shows": value >= SEPARATING_ACCURACY}
+
+
+def one_layer_no_carry(model: Transformer) -> Fields:
+    """Balanced accuracy of the leading axis at 7 and 8, the highest (App. B, Fig. 7)."""
+    labels = carry_in_labels(model)
+    leading_axes, all_axes = {}, []
+    for after, point in AFTER.items():
+        by_position = axes_of(model, f"blocks.0.{point}", labels).values()
+        leading_axes[f"at_7_8_after_{after}"] = [scores[0] for scores in by_position]
+        all_axes += [max(scores) for scores in by_position]
+    value = max(max(scores) for scores in leading_axes.values())
+    return {
+        "value": value,
+        "shows": value < SEPARATING_ACCURACY,
+        **leading_axes,
+        "best_of_six_axes": max(all_axes),
+    }
+
+
+class OutcomeRow(NamedTuple):
+    """Nearest-centroid accuracies in one plane, for the digit and for the carry class."""
+
+    digit: float
+    carry_class: float
+
+
+def outcome_pockets(model: Transformer) -> Fields:
+    """Nearest-centroid accuracy for the digit after the MLP, the lower of 7 and 8 (Sec. 4.1)."""
+    a, b = random_sums()
+    task = carries.classify(a, b)
+    columns = [Column(1, model.config.layout.answer[i], i) for i in (0, 1)]
+    accuracies: dict[str, list[OutcomeRow]] = {after: [] for after in AFTER}
+    for plane in journey(model, a, b, columns):
+        row = OutcomeRow(
+            digit=centroid_accuracy(plane.points, plane.digit),
+            carry_class=centroid_accuracy(plane.points, task),
+        )
+        accuracies[plane.after].append(row)
+    before, after = accuracies["attention"], accuracies["MLP"]
+    return {
+        "value": min(row.digit for row in after),
+        "digit_and_class_before_the_MLP": [x for row in before for x in row],
+        "digit_and_class_after_it": [x for row in after for x in row],
+    }
+
+
+def pockets_are_outcomes(measured: Fields) -> bool:
+    """Return True if in `outcome_pockets` the digit beats the class behind the MLP, at 7 and 8."""
+    digit_at_7, class_at_7, digit_at_8, class_at_8 = measured["digit_and_class_after_it"]
+    return bool(digit_at_7 > class_at_7 and digit_at_8 > class_at_8)
+
+
+def pca_without_decision_head(model: Transformer) -> Fields:
+    """Best of six axes at 8 without the decision head; also without the other (Sec. 4.1, note)."""
+    position = model.config.layout.answer[1]
+    labels = {position: carry_in_labels(model)[position]}
+    best = []
+    for head in measure.last_heads(model):
+        axes = axes_of(model, "blocks.1.resid_mid", labels, head)
+        best.append(max(axes[position]))
+    without_decision_head = best.pop(measure.decision_head(model))
+    return {"value": without_decision_head, "without_the_other_head": best[0]}
+
+
+def only_the_other_head_leaves_it(measured: Fields) -> bool:
+    """Return True if an axis separates, but only while the decision head is there."""
+    without_other_head = measured["without_the_other_head"]
+    return bool(measured["value"] < SEPARATING_ACCURACY <= without_other_head)

@@ -1,6 +1,10 @@
-"""Digits as a pentagon of pairs at distance five, in the residual stream before the last MLP (App. E, Fig. 17)."""
+"""Findings about digits as a pentagon of pairs at distance five (App. E, Fig. 17).
+
+The paper sees it in the residual stream before the last MLP.
+"""
 
 from itertools import combinations
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Complex, Float, Int
@@ -17,46 +21,87 @@ SHUFFLES = 2_000
 RANK_AMONG_SHUFFLED = 0.99  # share of shuffled labels whose score a pentagon has to exceed
 VISIBLE_SCORE = 0.9  # from which one can see it
 
+# The two pentagons of pairs at distance five, with digit d at the angle k d 36°.
+PENTAGONS = (2, 8)
+
+
+# ---- ten centres in a plane
+
 
 def centres(points: Float[Tensor, "sums 2"], digit: Int[Tensor, " sums"]) -> Complex[Tensor, " 10"]:
-    """The middle of each digit's sums in a plane, as a complex number; NaN for a digit that does not occur."""
-    return torch.view_as_complex(
-        torch.stack([points[digit == d].double().mean(0) for d in range(10)])
-    )
+    """Return the mean of each digit's sums in a plane, as a complex number.
+
+    It is NaN for a digit that does not occur.
+    """
+    means = [points[digit == d].double().mean(0) for d in range(10)]
+    return torch.view_as_complex(torch.stack(means))
 
 
 def spectrum(centre: Complex[Tensor, "*batch 10"]) -> Float[Tensor, "*batch 10"]:
-    """How the spread of ten centres divides over the regular polygons k, where digit d lies at the angle k d 36°.
+    """Return the shares of ten centres' spread that are regular polygons, by their number k.
 
-    2 and 8 are pentagons of pairs at distance five in the order of the digits, 1 and 9 the ten
-    digits in a circle.
+    In polygon k, digit d is at the angle k d 36°. 2 and 8 are pentagons of pairs at distance five
+    in the order of the digits, 1 and 9 the ten digits in a circle.
     """
     power = torch.fft.fft(centre).abs().square()[..., 1:]
-    return torch.cat([torch.zeros_like(power[..., :1]), power / power.sum(-1, keepdim=True)], -1)
+    shares = power / power.sum(-1, keepdim=True)
+    mean = torch.zeros_like(shares[..., :1])  # polygon 0 is the centre of all, and no spread
+    return torch.cat([mean, shares], -1)
 
 
 def score(centre: Complex[Tensor, "*batch 10"]) -> Float[Tensor, "*batch"]:
-    """How much of the spread of ten centres the best regular pentagon of the pairs {0, 5}, …, {4, 9} explains."""
-    return spectrum(centre)[..., [2, 8]].amax(-1)
+    """Return the share of the spread that the best pentagon of {0, 5}, …, {4, 9} explains."""
+    return spectrum(centre)[..., list(PENTAGONS)].amax(-1)
 
 
 def shuffled(planes: Complex[Tensor, "plane 10"], seed: int = 0) -> Float[Tensor, " shuffle"]:
-    """The scores of the same centres with the digits shuffled among them, the best plane of each shuffle."""
+    """Return the scores with digits shuffled among the centres, in each shuffle's best plane."""
     generator = torch.Generator().manual_seed(seed)
     order = torch.rand(SHUFFLES, 10, generator=generator).argsort(-1)
-    return torch.stack([score(plane[order]) for plane in planes]).amax(0)
+    scores = [score(plane[order]) for plane in planes]
+    return torch.stack(scores).amax(0)
+
+
+def turn(one: Complex[Tensor, " 10"], other: Complex[Tensor, " 10"]) -> float:
+    """Return the vertices, -2.5 to 2.5, by which the best pentagon of `other` is ahead of `one`'s.
+
+    It is NaN with too few digits.
+    """
+    forwards, backwards = PENTAGONS
+    shares = spectrum(one)
+    is_forwards = bool(shares[forwards] >= shares[backwards])
+    k = forwards if is_forwards else backwards
+    angle = (torch.fft.fft(other)[k] / torch.fft.fft(one)[k]).angle()
+    vertices = float(angle / (2 * torch.pi / 5))
+    return vertices if is_forwards else -vertices
+
+
+# ---- the finding
+
+
+class Pentagon(NamedTuple):
+    """What `look_for_pentagon` returns.
+
+    Attributes:
+        fields: The row of `finding/pentagon`.
+        points: All sums on the leading principal axes.
+        share: Each axis' share of the variance.
+    """
+
+    fields: Fields
+    points: geometry.Points
+    share: tuple[float, ...]
 
 
 def look_for_pentagon(
     model: Transformer, a: Numbers, b: Numbers, seed: int = 0, n_digits: int | None = None
-) -> tuple[Fields, geometry.Points, tuple[float, ...]]:
-    """Look for a pentagon where the answer's second digit is predicted, after the last attention (App. E, Fig. 17).
+) -> Pentagon:
+    """Look for a pentagon where the answer's second digit is predicted, after the last attention.
 
-    Returned are a row of `finding/pentagon`, all sums on the leading principal axes, and each axis'
-    share of the variance. The row has the scores of the sums with no carry-in, in the leading
-    plane, which the paper shows, and in the best plane of two axes; beside each what 0.99 of
-    shuffled labels stay below, in that plane or in their own best one; and by how many vertices the
-    pentagon of the sums with a carry-in is ahead.
+    (App. E, Fig. 17.) The fields have the scores of the sums without a carry-in, in the leading
+    plane, which the paper shows, and in the best plane of two axes. Beside each is what 0.99 of
+    shuffled labels stay below, in that plane or in their own best one. The last field is the number
+    of vertices by which the pentagon of the sums with a carry-in is ahead.
     """
     config, n_digits = model.config, n_digits or model.config.width
     name, position = f"blocks.{config.layers - 1}.resid_mid", config.layout.answer[1 - n_digits]
@@ -64,38 +109,36 @@ def look_for_pentagon(
     carry_in = carries.carry_in(n_digits)[carries.classify(a, b, n_digits), 1]
     stream = measure.activations(model, a, b, [name])[name][:, position]
     points, share = geometry.principal_axes(stream, [carry_in, digit])
-    pairs = list(combinations(range(geometry.AXES), 2))
-    planes = torch.stack([centres(points[~carry_in][:, pair], digit[~carry_in]) for pair in pairs])
-    scores, chance, anywhere = score(planes), shuffled(planes[:1], seed), shuffled(planes, seed)
-    leading, best = float(scores[0]), float(scores.max())
-    reach = float(chance.quantile(RANK_AMONG_SHUFFLED))
-    row = {
-        "value": leading,
-        "beyond_chance": leading > reach,
+
+    pairs_of_axes = list(combinations(range(geometry.AXES), 2))  # the leading plane comes first
+    planes = []
+    for pair in pairs_of_axes:
+        planes.append(centres(points[~carry_in][:, pair], digit[~carry_in]))
+    without_carry_in = torch.stack(planes)
+    scores = score(without_carry_in)
+    best = float(scores.max())
+    reach = float(shuffled(without_carry_in[:1], seed).quantile(RANK_AMONG_SHUFFLED))
+    best_reach = float(shuffled(without_carry_in, seed).quantile(RANK_AMONG_SHUFFLED))
+    with_carry_in = centres(points[carry_in][:, :2], digit[carry_in])
+    fields = {
+        "value": float(scores[0]),
+        "beyond_chance": float(scores[0]) > reach,
         "shuffled_labels_reach": reach,
-        "best_plane": [axis + 1 for axis in pairs[int(scores.argmax())]],
+        "best_plane": [axis + 1 for axis in pairs_of_axes[int(scores.argmax())]],
         "score_there": best,
-        "shuffled_labels_reach_there": float(anywhere.quantile(RANK_AMONG_SHUFFLED)),
+        "shuffled_labels_reach_there": best_reach,
         "visible_there": best >= VISIBLE_SCORE,
-        "vertices_further_with_a_one": turn(
-            planes[0], centres(points[carry_in][:, :2], digit[carry_in])
-        ),
+        "vertices_further_with_a_one": turn(without_carry_in[0], with_carry_in),
     }
-    return row, points, share
-
-
-def turn(one: Complex[Tensor, " 10"], other: Complex[Tensor, " 10"]) -> float:
-    """By how many vertices, -2.5 to 2.5, the best pentagon of `other` is ahead of `one`'s; NaN with too few digits."""
-    way = 2 if spectrum(one)[2] >= spectrum(one)[8] else 8
-    angle = (torch.fft.fft(other)[way] / torch.fft.fft(one)[way]).angle()
-    return float(angle / (2 * torch.pi / 5)) * (1 if way == 2 else -1)
-
-
-def can_be_seen(row: Fields) -> bool:
-    """Tell whether the leading plane has a pentagon that one can see, and more of one than shuffled labels give."""
-    return bool(row["value"] > row["shuffled_labels_reach"] and row["value"] >= VISIBLE_SCORE)
+    return Pentagon(fields, points, share)
 
 
 def pentagon(model: Transformer) -> Fields:
-    """Share of the spread of the ten digits that a pentagon explains in the leading plane at 8 (App. E, Fig. 17)."""
-    return look_for_pentagon(model, *random_sums())[0]
+    """Share of the digits' spread that a pentagon explains in the leading plane at 8 (App. E)."""
+    return look_for_pentagon(model, *random_sums()).fields
+
+
+def can_be_seen(measured: Fields) -> bool:
+    """Return True if the leading plane has a visible pentagon, beyond shuffled labels."""
+    value = measured["value"]
+    return bool(value > measured["shuffled_labels_reach"] and value >= VISIBLE_SCORE)

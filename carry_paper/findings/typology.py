@@ -1,4 +1,4 @@
-"""What interchange says of a run: who decides that a one is carried, who adds it, and what other ablations say.
+"""Findings of interchange: who decides that a one is carried, who adds it, and what ablations say.
 
 All but `abstraction` is of the last layer, at the position of the answer digit that is read. The
 rule `who_decides` and its threshold were fitted on runs 0-5 of the main group alone, the author's
@@ -7,9 +7,11 @@ and ours after 300 epochs.
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 import pandas as pd
 import torch
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from carry_core import carries, measure, sums
@@ -18,58 +20,81 @@ from carry_core.fast.swaps import swaps_between
 from carry_core.interventions import Patch
 from carry_core.model import Hook, Transformer
 from carry_core.pairs import Contrast, Pairs
+from carry_core.sums import Numbers
 from carry_paper.findings import heads, interchange_maps
 from carry_paper.findings.base import MAIN, Fields, per_run
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.interchange import correct_pairs
 
-# Those runs' values of a head, of the attention and of its skip path lie at 0.00-0.32, at 0.68 and
-# # at 0.93-1.00, where 1.00 is a component that moves the digit in every pair. The threshold is
-# halfway between the last two.
+COUNT = 2_000  # pairs for what a page computes itself
+
+
+# ---- who decides
+
+# In the runs on which the rule was fitted, the values of a head, of the attention and of its skip
+# path are 0.00-0.32, 0.68 and 0.93-1.00, where 1.00 is a component that moves the digit in every
+# pair. The threshold is halfway between the last two.
 DECIDES = 0.8
+
 KINDS = {
     "one head": "one head of the last layer decides",
     "heads together": "the last layer's heads decide together, none of them alone",
     "earlier": "the stream that enters the last layer has decided already",
     "split": "the last layer's attention and what enters it decide together, neither alone",
 }
-COUNT = 2_000  # pairs for what a page computes itself
+
+# Parts of the last layer beside its heads, by the names of their columns.
+PARTS = {
+    "heads together": "attn_out",
+    "earlier": "attn.skip",
+    "final MLP": "mlp_out",
+    "past the MLP": "mlp.skip",
+}
 
 
 def who_decides(cells: pd.DataFrame) -> pd.DataFrame:
-    """The carry-in's interchange accuracy in the last layer, mean over answer digits and directions; a row per run.
+    """Return the carry-in's interchange accuracy of the last layer's parts, by run.
 
-    From one group's rows of `interchange.sweep`, with `run`. Returns the best `head`, its accuracy
-    (`one head`), that of the attention (`heads together`) and of its skip path (`earlier`), of the
-    `final MLP` and of its skip path (`past the MLP`), and `kind`, the first of `KINDS` that moves
-    the carry by itself.
+    `cells` are one group's rows of `interchange.sweep`, with `run`. Accuracies are means over
+    answer digits and directions: of the best `head` (`one head`), and of `PARTS`. `kind` is the
+    first of `KINDS` that moves the carry by itself.
     """
-    # the last layer: its own position only
-    own = cells[(cells.variable == "carry_in") & (cells.direction != "both")]
-    mean = own.pivot_table("accuracy", "run", "component")
-    last = f"blocks.{max(int(name.split('.')[1]) for name in mean)}."
-    each = mean.filter(like=f"{last}attn.z:")
-    parts = {
-        "heads together": "attn_out",
-        "earlier": "attn.skip",
-        "final MLP": "mlp_out",
-        "past the MLP": "mlp.skip",
-    }
-    found = pd.DataFrame(
-        {"head": each.to_numpy().argmax(1), "one head": each.max(axis=1)}, index=mean.index
+    # In the last layer, a map has the digit's own position only.
+    is_carry = (cells.variable == "carry_in") & (cells.direction != "both")
+    means = cells[is_carry].pivot_table("accuracy", "run", "component")
+    last_layer = max(int(name.split(".")[1]) for name in means)
+    by_head = means.filter(like=f"blocks.{last_layer}.attn.z:")
+    table = pd.DataFrame(
+        {"head": by_head.to_numpy().argmax(1), "one head": by_head.max(axis=1)}, index=means.index
     )
-    found = found.assign(**{name: mean[last + part] for name, part in parts.items()})
-    return found.assign(kind=kinds(found))
+    for name, part in PARTS.items():
+        table[name] = means[f"blocks.{last_layer}.{part}"]
+    return table.assign(kind=kinds(table))
 
 
 def kinds(rows: pd.DataFrame) -> "pd.Series[str]":
-    """The kind of each run: the first of `KINDS` whose part moves the carry by itself."""
+    """Return the kind of each run: the first of `KINDS` whose part moves the carry by itself."""
     moves = rows[["one head", "heads together", "earlier"]] >= DECIDES
     return moves.idxmax(axis=1).where(moves.any(axis=1), "split")
 
 
+# ---- neurons of the final MLP (Sec. 5, Tab. 4)
+
+RANDOM_SETS = 5  # sets of as many random neurons as there are carry neurons
+
+
+class NeuronSet(NamedTuple):
+    """Some neurons of the final MLP; `name` is `carry`, `rest`, `random` or `single`."""
+
+    name: str
+    neurons: Bool[Tensor, " neuron"]
+
+
 def carry_pairs(model: Transformer, count: int = COUNT, seed: int = 0) -> dict[int, Pairs]:
-    """Pairs of sums that the model gets right and that differ in the carry into a column, for each that has one."""
+    """Return pairs of sums that differ in the carry into a column, by column.
+
+    The model gets both sums right. Nothing is carried into the last column.
+    """
     generator = torch.Generator().manual_seed(seed)
     pairs = {}
     for column in range(model.config.width - 1):
@@ -77,153 +102,255 @@ def carry_pairs(model: Transformer, count: int = COUNT, seed: int = 0) -> dict[i
     return pairs
 
 
+def neuron_sets(model: Transformer) -> list[NeuronSet]:
+    """Return the carry neurons (Sec. 5), all others, random sets as large, and single ones."""
+    d_ff = model.config.d_ff
+    generator = torch.Generator().manual_seed(0)
+    carry = heads.carry_neurons(model, *measure.sample(1_000, model.config.width, 0))
+    sets = [NeuronSet("carry", carry), NeuronSet("rest", ~carry)]
+    for _ in range(RANDOM_SETS):
+        chosen = torch.randperm(d_ff, generator=generator)[: int(carry.sum())]
+        sets.append(NeuronSet("random", torch.isin(torch.arange(d_ff), chosen)))
+    sets += [NeuronSet("single", neuron) for neuron in torch.eye(d_ff, dtype=torch.bool)]
+    return sets
+
+
 @torch.inference_mode()
 def neuron_swaps(model: Transformer, pairs: Mapping[int, Pairs]) -> pd.DataFrame:
-    """Some neurons of the final MLP swapped alone, between sums that differ in a carry (Sec. 5, Tab. 4).
+    """Return what comes of swaps of some neurons between sums that differ in a carry.
 
-    By `set` (the `carry` neurons of Sec. 5, as many `random` ones five times, the `rest`, each
-    `single` one): how many `neurons`, the `accuracy` with which the digit changes by exactly the
-    one, and how often it `stays`.
+    (Sec. 5, Tab. 4.) A row for each of `neuron_sets`, by the name of the `set`: its number of
+    `neurons`; the `accuracy`, the share of swaps after which the digit changes by exactly the one;
+    and the share after which it `stays`.
     """
-    config, generator = model.config, torch.Generator().manual_seed(0)
-    chosen = heads.carry_neurons(model, *measure.sample(1_000, config.width, 0))
-    sets = [("carry", chosen), ("rest", ~chosen)]
-    for _ in range(5):
-        order = torch.randperm(config.d_ff, generator=generator)
-        sets.append(("random", torch.isin(torch.arange(config.d_ff), order[: int(chosen.sum())])))
-    sets += [("single", one) for one in torch.eye(config.d_ff, dtype=torch.bool)]
-    hits, n_swaps = torch.zeros(len(sets), 2, dtype=torch.float64), 0
+    sets = neuron_sets(model)
+    hits = torch.zeros(len(sets), 2, dtype=torch.float64)  # (set, predicted or stays)
+    n_swaps = 0
     for column, numbers in pairs.items():
-        swaps, position = swaps_between(model, numbers), config.layout.answer[column]
+        swaps = swaps_between(model, numbers)
+        position = model.config.layout.answer[column]
         for base in (0, 1):
             n_swaps += numbers.shape[-1]
-            digits = swaps.answers[1 - base][:, column], swaps.answers[base][:, column]
-            for i, (_, which) in enumerate(sets):
-                digit = swaps.swapped_neurons(which, position, base)[:, column]
-                hits[i] += torch.stack([(digit == wanted).sum() for wanted in digits])
-    frame = pd.DataFrame(
-        [(name, int(which.sum())) for name, which in sets], columns=["set", "neurons"]
-    )
+            predicted = swaps.answers[1 - base][:, column]
+            intact = swaps.answers[base][:, column]
+            for i, neuron_set in enumerate(sets):
+                digit = swaps.swapped_neurons(neuron_set.neurons, position, base)[:, column]
+                hits[i] += torch.stack([(digit == predicted).sum(), (digit == intact).sum()])
     shares = hits.numpy() / max(n_swaps, 1)
-    return frame.assign(accuracy=shares[:, 0], stays=shares[:, 1])
+    return pd.DataFrame(
+        {
+            "set": [neuron_set.name for neuron_set in sets],
+            "neurons": [int(neuron_set.neurons.sum()) for neuron_set in sets],
+            "accuracy": shares[:, 0],
+            "stays": shares[:, 1],
+        }
+    )
+
+
+# ---- the full adder as a causal model (App. I)
+
+
+class Sources(NamedTuple):
+    """Base sums, and for each variable of the full adder a sum that it is taken from.
+
+    Attributes:
+        base: The base sums' two numbers.
+        digit_sums: The sources of each column's digit sum.
+        carry_ins: The sources of each column's carry-in; the last column has none.
+    """
+
+    base: Int[Tensor, "number pair"]
+    digit_sums: Int[Tensor, "number column pair"]
+    carry_ins: Int[Tensor, "number carry_column pair"]
+
+    @property
+    def in_order(self) -> list[tuple[Numbers, Numbers]]:
+        """Return the sources of all variables: digit sums from the left, then carry-ins."""
+        several = torch.cat([self.digit_sums, self.carry_ins], 1)
+        return [(a, b) for a, b in several.unbind(1)]
+
+    def of_pairs(self, chosen: Bool[Tensor, " pair"]) -> "Sources":
+        """Return some of the pairs."""
+        return Sources(*(numbers[..., chosen] for numbers in self))
+
+
+class Swapped(NamedTuple):
+    """Which variables are taken from their sources, in each pair.
+
+    Attributes:
+        digit_sums: Each column's digit sum.
+        carry_ins: Each column's carry-in; the last column has none.
+    """
+
+    digit_sums: Bool[Tensor, "column pair"]
+    carry_ins: Bool[Tensor, "carry_column pair"]
+
+    def of_pairs(self, chosen: Bool[Tensor, " pair"]) -> "Swapped":
+        """Return some of the pairs."""
+        return Swapped(self.digit_sums[:, chosen], self.carry_ins[:, chosen])
+
+
+class CausalAnswer(NamedTuple):
+    """The full adder's answer, and which pairs have one: the digits that were set are a sum's."""
+
+    digits: Int[Tensor, "pair column"]
+    exists: Bool[Tensor, " pair"]
+
+
+class AbstractionRow(NamedTuple):
+    """Share of answers that are the full adder's; the fields are the columns of a frame."""
+
+    variable: str
+    pairs: int
+    accuracy: float
 
 
 @torch.inference_mode()
 def abstraction(
     model: Transformer, head: int, place: str = "digits", count: int = COUNT, seed: int = 0
 ) -> pd.DataFrame:
-    """How much of the behaviour the full adder explains, if its variables are where the paper says (Sec. 4, App. I).
+    """Return how much of the behaviour the full adder explains, as `AbstractionRow` (App. I).
 
-    Digit sums are in the stream after the first layer, at the column's `digits` or `digits and
-    answer`; carry-ins in the output of head `head` of the last, at the answer. Base and sources are
-    random sums, a source for each variable. An answer counts if the swap changes the causal
-    model's, and is right in all digits. For `digit_sum`, `carry_in` and `all`, each variable
-    swapped with probability one half. One layer only is `BadInput`.
+    That is, if its variables are where the paper says. Digit sums are in the stream after the first
+    layer, at the column's `digits` or `digits and answer` (the `place`); carry-ins in the output of
+    head `head` of the last, at the answer. Base and sources are random sums that the model gets
+    right, a source for each variable. An answer counts if the swap changes the causal model's, and
+    is right in all digits. There is a row for `digit_sum`, `carry_in` and `all`, with each variable
+    swapped with probability one half.
+
+    Raises:
+        BadInput: The model has one layer only.
     """
     if model.config.layers < 2:
         raise BadInput(
-            "The full adder needs a layer that adds and one that carries: expected 2 layers or more."
+            "The full adder needs a layer that adds and one that carries: "
+            "expected 2 layers or more."
         )
-    generator, width, layout = (
-        torch.Generator().manual_seed(seed),
-        model.config.width,
-        model.config.layout,
-    )
-    n = 2 * width  # the base, a source for each digit sum, and one for each carry-in
-    a, b = sums.long_sums(n * count * 3 // 2, width, generator)
-    right = heads.correct_digits(model, a, b).all(1).nonzero().flatten()
-    right = right[: min(len(right) // n, count) * n]
-    # [number, base or source, pair]
-    numbers, rows = torch.stack([a[right], b[right]]).view(2, n, len(right) // n), []
+    generator = torch.Generator().manual_seed(seed)
+    sources = _sample_sources(model, count, generator)
+    rows = []
     for variable in ("digit_sum", "carry_in", "all"):
-        swap = torch.rand(numbers.shape[1:], generator=generator) < 0.5
-        swap[0] = False
-        if variable != "all":
-            swap[slice(width + 1, n) if variable == "digit_sum" else slice(1, width + 1)] = False
-        predicted, exists = _predicted(numbers, swap)
-        a, b = numbers[:, 0]
-        fits = exists & (predicted != sums.digits(a + b, width)).any(1)
-        if not fits.any():  # an early model may get no sum right
-            rows.append((variable, 0, float("nan")))
+        swapped = _sample_swapped(sources, variable, generator)
+        causal = _causal_answer(sources, swapped)
+        intact = sums.digits(sources.base.sum(0), model.config.width)
+        counts = causal.exists & (causal.digits != intact).any(1)
+        if not counts.any():  # an early model may get no sum right
+            rows.append(AbstractionRow(variable, pairs=0, accuracy=float("nan")))
             continue
-        hook = _setting(model, numbers[:, 1:, fits], swap[1:, fits], head, place)
-        logits = model(sums.encode(a[fits], b[fits], layout), hook)[:, list(layout.answer)]
-        hits = (logits.argmax(-1) == predicted[fits]).all(1)
-        rows.append((variable, len(hits), hits.double().mean().item()))
-    return pd.DataFrame(rows, columns=["variable", "pairs", "accuracy"])
+        hook = _setting(model, sources.of_pairs(counts), swapped.of_pairs(counts), head, place)
+        a, b = sources.base[:, counts]
+        layout = model.config.layout
+        logits = model(sums.encode(a, b, layout), hook)[:, list(layout.answer)]
+        hits = (logits.argmax(-1) == causal.digits[counts]).all(1)
+        rows.append(AbstractionRow(variable, len(hits), hits.double().mean().item()))
+    return pd.DataFrame(rows, columns=AbstractionRow._fields)
 
 
-def _predicted(numbers: Tensor, swap: Tensor) -> tuple[Tensor, Tensor]:
-    """The full adder's answer, `[pair, column]`, with variables set from their sources, and whether it is a sum's."""
-    width, of_class = swap.shape[0] // 2, carries.carry_in(swap.shape[0] // 2)
-    digits = sums.digits(numbers, width)
-    base = torch.where(
-        swap[1 : 1 + width].T, digits[:, 1 : 1 + width].diagonal(dim1=1, dim2=3), digits[:, 0]
-    )
-    a, b = (base * 10 ** torch.arange(width - 1, -1, -1)).sum(-1)
-    c, d = numbers[:, 1 + width :]
-    carry_in, theirs = (
-        of_class[carries.class_index(a, b, width)],
-        of_class[carries.classify(c, d, width)],
-    )
-    carry_in[:, :-1] = torch.where(
-        swap[1 + width :].T, theirs.diagonal(dim1=0, dim2=2), carry_in[:, :-1]
-    )
-    return (base.sum(0) + carry_in) % 10, a + b < 10**width
+def _sample_sources(model: Transformer, count: int, generator: torch.Generator) -> Sources:
+    """Return `count` bases with their sources, fewer if the model gets too few sums right."""
+    width = model.config.width
+    n_sums = 2 * width  # of a pair: the base, and sources of `width` digit sums and the carry-ins
+    a, b = sums.long_sums(n_sums * count * 3 // 2, width, generator)
+    correct = heads.correct_digits(model, a, b).all(1).nonzero().flatten()
+    n_pairs = min(len(correct) // n_sums, count)
+    chosen = correct[: n_pairs * n_sums]
+    numbers = torch.stack([a[chosen], b[chosen]]).view(2, n_sums, n_pairs)
+    return Sources(numbers[:, 0], numbers[:, 1 : width + 1], numbers[:, width + 1 :])
 
 
-def _setting(model: Transformer, sources: Tensor, swap: Tensor, head: int, place: str) -> Hook:
-    """A hook that sets digit sums after the first layer, and carry-ins in a head of the last, where `swap` says so."""
-    width, answer, last = model.config.width, model.config.layout.answer, model.config.layers - 1
-    also = [(p,) if place == "digits and answer" else () for p in answer]
-    patches = [
-        Patch(names={"blocks.0.resid_post"}, positions=(j, width + 1 + j, *also[j]))
-        for j in range(width)
-    ]
-    patches += [Patch(heads={(last, head)}, positions=(position,)) for position in answer[:-1]]
-    hooks = [
-        patch.hook(model, tuple(numbers))
-        for patch, numbers in zip(patches, sources.unbind(1), strict=True)
-    ]
+def _sample_swapped(sources: Sources, variable: str, generator: torch.Generator) -> Swapped:
+    """Return which variables are swapped: each of those asked for with probability one half."""
+    _, width, n_pairs = sources.digit_sums.shape
+    is_swapped = torch.rand(2 * width, n_pairs, generator=generator) < 0.5  # the base takes a row
+    swapped = Swapped(is_swapped[1 : width + 1], is_swapped[width + 1 :])
+    if variable == "digit_sum":
+        swapped.carry_ins.fill_(value=False)
+    if variable == "carry_in":
+        swapped.digit_sums.fill_(value=False)
+    return swapped
+
+
+def _causal_answer(sources: Sources, swapped: Swapped) -> CausalAnswer:
+    """Return the full adder's answer to the bases with variables set from their sources."""
+    width = len(swapped.digit_sums)
+    # (number, pair, column): a column's own digits, in the base and in its digit sum's source.
+    digits = sums.digits(sources.base, width)
+    source_digits = sums.digits(sources.digit_sums, width).diagonal(dim1=1, dim2=3)
+    digits = torch.where(swapped.digit_sums.T, source_digits, digits)
+    powers = 10 ** torch.arange(width - 1, -1, -1)
+    a, b = (digits * powers).sum(-1)
+
+    carry_in_of_class = carries.carry_in(width)
+    carry_in = carry_in_of_class[carries.class_index(a, b, width)]  # (pair, column)
+    source_classes = carries.classify(*sources.carry_ins, width)  # (carry_column, pair)
+    source_carry_in = carry_in_of_class[source_classes].diagonal(dim1=0, dim2=2)
+    carry_in[:, :-1] = torch.where(swapped.carry_ins.T, source_carry_in, carry_in[:, :-1])
+    return CausalAnswer((digits.sum(0) + carry_in) % 10, exists=a + b < 10**width)
+
+
+def _setting(model: Transformer, sources: Sources, swapped: Swapped, head: int, place: str) -> Hook:
+    """Return a hook that sets the swapped variables in the model, where the paper says they are."""
+    width, answer = model.config.width, model.config.layout.answer
+    patches = []
+    for column in range(width):
+        positions = [column, width + 1 + column]
+        if place == "digits and answer":
+            positions.append(answer[column])
+        patches.append(Patch(names={"blocks.0.resid_post"}, positions=tuple(positions)))
+    for position in answer[:-1]:
+        heads_of_last = frozenset({(model.config.layers - 1, head)})
+        patches.append(Patch(heads=heads_of_last, positions=(position,)))
+    hooks = []
+    for patch, source in zip(patches, sources.in_order, strict=True):
+        hooks.append(patch.hook(model, source))
+    is_swapped = torch.cat(swapped)  # (variable, pair)
 
     def hook(name: str, x: Tensor) -> Tensor:
-        for patch, which in zip(hooks, swap, strict=True):
-            if (patched := patch(name, x)) is not x:
+        for patch_hook, which in zip(hooks, is_swapped, strict=True):
+            patched = patch_hook(name, x)
+            if patched is not x:
                 x = torch.where(which.view(-1, *[1] * (x.dim() - 1)), patched, x)
         return x
 
     return hook
 
 
+# ---- the statements `beyond/…`
+
+
 @lru_cache(maxsize=2)
 def statements(evidence: Evidence) -> pd.DataFrame:
-    """The value of each statement `beyond/…` in each run of the main group: the stored maps, and what is computed."""
+    """Return the value of each statement `beyond/…` in each run of the main group.
+
+    Some are from the stored maps, others are computed.
+    """
     maps = interchange_maps.load(evidence.source, MAIN)
     deciding = who_decides(maps[maps.run.isin(evidence.group(MAIN).numbers)])
 
-    def measured(run: int, model: Transformer) -> dict[str, float]:
+    def row(run: int, model: Transformer) -> Fields:
         head, stored = measure.decision_head(model), deciding.loc[run]
         swaps = neuron_swaps(model, carry_pairs(model, COUNT)).groupby("set").accuracy.mean()
         adder = abstraction(model, head, "digits and answer", COUNT).set_index("variable").accuracy
+        is_named = head == stored["head"] and stored["one head"] >= DECIDES
         return {
             "one_head": stored["one head"],
             "attention": stored["heads together"],
             "final_mlp": stored["final MLP"],
             "past_final_mlp": 1 - stored["past the MLP"],
-            "zero_names_it": float(head == stored["head"] and stored["one head"] >= DECIDES),
+            "zero_names_it": float(is_named),
             "carry_neurons": swaps["carry"],
             "random_neurons": 1 - swaps["random"],
             **adder.add_prefix("adder_"),
         }
 
-    return per_run(evidence.each(MAIN, measured))
+    return per_run(evidence.each(MAIN, row))
 
 
-def decides(row: Fields) -> bool:
+def decides(measured: Fields) -> bool:
     """Return True if a part moves the digit by itself, in as many pairs as `DECIDES` says."""
-    return bool(row["value"] >= DECIDES)
+    return bool(measured["value"] >= DECIDES)
 
 
-def random_neurons_do_not(row: Fields) -> bool:
-    """Return True if random neurons do not carry; the value is 1 less their interchange accuracy."""
-    return bool(row["value"] > 1 - DECIDES)
+def random_neurons_do_not(measured: Fields) -> bool:
+    """Return True if random neurons do not carry; the value is 1 less their accuracy."""
+    return bool(measured["value"] > 1 - DECIDES)

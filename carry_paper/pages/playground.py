@@ -18,9 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from carry_core import measure, runs, sums
 from carry_core.curves import load_curves
@@ -64,7 +62,7 @@ def probes(model: Transformer) -> Parts:
     places += [("digit", i, end, answer[i], wires.digit) for i in columns]
     for label, column, name, position, wire in places:
         x, y = stream[name][:, position].double().numpy(), wire[:, column].long().numpy()
-        probe = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1).fit(x[:FITTED], y[:FITTED])
+        probe = adder.linear_probe().fit(x[:FITTED], y[:FITTED])
         about = {"label": label, "column": column, "name": name, "position": position}
         about |= {
             "accuracy": probe.score(x[FITTED:], y[FITTED:]),
@@ -77,7 +75,6 @@ def planes(model: Transformer) -> Parts:
     """Yield the planes of Fig. 4: what each is of, and its `axes` and `points`."""
     config = model.config
     a, b = sums.long_sums(FITTED, config.width, torch.Generator().manual_seed(2))
-    wires = adder.schoolbook(a, b, config.width)
     columns = geometry.default_columns(model, config.width)
     names = [
         f"blocks.{layer}.{point}" for layer in {column[0] for column in columns} for point in POINTS
@@ -87,12 +84,12 @@ def planes(model: Transformer) -> Parts:
     drawn: Any = torch.stack([a[:SHOWN], b[:SHOWN]], 1).tolist()
     for layer, position, column in columns:
         final = layer == config.layers - 1
-        digit, split = (wires.digit, wires.carry_in) if final else (wires.ones, wires.tens)
+        labels = geometry.column_labels(config, a, b, layer, column)
         for point in POINTS:
             name = f"blocks.{layer}.{point}"
             x = stream[name][:, position]
-            points, _ = geometry.principal_axes(x, [digit[:, column], split[:, column]])
-            axes = normalize((x - x.mean(0)).T @ points[:, :2], dim=0).T  # Xᵀ(Xv) = λv
+            points, _ = geometry.principal_axes(x, labels)
+            axes = geometry.axis_directions(x, points[:, :2])
             about = {
                 "name": name,
                 "position": position,

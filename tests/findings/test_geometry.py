@@ -31,6 +31,14 @@ def test_the_leading_axis_is_the_one_with_most_variance_and_points_along_the_lab
     assert points.mean(0).abs().max() < 1e-5
 
 
+def test_directions_are_the_unit_vectors_on_which_points_are_coordinates(cloud):
+    x, along = cloud
+    points, _ = geometry.principal_axes(x, [along])
+    directions = geometry.axis_directions(x, points)
+    torch.testing.assert_close(directions @ directions.T, torch.eye(6), rtol=0, atol=1e-4)
+    torch.testing.assert_close((x - x.mean(0)) @ directions.T, points, rtol=0, atol=1e-3)
+
+
 def test_an_axis_is_turned_by_the_label_that_it_tells_best(cloud):
     """Against a weaker label, which points the other way."""
     x, along = cloud

@@ -179,7 +179,7 @@ def test_criteria_of_parts_on_either_side():
 
 def test_accuracy_counts_every_position(tiny):
     wide = lengths.widened(tiny, 5)
-    whole, each = lengths.accuracy(wide, 2)
+    whole, each = lengths.accuracy_at_length(wide, 2)
     a, b = lengths.random_sums(2)
     logits = wide(sums.encode(a, b, wide.config.layout))[:, list(wide.config.layout.answer)]
     hit = logits.argmax(-1) == sums.digits(a + b, 5)
