@@ -20,7 +20,8 @@ from carry_core.groups import GROUPS
 from carry_core.model import Transformer
 from carry_paper.findings import lengths, survey, typology
 from carry_paper.findings.base import DIGITS4
-from carry_paper.findings.survey import Evidence, Survey
+from carry_paper.findings.evidence import Evidence
+from carry_paper.findings.survey import Survey
 from carry_paper.ledger import claims, compute, registry
 from carry_paper.ledger.entries import Measurement
 from carry_paper.ledger.registry import ROWS
@@ -100,7 +101,8 @@ def evidence(tmp_path_factory) -> Iterator[Evidence]:
             patch.setitem(GROUPS, name, small)
             save_random(small, range(2), **curves(small))
         few, four = measure.sample(100, 3, seed=0), measure.sample(20, 4, seed=0)
-        patch.setattr(survey, "fixed_sums", lambda group: four if group == DIGITS4 else few)
+        fixed_sums = "carry_paper.findings.evidence.fixed_sums"
+        patch.setattr(fixed_sums, lambda group: four if group == DIGITS4 else few)
         for module, constant, count in (
             (lengths, "BALANCED", 89),
             (lengths, "RANDOM", 200),
@@ -171,5 +173,6 @@ def test_a_measured_row_asks_for_no_other_groups(evidence, monkeypatch):
     for name in CALLED:
         if ROWS[name].need is None:
             asked.clear()
+            typology.statements.cache_clear()
             ROWS[name].measure(evidence)
             assert asked == set(ROWS[name].groups), name
