@@ -109,16 +109,8 @@ def train(
             click.echo(f"{group.name}: complete in {out}.")
             continue
         click.echo(f"{group.name}: {group}.")
-        in_time = loop.train_group(
-            checkpoints,
-            missing,
-            out,
-            device=device,
-            precision=precision,
-            seeds=seeds,
-            clock=clock,
-            report=reporter(),
-        )
+        conditions = loop.Conditions(device, precision, seeds)
+        in_time = loop.train_group(checkpoints, missing, out, conditions, clock, reporter())
         if not in_time:
             click.echo("Time is up; the same command goes on from here.")
             return
@@ -161,7 +153,7 @@ def print_estimates(plan: Plan, out: Path, device: str, precision: str) -> None:
         duration = timedelta(seconds=seconds)
         total += duration
         epochs = counted(checkpoints.recipe.epochs(group), "epoch")
-        click.echo(f"{group.name}: {loop.named(missing)}, {epochs} a run, about {duration}.")
+        click.echo(f"{group.name}: {loop.runs_in_words(missing)}, {epochs} a run, about {duration}.")
     click.echo(
         f"In all about {total} on {device} in {precision}, estimated from two steps of each group."
     )

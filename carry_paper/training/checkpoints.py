@@ -1,4 +1,7 @@
-"""Checkpoints of runs in training, to go on from anywhere: on a like processor to the same bits."""
+"""Checkpoints of runs in training.
+
+A run goes on from its checkpoint, on a processor of the same kind to the same bits.
+"""
 
 import json
 from contextlib import AbstractContextManager
@@ -16,17 +19,17 @@ from carry_core.curves import check_curves
 from carry_core.errors import BadInput
 from carry_core.files import open_tensors, replacing
 from carry_core.groups import Group, Recipe
-from carry_core.runs import check_seeds, parameter_shapes, run_path, save_run
+from carry_core.runs import History, check_seeds, parameter_shapes, run_path, save_run
 from carry_paper.schemas import plain_errors
 from carry_paper.training.trainer import MOMENTS, State, part
 
 FORMAT = "1"
-# of a record, what is not of the run
+# These entries of a record are about resuming: a finished run's record does not have them.
 RESUMING = ("format", "group", "epoch", "batches", "adam_step", "dropout")
 
 
 class CheckpointRecord(BaseModel):
-    """How far a run is; the trainer's further entries say how it goes on from there."""
+    """The record of a checkpoint: how far a run is, and by further entries how it goes on."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -49,46 +52,57 @@ class CheckpointRecord(BaseModel):
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """How far the runs of one group and recipe are: a file a run, and one for each snapshot beside it."""
+    """Checkpoints of the runs of one group by one recipe.
+
+    Each run has a file, and one beside it for each of its snapshots.
+    """
 
     folder: Path
     group: Group
     recipe: Recipe
 
     def path(self, run: int, epoch: int | None = None) -> Path:
+        """Return the path of a run's latest state, or of that at an epoch."""
         suffix = "" if epoch is None else f".epoch{epoch}"
-        return (
-            self.folder / f"{self.group.name}.{self.recipe.name}" / f"run{run}{suffix}.safetensors"
-        )
+        folder = self.folder / f"{self.group.name}.{self.recipe.name}"
+        return folder / f"run{run}{suffix}.safetensors"
 
     def lock(self, run: int) -> AbstractContextManager[object]:
-        """Hold the run until the context is left, or the process dies; BadInput where another process trains it."""
+        """Hold the run until the context is left, or the process dies.
+
+        Raises:
+            BadInput: Another process trains it.
+        """
         path = self.path(run).with_name(f".run{run}.lock")
         try:
             return filelock.FileLock(path, timeout=0).acquire()
         except filelock.Timeout as error:
             raise BadInput(
-                f"Run {run} of {self.group.name}, recipe {self.recipe.name}, is being trained by another process:"
-                " let it finish or stop it, or choose other runs with --runs."
+                f"Run {run} of {self.group.name}, recipe {self.recipe.name}, is being trained "
+                "by another process: let it finish or stop it, or choose other runs with --runs."
             ) from error
 
     def save(self, states: list[State]) -> None:
-        """Write each run's state, whole or not at all; at the epoch of a snapshot, that too, and before."""
+        """Write each run's state, whole or not at all; at a snapshot's epoch that file first."""
         for tensors, record in states:
             about = {"format": FORMAT, "record": json.dumps(record)}
             run, epoch = record["run"], record["epoch"]
-            snapshot = record["batches"] == 0 and epoch in self.recipe.snapshots(self.group, run)
-            for path in ([self.path(run, epoch)] if snapshot else []) + [self.path(run)]:
+            paths = [self.path(run)]
+            if record["batches"] == 0 and epoch in self.recipe.snapshots(self.group, run):
+                paths.insert(0, self.path(run, epoch))
+            for path in paths:
                 with replacing(path) as temporary:
                     save_file(tensors, temporary, about)
 
     def load(self, run: int, epoch: int | None = None) -> State:
-        """The run's latest state or that of a snapshot; BadInput where its file is missing or unusable."""
+        """Return the run's latest state, or that of a snapshot.
+
+        Raises:
+            BadInput: The file is missing or damaged, or is not of this run.
+        """
         path = self.path(run, epoch)
-        with (
-            open_tensors(path, f"delete run {run}'s files there to train it anew") as file,
-            plain_errors(),
-        ):
+        remedy = f"delete run {run}'s files there to train it anew"
+        with open_tensors(path, remedy) as file, plain_errors():
             about = file.metadata() or {}
             record = {"format": about["format"], **json.loads(about["record"])}
             expected = {
@@ -107,34 +121,44 @@ class Checkpoints:
         return tensors, record
 
     def _check(self, tensors: dict[str, Tensor], epoch: int) -> None:
-        """Raise `ValueError` unless parameters, moments and learning curves have the shapes of the group's runs."""
-        shapes = parameter_shapes(self.group.config)
+        """Raise `ValueError` unless parameters, moments and curves have the group's shapes."""
+        expected = parameter_shapes(self.group.config)
         for kind in ("parameters", *MOMENTS):
-            found = {name: p.shape for name, p in part(tensors, f"{kind}/").items()}
-            if found != shapes:
+            shapes = {name: p.shape for name, p in part(tensors, f"{kind}/").items()}
+            if shapes != expected:
                 raise ValueError(f"its {kind} are not those of {self.group.name}")
-        curves = {name: curve.numpy() for name, curve in part(tensors, "history/").items()}
         if epoch:
+            curves = curves_of(tensors)
             check_curves(curves, self.group, epoch)
 
     def publish(self, run: int, out: Path) -> Path:
-        """Write a run's pair of files from its checkpoint and its snapshots; returns the path of its weights.
+        """Write a run's pair of files from its checkpoint and its snapshots; return their path.
 
-        Rounding to float16 moves no number of the ledger by 0.001 (`tests/core/test_runs.py`). BadInput
-        where a file is bad.
+        Rounding to float16 moves no number of the ledger by 0.001 (`tests/core/test_runs.py`).
+
+        Raises:
+            BadInput: A checkpoint is missing or damaged, or the files cannot be written.
         """
         tensors, record = self.load(run)
         weights = {name: p.half() for name, p in part(tensors, "parameters/").items()}
-        for epoch, papers in self.recipe.snapshots(self.group, run).items():
+        for epoch, paper_epoch in self.recipe.snapshots(self.group, run).items():
             if epoch <= record["epoch"]:
-                early = part(self.load(run, epoch)[0], "parameters/")
-                weights |= {f"epoch_{papers}/{name}": p.half() for name, p in early.items()}
-        curves = {name: curve.numpy() for name, curve in part(tensors, "history/").items()}
-        if "pattern" in curves:  # most of the bytes; rounded by less than 0.0003
+                snapshot, _ = self.load(run, epoch)
+                for name, p in part(snapshot, "parameters/").items():
+                    weights[f"epoch_{paper_epoch}/{name}"] = p.half()
+        curves = curves_of(tensors)
+        if "pattern" in curves:
+            # They are most of the bytes, and are rounded by less than 0.0003.
             curves["pattern"] = curves["pattern"].astype(np.float16)
-        about = {"epochs": record["epoch"]} | {
-            key: value for key, value in record.items() if key not in RESUMING
-        }
+        about = {"epochs": record["epoch"]}
+        for key, value in record.items():
+            if key not in RESUMING:
+                about[key] = value
         path = run_path(out, self.group.name, self.recipe.name, run)
         save_run(path, self.group, weights, about, curves)
         return path
+
+
+def curves_of(tensors: dict[str, Tensor]) -> History:
+    """Return the learning curves in a checkpoint."""
+    return {name: curve.numpy() for name, curve in part(tensors, "history/").items()}

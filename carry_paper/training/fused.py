@@ -1,12 +1,13 @@
-"""The bf16 training step in C++ (`native/fused.cpp`), built on first use; needs a compiler and AVX512-bf16.
+"""The bf16 training step in C++ (`native/fused.cpp`), built on first use.
 
-It draws other dropout masks than PyTorch's step (`stacked`), which stays the reference, and rounds
-in other places. So it is a precision of its own, `fused`, which a checkpoint names and is continued
-with.
+It needs a compiler and a processor with AVX512-bf16. It draws other dropout masks than PyTorch's
+step (`stacked`), which stays the reference, and rounds in other places. So it is a precision of
+its own, `fused`, which a checkpoint names and is continued with.
 """
 
 import ctypes
 import hashlib
+import math
 import os
 import re
 import shlex
@@ -29,23 +30,34 @@ from carry_core.files import replacing
 from carry_core.sums import VOCABULARY
 from carry_paper.training.stacked import SCALE, THRESHOLD, Stack
 
-VERSION = 2  # of the step's rounding: raise it with any change that moves a bit of a run
+# The version of the step's rounding: raise it with any change that moves a bit of a run.
+VERSION = 2
 NATIVE = Path(__file__).with_name("native")
 FLAGS = ["-std=c++17", "-O3", "-march=native", "-fno-strict-aliasing", "-shared", "-fPIC"]
 INSTRUCTIONS = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16"}
-MOST_LAYERS, MOST_NEURONS, MOST_POSITIONS = 3, 1024, 31  # that `native/sizes.h` makes room for
-PAIRS_AT_ONCE = 64  # the (token, position) pairs are padded to a multiple
-LANES = 16  # floats in a vector register: each parameter begins at a multiple
+# `native/sizes.h` makes room for these, and knows the paper's D_MODEL and HEADS only.
+D_MODEL = 128
+HEADS = 2
+MOST_LAYERS = 3
+MOST_NEURONS = 1024
+MOST_POSITIONS = 31
+NEURONS_AT_ONCE = 128  # the number of neurons is a multiple of it
+PAIRS_AT_ONCE = 64  # the (token, position) pairs are padded to a multiple of it
+LANES = 16  # floats in a vector register: each parameter begins at a multiple of it
+MASK_STREAMS = 8  # of each run: `tile.h` draws from them in parallel
 
 
 @cache
 def library() -> ctypes.CDLL:
-    """The compiled step, from the cache if it was built on such a processor before; BadInput where it cannot be."""
-    flags, compiler = set(cpu_info("flags").split()), shlex.split(os.environ.get("CXX") or "g++")
+    """Return the compiled step, from the cache if it was built on such a processor before.
+
+    Raises:
+        BadInput: It cannot be built or loaded here.
+    """
+    flags = set(cpu_info("flags").split())
     if missing := INSTRUCTIONS - flags:
         raise _cannot(f"the processor lacks {', '.join(sorted(missing))}")
-    if shutil.which(compiler[0]) is None:
-        raise _cannot(f"there is no compiler {compiler[0]}")
+    compiler = _compiler()
     sources = [path.read_text() for path in sorted(NATIVE.iterdir())]
     key = hashlib.sha256("\n".join([*sources, *compiler, *FLAGS, *sorted(flags)]).encode())
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "carry_core"
@@ -57,16 +69,27 @@ def library() -> ctypes.CDLL:
                 subprocess.run(command, check=True, capture_output=True, text=True)
         return ctypes.CDLL(str(path))
     except subprocess.CalledProcessError as error:
-        said = [line for line in error.stderr.splitlines() if "error" in line] or [
-            f"exit {error.returncode}"
-        ]
-        raise _cannot(f"{compiler[0]}: {said[0]}") from error
+        messages = [line for line in error.stderr.splitlines() if "error" in line]
+        message = messages[0] if messages else f"exit {error.returncode}"
+        raise _cannot(f"{compiler[0]}: {message}") from error
     except (OSError, BadInput) as error:
         raise _cannot(str(error)) from error
 
 
+def _compiler() -> list[str]:
+    """Return the command of the C++ compiler, from CXX; `BadInput` if there is none."""
+    command = os.environ.get("CXX") or "g++"
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise _cannot(f"CXX is {command!r}, which is no command: {error}") from error
+    if not words or shutil.which(words[0]) is None:
+        raise _cannot(f"there is no compiler {words[0] if words else command!r}")
+    return words
+
+
 def why_not() -> str:
-    """Why there is no fused step on this machine; nothing where there is."""
+    """Return why there is no fused step on this machine; nothing if there is one."""
     try:
         library()
     except BadInput as error:
@@ -75,12 +98,12 @@ def why_not() -> str:
 
 
 def cpu_info(entry: str) -> str:
-    """What Linux tells of the processor, such as its `flags`; nothing elsewhere."""
+    """Return an entry of what Linux says of the processor, such as `flags`; nothing elsewhere."""
     info = Path("/proc/cpuinfo")
-    found = re.search(
-        rf"^{entry}\s*: (.+)", info.read_text() if info.exists() else "", re.MULTILINE
-    )
-    return found[1] if found else ""
+    if not info.exists():
+        return ""
+    match = re.search(rf"^{entry}\s*: (.+)", info.read_text(), re.MULTILINE)
+    return match[1] if match else ""
 
 
 def _cannot(why: str) -> BadInput:
@@ -90,23 +113,27 @@ def _cannot(why: str) -> BadInput:
 
 
 class LaneMasks:
-    """Where each run's dropout stands: eight SFC64 streams a run, whose bits `tile.h` draws in parallel."""
+    """The states of each run's dropout: eight SFC64 streams, from which `tile.h` draws."""
 
     def __init__(self, seeds: Sequence[SeedSequence]) -> None:
-        states = [[SFC64(lane).state["state"]["state"] for lane in seed.spawn(8)] for seed in seeds]
+        states = []
+        for seed in seeds:
+            streams = [SFC64(child) for child in seed.spawn(MASK_STREAMS)]
+            states.append([stream.state["state"]["state"] for stream in streams])
         # (run, word, lane)
         self.words = np.array(states, dtype=np.uint64).transpose(0, 2, 1).copy()
 
     def state(self, run: int) -> dict[str, Any]:
-        """Each lane's four words, ready for JSON."""
+        """Return each stream's four words, ready for JSON."""
         return {"lanes": self.words[run].T.tolist()}
 
     def set_state(self, run: int, state: dict[str, Any]) -> None:
+        """Have the run's streams go on from what `state` gave."""
         self.words[run] = np.array(state["lanes"], dtype=np.uint64).T
 
 
 class Parameter(ctypes.Structure):
-    """`Parameter` of `native/folding.h`, as the structures that follow are of theirs."""
+    """The structure `Parameter` of `native/folding.h`; those below have their names there, too."""
 
     _fields_ = [("value", ctypes.c_void_p), ("gradient", ctypes.c_void_p)]
 
@@ -134,7 +161,7 @@ class Parameters(ctypes.Structure):
     ]
 
     def place(self, name: str, value: Tensor, gradient: Tensor) -> None:
-        """Let the parameter of a dotted name lie where these tensors do."""
+        """Point the parameter of a dotted name to these tensors' memory."""
         owner: Any = self
         *path, kind = name.split(".")
         for part in path:
@@ -154,7 +181,10 @@ class Model(ctypes.Structure):
 
 
 class FlatParameters:
-    """All parameters of each run in one row of `values`, which an optimiser takes at once; `gradients` likewise."""
+    """All parameters of each run in one row of `values`, which an optimiser takes at once.
+
+    `gradients` has the same shape.
+    """
 
     def __init__(self, parameters: Mapping[str, Tensor]) -> None:
         self.shapes = {name: p.shape[1:] for name, p in parameters.items()}
@@ -162,7 +192,7 @@ class FlatParameters:
         size = 0
         for name, shape in self.shapes.items():
             self.starts[name] = size
-            size += -(-shape.numel() // LANES) * LANES
+            size += math.ceil(shape.numel() / LANES) * LANES
         n_runs = len(next(iter(parameters.values())))
         self.values = torch.zeros(n_runs, size)
         self.values.grad = self.gradients = torch.zeros(n_runs, size)
@@ -170,7 +200,7 @@ class FlatParameters:
             view.copy_(parameters[name].detach())
 
     def views(self, flat: Float[Tensor, "run size"]) -> dict[str, Tensor]:
-        """Each parameter's part of an array like `values`, `[run, …]`, in the same memory."""
+        """Return each parameter's part of an array like `values`, `[run, …]`, in its memory."""
         views = {}
         for name, shape in self.shapes.items():
             start = self.starts[name]
@@ -179,7 +209,10 @@ class FlatParameters:
 
 
 def rotation(turn: Float[Tensor, "row angle 2"]) -> tuple[Tensor, Tensor]:
-    """Cosines and sines, `[row, d_head]`, that turn neighbouring columns (x0, x1) as x cos + (x1, x0) sin."""
+    """Return cosines and sines, `[row, d_head]` each, of the rotary embedding.
+
+    Neighbouring columns (x0, x1) are turned to (x0, x1) * cosine + (x1, x0) * sine.
+    """
     cosine, sine = turn.float().unbind(-1)
     both_cosines = cosine.repeat_interleave(2, -1)
     signed_sines = torch.stack([-sine, sine], -1).flatten(1)
@@ -187,7 +220,7 @@ def rotation(turn: Float[Tensor, "row angle 2"]) -> tuple[Tensor, Tensor]:
 
 
 class FusedStep:
-    """Loss, gradients and logits of runs, one after the other; BadInput for models of other sizes than it knows.
+    """Loss, gradients and logits of runs, one after the other.
 
     It trains a copy of `parameters`, in `flat`. A step writes all of `gradients`.
     """
@@ -195,6 +228,7 @@ class FusedStep:
     def __init__(
         self, stack: Stack, parameters: Mapping[str, Tensor], dropout: Sequence[SeedSequence]
     ) -> None:
+        """Copy the parameters; `BadInput` if the step cannot be had, or not for such a model."""
         check_sizes(stack)
         self.library = library()
         self.stack = stack
@@ -207,12 +241,14 @@ class FusedStep:
         self.token_of_pair = F.pad(stack.token, (0, missing)).int()
         unturned = torch.tensor([1.0, 0.0]).expand(missing, *stack.turn_of_row.shape[1:])
         turn_of_pair = torch.cat([stack.turn_of_row.float(), unturned])
-        self.rotation, self.rotation_of_pair = rotation(stack.turn), rotation(turn_of_pair)
+        self.rotation = rotation(stack.turn)
+        self.rotation_of_pair = rotation(turn_of_pair)
         self.models = [self.model(run) for run in range(len(dropout))]
 
     def model(self, run: int) -> Model:
-        """One run's model, for the library, which reads and writes this object's tensors."""
-        config, layout = self.stack.config, self.stack.config.layout
+        """Return one run's model for the library, which reads and writes this object's tensors."""
+        config = self.stack.config
+        layout = config.layout
         model = Model(
             layers=config.layers,
             length=layout.length,
@@ -232,7 +268,8 @@ class FusedStep:
         self, rows: Int[Tensor, "run pos batch"], target: Int[Tensor, "run read batch"]
     ) -> dict[str, Tensor]:
         """Write each parameter's gradient; return loss and accuracies as `Trainer.score` does."""
-        rows, target = rows.int().contiguous(), target.int().contiguous()
+        rows = rows.int().contiguous()
+        target = target.int().contiguous()
         n_read, count = target.shape[1:]
         totals = torch.zeros(len(rows), 2 + n_read, dtype=torch.float64)
         for run, model in enumerate(self.models):
@@ -251,8 +288,12 @@ class FusedStep:
 
     @torch.no_grad()
     def logits(self, rows: Int[Tensor, "run pos batch"]) -> tuple[Tensor, Tensor]:
-        """Logits `[run, read, batch, vocab]` without dropout: with the final MLP ablated, and intact."""
-        rows, count = rows.int().contiguous(), rows.shape[2]
+        """Return the logits without dropout: with the final MLP ablated, and intact.
+
+        They are `[run, read, batch, vocab]` each.
+        """
+        rows = rows.int().contiguous()
+        count = rows.shape[2]
         n_read = len(self.stack.config.layout.loss_positions)
         logits = torch.empty(len(rows), 2, n_read, count, VOCABULARY)
         for run, model in enumerate(self.models):
@@ -266,11 +307,12 @@ class FusedStep:
 
 
 def check_sizes(stack: Stack) -> None:
-    """BadInput where `native/sizes.h` has no room for the model, or it is not on a CPU."""
+    """Raise `BadInput` if `native/sizes.h` has no room for the model, or it is not on a CPU."""
     config = stack.config
     if stack.token.device.type != "cpu":
         raise _cannot("it is for a CPU")
-    if config.d_model != 128 or config.heads != 2 or config.d_ff % 128 or not config.d_ff:
+    of_the_paper = config.d_model == D_MODEL and config.heads == HEADS
+    if not of_the_paper or config.d_ff % NEURONS_AT_ONCE or not config.d_ff:
         raise _cannot("the model has other sizes than the paper's")
     if (
         config.layers > MOST_LAYERS
@@ -278,5 +320,6 @@ def check_sizes(stack: Stack) -> None:
         or config.layout.length > MOST_POSITIONS
     ):
         raise _cannot(
-            f"it knows at most {MOST_LAYERS} layers, {MOST_NEURONS} neurons, {MOST_POSITIONS} positions"
+            f"it has room for {MOST_LAYERS} layers, {MOST_NEURONS} neurons and "
+            f"{MOST_POSITIONS} positions at most"
         )

@@ -5,9 +5,10 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,11 +26,33 @@ from carry_paper.training.seeds import OWN, Seeds, recorded
 from carry_paper.training.trainer import State, Trainer
 
 SAVE_EVERY = 15.0  # seconds between checkpoints
-TESTING = 0.3  # of a step: what the same sums cost in a test, which is a forward pass
+# A test is a forward pass: it takes this share of the time of a step with the same sums.
+TESTING = 0.3
 
-# takes what is trained, how far it is in words, and as a share of the whole
+# Is called with what is trained, how far it is in words, and as a share of the whole.
 Report = Callable[[str, str, float], None]
-Progress = tuple[int, int]  # epochs done, and batches of the next
+
+
+class Progress(NamedTuple):
+    """How far a run is: epochs done, and batches of the next epoch that are done."""
+
+    epochs: int
+    batches: int
+
+
+NOT_BEGUN = Progress(0, 0)
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What runs are trained on, in which of `trainer.PRECISIONS`, and with which seeds."""
+
+    device: str = "cpu"
+    precision: str = "fp32"
+    seeds: Seeds = OWN
+
+
+REFERENCE = Conditions()
 
 
 class Clock:
@@ -44,33 +67,34 @@ class Clock:
         return not time.monotonic() < self.end  # NaN ends at once
 
     def pause(self) -> bool:
-        """Whether to stop between two batches, for a checkpoint or for good."""
+        """Return True if it is time to stop between two batches, for a checkpoint or for good."""
         return self.over or time.monotonic() - self.saved >= SAVE_EVERY
 
 
 def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report: Report) -> bool:
-    """Train to the end of the recipe (True) or of the time; `report` is told after each epoch and each save."""
-    title, epochs = (
-        f"{trainer.group.name} {named(trainer.runs)}",
-        trainer.recipe.epochs(trainer.group),
-    )
+    """Train to the end of the recipe, or until the time is over; return True for the former.
+
+    `report` is called after each epoch and each save.
+    """
+    group, recipe = trainer.group, trainer.recipe
+    title = f"{group.name} {runs_in_words(trainer.runs)}"
+    epochs = recipe.epochs(group)
     while not trainer.finished and not clock.over:
         row = trainer.run_epoch(clock.pause)
-        snapshot = any(
-            trainer.epoch in trainer.recipe.snapshots(trainer.group, run) for run in trainer.runs
-        )
+        snapshot = any(trainer.epoch in recipe.snapshots(group, run) for run in trainer.runs)
         if row is None or snapshot or trainer.finished or clock.over:
             checkpoints.save(trainer.states())
             clock.saved = time.monotonic()
-        far = f"batch {trainer.done}/{trainer.group.steps}" if row is None else last_test(trainer)
-        report(
-            title, f"{far}, epoch {trainer.epoch + (row is None)}/{epochs}", trainer.epoch / epochs
-        )
+        if row is None:  # in the middle of an epoch
+            state = f"batch {trainer.done}/{group.steps}, epoch {trainer.epoch + 1}/{epochs}"
+        else:
+            state = f"{last_test(trainer)}, epoch {trainer.epoch}/{epochs}"
+        report(title, state, trainer.epoch / epochs)
     return trainer.finished
 
 
 def last_test(trainer: Trainer) -> str:
-    """What came out of the last test, and when that was if it is not the epoch just done."""
+    """Return the result of the last test, and its epoch if that is not the epoch just done."""
     names = ("test_loss", "test_whole", "epochs")
     loss, exact, epochs = (trainer.history[name][-1] for name in names)
     when = "" if epochs[0] == trainer.epoch else f" (after {epochs[0]})"
@@ -78,14 +102,21 @@ def last_test(trainer: Trainer) -> str:
 
 
 def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
-    """Go on from the runs' checkpoints; finetuning starts from the parent (App. H.2). BadInput if unusable."""
-    states = [
-        state for run in trainer.runs if (state := resumable(checkpoints, run, trainer.precision))
-    ]
+    """Go on from the runs' checkpoints; finetuning starts from the parent (App. H.2).
+
+    Raises:
+        BadInput: A checkpoint, or the parent's, cannot be used.
+    """
+    states = []
+    for run in trainer.runs:
+        state = resumable(checkpoints, run, trainer.precision)
+        if state is not None:
+            states.append(state)
     if len(states) == len(trainer.runs):
         trainer.restore(states)
         trainer.seeds = [recorded(record) for _, record in states]
-        if trainer.epoch and "epochs" not in trainer.history:  # begun when every epoch was tested
+        if trainer.epoch and "epochs" not in trainer.history:
+            # The run was begun when each epoch was followed by a test.
             epochs = np.arange(1, trainer.epoch + 1)
             trainer.history["epochs"] = list(np.tile(epochs[:, None], len(trainer.runs)))
     elif trainer.group.parent is not None:
@@ -97,7 +128,11 @@ def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
 
 
 def resumable(checkpoints: Checkpoints, run: int, precision: str) -> State | None:
-    """The run's checkpoint, None where it has none; BadInput where this step would not continue it to the same bits."""
+    """Return the run's checkpoint, None if it has none.
+
+    Raises:
+        BadInput: It is damaged, or this step would not continue it to the same bits.
+    """
     path = checkpoints.path(run)
     if not path.exists():
         return None
@@ -105,50 +140,52 @@ def resumable(checkpoints: Checkpoints, run: int, precision: str) -> State | Non
     record = state[1]
     if record["precision"] != precision:
         raise BadInput(
-            f"{path} was trained in {record['precision']}, not {precision}:"
-            f" pass --precision {record['precision']}, or move it away."
+            f"{path} was trained in {record['precision']}, not {precision}: "
+            f"pass --precision {record['precision']}, or move it away."
         )
     if precision == "fused" and record.get("step", 1) != fused.VERSION:
         raise BadInput(
-            f"{path} was made at commit {record.get('commit', 'unknown')}, whose step rounds otherwise:"
-            " continue it with a clone at that commit, or move it away."
+            f"{path} was made at commit {record.get('commit', 'unknown')}, "
+            "whose step rounds otherwise: "
+            "continue it with a clone at that commit, or move it away."
         )
     return state
 
 
 def parent_state(checkpoints: Checkpoints, name: str, after: int, run: int) -> State:
-    """That run of group `name` after as many of the paper's epochs; BadInput where it was not trained so far."""
-    parent, recipe = replace(checkpoints, group=groups.find(name)), checkpoints.recipe
-    (epoch,) = (
-        ours for ours, papers in recipe.snapshots(parent.group, run).items() if papers == after
-    )
-    if not parent.path(run, epoch).exists():
+    """Return that run of group `name` after as many of the paper's epochs.
+
+    Raises:
+        BadInput: The run was not trained so far.
+    """
+    parent = replace(checkpoints, group=groups.find(name))
+    recipe = checkpoints.recipe
+    own_epochs = {paper: own for own, paper in recipe.snapshots(parent.group, run).items()}
+    path = parent.path(run, own_epochs[after])
+    if not path.exists():
         raise BadInput(
-            f"{checkpoints.group.name} continues run {run} of {name} with its optimiser's state, but"
-            f" {parent.path(run, epoch)} does not exist: first run `carry train {name} --recipe"
-            f" {recipe.name} --runs {run} --out FOLDER` with a folder that does not have that run."
+            f"{checkpoints.group.name} continues run {run} of {name} with its optimiser's state, "
+            f"but {path} does not exist: first run `carry train {name} --recipe {recipe.name} "
+            f"--runs {run} --out FOLDER` with a folder that does not have that run."
         )
-    return parent.load(run, epoch)
+    return parent.load(run, own_epochs[after])
 
 
 def check_parents(plan: Iterable[tuple[Checkpoints, Collection[int]]]) -> None:
-    """BadInput where a run of `plan`, trained in this order, will lack its parent; before anything long starts."""
-    coming: set[tuple[str, int, int]] = set()  # group, the paper's epoch and run
+    """Raise `BadInput` if a run of `plan`, trained in this order, will lack its parent.
+
+    It is called before anything long starts.
+    """
+    will_exist: set[tuple[str, int, int]] = set()  # group, the paper's epoch, run
     for checkpoints, numbers in plan:
         group, recipe = checkpoints.group, checkpoints.recipe
         for run in numbers:
-            if (
-                group.parent
-                and (*group.parent, run) not in coming
-                and not checkpoints.path(run).exists()
-            ):
+            begun = checkpoints.path(run).exists()
+            if group.parent is not None and not begun and (*group.parent, run) not in will_exist:
                 parent_state(checkpoints, *group.parent, run)
-            snapshots = recipe.snapshots(group, run).items()
-            coming |= {
-                (group.name, papers, run)
-                for ours, papers in snapshots
-                if ours <= recipe.epochs(group)
-            }
+            for own_epoch, paper_epoch in recipe.snapshots(group, run).items():
+                if own_epoch <= recipe.epochs(group):
+                    will_exist.add((group.name, paper_epoch, run))
 
 
 def missing(
@@ -157,26 +194,28 @@ def missing(
     out: Path,
     seeds: Seeds = OWN,
 ) -> dict[int, Progress]:
-    """Runs that `out` lacks, or has with fewer epochs, and how far their checkpoints are.
+    """Return the runs that `out` lacks, or has with fewer epochs, and how far they are.
 
-    BadInput for damaged ones, and for those that have other seeds.
+    Raises:
+        BadInput: A file or a checkpoint is damaged, or has other seeds.
     """
-    group, recipe, found = checkpoints.group, checkpoints.recipe, {}
+    group, recipe = checkpoints.group, checkpoints.recipe
+    progress: dict[int, Progress] = {}
     seeds.check_group(group)
     for run in numbers:
         path = run_path(out, group.name, recipe.name, run)
         if is_finished(path, group, recipe, seeds):
             continue
-        found[run] = (0, 0)
+        progress[run] = NOT_BEGUN
         if checkpoints.path(run).exists():
-            record = checkpoints.load(run)[1]
+            _, record = checkpoints.load(run)
             seeds.check_run(group, record, checkpoints.path(run))
-            found[run] = (record["epoch"], record.get("batches", 0))
-    return found
+            progress[run] = Progress(record["epoch"], record.get("batches", 0))
+    return progress
 
 
 def is_finished(path: Path, group: Group, recipe: Recipe, seeds: Seeds = OWN) -> bool:
-    """Tell if a run's file has all epochs; BadInput if it is damaged or has other seeds."""
+    """Return True if a run's file has all epochs; `BadInput` if it is damaged or has other seeds."""
     if not path.exists():
         return False
     record = runs.describe(path, group.name)["record"]
@@ -189,44 +228,54 @@ def train_group(
     checkpoints: Checkpoints,
     numbers: Collection[int],
     out: Path,
-    *,
-    device: str = "cpu",
-    precision: str = "fp32",
-    seeds: Seeds = OWN,
+    conditions: Conditions = REFERENCE,
     clock: Clock | None = None,
-    report: Report = lambda *told: None,
+    report: Report = lambda title, state, share: None,
 ) -> bool:
     """Train what `out` lacks of a group's runs and write each when it is done; True if all are.
 
-    One after the other on a CPU, in lockstep on a GPU but for runs that came unequally far.
-    BadInput where another process trains one of the runs, or as in `prepare` and `missing`.
+    On a CPU runs are trained one after the other. On a GPU those that came equally far are
+    trained in lockstep.
+
+    Raises:
+        BadInput: Another process trains one of the runs; or as `prepare` and `missing`.
     """
     clock = clock or Clock()
     keep_memory()
-    with ExitStack() as held:
+    with ExitStack() as locks:
         for run in numbers:
-            held.enter_context(checkpoints.lock(run))
-        todo = missing(checkpoints, numbers, out, seeds)
+            locks.enter_context(checkpoints.lock(run))
+        todo = missing(checkpoints, numbers, out, conditions.seeds)
         for run in todo:  # before the first is trained
-            resumable(checkpoints, run, precision)
-        stacks = [
-            [run for run in todo if todo[run] == far]
-            for far in sorted({*todo.values()}, reverse=True)
-        ]
-        for stack in stacks if device != "cpu" else [[run] for run in todo]:
+            resumable(checkpoints, run, conditions.precision)
+        for stack in stacks(todo, conditions.device):
             if clock.over:
                 return False
-            how = (device, precision, seeds)
-            trainer = Trainer(checkpoints.group, checkpoints.recipe, stack, *how)
+            trainer = Trainer(
+                checkpoints.group,
+                checkpoints.recipe,
+                stack,
+                conditions.device,
+                conditions.precision,
+                conditions.seeds,
+            )
             prepare(trainer, checkpoints)
             if not train_runs(trainer, checkpoints, clock, report):
                 return False
             for run in stack:
-                print(
-                    f"Run {run} of {checkpoints.group.name}: {checkpoints.publish(run, out)}",
-                    flush=True,
-                )
+                path = checkpoints.publish(run, out)
+                print(f"Run {run} of {checkpoints.group.name}: {path}", flush=True)
     return True
+
+
+def stacks(todo: Mapping[int, Progress], device: str) -> list[list[int]]:
+    """Return the runs that are trained together, those that came furthest first."""
+    if device == "cpu":
+        return [[run] for run in todo]
+    alike: dict[Progress, list[int]] = {}
+    for run, progress in todo.items():
+        alike.setdefault(progress, []).append(run)
+    return [alike[progress] for progress in sorted(alike, reverse=True)]
 
 
 def parse_run_numbers(text: str | None, group: Group) -> list[int]:
@@ -250,27 +299,33 @@ def parse_run_numbers(text: str | None, group: Group) -> list[int]:
     return sorted(numbers)
 
 
-def named(numbers: Collection[int]) -> str:
-    """Which runs are meant: `run 3`; `runs 0,1,2`."""
+def runs_in_words(numbers: Collection[int]) -> str:
+    """Return which runs are meant: `run 3`; `runs 0,1,2`."""
     return f"run{'s' * (len(numbers) > 1)} {','.join(map(str, numbers))}"
 
 
 def estimate(
     checkpoints: Checkpoints, todo: Mapping[int, Progress], device: str, precision: str
 ) -> float:
-    """Seconds that runs should take to their end, from two steps; on a GPU a step is one of all runs in lockstep."""
-    group, recipe, stacked = checkpoints.group, checkpoints.recipe, device != "cpu"
-    left = [
-        max(0, recipe.epochs(group) - epoch - batches / group.steps)
-        for epoch, batches in todo.values()
-    ]
-    small = replace(group, fraction=group.batch / n_sums(group.n_digits), primed=0, parent=None)
-    trainer = Trainer(small, recipe, list(todo) if stacked else [0], device, precision)
+    """Return the seconds that runs should take to their end, from two steps.
+
+    On a GPU a step is one of all runs in lockstep.
+    """
+    group, recipe = checkpoints.group, checkpoints.recipe
+    epochs_left = []
+    for progress in todo.values():
+        done = progress.epochs + progress.batches / group.steps
+        epochs_left.append(max(0, recipe.epochs(group) - done))
+
+    in_lockstep = device != "cpu"
+    one_batch = group.batch / n_sums(group.n_digits)
+    small = replace(group, fraction=one_batch, primed=0, parent=None)
+    trainer = Trainer(small, recipe, list(todo) if in_lockstep else [0], device, precision)
     a, b = trainer.train.unbind(1)
-    step: float = in_turns({"step": partial(trainer.step, a, b, 0)}, 1, torch.get_num_threads())[
-        "step"
-    ].item()
+    seconds = in_turns({"step": partial(trainer.step, a, b, 0)}, 1, torch.get_num_threads())
+    step: float = seconds["step"].item()
+
     n_test = group.fraction * n_sums(group.n_digits) + (groups.N_LONG if group.padded else 0)
-    tested = len(recipe.tested(group)) / recipe.epochs(group)  # of the epochs
+    tested = len(recipe.tested(group)) / recipe.epochs(group)  # the share of epochs with a test
     epoch = step * (group.n_train + tested * TESTING * n_test) / group.batch
-    return epoch * (max(left) if stacked else sum(left))
+    return epoch * (max(epochs_left) if in_lockstep else sum(epochs_left))

@@ -11,28 +11,36 @@ from numpy.random import SeedSequence
 from carry_core.errors import BadInput
 from carry_core.groups import Group
 
-SPLIT, WEIGHTS, DROPOUT, ORDER = range(4)  # which child of a number's `SeedSequence` is for what
+# Each of these children of a number's `SeedSequence` seeds one stream.
+SPLIT, WEIGHTS, DROPOUT, ORDER = range(4)
 MOST_SEED = 2**63 - 1
 NAMES = ("init", "order", "mask")  # of the seeds, as in `--init-seed`, and in a run's record
 Recorded = dict[str, Any]
 
 
 class Streams(NamedTuple):
-    """Independent random streams of one run."""
+    """Independent random streams of one run.
 
-    split: torch.Generator  # training and test sums in their order, and the longer ones
+    Attributes:
+        split: Which sums are for training and test, in which order, and which longer ones.
+        weights: The initial weights.
+        dropout: The dropout masks.
+        order: A permutation of the training sums; None leaves them as they are.
+    """
+
+    split: torch.Generator
     weights: torch.Generator
     dropout: SeedSequence
-    order: torch.Generator | None  # permutes the training sums; None leaves them as they are
+    order: torch.Generator | None
 
 
 @dataclass(frozen=True)
 class Seeds:
-    """Seeds that runs were given; None stands for a run's own. Its split comes from its number.
+    """Seeds that runs are given; None stands for a run's own number.
 
     Runs with `init` 3 all start from the initial weights of run 3, runs with `mask` 3 have its
-    dropout masks. With `order`, the training sums of a run's own split are permuted, by a stream
-    that nothing else uses.
+    dropout masks. With `order`, the training sums of a run are permuted, by a stream that nothing
+    else uses: the split itself always comes from the run's number.
     """
 
     init: int | None = None
@@ -40,17 +48,18 @@ class Seeds:
     mask: int | None = None
 
     def streams(self, run: int) -> Streams:
-        """The random streams of a run."""
-        weights, dropout = (run if seed is None else seed for seed in (self.init, self.mask))
+        """Return the random streams of a run."""
+        init = run if self.init is None else self.init
+        mask = run if self.mask is None else self.mask
         return Streams(
             split=_generator(run, SPLIT),
-            weights=_generator(weights, WEIGHTS),
-            dropout=_child(dropout, DROPOUT),
+            weights=_generator(init, WEIGHTS),
+            dropout=_child(mask, DROPOUT),
             order=None if self.order is None else _generator(self.order, ORDER),
         )
 
     def record(self, run: int) -> Recorded:
-        """Seeds by name, as a run's record has them; `order` is None if nothing is permuted."""
+        """Return the seeds by name, as a run's record has them; `order` None permutes nothing."""
         return {
             "init": run if self.init is None else self.init,
             "order": self.order,
@@ -61,23 +70,26 @@ class Seeds:
         """Raise `BadInput` if a finetuned group is given initial weights: it has its parent's."""
         if group.parent is not None and self.init is not None:
             raise BadInput(
-                f"--init-seed {self.init}: {group.name} starts from the weights of"
-                f" {group.parent[0]}, which it does not change: drop it, or leave this group out."
+                f"--init-seed {self.init}: {group.name} starts from the weights of "
+                f"{group.parent[0]}, which it does not change: drop it, or leave this group out."
             )
 
     def check_run(self, group: Group, record: dict[str, Any], path: Path) -> None:
         """Raise `BadInput` if a run that is finished or under way in `path` has other seeds."""
-        run, before = record["run"], recorded(record)
-        # a finetuned run has no initial weights of its own
+        run = record["run"]
+        before = recorded(record)
+        # A finetuned run has no initial weights of its own.
         names = NAMES if group.parent is None else NAMES[1:]
-        asked, own = self.record(run), OWN.record(run)
+        asked = self.record(run)
+        own = OWN.record(run)
         if all(before.get(name) == asked[name] for name in names):
             return
         set_by_hand = [name for name in names if before.get(name) != own[name]]
         options = " ".join(f"--{name}-seed {before.get(name)}" for name in set_by_hand)
         raise BadInput(
-            f"Run {run} of {group.name} has other seeds ({path}): pass {options or 'no seeds'} to"
-            " go on with it, choose other runs with --runs, or another data folder with CARRY_DATA."
+            f"Run {run} of {group.name} has other seeds ({path}): "
+            f"pass {options or 'no seeds'} to go on with it, choose other runs with --runs, "
+            "or another data folder with CARRY_DATA."
         )
 
 
@@ -85,13 +97,13 @@ OWN = Seeds()
 
 
 def recorded(record: dict[str, Any]) -> Recorded:
-    """Seeds by name of a run with this record; one from before they could be set has its own."""
+    """Return the seeds of a run with this record: its own, if it is from before they were set."""
     seeds: Recorded = record.get("seeds") or OWN.record(record["run"])
     return seeds
 
 
 def _child(number: int, use: int) -> SeedSequence:
-    """One of the sequences that `SeedSequence(number).spawn` gives."""
+    """Return one of the sequences that `SeedSequence(number).spawn` gives."""
     return SeedSequence(number, spawn_key=(use,))
 
 

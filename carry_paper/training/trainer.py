@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -23,8 +23,8 @@ from carry_paper.training.fused import FusedStep
 from carry_paper.training.seeds import OWN, Seeds
 from carry_paper.training.stacked import Masks, Stack
 
-Pairs = Int[Tensor, "2 _"]  # a and b of each
-# a run's tensors by name, and a record that is ready for JSON
+Pairs = Int[Tensor, "2 _"]  # the two numbers of some sums
+# A run's tensors by name, and a record that is ready for JSON.
 State = tuple[dict[str, Tensor], dict[str, Any]]
 PRECISIONS = {
     "fp32": torch.float32,
@@ -32,12 +32,18 @@ PRECISIONS = {
     "bf16": torch.bfloat16,
     "fused": torch.float32,
 }
-MOMENTS = ("exp_avg", "exp_avg_sq")
+MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's moving averages, as PyTorch calls them
+BETAS = (0.9, 0.98)
+EPSILON = 1e-8
 TEST_BATCH = 2048  # sums per run
 
 
 def initialise(config: ModelConfig, generator: torch.Generator) -> dict[str, Tensor]:
-    """Fresh parameters: Glorot-uniform matrices, PyTorch's default biases, LayerNorms at one and zero (App. A.1)."""
+    """Return fresh parameters by name (App. A.1).
+
+    Matrices are Glorot-uniform, biases are PyTorch's default, LayerNorms have scale one and
+    shift zero.
+    """
     with torch.device("meta"):
         shapes = {name: p.shape for name, p in Transformer(config).named_parameters()}
     parameters = {}
@@ -58,20 +64,18 @@ def split(
     generator: torch.Generator,
     order: torch.Generator | None = None,
 ) -> tuple[Pairs, Pairs, Pairs]:
-    """Sums of one run: train, in the order of the batches; test; a padded group's longer ones.
+    """Return one run's sums: those of training, of the test, and a padded group's longer ones.
 
-    A generator for the `order` permutes the training sums; which sums are in which set stays.
+    The training sums are in the order of the batches. A generator for the `order` permutes
+    them, and changes nothing about which sums are in which set.
     """
     shuffled = torch.randperm(sums.n_sums(group.n_digits), generator=generator)
-    # of the training set, and of the test set, which comes next
     size = round(group.fraction * len(shuffled))
-    both = shuffled[: 2 * size].split(size)
-    train, test = (torch.stack(sums.unrank(index, group.n_digits)) for index in both)
-    long = (
-        torch.stack(sums.long_sums(N_LONG, group.config.width, generator))
-        if group.padded
-        else train[:, :0]
-    )
+    train = torch.stack(sums.unrank(shuffled[:size], group.n_digits))
+    test = torch.stack(sums.unrank(shuffled[size : 2 * size], group.n_digits))
+    long = train[:, :0]
+    if group.padded:
+        long = torch.stack(sums.long_sums(N_LONG, group.config.width, generator))
     if group.parent is not None:
         train = long[:, : group.primed]
     elif group.primed:
@@ -83,7 +87,20 @@ def split(
 
 
 class Trainer:
-    """Several runs of one group in lockstep: what becomes of one does not depend on the others, but for rounding."""
+    """Several runs of one group in lockstep.
+
+    A run does not depend on those beside it, but for rounding.
+
+    Attributes:
+        epoch: Epochs done.
+        done: Batches of the next epoch that are done.
+        running: Sums of the losses and accuracies of these batches, `[run, …]` each.
+        history: Learning curves, `[run, …]` for each row: of `train_…` a row for each epoch,
+            of all others a row for each test, after `epochs`.
+        seconds: The wall time that each run is charged with: its share of the stack's.
+        sessions: For each run, what made its earlier epochs, if that was another machine or
+            version.
+    """
 
     def __init__(
         self,
@@ -94,32 +111,27 @@ class Trainer:
         precision: str = "fp32",
         seeds: Seeds = OWN,
     ) -> None:
-        self.group, self.recipe, self.runs = group, recipe, runs
-        self.device, self.precision = torch.device(device), precision
+        self.group = group
+        self.recipe = recipe
+        self.runs = runs
+        self.device = torch.device(device)
+        self.precision = precision
         self.epoch = 0
-        self.done = 0  # batches of the epoch under way
-        self.running: dict[str, Tensor] = {}  # sums of their losses and accuracies, (run, …)
-        # `[run, …]` each: of `train_…` for every epoch, of all else for each test, after `epochs`
+        self.done = 0
+        self.running: dict[str, Tensor] = {}
         self.history: dict[str, list[NDArray[Any]]] = {}
         self.tested = recipe.tested(group)
         self.seeds = [seeds.record(run) for run in runs]
-        # wall time that each run is charged with: its share of the stack's
         self.seconds = [0.0] * len(runs)
-        where = (
-            torch.cuda.get_device_name(self.device)
-            if self.device.type == "cuda"
-            else f"cpu ({platform.machine()})"
-        )
-        self.made_by = {
-            "device": where,
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "commit": commit(),
-        }
+        self.made_by = made_by(self.device)
         self.sessions: list[list[dict[str, Any]]] = [[] for _ in runs]
+
         streams = [seeds.streams(run) for run in runs]
-        parts = zip(*(split(group, of_run.split, of_run.order) for of_run in streams), strict=True)
-        self.train, self.test, self.long = (torch.stack(part).to(self.device) for part in parts)
+        sets = [split(group, of_run.split, of_run.order) for of_run in streams]
+        self.train = torch.stack([train for train, _, _ in sets]).to(self.device)
+        self.test = torch.stack([test for _, test, _ in sets]).to(self.device)
+        self.long = torch.stack([long for _, _, long in sets]).to(self.device)
+
         fresh = [initialise(group.config, of_run.weights) for of_run in streams]
         stacked = {name: torch.stack([of_run[name] for of_run in fresh]) for name in fresh[0]}
         self.stack = Stack(group.config, self.device, PRECISIONS[precision])
@@ -139,8 +151,8 @@ class Trainer:
         self.optimiser = torch.optim.AdamW(
             self.trained,
             lr=self.rate,
-            betas=(0.9, 0.98),
-            eps=1e-8,
+            betas=BETAS,
+            eps=EPSILON,
             weight_decay=group.decay,
             fused=True,
         )
@@ -152,10 +164,10 @@ class Trainer:
     def run_epoch(
         self, pause: Callable[[], bool] = lambda: False
     ) -> dict[str, NDArray[Any]] | None:
-        """Train for one epoch, or what is left of it; returns what the history gains, `[run, …]`.
+        """Train for one epoch, or what is left of it; return the new rows of the learning curves.
 
-        A test follows where the recipe has one. `pause` is asked after each batch: where it says
-        so, None is returned, and the next call goes on there.
+        A test follows if the recipe has one after this epoch. `pause` is asked after each
+        batch: if it says so, None is returned, and the next call goes on from there.
         """
         began = time.perf_counter()
         measured = self.train_epoch(pause)
@@ -169,151 +181,194 @@ class Trainer:
                 row["epochs"] = np.full(len(self.runs), self.epoch)
             for key, value in row.items():
                 self.history.setdefault(key, []).append(value)
-        self.seconds = [
-            seconds + (time.perf_counter() - began) / len(self.runs) for seconds in self.seconds
-        ]
+        share = (time.perf_counter() - began) / len(self.runs)
+        self.seconds = [seconds + share for seconds in self.seconds]
         return row
 
     def train_epoch(self, pause: Callable[[], bool] = lambda: False) -> dict[str, Tensor] | None:
-        """One pass over the training set; means over its batches, with dropout on. None where `pause` stops it."""
+        """Go through the training set once; return means over its batches, with dropout on.
+
+        None is returned if `pause` stops it.
+        """
         for a, b in self.batches(self.train, self.group.batch)[self.done :]:
             row = self.step(a, b, self.epoch * self.group.steps + self.done)
-            self.running = {
-                k: self.running[k] + value if self.done else value.clone()
-                for k, value in row.items()
-            }
+            if self.done == 0:
+                self.running = {key: value.clone() for key, value in row.items()}
+            else:
+                self.running = {key: self.running[key] + value for key, value in row.items()}
             self.done += 1
             if pause():
-                # a GPU is behind; who measures the time should know
+                # A GPU works behind the program: wait for it, so that the time is measured.
                 self.running["loss"].sum().item()
                 return None
         means = {f"train_{key}": value / self.group.steps for key, value in self.running.items()}
-        self.done, self.running = 0, {}
+        self.done = 0
+        self.running = {}
         return means
 
     def step(self, a: Tensor, b: Tensor, number: int) -> dict[str, Tensor]:
-        """AdamW step `number` on a batch per run, `[run, batch]`; loss and accuracies per run."""
+        """Take AdamW step `number` on a batch per run, `[run, batch]`; return loss and accuracies."""
         self.rate.fill_(self.recipe.rate * min(1.0, (number + 1) / max(1, self.recipe.warmup)))
         torch.backends.cuda.matmul.allow_tf32 = self.precision == "tf32"
-        rows, targets = self.stack.rows(a, b), self.targets(a, b)
+        rows = self.stack.rows(a, b)
+        targets = self.targets(a, b)
         if self.fused is not None:
             row = self.fused.step(rows, targets)
         else:
-            for p in self.trained:  # as zero_grad does, which takes longer
-                p.grad = None
-            row = self.score(self.stack.logits(self.parameters, rows, self.masks).float(), targets)
+            for p in self.trained:
+                p.grad = None  # as the optimiser's zero_grad does, which takes longer
+            logits = self.stack.logits(self.parameters, rows, self.masks)
+            row = self.score(logits.float(), targets)
             row["loss"].sum().backward()
         self.optimiser.step()
         return {key: value.detach() for key, value in row.items()}
 
     @torch.inference_mode()
     def test_epoch(self) -> dict[str, Tensor]:
-        """Loss and accuracies on the test sums with dropout off, weight norm, and what the group's figures need."""
+        """Return loss and accuracies on the test sums with dropout off, and the weight norm.
+
+        Padded groups are also tested on longer sums, and one-layer groups have their mean
+        attention pattern.
+        """
         row = {f"test_{key}": value for key, value in self.mean_score(self.test).items()}
-        row["weight_norm"] = sum(
-            (p.square().flatten(1).sum(1) for p in self.parameters.values()), torch.zeros(())
-        )
+        squares = (p.square().flatten(1).sum(1) for p in self.parameters.values())
+        row["weight_norm"] = sum(squares, torch.zeros(()))
         if self.group.padded:
             row |= {f"long_{key}": value for key, value in self.mean_score(self.long).items()}
         if self.group.config.layers == 1:
-            batches = (self.stack.rows(a, b) for a, b in self.batches(self.test, TEST_BATCH))
-            total = [
-                self.stack.first_pattern(self.parameters, rows) * rows.shape[2] for rows in batches
-            ]
-            row["pattern"] = torch.stack(total).sum(0) / self.test.shape[2]
+            totals = []
+            for a, b in self.batches(self.test, TEST_BATCH):
+                pattern = self.stack.first_pattern(self.parameters, self.stack.rows(a, b))
+                totals.append(pattern * a.shape[1])
+            row["pattern"] = torch.stack(totals).sum(0) / self.test.shape[2]
         return row
 
     def mean_score(self, pairs: Tensor) -> dict[str, Tensor]:
-        """Means over all sums of `pairs`; where the group tracks the final MLP, also per class without it (Fig. 5)."""
+        """Return the means of `score` over all sums of `pairs`, with dropout off.
+
+        If the group tracks the final MLP, the accuracies per carry class without it are among
+        them, `[run, class, pos]` (Fig. 5).
+        """
         total: dict[str, Tensor] = {}
         for a, b in self.batches(pairs, TEST_BATCH):
-            rows, target = self.stack.rows(a, b), self.targets(a, b)
-            if self.fused is not None:
-                before_mlp, logits = self.fused.logits(rows)
-            else:
-                streams = self.stack.streams(self.parameters, rows)
-                before_mlp, logits = (self.stack.unembed(self.parameters, x) for x in streams)
-            row = {
-                key: value * a.shape[1] for key, value in self.score(logits.float(), target).items()
-            }
-            if self.group.tracks_final_mlp:
-                # (run, pos, batch)
-                guess, task = before_mlp.argmax(-1), carries.class_index(a, b, self.group.n_digits)
-                member = F.one_hot(task, len(self.carry_in)).to(torch.float32)
-                shift = torch.where(self.carry_in[task], 1, -1).transpose(1, 2)
-                row["ablated_count"] = member.sum(1).unsqueeze(-1)
-                for key, answer in (("accuracy", guess), ("corrected", (guess + shift) % 10)):
-                    row[f"ablated_{key}"] = torch.einsum(
-                        "rpb,rbc->rcp", (answer == target).float(), member
-                    )
+            row = self.summed_scores(a, b)
             total = {key: total[key] + value if total else value for key, value in row.items()}
-        of_class = total.pop("ablated_count", torch.ones(()))
+        in_class = total.pop("ablated_count", torch.ones(()))
+        means = {}
+        for key, value in total.items():
+            means[key] = value / (in_class if key.startswith("ablated") else pairs.shape[2])
+        return means
+
+    def summed_scores(self, a: Tensor, b: Tensor) -> dict[str, Tensor]:
+        """Return `score`, summed over a batch of sums; if the group needs it, `score_by_class`."""
+        rows = self.stack.rows(a, b)
+        target = self.targets(a, b)
+        if self.fused is not None:
+            without_mlp, logits = self.fused.logits(rows)
+        else:
+            before_mlp, after_mlp = self.stack.streams(self.parameters, rows)
+            without_mlp = self.stack.unembed(self.parameters, before_mlp)
+            logits = self.stack.unembed(self.parameters, after_mlp)
+        scores = self.score(logits.float(), target)
+        row = {key: value * a.shape[1] for key, value in scores.items()}
+        if self.group.tracks_final_mlp:
+            task = carries.class_index(a, b, self.group.n_digits)  # (run, batch)
+            row |= self.score_by_class(without_mlp.argmax(-1), target, task)
+        return row
+
+    def score_by_class(
+        self,
+        answer: Int[Tensor, "run read batch"],
+        target: Int[Tensor, "run read batch"],
+        task: Int[Tensor, "run batch"],
+    ) -> dict[str, Tensor]:
+        """Return how many digits of each carry class are correct, and are after correction.
+
+        The class's sums are counted as well. `measure.score` says what a correction is.
+        """
+        member = F.one_hot(task, len(self.carry_in)).to(torch.float32)  # (run, batch, class)
+        correction = torch.where(self.carry_in[task], 1, -1).transpose(1, 2)  # (run, pos, batch)
+        corrected = (answer + correction) % 10
         return {
-            key: x / (of_class if key.startswith("ablated") else pairs.shape[2])
-            for key, x in total.items()
+            "ablated_count": member.sum(1).unsqueeze(-1),
+            "ablated_accuracy": _count_by_class(answer == target, member),
+            "ablated_corrected": _count_by_class(corrected == target, member),
         }
 
     def score(
         self, logits: Float[Tensor, "run read batch vocab"], target: Tensor
     ) -> dict[str, Tensor]:
-        """Per run: mean cross entropy over the read positions, accuracy per position, exact match."""
-        # a softmax over the last axis is slow on a CPU
-        classes_outside = logits.transpose(-1, -2).flatten(0, 1)
-        loss = F.cross_entropy(classes_outside, target.flatten(0, 1), reduction="none").view(
-            target.shape
-        )
-        right = logits.detach().argmax(-1) == target
-        each = {"loss": loss.mean(1), "accuracy": right.float(), "whole": right.all(1).float()}
-        return {key: x.mean(-1) for key, x in each.items()}
+        """Return the mean cross entropy, the accuracy of each position and the exact match, by run."""
+        # On a CPU a softmax over the last axis is slow.
+        vocab_second = logits.transpose(-1, -2).flatten(0, 1)  # (run * read, vocab, batch)
+        loss = F.cross_entropy(vocab_second, target.flatten(0, 1), reduction="none")
+        correct = logits.detach().argmax(-1) == target  # (run, read, batch)
+        return {
+            "loss": loss.view(target.shape).mean(1).mean(-1),
+            "accuracy": correct.float().mean(-1),
+            "whole": correct.all(1).float().mean(-1),
+        }
 
     def targets(self, a: Tensor, b: Tensor) -> Int[Tensor, "run read batch"]:
         return sums.target_tokens(a, b, self.group.config.layout).transpose(1, 2)
 
     @staticmethod
     def batches(pairs: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:
-        """Consecutive batches of a and b, `[run, batch]` each; the last one is short."""
+        """Return consecutive batches of a and b, `[run, batch]` each; the last one is short."""
         return [(part[:, 0], part[:, 1]) for part in pairs.split(size, dim=2)]
 
     def states(self) -> list[State]:
-        """All it takes to go on from here to the same bits, of each run; after the first step at the earliest."""
-        parts: dict[str, dict[str, Tensor]] = {
+        """Return all that it takes to go on from here to the same bits, for each run.
+
+        There is no such state before the first step.
+        """
+        curves = {name: torch.from_numpy(np.stack(rows, 1)) for name, rows in self.history.items()}
+        kinds: dict[str, dict[str, Tensor]] = {
             "parameters": self.parameters,
             "running": self.running,
+            **self.moments(),
+            "history": curves,
         }
-        parts |= self.moments()
-        parts["history"] = {
-            key: torch.from_numpy(np.stack(rows, 1)) for key, rows in self.history.items()
-        }
-        tensors = {
-            f"{kind}/{name}": x.detach().cpu()
-            for kind, named in parts.items()
-            for name, x in named.items()
-        }
+        tensors: dict[str, Tensor] = {}
+        for kind, named in kinds.items():
+            for name, x in named.items():
+                tensors[f"{kind}/{name}"] = x.detach().cpu()
         shared: dict[str, Any] = {
             "group": self.group.name,
             "recipe": self.recipe.name,
             "precision": self.precision,
+            "epoch": self.epoch,
+            "batches": self.done,
+            **self.made_by,
+            "adam_step": int(next(iter(self.optimiser.state.values()))["step"]),
         }
-        shared |= {"epoch": self.epoch, "batches": self.done, **self.made_by}
-        shared["adam_step"] = int(next(iter(self.optimiser.state.values()))["step"])
         if self.fused is not None:
             shared["step"] = fused.VERSION
         states = []
         for i, run in enumerate(self.runs):
-            dropout = (self.fused or self).masks.state(i)
-            record = shared | {"run": run, "seconds": round(self.seconds[i], 1), "dropout": dropout}
-            record["seeds"] = self.seeds[i]
-            record |= {"sessions": self.sessions[i]} if self.sessions[i] else {}
+            record = shared | {
+                "run": run,
+                "seconds": round(self.seconds[i], 1),
+                "dropout": (self.fused or self).masks.state(i),
+                "seeds": self.seeds[i],
+            }
+            if self.sessions[i]:
+                record["sessions"] = self.sessions[i]
             states.append(({name: tensor[i].clone() for name, tensor in tensors.items()}, record))
         return states
 
     def restore(self, states: list[State]) -> None:
-        """Go on from what `states` gave of the same runs; the record also names who made them, if that was another."""
+        """Go on from what `states` gave of the same runs.
+
+        A record also says what made the run so far, if that was another machine or version.
+        """
         self.load(states)
-        self.epoch, self.done = states[0][1]["epoch"], states[0][1].get("batches", 0)
+        first_tensors, first_record = states[0]
+        self.epoch = first_record["epoch"]
+        self.done = first_record.get("batches", 0)
         self.seconds = [record["seconds"] for _, record in states]
         together = {
-            name: torch.stack([tensors[name] for tensors, _ in states]) for name in states[0][0]
+            name: torch.stack([tensors[name] for tensors, _ in states]) for name in first_tensors
         }
         self.running = {
             name: total.to(self.device) for name, total in part(together, "running/").items()
@@ -324,13 +379,14 @@ class Trainer:
         }
         for i, (_, record) in enumerate(states):
             (self.fused or self).masks.set_state(i, record["dropout"])
+            self.sessions[i] = [*record.get("sessions", [])]
             before = {key: record.get(key) for key in self.made_by}
-            other = [{"epochs": self.epoch} | before] if before != self.made_by else []
-            self.sessions[i] = [*record.get("sessions", []), *other]
+            if before != self.made_by:
+                self.sessions[i].append({"epochs": self.epoch} | before)
 
     @torch.no_grad()
     def load(self, states: list[State]) -> None:
-        """Take over weights and Adam's state only: what finetuning does with its parent (App. H.2)."""
+        """Take over weights and Adam's state only, as finetuning does from its parent (App. H.2)."""
         for name, p in self.parameters.items():
             p.copy_(torch.stack([tensors[f"parameters/{name}"] for tensors, _ in states]))
         for p in self.trained:
@@ -342,7 +398,10 @@ class Trainer:
                 moment.copy_(torch.stack([tensors[f"{key}/{name}"] for tensors, _ in states]))
 
     def moments(self) -> dict[str, dict[str, Tensor]]:
-        """Adam's moving averages, by their names and the parameters', `[run, …]`; after a first step."""
+        """Return Adam's moving averages by their names and the parameters', `[run, …]` each.
+
+        There are none before the first step.
+        """
         state = self.optimiser.state
         if self.fused is None:
             return {
@@ -352,17 +411,37 @@ class Trainer:
         return {key: flat.views(state[flat.values][key]) for key in MOMENTS}
 
 
+def _count_by_class(
+    counted: Bool[Tensor, "run read batch"], member: Float[Tensor, "run batch class"]
+) -> Float[Tensor, "run class read"]:
+    """Return how many of the counted digits are in each carry class."""
+    return torch.einsum("rpb,rbc->rcp", counted.float(), member)
+
+
 def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names start with a prefix, under the rest of their names."""
+    """Return the tensors whose names start with a prefix, under the rest of their names."""
+    named = {}
+    for name, value in tensors.items():
+        if name.startswith(prefix):
+            named[name.removeprefix(prefix)] = value
+    return named
+
+
+def made_by(device: torch.device) -> dict[str, str]:
+    """Return what trains a run: the device, the versions, the commit."""
+    device_name = f"cpu ({platform.machine()})"
+    if device.type == "cuda":
+        device_name = torch.cuda.get_device_name(device)
     return {
-        name.removeprefix(prefix): value
-        for name, value in tensors.items()
-        if name.startswith(prefix)
+        "device": device_name,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "commit": commit(),
     }
 
 
 def commit() -> str:
-    """The commit of this checkout, with `+` where `carry_core` was changed since; `unknown` outside of one."""
+    """Return the commit of this checkout, with `+` if its code was changed; else `unknown`."""
     git = ["git", "-C", str(ROOT)]
     try:
         head = subprocess.run(

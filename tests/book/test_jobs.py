@@ -215,7 +215,9 @@ def test_slurm_trains_to_the_same_weights_though_a_job_is_killed_and_runs_notebo
     checkpoints = Checkpoints(
         tmp_path / "checkpoints", groups.find(N1), replace(groups.RECIPES["quick"], limit=1)
     )
-    loop.train_group(checkpoints, range(900, 904), tmp_path / "here", precision="bf16")
+    loop.train_group(
+        checkpoints, range(900, 904), tmp_path / "here", loop.Conditions(precision="bf16")
+    )
     finished(training)
     for run in range(900, 904):
         path = f"{N1}/quick/run{run}.safetensors"

@@ -35,6 +35,8 @@ FAILS, LACKS = (
     ("false", "", "false: exit 1"),
     ("g++", "avx512_bf16", "the processor lacks avx512_bf16"),
 )
+NO_COMMAND = ('g++ "', "", "CXX is 'g++ \"', which is no command: No closing quotation")
+BLANK = (" ", "", "there is no compiler ' '")
 
 
 @pytest.fixture(params=SHAPES)
@@ -214,7 +216,7 @@ def test_logits_are_the_references(reference):
             assert distance({"": logits}, {"": expected}) < 0.005
 
 
-@pytest.mark.parametrize(("compiler", "lacks", "told"), [FAILS, LACKS])
+@pytest.mark.parametrize(("compiler", "lacks", "told"), [FAILS, LACKS, NO_COMMAND, BLANK])
 def test_where_it_cannot_be_built_one_line_says_why(compiler, lacks, told, tmp_path, monkeypatch):
     monkeypatch.setattr(fused, "cpu_info", lambda entry: " ".join(fused.INSTRUCTIONS - {lacks}))
     monkeypatch.setattr(fused, "library", fused.library.__wrapped__)

@@ -44,7 +44,13 @@ def train_small(started, folder, precision="fp32", most=None):
     checkpoints = Checkpoints(folder / "checkpoints", group, Recipe("paper", 1e-3))
     try:
         report = lambda *_: started.set()  # noqa: E731
-        loop.train_group(checkpoints, [0, 1], folder / "runs", precision=precision, report=report)
+        loop.train_group(
+            checkpoints,
+            [0, 1],
+            folder / "runs",
+            loop.Conditions(precision=precision),
+            report=report,
+        )
     except BadInput as error:
         (folder / "complaint").write_text(str(error))
         raise SystemExit(2) from None
@@ -158,7 +164,9 @@ def test_runs_that_came_unequally_far_are_trained_apart(small_group, data, monke
         loop.train_runs(trainer, checkpoints, Ticks(batches), lambda *_: None)
     stacks = []
     report = lambda title, *_: stacks.append(title)  # noqa: E731
-    assert loop.train_group(checkpoints, [0, 1, 2], data / "runs", device="cpu:0", report=report)
+    assert loop.train_group(
+        checkpoints, [0, 1, 2], data / "runs", loop.Conditions("cpu:0"), report=report
+    )
     assert stacks == ["small run 1", "small run 1", "small runs 0,2", "small runs 0,2"]
     straight = Trainer(small_group, checkpoints.recipe, [0, 1, 2])
     straight.run_epoch(), straight.run_epoch()
@@ -256,7 +264,7 @@ def test_a_checkpoint_of_a_step_that_rounds_otherwise_is_refused_before_any_run_
     before = path.read_bytes()
     refused = "run1.safetensors was made at commit 0123456789ab, whose step rounds otherwise: .* a clone at that commit"
     with pytest.raises(BadInput, match=refused):
-        loop.train_group(checkpoints, [0, 1], data / "runs", precision="fused")
+        loop.train_group(checkpoints, [0, 1], data / "runs", loop.Conditions(precision="fused"))
     assert path.read_bytes() == before
     assert not checkpoints.path(0).exists()
 

@@ -139,15 +139,17 @@ OTHERS = [(OWN, "--init-seed 3 --order-seed 1"), (Seeds(init=3), "--init-seed 3 
 def test_a_run_with_other_seeds_is_refused_in_one_line(checkpoints, data, finished, seeds, options):
     clock = loop.Clock() if finished else Ticks(2)
     out = data / "runs"
-    assert loop.train_group(checkpoints, [0], out, seeds=SET, clock=clock) == finished
+    assert (
+        loop.train_group(checkpoints, [0], out, loop.Conditions(seeds=SET), clock=clock) == finished
+    )
     before = contents(data)
     with pytest.raises(
         BadInput, match=rf"Run 0 of small has other seeds .*: pass {options} to go on"
     ):
-        loop.train_group(checkpoints, [0], out, seeds=seeds)
+        loop.train_group(checkpoints, [0], out, loop.Conditions(seeds=seeds))
     assert contents(data) == before
     # its own, by its number
-    assert loop.train_group(checkpoints, [0], out, seeds=replace(SET, mask=0))
+    assert loop.train_group(checkpoints, [0], out, loop.Conditions(seeds=replace(SET, mask=0)))
     if not finished:
         straight = Trainer(checkpoints.group, checkpoints.recipe, [0], seeds=SET)
         straight.run_epoch()
@@ -183,17 +185,19 @@ def test_a_finetuned_run_has_its_parents_weights_and_says_which_seeds_these_had(
     monkeypatch.setitem(groups.GROUPS, "parent", parent)
     monkeypatch.setitem(groups.GROUPS, "child", child)
     first, then = (Checkpoints(data / "checkpoints", group, recipe) for group in (parent, child))
-    assert loop.train_group(first, [0], data / "runs", seeds=Seeds(init=3))
+    assert loop.train_group(first, [0], data / "runs", loop.Conditions(seeds=Seeds(init=3)))
     with pytest.raises(BadInput, match="--init-seed 4: child starts from the weights of parent"):
-        loop.train_group(then, [0], data / "runs", seeds=Seeds(init=4))
+        loop.train_group(then, [0], data / "runs", loop.Conditions(seeds=Seeds(init=4)))
     expected = {"order": 5, "mask": 0, "parent": {"init": 3, "order": None, "mask": 0}}
-    assert not loop.train_group(then, [0], data / "runs", seeds=Seeds(order=5), clock=Ticks(1))
+    assert not loop.train_group(
+        then, [0], data / "runs", loop.Conditions(seeds=Seeds(order=5)), clock=Ticks(1)
+    )
     assert then.load(0)[1]["seeds"] == expected
     with pytest.raises(
         BadInput, match="Run 0 of child has other seeds .*: pass --order-seed 5 to go on"
     ):
         loop.train_group(then, [0], data / "runs")
-    assert loop.train_group(then, [0], data / "runs", seeds=Seeds(order=5))
+    assert loop.train_group(then, [0], data / "runs", loop.Conditions(seeds=Seeds(order=5)))
     assert runs.load("child").record["runs"][0]["seeds"] == expected
 
 
