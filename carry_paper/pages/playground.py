@@ -190,15 +190,15 @@ def export_runs(out: Path, chosen: Mapping[str, Collection[int]]) -> list[dict[s
     return listed
 
 
-def training(group: str, measured: str, every: int) -> dict[str, Any]:
+def training(group: str, measured: str, distance: int) -> dict[str, Any]:
     """Return a group's histories for the slider over training (Fig. 2, 5), with what is `measured`.
 
-    Losses in float16, at least 1e-6; accuracies and attention in hundredths; all after `every` so
+    Losses in float16, at least 1e-6; accuracies and attention in hundredths; all after `distance`
     many epochs, or a multiple of it, so that the runs were tested after all of these.
     """
     loaded, history = runs.load(group), load_curves(group)
     tested, planned = history["epochs"], loaded.planned_epochs
-    steps = count(every, every)
+    steps = count(distance, distance)
     step = next(x for x in steps if np.isin(np.arange(x, tested[-1] + 1, x), tested).all())
     rows = tested % step == 0
     if measured == "pattern":  # the run and the middle epoch of Fig. 2

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from carry_core import carries, groups, runs
-from carry_paper.findings import dynamics, lengths
+from carry_paper.findings import dynamics, lengths, typology
 from carry_paper.findings.geometry import SEPARATING_ACCURACY
 from carry_paper.findings.heads import CANNOT_CARRY_CORRELATION, PARTNER_ATTENTION
 from carry_paper.pages.minus import minus_signs
@@ -100,6 +100,34 @@ def of_runs(shows: Mapping[Any, bool] | pd.Series) -> str:
     *others, last = showing
     listed = f"{', '.join(others)} and {last}" if others else last
     return f"{len(showing)} of {n_runs} runs ({listed})"
+
+
+def n_of_runs(shows: "pd.Series[bool]") -> str:
+    """Return how many runs show something, such as `4 of 6 runs`."""
+    return f"{int(shows.sum())} of {len(shows)} runs"
+
+
+def kinds_of_runs(side: str, deciding: pd.DataFrame | None) -> dict[str, Any]:
+    """Return which runs of a side are of which kind, and in which the final MLP adds the carry.
+
+    Args:
+        side: The end of the words' names, such as `ours`.
+        deciding: The runs, from `findings.typology.who_decides`; None if the side has no stored
+            map, for which there are dashes.
+    """
+    names = {
+        "one": "one head",
+        "together": "heads together",
+        "earlier": "earlier",
+        "split": "split",
+    }
+    if deciding is None:
+        words: dict[str, Any] = dict.fromkeys((*names, "not_one", "mlp"), MISSING)
+    else:
+        words = {name: deciding.kind == kind for name, kind in names.items()}
+        words["not_one"] = deciding.kind != "one head"
+        words["mlp"] = deciding["final MLP"] >= typology.DECIDES
+    return {f"{name}_{side}": value for name, value in words.items()}
 
 
 def counted(values: "pd.Series[Any]") -> str:

@@ -81,57 +81,64 @@ def draw_curves(figure: SubFigure, curves: Arrays) -> None:
             ax.set_ylim(0, 1.03 if title == "exact match" else None)
 
 
-def transition_arrays(history: History, run: int, shown: Sequence[int]) -> dict[str, NDArray[Any]]:
+def transition_arrays(
+    history: History, run: int, map_epochs: Sequence[int]
+) -> dict[str, NDArray[Any]]:
     """Return what `draw_transition` draws of a run.
 
-    That is its curves at every fifth epoch, and its attention at the `shown` epochs.
+    That is its curves at every fifth epoch, and its attention at the `map_epochs`.
     """
-    i, tested = list(history["runs"]).index(run), history["epochs"]
+    i = list(history["runs"]).index(run)
+    tested = history["epochs"]
     drawn_epochs = tested % 5 == 0
     names = ("train_loss", "test_loss", "test_accuracy", "weight_norm")
-    drawn = {name: history[name][i, drawn_epochs] for name in names}
-    drawn |= {"epoch": tested[drawn_epochs], "run": np.array(run), "shown": np.array(shown)}
-    return drawn | {"attention": history["pattern"][i, np.searchsorted(tested, shown)]}
+    arrays = {name: history[name][i, drawn_epochs] for name in names}
+    return arrays | {
+        "epoch": tested[drawn_epochs],
+        "run": np.array(run),
+        "shown": np.array(map_epochs),
+        "attention": history["pattern"][i, np.searchsorted(tested, map_epochs)],
+    }
 
 
 def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
-    """Draw a one-layer run's loss, digits and squared norm, and below its attention (Fig. 2, 10)."""
-    # [shown, head, query, key], [shown]
-    heads, shown = curves["attention"].shape[1], curves["shown"]
-    maps = [[f"{head} at {epoch}" for epoch in shown] for head in range(heads)]
+    """Draw a one-layer run's curves, and below its attention at some epochs (Fig. 2, 10).
+
+    `curves` are those of `transition_arrays`.
+    """
+    map_epochs = curves["shown"]  # [map]
+    heads = curves["attention"].shape[1]  # [map, head, query, key]
+    maps = [[f"{head} at {epoch}" for epoch in map_epochs] for head in range(heads)]
     names = ["loss", "digits right", "squared norm"]
-    mosaic: Any = [*([name] * len(shown) for name in names), *maps]
+    mosaic: Any = [*([name] * len(map_epochs) for name in names), *maps]
     axes = figure.subplot_mosaic(mosaic, height_ratios=[1, 1, 1, *[1.4] * heads])
+    epoch = curves["epoch"]
     for name, colour in (("train", TRAIN), ("test", TEST)):
-        axes["loss"].plot(curves["epoch"], curves[f"{name}_loss"], color=colour, label=name)
+        axes["loss"].plot(epoch, curves[f"{name}_loss"], color=colour, label=name)
     plain_log(axes["loss"])
     for name, curve, dash in zip(
         layout.position_names, curves["test_accuracy"].T, ("-", "--", ":"), strict=True
     ):
-        axes["digits right"].plot(
-            curves["epoch"], curve, linestyle=dash, label=name.replace("pos", "pos. ")
-        )
-    axes["squared norm"].plot(curves["epoch"], curves["weight_norm"], color=INK)
+        label = name.replace("pos", "pos. ")
+        axes["digits right"].plot(epoch, curve, linestyle=dash, label=label)
+    axes["squared norm"].plot(epoch, curves["weight_norm"], color=INK)
     axes["squared norm"].set(ylim=(0, None), xlabel="epoch")
     axes["digits right"].set(ylim=(0, 1.03))
     for name in names:
         axes[name].set_title(name, loc="left")
         axes[name].xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes[name].tick_params(labelbottom=name == names[-1])
-        for epoch in shown:
-            axes[name].axvline(epoch, color=FAINT, linewidth=0.9, linestyle=(0, (3, 2)))
+        for map_epoch in map_epochs:
+            axes[name].axvline(map_epoch, color=FAINT, linewidth=0.9, linestyle=(0, (3, 2)))
     axes["loss"].legend(loc="upper right")
     axes["digits right"].legend(loc="center right", bbox_to_anchor=(1, 0.4))
     tokens = layout.tick_labels()
-    for k, head in np.ndindex(len(shown), heads):
-        ax = axes[f"{head} at {shown[k]}"]
-        attention_map(
-            ax,
-            curves["attention"][k, head],
-            [] if k else tokens,
-            tokens if head == heads - 1 else [],
-        )
-        ax.set(title=f"0:{head}, epoch {shown[k]}", aspect="equal")
+    for i, head in np.ndindex(len(map_epochs), heads):
+        ax = axes[f"{head} at {map_epochs[i]}"]
+        queries = [] if i else tokens
+        keys = tokens if head == heads - 1 else []
+        attention_map(ax, curves["attention"][i, head], queries, keys)
+        ax.set(title=f"0:{head}, epoch {map_epochs[i]}", aspect="equal")
 
 
 def ends(history: History) -> pd.DataFrame:

@@ -246,7 +246,22 @@ def test_parts_of_a_primed_model_are_needed_where_their_loss_is_large():
     assert said["tens_trained"].tolist() == [True]
 
 
+def test_the_kinds_of_a_side_s_runs():
+    runs = pd.DataFrame({"kind": ["one head", "split"], "final MLP": [0.9, 0.1]}, index=[2, 4])
+    said = words.kinds_of_runs("ours", runs)
+    assert {name: words.in_words(value) for name, value in said.items()} == {
+        "one_ours": "1 of 2 runs (2)",
+        "together_ours": "none of 2 runs",
+        "earlier_ours": "none of 2 runs",
+        "split_ours": "1 of 2 runs (4)",
+        "not_one_ours": "1 of 2 runs (4)",
+        "mlp_ours": "1 of 2 runs (2)",
+    }
+    assert set(words.kinds_of_runs("author", None).values()) == {words.MISSING}
+
+
 def test_values_are_spread_and_counted():
+    assert words.n_of_runs(pd.Series([True, False, True])) == "2 of 3 runs"
     assert words.spread(pd.Series([0.5, 0.25])) == "0.25 to 0.50 (mean 0.38)"
     assert words.spread(pd.Series(dtype=float)) == words.MISSING
     assert words.counted(pd.Series(["a", "b", "b"])) == "2 b, 1 a"
