@@ -280,11 +280,11 @@ class SharedPrefix:
             )
             members_by_change.setdefault(change, []).append(i)
         branches = []
-        for change, alike in members_by_change.items():
-            hook = no_hook
-            if change:
+        for done, alike in members_by_change.items():
+            hook: TensorHook = no_hook
+            if done:
                 hook = self.hooks[alike[0]]
             elif self.watcher in alike:
                 hook = self.watch
-            branches.append(Branch(alike, hook, changes=bool(change)))
+            branches.append(Branch(alike, hook, changes=bool(done)))
         return branches
