@@ -1,4 +1,4 @@
-"""Where data lie, readers that check first that there is a regular file, and atomic writes.
+"""The folders of data, readers that first check for a regular file, and atomic writes.
 
 Whatever goes wrong while a file is read is one `BadInput`, which names the file, the reason and the
 remedy.
@@ -26,27 +26,35 @@ from carry_core.errors import BadInput
 Arrays = dict[str, NDArray[Any]]
 
 ROOT = Path(__file__).resolve().parent.parent
-# bytes of a text or of arrays once they are unpacked: no file of ours has a tenth of that
+# Bytes of a text, or of arrays once they are unpacked: no file of ours has a tenth of that.
 LARGEST = 2**28
-REASON = 200  # characters
-ZIP_END = 22  # bytes of the last record of a zip file, which has the number of its members
+REASON = 200  # characters of an error's text
+# The last record of a zip file, in bytes, and where it has the number of members.
+ZIP_END = 22
+ZIP_MEMBERS = slice(10, 12)
 
 
 def data_dir() -> Path:
-    """The folder with weights and results: `data/` of the repository, or what CARRY_DATA names."""
+    """Return the folder with weights and results: what CARRY_DATA names, or the repository's."""
     return Path(os.environ.get("CARRY_DATA") or ROOT / "data")
 
 
 def author_dir() -> Path:
-    """The folder with the author's imported release: `author/` in the data folder, or what CARRY_AUTHOR names."""
+    """Return the folder with the author's imported release.
+
+    It is what CARRY_AUTHOR names, or `author/` in the data folder.
+    """
     return Path(os.environ.get("CARRY_AUTHOR") or data_dir() / "author")
 
 
-# What is said of a file that cannot be used
+# ---- errors about a file that cannot be used
 
 
 def damaged(path: Path, why: str, remedy: str) -> BadInput:
-    """The error that says why a file cannot be read, and how to get it again: from git, else by `remedy`."""
+    """Return the error that says why a file cannot be read, and how to get it again.
+
+    It can be restored by git, or else by the `remedy`.
+    """
     if os.path.lexists(path):
         return BadInput(f"{path} is damaged ({why}): {restoring(path, remedy)}.")
     return BadInput(
@@ -55,15 +63,15 @@ def damaged(path: Path, why: str, remedy: str) -> BadInput:
 
 
 def restoring(path: Path, otherwise: str) -> str:
-    """The remedy for a file: `git checkout` if it is tracked, else another."""
+    """Return the remedy for a file: `git checkout` if it is tracked, else another."""
     return f"restore it with `git checkout {path}`" if is_tracked(path) else otherwise
 
 
 def is_tracked(path: Path) -> bool:
-    """Return whether a git checkout has the file, which need not exist."""
+    """Return True if a git checkout has the file, which need not exist."""
+    command = ["git", "-C", str(path.parent), "ls-files", "--error-unmatch", "--", path.name]
     try:
-        listed = ["git", "-C", str(path.parent), "ls-files", "--error-unmatch", "--", path.name]
-        return subprocess.run(listed, capture_output=True, check=False).returncode == 0
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
     except OSError:  # there is no git
         return False
 
@@ -80,17 +88,19 @@ def reason(error: Exception) -> str:
     return text if len(text) <= REASON else f"{text[:REASON]}…"
 
 
-# Readers
+# ---- readers
 
 
 @contextmanager
 def reading(path: Path, remedy: str) -> Iterator[None]:
-    """Open and decode a regular file in this block: `BadInput` with the remedy where there is none, or it is damaged.
+    """Have this block open and decode a regular file.
 
-    A damaged file can fail in any way, so that every exception but `BadInput` counts as damage.
+    Raises:
+        BadInput: There is no regular file, or it is damaged. A damaged file can fail in any
+            way, so every exception counts as damage.
     """
     try:
-        if not path.is_file():  # a FIFO would be waited for
+        if not path.is_file():  # to open a FIFO would wait for its writer
             raise ValueError("it is not a regular file")
         yield
     except BadInput:
@@ -107,26 +117,27 @@ def limited(content: bytes) -> bytes:
 
 
 def read_bytes(path: Path, remedy: str) -> bytes:
-    """The content of a regular file; `BadInput` if there is none, or it is larger than any of ours."""
+    """Return the content of a regular file; `BadInput` if there is none, or it is too large."""
     with reading(path, remedy), path.open("rb") as file:
         return limited(file.read(LARGEST + 1))
 
 
 def read_text(path: Path, remedy: str) -> str:
-    """The text of a file in UTF-8, else `BadInput`."""
+    """Return the text of a file in UTF-8, else `BadInput`."""
     content = read_bytes(path, remedy)
     with reading(path, remedy):
         return content.decode()
 
 
 def read_arrays(path: Path, remedy: str) -> Arrays:
-    """The arrays of an `.npz` file by name, else `BadInput`."""
-    with reading(path, remedy), path.open("rb") as opened:  # else a damaged one stays open
-        parts = zipfile.ZipFile(opened).infolist()
-        if sum(part.file_size for part in parts) > LARGEST:
+    """Return the arrays of an `.npz` file by name, else `BadInput`."""
+    # It is opened here, since `np.load` leaves a damaged file open.
+    with reading(path, remedy), path.open("rb") as opened:
+        members = zipfile.ZipFile(opened).infolist()
+        if sum(member.file_size for member in members) > LARGEST:
             raise ValueError(f"its arrays have more than {LARGEST:,} bytes")
         opened.seek(-ZIP_END, os.SEEK_END)
-        if int.from_bytes(opened.read(ZIP_END)[10:12], "little") != len(parts):
+        if int.from_bytes(opened.read(ZIP_END)[ZIP_MEMBERS], "little") != len(members):
             raise ValueError("its end names another number of arrays than its directory")
         opened.seek(0)
         with np.load(opened, allow_pickle=False) as file:
@@ -135,24 +146,27 @@ def read_arrays(path: Path, remedy: str) -> Arrays:
 
 @contextmanager
 def open_tensors(path: Path, remedy: str) -> Iterator[Any]:
-    """An open `.safetensors` file; `BadInput` if it is damaged, or what the block reads of it is not as expected."""
+    """Give an open `.safetensors` file; `BadInput` if it, or what is read of it, is damaged."""
     with reading(path, remedy), safe_open(path, "pt") as file:
         yield file
 
 
-# Writers
+# ---- writers
 
 
 @contextmanager
 def replacing_all(*paths: Path) -> Iterator[list[Path]]:
-    """Temporary paths beside `paths` that take their places, in this order, when the block ends without an error.
+    """Give temporary paths that take the places of `paths`, in order, if the block ends well.
 
-    They do so only when all of them are whole on the disk: `BadInput` if a folder cannot be written
-    or the disk is full, and says which of `paths` are not as they were. New files are as readable
-    as the umask lets them be.
+    They do so only once all of them are whole on the disk. New files are as readable as the
+    umask lets them be.
+
+    Raises:
+        BadInput: A folder cannot be written or the disk is full. The message says which of
+            `paths` are not as they were.
     """
     temporaries: list[Path] = []
-    done: list[str] = []
+    replaced: list[str] = []
     try:
         modes = []
         for path in paths:
@@ -165,51 +179,55 @@ def replacing_all(*paths: Path) -> Iterator[list[Path]]:
         for temporary, mode in zip(temporaries, modes, strict=True):
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
-            temporary.chmod(mode)  # safetensors lets nobody else read
+            temporary.chmod(mode)  # since safetensors lets nobody else read
         for path, temporary in zip(paths, temporaries, strict=True):
             temporary.replace(path)
-            done.append(path.name)
+            replaced.append(path.name)
     except (OSError, SafetensorError) as error:
-        # safetensors writes the number into its message only
-        match = re.search(r"os error (\d+)", str(error))
-        number = error.errno if isinstance(error, OSError) else int(match[1]) if match else None
+        number = _error_number(error)
         if number is None:
             raise
-        what, left = (
-            " and ".join(map(str, paths)),
-            f"{', '.join(done)} is new" if done else "nothing was changed there",
-        )
-        remedy = (
-            "Free some space" if number in (errno.ENOSPC, errno.EDQUOT) else "Choose another place"
-        )
-        raise BadInput(f"Cannot write {what}: {os.strerror(number)}. {remedy}; {left}.") from error
+        what = " and ".join(map(str, paths))
+        disk_is_full = number in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "Free some space" if disk_is_full else "Choose another place"
+        state = f"{', '.join(replaced)} is new" if replaced else "nothing was changed there"
+        raise BadInput(f"Cannot write {what}: {os.strerror(number)}. {remedy}; {state}.") from error
     finally:
         for temporary in temporaries:
             temporary.unlink(missing_ok=True)
 
 
+def _error_number(error: OSError | SafetensorError) -> int | None:
+    """Return the operating system's number of an error; safetensors has it in its text only."""
+    if isinstance(error, OSError):
+        return error.errno
+    match = re.search(r"os error (\d+)", str(error))
+    return int(match[1]) if match else None
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place when the block ends without an error.
+    """Give a temporary path that takes the place of `path` if the block ends without an error.
 
-    `BadInput` if the folder cannot be written or the disk is full; `path` is then as it was.
+    Raises:
+        BadInput: The folder cannot be written or the disk is full; `path` is then as it was.
     """
     with replacing_all(path) as (temporary,):
         yield temporary
 
 
 def json_bytes(value: Any) -> bytes:
-    """JSON, one value a line."""
+    """Return a value as JSON, one entry a line."""
     return (json.dumps(value, indent=1) + "\n").encode()
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON, one value a line, atomically."""
+    """Write a value as JSON, one entry a line, atomically."""
     with replacing(path) as temporary:
         temporary.write_bytes(json_bytes(value))
 
 
 def sha256(path: Path) -> str:
-    """Hexadecimal sha256 of a file; `BadInput` if it cannot be read."""
+    """Return the hexadecimal sha256 of a file; `BadInput` if it cannot be read."""
     with reading(path, "make it readable"), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

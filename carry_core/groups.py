@@ -1,6 +1,6 @@
-"""The groups of runs that the paper trains, by the author's names, and the recipes that we train by.
+"""The groups of runs that the paper trains, and the recipes that we train them by.
 
-A run is a group, a recipe and a number.
+Groups have the author's names. A run is a group, a recipe and a number.
 """
 
 import math
@@ -142,7 +142,7 @@ class Recipe:
         return self.planned_epochs(group) if self.limit is None else self.limit
 
     def snapshots(self, group: Group, run: int) -> dict[int, int]:
-        """Return the epochs whose weights are kept, each with the paper's epoch for which it stands.
+        """Return the epochs whose weights are kept, each with the paper's that it stands for.
 
         Both are at the same share of a whole training.
         """

@@ -219,7 +219,7 @@ class ModelConfig:
 
 
 def rotary(length: int, d_head: int) -> Float[Tensor, "pos half 2"]:
-    """Return the cosine and sine by which the rotary embedding turns pairs of coordinates (RoFormer).
+    """Return the cosines and sines with which the rotary embedding turns pairs (RoFormer).
 
     They are computed on the CPU, since some devices lack float64.
     """
@@ -275,7 +275,7 @@ class Block(nn.Module):
         self.register_buffer("rotation", self._rotation(), persistent=False)
 
     def _rotation(self) -> Float[Tensor, "pos half 2"]:
-        """Return the rotary embedding on the weights' device, in float32, or in float64 like them."""
+        """Return the rotary embedding on the weights' device, in float32 or like them in float64."""
         weight = next(self.parameters())
         dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
         device = "cpu" if weight.is_meta else weight.device
@@ -413,7 +413,7 @@ class Transformer(nn.Module):
         return list(read) if is_last and read is not None else slice(None)
 
     def _embedded(self, tokens: Tensor) -> Float[Tensor, "batch pos d_model"]:
-        """Return the token embedding, not yet scaled; `BadInput` unless the model has such tokens."""
+        """Return the token embedding, not yet scaled; `BadInput` if tokens do not fit."""
         length = self.config.layout.length
         is_tensor = isinstance(tokens, Tensor)
         if (

@@ -46,7 +46,7 @@ SYMBOLS = "0123456789+="
 
 @dataclass(frozen=True)
 class Layout:
-    """How a sum of two `width`-digit numbers is written: for an encoder, or for a causal decoder."""
+    """The layout of a sum of two `width`-digit numbers, for an encoder or a causal decoder."""
 
     width: int = 3
     causal: bool = False
@@ -61,7 +61,7 @@ class Layout:
 
     @property
     def loss_positions(self) -> tuple[int, ...]:
-        """Positions whose prediction enters the loss; a decoder's last one predicts the final `=`."""
+        """Positions whose prediction enters the loss; in a decoder, that of the final `=` too."""
         first = 2 * self.width if self.causal else 2 * self.width + 1
         return tuple(range(first, self.length))
 

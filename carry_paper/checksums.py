@@ -1,4 +1,7 @@
-"""The list of shipped files, `data/SHA256SUMS` in the format of `sha256sum -c`, and writing what stands on it."""
+"""The list of shipped files, `data/SHA256SUMS` in the format of `sha256sum -c`.
+
+A file that is on the list is written together with its line.
+"""
 
 import hashlib
 import os
@@ -13,18 +16,25 @@ from carry_core.errors import BadInput
 from carry_core.files import damaged, data_dir, read_text, replacing, replacing_all, sha256
 
 SUMS = "SHA256SUMS"
-REMEDY = "name the data folder in CARRY_DATA, or delete the list and begin it anew with `carry verify --accept NAME`"
+REMEDY = (
+    "name the data folder in CARRY_DATA, or delete the list and begin it anew with "
+    "`carry verify --accept NAME`"
+)
 NOT_SHIPPED = re.compile(rf"{SUMS}|checkpoints/|author/|(.*/)?\.")
 LINE = re.compile("([0-9a-f]{64})  (.+)")
 
 
 def path_of() -> Path:
-    """Where the list lies."""
+    """Return the path of the list."""
     return data_dir() / SUMS
 
 
 def read_checksums() -> dict[str, str]:
-    """The sha256 of every shipped file by its name in the data folder; `BadInput` if the list is missing or damaged."""
+    """Return the sha256 of every shipped file, by its name in the data folder.
+
+    Raises:
+        BadInput: The list is missing or damaged.
+    """
     sums: dict[str, str] = {}
     for number, line in enumerate(read_text(path_of(), REMEDY).splitlines(), 1):
         match = LINE.fullmatch(line)
@@ -32,11 +42,8 @@ def read_checksums() -> dict[str, str]:
             raise damaged(path_of(), f"line {number} is not a sha256 and a name", REMEDY)
         digest, name = match.groups()
         if not _is_inside(name) or name in sums:
-            raise damaged(
-                path_of(),
-                f"line {number} names {name!r}, no file of the data folder or one twice",
-                REMEDY,
-            )
+            why = f"line {number} names {name!r}, no file of the data folder or one twice"
+            raise damaged(path_of(), why, REMEDY)
         sums[name] = digest
     if not sums:
         raise damaged(path_of(), "it names no file", REMEDY)
@@ -49,34 +56,40 @@ def _is_inside(name: str) -> bool:
 
 
 def shipped_name(path: Path) -> str:
-    """The name of a file on the list; `BadInput` if it is not one of those that are shipped."""
+    """Return the name of a file on the list; `BadInput` if it is none of those that are shipped."""
     name = Path(os.path.relpath(path, data_dir())).as_posix()
     if not _is_inside(name) or NOT_SHIPPED.match(name):
         raise BadInput(
-            f"{name}: expected the name of a file relative to {data_dir()}, and none of its checkpoints."
+            f"{name}: expected the name of a file relative to {data_dir()}, "
+            "and none of its checkpoints."
         )
     return name
 
 
 def write_checksums(files: Iterable[Path] | None = None) -> None:
-    """Write the list anew for some files, or for all that are shipped; `BadInput` if a file is not one of those."""
-    root = data_dir()
+    """Write the list anew for some files, or for all that are shipped.
+
+    Raises:
+        BadInput: A file is none of those that are shipped.
+    """
     with _locked():
+        sums: dict[str, str] = {}
         if files is None:
-            every = (path for path in root.rglob("*") if path.is_file())
-            files = [
-                path for path in every if not NOT_SHIPPED.match(path.relative_to(root).as_posix())
-            ]
-            sums = {}
-        else:
-            sums = read_checksums() if path_of().exists() else {}
-        sums |= {shipped_name(path): sha256(path) for path in files}
+            files = _shipped_files()
+        elif path_of().exists():
+            sums = read_checksums()
+        for path in files:
+            sums[shipped_name(path)] = sha256(path)
         with replacing(path_of()) as temporary:
             temporary.write_text(_text(sums), encoding="utf-8")
 
 
 def save_listed(path: Path, content: bytes) -> Path:
-    """Write a shipped file together with its line on the list; `BadInput` if that cannot be, and both are as before."""
+    """Write a shipped file together with its line on the list.
+
+    Raises:
+        BadInput: They cannot be written; both are as before.
+    """
     name = shipped_name(path)
     with _locked():
         sums = read_checksums() if path_of().exists() else {}
@@ -87,19 +100,26 @@ def save_listed(path: Path, content: bytes) -> Path:
     return path
 
 
+def _shipped_files() -> list[Path]:
+    root = data_dir()
+    paths = [path for path in root.rglob("*") if path.is_file()]
+    return [path for path in paths if not NOT_SHIPPED.match(path.relative_to(root).as_posix())]
+
+
 def _text(sums: Mapping[str, str]) -> str:
     return "".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items()))
 
 
 @contextmanager
 def _locked() -> Iterator[None]:
-    """Read the list and write it again while no other command does, since two may save at once."""
+    """Hold the list while it is read and written again, since two commands may save at once."""
     lock = filelock.FileLock(data_dir() / f".{SUMS}.lock")
     try:
         lock.acquire()
     except OSError as error:
         raise BadInput(
-            f"Cannot write {path_of()}: {error.strerror}. Choose another place; nothing was changed."
+            f"Cannot write {path_of()}: {error.strerror}. "
+            "Choose another place; nothing was changed."
         ) from error
     try:
         yield

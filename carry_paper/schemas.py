@@ -19,12 +19,13 @@ from carry_core.files import LARGEST, limited, read_bytes, read_text, reading
 
 Schema = TypeVar("Schema", bound=BaseModel)
 
-# collections within collections of a YAML file: its parser overflows the stack at some 10,000
+# A YAML file has no more collections within one another: its parser overflows the stack at some
+# 10,000.
 DEEPEST = 20
 
 
 def one_of(names: Collection[str]) -> AfterValidator:
-    """A part of a schema: one of these names."""
+    """Return a part of a schema: one of these names."""
 
     def check(name: str) -> str:
         if name not in names:
@@ -36,32 +37,40 @@ def one_of(names: Collection[str]) -> AfterValidator:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Turn a schema's error into a `ValueError` with the first complaint and its place in the file."""
+    """Turn a schema's error into a `ValueError`: the first complaint and its place."""
     try:
         yield
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in first["loc"])
+        place = ""
+        for key in first["loc"]:
+            place += f"[{key}]" if isinstance(key, int) else f".{key}"
         complaint = first["msg"].removeprefix("Value error, ")
-        raise ValueError(": ".join(filter(None, [place.lstrip("."), complaint]))) from error
+        place = place.lstrip(".")
+        raise ValueError(f"{place}: {complaint}" if place else complaint) from error
 
 
 def read_json(path: Path, schema: type[Schema], remedy: str) -> Schema:
-    """A JSON file as its schema has it, else `BadInput`."""
+    """Return the content of a JSON file as its schema has it, else `BadInput`."""
     content = read_bytes(path, remedy)
     with reading(path, remedy), plain_errors():
         return schema.model_validate_json(content)
 
 
 def read_yaml(path: Path, schema: type[Schema], remedy: str) -> Schema:
-    """A YAML file as its schema has it, else `BadInput`; also where a key stands twice in a mapping."""
+    """Return the content of a YAML file as its schema has it.
+
+    Raises:
+        BadInput: The file is missing or damaged, or a key occurs twice in a mapping.
+    """
     text = read_text(path, remedy)
     with reading(path, remedy), plain_errors():
         depth = 0
         for event in yaml.parse(text, Loader=_YamlLoader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(
-                event, yaml.CollectionEndEvent
-            )
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
             if depth > DEEPEST:
                 raise ValueError(f"it is nested more than {DEEPEST} deep")
         return schema.model_validate(yaml.load(text, Loader=_StrictLoader))
@@ -71,7 +80,7 @@ _YamlLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _StrictLoader(_YamlLoader):  # type: ignore[misc] # one of two classes
-    """Loads plain data, in which no key stands twice and no mapping takes over more than one other."""
+    """A loader of plain data, in which no key occurs twice and no mapping merges several others."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -80,29 +89,30 @@ class _StrictLoader(_YamlLoader):  # type: ignore[misc] # one of two classes
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         if id(node) not in self.checked:
             self.checked.add(id(node))
-            names = [str(key.value) for key, _ in node.value]
-            twice = [name for name in names if names.count(name) > 1]
-            if twice:
-                raise ValueError(f"{twice[0]} stands twice at line {node.start_mark.line + 1}")
-            if any(
-                key.value == "<<" and not isinstance(value, yaml.MappingNode)
-                for key, value in node.value
-            ):
-                raise ValueError(f"<< takes one mapping, line {node.start_mark.line + 1}")
+            line = node.start_mark.line + 1
+            names: set[str] = set()
+            for key, value in node.value:
+                name = str(key.value)
+                if name in names:
+                    raise ValueError(f"{name} stands twice at line {line}")
+                names.add(name)
+                if name == "<<" and not isinstance(value, yaml.MappingNode):
+                    raise ValueError(f"<< takes one mapping, line {line}")
         super().flatten_mapping(node)
 
 
 def read_table(path: Path, schema: type[BaseModel], remedy: str) -> pd.DataFrame:
-    """A `.csv.gz` file, else `BadInput`.
+    """Return the table in a `.csv.gz` file, else `BadInput`.
 
-    The schema has a list for each column, which stands for its distinct values, with None for NaN.
+    The schema has a list for each column: its distinct values, with None for NaN.
     """
     with reading(path, remedy), plain_errors(), gzip.open(path) as file:
         frame = pd.read_csv(io.BytesIO(limited(file.read(LARGEST + 1))))
         if not isinstance(frame.index, pd.RangeIndex):
             raise ValueError("its rows have more fields than its header")
-        distinct = {name: column.unique().tolist() for name, column in frame.items()}
-        schema.model_validate(
-            {name: [None if x != x else x for x in values] for name, values in distinct.items()}
-        )
+        columns = {}
+        for name, column in frame.items():
+            distinct = column.unique().tolist()
+            columns[name] = [None if value != value else value for value in distinct]
+        schema.model_validate(columns)
     return frame

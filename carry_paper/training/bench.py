@@ -1,4 +1,7 @@
-"""Speed of training, measurements and the ledger beside plain PyTorch, in turns on the same machine (`carry bench`)."""
+"""Benchmarks of training, of measurements and of the ledger beside plain PyTorch (`carry bench`).
+
+What is compared is timed in turns, in one process on the same machine.
+"""
 
 import math
 import os
@@ -26,14 +29,16 @@ from carry_core.model import ModelConfig, Transformer, rotate
 from carry_paper.checksums import save_listed
 from carry_paper.schemas import read_json
 from carry_paper.training.fused import cpu_info
-from carry_paper.training.trainer import PRECISIONS, Trainer, commit
+from carry_paper.training.trainer import BETAS, EPSILON, PRECISIONS, Trainer, commit
 
 Row = dict[str, Any]
+DROPOUT = 0.1  # the paper's rate
+CALLS = 2  # of a task, one after the other, in each round
 LAYERS = [Group(f"n{layers}", ModelConfig(layers=layers), fraction=0.01) for layers in (1, 2, 3)]
 
 
 class Plain:
-    """The baseline: the same model and optimiser step as an ordinary PyTorch user writes them, on one run."""
+    """The baseline: the model and the optimiser step as a PyTorch user writes them, for one run."""
 
     def __init__(self, group: Group) -> None:
         self.config = group.config
@@ -41,20 +46,21 @@ class Plain:
         self.optimiser = torch.optim.AdamW(
             self.model.parameters(),
             lr=1e-3,
-            betas=(0.9, 0.98),
-            eps=1e-8,
+            betas=BETAS,
+            eps=EPSILON,
             weight_decay=group.decay,
             fused=True,
         )
 
     def logits(self, tokens: Tensor, dropout: float) -> Tensor:
-        """Logits at all positions, with `scaled_dot_product_attention` and `F.dropout`."""
-        heads = (self.config.heads, self.config.d_head)
+        """Return logits at all positions, by `scaled_dot_product_attention` and `F.dropout`."""
+        by_head = (self.config.heads, self.config.d_head)
         resid = self.model.embed(tokens) * math.sqrt(self.config.d_model)
         for block in self.model.blocks:
             x = block.norm(resid)
-            q, k, v = (project(x).unflatten(-1, heads) for project in (block.q, block.k, block.v))
-            q, k, v = (rotate(y, block.rotation).transpose(1, 2) for y in (q, k, v))
+            q = rotate(block.q(x).unflatten(-1, by_head), block.rotation).transpose(1, 2)
+            k = rotate(block.k(x).unflatten(-1, by_head), block.rotation).transpose(1, 2)
+            v = rotate(block.v(x).unflatten(-1, by_head), block.rotation).transpose(1, 2)
             z = F.scaled_dot_product_attention(
                 q, k, v, dropout_p=dropout, is_causal=self.config.causal
             )
@@ -65,9 +71,9 @@ class Plain:
         return logits
 
     def step(self, a: Tensor, b: Tensor) -> None:
-        """One AdamW step on a batch, `[sum]` each."""
+        """Take one AdamW step on a batch of sums, `[sum]` each."""
         layout = self.config.layout
-        logits = self.logits(sums.encode(a, b, layout), 0.1)[:, list(layout.loss_positions)]
+        logits = self.logits(sums.encode(a, b, layout), DROPOUT)[:, list(layout.loss_positions)]
         loss = F.cross_entropy(logits.flatten(0, 1), sums.targets(a, b, layout).flatten())
         self.optimiser.zero_grad()
         loss.backward()
@@ -77,21 +83,25 @@ class Plain:
 def in_turns(
     tasks: dict[str, Callable[[], Any]], rounds: int, threads: int, **clock: Any
 ) -> pd.DataFrame:
-    """Seconds of each task, a row for each round of all, so that a slow moment of the machine meets all."""
-    # not above: it warns where CUDA is installed and no device is there
+    """Return the seconds of each task, a row for each round of all tasks.
+
+    A slow moment of the machine therefore meets all of them.
+    """
+    # It is imported only here, since it warns if CUDA is installed without a device.
     from torch.utils.benchmark import Timer
 
     timers = {
         name: Timer("f()", globals={"f": f}, num_threads=threads, **clock)
         for name, f in tasks.items()
     }
-    return pd.DataFrame(
-        [{name: timer.timeit(2).mean for name, timer in timers.items()} for _ in range(rounds)]
-    )
+    rows = []
+    for _ in range(rounds):
+        rows.append({name: timer.timeit(CALLS).mean for name, timer in timers.items()})
+    return pd.DataFrame(rows)
 
 
 def ratios(slow: pd.Series, fast: pd.Series) -> Row:
-    """How many times faster, round by round: the median, the lowest and the highest."""
+    """Return how many times faster a task is, by round: the median, the lowest, the highest."""
     ratio = (slow / fast).round(2)
     return {"ratio": ratio.median(), "ratio, lowest": ratio.min(), "ratio, highest": ratio.max()}
 
@@ -99,61 +109,81 @@ def ratios(slow: pd.Series, fast: pd.Series) -> Row:
 def train(
     device: str = "cpu", groups: Sequence[Group] = LAYERS, runs: int = 1, rounds: int = 5
 ) -> list[Row]:
-    """A training step of ours, of so many runs in lockstep; on a CPU beside that of `Plain`, in processor time."""
+    """Time a training step of ours, of so many runs in lockstep.
+
+    On a CPU it is compared with that of `Plain`, in processor time.
+    """
     keep_memory()  # as in training; the baseline gains from it as well
-    rows, on_cpu = [], device == "cpu"
+    rows = []
     for group in groups:
-        ours: dict[str, Trainer] = {}
-        for name in PRECISIONS:
-            with suppress(BadInput):  # no fused step here
-                if name != "tf32" or device.startswith("cuda"):
-                    ours[name] = Trainer(group, RECIPES["quick"], list(range(runs)), device, name)
-        a, b = ours["fp32"].batches(ours["fp32"].train, group.batch)[0]
-        tasks: dict[str, Callable[[], Any]] = {
-            name: partial(of.step, a, b, 1) for name, of in ours.items()
+        rows += _train_rows(group, device, runs, rounds)
+    return rows
+
+
+def _train_rows(group: Group, device: str, runs: int, rounds: int) -> list[Row]:
+    """Return a row for each precision in which the group can be trained on the device."""
+    on_cpu = device == "cpu"
+    trainers: dict[str, Trainer] = {}
+    for precision in PRECISIONS:
+        if precision == "tf32" and not device.startswith("cuda"):
+            continue
+        with suppress(BadInput):  # the fused step cannot be had everywhere
+            recipe = RECIPES["quick"]
+            trainers[precision] = Trainer(group, recipe, list(range(runs)), device, precision)
+    reference = trainers["fp32"]
+    a, b = reference.batches(reference.train, group.batch)[0]
+
+    tasks: dict[str, Callable[[], Any]] = {}
+    for precision, trainer in trainers.items():
+        tasks[precision] = partial(trainer.step, a, b, 1)
+    if on_cpu:
+        tasks["plain"] = partial(Plain(group).step, a[0], b[0])
+        seconds = in_turns(tasks, rounds, 1, timer=time.process_time)
+    else:
+        seconds = in_turns(tasks, rounds, 1)
+    milliseconds = (1e3 * seconds.median()).round(1)
+
+    rows = []
+    for precision, trainer in trainers.items():
+        row: Row = {
+            "device": "cpu" if on_cpu else trainer.made_by["device"],
+            "runs": runs,
+            "layers": group.config.layers,
+            "precision": precision,
+            "ours, ms": milliseconds[precision],
         }
         if on_cpu:
-            tasks["plain"] = partial(Plain(group).step, a[0], b[0])
-        seconds = in_turns(tasks, rounds, 1, **({"timer": time.process_time} if on_cpu else {}))
-        ms = (1e3 * seconds.median()).round(1)
-        for name, trainer in ours.items():
-            row: Row = {"device": "cpu" if on_cpu else trainer.made_by["device"], "runs": runs}
-            row |= {"layers": group.config.layers, "precision": name, "ours, ms": ms[name]}
-            against = (
-                {"plain fp32, ms": ms["plain"]} | ratios(seconds["plain"], seconds[name])
-                if on_cpu
-                else {}
-            )
-            rows.append(row | against)
+            row["plain fp32, ms"] = milliseconds["plain"]
+            row |= ratios(seconds["plain"], seconds[precision])
+        rows.append(row)
     return rows
 
 
 def claims(rounds: int = 5, n_sums: int = 16_384) -> list[Row]:
-    """The passes behind Table 1 (intact, both heads, final MLP) from one shared prefix, against four plain passes."""
+    """Compare Table 1's measurements, which share a prefix, with a plain pass for each of them."""
     model = Transformer(ModelConfig()).eval()
     a, b = sums.unrank(torch.arange(n_sums), 3)
-    edits = [INTACT, *measure.last_heads(model), measure.final_mlp(model)]
+    interventions = table_1(model)
     batches = sums.encode(a, b, model.config.layout).split(measure.BATCH)
 
     @torch.inference_mode()
     def apart() -> None:
-        for hook in [edit.hook(model) for edit in edits]:
+        hooks = [intervention.hook(model) for intervention in interventions]
+        for hook in hooks:
             for tokens in batches:
                 model(tokens, hook)
 
     threads = torch.get_num_threads()
-    shared = partial(measure.class_accuracies, model, a, b, edits)
+    shared = partial(measure.class_accuracies, model, a, b, interventions)
     seconds = in_turns({"apart": apart, "shared": shared}, rounds, threads)
-    row: Row = {"passes": len(edits), "sums": n_sums, "threads": threads}
-    row |= {f"{name}, s": round(median, 2) for name, median in seconds.median().items()}
-    return [row | ratios(seconds["apart"], seconds["shared"])]
+    row: Row = {"passes": len(interventions), "sums": n_sums, "threads": threads}
+    return [row | medians(seconds) | ratios(seconds["apart"], seconds["shared"])]
 
 
 def predict(rounds: int = 7, n_sums: int = 16_384) -> list[Row]:
-    """Compare `measure.predict` with plain passes of the model, intact and under Table 1's conditions."""
+    """Compare `measure.predict` with plain passes of the model, intact and as in Table 1."""
     model = Transformer(ModelConfig()).eval()
     a, b = sums.unrank(torch.arange(n_sums), 3)
-    table_1 = [INTACT, *measure.last_heads(model), measure.final_mlp(model)]
     read = model.config.layout.answer
     batches = sums.encode(a, b, model.config.layout).split(measure.BATCH)
 
@@ -164,17 +194,27 @@ def predict(rounds: int = 7, n_sums: int = 16_384) -> list[Row]:
             for hook in hooks:
                 model(tokens, hook, read).argmax(-1)
 
-    rows, threads = [], torch.get_num_threads()
-    for what, interventions in (("intact", [INTACT]), ("Table 1", table_1)):
+    rows = []
+    threads = torch.get_num_threads()
+    for what, interventions in (("intact", [INTACT]), ("Table 1", table_1(model))):
         tasks: dict[str, Callable[[], Any]] = {
             "plain": partial(plain, interventions),
             "predict": partial(measure.predict, model, a, b, interventions),
         }
         seconds = in_turns(tasks, rounds, threads)
         row: Row = {"what": what, "passes": len(interventions), "sums": n_sums, "threads": threads}
-        row |= {f"{name}, s": round(median, 2) for name, median in seconds.median().items()}
-        rows.append(row | ratios(seconds["plain"], seconds["predict"]))
+        rows.append(row | medians(seconds) | ratios(seconds["plain"], seconds["predict"]))
     return rows
+
+
+def table_1(model: Transformer) -> list[Ablation]:
+    """Return the conditions of Table 1: intact, without one last head or the MLP."""
+    return [INTACT, *measure.last_heads(model), measure.final_mlp(model)]
+
+
+def medians(seconds: pd.DataFrame) -> Row:
+    """Return the median seconds of each task."""
+    return {f"{name}, s": round(median, 2) for name, median in seconds.median().items()}
 
 
 class Benchmark(BaseModel):
@@ -190,12 +230,16 @@ class Benchmark(BaseModel):
 
 
 def path_of(what: str) -> Path:
-    """Where a benchmark's results lie."""
+    """Return the path of a benchmark's results."""
     return data_dir() / "results" / f"bench_{what}.json"
 
 
 def saved(what: str) -> dict[str, Any]:
-    """A stored benchmark, its `rows` and what it was measured with; `BadInput` if it is missing or damaged."""
+    """Return a stored benchmark, its `rows` and what it was measured with.
+
+    Raises:
+        BadInput: It is missing or damaged.
+    """
     remedy = f"delete it and write it with `carry bench {what} --save`"
     return read_json(path_of(what), Benchmark, remedy).model_dump()
 
@@ -203,19 +247,18 @@ def saved(what: str) -> dict[str, Any]:
 def check_devices(what: str, devices: Collection[Any]) -> None:
     """Raise `BadInput` if a benchmark is stored of devices that are not among these."""
     if os.path.lexists(path_of(what)):
-        lost = sorted(
-            {str(row["device"]) for row in saved(what)["rows"] if "device" in row} - {*devices}
-        )
+        stored = {str(row["device"]) for row in saved(what)["rows"] if "device" in row}
+        lost = sorted(stored - {*devices})
         if lost:
             why = f"{path_of(what)} has rows of {', '.join(lost)}"
             raise BadInput(f"{why}, which is not here: run it there, or delete it to begin anew.")
 
 
 def save(what: str, rows: list[Row]) -> Path:
-    """Write a benchmark's rows and what they were measured with; returns the file."""
+    """Write a benchmark's rows and what they were measured with; return the file."""
     check_devices(what, {row.get("device") for row in rows})
-    about = {"processor": cpu_info("model name") or platform.machine()}
-    about |= {
+    about = {
+        "processor": cpu_info("model name") or platform.machine(),
         "capability": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
         "commit": commit(),

@@ -116,7 +116,8 @@ class Checkpoints:
                     f"Checkpoint {path} is not of {expected}: move it away to train this run."
                 )
             CheckpointRecord.model_validate(record)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            names = list(file.keys())
+            tensors = {name: file.get_tensor(name) for name in names}
             self._check(tensors, record["epoch"])
         return tensors, record
 

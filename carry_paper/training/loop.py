@@ -215,7 +215,7 @@ def missing(
 
 
 def is_finished(path: Path, group: Group, recipe: Recipe, seeds: Seeds = OWN) -> bool:
-    """Return True if a run's file has all epochs; `BadInput` if it is damaged or has other seeds."""
+    """Return True if a run's file has all epochs; `BadInput` if damaged, or of other seeds."""
     if not path.exists():
         return False
     record = runs.describe(path, group.name)["record"]

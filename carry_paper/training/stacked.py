@@ -152,7 +152,7 @@ class Stack:
     def streams(
         self, p: Parameters, rows: Tensor, draw: Draw | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return the last block's residual stream before and after its MLP, at the read positions."""
+        """Return the last block's stream before and after its MLP, at the read positions."""
         resid, out = self.first_attention(p, rows, draw)
         for l in range(self.config.layers):
             if l:
@@ -166,7 +166,7 @@ class Stack:
         return mid, resid
 
     def unembed(self, p: Parameters, resid: Tensor) -> Float[Tensor, "run read batch vocab"]:
-        """Return the logits of a residual stream: the last, or without the final MLP the one before."""
+        """Return the logits of a stream: the last, or the one before the final MLP."""
         return linear(self.normed(resid), *self.folded(p, "norm", "unembed"))
 
     def first_attention(
@@ -268,7 +268,7 @@ class Stack:
         return weight.to(self.dtype), bias.to(self.dtype)
 
     def normed(self, x: Tensor) -> Tensor:
-        """Return x after a LayerNorm, without scale and shift: `folded` has them in the next weights."""
+        """Return x after a LayerNorm whose scale and shift are in the next weights (`folded`)."""
         return layers.normed(x).to(self.dtype)
 
     def folded(

@@ -207,7 +207,7 @@ class Trainer:
         return means
 
     def step(self, a: Tensor, b: Tensor, number: int) -> dict[str, Tensor]:
-        """Take AdamW step `number` on a batch per run, `[run, batch]`; return loss and accuracies."""
+        """Take AdamW step `number` on a batch per run, `[run, batch]`; return its scores."""
         self.rate.fill_(self.recipe.rate * min(1.0, (number + 1) / max(1, self.recipe.warmup)))
         torch.backends.cuda.matmul.allow_tf32 = self.precision == "tf32"
         rows = self.stack.rows(a, b)
@@ -298,7 +298,7 @@ class Trainer:
     def score(
         self, logits: Float[Tensor, "run read batch vocab"], target: Tensor
     ) -> dict[str, Tensor]:
-        """Return the mean cross entropy, the accuracy of each position and the exact match, by run."""
+        """Return each run's mean cross entropy, accuracy by position and exact match."""
         # On a CPU a softmax over the last axis is slow.
         vocab_second = logits.transpose(-1, -2).flatten(0, 1)  # (run * read, vocab, batch)
         loss = F.cross_entropy(vocab_second, target.flatten(0, 1), reduction="none")
@@ -386,7 +386,7 @@ class Trainer:
 
     @torch.no_grad()
     def load(self, states: list[State]) -> None:
-        """Take over weights and Adam's state only, as finetuning does from its parent (App. H.2)."""
+        """Take over weights and Adam's state only, as finetuning does (App. H.2)."""
         for name, p in self.parameters.items():
             p.copy_(torch.stack([tensors[f"parameters/{name}"] for tensors, _ in states]))
         for p in self.trained:
