@@ -343,7 +343,7 @@ def _test_delays(history: History, planned: int) -> dict[int, Fields]:
     A test accuracy that never follows gives NaN: so far, that is what grokking would look like.
     """
     test_curves = curves(history, "test_whole")
-    delays = {}
+    delays: dict[int, Fields] = {}
     for run, train in curves(history, "train_whole").items():
         learned = first_at(train, LEARNT_ACCURACY)
         generalised = first_at(test_curves[run], LEARNT_ACCURACY)

@@ -282,7 +282,8 @@ def _causal_answer(sources: Sources, swapped: Swapped) -> CausalAnswer:
 
     carry_in_of_class = carries.carry_in(width)
     carry_in = carry_in_of_class[carries.class_index(a, b, width)]  # (pair, column)
-    source_classes = carries.classify(*sources.carry_ins, width)  # (carry_column, pair)
+    source_a, source_b = sources.carry_ins
+    source_classes = carries.classify(source_a, source_b, width)  # (carry_column, pair)
     source_carry_in = carry_in_of_class[source_classes].diagonal(dim1=0, dim2=2)
     carry_in[:, :-1] = torch.where(swapped.carry_ins.T, source_carry_in, carry_in[:, :-1])
     return CausalAnswer((digits.sum(0) + carry_in) % 10, exists=a + b < 10**width)
