@@ -273,18 +273,18 @@ class SharedPrefix:
 
     def _branches(self, members: Sequence[int], names: Sequence[str]) -> list[Branch]:
         """Return the members by what they change among the named activations."""
-        members_by_change: dict[tuple[Hashable, ...], list[int]] = {}
+        members_by_change: dict[tuple[tuple[str, Hashable], ...], list[int]] = {}
         for i in members:
             change = tuple(
                 (name, self.changes[i][name]) for name in names if name in self.changes[i]
             )
             members_by_change.setdefault(change, []).append(i)
         branches = []
-        for done, alike in members_by_change.items():
+        for change, alike in members_by_change.items():
             hook: TensorHook = no_hook
-            if done:
+            if change:
                 hook = self.hooks[alike[0]]
             elif self.watcher in alike:
                 hook = self.watch
-            branches.append(Branch(alike, hook, changes=bool(done)))
+            branches.append(Branch(alike, hook, changes=bool(change)))
         return branches
