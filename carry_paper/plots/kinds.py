@@ -97,9 +97,8 @@ def power_curve(power: "pd.Series[float]", kind: str, share: float, wanted: floa
     ax.plot(power.index, power, color=COLOURS[kind])
     ax.axhline(wanted, color=FAINT, linewidth=0.8, linestyle=DASHES)
     ax.axvline(share, color=FAINT, linewidth=0.8, linestyle=":")
-    ax.set(
-        xlabel=f"share of runs of the kind “{kind}”", ylabel="power", xlim=(0, 1), ylim=(0, 1.03)
-    )
+    ax.set(xlim=(0, 1), ylim=(0, 1.03))
+    ax.set(xlabel=f"share of runs of the kind “{kind}”", ylabel="power")
     return figure
 
 

@@ -14,15 +14,14 @@ from carry_paper.findings.geometry import Plane
 from carry_paper.plots.sides import Arrays, subfigures
 from carry_paper.plots.style import DIGIT_COLOURS, INK, class_colours, name_grid
 
-# what stands on points: the built page gives it an outline in the ground's colour
+# The id of text on points, to which the built page gives an outline in the ground's colour.
 NUMERAL = "numeral"
 NEAR = 0.08  # of a panel's width or height: names nearer than that would hide each other
-OFTEN, SELDOM = "#D1352B", "#7C93B8"  # neurons that are most often active, and the others
-# of a grid, such as (0, "MLP") for what is after the MLP of layer 0
+MOST_ACTIVE, OTHER = "#D1352B", "#7C93B8"  # neurons
+# Some rows of a grid, such as (0, "MLP") for the stream after the MLP of layer 0.
 Rows = Sequence[tuple[int, str]]
-# share of a label's sums nearer to its own centre than to another's, from which on its name is
-# written
-APART = 0.5
+# A label's name is written if this share of its sums is nearer to its centre than to another's.
+NAMED_SHARE = 0.5
 
 
 def scatter(
@@ -42,32 +41,31 @@ def name_centres(
     ax: Axes, x: NDArray[Any], y: NDArray[Any], label: NDArray[Any], names: Sequence[str]
 ) -> None:
     """Write the name of each label that has a place of its own at the middle of its points."""
-    points, kinds = np.stack([x, y], 1), np.unique(label)
+    points = np.stack([x, y], 1)
+    kinds = np.unique(label)
     centres = np.array([np.median(points[label == kind], 0) for kind in kinds])
-    nearest = kinds[((points[:, None] - centres) ** 2).sum(-1).argmin(1)]
+    squared_distance = ((points[:, None] - centres) ** 2).sum(-1)  # [point, kind]
+    nearest = kinds[squared_distance.argmin(1)]
+    look: dict[str, Any] = {"ha": "center", "va": "center", "weight": "bold", "color": INK}
     written = np.empty((0, 2))
-    for kind, at in zip(kinds, centres, strict=True):
-        free = (abs(written - at) > NEAR * np.ptp(points, 0)).any(1).all()
-        if free and (nearest[label == kind] == kind).mean() >= APART:
-            ax.annotate(
-                names[kind], at, ha="center", va="center", weight="bold", color=INK, gid=NUMERAL
-            )
-            written = np.vstack([written, at])
+    for kind, centre in zip(kinds, centres, strict=True):
+        is_free = (abs(written - centre) > NEAR * np.ptp(points, 0)).any(1).all()
+        if is_free and (nearest[label == kind] == kind).mean() >= NAMED_SHARE:
+            ax.annotate(names[kind], centre, gid=NUMERAL, **look)
+            written = np.vstack([written, centre])
 
 
 def plane_arrays(planes: Sequence[Plane], drawn: slice = slice(None)) -> dict[str, NDArray[Any]]:
     """Return what `plane_grid` draws of the planes of `geometry.journey`, of the `drawn` sums."""
-    about = {
-        key: np.array([getattr(plane, key) for plane in planes])
-        for key in ("layer", "after", "position")
-    }
-    x, y = np.array([plane.points[drawn, :2].T.numpy() for plane in planes]).swapaxes(0, 1)
-    share = np.array([plane.share[:2] for plane in planes])
-    return about | {
-        "share": share,
+    points = np.array([plane.points[drawn, :2].numpy() for plane in planes])
+    return {
+        "layer": np.array([plane.layer for plane in planes]),
+        "after": np.array([plane.after for plane in planes]),
+        "position": np.array([plane.position for plane in planes]),
+        "share": np.array([plane.share[:2] for plane in planes]),
         "digit": np.array([plane.digit[drawn].numpy() for plane in planes]),
-        "x": x,
-        "y": y,
+        "x": points[:, :, 0],
+        "y": points[:, :, 1],
     }
 
 
@@ -92,32 +90,37 @@ def plane_grid(
         colours: The labels' colours.
         rows: The steps that are drawn; all if there are none.
     """
-    number = np.unique(planes["position"], return_inverse=True)[1]
-    places: dict[int, tuple[str, str]] = {}
-    for i, (layer, after) in enumerate(
-        zip(planes["layer"].tolist(), planes["after"].tolist(), strict=True)
-    ):
-        if not rows:
-            places[i] = (f"after {after}", f"layer {layer}, pos. {planes['position'][i]}")
-        elif (layer, after) in rows:
-            places[i] = (f"layer {layer},\nafter {after}", f"position {number[i]}")
-    left, top = (list(dict.fromkeys(titles)) for titles in zip(*places.values(), strict=True))
-    axes = figure.subplots(len(left), len(top), squeeze=False)
-    for i, (row, column) in places.items():
-        ax = axes[left.index(row), top.index(column)]
-        x, y, label = (
-            planes["x"][i],
-            planes["y"][i],
-            planes[hue] if planes[hue].ndim == 1 else planes[hue][i],
-        )
+    titles = _titles(planes, rows)
+    row_titles = list(dict.fromkeys(row for row, _ in titles.values()))
+    column_titles = list(dict.fromkeys(column for _, column in titles.values()))
+    axes = figure.subplots(len(row_titles), len(column_titles), squeeze=False)
+    for i, (row, column) in titles.items():
+        ax = axes[row_titles.index(row), column_titles.index(column)]
+        x = planes["x"][i]
+        y = planes["y"][i]
+        label = planes[hue] if planes[hue].ndim == 1 else planes[hue][i]
         scatter(ax, x, y, label, colours)
         if len(names) == 10:
             name_centres(ax, x, y, label, names)
-        ax.set_xlabel(" · ".join(f"{s:.0%}" for s in planes["share"][i]), labelpad=1.5, fontsize=7)
-    for ax, title in zip(axes[0], top, strict=True):
-        ax.set_title(title.replace(", ", "\n") if len(top) > 7 else title)
-    for ax, title in zip(axes[:, 0], left, strict=True):
+        shares = " · ".join(f"{share:.0%}" for share in planes["share"][i])
+        ax.set_xlabel(shares, labelpad=1.5, fontsize=7)
+    for ax, title in zip(axes[0], column_titles, strict=True):
+        ax.set_title(title.replace(", ", "\n") if len(column_titles) > 7 else title)
+    for ax, title in zip(axes[:, 0], row_titles, strict=True):
         ax.set_ylabel(title)
+
+
+def _titles(planes: Arrays, rows: Rows) -> dict[int, tuple[str, str]]:
+    """Return the titles of row and column of each plane that is drawn, by its number."""
+    place = np.unique(planes["position"], return_inverse=True)[1]
+    steps = zip(planes["layer"].tolist(), planes["after"].tolist(), strict=True)
+    titles = {}
+    for i, (layer, after) in enumerate(steps):
+        if not rows:
+            titles[i] = (f"after {after}", f"layer {layer}, pos. {planes['position'][i]}")
+        elif (layer, after) in rows:
+            titles[i] = (f"layer {layer},\nafter {after}", f"position {place[i]}")
+    return titles
 
 
 def plane_figure(
@@ -144,38 +147,28 @@ def plane_figure(
 def draw_neurons(figure: SubFigure, side: Arrays) -> None:
     """Draw neurons on the weights' two leading singular axes, positions by classes (Fig. 13, 14).
 
-    The `chosen` neurons `[class, position, neuron]` are filled.
+    `side` has their `points` `[neuron, axis]`, the axes' `share` of the squared weights, and the
+    `chosen` neurons `[class, position, neuron]`, which are filled. Cells with a carry-in are
+    framed.
     """
-    n_classes, n_positions = side["chosen"].shape[:2]  # [class, position, neuron]
-    # [class, position], [neuron, axis]
-    carry_in, (x, y) = carries.carry_in(n_positions), side["points"].T
+    n_classes, n_positions = side["chosen"].shape[:2]
+    carry_in = carries.carry_in(n_positions)  # [class, position]
+    x, y = side["points"].T
     axes: Any = figure.subplots(n_positions, n_classes, sharex=True, sharey=True, squeeze=False)
     size = min(14.0, 1800 / len(x))
+    empty: dict[str, Any] = {"c": "none", "edgecolors": OTHER, "linewidths": 0.7}
+    filled: dict[str, Any] = {"color": MOST_ACTIVE, "alpha": 0.75, "linewidths": 0}
     for j, i in np.ndindex(n_classes, n_positions):
-        ax, chosen = axes[i, j], side["chosen"][j, i].astype(bool)
-        ax.scatter(
-            x[~chosen],
-            y[~chosen],
-            s=size,
-            c="none",
-            edgecolors=SELDOM,
-            linewidths=0.7,
-            rasterized=True,
-        )
-        ax.scatter(
-            x[chosen], y[chosen], s=size, color=OFTEN, alpha=0.75, linewidths=0, rasterized=True
-        )
+        ax = axes[i, j]
+        chosen = side["chosen"][j, i].astype(bool)
+        ax.scatter(x[~chosen], y[~chosen], s=size, rasterized=True, **empty)
+        ax.scatter(x[chosen], y[chosen], s=size, rasterized=True, **filled)
         ax.set(xticks=[0], yticks=[0], xticklabels=[], yticklabels=[])
         ax.spines[:].set_visible(True)
         if carry_in[j, i]:
             ax.spines[:].set(linewidth=2, color=INK)
-    name_grid(
-        axes,
-        [name.replace("pos", "pos. ") for name in side["positions"]],
-        side["classes"],
-        ("normal", "bold"),
-    )
-    # of their squares
+    positions = [name.replace("pos", "pos. ") for name in side["positions"]]
+    name_grid(axes, positions, side["classes"], ("normal", "bold"))
     shares = [f"axis {i} of the weights: {share:.0%}" for i, share in enumerate(side["share"], 1)]
     figure.supxlabel(" · ".join(shares), fontsize=7.5)
 
