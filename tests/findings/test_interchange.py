@@ -11,11 +11,14 @@ from carry_core import sums
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.groups import find
+from carry_core.interventions import Patch
 from carry_core.model import ModelConfig, Transformer
 from carry_core.pairs import Contrast, sample_pairs
 from carry_core.sums import Layout
 from carry_paper.findings import interchange, interchange_maps, typology
 from carry_paper.findings.interchange import CELL, Cell, PairCounts, swap_cells, sweep
+from tests.conftest import random_model
+from tests.core.test_promises import CHANGES, SMALL
 
 # The stream of a hand-made network: its position, the digit and the half digit sum in its column's
 # # own place, the mean of the digits to the right as each head brings it, and the logits.
@@ -126,22 +129,19 @@ def planted(request):
 def test_the_map_finds_who_decides_in_a_network_made_by_hand(planted):
     where, frame = planted
     assert (frame.right == 1).all()
+    yes, no, only_up = (1.0, 1.0), (0.0, 0.0), (1.0, 0.0)
+    early = yes if where == "first" else no
+    expected = {
+        "blocks.0.attn.z:1": early,
+        "blocks.1.attn.z:0": {"first": no, "last": yes, "both": only_up}[where],
+        "blocks.1.attn.skip": early,
+        "blocks.1.mlp_out": yes,
+    }
     for reads in ("pos7", "pos8"):
-        found = {
-            component: tuple(
-                cell(frame, component, reads, reads, direction=d)[0] for d in ("up", "down")
-            )
-            for component in (
-                "blocks.0.attn.z:1",
-                "blocks.1.attn.z:0",
-                "blocks.1.attn.skip",
-                "blocks.1.mlp_out",
-            )
-        }
-        yes, no = (1.0, 1.0), (0.0, 0.0)
-        head = {"first": no, "last": yes, "both": (1.0, 0.0)}[where]
-        early = yes if where == "first" else no
-        assert list(found.values()) == [early, head, early, yes]
+        for component, up_and_down in expected.items():
+            up, _ = cell(frame, component, reads, reads, direction="up")
+            down, _ = cell(frame, component, reads, reads, direction="down")
+            assert (up, down) == up_and_down, component
     assert cell(frame, "blocks.0.attn.z:0", variable="digit_sum") == (1, 1)
     assert cell(frame, "blocks.1.attn_out", variable="digit_sum") == (0, 1)
     kind = typology.who_decides(frame.assign(run=0)).kind[0]
@@ -160,6 +160,26 @@ def test_elsewhere_counts_what_must_not_change():
     assert all((row.pairs, row.accuracy, row.elsewhere) == (500, 1, 1) for row in answer)
 
 
+@pytest.mark.parametrize("change", ["hook on the model", "another forward", "subclass"])
+def test_a_map_is_that_of_the_model_as_it_was_changed(change):
+    """Its logits are negated, so that the digit that was the least likely comes out."""
+    model = random_model(SMALL, 3, noise=0.5)
+    layout, column = SMALL.layout, 1
+    generator = torch.Generator().manual_seed(0)
+    low, high = pairs = sample_pairs(Contrast("digit_sum", column), 200, generator, layout)
+    own = Cell("blocks.0.attn_out", layout.answer[column])
+    before = swap_cells(model, column, pairs, [own])
+    CHANGES[change](model)
+    after = swap_cells(model, column, pairs, [own])
+    patch = Patch(names={own.component}, positions=(own.position,)).hook(model, tuple(high))
+    swapped, source = (
+        model(sums.encode(*numbers, layout), *hook)[:, own.position].argmax(-1)
+        for numbers, hook in ((low, [patch]), (high, []))
+    )
+    assert after.accuracy[0] == pytest.approx((swapped == source).double().mean().item())
+    assert after.accuracy[0] != before.accuracy[0]
+
+
 def test_only_pairs_that_the_model_gets_right_are_counted():
     model = hand_made("last")
     model.unembed.weight.data[7] = 0  # no answer has a seven
@@ -172,22 +192,28 @@ def test_only_pairs_that_the_model_gets_right_are_counted():
 
 def test_the_full_adder_explains_a_network_made_by_hand():
     for where, carry in (("last", 1), ("first", 0)):
-        found = (
-            typology.abstraction(hand_made(where), 0, "digits and answer", 60)
-            .set_index("variable")
-            .accuracy
-        )
-        assert found["carry_in"] == carry
-        assert found["digit_sum"] == found["all"] == 1 if where == "last" else found["all"] < 1
+        rows = typology.abstraction(hand_made(where), 0, "digits and answer", 60)
+        accuracy = rows.set_index("variable").accuracy
+        assert accuracy["carry_in"] == carry
+        if where == "last":
+            assert accuracy["digit_sum"] == accuracy["all"] == 1
+        else:
+            assert accuracy["all"] < 1
 
 
 def test_of_a_model_that_gets_no_sum_right_nothing_is_explained():
     model = hand_made("last")
     model.unembed.weight.data[:10] = 0  # whatever is asked, it never answers with a digit
     model.unembed.bias.data[sums.PLUS] = 1
-    found = typology.abstraction(model, 0, "digits and answer", 60)
-    assert found.pairs.tolist() == [0, 0, 0]
-    assert found.accuracy.isna().all()
+    rows = typology.abstraction(model, 0, "digits and answer", 60)
+    assert rows.pairs.tolist() == [0, 0, 0]
+    assert rows.accuracy.isna().all()
+
+
+def in_order(maps):
+    """Return the columns of a record, rows in the order of their cells."""
+    columns = maps[interchange_maps.COLUMNS]
+    return columns.sort_values([*CELL, "pairs"]).reset_index(drop=True)
 
 
 def test_records_are_stored_and_read_back(monkeypatch, tmp_path):
@@ -209,15 +235,10 @@ def test_records_are_stored_and_read_back(monkeypatch, tmp_path):
     path = interchange_maps.save("ours", "n2_s0.3_w0.2", maps)
     assert len(pd.read_csv(path)) < 2 * len(maps) / 3
     for control in (False, True):
-        found = interchange_maps.load("ours", "n2_s0.3_w0.2", control=control)
-        assert (found.right == 0.5).all()
-        by = [*CELL, "pairs"]
-        read, written = (
-            pd.DataFrame(x)[interchange_maps.COLUMNS].sort_values(by) for x in (found, rows)
-        )
-        pd.testing.assert_frame_equal(
-            read.reset_index(drop=True), written.reset_index(drop=True), check_dtype=False
-        )
+        loaded = interchange_maps.load("ours", "n2_s0.3_w0.2", control=control)
+        assert (loaded.right == 0.5).all()
+        read, written = in_order(loaded), in_order(pd.DataFrame(rows))
+        pd.testing.assert_frame_equal(read, written, check_dtype=False)
     with pytest.raises(BadInput, match="carry interchange --source author n2_s0.3_w0.2 --save"):
         interchange_maps.load("author", "n2_s0.3_w0.2")
 
