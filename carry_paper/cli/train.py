@@ -153,7 +153,9 @@ def print_estimates(plan: Plan, out: Path, device: str, precision: str) -> None:
         duration = timedelta(seconds=seconds)
         total += duration
         epochs = counted(checkpoints.recipe.epochs(group), "epoch")
-        click.echo(f"{group.name}: {loop.runs_in_words(missing)}, {epochs} a run, about {duration}.")
+        click.echo(
+            f"{group.name}: {loop.runs_in_words(missing)}, {epochs} a run, about {duration}."
+        )
     click.echo(
         f"In all about {total} on {device} in {precision}, estimated from two steps of each group."
     )

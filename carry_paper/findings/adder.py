@@ -1,4 +1,9 @@
-"""The schoolbook's full adder, digit by digit, and what the network's parts do in its place (App. I, Fig. 26, 1)."""
+"""The schoolbook's full adder, and what a network's parts do in its place (App. I, Fig. 26, 1).
+
+A full adder adds the two digits of a column and the carry-in. It consists of two half adders and an
+OR; a chain of them, one for each column, adds numbers. `parts` compares each of its wires with the
+part of a network that the paper likens to it.
+"""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -11,10 +16,10 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from torch import Tensor
 
-from carry_core import carries, measure, sums
+from carry_core import carries, measure
 from carry_core.interventions import INTACT
 from carry_core.model import Transformer
-from carry_core.sums import Numbers
+from carry_core.sums import Numbers, digits
 from carry_paper.findings.base import Fields
 from carry_paper.findings.survey import random_sums
 
@@ -23,23 +28,37 @@ ADDED = 6_000  # random sums for the truth tables: some sixty for each pair of d
 
 
 class Wires(NamedTuple):
-    """What flows through a chain of full adders, one for each column (App. I)."""
+    """What flows through a chain of full adders, one for each column (App. I).
 
-    left: Int[Tensor, "sums pos"]  # the digits of a
-    right: Int[Tensor, "sums pos"]  # and of b
-    ones: Int[Tensor, "sums pos"]  # the digit sum modulo ten, from the first half adder (its XOR)
-    tens: Bool[Tensor, "sums pos"]  # whether the digit sum is ten or more (its AND)
-    # the carry line: what the column to the right hands on; nothing at the last
+    Attributes:
+        left: The digits of the first number.
+        right: The digits of the second number.
+        ones: The digit sum modulo ten, from the first half adder (its XOR).
+        tens: True where the digit sum is ten or more (the first half adder's AND).
+        carry_in: True where the column to the right carries; nothing carries into the last.
+        digit: The answer's digit, from the second half adder (its XOR).
+    """
+
+    left: Int[Tensor, "sums pos"]
+    right: Int[Tensor, "sums pos"]
+    ones: Int[Tensor, "sums pos"]
+    tens: Bool[Tensor, "sums pos"]
     carry_in: Bool[Tensor, "sums pos"]
-    digit: Int[Tensor, "sums pos"]  # the answer's digit, from the second half adder (its XOR)
+    digit: Int[Tensor, "sums pos"]
 
 
 def schoolbook(a: Numbers, b: Numbers, width: int = 3) -> Wires:
-    """Every wire of `width` full adders, each of two half adders and an OR, that pass their carry to the left."""
-    left, right = sums.digits(a, width), sums.digits(b, width)
-    carry_in = carries.carry_in(width)[carries.classify(a, b, width)]
+    """Return every wire of `width` full adders that add a + b and pass their carry to the left."""
+    left = digits(a, width)
+    right = digits(b, width)
+    task = carries.classify(a, b, width)
     return Wires(
-        left, right, (left + right) % 10, left + right >= 10, carry_in, sums.digits(a + b, width)
+        left=left,
+        right=right,
+        ones=(left + right) % 10,
+        tens=left + right >= 10,
+        carry_in=carries.carry_in(width)[task],
+        digit=digits(a + b, width),
     )
 
 
@@ -48,141 +67,159 @@ def linear_probe() -> LinearDiscriminantAnalysis:
     return LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1)
 
 
-def read(
+def probe_predictions(
     x: Float[Tensor, "sums d_model"], label: Numbers, left: Numbers, right: Numbers
 ) -> Numbers:
-    """What a linear probe finds of `label` in a stream, for pairs of digits `left`, `right` that it was not fitted on.
+    """Return what a linear probe predicts of `label` for pairs of digits that it was not fitted on.
 
-    Fisher's discriminant, fitted on four fifths of the hundred pairs and asked about the last, in
-    turn. Any label of a hundred pairs could be learned by heart; on new pairs that fails unless it
-    is a sum of a part for each digit.
+    Fisher's discriminant is fitted on four fifths of the hundred pairs of digits `left` and
+    `right`, and predicts the last fifth, in turn. Any label of a hundred pairs could be learned by
+    heart; on new pairs that fails unless the label is a sum of a part for each digit.
     """
     if label.min() == label.max():
         return label
     probe = linear_probe()
-    # every digit sum is spread over all of them
+    # So every digit sum is spread over all five folds.
     folds = PredefinedSplit(((left + 2 * right) % 5).numpy())
-    return torch.from_numpy(cross_val_predict(probe, x.double().numpy(), label.numpy(), cv=folds))
+    predicted = cross_val_predict(probe, x.double().numpy(), label.numpy(), cv=folds)
+    return torch.from_numpy(predicted)
 
 
 class Truth(NamedTuple):
-    """What a part should say (the schoolbook's) and what it says (the network's), in some of a sum's columns."""
+    """What a part should say in some of a sum's columns, and what it says.
+
+    Attributes:
+        columns: The columns, from the left.
+        expected: What the schoolbook says.
+        predicted: What the network's part says.
+    """
 
     columns: tuple[int, ...]
     expected: Int[Tensor, "sums column"]
-    found: Int[Tensor, "sums column"]
+    predicted: Int[Tensor, "sums column"]
 
     @property
     def by_column(self) -> list[float]:
-        """The share of sums for which the part is right, column by column."""
-        shares: list[float] = (self.expected == self.found).double().mean(0).tolist()
+        """Return the share of sums for which the part is correct, column by column."""
+        shares: list[float] = (self.expected == self.predicted).double().mean(0).tolist()
         return shares
 
     @property
     def agreement(self) -> float:
-        """The same in the column where it is lowest."""
+        """Return the share of sums for which the part is correct, in the worst column."""
         return min(self.by_column)
 
 
 def probe(
     model: Transformer,
-    stream: Float[Tensor, "sums pos d_model"],
+    resid: Float[Tensor, "sums pos d_model"],
     a: Numbers,
     b: Numbers,
     wire: str,
     start: int,
 ) -> Truth:
-    """Whether a stream tells `tens` or `ones` at the digits from `start` on, or at the answer the `carry_in`.
+    """Return the truth table of a linear probe for a wire, on activations of the sums a + b.
 
-    In the columns that can reach ten, or can have a carry-in; that depends on the digits of the
-    column to the right.
+    The wire is `tens` or `ones`, read at the digits from position `start` on, or `carry_in`, read
+    at the answer from `start` on. The table has the columns that can reach ten, or can have a
+    carry-in. A carry-in depends on the digits of the column to the right.
     """
-    width, wires, shift = (
-        model.config.width,
-        schoolbook(a, b, model.config.width),
-        int(wire == "carry_in"),
-    )
-    columns = tuple(range(width - 1) if wire == "carry_in" else range(1, width))
-    label, left, right = (
-        getattr(wires, wire).long(),
-        wires.left.roll(-shift, 1),
-        wires.right.roll(-shift, 1),
-    )
-    found = [read(stream[:, start + i], label[:, i], left[:, i], right[:, i]) for i in columns]
-    return Truth(columns, label[:, columns], torch.stack(found, 1))
+    width = model.config.width
+    wires = schoolbook(a, b, width)
+    if wire == "carry_in":
+        columns = tuple(range(width - 1))
+        left, right = wires.left.roll(-1, 1), wires.right.roll(-1, 1)
+    else:
+        columns = tuple(range(1, width))
+        left, right = wires.left, wires.right
+    label = getattr(wires, wire).long()
+
+    predictions = []
+    for i in columns:
+        x = resid[:, start + i]
+        predictions.append(probe_predictions(x, label[:, i], left[:, i], right[:, i]))
+    return Truth(columns, label[:, columns], torch.stack(predictions, 1))
 
 
 def stream_names(model: Transformer) -> tuple[str, str, str]:
-    """Where the parts are read: after the first layer, before the last attention, and after it."""
+    """Return where the parts are read: after layer 0, before the last attention, and after it."""
     last = model.config.layers - 1
-    return (
-        "blocks.0.resid_post",
-        f"blocks.{last - 1}.resid_post" if last else "embed",
-        f"blocks.{last}.resid_mid",
-    )
+    before = f"blocks.{last - 1}.resid_post" if last > 0 else "embed"
+    return "blocks.0.resid_post", before, f"blocks.{last}.resid_mid"
 
 
 def parts(model: Transformer, a: Numbers, b: Numbers) -> dict[str, Truth]:
-    """The parts of a network beside those of a full adder (App. I), each with its truth table on thousands of sums.
+    """Return the truth table of each part that stands for a wire, on thousands of sums (App. I).
 
-    After the first layer, at the digits, `tens` and `ones`, and the ones `halfway`, before its MLP;
-    the carry-in at the answer before the last attention (`early`) and after it (`carry`); the
-    answer's `digit`, `bypassed` without the final MLP, where the sum modulo ten is left, and
-    `leaky` without the decision head.
+    After layer 0, at the digits: `tens` and `ones`, and the ones `halfway`, before the layer's MLP.
+    At the answer: the carry-in before the last attention (`early`) and after it (`carry`). Of the
+    answer: its `digit`; `bypassed` without the final MLP, where the sum modulo ten is left; `leaky`
+    without the decision head.
     """
-    config, wires = model.config, schoolbook(a, b, model.config.width)
+    config = model.config
+    wires = schoolbook(a, b, config.width)
     first, before, after = stream_names(model)
     halfway = "blocks.0.resid_mid"
-    stream = measure.activations(model, a, b, list(dict.fromkeys([halfway, first, before, after])))
-    ablations = [
-        INTACT,
-        measure.final_mlp(model),
-        measure.last_heads(model)[measure.decision_head(model)],
-    ]
-    intact, bypassed, leaky = (
-        x.long() for x in measure.predict(model, a, b, ablations, config.width)
-    )
-    every, answer = tuple(range(config.width)), config.layout.answer[0]
-    # a decoder's first number does not see the second
+    names = dict.fromkeys([halfway, first, before, after])  # two are the same with one layer
+    resid = measure.activations(model, a, b, list(names))
+
+    decision_head = measure.last_heads(model)[measure.decision_head(model)]
+    ablations = [INTACT, measure.final_mlp(model), decision_head]
+    intact, bypassed, leaky = measure.predict(model, a, b, ablations, config.width)
+
+    columns = tuple(range(config.width))
+    answer = config.layout.answer[0]
+    # A decoder's first number does not see the second.
     start = config.width + 1 if config.causal else 0
     return {
-        "tens": probe(model, stream[first], a, b, "tens", start),
-        "ones": probe(model, stream[first], a, b, "ones", start),
-        "halfway": probe(model, stream[halfway], a, b, "ones", start),
-        "early": probe(model, stream[before], a, b, "carry_in", answer),
-        "carry": probe(model, stream[after], a, b, "carry_in", answer),
-        "digit": Truth(every, wires.digit, intact),
-        "bypassed": Truth(every, wires.ones, bypassed),
-        "leaky": Truth(every, wires.digit, leaky),
+        "tens": probe(model, resid[first], a, b, "tens", start),
+        "ones": probe(model, resid[first], a, b, "ones", start),
+        "halfway": probe(model, resid[halfway], a, b, "ones", start),
+        "early": probe(model, resid[before], a, b, "carry_in", answer),
+        "carry": probe(model, resid[after], a, b, "carry_in", answer),
+        "digit": Truth(columns, wires.digit, intact.long()),
+        "bypassed": Truth(columns, wires.ones, bypassed.long()),
+        "leaky": Truth(columns, wires.digit, leaky.long()),
     }
 
 
+CLAIMED = ("tens", "ones", "carry", "digit", "bypassed")
+
+
 def claimed(parts: Mapping[str, Truth]) -> dict[str, float]:
-    """The agreement of every part that the paper likens to one of the adder's."""
-    return {name: parts[name].agreement for name in ("tens", "ones", "carry", "digit", "bypassed")}
+    """Return the agreement of each part that the paper likens to one of the adder's."""
+    return {name: parts[name].agreement for name in CLAIMED}
+
+
+def full_adder(model: Transformer) -> Fields:
+    """Lowest agreement of a part with the schoolbook's truth table, worst column (App. I, Fig. 26).
+
+    The model has to be one of three-digit sums.
+    """
+    truth_by_part = parts(model, *random_sums(3, ADDED))
+    agreement = claimed(truth_by_part)
+    return {
+        "value": min(agreement.values()),
+        **agreement,
+        "carry_before_the_last_attention": truth_by_part["early"].by_column,
+    }
 
 
 def is_full_adder(lowest: Any, early: Any) -> Any:
-    """Tell whether a network is a full adder, or each of some: from numbers, or a series of each.
+    """Return whether a network is a full adder; of series of networks, whether each is.
 
-    The `lowest` agreement of what is `claimed` has to be the schoolbook's, and the carry line may
-    not be there before its time: `early` is its agreement before the last attention, in the better
-    column.
+    Args:
+        lowest: The lowest agreement of a part that is `claimed`. It has to be the schoolbook's.
+        early: The agreement of the carry-in before the last attention, in the better column. The
+            network may not have the carry-in that early.
     """
     return (lowest >= AGREEMENT) & (early < AGREEMENT)
 
 
-def shows_full_adder(row: Fields) -> bool:
-    """Tell the same from a row of the finding."""
-    return bool(is_full_adder(row["value"], max(row["carry_before_the_last_attention"])))
-
-
-def full_adder(model: Transformer) -> Fields:
-    """The lowest agreement of a part with the schoolbook's truth table, in the worst column (App. I, Fig. 26)."""
-    found = parts(model, *random_sums(3, ADDED))
-    agreement = claimed(found)
-    early = {"carry_before_the_last_attention": found["early"].by_column}
-    return {"value": min(agreement.values())} | agreement | early
+def shows_full_adder(measured: Fields) -> bool:
+    """Return True if the parts of `full_adder` are those of a full adder."""
+    early = max(measured["carry_before_the_last_attention"])
+    return bool(is_full_adder(measured["value"], early))
 
 
 # ---- truth tables, for the figure
@@ -222,8 +259,8 @@ def truth_tables(truths: Mapping[str, Truth], wires: Wires) -> dict[str, NDArray
             {
                 "row": row[:, columns].flatten(),
                 "column": column[:, columns].flatten(),
-                "value": truth.found.flatten(),
-                "agrees": (truth.expected == truth.found).flatten(),
+                "value": truth.predicted.flatten(),
+                "agrees": (truth.expected == truth.predicted).flatten(),
             }
         )
         cells = frame.groupby(["row", "column"])

@@ -148,7 +148,7 @@ def decision(survey: Survey) -> Fields:
 
     The survey has to cover `measure.last_heads`.
     """
-    heads = survey.heads  # the one that costs the most exact matches comes first
+    heads = survey.heads  # the decision head comes first
     exact_matches = [survey.cells[head].exact_match for head in heads]
     worst = worst_cells(survey.cells[heads[0]])
     return {

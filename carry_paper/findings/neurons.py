@@ -1,6 +1,6 @@
-"""The last MLP neuron by neuron: the singular axes of its input weights, and what becomes of equal outcomes (Sec. 5).
+"""The last MLP neuron by neuron: its singular axes, and sums with the same outcome (Sec. 5).
 
-Which neurons carry the one is `heads.carry_neurons`.
+`heads.carry_neurons` says which neurons carry.
 """
 
 from dataclasses import dataclass
@@ -10,119 +10,177 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from carry_core import carries, measure, sums
+from carry_core import carries, measure
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import Transformer
-from carry_core.sums import Numbers
+from carry_core.sums import Numbers, equal_sums
 from carry_paper.findings.base import Fields
 from carry_paper.findings.heads import carry_neurons
 from carry_paper.findings.survey import random_sums
 
-CARRY_AXIS_CORRELATION = 0.7  # its size, from which an axis is a carry axis (Sec. 5)
-# between cosines within and across carry status, if an ablation is to have opened it
-CHECKERBOARD_GAP = 0.1
-OUTCOMES = (74, 149, 250, 349, 499, 574, 650, 750, 849)  # whose boards are averaged
+# ---- the carry axis (Fig. 13, 14)
 
 
 def most_often(
     often: Float[Tensor, "task pos neuron"], count: int
 ) -> Bool[Tensor, "task pos neuron"]:
-    """The `count` neurons, the first of equals, that are most often active: the red ones of Fig. 13 and 14."""
+    """Return which `count` neurons are active most often: the red ones of Fig. 13 and 14.
+
+    Of neurons that are equally often active, the first ones are taken.
+    """
     order = often.argsort(dim=-1, descending=True, stable=True)[..., :count]
     return torch.zeros_like(often, dtype=torch.bool).scatter(-1, order, value=True)
 
 
 @dataclass(frozen=True)
 class CarryAxis:
-    """The last MLP's neurons on the singular axes of its input weights, and what they are active for (Fig. 13, 14)."""
+    """The last MLP's neurons on the singular axes of its input weights (Fig. 13, 14).
 
-    # U S on the two leading axes; the carry neurons further along the first
+    Attributes:
+        points: U S on the two leading axes; the carry neurons lie further along the first.
+        share: Each axis' share of the weights' squared norm.
+        often: The share of a class's sums for which a neuron is active; NaN if it has none.
+        more: A neuron's mean activation with a carry-in minus that without, over all sums and
+            positions.
+        correlations: For each axis, the correlation over neurons of the coordinate and `more`;
+            never negative.
+    """
+
     points: Float[Tensor, "neuron axis"]
-    share: list[float]  # of the weights' squared norm, for each axis
-    # the share of a class's sums for which it is active; NaN if it has none
+    share: list[float]
     often: Float[Tensor, "task pos neuron"]
-    # mean activation with a carry-in minus that without, over all sums and positions
     more: Float[Tensor, " neuron"]
-    # over neurons, of the coordinate on each axis and of `more`; never negative
     correlations: list[float]
 
     @property
     def plane(self) -> float:
-        """The correlation along the best direction in the plane of both axes, the multiple one (App. H.1)."""
-        (first, second), between = self.correlations, torch.corrcoef(self.points.T)[0, 1].item()
-        return float(
-            ((first**2 + second**2 - 2 * first * second * between) / (1 - between**2)) ** 0.5
-        )
+        """Return the multiple correlation of `more` with the coordinates on both axes (App. H.1).
+
+        It is the correlation along the best direction in their plane.
+        """
+        first, second = self.correlations
+        between = torch.corrcoef(self.points.T)[0, 1].item()
+        squares = first**2 + second**2 - 2 * first * second * between
+        return float((squares / (1 - between**2)) ** 0.5)
 
     def lean(self, chosen: Bool[Tensor, "task pos neuron"]) -> Float[Tensor, "task pos"]:
-        """How much further along the leading axis the chosen neurons lie than the others, on average."""
+        """Return how much further along the leading axis chosen neurons lie than the others.
+
+        Both are means over neurons.
+        """
         x = self.points[:, 0]
-        return (x * chosen).sum(-1) / chosen.sum(-1) - (x * ~chosen).sum(-1) / (~chosen).sum(-1)
+        mean_chosen = (x * chosen).sum(-1) / chosen.sum(-1)
+        mean_others = (x * ~chosen).sum(-1) / (~chosen).sum(-1)
+        return mean_chosen - mean_others
 
 
 def singular_axes(
     model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None
 ) -> CarryAxis:
-    """The SVD of the last MLP's input weights beside what its neurons do (Sec. 5, App. C.4)."""
-    n_digits, last = n_digits or model.config.width, model.config.layers - 1
-    name, read = f"blocks.{last}.mlp.post", model.config.layout.answer[-n_digits:]
-    post, task = (
-        measure.activations(model, a, b, [name], read=read)[name],
-        carries.classify(a, b, n_digits),
-    )
-    often = torch.stack(
-        [(post[task == i] > 0).double().mean(0) for i in range(len(carries.patterns(n_digits)))]
-    )
-    carry_in = carries.carry_in(n_digits)[task]
+    """Return the SVD of the last MLP's input weights beside what its neurons do (Sec. 5, App. C.4).
+
+    Neurons are observed on the sums a + b, at the last `n_digits` answer positions (all if None).
+    """
+    n_digits = n_digits or model.config.width
+    last_layer = model.config.layers - 1
+    name = f"blocks.{last_layer}.mlp.post"
+    answer = model.config.layout.answer[-n_digits:]
+    post = measure.activations(model, a, b, [name], read=answer)[name]  # (sums, pos, neuron)
+
+    task = carries.classify(a, b, n_digits)
+    often = []
+    for i in range(len(carries.patterns(n_digits))):
+        often.append((post[task == i] > 0).double().mean(0))
+    carry_in = carries.carry_in(n_digits)[task]  # (sums, pos)
     more = post[carry_in].double().mean(0) - post[~carry_in].double().mean(0)
-    u, s, _ = torch.linalg.svd(model.blocks[last].up.weight.double(), full_matrices=False)
-    points, share = (u * s)[:, :2], (s.square() / s.square().sum())[:2]
+
+    weight = model.blocks[last_layer].up.weight.double()
+    u, s, _ = torch.linalg.svd(weight, full_matrices=False)
+    points = (u * s)[:, :2]
+    share = (s.square() / s.square().sum())[:2]
     along = torch.corrcoef(torch.cat([points.T, more[None]]))[-1, :-1]
-    points = points * torch.where(along < 0, -1.0, 1.0)  # an axis has no sign of its own
-    return CarryAxis(points, share.tolist(), often, more, along.abs().tolist())
+    # An axis has no sign of its own.
+    points = points * torch.where(along < 0, -1.0, 1.0)
+    return CarryAxis(
+        points=points,
+        share=share.tolist(),
+        often=torch.stack(often),
+        more=more,
+        correlations=along.abs().tolist(),
+    )
+
+
+def carry_axis(model: Transformer) -> Fields:
+    """Correlation over neurons of activity with a carry-in and the leading axis (Sec. 5, Fig. 14).
+
+    The model has to be one of three-digit sums.
+    """
+    return {"value": singular_axes(model, *random_sums()).correlations[0]}
+
+
+CARRY_AXIS_CORRELATION = 0.7  # from this correlation on, an axis is a carry axis (Sec. 5)
+
+
+def has_carry_axis(measured: Fields) -> bool:
+    """Return True if the leading axis of `carry_axis` is a carry axis."""
+    return bool(measured["value"] >= CARRY_AXIS_CORRELATION)
+
+
+# ---- checkerboards of equal outcomes (Sec. 5)
 
 
 def boards(
     model: Transformer, a: Numbers, b: Numbers, ablation: Ablation = INTACT
 ) -> tuple[Bool[Tensor, "pos sums"], Float[Tensor, "pos sums sums"]]:
-    """Whether each sum has a carry-in, where one can be, and the cosines between their streams after the last MLP."""
+    """Return whether each sum has a carry-in, and the cosines of all pairs after the last MLP.
+
+    The positions are those of the answer where a carry-in is possible.
+    """
     config = model.config
-    carry_in = carries.carry_in(config.width)[carries.classify(a, b, config.width)]
+    task = carries.classify(a, b, config.width)
+    carry_in = carries.carry_in(config.width)[task]  # (sums, pos)
+
     name = f"blocks.{config.layers - 1}.resid_post"
-    stream = measure.activations(model, a, b, [name], ablation)[name][
-        :, list(config.layout.answer[:-1])
-    ]
-    x = torch.nn.functional.normalize(stream.double(), dim=-1).transpose(0, 1)
-    return carry_in[:, :-1].T, x @ x.mT
+    positions = list(config.layout.answer[:-1])  # nothing carries into the last one
+    resid = measure.activations(model, a, b, [name], ablation)[name][:, positions]
+    unit = torch.nn.functional.normalize(resid.double(), dim=-1).transpose(0, 1)
+    return carry_in[:, :-1].T, unit @ unit.mT
 
 
 def gap(carry_in: Bool[Tensor, " sums"], cosine: Float[Tensor, "sums sums"]) -> float:
-    """Mean cosine of two sums with the same carry-in, minus that of two with different ones; NaN if all are alike."""
+    """Return the mean cosine of pairs with the same carry-in, minus that of the other pairs.
+
+    It is NaN if all sums have the same carry-in.
+    """
     same = carry_in[:, None] == carry_in
     return float(cosine[same].mean() - cosine[~same].mean())
 
 
+OUTCOMES = (74, 149, 250, 349, 499, 574, 650, 750, 849)  # the gaps of their boards are averaged
+
+
 def checkerboard_gap(model: Transformer, ablation: Ablation = INTACT) -> float:
-    """Mean gap of the boards of nine outcomes (Sec. 5)."""
-    found = [boards(model, *sums.equal_sums(outcome), ablation) for outcome in OUTCOMES]
-    return float(np.nanmean([gap(*board) for both in found for board in zip(*both, strict=True)]))
-
-
-def carry_axis(model: Transformer) -> Fields:
-    """Correlation over neurons of the coordinate on the leading axis and what they are active for (Sec. 5, Fig. 14)."""
-    return {"value": singular_axes(model, *random_sums()).correlations[0]}
-
-
-def has_carry_axis(measured: Fields) -> bool:
-    """Return True if neurons lie along the leading axis by what they are active for."""
-    return bool(measured["value"] >= CARRY_AXIS_CORRELATION)
+    """Return the mean gap of the boards of nine outcomes (Sec. 5)."""
+    gaps = []
+    for outcome in OUTCOMES:
+        carry_in, cosine = boards(model, *equal_sums(outcome), ablation)
+        for pos in range(len(cosine)):
+            gaps.append(gap(carry_in[pos], cosine[pos]))
+    return float(np.nanmean(gaps))
 
 
 def checkerboard(model: Transformer) -> Fields:
-    """Mean cosine within minus across carry status, over nine outcomes at 7 and 8, carry neurons gone (Sec. 5)."""
-    chosen = carry_neurons(model, *measure.sample(2_000, 3, seed=0))
-    without = Ablation(neurons={(model.config.layers - 1, int(i)) for i in chosen.nonzero()})
+    """Mean cosine within minus across carry status without the carry neurons, at 7 and 8 (Sec. 5).
+
+    The mean is over nine outcomes. The model has to be one of three-digit sums.
+    """
+    last_layer = model.config.layers - 1
+    carrying = carry_neurons(model, *measure.sample(2_000, 3, seed=0)).nonzero()
+    without = Ablation(neurons=frozenset((last_layer, int(neuron)) for neuron in carrying))
     return {"value": checkerboard_gap(model, without), "intact": checkerboard_gap(model)}
+
+
+CHECKERBOARD_GAP = 0.1  # a gap that an ablation has opened is larger
 
 
 def gap_opens(measured: Fields) -> bool:

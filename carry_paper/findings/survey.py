@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carry_core import carries, groups, measure, sums
+from carry_core.errors import BadInput
 from carry_core.fast.last_layer import Indices, LastLayer
 from carry_core.interventions import Ablation
 from carry_core.measure import ClassAccuracies
@@ -90,23 +91,38 @@ class Survey:
             sums; None if it was not asked for.
         draws: The same, with neurons that were chosen on one random sample and ablated on
             another; `DRAWS` times.
+        decision_head: The ablation of the head that `measure.decision_head` names; None if not
+            each head of the last layer was ablated by itself.
     """
 
     cells: Mapping[Ablation, ClassAccuracies]
     dissected: Dissected | None = None
     draws: tuple[Dissected, ...] = ()
+    decision_head: Ablation | None = None
 
     @property
     def heads(self) -> list[Ablation]:
-        """Return each head that was ablated by itself, the costliest in exact matches first.
+        """Return each head that was ablated by itself, the decision head first.
 
-        `measure.decision_head` chooses on a fixed sample instead.
+        The others follow by the exact matches that they cost, the costliest first.
+
+        Raises:
+            BadInput: Not each head of the last layer was ablated by itself.
         """
+        if self.decision_head is None:
+            raise BadInput(
+                "This survey names no decision head: expected one that covers each head of the "
+                "last layer, with `Need(frozenset(measure.last_heads(model)))`."
+            )
         single_heads = []
         for ablation in self.cells:
             if len(ablation.heads) == 1 and ablation == Ablation(heads=ablation.heads):
                 single_heads.append(ablation)
-        return sorted(single_heads, key=lambda head: self.cells[head].exact_match)
+
+        def others_by_cost(head: Ablation) -> tuple[bool, float]:
+            return head != self.decision_head, self.cells[head].exact_match
+
+        return sorted(single_heads, key=others_by_cost)
 
     @property
     def without_mlp(self) -> ClassAccuracies:
@@ -148,10 +164,14 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
         some = torch.randperm(len(a), generator=torch.Generator().manual_seed(0))[:EARLY]
         tables = measure.class_accuracies(model, a[some], b[some], early)
         cells |= zip(early, tables, strict=True)
+    last_heads = measure.last_heads(model)
+    decision_head = None
+    if need.ablations.issuperset(last_heads):
+        decision_head = last_heads[measure.decision_head(model)]
     if not need.dissect:
-        return Survey(cells)
+        return Survey(cells, decision_head=decision_head)
     on_all, *on_samples = dissect(last_layer, a, b, samples(a, b, model.config.width))
-    return Survey(cells, on_all, tuple(on_samples))
+    return Survey(cells, on_all, tuple(on_samples), decision_head)
 
 
 def _late_and_early(

@@ -29,7 +29,7 @@ BEYOND = "Beyond the paper"  # the section of rows that put its claims in other 
 # Carry patterns by their names in ids: `C_all_con` for `C all con.`.
 CLASSES = {carries.paper_name(p).replace(".", "").replace(" ", "_"): p for p in carries.patterns(3)}
 KINDS = {"accuracy": "accuracy", "corrected": "corrected accuracy"}
-# of a table
+# The end of an id of a table's cell.
 CELL = re.compile(rf"/[^/]+/({'|'.join(map(re.escape, CLASSES))})/({'|'.join(KINDS)})/pos[0-9]+$")
 FLOATS = {"fig": "Figure", "tab": "Table", "app": "Appendix"}
 RULES = {
@@ -51,7 +51,10 @@ REMEDY = "correct it"
 
 
 def check_numbers(value: Any, deepest: int = 3) -> Any:
-    """Raise `ValueError` unless this is a finite number, or lists of such, at most so deep."""
+    """Return a value; raise `ValueError` unless it is a finite number, or lists of such.
+
+    Lists may be `deepest` levels deep.
+    """
     if isinstance(value, list) and deepest:
         return [check_numbers(entry, deepest - 1) for entry in value]
     if type(value) not in (int, float) or not math.isfinite(value):
@@ -106,47 +109,56 @@ class Claim:
 
     @property
     def finding(self) -> bool:
-        """Whether the paper says it in words; a row beyond the paper puts that in other terms."""
+        """Return True if the paper says it in words.
+
+        A row beyond the paper puts that in other terms.
+        """
         return self.paper is None and self.section != BEYOND
 
     @property
     def section(self) -> str:
-        """Its part of the ledger, such as `Table 1`."""
+        """Return its part of the ledger, such as `Table 1`."""
         return self.heading.partition(", ")[0]
 
     @property
     def part(self) -> str:
-        """What the rows around it have in common, such as `without the final MLP`; empty if nothing."""
+        """Return what the rows around it have in common, such as `without the final MLP`."""
         return self.heading.partition(", ")[2]
 
     @property
     def words(self) -> str:
-        """What a number is of, or what a finding says."""
-        if self.title or self.paper is None:
-            text = self.title or self.claim
+        """Return what a number is of, or what a finding says."""
+        if self.title:
+            text = self.title
+        elif self.paper is None:
+            text = self.claim
         else:
-            pattern, kind, position = self.id.split("/")[2:]
-            name, digit = carries.paper_name(CLASSES[pattern]), position.removeprefix("pos")
-            text = f"{self.part}: {name}, {KINDS[kind]} at position {digit}"
+            class_name, kind, position = self.id.split("/")[2:]
+            carry_class = carries.paper_name(CLASSES[class_name])
+            digit = position.removeprefix("pos")
+            text = f"{self.part}: {carry_class}, {KINDS[kind]} at position {digit}"
         return text[:1].upper() + text[1:]
 
     @property
     def page(self) -> str:
-        """The notebook that shows it in words, such as `Table 1`."""
-        found = re.match(r"(fig|tab|app)_?0?(\d+|[a-z])_", self.notebook)
-        return (
-            f"{FLOATS[found[1]]} {found[2].upper()}"
-            if found
-            else self.notebook.capitalize().replace("_", " ")
-        )
+        """Return the notebook that shows it in words, such as `Table 1`."""
+        match = re.match(r"(fig|tab|app)_?0?(\d+|[a-z])_", self.notebook)
+        if match is None:
+            return self.notebook.capitalize().replace("_", " ")
+        kind, number = match.groups()
+        return f"{FLOATS[kind]} {number.upper()}"
 
 
 class Claims(RootModel[list[Claim]]):
-    """What `claims.yml` holds."""
+    """The schema of `claims.yml`."""
 
 
 def claims() -> dict[str, Claim]:
-    """All claims of `data/claims.yml` by id; `BadInput` if one has unknown or missing fields, or an id stands twice."""
+    """Return all claims of `data/claims.yml` by id.
+
+    Raises:
+        BadInput: A claim has unknown or missing fields, or an id stands twice.
+    """
     path = data_dir() / "claims.yml"
     if not path.exists():
         path = SHIPPED  # installed without the repository's data
@@ -156,19 +168,21 @@ def claims() -> dict[str, Claim]:
 @lru_cache(maxsize=2)
 def _read(path: Path, _modified: int) -> dict[str, Claim]:
     rows = read_yaml(path, Claims, REMEDY).root
-    by_id = {claim.id: claim for claim in rows}
-    if len(by_id) < len(rows):
-        twice = next(claim.id for claim in rows if by_id[claim.id] is not claim)
-        raise damaged(path, f"the id {twice} stands twice", REMEDY)
+    by_id: dict[str, Claim] = {}
+    for claim in rows:
+        if claim.id in by_id:
+            raise damaged(path, f"the id {claim.id} stands twice", REMEDY)
+        by_id[claim.id] = claim
     return by_id
 
 
 def chosen(only: str = "") -> list[Claim]:
-    """The claims whose id starts with `only`; `BadInput` if there are none."""
-    found = [claim for claim in claims().values() if claim.id.startswith(only)]
-    if not found:
-        known = dict.fromkeys(name.split("/")[0] for name in claims())
+    """Return the claims whose id starts with `only`; `BadInput` if there are none."""
+    rows = [claim for claim in claims().values() if claim.id.startswith(only)]
+    if not rows:
+        beginnings = dict.fromkeys(name.split("/")[0] for name in claims())
         raise BadInput(
-            f"No id of the ledger starts with {only!r}; expected one that starts with {', '.join(known)}."
+            f"No id of the ledger starts with {only!r}; "
+            f"expected one that starts with {', '.join(beginnings)}."
         )
-    return found
+    return rows

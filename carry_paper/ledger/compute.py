@@ -1,10 +1,11 @@
-"""The ledger of one source, computed from weights: a row and a verdict for each number and finding."""
+"""The ledger of one source, computed from weights: a row with a verdict for each claim."""
 
 import json
+import math
 import os
 import re
 import traceback
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -24,189 +25,233 @@ RUNS_COUNTED = "n2_w0/runs_full_mlp_ablation_works"  # the one number that count
 
 
 class Ledger:
-    """The rows of one source whose id starts with `only`; `failed` are those that raised what nobody had foreseen.
+    """The rows of one source, computed from its weights and learning curves.
 
-    A row whose computation fails is `not run` with the reason, and takes no other with it. `report`
-    is called with a line after each run that was measured and each row that took its time.
-    `BadInput` if there is no such source or row.
+    A row whose computation fails is `not run` with the reason, and takes no other with it.
+
+    Args:
+        source: Whose weights they are.
+        only: The beginning of the ids of the rows (all if empty).
+        report: Called with a line after each run that was surveyed, and after each finding.
+
+    Attributes:
+        failed: The ids of the rows that raised what nobody had foreseen.
+
+    Raises:
+        BadInput: There is no such source or row.
     """
 
     def __init__(
         self, source: str, only: str = "", report: Callable[[str], None] = lambda done: None
     ) -> None:
-        self.source, self.claims, self.report = source, claims.chosen(only), report
+        self.source = source
+        self.claims = claims.chosen(only)
+        self.report = report
         needs: dict[str, Need] = {}
         for claim in self.claims:
             entry = registry.entry(claim.id)
             if entry.need is not None:
-                needs[entry.groups[0]] = needs.get(entry.groups[0], Need()) | entry.need
+                group = entry.groups[0]
+                needs[group] = needs.get(group, Need()) | entry.need
         self.evidence = Evidence(source, needs, report)
-        self.theirs = results.by_id("author") if source == "ours" else {}
+        self.author_rows = results.by_id("author") if source == "ours" else {}
         self.failed: list[str] = []
 
     def steps(self) -> int:
-        """How often `report` will be called at most."""
-        at_hand = [
-            self.evidence.group(group) for group in self.evidence.needs if self.evidence.has(group)
-        ]
-        return sum(len(loaded.numbers) for loaded in at_hand) + sum(
-            claim.paper is None for claim in self.claims
-        )
+        """Return how often `report` will be called at most."""
+        n_surveys = 0
+        for group in self.evidence.needs:
+            if self.evidence.has(group):
+                n_surveys += len(self.evidence.group(group).numbers)
+        n_findings = sum(claim.paper is None for claim in self.claims)
+        return n_surveys + n_findings
 
     def rows(self, journal: Path = Path(os.devnull)) -> list[Row]:
-        """Compute them all; `journal` gets each as a line of JSON as soon as it is there."""
+        """Return all rows; `journal` gets each as a line of JSON as soon as it is computed."""
         rows = []
         with opened(journal) as file:
             for claim in self.claims:
-                rows.append(self.row(claim))
-                file.write(json.dumps(asdict(rows[-1])) + "\n")
+                row = self.row(claim)
+                file.write(json.dumps(asdict(row)) + "\n")
                 file.flush()
+                rows.append(row)
         return rows
 
     def row(self, claim: Claim) -> Row:
-        """Compute one."""
+        """Return the row of a claim."""
         try:
             row = self._judged(claim, registry.entry(claim.id).measure(self.evidence))
         except BadInput as error:
-            why = str(error)
+            return replace(unmeasured(claim), detail=str(error))
         except Exception as error:
             self.failed.append(claim.id)
-            *_, last = (
-                frame
-                for frame in traceback.extract_tb(error.__traceback__)
-                if re.search("carry_(core|paper)", frame.filename)
-            )
-            place = f"{Path(last.filename).name}:{last.lineno}"
-            why = f"It failed unexpectedly: {type(error).__name__}: {' '.join(str(error).split())} ({place})."
-        else:
-            if claim.paper is None:
-                self.report(claim.id)
-            return row
-        return Row(
-            claim.id,
-            claim.where,
-            claim.paper,
-            detail=why,
-            rule=verdicts.rule_text(claim),
-            reason=registry.reason(claim),
-            groups=list(registry.entry(claim.id).groups),
-        )
+            return replace(unmeasured(claim), detail=unforeseen(error))
+        if claim.paper is None:
+            self.report(claim.id)
+        return row
 
-    def _judged(self, claim: Claim, found: Measurement) -> Row:
-        theirs = self.theirs.get(claim.id)
-        judgement = judge(claim, self.source, found, theirs.runs if theirs else [])
-        numbers = list(found.runs.values())
-        row = Row(
-            claim.id,
-            claim.where,
-            claim.paper,
-            value=_plain(found.value),
-            runs=_plain(numbers),
-            tolerance=_plain(judgement.tolerance),
+    def _judged(self, claim: Claim, measurement: Measurement) -> Row:
+        """Return a claim's row with its verdict."""
+        author_row = self.author_rows.get(claim.id)
+        author_runs = author_row.runs if author_row else []
+        judgement = judge(claim, self.source, measurement, author_runs)
+        values = list(measurement.runs.values())
+        row = replace(
+            unmeasured(claim),
+            value=stored(measurement.value),
+            runs=stored(values),
+            tolerance=stored(judgement.tolerance),
             verdict=judgement.verdict,
-            n=len(numbers) or found.group_size or 0,
-            fields=self._fields(claim, found),
-            interval=_plain(judgement.interval),
-            rule=verdicts.rule_text(claim),
-            reason=registry.reason(claim),
-            groups=list(registry.entry(claim.id).groups),
+            n=len(values) or measurement.group_size or 0,
+            fields=self._fields(claim, measurement),
+            interval=stored(judgement.interval),
         )
-        std = np.std(numbers, axis=0, ddof=1) if len(numbers) > 1 and not row.pooled else None
-        told = (found.how, judgement.detail, row.disagreement(claim.range), sentence(row.fields))
-        return replace(row, std=_plain(std), detail=" ".join(filter(None, told)))
+        std = None
+        if len(values) > 1 and not row.pooled:
+            std = stored(np.std(values, axis=0, ddof=1))
+        sentences = [
+            measurement.how,
+            judgement.detail,
+            row.disagreement(claim.range),
+            in_words(row.fields),
+        ]
+        detail = " ".join(sentence for sentence in sentences if sentence)
+        return replace(row, std=std, detail=detail)
 
-    def _fields(self, claim: Claim, found: Measurement) -> dict[str, list[Any]]:
-        """What was measured besides the value, a list by run each."""
-        # a number, with its group before it
-        keys = [key if isinstance(key, tuple) else (key,) for key in found.runs]
-        columns: dict[str, list[Any]] = (
-            {"run": [" ".join(map(str, key)) for key in keys]} if keys else {}
-        )
-        if found.shows is not None:
-            columns["shows"] = list(found.shows.values())
-        about = registry.entry(claim.id).groups
-        trained = {group: self.evidence.training(group) for group in about}
-        if any(trained.values()):
-            own = [key[:1] if key[0] in about else about for key in keys]
-            columns["training"] = [
-                sorted({trained[group] for group in some} - {""}) for some in own
-            ]
-        for name in dict.fromkeys(name for row in found.fields.values() for name in row):
-            columns[name] = [_plain(found.fields.get(key, {}).get(name)) for key in found.runs]
+    def _fields(self, claim: Claim, measurement: Measurement) -> dict[str, list[Any]]:
+        """Return what was measured besides the value: lists with an entry for each run."""
+        columns: dict[str, list[Any]] = {}
+        # Runs of one group are called by their number, those of several by group and number.
+        keys = [key if isinstance(key, tuple) else (key,) for key in measurement.runs]
+        if keys:
+            columns["run"] = [" ".join(str(part) for part in key) for key in keys]
+        if measurement.shows is not None:
+            columns["shows"] = list(measurement.shows.values())
+
+        groups = registry.entry(claim.id).groups
+        training = {group: self.evidence.training(group) for group in groups}
+        if any(training.values()):
+            columns["training"] = []
+            for key in keys:
+                own_groups = key[:1] if key[0] in groups else groups
+                columns["training"].append(
+                    sorted({training[group] for group in own_groups if training[group]})
+                )
+
+        names = dict.fromkeys(name for fields in measurement.fields.values() for name in fields)
+        for name in names:
+            columns[name] = []
+            for run in measurement.runs:
+                columns[name].append(stored(measurement.fields.get(run, {}).get(name)))
         return columns
 
 
-def sentence(fields: Mapping[str, Sequence[Any]]) -> str:
-    """The fields of a row in words, run by run; nothing where a run has no more than a name."""
+def unmeasured(claim: Claim) -> Row:
+    """Return the row of a claim for which nothing is measured yet."""
+    return Row(
+        claim.id,
+        claim.where,
+        claim.paper,
+        rule=verdicts.rule_text(claim),
+        reason=registry.reason(claim),
+        groups=list(registry.entry(claim.id).groups),
+    )
+
+
+def unforeseen(error: Exception) -> str:
+    """Return a line on an error that nobody had foreseen, with the place in our code."""
+    frames = []
+    for frame in traceback.extract_tb(error.__traceback__):
+        if re.search("carry_(core|paper)", frame.filename):
+            frames.append(frame)
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
+    message = " ".join(str(error).split())
+    return f"It failed unexpectedly: {type(error).__name__}: {message} ({place})."
+
+
+def in_words(fields: Mapping[str, Sequence[Any]]) -> str:
+    """Return the fields of a row as a sentence, run by run; nothing where there are none."""
     names = [name for name in fields if name not in ("run", "shows")]
     if not names:
         return ""
-    told = "; ".join(
-        f"run {run}: "
-        + ", ".join(f"{name.replace('_', ' ')} {_text(fields[name][i])}" for name in names)
-        for i, run in enumerate(fields.get("run", []))
-    )
-    return f"{told[:1].upper()}{told[1:]}."
+    runs = []
+    for i, run in enumerate(fields.get("run", [])):
+        parts = [f"{name.replace('_', ' ')} {_text(fields[name][i])}" for name in names]
+        runs.append(f"run {run}: {', '.join(parts)}")
+    sentence = "; ".join(runs)
+    return f"{sentence[:1].upper()}{sentence[1:]}."
 
 
 def _text(value: Any) -> str:
+    """Return an entry of a field in words."""
+    if value is None:
+        return "–"
     if isinstance(value, list):
-        return " ".join(map(_text, value))
+        return " ".join(_text(entry) for entry in value)
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def judge(
-    claim: Claim, source: str, found: Measurement, theirs: Sequence[Any]
+    claim: Claim, source: str, measurement: Measurement, author_runs: Sequence[Any]
 ) -> verdicts.Judgement:
-    """The verdict on what a source's runs gave; `theirs` are the author's runs, which ours are compared with."""
-    if found.shows is not None:
-        return verdicts.judge_finding(
-            claim.quantifier, list(found.shows.values()), single=claim.single
-        )
-    at_hand = found.group_size or len(found.runs)
-    value, runs, known = (
-        verdicts.as_array(found.value),
-        _stacked(found.runs.values()),
-        _stacked(theirs),
-    )
+    """Return the verdict on what a source's runs gave; `author_runs` are compared with ours."""
+    if measurement.shows is not None:
+        shows = list(measurement.shows.values())
+        return verdicts.judge_finding(claim.quantifier, shows, single=claim.single)
+    value = verdicts.as_array(measurement.value)
+    runs = stacked(list(measurement.runs.values()))
+    n_runs = measurement.group_size or len(runs)
     if source == "author":
-        return verdicts.judge_author(claim, value, found.noise, at_hand, runs)
-    if claim.id == RUNS_COUNTED:  # their mean is scaled to what the paper counted among
-        value, runs, known = (verdicts.PAPER_RUNS * x for x in (runs.mean(0), runs, known))
-    return verdicts.judge_ours(claim, value, runs, known, at_hand)
+        return verdicts.judge_author(claim, value, measurement.noise, n_runs, runs)
+
+    his_runs = stacked(author_runs)
+    if claim.id == RUNS_COUNTED:
+        # The paper counts among six runs, so the mean over runs is scaled to as many.
+        value = verdicts.PAPER_RUNS * runs.mean(0)
+        runs = verdicts.PAPER_RUNS * runs
+        his_runs = verdicts.PAPER_RUNS * his_runs
+    return verdicts.judge_ours(claim, value, runs, his_runs, n_runs)
 
 
-def _stacked(values: Collection[Any]) -> verdicts.Array:
-    """By `[run, entry]`."""
-    return np.stack([verdicts.as_array(x) for x in values]) if values else np.zeros((0, 1))
+def stacked(values: Sequence[Any]) -> verdicts.Array:
+    """Return the values of runs, numbers or lists of them, as an array [run, entry]."""
+    if not values:
+        return np.zeros((0, 1))
+    return np.stack([verdicts.as_array(value) for value in values])
+
+
+def stored(value: Any) -> Any:
+    """Return a value as it is stored: NaN as None, and numbers with six decimals.
+
+    So the last bits, which depend on the processor, change no file.
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, float):
+        return None if math.isnan(value) else round(value, 6)
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return [stored(entry) for entry in value]
+    return value
+
+
+# ---- the journal
 
 
 def journal(source: str) -> Path:
-    """Where the rows of a source go as they come: beside the book's build."""
-    return (
-        (ROOT if (ROOT / "pyproject.toml").exists() else Path.cwd())
-        / "_build"
-        / "ledger"
-        / f"{source}.jsonl"
-    )
+    """Return where a source's rows are written as they come: beside the book's build."""
+    folder = ROOT if (ROOT / "pyproject.toml").exists() else Path.cwd()
+    return folder / "_build" / "ledger" / f"{source}.jsonl"
 
 
 def opened(journal: Path) -> TextIO:
-    """The journal, open for writing; nowhere if that cannot be, since the rows come without it."""
+    """Return the journal, open for writing; the null device if it cannot be written.
+
+    The rows come without it.
+    """
     try:
         journal.parent.mkdir(parents=True, exist_ok=True)
         return journal.open("w")
     except OSError:
         return Path(os.devnull).open("w")
-
-
-def _plain(value: Any) -> Any:
-    """A number with six places, so that the last bits of another processor change no file."""
-    value = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return [_plain(x) for x in value]
-    if isinstance(value, float):
-        return round(value, 6) if value == value else None
-    return value

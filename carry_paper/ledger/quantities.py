@@ -53,7 +53,7 @@ def sums_drawn(group: str, pattern: str) -> float | int:
 
 
 def without_decision_head(survey: Survey) -> ClassAccuracies:
-    """Return the accuracies without the head that costs the most exact matches (Tab. 1)."""
+    """Return the accuracies without the decision head (Tab. 1)."""
     return survey.cells[survey.heads[0]]
 
 

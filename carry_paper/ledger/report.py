@@ -13,52 +13,66 @@ from carry_paper.ledger.verdicts import VERDICTS
 
 
 def show(rows: Sequence[Row]) -> None:
-    """Print a table for each section, and the totals; rows that were not run for the same reason share a line."""
-    known = claims.claims()
-    for heading, some in gathered(rows, lambda row: known[row.id].heading).items():
-        click.echo(f"{heading}: {totals(some)}")
-        done = {
-            row.id: _columns(row) for row in sorted(some, key=badness) if row.verdict != "not run"
-        }
-        if done:
-            click.echo(pd.DataFrame.from_dict(done, orient="index").to_string(max_colwidth=50))
-        for reason, same in gathered(
-            (row for row in some if row.verdict == "not run"), lambda row: row.detail
-        ).items():
-            which = (
-                same[0].id if len(same) == 1 else f"{len(same)} rows, {same[0].id} to {same[-1].id}"
-            )
-            click.echo(f"not run: {which}: {reason}")
+    """Print a table for each section, and the totals.
+
+    Rows that were not run for the same reason share a line.
+    """
+    by_id = claims.claims()
+    for heading, section in gathered(rows, lambda row: by_id[row.id].heading).items():
+        click.echo(f"{heading}: {totals(section)}")
+        table = {}
+        for row in sorted(section, key=badness):
+            if row.verdict != "not run":
+                table[row.id] = _columns(row)
+        if table:
+            frame = pd.DataFrame.from_dict(table, orient="index")
+            click.echo(frame.to_string(max_colwidth=50))
+
+        not_run = [row for row in section if row.verdict == "not run"]
+        for reason, same in gathered(not_run, lambda row: row.detail).items():
+            names = same[0].id
+            if len(same) > 1:
+                names = f"{len(same)} rows, {same[0].id} to {same[-1].id}"
+            click.echo(f"not run: {names}: {reason}")
         click.echo()
     click.echo(f"{len(rows)} row{'' if len(rows) == 1 else 's'}: {totals(rows)}.")
 
 
 def totals(rows: Iterable[Row]) -> str:
-    """How many rows have which verdict."""
+    """Return in words how many rows have which verdict, the best first."""
     count = Counter(row.verdict for row in rows)
     return ", ".join(counted(count[verdict], verdict) for verdict in reversed(VERDICTS))
 
 
 def _columns(row: Row) -> dict[str, str]:
-    numbers = {
-        "paper": row.paper,
-        "value": row.value,
-        "± std": row.std,
-        "allowed": row.tolerance,
-        "n": row.n,
+    """Return a row's cells by the names of the columns."""
+    runs = " ".join(text(value) for value in row.runs)
+    if row.shown is not None:
+        n_showing, n = row.shown
+        runs = f"{n_showing} of {n} show it"
+    return {
+        "paper": text(row.paper),
+        "value": text(row.value),
+        "± std": text(row.std),
+        "allowed": text(row.tolerance),
+        "n": text(row.n),
+        "runs": runs,
+        "verdict": row.verdict,
     }
-    runs = "{} of {} show it".format(*row.shown) if row.shown else " ".join(map(text, row.runs))
-    return {name: text(x) for name, x in numbers.items()} | {"runs": runs, "verdict": row.verdict}
 
 
 def counted(n: int, verdict: str) -> str:
-    """How many rows have a verdict: `1 differs`, `8 differ`, `3 mostly reproduced`."""
-    words = {"mostly": "mostly reproduced", "differs": "differs" if n == 1 else "differ"}
-    return f"{n} {words.get(verdict, verdict)}"
+    """Return in words how many rows have a verdict: `1 differs`, `3 mostly reproduced`."""
+    if verdict == "differs" and n != 1:
+        return f"{n} differ"
+    return f"{n} mostly reproduced" if verdict == "mostly" else f"{n} {verdict}"
 
 
 def badness(row: Row) -> tuple[int, float]:
-    """A key to sort by: the worst verdict first, then the farthest from the paper for what is allowed."""
+    """Return a key that sorts by verdict, the worst first, then by distance from the paper.
+
+    The distance is in multiples of what is allowed, the largest first.
+    """
     order = VERDICTS.index(row.verdict)
     if not isinstance(row.value, (int, float)) or not isinstance(row.paper, (int, float)):
         return order, 0.0
@@ -66,12 +80,18 @@ def badness(row: Row) -> tuple[int, float]:
 
 
 def text(value: Any) -> str:
-    """A number of a row, or a list of them, as short as it can be read."""
+    """Return a number of a row, or a list of them, as short as it can be read."""
     if value is None:
         return "–"
     if isinstance(value, list):
-        return (":" if all(isinstance(x, int) for x in value) else ", ").join(map(text, value))
-    places = ".0f" if abs(value) < 1e4 else ",.0f"
-    if isinstance(value, float) and value != int(value):
-        places = ".2g" if abs(value) < 0.01 else ".3f" if abs(value) < 100 else ".1f"
+        is_head = all(isinstance(entry, int) for entry in value)
+        return (":" if is_head else ", ").join(text(entry) for entry in value)
+    is_whole = isinstance(value, int) or value == int(value)
+    size = abs(value)
+    if is_whole:
+        places = ".0f" if size < 1e4 else ",.0f"
+    elif size < 0.01:
+        places = ".2g"
+    else:
+        places = ".3f" if size < 100 else ".1f"
     return f"{value:{places}}".replace("-", "−")

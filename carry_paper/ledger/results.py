@@ -21,8 +21,11 @@ from carry_paper.schemas import one_of, read_json
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
-APART = 1 / 3  # of the range: an empty gap between runs from which they are said to disagree
-VERSION = 3  # of results files
+# Runs disagree if there is a gap between them of more than this share of the quantity's range.
+APART = 1 / 3
+VERSION = 3  # the format of results files
+# A corrected accuracy is the complement of an accuracy if both add up to one, as stored.
+COMPLEMENT_ROUNDING = 1.5e-6
 NOT_RUN = "not run"
 Value = Annotated[
     Any, AfterValidator(lambda value: None if value is None else check_numbers(value))
@@ -33,9 +36,25 @@ Value = Annotated[
 class Row:
     """A row of the ledger for one source, as `carry claims --json` writes it.
 
-    `fields` are lists with an entry for each run: `run` (its number, with its group before it where
-    there are several), for a finding `shows`, `training` where runs were not trained as the paper's
-    were, and what else was measured.
+    Attributes:
+        id: The claim's id.
+        where: The place in the paper.
+        paper: The printed number, or a list of them; None for a finding.
+        value: What was measured, a list where `paper` is one; None if it was not run.
+        std: The standard deviation between `runs`, with n - 1; None for fewer than two runs, or
+            runs of several groups.
+        runs: The value of each run.
+        tolerance: How far `value` may lie from `paper`; None where there is no such distance.
+        verdict: One of `verdicts.VERDICTS`.
+        detail: `fields` and how the row was obtained in sentences, or why it was not run.
+        n: The number of runs that it is judged on.
+        fields: Lists with an entry for each run: `run` (its number, with its group before it where
+            there are several), for a finding `shows`, `training` where runs were not trained as
+            the paper's were, and what else was measured.
+        interval: That of the difference to the author's runs or to the paper, by entry.
+        rule: The rule that gave the verdict (`verdicts.rule_text`); empty in older results.
+        reason: The claim's reason for that rule, with its criteria filled in.
+        groups: The groups whose runs it is about.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
@@ -45,22 +64,18 @@ class Row:
     id: str
     where: str
     paper: Value
-    value: Value = None  # a number, a list where `paper` is one, None if it was not run
-    # between `runs`, with n - 1; None for fewer than two, or runs of several groups
+    value: Value = None
     std: Value = None
     runs: list[Any] = field(default_factory=list)
-    # how far `value` may lie from `paper`; None where there is no such distance
     tolerance: float | None = None
-    verdict: Annotated[str, one_of(VERDICTS)] = NOT_RUN  # one of `verdicts.VERDICTS`
-    detail: str = ""  # `fields` and how the row was obtained as a sentence, or why it was not run
-    n: Annotated[int, Field(ge=0)] = 0  # runs that it is judged on
+    verdict: Annotated[str, one_of(VERDICTS)] = NOT_RUN
+    detail: str = ""
+    n: Annotated[int, Field(ge=0)] = 0
     fields: dict[str, list[Any]] = field(default_factory=dict)
-    # of the difference to the author's runs or the paper, by entry
     interval: list[list[float]] | None = None
-    # the rule that gave the verdict, as `verdicts.rule_text` states it; empty in older results
     rule: str = ""
-    reason: str = ""  # the claim's reason for that rule, with its criteria filled in
-    groups: list[str] = field(default_factory=list)  # the groups whose runs it is about
+    reason: str = ""
+    groups: list[str] = field(default_factory=list)
 
     @model_validator(mode="after")
     def check_lengths(self) -> "Row":
@@ -72,44 +87,53 @@ class Row:
 
     @property
     def keys(self) -> list[str]:
-        """What each run is called."""
+        """Return the name of each run."""
         return self.fields.get("run", [])
 
     @property
     def trainings(self) -> list[str]:
-        """How those of its groups were trained that were not trained as the paper's."""
-        return sorted({training for every in self.fields.get("training", []) for training in every})
+        """Return how runs were trained that were not trained as the paper's were."""
+        trainings = set[str]()
+        for of_run in self.fields.get("training", []):
+            trainings.update(of_run)
+        return sorted(trainings)
 
     @property
     def shown(self) -> tuple[int, int] | None:
-        """Of a finding, how many runs show it and how many there are."""
-        return (
-            (sum(self.fields["shows"]), len(self.fields["shows"]))
-            if "shows" in self.fields
-            else None
-        )
+        """Return how many runs show a finding, and how many there are; None for a number."""
+        if "shows" not in self.fields:
+            return None
+        shows = self.fields["shows"]
+        return sum(shows), len(shows)
 
     @property
     def pooled(self) -> bool:
-        """Whether its runs are of several groups, which need not be alike."""
-        return len({name.rpartition(" ")[0] for name in self.keys}) > 1
+        """Return True if its runs are of several groups, which need not be alike."""
+        groups = {name.rpartition(" ")[0] for name in self.keys}
+        return len(groups) > 1
 
     def disagreement(self, range_: float | int) -> str:
-        """A sentence if one group's runs fall into two, with over `APART` of the range between them, else nothing."""
-        ordered = (
-            sorted(self.runs)
-            if all(isinstance(x, float) and abs(x) <= range_ for x in self.runs)
-            else []
-        )
+        """Return a sentence if one group's runs fall into two, else nothing.
+
+        They do if the largest gap between them is more than `APART` of the range.
+        """
+        can_be_ordered = all(isinstance(x, float) and abs(x) <= range_ for x in self.runs)
+        if self.pooled or not can_be_ordered or len(self.runs) < 2:
+            return ""
+        ordered = sorted(self.runs)
         gaps = [high - low for low, high in pairwise(ordered)]
-        if self.pooled or max(gaps, default=0.0) <= APART * range_:
+        if max(gaps) <= APART * range_:
             return ""
         split = gaps.index(max(gaps)) + 1
-        sides = ordered[:split], ordered[split:]
-        low, high = (
-            f"{len(x)} at {x[0]:.3g}" + (f" to {x[-1]:.3g}" if x[0] < x[-1] else "") for x in sides
-        )
+        low, high = _in_words(ordered[:split]), _in_words(ordered[split:])
         return f"The runs disagree (bimodal): {low}, {high}; the mean may describe no run."
+
+
+def _in_words(ordered: list[float]) -> str:
+    """Return how many numbers there are, and their ends: `2 at 0.1 to 0.2`."""
+    lowest, highest = ordered[0], ordered[-1]
+    end = f" to {highest:.3g}" if lowest < highest else ""
+    return f"{len(ordered)} at {lowest:.3g}{end}"
 
 
 def check_version(version: int) -> int:
@@ -139,24 +163,27 @@ class Results(BaseModel):
 
 
 def path_of(source: str) -> Path:
-    """Where the committed results of a source lie."""
+    """Return where the committed results of a source are stored."""
     return data_dir() / "results" / f"{source}.json"
 
 
 def save(source: str, rows: list[Row]) -> Path:
     """Write a source's rows, with the sha256 of the weights that they come from.
 
-    `BadInput` if a row that is stored with a value would become `not run`: nothing is written then.
+    Raises:
+        BadInput: A row that is stored with a value would become `not run`. Nothing is written.
     """
     stored = by_id(source)
-    lost = [
-        row
-        for row in rows
-        if row.verdict == NOT_RUN and row.id in stored and stored[row.id].verdict != NOT_RUN
-    ]
+    lost = []
+    for row in rows:
+        if row.verdict == NOT_RUN and row.id in stored and stored[row.id].verdict != NOT_RUN:
+            lost.append(row)
     if lost:
-        why = f"{len(lost)} rows that {path_of(source)} has would become `not run`, such as {lost[0].id}"
-        raise BadInput(f"Nothing was saved: {why} ({lost[0].detail.rstrip('.')}). {_anew(source)}")
+        why = lost[0].detail.rstrip(".")
+        raise BadInput(
+            f"Nothing was saved: {len(lost)} rows that {path_of(source)} has would become "
+            f"`not run`, such as {lost[0].id} ({why}). {_anew(source)}"
+        )
     content = {
         "version": VERSION,
         "source": source,
@@ -167,7 +194,10 @@ def save(source: str, rows: list[Row]) -> Path:
 
 
 def check_weights(source: str) -> None:
-    """Raise `BadInput` if runs behind the stored results of a source are missing, before any row is computed anew."""
+    """Raise `BadInput` if runs behind a source's stored results are missing.
+
+    It is called before any row is computed.
+    """
     if not os.path.lexists(path_of(source)):
         return
     stored: dict[str, str] = read(source)["weights"]
@@ -177,37 +207,53 @@ def check_weights(source: str) -> None:
         present = {_group_and_file(path) for path in _files()}  # by whichever recipe
         lost = [name for name in sorted(stored) if _group_and_file(Path(name)) not in present]
     if lost:
-        why = f"{len(lost)} of the {len(stored)} files behind {path_of(source)} are missing, such as {lost[0]}"
-        raise BadInput(f"--save would lose rows: {why}. {_anew(source)}")
+        raise BadInput(
+            f"--save would lose rows: {len(lost)} of the {len(stored)} files behind "
+            f"{path_of(source)} are missing, such as {lost[0]}. {_anew(source)}"
+        )
 
 
 def _group_and_file(path: Path) -> tuple[str, str]:
+    """Return the group's name and the file's, which do not depend on the recipe."""
     return path.parent.parent.name, path.name
 
 
 def _files() -> list[Path]:
-    """Our files behind the rows: those of the first six runs of each group."""
-    first = [path for group in groups.GROUPS for path in runs.find(group).values()]
-    return sorted(
-        file for path in first for file in (path, path.with_suffix(".npz")) if file.exists()
-    )
+    """Return our files behind the rows: those of the first six runs of each group."""
+    files = []
+    for group in groups.GROUPS:
+        for weights_file in runs.find(group).values():
+            for file in (weights_file, weights_file.with_suffix(".npz")):
+                if file.exists():
+                    files.append(file)
+    return sorted(files)
 
 
 def _anew(source: str) -> str:
+    """Return what to do about missing weights."""
     get = "import the whole release first" if source == "author" else "get those weights first"
     return f"Expected all of them: {get}, or delete {path_of(source)} to begin anew."
 
 
 def weights(source: str) -> dict[str, str]:
-    """The sha256 of every file behind a source's rows, those of the author's by their path in his repository."""
+    """Return the sha256 of every file behind a source's rows.
+
+    The author's files are called by their path in his repository.
+    """
     if source == "ours":
         return {path.relative_to(data_dir()).as_posix(): sha256(path) for path in _files()}
-    imported = author.imported_files(runs.folder(source))
-    return dict(sorted(item for files in imported.values() for item in files.items()))
+    checksums: dict[str, str] = {}
+    for files in author.imported_files(runs.folder(source)).values():
+        checksums.update(files)
+    return dict(sorted(checksums.items()))
 
 
 def read(source: str) -> dict[str, Any]:
-    """A source's committed results: `weights` and `rows`; `BadInput` if missing, damaged, or of another version."""
+    """Return a source's committed results: `weights` and `rows`.
+
+    Raises:
+        BadInput: They are missing or damaged, or of another version.
+    """
     path = path_of(source)
     remedy = f"delete it and write it with `carry claims --source {source} --save`"
     results = read_json(path, Results, remedy)
@@ -217,42 +263,61 @@ def read(source: str) -> dict[str, Any]:
 
 
 def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:
-    """Why rows can hardly fail, by id, from the results of each source by id: they are counted apart."""
-    known = {name: [by_id[name] for by_id in rows.values() if name in by_id] for name in claims()}
+    """Return why rows can hardly fail, by id: they are counted apart.
+
+    Args:
+        rows: The results of each source, by id.
+    """
     why = {}
     for name, claim in claims().items():
-        first = (
-            known.get(name.replace("/corrected/", "/accuracy/"), [])
-            if "/corrected/" in name
-            else []
-        )
-        if (
-            claim.rule == "exact"
-            and known[name]
-            and not any(r.runs or r.value is None for r in known[name])
-        ):
+        own = [by_id[name] for by_id in rows.values() if name in by_id]
+        twin_name = name.replace("/corrected/", "/accuracy/")
+        twins = [by_id[twin_name] for by_id in rows.values() if twin_name in by_id]
+        if claim.rule == "exact" and own and all(_needs_no_runs(row) for row in own):
             why[name] = "a fact of the data set"
-        elif name.startswith("tab1/decision_head/") and name.endswith("/pos9"):
+        elif _is_never_carried_into(name):
             why[name] = "no carry can arrive there, with or without the head"
-        elif len(first) == len(known[name]) == len(runs.SOURCES) and all(
-            # as stored
-            one.runs and np.allclose(np.add(one.runs, other.runs), 1, rtol=0, atol=1.5e-6)
-            for one, other in zip(first, known[name], strict=True)
-        ):
+        elif twin_name != name and _are_complements(own, twins):
             why[name] = (
                 "accuracy and corrected accuracy add up to one, so it says what the other row says"
             )
     return why
 
 
+def _needs_no_runs(row: Row) -> bool:
+    """Return True if a row has a value that no run gave."""
+    return not row.runs and row.value is not None
+
+
+def _is_never_carried_into(name: str) -> bool:
+    """Return True if an id is that of a digit of which the decision head decides nothing."""
+    last_position = groups.GROUPS[groups.MAIN].config.layout.position_names[-1]
+    return name.startswith("tab1/decision_head/") and name.endswith(f"/{last_position}")
+
+
+def _are_complements(rows: list[Row], twins: list[Row]) -> bool:
+    """Return True if rows of each source and their twins add up to one in each run."""
+    if not len(rows) == len(twins) == len(runs.SOURCES):
+        return False
+    for row, twin in zip(rows, twins, strict=True):
+        if not row.runs:
+            return False
+        total = np.add(row.runs, twin.runs)
+        if not np.allclose(total, 1, rtol=0, atol=COMPLEMENT_ROUNDING):
+            return False
+    return True
+
+
 def gathered(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """Things in lists by what `key` says of each, in the order in which that comes up."""
-    found: dict[K, list[T]] = {}
+    """Return items in lists by what `key` returns of each, in the order of first occurrence."""
+    lists: dict[K, list[T]] = {}
     for item in items:
-        found.setdefault(key(item), []).append(item)
-    return found
+        lists.setdefault(key(item), []).append(item)
+    return lists
 
 
 def by_id(source: str) -> dict[str, Row]:
-    """The committed results of a source by id; empty where there are none."""
-    return {row.id: row for row in read(source)["rows"]} if os.path.lexists(path_of(source)) else {}
+    """Return the committed results of a source by id; empty if there are none."""
+    if not os.path.lexists(path_of(source)):
+        return {}
+    return {row.id: row for row in read(source)["rows"]}

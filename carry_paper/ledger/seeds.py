@@ -1,14 +1,13 @@
-"""Many seeds of the main group: of which kind each run is, and what else was measured on it, as one stored table.
+"""Many seeds of the main group: of which kind each run is, and what else was measured on it.
 
-Stored is what was measured. What a rule decides, a run's `kind` and which findings it shows, is
-derived by `decided` whenever the table is read, so that a rule that changes changes the page as it
+One table stores what was measured. What a rule decides, a run's `kind` and which findings it shows,
+is derived by `decided` whenever the table is read, so that a changed rule changes the page as it
 changes the ledger.
 
-The page `what_kind_of_run` asks of the table, and says which questions and rules were written down
-before what was looked at. Those of this module: judged are our runs by `quick` from number 6 on,
-whatever they have learned. Of runs with snapshots, what a part does at the end of training
-(`PARTS`, each from `DECIDES` on) has settled at the first snapshot from which on it does so up to
-the end; where the model gets no pair of sums right it does nothing.
+The page `what_kind_of_run` shows the table, and says which questions and rules were written down
+before the runs were looked at. Two rules are here: our runs by `quick` from number 6 on are judged,
+whatever they have learned (`judged`); and a part has settled at the first snapshot from which on it
+does what it does at the end of training (`settled`).
 """
 
 import gzip
@@ -37,19 +36,18 @@ from carry_paper.ledger import registry
 from carry_paper.ledger.entries import Entry
 from carry_paper.schemas import one_of, read_table
 
-FIRST_JUDGED = 6
-DIGITS = 5  # of a stored number, after the point
-KEY = ["source", "recipe", "run", "epoch"]  # the epoch of a snapshot, none at the end of training
-# of the last layer (`typology.who_decides`), and of the full adder's variables in their places
-# (`typology.abstraction`)
+FIRST_JUDGED = 6  # the number of the first run that is judged
+DECIMALS = 5  # places of a stored number
+# The columns that name a row. The epoch is that of a snapshot, and NaN at the end of training.
+KEY = ["source", "recipe", "run", "epoch"]
+# Parts of the last layer (`typology.who_decides`), and the full adder's variables in their places
+# (`typology.abstraction`).
 PARTS = ["one head", "heads together", "earlier", "final MLP", "digit_sum", "carry_in", "all"]
-
-
 REMEDY = "delete it and run `make seeds`"
 
 
 class StoredRuns(BaseModel):
-    """The columns of the stored table that say whose run a row is of; the others are what was measured."""
+    """The columns of the stored table that name a row; the others are what was measured."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -60,27 +58,33 @@ class StoredRuns(BaseModel):
     fields: list[Json[dict[str, dict[str, Any]]] | None]
 
 
-def last_layer(model: Transformer, count: int = interchange_maps.PAIRS) -> pd.DataFrame:
-    """The part of `interchange.sweep` that `typology.who_decides` is about, on the same pairs."""
+# ---- measuring
+
+
+def carry_swaps(model: Transformer, count: int = interchange_maps.PAIRS) -> pd.DataFrame:
+    """Return the part of `interchange.sweep` that `typology.who_decides` reads, on the same pairs."""
     return interchange.sweep(
         model, interchange.PairCounts(count, 0), own=True, variables=["carry_in"]
     )
 
 
-def of_run(run: int, model: Transformer) -> Fields:
-    """What is measured on a run besides its kind and the paper's findings; attention is the decision head's."""
-    head, layout = measure.decision_head(model), model.config.layout
-    attention = heads.mean_attention(model)[-1][head]
-    to = {
-        name: heads.column_mass(attention, layout, shift)
-        for name, shift in (("left", -1), ("own", 0), ("right", 1))
+def run_measures(model: Transformer) -> Fields:
+    """Return what is measured on a run besides its kind and the paper's findings.
+
+    Attention is that of the decision head, which zero ablation names.
+    """
+    decision_head = measure.decision_head(model)
+    attention = heads.mean_attention(model)[-1][decision_head]  # (query, key)
+    correct = heads.correct_digits(model, *random_sums())  # (sums, pos)
+    fields = {
+        "exact match": correct.all(1).double().mean().item(),
+        "squared norm": sum(float(weight.square().sum()) for weight in model.parameters()),
+        "zero ablation": decision_head,
     }
-    return {
-        "exact match": heads.correct_digits(model, *random_sums()).all(1).double().mean().item(),
-        "squared norm": sum(float(p.square().sum()) for p in model.parameters()),
-        "zero ablation": head,  # the head that it names
-        **{f"attention {name}": float(x.nanmean()) for name, x in to.items()},
-    }
+    for name, shift in (("left", -1), ("own", 0), ("right", 1)):
+        mass = heads.column_mass(attention, model.config.layout, shift)
+        fields[f"attention {name}"] = float(mass.nanmean())
+    return fields
 
 
 def measured(
@@ -89,51 +93,100 @@ def measured(
     numbers: Collection[int],
     report: Callable[[str], None] = lambda done: None,
 ) -> pd.DataFrame:
-    """A row for each of these runs of the main group: `KEY`, `typology.who_decides`, `of_run`, epochs, the findings.
+    """Return what is measured on some runs of the main group, with what rules decide (`decided`).
 
-    A finding has a column of its name with its value, and one with whether the run shows it
-    (`decided`); what else it measures is in `fields`, by finding. `learned` is the epoch by which
-    the exact match on test sums passes 0.99, `kink of the loss` another (Sec. 5, Fig. 5). Rows of
-    `on_the_way` come after them. Raises `BadInput` if source or recipe is unknown, or a run missing
-    or damaged.
+    Args:
+        source: Whose runs they are.
+        recipe: The recipe of their training; None for the one that leads.
+        numbers: The runs.
+        report: Called with a line after each run that was surveyed.
+
+    Returns:
+        A row for each run with `KEY`, the columns of `typology.who_decides` and `run_measures`,
+        and each finding's value in a column of its name. What else a finding measures is in
+        `fields`, by finding. `learned` is the epoch from which on the exact match on test sums is
+        0.99; `kink of the loss` is an epoch, too (Sec. 5, Fig. 5). The rows of `on_the_way` follow.
+
+    Raises:
+        BadInput: There is no such source or recipe, or a run is missing or damaged.
     """
-    # his learning curves are of other runs
-    left_out = {"kink", "no_grokking"} if source == "author" else set()
-    asked = {name: entry for name, entry in findings().items() if name not in left_out}
     chosen = {MAIN: {"recipe": recipe, "runs": numbers}}
-    drawn = measure.sample(DRAWN, 3, seed=0)  # a draw of the paper's size from every class
+    sample = measure.sample(DRAWN, 3, seed=0)  # as many sums of each class as the paper drew
     need = Need(frozenset(registry.LAST_HEADS))
-    evidence = Evidence(source, {MAIN: need}, report, chosen, lambda group: drawn)
-    cells = evidence.each(MAIN, lambda run, model: last_layer(model).assign(run=run))
-    table = typology.who_decides(pd.concat(cells.values()))
-    table = table.join(pd.DataFrame.from_dict(evidence.each(MAIN, of_run), orient="index"))
-    fields: dict[int, dict[str, Fields]] = {run: {} for run in table.index}
-    for name, entry in asked.items():
-        found = entry.measure(evidence)
-        values = pd.Series(found.runs, name=name)
-        # of several groups
-        table = table.join(values.loc[MAIN] if values.index.nlevels > 1 else values)
-        for run in fields:
-            fields[run][name] = found.fields.get(run) or found.fields.get((MAIN, run)) or {}
-        if name == "kink":
-            table["kink of the loss"] = pd.Series(
-                {run: fields["kink"] for run, fields in found.fields.items()}
-            )
+    evidence = Evidence(source, {MAIN: need}, report, chosen, lambda group: sample)
+
+    swaps = evidence.each(MAIN, lambda run, model: carry_swaps(model).assign(run=run))
+    table = typology.who_decides(pd.concat(swaps.values()))
+    measures = evidence.each(MAIN, lambda run, model: run_measures(model))
+    table = table.join(pd.DataFrame.from_dict(measures, orient="index"))
+    table = table.join(finding_values(evidence, list(table.index)))
     if source == "ours":
-        exact = dynamics.curves(evidence.curves(MAIN), "test_whole")
-        table["learned"] = pd.Series(
-            {run: dynamics.first_at(x, dynamics.LEARNT_ACCURACY) for run, x in exact.items()}
-        )
-    table["fields"] = pd.Series(fields)
-    table = table.rename_axis("run").reset_index().assign(epoch=np.nan)
-    rows = pd.concat(
-        [table, *(on_the_way(evidence.group(MAIN), run) for run in table.run)], ignore_index=True
-    )
+        exact_match = dynamics.curves(evidence.curves(MAIN), "test_whole")
+        learned = {}
+        for run, curve in exact_match.items():
+            learned[run] = dynamics.first_at(curve, dynamics.LEARNT_ACCURACY)
+        table["learned"] = pd.Series(learned)
+
+    at_the_end = table.rename_axis("run").reset_index().assign(epoch=np.nan)
+    snapshots = [on_the_way(evidence.group(MAIN), run) for run in at_the_end.run]
+    rows = pd.concat([at_the_end, *snapshots], ignore_index=True)
     return decided(rows.assign(source=source, recipe=recipe or "paper"))
 
 
+def finding_values(evidence: Evidence, numbers: Sequence[int]) -> pd.DataFrame:
+    """Return each finding's value in some runs of the main group, and its other `fields`."""
+    columns: dict[str, pd.Series[Any]] = {}
+    fields: dict[int, dict[str, Fields]] = {run: {} for run in numbers}
+    for name, entry in findings().items():
+        # The author's learning curves are of other runs.
+        if evidence.source == "author" and name in ("kink", "no_grokking"):
+            continue
+        measurement = entry.measure(evidence)
+        values = pd.Series(measurement.runs)
+        if values.index.nlevels > 1:  # a finding about several groups
+            values = values.loc[MAIN]
+        columns[name] = values
+        for run in numbers:
+            of_run = measurement.fields.get(run) or measurement.fields.get((MAIN, run))
+            fields[run][name] = of_run or {}
+        if name == "kink":
+            columns["kink of the loss"] = pd.Series(
+                {run: of_run["kink"] for run, of_run in measurement.fields.items()}
+            )
+    columns["fields"] = pd.Series(fields)
+    return pd.DataFrame(columns, index=list(numbers))
+
+
+def on_the_way(loaded: runs.Runs, run: int, count: int = typology.COUNT) -> pd.DataFrame:
+    """Return what `PARTS` do in a run at each of its snapshots and at the end.
+
+    Returns:
+        A row for each `epoch`; none if the run has no snapshots.
+    """
+    if loaded.source == "ours":  # other runs of the group may have no snapshots
+        loaded = runs.load(loaded.group, recipe=loaded.record["recipe"], runs=[run])
+    if not loaded.snapshots:
+        return pd.DataFrame()
+    models = {}
+    for epoch in (*loaded.snapshots, None):
+        models[loaded.own_epoch(epoch)] = loaded.model(run, epoch)
+
+    swaps = [carry_swaps(model, count).assign(run=epoch) for epoch, model in models.items()]
+    table = typology.who_decides(pd.concat(swaps)).reindex([*models])
+    head_at_the_end = int(table["head"].iloc[-1])
+    accuracies = {}
+    for epoch, model in models.items():
+        adder = typology.abstraction(model, head_at_the_end, "digits and answer", count)
+        accuracies[epoch] = adder.set_index("variable").accuracy
+    table = table.join(pd.DataFrame(accuracies).T)
+    return table.rename_axis("epoch").reset_index().assign(run=run)
+
+
+# ---- what rules decide
+
+
 def findings() -> dict[str, Entry]:
-    """The findings that are about the main group, by name."""
+    """Return the findings that are about the main group, by name."""
     entries = {}
     for name, entry in registry.ROWS.items():
         if name.startswith("finding/") and MAIN in entry.groups:
@@ -142,80 +195,70 @@ def findings() -> dict[str, Entry]:
 
 
 def decided(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with what today's rules decide of them: the `kind`, and in `<finding> shows` whether the run shows it.
+    """Return rows with what today's rules decide of them.
 
-    NaN where the finding was not measured. Raises `BadInput` if the rows lack what a rule asks for.
+    That is the `kind`, and as `<finding> shows` whether the run shows a finding; NaN where it was
+    not measured.
+
+    Raises:
+        BadInput: The rows lack what a rule asks for.
     """
-    # an early model may get no pair of sums right
+    # An early model may get no pair of sums right, and is of no kind.
     kinds = typology.kinds(rows).where(rows["one head"].notna())
-    shows = {
-        f"{name} shows": rows.apply(_shows, axis=1, args=(name, entry))
-        for name, entry in findings().items()
-    }
+    shows = {}
+    for name, entry in findings().items():
+        shows[f"{name} shows"] = rows.apply(_shows, axis=1, args=(name, entry))
     return rows.assign(kind=kinds, **shows)
 
 
 def _shows(row: "pd.Series[Any]", name: str, entry: Entry) -> bool | float:
+    """Return whether a run shows a finding; NaN if that was not measured."""
     if entry.rule is None or pd.isna(row.get(name)):
         return np.nan
     group = groups.find(MAIN)
+    planned = group.epochs
+    if row.source == "ours":
+        planned = groups.RECIPES[row.recipe].epochs(group)
+    context = {"layers": group.config.layers, "planned": planned}
     try:
-        planned = (
-            group.epochs if row.source == "author" else groups.RECIPES[row.recipe].epochs(group)
-        )
-        return entry.rule(
-            {"value": row[name], "layers": group.config.layers, "planned": planned}
-            | row.fields.get(name, {})
-        )
+        return entry.rule({"value": row[name], **context, **row.fields.get(name, {})})
     except (KeyError, AttributeError) as error:
         raise BadInput(
             f"{path_of()} lacks what the rule of {name} asks for: run `make seeds`."
         ) from error
 
 
-def on_the_way(loaded: runs.Runs, run: int, count: int = typology.COUNT) -> pd.DataFrame:
-    """What `PARTS` do in a run with snapshots, at each of them and at the end: rows by `epoch`, else none."""
-    alone = (
-        runs.load(loaded.group, recipe=loaded.record["recipe"], runs=[run])
-        if loaded.source == "ours"
-        else loaded
-    )
-    if not alone.snapshots:
-        return pd.DataFrame()
-    models = {alone.own_epoch(epoch): alone.model(run, epoch) for epoch in (*alone.snapshots, None)}
-    cells = pd.concat(
-        [last_layer(model, count=count).assign(run=epoch) for epoch, model in models.items()]
-    )
-    table = typology.who_decides(cells).reindex([*models])
-    head, place = int(table["head"].iloc[-1]), "digits and answer"
-    found = {
-        epoch: typology.abstraction(model, head, place, count).set_index("variable").accuracy
-        for epoch, model in models.items()
-    }
-    return table.join(pd.DataFrame(found).T).rename_axis("epoch").reset_index().assign(run=run)
-
-
 def settled(rows: pd.DataFrame) -> pd.DataFrame:
-    """The epoch from which on each of `PARTS` does what it does at the end, by run; NaN if it does nothing then.
+    """Return the epoch from which on each of `PARTS` does what it does at the end, by run.
 
-    From the rows of `on_the_way`; one head means the same one as at the end.
+    It is NaN for a part that does nothing at the end. `rows` are those of `on_the_way`. One head
+    does what it does at the end only if it is the same head.
     """
-    found = {}
+    epochs = {}
     for run, own in rows.sort_values("epoch").set_index("epoch").groupby("run"):
-        does = own[PARTS] >= typology.DECIDES
-        does["one head"] &= own["head"] == own["head"].iloc[-1]
-        lasting = does[::-1].cummin()[::-1]
-        found[run] = lasting.idxmax().where(lasting.iloc[-1])
-    return pd.DataFrame.from_dict(found, orient="index")
+        acts = own[PARTS] >= typology.DECIDES
+        acts["one head"] &= own["head"] == own["head"].iloc[-1]
+        acts_from_here_on = acts[::-1].cummin()[::-1]
+        epochs[run] = acts_from_here_on.idxmax().where(acts_from_here_on.iloc[-1])
+    return pd.DataFrame.from_dict(epochs, orient="index")
+
+
+def judged(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs that are judged."""
+    ours = (table.source == "ours") & (table.recipe == "quick")
+    return table[ours & (table.run >= FIRST_JUDGED) & table.epoch.isna()]
+
+
+# ---- the stored table
 
 
 def path_of() -> Path:
-    """Where the table lies."""
+    """Return where the table is stored."""
     return data_dir() / "results" / "seeds.csv.gz"
 
 
 def saved() -> pd.DataFrame:
-    """The stored table, as from `measured`; `BadInput` if it is not there, or damaged."""
+    """Return the stored table, with what rules decide; `BadInput` if it is missing or damaged."""
     table = read_table(path_of(), StoredRuns, REMEDY)
     if table.duplicated(KEY).any():
         raise damaged(path_of(), "a run stands twice", REMEDY)
@@ -225,47 +268,57 @@ def saved() -> pd.DataFrame:
 
 
 def save(rows: pd.DataFrame) -> Path:
-    """Put rows into the stored table in place of those of the same runs; all others stay.
+    """Store rows in place of those of the same runs; all others stay.
 
-    Left out is what `decided` adds, and so is what else a rule decides: fields that are true or
-    false. `BadInput` as from `check_replaces`.
+    What a rule decides is left out: what `decided` adds, and fields that are true or false.
+
+    Raises:
+        BadInput: As from `check_replaces`.
     """
     check_replaces(rows)
-    known = [saved()] if os.path.lexists(path_of()) else []
-    table = pd.concat([*known, rows]).drop_duplicates(KEY, keep="last").sort_values(KEY)
-    derived = [name for name in table if name == "kind" or name.endswith(" shows")]
-    measured = [name for name in table.drop(columns=derived) if name not in (*KEY, "fields")]
-    table = table[[*KEY, *measured, "fields"]].round(DIGITS)
-    table["fields"] = table["fields"].map(lambda x: json.dumps(_stored(x)), na_action="ignore")
+    stored = [saved()] if os.path.lexists(path_of()) else []
+    table = pd.concat([*stored, rows]).drop_duplicates(KEY, keep="last").sort_values(KEY)
+    measured_columns = []
+    for name in table:
+        is_decided = name == "kind" or name.endswith(" shows")
+        if not is_decided and name not in (*KEY, "fields"):
+            measured_columns.append(name)
+    table = table[[*KEY, *measured_columns, "fields"]].round(DECIMALS)
+    table["fields"] = table["fields"].map(
+        lambda fields: json.dumps(_stored(fields)), na_action="ignore"
+    )
     return save_listed(path_of(), gzip.compress(table.to_csv(index=False).encode(), mtime=0))
 
 
 def check_replaces(rows: pd.DataFrame) -> None:
-    """Raise `BadInput` if a snapshot of these runs is stored that `rows` lack: it would stay, beside other weights."""
+    """Raise `BadInput` if a stored snapshot of these runs is not among `rows`.
+
+    It would stay in the table, beside other weights.
+    """
     if not os.path.lexists(path_of()):
         return
-    of_these_runs = saved().merge(rows[KEY[:-1]].drop_duplicates())
-    stored, new = (
-        {*frame[KEY].dropna().itertuples(index=False, name=None)} for frame in (of_these_runs, rows)
-    )
-    if stored - new:
-        *_, run, epoch = min(stored - new)
-        why = f"{path_of()} has run {run} at epoch {epoch:.0f}, of which the weights are missing"
-        raise BadInput(f"{why}: get them, or delete it to begin anew.")
+    stored = saved().merge(rows[KEY[:-1]].drop_duplicates())
+    lost = _snapshots(stored) - _snapshots(rows)
+    if lost:
+        _, _, run, epoch = min(lost)
+        raise BadInput(
+            f"{path_of()} has run {run} at epoch {epoch:.0f}, of which the weights are missing: "
+            "get them, or delete it to begin anew."
+        )
+
+
+def _snapshots(rows: pd.DataFrame) -> set[tuple[Any, ...]]:
+    """Return the keys of the rows that are of a snapshot."""
+    return set(rows[KEY].dropna().itertuples(index=False, name=None))
 
 
 def _stored(value: Any) -> Any:
+    """Return a field as it is stored: rounded, and without what is true or false."""
     if isinstance(value, dict):
         return {name: _stored(x) for name, x in value.items() if not isinstance(x, bool)}
     if isinstance(value, list | tuple):
         return [_stored(x) for x in value]
-    return round(value, DIGITS) if isinstance(value, float) else value
-
-
-def judged(table: pd.DataFrame) -> pd.DataFrame:
-    """The runs that are judged."""
-    ours = (table.source == "ours") & (table.recipe == "quick")
-    return table[ours & (table.run >= FIRST_JUDGED) & table.epoch.isna()]
+    return round(value, DECIMALS) if isinstance(value, float) else value
 
 
 # ---- statistics of the kinds of runs

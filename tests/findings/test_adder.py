@@ -7,7 +7,6 @@ from carry_core import measure, sums
 from carry_core.interventions import Ablation
 from carry_core.model import ModelConfig, Transformer
 from carry_paper.findings import adder
-from carry_paper.findings.evidence import Evidence
 from tests.conftest import random_model
 
 
@@ -48,7 +47,7 @@ def test_a_reader_reads_a_half_adder_for_pairs_that_it_has_not_seen(pairs):
     )
     stream += 0.1 * torch.randn(stream.shape, generator=generator)
     for label in (ones, tens.long()):
-        assert (adder.read(stream, label, left, right) == label).double().mean() > 0.99
+        assert (adder.probe_predictions(stream, label, left, right) == label).double().mean() > 0.99
 
 
 def test_a_reader_does_not_read_a_stream_that_only_holds_both_digits(pairs):
@@ -59,8 +58,10 @@ def test_a_reader_does_not_read_a_stream_that_only_holds_both_digits(pairs):
         + torch.randn(10, 64, generator=generator)[right]
     )
     stream += 0.1 * torch.randn(stream.shape, generator=generator)
-    assert (adder.read(stream, ones, left, right) == ones).double().mean() < 0.2
-    assert (adder.read(stream, tens.long(), left, right) == tens).double().mean() < 0.95
+    assert (adder.probe_predictions(stream, ones, left, right) == ones).double().mean() < 0.2
+    assert (
+        adder.probe_predictions(stream, tens.long(), left, right) == tens
+    ).double().mean() < 0.95
 
 
 def test_a_reader_cannot_learn_labels_of_pairs_by_heart(pairs):
@@ -68,7 +69,10 @@ def test_a_reader_cannot_learn_labels_of_pairs_by_heart(pairs):
     # every pair its own place
     stream = torch.randn(100, 128, generator=generator)[10 * left + right]
     coin = torch.randint(2, (100,), generator=generator)[10 * left + right]
-    assert abs((adder.read(stream, coin, left, right) == coin).double().mean() - 0.5) < 0.2
+    assert (
+        abs((adder.probe_predictions(stream, coin, left, right) == coin).double().mean() - 0.5)
+        < 0.2
+    )
 
 
 # ---------------------------------------------------------------- the network's parts
@@ -96,11 +100,12 @@ def test_the_parts_are_read_where_they_are(small):
         )
         assert torch.equal(truth.expected[:, column], label)
         assert torch.equal(
-            truth.found[:, column], adder.read(at, label, left[:, of], right[:, of])
+            truth.predicted[:, column],
+            adder.probe_predictions(at, label, left[:, of], right[:, of]),
         ), name
     for truth, mlps in ((found["digit"], frozenset()), (found["bypassed"], {1})):
         logits = small(sums.encode(a, b, small.config.layout), Ablation(mlps=mlps).hook(small))
-        assert torch.equal(truth.found, logits[:, 7:].argmax(-1))
+        assert torch.equal(truth.predicted, logits[:, 7:].argmax(-1))
     assert torch.equal(found["digit"].expected, sums.digits(a + b, 3))
     assert torch.equal(found["bypassed"].expected, (left + right) % 10)
 
@@ -127,18 +132,14 @@ def hand_made(**wrong: torch.Tensor) -> dict[str, adder.Truth]:
     return {name: adder.Truth(*right[name], found[name]) for name in right}
 
 
-def test_the_ledger_has_each_networks_worst_part(monkeypatch):
+def test_a_network_is_as_good_as_its_worst_part(monkeypatch):
     broken = hand_made()["bypassed"].expected.clone()
     broken[:100, 2] += 1
-    made = {0: hand_made(), 4: hand_made(bypassed=broken)}
-    models = {run: Transformer(ModelConfig(d_model=16, d_ff=8)) for run in made}
-    monkeypatch.setattr(Evidence, "models", lambda self, group, epoch=None: models)
-    monkeypatch.setattr(
-        adder, "parts", lambda model, a, b: next(made[run] for run in made if models[run] is model)
-    )
-    found = adder.full_adder(Evidence("ours"))
-    assert found.value.to_dict() == pytest.approx({0: 1, 4: 0.9})
-    assert found.shows.to_dict() == {0: True, 4: False}
+    for parts, lowest in ((hand_made(), 1), (hand_made(bypassed=broken), 0.9)):
+        monkeypatch.setattr(adder, "parts", lambda model, a, b, parts=parts: parts)
+        measured = adder.full_adder(Transformer(ModelConfig(d_model=16, d_ff=8)))
+        assert measured["value"] == pytest.approx(lowest)
+        assert adder.shows_full_adder(measured) == (lowest == 1)
 
 
 def test_truth_tables_have_the_schoolbook_s_values_and_where_a_part_departs():

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from carry_core import carries, measure, sums
+from carry_core.errors import BadInput
 from carry_core.groups import GROUPS, MAIN
 from carry_core.interventions import INTACT, Ablation
 from carry_core.measure import ClassAccuracies
@@ -35,6 +36,12 @@ def cells(
         for x, y in ((carry, right), (1 - carry, off))
     )
     return ClassAccuracies(accuracy, corrected, whole)
+
+
+def covering_heads(cells: Mapping[Ablation, ClassAccuracies]) -> Survey:
+    """Return a survey whose decision head is the one that leaves the fewest exact matches."""
+    head = min((ONE, OTHER), key=lambda part: cells[part].exact_match)
+    return Survey(cells, decision_head=head)
 
 
 @pytest.fixture
@@ -71,9 +78,23 @@ def test_a_decision_head_costs_more_than_the_other_and_only_adds(surveyed):
     idle = cells(1.0, 1.0, whole=0.95)
     enough, too_little = (cells(1.0, 0.4, 0.6, whole=whole) for whole in (0.84, 0.86))
     wrong, otherwise_wrong = cells(0.98, 0.4, 0.6, whole=0.3), cells(1.0, 0.4, 0.58, whole=0.3)
-    runs = (Survey({ONE: idle, OTHER: x}) for x in (enough, too_little, wrong, otherwise_wrong))
+    runs = (
+        covering_heads({ONE: idle, OTHER: x}) for x in (enough, too_little, wrong, otherwise_wrong)
+    )
     found = measured("decision_head", surveyed(MAIN, *runs))
     assert judged(found) == (pytest.approx([0.11, 0.09, 0.65, 0.65]), [True, False, False, False])
+
+
+def test_the_decision_head_is_the_one_that_every_page_names():
+    """A survey of other sums may rank the heads otherwise."""
+    head = Ablation(heads={(1, 1)})
+    survey = Survey(
+        {ONE: cells(1.0, 0.4, 0.6, 0.3), head: cells(1.0, 0.5, 0.5, 0.4)}, decision_head=head
+    )
+    assert survey.heads == [head, ONE]
+    assert heads.decision(survey)["decision_head"] == "head 1:1"
+    with pytest.raises(BadInput, match="This survey names no decision head"):
+        heads.decision(Survey({ONE: cells(1.0, 1.0), head: cells(1.0, 1.0)}))
 
 
 def test_four_digits_need_the_final_mlp_and_a_decision_head(surveyed):
@@ -82,7 +103,7 @@ def test_four_digits_need_the_final_mlp_and_a_decision_head(surveyed):
     )
     carries, spared = cells(0.0, 1.0, n_digits=4), cells(1.0, 0.0, n_digits=4)
     runs = ((carries, idle), (spared, idle), (carries, decides))
-    surveys = (Survey({MLP: mlp, ONE: decides, OTHER: other}) for mlp, other in runs)
+    surveys = (covering_heads({MLP: mlp, ONE: decides, OTHER: other}) for mlp, other in runs)
     found = measured("four_digits", surveyed(DIGITS4, *surveys))
     assert judged(found) == (pytest.approx([1, -1, 1]), [True, False, False])
 
@@ -157,7 +178,11 @@ def test_a_decoder_always_adds_a_one_without_its_decision_head(surveyed):
     often.corrected[0, 0] = 0.7
     found = measured(
         "decoder",
-        surveyed(DECODER, Survey({ONE: always, OTHER: idle}), Survey({ONE: idle, OTHER: often})),
+        surveyed(
+            DECODER,
+            covering_heads({ONE: always, OTHER: idle}),
+            covering_heads({ONE: idle, OTHER: often}),
+        ),
     )
     # NC twice, C@1 at 8, C@2 at 7
     assert judged(found) == (pytest.approx([1, (0.7 + 3 * 0.9) / 4]), [True, False])
@@ -166,7 +191,9 @@ def test_a_decoder_always_adds_a_one_without_its_decision_head(surveyed):
         without.corrected[0, 0] = share
     found = measured(
         "decoder",
-        surveyed(DECODER, *(Survey({ONE: without, OTHER: idle}) for without in in_one_cell)),
+        surveyed(
+            DECODER, *(covering_heads({ONE: without, OTHER: idle}) for without in in_one_cell)
+        ),
     )
     # every cell counts, not their mean
     assert judged(found) == (pytest.approx([0.99, 0.985]), [True, False])

@@ -55,6 +55,14 @@ def test_a_survey_is_what_the_measurements_give_one_by_one(noisy, monkeypatch):
     without = Ablation(neurons={(last, int(i)) for i in neurons.nonzero()})
     assert_same(surveyed.dissected.cells, measure.class_accuracies(noisy, a, b, [without])[0])
     assert len(surveyed.draws) == survey.DRAWS
+    assert surveyed.decision_head is None  # one head only was ablated
+
+
+def test_a_survey_names_the_head_that_pages_name(noisy):
+    each_head = measure.last_heads(noisy)
+    surveyed = survey.survey(noisy, *all_sums(2), Need(frozenset(each_head)))
+    assert surveyed.heads[0] == each_head[measure.decision_head(noisy)]
+    assert set(surveyed.heads) == set(each_head)
 
 
 def test_samples_have_as_many_sums_of_each_class(monkeypatch):

@@ -119,7 +119,7 @@ def few(monkeypatch, data):
     (data / "runs" / MAIN / "quick").symlink_to(ROOT / "data" / "runs" / MAIN / "quick")
     some = ("finding/staircase", "finding/decision_head")
     monkeypatch.setattr(registry, "ROWS", {name: registry.ROWS[name] for name in some})
-    monkeypatch.setattr(seeds, "last_layer", partial(seeds.last_layer, count=200))
+    monkeypatch.setattr(seeds, "carry_swaps", partial(seeds.carry_swaps, count=200))
     monkeypatch.setattr(seeds, "on_the_way", partial(seeds.on_the_way, count=200))
     monkeypatch.setattr(seeds, "DRAWN", 100)
     monkeypatch.setattr(survey, "SAMPLE", 300)
