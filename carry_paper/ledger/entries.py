@@ -93,6 +93,9 @@ def on_models(
         mean_over: The group over whose runs the row's value is the mean (all if None).
     """
     names = [groups] if isinstance(groups, str) else list(groups)
+    how = first_line(finding)
+    if mean_over is not None:
+        how += f" The value is the mean over the runs of {mean_over}."
 
     def measure(evidence: Evidence) -> Measurement:
         frames = {}
@@ -101,7 +104,7 @@ def on_models(
             frames[name] = per_run(fields_by_run)
         # The rows of one group are called by run, those of several by group and run.
         frame = frames[groups] if isinstance(groups, str) else pd.concat(frames)
-        return summary(judged(frame, shows), first_line(finding), mean_over)
+        return summary(judged(frame, shows), how, mean_over)
 
     return Entry(measure, finding, tuple(names), rule=shows)
 

@@ -171,7 +171,7 @@ def on_the_way(loaded: runs.Runs, run: int, count: int = typology.COUNT) -> pd.D
     for epoch in (*loaded.snapshots, None):
         models[loaded.own_epoch(epoch)] = loaded.model(run, epoch)
 
-    swaps = [carry_swaps(model, count).assign(run=epoch) for epoch, model in models.items()]
+    swaps = [carry_swaps(model, count=count).assign(run=epoch) for epoch, model in models.items()]
     table = typology.who_decides(pd.concat(swaps)).reindex([*models])
     head_at_the_end = int(table["head"].iloc[-1])
     accuracies = {}
