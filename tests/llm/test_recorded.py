@@ -27,6 +27,7 @@ def llemma(released, data) -> Path:
     return data / "author" / "llm" / "llemma.json"
 
 
+@pytest.mark.slow
 def test_llemma_is_as_the_paper_prints(llemma):
     for name in (
         "tab2/llemma/accuracy",

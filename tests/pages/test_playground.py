@@ -86,6 +86,7 @@ def _rounded(x: torch.Tensor) -> Any:
     return np.round(x.double().numpy(), 5).tolist()
 
 
+@pytest.mark.slow
 @needs_node
 @pytest.mark.parametrize("group", playground.CHOSEN)
 def test_every_hook_point_and_answer_is_pytorchs(tmp_path, group):
