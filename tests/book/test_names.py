@@ -24,7 +24,8 @@ def listed(path: Path = LIST) -> dict[str, int]:
     counts = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         name, count = line.split()
-        counts[name] = int(count)
+        # After a merge (see .gitattributes) a file may be listed twice.
+        counts[name] = min(int(count), counts.get(name, int(count)))
     return counts
 
 
