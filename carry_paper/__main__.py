@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; exit code 2 where a package is missing that `carry-core[paper]` installs."""
+    """Run the command line, or exit with code 2 if `carry-core[paper]` is not installed."""
     try:
         from carry_paper import cli
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""The author's public release, converted to our own file formats without running anything that is in it.
+"""Convert the author's public release to our file formats, without running any code in it.
 
 His files are pickles, which can run code when opened. Weights and language-model files go through
 `torch.load(weights_only=True)`; the histories need an unpickler, which here knows three harmless
@@ -7,17 +7,21 @@ names and refuses all others, also inside the pickles that tensors carry within 
 The release has no licence: what this module writes is for the user alone and is never committed.
 Under `out`:
 
-    <group>/run<k>.safetensors   weights, as `runs` describes; the record names the released file and its sha256
-    <group>/run<k>.npz    float32 [epoch, …]: our trainer's names, NaN where there is no such epoch.
-                          `pattern` [epoch, (layer if more than one,) head, query, key]; `class_accuracy`,
-                          `class_corrected` [epoch, class, pos] of the intact one-layer model, classes NC, C@1,
-                          C@2 (C all con. among them), C all
-    decoder_scores.npz    Tab. 5: `att` [class, (accuracy, corrected without head 1:1; the same without 1:0), pos],
-                          `ffn` [class, (accuracy, corrected without the final MLP), pos]
-    llm/<model>.safetensors   `inputs` [prompt, token], `wins` [layer, head], `attention_mean` and `attention_std`
-                          [map, query, key]
-    llm/<model>.json      `prompts`, `correct`, `generations` (lists of one entry per prompt), `accuracy`
-    sources.json          for each of these outputs the released files that it was made from, and their sha256
+    <group>/run<k>.safetensors  weights, as `runs` describes; the record names the released file and
+                                its sha256
+    <group>/run<k>.npz          float32 [epoch, …] by our trainer's names, NaN where there is no
+                                such epoch; `pattern` [epoch, (layer if more than one,) head, query,
+                                key]; `class_accuracy`, `class_corrected` [epoch, class, pos] of the
+                                intact one-layer model, with classes NC, C@1, C@2 (which includes C
+                                all con.), C all
+    decoder_scores.npz          Tab. 5: `att` [class, score, pos], where the scores are accuracy and
+                                corrected without head 1:1, then the same without head 1:0; `ffn`
+                                [class, score, pos], accuracy and corrected without the final MLP
+    llm/<model>.safetensors     `inputs` [prompt, token], `wins` [layer, head], `attention_mean` and
+                                `attention_std` [map, query, key]
+    llm/<model>.json            `prompts`, `correct`, `generations` (lists with an entry for each
+                                prompt), `accuracy`
+    sources.json                the released files behind each of these outputs, and their sha256
 """
 
 import hashlib
@@ -65,7 +69,8 @@ MODELS = {
     "Alpaca 7B/addition/test_ablated": "alpaca_ablated",
 }
 RUN_FILE = re.compile(
-    r"(?P<what>model|DATA)_n\d_s\d\.\d_w\d\.\d(_(?P<run>\d))?(_FT_p_epoch_500|_epoch_(?P<epoch>\d+))?(\.data)?"
+    r"(?P<what>model|DATA)_n\d_s\d\.\d_w\d\.\d(_(?P<run>\d))?"
+    r"(_FT_p_epoch_500|_epoch_(?P<epoch>\d+))?(\.data)?"
 )
 OURS = {
     "embed.Emb": "embed",
@@ -90,7 +95,7 @@ TENSORS = ("inputs", "wins", "attention_mean", "attention_std")
 
 
 class Imported(BaseModel):
-    """An entry of `sources.json`: the released files that an output was made from, and their sha256."""
+    """An entry of `sources.json`: the released files behind an output, and their sha256."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -98,12 +103,12 @@ class Imported(BaseModel):
 
 
 class Sources(RootModel[dict[str, Imported]]):
-    """What `sources.json` holds, by output."""
+    """The content of `sources.json`, by output."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a released file belongs: an output, and its part in it."""
+    """The output that a released file goes into, and its part in it."""
 
     path: str  # in the author's repository
     kind: str  # `weights`, `history`, `scores` or `llm`
@@ -116,7 +121,7 @@ class Place:
 
 
 def checksums() -> dict[str, str]:
-    """sha256 of every file of the release, by path in a clone of the author's repository."""
+    """Return the sha256 of every released file, by path in the author's repository."""
     lines = CHECKSUMS.read_text(encoding="utf-8").splitlines()
     return {path: digest for digest, path in (line.split("  ", 1) for line in lines)}
 
@@ -147,9 +152,12 @@ def place(path: str) -> Place:
 
 
 def imported_files(folder: Path) -> dict[str, dict[str, str]]:
-    """The sha256 of each released file behind an output, by output and path in the author's repository.
+    """Return the sha256 of each released file, by output and path in the author's repository.
 
-    Empty if nothing was imported into the folder; `BadInput` if its `sources.json` is damaged.
+    The result is empty if nothing was imported into the folder.
+
+    Raises:
+        BadInput: Its `sources.json` is damaged.
     """
     path = folder / SOURCES_FILE
     if not os.path.lexists(path):
@@ -160,12 +168,12 @@ def imported_files(folder: Path) -> dict[str, dict[str, str]]:
 
 @cache
 def holds(kind: str, group: str) -> bool:
-    """Whether the whole release has `weights` or a `history` of a group."""
+    """Return True if the whole release has `weights` or a `history` of a group."""
     return any((where.kind, where.group) == (kind, group) for where in map(place, checksums()))
 
 
 def _storage(data: bytes) -> Any:
-    """What `torch.storage._load_from_bytes` does, except that the original would unpickle anything."""
+    """Load a tensor's storage as `torch.storage._load_from_bytes` does, but never run code."""
     return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
 
 
@@ -177,57 +185,58 @@ ALLOWED: dict[tuple[str, str], Any] = {
 
 
 class _DataUnpickler(pickle.Unpickler):
-    """Reads lists and tensors, and nothing that could run."""
+    """Reads lists and tensors, and refuses everything that could run."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (allowed := ALLOWED.get((module, name))) is None:
             raise pickle.UnpicklingError(f"GLOBAL {module}.{name} is not data")
-        # a fresh one each time: a pickle can set attributes of what it gets
+        # Each call returns a new function, since a pickle can set attributes of what it gets.
         return lambda *args: allowed(*args)
 
 
 def unpack(path: Path, expected: str) -> Any:
-    """The lists, dicts and tensors in a file with the expected sha256; a message goes on after the file's name."""
+    """Return the lists, dicts and tensors in a file.
+
+    Raises:
+        BadInput: The sha256 is not the expected one, or the file has anything else in it. The
+            message continues after the file's name.
+    """
     content = path.read_bytes()
-    found = hashlib.sha256(content).hexdigest()
-    if found != expected:
-        raise BadInput(f"its sha256 is {found[:12]}…, expected {expected[:12]}…: fetch it again")
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != expected:
+        raise BadInput(f"its sha256 is {digest[:12]}…, expected {expected[:12]}…: fetch it again")
     try:
-        return (
-            _DataUnpickler(io.BytesIO(content)).load()
-            if path.suffix == ".data"
-            else _storage(content)
-        )
+        if path.suffix == ".data":
+            return _DataUnpickler(io.BytesIO(content)).load()
+        return _storage(content)
     except Exception as error:  # a broken pickle can fail in any way
         code = re.search(r"GLOBAL ([\w.]+)", str(error))
-        why = (
-            f"wants to run {code[1]}, which was not done"
-            if code
-            else f"cannot be opened ({error!r:.80})"
-        )
+        why = f"cannot be opened ({error!r:.80})"
+        if code:
+            why = f"wants to run {code[1]}, which was not done"
         raise BadInput(f"it {why}: get a clean copy") from error
 
 
 def parameters(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Our names for the author's parameters, given bare or under `model`."""
-    found = {}
+    """Return the author's parameters by our names; they are given bare or under `model`."""
+    renamed = {}
     for name, tensor in state.get("model", state).items():
         if name.startswith("gen."):  # the unembedding a second time
             continue
         for theirs, ours in OURS.items():
             name = name.replace(theirs, ours)
-        found[name] = tensor.detach().float()
-    return found
+        renamed[name] = tensor.detach().float()
+    return renamed
 
 
 def curves(lists: Sequence[Any], group: Group) -> Curves:
-    """The learning curves of one run, `[epoch, …]`, from the author's list of six to ten lists."""
+    """Return a run's learning curves, `[epoch, …]`, from the author's list of six to ten lists."""
     config, length = group.config, group.config.layout.length
     norm = 6 if group.padded and len(lists) > 6 else len(lists) - 1
     names = dict(enumerate(FIRST_LISTS[: 6 if len(lists) > 6 else 4])) | dict(
         enumerate(LAST_LISTS, norm)
     )
-    found: Curves = {}
+    by_name: Curves = {}
     for i, values in enumerate(lists):
         array = torch.stack(
             [torch.as_tensor(value, dtype=torch.float32) for value in values]
@@ -238,13 +247,13 @@ def curves(lists: Sequence[Any], group: Group) -> Curves:
             name, array = "pattern", array.reshape(-1, config.layers, config.heads, length, length)
             array = array[:, 0] if config.layers == 1 else array
         else:
-            name = "class_corrected" if "class_accuracy" in found else "class_accuracy"
-        found[name] = array
-    return found
+            name = "class_corrected" if "class_accuracy" in by_name else "class_accuracy"
+        by_name[name] = array
+    return by_name
 
 
 def _answers(part: str, value: Any) -> dict[str, Any]:
-    """Tensors and JSON values by name, of one file of a language model."""
+    """Return tensors and JSON values by name, from one file of a language model."""
     items = dict(zip(DATA_ITEMS, value, strict=False)) if part == "data" else {part: value}
     items.pop("gen_tokens", None)  # the generations again
     for name, item in items.items():
@@ -257,16 +266,20 @@ def _answers(part: str, value: Any) -> dict[str, Any]:
 
 @dataclass
 class Report:
-    """What an import did."""
+    """The outcome of an import.
 
-    # released files by the output that now holds them
+    Attributes:
+        imported: The released files, by the output that has them now.
+        missing: Files of the release that the folder lacks.
+        damaged: Files that exist but cannot be used, each with the reason.
+    """
+
     imported: dict[str, list[str]] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)  # files of the release that the folder lacks
-    # files that are there but cannot be used, and why
+    missing: list[str] = field(default_factory=list)
     damaged: list[tuple[str, str]] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """A line per group and per file that was not imported, then the totals."""
+        """Return a line per group and per file that was not imported, then the totals."""
         n_files = Counter(
             output.partition("/run")[0] for output, paths in self.imported.items() for _ in paths
         )
@@ -274,22 +287,29 @@ class Report:
             *(f"imported {name} from {n} file(s)" for name, n in sorted(n_files.items())),
             *(f"missing {path}" for path in self.missing),
             *(f"damaged {path}: {why}" for path, why in self.damaged),
-            f"{n_files.total()} files imported, {len(self.missing)} missing, {len(self.damaged)} damaged.",
+            f"{n_files.total()} files imported, {len(self.missing)} missing,"
+            f" {len(self.damaged)} damaged.",
         ]
 
 
 def import_release(source: Path, out: Path, expected: Mapping[str, str] | None = None) -> Report:
     """Convert what is in a clone of the author's repository, or in a part of it.
 
-    A file that is missing or damaged is named in the report and the rest is imported. `expected`
-    has the sha256 of each file, by path; those of the public release if None. `BadInput` if the
-    folder is no clone of that repository, or `out` cannot be written to or holds something else.
+    A file that is missing or damaged is named in the report, and the rest is imported. `expected`
+    has the sha256 of each file, by path; if None, those of the public release.
+
+    Raises:
+        BadInput: The folder is no clone of that repository, or `out` cannot be written to or has
+            other files in it.
     """
     expected = expected or checksums()
     present = [place(path) for path in expected if (source / path).is_file()]
     if not present:
-        why = f"{source} is no clone of the author's repository: expected files such as `{next(iter(expected))}` in it"
-        raise BadInput(f"{why}. Clone the repository that the paper names and give its folder.")
+        example = next(iter(expected))
+        why = f"{source} is no clone of the author's repository: expected files such as `{example}`"
+        raise BadInput(
+            f"{why} in it. Clone the repository that the paper names and give its folder."
+        )
     if any(out.glob("*")) and not (out / SOURCES_FILE).is_file():
         why = f"Cannot import into {out}: it has files but no {SOURCES_FILE}"
         raise BadInput(f"{why}. Expected a new folder, or that of an earlier import.")
@@ -321,7 +341,7 @@ def _write_sources(out: Path, sources: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def _write(path: Path, parts: Sequence[tuple[Place, Any]], digests: Mapping[str, str]) -> None:
-    """Write an output by our names, in our shapes, from its released files: place and content of each, by epoch."""
+    """Write an output by our names, in our shapes, from the contents of its released files."""
     last, latest = parts[-1]
     if last.kind == "weights":
         weights = parameters(latest)
@@ -354,7 +374,7 @@ def _write(path: Path, parts: Sequence[tuple[Place, Any]], digests: Mapping[str,
 
 
 def _continued(before: Curves, after: Curves, end: int) -> Curves:
-    """One run's curves to epoch `end`: where `after` does not reach back to the start, `before` precedes it."""
+    """Join a run's curves to epoch `end`; `before` fills what `after` lacks at the start."""
     gap = max(0, end - len(after["train_loss"]))
     joined = {}
     for key, array in after.items():

@@ -1,4 +1,6 @@
-"""A causal language model from a folder or the hub: refused early, looked into, its heads ablated (Sec. 6).
+"""Load a causal language model, cache its activations, ablate its heads (Sec. 6).
+
+A folder, or an id on the Hugging Face hub, is refused before its weights are read.
 
 `transformers` is imported only when a model is looked at: it takes seconds, and is the extra
 `carry-core[llm]`.
@@ -24,9 +26,10 @@ from carry_paper.llm.prompts import WIDTH, Template, check_tokenizer
 DTYPES = ("float32", "bfloat16", "float16")
 ATTENTION = ("self_attn", "attn")
 PROJECTION = ("o_proj", "out_proj", "c_proj", "dense")
-# Gemma 2 has the first two
+# Gemma 2 has the first two of these names; the first is the norm before the MLP.
 BEFORE_MLP = ("pre_feedforward_layernorm", "post_attention_layernorm", "ln_2")
-N_FREQUENT = 8  # the author's list of most frequent winners, from which he took pairs (App. A.3)
+# The author took pairs from a list of this many most frequent winners (App. A.3).
+N_FREQUENT = 8
 MOST_PAIRS = N_FREQUENT * (N_FREQUENT - 1) // 2
 
 Head = tuple[int, int]  # layer, head
@@ -34,16 +37,20 @@ Heads = tuple[Head, ...]
 
 
 def library() -> Any:
-    """The package `transformers`, which is told to be quiet; BadInput where it is not installed."""
+    """Import the package `transformers`, and silence it.
+
+    Raises:
+        BadInput: It is not installed.
+    """
     try:
-        # tqdm asks for a widget; pages show none
+        # tqdm asks for a widget, and pages show none.
         warnings.filterwarnings("ignore", message="IProgress not found")
         import transformers
     except ImportError as error:
         raise BadInput(
-            f"Language models need the package {error.name}, which is not installed: pip install 'carry-core[llm]'."
+            f"Language models need the package {error.name}, which is not installed:"
+            " pip install 'carry-core[llm]'."
         ) from error
-    # no chatter and no bars, nor of the hub's retries
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
@@ -51,7 +58,7 @@ def library() -> Any:
 
 
 class Size(NamedTuple):
-    """Layers, and heads of each."""
+    """Numbers of layers, and of heads in each layer."""
 
     layers: int
     heads: int
@@ -59,7 +66,7 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """A model that can be loaded: what is known of it before its weights are read."""
+    """A model whose config and tokenizer were read, and whose weights can be loaded."""
 
     name: str  # a folder, or an id on the hub
     device: str
@@ -73,7 +80,11 @@ class Source:
         return Path(self.name).resolve().name
 
     def load(self) -> Any:
-        """The weights; BadInput where they are missing or damaged."""
+        """Load the model with its weights.
+
+        Raises:
+            BadInput: They are missing or damaged.
+        """
         with _reading(self.name) as options:
             model: Any = library().AutoModelForCausalLM.from_pretrained(
                 self.name, dtype=getattr(torch, self.dtype), attn_implementation="eager", **options
@@ -84,19 +95,25 @@ class Source:
 def inspect_model(
     name: str, template: Template, device: str = "cpu", dtype: str | None = None
 ) -> Source:
-    """Look at the config, tokenizer and size of a folder or hub id without reading weights; `dtype` of `DTYPES`.
+    """Read the config, tokenizer and size of a model, but not its weights.
 
-    BadInput where there is no such model, it needs its own code, has another layout, or its
-    tokenizer writes no sums.
+    Args:
+        name: A folder, or an id on the Hugging Face hub.
+        template: The prompt that sums are put into.
+        device: The device that the weights will be loaded on.
+        dtype: One of `DTYPES`; if None, the model's own.
+
+    Raises:
+        BadInput: There is no such model, it needs its own code, its layers are not laid out as
+            expected, or its tokenizer cannot write sums.
     """
     name = str(Path(name).expanduser())
     with _reading(name) as options:
         config = library().AutoConfig.from_pretrained(name, **options)
         own = str(config.dtype).removeprefix("torch.")
         dtype = dtype or (own if own in DTYPES else "float32")
-        size = Size(
-            config.get_text_config().num_hidden_layers, config.get_text_config().num_attention_heads
-        )
+        text_config = config.get_text_config()
+        size = Size(text_config.num_hidden_layers, text_config.num_attention_heads)
         with torch.device("meta"):
             empty = library().AutoModelForCausalLM.from_config(config, trust_remote_code=False)
         tokenizer = library().AutoTokenizer.from_pretrained(name, **options)
@@ -109,12 +126,21 @@ def inspect_model(
 
 @contextmanager
 def _reading(name: str) -> Iterator[dict[str, bool]]:
-    """Options for reading a model's files: none of their code is run. Whatever is wrong with them is one line."""
-    try:  # None in place of False asks on the terminal; a folder's files may refer to the hub
+    """Yield options for reading a model's files, with which none of their code is run.
+
+    Raises:
+        BadInput: Something is wrong with the files.
+    """
+    try:
+        # With None instead of False, transformers would ask on the terminal. A folder's files may
+        # refer to the hub, which is not asked either.
         yield {"trust_remote_code": False, "local_files_only": Path(name).is_dir()}
     except Exception as error:
         why = f"{type(error).__name__}: {shorten(str(error), 120, placeholder='…')}"
-        expected = "expected a folder or hub id that `transformers` can load, tokenizer included, without its own code"
+        expected = (
+            "expected a folder or hub id that `transformers` can load, tokenizer included,"
+            " without its own code"
+        )
         raise BadInput(
             f"{name} holds no language model that can be read ({why}): {expected}."
         ) from error
@@ -123,44 +149,54 @@ def _reading(name: str) -> Iterator[dict[str, bool]]:
 class Block(NamedTuple):
     """One layer, by the names of `transformers`."""
 
-    layer: nn.Module  # takes and gives the residual stream
+    layer: nn.Module  # maps the residual stream to the residual stream
     projection: nn.Module  # takes the heads' outputs side by side, [batch, pos, head * d_head]
-    norm: nn.Module  # what the residual stream goes through between attention and MLP
+    norm: nn.Module  # is applied to the residual stream before the MLP
 
 
 def blocks(model: Any) -> list[Block]:
-    """The model's layers in order; BadInput where they are not laid out as in Llama, Mistral, GPT-2 and their like."""
+    """Return the model's layers in order.
+
+    Raises:
+        BadInput: They are not laid out as in Llama, Mistral, GPT-2 and their like.
+    """
     n_layers = model.config.get_text_config().num_hidden_layers
     try:
         stack = next(
-            m
-            for m in model.base_model.modules()
-            if isinstance(m, nn.ModuleList) and len(m) == n_layers
+            module
+            for module in model.base_model.modules()
+            if isinstance(module, nn.ModuleList) and len(module) == n_layers
         )
-        return [
-            Block(layer, _part(_part(layer, ATTENTION), PROJECTION), _part(layer, BEFORE_MLP))
-            for layer in stack
-        ]
+        layers = []
+        for layer in stack:
+            projection = _part(_part(layer, ATTENTION), PROJECTION)
+            layers.append(Block(layer, projection, norm=_part(layer, BEFORE_MLP)))
+        return layers
     except StopIteration as error:
-        expected = "layers with attention, its output projection and a norm before the MLP, as in Llama or GPT-2"
+        expected = (
+            "layers with attention, its output projection and a norm before the MLP,"
+            " as in Llama or GPT-2"
+        )
         raise BadInput(
             f"{type(model).__name__} is laid out in another way: expected {expected}."
         ) from error
 
 
 def _part(module: nn.Module, names: Sequence[str]) -> Any:
-    """The child that has the first of these names; StopIteration where it has none."""
+    """Return the child with the first of these names that exists; StopIteration if none does."""
     return next(getattr(module, name) for name in names if hasattr(module, name))
 
 
 def parse_heads(text: str, size: Size) -> Heads:
-    """Read heads such as `13:23,15:15`, layer before head, both from 0; BadInput for no such head, or one twice."""
-    heads = sorted(
-        (int(layer), int(head)) for layer, head in re.findall(r"(\d+):(\d+)", text, re.ASCII)
-    )
-    if not re.fullmatch(r"\s*\d+:\d+\s*(,\s*\d+:\d+\s*)*", text, re.ASCII) or len(set(heads)) < len(
-        heads
-    ):
+    """Read heads such as `13:23,15:15`: layer and head, both counted from 0.
+
+    Raises:
+        BadInput: The model has no such head, or one is named twice.
+    """
+    matches = re.findall(r"(\d+):(\d+)", text, re.ASCII)
+    heads = sorted((int(layer), int(head)) for layer, head in matches)
+    is_list = re.fullmatch(r"\s*\d+:\d+\s*(,\s*\d+:\d+\s*)*", text, re.ASCII)
+    if not is_list or len(set(heads)) < len(heads):
         raise BadInput(
             f"--ablate {text}: expected heads as layer:head, each once, such as 13:23,15:15."
         )
@@ -172,14 +208,15 @@ def parse_heads(text: str, size: Size) -> Heads:
 
 
 def format_heads(heads: Heads) -> str:
-    """Heads as the command line takes them."""
+    """Return heads as the command line takes them, such as `13:23,15:15`."""
     return ",".join(f"{layer}:{head}" for layer, head in heads)
 
 
 @contextmanager
 def ablated(model: Any, heads: Heads) -> Iterator[None]:
-    """Zero ablation of heads: what they give the output projection is zero; its bias stays."""
-    n_heads, layers = model.config.get_text_config().num_attention_heads, blocks(model)
+    """Ablate heads: their outputs are zero. The bias of the output projection stays."""
+    n_heads = model.config.get_text_config().num_attention_heads
+    layers = blocks(model)
 
     def zero(head: int, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         z = args[0].unflatten(-1, (n_heads, -1)).clone()
@@ -188,32 +225,34 @@ def ablated(model: Any, heads: Heads) -> Iterator[None]:
 
     with ExitStack() as hooks:
         for layer, head in heads:
-            hooks.enter_context(
-                layers[layer].projection.register_forward_pre_hook(partial(zero, head))
-            )
+            projection = layers[layer].projection
+            hooks.enter_context(projection.register_forward_pre_hook(partial(zero, head)))
         yield
 
 
 @contextmanager
 def cached_streams(model: Any) -> Iterator[list[Tensor]]:
-    """A list that fills with the residual stream at the last position, `[batch, d_model]`, while the model generates.
+    """Yield a list that fills with residual streams, `[batch, d_model]`, while the model generates.
 
-    For each of the first tokens of the answer: after the attention and after the MLP of each layer.
+    For each of the first `WIDTH` tokens of the answer it has the stream at the last position, after
+    the attention and after the MLP of each layer.
     """
-    layers, kept = blocks(model), list[Tensor]()
+    layers = blocks(model)
+    streams: list[Tensor] = []
 
-    def keep(stream: Any) -> None:
-        if len(kept) < WIDTH * len(layers) * 2:
-            kept.append(
-                (stream if isinstance(stream, Tensor) else stream[0])[:, -1].to("cpu", copy=True)
-            )
+    def store(value: Any) -> None:
+        if len(streams) < WIDTH * len(layers) * 2:
+            stream = value if isinstance(value, Tensor) else value[0]
+            streams.append(stream[:, -1].to("cpu", copy=True))
+
+    def store_resid_mid(module: nn.Module, args: Any) -> None:
+        store(args)
+
+    def store_resid_post(module: nn.Module, args: Any, output: Any) -> None:
+        store(output)
 
     with ExitStack() as hooks:
         for block in layers:
-            # resid_mid
-            hooks.enter_context(block.norm.register_forward_pre_hook(lambda _, args: keep(args)))
-            # resid_post
-            hooks.enter_context(
-                block.layer.register_forward_hook(lambda _, args, output: keep(output))
-            )
-        yield kept
+            hooks.enter_context(block.norm.register_forward_pre_hook(store_resid_mid))
+            hooks.enter_context(block.layer.register_forward_hook(store_resid_post))
+        yield streams

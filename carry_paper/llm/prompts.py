@@ -1,4 +1,4 @@
-"""Sums put to a language model: prompts, where their digits stand among the tokens, answers (Sec. 6, App. A.3-A.4)."""
+"""Prompts with sums, positions of their digits among the tokens, answers (Sec. 6, App. A.3-4)."""
 
 import re
 from collections.abc import Sequence
@@ -19,52 +19,71 @@ DIGITS = 4
 WIDTH = DIGITS + 1  # digits of the longest answer
 LOW, HIGH = int(10 ** (DIGITS - 1)), int(10**DIGITS)
 ALPACA = (
-    "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n"
+    "Below is an instruction that describes a task."
+    " Write a response that appropriately completes the request.\n\n"
     "### Instruction:\n{sum}\n\n### Response:"
 )
 
 
 @dataclass(frozen=True)
 class Template:
-    """How a sum is put to a model, and which integer of its reply is the answer."""
+    """A prompt for a sum, and the rule that reads the answer from the reply.
+
+    Attributes:
+        name: The name on the command line.
+        text: The prompt; `{sum}` stands for the sum.
+        last: True if the last integer of the reply is the answer. Otherwise it is the first, since
+            a model without instructions runs on into new sums.
+        tokens: The number of tokens that are generated at most.
+    """
 
     name: str
     text: str = "{sum}"
-    # of the reply's integers, else the first: a bare model runs on into new sums
     last: bool = False
-    tokens: int = 10  # generated at most
+    tokens: int = 10
 
     def prompt(self, a: int, b: int) -> str:
         return self.text.format(sum=f"{a} + {b} = ")
 
     def answer(self, reply: str) -> int:
-        """The number that a reply gives, whose thousands may be set off by commas; -1 for none or one of 19 digits."""
+        """Return the number in a reply; its thousands may be set off by commas.
+
+        The answer is -1 if there is none, or if it has 19 digits or more.
+        """
         numbers = re.findall(r"\d+", reply.replace(",", ""), re.ASCII)
         number = int(numbers[-1 if self.last else 0]) if numbers else -1
         return number if number < 10**18 else -1
 
 
 TEMPLATES = {
-    t.name: t for t in (Template("bare"), Template("alpaca", ALPACA, last=True, tokens=32))
+    "bare": Template("bare"),
+    "alpaca": Template("alpaca", ALPACA, last=True, tokens=32),
 }
 
 
 def draw(count: int, seed: int = 42) -> Int[Tensor, "prompt 2"]:
-    """The paper's four-digit numbers a and b; the first thousand are the author's prompts (App. A.3)."""
+    """Draw four-digit numbers a and b; seed 42 gives the author's first prompts (App. A.3)."""
     return torch.randint(LOW, HIGH, (count, 2), generator=torch.Generator().manual_seed(seed))
 
 
 class Positions(NamedTuple):
-    """Token indices in an unpadded prompt; digits in one token share its index."""
+    """Token indices in an unpadded prompt; digits in one token share its index.
 
-    a: tuple[int, ...]  # of each digit of the first number
+    Attributes:
+        a: The indices of the first number's digits.
+        plus: The index of the plus.
+        b: The indices of the second number's digits.
+        last: The prompt's last token, which predicts the answer's first.
+    """
+
+    a: tuple[int, ...]
     plus: int
-    b: tuple[int, ...]  # of each digit of the second number
-    last: int  # the prompt's last token, which predicts the answer's first
+    b: tuple[int, ...]
+    last: int
 
     @property
     def marked(self) -> tuple[int, ...]:
-        """The prompt's first token and all of these in order, for a map of the attention between them."""
+        """The prompt's first token and all of these in order, as a map of attention shows them."""
         return (0, *self.a, self.plus, *self.b, self.last)
 
 
@@ -76,36 +95,43 @@ def locate(prompt: str, offsets: Sequence[Sequence[int]], a: int, b: int) -> Pos
     """
     text = f"{a} + {b}"
     start = prompt.rindex(text)
-    token = {c: i for i, (left, right) in enumerate(offsets) for c in range(left, right)}
-    places = [token[start + i] for i, character in enumerate(text) if character != " "]
+    token_of = {}  # by character
+    for i, (left, right) in enumerate(offsets):
+        for character in range(left, right):
+            token_of[character] = i
+    tokens = [token_of[start + i] for i, character in enumerate(text) if character != " "]
     return Positions(
-        tuple(places[:DIGITS]), places[DIGITS], tuple(places[DIGITS + 1 :]), len(offsets) - 1
+        a=tuple(tokens[:DIGITS]),
+        plus=tokens[DIGITS],
+        b=tuple(tokens[DIGITS + 1 :]),
+        last=len(offsets) - 1,
     )
 
 
 def check_tokenizer(tokenizer: Any, template: Template) -> None:
-    """BadInput for a tokenizer without offsets, or one that loses a digit or the plus."""
+    """Raise `BadInput` for a tokenizer without offsets, or one that loses a digit or the plus."""
     if not getattr(tokenizer, "is_fast", False):
         raise BadInput(
-            "The tokenizer tells no offsets: expected a fast one, so a tokenizer.json beside the weights."
+            "The tokenizer tells no offsets: expected a fast one,"
+            " so a tokenizer.json beside the weights."
         )
     for a, b in ((1234, 5678), (9009, 1090)):
-        text = tokenizer.decode(
-            tokenizer(template.prompt(a, b))["input_ids"], skip_special_tokens=True
-        )
+        tokens = tokenizer(template.prompt(a, b))["input_ids"]
+        text = tokenizer.decode(tokens, skip_special_tokens=True)
         if f"{a}+{b}" not in re.sub("[^0-9+]", "", text):
             raise BadInput(
-                f"The tokenizer cannot write {a} + {b}, but {text[-40:]!r}: expected digits and a plus."
+                f"The tokenizer cannot write {a} + {b}, but {text[-40:]!r}:"
+                " expected digits and a plus."
             )
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Sums, and what a model replied to each; its mistakes split into carrying mistakes and others (Sec. 6)."""
+    """Sums and a model's replies; its mistakes are carrying mistakes or others (Sec. 6)."""
 
     pairs: Int[Tensor, "prompt 2"]
     replies: tuple[str, ...]
-    template: Template  # how the answer is read from a reply
+    template: Template  # it says how the answer is read from a reply
 
     @cached_property
     def values(self) -> Int[Tensor, " prompt"]:
@@ -124,10 +150,11 @@ class Answers:
 
     @property
     def carrying(self) -> Bool[Tensor, " prompt"]:
-        """Wrong answers in which a digit with a carry-in is exactly one too small, modulo ten (Sec. 6)."""
-        value = self.values.clamp(min=0)
-        small = (digits(self.pairs.sum(1), WIDTH) - digits(value, WIDTH)) % 10 == 1
-        return (self.values >= 0) & (small & carry_ins(self.pairs)).any(1)
+        """Wrong answers in which a digit with a carry-in is one too small, modulo ten (Sec. 6)."""
+        expected = digits(self.pairs.sum(1), WIDTH)
+        answered = digits(self.values.clamp(min=0), WIDTH)
+        one_too_small = (expected - answered) % 10 == 1
+        return (self.values >= 0) & (one_too_small & carry_ins(self.pairs)).any(1)
 
     @property
     def carry_share(self) -> float:
@@ -146,22 +173,31 @@ class Answers:
 
     @property
     def by_position(self) -> list[float]:
-        """Share of answers whose digit is right, for each position counted from the left (App. G)."""
-        value, total = (pd.Series(x.tolist()).astype(str) for x in (self.values, self.pairs.sum(1)))
-        value = value.replace("-1", "")  # no number: no digit either
-        long = range(total.str.len().max())
-        return [float((value.str[i] == total.str[i])[total.str.len() > i].mean()) for i in long]
+        """Share of correct digits at each position, counted from the left (App. G)."""
+        totals = pd.Series(self.pairs.sum(1).tolist()).astype(str)
+        values = pd.Series(self.values.tolist()).astype(str)
+        values = values.replace("-1", "")  # without a number, there is no digit either
+        shares = []
+        for i in range(totals.str.len().max()):
+            is_correct = values.str[i] == totals.str[i]
+            shares.append(float(is_correct[totals.str.len() > i].mean()))
+        return shares
 
 
 def carry_ins(pairs: Int[Tensor, "prompt 2"]) -> Bool[Tensor, "prompt digit"]:
-    """Which of the answer's five digits have a carry-in, counting the leading one."""
+    """Return which of the answer's five digits have a carry-in, the leading one included."""
     return (digits(pairs.sum(1), WIDTH) - digits(pairs, WIDTH).sum(1)) % 10 == 1
 
 
 def digit_and_carry(pairs: Int[Tensor, "prompt 2"], output: int) -> tuple[Tensor, Tensor]:
-    """Digit number `output` of each answer, from the left, and whether it has a carry-in; -1 beyond its end."""
+    """Return a digit of each answer, and True where it has a carry-in.
+
+    `output` counts the answer's digits from the left. Beyond the end of an answer, the digit is -1
+    and has no carry-in.
+    """
     total = pairs.sum(1)
-    # among five digits, of which short answers lack the first
+    # Of the five columns, answers with four digits lack the first.
     column = ((total < HIGH).long() + output).unsqueeze(1)
-    digit, carry = F.pad(digits(total, WIDTH), (0, 1), value=-1), F.pad(carry_ins(pairs), (0, 1))
-    return digit.gather(1, column).squeeze(1), carry.gather(1, column).squeeze(1)
+    digit = F.pad(digits(total, WIDTH), (0, 1), value=-1)
+    carry_in = F.pad(carry_ins(pairs), (0, 1))
+    return digit.gather(1, column).squeeze(1), carry_in.gather(1, column).squeeze(1)

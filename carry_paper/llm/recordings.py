@@ -1,7 +1,7 @@
-"""The language model that a page shows: the author's recording of a 7B model, a survey of one, or the small model.
+"""Load the language model that a page shows: a recording, a stored survey, or the small model.
 
-`carry import-author` converts the recordings (see `author`). Llemma's and Zephyr's replies are all
-there, of Alpaca's the first hundred.
+The author recorded three 7B models; `carry import-author` converts his recordings (see `author`).
+They have all replies of Llemma and Zephyr, and the first hundred of Alpaca.
 """
 
 import os
@@ -27,7 +27,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Recorded(BaseModel):
-    """The texts of a recording, one entry for each prompt; of the generations perhaps only the first."""
+    """The texts of a recording, with an entry for each prompt; later generations may be missing."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -38,14 +38,14 @@ class Recorded(BaseModel):
 
     @model_validator(mode="after")
     def check_lengths(self) -> "Recorded":
-        """Raise `ValueError` unless there are as many verdicts as prompts, and no more generations."""
+        """Raise `ValueError` unless all prompts have a verdict, and no more have a generation."""
         if not len(self.generations) <= len(self.prompts) == len(self.correct):
             raise ValueError("its lists are of different prompts")
         return self
 
 
 class SmallTraining(BaseModel):
-    """The record of the small model's training; `ladder` has the models that were tried before it."""
+    """The record of the small model's training; `ladder` lists models that were tried before it."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -60,17 +60,25 @@ class SmallTraining(BaseModel):
 
 @dataclass(frozen=True)
 class PublishedModel:
-    """A 7B model of Tab. 2."""
+    """A 7B model of Tab. 2.
+
+    Attributes:
+        key: The name in files and on pages.
+        title: The name in the paper.
+        template: The prompt template.
+        weights: The id on the hub; the author did not release the model that he trained himself.
+        pairs: The heads that the paper ablates, as the command line takes them.
+    """
 
     key: str
-    title: str  # as the paper writes it
+    title: str
     template: str
-    weights: str  # on the hub; the author trained one himself, and did not release it
-    pairs: tuple[str, ...]  # the heads that the paper ablates, as the command line takes them
+    weights: str
+    pairs: tuple[str, ...]
 
     @property
     def command(self) -> str:
-        """The command that surveys it."""
+        """The command line that surveys the model."""
         asked = " ".join(f"--ablate {pair}" for pair in self.pairs)
         template = "" if self.template == "bare" else f" --template {self.template}"
         return f"carry llm {self.weights}{template} {asked} --pairs 3 --out data/llm/{self.key}"
@@ -92,43 +100,53 @@ MODELS = {model.key: model for model in _LISTED}
 
 @dataclass(frozen=True)
 class Recording(survey.Observations):
-    """What the author released of one model: prompts, generations of all or the first of them, wins in one cell."""
+    """The author's recording of one model; `wins` has a single cell.
 
-    correct: list[bool]  # whether each prompt was answered rightly, as he recorded it
-    accuracy: float  # as he recorded it
-    # as he recorded it without the addition heads; None where he released none
+    Attributes:
+        correct: True for each prompt that was answered correctly, as he recorded it.
+        accuracy: The accuracy that he recorded.
+        ablated_accuracy: The same without the addition heads; None if he did not release it.
+    """
+
+    correct: list[bool]
+    accuracy: float
     ablated_accuracy: float | None
 
     @property
     def marks(self) -> list[str]:
-        """Axis labels of the maps: none, since the recording does not say which tokens the rows are."""
+        """Empty axis labels of the maps, since the recording does not name the tokens."""
         return [""] * self.mean.shape[-1]
 
     @property
     def provenance(self) -> str:
-        """One sentence on where it comes from, for the page that shows it."""
-        n = len(self.answers.replies)
-        return f"{self.title}: {n:,} of {len(self.correct):,} generations, recorded and released by the author."
+        """A sentence on the source, for the page that shows the recording."""
+        n_replies = len(self.answers.replies)
+        return (
+            f"{self.title}: {n_replies:,} of {len(self.correct):,} generations,"
+            " recorded and released by the author."
+        )
 
 
 def recording(key: str) -> Recording:
-    """The author's recording of a model; BadInput where it was not imported, or is damaged."""
-    path, ablated = (author_dir() / "llm" / f"{name}.json" for name in (key, f"{key}_ablated"))
+    """Load the author's recording of a model.
+
+    Raises:
+        BadInput: It was not imported, or is damaged.
+    """
+    path = author_dir() / "llm" / f"{key}.json"
+    ablated_path = author_dir() / "llm" / f"{key}_ablated.json"
     if not path.exists():
         raise BadInput(
-            f"No recording of {key} at hand: expected `carry import-author DIR` of the whole release."
+            f"No recording of {key} at hand:"
+            " expected `carry import-author DIR` of the whole release."
         )
     text = read_json(path, Recorded, REMEDY)
     with open_tensors(path.with_suffix(".safetensors"), REMEDY) as file:
-        wins, mean, std = (
-            file.get_tensor(name) for name in ("wins", "attention_mean", "attention_std")
-        )
-        if (
-            wins.ndim != 2
-            or mean.ndim != 3
-            or mean.shape != std.shape
-            or mean.shape[1] != mean.shape[2]
-        ):
+        wins = file.get_tensor("wins")
+        mean = file.get_tensor("attention_mean")
+        std = file.get_tensor("attention_std")
+        are_square_maps = mean.ndim == 3 and mean.shape[1] == mean.shape[2]
+        if wins.ndim != 2 or not are_square_maps or mean.shape != std.shape:
             raise ValueError(
                 "its tensors are not wins by [layer, head] and attention by [map, query, key]"
             )
@@ -136,24 +154,39 @@ def recording(key: str) -> Recording:
         sums = [re.findall(r"([0-9]+) \+ ([0-9]+)", prompt)[-1] for prompt in text.prompts]
         pairs = torch.tensor([[int(a), int(b)] for a, b in sums])
     replies = tuple(text.generations)
-    answers = prompts.Answers(
-        pairs[: len(replies)], replies, prompts.TEMPLATES[MODELS[key].template]
+    template = prompts.TEMPLATES[MODELS[key].template]
+    ablated_accuracy = None
+    if os.path.lexists(ablated_path):
+        ablated_accuracy = read_json(ablated_path, Recorded, REMEDY).accuracy
+    return Recording(
+        title=MODELS[key].title,
+        answers=prompts.Answers(pairs[: len(replies)], replies, template),
+        wins=wins.long()[None],
+        mean=mean.float(),
+        std=std.float(),
+        correct=text.correct,
+        accuracy=text.accuracy,
+        ablated_accuracy=ablated_accuracy,
     )
-    attention = (wins.long()[None], mean.float(), std.float())
-    without = read_json(ablated, Recorded, REMEDY).accuracy if os.path.lexists(ablated) else None
-    return Recording(MODELS[key].title, answers, *attention, text.correct, text.accuracy, without)
 
 
 def small_training() -> dict[str, Any]:
-    """How the small model was trained; `BadInput` if it does not say."""
+    """Return the record of the small model's training.
+
+    Raises:
+        BadInput: It is missing or damaged.
+    """
     path = data_dir() / "llm" / SMALL / "training.json"
-    return read_json(path, SmallTraining, "train it with `carry train-llm`").model_dump(
-        exclude_unset=True
-    )
+    record = read_json(path, SmallTraining, "train it with `carry train-llm`")
+    return record.model_dump(exclude_unset=True)
 
 
 def stored_survey(key: str) -> survey.Survey:
-    """A survey of our own of one of the three models; BadInput, with the command that makes it, where there is none."""
+    """Load our own survey of one of the three 7B models.
+
+    Raises:
+        BadInput: There is none; the message has the command that makes it.
+    """
     path = data_dir() / "llm" / key / survey.FILE
     if not path.exists():
         raise BadInput(f"Needs the weights of {MODELS[key].title}: `{MODELS[key].command}`.")
@@ -169,16 +202,59 @@ def load(
     n_pairs: Any = 0,
     theirs: str = "llemma",
 ) -> survey.Survey | Recording:
-    """What is known of a model: the author's recording, a survey that is on disk, or one that is made now.
+    """Load the author's recording of a model, load our survey of one, or survey one now.
 
-    BadInput, with what to do, if a parameter is not what it should be or the model is not at hand.
-    `group` is a language model, or `default`: the small one of ours, `theirs` of the author's. If
-    `model`, a folder or hub id, is given, `group` says how it is asked and which pairs are ablated.
-    `seed` is that of the `n_examples` prompts and of random pairs, of which as many are ablated as
-    of frequent winners, `n_pairs`.
+    Args:
+        source: `author` for recordings, `ours` for surveys.
+        group: A language model, or `default`: our small model, or `theirs` of the author's.
+        model: A folder or hub id to survey now. `group` then says which template it is given and
+            which pairs are ablated.
+        n_examples: The number of prompts.
+        seed: The seed of the prompts and of the random pairs.
+        n_pairs: The number of pairs of frequent winners to ablate; each is compared with a random
+            pair.
+        theirs: The author's default model.
+
+    Raises:
+        BadInput: A parameter is not as expected, or the model is not at hand.
     """
-    runs.folder(source)  # refuses any other than the two
-    names = ("default", *([SMALL] if source == "ours" else []), *MODELS)
+    check_source(source, group, model)
+    check_whole("n_examples", n_examples, 100, 100_000, "prompts")
+    check_whole("seed", seed, 0, 2**63 - 1)
+    check_whole("n_pairs", n_pairs, 0, MOST_PAIRS, "pairs")
+    if source == "author":
+        return recording(theirs if group == "default" else group)
+    published = MODELS.get(group)
+    if published and model is None:
+        return stored_survey(group)
+
+    template = prompts.TEMPLATES[published.template if published else "bare"]
+    device = "cuda" if torch.cuda.is_available() and model is not None else "cpu"
+    weights = inspect_model(model or str(data_dir() / "llm" / SMALL), template, device)
+    pairs = published.pairs if published else ()
+    heads_to_ablate = tuple(parse_heads(pair, weights.size) for pair in pairs)
+    with tempfile.TemporaryDirectory() as temporary:
+        # Surveys of other models take hours, so their batches are kept, to go on from.
+        keeps_batches = model is not None
+        surveyor = survey.Surveyor(
+            weights,
+            data_dir() / "checkpoints" / "llm" if keeps_batches else Path(temporary),
+            template=template,
+            count=n_examples,
+            seed=seed,
+            batch=25 if keeps_batches else 500,
+            asked=heads_to_ablate,
+            n_pairs=n_pairs,
+        )
+        return surveyor.run()
+
+
+def check_source(source: str, group: str, model: Any) -> None:
+    """Raise `BadInput` if a source has no such language model, or takes no `model`."""
+    runs.folder(source)  # refuses another source
+    names = ["default", *MODELS]
+    if source == "ours":
+        names.insert(1, SMALL)
     if group not in names:
         raise BadInput(
             f"Unknown language model {group!r} from {source}: expected one of {', '.join(names)}."
@@ -189,23 +265,3 @@ def load(
         raise BadInput(
             f"model={model!r}: expected None for source='author', whose recordings need no weights."
         )
-    check_whole("n_examples", n_examples, 100, 100_000, "prompts")
-    check_whole("seed", seed, 0, 2**63 - 1)
-    check_whole("n_pairs", n_pairs, 0, MOST_PAIRS, "pairs")
-    if source == "author":
-        return recording(theirs if group == "default" else group)
-    if (published := MODELS.get(group)) and model is None:
-        return stored_survey(group)
-    template = prompts.TEMPLATES[published.template if published else "bare"]
-    device = "cuda" if torch.cuda.is_available() and model is not None else "cpu"
-    weights = inspect_model(model or str(data_dir() / "llm" / SMALL), template, device)
-    asked = tuple(
-        parse_heads(text, weights.size) for text in (published.pairs if published else ())
-    )
-    with tempfile.TemporaryDirectory() as folder:  # other weights take hours: to be gone on with
-        parts, batch = (
-            (Path(folder), 500) if model is None else (data_dir() / "checkpoints" / "llm", 25)
-        )
-        return survey.Surveyor(
-            weights, parts, template, n_examples, seed, batch, asked, n_pairs
-        ).run()

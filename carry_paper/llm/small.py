@@ -1,4 +1,4 @@
-"""A small Llama, trained from scratch on four-digit sums written as text, to run Sec. 6 on where no 7B model fits.
+"""Train a small Llama from scratch on four-digit sums as text, to run Sec. 6 without a 7B model.
 
 It learns `1234 + 5678 = 6912` as the tokens `<s> 1 2 3 4 + 5 6 7 8 = 6 9 1 2 </s>`; only the answer
 and its end enter the loss. Every batch is new; the prompts of the protocol are never among them.
@@ -38,7 +38,7 @@ REPORT_EVERY = 100  # steps between validations
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is trained, and how."""
+    """The shape of the model, and the hyperparameters of its training."""
 
     width: int = 32
     layers: int = 4
@@ -48,26 +48,23 @@ class Recipe:
     rate: float = 2e-3
     warmup: int = 300
     decay: float = 0.1
-    # share of sums of whose columns half add up to nine, so that carries run over several
+    # In this share of sums, half of the columns add up to nine, so that carries run over several.
     carrying: float = 0.5
     seed: int = 0
 
     def learning_rate(self, step: int) -> float:
-        """Linear warm-up, then a cosine down to nothing."""
+        """Return the learning rate of a step: linear warm-up, then a cosine down to zero."""
         if step < self.warmup:
             return self.rate * (step + 1) / self.warmup
-        return (
-            self.rate
-            * (1 + math.cos(math.pi * (step - self.warmup) / (self.steps - self.warmup)))
-            / 2
-        )
+        progress = (step - self.warmup) / (self.steps - self.warmup)
+        return self.rate * (1 + math.cos(math.pi * progress)) / 2
 
 
 RECIPE = Recipe()
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """One token a digit, and one each for `+` and `=`; spaces only separate."""
+    """Return a tokenizer with a token for each digit, `+` and `=`; spaces only separate."""
     core = Tokenizer(
         models.WordLevel({token: i for i, token in enumerate(TOKENS)}, unk_token="<unk>")
     )
@@ -84,7 +81,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def build(recipe: Recipe) -> LlamaForCausalLM:
-    """A Llama with fresh weights."""
+    """Return a Llama with initial weights."""
     shape: dict[str, Any] = {"hidden_size": recipe.width, "intermediate_size": 2 * recipe.width}
     shape |= {
         "num_hidden_layers": recipe.layers,
@@ -106,7 +103,7 @@ def build(recipe: Recipe) -> LlamaForCausalLM:
 
 
 def encode(pairs: Int[Tensor, "sum 2"]) -> Int[Tensor, "sum token"]:
-    """The tokens of sums and their answers, ended by `</s>` and padded."""
+    """Return the tokens of sums and their answers, ended by `</s>` and padded."""
     rows = [[BOS, *map(TOKENS.index, f"{a}+{b}={a + b}"), EOS] for a, b in pairs.tolist()]
     return torch.tensor(
         [row + [PAD] * (PROMPT_LENGTH + prompts.WIDTH + 1 - len(row)) for row in rows]
@@ -114,7 +111,7 @@ def encode(pairs: Int[Tensor, "sum 2"]) -> Int[Tensor, "sum token"]:
 
 
 def draw(recipe: Recipe, step: int) -> Int[Tensor, "sum 2"]:
-    """The sums of batch number `step`."""
+    """Draw the sums of batch number `step`."""
     generator = torch.Generator().manual_seed(
         int(SeedSequence([recipe.seed, step]).generate_state(1)[0])
     )
@@ -132,7 +129,10 @@ def draw(recipe: Recipe, step: int) -> Int[Tensor, "sum 2"]:
 def labels(
     pairs: Int[Tensor, "sum 2"], tokens: Int[Tensor, "sum token"]
 ) -> Int[Tensor, "sum read"]:
-    """What each position from `=` on should predict; -100 after the end, and for the protocol's prompts."""
+    """Return the next token at each position from `=` on.
+
+    It is -100, which the loss ignores, after the end and for the prompts of the protocol.
+    """
     wanted = tokens[:, PROMPT_LENGTH:].clone()
     wanted[wanted == PAD] = -100
     codes, asked = (
@@ -147,7 +147,10 @@ def train(
     device: str = "cpu",
     report: Callable[[str, float], None] = lambda what, share: None,
 ) -> tuple[Any, dict[str, Any]]:
-    """AdamW on ever new sums: the model and the record of its training; `report` takes each validation."""
+    """Train with AdamW, each batch on new sums; return the model and the record of its training.
+
+    `report` takes each validation as text, and the share of steps that are done.
+    """
     model: Any = build(recipe).train().to(device)
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=recipe.rate, betas=(0.9, 0.98), weight_decay=recipe.decay, fused=True
@@ -181,7 +184,7 @@ def train(
 
 
 def logits(model: Any, tokens: Int[Tensor, "sum token"]) -> Float[Tensor, "sum read vocabulary"]:
-    """Teacher-forced logits of the answer and its end, computed in bfloat16."""
+    """Return teacher-forced logits of the answer and its end, computed in bfloat16."""
     inputs = tokens[:, :-1].to(model.device)
     with torch.autocast(model.device.type, torch.bfloat16):
         output = model(inputs, use_cache=False, logits_to_keep=tokens.shape[1] - PROMPT_LENGTH)
@@ -190,7 +193,7 @@ def logits(model: Any, tokens: Int[Tensor, "sum token"]) -> Float[Tensor, "sum r
 
 @torch.inference_mode()
 def validate(model: Any, seed: int) -> float:
-    """Share of 1000 random sums whose answer and end are all right, each token after the right ones before it."""
+    """Return the share of 1000 random sums whose answer and end are correct, teacher-forced."""
     tokens = encode(prompts.draw(1000, seed))
     wanted = tokens[:, PROMPT_LENGTH:]
     right = logits(model, tokens).argmax(-1).cpu() == wanted
@@ -198,7 +201,7 @@ def validate(model: Any, seed: int) -> float:
 
 
 def publish(model: Any, record: dict[str, Any], out: Path) -> list[str]:
-    """Write the model as a Hugging Face folder, with the record of its training; returns the files' names."""
+    """Write the model as a Hugging Face folder, with its record; return the names of the files."""
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         tokenizer().save_pretrained(folder)

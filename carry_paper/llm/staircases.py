@@ -1,8 +1,8 @@
-"""The staircase search: which head attends most where column addition would look (Sec. 6, App. A.3).
+"""Search for the heads that attend most where column addition would look (Sec. 6, App. A.3).
 
-The cells of an example, each won by the head with the largest value over all layers: digit k of the
-second number looking at digit k of the first; the prompt's last token looking at the first digit of
-the second number; and each generated token j looking j tokens further on.
+An example has these cells. Digit k of the second number looks at digit k of the first; the prompt's
+last token looks at the first digit of the second number; and generated token j looks j tokens
+further on. The head with the largest attention over all layers wins a cell.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,20 +17,23 @@ from carry_paper.llm.model import N_FREQUENT, Head, Heads, Size
 from carry_paper.llm.prompts import DIGITS, Positions
 
 N_MAPPED = 5  # generated tokens on a map of the attention
-# axis labels of a map; `*` for a digit
+# Axis labels of a map; `*` stands for a digit.
 MARKS = ("⊢", *"*" * DIGITS, "+", *"*" * DIGITS, "=", *"•" * N_MAPPED)
 
 
 def cells(places: Positions, generated: int) -> list[tuple[int, int]]:
-    """Row and column of each cell in an unpadded sequence, whether or not the example gets that far."""
-    return [
-        *zip(places.b, places.a, strict=True),
-        *((places.last + j, places.b[0] + j) for j in range(generated)),
-    ]
+    """Return row and column of each cell in an unpadded sequence.
+
+    Cells of `generated` tokens are included, even if the example ends earlier.
+    """
+    positions = list(zip(places.b, places.a, strict=True))
+    for j in range(generated):
+        positions.append((places.last + j, places.b[0] + j))
+    return positions
 
 
 def map_cells(places: Positions) -> list[tuple[int, int]]:
-    """Row and column of all cells between the marked and the first generated tokens, row by row."""
+    """Return row and column of each cell of a map: marked tokens and the first generated ones."""
     marked = [*places.marked, *(places.last + j for j in range(1, N_MAPPED + 1))]
     return [*product(marked, marked)]
 
@@ -40,41 +43,51 @@ def attention_at(
     rows: Int[Tensor, "batch cell"],
     columns: Int[Tensor, "batch cell"],
 ) -> Float[Tensor, "batch layer head cell"]:
-    """The attention of every head at these cells of the left-padded batch; of no meaning beyond what was generated.
+    """Return the attention of every head at these cells of a left-padded batch.
 
-    Patterns are `[batch, head, query, key]` for each generated token and layer, as `generate` gives
-    them.
+    Cells beyond what was generated have no meaning.
+
+    Args:
+        generated: Patterns `[batch, head, query, key]` by generated token and layer, as `generate`
+            returns them.
+        rows: The query of each cell.
+        columns: The key of each cell.
     """
-    batch, n_tokens = torch.arange(len(rows)).unsqueeze(1), len(generated)
-    rows, columns = (x.clamp(max=generated[-1][0].shape[-1] - 1) for x in (rows, columns))
-    found = []
-    for layer in zip(*generated, strict=True):
-        pattern = torch.cat([F.pad(step, (0, n_tokens - i)) for i, step in enumerate(layer, 1)], -2)
-        # indices around a slice: [batch, cell, head]
-        found.append(pattern[batch, :, rows, columns].float().cpu())
-    return torch.stack(found, 1).transpose(2, 3)
+    last_position = generated[-1][0].shape[-1] - 1
+    rows = rows.clamp(max=last_position)
+    columns = columns.clamp(max=last_position)
+    batch = torch.arange(len(rows)).unsqueeze(1)
+    by_layer = []
+    for patterns in zip(*generated, strict=True):  # of one layer, by generated token
+        padded = []
+        for i, pattern in enumerate(patterns, 1):
+            padded.append(F.pad(pattern, (0, len(generated) - i)))
+        whole = torch.cat(padded, -2)  # (batch, head, query, key)
+        by_layer.append(whole[batch, :, rows, columns].float().cpu())  # (batch, cell, head)
+    return torch.stack(by_layer, 1).transpose(2, 3)
 
 
 def count_wins(
     attention: Float[Tensor, "batch layer head cell"], exists: Bool[Tensor, "batch cell"]
 ) -> Int[Tensor, "cell layer head"]:
-    """How often each head has the largest value in each of the cells that exist; of equals the first wins."""
-    winner, (n_layers, n_heads) = attention.flatten(1, 2).argmax(1), attention.shape[1:3]
-    wins = [
-        winner[exists[:, cell], cell].bincount(minlength=n_layers * n_heads)
-        for cell in range(winner.shape[1])
-    ]
+    """Return how often each head wins each cell that exists; of equal heads the first wins."""
+    n_layers, n_heads = attention.shape[1:3]
+    winner = attention.flatten(1, 2).argmax(1)  # (batch, cell)
+    wins = []
+    for cell in range(winner.shape[1]):
+        winners = winner[exists[:, cell], cell]
+        wins.append(winners.bincount(minlength=n_layers * n_heads))
     return torch.stack(wins).view(-1, n_layers, n_heads)
 
 
 def most_frequent(wins: Int[Tensor, "layer head"], count: int = N_FREQUENT) -> Heads:
-    """The heads that win most often, the most frequent first; of equals the earlier; none that never wins."""
+    """Return the heads that win most often, the most frequent first; none that never wins."""
     order = wins.flatten().sort(descending=True, stable=True).indices[:count].tolist()
     return tuple(divmod(i, wins.shape[1]) for i in order if wins.flatten()[i] > 0)
 
 
 def frequent_pairs(wins: Int[Tensor, "layer head"], count: int) -> list[Heads]:
-    """Pairs among the most frequent winners, the most frequent pair first (App. A.3)."""
+    """Return pairs among the most frequent winners, the most frequent pair first (App. A.3)."""
     pairs = sorted(
         combinations(most_frequent(wins), 2),
         key=lambda pair: -sum(int(wins[head]) for head in pair),
@@ -85,21 +98,30 @@ def frequent_pairs(wins: Int[Tensor, "layer head"], count: int) -> list[Heads]:
 def random_pairs(
     size: Size, targets: Collection[Heads], others: Collection[Head], seed: int
 ) -> list[Heads]:
-    """For each target as many heads of the same layers, drawn from all but `others`, no pair twice.
+    """Return random heads for each target, as many and of the same layers, no set twice.
 
-    Matched by layer, since a pair may cost much only because its layer does. Fewer where a layer
-    has no more.
+    The layers are the same, since a pair may cost much only because its layer does. A target is
+    left out if its layers have no other heads.
+
+    Args:
+        size: The numbers of layers and heads.
+        targets: The sets of heads to be compared with.
+        others: Heads that are not chosen.
+        seed: The seed of the choice.
     """
     generator = torch.Generator().manual_seed(seed)
-    drawn: list[Heads] = []
+    chosen_sets: list[Heads] = []
     for target in targets:
-        heads = [
-            [(layer, h) for h in range(size.heads) if (layer, h) not in others]
-            for layer, _ in target
-        ]
-        choices = {tuple(sorted(pair)) for pair in product(*heads) if len({*pair}) == len(pair)} - {
-            *drawn
-        }
+        candidates = []  # for each head of the target
+        for layer, _ in target:
+            of_layer = [(layer, head) for head in range(size.heads)]
+            candidates.append([head for head in of_layer if head not in others])
+        choices = set()
+        for heads in product(*candidates):
+            if len(set(heads)) == len(heads):
+                choices.add(tuple(sorted(heads)))
+        choices -= set(chosen_sets)
         if choices:
-            drawn.append(sorted(choices)[int(torch.randint(len(choices), (), generator=generator))])
-    return drawn
+            i = int(torch.randint(len(choices), (), generator=generator))
+            chosen_sets.append(sorted(choices)[i])
+    return chosen_sets

@@ -1,9 +1,9 @@
-"""Surveys a language model: asks, watches, ablates, batch by batch; all that Tab. 2 and Fig. 6 need is one small file.
+"""Survey a language model: prompt it, cache activations, ablate heads (Tab. 2, Fig. 6).
 
-A batch is written to disk as soon as it is done, and a survey that was stopped goes on from there:
-3 GB in all for 7B weights in 16 bits and 1000 prompts, since residual streams become coordinates on
-a few axes only when all are there. They are never in memory together. What is on disk serves later
-surveys of the same model that ablate other heads.
+A survey is stored in one small file. On the way each batch is written to disk as soon as it is
+done, and a survey that was stopped goes on from there. The batches take 3 GB for 7B weights in 16
+bits and 1000 prompts, since residual streams become coordinates on a few axes only at the end. They
+are never in memory together. Later surveys of the same model that ablate other heads use them.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ MEASURES: dict[str, Callable[[geometry.Plane], float]] = {
 
 
 class AblatedText(BaseModel):
-    """What a survey's file says of the answers with some heads ablated."""
+    """The answers with some heads ablated, in a survey's file."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -57,7 +57,7 @@ class AblatedText(BaseModel):
 
 
 class SurveyText(BaseModel):
-    """What a survey's file says besides its tensors."""
+    """The text in a survey's file, besides its tensors."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -85,7 +85,7 @@ class Ablated(NamedTuple):
 
 @dataclass(frozen=True)
 class Observations:
-    """What is known of a language model, whoever asked it."""
+    """Answers and attention of a language model, recorded by the author or by us."""
 
     title: str  # the model's name
     answers: Answers  # of the intact model
@@ -97,17 +97,17 @@ class Observations:
 
     @property
     def counts(self) -> Int[Tensor, "layer head"]:
-        """How often each head won a cell."""
+        """Number of cells that each head won."""
         return self.wins.sum(0)
 
     @property
     def n_staircase(self) -> int:
-        """How many heads win at least one cell (Tab. 2)."""
+        """Number of heads that win at least one cell (Tab. 2)."""
         return int((self.counts > 0).sum())
 
     @property
     def frequent_heads(self) -> Heads:
-        """The heads whose attention is kept."""
+        """The heads whose attention is stored."""
         return staircases.most_frequent(self.counts, len(self.mean))
 
 
@@ -134,16 +134,16 @@ class Survey(Observations):
 
     @property
     def targeted(self) -> list[Ablated]:
-        """What was not ablated at random, the costliest first (Tab. 2's addition heads)."""
+        """Ablations that are not random, the costliest first (Tab. 2's addition heads)."""
         return sorted(
             (a for a in self.ablated if a.kind != "random"), key=lambda a: a.answers.accuracy
         )
 
     def planes(self, layer: int) -> list[geometry.Plane]:
-        """The stream of a layer at each digit of the answer, after attention and after MLP: a column of Fig. 6 each.
+        """Return a layer's stream at each digit, after attention and after MLP: columns of Fig. 6.
 
-        Only prompts whose digit there is right and a token of its own count, and digits that 50
-        prompts or more have. The two sides are sums with a carry-in and without.
+        A prompt counts if the digit is correct and a token of its own. A digit needs 50 such
+        prompts. The two sides are sums with a carry-in and without.
         """
         planes, pairs = [], self.answers.pairs
         for output in range(DIGITS):
@@ -162,7 +162,7 @@ class Survey(Observations):
     def separations(
         self, measures: dict[str, Callable[[geometry.Plane], float]] = MEASURES
     ) -> pd.DataFrame:
-        """How the stream is ordered: a column for each measure, a row for each `output` (digit, from 0) and layer."""
+        """Measure how the stream is ordered; rows are by `output` (digit, from 0) and layer."""
         planes = [plane for layer in range(len(self.counts)) for plane in self.planes(layer)]
         rows = [
             (p.position, p.layer, p.after, *(measure(p) for measure in measures.values()))
@@ -171,7 +171,7 @@ class Survey(Observations):
         return pd.DataFrame(rows, columns=["output", "layer", "after", *measures])
 
     def lines(self) -> list[str]:
-        """What came out, as text."""
+        """Return the results as lines of text."""
         wrong, n = int((~self.answers.right).sum()), len(self.answers.replies)
         return [
             f"{self.title}: accuracy {self.answers.accuracy:.3f} on {n} prompts;"
@@ -195,14 +195,19 @@ class Survey(Observations):
             "title": self.title,
             "template": self.answers.template.name,
             "replies": self.answers.replies,
+            "ablated": ablated,
+            "record": self.record,
         }
-        about = json.dumps({**text, "ablated": ablated, "record": self.record})
         with replacing(path) as temporary:
-            save_file(tensors, temporary, {"carry": about})
+            save_file(tensors, temporary, {"carry": json.dumps(text)})
 
 
 def read(path: Path) -> Survey:
-    """A survey from its file; BadInput where that is missing or damaged."""
+    """Read a survey from its file.
+
+    Raises:
+        BadInput: It is missing or damaged.
+    """
     with open_tensors(path, "delete it and run `carry llm` again") as file, plain_errors():
         text = SurveyText.model_validate_json((file.metadata() or {})["carry"])
         tensors = {key: file.get_tensor(key) for key in FIELDS}
@@ -264,12 +269,12 @@ class Surveyor:
         self.done = 0
 
     def _fingerprint(self) -> str:
-        """What a half-finished survey may be gone on with by: the model's files and what is asked of it."""
+        """Return a digest of the model's files and of the settings that its batches depend on."""
         folder, commit_hash = (
             Path(self.source.name),
             getattr(self.source.config, "_commit_hash", None),
         )
-        # none on the hub
+        # A model on the hub has no such files.
         files = [(p.name, p.stat().st_mtime_ns) for p in sorted(folder.glob("*")) if p.is_file()]
         asked = [FORMAT, self.template.text, self.count, self.seed, self.batch, self.source.dtype]
         return hashlib.sha256(
@@ -326,7 +331,7 @@ class Surveyor:
         ]
 
     def _stored(self, key: str, *index: int, name: str = "intact") -> Tensor:
-        """What a pass has stored for all prompts: of each batch's tensor the entry `index`."""
+        """Return an entry of the tensor `key` that a pass has stored, for all prompts."""
         parts = []
         for path in self._paths(name):
             with open_tensors(path, "delete it and run the same command again") as file:
@@ -334,7 +339,7 @@ class Surveyor:
         return torch.cat(parts)
 
     def _answers(self, heads: Heads = ()) -> Answers:
-        """The answers to all prompts with these heads ablated; batches that are on disk are not measured again."""
+        """Return the answers with these heads ablated; batches on disk are not measured again."""
         name = (
             "without-" + format_heads(heads).replace(":", "_").replace(",", "-")
             if heads
@@ -371,8 +376,9 @@ class Surveyor:
     def _generate(
         self, inputs: Any, attend: bool = False
     ) -> tuple[Int[Tensor, "batch token"], Any]:
-        """The tokens that the model adds to each prompt, decoded greedily, and every attention pattern if asked for."""
-        ids, mask = (inputs[key].to(self.model.device) for key in ("input_ids", "attention_mask"))
+        """Return the tokens that follow each prompt by greedy search, and attention if `attend`."""
+        ids = inputs["input_ids"].to(self.model.device)
+        mask = inputs["attention_mask"].to(self.model.device)
         pad = self.source.tokenizer.pad_token_id
         options = {
             "do_sample": False,
@@ -394,7 +400,7 @@ class Surveyor:
         return F.pad(new, (0, self.template.tokens - new.shape[1]), value=pad), output.attentions
 
     def _observe(self, pairs: Int[Tensor, "batch 2"]) -> dict[str, Tensor]:
-        """One batch of the intact model: tokens, wins, attention for maps, streams; NaN beyond what was generated."""
+        """Return tokens, wins, maps and streams of a batch; NaN beyond what was generated."""
         inputs = self._inputs(pairs)
         pads, cells = (inputs["attention_mask"] == 0).sum(1), []
         for (a, b), offsets, pad in zip(
@@ -425,7 +431,10 @@ class Surveyor:
         }
 
     def _axes(self, spelled: Bool[Tensor, "prompt output"]) -> tuple[Tensor, Tensor]:
-        """Each stream on its leading axes, over the prompts whose digit there is right, else NaN; the axes' shares."""
+        """Return each stream on its leading axes, and the axes' shares of the variance.
+
+        Both are NaN for prompts whose digit is not correct.
+        """
         n_layers = self.source.size.layers
         points = torch.full((n_layers, 2, WIDTH, self.count, geometry.AXES), float("nan"))
         share = torch.full((n_layers, 2, WIDTH, geometry.AXES), float("nan"))
