@@ -27,7 +27,7 @@ def code(notebook: nbformat.NotebookNode) -> list[str]:
 
 
 def stale(path: str, root: Path = ROOT) -> bool:
-    """Return True if a notebook was staged with other code than HEAD's and outputs of another code."""
+    """Return True if a notebook is staged with other code than HEAD's and outputs of other code."""
     committed = blob(f"HEAD:{path}", root)
     staged = blob(f":{path}", root)
     if staged is None or (committed is not None and code(committed) == code(staged)):

@@ -54,7 +54,7 @@ def verify(accept: tuple[str, ...]) -> None:
 @click.command("export-playground")
 @click.option("--out", type=FOLDER, default=Path("_build/playground"), help="Where to put them.")
 def export_playground(out: Path) -> None:
-    """Write a script for each run of the playground page, with weights, means, planes and probes."""
+    """Write a script for each run of the playground, with weights, means, planes and probes."""
     from carry_paper.pages import playground  # matplotlib takes its time
 
     for path in playground.export(out):

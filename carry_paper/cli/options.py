@@ -22,7 +22,7 @@ from carry_paper.training.seeds import MOST_SEED
 
 
 def check_digits(value: Any) -> None:
-    """Refuse text that Python reads as a number but that has other characters: `nan`, `١`, `1_0`."""
+    """Refuse text that Python reads as a number despite other characters: `nan`, `١`, `1_0`."""
     if isinstance(value, str) and not re.fullmatch("[-+.e0-9]+", value):
         raise click.BadParameter(f"{value!r}, expected a number in the digits 0 to 9.")
 
