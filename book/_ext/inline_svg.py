@@ -40,7 +40,7 @@ IDS = re.compile(r'(\bid="|href="#|url\(#)')
 
 
 def with_values(found: re.Match[str]) -> str:
-    """A heat map with the values of its cells as titles, of those that have a tenth of the largest or more."""
+    """Return a heat map with titles: the values of cells with a tenth of the largest or more."""
     before, kind, columns, values, after = found.groups()
     image = f'<image class="{kind}" {before}{after}/>'
     if not values:  # too many to say

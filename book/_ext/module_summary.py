@@ -1,4 +1,4 @@
-""".. module-summary:: some.module: autosummary's table of the public functions and classes that a module defines."""
+"""A directive, `module-summary`: autosummary's table of the public names that a module defines."""
 
 from importlib import import_module
 from types import ModuleType
@@ -10,7 +10,7 @@ from sphinx.ext import autosummary
 
 
 def public(module: ModuleType) -> list[str]:
-    """List what a module defines itself, in the order of its code, without what it imports or starts with `_`."""
+    """List the public names that a module defines itself, in the order of its code."""
     return [
         name
         for name, value in vars(module).items()

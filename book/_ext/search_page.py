@@ -1,4 +1,4 @@
-"""Gives the search page's own field an id of its own: the theme writes its search field twice there."""
+"""Give the search page's own field another id, since the theme writes its search field twice."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Measures and claims of the paper, by section: a claim is a function of a model, a survey or curves.
+"""Measures and claims of the paper, by section: a claim is a function of a model or its curves.
 
 `base` says what such a function returns, `survey` what one pass over a run's sums gives.
 """

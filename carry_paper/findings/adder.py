@@ -225,7 +225,8 @@ def shows_full_adder(measured: Fields) -> bool:
 # ---- truth tables, for the figure
 
 
-# A column's digit sum by the carry that it hands on: 0 to 8, 9 without a carry-in, 9 with one, 10 to 18.
+# A column's digit sum by the carry that it hands on: 0 to 8, 9 without a carry-in, 9 with one,
+# 10 to 18.
 CASES = 4
 
 

@@ -1,10 +1,10 @@
 """What a finding returns, what a rule makes of it, and the groups of runs that the paper is about.
 
 A finding is a plain function of a run's model, of a survey of the run (`survey.Survey`), of
-learning curves, or of all that a source has (`evidence.Evidence`). Of one run it returns `Fields`; of
-several a data frame with a row for each run, by its number, or by group and number. `value` is the
-measured number, which the first line of the docstring names; the other fields are what else was
-measured.
+learning curves, or of all that a source has (`evidence.Evidence`). Of one run it returns `Fields`;
+of several a data frame with a row for each run, by its number, or by group and number. `value` is
+the measured number, which the first line of the docstring names; the other fields are what else
+was measured.
 
 A rule decides from these fields whether a run shows what the paper claims; the claim's `reason` in
 `data/claims.yml` says when. So tables store what was measured, and today's rule judges it whenever

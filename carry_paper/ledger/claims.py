@@ -1,4 +1,4 @@
-"""What the paper prints and states: every number and every finding, as `data/claims.yml` has them."""
+"""The numbers that the paper prints and the findings that it states, as `data/claims.yml` has them."""
 
 import math
 import re
@@ -34,18 +34,37 @@ CELL = re.compile(rf"/[^/]+/({'|'.join(map(re.escape, CLASSES))})/({'|'.join(KIN
 FLOATS = {"fig": "Figure", "tab": "Table", "app": "Appendix"}
 RULES = {
     "exact": "nothing but rounding lies between, whatever the weights",
-    "fixed": "author: rounding alone, since nothing is drawn; ours: equivalence to the author's runs",
-    "drawn": "author: rounding and three standard errors of the shares counted on 20,000 sums; ours: equivalence",
-    "selected": "author: rounding and three times the scatter of ten draws of neurons; ours: equivalence",
-    "unnamed": "one run that the paper does not name, so for both: equivalence, by the prediction interval",
-    "spread": "ours: equivalence of a standard deviation, uncertain by itself over the root of 2 (n - 1)",
+    "fixed": (
+        "author: rounding alone, since nothing is drawn; ours: equivalence to the author's runs"
+    ),
+    "drawn": (
+        "author: rounding and three standard errors of the shares counted on 20,000 sums; "
+        "ours: equivalence"
+    ),
+    "selected": (
+        "author: rounding and three times the scatter of ten draws of neurons; ours: equivalence"
+    ),
+    "unnamed": (
+        "one run that the paper does not name, so for both: equivalence, by the prediction interval"
+    ),
+    "spread": (
+        "ours: equivalence of a standard deviation, uncertain by itself over the root of 2 (n - 1)"
+    ),
 }
 QUANTIFIERS = {
-    "all": "reproduced if every run shows it, mostly if two thirds do, differs if at most a third does, else mixed",
-    "most": "reproduced if two thirds of the runs show it, differs if at most a third does, else mixed",
+    "all": (
+        "reproduced if every run shows it, mostly if two thirds do, "
+        "differs if at most a third does, else mixed"
+    ),
+    "most": (
+        "reproduced if two thirds of the runs show it, differs if at most a third does, else mixed"
+    ),
     "some": "reproduced if a run shows it, differs if none of six does",
     "one": "reproduced if a run shows it, differs if none of six does",
-    "none": "reproduced if no run shows it, mostly if at most a third does, differs if two thirds do, else mixed",
+    "none": (
+        "reproduced if no run shows it, mostly if at most a third does, "
+        "differs if two thirds do, else mixed"
+    ),
 }
 REMEDY = "correct it"
 

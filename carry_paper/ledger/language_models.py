@@ -67,7 +67,7 @@ def staircase_heads(run: Recording | Survey, model: PublishedModel) -> Number:
 
 
 def ablated_accuracy(run: Recording | Survey, model: PublishedModel, pair: int = 0) -> Number:
-    """Return the accuracy without a pair of addition heads, the `pair`th of the paper's (Tab. 2)."""
+    """Return the accuracy without one of the paper's pairs of addition heads (Tab. 2)."""
     if isinstance(run, Recording):
         if run.ablated_accuracy is None:
             raise not_released(model)

@@ -37,7 +37,7 @@ def earlier_rows(path: Path, source: str, only: str = "") -> dict[str, Row]:
 
 
 def moved(before: Mapping[str, Row], after: Mapping[str, Row]) -> list[str]:
-    """Say of each row that moved, is new or is gone, in one line, its verdicts, values and rules."""
+    """Return a line for each row that moved, is new or is gone: its verdicts, values and rules."""
     lines = []
     for name in {**before, **after}:
         if name not in before:

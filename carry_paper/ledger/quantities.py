@@ -213,7 +213,7 @@ SIX_DIGITS = f"On {SAMPLE:,} random sums of up to 6 digits."
 # ---- numbers of several runs
 
 
-# The cells where a model without its decision head is unsure: no carry is due, but one may be added.
+# Cells where a model without its decision head is unsure: no carry is due, but it may add one.
 UNSURE = (("NC", 0), ("C@2", 0), ("NC", 1), ("C@1", 1))
 
 
@@ -241,7 +241,7 @@ def decision_head_spread(evidence: Evidence) -> Measurement:
 
 
 def accuracy_range(evidence: Evidence) -> Measurement:
-    """Measure the lowest and highest six-digit accuracy of unprimed runs, epochs 200-1000 (Sec. 6)."""
+    """Return the lowest and highest six-digit accuracy of unprimed runs, epochs 200-1000 (Sec. 6)."""
     curves = evidence.curves(base.PAD6)
     if evidence.source == "ours":
         lengths.by_the_papers_epochs(evidence, base.PAD6)

@@ -62,7 +62,7 @@ class StoredRuns(BaseModel):
 
 
 def carry_swaps(model: Transformer, count: int = interchange_maps.PAIRS) -> pd.DataFrame:
-    """Return the part of `interchange.sweep` that `typology.who_decides` reads, on the same pairs."""
+    """Return the part of `interchange.sweep` that `typology.who_decides` reads, on its pairs."""
     return interchange.sweep(
         model, interchange.PairCounts(count, 0), own=True, variables=["carry_in"]
     )

@@ -1,4 +1,4 @@
-"""The cells of Tables 1, 3, 4 and 5: a number for each carry class, kind of accuracy and position."""
+"""The cells of Tables 1, 3, 4 and 5, by carry class, kind of accuracy and position."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
