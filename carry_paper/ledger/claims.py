@@ -1,4 +1,4 @@
-"""The numbers that the paper prints and the findings that it states, as `data/claims.yml` has them."""
+"""The numbers that the paper prints and the findings that it states, from `data/claims.yml`."""
 
 import math
 import re

@@ -241,7 +241,7 @@ def decision_head_spread(evidence: Evidence) -> Measurement:
 
 
 def accuracy_range(evidence: Evidence) -> Measurement:
-    """Return the lowest and highest six-digit accuracy of unprimed runs, epochs 200-1000 (Sec. 6)."""
+    """Return the range of unprimed runs' six-digit accuracy, epochs 200 to 1000 (Sec. 6)."""
     curves = evidence.curves(base.PAD6)
     if evidence.source == "ours":
         lengths.by_the_papers_epochs(evidence, base.PAD6)
