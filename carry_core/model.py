@@ -275,7 +275,7 @@ class Block(nn.Module):
         self.register_buffer("rotation", self._rotation(), persistent=False)
 
     def _rotation(self) -> Float[Tensor, "pos half 2"]:
-        """Return the rotary embedding on the weights' device, in float32, or in float64 like them."""
+        """Return the rotary embedding on the weights' device, in float32, or float64 like them."""
         weight = next(self.parameters())
         dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
         device = "cpu" if weight.is_meta else weight.device
