@@ -3,15 +3,15 @@
 The names below are what notebooks use most. The rest is in the modules that they come from.
 """
 
-from .interventions import Ablation as Ablation
-from .interventions import MeanAblation as MeanAblation
-from .interventions import Patch as Patch
-from .measure import accuracy as accuracy
-from .measure import activations as activations
-from .measure import attention as attention
-from .measure import sample as sample
-from .model import ModelConfig as ModelConfig
-from .model import Transformer as Transformer
-from .runs import load as load
-from .sums import all_sums as all_sums
-from .sums import encode as encode
+from carry_core.interventions import Ablation as Ablation
+from carry_core.interventions import MeanAblation as MeanAblation
+from carry_core.interventions import Patch as Patch
+from carry_core.measure import accuracy as accuracy
+from carry_core.measure import activations as activations
+from carry_core.measure import attention as attention
+from carry_core.measure import sample as sample
+from carry_core.model import ModelConfig as ModelConfig
+from carry_core.model import Transformer as Transformer
+from carry_core.runs import load as load
+from carry_core.sums import all_sums as all_sums
+from carry_core.sums import encode as encode
