@@ -1,6 +1,6 @@
 """The model, data, ablations and measurements of *Carrying over Algorithm in Transformers*.
 
-The names below are what notebooks use most. The rest is in the modules that they come from.
+The names below are the ones that notebooks use most. The modules that they come from have the rest.
 """
 
 from carry_core.interventions import Ablation as Ablation

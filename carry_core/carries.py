@@ -17,14 +17,14 @@ from torch import Tensor
 from carry_core.errors import BadInput, check_whole
 from carry_core.sums import MAX_COUNT, MAX_DIGITS, Numbers, Operand, checked_sums, digit_tokens
 
-MAX_CLASS_DIGITS = 12  # of sums whose classes are listed: 28,657 of them
+MAX_CLASS_DIGITS = 12  # digits of sums whose classes are listed: 28,657 classes
 NAMES3 = {"000": "NC", "010": "C@1", "001": "C@2", "011": "C all", "021": "C all con."}
 
 
 def patterns(n_digits: int) -> tuple[str, ...]:
     """Return all carry patterns of sums below 10**n_digits: Fibonacci(2 n_digits - 1) of them.
 
-    For three digits they have the order of the paper's tables: NC, C@1, C@2, C all, C all con.
+    For three digits they are in the order of the paper's tables: NC, C@1, C@2, C all, C all con.
 
     Raises:
         BadInput: `n_digits` is not from 1 to `MAX_CLASS_DIGITS`.
@@ -34,7 +34,7 @@ def patterns(n_digits: int) -> tuple[str, ...]:
 
 
 def is_pattern(text: str) -> bool:
-    """Return True if some sum has this carry pattern: `021` is one, `020` is none."""
+    """Return True if some sum has this carry pattern: `021` is a pattern, `020` is not."""
     lacks_carry_in = "20" in text or text.endswith("2")
     return text.startswith("0") and set(text) <= set("012") and not lacks_carry_in
 
@@ -54,12 +54,12 @@ def _patterns(n_digits: int) -> tuple[str, ...]:
 
 
 def paper_name(pattern: str) -> str:
-    """Return the paper's name of a three-digit pattern; longer patterns are their own name."""
+    """Return the paper's name of a three-digit pattern, or a longer pattern itself."""
     return NAMES3.get(pattern, pattern)
 
 
 def symbols(a: Operand, b: Operand, n_digits: int) -> Int[Tensor, "*batch pos"]:
-    """Return the pattern of each sum a + b, one symbol 0, 1 or 2 for each position.
+    """Return the pattern of each sum a + b: a symbol 0, 1 or 2 for each position.
 
     Raises:
         BadInput: As `classify`.
@@ -109,9 +109,9 @@ def _symbols(
 
 @cache
 def _index(n_digits: int, device: torch.device) -> Int[Tensor, " number"]:
-    """Return the index into `patterns(n_digits)` of each pattern, read as a number with base 3.
+    """Return the index into `patterns(n_digits)` of each pattern, read as a number in base 3.
 
-    It is copied to a device once.
+    The table is cached, so that it is copied to a device only once.
     """
     table = torch.full((3**n_digits,), -1)
     for i, pattern in enumerate(patterns(n_digits)):
@@ -129,7 +129,9 @@ def carry_in(n_digits: int = 3) -> Bool[Tensor, "task pos"]:
 
 
 def _pairs_at(pattern: str) -> list[Int[Tensor, "pair 2"]]:
-    """Return the digit pairs that each position of a pattern allows, independently of the others.
+    """Return the digit pairs that a pattern allows at each position.
+
+    The positions are independent of each other.
 
     Raises:
         BadInput: No sum has this pattern.
@@ -155,7 +157,7 @@ def _pairs_at(pattern: str) -> list[Int[Tensor, "pair 2"]]:
 
 
 def n_sums_in_class(pattern: str) -> int:
-    """Return the number of sums with this pattern: 166,375 for NC of three digits.
+    """Return the number of sums with this pattern: 166,375 for three-digit NC.
 
     Raises:
         BadInput: No sum has this pattern.
@@ -183,7 +185,7 @@ def sample_class(pattern: str, count: int, generator: torch.Generator) -> tuple[
 def sample_classes(
     patterns: Iterable[str], count: int, generator: torch.Generator
 ) -> tuple[Numbers, Numbers]:
-    """Return `count` sums of each class, one class after the other; as `sample_class`."""
+    """Return `count` sums of each class, drawn as by `sample_class`, one class after the other."""
     sums_by_class = [sample_class(pattern, count, generator) for pattern in patterns]
     a = torch.cat([a for a, _ in sums_by_class])
     b = torch.cat([b for _, b in sums_by_class])

@@ -1,7 +1,7 @@
-"""Learning curves: what the trainer wrote beside a run's weights, of a group's runs together.
+"""Learning curves, which the trainer writes beside a run's weights, for all runs of a group.
 
-A run's file has `epochs`, after which it was tested, or was tested after all if it has none. Curves
-called `train_…` have a row for every epoch, all others one for each test.
+A run's file lists the `epochs` after which the run was tested; without such a list, it was tested
+after every epoch. Curves called `train_…` have a row for each epoch, all others one for each test.
 """
 
 from collections.abc import Collection, Sequence
@@ -28,10 +28,10 @@ def load_curves(
 ) -> History:
     """Return the learning curves of a group, their `runs` and the `epochs` of their rows.
 
-    Runs are chosen as in `runs.load`; the author's release has the curves of other runs than
-    weights. Curves are `[run, row, …]`, NaN where a run has no such curve, or was not trained
-    as far. A run is tested after some of its epochs only (`Recipe.tested`). Rows are those
-    epochs after which all runs were tested that came so far: nothing is interpolated.
+    Runs are chosen as in `runs.load`; the author's release has curves and weights of different
+    runs. Curves are `[run, row, …]`, and NaN where a run has no such curve or was not trained
+    that far. A run is tested after only some of its epochs (`Recipe.tested`). The rows are the
+    epochs after which every run that got that far was tested: nothing is interpolated.
 
     Raises:
         BadInput: As `runs.load`; or `run` is not among the runs.
@@ -68,7 +68,7 @@ def read_curves(path: Path, group: Group, epochs: int | None) -> History:
     """Return the learning curves of one run, `[row, …]` each.
 
     Raises:
-        BadInput: The file is missing or damaged, or `check_curves` finds fault with it.
+        BadInput: The file is missing or damaged, or fails `check_curves`.
     """
     curves = read_arrays(path, remedy(path))
     try:
@@ -81,9 +81,9 @@ def read_curves(path: Path, group: Group, epochs: int | None) -> History:
 def check_curves(curves: History, group: Group, epochs: int | None) -> None:
     """Raise `ValueError` unless a run of the group can have curves of such names and shapes.
 
-    A curve has a value for each of the `epochs` of the training; if None is given, these are
-    as many as the longest curve has. Where there is an array `epochs` with those after which
-    the run was tested, all but `train_…` have a value for each of these.
+    A curve has a value for each of the `epochs` of the training; if that is None, for as many
+    as the longest curve has. If the file has an array `epochs`, of those after which the run
+    was tested, all curves but `train_…` have a value for each of these instead.
     """
     shapes = shapes_of_curves(group)
     if not curves.keys() & shapes.keys():
@@ -142,9 +142,10 @@ def at_tests(curves: History) -> History:
 
 
 def aligned(curves_of_runs: Sequence[History]) -> History:
-    """Return the curves of several runs as one, at the `epochs` that all have that came so far.
+    """Return the curves of several runs together, at the `epochs` that they have in common.
 
-    Curves are `[row, …]` in each run, and `[run, row, …]` together.
+    An epoch counts as common if every run that got that far was tested after it. Curves are
+    `[row, …]` in each run, and `[run, row, …]` together.
     """
     tested = [curves["epochs"] for curves in curves_of_runs]
     epochs = np.unique(np.concatenate(tested))

@@ -1,14 +1,14 @@
-"""The error that a user is meant to read, and a check that raises it."""
+"""The error that is meant for users to read, and a check that raises it."""
 
 import re
 
 
 class BadInput(ValueError):
-    """Something the caller gave is wrong; the message says what, what was expected and what to do.
+    """Wrong input from the caller; the message says what, what was expected and what to do.
 
-    `carry` prints the message on one line and exits with 2. In Python it is a plain `ValueError`,
-    which a notebook shows as this line alone. Line breaks in a value that it quotes, such as an
-    array, become spaces.
+    `carry` prints the message on one line and exits with status 2. In Python it is a plain
+    `ValueError`, of which a notebook shows this line only. Line breaks in a quoted value, such as
+    an array, become spaces.
     """
 
     def __init__(self, message: str) -> None:
@@ -22,7 +22,7 @@ class BadInput(ValueError):
 def check_whole(name: str, value: object, low: int, high: int, of: str = "") -> None:
     """Raise `BadInput` unless a parameter is a whole number from `low` to `high`.
 
-    `of` says what it counts.
+    `of` names what the parameter counts, for the message.
     """
     if type(value) is not int or not low <= value <= high:
         kind = " is text" if isinstance(value, str) else ""

@@ -1,7 +1,7 @@
-"""The folders of data, readers that first check for a regular file, and atomic writes.
+"""The data folders, readers that first check for a regular file, and atomic writes.
 
-Whatever goes wrong while a file is read is one `BadInput`, which names the file, the reason and the
-remedy.
+Whatever goes wrong while a file is read raises one `BadInput`, which names the file, the reason and
+the remedy.
 """
 
 import errno
@@ -26,23 +26,23 @@ from carry_core.errors import BadInput
 Arrays = dict[str, NDArray[Any]]
 
 ROOT = Path(__file__).resolve().parent.parent
-# Bytes of a text, or of arrays once they are unpacked: no file of ours has a tenth of that.
+# The most bytes of a text, or of unpacked arrays: no file of ours has a tenth of that.
 LARGEST = 2**28
 REASON = 200  # characters of an error's text
-# The last record of a zip file, in bytes, and where it has the number of members.
+# The length in bytes of a zip file's last record, and the place of the number of members in it.
 ZIP_END = 22
 ZIP_MEMBERS = slice(10, 12)
 
 
 def data_dir() -> Path:
-    """Return the folder with weights and results: what CARRY_DATA names, or the repository's."""
+    """Return the folder with weights and results: CARRY_DATA if set, else the repository's."""
     return Path(os.environ.get("CARRY_DATA") or ROOT / "data")
 
 
 def author_dir() -> Path:
     """Return the folder with the author's imported release.
 
-    It is what CARRY_AUTHOR names, or `author/` in the data folder.
+    It is CARRY_AUTHOR if that is set, else `author/` in the data folder.
     """
     return Path(os.environ.get("CARRY_AUTHOR") or data_dir() / "author")
 
@@ -51,9 +51,9 @@ def author_dir() -> Path:
 
 
 def damaged(path: Path, why: str, remedy: str) -> BadInput:
-    """Return the error that says why a file cannot be read, and how to get it again.
+    """Return the error that says why a file cannot be read, and how to get it back.
 
-    It can be restored by git, or else by the `remedy`.
+    Git restores the file if it is tracked; the `remedy` is for one that is not.
     """
     if os.path.lexists(path):
         return BadInput(f"{path} is damaged ({why}): {restoring(path, remedy)}.")
@@ -63,16 +63,16 @@ def damaged(path: Path, why: str, remedy: str) -> BadInput:
 
 
 def restoring(path: Path, otherwise: str) -> str:
-    """Return the remedy for a file: `git checkout` if it is tracked, else another."""
+    """Return the remedy for a file: `git checkout` if it is tracked, else `otherwise`."""
     return f"restore it with `git checkout {path}`" if is_tracked(path) else otherwise
 
 
 def is_tracked(path: Path) -> bool:
-    """Return True if a git checkout has the file, which need not exist."""
+    """Return True if git tracks the file, which need not exist."""
     command = ["git", "-C", str(path.parent), "ls-files", "--error-unmatch", "--", path.name]
     try:
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
-    except OSError:  # there is no git
+    except OSError:  # git is not installed
         return False
 
 
@@ -93,14 +93,14 @@ def reason(error: Exception) -> str:
 
 @contextmanager
 def reading(path: Path, remedy: str) -> Iterator[None]:
-    """Have this block open and decode a regular file.
+    """Check that a file is a regular one, and report what fails in the block that reads it.
 
     Raises:
         BadInput: There is no regular file, or it is damaged. A damaged file can fail in any
             way, so every exception counts as damage.
     """
     try:
-        if not path.is_file():  # to open a FIFO would wait for its writer
+        if not path.is_file():  # opening a FIFO would wait for its writer
             raise ValueError("it is not a regular file")
         yield
     except BadInput:
@@ -110,28 +110,28 @@ def reading(path: Path, remedy: str) -> Iterator[None]:
 
 
 def limited(content: bytes) -> bytes:
-    """Return what was read of a file; `ValueError` if that is more than any of ours has."""
+    """Return a file's content; raise `ValueError` if it is larger than any file of ours."""
     if len(content) > LARGEST:
         raise ValueError(f"it has more than {LARGEST:,} bytes")
     return content
 
 
 def read_bytes(path: Path, remedy: str) -> bytes:
-    """Return the content of a regular file; `BadInput` if there is none, or it is too large."""
+    """Return the content of a regular file; raise `BadInput` if it is missing or too large."""
     with reading(path, remedy), path.open("rb") as file:
         return limited(file.read(LARGEST + 1))
 
 
 def read_text(path: Path, remedy: str) -> str:
-    """Return the text of a file in UTF-8, else `BadInput`."""
+    """Return the text of a file in UTF-8; raise `BadInput` if it has none."""
     content = read_bytes(path, remedy)
     with reading(path, remedy):
         return content.decode()
 
 
 def read_arrays(path: Path, remedy: str) -> Arrays:
-    """Return the arrays of an `.npz` file by name, else `BadInput`."""
-    # It is opened here, since `np.load` leaves a damaged file open.
+    """Return the arrays of an `.npz` file by name; raise `BadInput` if it is damaged."""
+    # The file is opened here, since `np.load` leaves a damaged file open.
     with reading(path, remedy), path.open("rb") as opened:
         members = zipfile.ZipFile(opened).infolist()
         if sum(member.file_size for member in members) > LARGEST:
@@ -146,7 +146,7 @@ def read_arrays(path: Path, remedy: str) -> Arrays:
 
 @contextmanager
 def open_tensors(path: Path, remedy: str) -> Iterator[Any]:
-    """Give an open `.safetensors` file; `BadInput` if it, or what is read of it, is damaged."""
+    """Yield an open `.safetensors` file; raise `BadInput` if it or a part read is damaged."""
     with reading(path, remedy), safe_open(path, "pt") as file:
         yield file
 
@@ -156,14 +156,14 @@ def open_tensors(path: Path, remedy: str) -> Iterator[Any]:
 
 @contextmanager
 def replacing_all(*paths: Path) -> Iterator[list[Path]]:
-    """Give temporary paths that take the places of `paths`, in order, if the block ends well.
+    """Yield temporary paths that replace `paths`, in order, if the block ends without an error.
 
-    They do so only once all of them are whole on the disk. New files are as readable as the
-    umask lets them be.
+    They do so only once all of them are complete on disk. New files get the permissions that
+    the umask allows.
 
     Raises:
-        BadInput: A folder cannot be written or the disk is full. The message says which of
-            `paths` are not as they were.
+        BadInput: A folder cannot be written to, or the disk is full. The message says which of
+            `paths` have changed.
     """
     temporaries: list[Path] = []
     replaced: list[str] = []
@@ -179,7 +179,7 @@ def replacing_all(*paths: Path) -> Iterator[list[Path]]:
         for temporary, mode in zip(temporaries, modes, strict=True):
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
-            temporary.chmod(mode)  # since safetensors lets nobody else read
+            temporary.chmod(mode)  # since only the owner may read what safetensors writes
         for path, temporary in zip(paths, temporaries, strict=True):
             temporary.replace(path)
             replaced.append(path.name)
@@ -198,7 +198,7 @@ def replacing_all(*paths: Path) -> Iterator[list[Path]]:
 
 
 def _error_number(error: OSError | SafetensorError) -> int | None:
-    """Return the operating system's number of an error; safetensors has it in its text only."""
+    """Return the operating system's number of an error, which safetensors has only in its text."""
     if isinstance(error, OSError):
         return error.errno
     match = re.search(r"os error (\d+)", str(error))
@@ -207,27 +207,27 @@ def _error_number(error: OSError | SafetensorError) -> int | None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path that takes the place of `path` if the block ends without an error.
+    """Yield a temporary path that replaces `path` if the block ends without an error.
 
     Raises:
-        BadInput: The folder cannot be written or the disk is full; `path` is then as it was.
+        BadInput: The folder cannot be written to, or the disk is full; `path` is unchanged then.
     """
     with replacing_all(path) as (temporary,):
         yield temporary
 
 
 def json_bytes(value: Any) -> bytes:
-    """Return a value as JSON, one entry a line."""
+    """Return a value as JSON with one entry per line."""
     return (json.dumps(value, indent=1) + "\n").encode()
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as JSON, one entry a line, atomically."""
+    """Write a value as JSON with one entry per line, atomically."""
     with replacing(path) as temporary:
         temporary.write_bytes(json_bytes(value))
 
 
 def sha256(path: Path) -> str:
-    """Return the hexadecimal sha256 of a file; `BadInput` if it cannot be read."""
+    """Return the hexadecimal SHA-256 of a file; raise `BadInput` if it cannot be read."""
     with reading(path, "make it readable"), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,6 +1,6 @@
-"""The groups of runs that the paper trains, and the recipes that we train them by.
+"""The groups of runs that the paper trains, and our recipes for training them.
 
-Groups have the author's names. A run is a group, a recipe and a number.
+Groups have the author's names. A group, a recipe and a number identify a run.
 """
 
 import math
@@ -12,7 +12,8 @@ from carry_core.errors import BadInput
 from carry_core.model import ModelConfig
 from carry_core.sums import n_sums
 
-# The random longer sums of a padded group: the first ones prime, the others test (App. H).
+# The random longer sums of a padded group: it is primed with the first and tested on the others
+# (App. H).
 N_LONG = 20_000
 # A run is tested after each of its first fifty epochs, then after every tenth.
 TESTED_FIRST = 50
@@ -25,7 +26,7 @@ class Group:
 
     Attributes:
         name: The author's name of the group.
-        config: The shape of the models. Sums are padded if `config.width` is above `n_digits`.
+        config: The shape of the models. Sums are padded if `config.width` exceeds `n_digits`.
         fraction: The share of all sums that is in the training set, and again in the test
             set (the paper's s).
         decay: Weight decay (the paper's lambda).
@@ -33,10 +34,10 @@ class Group:
         batch: Sums in a batch.
         epochs: Epochs by the paper's protocol.
         n_runs: Number of runs.
-        primed: Number of longer sums that join the training set, or are the training set
-            when finetuning.
+        primed: Number of longer sums that are added to the training set, or that are the whole
+            training set in finetuning.
         snapshots: Epochs whose weights are kept, besides the last one.
-        parent: The group and its epoch from which finetuning starts.
+        parent: The group, and its epoch, from which finetuning starts.
         tracks_final_mlp: True if the learning curves include the accuracies per carry class
             without the final MLP (Fig. 5).
     """
@@ -81,7 +82,7 @@ class Group:
 
     @property
     def n_train(self) -> int:
-        """Sums in the training set: 150,150 for three digits at s = 0.3, priming sums included."""
+        """Sums in the training set, with priming sums: 150,150 for three digits at s = 0.3."""
         if self.parent is not None:
             return self.primed
         return self.primed + round(self.fraction * n_sums(self.n_digits))
@@ -112,15 +113,16 @@ NO_MORE_SNAPSHOTS = MoreSnapshots((), ())
 
 @dataclass(frozen=True)
 class Recipe:
-    """How long and how fast a group is trained; everything else is the group's.
+    """The length and the learning rate of a training; everything else belongs to the group.
 
     Attributes:
-        name: The recipe's name, which is that of the folder with its runs.
+        name: The recipe's name, which is also that of the folder with its runs.
         rate: Learning rate, constant after `warmup` linear steps.
-        warmup: Optimiser steps in which the learning rate rises.
+        warmup: Optimiser steps over which the learning rate rises.
         steps: Optimiser steps of a whole training, rounded to whole epochs; None for the
             group's own epochs.
-        limit: Epochs after which the user stops the training; moves no snapshot.
+        limit: Epochs after which the user stops the training; None if it runs to its end. It
+            moves no snapshot.
         more_snapshots: By group, the runs whose weights are kept at more epochs.
     """
 
@@ -132,19 +134,19 @@ class Recipe:
     more_snapshots: Mapping[str, MoreSnapshots] = field(default_factory=dict)
 
     def planned_epochs(self, group: Group) -> int:
-        """Return the epochs of a whole training of the group."""
+        """Return the number of epochs in a whole training of the group."""
         if self.steps is None or group.parent is not None:
             return group.epochs
         return max(1, round(self.steps / group.steps))
 
     def epochs(self, group: Group) -> int:
-        """Return the epochs that the group is trained for: all, or up to the user's limit."""
+        """Return the number of epochs that the group is trained for: all, or the user's limit."""
         return self.planned_epochs(group) if self.limit is None else self.limit
 
     def snapshots(self, group: Group, run: int) -> dict[int, int]:
-        """Return the epochs whose weights are kept, each with the paper's that it stands for.
+        """Return the epochs whose weights are kept, with the paper's epoch that each stands for.
 
-        Both are at the same share of a whole training.
+        The two lie at the same share of a whole training.
         """
         more = self.more_snapshots.get(group.name, NO_MORE_SNAPSHOTS)
         paper_epochs = {*group.snapshots}
@@ -155,7 +157,7 @@ class Recipe:
     def tested(self, group: Group) -> frozenset[int]:
         """Return the epochs after which the runs of a group are tested, the same for all of them.
 
-        They are the first fifty and every tenth, those of any run's snapshots, and the last.
+        They are the first fifty, every tenth, those of any run's snapshots, and the last.
         """
         last = self.epochs(group)
         more = self.more_snapshots.get(group.name, NO_MORE_SNAPSHOTS)
@@ -165,14 +167,14 @@ class Recipe:
         return frozenset({*first, *later, *snapshots, last})
 
     def _own_epochs(self, group: Group, paper_epochs: Collection[int]) -> dict[int, int]:
-        """Return this recipe's epochs at the same share of the whole, each with the paper's."""
+        """Return this recipe's epochs at the same share of a whole training, with the paper's."""
         share = self.planned_epochs(group) / group.epochs
         return {max(1, round(share * epoch)): epoch for epoch in sorted(paper_epochs)}
 
 
 MAIN = "n2_s0.3_w0.2"
-# These are 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30 and 45 of the 60 epochs of `quick`: most of what
-# happens is at the beginning.
+# In `quick` these are epochs 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30 and 45 of 60: most of what
+# happens, happens early.
 ON_THE_WAY = (17, 33, 50, 67, 83, 100, 133, 167, 250, 333, 500, 750)
 RECIPES = {
     "paper": Recipe("paper", 1.4e-4),
@@ -187,7 +189,7 @@ RECIPES = {
 
 
 def find_recipe(name: str, group: Group, epochs: int | None = None) -> Recipe:
-    """Return the recipe of that name, to be stopped after so many epochs (None: at its end).
+    """Return the recipe of that name, stopped after this many `epochs` (None: at its end).
 
     Raises:
         BadInput: There is no such recipe, it has fewer epochs, or the group is not in the

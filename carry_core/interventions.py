@@ -1,4 +1,4 @@
-"""Interventions as data: parts of the model that are ablated, or that are patched from another sum.
+"""Interventions as data: parts of the model that are ablated, or patched from another sum.
 
     Ablation(heads={(1, 0)}, mlps={1})
         zero ablation, the paper's (Sec. 2, Methodology)
@@ -7,8 +7,8 @@
     Patch(heads={(1, 0)}, positions=(7,), source=(152, 261))
         activation patching from the sum 152 + 261
 
-All three name parts in the same way, print themselves, are stored by `to_json` and read by
-`from_json`, and become a hook by `hook(model, source, read)`:
+All three name their parts in the same way. `str` prints them, `to_json` stores them, `from_json`
+reads them back, and `hook(model, source, read)` makes them a hook:
 
     source   For a Patch: two numbers, or two tensors `[batch]` with a sum for each row of the
              batch, or cached activations `{name: tensor}`; its own `source` if None.
@@ -17,8 +17,8 @@ All three name parts in the same way, print themselves, are stored by `to_json` 
              all if None. The hook also works at other positions, unless it has to replace
              activations for which it has no values: that is a `BadInput`.
 
-`|` combines them: two of one kind (and the same positions and source) give one of that kind, others
-a `Combined`, whose hook does the first, then the second.
+`|` combines them: two of one kind, with the same positions and source, give one of that kind. Any
+other two give a `Combined`, whose hook does the first, then the second.
 """
 
 import json
@@ -58,7 +58,7 @@ class Part(NamedTuple):
     """A kind of part that an intervention can name.
 
     Attributes:
-        label: What one of them is called in words.
+        label: The word for one of them.
         point: The hook point at which it acts.
         axis: The axis of the heads or neurons there; None if the part is the whole activation.
     """
@@ -77,8 +77,8 @@ PARTS = {
     "resid": Part("stream", "resid_pre", None),
 }
 PAIRS = ("heads", "patterns", "neurons")  # parts that are a layer and a number
-MOST_LISTED = 8  # parts of a kind; more are counted when an intervention is printed
-# Here the axis of the positions is the third from the end, elsewhere the second.
+MOST_LISTED = 8  # parts of a kind that are printed one by one; more are only counted
+# At these points the position axis is the third from the end, elsewhere the second.
 POSITION_THIRD = ("attn.q", "attn.k", "attn.v", "attn.z")
 
 
@@ -87,14 +87,15 @@ class Intervention:
     """Parts of the model, at all positions or some, whose activations are replaced.
 
     Attributes:
-        heads: (layer, head) pairs, by their output `attn.z`; the output projection's bias stays.
-        mlps: layers, by what their MLP adds, `mlp_out`, second bias included.
-        neurons: (layer, neuron) pairs, by their activation `mlp.post`.
-        skips: layers, by what bypasses their attention, `attn.skip`.
-        patterns: (layer, head) pairs, by their attention probabilities `attn.pattern`.
-        resid: layers, by the stream that enters them, `resid_pre`.
-        names: any other activations, whole, by their names: `blocks.0.resid_mid`.
-        positions: token positions (of the query, in a pattern) at which they are replaced;
+        heads: (layer, head) pairs whose output `attn.z` is replaced; the output projection's
+            bias stays.
+        mlps: Layers whose MLP output `mlp_out` is replaced, second bias included.
+        neurons: (layer, neuron) pairs whose activation `mlp.post` is replaced.
+        skips: Layers whose stream around the attention, `attn.skip`, is replaced.
+        patterns: (layer, head) pairs whose attention probabilities `attn.pattern` are replaced.
+        resid: Layers whose incoming stream `resid_pre` is replaced.
+        names: Hook points whose whole activation is replaced, such as `blocks.0.resid_mid`.
+        positions: Token positions (of the query, in a pattern) at which they are replaced;
             all if None.
     """
 
@@ -130,10 +131,10 @@ class Intervention:
         return f"{self.verb} {', '.join(words)}{where}"
 
     def __or__(self, other: "Intervention | Combined") -> "Intervention | Combined":
-        """Return both at once.
+        """Return an intervention that does both.
 
         Raises:
-            BadInput: `other` is no intervention.
+            BadInput: `other` is not an intervention.
         """
         check_intervention(other)
         if isinstance(other, Combined):
@@ -161,10 +162,10 @@ class Intervention:
 
     @classmethod
     def from_json(cls, text: str) -> "Intervention | Combined":
-        """Return the intervention that `to_json` wrote; one that names no kind is of this class.
+        """Return the intervention that `to_json` wrote; if no kind is named, it is of this class.
 
         Raises:
-            BadInput: The text is no such JSON.
+            BadInput: The text is not such JSON.
         """
         try:
             values = json.loads(text)
@@ -184,9 +185,9 @@ class Intervention:
         return kind(**{name: _parsed(name, value) for name, value in values.items()})
 
     def targets(self, config: ModelConfig) -> dict[str, tuple[int, ...] | None]:
-        """Return the names of the activations that are replaced.
+        """Return the names of the activations that are replaced, with the heads or neurons.
 
-        Each has its heads or neurons, or None if the whole activation is replaced.
+        These are None if the whole activation is replaced.
 
         Raises:
             BadInput: The model has no such part or position.
@@ -216,7 +217,7 @@ class Intervention:
         return targets
 
     def changes(self, config: ModelConfig) -> dict[str, Hashable]:
-        """Return what is done at each hook point, equal where two interventions do the same."""
+        """Return a key for each hook point that is changed; equal keys mean equal changes."""
         how = (type(self), self.positions, getattr(self, "source", None))
         return {name: (how, indices) for name, indices in self.targets(config).items()}
 
@@ -227,8 +228,8 @@ class Intervention:
 
         Raises:
             BadInput: The model has no such part or position, or there is nothing to replace
-                it with. The hook raises it where it is run at positions, or in a batch, for
-                which it has no values.
+                it with. The hook raises it when it runs on positions, or on a batch, for which
+                it has no values.
         """
         targets = self.targets(model.config)
         read = model.config.checked_read(read)
@@ -250,15 +251,15 @@ class Intervention:
     def values(
         self, model: Transformer, names: Sequence[str], source: Pair | Sums | None, read: Read
     ) -> Values:
-        """Return what stands in place of the named activations."""
+        """Return the values that replace the named activations."""
         raise NotImplementedError
 
 
 class Ablation(Intervention):
     """Zero ablation: the parts contribute nothing (Sec. 2, Methodology).
 
-    A neuron is silent, an MLP adds nothing, and without a skip the stream after the attention is
-    attn(LN(x)) alone.
+    An ablated neuron is silent, and an ablated MLP adds nothing. Without a skip, the stream after
+    the attention is attn(LN(x)) alone.
     """
 
     verb = "without"
@@ -271,11 +272,11 @@ class Ablation(Intervention):
 
 
 class MeanAblation(Intervention):
-    """Mean ablation: each position of a part is its mean over a reference set (beyond the paper).
+    """Mean ablation: parts are replaced by their means over a reference set (beyond the paper).
 
-    `heads` sets a head's output to its mean. `patterns` sets only where the head looks, and the
-    values that it brings from there still vary. The reference set is `REFERENCE_SUMS` random sums
-    if `hook` is given none.
+    The mean is taken at each position. `heads` fixes a head's output. `patterns` fixes only where
+    the head looks; the values that it moves from there still vary. The reference set is
+    `REFERENCE_SUMS` random sums if `hook` is given none.
     """
 
     verb = "mean of"
@@ -292,9 +293,9 @@ class MeanAblation(Intervention):
 
 @dataclass(frozen=True)
 class Patch(Intervention):
-    """Activation patching: the parts have the activations of another sum.
+    """Activation patching: the parts get their activations from another sum.
 
-    It is an interchange if the two sums differ in one variable, as in `pairs`.
+    It is an interchange intervention if the two sums differ in one variable, as in `pairs`.
 
     Attributes:
         source: The other sum's two numbers; None if `hook` is given the sums, one for each
@@ -313,7 +314,7 @@ class Patch(Intervention):
     def values(
         self, model: Transformer, names: Sequence[str], source: Pair | Sums | None, read: Read
     ) -> Values:
-        """Return the activations of the source's sums, or of one that broadcasts over the batch."""
+        """Return the activations of the source's sums; a single sum broadcasts over the batch."""
         source = self.source if source is None else source
         if source is None:
             raise BadInput(
@@ -329,7 +330,7 @@ class Patch(Intervention):
 
 @dataclass(frozen=True)
 class Combined:
-    """Interventions one after the other; where two replace the same part, the later one counts."""
+    """Interventions in order; where two replace the same part, the later one wins."""
 
     parts: tuple[Intervention, ...]
 
@@ -342,11 +343,11 @@ class Combined:
         return Combined(self.parts + later)
 
     def to_json(self) -> str:
-        """Return a list of what `Intervention.to_json` writes."""
+        """Return the interventions as a JSON list of what `Intervention.to_json` writes."""
         return json.dumps([part._fields() for part in self.parts])
 
     def changes(self, config: ModelConfig) -> dict[str, Hashable]:
-        """Return what is done at each hook point, as `Intervention.changes`."""
+        """Return a key for each hook point that is changed, as `Intervention.changes` does."""
         changes: dict[str, Hashable] = {}
         for part in self.parts:
             for name, change in part.changes(config).items():
@@ -356,7 +357,7 @@ class Combined:
     def hook(
         self, model: Transformer, source: Source | None = None, read: Read = None
     ) -> TensorHook:
-        """Return all parts' hooks as one; a `source` is for patches that have none of their own."""
+        """Return all hooks as one; `source` goes to the patches that have none of their own."""
         hooks = []
         for part in self.parts:
             needs_source = isinstance(part, Patch) and part.source is None
@@ -372,7 +373,7 @@ class Combined:
 
 
 class Target(NamedTuple):
-    """What is replaced at a hook point.
+    """The part of a hook point's activation that is replaced.
 
     Attributes:
         name: The hook point.
@@ -388,15 +389,15 @@ class Target(NamedTuple):
 class Replacement:
     """A value that takes the place of a hook point's activation, or of a part of it.
 
-    It does so at whichever positions the model is asked for, if it has them.
+    It works at whatever positions the model is asked for, as long as it has values for them.
     """
 
     def __init__(
         self, target: Target, value: float | Tensor, model: Transformer, read: Read
     ) -> None:
-        """Prepare what takes the target's place when the model is asked for `read`.
+        """Prepare what replaces the target when the model is asked for `read`.
 
-        A value that is a tensor has the positions `read` (all if None), or all positions.
+        A tensor value has either the positions `read` (all if None) or all positions.
         """
         self.name = target.name
         self.positions = target.positions
@@ -412,7 +413,7 @@ class Replacement:
         self.prepared = self._mask_and_value(self.asked)
 
     def __call__(self, point: str, x: Tensor) -> Tensor:
-        """Return the activation with what is replaced."""
+        """Return the activation with the target replaced."""
         mask, value = self.prepared
         if self.positions is not None or self.rows is not None:
             positions = self._positions_of(point, x)
@@ -423,7 +424,7 @@ class Replacement:
         return torch.where(mask, value, x)
 
     def _positions_of(self, point: str, x: Tensor) -> tuple[int, ...]:
-        """Return an activation's positions: as the model says, or else those of `read`."""
+        """Return an activation's positions: those that the model names, else those of `read`."""
         positions = self.everywhere if torch.compiler.is_compiling() else self.asked
         if isinstance(point, Point):
             positions = point.positions
@@ -435,7 +436,7 @@ class Replacement:
         return positions
 
     def _rows_of_value(self) -> tuple[int, ...] | None:
-        """Return the positions that the value has, None if it is the same at all."""
+        """Return the positions that the value has; None if it is the same at all of them."""
         if not isinstance(self.value, Tensor):
             return None
         for positions in (self.asked, self.everywhere):
@@ -449,7 +450,7 @@ class Replacement:
     def _mask_and_value(
         self, positions: tuple[int, ...]
     ) -> tuple[Bool[Tensor, "..."], float | Tensor]:
-        """Return where an activation at these positions is replaced, and by what.
+        """Return a mask of what is replaced in an activation at these positions, and the values.
 
         Both broadcast over the batch.
         """
@@ -474,7 +475,7 @@ class Replacement:
         return mask, self.value.index_select(self.axis, index_of_rows)
 
     def _fitted(self, value: Tensor, x: Tensor) -> Tensor:
-        """Return the value in the activation's dtype; `BadInput` where it does not fit into it."""
+        """Return the value in the activation's dtype; raise `BadInput` if it does not fit."""
         has_batch = value.ndim == x.ndim
         if has_batch and len(value) not in (1, len(x)):
             raise BadInput(
@@ -491,11 +492,11 @@ class Replacement:
 def cached_values(
     source: Cache, names: Sequence[str], config: ModelConfig, read: Read
 ) -> dict[str, Tensor]:
-    """Return the activations of a cache under our names; its own may be TransformerLens's.
+    """Return the activations of a cache under our names; its keys may be TransformerLens's.
 
     Raises:
-        BadInput: A named activation is missing or no tensor of floats; or `read` lists all
-            positions in another order, so that it is not clear which order the cache has.
+        BadInput: A named activation is missing or is not a tensor of floats; or `read` lists
+            all positions in another order, so that the cache's order is unclear.
     """
     if read is not None and len(read) == config.layout.length and [*read] != sorted(read):
         raise BadInput(
@@ -517,7 +518,7 @@ def means(
 ) -> dict[str, Float[Tensor, "..."]]:
     """Return the named activations averaged over the sums a + b.
 
-    Those of the last layer have the positions `read` only (all if None).
+    Those of the last layer have only the positions `read` (all if None).
 
     Raises:
         BadInput: As `sums.some_sums`.
@@ -543,7 +544,7 @@ def check_intervention(value: object) -> None:
 
 
 def _mask_of_part(name: str, indices: Sequence[int], config: ModelConfig) -> Bool[Tensor, "..."]:
-    """Return where some heads or neurons are in the activation at a hook point."""
+    """Return a mask of some heads or neurons in the activation at a hook point."""
     for part in PARTS.values():
         if part.axis is not None and name.endswith(part.point):
             count = config.d_ff if part.point == "mlp.post" else config.heads

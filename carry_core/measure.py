@@ -55,9 +55,8 @@ class ClassAccuracies:
 
     Attributes:
         accuracy: Share of digits that are correct.
-        corrected: Share that is correct once a one is added (if there is a carry-in) or
-            subtracted (if there is none): the digits with a forgotten carry, or with a
-            superfluous one.
+        corrected: Share of digits that are correct once one is added (with a carry-in) or
+            subtracted (without): those that miss a carry, or have one too many.
         exact_match: Share of sums with no wrong digit, over all classes.
     """
 
@@ -75,8 +74,8 @@ def class_accuracies(
 ) -> list[ClassAccuracies]:
     """Return the accuracies on the sums a + b under each intervention (Tables 1, 3, 4 and 5).
 
-    Only the last `n_digits` digits count (all if None), also for a sum's class. A mean
-    ablation takes its mean over the sums a + b, or as part of a `Combined` over its
+    Only the last `n_digits` digits count (all if None), for a sum's class too. A mean
+    ablation takes its mean over the sums a + b or, as part of a `Combined`, over its
     default set.
 
     Raises:
@@ -107,7 +106,7 @@ class AccuracyRow(NamedTuple):
 
     Attributes:
         ablation: The intervention's key in the mapping, or else the intervention in
-            words; of several that read alike, all but the first are numbered. The
+            words. Where several read the same, all but the first get a number. The
             column is an ordered categorical.
         carry_class: NC, C@1, C@2, C all or C all con.; for other lengths the carry
             pattern.
@@ -135,8 +134,8 @@ def accuracy(
 ) -> pd.DataFrame:
     """Return the accuracies as a data frame of `AccuracyRow` (Tables 1, 3, 4 and 5).
 
-    There is a row for each intervention, carry class and position. Interventions come in
-    the order in which they are given, also in a pivot table of the frame or after sorting.
+    There is a row for each intervention, carry class and position. Interventions keep the
+    order in which they were given, even in a pivot table of the frame or after sorting.
     `n_digits` and mean ablations are as in `class_accuracies`.
 
     Raises:
@@ -173,7 +172,7 @@ def labelled(interventions: Interventions) -> dict[str, AnyIntervention]:
     """Return interventions by the labels of their rows in the frame of `accuracy`.
 
     Raises:
-        BadInput: One of them is no intervention.
+        BadInput: One of them is not an intervention.
     """
     if isinstance(interventions, Mapping):
         listed(list(interventions.values()))
@@ -190,7 +189,7 @@ def labelled(interventions: Interventions) -> dict[str, AnyIntervention]:
 
 
 def listed(interventions: AnyIntervention | Sequence[AnyIntervention]) -> list[AnyIntervention]:
-    """Return one intervention or several as a list; `BadInput` if one of them is none."""
+    """Return one or more interventions as a list; raise `BadInput` if one is anything else."""
     several = list(interventions) if isinstance(interventions, Sequence) else [interventions]
     for intervention in several:
         check_intervention(intervention)
@@ -205,7 +204,7 @@ def predict(
     n_digits: int | None = None,
     watch: Hook | None = None,
 ) -> list[Int[Tensor, "sums pos"]]:
-    """Return the last `n_digits` answer tokens under each intervention (all if None), as int8.
+    """Return the last `n_digits` answer tokens (all if None) under each intervention, as int8.
 
     Each token is the one with the largest logit (greedy search, App. A.1). A mean
     ablation takes its mean over its default set. `watch` is a hook that sees the model run
@@ -226,7 +225,7 @@ def predict(
 def _predict_in_batches(
     logits_of: Passes, model: Transformer, a: Numbers, b: Numbers
 ) -> list[Int[Tensor, "sums pos"]]:
-    """Return the tokens with the largest logits, for each set of logits that `logits_of` gives."""
+    """Return the tokens with the largest logits, for each set of logits from `logits_of`."""
     batches: list[list[Tensor]] = []
     for batch_a, batch_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
         tokens = input_tokens(batch_a, batch_b, model.config.layout).to(model.device)
@@ -236,7 +235,7 @@ def _predict_in_batches(
 
 
 def _checked_digits(model: Transformer, n_digits: int | None) -> int:
-    """Return how many digits of the answer count; `BadInput` if the model has fewer."""
+    """Return the number of answer digits that count; raise `BadInput` if the model has fewer."""
     width = model.config.width
     if n_digits is None:
         return width
@@ -247,7 +246,7 @@ def _checked_digits(model: Transformer, n_digits: int | None) -> int:
 def score(predicted: Int[Tensor, "sums pos"], a: Operand, b: Operand) -> ClassAccuracies:
     """Return the accuracies of predicted answers to the sums a + b.
 
-    Only as many digits count as were predicted, from the right, also for a sum's class.
+    Only the digits that were predicted count, from the right, for a sum's class too.
 
     Raises:
         BadInput: There are no sums, or not as many as predictions; or as `carries.classify`.
@@ -261,7 +260,7 @@ def score(predicted: Int[Tensor, "sums pos"], a: Operand, b: Operand) -> ClassAc
     carry_in = carries.carry_in(n_digits)  # (task, pos)
 
     correct = predicted == answer
-    # Each position is corrected by itself: a 9 turns into a 0 and does not carry.
+    # Each position is corrected on its own: a 9 turns into a 0 and does not carry.
     correction = torch.where(carry_in[task], 1, -1)
     correct_after_correction = (predicted + correction) % 10 == answer
 
@@ -313,8 +312,8 @@ def sample(n_examples: int, n_digits: int, seed: int) -> tuple[Numbers, Numbers]
     """Return `n_examples` random sums of each carry class, one class after the other.
 
     Raises:
-        BadInput: `n_examples` is not a whole number from 1 to `MAX_SUMS_PER_CLASS`, or the
-            sums or the seed are none.
+        BadInput: `n_examples` is not a whole number from 1 to `MAX_SUMS_PER_CLASS`,
+            `n_digits` is not from 1 to `MAX_CLASS_DIGITS`, or `seed` is not a seed.
     """
     check_whole("n_examples", n_examples, 1, MAX_SUMS_PER_CLASS, "sums per class")
     generator = seeded(seed)
@@ -322,7 +321,7 @@ def sample(n_examples: int, n_digits: int, seed: int) -> tuple[Numbers, Numbers]
 
 
 def seeded(seed: int) -> torch.Generator:
-    """Return a random generator; `BadInput` if this is no seed."""
+    """Return a random generator with this seed; raise `BadInput` if it is not a seed."""
     check_whole("seed", seed, 0, 2**63 - 1)
     return torch.Generator().manual_seed(seed)
 
@@ -333,7 +332,7 @@ DECISION_SUMS = 10_000  # random sums on which the head is chosen, the same for 
 
 
 def exact_match_without_heads(model: Transformer) -> list[float]:
-    """Return the exact match without each head of the last layer, as a share from 0 to 1."""
+    """Return the exact match with each last-layer head ablated, as shares from 0 to 1."""
     a, b = long_sums(DECISION_SUMS, model.config.width, torch.Generator().manual_seed(0))
     tables = class_accuracies(model, a, b, last_heads(model))
     return [table.exact_match for table in tables]
@@ -362,7 +361,7 @@ def attention(model: Transformer, a: Operand, b: Operand) -> Float[Tensor, "laye
 def class_attention(
     model: Transformer, classes: Sequence[str], n_examples: int, seed: int
 ) -> Float[Tensor, "task layer head query key"]:
-    """Return the mean attention to `n_examples` random sums of each carry class (Fig. 3).
+    """Return the mean attention over `n_examples` random sums of each carry class (Fig. 3).
 
     `classes` are carry patterns such as `010`, which the paper calls C@1.
 
@@ -389,12 +388,12 @@ def activations(
 ) -> dict[str, Float[Tensor, "sums pos ..."]]:
     """Return activations for every sum a + b, under the names by which they were asked for.
 
-    They are those of the ablated model; an ablated part is zero. The last layer is
-    computed only at the positions `read` (all if None). A probe can be trained on them;
-    no gradient goes back into the model.
+    They are those of the ablated model, in which an ablated part is zero. The last layer is
+    computed only at the positions `read` (all if None). A probe can be trained on them, but
+    no gradient flows back into the model.
 
     Raises:
-        BadInput: The model has no such hook point, or no such part; or as `sums.some_sums`.
+        BadInput: The model has no such hook point, part or position; or as `sums.some_sums`.
     """
     a, b = some_sums((a, b), model.config.width)
     check_intervention(ablation)

@@ -1,8 +1,8 @@
 """The transformer of the paper (App. A), with a named hook point at every activation.
 
-`model(tokens, hook)` calls `hook(name, tensor)` at every point and goes on with what it returns: a
-cache stores the activation, an intervention replaces it, dropout masks it. None stands for the
-tensor itself. The points, for layer l:
+`model(tokens, hook)` calls `hook(name, tensor)` at every point and continues with what the hook
+returns: a cache stores the activation, an intervention replaces it, dropout masks it. A hook that
+returns None leaves the activation as it is. The points, for layer l:
 
     embed                     [batch, pos, d_model]   token embedding times sqrt(d_model)
     blocks.{l}.resid_pre      [batch, pos, d_model]   the stream that enters the block
@@ -39,12 +39,12 @@ from torch import Tensor, nn
 from carry_core.errors import BadInput, check_whole
 from carry_core.sums import INTEGERS, VOCABULARY, Layout
 
-# A hook is called with a point's name and the activation there, and returns what the model is to
-# go on with: a tensor of the same shape, dtype and device, or None for the activation itself.
+# A hook is called with a point's name and the activation there. It returns the tensor with which
+# the model continues, of the same shape, dtype and device, or None for the activation itself.
 Hook = Callable[[str, Tensor], Tensor | None]
 TensorHook = Callable[[str, Tensor], Tensor]  # a hook that never returns None
 Positions = slice | list[int]
-Read = Sequence[int] | None  # the positions that a model is asked for; all if None
+Read = Sequence[int] | None  # the positions whose logits are wanted; all if None
 
 # The hook points of a block, in the order of the forward pass.
 POINTS = (
@@ -64,17 +64,17 @@ POINTS = (
     "mlp.skip",
     "resid_post",
 )
-# These have all positions in the last layer too, whichever are read.
+# These have all positions even in the last layer, whichever are read.
 AT_ALL_POSITIONS = (".resid_pre", ".attn.k", ".attn.v")
-# These are the same tensor as the point before them.
+# These are the same tensor as the activation at an earlier point.
 SAME_STORAGE = (".resid_pre", ".attn.skip", ".mlp.skip")
-MAX_SIZE = 2**20  # of a model in any direction
-# The model computes in these; PyTorch has no LayerNorm for others.
+MAX_SIZE = 2**20  # upper limit of each size in a `ModelConfig`
+# The model computes in these types; PyTorch has no LayerNorm for others.
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 def no_hook(name: str, tensor: Tensor) -> Tensor:
-    """Return the activation: the hook that does nothing."""
+    """Return the activation unchanged: the hook that does nothing."""
     return tensor
 
 
@@ -90,7 +90,7 @@ def cache_hook(cache: dict[str, Tensor], *names: str) -> TensorHook:
 
 
 class Point(str):
-    """A hook point's name, as the model gives it to a hook.
+    """A hook point's name, as the model passes it to a hook.
 
     Attributes:
         positions: The token positions of the activation, in the order of its rows (those of
@@ -109,10 +109,10 @@ class Point(str):
 
 
 def checked_activation(point: str, changed: Any, x: Tensor) -> Tensor:
-    """Return what a hook returned for the activation x; x itself for None.
+    """Return what a hook returned for the activation x, or x itself if that is None.
 
     Raises:
-        BadInput: It cannot take the activation's place: it is no tensor, or of another shape,
+        BadInput: It cannot replace the activation: it is not a tensor, or has another shape,
             dtype or device.
     """
     if changed is None:
@@ -134,7 +134,7 @@ def _described(x: Tensor) -> str:
 
 
 def plain_name(name: Any) -> str:
-    """Return a hook point's name in our spelling, from that or from TransformerLens's."""
+    """Return a hook point's name in our spelling, given in ours or in TransformerLens's."""
     if not isinstance(name, str):
         return ""
     return name.replace("hook_", "").replace("attn.attn_scores", "attn.scores")
@@ -142,7 +142,7 @@ def plain_name(name: Any) -> str:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Shape of a model. `width` counts the digits of each number, padding included."""
+    """The shape of a model. `width` counts the digits of each number, padding included."""
 
     layers: int = 2
     width: int = 3
@@ -180,7 +180,7 @@ class ModelConfig:
         return [*names, "logits"]
 
     def hook_name(self, name: str) -> str:
-        """Return a hook point's name in our spelling, from that or from TransformerLens's.
+        """Return a hook point's name in our spelling, given in ours or in TransformerLens's.
 
         Raises:
             BadInput: The model has no such hook point.
@@ -194,14 +194,14 @@ class ModelConfig:
         )
 
     def positions_at(self, name: str, read: Read) -> tuple[int, ...]:
-        """Return the positions of a point's activation when the model is asked for `read`."""
+        """Return the positions of a point's activation when the model reads out `read`."""
         in_last_layer = name == "logits" or name.startswith(f"blocks.{self.layers - 1}.")
         if read is None or not in_last_layer or name.endswith(AT_ALL_POSITIONS):
             return tuple(range(self.layout.length))
         return tuple(read)
 
     def checked_read(self, read: Read) -> tuple[int, ...] | None:
-        """Return the positions that a model is asked for, counted from 0 on; None for all.
+        """Return the positions `read` as a tuple, counted from 0; None for all of them.
 
         Raises:
             BadInput: The model has no such positions.
@@ -219,7 +219,7 @@ class ModelConfig:
 
 
 def rotary(length: int, d_head: int) -> Float[Tensor, "pos half 2"]:
-    """Return the cosines and sines with which the rotary embedding turns pairs (RoFormer).
+    """Return the cosines and sines by which the rotary embedding rotates pairs (RoFormer).
 
     They are computed on the CPU, since some devices lack float64.
     """
@@ -232,10 +232,10 @@ def rotary(length: int, d_head: int) -> Float[Tensor, "pos half 2"]:
 def rotate(
     x: Float[Tensor, "*batch #pos head d_head"], rotation: Float[Tensor, "#pos half 2"]
 ) -> Float[Tensor, "*batch pos head d_head"]:
-    """Turn each adjacent pair of coordinates by its position's angle: a product of complex numbers.
+    """Rotate each adjacent pair of coordinates by its position's angle, as complex numbers.
 
-    In real numbers it takes ten times as long, but compilers have no code for complex numbers.
-    Nothing else is complex, since `.to(dtype)` drops the imaginary part of a module's tensors.
+    Real arithmetic takes ten times as long, but compilers have no code for complex numbers. No
+    buffer is complex, since `.to(dtype)` would drop its imaginary part.
     """
     exact = x if x.dtype in (torch.float32, torch.float64) else x.float()
     pairs = exact.unflatten(-1, (-1, 2))
@@ -275,16 +275,16 @@ class Block(nn.Module):
         self.register_buffer("rotation", self._rotation(), persistent=False)
 
     def _rotation(self) -> Float[Tensor, "pos half 2"]:
-        """Return the rotary embedding on the weights' device, in float32, or float64 like them."""
+        """Return the rotary embedding on the weights' device, in float32 (float64 if they are)."""
         weight = next(self.parameters())
         dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
         device = "cpu" if weight.is_meta else weight.device
         return rotary(self.config.layout.length, self.config.d_head).to(device, dtype)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Block":
-        """Move the weights, as `.to` does, and compute the rotary embedding anew.
+        """Move the weights, as `.to` does, and recompute the rotary embedding.
 
-        Rounded with the weights, it would stay rounded when they are moved back.
+        If it were rounded along with the weights, it would stay rounded after they move back.
         """
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.rotation = self._rotation()
@@ -296,7 +296,7 @@ class Block(nn.Module):
         hook: TensorHook,
         query: Positions = slice(None),
     ) -> Float[Tensor, "batch query head d_head"]:
-        """Return the heads' outputs at the positions `query`: `attn.z`, not yet hooked."""
+        """Return the heads' outputs at the positions `query`: `attn.z` before its hook."""
         q, k, v = self.qkv(resid, hook, query)
         scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(self.config.d_head)
         if self.config.causal:
@@ -313,9 +313,10 @@ class Block(nn.Module):
         hook: TensorHook = no_hook,
         query: Positions = slice(None),
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values, `[batch, pos, head, d_head]` each, rotated.
+        """Return rotated queries `[batch, query, head, d_head]`, and keys and values.
 
-        Values are rotated too, as in the released code.
+        Keys and values are `[batch, key, head, d_head]`. Values are rotated too, as in the
+        released code.
         """
         x = self.norm(resid)
         by_head = (self.config.heads, self.config.d_head)
@@ -371,7 +372,7 @@ class Transformer(nn.Module):
         """Move the weights, as `.to` does.
 
         Raises:
-            BadInput: They would be of a type with which the model cannot compute.
+            BadInput: They would be of a type in which the model cannot compute.
         """
         weight = next(self.parameters())
         dtype = fn(torch.empty(0, dtype=weight.dtype, device=weight.device)).dtype
@@ -385,7 +386,7 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "batch query vocab"]:
         """Return the logits for tokens `[batch, pos]` at the positions `read` (all if None).
 
-        The last block's attention serves only those queries.
+        The last block computes its attention for those queries only.
 
         Raises:
             BadInput: Tokens, positions, or what the hook returned do not fit the model.
@@ -408,12 +409,12 @@ class Transformer(nn.Module):
         return at("logits", self.unembed(self.norm(resid)))  # (batch, query, vocab)
 
     def queries(self, layer: int, read: Read) -> Positions:
-        """Return the positions whose queries a layer serves: in the last layer those read."""
+        """Return the query positions that a layer computes: in the last layer those read."""
         is_last = layer == self.config.layers - 1
         return list(read) if is_last and read is not None else slice(None)
 
     def _embedded(self, tokens: Tensor) -> Float[Tensor, "batch pos d_model"]:
-        """Return the token embedding, not yet scaled; `BadInput` if tokens do not fit."""
+        """Return the token embedding, not yet scaled; raise `BadInput` for bad tokens."""
         length = self.config.layout.length
         is_tensor = isinstance(tokens, Tensor)
         if (
@@ -444,13 +445,14 @@ class Transformer(nn.Module):
         return embedded
 
     def _checked(self, hook: Hook, read: tuple[int, ...] | None) -> TensorHook:
-        """Return the hook with a check of what it returns, and with positions in its point's name.
+        """Return a hook that calls this one with a `Point`, and checks what it returns.
 
-        It may change an activation in place, since no other point has the same storage.
+        The hook may change an activation in place, since it gets its own copy of one whose
+        storage other points share.
         """
         if hook is no_hook:
             return no_hook
-        compiling = torch.compiler.is_compiling()  # then a name can only be a plain `str`
+        compiling = torch.compiler.is_compiling()  # in which case a name has to be a plain `str`
         if compiling and read is not None:
             raise BadInput(
                 "A compiled model with a hook computes all positions: leave out `read`, "
@@ -469,7 +471,7 @@ class Transformer(nn.Module):
     ) -> tuple[Float[Tensor, "batch pos vocab"], dict[str, Tensor]]:
         """Return the logits, and the named activations (all if None) under the names given.
 
-        Activations are those after `hook`.
+        Activations are as they are after `hook`.
 
         Raises:
             BadInput: The model has no such hook point; or as `forward`.
@@ -489,7 +491,7 @@ class Transformer(nn.Module):
     def run_with_hooks(
         self, tokens: Tensor, hooks: Mapping[str, Callable[..., Tensor | None]]
     ) -> Float[Tensor, "batch pos vocab"]:
-        """Return the logits when functions change activations.
+        """Return the logits while functions change activations.
 
         `hooks` is `{name: f}`, with `f(tensor)` or `f(tensor, hook=name)`.
 

@@ -1,10 +1,10 @@
 """Pairs of sums that differ in one variable, for swaps between them (interchange interventions).
 
 The paper's algorithm is a causal model, the full adder of App. I. It has three variables in each
-column: a digit sum, a carry-in and an answer digit. The two sums of a pair differ in a variable of
-one column and in nothing else that this variable does not cause. So an activation that is swapped
-between them shows whether it holds the variable (Geiger et al. 2021, Causal Abstractions of Neural
-Networks).
+column: a digit sum, a carry-in and an answer digit. The two sums of a pair differ in one variable
+of one column, and otherwise only in what that variable causes. So swapping an activation between
+them shows whether the activation holds the variable (Geiger et al. 2021, Causal Abstractions of
+Neural Networks).
 """
 
 from dataclasses import dataclass
@@ -29,12 +29,11 @@ class Contrast:
     """The variable and the column in which the two sums of a pair differ.
 
     Attributes:
-        variable: `carry_in` (the column's own digits are equal too), `digit_sum` (all other
-            columns are equal), or `both`, such that the two variables can make four different
-            digits.
+        variable: `carry_in` (the column's own digits are equal), `digit_sum` (all other columns
+            are equal), or `both`, where the two variables can make four different digits.
         column: The column, counted from 0 at the left. Nothing is carried into the last one.
-        control: True for pairs that agree in the variable, and differ in the digits that it is
-            computed from.
+        control: True for pairs that agree in the variable but differ in the digits from which
+            it is computed.
     """
 
     variable: str
@@ -59,11 +58,11 @@ class Contrast:
 def sample_pairs(
     contrast: Contrast, count: int, generator: torch.Generator, layout: Layout
 ) -> Pairs:
-    """Return `count` pairs, uniform over all that differ as `contrast` says.
+    """Return `count` pairs, uniform over all pairs that differ as `contrast` says.
 
-    All columns to the left of the contrast's are equal. A decoder is given the answer of its own
-    sum, so there the two answers agree to the left of the column too. Else a carry that goes on
-    to the left could be read off the input.
+    All columns to the left of the contrast's are equal. A decoder is given the answer to its own
+    sum, so its two answers also agree to the left of the column. Otherwise it could read a carry
+    that propagates to the left off its input.
 
     Raises:
         BadInput: Sums of this layout have no such variable, or `count` is negative.
@@ -79,10 +78,10 @@ def sample_pairs(
 
 
 def _candidates(contrast: Contrast, count: int, generator: torch.Generator, width: int) -> Pairs:
-    """Return random pairs of numbers, equal to the left of the column; many of them do not fit.
+    """Return random pairs of sums, equal to the left of the column; many of them do not fit.
 
-    They agree already in what needs no check: the column's own digits where only the carry-in
-    may differ, and the columns to the right where only the digit sum may.
+    Some of what has to agree does so already: the column's own digits if only the carry-in may
+    differ, and the columns to the right if only the digit sum may.
     """
     left_side = 10 ** (contrast.column + 1)
     right_side = 10 ** (width - contrast.column - 1)
@@ -98,7 +97,7 @@ def _candidates(contrast: Contrast, count: int, generator: torch.Generator, widt
 
 
 def _fits(contrast: Contrast, pairs: Pairs, layout: Layout) -> Bool[Tensor, " pair"]:
-    """Return which pairs are two sums of this layout that differ as the contrast says."""
+    """Return a mask of the pairs that are sums of this layout and differ as the contrast says."""
     column, width = contrast.column, layout.width
     digits = digit_tokens(pairs, width)  # (side, number, pair, column)
     same_digits = (digits[0] == digits[1]).all(0)  # (pair, column)
@@ -113,9 +112,9 @@ def _fits(contrast: Contrast, pairs: Pairs, layout: Layout) -> Bool[Tensor, " pa
 def _differ(
     contrast: Contrast, pairs: Pairs, digits: Int[Tensor, "side number pair column"]
 ) -> Bool[Tensor, " pair"]:
-    """Return which pairs differ in the variable, and not in more than it takes.
+    """Return a mask of the pairs that differ in the variable, and in no more than necessary.
 
-    The columns to the left of the contrast's are left to the caller.
+    The caller checks the columns to the left of the contrast's.
     """
     column, width = contrast.column, digits.shape[-1]
     same_digits = (digits[0] == digits[1]).all(0)  # (pair, column)

@@ -1,17 +1,17 @@
-"""Trained runs: reading and writing their files, and how far they got.
+"""Trained runs: reading and writing their files, and how far their training got.
 
 A run is a pair of files. `data/runs/<group>/<recipe>/run<k>.safetensors` has
 
 - the parameters, in float16, under the names of `model.Transformer`;
-- those of earlier epochs, its snapshots, under `epoch_500/…`;
+- those of earlier epochs, the run's snapshots, under `epoch_500/…`;
 - in its metadata, as JSON, the group, its config and a record: recipe, run, seeds, epochs
   reached, precision, device, versions, commit.
 
-`run<k>.npz` beside it has the learning curves, attention patterns in float16. They are read by
-`curves`, a module of its own, because what a curve may look like is another idea than what a run
-is. A run exists if its safetensors file does, which is written last.
+`run<k>.npz` beside it has the learning curves, with attention patterns in float16; the module
+`curves` reads them. A run exists if its safetensors file does, which is written last.
 
-What was imported from the author's release is in `data/author/<group>/` likewise, in float32.
+What was imported from the author's release is in `data/author/<group>/`, in the same format but in
+float32.
 """
 
 import json
@@ -36,8 +36,8 @@ from carry_core.model import ModelConfig, Transformer
 
 FORMAT = "2"
 SOURCES = ("ours", "author")
-LAST = 999  # number of a run
-FIRST = range(6)  # the runs of a group that stand for it; others are loaded if they are asked for
+LAST = 999  # the highest number of a run
+FIRST = range(6)  # the runs that are loaded unless others are asked for
 RUN_FILE = re.compile("run(0|[1-9][0-9]*)")  # without its suffix: `run00` is no run
 STORED_AS = ("F16", "F32")  # safetensors' names of float16 and float32
 
@@ -51,14 +51,14 @@ History = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class RunFile:
-    """The metadata of a run's file; `ValueError` for what no training writes.
+    """The metadata of a run's file; anything that no training writes raises `ValueError`.
 
     Attributes:
         format: The version of the file's format.
         group: The name of the run's group.
         config: The shape of the model.
         record: How the run was trained: `recipe`, `run`, `epochs` and, if there are any,
-            `snapshots`. On what, with which versions and seeds are further entries.
+            `snapshots`. Further entries give the device, the versions and the seeds.
     """
 
     format: str
@@ -89,7 +89,7 @@ class RunFile:
 
 
 def check_seeds(seeds: object) -> None:
-    """Raise `ValueError` unless these are seeds by name; a finetuned run has its parent's too."""
+    """Raise `ValueError` unless these are seeds by name; `parent` has those of a parent run."""
     if not isinstance(seeds, dict):
         raise ValueError("its seeds are no object")
     for name, seed in seeds.items():
@@ -100,7 +100,7 @@ def check_seeds(seeds: object) -> None:
 
 
 def check_count(name: str, value: object, lowest: int) -> None:
-    """Raise `ValueError` unless an entry of a record is a whole number from `lowest` on."""
+    """Raise `ValueError` unless an entry of a record is a whole number, `lowest` or more."""
     if type(value) is not int or value < lowest:
         raise ValueError(f"record.{name}: {value!r} is no whole number from {lowest} on")
 
@@ -109,7 +109,7 @@ def describe(path: Path, group: str | None = None) -> dict[str, Any]:
     """Return the metadata of a run's file (`group`, `config`, `record`), without its weights.
 
     Raises:
-        BadInput: The file is damaged, has another format, or is not of the group, or its
+        BadInput: The file is damaged, has another format or belongs to another group, or its
             record cannot be true.
     """
     with open_tensors(path, remedy(path, group)) as file:
@@ -142,12 +142,12 @@ def describe(path: Path, group: str | None = None) -> dict[str, Any]:
 
 
 def epochs_of_recipe(group: Group, recipe: str) -> int:
-    """Return the epochs of a whole training by one of our recipes, or by the `author`'s."""
+    """Return the number of epochs in a whole training by one of our recipes, or by `author`."""
     return group.epochs if recipe == "author" else groups.RECIPES[recipe].planned_epochs(group)
 
 
 def progress(group: Group, recipe: str, epochs: int) -> str:
-    """Return how far a training got, in epochs: `60`, or `1 of 5` if its recipe has more."""
+    """Return the epochs that a training got through: `60`, or `1 of 5` if its recipe has more."""
     planned = epochs_of_recipe(group, recipe)
     return f"{epochs}" if epochs >= planned else f"{epochs} of {planned}"
 
@@ -165,7 +165,7 @@ class Runs:
         config: The shape of the models.
         numbers: The numbers of the runs.
         weights: Each run's parameters by name.
-        record: How the runs were trained: `recipe`, `epochs`, and in `runs` the record of each.
+        record: How the runs were trained: `recipe`, `epochs`, and the record of each in `runs`.
         snapshots: The earlier epochs at which the weights of all runs were kept, by the
             paper's count.
         stored: Each run's file, from which `model` reads the weights at these epochs.
@@ -181,9 +181,9 @@ class Runs:
     stored: Mapping[int, "StoredWeights"] = field(default_factory=dict, repr=False)
 
     def model(self, run: SupportsIndex, epoch: int | None = None) -> Transformer:
-        """Return one run as a model of its own, at the end or at the epoch of a snapshot.
+        """Return one run as a new model, at the end or at the epoch of a snapshot.
 
-        Snapshots are called by the paper's epochs; those of `quick` were kept at the same
+        Snapshots are named by the paper's epochs; those of `quick` were kept at the same
         share of its fewer epochs.
 
         Raises:
@@ -209,20 +209,20 @@ class Runs:
         return model.requires_grad_(requires_grad=False).eval()
 
     def models(self) -> Iterator[tuple[int, Transformer]]:
-        """Give each run's number and model, one after the other."""
+        """Yield each run's number and model."""
         for run in self.numbers:
             yield run, self.model(run)
 
     @property
     def planned_epochs(self) -> int:
-        """Epochs of the whole recipe, of which the runs may have had a part only."""
+        """Epochs of the whole recipe; the runs may have been trained for only some of them."""
         return epochs_of_recipe(groups.find(self.group), self.record["recipe"])
 
     def own_epoch(self, paper_epoch: int | None) -> int:
         """Return the runs' own epoch that stands for one of the paper's.
 
-        It is at the same share of the whole training, or is the last one if the weights at
-        that epoch were not kept.
+        It lies at the same share of the whole training. If the weights at that epoch were not
+        kept, it is the last one.
         """
         if paper_epoch is None or paper_epoch not in self.snapshots:
             return int(self.record["epochs"])
@@ -230,9 +230,9 @@ class Runs:
         return max(1, round(share * paper_epoch))
 
     def paper_epochs(self) -> dict[int | None, int]:
-        """Return the epochs that `model` takes, each with the paper's epoch for which it stands.
+        """Return the epochs that `model` takes, with the paper's epoch that each stands for.
 
-        The last one is None.
+        The end of the training has the key None.
         """
         paper_epochs: dict[int | None, int] = {epoch: epoch for epoch in self.snapshots}
         whole = groups.find(self.group).epochs
@@ -241,7 +241,7 @@ class Runs:
 
     @property
     def stand_in(self) -> bool:
-        """True if ours were trained by another recipe than the paper's, or not to its end."""
+        """True for our runs if their recipe is not the paper's, or did not run to its end."""
         if self.source != "ours":
             return False
         whole = groups.find(self.group).epochs
@@ -262,9 +262,9 @@ def load(
     recipe: str | None = None,
     runs: Collection[int] | None = None,
 ) -> Runs:
-    """Return the runs of a group, never of two recipes.
+    """Return the runs of a group, all of one recipe.
 
-    They are those numbered `runs`, or else 0 to 5, of the recipe that leads (see `find`).
+    They are those numbered `runs` (0 to 5 if None), of the recipe that leads (see `find`).
 
     Raises:
         BadInput: The group, source or recipe is unknown, or a file is missing, damaged, or
@@ -313,7 +313,7 @@ def folder(source: str) -> Path:
 
 
 def run_path(out: Path, group: str, recipe: str, run: int) -> Path:
-    """Return the path of a run's weights in `data/runs`, or in a folder like it."""
+    """Return the path of a run's weights in the folder `out`, such as `data/runs`."""
     return out / group / recipe / f"run{run}.safetensors"
 
 
@@ -324,11 +324,11 @@ def find(
     recipe: str | None = None,
     runs: Collection[int] | None = None,
 ) -> dict[int, Path]:
-    """Return the files of the runs that `load` gives, by number; no file if there are none.
+    """Return the files of the runs that `load` returns, by number; empty if there are none.
 
-    The runs were trained equally long by one recipe: the one that has most of the runs, then
-    most epochs, then `paper`. So `paper` leads, unless `quick` has more of the first six runs
-    or reached further.
+    The runs were all trained for the same number of epochs by one recipe: the one with the most
+    runs, then the one with the most epochs, then `paper`. So `paper` leads, unless `quick` has
+    more of the first six runs, or as many that were trained for more epochs.
 
     Raises:
         BadInput: The group, source or recipe is unknown, or a file is damaged or not of this
@@ -341,7 +341,7 @@ def find(
 def leading(
     group: str, source: str = "ours", recipe: str | None = None, runs: Collection[int] | None = None
 ) -> dict[int, TrainedRun]:
-    """Return the files that `find` gives, each with its record.
+    """Return the files that `find` returns, each with its record.
 
     Raises:
         BadInput: As `find`.
@@ -359,7 +359,7 @@ def leading(
     else:
         folders = {name: group_folder / name for name in groups.RECIPES if recipe in (None, name)}
 
-    # by the epochs that runs have reached, and by whether they are of `paper`
+    # Runs by the epochs that they reached, and by whether their recipe is `paper`.
     alike: dict[tuple[int, bool], dict[int, TrainedRun]] = {}
     for name, recipe_folder in folders.items():
         for number, path in numbered(recipe_folder, ".safetensors").items():
@@ -378,7 +378,7 @@ def leading(
 
 
 def check_numbers(runs: Any) -> None:
-    """Raise `BadInput` unless these are numbers of runs."""
+    """Raise `BadInput` unless these are valid numbers of runs."""
     are_numbers = isinstance(runs, Collection) and all(
         isinstance(run, SupportsIndex) for run in runs
     )
@@ -387,7 +387,7 @@ def check_numbers(runs: Any) -> None:
 
 
 def numbered(place: Path, suffix: str) -> dict[int, Path]:
-    """Return the files of runs in a folder with that suffix, by the run's number."""
+    """Return a folder's files of runs with this suffix, by the run's number."""
     paths = {}
     for path in sorted(place.glob(f"run*{suffix}")):
         match = RUN_FILE.fullmatch(path.stem)
@@ -397,7 +397,7 @@ def numbered(place: Path, suffix: str) -> dict[int, Path]:
 
 
 def remedy(path: Path, group: str | None = None) -> str:
-    """Return how to get a run's file again where git does not have it."""
+    """Return the remedy for a damaged file of a run that git does not track."""
     if path.is_relative_to(author_dir()):
         return "run `carry import-author DIR` again"
     return f"move it away and train {group or path.parent.parent.name} again"
@@ -435,18 +435,18 @@ def parameter_shapes(config: ModelConfig) -> dict[str, torch.Size]:
 
 
 def snapshot_prefix(epoch: int | None) -> str:
-    """Return what precedes a parameter's name in a file: nothing at the end of the training."""
+    """Return the prefix of a parameter's name in a file; "" at the end of the training."""
     return "" if epoch is None else f"epoch_{epoch}/"
 
 
 class StoredWeights:
-    """The weights in a run's file: their names and shapes are checked at once, values when read."""
+    """The weights in a run's file: names and shapes are checked at once, values when read."""
 
     def __init__(self, path: Path, record: Record, config: ModelConfig) -> None:
-        """Check which parameters the file has, without reading them.
+        """Check which parameters the file has, without reading their values.
 
         Raises:
-            BadInput: The file has other parameters than a model, or of another shape or type.
+            BadInput: The file's parameters are not the model's, or differ in shape or type.
         """
         self.path = path
         self.shapes = parameter_shapes(config)
@@ -489,7 +489,7 @@ class StoredWeights:
 
 
 def _version(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes when a file is written anew; None if there is no file."""
+    """Return a key that changes when a file is rewritten; None if there is no file."""
     try:
         status = path.stat()
     except OSError:
@@ -500,7 +500,7 @@ def _version(path: Path) -> tuple[int, int, int] | None:
 def are_finite(tensors: Weights) -> bool:
     """Return True if no tensor has a NaN or an infinity.
 
-    The sum of each says so, in half the time that a look at all values takes.
+    It is enough to look at the sum of each, which takes half as long as looking at all values.
     """
     totals = torch.stack([p.sum() for p in tensors.values()])
     return bool(totals.isfinite().all())
@@ -512,7 +512,7 @@ def save_run(
     """Write a run's pair of files, both or neither.
 
     Args:
-        path: The safetensors file; learning curves are written beside it.
+        path: The path of the safetensors file; learning curves are written beside it.
         group: The run's group.
         weights: Parameters by name, snapshots under `epoch_500/…`.
         record: At least `run`, `recipe` and `epochs`.
@@ -542,5 +542,5 @@ def save_run(
             with temporaries[0].open("wb") as file:
                 np.savez_compressed(file, allow_pickle=False, **curves)
         contiguous = {name: p.contiguous() for name, p in weights.items()}
-        # All metadata are one entry, since safetensors writes several in random order.
+        # All metadata is one entry, since safetensors writes several in random order.
         save_file(contiguous, temporaries[-1], {"carry": json.dumps(about)})

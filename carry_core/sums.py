@@ -1,6 +1,6 @@
 """Sums of two numbers, and how they are written as tokens (Sec. 2).
 
-A three-digit sum for the encoder and for the decoder, with the positions that are read out marked:
+A three-digit sum for the encoder and for the decoder; carets mark the positions that are read out:
 
     1 2 3 + 4 5 6 = = =        target 5 7 9 at positions 7, 8, 9
                   ^ ^ ^
@@ -34,11 +34,11 @@ INTEGERS = {
     torch.uint32,
     torch.uint64,
 }
-LARGEST = 2**63 - 1  # of a number: PyTorch computes with 64 bits and a sign
+LARGEST = 2**63 - 1  # the largest number: PyTorch's integers are signed, with 64 bits
 MAX_DIGITS = 18  # of a sum, so that 64-bit integers hold it
-MAX_ENUMERATED = 9  # digits of sums that are numbered by 64-bit integers
-MAX_LISTED = 4  # digits of sums that fit into memory, all of them
-MAX_COUNT = 10**9  # sums in a draw
+MAX_ENUMERATED = 9  # digits of sums that 64-bit integers can number
+MAX_LISTED = 4  # digits up to which all sums fit into memory
+MAX_COUNT = 10**9  # sums in a random sample
 
 PLUS, EQUALS, VOCABULARY = 10, 11, 12
 SYMBOLS = "0123456789+="
@@ -61,7 +61,7 @@ class Layout:
 
     @property
     def loss_positions(self) -> tuple[int, ...]:
-        """Positions whose prediction enters the loss; in a decoder, that of the final `=` too."""
+        """Positions whose prediction enters the loss; in a decoder, the final `=` counts too."""
         first = 2 * self.width if self.causal else 2 * self.width + 1
         return tuple(range(first, self.length))
 
@@ -86,7 +86,7 @@ def whole_numbers(name: str, number: Operand) -> Int[Tensor, "*batch"]:
     """Return whole numbers of any integer type as an int64 tensor.
 
     Raises:
-        BadInput: They are of another type, such as floats, or are too large.
+        BadInput: They are of another type, such as floats, or too large.
     """
     dtype: Any = type(number).__name__
     if isinstance(number, Tensor):
@@ -121,11 +121,11 @@ def checked_sums(
 ) -> tuple[Int[Tensor, "*batch"], Int[Tensor, "*batch"]]:
     """Return the numbers of the sums a + b as two int64 tensors of one shape.
 
-    Whatever takes sums from a caller takes them through this function.
+    Every function that accepts sums from a caller checks them here.
 
     Raises:
-        BadInput: They are not whole numbers or not equally many, or a sum has a negative
-            number or more than `width` digits.
+        BadInput: They are not whole numbers, or their shapes differ, or a number is negative,
+            or a sum has more than `width` digits.
     """
     a, b = whole_numbers("a", a), whole_numbers("b", b)
     if a.shape != b.shape:
@@ -148,7 +148,7 @@ def some_sums(sums: tuple[Operand, Operand], width: int) -> tuple[Numbers, Numbe
     """Return one sum or more, `(a, b)`, as two int64 tensors `[sums]`.
 
     Raises:
-        BadInput: As `checked_sums`; or there is no sum, or they are not in a single row.
+        BadInput: As `checked_sums`; or there are no sums, or the tensors have several axes.
     """
     try:
         a, b = sums
@@ -183,7 +183,7 @@ def digit_tokens(number: Int[Tensor, "*batch"], width: int) -> Int[Tensor, "*bat
 
 
 def encode(a: Operand, b: Operand, layout: Layout) -> Int[Tensor, "*batch pos"]:
-    """Return the input tokens of a + b; those of a decoder include the answer (teacher forcing).
+    """Return the input tokens of a + b; a decoder's include the answer (teacher forcing).
 
     Raises:
         BadInput: As `checked_sums`.
@@ -228,13 +228,13 @@ def n_sums(n_digits: int) -> int:
 
 
 def unrank(index: Operand, n_digits: int) -> tuple[Int[Tensor, "*batch"], Int[Tensor, "*batch"]]:
-    """Return the sums with the numbers `index` in the order (0, 0), (0, 1), …, (1, 0), ….
+    """Return the sums at the places `index` in the order (0, 0), (0, 1), …, (1, 0), ….
 
-    Row `a` holds the 10**n_digits - a values of b that are allowed.
+    Row `a` of this order holds the 10**n_digits - a values of b that are allowed.
 
     Raises:
         BadInput: As `whole_numbers`; or `n_digits` is not from 1 to `MAX_ENUMERATED`, or an
-            index not from 0 to `n_sums(n_digits) - 1`.
+            index is not from 0 to `n_sums(n_digits) - 1`.
     """
     check_whole("n_digits", n_digits, 1, MAX_ENUMERATED)
     index = whole_numbers("index", index)
@@ -263,10 +263,11 @@ def all_sums(n_digits: int = 3) -> tuple[Numbers, Numbers]:
 def long_sums(count: int, n_digits: int, generator: torch.Generator) -> tuple[Numbers, Numbers]:
     """Return `count` random sums with a + b < 10**n_digits, uniform over all of them (App. H).
 
-    Half of all pairs qualify; ten-digit sums are too many to be numbered by 64-bit integers.
+    They are drawn by rejection, since 64-bit integers cannot number all ten-digit sums. Half of
+    all pairs qualify.
 
     Raises:
-        BadInput: `count` is negative, or `n_digits` not from 1 to `MAX_DIGITS`.
+        BadInput: `count` is negative, or `n_digits` is not from 1 to `MAX_DIGITS`.
     """
     check_whole("count", count, 0, MAX_COUNT, "sums")
     check_whole("n_digits", n_digits, 1, MAX_DIGITS)
@@ -279,7 +280,7 @@ def long_sums(count: int, n_digits: int, generator: torch.Generator) -> tuple[Nu
 
 
 def equal_sums(outcome: int, n_digits: int = 3) -> tuple[Numbers, Numbers]:
-    """Return the sums a >= b with a + b = `outcome`, by b (Sec. 4, 5).
+    """Return the sums a >= b with a + b = `outcome`, in the order of b (Sec. 4, 5).
 
     Raises:
         BadInput: There are fewer than two such sums of `n_digits` digits.

@@ -1,8 +1,8 @@
-"""The last layer behind its attention, for many sums and for many sets of neurons at once.
+"""The last layer after its attention, for many sums and for many sets of neurons at once.
 
-To ablate neurons of the final MLP changes nothing before that MLP. So the residual stream behind
-the last attention is computed once for all sums, and what many ablations share is computed once
-for each sum. A dozen ablations then cost about as much as one or two passes of the model.
+Ablating neurons of the final MLP changes nothing before that MLP. So the residual stream after the
+last attention is computed once for all sums, and what many ablations share is computed once for
+each sum. A dozen ablations then cost about as much as one or two passes of the model.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,25 +19,25 @@ from carry_core.model import Transformer
 # Some of the sums, as indices in ascending order; a sum may occur more than once.
 Indices = Int[Tensor, " _"]
 
-CHUNK = 2_048  # sums that pass through the MLP at once: of each set some hundred are among them
+CHUNK = 2_048  # sums that pass through the MLP at once; some hundred of them are in each set
 
 
 class LastLayer:
-    """A plain model from its last attention on, at the answer's positions of many sums.
+    """A plain model after its last attention, at the answer positions of many sums.
 
-    Its numbers are those of `model.py` under an `Ablation` of neurons, but for the last bits of
-    sums that are added in another order.
+    Its results equal those of `model.py` under an `Ablation` of neurons up to rounding, since
+    terms are added in another order.
 
     Attributes:
-        resid_mid: The residual stream behind the last attention, `[sums, pos, d_model]`; 0.8 GB
+        resid_mid: The residual stream after the last attention, `[sums, pos, d_model]`; 0.8 GB
             for the 500,500 sums of three digits.
     """
 
     def __init__(self, model: Transformer, n_sums: int) -> None:
-        """Prepare for `n_sums` sums, whose streams `append` takes.
+        """Prepare for `n_sums` sums, whose streams are added by `append`.
 
         Raises:
-            BadInput: The model's weights do not say what it computes, as in `plain.is_plain`.
+            BadInput: The model is not plain (`plain.is_plain`).
         """
         if not is_plain(model):
             raise BadInput(
@@ -48,7 +48,7 @@ class LastLayer:
         self.model = model
         self.block = model.blocks[config.layers - 1]
         dtype = model.embed.weight.dtype
-        # It takes memory only as it is filled.
+        # This takes up memory only as it is filled.
         self.resid_mid = torch.empty(n_sums, config.width, config.d_model, dtype=dtype)
         self.n_filled = 0
 
@@ -61,7 +61,7 @@ class LastLayer:
     def answers_without_mlp(
         self, resid_mid: Float[Tensor, "batch pos d_model"]
     ) -> Int[Tensor, "batch pos"]:
-        """Return what the model answers from these streams if its final MLP is ablated."""
+        """Return the model's answers from these streams with its final MLP ablated."""
         return self._answers(resid_mid)
 
     def class_means(
@@ -69,7 +69,7 @@ class LastLayer:
     ) -> Float[Tensor, "set task neuron"]:
         """Return the neurons' mean activations at the first answer digit, by set and class of sums.
 
-        They are NaN for a class of which a set has no sum. One pass serves all sets, since these
+        They are NaN where a set has no sum of the class. One pass serves all sets, since they
         overlap.
         """
         counts = torch.stack([torch.bincount(sums, minlength=len(task)) for sums in sets])
@@ -89,9 +89,10 @@ class LastLayer:
     def answers(
         self, neurons: Bool[Tensor, "set neuron"], sets: Sequence[Indices]
     ) -> list[Int[Tensor, "_ pos"]]:
-        """Return what the model answers with some of its final MLP's neurons only, as int8.
+        """Return the model's answers, as int8, with only some neurons of its final MLP.
 
-        Each row of `neurons` is for one of the sets of sums. All other neurons are ablated.
+        Row i of `neurons` marks the neurons that stay for the i-th set of sums. All others are
+        ablated.
         """
         up, down = self.block.up, self.block.down
         in_all = neurons.all(0)  # what these write is computed once
@@ -123,5 +124,5 @@ class LastLayer:
             yield slice(start, start + CHUNK)
 
     def _answers(self, resid: Float[Tensor, "batch pos d_model"]) -> Int[Tensor, "batch pos"]:
-        """Return the digits that the model reads off the stream behind its last layer."""
+        """Return the digits that the model reads off the stream after its last layer."""
         return torch.argmax(self.model.unembed(self.model.norm(resid)), -1)

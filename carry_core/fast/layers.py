@@ -1,7 +1,7 @@
-"""Linear layers and LayerNorms that a CPU computes faster than by PyTorch's own choice.
+"""Linear layers and LayerNorms that are faster on a CPU than PyTorch's defaults.
 
-They are equal to `F.linear` and `F.layer_norm` but for the last bits, and take about half of the
-time on AMD's processors. This module knows torch only.
+They equal `F.linear` and `F.layer_norm` up to rounding, and take about half the time on AMD's
+processors. This module depends on torch alone.
 """
 
 import ctypes
@@ -20,9 +20,9 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
 def keep_memory() -> None:
     """Have the C library keep freed blocks.
 
-    To return them to the system, and to fault them in again, slows every training step.
+    Returning them to the system and faulting them in again would slow every training step.
     """
-    with suppress(OSError, AttributeError):  # another C library: slower, no less correct
+    with suppress(OSError, AttributeError):  # another C library: slower, but no less correct
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_MAX, 0)
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
@@ -41,7 +41,7 @@ def linear(
 
 
 def normed(x: Tensor) -> Tensor:
-    """Return the LayerNorm over the last axis, without scale and shift."""
+    """Return the LayerNorm of x over the last axis, without scale and shift."""
     if not x.is_cpu:
         return F.layer_norm(x, x.shape[-1:])
     out: Tensor = Normed.apply(x)  # type: ignore[no-untyped-call]
@@ -51,7 +51,7 @@ def normed(x: Tensor) -> Tensor:
 class Product(torch.autograd.Function):
     """Matrix products in float32 by oneDNN.
 
-    PyTorch's own choice, MKL, takes twice as long on AMD's processors.
+    PyTorch's default, MKL, takes twice as long on AMD's processors.
     """
 
     @staticmethod
@@ -66,7 +66,7 @@ class Product(torch.autograd.Function):
 
 
 def one_dnn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return `x @ weight.T + bias` for each of n models; no gradients."""
+    """Return `x @ weight.T + bias` for each of n models, without gradients."""
     parts = []
     for i in range(len(x)):
         parts.append(product(x[i], weight[i], None if bias is None else bias[i]))
@@ -74,9 +74,9 @@ def one_dnn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return `F.linear`, in float32 on a CPU by oneDNN.
+    """Return `F.linear`, computed by oneDNN in float32 on a CPU.
 
-    It has no gradients. It takes seconds where `weight` is not dense.
+    There it has no gradients, and takes seconds if `weight` has gaps in memory.
     """
     if not (x.is_cpu and x.dtype == torch.float32 and x.numel() and ONE_DNN):
         return F.linear(x, weight, bias)
@@ -85,7 +85,7 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class Normed(torch.autograd.Function):
-    """LayerNorm in passes that vectorise: mean, difference, length.
+    """LayerNorm in passes that vectorise: mean, difference, norm.
 
     PyTorch's single pass takes twice as long.
     """
@@ -111,7 +111,7 @@ class Normed(torch.autograd.Function):
 
 
 def _has_one_dnn() -> bool:
-    """Return True if oneDNN multiplies; it is not in torch's documentation, so it is tried."""
+    """Return True if oneDNN's product works; torch does not document it, so it is tried out."""
     one = torch.ones(1, 1)
     try:
         out = torch.ops.mkldnn._linear_pointwise(one, one, None, "none", [], "")

@@ -1,7 +1,7 @@
-"""The one check of `fast/`: do a model's weights say what it computes?
+"""A check that a model is plain, so that its weights alone determine what it computes.
 
 Everything in `fast/` reads weights instead of calling the model. That gives the model's own
-numbers only for a plain `Transformer`. For any other model, `fast/` calls it, or refuses.
+numbers only for a plain `Transformer`. For any other model, `fast/` calls the model, or refuses.
 """
 
 from types import FunctionType
@@ -15,10 +15,9 @@ MODULES = {Transformer, Block, nn.ModuleList, nn.Embedding, nn.LayerNorm, nn.Lin
 
 
 def is_plain(model: nn.Module) -> bool:
-    """Return True if the model's weights say what it computes.
+    """Return True if the model's weights alone determine what it computes.
 
-    A subclass, a wrapped or replaced part, a hook of PyTorch or a parametrization may change
-    that.
+    A subclass, a wrapped or replaced part, a PyTorch hook or a parametrization may change that.
     """
     if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
         return False

@@ -1,10 +1,10 @@
-"""A model under many interventions at once: what they have in common is computed once.
+"""A model under many interventions at once: what they have in common is computed only once.
 
-Interventions that have changed nothing different so far share a pass: they part at the first
-activation that they change differently. Layer 0's attention comes from tables (`FirstLayer`). The
-logits are equal to those of `model.py` with one intervention at a time, but for the last bits, and
-come three to four times as fast. All this reads the model's weights: `passes` takes it where
-`plain.is_plain` says that these give what the model gives, else one pass each.
+Interventions share a pass up to the first activation that they change differently. Layer 0's
+attention comes from tables (`FirstLayer`). The logits equal those of `model.py` with one
+intervention at a time up to rounding, and take a third to a quarter of the time. All this reads the
+model's weights. So `passes` uses it for plain models only (`plain.is_plain`), and runs one pass per
+intervention for all others.
 """
 
 import math
@@ -44,9 +44,9 @@ def passes(
     """Return a function that gives the logits under each intervention.
 
     Args:
-        model: The model; for a plain one, its weights may not change meanwhile.
-        interventions: One member of the result each.
-        read: The positions that the model is asked for; all if None.
+        model: The model; the weights of a plain one must not change while the function is used.
+        interventions: The interventions, in the order of the result.
+        read: The positions whose logits are wanted; all if None.
         watch: A hook that sees the model run without interventions, from `blocks.0.resid_mid` on,
             and changes nothing.
         source: The reference set, or the means, of mean ablations.
@@ -58,7 +58,7 @@ def passes(
 def _hooks(
     model: Transformer, interventions: Sequence[AnyIntervention], read: Read, source: Source | None
 ) -> list[TensorHook]:
-    """Return each intervention as a hook; the source is that of mean ablations."""
+    """Return each intervention as a hook; `source` goes to mean ablations."""
     hooks = []
     for intervention in interventions:
         own_source = source if isinstance(intervention, MeanAblation) else None
@@ -67,7 +67,7 @@ def _hooks(
 
 
 def only_seen_by(watch: Hook) -> TensorHook:
-    """Return a hook that shows activations to `watch`, which can change none."""
+    """Return a hook that shows activations to `watch`, which cannot change them."""
 
     def hook(name: str, x: Tensor) -> Tensor:
         watch(name, x.clone())
@@ -77,7 +77,7 @@ def only_seen_by(watch: Hook) -> TensorHook:
 
 
 class SeparatePasses:
-    """Logits under several interventions by one pass each, for any model; arguments as `passes`."""
+    """Logits under several interventions, one pass each, for any model; arguments as `passes`."""
 
     def __init__(
         self,
@@ -103,16 +103,17 @@ class SeparatePasses:
 class FirstLayer:
     """The attention of a trained model's layer 0, from tables over (token, position).
 
-    The layer sees one of a dozen tokens at each position. So there are few terms that its
-    softmaxes can be made of, and few vectors that its heads can write for a key. A sum's attention
-    is put together from them, in a third of the time.
+    The layer sees one of a dozen tokens at each position. So its softmaxes are made of only a few
+    terms, and its heads can write only a few vectors for a key. A sum's attention is put together
+    from these, in a third of the time.
 
     Attributes:
         embedding: The scaled token embedding, `[token, d_model]`.
         value: Values by head and table row, `[head, row, d_head]`. A row is a position and a token
             there; those of one position come one after the other.
         term: A softmax's terms by query and key row, `[head, row, row]`, not yet normalised.
-        written: What a head writes for a key that it attends to alone, `[head, row, d_model]`.
+        written: The vector that a head writes if it attends to one key alone,
+            `[head, row, d_model]`.
     """
 
     def __init__(self, model: Transformer) -> None:
@@ -128,7 +129,7 @@ class FirstLayer:
         qkv = block.qkv(every_token)  # (token, pos, head, d_head) each
         q, k, self.value = (x.permute(2, 1, 0, 3).flatten(1, 2) for x in qkv)
 
-        # In double precision, since the terms of a sum may all be far below the largest of all.
+        # Double precision, since all terms of one sum may be far below the largest of any sum.
         score = q.double() @ k.double().mT / math.sqrt(config.d_head)  # (head, row, row)
         score = score.unflatten(2, (length, n_tokens))  # (head, query row, key, token)
         if config.causal:
@@ -149,7 +150,7 @@ class FirstLayer:
     def pattern(
         self, tokens: Int[Tensor, "batch pos"], query: Positions
     ) -> Float[Tensor, "batch query head key"]:
-        """Return the attention probabilities of the queries at these positions."""
+        """Return the attention probabilities at these query positions."""
         row = tokens + self.first_row
         query_row = row[:, query][:, :, None, None] + self.first_row_of_head
         entry = query_row * self.term.shape[-1] + row[:, None, None]
@@ -182,8 +183,8 @@ class Branch(NamedTuple):
 
     Attributes:
         members: Their indices.
-        hook: What they do there.
-        changes: True if that is anything at all.
+        hook: The hook that does it.
+        changes: True if it changes anything.
     """
 
     members: list[int]
@@ -198,8 +199,8 @@ UP_TO_Z, FROM_Z_ON = POINTS[:AT_Z], POINTS[AT_Z:]
 class SharedPrefix:
     """Logits under several interventions of a plain model; arguments as `passes`.
 
-    A watcher is a member of its own that changes nothing, so that it sees the intact model
-    whatever else is asked for.
+    A watcher is an extra member that changes nothing, so that it sees the intact model whatever
+    the interventions are.
     """
 
     def __init__(
@@ -241,7 +242,7 @@ class SharedPrefix:
     ) -> None:
         """Compute the logits of some members from the stream that enters a layer.
 
-        Up to there, these members have done the same.
+        Up to that point, these members have changed the same activations in the same way.
         """
         model, block, query = self.model, self.model.blocks[l], self.model.queries(l, self.read)
         is_last = l == model.config.layers - 1
@@ -263,7 +264,7 @@ class SharedPrefix:
                 else:
                     mid = block.mix(stream[:, query], z, branch.hook)
                 if is_last and branch.members == [self.watcher]:
-                    continue  # nobody asks for the watcher's logits
+                    continue  # the watcher's logits are not needed
                 after = block.mlp(mid, branch.hook)
                 if not is_last:
                     self._follow(l + 1, tokens, after, branch.members, logits)
@@ -272,7 +273,7 @@ class SharedPrefix:
                 logits |= dict.fromkeys(branch.members, unembedded)
 
     def _branches(self, members: Sequence[int], names: Sequence[str]) -> list[Branch]:
-        """Return the members by what they change among the named activations."""
+        """Return the members grouped by what they change among the named activations."""
         members_by_change: dict[tuple[tuple[str, Hashable], ...], list[int]] = {}
         for i in members:
             change = tuple(

@@ -1,9 +1,9 @@
 """Swaps between the two sums of a pair: one part's output at one position, from the other sum.
 
-A swap is the core's `Patch` of one part at one position, and tests hold the two equal. Run as
-hooks, a map's million swaps would repeat most of their work: nearly all leave the first layers as
-they were, and all but one row of the residual stream after them. `RowSwaps` starts from that row,
-on activations that all swaps of a batch share, five times as fast.
+A swap is the core's `Patch` of one part at one position, and tests check that the two agree. Run as
+hooks, the million swaps of a map would repeat most of their work: nearly all of them leave the
+first layers unchanged, and after them all but one row of the residual stream. `RowSwaps` starts
+from that row, on activations that all swaps of a batch share, and is five times as fast.
 """
 
 import math
@@ -24,8 +24,8 @@ PARTS_OF_A_LAYER = (
     *("mlp_out", "mlp.skip", "resid_post"),
 )
 
-# In the first layer, where both sums have the same token at a position, the stream is the same.
-# Then a swap of these changes nothing (None), or no more than what attention adds to the stream.
+# Where both sums have the same token at a position, the stream that enters the first layer is the
+# same. Then swapping one of these changes nothing (None), or only what attention adds.
 SAME_WITH_SAME_TOKEN = {
     "blocks.0.resid_pre": None,
     "blocks.0.attn.skip": None,
@@ -34,9 +34,9 @@ SAME_WITH_SAME_TOKEN = {
 
 
 def components(config: ModelConfig) -> list[str]:
-    """Return the names of all parts that can be swapped at a position.
+    """Return the names of all parts that can be swapped, in the order of the forward pass.
 
-    They are in the order of the forward pass. Heads have names such as `blocks.1.attn.z:0`.
+    Heads have names such as `blocks.1.attn.z:0`.
     """
     names = []
     for layer in range(config.layers):
@@ -50,20 +50,20 @@ def components(config: ModelConfig) -> list[str]:
 
 
 class Component(NamedTuple):
-    """A part that can be swapped, by its name."""
+    """A part that can be swapped, parsed from its name."""
 
     layer: int
     point: str  # the hook point
-    head: int | None  # None if the part is no head
+    head: int | None  # None if the part is not a head
 
     @classmethod
     def parsed(cls, name: str) -> "Component":
-        """Return the component of this name, such as `blocks.1.attn.z:0`."""
+        """Return the component with this name, such as `blocks.1.attn.z:0`."""
         point, _, head = name.partition(":")
         return cls(int(point.split(".")[1]), point, int(head) if head else None)
 
     def patch(self, position: int) -> Patch:
-        """Return the `Patch` that a swap of the component at a position is equal to."""
+        """Return the `Patch` to which swapping the component at a position is equivalent."""
         if self.head is not None:
             heads = frozenset({(self.layer, self.head)})
             return Patch(heads=heads, positions=(position,))
@@ -71,16 +71,16 @@ class Component(NamedTuple):
 
 
 def swaps_between(model: Transformer, pairs: Pairs) -> "RowSwaps | PatchedPasses":
-    """Return the swaps between the sums of each pair, by the fastest way that fits the model."""
+    """Return the swaps between the sums of each pair, the faster way if the model is plain."""
     return RowSwaps(model, pairs) if is_plain(model) else PatchedPasses(model, pairs)
 
 
 class PatchedPasses:
-    """Swaps as `Patch`es, one pass through the model each: for any model.
+    """Swaps as `Patch`es, with one pass of the model for each swap, for any model.
 
     Attributes:
-        answers: For each side of the pairs, the digits that the intact model answers with,
-            `[sums, column]`.
+        answers: The digits that the intact model answers, `[sums, column]`, for each side of
+            the pairs.
     """
 
     def __init__(self, model: Transformer, pairs: Pairs) -> None:
@@ -124,12 +124,12 @@ class Rotated(NamedTuple):
 
 
 class IntactPass(NamedTuple):
-    """What swaps need of one pass of the intact model over one side's sums.
+    """Results of a pass of the intact model over one side's sums, as swaps need them.
 
     Attributes:
         cache: The activation at every hook point.
-        rotated: One for each layer.
-        answer: The digits that the model answers with.
+        rotated: The queries, keys and values of each layer.
+        answer: The digits that the model answers.
     """
 
     cache: dict[str, Tensor]
@@ -138,9 +138,9 @@ class IntactPass(NamedTuple):
 
 
 class RowSwaps:
-    """Swaps that compute only what changes, from one row of the residual stream on.
+    """Swaps that compute only what changes, starting from one row of the residual stream.
 
-    They are equal to `PatchedPasses`, for a plain model (`plain.is_plain`).
+    They give the same answers as `PatchedPasses`, for a plain model (`plain.is_plain`).
 
     Attributes:
         answers: As in `PatchedPasses`.
@@ -210,7 +210,7 @@ class RowSwaps:
     def _resid_post_with(
         self, component: Component, position: int, source_row: Tensor, base: int
     ) -> Float[Tensor, "sums 1 d_model"]:
-        """Return the row of the stream behind the layer, with the component's output swapped."""
+        """Return the row of the stream after the layer, with the component's output swapped."""
 
         def patch(point: str, x: Tensor) -> Tensor:
             if point != component.point:
@@ -228,7 +228,7 @@ class RowSwaps:
     def _with_digit(
         self, base: int, position: int, resid_post: Float[Tensor, "sums d_model"]
     ) -> Int[Tensor, "sums column"]:
-        """Return the answers of side `base` with another row of the last layer's stream."""
+        """Return the answers of side `base` with a new row in the stream after the last layer."""
         answer = self.answers[base]
         positions = self.model.config.layout.answer
         if position not in positions:
@@ -240,7 +240,7 @@ class RowSwaps:
     def _answer_from(
         self, layer: int, position: int, row: Float[Tensor, "sums 1 d_model"], base: int
     ) -> Int[Tensor, "sums column"]:
-        """Return the answers of side `base` with another row of the stream that enters a layer."""
+        """Return the answers of side `base` with a new row in the stream that enters a layer."""
         model, read = self.model, self.model.config.layout.answer
         resid = self.passes[base].cache[f"blocks.{layer}.resid_pre"].clone()
         _row(resid, position).copy_(row)
@@ -255,9 +255,9 @@ class RowSwaps:
     def _attention_with(
         self, layer: int, position: int, row: Float[Tensor, "sums 1 d_model"], base: int
     ) -> Float[Tensor, "sums query head d_head"]:
-        """Return `attn.z` with another row of the stream that enters the layer.
+        """Return `attn.z` with a new row in the stream that enters the layer.
 
-        Of this row alone queries, keys and values are new.
+        Queries, keys and values are recomputed for this row only.
         """
         block, config = self.model.blocks[layer], self.model.config
         q, k, v, scores = self.passes[base].rotated[layer]
@@ -286,12 +286,12 @@ class RowSwaps:
         pattern = (scores - scores.amax(-1, keepdim=True)).exp()
         pattern /= pattern.sum(-1, keepdim=True)
         z = pattern @ v
-        # To add the change of one value is cheaper than to copy all values.
+        # Adding the change of one value is cheaper than copying all values.
         z += pattern[..., [position]] * (new_v - v[:, :, [position]])
         return z.transpose(1, 2)
 
     def _digits(self, resid: Float[Tensor, "*batch d_model"]) -> Int[Tensor, "*batch"]:
-        """Return the digits that the model reads off the stream behind its last layer."""
+        """Return the digits that the model reads off the stream after its last layer."""
         return torch.argmax(self.model.unembed(self.model.norm(resid)), -1)
 
 
