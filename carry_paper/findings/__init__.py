@@ -1,6 +1,6 @@
-"""Measures and claims of the paper, by section: a claim is a function of a model or its curves.
+"""The paper's measures and claims, by topic: a claim is a function of a model or its curves.
 
-`base` says what such a function returns, `survey` what one pass over a run's sums gives.
+`base` says what such a function returns, `survey` what one pass over a run's sums measures.
 """
 
 from carry_paper.findings import (

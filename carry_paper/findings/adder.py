@@ -1,4 +1,4 @@
-"""The schoolbook's full adder, and what a network's parts do in its place (App. I, Fig. 26, 1).
+"""The schoolbook's full adder, and the parts of a network that act as its wires (App. I, Fig. 26).
 
 A full adder adds the two digits of a column and the carry-in. It consists of two half adders and an
 OR; a chain of them, one for each column, adds numbers. `parts` compares each of its wires with the
@@ -23,12 +23,12 @@ from carry_core.sums import Numbers, digits
 from carry_paper.findings.base import Fields
 from carry_paper.findings.survey import random_sums
 
-AGREEMENT = 0.99  # share of sums from which a part's truth table counts as the schoolbook's
+AGREEMENT = 0.99  # from this share of sums on, a part's truth table counts as the schoolbook's
 ADDED = 6_000  # random sums for the truth tables: some sixty for each pair of digits
 
 
 class Wires(NamedTuple):
-    """What flows through a chain of full adders, one for each column (App. I).
+    """The values on the wires of a chain of full adders, one for each column (App. I).
 
     Attributes:
         left: The digits of the first number.
@@ -48,7 +48,7 @@ class Wires(NamedTuple):
 
 
 def schoolbook(a: Numbers, b: Numbers, width: int = 3) -> Wires:
-    """Return every wire of `width` full adders that add a + b and pass their carry to the left."""
+    """Return the values of all wires of `width` full adders that compute a + b."""
     left = digits(a, width)
     right = digits(b, width)
     task = carries.classify(a, b, width)
@@ -70,28 +70,28 @@ def linear_probe() -> LinearDiscriminantAnalysis:
 def probe_predictions(
     x: Float[Tensor, "sums d_model"], label: Numbers, left: Numbers, right: Numbers
 ) -> Numbers:
-    """Return what a linear probe predicts of `label` for pairs of digits that it was not fitted on.
+    """Return a linear probe's predictions of `label` on pairs of digits that it was not fitted to.
 
-    Fisher's discriminant is fitted on four fifths of the hundred pairs of digits `left` and
-    `right`, and predicts the last fifth, in turn. Any label of a hundred pairs could be learned by
-    heart; on new pairs that fails unless the label is a sum of a part for each digit.
+    Fisher's discriminant is fitted to four fifths of the hundred pairs of digits `left` and
+    `right`, and predicts the last fifth, in turn. Any label of a hundred pairs could be memorised.
+    On new pairs this fails, unless the label depends on a sum of a term for each digit.
     """
     if label.min() == label.max():
         return label
     probe = linear_probe()
-    # So every digit sum is spread over all five folds.
+    # This spreads every digit sum over all five folds.
     folds = PredefinedSplit(((left + 2 * right) % 5).numpy())
     predicted = cross_val_predict(probe, x.double().numpy(), label.numpy(), cv=folds)
     return torch.from_numpy(predicted)
 
 
 class Truth(NamedTuple):
-    """What a part should say in some of a sum's columns, and what it says.
+    """A wire's values in some columns of many sums, as expected and as predicted by a part.
 
     Attributes:
         columns: The columns, from the left.
-        expected: What the schoolbook says.
-        predicted: What the network's part says.
+        expected: The schoolbook's values.
+        predicted: The values that the network's part gives.
     """
 
     columns: tuple[int, ...]
@@ -100,13 +100,13 @@ class Truth(NamedTuple):
 
     @property
     def by_column(self) -> list[float]:
-        """Return the share of sums for which the part is correct, column by column."""
+        """Return the share of sums on which the part is correct, column by column."""
         shares: list[float] = (self.expected == self.predicted).double().mean(0).tolist()
         return shares
 
     @property
     def agreement(self) -> float:
-        """Return the share of sums for which the part is correct, in the worst column."""
+        """Return the share of sums on which the part is correct, in the worst column."""
         return min(self.by_column)
 
 
@@ -121,8 +121,8 @@ def probe(
     """Return the truth table of a linear probe for a wire, on activations of the sums a + b.
 
     The wire is `tens` or `ones`, read at the digits from position `start` on, or `carry_in`, read
-    at the answer from `start` on. The table has the columns that can reach ten, or can have a
-    carry-in. A carry-in depends on the digits of the column to the right.
+    at the answer from `start` on. The table covers the columns that can reach ten, or that can have
+    a carry-in. A carry-in depends on the digits of the column to the right.
     """
     width = model.config.width
     wires = schoolbook(a, b, width)
@@ -142,7 +142,7 @@ def probe(
 
 
 def stream_names(model: Transformer) -> tuple[str, str, str]:
-    """Return where the parts are read: after layer 0, before the last attention, and after it."""
+    """Return the streams after layer 0, before the last attention, and after it."""
     last = model.config.layers - 1
     before = f"blocks.{last - 1}.resid_post" if last > 0 else "embed"
     return "blocks.0.resid_post", before, f"blocks.{last}.resid_mid"
@@ -151,16 +151,16 @@ def stream_names(model: Transformer) -> tuple[str, str, str]:
 def parts(model: Transformer, a: Numbers, b: Numbers) -> dict[str, Truth]:
     """Return the truth table of each part that stands for a wire, on thousands of sums (App. I).
 
-    After layer 0, at the digits: `tens` and `ones`, and the ones `halfway`, before the layer's MLP.
-    At the answer: the carry-in before the last attention (`early`) and after it (`carry`). Of the
-    answer: its `digit`; `bypassed` without the final MLP, where the sum modulo ten is left; `leaky`
-    without the decision head.
+    Probes read `tens` and `ones` at the digits after layer 0, and `halfway` the ones before that
+    layer's MLP. At the answer they read the carry-in before the last attention (`early`) and after
+    it (`carry`). The others are answers of the model: `digit` of the intact one; `bypassed` without
+    the final MLP, expected to be the digit sum modulo ten; `leaky` without the decision head.
     """
     config = model.config
     wires = schoolbook(a, b, config.width)
     first, before, after = stream_names(model)
     halfway = "blocks.0.resid_mid"
-    names = dict.fromkeys([halfway, first, before, after])  # two are the same with one layer
+    names = dict.fromkeys([halfway, first, before, after])  # with one layer, two are the same
     resid = measure.activations(model, a, b, list(names))
 
     decision_head = measure.last_heads(model)[measure.decision_head(model)]
@@ -187,7 +187,7 @@ CLAIMED = ("tens", "ones", "carry", "digit", "bypassed")
 
 
 def claimed(parts: Mapping[str, Truth]) -> dict[str, float]:
-    """Return the agreement of each part that the paper likens to one of the adder's."""
+    """Return the agreement of each part that the paper likens to a wire of the adder."""
     return {name: parts[name].agreement for name in CLAIMED}
 
 
@@ -206,12 +206,12 @@ def full_adder(model: Transformer) -> Fields:
 
 
 def is_full_adder(lowest: Any, early: Any) -> Any:
-    """Return whether a network is a full adder; of series of networks, whether each is.
+    """Return True if a network is a full adder; given series of networks, a series of bools.
 
     Args:
-        lowest: The lowest agreement of a part that is `claimed`. It has to be the schoolbook's.
-        early: The agreement of the carry-in before the last attention, in the better column. The
-            network may not have the carry-in that early.
+        lowest: The lowest agreement of a part that is `claimed`, which has to reach `AGREEMENT`.
+        early: The agreement of the carry-in before the last attention, in the better column. It
+            has to stay below `AGREEMENT`: the network may not have the carry-in that early.
     """
     return (lowest >= AGREEMENT) & (early < AGREEMENT)
 
@@ -225,19 +225,20 @@ def shows_full_adder(measured: Fields) -> bool:
 # ---- truth tables, for the figure
 
 
-# A column's digit sum by the carry that it hands on: 0 to 8, 9 without a carry-in, 9 with one,
-# 10 to 18.
+# The cases of a column, which decide whether it carries: a digit sum from 0 to 8, 9 without a
+# carry-in, 9 with a carry-in, 10 to 18.
 CASES = 4
 
 
 def truth_tables(truths: Mapping[str, Truth], wires: Wires) -> dict[str, NDArray[Any]]:
     """Return the truth tables of `parts` (Fig. 26).
 
-    A part's table has its most frequent value for each pair of what it should depend on,
-    -1 where no sum has the pair: the two digits for `tens` and `ones`; for `early` and
-    `carry` the case of `CASES` of the column to the right, and the column; for the others
-    the carry-in and the digit sum modulo ten. As `…_share` it has how often the part
-    agrees with the schoolbook there.
+    A part's table has its most frequent value for each pair of inputs on which it should depend,
+    or -1 if no sum has the pair. The inputs of `tens` and `ones` are the two digits; those of
+    `early` and `carry` are the column to the right, by its case of `CASES`, and the column itself;
+    those of the answers are the carry-in and the digit sum modulo ten. The table `…_share` has the
+    share of sums with these inputs on which the part agrees with the schoolbook. There is no table
+    for `halfway`.
     """
     digit_sum = 10 * wires.tens + wires.ones
     case = torch.where(

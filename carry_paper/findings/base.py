@@ -1,14 +1,15 @@
-"""What a finding returns, what a rule makes of it, and the groups of runs that the paper is about.
+"""Types of findings and rules, and the groups of runs that the paper is about.
 
 A finding is a plain function of a run's model, of a survey of the run (`survey.Survey`), of
-learning curves, or of all that a source has (`evidence.Evidence`). Of one run it returns `Fields`;
-of several a data frame with a row for each run, by its number, or by group and number. `value` is
-the measured number, which the first line of the docstring names; the other fields are what else
-was measured.
+learning curves, or of all that a source has (`evidence.Evidence`). For one run it returns `Fields`.
+For several it returns a data frame with a row for each run, by its number, or by group and number.
+`value` is the measured number, which the first line of the docstring names; the other fields are
+whatever else was measured.
 
 A rule decides from these fields whether a run shows what the paper claims; the claim's `reason` in
-`data/claims.yml` says when. So tables store what was measured, and today's rule judges it whenever
-they are read. Where the fields do not suffice for that, the finding itself returns `shows`.
+`data/claims.yml` says why the rule is as it is. So tables store what was measured, and the current
+rule judges it whenever they are read. Where the fields do not suffice for that, the finding itself
+returns `shows`.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,8 +37,8 @@ DECODER_PAD6 = "decoder_pad6_primed500_n2_s0.3_w0.2"
 Fields = Mapping[str, Any]  # numbers, texts or lists of these, by name
 Rule = Callable[[Fields], bool]
 
-# A rule reads these fields too, but no table stores them: the run's layers, and the epochs of its
-# whole training.
+# A rule also reads these fields, which no table stores: the number of the run's layers, and the
+# epochs of its whole training.
 CONTEXT = ("layers", "planned")
 
 

@@ -1,4 +1,4 @@
-"""Findings about learning curves: one layer's transition, kinks of the loss, the final MLP's role.
+"""Findings about learning curves: the transition of one layer, the loss's kink, the final MLP.
 
 (Sec. 3, 5, App. C; Fig. 2, 5, 10.) Epochs count from one. Shares of epochs are of those of the
 whole recipe: a training that stopped early has had fewer, not shorter ones. A run is tested after
@@ -26,7 +26,7 @@ from carry_paper.findings.base import MAIN, N1, N1_W1, Fields, per_run
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.heads import column_mass, no_carry_reference
 
-Curve: TypeAlias = pd.Series  # of numbers, by the epochs after which a run was tested
+Curve: TypeAlias = pd.Series  # numbers, indexed by the epochs after which a run was tested
 
 PLOTTED = 0.4  # share of the epochs that Fig. 5 plots: 400 of 1000
 
@@ -35,18 +35,18 @@ PLOTTED = 0.4  # share of the epochs that Fig. 5 plots: 400 of 1000
 
 
 def finished(curve: Float[np.ndarray, "epoch *more"]) -> Float[np.ndarray, "trained *more"]:
-    """Return the part of a curve for which its run was trained.
+    """Return a curve up to the epoch at which its run's training stopped.
 
-    Where other runs of its group went on, the curve is NaN.
+    Beyond that it is NaN, where other runs of the group were trained for longer.
     """
     is_missing = np.isnan(curve.reshape(len(curve), -1)).any(1)
     return np.compress(~is_missing, curve, 0)
 
 
 def curves(history: History, name: str, position: int | None = None) -> dict[int, Curve]:
-    """Return a learning curve of each run, as far as it was trained.
+    """Return a learning curve of each run, as far as the run was trained.
 
-    `position` is the answer position of a curve that has several.
+    `position` is the index of an answer position, for a curve that has several.
     """
     values = history[name] if position is None else history[name][..., position]
     by_run = {}
@@ -67,12 +67,15 @@ def since_last_test(epochs: Int[np.ndarray, " test"]) -> Int[np.ndarray, " test"
 
 
 def per_epoch(curve: Curve) -> Curve:
-    """Return the curve with each test as often as there are epochs since the one before it."""
+    """Return the curve with each test repeated, once for each epoch since the test before it."""
     return curve.repeat(since_last_test(curve.index.to_numpy()))
 
 
 def resolution(epochs: Int[np.ndarray, " test"], measured: Collection[Any]) -> int:
-    """Return the most epochs since the test before, over the `measured` epochs that are not NaN."""
+    """Return the largest number of epochs between a `measured` epoch and the test before it.
+
+    Epochs that are NaN do not count.
+    """
     waited = pd.Series(since_last_test(epochs), epochs)
     return int(waited[waited.index.isin(measured)].max())
 
@@ -88,7 +91,7 @@ def window(epochs: int, share: float) -> float:
 
 
 def rebound(loss: Curve, share: float = 0.1) -> float:
-    """Return how far a loss ends above its lowest point, as their ratio (App. B, Fig. 9).
+    """Return the ratio of a loss at the end to its lowest value (App. B, Fig. 9).
 
     The loss, which has every epoch, is averaged over windows of a `share` of the epochs.
     """
@@ -103,28 +106,28 @@ def rebound(loss: Curve, share: float = 0.1) -> float:
 ACCURACY_TO_ATTENTION = 0.02
 ACCURACY_TO_NORM = 0.01
 VISIBLE_BOUNCE = 0.01  # share of the squared norm
-HALF_OF_ATTENTION = 0.5  # from here on, a head attends to its column
+HALF_OF_ATTENTION = 0.5  # from this share on, a head attends to its column
 
 
 class Transition(NamedTuple):
-    """When a one-layer run learns the units, and what attention and norm do then (Sec. 3, Fig. 2).
+    """The transition in which a one-layer run learns the units, by epochs (Sec. 3, Fig. 2).
 
     Attributes:
-        epochs: The epochs that the run was trained for.
+        epochs: The number of epochs for which the run was trained.
         rise: The epoch during which the units' test accuracy rises most.
-        jump: Its rise in an epoch.
+        jump: The rise in that epoch.
         passes: For each head, the first epoch at which the units' answer position gives half of
             its attention or more to the two digits of its column; NaN if it never does.
         first: The first of `passes`.
         last: The last of them.
-        lag: The epochs of the rise behind `first`.
+        lag: The epochs from `first` to the rise.
         coincides: True if accuracy and attention change together (`coincides`).
         apart: True if the heads change one after the other.
         bounce: The epoch nearest to the rise at which the squared norm turns from falling to
             rising.
-        fall: The share of its highest value that it has lost there.
-        rebound: The share of its lowest value that it goes on to gain.
-        bounces: True if this is near the rise, and visible (`bounces`).
+        fall: The share of its highest value so far that the norm has lost by then.
+        rebound: The share of its value there that the norm gains afterwards.
+        bounces: True if the turn is near the rise, and visible (`bounces`).
         resolution: The resolution of all these epochs.
     """
 
@@ -145,12 +148,12 @@ class Transition(NamedTuple):
 
 
 def coincides(lag: float, planned: int) -> bool:
-    """Return True if accuracy rises so few epochs after attention that they change together."""
+    """Return True if accuracy and attention rise within so few epochs that they change together."""
     return bool(abs(lag) <= window(planned, ACCURACY_TO_ATTENTION))
 
 
 def bounces(to_turn: float, fall: float, rebound: float, planned: int) -> bool:
-    """Return True if a norm turns so few epochs from the rise, and loses and gains visibly."""
+    """Return True if a norm turns near the rise, and both its loss and its gain are visible."""
     is_near = abs(to_turn) <= window(planned, ACCURACY_TO_NORM)
     return bool(is_near and min(fall, rebound) >= VISIBLE_BOUNCE)
 
@@ -158,10 +161,10 @@ def bounces(to_turn: float, fall: float, rebound: float, planned: int) -> bool:
 def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFrame:
     """Return a frame of `Transition`, with a row for each one-layer run.
 
-    The training was to have `planned` epochs, if those are more than there are.
+    `planned` is the number of epochs of the whole training, if it stopped early.
 
     Raises:
-        BadInput: The history has no attention of one layer.
+        BadInput: The history has no attention of a one-layer model.
     """
     if "pattern" not in history or history["pattern"].ndim != 5:
         raise BadInput(
@@ -208,7 +211,7 @@ def _transition(
 
 
 class Turn(NamedTuple):
-    """A norm's turn from falling to rising, and the shares that it lost before and gains after."""
+    """A norm's turn from falling to rising, with the shares lost before and gained after it."""
 
     epoch: float
     fall: float
@@ -216,7 +219,7 @@ class Turn(NamedTuple):
 
 
 def _turn(norm: Curve, rise: float) -> Turn:
-    """Return the turn of a norm that is nearest to an epoch; NaN if it never turns."""
+    """Return the turn of a norm that is nearest to the epoch `rise`; NaN if it never turns."""
     turns = norm.index[scipy.signal.argrelmin(norm.to_numpy())[0]]
     if not len(turns):
         return Turn(np.nan, np.nan, np.nan)
@@ -235,9 +238,9 @@ def _turn(norm: Curve, rise: float) -> Turn:
 def shown_epochs(transition: "pd.Series[Any]", tested: Int[np.ndarray, " test"]) -> tuple[int, ...]:
     """Return epochs before, between and after the heads' transitions, for the maps of Fig. 2.
 
-    They are those of the `tested` epochs that are nearest to the middles; `transition` is a row of
-    `transitions`. If no head ever changes, they are after a quarter, a half and three quarters of
-    the training.
+    They are the `tested` epochs nearest to the middle of each stretch; `transition` is a row of
+    `transitions`. If no head ever changes, they lie at a quarter, a half and three quarters of the
+    training.
     """
     end, first, last = transition[["epochs", "first", "last"]]
     if np.isnan(first):
@@ -247,13 +250,13 @@ def shown_epochs(transition: "pd.Series[Any]", tested: Int[np.ndarray, " test"])
 
 
 def shown_run(transitions: pd.DataFrame) -> int:
-    """Return the run with the sharpest rise, of those whose heads change apart if there are any."""
+    """Return the run with the sharpest rise, preferably one whose heads change apart."""
     candidates = transitions[transitions.apart] if transitions.apart.any() else transitions
     return int(candidates.jump.idxmax())
 
 
 def transition_rows(evidence: Evidence, group: str, **names: str) -> pd.DataFrame:
-    """Return `transitions` of a group, with some of its columns by other names."""
+    """Return some columns of a group's `transitions`, renamed as `names` says, and `resolution`."""
     layout = GROUPS[group].config.layout
     rows = transitions(evidence.curves(group), layout, evidence.planned_epochs(group))
     rows = rows.assign(
@@ -311,7 +314,7 @@ def one_layer_imperfect(evidence: Evidence) -> pd.DataFrame:
 # ---- grokking (App. C)
 
 LEARNT_ACCURACY = 0.99  # exact match from which a run has learned
-TEST_DELAY = 0.05  # share of the epochs by which test sums may lag
+TEST_DELAY = 0.05  # share of the epochs by which test accuracy may lag
 
 
 def no_grokking(evidence: Evidence) -> pd.DataFrame:
@@ -340,7 +343,7 @@ def no_grokking(evidence: Evidence) -> pd.DataFrame:
 def _test_delays(history: History, planned: int) -> dict[int, Fields]:
     """Return the delay of test accuracy behind training accuracy, for each run that has learned.
 
-    A test accuracy that never follows gives NaN: so far, that is what grokking would look like.
+    It is NaN if test accuracy never follows, as it would not yet have done before grokking.
     """
     test_curves = curves(history, "test_whole")
     delays: dict[int, Fields] = {}
@@ -357,13 +360,13 @@ def _test_delays(history: History, planned: int) -> dict[int, Fields]:
 
 
 def learns_at_once(measured: Fields) -> bool:
-    """Return True if the test sums are learned with those trained on."""
+    """Return True if the test sums are learned together with the training sums."""
     return bool(measured["value"] <= window(measured["planned"], TEST_DELAY))
 
 
 # ---- the kink of the loss, and the final MLP (Sec. 5, Fig. 5)
 
-PIECE = 3  # epochs that a straight piece of a curve needs
+PIECE = 3  # the fewest epochs of a straight piece of a curve
 SMOOTHED = 10  # epochs: the loss of a single one is noisy
 CONFIDENCE = 0.95
 
@@ -376,11 +379,11 @@ class Kink(NamedTuple):
 
     Attributes:
         epoch: The epoch of the turn.
-        end: The last epoch that was looked at.
+        end: The last epoch of the fit.
         rate: Per epoch; after the kink the loss goes as exp(-rate * epoch).
-        interval: The 95 % interval of the rate, as for independent residuals.
-        explained: The share of the variance of the loss's logarithm after the kink, over means of
-            `SMOOTHED` epochs, that the exponential explains.
+        interval: The 95% confidence interval of the rate, for independent residuals.
+        explained: The share of the variance of the loss's logarithm after the kink that the
+            exponential explains, with the loss averaged over `SMOOTHED` epochs.
         level: The logarithm of the exponential at epoch 0.
     """
 
@@ -395,8 +398,8 @@ class Kink(NamedTuple):
 def fit_kink(loss: Curve, share: float = PLOTTED, planned: int = 0) -> Kink:
     """Return the corner of the two joined straight pieces that fit a loss's logarithm best.
 
-    They are fitted to the first `share` of the training, which was to have `planned` epochs if
-    those are more than there are. A test counts as often as there are epochs since the one before.
+    They are fitted to the first `share` of the training, which has `planned` epochs in all if it
+    stopped early. A test counts once for each epoch since the test before it.
 
     Raises:
         BadInput: The curve is too short.
@@ -434,9 +437,9 @@ def fit_kink(loss: Curve, share: float = PLOTTED, planned: int = 0) -> Kink:
 
 
 def _half_width(standard_error: float, n_epochs: int, n_tests: int) -> float:
-    """Return half of the interval of a slope that was fitted to `n_epochs`.
+    """Return half of the confidence interval of a slope that was fitted to `n_epochs`.
 
-    Only `n_tests` of them were tested; tests that are repeated make the fit no surer.
+    Only `n_tests` of them were tested: repeating a test does not make the fit more certain.
     """
     freedom = n_tests - 2
     repeats = (n_epochs - 2) / freedom
@@ -454,10 +457,10 @@ def _explained(loss: Float[np.ndarray, " epoch"]) -> float:
 
 
 def correlations(history: History) -> dict[int, Curve]:
-    """Return the correlation without the final MLP with a model that cannot carry, by run (Fig. 5).
+    """Return each run's correlation with a model that cannot carry, without the final MLP (Fig. 5).
 
-    It is Pearson's, over accuracies and corrected ones, as in `measure.ClassAccuracies`. There is
-    none if the history has no such accuracies.
+    It is Pearson's, over the `accuracy` and `corrected` of `measure.ClassAccuracies`. The result is
+    empty if the history has no such accuracies.
     """
     if "test_ablated_accuracy" not in history:
         return {}
@@ -477,8 +480,8 @@ def correlations(history: History) -> dict[int, Curve]:
 def starts_to_rise(curve: Curve, planned: int = 0) -> tuple[int, float]:
     """Return the bottom of the curve's deepest fall below an earlier high: epoch and depth.
 
-    The first ordinary additions raise the correlation, too; the question is when it rises for
-    good. Only the epochs that Fig. 5 plots are looked at, as in `fit_kink`.
+    The first correct additions raise the correlation too; this finds when it rises for good. Only
+    the epochs that Fig. 5 plots are searched, as in `fit_kink`.
     """
     last = int(curve.index[-1])
     plotted = curve.loc[: max(1, round(PLOTTED * max(planned, last)))]
@@ -487,9 +490,9 @@ def starts_to_rise(curve: Curve, planned: int = 0) -> tuple[int, float]:
 
 
 def carrying(loss: Curve, correlation: Curve, planned: int = 0) -> Fields:
-    """Return the epochs from the kink to the start of the final MLP's role, and the loss's fall.
+    """Return the epochs from the kink of the loss to the start of the final MLP's role (Sec. 5).
 
-    (Sec. 5.) The loss falls exponentially from the kink on.
+    Other fields describe the kink, and how well an exponential fits the loss after it.
     """
     fit = fit_kink(loss, planned=planned)
     rise, depth = starts_to_rise(correlation, planned)

@@ -1,6 +1,6 @@
-"""All that one source has: the weights and learning curves of each group, and surveys of its runs.
+"""One source's weights and learning curves, by group, and surveys of its runs.
 
-Several rows of the ledger share a survey, so it is made once, and runs are surveyed side by side.
+Several rows of the ledger share a survey, so it is made once. Runs are surveyed in parallel.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +25,7 @@ T = TypeVar("T")
 class Evidence:
     """One source's weights and learning curves, and the surveys that rows of the ledger share.
 
-    What is missing or damaged raises `BadInput`, which says how to get it.
+    A missing or damaged file raises `BadInput`, which says how to get it.
     """
 
     def __init__(
@@ -41,8 +41,8 @@ class Evidence:
         Args:
             source: `ours` or `author`.
             needs: What has to be surveyed, by group.
-            report: A function that is called after each survey, with the run it was of.
-            chosen: Which runs of a group are meant, as keyword arguments of `runs.load`.
+            report: A function that is called after each survey, with the name of its run.
+            chosen: Keyword arguments of `runs.load` by group, which choose its runs.
             surveyed: A function that returns the sums on which a group is surveyed;
                 `fixed_sums` if None.
         """
@@ -73,7 +73,7 @@ class Evidence:
         return self._load(curves.load_curves, group, "history", "learning curves")
 
     def _load(self, load: Callable[..., T], group: str, kind: str, words: str) -> T:
-        """Return what `load` gives; in messages, `words` name what the author calls `kind`."""
+        """Return what `load` returns; messages call it `words`, the author's release `kind`."""
         try:
             return load(group, self.source, **self.chosen.get(group, {}))
         except BadInput as error:
@@ -82,7 +82,7 @@ class Evidence:
             raise BadInput(str(error).replace(f"{ROOT}/", "")) from error
 
     def planned_epochs(self, group: str) -> int:
-        """Return the epochs of a group's whole training; ours may have had a part of them only."""
+        """Return the epochs of a group's whole training, of which ours may have had only some."""
         if self.source == "ours":
             return self.group(group).planned_epochs
         return groups.find(group).epochs
@@ -104,13 +104,13 @@ class Evidence:
     def each(
         self, group: str, of: Callable[[int, Transformer], T], epoch: int | None = None
     ) -> dict[int, T]:
-        """Return `of(run, model)` for each run of a group; several are computed at once."""
+        """Return `of(run, model)` for each run of a group, computed in parallel."""
         models = self.models(group, epoch)
         with one_thread_each() as pool:
             return dict(zip(models, pool.map(of, models, models.values()), strict=True))
 
     def surveys(self, group: str) -> dict[int, Survey]:
-        """Return a survey of each run of a group, or raise what it raised.
+        """Return a survey of each run of a group, or raise the error that it raised.
 
         The first call surveys all groups that are needed and can be loaded.
         """
@@ -120,7 +120,7 @@ class Evidence:
         return {run: future.result() for run, future in self._surveys[group].items()}
 
     def _survey_groups(self, loaded_groups: Mapping[str, runs.Runs]) -> None:
-        """Survey all runs of some groups, those that take longest first."""
+        """Survey all runs of some groups, starting with those that take longest."""
 
         def size(name: str) -> int:
             config = loaded_groups[name].config
@@ -146,9 +146,9 @@ class Evidence:
 
 @contextmanager
 def one_thread_each() -> Iterator[ThreadPoolExecutor]:
-    """Yield as many workers as PyTorch would use threads, each with one thread.
+    """Yield a pool of as many workers as PyTorch would use threads, each with one thread.
 
-    So the number of cores changes no bit of a result.
+    So no bit of a result depends on the number of cores.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -156,5 +156,5 @@ def one_thread_each() -> Iterator[ThreadPoolExecutor]:
     try:
         yield pool
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C, nothing that waits is begun
+        pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C, nothing new is started
         torch.set_num_threads(threads)

@@ -1,7 +1,7 @@
-"""Positions of sums in the residual stream: principal planes, and what is apart in them (Sec. 4.1).
+"""Sums in the residual stream: principal planes, and what is separated in them (Sec. 4.1).
 
-A finding is a plain function of a run's model; a rule beside it says whether the run shows what
-the paper claims.
+A finding is a plain function of a run's model; the rule next to it decides whether the run shows
+what the paper claims.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,10 +39,10 @@ AFTER = {"attention": "resid_mid", "MLP": "resid_post"}  # hook points of the st
 
 
 class Column(NamedTuple):
-    """A digit column of the sums, and where the stream is looked at for it.
+    """A digit column of the sums, with the layer and the position at which its stream is read.
 
     Attributes:
-        layer: The layer after whose attention and MLP the stream is looked at.
+        layer: The layer; the stream is read after its attention and after its MLP.
         position: The position in the sequence.
         column: The column, counted from 0 at the left.
     """
@@ -80,8 +80,8 @@ def principal_axes(
 ) -> tuple[Points, tuple[float, ...]]:
     """Return coordinates on the leading principal axes of x, and each axis' share of the variance.
 
-    An axis has no sign of its own: each is turned so that the label it is most correlated with
-    grows along it.
+    The sign of an axis is arbitrary, so each is oriented such that the label with which it
+    correlates most grows along it.
     """
     pca = PCA(AXES, svd_solver="covariance_eigh")
     points = torch.from_numpy(pca.fit_transform(x.double().numpy()))
@@ -107,10 +107,10 @@ def axis_directions(
 
 
 class ColumnLabels(NamedTuple):
-    """What a layer computes for a column of the sums.
+    """Labels of the sums by what a layer computes for a column.
 
     Attributes:
-        digit: The digit sum modulo ten without a carry; in the last layer the answer's digit.
+        digit: The column's digit sum modulo ten; in the last layer, the answer's digit.
         split: True if the digit sum is ten or more; in the last layer, if there is a carry-in.
     """
 
@@ -126,7 +126,7 @@ def digit_sums(a: Numbers, b: Numbers, width: int) -> Int[Tensor, "sums pos"]:
 def column_labels(
     config: ModelConfig, a: Numbers, b: Numbers, layer: int, column: int
 ) -> ColumnLabels:
-    """Return what a layer computes for a column of the sums a + b (Sec. 4.1)."""
+    """Return labels of the sums a + b by what a layer computes for a column (Sec. 4.1)."""
     digit_sum = digit_sums(a, b, config.width)[:, column]
     if layer < config.layers - 1:
         return ColumnLabels(digit=digit_sum % 10, split=digit_sum >= 10)
@@ -136,7 +136,7 @@ def column_labels(
 
 
 def default_columns(model: Transformer, n_digits: int) -> list[Column]:
-    """Return the columns of Fig. 4; those of Fig. 7 if there is one layer only."""
+    """Return the columns of Fig. 4, or those of Fig. 7 if the model has one layer."""
     config = model.config
     last_layer = config.layers - 1
     digits = range(config.width - n_digits, config.width)
@@ -157,7 +157,7 @@ def journey(
 ) -> list[Plane]:
     """Return the planes of Fig. 4: two for each column, after the attention and after the MLP.
 
-    `columns` are as `Column`; `default_columns` if None.
+    `columns` have the entries of a `Column`; they are `default_columns` if None.
     """
     config = model.config
     columns = columns or default_columns(model, config.width)
@@ -183,7 +183,7 @@ SEPARATING_ACCURACY = 0.95
 def threshold_accuracy(x: Float[Tensor, " sums"], positive: Side) -> float:
     """Return the balanced accuracy of the best threshold on x, in either direction.
 
-    It is 0.5 by chance, 1 if the two sides are apart, and NaN if one of them is empty.
+    It is 0.5 by chance, 1 if the two sides are separated, and NaN if one of them is empty.
     """
     if not 0 < positive.sum() < len(positive):
         return float("nan")
@@ -204,7 +204,7 @@ def plane_accuracy(plane: Plane) -> float:
 def accuracy_on_all_axes(plane: Plane) -> float:
     """Return the accuracy of the best threshold along Fisher's discriminant in all axes.
 
-    Single axes of similar variance mix differently from sample to sample.
+    Axes of similar variance mix differently in each sample, so that no single one is meaningful.
     """
     if not 0 < plane.split.sum() < len(plane.split):
         return float("nan")
@@ -226,9 +226,9 @@ def centroid_accuracy(points: Points, labels: Int[Tensor, " sums"]) -> float:
 
 
 def nines_apart(points: Points, digit_sum: Int[Tensor, " sums"]) -> float:
-    """Return the share of digit sums of nine that lie by themselves on two axes (Sec. 4.1, Fig. 4).
+    """Return the share of digit sums of nine that cluster on two axes (Sec. 4.1, Fig. 4).
 
-    They lie nearest to their own centre, not to that of smaller or of larger digit sums.
+    These lie nearer to their own centroid than to that of smaller or of larger digit sums.
     """
     side = np.sign(digit_sum.numpy() - 9)
     plane = points[:, :2]
@@ -238,14 +238,14 @@ def nines_apart(points: Points, digit_sum: Int[Tensor, " sums"]) -> float:
 
 # ---- the order of digits (App. B)
 
-ORDERED = 5_000  # random sums whose digits' order is looked at
+ORDERED = 5_000  # random sums on which the order of digits is measured
 
 
 def digit_order(points: Points, digit: Int[Tensor, " sums"], side: Side) -> float:
-    """Return the size of Spearman's correlation of digit and axis, on the better leading axis.
+    """Return the absolute Spearman correlation of digit and axis, on the better leading axis.
 
-    It is the mean over the sums on either `side`; NaN if the digits of both sides are all equal
-    (App. B).
+    It is the mean over the two sides, of the sums on each; NaN if the digits of both sides are all
+    equal (App. B).
     """
     sides = [which for which in (side, ~side) if digit[which].unique().numel() > 1]
     if not sides:
@@ -261,9 +261,9 @@ def digit_order(points: Points, digit: Int[Tensor, " sums"], side: Side) -> floa
 def digit_orders(
     planes: Sequence[Plane], carry_out: Bool[Tensor, "sums pos"]
 ) -> dict[str, list[float]]:
-    """Return `digit_order` in the last layer's planes, by part; a list has a value for each column.
+    """Return `digit_order` in the last layer's planes, by part, with a value for each column.
 
-    The sides of a column are the sums with and without its `carry_out`.
+    The two sides of a column are the sums with and without its `carry_out`.
     """
     last_layer = max(plane.layer for plane in planes)
     orders: dict[str, list[float]] = {after: [] for after in AFTER}
@@ -280,7 +280,7 @@ def orders_of_runs(
 ) -> pd.DataFrame:
     """Return `digit_orders` of each run, by part and position, and their mean (App. B).
 
-    All runs have the same sums.
+    All runs are measured on the same sums.
     """
     rows = {}
     for run, model in models:
@@ -320,7 +320,7 @@ def decay_matters_one_layer(evidence: Evidence) -> pd.DataFrame:
 
 
 def leading_axis_separates(scores: Iterable[Sequence[float]]) -> bool:
-    """Return True if the first axis separates at each position, and no other does so better.
+    """Return True if the first axis separates at each position, and no other axis does better.
 
     `scores` has the accuracy of a threshold on each axis, by position (Sec. 4.1).
     """
@@ -332,7 +332,7 @@ def axes_of(
 ) -> dict[int, list[float]]:
     """Return the accuracy of a threshold on each leading axis of a stream, on random sums.
 
-    `labels` has what the threshold is to tell, by position of the stream.
+    `labels` has the two sides that the threshold is to separate, by position of the stream.
     """
     stream = measure.activations(model, *random_sums(), [name], ablation)[name]
     accuracies = {}
@@ -343,13 +343,13 @@ def axes_of(
 
 
 def carry_in_labels(model: Transformer) -> dict[int, Side]:
-    """Return which random sums have a carry-in, at the two answer positions where one can be."""
+    """Return a mask of the random sums with a carry-in, at both positions that can have one."""
     carry_in = carries.carry_in(3)[carries.classify(*random_sums())]  # (sums, pos)
     return {position: carry_in[:, i] for i, position in enumerate(model.config.layout.answer[:2])}
 
 
 def leading(axes: Mapping[int, Sequence[float]]) -> Fields:
-    """Return the accuracy of the leading axis at each position, and the best axis of each."""
+    """Return the accuracy of the leading axis at each position, and the best axis there."""
     fields: dict[str, float] = {"value": min(scores[0] for scores in axes.values())}
     for position, scores in axes.items():
         fields[f"axis_1_at_{position}"] = scores[0]
@@ -361,7 +361,7 @@ def leading(axes: Mapping[int, Sequence[float]]) -> Fields:
 
 
 def leads(measured: Fields) -> bool:
-    """Return True if the axis of `leading` separates at each position, and does so best."""
+    """Return True if the axis of `leading` separates at each position, better than any other."""
     best = [measured[name] for name in measured if name.startswith("best_axis_at_")]
     return bool(measured["value"] >= SEPARATING_ACCURACY) and all(axis == 1 for axis in best)
 
@@ -399,7 +399,7 @@ def carry_in_layer0(model: Transformer) -> Fields:
 
 def decoder_tens(model: Transformer) -> Fields:
     """Accuracy of ten or more on one of two axes after layer 0, lower of b's last two (App. D)."""
-    # The leading digits make no ten.
+    # The leading digits of a three-digit sum never add up to ten.
     columns = [column for column in default_columns(model, 2) if column.layer == 0]
     planes = journey(model, *random_sums(), columns)
     value = min(plane_accuracy(plane) for plane in planes if plane.after == "MLP")
@@ -451,7 +451,7 @@ def outcome_pockets(model: Transformer) -> Fields:
 
 
 def pockets_are_outcomes(measured: Fields) -> bool:
-    """Return True if in `outcome_pockets` the digit beats the class behind the MLP, at 7 and 8."""
+    """Return True if in `outcome_pockets` the digit beats the class after the MLP, at 7 and 8."""
     digit_at_7, class_at_7, digit_at_8, class_at_8 = measured["digit_and_class_after_it"]
     return bool(digit_at_7 > class_at_7 and digit_at_8 > class_at_8)
 
@@ -469,6 +469,6 @@ def pca_without_decision_head(model: Transformer) -> Fields:
 
 
 def only_the_other_head_leaves_it(measured: Fields) -> bool:
-    """Return True if an axis separates, but only while the decision head is there."""
+    """Return True if an axis separates, but only while the decision head is intact."""
     without_other_head = measured["without_the_other_head"]
     return bool(measured["value"] < SEPARATING_ACCURACY <= without_other_head)

@@ -1,8 +1,8 @@
 """Findings about parts of a model: heads, the final MLP, biases (Sec. 4, 5, App. A, C, D, H).
 
 A finding is a plain function of one run's model, or of a survey of the run. It returns
-the measured `value`, and whatever else it measures. A rule beside it says whether the
-run shows what the paper claims. So you can ask it of your own model:
+the measured `value`, and whatever else it measures. The rule next to it decides whether
+the run shows what the paper claims. So you can apply both to your own model:
 
     measured = heads.staircase(model)
     heads.has_staircase(measured)
@@ -10,7 +10,7 @@ run shows what the paper claims. So you can ask it of your own model:
     need = Need(frozenset(measure.last_heads(model)))
     heads.decision(survey(model, *all_sums(), need))
 
-The constants are criteria; the `reason` of a claim's row says why they have their values.
+The constants are criteria; the `reason` of a claim in `data/claims.yml` justifies their values.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ from carry_paper.findings.survey import Survey, random_sums
 
 
 def mean_over(table: ClassAccuracies, kind: str, *, carry: bool) -> float:
-    """Return the mean over the cells with a carry-in, or over the others if `carry` is False.
+    """Return the mean over the cells with a carry-in, or over those without if `carry` is False.
 
     `kind` is "accuracy" or "corrected".
     """
@@ -55,7 +55,7 @@ def no_carry_reference(n_digits: int = 3) -> ClassAccuracies:
     return ClassAccuracies(accuracy=1 - carry_in, corrected=carry_in, exact_match=float("nan"))
 
 
-# From this correlation on, nothing that carries is left (Sec. 4).
+# From this correlation on, a model counts as one that cannot carry (Sec. 4).
 CANNOT_CARRY_CORRELATION = 0.9
 # From this correlation on, the ablation of the whole final MLP "works" (App. C.2).
 ABLATION_CORRELATION = 0.95
@@ -82,7 +82,7 @@ def no_carry_correlation_of_frame(frame: pd.DataFrame) -> float:
 
 
 def no_carry_correlations(cells: pd.DataFrame) -> "pd.Series[float]":
-    """Return `no_carry_correlation_of_frame` of each run."""
+    """Return `no_carry_correlation_of_frame` for each run."""
     correlations = {}
     for run, cells_of_run in cells.groupby("run"):
         correlations[run] = no_carry_correlation_of_frame(cells_of_run)
@@ -106,7 +106,7 @@ class WorstCells(NamedTuple):
 
 
 def worst_cells(table: ClassAccuracies) -> WorstCells:
-    """Return the worst cells of a table under the ablation of a possible decision head (Tab. 1)."""
+    """Return the worst cells of a table, with a candidate decision head ablated (Tab. 1)."""
     carry_in = carries.carry_in(table.accuracy.shape[1])
     # Without a carry-in, `corrected` is the share of digits that are one too large.
     correct_or_too_large = table.accuracy + table.corrected
@@ -116,16 +116,16 @@ def worst_cells(table: ClassAccuracies) -> WorstCells:
     )
 
 
-EXACT_MATCH_COST = 0.1  # a part that costs less does not matter
-CELL_ACCURACY = 0.99  # from here on, the digits of a cell count as correct
+EXACT_MATCH_COST = 0.1  # a part whose ablation costs less does not matter
+CELL_ACCURACY = 0.99  # from this accuracy on, the digits of a cell count as correct
 
 
 def acts_as_decision_head(cost: float, worst: WorstCells) -> bool:
-    """Return True if an ablation does what ablating a decision head does (Sec. 4, App. C.3).
+    """Return True if an ablation has the effect of ablating a decision head (Sec. 4, App. C.3).
 
     It costs exact matches, but digits with a carry-in stay correct, and the others are
-    correct or one too large. So the model adds each carry that is due, and some that
-    are not.
+    correct or one too large. So the model still adds each carry that is due, but also
+    some that are not.
 
     Args:
         cost: The share of exact matches that the ablation costs.
@@ -203,8 +203,8 @@ CLOSE_TO_LOWEST = 0.05  # in exact match
 def default_run(models: Iterable[tuple[int, Transformer]], run: int | None = None) -> int:
     """Return `run`, or if it is None, the run that a page shows by default.
 
-    That is the first run whose exact match without its decision head is close to the
-    lowest of all runs. In the author's main group it is run 2, which the paper shows.
+    The default is the first run whose exact match without its decision head is close to
+    the lowest of all runs. In the author's main group it is run 2, which the paper shows.
     """
     if run is not None:
         return run
@@ -268,7 +268,7 @@ def three_layers_pairs(survey: Survey) -> Fields:
 
 def a_pair_decides(measured: Fields) -> bool:
     """Return True if a pair of `three_layers_pairs` acts as a decision head."""
-    # The value is what the pair costs that leaves the fewest exact matches.
+    # The value is the cost of the pair that leaves the fewest exact matches.
     intact = measured["value"] + min(measured["exact_match"])
     for exact_match, correct, correct_or_too_large in zip(
         measured["exact_match"],
@@ -291,7 +291,7 @@ def final_mlp_carries(survey: Survey) -> Fields:
 
 
 def cannot_carry(measured: Fields) -> bool:
-    """Return True if the correlation with a model that cannot carry is that of one."""
+    """Return True if the model's correlation with one that cannot carry is high enough."""
     return bool(measured["value"] >= CANNOT_CARRY_CORRELATION)
 
 
@@ -299,7 +299,7 @@ def cannot_carry(measured: Fields) -> bool:
 def carry_neurons(
     model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None
 ) -> Bool[Tensor, " neuron"]:
-    """Return which neurons of the final MLP carry, by the criterion z_i > z_NC (Sec. 5).
+    """Return a mask of the final MLP's carry neurons, by the criterion z_i > z_NC (Sec. 5).
 
     Here z_i is a neuron's mean activation over the sums a + b of carry class i, at the
     first of the last `n_digits` answer digits (all if None). A neuron carries if the
@@ -341,7 +341,7 @@ def wide_mlp(survey: Survey) -> Fields:
 
 
 def only_the_neurons_carry(measured: Fields) -> bool:
-    """Return True if the MLP of `wide_mlp` is needed, and its carry neurons only carry."""
+    """Return True if `wide_mlp` needs its MLP for more than carries, and its neurons only carry."""
     needs_whole_mlp = measured["value"] < NO_CARRY_ACCURACY
     carries_are_lost = measured["carry_cells_without_them"] < CARRY_LOST
     others_are_correct = measured["no_carry_cells_without_them"] >= CELL_ACCURACY
@@ -349,7 +349,7 @@ def only_the_neurons_carry(measured: Fields) -> bool:
 
 
 def cosine_spread(resid: Float[Tensor, "sums pos d_model"]) -> Float[Tensor, " pos"]:
-    """Return the largest minus the smallest cosine between the activations of any two sums."""
+    """Return the largest minus the smallest cosine between activations of two sums, by position."""
     unit = nn.functional.normalize(resid.double(), dim=-1).transpose(0, 1)  # (pos, sums, d_model)
     cosine = (unit @ unit.mT).flatten(1)  # (pos, sums * sums)
     return cosine.amax(1) - cosine.amin(1)
@@ -359,7 +359,7 @@ SQUASHED_OUTCOME = 74  # the paper's example
 
 
 def squashing_ratio(model: Transformer, outcome: int = SQUASHED_OUTCOME) -> Float[Tensor, " pos"]:
-    """Return the cosine spread after the final MLP over that before it (Sec. 4, footnote).
+    """Return the ratio of cosine spreads after and before the final MLP (Sec. 4, footnote).
 
     A ratio below one means that the MLP squashes the sums with this outcome together.
 
@@ -391,15 +391,15 @@ def squashes(measured: Fields) -> bool:
 
 
 def correct_digits(model: Transformer, a: Numbers, b: Numbers) -> Bool[Tensor, "sums pos"]:
-    """Return which digits of the model's answers to a + b are correct."""
+    """Return a mask of the correct digits in the model's answers to a + b."""
     (predicted,) = measure.predict(model, a, b)
     return predicted == digits(a + b, model.config.width)
 
 
 def bias_cost(model: Transformer, a: Numbers, b: Numbers) -> float:
-    """Return the share of exact matches lost when all linear layers' biases are zeroed (App. A.1).
+    """Return the exact match lost when the biases of all linear layers are zeroed (App. A.1).
 
-    LayerNorms keep their biases. The share is negative if the model gets better.
+    LayerNorms keep their biases. The loss is negative if the model improves.
     """
     without_biases = deepcopy(model)
     for module in without_biases.modules():
@@ -423,7 +423,7 @@ def biases(model: Transformer) -> Fields:
 
 
 def needs_biases_if_one_layer(measured: Fields) -> bool:
-    """Return True if a model of one layer needs its biases, or a deeper one does not."""
+    """Return True if this is a one-layer model that needs its biases, or a deeper that does not."""
     needs_biases = measured["value"] > BIAS_COST
     has_one_layer = measured["layers"] == 1
     return bool(needs_biases == has_one_layer)
@@ -443,11 +443,11 @@ def partner_mass(
     """Return each digit's attention to its partner: the staircase (Sec. 4, Fig. 3).
 
     The partner is the other number's digit in the same column. Digits of the first
-    number come first. A decoder has only those of the second, since the first number
-    cannot see the second.
+    number come first. For a decoder there are only those of the second, since its first
+    number cannot see the second.
     """
     first_number = torch.arange(layout.width)
-    second_number = first_number + layout.width + 1  # behind the plus sign
+    second_number = first_number + layout.width + 1  # after the plus sign
     second_to_first = pattern[..., second_number, first_number]
     if layout.causal:
         return second_to_first
@@ -475,7 +475,7 @@ def column_mass(
     return mass
 
 
-PARTNER_ATTENTION = 0.5  # a digit's attention to its partner in a step of a staircase
+PARTNER_ATTENTION = 0.5  # from this attention to its partner on, a digit is a step of a staircase
 
 
 def staircase(model: Transformer) -> Fields:
@@ -491,7 +491,7 @@ def staircase(model: Transformer) -> Fields:
 
 
 def has_staircase(measured: Fields) -> bool:
-    """Return True if some head of layer 0 gives each digit's attention to its partner."""
+    """Return True if each digit attends to its partner in some head of layer 0."""
     return bool(measured["value"] >= PARTNER_ATTENTION)
 
 

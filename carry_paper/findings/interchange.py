@@ -1,13 +1,13 @@
 """Interchange interventions: one sum's activation, put into the model's pass over another sum.
 
 The paper's algorithm is a causal model, the full adder of App. I (`carry_core.pairs`). If a
-component holds one of its variables, then its output for another sum (the source) changes the
-answer of the first (the base) as the causal model says, and in nothing else. The share of pairs
-for which it does is the interchange-intervention accuracy (Geiger et al. 2021, Causal Abstractions
-of Neural Networks).
+component holds one of its variables, then replacing its output for one sum (the base) by that for
+another (the source) changes the answer as the causal model says, and not otherwise. The share of
+pairs for which this is so is the interchange intervention accuracy (Geiger et al. 2021, Causal
+Abstractions of Neural Networks).
 
-A padded model is asked for sums of as many digits as most that it was trained on (`n_digits`), at
-the right end of its columns. Positions that hold the padding's zeros are left out of its map.
+A padded model is tested on sums with as many digits as most of its training sums (`n_digits`), in
+its rightmost columns. Positions that hold the padding's zeros are left out of its map.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,21 +25,21 @@ from carry_core.pairs import VARIABLES, Contrast, Pairs, sample_pairs
 from carry_core.sums import Layout
 from carry_paper.findings import heads
 
-# What a row of a map is about, and what was measured there.
+# The columns of a map that say what a row is about, and those that were measured.
 CELL = ["component", "position", "reads", "variable", "direction"]
 MEASURED = ["pairs", "accuracy", "elsewhere", "right"]
 
-BATCH = 250  # pairs in a pass: what a cell needs then stays in the processor's cache
+BATCH = 250  # pairs in a pass, few enough for the processor's cache
 
 
 # ---- pairs that a model gets right
 
-# A model that gets few sums right is given up after this many pairs for each that is asked for.
+# Sampling stops after this many pairs for each that is asked for, if the model gets few right.
 TRIES = 20
 
 
 class CorrectPairs(NamedTuple):
-    """Pairs of which a model gets both sums right, and their share of all that were sampled."""
+    """Pairs of which a model gets both sums right, and their share of all sampled pairs."""
 
     pairs: Pairs
     share: float
@@ -54,8 +54,8 @@ def correct_pairs(
 ) -> CorrectPairs:
     """Return `count` random pairs of which the model gets both sums right.
 
-    They are fewer if it hardly gets any sum right. The sums have `n_digits` digits (the model's
-    own number if None), and the contrast's column is one of these.
+    There are fewer if the model gets hardly any sum right. The sums have `n_digits` digits (as many
+    as the model if None), and the contrast's column is counted among these.
     """
     layout = Layout(n_digits or model.config.width, model.config.causal)
     pairs = torch.zeros(2, 2, 0, dtype=torch.int64)
@@ -66,7 +66,7 @@ def correct_pairs(
         second_correct = heads.correct_digits(model, *sampled[1]).all(1)
         chosen = (first_correct & second_correct).nonzero().flatten()[: count - pairs.shape[-1]]
         pairs = torch.cat([pairs, sampled[..., chosen]], -1)
-        # Those behind the pair that completes them do not count as sampled.
+        # Pairs after the one that completes the count do not count as sampled.
         is_complete = pairs.shape[-1] == count
         n_sampled += int(chosen[-1]) + 1 if is_complete else count
     return CorrectPairs(pairs, pairs.shape[-1] / n_sampled)
@@ -76,17 +76,17 @@ def correct_pairs(
 
 
 class Cell(NamedTuple):
-    """A component that is swapped, and the token position at which it is."""
+    """A component that is swapped, and the token position at which it is swapped."""
 
     component: str
     position: int
 
 
 def reachable(config: ModelConfig, column: int, n_digits: int | None = None) -> list[Cell]:
-    """Return the cells that can reach the answer digit of a column.
+    """Return the cells that can influence the answer digit of a column.
 
-    From the last layer's heads on, only the digit's own position can. A stream is listed once: as
-    the `resid_post` of a layer, not as the `resid_pre` of the next one.
+    From the last layer's heads on, only the digit's own position can. A stream is listed once, as
+    the `resid_post` of a layer and not as the `resid_pre` of the next.
     """
     last_layer = f"blocks.{config.layers - 1}."
     own_position = config.layout.answer[column]
@@ -116,17 +116,17 @@ def _positions_with_input(config: ModelConfig, own_position: int, n_digits: int)
 
 
 class SwapRow(NamedTuple):
-    """What came of the swaps of one cell in one direction; its fields are the columns of a frame.
+    """The outcome of swapping one cell in one direction; its fields are the columns of a frame.
 
     Attributes:
         component: The part that was swapped.
-        position: The token position at which it was, such as `pos8`.
+        position: The token position at which it was swapped, such as `pos8`.
         direction: `up` if the base is the pair's sum with the smaller value of the variable, or
             `down`.
         pairs: The number of swaps.
-        accuracy: The share after which the column's digit was the source's: exactly the
-            predicted one. NaN without pairs.
-        elsewhere: The share after which all other digits stayed as they were.
+        accuracy: The share of swaps after which the column's digit is exactly the predicted one,
+            the source's. NaN without pairs.
+        elsewhere: The share of swaps after which all other digits are unchanged.
     """
 
     component: str
@@ -140,7 +140,7 @@ class SwapRow(NamedTuple):
 def swap_cells(
     model: Transformer, column: int, pairs: Pairs, cells: Sequence[Cell]
 ) -> pd.DataFrame:
-    """Return a frame of `SwapRow`: each cell swapped in both directions of all pairs.
+    """Return a frame of `SwapRow`: each cell, swapped in both directions of all pairs.
 
     `column` is the answer digit that is read, counted from the left of the model's columns.
     """
@@ -169,7 +169,7 @@ def swap_cells(
 
 
 def _hits(swaps: RowSwaps | PatchedPasses, cell: Cell, base: int, column: int) -> Tensor:
-    """Return the number of swaps that made the predicted digit, and that left all others."""
+    """Return the numbers of swaps that made the predicted digit, and that left all others alone."""
     answer = swaps.swapped(cell.component, cell.position, base)
     is_predicted = answer[:, column] == swaps.answers[1 - base][:, column]
     stays = answer == swaps.answers[base]
@@ -181,14 +181,14 @@ def _hits(swaps: RowSwaps | PatchedPasses, cell: Cell, base: int, column: int) -
 
 
 class PairCounts(NamedTuple):
-    """Pairs for a swap at an answer position, and at any other position."""
+    """The numbers of pairs for a swap at an answer position, and at any other position."""
 
     at_answer: int
     elsewhere: int
 
 
 def pair_counts(pairs: int) -> PairCounts:
-    """Return this many pairs for swaps at answer positions, and a fifth of them elsewhere."""
+    """Return this number of pairs for answer positions, and a fifth of it for all others."""
     return PairCounts(pairs, pairs // 5)
 
 
@@ -203,15 +203,15 @@ def sweep(
 ) -> pd.DataFrame:
     """Return the map of one run: all `reachable` cells, swapped and `completed`.
 
-    Columns are those of `swap_cells`; `variable`; `reads`, the name of the digit that is read; and
-    `right`, the share of sampled pairs whose sums the intact model gets right. Only these are
-    swapped.
+    The columns are those of `swap_cells`; `variable`; `reads`, the name of the digit that is read;
+    and `right`, the share of sampled pairs of which the intact model gets both sums right. Only
+    such pairs are swapped.
 
     Args:
         model: The run's model.
-        counts: How many pairs are swapped.
-        n_digits: Digits of the sums; the model's own number if None.
-        own: True if only the position of the digit that is read is swapped.
+        counts: The number of pairs that are swapped.
+        n_digits: The number of digits of the sums; the model's if None.
+        own: True to swap only at the position of the digit that is read.
         control: True for pairs that agree in the variable, so that nothing may change.
         variables: Some of `VARIABLES`.
     """
@@ -232,7 +232,7 @@ def sweep(
 def _contrasts(
     config: ModelConfig, n_digits: int | None, variables: Sequence[str], control: bool
 ) -> Iterator[tuple[Contrast, int]]:
-    """Yield what the pairs of a map differ in, and the column of the model whose digit is read."""
+    """Yield each contrast of a map, with the column of the model whose digit is read."""
     n_digits = n_digits or config.width
     for variable in variables:
         n_columns = n_digits if variable == "digit_sum" else n_digits - 1
@@ -243,7 +243,7 @@ def _contrasts(
 def _swap_by_position(
     model: Transformer, column: int, pairs: Pairs, cells: Sequence[Cell], counts: PairCounts
 ) -> pd.DataFrame:
-    """Return the rows of `swap_cells`, with as many pairs as each position is to have."""
+    """Return the rows of `swap_cells`, with the number of pairs that each position calls for."""
     answer = model.config.layout.answer
     at_answer = [cell for cell in cells if cell.position in answer]
     elsewhere = [cell for cell in cells if cell.position not in answer]
@@ -255,10 +255,10 @@ def _swap_by_position(
 
 
 def completed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a map with what follows from it.
+    """Return a map with the rows that follow from it.
 
-    That is the mean of both directions, and a layer's `resid_pre`, which is the `resid_post` of
-    the layer before.
+    These are the mean of both directions, and each layer's `resid_pre`, which is the `resid_post`
+    of the layer before.
     """
     keys = [name for name in frame if name not in ("direction", *MEASURED)]
     means = {"pairs": "sum", "accuracy": "mean", "elsewhere": "mean", "right": "first"}
@@ -273,10 +273,10 @@ def completed(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def check_group(name: str) -> groups.Group:
-    """Return the group, if a page can ask its models for a whole answer at once.
+    """Return the group, if its models give a whole unpadded answer at once, as pages require.
 
     Raises:
-        BadInput: They are decoders, or their sums are padded.
+        BadInput: The models are decoders, or their sums are padded.
     """
     group = groups.find(name)
     if group.config.causal or group.padded:

@@ -1,7 +1,7 @@
 """Interchange maps of whole groups: measured on all runs, stored with the results, read back.
 
-A map is a frame of `interchange.sweep`; in that of a group, `COLUMNS` are followed by `right` and
-`control`. What `interchange.completed` adds is not stored.
+A run's map is a frame of `interchange.sweep`. A group's maps are stored with `STORED_COLUMNS`,
+without the rows that `interchange.completed` adds.
 """
 
 import gzip
@@ -25,7 +25,7 @@ from carry_paper.schemas import one_of, read_table
 COLUMNS = ["source", "group", "run", *CELL, "pairs", "accuracy", "elsewhere"]  # of a record
 STORED_COLUMNS = [*COLUMNS[2:], "right", "control"]
 
-# Pairs for a swap at an answer position. All maps of all runs take an hour of a core.
+# Pairs for a swap at an answer position. All maps of all runs take an hour on one core.
 PAIRS = 10_000
 PAIRS_OF_OTHERS = 2_000  # in every group but the main one
 
@@ -52,7 +52,7 @@ class StoredMaps(BaseModel):
 
 
 def default_pairs(name: str) -> int:
-    """Return the pairs for a swap at an answer position in the maps of a group."""
+    """Return the number of pairs for a swap at an answer position in a group's maps."""
     return PAIRS if name == groups.MAIN else PAIRS_OF_OTHERS
 
 
@@ -64,7 +64,7 @@ def measure_group(
 ) -> pd.DataFrame:
     """Return the maps of all runs of a group, and those of their controls.
 
-    Controls have a fifth of the pairs at every position. `report` is told which run is done.
+    Controls have a fifth of the pairs at every position. `report` is called with each finished run.
     """
     n_digits = groups.find(name).n_digits
     counts = pair_counts(pairs)
@@ -134,7 +134,7 @@ def load(source: str, name: str, *, control: bool = False) -> pd.DataFrame:
 
 
 def load_by_source(name: str) -> dict[str, pd.DataFrame]:
-    """Return a group's stored maps by source, for those sources that have them."""
+    """Return a group's stored maps by source, for the sources that have them."""
     maps = {}
     for source in runs.SOURCES:
         if path_of(source, groups.find(name).name).exists():

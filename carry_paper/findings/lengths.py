@@ -1,7 +1,7 @@
 """Findings about longer sums: the same algorithm with more than three digits (Sec. 6, App. F, H).
 
-Everything here takes any number of digits. A padded model's *long* positions are those of which its
-training set, the few priming sums apart, has only zeros; the others are *trained*.
+Everything here takes any number of digits. A padded model's *long* positions are those at which its
+training set has only zeros, apart from the few priming sums; the others are *trained*.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ RANDOM = 5_000  # six-digit sums, drawn from all
 
 
 def balanced(n_digits: int, n_examples: int, seed: int = 0) -> tuple[Numbers, Numbers]:
-    """Return about `n_examples` sums in all, as many of every class."""
+    """Return about `n_examples` sums in all, equally many of each class."""
     n_classes = len(carries.patterns(n_digits))
     return measure.sample(max(1, round(n_examples / n_classes)), n_digits, seed)
 
@@ -65,7 +65,7 @@ def parent(group: str) -> tuple[str, int]:
 
 
 def by_the_papers_epochs(evidence: Evidence, group: str) -> Runs:
-    """Return a group's runs, if an epoch of theirs is as long as the paper's.
+    """Return a group's runs, if their epochs can be counted as the paper's.
 
     Raises:
         BadInput: They were trained by the recipe “quick”.
@@ -109,7 +109,7 @@ class Heads:
         ahead: A digit's attention to the two digits of the column on its right, in every layer
             but the last; NaN in the last column.
         own: An answer row's attention to the two digits of its own column.
-        right: The same, to those of the column on its right; NaN in the last column.
+        right: Its attention to those of the column on its right; NaN in the last column.
         decides: The decision head in the last layer (`measure.decision_head`).
         intact: The exact match of the intact model.
         without: The exact match without the decision head.
@@ -125,9 +125,9 @@ class Heads:
 
     @property
     def staircases(self) -> dict[str, Float[Tensor, " column"]]:
-        """Return the step of the best head in each column (App. F, H).
+        """Return the attention of the best head in each column, for each staircase (App. F, H).
 
-        There is a staircase between the digits, and one of each layer's answer rows.
+        There is one staircase between the digits, and one for each layer's answer rows.
         """
         staircases = {"between the digits": self.stairs.amax((0, 1))}
         for layer, own in enumerate(self.own):
@@ -159,7 +159,7 @@ def measure_heads(model: Transformer, a: Numbers, b: Numbers) -> Heads:
 def ahead(
     pattern: Float[Tensor, "*batch query key"], layout: Layout
 ) -> Float[Tensor, "*batch column"]:
-    """Return a column's digits' attention to the digits of the next column on the right.
+    """Return the attention of a column's digits to those of the next column on the right.
 
     It is the mean over both numbers, and NaN in the last column.
     """
@@ -211,7 +211,7 @@ def attention_shares(heads_by_run: Mapping[int, Heads]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=AttentionShare._fields).dropna()
 
 
-# What columns of `attention_summary` are called in a table.
+# The names of the columns of `attention_summary` in a table.
 SUMMARY = {
     "without it": "exact match without it",
     "ahead": "digits to the next column",
@@ -224,7 +224,7 @@ SUMMARY = {
 def attention_summary(heads_by_run: Mapping[int, Heads], n_long: int) -> pd.DataFrame:
     """Return the weakest step of each staircase, and the heads that look to the right, by run.
 
-    (Fig. 21, 23, App. H.) The first `n_long` positions are long ones.
+    (Fig. 21, 23, App. H.) The first `n_long` answer positions are long ones.
     """
     rows = {run: _attention_row(measured, n_long) for run, measured in heads_by_run.items()}
     return per_run(rows).rename_axis("run").reset_index()
@@ -271,8 +271,8 @@ def answer_columns(model: Transformer) -> list[geometry.Column]:
 def separation(model: Transformer, a: Numbers, b: Numbers) -> dict[str, list[float]]:
     """Return the accuracies on six axes at each answer position, for two steps of the algorithm.
 
-    These are the `tens` (the digit sum is ten or more) after the first layer, and the `ones` that
-    are carried in after the last attention.
+    These are `tens` after the first layer (the digit sum is ten or more), and `ones` after the last
+    attention (there is a carry-in).
     """
     last_layer = model.config.layers - 1
     columns = [column for column in answer_columns(model) if column.layer in (0, last_layer)]
@@ -316,7 +316,7 @@ UNTRAINED_LENGTH_ACCURACY = 0.05
 def widened(model: Transformer, width: int) -> Transformer:
     """Return the same weights as a model of sums with more digits (App. H, footnote).
 
-    Nothing in them depends on the length.
+    No parameter depends on the length.
     """
     wider = Transformer(replace(model.config, width=width))
     wider.load_state_dict(model.state_dict())
@@ -324,7 +324,7 @@ def widened(model: Transformer, width: int) -> Transformer:
 
 
 class LengthAccuracy(NamedTuple):
-    """Accuracies at some length: exact match, and the share of correct digits by position."""
+    """Accuracies on sums of some length: exact match, and correct digits by position."""
 
     exact_match: float
     digits: Float[Tensor, " pos"]
@@ -344,7 +344,7 @@ def unpadded_fail(model: Transformer) -> Fields:
 
 
 def fails_at_length(measured: Fields) -> bool:
-    """Return True if weights get next to no sum of an untrained length right."""
+    """Return True if the model gets next to no sum of an untrained length right."""
     return bool(measured["value"] < UNTRAINED_LENGTH_ACCURACY)
 
 
@@ -354,12 +354,12 @@ KEPT_OF_BEST = 0.9  # share of its best below which a position has been forgotte
 
 
 def forgetting(history: History) -> pd.DataFrame:
-    """Return what becomes of the accuracy on longer sums, by run of a padded group (Fig. 20).
+    """Return the peak and the loss of accuracy on longer sums, by run of a padded group (Fig. 20).
 
-    Exact match is `best` at the epoch `peak`, and at the end `last`. By position, accuracy stays
-    below nine tenths of its own best from the epoch `goes` on (NaN: never), and `ends` there;
-    `first` has the positions that go first. All are epochs after which it was tested, of the
-    `epochs` of the training; `resolution` is the most epochs since the test before.
+    Exact match is `best` at the epoch `peak`, and `last` at the end. By position, accuracy stays
+    below nine tenths of its own best from the epoch `goes` on (NaN: never), and is `ends` at the
+    end; `first` has the positions that go first. All epochs are ones after which the run was
+    tested, of the `epochs` of the training; `resolution` is the most epochs since the test before.
 
     Raises:
         BadInput: The history has no longer sums.
@@ -397,7 +397,7 @@ def _goes(by_position: pd.DataFrame) -> "pd.Series[float]":
 
 
 def forgets(runs: pd.DataFrame) -> "pd.Series[bool]":
-    """Return in which runs of `forgetting` exact match peaks before the end and then halves."""
+    """Return a mask of the runs of `forgetting` whose exact match peaks early and then halves."""
     return (runs.peak < runs.epochs) & (runs["last"] <= runs.best / 2)
 
 
@@ -467,8 +467,8 @@ def mlp_2500(evidence: Evidence) -> pd.DataFrame:
 
 # ---- the parts of a primed model (App. H.1)
 
-CARRY_LOSS = 0.5  # share of carry cells' digits, without the head that carries
-PART_LOSS = 0.1  # share of cells' digits, without a part: from here on they suffer
+CARRY_LOSS = 0.5  # accuracy that carry cells lose, at least, without the head that carries
+PART_LOSS = 0.1  # from this loss of accuracy on, cells need the part that was ablated
 
 
 def means_by_carry_in(
@@ -476,7 +476,7 @@ def means_by_carry_in(
 ) -> Float[Tensor, "carry_in pos"]:
     """Return the mean of the cells without a carry-in, and of those with one, by position.
 
-    It is NaN where there never is one. `kind` is "accuracy" or "corrected".
+    It is NaN at a position that never has one. `kind` is "accuracy" or "corrected".
     """
     values = getattr(table, kind)  # (task, pos)
     carry_in = carries.carry_in(values.shape[1])
@@ -488,7 +488,7 @@ def means_by_carry_in(
 def without_parts(
     model: Transformer, a: Numbers, b: Numbers
 ) -> dict[Ablation, Float[Tensor, "carry_in pos"]]:
-    """Return `means_by_carry_in`, intact and without each head and each MLP (App. H.1)."""
+    """Return `means_by_carry_in` of the intact model, and without each head and MLP (App. H.1)."""
     n_layers = model.config.layers
     mlps = [Ablation(mlps=frozenset({layer})) for layer in range(n_layers)]
     ablations = [INTACT, *measure.last_heads(model, n_layers), *mlps]
@@ -498,11 +498,12 @@ def without_parts(
 
 
 def part_costs(means: Mapping[Ablation, Float[Tensor, "carry_in pos"]], n_long: int) -> Fields:
-    """Return which parts carry and correct in a primed model, from `without_parts` (App. H.1).
+    """Return the parts that carry and correct in a primed model, from `without_parts` (App. H.1).
 
-    Fields are the `head` of the first layer that costs the carry cells of the long positions most,
-    and what it costs them (`carried`); what the final MLP costs the no-carry cells (`corrected`),
-    and the carry cells of the `trained` and of the long positions (`spared`).
+    The fields are the `head` of the first layer whose ablation costs the carry cells of the long
+    positions most, and that cost (`carried`); and the costs of ablating the final MLP for the
+    no-carry cells (`corrected`), the carry cells of the `trained` positions, and those of the long
+    positions (`spared`).
     """
     costs = {ablation: means[INTACT] - mean for ablation, mean in means.items()}
     carried = {}
@@ -522,12 +523,12 @@ def part_costs(means: Mapping[Ablation, Float[Tensor, "carry_in pos"]], n_long: 
 
 
 def has_its_parts(runs: pd.DataFrame) -> "pd.Series[bool]":
-    """Return in which runs a head carries and the final MLP corrects, by rows of `part_costs`."""
+    """Return a mask of the runs, from `part_costs`, whose head carries and whose MLP corrects."""
     return (runs.carried > CARRY_LOSS) & (runs.corrected > PART_LOSS)
 
 
 def spares_long_carries(runs: pd.DataFrame) -> "pd.Series[bool]":
-    """Return in which runs all but the long carry cells need the final MLP (App. H.1)."""
+    """Return a mask of the runs in which all but the long carry cells need the MLP (App. H.1)."""
     others_suffer = (runs.corrected > PART_LOSS) & (runs.trained > PART_LOSS)
     return others_suffer & (runs.spared <= PART_LOSS)
 
@@ -565,7 +566,7 @@ def primed_parts(evidence: Evidence) -> pd.DataFrame:
 def carry_axis_long(evidence: Evidence) -> pd.DataFrame:
     """Size of the leading axis' correlation on six-digit sums, primed and finetuned (App. H).
 
-    Only groups that there are runs of are measured.
+    Only groups that have runs are measured.
     """
     a, b = random_sums(groups.find(base.PRIMED).config.width, RANDOM)
 

@@ -1,6 +1,6 @@
 """The last MLP neuron by neuron: its singular axes, and sums with the same outcome (Sec. 5).
 
-`heads.carry_neurons` says which neurons carry.
+`heads.carry_neurons` selects the neurons that carry.
 """
 
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ from carry_paper.findings.survey import random_sums
 def most_often(
     often: Float[Tensor, "task pos neuron"], count: int
 ) -> Bool[Tensor, "task pos neuron"]:
-    """Return which `count` neurons are active most often: the red ones of Fig. 13 and 14.
+    """Return a mask of the `count` neurons that are active most often, red in Fig. 13 and 14.
 
-    Of neurons that are equally often active, the first ones are taken.
+    Ties are broken in favour of the neuron with the lower number.
     """
     order = often.argsort(dim=-1, descending=True, stable=True)[..., :count]
     return torch.zeros_like(often, dtype=torch.bool).scatter(-1, order, value=True)
@@ -37,9 +37,10 @@ class CarryAxis:
     """The last MLP's neurons on the singular axes of its input weights (Fig. 13, 14).
 
     Attributes:
-        points: U S on the two leading axes; the carry neurons lie further along the first.
+        points: Coordinates on the two leading axes (U S of the SVD); neurons that are more active
+            with a carry-in lie further along each.
         share: Each axis' share of the weights' squared norm.
-        often: The share of a class's sums for which a neuron is active; NaN if it has none.
+        often: The share of a class's sums for which a neuron is active; NaN without such sums.
         more: A neuron's mean activation with a carry-in minus that without, over all sums and
             positions.
         correlations: For each axis, the correlation over neurons of the coordinate and `more`;
@@ -56,7 +57,7 @@ class CarryAxis:
     def plane(self) -> float:
         """Return the multiple correlation of `more` with the coordinates on both axes (App. H.1).
 
-        It is the correlation along the best direction in their plane.
+        That is the correlation along the best direction in their plane.
         """
         first, second = self.correlations
         between = torch.corrcoef(self.points.T)[0, 1].item()
@@ -66,7 +67,7 @@ class CarryAxis:
     def lean(self, chosen: Bool[Tensor, "task pos neuron"]) -> Float[Tensor, "task pos"]:
         """Return how much further along the leading axis chosen neurons lie than the others.
 
-        Both are means over neurons.
+        It is the difference of two means over neurons.
         """
         x = self.points[:, 0]
         mean_chosen = (x * chosen).sum(-1) / chosen.sum(-1)
@@ -77,7 +78,7 @@ class CarryAxis:
 def singular_axes(
     model: Transformer, a: Numbers, b: Numbers, n_digits: int | None = None
 ) -> CarryAxis:
-    """Return the SVD of the last MLP's input weights beside what its neurons do (Sec. 5, App. C.4).
+    """Return the last MLP's neurons on its singular axes, with their activity (Sec. 5, App. C.4).
 
     Neurons are observed on the sums a + b, at the last `n_digits` answer positions (all if None).
     """
@@ -132,9 +133,9 @@ def has_carry_axis(measured: Fields) -> bool:
 def boards(
     model: Transformer, a: Numbers, b: Numbers, ablation: Ablation = INTACT
 ) -> tuple[Bool[Tensor, "pos sums"], Float[Tensor, "pos sums sums"]]:
-    """Return whether each sum has a carry-in, and the cosines of all pairs after the last MLP.
+    """Return a mask of the sums with a carry-in, and the cosines of all pairs after the last MLP.
 
-    The positions are those of the answer where a carry-in is possible.
+    The positions are the answer positions at which a carry-in is possible.
     """
     config = model.config
     task = carries.classify(a, b, config.width)
@@ -156,7 +157,7 @@ def gap(carry_in: Bool[Tensor, " sums"], cosine: Float[Tensor, "sums sums"]) -> 
     return float(cosine[same].mean() - cosine[~same].mean())
 
 
-OUTCOMES = (74, 149, 250, 349, 499, 574, 650, 750, 849)  # the gaps of their boards are averaged
+OUTCOMES = (74, 149, 250, 349, 499, 574, 650, 750, 849)  # whose gaps are averaged
 
 
 def checkerboard_gap(model: Transformer, ablation: Ablation = INTACT) -> float:
@@ -180,7 +181,7 @@ def checkerboard(model: Transformer) -> Fields:
     return {"value": checkerboard_gap(model, without), "intact": checkerboard_gap(model)}
 
 
-CHECKERBOARD_GAP = 0.1  # a gap that an ablation has opened is larger
+CHECKERBOARD_GAP = 0.1  # a gap above this counts as open
 
 
 def gap_opens(measured: Fields) -> bool:

@@ -1,6 +1,6 @@
-"""Findings about digits as a pentagon of pairs at distance five (App. E, Fig. 17).
+"""Findings about digits in a pentagon, whose vertices are pairs of digits that differ by five.
 
-The paper sees it in the residual stream before the last MLP.
+The paper sees it in the residual stream before the last MLP (App. E, Fig. 17).
 """
 
 from itertools import combinations
@@ -19,9 +19,9 @@ from carry_paper.findings.survey import random_sums
 
 SHUFFLES = 2_000
 RANK_AMONG_SHUFFLED = 0.99  # share of shuffled labels whose score a pentagon has to exceed
-VISIBLE_SCORE = 0.9  # from which one can see it
+VISIBLE_SCORE = 0.9  # from this score on, a pentagon is visible
 
-# The two pentagons of pairs at distance five, with digit d at the angle k d 36°.
+# The numbers k of the two pentagons, with digit d at the angle k d 36°: d and d + 5 coincide.
 PENTAGONS = (2, 8)
 
 
@@ -38,24 +38,24 @@ def centres(points: Float[Tensor, "sums 2"], digit: Int[Tensor, " sums"]) -> Com
 
 
 def spectrum(centre: Complex[Tensor, "*batch 10"]) -> Float[Tensor, "*batch 10"]:
-    """Return the shares of ten centres' spread that are regular polygons, by their number k.
+    """Return the share of ten centres' spread that each regular polygon explains, by its number k.
 
-    In polygon k, digit d is at the angle k d 36°. 2 and 8 are pentagons of pairs at distance five
-    in the order of the digits, 1 and 9 the ten digits in a circle.
+    In polygon k, digit d is at the angle k d 36°. Polygons 2 and 8 are pentagons, on whose vertices
+    d and d + 5 coincide; 1 and 9 are the ten digits in a circle.
     """
     power = torch.fft.fft(centre).abs().square()[..., 1:]
     shares = power / power.sum(-1, keepdim=True)
-    mean = torch.zeros_like(shares[..., :1])  # polygon 0 is the centre of all, and no spread
+    mean = torch.zeros_like(shares[..., :1])  # polygon 0 is the common centre, not a spread
     return torch.cat([mean, shares], -1)
 
 
 def score(centre: Complex[Tensor, "*batch 10"]) -> Float[Tensor, "*batch"]:
-    """Return the share of the spread that the best pentagon of {0, 5}, …, {4, 9} explains."""
+    """Return the share of the spread that the better pentagon of {0, 5}, …, {4, 9} explains."""
     return spectrum(centre)[..., list(PENTAGONS)].amax(-1)
 
 
 def shuffled(planes: Complex[Tensor, "plane 10"], seed: int = 0) -> Float[Tensor, " shuffle"]:
-    """Return the scores with digits shuffled among the centres, in each shuffle's best plane."""
+    """Return the scores of `SHUFFLES` random labels of the centres, each in its best plane."""
     generator = torch.Generator().manual_seed(seed)
     order = torch.rand(SHUFFLES, 10, generator=generator).argsort(-1)
     scores = [score(plane[order]) for plane in planes]
@@ -63,9 +63,9 @@ def shuffled(planes: Complex[Tensor, "plane 10"], seed: int = 0) -> Float[Tensor
 
 
 def turn(one: Complex[Tensor, " 10"], other: Complex[Tensor, " 10"]) -> float:
-    """Return the vertices, -2.5 to 2.5, by which the best pentagon of `other` is ahead of `one`'s.
+    """Return by how many vertices, from -2.5 to 2.5, the pentagon of `other` is ahead of `one`'s.
 
-    It is NaN with too few digits.
+    It is NaN if a digit does not occur.
     """
     forwards, backwards = PENTAGONS
     shares = spectrum(one)
@@ -80,10 +80,10 @@ def turn(one: Complex[Tensor, " 10"], other: Complex[Tensor, " 10"]) -> float:
 
 
 class Pentagon(NamedTuple):
-    """What `look_for_pentagon` returns.
+    """The pentagon's scores, and the points in which it was looked for.
 
     Attributes:
-        fields: The row of `finding/pentagon`.
+        fields: The fields of `finding/pentagon`.
         points: All sums on the leading principal axes.
         share: Each axis' share of the variance.
     """
@@ -99,9 +99,10 @@ def look_for_pentagon(
     """Look for a pentagon where the answer's second digit is predicted, after the last attention.
 
     (App. E, Fig. 17.) The fields have the scores of the sums without a carry-in, in the leading
-    plane, which the paper shows, and in the best plane of two axes. Beside each is what 0.99 of
-    shuffled labels stay below, in that plane or in their own best one. The last field is the number
-    of vertices by which the pentagon of the sums with a carry-in is ahead.
+    plane, which the paper shows, and in the best plane of two axes. Beside each is the score below
+    which 0.99 of shuffled labels stay, in the leading plane or in the best one for each shuffle.
+    The last field is the number of vertices by which the pentagon of the sums with a carry-in is
+    ahead.
     """
     config, n_digits = model.config, n_digits or model.config.width
     name, position = f"blocks.{config.layers - 1}.resid_mid", config.layout.answer[1 - n_digits]

@@ -1,7 +1,7 @@
 """A survey of one run: all that the ledger measures on its sums, from one pass over them.
 
-What is done to the final MLP is then cheap (`fast.last_layer`): to ablate it, to choose its carry
-neurons on all sums and ablate them, and to do so again on samples of the paper's size.
+Everything done to the final MLP is then cheap (`fast.last_layer`): ablating it, choosing its carry
+neurons on all sums and ablating them, and doing so again on samples of the paper's size.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,8 +23,9 @@ from carry_core.sums import Numbers
 
 DRAWN = 20_000  # sums per class in a sample of the paper's size
 DRAWS = 10  # the number of such samples on which the final MLP is dissected again
-SAMPLE = 20_000  # random sums where a finding does not need all
-# Random ones of a run's sums for an ablation before the last layer, which costs as much as the run.
+SAMPLE = 20_000  # random sums for a finding that does not need all of them
+# The number of a run's sums on which an ablation before the last layer is measured. Such an
+# ablation needs a pass of its own.
 EARLY = 100_000
 
 
@@ -35,7 +36,7 @@ EARLY = 100_000
 def fixed_sums(group: str) -> tuple[Numbers, Numbers]:
     """Return the sums on which a group's runs are surveyed.
 
-    These are all sums of three digits or fewer; of more, a sample of the paper's size.
+    Up to three digits these are all sums; above, they are a sample of the paper's size.
     """
     n_digits = groups.find(group).n_digits
     return sums.all_sums(n_digits) if n_digits <= 3 else measure.sample(DRAWN, n_digits, seed=0)
@@ -44,7 +45,7 @@ def fixed_sums(group: str) -> tuple[Numbers, Numbers]:
 def random_sums(
     n_digits: int = 3, count: int | None = None, seed: int = 0
 ) -> tuple[Numbers, Numbers]:
-    """Return `count` random sums (`SAMPLE` if None), the same for the same seed."""
+    """Return `count` random sums (`SAMPLE` if None); the same seed gives the same sums."""
     return sums.long_sums(count or SAMPLE, n_digits, torch.Generator().manual_seed(seed))
 
 
@@ -53,7 +54,7 @@ def random_sums(
 
 @dataclass(frozen=True)
 class Need:
-    """What has to be surveyed on each run of a group, besides the final MLP's ablation.
+    """Ablations and a dissection to survey on each run of a group, besides ablating the final MLP.
 
     Attributes:
         ablations: The ablations under which accuracies are measured.
@@ -82,16 +83,16 @@ class Dissected:
 
 @dataclass(frozen=True)
 class Survey:
-    """What was measured on one run.
+    """The measurements on one run.
 
     Attributes:
-        cells: The accuracies under each ablation, always also under the final MLP's: it costs
-            nothing.
-        dissected: The dissection, with neurons that were chosen on all sums and ablated on all
-            sums; None if it was not asked for.
-        draws: The same, with neurons that were chosen on one random sample and ablated on
-            another; `DRAWS` times.
-        decision_head: The ablation of the head that `measure.decision_head` names; None if not
+        cells: The accuracies under each ablation. That of the final MLP is always among them,
+            since it costs nothing.
+        dissected: The dissection, with neurons chosen on all sums and ablated on all sums; None
+            if it was not asked for.
+        draws: `DRAWS` such dissections, with neurons chosen on one random sample and ablated on
+            another.
+        decision_head: The ablation of the head that `measure.decision_head` names; None unless
             each head of the last layer was ablated by itself.
     """
 
@@ -104,10 +105,10 @@ class Survey:
     def heads(self) -> list[Ablation]:
         """Return each head that was ablated by itself, the decision head first.
 
-        The others follow by the exact matches that they cost, the costliest first.
+        The others follow in order of the exact matches that they cost, the costliest first.
 
         Raises:
-            BadInput: Not each head of the last layer was ablated by itself.
+            BadInput: Some head of the last layer was not ablated by itself.
         """
         if self.decision_head is None:
             raise BadInput(
@@ -135,12 +136,12 @@ class Survey:
 
 @torch.inference_mode()
 def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
-    """Survey one run on sums of every class.
+    """Survey one run on the sums a + b, which should have all classes.
 
     An ablation that changes a layer before the last is measured on `EARLY` of the sums.
 
     Raises:
-        BadInput: The model's weights do not say what it computes, as in `plain.is_plain`.
+        BadInput: The model is not plain, as in `fast.plain.is_plain`.
     """
     last_layer = LastLayer(model, len(a))
     resid_mid_name = f"blocks.{model.config.layers - 1}.resid_mid"
@@ -156,7 +157,7 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
     final_mlp = measure.final_mlp(model)
     late, early = _late_and_early(model, need.ablations - {final_mlp})
     predictions = measure.predict(model, a, b, late, watch=watch)
-    # The final MLP comes first, since `Survey.without_mlp` takes the first that ablates an MLP.
+    # The final MLP comes first, since `Survey.without_mlp` takes the first ablation of an MLP.
     cells = {final_mlp: measure.score(torch.cat(answers_without_mlp), a, b)}
     for ablation, predicted in zip(late, predictions, strict=True):
         cells[ablation] = measure.score(predicted, a, b)
@@ -177,7 +178,7 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
 def _late_and_early(
     model: Transformer, ablations: frozenset[Ablation]
 ) -> tuple[list[Ablation], list[Ablation]]:
-    """Return the ablations of the last layer only, and those that change an earlier one."""
+    """Return the ablations of the last layer alone, and those that change an earlier layer."""
     last_layer = f"blocks.{model.config.layers - 1}."
     late: list[Ablation] = []
     early: list[Ablation] = []
@@ -199,7 +200,7 @@ class Samples(NamedTuple):
 
 
 def samples(a: Numbers, b: Numbers, width: int) -> list[Samples]:
-    """Return all sums, then `DRAWS` pairs of random samples with `DRAWN` sums of each class."""
+    """Return all sums, then `DRAWS` pairs of random samples of `DRAWN` sums from each class."""
     task = carries.classify(a, b, width)
     members = [(task == i).nonzero().flatten() for i in range(len(carries.patterns(width)))]
 
@@ -236,7 +237,7 @@ def dissect(
 def carry_neurons(
     last_layer: LastLayer, task: Int[Tensor, " sums"], sets: Sequence[Indices]
 ) -> Bool[Tensor, "set neuron"]:
-    """Return which neurons carry by the criterion of `heads.carry_neurons`, on each set of sums."""
+    """Return a mask of the neurons that carry on each set of sums, as in `heads.carry_neurons`."""
     n_classes = len(carries.patterns(last_layer.model.config.width))
     means: Float[Tensor, "set task neuron"] = last_layer.class_means(task, n_classes, sets)
     no_carry, with_carry = means[:, :1], means[:, 1:]  # NC is the first class

@@ -1,8 +1,8 @@
-"""Findings of interchange: who decides that a one is carried, who adds it, and what ablations say.
+"""Findings by interchange: the parts that decide on a carry, and the neurons that add it.
 
-All but `abstraction` is of the last layer, at the position of the answer digit that is read. The
-rule `who_decides` and its threshold were fitted on runs 0-5 of the main group alone, the author's
-and ours after 300 epochs.
+All but `abstraction` is about the last layer, at the position of the answer digit that is read. The
+rule `who_decides` and its threshold were fitted to runs 0-5 of the main group alone, to the
+author's runs and to ours after 300 epochs.
 """
 
 from collections.abc import Mapping
@@ -26,12 +26,12 @@ from carry_paper.findings.base import MAIN, Fields, per_run
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.interchange import correct_pairs
 
-COUNT = 2_000  # pairs for what a page computes itself
+COUNT = 2_000  # pairs, where a page computes the swaps itself
 
 
 # ---- who decides
 
-# In the runs on which the rule was fitted, the values of a head, of the attention and of its skip
+# In the runs to which the rule was fitted, the values of a head, of the attention and of its skip
 # path are 0.00-0.32, 0.68 and 0.93-1.00, where 1.00 is a component that moves the digit in every
 # pair. The threshold is halfway between the last two.
 DECIDES = 0.8
@@ -43,7 +43,7 @@ KINDS = {
     "split": "the last layer's attention and what enters it decide together, neither alone",
 }
 
-# Parts of the last layer beside its heads, by the names of their columns.
+# Parts of the last layer besides its heads, by the names of their columns.
 PARTS = {
     "heads together": "attn_out",
     "earlier": "attn.skip",
@@ -59,7 +59,7 @@ def who_decides(cells: pd.DataFrame) -> pd.DataFrame:
     answer digits and directions: of the best `head` (`one head`), and of `PARTS`. `kind` is the
     first of `KINDS` that moves the carry by itself.
     """
-    # In the last layer, a map has the digit's own position only.
+    # In the last layer, a map has only the digit's own position.
     is_carry = (cells.variable == "carry_in") & (cells.direction != "both")
     means = cells[is_carry].pivot_table("accuracy", "run", "component")
     last_layer = max(int(name.split(".")[1]) for name in means)
@@ -93,7 +93,7 @@ class NeuronSet(NamedTuple):
 def carry_pairs(model: Transformer, count: int = COUNT, seed: int = 0) -> dict[int, Pairs]:
     """Return pairs of sums that differ in the carry into a column, by column.
 
-    The model gets both sums right. Nothing is carried into the last column.
+    The model gets both sums of a pair right. Nothing is carried into the last column.
     """
     generator = torch.Generator().manual_seed(seed)
     pairs = {}
@@ -103,7 +103,7 @@ def carry_pairs(model: Transformer, count: int = COUNT, seed: int = 0) -> dict[i
 
 
 def neuron_sets(model: Transformer) -> list[NeuronSet]:
-    """Return the carry neurons (Sec. 5), all others, random sets as large, and single ones."""
+    """Return the carry neurons (Sec. 5), all others, random sets of their size, and single ones."""
     d_ff = model.config.d_ff
     generator = torch.Generator().manual_seed(0)
     carry = heads.carry_neurons(model, *measure.sample(1_000, model.config.width, 0))
@@ -117,11 +117,11 @@ def neuron_sets(model: Transformer) -> list[NeuronSet]:
 
 @torch.inference_mode()
 def neuron_swaps(model: Transformer, pairs: Mapping[int, Pairs]) -> pd.DataFrame:
-    """Return what comes of swaps of some neurons between sums that differ in a carry.
+    """Return the outcomes of swapping some neurons between sums that differ in a carry.
 
-    (Sec. 5, Tab. 4.) A row for each of `neuron_sets`, by the name of the `set`: its number of
-    `neurons`; the `accuracy`, the share of swaps after which the digit changes by exactly the one;
-    and the share after which it `stays`.
+    (Sec. 5, Tab. 4.) There is a row for each of `neuron_sets`, with its name (`set`); its number of
+    `neurons`; the `accuracy`, the share of swaps after which the digit changes by exactly one; and
+    the share after which it `stays`.
     """
     sets = neuron_sets(model)
     hits = torch.zeros(len(sets), 2, dtype=torch.float64)  # (set, predicted or stays)
@@ -151,7 +151,7 @@ def neuron_swaps(model: Transformer, pairs: Mapping[int, Pairs]) -> pd.DataFrame
 
 
 class Sources(NamedTuple):
-    """Base sums, and for each variable of the full adder a sum that it is taken from.
+    """Base sums, and for each variable of the full adder a sum from which it is taken.
 
     Attributes:
         base: The base sums' two numbers.
@@ -175,11 +175,11 @@ class Sources(NamedTuple):
 
 
 class Swapped(NamedTuple):
-    """Which variables are taken from their sources, in each pair.
+    """The variables that are taken from their sources, as a mask for each pair.
 
     Attributes:
-        digit_sums: Each column's digit sum.
-        carry_ins: Each column's carry-in; the last column has none.
+        digit_sums: True where a column's digit sum is taken.
+        carry_ins: True where a column's carry-in is taken; the last column has none.
     """
 
     digit_sums: Bool[Tensor, "column pair"]
@@ -191,14 +191,14 @@ class Swapped(NamedTuple):
 
 
 class CausalAnswer(NamedTuple):
-    """The full adder's answer, and which pairs have one: the digits that were set are a sum's."""
+    """The full adder's answer, and a mask of the pairs that have one: their digits form a sum."""
 
     digits: Int[Tensor, "pair column"]
     exists: Bool[Tensor, " pair"]
 
 
 class AbstractionRow(NamedTuple):
-    """Share of answers that are the full adder's; the fields are the columns of a frame."""
+    """The share of answers that are the full adder's; its fields are the columns of a frame."""
 
     variable: str
     pairs: int
@@ -211,12 +211,12 @@ def abstraction(
 ) -> pd.DataFrame:
     """Return how much of the behaviour the full adder explains, as `AbstractionRow` (App. I).
 
-    That is, if its variables are where the paper says. Digit sums are in the stream after the first
-    layer, at the column's `digits` or `digits and answer` (the `place`); carry-ins in the output of
-    head `head` of the last, at the answer. Base and sources are random sums that the model gets
-    right, a source for each variable. An answer counts if the swap changes the causal model's, and
-    is right in all digits. There is a row for `digit_sum`, `carry_in` and `all`, with each variable
-    swapped with probability one half.
+    Its variables are taken to be where the paper says: digit sums in the stream after the first
+    layer, at the column's `digits` or at its `digits and answer` (the `place`); carry-ins in the
+    output of head `head` of the last layer, at the answer. Base and sources are random sums that
+    the model gets right, with a source for each variable. An answer counts if the swap changes the
+    causal model's answer, and is right if all its digits are. There is a row for `digit_sum`,
+    `carry_in` and `all`, with each variable swapped with probability one half.
 
     Raises:
         BadInput: The model has one layer only.
@@ -234,7 +234,7 @@ def abstraction(
         causal = _causal_answer(sources, swapped)
         intact = sums.digits(sources.base.sum(0), model.config.width)
         counts = causal.exists & (causal.digits != intact).any(1)
-        if not counts.any():  # an early model may get no sum right
+        if not counts.any():  # a model early in its training may get no sum right
             rows.append(AbstractionRow(variable, pairs=0, accuracy=float("nan")))
             continue
         hook = _setting(model, sources.of_pairs(counts), swapped.of_pairs(counts), head, place)
@@ -247,7 +247,7 @@ def abstraction(
 
 
 def _sample_sources(model: Transformer, count: int, generator: torch.Generator) -> Sources:
-    """Return `count` bases with their sources, fewer if the model gets too few sums right."""
+    """Return `count` bases with their sources, or fewer if the model gets few sums right."""
     width = model.config.width
     n_sums = 2 * width  # of a pair: the base, and sources of `width` digit sums and the carry-ins
     a, b = sums.long_sums(n_sums * count * 3 // 2, width, generator)
@@ -259,7 +259,7 @@ def _sample_sources(model: Transformer, count: int, generator: torch.Generator) 
 
 
 def _sample_swapped(sources: Sources, variable: str, generator: torch.Generator) -> Swapped:
-    """Return which variables are swapped: each of those asked for with probability one half."""
+    """Return a mask of swapped variables: each of those asked for, with probability one half."""
     _, width, n_pairs = sources.digit_sums.shape
     is_swapped = torch.rand(2 * width, n_pairs, generator=generator) < 0.5  # the base takes a row
     swapped = Swapped(is_swapped[1 : width + 1], is_swapped[width + 1 :])
@@ -271,7 +271,7 @@ def _sample_swapped(sources: Sources, variable: str, generator: torch.Generator)
 
 
 def _causal_answer(sources: Sources, swapped: Swapped) -> CausalAnswer:
-    """Return the full adder's answer to the bases with variables set from their sources."""
+    """Return the full adder's answer to the bases, with variables set from their sources."""
     width = len(swapped.digit_sums)
     # (number, pair, column): a column's own digits, in the base and in its digit sum's source.
     digits = sums.digits(sources.base, width)
@@ -290,7 +290,7 @@ def _causal_answer(sources: Sources, swapped: Swapped) -> CausalAnswer:
 
 
 def _setting(model: Transformer, sources: Sources, swapped: Swapped, head: int, place: str) -> Hook:
-    """Return a hook that sets the swapped variables in the model, where the paper says they are."""
+    """Return a hook that sets the swapped variables in the model where the paper locates them."""
     width, answer = model.config.width, model.config.layout.answer
     patches = []
     for column in range(width):
@@ -323,7 +323,7 @@ def _setting(model: Transformer, sources: Sources, swapped: Swapped, head: int, 
 def statements(evidence: Evidence) -> pd.DataFrame:
     """Return the value of each statement `beyond/…` in each run of the main group.
 
-    Some are from the stored maps, others are computed.
+    Some are taken from the stored maps, others are computed.
     """
     maps = interchange_maps.load(evidence.source, MAIN)
     deciding = who_decides(maps[maps.run.isin(evidence.group(MAIN).numbers)])
@@ -348,7 +348,7 @@ def statements(evidence: Evidence) -> pd.DataFrame:
 
 
 def decides(measured: Fields) -> bool:
-    """Return True if a part moves the digit by itself, in as many pairs as `DECIDES` says."""
+    """Return True if a part moves the digit by itself, in a share of `DECIDES` or more of pairs."""
     return bool(measured["value"] >= DECIDES)
 
 

@@ -1,4 +1,4 @@
-"""How the paper is judged: what it prints, how each number is found, and the verdicts.
+"""The ledger judges the paper: its printed numbers, how each is measured, and the verdicts.
 
 `claims` reads the paper's numbers and findings. `registry` says which function measures each, and
 on whose runs; `entries` are its kinds of rows, and `quantities`, `tables` and `language_models` the

@@ -25,11 +25,11 @@ from carry_core.files import damaged, data_dir
 from carry_paper.schemas import read_yaml
 
 SHIPPED = Path(__file__).parent.parent / "resources" / "claims.yml"
-BEYOND = "Beyond the paper"  # the section of rows that put its claims in other terms
+BEYOND = "Beyond the paper"  # the section of rows that put the paper's claims in other terms
 # Carry patterns by their names in ids: `C_all_con` for `C all con.`.
 CLASSES = {carries.paper_name(p).replace(".", "").replace(" ", "_"): p for p in carries.patterns(3)}
 KINDS = {"accuracy": "accuracy", "corrected": "corrected accuracy"}
-# The end of an id of a table's cell.
+# The end of the id of a table's cell.
 CELL = re.compile(rf"/[^/]+/({'|'.join(map(re.escape, CLASSES))})/({'|'.join(KINDS)})/pos[0-9]+$")
 FLOATS = {"fig": "Figure", "tab": "Table", "app": "Appendix"}
 RULES = {
@@ -88,9 +88,9 @@ Positive = Annotated[StrictInt | StrictFloat, Field(gt=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class Claim:
-    """One published number, or one finding; the head of `data/claims.yml` says what each field is.
+    """One published number, or one finding; the top of `data/claims.yml` explains each field.
 
-    A number has one of the `RULES`, a finding no `paper`, and one of the `QUANTIFIERS`.
+    A number has one of the `RULES`. A finding has one of the `QUANTIFIERS`, and no `paper`.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -128,25 +128,25 @@ class Claim:
 
     @property
     def finding(self) -> bool:
-        """Return True if the paper says it in words.
+        """Return True if the paper states the claim in words.
 
-        A row beyond the paper puts that in other terms.
+        Rows beyond the paper, which put its claims in other terms, do not count.
         """
         return self.paper is None and self.section != BEYOND
 
     @property
     def section(self) -> str:
-        """Return its part of the ledger, such as `Table 1`."""
+        """Return the claim's section of the ledger, such as `Table 1`."""
         return self.heading.partition(", ")[0]
 
     @property
     def part(self) -> str:
-        """Return what the rows around it have in common, such as `without the final MLP`."""
+        """Return what the rows of its part have in common, such as `without the final MLP`."""
         return self.heading.partition(", ")[2]
 
     @property
     def words(self) -> str:
-        """Return what a number is of, or what a finding says."""
+        """Return the words for the quantity of a number, or for the statement of a finding."""
         if self.title:
             text = self.title
         elif self.paper is None:
@@ -160,7 +160,7 @@ class Claim:
 
     @property
     def page(self) -> str:
-        """Return the notebook that shows it in words, such as `Table 1`."""
+        """Return the name of the page that shows the claim, such as `Table 1`."""
         match = re.match(r"(fig|tab|app)_?0?(\d+|[a-z])_", self.notebook)
         if match is None:
             return self.notebook.capitalize().replace("_", " ")
@@ -176,7 +176,7 @@ def claims() -> dict[str, Claim]:
     """Return all claims of `data/claims.yml` by id.
 
     Raises:
-        BadInput: A claim has unknown or missing fields, or an id stands twice.
+        BadInput: A claim has unknown or missing fields, or two claims have the same id.
     """
     path = data_dir() / "claims.yml"
     if not path.exists():
@@ -196,7 +196,7 @@ def _read(path: Path, _modified: int) -> dict[str, Claim]:
 
 
 def chosen(only: str = "") -> list[Claim]:
-    """Return the claims whose id starts with `only`; `BadInput` if there are none."""
+    """Return the claims whose id starts with `only`; raise `BadInput` if there are none."""
     rows = [claim for claim in claims().values() if claim.id.startswith(only)]
     if not rows:
         beginnings = dict.fromkeys(name.split("/")[0] for name in claims())

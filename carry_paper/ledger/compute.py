@@ -27,15 +27,15 @@ RUNS_COUNTED = "n2_w0/runs_full_mlp_ablation_works"  # the one number that count
 class Ledger:
     """The rows of one source, computed from its weights and learning curves.
 
-    A row whose computation fails is `not run` with the reason, and takes no other with it.
+    A row whose computation fails is `not run`, with the reason, and does not affect other rows.
 
     Args:
-        source: Whose weights they are.
-        only: The beginning of the ids of the rows (all if empty).
-        report: Called with a line after each run that was surveyed, and after each finding.
+        source: `ours` or `author`.
+        only: The beginning of the rows' ids (all rows if empty).
+        report: A function that is called with a line after each survey and each finding.
 
     Attributes:
-        failed: The ids of the rows that raised what nobody had foreseen.
+        failed: The ids of the rows that raised an unforeseen error.
 
     Raises:
         BadInput: There is no such source or row.
@@ -58,7 +58,7 @@ class Ledger:
         self.failed: list[str] = []
 
     def steps(self) -> int:
-        """Return how often `report` will be called at most."""
+        """Return the largest number of times that `report` will be called."""
         n_surveys = 0
         for group in self.evidence.needs:
             if self.evidence.has(group):
@@ -67,7 +67,7 @@ class Ledger:
         return n_surveys + n_findings
 
     def rows(self, journal: Path = Path(os.devnull)) -> list[Row]:
-        """Return all rows; `journal` gets each as a line of JSON as soon as it is computed."""
+        """Return all rows; each is written to `journal` as a line of JSON once it is computed."""
         rows = []
         with opened(journal) as file:
             for claim in self.claims:
@@ -159,7 +159,7 @@ def unmeasured(claim: Claim) -> Row:
 
 
 def unforeseen(error: Exception) -> str:
-    """Return a line on an error that nobody had foreseen, with the place in our code."""
+    """Return a line on an unforeseen error, with its place in our code."""
     frames = []
     for frame in traceback.extract_tb(error.__traceback__):
         if re.search("carry_(core|paper)", frame.filename):
@@ -170,7 +170,7 @@ def unforeseen(error: Exception) -> str:
 
 
 def in_words(fields: Mapping[str, Sequence[Any]]) -> str:
-    """Return the fields of a row as a sentence, run by run; nothing where there are none."""
+    """Return the fields of a row as a sentence, run by run; "" if there are none."""
     names = [name for name in fields if name not in ("run", "shows")]
     if not names:
         return ""
@@ -196,7 +196,7 @@ def _text(value: Any) -> str:
 def judge(
     claim: Claim, source: str, measurement: Measurement, author_runs: Sequence[Any]
 ) -> verdicts.Judgement:
-    """Return the verdict on what a source's runs gave; `author_runs` are compared with ours."""
+    """Return the verdict on a source's measurement; `author_runs` are compared with ours."""
     if measurement.shows is not None:
         shows = list(measurement.shows.values())
         return verdicts.judge_finding(claim.quantifier, shows, single=claim.single)
@@ -208,7 +208,7 @@ def judge(
 
     his_runs = stacked(author_runs)
     if claim.id == RUNS_COUNTED:
-        # The paper counts among six runs, so the mean over runs is scaled to as many.
+        # The paper counts among six runs, so the mean over runs is scaled to six.
         value = verdicts.PAPER_RUNS * runs.mean(0)
         runs = verdicts.PAPER_RUNS * runs
         his_runs = verdicts.PAPER_RUNS * his_runs
@@ -223,9 +223,9 @@ def stacked(values: Sequence[Any]) -> verdicts.Array:
 
 
 def stored(value: Any) -> Any:
-    """Return a value as it is stored: NaN as None, and numbers with six decimals.
+    """Return a value as it is stored: NaN as None, and numbers rounded to six decimals.
 
-    So the last bits, which depend on the processor, change no file.
+    So the last bits, which depend on the processor, do not change any file.
     """
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
@@ -240,15 +240,15 @@ def stored(value: Any) -> Any:
 
 
 def journal(source: str) -> Path:
-    """Return where a source's rows are written as they come: beside the book's build."""
+    """Return the file to which a source's rows are written as they come, in the book's build."""
     folder = ROOT if (ROOT / "pyproject.toml").exists() else Path.cwd()
     return folder / "_build" / "ledger" / f"{source}.jsonl"
 
 
 def opened(journal: Path) -> TextIO:
-    """Return the journal, open for writing; the null device if it cannot be written.
+    """Return the journal, open for writing, or the null device if it cannot be written.
 
-    The rows come without it.
+    The rows can do without a journal.
     """
     try:
         journal.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
-"""How a row of the ledger is measured: a function, and the runs that it is called on.
+"""Kinds of ledger rows: each is measured by a function that is called on some runs.
 
-`registry.py` is made of what these functions return. A finding is measured on each run of a group:
-on its model (`on_models`), on a survey, which is shared by all rows of the group (`on_surveys`), or
-on all that a source has (`on_evidence`). A printed number is the mean of the runs' numbers, or
-another `Statistic` of them (`number`, `number_on_models`).
+The functions below return the entries of the table in `registry.py`. A finding is measured on each
+run of a group: on its model (`on_models`), on its survey, which all rows of the group share
+(`on_surveys`), or on all that a source has (`on_evidence`). A printed number is the mean of the
+runs' numbers, or another `Statistic` of them (`number`, `number_on_models`).
 """
 
 import inspect
@@ -25,17 +25,17 @@ from carry_paper.findings.survey import Need, Survey
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a source's weights give for a number or a finding.
+    """The results for a number or a finding, measured on a source's weights.
 
     Attributes:
         runs: The value of each run, by its number, or by group and number if there are several
             groups.
-        value: What stands for all runs.
-        noise: The standard deviation that the paper's own draw of sums adds to `value`.
-        how: A sentence that says how it was obtained.
-        group_size: How many runs the group has; None if all of them are in `runs`.
-        shows: For a finding, whether each run shows it.
-        fields: What else was measured, by run.
+        value: The one value that stands for all runs.
+        noise: The standard deviation that the paper's own random sums add to `value`.
+        how: A sentence that says how the value was obtained.
+        group_size: The number of runs in the group; None if all of them are in `runs`.
+        shows: For a finding, True for each run that shows it.
+        fields: Everything else that was measured, by run.
     """
 
     runs: Mapping[Any, Any]
@@ -49,14 +49,14 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Entry:
-    """What measures a row of the ledger.
+    """The function that measures a row of the ledger, and what it needs.
 
     Attributes:
         measure: Measures the row on a source's weights and learning curves.
         function: The function that `measure` calls on each run, or on all of them; None if the row
             needs no runs.
         groups: The groups whose runs are measured.
-        need: What has to be surveyed on each run of the first group.
+        need: The survey that each run of the first group needs; None if it needs none.
         rule: Decides from a run's fields whether it shows a finding; None if the fields say so.
     """
 
@@ -102,7 +102,7 @@ def on_models(
         for name in names:
             fields_by_run = evidence.each(name, lambda run, model: finding(model), epoch)
             frames[name] = per_run(fields_by_run)
-        # The rows of one group are called by run, those of several by group and run.
+        # The rows of one group are indexed by run, those of several by group and run.
         frame = frames[groups] if isinstance(groups, str) else pd.concat(frames)
         return summary(judged(frame, shows), how, mean_over)
 
@@ -145,7 +145,8 @@ def on_evidence(
 ) -> Entry:
     """Return the entry of a finding that takes a source's evidence and returns a row for each run.
 
-    `groups` are those that the finding asks the evidence for; the others are as in `on_models`.
+    `groups` are those that the finding asks the evidence for; other arguments are as in
+    `on_models`.
     """
     names = [groups] if isinstance(groups, str) else list(groups)
 
@@ -163,7 +164,7 @@ def on_column(
     how: str,
     shows: Rule,
 ) -> Entry:
-    """Return the entry of one of several values that a function measures on each run together.
+    """Return the entry of one of several values that a function measures together on each run.
 
     `how` is a sentence that says what the value is.
     """
@@ -176,7 +177,7 @@ def on_column(
 
 
 def judged(frame: pd.DataFrame, rule: Rule | None) -> pd.DataFrame:
-    """Return a finding's frame with what its rule decides of each run, in the column `shows`."""
+    """Return a finding's frame with a column `shows`, in which its rule judges each run."""
     if rule is None:
         return frame
     return frame.assign(shows=[rule(fields) for fields in frame.to_dict("records")])
@@ -205,8 +206,8 @@ class Among(NamedTuple):
     """The runs of a group that a number is about.
 
     Attributes:
-        counts: Returns True of a run that counts, from its survey.
-        words: What these runs do, as it continues "runs that".
+        counts: Returns True if a run counts, given its survey.
+        words: The words that describe these runs, after "runs that".
     """
 
     counts: Callable[[Survey], bool]
@@ -214,11 +215,11 @@ class Among(NamedTuple):
 
 
 class Statistic(NamedTuple):
-    """How the numbers of a group's runs become the one that the paper prints.
+    """A way to combine the numbers of a group's runs into the one that the paper prints.
 
     Attributes:
-        combine: Makes one number of those of the runs.
-        shown_run: The released run whose number the paper prints; None if it is of all runs.
+        combine: Combines the runs' numbers into one.
+        shown_run: The released run whose number the paper prints; None if it is about all runs.
         among: The runs that count; None if all do.
         how: A sentence on the protocol.
     """
@@ -241,8 +242,8 @@ def number(
 ) -> Entry:
     """Return the entry of a number that is read off the surveys of a group's runs.
 
-    `function` returns a run's `value`, and as `variance` that which the paper's own draw of sums
-    adds to it (0 if it is left out).
+    `function` returns a run's `value`, and the `variance` that the paper's own random sums add to
+    it (0 if it is left out).
     """
 
     def measure(evidence: Evidence) -> Measurement:
@@ -266,8 +267,8 @@ def number_on_models(
 ) -> Entry:
     """Return the entry of a number that is measured on a group's models, as in `number`.
 
-    `epoch` is that of the weights, by the paper's count (the last if None). Runs of another recipe
-    are refused then, since their epochs are others.
+    `epoch` is that of the weights, by the paper's count (the last if None). If it is given, runs of
+    another recipe are refused, since their epochs differ from the paper's.
     """
 
     def measure(evidence: Evidence) -> Measurement:

@@ -1,7 +1,7 @@
 """The rows of the 7B models (Tab. 2, Sec. 6, App. G): from the author's recordings, or our surveys.
 
-A number is a function of a `Recording` of the author's, or of a `Survey` of our own, and of what
-the paper prints of the model. It returns the value, and how it was obtained.
+A number is a function of a `Recording` by the author or a `Survey` of our own, and of the published
+model. It returns the value, and a sentence on how it was obtained.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class Number(NamedTuple):
 def on_language_model(
     key: str, function: Callable[[Recording | Survey, PublishedModel], Number]
 ) -> Entry:
-    """Return the entry of a number of the 7B model that `recordings.MODELS` has by this key."""
+    """Return the entry of a number of the 7B model with this key in `recordings.MODELS`."""
 
     def measure(evidence: Evidence) -> Measurement:
         is_recorded = evidence.source == "author"
@@ -41,7 +41,7 @@ def on_language_model(
 
 
 def generations_asked(run: Recording | Survey) -> int:
-    """Return how many prompts the model answered; the release has the texts of some of them."""
+    """Return the number of prompts that the model answered; not all replies were released."""
     return len(run.correct) if isinstance(run, Recording) else len(run.answers.replies)
 
 
@@ -61,7 +61,7 @@ def accuracy(run: Recording | Survey, model: PublishedModel) -> Number:
 
 
 def staircase_heads(run: Recording | Survey, model: PublishedModel) -> Number:
-    """Return how many heads have a staircase (Tab. 2)."""
+    """Return the number of staircase heads (Tab. 2)."""
     recorded = ", as recorded" if isinstance(run, Recording) else ""
     return Number(run.n_staircase, f"Heads that win a cell{recorded}.")
 
@@ -90,7 +90,7 @@ def ablated_accuracy_of_second_pair(run: Recording | Survey, model: PublishedMod
 def addition_heads(run: Recording | Survey, model: PublishedModel) -> Number:
     """Return the pairs of heads that cost most, as many as the paper names (Tab. 2).
 
-    They are among those that were ablated for a reason.
+    Pairs that were ablated at random do not count.
     """
     if isinstance(run, Recording):
         raise not_released(model)

@@ -17,14 +17,14 @@ REMEDY = "name what `carry claims --json` writes, or a file of data/results"
 
 
 class Rows(RootModel[list[Row]]):
-    """What `carry claims --json` writes."""
+    """The rows that `carry claims --json` writes."""
 
 
 def earlier_rows(path: Path, source: str, only: str = "") -> dict[str, Row]:
     """Return the rows of an earlier result whose id starts with `only`, by id.
 
-    A results file is an object, which names its source; what `--json` writes is a list. `BadInput`
-    if the file is neither, or holds the rows of another source.
+    A results file is an object, which names its source; `--json` writes a list. `BadInput` is
+    raised if the file is neither, or has the rows of another source.
     """
     if not read_bytes(path, REMEDY).lstrip().startswith(b"{"):
         rows = read_json(path, Rows, REMEDY).root

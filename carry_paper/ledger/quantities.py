@@ -1,8 +1,8 @@
-"""The numbers that the paper prints: what each of them is in a run, and what it is for all runs.
+"""The numbers that the paper prints, as functions of a run or of all runs.
 
-A number of a run is a plain function of a survey or of a model, and returns its `value`. A
-`variance` beside it is that which the paper's own draw of sums adds. `registry.py` says which row
-of `data/claims.yml` it measures, and on whose runs.
+A number of a run is a plain function of a survey or of a model, and returns its `value`. If there
+is a `variance`, it is the one that the paper's own random sums add. `registry.py` says which row of
+`data/claims.yml` a function measures, and on which runs.
 """
 
 from collections.abc import Callable
@@ -31,22 +31,22 @@ NO_SKIP = Ablation(skips=frozenset({0}))
 
 
 def drawn_share(share: float, n_drawn: float | int = DRAWN) -> Fields:
-    """Return a share, and its variance if it is counted on so many sums."""
+    """Return a share, and its variance if it was counted on `n_drawn` sums."""
     return {"value": share, "variance": binomial_variance(share, n_drawn)}
 
 
 def binomial_variance(share: float, n_drawn: float | int = DRAWN) -> float:
-    """Return the variance of a share that was counted on a draw."""
+    """Return the variance of a share that was counted on `n_drawn` random sums."""
     return max(0.0, share * (1 - share)) / n_drawn
 
 
-# Tab. 5 is said to average over so many sums, drawn from all and not class by class: the scores in
+# The paper drew this number of sums for Tab. 5, from all sums and not class by class: the scores in
 # the release are fractions of 6747, 4415, 4425, 3561 and 817 sums.
 DECODER_DRAW = 100_000
 
 
 def sums_drawn(group: str, pattern: str) -> float | int:
-    """Return how many sums of a carry class the paper counted on in a run of a group."""
+    """Return the number of sums of a carry class on which the paper measured a run of a group."""
     if group == base.DECODER:
         return DECODER_DRAW * carries.n_sums_in_class(pattern) / sums.n_sums(3)
     return DRAWN
@@ -78,7 +78,7 @@ def carry_accuracy_without_mlp(survey: Survey) -> Fields:
 
 
 def carry_corrected_without_mlp(survey: Survey) -> Fields:
-    """Return the same of the corrected accuracy (App. F)."""
+    """Return the mean corrected accuracy of these cells (App. F)."""
     return drawn_share(heads.mean_over(survey.without_mlp, "corrected", carry=True))
 
 
@@ -118,9 +118,9 @@ def ablation_works(survey: Survey) -> Fields:
 
 
 def over_draws(survey: Survey, part: Callable[[Dissected], float]) -> Fields:
-    """Return a number of the dissection, and how it scatters over draws of the paper's size.
+    """Return a number of the dissection, and its variance over samples of the paper's size.
 
-    Another draw chooses other neurons, so it scatters more than a share does.
+    Another sample chooses other neurons, so the number varies more than a share does.
     """
     assert survey.dissected is not None
     value = part(survey.dissected)
@@ -130,7 +130,7 @@ def over_draws(survey: Survey, part: Callable[[Dissected], float]) -> Fields:
 
 
 def carry_neurons(survey: Survey) -> Fields:
-    """Return how many neurons carry."""
+    """Return the number of carry neurons."""
     return over_draws(survey, lambda dissected: float(dissected.neurons))
 
 
@@ -150,7 +150,7 @@ def no_carry_accuracy(survey: Survey) -> Fields:
 
 
 def needs_final_mlp(survey: Survey) -> bool:
-    """Return True of a run that needs its final MLP for more than carries (App. C.4)."""
+    """Return True if a run needs its final MLP for more than carries (App. C.4)."""
     accuracy = heads.mean_over(survey.without_mlp, "accuracy", carry=False)
     return accuracy < heads.NO_CARRY_ACCURACY
 
@@ -185,7 +185,7 @@ SQUASHING = f"For the outcome {heads.SQUASHED_OUTCOME}."
 
 
 def accuracy_on_random_sums(n_digits: int, model: Transformer) -> Fields:
-    """Return a padded model's exact match on random sums of up to so many digits (App. H)."""
+    """Return a padded model's exact match on random sums of up to `n_digits` digits (App. H)."""
     correct = heads.correct_digits(model, *random_sums(n_digits)).double()  # (sums, pos)
     exact = float(correct.amin(1).mean())
     fields = {**drawn_share(exact), "digit_by_digit": correct.mean(0).tolist()}
@@ -218,7 +218,7 @@ UNSURE = (("NC", 0), ("C@2", 0), ("NC", 1), ("C@1", 1))
 
 
 def decision_head_spread(evidence: Evidence) -> Measurement:
-    """Measure how runs scatter where the model without its decision head is unsure (Tab. 1).
+    """Measure how runs vary where the model without its decision head is unsure (Tab. 1).
 
     The value is the mean over four cells of the standard deviation between runs.
     """
@@ -241,7 +241,7 @@ def decision_head_spread(evidence: Evidence) -> Measurement:
 
 
 def accuracy_range(evidence: Evidence) -> Measurement:
-    """Return the range of unprimed runs' six-digit accuracy, epochs 200 to 1000 (Sec. 6)."""
+    """Return the range of unprimed runs' six-digit accuracy in epochs 200 to 1000 (Sec. 6)."""
     curves = evidence.curves(base.PAD6)
     if evidence.source == "ours":
         lengths.by_the_papers_epochs(evidence, base.PAD6)

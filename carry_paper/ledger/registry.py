@@ -1,7 +1,7 @@
-"""The table of all rows: which function measures a row of `data/claims.yml`, and on whose runs.
+"""The table of all rows: which function measures a row of `data/claims.yml`, and on which runs.
 
-Search for a row's id, such as `finding/staircase`: its line names the function, the group, and for
-a finding the rule that decides whether a run shows it. The cells of a table have a line together.
+Search for a row's id, such as `finding/staircase`: its entry names the function, the group and, for
+a finding, the rule that decides whether a run shows it. The cells of a table share an entry.
 """
 
 import sys
@@ -333,7 +333,7 @@ ROWS: dict[str, Entry] = {
 
 
 def reason(claim: Claim) -> str:
-    """Return why a claim's rule is what it is, with the criteria that it names in braces filled in.
+    """Return the reason for a claim's rule, with the criteria that it names in braces filled in.
 
     The names are constants of the module that has the claim's function.
 
@@ -352,7 +352,7 @@ def reason(claim: Claim) -> str:
 
 
 def entry(name: str) -> Entry:
-    """Return what measures a row; `BadInput` if nothing does."""
+    """Return the entry that measures a row; raise `BadInput` if there is none."""
     if name not in ROWS:
         raise BadInput(f"Nothing measures {name!r} of claims.yml: expected a row of {__name__}.")
     return ROWS[name]

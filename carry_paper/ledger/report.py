@@ -39,7 +39,7 @@ def show(rows: Sequence[Row]) -> None:
 
 
 def totals(rows: Iterable[Row]) -> str:
-    """Return in words how many rows have which verdict, the best first."""
+    """Return the number of rows with each verdict in words, the best verdict first."""
     count = Counter(row.verdict for row in rows)
     return ", ".join(counted(count[verdict], verdict) for verdict in reversed(VERDICTS))
 
@@ -62,7 +62,7 @@ def _columns(row: Row) -> dict[str, str]:
 
 
 def counted(n: int, verdict: str) -> str:
-    """Return in words how many rows have a verdict: `1 differs`, `3 mostly reproduced`."""
+    """Return the number of rows with a verdict in words: `1 differs`, `3 mostly reproduced`."""
     if verdict == "differs" and n != 1:
         return f"{n} differ"
     return f"{n} mostly reproduced" if verdict == "mostly" else f"{n} {verdict}"
@@ -71,7 +71,7 @@ def counted(n: int, verdict: str) -> str:
 def badness(row: Row) -> tuple[int, float]:
     """Return a key that sorts by verdict, the worst first, then by distance from the paper.
 
-    The distance is in multiples of what is allowed, the largest first.
+    The distance is in multiples of the tolerance, the largest first.
     """
     order = VERDICTS.index(row.verdict)
     if not isinstance(row.value, (int, float)) or not isinstance(row.paper, (int, float)):
@@ -80,7 +80,7 @@ def badness(row: Row) -> tuple[int, float]:
 
 
 def text(value: Any) -> str:
-    """Return a number of a row, or a list of them, as short as it can be read."""
+    """Return a number of a row, or a list of them, as short text."""
     if value is None:
         return "–"
     if isinstance(value, list):

@@ -40,18 +40,19 @@ class Row:
         id: The claim's id.
         where: The place in the paper.
         paper: The printed number, or a list of them; None for a finding.
-        value: What was measured, a list where `paper` is one; None if it was not run.
+        value: The measured value, a list if `paper` is one; None if it was not run.
         std: The standard deviation between `runs`, with n - 1; None for fewer than two runs, or
             runs of several groups.
         runs: The value of each run.
         tolerance: How far `value` may lie from `paper`; None where there is no such distance.
         verdict: One of `verdicts.VERDICTS`.
-        detail: `fields` and how the row was obtained in sentences, or why it was not run.
-        n: The number of runs that it is judged on.
+        detail: Sentences on the `fields` and on how the row was obtained, or why it was not run.
+        n: The number of runs on which it is judged.
         fields: Lists with an entry for each run: `run` (its number, with its group before it where
-            there are several), for a finding `shows`, `training` where runs were not trained as
-            the paper's were, and what else was measured.
-        interval: That of the difference to the author's runs or to the paper, by entry.
+            there are several), for a finding `shows`, `training` if runs were not trained as the
+            paper's were, and whatever else was measured.
+        interval: The 95% interval of the difference from the author's runs or from the paper, by
+            entry.
         rule: The rule that gave the verdict (`verdicts.rule_text`); empty in older results.
         reason: The claim's reason for that rule, with its criteria filled in.
         groups: The groups whose runs it is about.
@@ -144,7 +145,7 @@ def check_version(version: int) -> int:
 
 
 class Results(BaseModel):
-    """What a results file holds."""
+    """The content of a results file."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

@@ -1,13 +1,13 @@
-"""Many seeds of the main group: of which kind each run is, and what else was measured on it.
+"""Many seeds of the main group: the kind of each run, and what else was measured on it.
 
-One table stores what was measured. What a rule decides, a run's `kind` and which findings it shows,
-is derived by `decided` whenever the table is read, so that a changed rule changes the page as it
-changes the ledger.
+One table stores what was measured. What rules decide, a run's `kind` and the findings that it
+shows, is derived by `decided` whenever the table is read. So a changed rule changes the page along
+with the ledger.
 
 The page `what_kind_of_run` shows the table, and says which questions and rules were written down
-before the runs were looked at. Two rules are here: our runs by `quick` from number 6 on are judged,
-whatever they have learned (`judged`); and a part has settled at the first snapshot from which on it
-does what it does at the end of training (`settled`).
+before the runs were looked at. Two rules are in this module: our runs by `quick` from number 6 on
+are judged, whatever they have learned (`judged`); and a part has settled at the first snapshot from
+which on it does what it does at the end of training (`settled`).
 """
 
 import gzip
@@ -38,7 +38,7 @@ from carry_paper.schemas import one_of, read_table
 
 FIRST_JUDGED = 6  # the number of the first run that is judged
 DECIMALS = 5  # places of a stored number
-# The columns that name a row. The epoch is that of a snapshot, and NaN at the end of training.
+# The columns that identify a row. The epoch is that of a snapshot, and NaN at the end of training.
 KEY = ["source", "recipe", "run", "epoch"]
 # Parts of the last layer (`typology.who_decides`), and the full adder's variables in their places
 # (`typology.abstraction`).
@@ -47,7 +47,7 @@ REMEDY = "delete it and run `make seeds`"
 
 
 class StoredRuns(BaseModel):
-    """The columns of the stored table that name a row; the others are what was measured."""
+    """The columns of the stored table that identify a row; the others are measurements."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -62,16 +62,16 @@ class StoredRuns(BaseModel):
 
 
 def carry_swaps(model: Transformer, count: int = interchange_maps.PAIRS) -> pd.DataFrame:
-    """Return the part of `interchange.sweep` that `typology.who_decides` reads, on its pairs."""
+    """Return the part of `interchange.sweep` that `who_decides` reads, on `count` pairs."""
     return interchange.sweep(
         model, interchange.PairCounts(count, 0), own=True, variables=["carry_in"]
     )
 
 
 def run_measures(model: Transformer) -> Fields:
-    """Return what is measured on a run besides its kind and the paper's findings.
+    """Return the measurements on a run besides its kind and the paper's findings.
 
-    Attention is that of the decision head, which zero ablation names.
+    Attention is that of the decision head, which is found by zero ablation.
     """
     decision_head = measure.decision_head(model)
     attention = heads.mean_attention(model)[-1][decision_head]  # (query, key)
@@ -93,19 +93,19 @@ def measured(
     numbers: Collection[int],
     report: Callable[[str], None] = lambda done: None,
 ) -> pd.DataFrame:
-    """Return what is measured on some runs of the main group, with what rules decide (`decided`).
+    """Return the measurements on some runs of the main group, and what rules decide (`decided`).
 
     Args:
-        source: Whose runs they are.
+        source: `ours` or `author`.
         recipe: The recipe of their training; None for the one that leads.
-        numbers: The runs.
-        report: Called with a line after each run that was surveyed.
+        numbers: The numbers of the runs.
+        report: A function that is called with a line after each run that was surveyed.
 
     Returns:
         A row for each run with `KEY`, the columns of `typology.who_decides` and `run_measures`,
-        and each finding's value in a column of its name. What else a finding measures is in
+        and each finding's value in a column of its name. Whatever else a finding measures is in
         `fields`, by finding. `learned` is the epoch from which on the exact match on test sums is
-        0.99; `kink of the loss` is an epoch, too (Sec. 5, Fig. 5). The rows of `on_the_way` follow.
+        0.99; `kink of the loss` is also an epoch (Sec. 5, Fig. 5). The rows of `on_the_way` follow.
 
     Raises:
         BadInput: There is no such source or recipe, or a run is missing or damaged.
@@ -158,7 +158,7 @@ def finding_values(evidence: Evidence, numbers: Sequence[int]) -> pd.DataFrame:
 
 
 def on_the_way(loaded: runs.Runs, run: int, count: int = typology.COUNT) -> pd.DataFrame:
-    """Return what `PARTS` do in a run at each of its snapshots and at the end.
+    """Return the values of `PARTS` in a run at each of its snapshots and at the end.
 
     Returns:
         A row for each `epoch`; none if the run has no snapshots.
@@ -195,15 +195,15 @@ def findings() -> dict[str, Entry]:
 
 
 def decided(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows with what today's rules decide of them.
+    """Return rows with what the current rules decide about them.
 
-    That is the `kind`, and as `<finding> shows` whether the run shows a finding; NaN where it was
-    not measured.
+    That is the `kind`, and for each finding, in `<finding> shows`, True if the run shows it; NaN
+    where it was not measured.
 
     Raises:
-        BadInput: The rows lack what a rule asks for.
+        BadInput: The rows lack a field that a rule needs.
     """
-    # An early model may get no pair of sums right, and is of no kind.
+    # A model early in its training may get no pair of sums right, and then has no kind.
     kinds = typology.kinds(rows).where(rows["one head"].notna())
     shows = {}
     for name, entry in findings().items():
@@ -212,7 +212,7 @@ def decided(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _shows(row: "pd.Series[Any]", name: str, entry: Entry) -> bool | float:
-    """Return whether a run shows a finding; NaN if that was not measured."""
+    """Return True if a run shows a finding, False if not, and NaN if it was not measured."""
     if entry.rule is None or pd.isna(row.get(name)):
         return np.nan
     group = groups.find(MAIN)
@@ -253,12 +253,12 @@ def judged(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def path_of() -> Path:
-    """Return where the table is stored."""
+    """Return the path of the stored table."""
     return data_dir() / "results" / "seeds.csv.gz"
 
 
 def saved() -> pd.DataFrame:
-    """Return the stored table, with what rules decide; `BadInput` if it is missing or damaged."""
+    """Return the stored table with what rules decide; raise `BadInput` if it cannot be read."""
     table = read_table(path_of(), StoredRuns, REMEDY)
     if table.duplicated(KEY).any():
         raise damaged(path_of(), "a run stands twice", REMEDY)
@@ -293,7 +293,7 @@ def save(rows: pd.DataFrame) -> Path:
 def check_replaces(rows: pd.DataFrame) -> None:
     """Raise `BadInput` if a stored snapshot of these runs is not among `rows`.
 
-    It would stay in the table, beside other weights.
+    It would stay in the table, next to measurements of other weights.
     """
     if not os.path.lexists(path_of()):
         return
@@ -324,7 +324,7 @@ def _stored(value: Any) -> Any:
 # ---- statistics of the kinds of runs
 
 SIGNIFICANCE = 0.05  # a smaller p-value rejects that two sets of runs are alike
-POWER = 0.8  # of a test: from here on it would have noticed
+POWER = 0.8  # from this power on, a test would have noticed a difference
 CONFIDENCE = 0.95
 FEWEST = 3  # a kind with fewer runs does not count
 HOLDS = 2 / 3  # the share of a kind's runs from which on a finding holds in it
@@ -332,7 +332,7 @@ SET_SIZE = 6  # the runs of a set that is compared with the judged ones, as many
 
 
 def by_kind_counts(kinds: "pd.Series[str]") -> "pd.Series[int]":
-    """Return how many runs are of each of `typology.KINDS`."""
+    """Return the number of runs of each of `typology.KINDS`."""
     return kinds.value_counts().reindex(list(typology.KINDS), fill_value=0)
 
 
@@ -358,7 +358,7 @@ def shares(kinds: "pd.Series[str]") -> pd.DataFrame:
 
 
 def exact_test(draw: Sequence[int], population: Sequence[int]) -> float:
-    """Return how likely a draw without replacement is to be as unlikely as `draw`, or more so.
+    """Return the probability that a draw without replacement is as unlikely as `draw`, or more so.
 
     This is Fisher's exact test of a table with two rows and any number of columns: `draw`,
     and `population` less `draw`.
@@ -383,12 +383,12 @@ def likely_draw(kinds: "pd.Series[str]", judged_kinds: "pd.Series[str]") -> floa
 
 
 def rejections(n_main: int, n_judged: int, size: int = SET_SIZE) -> "pd.Series[float]":
-    """Return the power of `exact_test`: in which share of draws it rejects.
+    """Return the power of `exact_test`: the share of draws in which it rejects.
 
     Args:
-        n_main: How many of the judged runs are of the most frequent kind.
-        n_judged: How many runs are judged.
-        size: How many runs are drawn, and compared with them.
+        n_main: The number of judged runs of the most frequent kind.
+        n_judged: The number of judged runs.
+        size: The number of runs that are drawn, and compared with them.
 
     Returns:
         The power, by the share of that kind among the runs that are drawn from.
@@ -405,7 +405,7 @@ def rejections(n_main: int, n_judged: int, size: int = SET_SIZE) -> "pd.Series[f
 
 
 def kruskal(samples: Sequence["pd.Series[float]"]) -> float:
-    """Return the p-value of Kruskal and Wallis's test; 1 where there is nothing to compare."""
+    """Return the p-value of the Kruskal-Wallis test; 1 if there is nothing to compare."""
     measured = [sample.dropna() for sample in samples]
     if not all(map(len, measured)) or pd.concat(measured).nunique() < 2:
         return 1.0
@@ -413,7 +413,7 @@ def kruskal(samples: Sequence["pd.Series[float]"]) -> float:
 
 
 def by_kind(rows: pd.DataFrame, measures: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return what depends on the kind of run.
+    """Return the findings and the measures of runs, compared between kinds.
 
     Args:
         rows: Runs with their `kind`, from `saved`.

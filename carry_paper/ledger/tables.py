@@ -53,7 +53,7 @@ class AblatedCell:
     n_drawn: float | int
 
     def __call__(self, survey: Survey) -> Fields:
-        """Return the share of digits, and the variance of counting it on the paper's draw."""
+        """Return the share of digits, and its variance if counted on the paper's random sums."""
         return quantities.drawn_share(self.cell.of(self.table(survey)), self.n_drawn)
 
 
@@ -64,7 +64,7 @@ class DissectedCell:
     cell: Cell
 
     def __call__(self, survey: Survey) -> Fields:
-        """Return the share of digits, and how it scatters over draws of the neurons."""
+        """Return the share of digits, and its variance over choices of the neurons."""
         return quantities.over_draws(survey, self._share)
 
     def _share(self, dissected: Dissected) -> float:

@@ -1,10 +1,10 @@
-"""The rules that `data/claims.yml` names: how numbers and findings get their verdicts.
+"""The rules that `data/claims.yml` names, which give numbers and findings their verdicts.
 
-A number from the author's weights, which gave the printed ones, may be off by two things only:
-rounding, and the noise of the sums that the paper drew. A number from ours, which are other runs,
-is compared with his runs by equivalence: the 95% interval of the difference must lie within a tenth
-of the quantity's range, so that a real difference would have been seen. A finding is judged by how
-many runs show it, and by how many runs the paper says that they do.
+A number from the author's weights, which produced the printed ones, may be off for two reasons
+only: rounding, and the noise of the random sums that the paper used. A number from our weights,
+which are other runs, is compared with the author's runs by equivalence: the 95% interval of the
+difference must lie within a tenth of the quantity's range, so that a real difference would have
+been seen. A finding is judged by how many runs show it, and how many should by the paper's words.
 """
 
 import warnings
@@ -21,25 +21,26 @@ from numpy.typing import NDArray
 from carry_paper.ledger.claims import QUANTIFIERS, RULES, Claim
 
 VERDICTS = ("differs", "mixed", "compatible", "mostly", "not run", "reproduced")  # worst first
-# A hundred cells and more are judged: with two, five in a hundred would differ by chance.
+# More than a hundred cells are judged: with two standard errors, five in a hundred would differ by
+# chance.
 STANDARD_ERRORS = 3
 CONFIDENCE = 0.95
 EQUIVALENT = 0.1  # share of a quantity's range; smaller differences do not count
 PAPER_RUNS = 6  # runs behind a mean of the paper
-ENOUGH = 3  # runs that a finding takes, unless the paper says it of one
+ENOUGH = 3  # runs that a finding needs, unless the paper states it of a single run
 EPSILON = 1e-6  # rounding of shares in float32
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict, and how it was found.
+    """A verdict, and how it was reached.
 
     Attributes:
         verdict: One of `VERDICTS`.
         tolerance: The distance from the paper that the rule allows; None if there is none.
-        detail: A sentence on how the verdict was found.
-        interval: The 95% interval of the difference to the author's runs, or to the printed
+        detail: A sentence on how the verdict was reached.
+        interval: The 95% interval of the difference from the author's runs, or from the printed
             value, as [entry, (low, high)].
     """
 
@@ -66,8 +67,8 @@ def judge_author(
 
     Args:
         claim: The printed number.
-        value: What stands for the author's runs.
-        noise: The standard deviation that the paper's own draw of sums adds to it.
+        value: The one value that stands for the author's runs.
+        noise: The standard deviation that the paper's own random sums add to it.
         n_runs: The number of runs; 0 if the number needs none.
         runs: The value of each run, [run, entry]; only needed if the paper names no run.
     """
@@ -173,7 +174,7 @@ def welch(ours: Array, theirs: Array) -> Array:
     difference = ours.mean(0) - theirs.mean(0)
     all_the_same = (ours.std(0) == 0) & (theirs.std(0) == 0)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        # SciPy warns of runs that are nearly equal, since digits cancel.
+        # SciPy warns about cancellation if runs are nearly equal.
         warnings.simplefilter("ignore", RuntimeWarning)
         test = scipy.stats.ttest_ind(ours, theirs, equal_var=False)
         interval = test.confidence_interval(CONFIDENCE)
@@ -182,9 +183,9 @@ def welch(ours: Array, theirs: Array) -> Array:
 
 
 def _half_width(runs: Array, others: int) -> Array:
-    """Return half the 95% interval of the difference of two means.
+    """Return half the width of the 95% interval of the difference of two means.
 
-    One is the mean of `runs`, the other that of so many `others` that scatter as they do.
+    One is the mean of `runs`, the other that of `others` many runs that vary as much.
     """
     quantile = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, len(runs) - 1))
     return quantile * np.asarray(runs.std(0, ddof=1)) * sqrt(1 / len(runs) + 1 / others)
@@ -194,7 +195,7 @@ def _half_width(runs: Array, others: int) -> Array:
 
 
 class Bands(NamedTuple):
-    """Shares of agreeing runs that a finding's verdict takes; between the last two it is `mixed`.
+    """Shares of agreeing runs that give a finding's verdict; between the last two it is `mixed`.
 
     Attributes:
         reproduced: The lowest share for `reproduced`.
@@ -216,16 +217,16 @@ BANDS = {
 
 
 def runs_show(count: int, n: int) -> str:
-    """Return in words how many of the runs show a finding."""
+    """Return the number of runs that show a finding, in words."""
     if n == 1:
         return f"the one run {'shows' if count else 'does not show'} it"
     return f"{count} of {n} runs show{'s' if count == 1 else ''} it"
 
 
 def judge_finding(quantifier: str, shows: Sequence[bool], *, single: bool = False) -> Judgement:
-    """Judge a finding with one of the `QUANTIFIERS`, from whether each run shows it.
+    """Judge a finding by one of the `QUANTIFIERS`, given for each run whether it shows the finding.
 
-    If the paper does not say it of a `single` run, fewer than three are `compatible` at best.
+    Fewer than three runs are `compatible` at best, unless the paper states it of a `single` run.
     """
     count, n = sum(shows), len(shows)
     words = runs_show(count, n)
