@@ -1,8 +1,8 @@
 """Convert the author's public release to our file formats, without running any code in it.
 
 His files are pickles, which can run code when opened. Weights and language-model files go through
-`torch.load(weights_only=True)`; the histories need an unpickler, which here knows three harmless
-names and refuses all others, also inside the pickles that tensors carry within pickles.
+`torch.load(weights_only=True)`. The histories need an unpickler; ours allows three harmless names
+and refuses all others, even in the pickles that tensors carry within pickles.
 
 The release has no licence: what this module writes is for the user alone and is never committed.
 Under `out`:
@@ -127,7 +127,7 @@ def checksums() -> dict[str, str]:
 
 
 def place(path: str) -> Place:
-    """Where a file of the release belongs."""
+    """Return the place of a file of the release, given its path in the author's repository."""
     folder, _, file = path.rpartition("/")
     if folder in MODELS:
         return Place(path, "llm", f"llm/{MODELS[folder]}", part=file.removesuffix(".pt"))
@@ -293,14 +293,14 @@ class Report:
 
 
 def import_release(source: Path, out: Path, expected: Mapping[str, str] | None = None) -> Report:
-    """Convert what is in a clone of the author's repository, or in a part of it.
+    """Convert the files in a clone of the author's repository, or in a part of it.
 
-    A file that is missing or damaged is named in the report, and the rest is imported. `expected`
-    has the sha256 of each file, by path; if None, those of the public release.
+    The report names files that are missing or damaged; the rest is imported. `expected` has the
+    sha256 of each file, by path; if it is None, those of the public release are used.
 
     Raises:
-        BadInput: The folder is no clone of that repository, or `out` cannot be written to or has
-            other files in it.
+        BadInput: The folder is not a clone of that repository, or `out` cannot be written to or
+            has other files in it.
     """
     expected = expected or checksums()
     present = [place(path) for path in expected if (source / path).is_file()]

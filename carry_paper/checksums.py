@@ -56,7 +56,7 @@ def _is_inside(name: str) -> bool:
 
 
 def shipped_name(path: Path) -> str:
-    """Return the name of a file on the list; `BadInput` if it is none of those that are shipped."""
+    """Return a file's name on the list; raise `BadInput` if it is not one that is shipped."""
     name = Path(os.path.relpath(path, data_dir())).as_posix()
     if not _is_inside(name) or NOT_SHIPPED.match(name):
         raise BadInput(
@@ -67,10 +67,10 @@ def shipped_name(path: Path) -> str:
 
 
 def write_checksums(files: Iterable[Path] | None = None) -> None:
-    """Write the list anew for some files, or for all that are shipped.
+    """Update the list for some files, or rewrite it for all that are shipped.
 
     Raises:
-        BadInput: A file is none of those that are shipped.
+        BadInput: A file is not one of those that are shipped.
     """
     with _locked():
         sums: dict[str, str] = {}

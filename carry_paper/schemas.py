@@ -1,6 +1,6 @@
-"""Files that are read by a schema: JSON, YAML and tables.
+"""Readers for files with a schema: JSON, YAML and tables.
 
-A schema is a class of pydantic's. Whatever is wrong with a file is one `BadInput`, which names the
+A schema is a pydantic class. Whatever is wrong with a file raises one `BadInput`, which names the
 file, the first place in it that the schema does not allow, and the remedy.
 """
 
@@ -25,7 +25,7 @@ DEEPEST = 20
 
 
 def one_of(names: Collection[str]) -> AfterValidator:
-    """Return a part of a schema: one of these names."""
+    """Return a validator for a part of a schema that has to be one of these names."""
 
     def check(name: str) -> str:
         if name not in names:
@@ -37,7 +37,7 @@ def one_of(names: Collection[str]) -> AfterValidator:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Turn a schema's error into a `ValueError`: the first complaint and its place."""
+    """Turn a schema's error into a `ValueError` with the first complaint and its place."""
     try:
         yield
     except ValidationError as error:
@@ -51,14 +51,14 @@ def plain_errors() -> Iterator[None]:
 
 
 def read_json(path: Path, schema: type[Schema], remedy: str) -> Schema:
-    """Return the content of a JSON file as its schema has it, else `BadInput`."""
+    """Return the content of a JSON file by its schema; raise `BadInput` if it does not fit."""
     content = read_bytes(path, remedy)
     with reading(path, remedy), plain_errors():
         return schema.model_validate_json(content)
 
 
 def read_yaml(path: Path, schema: type[Schema], remedy: str) -> Schema:
-    """Return the content of a YAML file as its schema has it.
+    """Return the content of a YAML file by its schema.
 
     Raises:
         BadInput: The file is missing or damaged, or a key occurs twice in a mapping.
@@ -80,7 +80,7 @@ _YamlLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _StrictLoader(_YamlLoader):  # type: ignore[misc] # one of two classes
-    """A loader of plain data, in which no key occurs twice and no mapping merges several others."""
+    """A loader of plain data that refuses duplicate keys, and merges of several mappings."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -102,9 +102,9 @@ class _StrictLoader(_YamlLoader):  # type: ignore[misc] # one of two classes
 
 
 def read_table(path: Path, schema: type[BaseModel], remedy: str) -> pd.DataFrame:
-    """Return the table in a `.csv.gz` file, else `BadInput`.
+    """Return the table in a `.csv.gz` file; raise `BadInput` if it does not fit its schema.
 
-    The schema has a list for each column: its distinct values, with None for NaN.
+    The schema has a list for each column, of its distinct values, with None for NaN.
     """
     with reading(path, remedy), plain_errors(), gzip.open(path) as file:
         frame = pd.read_csv(io.BytesIO(limited(file.read(LARGEST + 1))))

@@ -1,8 +1,8 @@
-"""Load a causal language model, cache its activations, ablate its heads (Sec. 6).
+"""Causal language models: loading them, caching activations, ablating heads (Sec. 6).
 
 A folder, or an id on the Hugging Face hub, is refused before its weights are read.
 
-`transformers` is imported only when a model is looked at: it takes seconds, and is the extra
+`transformers` is imported only when it is needed: it takes seconds, and comes with the extra
 `carry-core[llm]`.
 """
 
@@ -28,7 +28,7 @@ ATTENTION = ("self_attn", "attn")
 PROJECTION = ("o_proj", "out_proj", "c_proj", "dense")
 # Gemma 2 has the first two of these names; the first is the norm before the MLP.
 BEFORE_MLP = ("pre_feedforward_layernorm", "post_attention_layernorm", "ln_2")
-# The author took pairs from a list of this many most frequent winners (App. A.3).
+# The author took pairs from this number of most frequent winners (App. A.3).
 N_FREQUENT = 8
 MOST_PAIRS = N_FREQUENT * (N_FREQUENT - 1) // 2
 

@@ -34,7 +34,7 @@ class Template:
         text: The prompt; `{sum}` stands for the sum.
         last: True if the last integer of the reply is the answer. Otherwise it is the first, since
             a model without instructions runs on into new sums.
-        tokens: The number of tokens that are generated at most.
+        tokens: The largest number of tokens to generate.
     """
 
     name: str
@@ -91,7 +91,7 @@ def locate(prompt: str, offsets: Sequence[Sequence[int]], a: int, b: int) -> Pos
     """Find the sum `a + b` in a prompt whose tokens cover the characters `offsets`.
 
     Nothing is assumed about token ids: a digit belongs to the token whose characters cover it,
-    whether that is one digit, a group of them, or brings a space along.
+    whether that token is one digit, several digits, or a digit with a space.
     """
     text = f"{a} + {b}"
     start = prompt.rindex(text)
@@ -185,7 +185,7 @@ class Answers:
 
 
 def carry_ins(pairs: Int[Tensor, "prompt 2"]) -> Bool[Tensor, "prompt digit"]:
-    """Return which of the answer's five digits have a carry-in, the leading one included."""
+    """Return a mask of the answer's five digits, the leading one included, with a carry-in."""
     return (digits(pairs.sum(1), WIDTH) - digits(pairs, WIDTH).sum(1)) % 10 == 1
 
 

@@ -1,4 +1,4 @@
-"""Load the language model that a page shows: a recording, a stored survey, or the small model.
+"""The language model that a page shows: a recording, a stored survey, or the small model.
 
 The author recorded three 7B models; `carry import-author` converts his recordings (see `author`).
 They have all replies of Llemma and Zephyr, and the first hundred of Alpaca.

@@ -1,10 +1,10 @@
-"""Train a small Llama from scratch on four-digit sums as text, to run Sec. 6 without a 7B model.
+"""A small Llama, trained from scratch on four-digit sums as text, to run Sec. 6 without 7B weights.
 
 It learns `1234 + 5678 = 6912` as the tokens `<s> 1 2 3 4 + 5 6 7 8 = 6 9 1 2 </s>`; only the answer
 and its end enter the loss. Every batch is new; the prompts of the protocol are never among them.
-Width 16 reached 0.841 of other random sums, width 32 reaches 0.998. With four layers of eight heads
-a pair is a choice among 496: smaller shapes learn to add too, but need nearly every head, and where
-any pair is vital an ablated pair says nothing.
+Width 16 got 0.841 of other random sums right, width 32 gets 0.998. With four layers of eight heads,
+there are 496 pairs of heads to choose from. Smaller shapes also learn to add, but they need nearly
+every head, and where every pair is vital, ablating one says nothing.
 """
 
 import math
@@ -48,7 +48,7 @@ class Recipe:
     rate: float = 2e-3
     warmup: int = 300
     decay: float = 0.1
-    # In this share of sums, half of the columns add up to nine, so that carries run over several.
+    # In this share of sums, half of the columns add up to nine, so that carries propagate.
     carrying: float = 0.5
     seed: int = 0
 

@@ -1,8 +1,9 @@
-"""Search for the heads that attend most where column addition would look (Sec. 6, App. A.3).
+"""The search for heads that attend most where column addition would look (Sec. 6, App. A.3).
 
-An example has these cells. Digit k of the second number looks at digit k of the first; the prompt's
-last token looks at the first digit of the second number; and generated token j looks j tokens
-further on. The head with the largest attention over all layers wins a cell.
+An example has these cells. Digit k of the second number attends to digit k of the first; the
+prompt's last token attends to the first digit of the second number; and generated token j attends
+to the token j places further on. The head with the most attention to a cell, over all layers, wins
+it.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,7 +23,7 @@ MARKS = ("⊢", *"*" * DIGITS, "+", *"*" * DIGITS, "=", *"•" * N_MAPPED)
 
 
 def cells(places: Positions, generated: int) -> list[tuple[int, int]]:
-    """Return row and column of each cell in an unpadded sequence.
+    """Return the row and the column of each cell in an unpadded sequence.
 
     Cells of `generated` tokens are included, even if the example ends earlier.
     """
@@ -33,7 +34,7 @@ def cells(places: Positions, generated: int) -> list[tuple[int, int]]:
 
 
 def map_cells(places: Positions) -> list[tuple[int, int]]:
-    """Return row and column of each cell of a map: marked tokens and the first generated ones."""
+    """Return the row and the column of each cell of a map: marked and first generated tokens."""
     marked = [*places.marked, *(places.last + j for j in range(1, N_MAPPED + 1))]
     return [*product(marked, marked)]
 
@@ -70,7 +71,7 @@ def attention_at(
 def count_wins(
     attention: Float[Tensor, "batch layer head cell"], exists: Bool[Tensor, "batch cell"]
 ) -> Int[Tensor, "cell layer head"]:
-    """Return how often each head wins each cell that exists; of equal heads the first wins."""
+    """Return the wins of each head in each cell that exists; ties go to the first head."""
     n_layers, n_heads = attention.shape[1:3]
     winner = attention.flatten(1, 2).argmax(1)  # (batch, cell)
     wins = []

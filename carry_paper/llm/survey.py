@@ -1,9 +1,10 @@
 """Survey a language model: prompt it, cache activations, ablate heads (Tab. 2, Fig. 6).
 
-A survey is stored in one small file. On the way each batch is written to disk as soon as it is
-done, and a survey that was stopped goes on from there. The batches take 3 GB for 7B weights in 16
-bits and 1000 prompts, since residual streams become coordinates on a few axes only at the end. They
-are never in memory together. Later surveys of the same model that ablate other heads use them.
+A survey is stored in one small file. While it runs, each batch is written to disk as soon as it is
+done, and a survey that was stopped resumes from there. The batches take 3 GB for 7B weights in 16
+bits and 1000 prompts, since residual streams are reduced to coordinates on a few axes only at the
+end. They are never in memory all at once. Later surveys of the same model that ablate other heads
+reuse them.
 """
 
 import hashlib
@@ -113,7 +114,7 @@ class Observations:
 
 @dataclass(frozen=True)
 class Survey(Observations):
-    """What became of a survey; its attention is that between the marked tokens."""
+    """The results of a survey; its attention is that between the marked tokens."""
 
     # the residual stream on its leading axes where each token of the answer is predicted, after
     # attention and after MLP
@@ -127,7 +128,7 @@ class Survey(Observations):
 
     @property
     def provenance(self) -> str:
-        """One sentence on where it comes from, for the page that shows it."""
+        """A sentence on where the survey comes from, for the page that shows it."""
         layers, n_heads = self.counts.shape
         size = f"{layers} layers of {n_heads} heads, {self.record['dtype']}"
         return f"The model “{self.title}”: {size}, {len(self.answers.replies):,} prompts."
@@ -142,8 +143,8 @@ class Survey(Observations):
     def planes(self, layer: int) -> list[geometry.Plane]:
         """Return a layer's stream at each digit, after attention and after MLP: columns of Fig. 6.
 
-        A prompt counts if the digit is correct and a token of its own. A digit needs 50 such
-        prompts. The two sides are sums with a carry-in and without.
+        A prompt counts if the digit is correct and is a token of its own. A digit needs 50 such
+        prompts. The two sides are the sums with and without a carry-in.
         """
         planes, pairs = [], self.answers.pairs
         for output in range(DIGITS):
@@ -162,7 +163,7 @@ class Survey(Observations):
     def separations(
         self, measures: dict[str, Callable[[geometry.Plane], float]] = MEASURES
     ) -> pd.DataFrame:
-        """Measure how the stream is ordered; rows are by `output` (digit, from 0) and layer."""
+        """Measure how the stream is ordered, by `output` (the digit, counted from 0) and layer."""
         planes = [plane for layer in range(len(self.counts)) for plane in self.planes(layer)]
         rows = [
             (p.position, p.layer, p.after, *(measure(p) for measure in measures.values()))
@@ -223,7 +224,7 @@ def read(path: Path) -> Survey:
 
 
 def check_replaces(path: Path, count: int) -> None:
-    """Raise BadInput if a survey of more prompts than `count` lies there."""
+    """Raise `BadInput` if the file is a survey of more prompts than `count`."""
     if os.path.lexists(path):
         stored = len(read(path).answers.replies)
         if stored > count:
@@ -233,7 +234,7 @@ def check_replaces(path: Path, count: int) -> None:
 
 
 def check_shapes(tensors: Mapping[str, Tensor], n_prompts: int) -> None:
-    """Raise `ValueError` unless the tensors of a survey are of one model and of so many prompts."""
+    """Raise `ValueError` unless a survey's tensors fit one model and `n_prompts` prompts."""
     layers = tensors["wins"].shape[1:2]
     axes = tensors["points"].shape[-1:]
     expected = {

@@ -1,1 +1,1 @@
-"""Training: the stacked forward pass and its step in C++, trainer, checkpoints, loop, benchmark."""
+"""Training: the stacked forward pass, its step in C++, the trainer, checkpoints and benchmarks."""

@@ -1,6 +1,6 @@
-"""Benchmarks of training, of measurements and of the ledger beside plain PyTorch (`carry bench`).
+"""Benchmarks of training, measurements and the ledger against plain PyTorch (`carry bench`).
 
-What is compared is timed in turns, in one process on the same machine.
+Tasks that are compared are timed in turns, in one process on the same machine.
 """
 
 import math
@@ -83,9 +83,9 @@ class Plain:
 def in_turns(
     tasks: dict[str, Callable[[], Any]], rounds: int, threads: int, **clock: Any
 ) -> pd.DataFrame:
-    """Return the seconds of each task, a row for each round of all tasks.
+    """Return the seconds that each task takes, with a row for each round of all tasks.
 
-    A slow moment of the machine therefore meets all of them.
+    The tasks take turns, so that a slow moment of the machine affects all of them.
     """
     # It is imported only here, since it warns if CUDA is installed without a device.
     from torch.utils.benchmark import Timer
@@ -101,7 +101,7 @@ def in_turns(
 
 
 def ratios(slow: pd.Series, fast: pd.Series) -> Row:
-    """Return how many times faster a task is, by round: the median, the lowest, the highest."""
+    """Return the speed-up of a task over the rounds: the median, the lowest, the highest."""
     ratio = (slow / fast).round(2)
     return {"ratio": ratio.median(), "ratio, lowest": ratio.min(), "ratio, highest": ratio.max()}
 
@@ -109,7 +109,7 @@ def ratios(slow: pd.Series, fast: pd.Series) -> Row:
 def train(
     device: str = "cpu", groups: Sequence[Group] = LAYERS, runs: int = 1, rounds: int = 5
 ) -> list[Row]:
-    """Time a training step of ours, of so many runs in lockstep.
+    """Time a training step of ours, with `runs` runs in lockstep.
 
     On a CPU it is compared with that of `Plain`, in processor time.
     """
@@ -245,7 +245,7 @@ def saved(what: str) -> dict[str, Any]:
 
 
 def check_devices(what: str, devices: Collection[Any]) -> None:
-    """Raise `BadInput` if a benchmark is stored of devices that are not among these."""
+    """Raise `BadInput` if the stored benchmark covers devices that are not among these."""
     if os.path.lexists(path_of(what)):
         stored = {str(row["device"]) for row in saved(what)["rows"] if "device" in row}
         lost = sorted(stored - {*devices})

@@ -1,6 +1,6 @@
 """Checkpoints of runs in training.
 
-A run goes on from its checkpoint, on a processor of the same kind to the same bits.
+A run resumes from its checkpoint. On the same kind of processor it ends with the same bits.
 """
 
 import json
@@ -29,7 +29,7 @@ RESUMING = ("format", "group", "epoch", "batches", "adam_step", "dropout")
 
 
 class CheckpointRecord(BaseModel):
-    """The record of a checkpoint: how far a run is, and by further entries how it goes on."""
+    """The record of a checkpoint: the progress of a run, and what it takes to resume it."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -62,16 +62,16 @@ class Checkpoints:
     recipe: Recipe
 
     def path(self, run: int, epoch: int | None = None) -> Path:
-        """Return the path of a run's latest state, or of that at an epoch."""
+        """Return the path of a run's latest state, or of its state at an epoch."""
         suffix = "" if epoch is None else f".epoch{epoch}"
         folder = self.folder / f"{self.group.name}.{self.recipe.name}"
         return folder / f"run{run}{suffix}.safetensors"
 
     def lock(self, run: int) -> AbstractContextManager[object]:
-        """Hold the run until the context is left, or the process dies.
+        """Lock the run until the context is left, or the process dies.
 
         Raises:
-            BadInput: Another process trains it.
+            BadInput: Another process is training it.
         """
         path = self.path(run).with_name(f".run{run}.lock")
         try:
@@ -83,7 +83,7 @@ class Checkpoints:
             ) from error
 
     def save(self, states: list[State]) -> None:
-        """Write each run's state, whole or not at all; at a snapshot's epoch that file first."""
+        """Write each run's state, all of it or nothing; at a snapshot, write its file first."""
         for tensors, record in states:
             about = {"format": FORMAT, "record": json.dumps(record)}
             run, epoch = record["run"], record["epoch"]

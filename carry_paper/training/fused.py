@@ -1,8 +1,8 @@
 """The bf16 training step in C++ (`native/fused.cpp`), built on first use.
 
-It needs a compiler and a processor with AVX512-bf16. It draws other dropout masks than PyTorch's
-step (`stacked`), which stays the reference, and rounds in other places. So it is a precision of
-its own, `fused`, which a checkpoint names and is continued with.
+It needs a compiler and a processor with AVX512-bf16. Its dropout masks differ from those of
+PyTorch's step (`stacked`), which stays the reference, and it rounds in other places. So it is a
+precision of its own, `fused`: a checkpoint names its precision, and is only resumed in the same.
 """
 
 import ctypes
@@ -35,7 +35,7 @@ VERSION = 2
 NATIVE = Path(__file__).with_name("native")
 FLAGS = ["-std=c++17", "-O3", "-march=native", "-fno-strict-aliasing", "-shared", "-fPIC"]
 INSTRUCTIONS = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16"}
-# `native/sizes.h` makes room for these, and knows the paper's D_MODEL and HEADS only.
+# `native/sizes.h` makes room for these, and supports only the paper's D_MODEL and HEADS.
 D_MODEL = 128
 HEADS = 2
 MOST_LAYERS = 3
@@ -49,7 +49,7 @@ MASK_STREAMS = 8  # of each run: `tile.h` draws from them in parallel
 
 @cache
 def library() -> ctypes.CDLL:
-    """Return the compiled step, from the cache if it was built on such a processor before.
+    """Return the compiled step, from the cache if it was built for this kind of processor before.
 
     Raises:
         BadInput: It cannot be built or loaded here.
@@ -77,7 +77,7 @@ def library() -> ctypes.CDLL:
 
 
 def _compiler() -> list[str]:
-    """Return the command of the C++ compiler, from CXX; `BadInput` if there is none."""
+    """Return the command of the C++ compiler, from CXX; raise `BadInput` if there is none."""
     command = os.environ.get("CXX") or "g++"
     try:
         words = shlex.split(command)
@@ -89,7 +89,7 @@ def _compiler() -> list[str]:
 
 
 def why_not() -> str:
-    """Return why there is no fused step on this machine; nothing if there is one."""
+    """Return the reason why this machine has no fused step; "" if it has one."""
     try:
         library()
     except BadInput as error:
@@ -98,7 +98,7 @@ def why_not() -> str:
 
 
 def cpu_info(entry: str) -> str:
-    """Return an entry of what Linux says of the processor, such as `flags`; nothing elsewhere."""
+    """Return an entry of Linux's `/proc/cpuinfo`, such as `flags`; "" on other systems."""
     info = Path("/proc/cpuinfo")
     if not info.exists():
         return ""
@@ -128,12 +128,12 @@ class LaneMasks:
         return {"lanes": self.words[run].T.tolist()}
 
     def set_state(self, run: int, state: dict[str, Any]) -> None:
-        """Have the run's streams go on from what `state` gave."""
+        """Set the run's streams to what `state` returned."""
         self.words[run] = np.array(state["lanes"], dtype=np.uint64).T
 
 
 class Parameter(ctypes.Structure):
-    """The structure `Parameter` of `native/folding.h`; those below have their names there, too."""
+    """The structure `Parameter` of `native/folding.h`, as are those below by their names."""
 
     _fields_ = [("value", ctypes.c_void_p), ("gradient", ctypes.c_void_p)]
 
@@ -161,7 +161,7 @@ class Parameters(ctypes.Structure):
     ]
 
     def place(self, name: str, value: Tensor, gradient: Tensor) -> None:
-        """Point the parameter of a dotted name to these tensors' memory."""
+        """Point the parameter with this dotted name to these tensors' memory."""
         owner: Any = self
         *path, kind = name.split(".")
         for part in path:
@@ -181,7 +181,7 @@ class Model(ctypes.Structure):
 
 
 class FlatParameters:
-    """All parameters of each run in one row of `values`, which an optimiser takes at once.
+    """All parameters of each run in one row of `values`, which an optimiser updates at once.
 
     `gradients` has the same shape.
     """
@@ -211,7 +211,7 @@ class FlatParameters:
 def rotation(turn: Float[Tensor, "row angle 2"]) -> tuple[Tensor, Tensor]:
     """Return cosines and sines, `[row, d_head]` each, of the rotary embedding.
 
-    Neighbouring columns (x0, x1) are turned to (x0, x1) * cosine + (x1, x0) * sine.
+    Neighbouring columns (x0, x1) are rotated to (x0, x1) * cosine + (x1, x0) * sine.
     """
     cosine, sine = turn.float().unbind(-1)
     both_cosines = cosine.repeat_interleave(2, -1)
@@ -228,7 +228,7 @@ class FusedStep:
     def __init__(
         self, stack: Stack, parameters: Mapping[str, Tensor], dropout: Sequence[SeedSequence]
     ) -> None:
-        """Copy the parameters; `BadInput` if the step cannot be had, or not for such a model."""
+        """Copy the parameters; raise `BadInput` if there is no step for such a model here."""
         check_sizes(stack)
         self.library = library()
         self.stack = stack

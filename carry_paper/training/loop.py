@@ -1,4 +1,4 @@
-"""Training runs from start to finished files: what is missing, resuming, when to save."""
+"""The training of runs from start to finished files: planning, resuming and saving."""
 
 import math
 import re
@@ -29,12 +29,12 @@ SAVE_EVERY = 15.0  # seconds between checkpoints
 # A test is a forward pass: it takes this share of the time of a step with the same sums.
 TESTING = 0.3
 
-# Is called with what is trained, how far it is in words, and as a share of the whole.
+# Called with the runs in training, their progress in words, and their progress as a share.
 Report = Callable[[str, str, float], None]
 
 
 class Progress(NamedTuple):
-    """How far a run is: epochs done, and batches of the next epoch that are done."""
+    """The progress of a run: epochs done, and batches done of the next epoch."""
 
     epochs: int
     batches: int
@@ -45,7 +45,7 @@ NOT_BEGUN = Progress(0, 0)
 
 @dataclass(frozen=True)
 class Conditions:
-    """What runs are trained on, in which of `trainer.PRECISIONS`, and with which seeds."""
+    """The device, the precision (one of `trainer.PRECISIONS`) and the seeds of a training."""
 
     device: str = "cpu"
     precision: str = "fp32"
@@ -56,7 +56,7 @@ REFERENCE = Conditions()
 
 
 class Clock:
-    """How long a training may go on, and when it last saved: seconds of `time.monotonic`."""
+    """The end of a training's time, and the time of its last save, by `time.monotonic`."""
 
     def __init__(self, minutes: float | None = None) -> None:
         self.saved = time.monotonic()
@@ -72,7 +72,7 @@ class Clock:
 
 
 def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report: Report) -> bool:
-    """Train to the end of the recipe, or until the time is over; return True for the former.
+    """Train until the recipe or the time ends; return True if the recipe was finished.
 
     `report` is called after each epoch and each save.
     """
@@ -94,7 +94,7 @@ def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report:
 
 
 def last_test(trainer: Trainer) -> str:
-    """Return the result of the last test, and its epoch if that is not the epoch just done."""
+    """Return the result of the last test in words, with its epoch if that is not the last one."""
     names = ("test_loss", "test_whole", "epochs")
     loss, exact, epochs = (trainer.history[name][-1] for name in names)
     when = "" if epochs[0] == trainer.epoch else f" (after {epochs[0]})"
@@ -102,7 +102,7 @@ def last_test(trainer: Trainer) -> str:
 
 
 def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
-    """Go on from the runs' checkpoints; finetuning starts from the parent (App. H.2).
+    """Resume from the runs' checkpoints; finetuning starts from the parent (App. H.2).
 
     Raises:
         BadInput: A checkpoint, or the parent's, cannot be used.
@@ -116,7 +116,7 @@ def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
         trainer.restore(states)
         trainer.seeds = [recorded(record) for _, record in states]
         if trainer.epoch and "epochs" not in trainer.history:
-            # The run was begun when each epoch was followed by a test.
+            # The run was started when every epoch was still followed by a test.
             epochs = np.arange(1, trainer.epoch + 1)
             trainer.history["epochs"] = list(np.tile(epochs[:, None], len(trainer.runs)))
     elif trainer.group.parent is not None:
@@ -128,10 +128,10 @@ def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
 
 
 def resumable(checkpoints: Checkpoints, run: int, precision: str) -> State | None:
-    """Return the run's checkpoint, None if it has none.
+    """Return the run's checkpoint; None if it has none.
 
     Raises:
-        BadInput: It is damaged, or this step would not continue it to the same bits.
+        BadInput: It is damaged, or this step would not continue it bit by bit.
     """
     path = checkpoints.path(run)
     if not path.exists():
@@ -153,10 +153,10 @@ def resumable(checkpoints: Checkpoints, run: int, precision: str) -> State | Non
 
 
 def parent_state(checkpoints: Checkpoints, name: str, after: int, run: int) -> State:
-    """Return that run of group `name` after as many of the paper's epochs.
+    """Return the state of a run of group `name` after `after` of the paper's epochs.
 
     Raises:
-        BadInput: The run was not trained so far.
+        BadInput: The run was not trained that far.
     """
     parent = replace(checkpoints, group=groups.find(name))
     recipe = checkpoints.recipe
@@ -172,9 +172,9 @@ def parent_state(checkpoints: Checkpoints, name: str, after: int, run: int) -> S
 
 
 def check_parents(plan: Iterable[tuple[Checkpoints, Collection[int]]]) -> None:
-    """Raise `BadInput` if a run of `plan`, trained in this order, will lack its parent.
+    """Raise `BadInput` if a run of `plan`, trained in this order, would lack its parent.
 
-    It is called before anything long starts.
+    This is checked before anything long starts.
     """
     will_exist: set[tuple[str, int, int]] = set()  # group, the paper's epoch, run
     for checkpoints, numbers in plan:
@@ -194,7 +194,7 @@ def missing(
     out: Path,
     seeds: Seeds = OWN,
 ) -> dict[int, Progress]:
-    """Return the runs that `out` lacks, or has with fewer epochs, and how far they are.
+    """Return the runs that `out` lacks, or has with fewer epochs, with their progress.
 
     Raises:
         BadInput: A file or a checkpoint is damaged, or has other seeds.
@@ -215,7 +215,7 @@ def missing(
 
 
 def is_finished(path: Path, group: Group, recipe: Recipe, seeds: Seeds = OWN) -> bool:
-    """Return True if a run's file has all epochs; `BadInput` if damaged, or of other seeds."""
+    """Return True if a run's file has all epochs; raise `BadInput` for damage or other seeds."""
     if not path.exists():
         return False
     record = runs.describe(path, group.name)["record"]
@@ -232,13 +232,13 @@ def train_group(
     clock: Clock | None = None,
     report: Report = lambda title, state, share: None,
 ) -> bool:
-    """Train what `out` lacks of a group's runs and write each when it is done; True if all are.
+    """Train the runs of a group that `out` lacks; return True if all were finished in time.
 
-    On a CPU runs are trained one after the other. On a GPU those that came equally far are
-    trained in lockstep.
+    Each is written when it is finished. On a CPU runs are trained one after the other. On a GPU
+    those with equal progress are trained in lockstep.
 
     Raises:
-        BadInput: Another process trains one of the runs; or as `prepare` and `missing`.
+        BadInput: Another process is training one of the runs; or as `prepare` and `missing`.
     """
     clock = clock or Clock()
     keep_memory()
@@ -269,7 +269,7 @@ def train_group(
 
 
 def stacks(todo: Mapping[int, Progress], device: str) -> list[list[int]]:
-    """Return the runs that are trained together, those that came furthest first."""
+    """Return the runs grouped into those trained together, the most advanced ones first."""
     if device == "cpu":
         return [[run] for run in todo]
     alike: dict[Progress, list[int]] = {}
@@ -282,7 +282,7 @@ def parse_run_numbers(text: str | None, group: Group) -> list[int]:
     """Return numbers of runs given as text, such as `0-5` or `0,2`; those of the group if None.
 
     Raises:
-        BadInput: The text is another, or a number is not below 1000.
+        BadInput: The text has another form, or a number is not below 1000.
     """
     if text is None:
         return list(range(group.n_runs))
@@ -300,16 +300,16 @@ def parse_run_numbers(text: str | None, group: Group) -> list[int]:
 
 
 def runs_in_words(numbers: Collection[int]) -> str:
-    """Return which runs are meant: `run 3`; `runs 0,1,2`."""
+    """Return the numbers of runs in words: `run 3`; `runs 0,1,2`."""
     return f"run{'s' * (len(numbers) > 1)} {','.join(map(str, numbers))}"
 
 
 def estimate(
     checkpoints: Checkpoints, todo: Mapping[int, Progress], device: str, precision: str
 ) -> float:
-    """Return the seconds that runs should take to their end, from two steps.
+    """Return the seconds that it should take to finish the runs, estimated from two steps.
 
-    On a GPU a step is one of all runs in lockstep.
+    On a GPU, a step trains all runs in lockstep.
     """
     group, recipe = checkpoints.group, checkpoints.recipe
     epochs_left = []

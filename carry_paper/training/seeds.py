@@ -1,4 +1,4 @@
-"""Seeds of a run: its random streams come from its number, or from seeds set one by one."""
+"""Seeds of a run: its random streams come from its number, or from seeds that a user sets."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ class Streams(NamedTuple):
     """Independent random streams of one run.
 
     Attributes:
-        split: Which sums are for training and test, in which order, and which longer ones.
+        split: The training and test sums, their order, and the longer sums.
         weights: The initial weights.
         dropout: The dropout masks.
         order: A permutation of the training sums; None leaves them as they are.
@@ -36,11 +36,11 @@ class Streams(NamedTuple):
 
 @dataclass(frozen=True)
 class Seeds:
-    """Seeds that runs are given; None stands for a run's own number.
+    """Seeds that are given to runs; None stands for a run's own number.
 
-    Runs with `init` 3 all start from the initial weights of run 3, runs with `mask` 3 have its
+    All runs with `init` 3 start from the initial weights of run 3, and runs with `mask` 3 have its
     dropout masks. With `order`, the training sums of a run are permuted, by a stream that nothing
-    else uses: the split itself always comes from the run's number.
+    else uses. The split itself always comes from the run's number.
     """
 
     init: int | None = None
@@ -59,7 +59,7 @@ class Seeds:
         )
 
     def record(self, run: int) -> Recorded:
-        """Return the seeds by name, as a run's record has them; `order` None permutes nothing."""
+        """Return the seeds by name, as in a run's record; `order` None permutes nothing."""
         return {
             "init": run if self.init is None else self.init,
             "order": self.order,
@@ -67,7 +67,7 @@ class Seeds:
         }
 
     def check_group(self, group: Group) -> None:
-        """Raise `BadInput` if a finetuned group is given initial weights: it has its parent's."""
+        """Raise `BadInput` if `init` is set for a finetuned group, which starts from its parent."""
         if group.parent is not None and self.init is not None:
             raise BadInput(
                 f"--init-seed {self.init}: {group.name} starts from the weights of "
@@ -75,7 +75,7 @@ class Seeds:
             )
 
     def check_run(self, group: Group, record: dict[str, Any], path: Path) -> None:
-        """Raise `BadInput` if a run that is finished or under way in `path` has other seeds."""
+        """Raise `BadInput` if a finished or unfinished run in `path` has other seeds."""
         run = record["run"]
         before = recorded(record)
         # A finetuned run has no initial weights of its own.
@@ -97,13 +97,13 @@ OWN = Seeds()
 
 
 def recorded(record: dict[str, Any]) -> Recorded:
-    """Return the seeds of a run with this record: its own, if it is from before they were set."""
+    """Return the seeds of a run with this record; its number, if the record is too old for them."""
     seeds: Recorded = record.get("seeds") or OWN.record(record["run"])
     return seeds
 
 
 def _child(number: int, use: int) -> SeedSequence:
-    """Return one of the sequences that `SeedSequence(number).spawn` gives."""
+    """Return one of the sequences that `SeedSequence(number).spawn` returns."""
     return SeedSequence(number, spawn_key=(use,))
 
 

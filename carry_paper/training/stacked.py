@@ -1,13 +1,14 @@
-"""The training forward: many runs at once on a leading axis, with exact shortcuts for this task.
+"""The forward pass for training: many runs on a leading axis, with exact shortcuts for this task.
 
-It computes what `model.Transformer` computes (App. A), from parameters of the same names, `[run,
-…]`. It is cheaper:
+It computes what `model.Transformer` computes (App. A), from parameters of the same names, of shape
+`[run, …]`. It is cheaper:
 
 - Only positions that enter the loss are read, so the last block computes queries, output projection
   and MLP at no others.
 - Layer 0 sees a position's token and nothing else. So its queries, keys and (values x output
   projection) are computed once for each of the few (token, position) pairs, and then looked up.
-- A LayerNorm's scale and shift go into the small matrix behind it, not over the large activations.
+- A LayerNorm's scale and shift are folded into the small matrix after it, instead of being applied
+  to the large activations.
 """
 
 import math
@@ -26,17 +27,17 @@ from carry_core.sums import EQUALS, PLUS, digit_tokens
 
 Parameters = Mapping[str, Tensor]
 Draw = Callable[[tuple[int, ...], torch.dtype], Tensor]  # draws a dropout mask of that shape
-DRAWN_FROM = 2**16  # numbers of a draw
-THRESHOLD = 6554  # draws below it are dropped: the nearest to the paper's rate of 0.1
+DRAWN_FROM = 2**16  # random numbers are from 0 to one below this
+THRESHOLD = 6554  # entries with numbers below this are dropped: the paper's rate of 0.1, rounded
 SCALE = DRAWN_FROM / (DRAWN_FROM - THRESHOLD)  # of an activation that is not dropped
 DRAWS_PER_WORD = 4  # from 64 random bits
 
 
 class Masks:
-    """Dropout masks that belong to a run, whichever runs are trained beside it, on any device.
+    """Dropout masks of runs, each independent of the device and of the runs trained along with it.
 
-    On a CPU random numbers are the largest cost outside the matrix products. So each run has a
-    fast stream of its own (SFC64), and sixteen of its bits make a draw.
+    On a CPU, random numbers are the largest cost apart from matrix products. So each run has its
+    own fast stream (SFC64), of which sixteen bits decide on an entry.
     """
 
     def __init__(self, seeds: Sequence[SeedSequence], device: torch.device) -> None:
@@ -62,7 +63,7 @@ class Masks:
         return {"state": [int(word) for word in words]}
 
     def set_state(self, run: int, state: dict[str, Any]) -> None:
-        """Have the run's stream go on from what `state` gave."""
+        """Set the run's stream to what `state` returned."""
         generator = self.streams[run].bit_generator
         generator.state = {
             **generator.state,
@@ -83,7 +84,7 @@ def linear(
 
 
 class Tables(NamedTuple):
-    """What layer 0 computes of each (token, position) pair.
+    """Tables of what layer 0 computes for each (token, position) pair.
 
     Attributes:
         stream: The stream that enters the layer.
@@ -142,7 +143,7 @@ class Stack:
     def logits(
         self, p: Parameters, rows: Tensor, draw: Draw | None = None
     ) -> Float[Tensor, "run read batch vocab"]:
-        """Return the logits at the read positions, with dropout by the masks that `draw` gives.
+        """Return the logits at the read positions, with dropout by the masks that `draw` returns.
 
         There is no dropout if `draw` is None.
         """
@@ -166,7 +167,7 @@ class Stack:
         return mid, resid
 
     def unembed(self, p: Parameters, resid: Tensor) -> Float[Tensor, "run read batch vocab"]:
-        """Return the logits of a stream: the last, or the one before the final MLP."""
+        """Return the logits of a stream: the final one, or that before the final MLP."""
         return linear(self.normed(resid), *self.folded(p, "norm", "unembed"))
 
     def first_attention(
@@ -180,7 +181,7 @@ class Stack:
         vo = torch.einsum("rjhd,rohd->rohj", v, o).flatten(-2)  # (run, d_model, head * row)
         pattern = self.looked_up(score, rows, queries, draw)
 
-        # For each query, one row of weights over all (head, row) turns the sum over keys into one
+        # A row of weights over all (head, row), for each query, turns the sum over keys into one
         # large product.
         query_rows = rows[:, queries]  # (run, query, batch)
         pattern = pattern.to(self.dtype).permute(0, 3, 4, 1, 2)  # (run, query, batch, head, key)
@@ -201,7 +202,7 @@ class Stack:
         return pattern.mean(-1).mT
 
     def tables(self, p: Parameters) -> Tables:
-        """Return what layer 0 computes of each row."""
+        """Return the tables of what layer 0 computes for each row."""
         stream = p["embed.weight"][:, self.token] * math.sqrt(self.config.d_model)
         scale = p["blocks.0.norm.weight"].unsqueeze(1)
         shift = p["blocks.0.norm.bias"].unsqueeze(1)
@@ -235,7 +236,7 @@ class Stack:
         )
         k = linear(everywhere, *self.folded(p, norm, f"blocks.{l}.k", turn=self.turn))
         v = linear(everywhere, *self.folded(p, norm, f"blocks.{l}.v", turn=self.turn))
-        # These are views and no copies: one small matrix for each example and head,
+        # These are views, not copies: one small matrix for each example and head,
         # (run, batch * head, pos, d_head).
         q, k, v = (x.view(*x.shape[:2], -1, self.config.d_head).transpose(1, 2) for x in (q, k, v))
         score = q @ k.mT
@@ -258,7 +259,7 @@ class Stack:
         return self.dropped(score.softmax(keys), draw)
 
     def dropped(self, x: Tensor, draw: Draw | None) -> Tensor:
-        """Return x after dropout, whose scale is in the weights before or behind (`scaled`)."""
+        """Return x after dropout, whose scale is in the weights before or after it (`scaled`)."""
         return x if draw is None else x * draw(tuple(x.shape), x.dtype)
 
     def scaled(self, weight: Tensor, bias: Tensor, draw: Draw | None) -> tuple[Tensor, Tensor]:

@@ -64,10 +64,10 @@ def split(
     generator: torch.Generator,
     order: torch.Generator | None = None,
 ) -> tuple[Pairs, Pairs, Pairs]:
-    """Return one run's sums: those of training, of the test, and a padded group's longer ones.
+    """Return one run's training sums, its test sums, and the longer sums of a padded group.
 
     The training sums are in the order of the batches. A generator for the `order` permutes
-    them, and changes nothing about which sums are in which set.
+    them, but does not change which sums are in which set.
     """
     shuffled = torch.randperm(sums.n_sums(group.n_digits), generator=generator)
     size = round(group.fraction * len(shuffled))
@@ -89,17 +89,17 @@ def split(
 class Trainer:
     """Several runs of one group in lockstep.
 
-    A run does not depend on those beside it, but for rounding.
+    Apart from rounding, a run does not depend on those trained along with it.
 
     Attributes:
         epoch: Epochs done.
         done: Batches of the next epoch that are done.
         running: Sums of the losses and accuracies of these batches, `[run, …]` each.
-        history: Learning curves, `[run, …]` for each row: of `train_…` a row for each epoch,
-            of all others a row for each test, after `epochs`.
-        seconds: The wall time that each run is charged with: its share of the stack's.
-        sessions: For each run, what made its earlier epochs, if that was another machine or
-            version.
+        history: Learning curves, as a list of rows `[run, …]`: those called `train_…` have a
+            row for each epoch, all others a row for each test, after `epochs`.
+        seconds: The wall time of each run: its share of the stack's.
+        sessions: For each run, the machine and versions of its earlier epochs, if these were
+            others.
     """
 
     def __init__(
@@ -166,8 +166,8 @@ class Trainer:
     ) -> dict[str, NDArray[Any]] | None:
         """Train for one epoch, or what is left of it; return the new rows of the learning curves.
 
-        A test follows if the recipe has one after this epoch. `pause` is asked after each
-        batch: if it says so, None is returned, and the next call goes on from there.
+        A test follows if the recipe has one after this epoch. `pause` is called after each
+        batch: if it returns True, this returns None, and the next call resumes from there.
         """
         began = time.perf_counter()
         measured = self.train_epoch(pause)
@@ -188,7 +188,7 @@ class Trainer:
     def train_epoch(self, pause: Callable[[], bool] = lambda: False) -> dict[str, Tensor] | None:
         """Go through the training set once; return means over its batches, with dropout on.
 
-        None is returned if `pause` stops it.
+        Return None if `pause` stops it.
         """
         for a, b in self.batches(self.train, self.group.batch)[self.done :]:
             row = self.step(a, b, self.epoch * self.group.steps + self.done)
@@ -198,7 +198,7 @@ class Trainer:
                 self.running = {key: self.running[key] + value for key, value in row.items()}
             self.done += 1
             if pause():
-                # A GPU works behind the program: wait for it, so that the time is measured.
+                # A GPU works asynchronously: wait for it, so that its time is measured.
                 self.running["loss"].sum().item()
                 return None
         means = {f"train_{key}": value / self.group.steps for key, value in self.running.items()}
@@ -227,8 +227,8 @@ class Trainer:
     def test_epoch(self) -> dict[str, Tensor]:
         """Return loss and accuracies on the test sums with dropout off, and the weight norm.
 
-        Padded groups are also tested on longer sums, and one-layer groups have their mean
-        attention pattern.
+        Padded groups are also tested on longer sums. For one-layer groups, the mean attention
+        pattern is included.
         """
         row = {f"test_{key}": value for key, value in self.mean_score(self.test).items()}
         squares = (p.square().flatten(1).sum(1) for p in self.parameters.values())
