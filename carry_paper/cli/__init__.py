@@ -1,4 +1,4 @@
-"""The `carry` command: reads what was typed, calls the packages, prints what came out."""
+"""The `carry` command: reads its arguments, calls the packages and prints the results."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ for command in COMMANDS:
 
 
 def main() -> None:
-    """Run the command line; what a user got wrong is one line on stderr and exit code 2."""
+    """Run the command line; a user's error is one line on stderr and exit code 2."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         carry(standalone_mode=False)
@@ -48,12 +48,12 @@ def main() -> None:
         is_training = "train" in sys.argv[1:2]
         goes_on = "; what was finished is kept, and the same command goes on from there"
         click.echo(f"Stopped{goes_on if is_training else ''}.", err=True)
-        # Threads that are in the middle of a pass are not waited for.
+        # Do not wait for threads that are in the middle of a pass.
         os._exit(STOPPED_BY_SIGNAL)
 
 
 def complaint(error: click.ClickException | BadInput) -> str:
-    """Return what was wrong, in one line; after a usage error it names the help."""
+    """Return an error's message on one line; a usage error also points to the help."""
     text = error.format_message() if isinstance(error, click.ClickException) else str(error)
     if isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx else "carry"

@@ -18,18 +18,18 @@ from carry_paper.cli.options import FOLDER
     type=FOLDER,
     default=author_dir,
     show_default="data/author",
-    help="Where to put the runs.",
+    help="Output folder.",
 )
 def import_author(directory: Path, out: Path) -> None:
     """Convert the author's released weights in DIRECTORY, a clone of his repository."""
     report = author.import_release(directory, out)
     click.echo("\n".join(report.lines()))
-    sys.exit(2 if report.damaged else 0)  # a missing file is no error
+    sys.exit(2 if report.damaged else 0)  # a missing file is not an error
 
 
 @click.command()
 @click.option(
-    "--accept", metavar="NAME", multiple=True, help="First record this file of data/ as it is now."
+    "--accept", metavar="NAME", multiple=True, help="First record the present state of this file."
 )
 def verify(accept: tuple[str, ...]) -> None:
     """Compare every shipped file in data/ with data/SHA256SUMS."""
@@ -52,7 +52,7 @@ def verify(accept: tuple[str, ...]) -> None:
 
 
 @click.command("export-playground")
-@click.option("--out", type=FOLDER, default=Path("_build/playground"), help="Where to put them.")
+@click.option("--out", type=FOLDER, default=Path("_build/playground"), help="Output folder.")
 def export_playground(out: Path) -> None:
     """Write a script for each run of the playground, with weights, means, planes and probes."""
     from carry_paper.pages import playground  # matplotlib takes its time

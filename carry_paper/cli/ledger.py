@@ -24,12 +24,12 @@ from carry_paper.training import loop
 
 @click.command("claims")
 @SOURCE
-@click.option("--only", default="", metavar="PREFIX", help="Rows whose id starts with this.")
+@click.option("--only", default="", metavar="PREFIX", help="Only rows whose id starts with this.")
 @click.option(
     "--against",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Then list the rows that moved since FILE, which --json or --save wrote earlier,"
+    help="Also list the rows that changed since FILE, an earlier output of --json or --save,"
     " with both rules.",
 )
 @JSON
@@ -84,17 +84,17 @@ def compute_rows(source: str, only: str) -> tuple[compute.Ledger, list[results.R
     type=Whole(5, 10**6),
     show_default=f"{interchange_maps.PAIRS} in {groups.MAIN}, {interchange_maps.PAIRS_OF_OTHERS}"
     " in other groups",
-    help="Swaps of a part at an answer position; a fifth of them elsewhere.",
+    help="Pairs of sums for swaps at an answer position; elsewhere a fifth of that.",
 )
 @JSON
 @SAVE
 def interchange_command(
     source: str, names: tuple[str, ...], pairs: int | None, json_file: Path | None, save: bool
 ) -> None:
-    """Map where the carry lives, by swaps between two sums, in all runs of each GROUP.
+    """Locate the carry in all runs of each GROUP, by swapping activations between two sums.
 
-    Parts of the model are swapped one by one. Without a GROUP, all groups are mapped that have
-    runs.
+    Parts of the model are swapped one at a time. Without a GROUP, all groups that have runs are
+    mapped.
     """
     counts = pairs_by_group(source, names, pairs)
     if save:
@@ -115,10 +115,10 @@ def interchange_command(
 
 
 def pairs_by_group(source: str, names: tuple[str, ...], pairs: int | None) -> dict[str, int]:
-    """Return how many pairs of sums are swapped in each group.
+    """Return the number of pairs of sums that are swapped in each group.
 
     Args:
-        source: Whose runs are mapped.
+        source: `ours` or `author`.
         names: The groups; if there are none, all that have runs.
         pairs: The number for all groups; if None, each group has its default.
     """
@@ -133,16 +133,21 @@ def pairs_by_group(source: str, names: tuple[str, ...], pairs: int | None) -> di
 
 @click.command("seeds")
 @SOURCE
-@click.option("--recipe", type=click.Choice(list(groups.RECIPES)), default="quick", help="Of ours.")
-@click.option("--runs", "numbers", help="Runs such as 0-31 [default: all that there are].")
+@click.option(
+    "--recipe",
+    type=click.Choice(list(groups.RECIPES)),
+    default="quick",
+    help="Recipe of our runs; the author's have none.",
+)
+@click.option("--runs", "numbers", help="Runs such as 0-31 [default: all that exist].")
 @JSON
 @SAVE
 def seeds_command(
     source: str, recipe: str, numbers: str | None, json_file: Path | None, save: bool
 ) -> None:
-    """Sort runs of the main group by kind, and list which of the paper's findings each shows.
+    """Sort runs of the main group by kind, and list the paper's findings that each shows.
 
-    Some findings compare them with runs of other groups, which have to exist too. Saved rows of
+    Some findings compare them with runs of other groups, which also have to exist. Saved rows of
     other runs stay.
     """
     recipe_of_source = recipe if source == "ours" else None

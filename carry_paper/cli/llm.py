@@ -25,25 +25,25 @@ from carry_paper.llm.prompts import TEMPLATES
 DEFAULT_PAIRS = 3  # of heads that win most often, ablated where no heads are named
 
 
-@click.command("llm", short_help="Ask a language model sums and look inside (Tab. 2, Fig. 6).")
+@click.command("llm", short_help="Survey a language model on sums (Tab. 2, Fig. 6).")
 @click.argument("model")
 @click.option("--prompts", type=Whole(10, 100_000), default=1000)
 @click.option(
     "--ablate",
     metavar="HEADS",
     multiple=True,
-    help="Heads to ablate together, such as 13:23,15:15 (layer:head); may be given again."
-    " Without it: the three pairs that win most often.",
+    help="Heads to ablate together, such as 13:23,15:15 (layer:head); can be repeated."
+    " [default: the three pairs that win most often]",
 )
 @click.option(
-    "--pairs", type=Whole(0, MOST_PAIRS), help="How many pairs of frequent winners to ablate."
+    "--pairs", type=Whole(0, MOST_PAIRS), help="Number of pairs of frequent winners to ablate."
 )
 @click.option("--template", type=click.Choice(list(TEMPLATES)), default="bare")
 @DEVICE
 @click.option("--dtype", type=click.Choice(list(DTYPES)), help="[default: as the model has it]")
-@click.option("--batch", type=Whole(1, 10_000), default=25, help="Prompts at a time.")
-@click.option("--seed", type=SEED, default=42, help="Of prompts and random pairs.")
-@click.option("--out", type=FOLDER, help="Where to write [default: data/llm/NAME].")
+@click.option("--batch", type=Whole(1, 10_000), default=25, help="Prompts in a batch.")
+@click.option("--seed", type=SEED, default=42, help="Seed of the prompts and the random pairs.")
+@click.option("--out", type=FOLDER, help="Output folder [default: data/llm/NAME].")
 def llm(
     model: str,
     prompts: int,
@@ -56,10 +56,10 @@ def llm(
     seed: int,
     out: Path | None,
 ) -> None:
-    """Ask a language model four-digit sums and look inside: Tab. 2 and Fig. 6.
+    """Survey a language model on four-digit sums, with attention and ablations (Tab. 2, Fig. 6).
 
     MODEL is a folder in the format of transformers, or an id on the Hugging Face hub. A survey that
-    was stopped goes on where it was. Every set of heads is compared with a random pair of others.
+    was stopped resumes where it was. Each set of heads is compared with as many random other heads.
     """
     library()
     source = inspect_model(model, TEMPLATES[template], device, dtype)
@@ -107,7 +107,7 @@ def llm(
 @click.option("--device", default="cpu", callback=pick_device, help="cpu, cuda, …")
 @THREADS
 def train_llm(out: Path, device: str, threads: int) -> None:
-    """Train the small language model from scratch, in ten minutes on a CPU core."""
+    """Train the small language model from scratch, in ten minutes on one CPU core."""
     library()
     from carry_paper.llm import small  # imports transformers, which may not be installed
 

@@ -1,6 +1,6 @@
-"""Types of options, and the options that several commands have in common.
+"""Types of options, and the options that several commands share.
 
-Whatever a user gets wrong is refused here, before anything long starts.
+Wrong input is refused here, before anything long starts.
 """
 
 import os
@@ -44,7 +44,7 @@ class Number(click.FloatRange):
 
 
 class Target(click.Path):
-    """A file or folder to write. It is refused where nothing can be written."""
+    """A file or folder to write, refused if it cannot be written."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         if value == "":  # `Path` takes it for the current folder
@@ -60,7 +60,7 @@ class Target(click.Path):
 
 
 def check_writable(folder: Path, file: str = "") -> None:
-    """Check that a file can be made in a folder, which need not exist yet.
+    """Check that a file can be created in a folder, which need not exist yet.
 
     `file` is the file's name, which has to leave room for that of a temporary file.
 
@@ -83,7 +83,7 @@ def check_writable(folder: Path, file: str = "") -> None:
 
 
 def pick_device(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """Return a device that PyTorch has; `auto` is the GPU if there is one."""
+    """Return a device that PyTorch supports here; `auto` is the GPU if there is one."""
     n_devices = torch.cuda.device_count()
     device = value
     if value == "auto":
@@ -97,7 +97,7 @@ def pick_device(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 
 def check_results_writable(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
-    """Return `value`; if it is True, refuse a data folder in which results cannot be saved."""
+    """Return `value`; if it is True, first check that results can be saved in the data folder."""
     if value:
         results_dir = data_dir() / "results"
         check_writable(data_dir(), SUMS)
@@ -118,17 +118,17 @@ JSON = click.option(
     "--json",
     "json_file",
     type=Target(dir_okay=False, writable=True),
-    help="Also write the rows there, as a list.",
+    help="Also write the rows to this file, as a list.",
 )
 SAVE = click.option(
     "--save",
     is_flag=True,
     callback=check_results_writable,
-    help="Also write them to data/results, for the book.",
+    help="Also write the results to data/results, for the book.",
 )
 SOURCE = click.option(
-    "--source", type=click.Choice(runs.SOURCES), required=True, help="Whose weights."
+    "--source", type=click.Choice(runs.SOURCES), required=True, help="Our weights or the author's."
 )
 THREADS = click.option(
-    "--threads", type=Whole(1, 1024), default=1, help="CPU threads: last bits depend on it"
+    "--threads", type=Whole(1, 1024), default=1, help="CPU threads; the last bits depend on them."
 )

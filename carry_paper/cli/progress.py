@@ -12,9 +12,9 @@ LOG_INTERVAL = 300.0
 
 
 def reporter() -> Callable[[str, str, float], None]:
-    """Return a function that prints now and then how far some work is.
+    """Return a function that prints the progress of some work from time to time.
 
-    The function takes a title, a text on the work done, and the share of the whole that is done.
+    The function takes a title, a description of the work done, and its share of the whole.
     """
     last = time.monotonic()
     interval = TERMINAL_INTERVAL if sys.stderr.isatty() else LOG_INTERVAL

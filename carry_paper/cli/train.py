@@ -1,4 +1,4 @@
-"""Commands that train the paper's groups, and that say how fast."""
+"""Commands that train the paper's groups, and that measure speed."""
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -34,10 +34,10 @@ from carry_paper.training.trainer import PRECISIONS
 Plan = list[tuple[Checkpoints, dict[int, Progress]]]
 
 
-@click.command(epilog=f"Groups, what figures need most first: {', '.join(groups.GROUPS)}.")
+@click.command(epilog=f"Groups, the most needed ones first: {', '.join(groups.GROUPS)}.")
 @click.argument("names", metavar="GROUP...", nargs=-1)
 @click.option(
-    "--all", "all_groups", is_flag=True, help="Every group, what figures need most first."
+    "--all", "all_groups", is_flag=True, help="Train every group, the most needed ones first."
 )
 @click.option("--runs", "numbers", help="Runs such as 0-5 or 0,2 [default: the group's own].")
 @click.option(
@@ -47,8 +47,8 @@ Plan = list[tuple[Checkpoints, dict[int, Progress]]]
     "--recipe",
     type=click.Choice(list(groups.RECIPES)),
     default="paper",
-    help="The paper's protocol, hours to days a run on a CPU core; or its quick stand-in,"
-    " 5 to 20 minutes.",
+    help="The paper's protocol, hours to days per run on a CPU core; or a quick stand-in,"
+    " 5 to 20 minutes per run.",
 )
 @DEVICE
 @click.option("--precision", type=click.Choice(list(PRECISIONS)), default="fp32")
@@ -58,16 +58,16 @@ Plan = list[tuple[Checkpoints, dict[int, Progress]]]
     type=FOLDER,
     default=lambda: data_dir() / "runs",
     show_default="data/runs",
-    help="Where runs go.",
+    help="Output folder.",
 )
-@click.option("--init-seed", type=SEED, help="Initial weights of this run [default: its own].")
+@click.option("--init-seed", type=SEED, help="Use initial weights of this run [default: its own].")
 @click.option("--order-seed", type=SEED, help="Permute the training sums [default: unpermuted].")
-@click.option("--mask-seed", type=SEED, help="Dropout masks of this run [default: its own].")
+@click.option("--mask-seed", type=SEED, help="Use dropout masks of this run [default: its own].")
 @click.option(
     "--minutes", type=Number(0, 1e6, min_open=True), help="Stop, resumable, after this time."
 )
 @click.option(
-    "--dry-run", is_flag=True, help="Say what would be trained, and about how long it would take."
+    "--dry-run", is_flag=True, help="Only say what would be trained, and about how long it takes."
 )
 def train(
     names: tuple[str, ...],
@@ -85,7 +85,7 @@ def train(
     minutes: float | None,
     dry_run: bool,
 ) -> None:
-    """Train the missing runs of each GROUP. Goes on where an earlier call stopped."""
+    """Train the missing runs of each GROUP, resuming where an earlier call stopped."""
     clock = loop.Clock(minutes)
     seeds = Seeds(init_seed, order_seed, mask_seed)
     if all_groups == bool(names):
@@ -121,7 +121,7 @@ def check_precision(precision: str, device: str) -> None:
     if precision == "tf32" and device == "cpu":
         raise BadInput("--precision tf32 exists on CUDA devices only: choose fp32 or bf16.")
     if precision == "fused":
-        fused.library()  # built now, and refused where that cannot be done
+        fused.library()  # builds it now, or raises if that is impossible
 
 
 def writable_checkpoints(
@@ -130,7 +130,8 @@ def writable_checkpoints(
     """Yield the checkpoints of each group, in a folder that can be written to.
 
     Raises:
-        BadInput: There is no such group or so long a training, or the folder is not writable.
+        BadInput: There is no such group, its training has fewer epochs, or the folder is not
+            writable.
     """
     folder = data_dir() / "checkpoints"
     check_writable(folder)
@@ -142,7 +143,7 @@ def writable_checkpoints(
 
 
 def print_estimates(plan: Plan, out: Path, device: str, precision: str) -> None:
-    """Print what is missing and about how long it takes, for each group and in all."""
+    """Print the missing runs and about how long they take, for each group and in all."""
     total = timedelta()
     for checkpoints, missing in plan:
         group = checkpoints.group
@@ -166,7 +167,7 @@ def print_estimates(plan: Plan, out: Path, device: str, precision: str) -> None:
 @JSON
 @SAVE
 def bench_command(what: str, json_file: Path | None, save: bool) -> None:
-    """Measure the speed of training, of the ledger or of measurements, beside plain PyTorch."""
+    """Compare the speed of training, of the ledger or of measurements with plain PyTorch."""
     has_gpu = torch.cuda.is_available()
     if save and what == "train" and not has_gpu:
         bench.check_devices(what, {"cpu"})

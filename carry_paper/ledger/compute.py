@@ -119,9 +119,9 @@ class Ledger:
         return replace(row, std=std, detail=detail)
 
     def _fields(self, claim: Claim, measurement: Measurement) -> dict[str, list[Any]]:
-        """Return what was measured besides the value: lists with an entry for each run."""
+        """Return everything measured besides the value, as lists with an entry for each run."""
         columns: dict[str, list[Any]] = {}
-        # Runs of one group are called by their number, those of several by group and number.
+        # Runs of one group are named by their number, those of several by group and number.
         keys = [key if isinstance(key, tuple) else (key,) for key in measurement.runs]
         if keys:
             columns["run"] = [" ".join(str(part) for part in key) for key in keys]

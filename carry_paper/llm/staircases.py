@@ -2,8 +2,8 @@
 
 An example has these cells. Digit k of the second number attends to digit k of the first; the
 prompt's last token attends to the first digit of the second number; and generated token j attends
-to the token j places further on. The head with the most attention to a cell, over all layers, wins
-it.
+to the token j places after that digit. The head with the most attention in a cell, over all layers,
+wins it.
 """
 
 from collections.abc import Collection, Sequence

@@ -1,8 +1,9 @@
 """The author's side of a figure: arrays that pages store, so that no page needs his release.
 
-`make author-figures` runs every page with `source = "author"` and `CARRY_STORE_AUTHOR` set, and
-`beside` then stores what a figure draws of his weights, floats to three digits. It is drawn and
-nothing more: text, numbers or booleans, in `data/results/author/`, 4 MiB in all.
+`make author-figures` runs every page with `source = "author"` and `CARRY_STORE_AUTHOR` set. Then
+`beside` stores what a figure draws from his weights, with floats rounded to three digits. These
+arrays of text, numbers or booleans are in `data/results/author/`, 4 MiB in all, and are used only
+to draw figures.
 """
 
 import io
@@ -22,7 +23,7 @@ from carry_paper import author
 from carry_paper.checksums import save_listed
 from carry_paper.plots.sides import AUTHORS, OURS, Arrays
 
-# Of a stored float32 these bits stay: three digits, so that it is compressed to half.
+# The bits of a float32 that are stored: three digits, which compress to half the size.
 STORED_BITS = np.int32(~0x1FFF)
 SMALL_INT = 2**15
 REMEDY = "delete it and write it with `make author-figures`"
@@ -31,8 +32,8 @@ REMEDY = "delete it and write it with `make author-figures`"
 def beside(name: str, data: Any, source: str, group: str) -> dict[str, Any]:
     """Return a figure's data by side: the author's as it is stored, and ours as it was computed.
 
-    A page that is run with `source = "author"` shows his side alone, and one whose group is not
-    stored shows ours alone.
+    A page that runs with `source = "author"` shows only his side, and one whose group is not
+    stored shows only ours.
 
     Args:
         name: The stored array's name.
@@ -72,7 +73,7 @@ def store(path: Path, data: pd.DataFrame | Arrays, group: str) -> None:
     """Write the author's side of a figure, with the sha256 of the released files behind it.
 
     Raises:
-        BadInput: Arrays are stored that were made from more of his files than are imported.
+        BadInput: The stored arrays were made from more of his files than are imported.
     """
     arrays = {key: _compressible(np.asarray(column)) for key, column in dict(data).items()}
     imported = author.imported_files(author_dir())

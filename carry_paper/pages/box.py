@@ -1,8 +1,8 @@
 """The ledger on a page: the verdict box at its top, and its rows as a table.
 
 Both are made from the committed results, so they need no weights and are the same wherever a page
-is run. A page that is run with another group than the claims are about says what the paper claims,
-and judges nothing.
+runs. A page that runs with a group other than that of the claims says what the paper claims, but
+judges nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,10 +46,10 @@ class Side(NamedTuple):
 
 
 class Line:
-    """A line of the box or of the table: what the paper claims, and what became of it.
+    """A line of the box or of the table: a claim of the paper, and its results.
 
     Attributes:
-        words: What is claimed, in words.
+        words: The claim, in words.
         claims: The claim, or those of all cells of a table.
         rows: The results of each source.
         sides: The same in words; None where a source has none.
@@ -75,7 +75,7 @@ class Line:
 
     @property
     def paper(self) -> str:
-        """The printed number, or of how many runs the paper says it; nothing for a table."""
+        """The printed number, or the runs for which the paper states it; "" for a table."""
         claim = self.claims[0]
         if claim.finding:
             return "one run" if claim.single else SAID[claim.quantifier]
@@ -84,7 +84,7 @@ class Line:
         return number(claim.paper, claim)
 
     def about(self, group: str | None) -> bool:
-        """Return True if a page of that group judges it; a page of all groups (None) judges all."""
+        """Return True if a page about this group judges the line; None stands for all groups."""
         return group is None or not self.groups or group in self.groups
 
     def _side(self, rows: list[Row]) -> Side:
@@ -105,7 +105,7 @@ class Line:
         return Side(value, verdicts, max(row.n for row in rows))
 
     def difference(self, source: str) -> str:
-        """Return in words how a source's runs differ from the paper; nothing if none does."""
+        """Return the difference of a source's runs from the paper in words; "" if none differs."""
         rows = self.rows[source]
         if all(row.verdict == "reproduced" for row in rows):
             return ""
@@ -124,7 +124,7 @@ class Line:
 
 
 def number(value: Any, claim: Claim) -> str:
-    """Return a value with the places that the paper's number has; a dash for none.
+    """Return a value with as many decimals as the paper's number; a dash for None.
 
     Heads are `layer:head`.
     """
@@ -139,7 +139,7 @@ def number(value: Any, claim: Claim) -> str:
 
 
 def difference(row: Row) -> str:
-    """Return in words how a row differs from the paper; nothing if it was not run."""
+    """Return the difference of a row from the paper in words; "" if it was not run."""
     if row.shown:
         without = [
             key for key, shows in zip(row.keys, row.fields["shows"], strict=True) if not shows
@@ -156,7 +156,7 @@ def difference(row: Row) -> str:
 
 
 def not_run(rows: Iterable[Row]) -> str:
-    """Return why rows were not run, without the commands that change it; nothing if all were."""
+    """Return the reason why rows were not run, without commands; "" if all were run."""
     reasons: list[str] = []
     for row in rows:
         reason = row.detail.partition(": `")[0].rstrip(".")
@@ -169,7 +169,7 @@ def not_run(rows: Iterable[Row]) -> str:
 
 
 def of_groups(keys: Sequence[str]) -> str:
-    """Return which runs are meant: `runs 3 and 4`.
+    """Return the names of runs in words: `runs 3 and 4`.
 
     The keys of a row about several groups name them; then it is `run 3 of …`.
     """
@@ -191,14 +191,14 @@ def verdict_box(
     words: Mapping[str, str] | None = None,
     pages: bool = False,
 ) -> Html:
-    """Return the box at the top of a page: what the paper claims, and what became of it.
+    """Return the box at the top of a page: the paper's claims, and the verdicts on them.
 
-    Six rows can be read at a glance.
+    Keep it to about six rows, which can be read at a glance.
 
     Args:
         ids: The claims' ids, or the beginning of ids for a whole table.
         group: The group that the page shows; a claim about others is not judged there.
-        words: What the page calls a claim, by id, where that is not its `short` in claims.yml.
+        words: The page's own words for a claim, by id, in place of its `short` in claims.yml.
         pages: True to link each row to the page that computes it.
 
     Raises:
@@ -231,7 +231,7 @@ def verdict_box(
 
 
 def _trainings(lines: Iterable[Line]) -> set[str]:
-    """Return how the runs behind lines were trained, where that is not by the paper's protocol."""
+    """Return the trainings of the runs behind lines, other than by the paper's protocol."""
     trainings: set[str] = set()
     for line in lines:
         for row in line.rows["ours"]:
@@ -278,7 +278,7 @@ def ledger(*ids: str, group: str | None = None) -> Html:
 def printed_cells(table: str) -> pd.DataFrame:
     """Return a table of the paper as a frame of `carry_class`, `position` and both accuracies.
 
-    `table` is such as `tab1/final_mlp`.
+    `table` is the beginning of its ids, such as `tab1/final_mlp`.
     """
     rows = [(*claim.id.split("/")[2:], claim.paper) for claim in chosen(f"{table}/")]
     cells = pd.DataFrame(rows, columns=["carry_class", "kind", "position", "paper"])

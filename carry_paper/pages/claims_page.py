@@ -1,7 +1,7 @@
-"""The claims page of the book: the ledger, which reads without a script, and is filtered by one.
+"""The claims page of the book: the ledger, readable without scripts, and filtered by one.
 
-Its HTML is `claims.html.j2`; `book/_static/claims.js` reads the `data-` attributes that are written
-there.
+Its template is `claims.html.j2`; `book/_static/claims.js` reads the `data-` attributes that the
+template writes.
 """
 
 import re
@@ -43,7 +43,7 @@ REASONS = {
 }
 
 
-# Kinds of rows, in the order of the page; those that can hardly fail are counted apart.
+# Kinds of rows, in the order of the page; those that can hardly fail are counted separately.
 KINDS = ("numbers", "findings", "numbers that can hardly fail", "beyond the paper")
 JUDGED_KINDS = ("numbers", "findings")
 # The beginnings of the names of the pages that rebuild a figure, a table, or an appendix.
@@ -66,7 +66,7 @@ class Entry:
         claim: The claim.
         rows: Its results, by source.
         order: Its place among all rows of a source; the worst come first.
-        weightless: Why it can hardly fail and is counted apart; empty if it can fail.
+        weightless: The reason why it can hardly fail and is counted separately; empty if it can.
     """
 
     claim: Claim
@@ -79,12 +79,12 @@ class Entry:
 
     @property
     def reason(self) -> str:
-        """Why its rule is what it is, as stored with its results; nothing if they have none."""
+        """The reason for the claim's rule, as stored with its results; "" if they have none."""
         return next((row.reason for row in self.rows.values() if row.reason), "")
 
     @property
     def kind(self) -> str:
-        """The kind that it is counted among, one of `KINDS`."""
+        """The kind of row as which the claim is counted, one of `KINDS`."""
         if self.claim.paper is None:
             return "findings" if self.claim.finding else "beyond the paper"
         return "numbers that can hardly fail" if self.weightless else "numbers"
@@ -107,7 +107,7 @@ class Outcomes:
     def origin(self, source: str) -> str:
         """Return a sentence on the weights behind a source's results.
 
-        It says whether they are still those that are stored.
+        It also says if other weights are stored now.
         """
         files = self.weights[source]
         if source == "author":
@@ -125,7 +125,7 @@ class Outcomes:
         return f"Our weights: {trained or 'none yet'}."
 
     def counts(self, source: str, *kinds: str, page: str = "") -> Counter[str]:
-        """Return how many rows have which verdict.
+        """Return the number of rows with each verdict.
 
         Args:
             source: One of the sources.
@@ -140,7 +140,7 @@ class Outcomes:
 
 
 def _training(group: str) -> str:
-    """Return in words how the runs of a group of ours were trained."""
+    """Return a description of how our runs of a group were trained."""
     records = [runs.describe(path)["record"] for path in runs.find(group).values()]
     recipe = records[0]["recipe"]
     n_runs = f"{len(records)} run{'s' if len(records) > 1 else ''}"
@@ -197,7 +197,7 @@ def _rows(source: str, stored: list[Row], all_claims: Mapping[str, Claim]) -> di
 
 
 def reason(source: str, entry: Entry) -> str:
-    """Return why a row is neither reproduced nor differs, as a sentence without its end."""
+    """Return the reason why a row is neither reproduced nor differs, without a full stop."""
     row = entry.rows[source]
     if row.verdict == "not run":
         return row.detail.rstrip(".")
@@ -214,7 +214,7 @@ def reason(source: str, entry: Entry) -> str:
 
 
 def in_words(counts: Mapping[str, int], signs: bool = False) -> str:
-    """Return how many rows have which verdict in words, with the verdicts' signs if asked."""
+    """Return the number of rows with each verdict in words, with the verdicts' signs if asked."""
     parts = []
     for verdict, sign in SIGNS.items():
         if counts.get(verdict):
@@ -224,7 +224,7 @@ def in_words(counts: Mapping[str, int], signs: bool = False) -> str:
 
 
 def counts_table(outcomes: Outcomes) -> pd.DataFrame:
-    """Return how many rows of each source and kind have which verdict, and how many there are."""
+    """Return the number of rows with each verdict, by source and kind, and the number of all."""
     counts = {}
     for source in outcomes.sources:
         for kind in KINDS:
@@ -308,13 +308,13 @@ def domain(claim: Claim, rows: Mapping[str, Row]) -> tuple[float, float]:
 
 
 def strip_position(value: float, low: float, high: float) -> float:
-    """Return where a value lies between the ends of a row's drawing, in px."""
+    """Return the position of a value between the ends of a row's drawing, in px."""
     share = (min(max(value, low), high) - low) / (high - low)
     return round(STRIP_LEFT + STRIP_WIDTH * share, 1)
 
 
 def ranges(claim: Claim, rows: Mapping[str, Row]) -> str:
-    """Return a row's drawing in words: the range of the runs, and the paper's value; or nothing."""
+    """Return a row's drawing in words: the range of the runs, and the paper's value; or ""."""
     words = []
     for source, row in rows.items():
         values = [value for run in row.runs for value in flat(run)]

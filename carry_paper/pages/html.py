@@ -18,7 +18,7 @@ SIGNS = {
 
 @dataclass(frozen=True)
 class Html:
-    """HTML for `pages.show`; `text` takes its place where there is no HTML."""
+    """HTML for `pages.show`, with a `text` for places that cannot show HTML."""
 
     html: str
     text: str

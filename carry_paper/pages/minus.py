@@ -7,5 +7,5 @@ HYPHEN = re.compile(r"(?<!\w)-(?=[\d.])|(?<=\de)-(?=\d)")
 
 
 def minus_signs(text: str) -> str:
-    """Return a text in which each hyphen that begins a number or an exponent is a minus sign."""
+    """Return the text with minus signs for the hyphens that begin numbers or exponents."""
     return HYPHEN.sub("−", text)

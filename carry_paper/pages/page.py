@@ -8,8 +8,8 @@
     page.words(staircase=shows, exact_match=mean)
     page.ledger()
 
-The sentences of a page have numbers and words as {glue:text}`name`, and the box and figures with a
-`name` as {glue:}`name`.
+A page's sentences refer to numbers and words by {glue:text}`name`, and to the box and to figures
+with a `name` by {glue:}`name`.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,8 +36,8 @@ class PageWithoutRuns:
     Attributes:
         name: The beginning of the names of the author's arrays that the page stores.
         source: `ours` or `author`; None if the page is about both.
-        group: What the page is run with; None if that is always the same.
-        claims: The rows of the ledger that the verdict box has.
+        group: The group that the page was given; None if it takes none.
+        claims: The rows of the ledger in the verdict box.
 
     Raises:
         BadInput: Papermill was given a parameter that the page does not have.
@@ -54,7 +54,7 @@ class PageWithoutRuns:
 
     @property
     def judged_group(self) -> str | None:
-        """The group whose claims the page judges; None for those of all groups."""
+        """The group whose claims the page judges; None if it judges those of all groups."""
         return None
 
     def show(self, thing: Any, name: str | None = None, alt: str = "") -> None:
@@ -64,11 +64,11 @@ class PageWithoutRuns:
     def verdicts(
         self, *claims: str, words: Mapping[str, str] | None = None, all_groups: bool = False
     ) -> None:
-        """Put the box with what the paper claims at the top of the page.
+        """Put the box with the paper's claims and the verdicts at the top of the page.
 
         Args:
             claims: Ids of the ledger, or beginnings of ids for a whole table.
-            words: What this page calls a claim, by id, where that is not its `short` in
+            words: The page's own words for a claim, by id, in place of its `short` in
                 claims.yml.
             all_groups: True for a page about several groups, which judges the claims of all.
         """
@@ -77,7 +77,7 @@ class PageWithoutRuns:
         show(box.verdict_box(claims, group, words or {}), name="verdicts")
 
     def ledger(self, *claims: str, all_groups: bool = False) -> None:
-        """Put rows of the ledger on the page: those named, or else those of the verdict box."""
+        """Put rows of the ledger on the page: those named, else those of the verdict box."""
         group = None if all_groups else self.judged_group
         show(box.ledger(*claims or self.claims, group=group))
 
@@ -86,8 +86,8 @@ class PageWithoutRuns:
 
         Args:
             data: A frame, or values by name that become arrays.
-            part: What the data is, where the page stores several of the author's.
-            group: The group that it is of, where that is not the page's.
+            part: A name for the data, if the page stores several of the author's.
+            group: The group of the data; the page's if None.
         """
         name = f"{self.name}_{part}" if part else self.name
         return author_side.beside(name, data, str(self.source), str(group or self.group))
@@ -106,7 +106,7 @@ class PageWithoutRuns:
         Args:
             draw: Draws the data of a side.
             sides: The data by title, as from `beside`.
-            alt: A text that says what can be seen.
+            alt: A text that describes the figure.
             name: The name under which the page glues the figure in elsewhere.
             layout: As in `plots.sides.subfigures`.
         """
@@ -129,13 +129,13 @@ class Page(PageWithoutRuns):
         source: `ours` or `author`.
         group: The group whose runs are loaded.
         run: One of its runs, or None for the page's choice.
-        n_examples: Sums of a draw, a whole number from `at_least` on.
-        seed: The seed of the draws, a whole number from 0 on.
-        at_least: The number of sums that it takes to define what the page measures.
+        n_examples: The number of random sums, `at_least` or more.
+        seed: The seed of the random sums, 0 or more.
+        at_least: The fewest sums on which the page's measurements are defined.
         runs: The runs.
 
     Raises:
-        BadInput: A parameter is not so, the runs are missing, or papermill was given a
+        BadInput: A parameter is out of range, the runs are missing, or papermill was given a
             parameter that the page does not have.
     """
 
@@ -168,14 +168,14 @@ class Page(PageWithoutRuns):
         return load(group, self.source)
 
     def has(self, group: str) -> bool:
-        """Return True unless the page is about the author's release, and that lacks a group."""
+        """Return False if the page is about the author's release, and this lacks the group."""
         return self.source != "author" or author.holds("weights", group)
 
     def provenance(self, beside: Runs | None = None, history: History | None = None) -> str:
         """Return sentences on the page's weights.
 
         Args:
-            beside: The runs that it compares its own with.
+            beside: The runs with which it compares its own.
             history: The learning curves that it shows.
         """
         tested = words.tested_epochs(history) if history is not None else ""

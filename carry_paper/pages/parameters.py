@@ -12,7 +12,7 @@ from carry_core.model import ModelConfig
 MIN_EXAMPLES = 10
 # More sums than any carry class has; they still fit into memory.
 MAX_EXAMPLES = 200_000
-# Papermill begins the cell with the parameters that it was given with this line.
+# Papermill begins the cell with its parameters by this line.
 INJECTED = "# Parameters\n"
 
 
@@ -43,7 +43,7 @@ def was_injected() -> bool:
 
 
 def executed_cells() -> Sequence[str]:
-    """Return the code of each cell that ran in this kernel; nothing outside of a kernel."""
+    """Return the code of each cell that ran in this kernel; empty outside of a kernel."""
     from IPython import get_ipython
 
     cells: Sequence[str] = getattr(get_ipython(), "user_ns", {}).get("In", ())
@@ -60,7 +60,7 @@ def check_addends(config: ModelConfig, a: object, b: object) -> None:
     """Check two whole numbers whose sum is to be added by a model.
 
     Raises:
-        BadInput: They are no whole numbers, or the model cannot write their sum.
+        BadInput: They are not whole numbers, or the model cannot write their sum.
     """
     end = 10**config.width
     check_whole("a", a, 0, end - 1)
@@ -105,7 +105,7 @@ def chosen_classes(n_digits: int, wanted: Any = None) -> list[str]:
             "010" + "0" * extra,
             "01" + "2" * extra + "1",
         ]
-        return list(dict.fromkeys(five))  # of four digits two are the same
+        return list(dict.fromkeys(five))  # with four digits, two are the same
     # Papermill makes a whole number of `-p classes 001110`.
     text = f"{wanted:0{n_digits}d}" if type(wanted) is int else wanted
     names = [name.strip() for name in text.split(",")] if isinstance(text, str) else text

@@ -1,4 +1,4 @@
-"""Trained runs for the playground, which computes in the reader's browser, as scripts.
+"""Trained runs as scripts for the playground, which computes in the reader's browser.
 
 Each `<run>.js` hands the page one object: config, a table of tensors, and their float16 values,
 deflated: the weights, the means of a mean ablation, the planes of Fig. 4 with some sums on them,
@@ -31,12 +31,12 @@ from carry_paper.plots.attention import attention_map
 from carry_paper.plots.style import WIDTH, style, svg
 
 CHOSEN = {MAIN: range(6), "n1_s0.3_w0.2": (0,), "n3_s0.3_w0.2": (0,), "decoder_n2_s0.3_w0.2": (0,)}
-# What the sliders over training show: a group, a curve, and every how many epochs.
+# The sliders over training: a group, a curve, and the number of epochs from one step to the next.
 SLIDERS = {"fig02": ("n1_s0.3_w0.2", "pattern", 5), "fig05": (MAIN, "test_ablated_accuracy", 2)}
-FITTED = 3_000  # random sums that probes are fitted on, and as many that they are then asked about
+FITTED = 3_000  # random sums to which probes are fitted, and as many on which they are tested
 POINTS = ("resid_mid", "resid_post")  # of the planes: after the attention, after the MLP
 SHOWN = 100  # sums on each plane
-# What the page says of each part, and the part's tensors.
+# A description of each part for the page, and the part's tensors.
 Parts = Iterator[tuple[dict[str, Any], dict[str, Tensor]]]
 
 
@@ -72,7 +72,7 @@ def probes(model: Transformer) -> Parts:
 
 
 def planes(model: Transformer) -> Parts:
-    """Yield the planes of Fig. 4: what each is of, and its `axes` and `points`."""
+    """Yield the planes of Fig. 4, each with its description, its `axes` and its `points`."""
     config = model.config
     a, b = sums.long_sums(FITTED, config.width, torch.Generator().manual_seed(2))
     columns = geometry.default_columns(model, config.width)
@@ -80,7 +80,7 @@ def planes(model: Transformer) -> Parts:
         f"blocks.{layer}.{point}" for layer in {column[0] for column in columns} for point in POINTS
     ]
     stream = measure.activations(model, a, b, names)
-    # the same on all planes, so that the first says it
+    # The sums are the same on all planes, so only the first one lists them.
     drawn: Any = torch.stack([a[:SHOWN], b[:SHOWN]], 1).tolist()
     for layer, position, column in columns:
         final = layer == config.layers - 1
@@ -101,9 +101,9 @@ def planes(model: Transformer) -> Parts:
             drawn = None
 
 
-@lru_cache(1)  # the page and its test want the same
+@lru_cache(1)  # the page and its test use the same means
 def reference_means(model: Transformer) -> dict[str, Tensor]:
-    """Return the means of a mean ablation, over the 10,000 sums of its default."""
+    """Return the means for a mean ablation, over its default of 10,000 sums."""
     points = ("attn.skip", "attn.z", "mlp.skip", "mlp.post", "mlp_out")
     names = [
         "embed",
@@ -174,7 +174,7 @@ def export(out: Path) -> list[Path]:
 
 
 def export_runs(out: Path, chosen: Mapping[str, Collection[int]]) -> list[dict[str, str]]:
-    """Write a script for each of some runs, and return what `runs.js` says of each.
+    """Write a script for each of the chosen runs, and return their entries in `runs.js`.
 
     Of the main group that has the run's kind: who decides.
     """
@@ -222,7 +222,7 @@ def training(group: str, measured: str, distance: int) -> dict[str, Any]:
 
 @style()
 def still(path: Path) -> Path:
-    """Write a picture of the page for where nothing can compute.
+    """Write a still picture of the page, for readers whose browser runs no scripts.
 
     It has a sum, the attention of each head, and the answer without the head.
     """

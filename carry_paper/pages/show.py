@@ -17,7 +17,7 @@ from carry_paper.pages.minus import minus_signs
 from carry_paper.pages.parameters import was_injected
 from carry_paper.plots.style import style, svg
 
-# Before the MIME type of an output that only other cells show.
+# The prefix of the MIME type of an output that only other cells show.
 GLUED = "application/papermill.record/"
 PNG_COLOURS = 256
 PNG_DPI = 96
@@ -57,7 +57,7 @@ def show(thing: Any, name: str | None = None, alt: str = "") -> None:
 def glue(values: Mapping[str, int | float | str | np.generic]) -> None:
     """Store numbers and words for the page's sentences, which have them as {glue:text}`name`.
 
-    A number keeps four significant digits: more of them differ from one processor to another.
+    A number keeps four significant digits; further digits differ from one processor to another.
     """
     from IPython.display import display
 
@@ -72,7 +72,7 @@ def glue(values: Mapping[str, int | float | str | np.generic]) -> None:
 
 @style()
 def png(figure: Figure) -> bytes:
-    """Return a figure as a PNG of few colours, which keeps the notebook small."""
+    """Return a figure as a PNG with few colours, which keeps the notebook small."""
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png", dpi=PNG_DPI)
     few_colours = Image.open(drawn).convert("RGB").quantize(PNG_COLOURS, dither=Image.Dither.NONE)
@@ -92,7 +92,7 @@ def _table(table: pd.DataFrame | Styler) -> dict[str, str]:
         named = table.rename_axis(index=_spaced, columns=_spaced)
         table = named.style.format(precision=2, na_rep="–")
     plain = table.to_string(delimiter=" | ")
-    # The id comes from the contents, or it would be another one in every run.
+    # The id is made from the contents, or it would differ in every run.
     styler = table.set_uuid(hashlib.sha256(plain.encode()).hexdigest()[:6])
     html = styler.set_table_attributes('class="dataframe"').to_html()
     html = re.sub(r'(?=class="(col|row)_heading)', r'scope="\1" ', html)

@@ -1,4 +1,4 @@
-"""The words of a page's sentences, from what was computed."""
+"""Words for a page's sentences, made from computed results."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,7 +19,7 @@ MISSING = "–"  # stands for a number that a page does not have
 
 
 def provenance(loaded: runs.Runs, beside: runs.Runs | None = None) -> str:
-    """Return sentences on a page's weights, and on those it compares them with.
+    """Return sentences on a page's weights, and on those with which it compares them.
 
     They say how the runs were trained, and whether that stands in for the paper's protocol.
     """
@@ -61,7 +61,7 @@ def _trainings(*groups_of_runs: runs.Runs) -> set[tuple[str, float]]:
 
 
 def tested_epochs(history: runs.History) -> str:
-    """Return a sentence on the epochs that learning curves have; nothing if they have all."""
+    """Return a sentence on the epochs that learning curves have; "" if they have all."""
     tested = history["epochs"]
     gaps = dynamics.since_last_test(tested)
     largest = int(gaps.max())
@@ -86,9 +86,9 @@ def difference_from_main(name: str) -> str:
 
 
 def of_runs(shows: Mapping[Any, bool] | pd.Series) -> str:
-    """Return how many runs show something, and which.
+    """Return the number and the list of runs that show something, in words.
 
-    Such as `4 of 6 runs (0, 1, 3 and 4)`, `all 6 runs`, `both runs` or `none of 6 runs`.
+    Examples are `4 of 6 runs (0, 1, 3 and 4)`, `all 6 runs`, `both runs` and `none of 6 runs`.
     """
     n_runs = len(shows)
     showing = [str(run) for run, shows_it in dict(shows).items() if shows_it]
@@ -103,17 +103,17 @@ def of_runs(shows: Mapping[Any, bool] | pd.Series) -> str:
 
 
 def n_of_runs(shows: "pd.Series[bool]") -> str:
-    """Return how many runs show something, such as `4 of 6 runs`."""
+    """Return the number of runs that show something, such as `4 of 6 runs`."""
     return f"{int(shows.sum())} of {len(shows)} runs"
 
 
 def kinds_of_runs(side: str, deciding: pd.DataFrame | None) -> dict[str, Any]:
-    """Return which runs of a side are of which kind, and in which the final MLP adds the carry.
+    """Return a side's runs by kind, and those whose final MLP adds the carry, in words.
 
     Args:
         side: The end of the words' names, such as `ours`.
         deciding: The runs, from `findings.typology.who_decides`; None if the side has no stored
-            map, for which there are dashes.
+            map, which gives dashes.
     """
     names = {
         "one": "one head",
@@ -131,17 +131,17 @@ def kinds_of_runs(side: str, deciding: pd.DataFrame | None) -> dict[str, Any]:
 
 
 def counted(values: "pd.Series[Any]") -> str:
-    """Return how often each value occurs, the most frequent first, such as `9 split, 1 earlier`."""
+    """Return the count of each value, the most frequent first, such as `9 split, 1 earlier`."""
     return ", ".join(f"{n} {value}" for value, n in values.value_counts().items())
 
 
 def in_words(value: Any) -> Any:
-    """Return what a sentence says of a value: `of_runs` of booleans by run, or the value itself."""
+    """Return the words for a value: `of_runs` for booleans by run, else the value itself."""
     return of_runs(value) if isinstance(value, Mapping | pd.Series) else value
 
 
 def spans(**values: Any) -> dict[str, Any]:
-    """Return the lowest and the highest of each of some values, as `…_low` and `…_high`."""
+    """Return the lowest and the highest of several lists of values, as `…_low` and `…_high`."""
     ends = {}
     for name, numbers in values.items():
         series = pd.Series(numbers)
@@ -153,13 +153,13 @@ def spans(**values: Any) -> dict[str, Any]:
 def both_sides(
     sides: Mapping[str, Any], words: Callable[[Any], Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return what sentences say of the side computed here, and as `author_…` of the author's.
+    """Return the words for the side computed here and, as `author_…`, for the author's side.
 
-    Where there is no author's side, that is dashes.
+    The latter are dashes if there is no author's side.
 
     Args:
         sides: The data of each side; the last one was computed here.
-        words: What is said of a side's data, by name.
+        words: A function that returns the words for a side's data, by name.
     """
     computed = dict(words(list(sides.values())[-1]))
     authors = words(sides[AUTHORS]) if AUTHORS in sides else dict.fromkeys(computed, MISSING)
@@ -170,7 +170,7 @@ def both_sides(
 
 
 def attention_words(side: tuple[pd.DataFrame, Arrays]) -> dict[str, Any]:
-    """Return what sentences say of attention in models for longer sums (Fig. 21, 23).
+    """Return the words for attention in models of longer sums (Fig. 21, 23).
 
     `side` has `findings.lengths.attention_summary`, and the arrays that `shares_by_class` draws.
     """
@@ -196,7 +196,9 @@ def attention_words(side: tuple[pd.DataFrame, Arrays]) -> dict[str, Any]:
 
 
 def decodable(separations: pd.DataFrame, n_long: int) -> dict[str, Any]:
-    """Return in which runs a step can be decoded at all positions of a kind (Fig. 22, 24).
+    """Return, for each step, the runs in which it can be decoded at all positions of a kind.
+
+    (Fig. 22, 24.)
 
     `separations` are those of `findings.lengths`. The first `n_long` positions are long, the
     others trained.
@@ -211,7 +213,7 @@ def decodable(separations: pd.DataFrame, n_long: int) -> dict[str, Any]:
 
 
 def forgetting(fates: pd.DataFrame) -> str:
-    """Return in words how the exact match of each run falls again (Fig. 20).
+    """Return a clause for each run on how its exact match falls again (Fig. 20).
 
     `fates` are those of `findings.lengths.forgetting`; `first to go` has the first positions that
     a run loses, in words.
@@ -228,7 +230,7 @@ def forgetting(fates: pd.DataFrame) -> str:
 
 
 def staircase_falls(steps: pd.DataFrame) -> dict[str, Any]:
-    """Return in which runs a staircase falls at long positions, and its path (Fig. 20).
+    """Return the runs in which a staircase falls at long positions, and its path (Fig. 20).
 
     It is that of the answer rows in the last layer, without priming.
     """
@@ -245,7 +247,7 @@ def staircase_falls(steps: pd.DataFrame) -> dict[str, Any]:
 def final_mlp_paths(correlations: pd.DataFrame) -> dict[str, Any]:
     """Return the path of each run's correlation without the final MLP (App. H.1).
 
-    And in which runs it rises, and ends where the final MLP carries.
+    Also return the runs in which it rises, and those in which it ends where the final MLP carries.
     """
     paths = {run: rows.correlation.tolist() for run, rows in correlations.groupby("run")}
     in_words = [" → ".join(f"{x:.2f}" for x in path) for path in paths.values()]
@@ -259,7 +261,7 @@ def final_mlp_paths(correlations: pd.DataFrame) -> dict[str, Any]:
 def primed_parts(
     side: tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame], n_long: int
 ) -> dict[str, Any]:
-    """Return what a primed model can decode, and what its parts are needed for (Fig. 24).
+    """Return the words for the steps that a primed model decodes, and for its parts (Fig. 24).
 
     `side` has `findings.lengths.separations`, what `findings.lengths.part_costs` gives for each
     run, and accuracies by ablated part, kind of digit and position.
@@ -283,14 +285,14 @@ def primed_parts(
 
 
 def spread(values: "pd.Series[float]") -> str:
-    """Return the ends and the mean of some values; a dash for none."""
+    """Return the range and the mean of some values; a dash if there are none."""
     if not len(values):
         return MISSING
     return f"{values.min():.2f} to {values.max():.2f} (mean {values.mean():.2f})"
 
 
 def small_model(record: Mapping[str, Any]) -> str:
-    """Return how the small language model of our own was trained, the first good one of several.
+    """Return sentences on the training of our own small language model, the first good one tried.
 
     `record` is that of its training (`llm.recordings.small_training`).
     """
