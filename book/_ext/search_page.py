@@ -1,4 +1,4 @@
-"""Give the search page's own field another id, since the theme writes its search field twice."""
+"""A new id for the search page's own field, since the theme writes its search field twice."""
 
 from pathlib import Path
 

@@ -115,9 +115,9 @@ def reference_means(model: Transformer) -> dict[str, Tensor]:
 
 
 def packed(model: Transformer, name: str) -> dict[str, Any]:
-    """Return all that the page needs of a run."""
+    """Return everything that the page needs of a run."""
     tensors: dict[str, Tensor] = dict(model.state_dict())
-    # what the linear maps between them give is left to the page
+    # The page computes the linear maps between these itself.
     stored = ("embed", "attn.z", "mlp.post")
     tensors |= {
         f"mean.{name}": x for name, x in reference_means(model).items() if name.endswith(stored)

@@ -1,1 +1,1 @@
-"""Figures of the pages: arrays or frames in, a figure out."""
+"""Figures of the pages: each function takes arrays or frames and draws a figure."""

@@ -37,7 +37,7 @@ def attention_map(ax: Axes, pattern: NDArray[Any], queries: Marks, keys: Marks) 
 def class_grid(figure: SubFigure, side: Arrays, layout: Layout, answer: Mapping[int, str]) -> None:
     """Draw carry classes (rows) by heads (columns) (Fig. 3, 15).
 
-    Of the last layer only the rows of the `answer` are drawn, which has their marks by position.
+    For the last layer, only the rows of the `answer` are drawn; it has their marks by position.
     """
     n_classes, n_layers, n_heads = side["attention"].shape[:3]  # [class, layer, head, query, key]
     tokens = layout.tick_labels()
@@ -55,7 +55,7 @@ def class_grid(figure: SubFigure, side: Arrays, layout: Layout, answer: Mapping[
 def attention_grid(figure: SubFigure, side: Arrays, layout: Layout) -> None:
     """Draw heads (rows) by carry classes (columns) (Fig. 18, 21, 23, 25).
 
-    Of the last layer only the answer's rows are drawn.
+    For the last layer, only the answer's rows are drawn.
     """
     n_classes, n_layers, n_heads = side["attention"].shape[:3]  # [class, layer, head, query, key]
     starts = {"a": 0, "b": layout.width + 1, "=": layout.length - layout.width}
@@ -84,7 +84,7 @@ def _heads(side: Arrays) -> list[str]:
 
 
 def shares_by_class(figure: SubFigure, side: Arrays) -> None:
-    """Draw the share of attention that goes to the right one of two columns (Fig. 21, 23).
+    """Draw the share of attention that goes to the right-hand one of two columns (Fig. 21, 23).
 
     The answer's rows attend to their own column and to the next; `side` has the share of the
     latter as `right` `[class, head, position]`.
@@ -113,8 +113,8 @@ def shares_by_position(
 
     Args:
         sides: The frames of `findings.lengths.attention_shares`, by side or group.
-        n_long: How many leading positions are long, the same for all or by name; a dotted
-            line is their border.
+        n_long: The number of long leading positions, for all sides or by name; a dotted line
+            marks their end.
     """
     heads = sorted({head for shares in sides.values() for head in shares["head"]})
     colours = dict(zip(heads, CLASS_COLOURS, strict=False))
@@ -153,7 +153,7 @@ def swap_maps(figure: SubFigure, cells: pd.DataFrame, parts: Sequence[str], layo
     """
     cells = cells[(cells["reads"] == layout.position_names[-2]) & (cells["direction"] == "both")]
     axes = figure.subplots(1, 2, sharey=True)
-    # where no patch reaches the digit
+    # The grey marks cells from which no patch reaches the digit.
     blues = sns.color_palette("Blues", as_cmap=True).with_extremes(bad="#A3A8B1")
     for ax, (variable, title) in zip(
         axes, {"carry_in": "carry-in", "digit_sum": "digit sum"}.items(), strict=True

@@ -19,7 +19,7 @@ def draw_boards(figure: SubFigure, side: Arrays, layout: Layout) -> None:
     """Draw the cosines intact and ablated, a row for each position, with a strip of carry-ins.
 
     `side` has the cosines in `percent` `[state, position, sum, sum]`, the second numbers `b`
-    and the `carry_in` `[position, sum]` of the sums, and how many `neurons` are ablated.
+    and the `carry_in` `[position, sum]` of the sums, and the number of ablated `neurons`.
     """
     n_positions = side["percent"].shape[1]
     heights = [0.06, 1] * n_positions
@@ -44,7 +44,7 @@ def draw_boards(figure: SubFigure, side: Arrays, layout: Layout) -> None:
         ax.set_xlabel("b")
 
 
-# Of an outcome's marks: colour, marker, its size; by whether its sums differ in their carry-in.
+# Colour, marker and marker size of outcomes whose sums differ in their carry-in, and of the others.
 MIXED, ALIKE = ("#3B87C8", "o", 3.0), ("#D55E00", "^", 3.4)
 OUTCOME_OF_THE_PAPER: dict[str, Any] = {
     "linestyle": "",

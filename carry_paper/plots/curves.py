@@ -34,7 +34,7 @@ def draw_runs(
 
 
 def plain_log(ax: Axes) -> None:
-    """Set a logarithmic scale, which is marked at 1, 2 and 5 too where it has few powers of ten."""
+    """Set a logarithmic scale, with ticks at 1, 2 and 5 too if it spans few powers of ten."""
     ax.set_yscale("log")
     low, high = ax.get_ylim()
     if high / low < 100:
@@ -62,7 +62,7 @@ def thinned(history: History) -> dict[str, NDArray[Any]]:
 
 
 def nearest_rows(tested: NDArray[Any], wanted: NDArray[Any]) -> NDArray[Any]:
-    """Return rows of curves at some epochs, or at the next that were tested; none twice."""
+    """Return the rows of curves at some epochs, or at the next ones tested; none twice."""
     return np.unique(np.searchsorted(tested, wanted.round()))
 
 
@@ -84,9 +84,9 @@ def draw_curves(figure: SubFigure, curves: Arrays) -> None:
 def transition_arrays(
     history: History, run: int, map_epochs: Sequence[int]
 ) -> dict[str, NDArray[Any]]:
-    """Return what `draw_transition` draws of a run.
+    """Return the arrays of a run that `draw_transition` draws.
 
-    That is its curves at every fifth epoch, and its attention at the `map_epochs`.
+    They are its curves at every fifth epoch, and its attention at the `map_epochs`.
     """
     i = list(history["runs"]).index(run)
     tested = history["epochs"]

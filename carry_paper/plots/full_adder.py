@@ -19,12 +19,12 @@ DARK = "#20242E"  # on coloured cells, in the dark theme too
 CIRCUIT_WIDTH, CIRCUIT_HEIGHT = 4, 3.1
 HALF_GATE, HALF_GATE_HEIGHT = 0.55, 0.29
 
-# The rows of a carry's truth table: a column's digit sum, by the carry that it hands on.
+# The rows of a carry's truth table: the cases of a column's digit sum.
 CASES = ("0–8", "9, no carry-in", "9, carry-in", "10–18")
 
 
 def draw_circuit(figure: SubFigure, side: Arrays) -> None:
-    """Draw a column of the full adder, with what the network has in its places.
+    """Draw a column of the full adder, with the network's parts in place of its wires.
 
     `side` has the share of agreeing sums of each part, as `agreement_…`, and as
     `early_by_column` of carry-ins before the last attention.

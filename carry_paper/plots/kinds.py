@@ -1,4 +1,4 @@
-"""Kinds of runs: their shares, what a part of a run does, and how that came about in training."""
+"""Kinds of runs: their shares, the values of a run's parts, and how these form in training."""
 
 from collections.abc import Mapping, Sequence
 
@@ -30,7 +30,7 @@ EPOCH_TICKS = (1, 3, 10, 30, 60)
 
 @style()
 def shares_and_runs(shares: Mapping[str, pd.DataFrame], runs: pd.DataFrame) -> Figure:
-    """Return a figure of the share of each kind, and of what a part does in each run.
+    """Return a figure of the share of each kind, and of each part's value in each run.
 
     Args:
         shares: By the name of a set of runs, the `share` of each kind, its interval from
@@ -119,7 +119,7 @@ def strips(runs: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
 
 @style()
 def ways(rows: pd.DataFrame) -> Figure:
-    """Return a figure with a panel for each run: what the parts of `WAY` do, by epoch."""
+    """Return a figure with a panel for each run: the values of the parts of `WAY`, by epoch."""
     by_run = rows.groupby("run")
     figure = Figure(figsize=(WIDTH, 2.1), layout="constrained")
     panels = figure.subplots(1, len(by_run), sharey=True, squeeze=False)[0]

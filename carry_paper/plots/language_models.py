@@ -50,7 +50,7 @@ def answer_bars(answers: pd.DataFrame) -> Figure:
 
 @style()
 def wins_map(wins: Mapping[str, NDArray[Any]]) -> Figure:
-    """Return a figure with a map for each model: how many cells a head wins, `[layer, head]`.
+    """Return a figure with a map for each model: the cells that a head wins, `[layer, head]`.
 
     The most frequent winners have frames.
     """

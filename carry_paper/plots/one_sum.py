@@ -187,7 +187,7 @@ class Drawing:
         self.ax.plot(self.x[position], y, "o", zorder=4, **look)
 
     def draw_labels(self) -> None:
-        """Write left of each row what it is."""
+        """Write the label of each row to its left."""
         head = f"head {self.last_layer}:{self.side['decision_head']} ablated"
         labels = [
             (TOKENS, "the sum"),

@@ -17,7 +17,7 @@ from carry_paper.plots.style import INK, WIDTH, name_grid, style
 RIGHT, OFF_BY_ONE, WRONG = "#2B4570", "#D8615B", "#8C94A2"
 OUTCOMES = {"right": RIGHT, "off by exactly one": OFF_BY_ONE, "otherwise wrong": WRONG}
 PAPER: dict[str, Any] = {"color": "black", "linewidth": 1.3, "linestyle": (0, (2.5, 1.2))}
-VISIBLE = 0.002  # of a bar: less is not drawn, which keeps the page light
+VISIBLE = 0.002  # smaller parts of a bar are not drawn, which keeps the page light
 VALUE = "value "  # begins the id of a bar, which says its value on the built page
 
 
@@ -85,7 +85,7 @@ def _outcome_bars(
 ) -> Figure:
     """Return a figure with a panel of bars for each `row` and `column`.
 
-    They show the share of digits that are right (`accuracy`), off by exactly one
+    They show the share of digits that are correct (`accuracy`), off by exactly one
     (`corrected`), and otherwise wrong.
     """
     measured = {side: cells for side, cells in sides.items() if side != "paper"}
@@ -114,7 +114,7 @@ def _outcome_bars(
 
 
 def accuracy_map(figure: SubFigure, table: pd.DataFrame) -> None:
-    """Draw heat maps of right digits, ablations or epochs by positions (Fig. 24, App. H).
+    """Draw heat maps of correct digits, ablations or epochs by positions (Fig. 24, App. H).
 
     There is a map for each block of the table's columns.
     """

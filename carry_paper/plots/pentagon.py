@@ -47,8 +47,8 @@ def draw_run(figure: SubFigure, side: Arrays, class_colours: Sequence[str]) -> N
 def draw_runs(figure: SubFigure, side: Arrays) -> None:
     """Draw a column for each run: its digits in the leading plane, and below in the best one.
 
-    `side` has for both planes the digits' middles (`all_middles`), their axes (`planes`),
-    their `scores`, and what `shuffled` labels reach.
+    For both planes, `side` has the digits' middles (`all_middles`), the axes (`planes`), the
+    `scores`, and the scores that `shuffled` labels reach.
     """
     axes: Any = figure.subplots(2, len(side["runs"]), squeeze=False)
     for i, run in enumerate(side["runs"]):

@@ -40,7 +40,7 @@ def scatter(
 def name_centres(
     ax: Axes, x: NDArray[Any], y: NDArray[Any], label: NDArray[Any], names: Sequence[str]
 ) -> None:
-    """Write the name of each label that has a place of its own at the middle of its points."""
+    """Write the name of each label that is separated from others at the middle of its points."""
     points = np.stack([x, y], 1)
     kinds = np.unique(label)
     centres = np.array([np.median(points[label == kind], 0) for kind in kinds])
@@ -56,7 +56,7 @@ def name_centres(
 
 
 def plane_arrays(planes: Sequence[Plane], drawn: slice = slice(None)) -> dict[str, NDArray[Any]]:
-    """Return what `plane_grid` draws of the planes of `geometry.journey`, of the `drawn` sums."""
+    """Return the arrays that `plane_grid` draws of `geometry.journey`, for the `drawn` sums."""
     points = np.array([plane.points[drawn, :2].numpy() for plane in planes])
     return {
         "layer": np.array([plane.layer for plane in planes]),

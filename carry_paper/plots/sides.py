@@ -1,4 +1,4 @@
-"""Draw the author's side of a figure and ours by the same code."""
+"""The author's side of a figure and ours, drawn by the same code."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Required, TypedDict, Unpack
