@@ -191,10 +191,10 @@ def labelled(interventions: Interventions) -> dict[str, AnyIntervention]:
 
 def listed(interventions: AnyIntervention | Sequence[AnyIntervention]) -> list[AnyIntervention]:
     """Return one intervention or several as a list; `BadInput` if one of them is none."""
-    several = list(interventions) if isinstance(interventions, Sequence) else [interventions]
-    for intervention in several:
+    members = list(interventions) if isinstance(interventions, Sequence) else [interventions]
+    for intervention in members:
         check_intervention(intervention)
-    return several
+    return members
 
 
 def predict(
