@@ -62,16 +62,16 @@ def shuffled(planes: Complex[Tensor, "plane 10"], seed: int = 0) -> Float[Tensor
     return torch.stack(scores).amax(0)
 
 
-def turn(one: Complex[Tensor, " 10"], other: Complex[Tensor, " 10"]) -> float:
-    """Return the vertices, -2.5 to 2.5, by which the best pentagon of `other` is ahead of `one`'s.
+def turn(first: Complex[Tensor, " 10"], second: Complex[Tensor, " 10"]) -> float:
+    """Return by how many vertices the best pentagon of `second` is ahead of that of `first`.
 
-    It is NaN with too few digits.
+    They are -2.5 to 2.5; NaN with too few digits.
     """
     forwards, backwards = PENTAGONS
-    shares = spectrum(one)
+    shares = spectrum(first)
     is_forwards = bool(shares[forwards] >= shares[backwards])
     k = forwards if is_forwards else backwards
-    angle = (torch.fft.fft(other)[k] / torch.fft.fft(one)[k]).angle()
+    angle = (torch.fft.fft(second)[k] / torch.fft.fft(first)[k]).angle()
     vertices = float(angle / (2 * torch.pi / 5))
     return vertices if is_forwards else -vertices
 

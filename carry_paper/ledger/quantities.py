@@ -124,7 +124,7 @@ def over_draws(survey: Survey, part: Callable[[Dissected], float]) -> Fields:
     """
     assert survey.dissected is not None
     value = part(survey.dissected)
-    draws = [part(draw) for draw in survey.draws]
+    draws = [part(draw) for draw in survey.dissected_samples]
     variance = mean((draw - value) ** 2 for draw in draws)
     return {"value": value, "variance": variance, "ten_draws": [min(draws), max(draws)]}
 
