@@ -175,8 +175,8 @@ def sample_class(pattern: str, count: int, generator: torch.Generator) -> tuple[
     a = torch.zeros(count, dtype=torch.int64)
     b = torch.zeros(count, dtype=torch.int64)
     for pairs in _pairs_at(pattern):
-        chosen = torch.randint(len(pairs), (count,), generator=generator)
-        digit_a, digit_b = pairs[chosen].unbind(1)
+        indices = torch.randint(len(pairs), (count,), generator=generator)
+        digit_a, digit_b = pairs[indices].unbind(1)
         a = 10 * a + digit_a
         b = 10 * b + digit_b
     return a, b

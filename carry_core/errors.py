@@ -19,14 +19,14 @@ class BadInput(ValueError):
         return [f"{type(self).__name__}: {self}"]
 
 
-def check_whole(name: str, value: object, low: int, high: int, of: str = "") -> None:
+def check_whole(name: str, value: object, low: int, high: int, unit: str = "") -> None:
     """Raise `BadInput` unless a parameter is a whole number from `low` to `high`.
 
-    `of` names what the parameter counts, for the message.
+    `unit` names what the parameter counts, for the message.
     """
     if type(value) is not int or not low <= value <= high:
         kind = " is text" if isinstance(value, str) else ""
-        counted = f" of {of}" if of else ""
+        counted = f" of {unit}" if unit else ""
         raise BadInput(
             f"{name}={value!r}{kind}: expected a whole number{counted} from {low:,} to {high:,}."
         )

@@ -50,13 +50,13 @@ def author_dir() -> Path:
 # ---- errors about a file that cannot be used
 
 
-def damaged(path: Path, why: str, remedy: str) -> BadInput:
+def damaged(path: Path, reason: str, remedy: str) -> BadInput:
     """Return the error that says why a file cannot be read, and how to get it back.
 
     Git restores the file if it is tracked; the `remedy` is for one that is not.
     """
     if os.path.lexists(path):
-        return BadInput(f"{path} is damaged ({why}): {restoring(path, remedy)}.")
+        return BadInput(f"{path} is damaged ({reason}): {restoring(path, remedy)}.")
     return BadInput(
         f"{path} does not exist: {restoring(path, remedy.removeprefix('delete it and '))}."
     )
@@ -187,11 +187,13 @@ def replacing_all(*paths: Path) -> Iterator[list[Path]]:
         number = _error_number(error)
         if number is None:
             raise
-        what = " and ".join(map(str, paths))
+        listed_paths = " and ".join(map(str, paths))
         disk_is_full = number in (errno.ENOSPC, errno.EDQUOT)
         remedy = "Free some space" if disk_is_full else "Choose another place"
         state = f"{', '.join(replaced)} is new" if replaced else "nothing was changed there"
-        raise BadInput(f"Cannot write {what}: {os.strerror(number)}. {remedy}; {state}.") from error
+        raise BadInput(
+            f"Cannot write {listed_paths}: {os.strerror(number)}. {remedy}; {state}."
+        ) from error
     finally:
         for temporary in temporaries:
             temporary.unlink(missing_ok=True)

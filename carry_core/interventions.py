@@ -117,18 +117,18 @@ class Intervention:
     def __str__(self) -> str:
         words: list[str] = []
         for kind, part in PARTS.items():
-            chosen = sorted(getattr(self, kind))
-            if len(chosen) > MOST_LISTED:
-                words.append(f"{len(chosen)} {kind}")
+            numbers = sorted(getattr(self, kind))
+            if len(numbers) > MOST_LISTED:
+                words.append(f"{len(numbers)} {kind}")
                 continue
-            for number in chosen:
+            for number in numbers:
                 text = f"{number[0]}:{number[1]}" if kind in PAIRS else f"{number}"
                 words.append(f"{part.label} {text}")
         words += sorted(self.names)
         if not words:
             return "intact"
-        where = "" if self.positions is None else f" at {', '.join(map(str, self.positions))}"
-        return f"{self.verb} {', '.join(words)}{where}"
+        place = "" if self.positions is None else f" at {', '.join(map(str, self.positions))}"
+        return f"{self.verb} {', '.join(words)}{place}"
 
     def __or__(self, other: "Intervention | Combined") -> "Intervention | Combined":
         """Return an intervention that does both.
@@ -218,8 +218,8 @@ class Intervention:
 
     def changes(self, config: ModelConfig) -> dict[str, Hashable]:
         """Return a key for each hook point that is changed; equal keys mean equal changes."""
-        how = (type(self), self.positions, getattr(self, "source", None))
-        return {name: (how, indices) for name, indices in self.targets(config).items()}
+        method = (type(self), self.positions, getattr(self, "source", None))
+        return {name: (method, indices) for name, indices in self.targets(config).items()}
 
     def hook(
         self, model: Transformer, source: Source | None = None, read: Read = None
@@ -454,15 +454,15 @@ class Replacement:
 
         Both broadcast over the batch.
         """
-        chosen = positions if self.positions is None else self.positions
+        replaced_positions = positions if self.positions is None else self.positions
         mask = self.part
         if self.positions is not None:
-            rows = [row for row, position in enumerate(positions) if position in chosen]
+            rows = [row for row, position in enumerate(positions) if position in replaced_positions]
             mask = mask & _along(self.axis, len(positions), rows)
         mask = mask.to(self.device)
         if not isinstance(self.value, Tensor) or self.rows is None or self.rows == positions:
             return mask, self.value
-        needed = set(positions) & set(chosen)
+        needed = set(positions) & set(replaced_positions)
         if not needed:
             return mask, 0.0
         if not needed <= set(self.rows):

@@ -190,10 +190,10 @@ def labelled(interventions: Interventions) -> dict[str, AnyIntervention]:
 
 def listed(interventions: AnyIntervention | Sequence[AnyIntervention]) -> list[AnyIntervention]:
     """Return one or more interventions as a list; raise `BadInput` if one is anything else."""
-    several = list(interventions) if isinstance(interventions, Sequence) else [interventions]
-    for intervention in several:
+    members = list(interventions) if isinstance(interventions, Sequence) else [interventions]
+    for intervention in members:
         check_intervention(intervention)
-    return several
+    return members
 
 
 def predict(

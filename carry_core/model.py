@@ -397,16 +397,16 @@ class Transformer(nn.Module):
                 f"The model has {len(self.blocks)} blocks: "
                 f"expected {self.config.layers}, as its config says."
             )
-        at = self._checked(hook, read)
+        checked_hook = self._checked(hook, read)
         resid = self._embedded(tokens) * math.sqrt(self.config.d_model)  # (batch, pos, d_model)
-        resid = at("embed", resid)
+        resid = checked_hook("embed", resid)
         for l, block in enumerate(self.blocks):
             query = self.queries(l, read)
-            resid = at(f"blocks.{l}.resid_pre", resid)
-            z = block.attention(resid, at, query)  # (batch, query, head, d_head)
-            mid = block.mix(resid[:, query], z, at)  # (batch, query, d_model)
-            resid = block.mlp(mid, at)
-        return at("logits", self.unembed(self.norm(resid)))  # (batch, query, vocab)
+            resid = checked_hook(f"blocks.{l}.resid_pre", resid)
+            z = block.attention(resid, checked_hook, query)  # (batch, query, head, d_head)
+            mid = block.mix(resid[:, query], z, checked_hook)  # (batch, query, d_model)
+            resid = block.mlp(mid, checked_hook)
+        return checked_hook("logits", self.unembed(self.norm(resid)))  # (batch, query, vocab)
 
     def queries(self, layer: int, read: Read) -> Positions:
         """Return the query positions that a layer computes: in the last layer those read."""
@@ -478,15 +478,15 @@ class Transformer(nn.Module):
         """
         if isinstance(names, str):
             names = [names]
-        asked = self.config.hook_names if names is None else list(names)
+        requested = self.config.hook_names if names is None else list(names)
         cache: dict[str, Tensor] = {}
-        keep = cache_hook(cache, *map(self.config.hook_name, asked))
+        keep = cache_hook(cache, *map(self.config.hook_name, requested))
 
         def change_and_keep(name: str, x: Tensor) -> Tensor:
             return keep(name, checked_activation(name, hook(name, x), x))
 
         logits = self.forward(tokens, change_and_keep)
-        return logits, {name: cache[self.config.hook_name(name)] for name in asked}
+        return logits, {name: cache[self.config.hook_name(name)] for name in requested}
 
     def run_with_hooks(
         self, tokens: Tensor, hooks: Mapping[str, Callable[..., Tensor | None]]

@@ -120,12 +120,13 @@ def describe(path: Path, group: str | None = None) -> dict[str, Any]:
                 f"{path} has format {version!r}, expected {FORMAT!r}: "
                 "use that carry-core's version."
             )
-        about = RunFile(**content)
-        own_group = groups.find(about.group)
-        record = about.record
-        if group not in (None, about.group) or about.config != asdict(own_group.config):
+        metadata = RunFile(**content)
+        own_group = groups.find(metadata.group)
+        record = metadata.record
+        if group not in (None, metadata.group) or metadata.config != asdict(own_group.config):
             raise ValueError(
-                f"it is of {about.group} with {about.config}, not of {group or about.group}"
+                f"it is of {metadata.group} with {metadata.config}, "
+                f"not of {group or metadata.group}"
             )
         planned = epochs_of_recipe(own_group, record["recipe"])
         if record["epochs"] > planned:
@@ -352,7 +353,7 @@ def leading(
         )
     if runs is not None:
         check_numbers(runs)
-    wanted = FIRST if runs is None else runs
+    numbers = FIRST if runs is None else runs
     group_folder = folder(source) / groups.find(group).name
     if source == "author":
         folders = {"author": group_folder}
@@ -360,21 +361,21 @@ def leading(
         folders = {name: group_folder / name for name in groups.RECIPES if recipe in (None, name)}
 
     # Runs by the epochs that they reached, and by whether their recipe is `paper`.
-    alike: dict[tuple[int, bool], dict[int, TrainedRun]] = {}
+    runs_by_rank: dict[tuple[int, bool], dict[int, TrainedRun]] = {}
     for name, recipe_folder in folders.items():
         for number, path in numbered(recipe_folder, ".safetensors").items():
-            if number not in wanted:
+            if number not in numbers:
                 continue
             record = describe(path, group)["record"]
             if record["recipe"] != name:
-                why = f"its record is of the recipe {record['recipe']}, not {name}"
-                raise damaged(path, why, remedy(path))
+                reason = f"its record is of the recipe {record['recipe']}, not {name}"
+                raise damaged(path, reason, remedy(path))
             key = (record["epochs"], name == "paper")
-            alike.setdefault(key, {})[number] = TrainedRun(path, record)
-    if not alike:
+            runs_by_rank.setdefault(key, {})[number] = TrainedRun(path, record)
+    if not runs_by_rank:
         return {}
-    _, most = max(alike.items(), key=lambda item: (len(item[1]), item[0]))
-    return dict(sorted(most.items()))
+    _, leading_runs = max(runs_by_rank.items(), key=lambda item: (len(item[1]), item[0]))
+    return dict(sorted(leading_runs.items()))
 
 
 def check_numbers(runs: Any) -> None:
@@ -404,12 +405,12 @@ def remedy(path: Path, group: str | None = None) -> str:
 
 
 def missing(
-    what: str, group: str, source: str, recipe: str | None = None, numbers: Collection[int] = ()
+    kind: str, group: str, source: str, recipe: str | None = None, numbers: Collection[int] = ()
 ) -> BadInput:
     """Return the error that says what does not exist, and how to get it."""
     listed = ",".join(map(str, numbers))
-    which = f" runs {listed}" if listed else ""
-    start = f"No {what} of {group}{which} from {source} in {folder(source)}:"
+    run_words = f" runs {listed}" if listed else ""
+    start = f"No {kind} of {group}{run_words} from {source} in {folder(source)}:"
     if source == "author":
         return BadInput(f"{start} `carry import-author DIR` imports what his release has.")
     if group in groups.RELEASED_ONLY:
@@ -464,13 +465,13 @@ class StoredWeights:
         differing = sorted(stored.keys() ^ expected.keys())
         if differing:
             name = differing[0]
-            much = "many" if name in stored else "few"
-            raise damaged(path, f"it has {name!r} too {much}", remedy(path))
+            amount = "many" if name in stored else "few"
+            raise damaged(path, f"it has {name!r} too {amount}", remedy(path))
         for name, (dtype, shape) in stored.items():
             if dtype not in STORED_AS or shape != expected[name]:
                 types = " or ".join(STORED_AS)
-                why = f"{name} is {dtype} {shape}, expected {types} {expected[name]}"
-                raise damaged(path, why, remedy(path))
+                reason = f"{name} is {dtype} {shape}, expected {types} {expected[name]}"
+                raise damaged(path, reason, remedy(path))
 
     def at(self, epoch: int | None) -> Weights:
         """Return the parameters in float32, at the epoch of a snapshot or, for None, at the end.
@@ -530,7 +531,7 @@ def save_run(
     snapshots = sorted(int(prefix.removeprefix("epoch_")) for prefix in prefixes)
     if snapshots:
         record = record | {"snapshots": snapshots}
-    about = {
+    metadata = {
         "format": FORMAT,
         "group": group.name,
         "config": asdict(group.config),
@@ -543,4 +544,4 @@ def save_run(
                 np.savez_compressed(file, allow_pickle=False, **curves)
         contiguous = {name: p.contiguous() for name, p in weights.items()}
         # All metadata is one entry, since safetensors writes several in random order.
-        save_file(contiguous, temporaries[-1], {"carry": json.dumps(about)})
+        save_file(contiguous, temporaries[-1], {"carry": json.dumps(metadata)})

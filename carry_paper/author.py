@@ -169,7 +169,9 @@ def imported_files(folder: Path) -> dict[str, dict[str, str]]:
 @cache
 def holds(kind: str, group: str) -> bool:
     """Return True if the whole release has `weights` or a `history` of a group."""
-    return any((where.kind, where.group) == (kind, group) for where in map(place, checksums()))
+    return any(
+        (released.kind, released.group) == (kind, group) for released in map(place, checksums())
+    )
 
 
 def _storage(data: bytes) -> Any:
@@ -211,10 +213,10 @@ def unpack(path: Path, expected: str) -> Any:
         return _storage(content)
     except Exception as error:  # a broken pickle can fail in any way
         code = re.search(r"GLOBAL ([\w.]+)", str(error))
-        why = f"cannot be opened ({error!r:.80})"
+        problem = f"cannot be opened ({error!r:.80})"
         if code:
-            why = f"wants to run {code[1]}, which was not done"
-        raise BadInput(f"it {why}: get a clean copy") from error
+            problem = f"wants to run {code[1]}, which was not done"
+        raise BadInput(f"it {problem}: get a clean copy") from error
 
 
 def parameters(state: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -223,8 +225,8 @@ def parameters(state: Mapping[str, Any]) -> dict[str, Tensor]:
     for name, tensor in state.get("model", state).items():
         if name.startswith("gen."):  # the unembedding a second time
             continue
-        for theirs, ours in OURS.items():
-            name = name.replace(theirs, ours)
+        for their_name, our_name in OURS.items():
+            name = name.replace(their_name, our_name)
         renamed[name] = tensor.detach().float()
     return renamed
 
@@ -286,7 +288,7 @@ class Report:
         return [
             *(f"imported {name} from {n} file(s)" for name, n in sorted(n_files.items())),
             *(f"missing {path}" for path in self.missing),
-            *(f"damaged {path}: {why}" for path, why in self.damaged),
+            *(f"damaged {path}: {reason}" for path, reason in self.damaged),
             f"{n_files.total()} files imported, {len(self.missing)} missing,"
             f" {len(self.damaged)} damaged.",
         ]
@@ -306,13 +308,15 @@ def import_release(source: Path, out: Path, expected: Mapping[str, str] | None =
     present = [place(path) for path in expected if (source / path).is_file()]
     if not present:
         example = next(iter(expected))
-        why = f"{source} is no clone of the author's repository: expected files such as `{example}`"
         raise BadInput(
-            f"{why} in it. Clone the repository that the paper names and give its folder."
+            f"{source} is no clone of the author's repository: expected files such as `{example}` "
+            "in it. Clone the repository that the paper names and give its folder."
         )
     if any(out.glob("*")) and not (out / SOURCES_FILE).is_file():
-        why = f"Cannot import into {out}: it has files but no {SOURCES_FILE}"
-        raise BadInput(f"{why}. Expected a new folder, or that of an earlier import.")
+        raise BadInput(
+            f"Cannot import into {out}: it has files but no {SOURCES_FILE}. "
+            "Expected a new folder, or that of an earlier import."
+        )
     sources = imported_files(out)
     _write_sources(out, sources)  # first: it marks the folder as ours
     report = Report(missing=[path for path in expected if not (source / path).is_file()])
@@ -320,13 +324,13 @@ def import_release(source: Path, out: Path, expected: Mapping[str, str] | None =
         sorted(present, key=attrgetter("output", "epoch")), attrgetter("output")
     ):
         parts = []
-        for where in places:
+        for released in places:
             try:
-                parts.append((where, unpack(source / where.path, expected[where.path])))
+                parts.append((released, unpack(source / released.path, expected[released.path])))
             except (BadInput, OSError) as error:
-                report.damaged.append((where.path, str(error)))
+                report.damaged.append((released.path, str(error)))
         if parts:
-            digests = {where.path: expected[where.path] for where, _ in parts}
+            digests = {released.path: expected[released.path] for released, _ in parts}
             _write(out / output, parts, digests)
             sources[output] = digests
             _write_sources(out, sources)
@@ -345,16 +349,18 @@ def _write(path: Path, parts: Sequence[tuple[Place, Any]], digests: Mapping[str,
     last, latest = parts[-1]
     if last.kind == "weights":
         weights = parameters(latest)
-        for where, early in parts[:-1]:
-            weights |= {f"epoch_{where.epoch}/{name}": p for name, p in parameters(early).items()}
+        for released, early in parts[:-1]:
+            weights |= {
+                f"epoch_{released.epoch}/{name}": p for name, p in parameters(early).items()
+            }
         record = {"recipe": "author", "run": last.run, "epochs": last.epoch}
         record |= {"file": last.path, "sha256": digests[last.path]}
         runs.save_run(path.with_suffix(".safetensors"), groups.find(last.group), weights, record)
     elif last.kind == "llm":
         values = {
             name: item
-            for where, content in parts
-            for name, item in _answers(where.part, content).items()
+            for released, content in parts
+            for name, item in _answers(released.part, content).items()
         }
         with replacing_all(path.with_suffix(".safetensors"), path.with_suffix(".json")) as (
             tensors,
@@ -364,11 +370,13 @@ def _write(path: Path, parts: Sequence[tuple[Place, Any]], digests: Mapping[str,
             text.write_bytes(json_bytes(values))
     else:
         arrays: Curves = {}
-        for where, content in parts:
+        for released, content in parts:
             if last.kind == "history":
-                arrays = _continued(arrays, curves(content, groups.find(where.group)), where.epoch)
+                arrays = _continued(
+                    arrays, curves(content, groups.find(released.group)), released.epoch
+                )
             else:
-                arrays[where.part] = torch.as_tensor(content, dtype=torch.float32).numpy()
+                arrays[released.part] = torch.as_tensor(content, dtype=torch.float32).numpy()
         with replacing(path.with_suffix(".npz")) as temporary, temporary.open("wb") as opened:
             np.savez_compressed(opened, allow_pickle=False, **arrays)
 

@@ -42,8 +42,8 @@ def read_checksums() -> dict[str, str]:
             raise damaged(path_of(), f"line {number} is not a sha256 and a name", REMEDY)
         digest, name = match.groups()
         if not _is_inside(name) or name in sums:
-            why = f"line {number} names {name!r}, no file of the data folder or one twice"
-            raise damaged(path_of(), why, REMEDY)
+            reason = f"line {number} names {name!r}, no file of the data folder or one twice"
+            raise damaged(path_of(), reason, REMEDY)
         sums[name] = digest
     if not sums:
         raise damaged(path_of(), "it names no file", REMEDY)

@@ -112,9 +112,9 @@ class Normed(torch.autograd.Function):
 
 def _has_one_dnn() -> bool:
     """Return True if oneDNN's product works; torch does not document it, so it is tried out."""
-    one = torch.ones(1, 1)
+    matrix = torch.ones(1, 1)
     try:
-        out = torch.ops.mkldnn._linear_pointwise(one, one, None, "none", [], "")
+        out = torch.ops.mkldnn._linear_pointwise(matrix, matrix, None, "none", [], "")
     except Exception:
         return False
     return bool(out.item() == 1)

@@ -51,8 +51,8 @@ def passes(
             and changes nothing.
         source: The reference set, or the means, of mean ablations.
     """
-    how = SharedPrefix if is_plain(model) else SeparatePasses
-    return how(model, interventions, read, watch, source)
+    strategy = SharedPrefix if is_plain(model) else SeparatePasses
+    return strategy(model, interventions, read, watch, source)
 
 
 def _hooks(
@@ -281,11 +281,11 @@ class SharedPrefix:
             )
             members_by_change.setdefault(change, []).append(i)
         branches = []
-        for change, alike in members_by_change.items():
+        for change, branch_members in members_by_change.items():
             hook: TensorHook = no_hook
             if change:
-                hook = self.hooks[alike[0]]
-            elif self.watcher in alike:
+                hook = self.hooks[branch_members[0]]
+            elif self.watcher in branch_members:
                 hook = self.watch
-            branches.append(Branch(alike, hook, changes=bool(change)))
+            branches.append(Branch(branch_members, hook, changes=bool(change)))
         return branches

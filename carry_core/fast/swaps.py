@@ -97,8 +97,8 @@ class PatchedPasses:
     ) -> Int[Tensor, "sums column"]:
         """Return the answers of side `base` with neurons of the last MLP from the other side."""
         last = self.model.config.layers - 1
-        chosen = frozenset((last, neuron) for neuron in neurons.nonzero().flatten().tolist())
-        return self._patched(Patch(neurons=chosen, positions=(position,)), base)
+        layer_neurons = frozenset((last, neuron) for neuron in neurons.nonzero().flatten().tolist())
+        return self._patched(Patch(neurons=layer_neurons, positions=(position,)), base)
 
     def _patched(self, patch: Patch, base: int) -> Int[Tensor, "sums column"]:
         source_a, source_b = self.pairs[1 - base]

@@ -68,8 +68,8 @@ def compute_rows(source: str, only: str) -> tuple[compute.Ledger, list[results.R
     report = reporter()
     steps_done = count(1)
 
-    def report_step(what: str) -> None:
-        report(source, what, next(steps_done) / n_steps)
+    def report_step(step: str) -> None:
+        report(source, step, next(steps_done) / n_steps)
 
     ledger = compute.Ledger(source, only, report_step)
     n_steps = 1 + ledger.steps()
@@ -122,11 +122,11 @@ def pairs_by_group(source: str, names: tuple[str, ...], pairs: int | None) -> di
         names: The groups; if there are none, all that have runs.
         pairs: The number for all groups; if None, each group has its default.
     """
-    chosen = [groups.find(name).name for name in names]
-    if not chosen:
-        chosen = [name for name in groups.GROUPS if runs.find(name, source)]
+    group_names = [groups.find(name).name for name in names]
+    if not group_names:
+        group_names = [name for name in groups.GROUPS if runs.find(name, source)]
     counts = {}
-    for name in chosen or [groups.MAIN]:
+    for name in group_names or [groups.MAIN]:
         counts[name] = pairs or interchange_maps.default_pairs(name)
     return counts
 
@@ -152,12 +152,12 @@ def seeds_command(
     """
     recipe_of_source = recipe if source == "ours" else None
     available = runs.find(groups.MAIN, source, recipe=recipe_of_source, runs=range(1000))
-    chosen = sorted(available)
+    run_numbers = sorted(available)
     if numbers is not None:
-        chosen = loop.parse_run_numbers(numbers, groups.find(groups.MAIN))
+        run_numbers = loop.parse_run_numbers(numbers, groups.find(groups.MAIN))
     if save and os.path.lexists(seeds.path_of()):
         seeds.saved()  # refuses a damaged table now, and not after an hour
-    rows = seeds.measured(source, recipe_of_source, chosen, partial(click.echo, err=True))
+    rows = seeds.measured(source, recipe_of_source, run_numbers, partial(click.echo, err=True))
     click.echo(rows[rows.epoch.isna()].kind.value_counts().to_string())
     records = json.loads(rows.to_json(orient="records", double_precision=5))
     if save:

@@ -84,7 +84,7 @@ def llm(
         count=prompts,
         seed=seed,
         batch=batch,
-        asked=heads_to_ablate,
+        heads_to_ablate=heads_to_ablate,
         n_pairs=pairs,
         report=partial(reporter(), source.title),
     )

@@ -78,8 +78,9 @@ def check_writable(folder: Path, file: str = "") -> None:
             with suppress(FileNotFoundError):
                 os.lstat(place / name)
     except OSError as error:
-        why = f"{error.strerror} ({place})"
-        raise BadInput(f"Cannot write to {folder / file}: {why}. Choose another place.") from error
+        raise BadInput(
+            f"Cannot write to {folder / file}: {error.strerror} ({place}). Choose another place."
+        ) from error
 
 
 def pick_device(ctx: click.Context, param: click.Parameter, value: str) -> str:

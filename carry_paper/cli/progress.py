@@ -19,11 +19,11 @@ def reporter() -> Callable[[str, str, float], None]:
     last = time.monotonic()
     interval = TERMINAL_INTERVAL if sys.stderr.isatty() else LOG_INTERVAL
 
-    def report(title: str, what: str, share: float) -> None:
+    def report(title: str, message: str, share: float) -> None:
         nonlocal last
         if share >= 1 or time.monotonic() - last > interval:
             last = time.monotonic()
-            click.echo(f"{title}: {what} ({share:.0%})", err=True)
+            click.echo(f"{title}: {message} ({share:.0%})", err=True)
 
     return report
 

@@ -180,8 +180,8 @@ def bench_command(what: str, json_file: Path | None, save: bool) -> None:
     if what == "train" and has_gpu:
         rows += bench.train("cuda", [groups.find(groups.MAIN)], 6)
     click.echo(pd.DataFrame(rows).to_string(index=False, na_rep=""))
-    if what == "train" and (why := fused.why_not()):
-        click.echo(why)
+    if what == "train" and (reason := fused.why_not()):
+        click.echo(reason)
     if save:
         bench.save(what, rows)
     if json_file is not None:

@@ -33,7 +33,7 @@ class Evidence:
         source: str,
         needs: Mapping[str, Need] | None = None,
         report: Callable[[str], None] = lambda done: None,
-        chosen: Mapping[str, Mapping[str, Any]] | None = None,
+        selection: Mapping[str, Mapping[str, Any]] | None = None,
         surveyed: Callable[[str], tuple[Numbers, Numbers]] | None = None,
     ) -> None:
         """Prepare for a source; nothing is loaded yet.
@@ -42,7 +42,7 @@ class Evidence:
             source: `ours` or `author`.
             needs: What has to be surveyed, by group.
             report: A function that is called after each survey, with the name of its run.
-            chosen: Keyword arguments of `runs.load` by group, which choose its runs.
+            selection: Keyword arguments of `runs.load` by group, which choose its runs.
             surveyed: A function that returns the sums on which a group is surveyed;
                 `fixed_sums` if None.
         """
@@ -50,7 +50,7 @@ class Evidence:
         self.source = source
         self.needs = dict(needs or {})
         self.report = report
-        self.chosen = chosen or {}
+        self.selection = selection or {}
         self.surveyed = surveyed or fixed_sums
         self._surveys: dict[str, dict[int, Future[Survey]]] = {}
 
@@ -75,7 +75,7 @@ class Evidence:
     def _load(self, load: Callable[..., T], group: str, kind: str, words: str) -> T:
         """Return what `load` returns; messages call it `words`, the author's release `kind`."""
         try:
-            return load(group, self.source, **self.chosen.get(group, {}))
+            return load(group, self.source, **self.selection.get(group, {}))
         except BadInput as error:
             if self.source == "author" and not author.holds(kind, group):
                 raise BadInput(f"The author's release has no {words} of {group}.") from error
@@ -102,12 +102,12 @@ class Evidence:
         return {run: loaded.model(run, epoch) for run in loaded.numbers}
 
     def each(
-        self, group: str, of: Callable[[int, Transformer], T], epoch: int | None = None
+        self, group: str, function: Callable[[int, Transformer], T], epoch: int | None = None
     ) -> dict[int, T]:
-        """Return `of(run, model)` for each run of a group, computed in parallel."""
+        """Return `function(run, model)` for each run of a group, computed in parallel."""
         models = self.models(group, epoch)
         with one_thread_each() as pool:
-            return dict(zip(models, pool.map(of, models, models.values()), strict=True))
+            return dict(zip(models, pool.map(function, models, models.values()), strict=True))
 
     def surveys(self, group: str) -> dict[int, Survey]:
         """Return a survey of each run of a group, or raise the error that it raised.

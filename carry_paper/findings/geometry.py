@@ -247,13 +247,13 @@ def digit_order(points: Points, digit: Int[Tensor, " sums"], side: Side) -> floa
     It is the mean over the two sides, of the sums on each; NaN if the digits of both sides are all
     equal (App. B).
     """
-    sides = [which for which in (side, ~side) if digit[which].unique().numel() > 1]
+    sides = [mask for mask in (side, ~side) if digit[mask].unique().numel() > 1]
     if not sides:
         return float("nan")
-    n_sums = [int(which.sum()) for which in sides]
+    n_sums = [int(mask.sum()) for mask in sides]
     orders = []
     for x in points[:, :2].unbind(1):
-        correlations = [abs(spearmanr(x[which], digit[which]).statistic) for which in sides]
+        correlations = [abs(spearmanr(x[mask], digit[mask]).statistic) for mask in sides]
         orders.append(np.average(correlations, weights=n_sums))
     return float(max(orders))
 

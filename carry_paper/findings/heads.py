@@ -42,8 +42,8 @@ def mean_over(table: ClassAccuracies, kind: str, *, carry: bool) -> float:
     """
     cells = getattr(table, kind)  # (task, pos)
     carry_in = carries.carry_in(cells.shape[1])
-    chosen = carry_in if carry else ~carry_in
-    return float(cells[chosen].mean())
+    mask = carry_in if carry else ~carry_in
+    return float(cells[mask].mean())
 
 
 def no_carry_reference(n_digits: int = 3) -> ClassAccuracies:

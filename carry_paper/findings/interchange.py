@@ -64,11 +64,11 @@ def correct_pairs(
         sampled = sample_pairs(contrast, count, generator, layout)
         first_correct = heads.correct_digits(model, *sampled[0]).all(1)
         second_correct = heads.correct_digits(model, *sampled[1]).all(1)
-        chosen = (first_correct & second_correct).nonzero().flatten()[: count - pairs.shape[-1]]
-        pairs = torch.cat([pairs, sampled[..., chosen]], -1)
+        indices = (first_correct & second_correct).nonzero().flatten()[: count - pairs.shape[-1]]
+        pairs = torch.cat([pairs, sampled[..., indices]], -1)
         # Pairs after the one that completes the count do not count as sampled.
         is_complete = pairs.shape[-1] == count
-        n_sampled += int(chosen[-1]) + 1 if is_complete else count
+        n_sampled += int(indices[-1]) + 1 if is_complete else count
     return CorrectPairs(pairs, pairs.shape[-1] / n_sampled)
 
 

@@ -46,7 +46,7 @@ def long_positions(group: str) -> int:
     """
     padded_group = groups.find(group)
     if not padded_group.padded:
-        names = ", ".join(name for name, other in groups.GROUPS.items() if other.padded)
+        names = ", ".join(name for name, candidate in groups.GROUPS.items() if candidate.padded)
         raise BadInput(f"{group} has no longer sums: expected a padded group, one of {names}.")
     return padded_group.config.width - padded_group.n_digits
 
@@ -59,7 +59,7 @@ def parent(group: str) -> tuple[str, int]:
     """
     start = groups.find(group).parent
     if start is None:
-        names = ", ".join(name for name, other in groups.GROUPS.items() if other.parent)
+        names = ", ".join(name for name, candidate in groups.GROUPS.items() if candidate.parent)
         raise BadInput(f"{group} is not finetuned: expected a group that is, one of {names}.")
     return start
 
@@ -130,8 +130,8 @@ class Heads:
         There is one staircase between the digits, and one for each layer's answer rows.
         """
         staircases = {"between the digits": self.stairs.amax((0, 1))}
-        for layer, own in enumerate(self.own):
-            staircases[f"of the answer rows in layer {layer}"] = own.amax(0)
+        for layer, own_mass in enumerate(self.own):
+            staircases[f"of the answer rows in layer {layer}"] = own_mass.amax(0)
         return staircases
 
 

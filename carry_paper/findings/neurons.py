@@ -64,14 +64,14 @@ class CarryAxis:
         squares = first**2 + second**2 - 2 * first * second * between
         return float((squares / (1 - between**2)) ** 0.5)
 
-    def lean(self, chosen: Bool[Tensor, "task pos neuron"]) -> Float[Tensor, "task pos"]:
+    def lean(self, mask: Bool[Tensor, "task pos neuron"]) -> Float[Tensor, "task pos"]:
         """Return how much further along the leading axis chosen neurons lie than the others.
 
         It is the difference of two means over neurons.
         """
         x = self.points[:, 0]
-        mean_chosen = (x * chosen).sum(-1) / chosen.sum(-1)
-        mean_others = (x * ~chosen).sum(-1) / (~chosen).sum(-1)
+        mean_chosen = (x * mask).sum(-1) / mask.sum(-1)
+        mean_others = (x * ~mask).sum(-1) / (~mask).sum(-1)
         return mean_chosen - mean_others
 
 

@@ -62,16 +62,16 @@ def shuffled(planes: Complex[Tensor, "plane 10"], seed: int = 0) -> Float[Tensor
     return torch.stack(scores).amax(0)
 
 
-def turn(one: Complex[Tensor, " 10"], other: Complex[Tensor, " 10"]) -> float:
-    """Return by how many vertices, from -2.5 to 2.5, the pentagon of `other` is ahead of `one`'s.
+def turn(first: Complex[Tensor, " 10"], second: Complex[Tensor, " 10"]) -> float:
+    """Return by how many vertices, -2.5 to 2.5, the pentagon of `second` is ahead of `first`'s.
 
     It is NaN if a digit does not occur.
     """
     forwards, backwards = PENTAGONS
-    shares = spectrum(one)
+    shares = spectrum(first)
     is_forwards = bool(shares[forwards] >= shares[backwards])
     k = forwards if is_forwards else backwards
-    angle = (torch.fft.fft(other)[k] / torch.fft.fft(one)[k]).angle()
+    angle = (torch.fft.fft(second)[k] / torch.fft.fft(first)[k]).angle()
     vertices = float(angle / (2 * torch.pi / 5))
     return vertices if is_forwards else -vertices
 

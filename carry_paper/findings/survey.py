@@ -90,15 +90,15 @@ class Survey:
             since it costs nothing.
         dissected: The dissection, with neurons chosen on all sums and ablated on all sums; None
             if it was not asked for.
-        draws: `DRAWS` such dissections, with neurons chosen on one random sample and ablated on
-            another.
+        dissected_samples: `DRAWS` such dissections, with neurons chosen on one random sample and
+            ablated on another.
         decision_head: The ablation of the head that `measure.decision_head` names; None unless
             each head of the last layer was ablated by itself.
     """
 
     cells: Mapping[Ablation, ClassAccuracies]
     dissected: Dissected | None = None
-    draws: tuple[Dissected, ...] = ()
+    dissected_samples: tuple[Dissected, ...] = ()
     decision_head: Ablation | None = None
 
     @property
@@ -162,8 +162,8 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
     for ablation, predicted in zip(late, predictions, strict=True):
         cells[ablation] = measure.score(predicted, a, b)
     if early:
-        some = torch.randperm(len(a), generator=torch.Generator().manual_seed(0))[:EARLY]
-        tables = measure.class_accuracies(model, a[some], b[some], early)
+        sampled = torch.randperm(len(a), generator=torch.Generator().manual_seed(0))[:EARLY]
+        tables = measure.class_accuracies(model, a[sampled], b[sampled], early)
         cells |= zip(early, tables, strict=True)
     last_heads = measure.last_heads(model)
     decision_head = None
@@ -228,9 +228,9 @@ def dissect(
     neurons = carry_neurons(last_layer, task, chosen_on)  # (set, neuron)
     dissected = []
     answers = last_layer.answers(~neurons, ablated_on)
-    for chosen, indices, answer in zip(neurons, ablated_on, answers, strict=True):
+    for is_carry_neuron, indices, answer in zip(neurons, ablated_on, answers, strict=True):
         cells = measure.score(answer, a[indices], b[indices])
-        dissected.append(Dissected(neurons=int(chosen.sum()), cells=cells))
+        dissected.append(Dissected(neurons=int(is_carry_neuron.sum()), cells=cells))
     return dissected
 
 

@@ -109,8 +109,8 @@ def neuron_sets(model: Transformer) -> list[NeuronSet]:
     carry = heads.carry_neurons(model, *measure.sample(1_000, model.config.width, 0))
     sets = [NeuronSet("carry", carry), NeuronSet("rest", ~carry)]
     for _ in range(RANDOM_SETS):
-        chosen = torch.randperm(d_ff, generator=generator)[: int(carry.sum())]
-        sets.append(NeuronSet("random", torch.isin(torch.arange(d_ff), chosen)))
+        members = torch.randperm(d_ff, generator=generator)[: int(carry.sum())]
+        sets.append(NeuronSet("random", torch.isin(torch.arange(d_ff), members)))
     sets += [NeuronSet("single", neuron) for neuron in torch.eye(d_ff, dtype=torch.bool)]
     return sets
 
@@ -166,12 +166,12 @@ class Sources(NamedTuple):
     @property
     def in_order(self) -> list[tuple[Numbers, Numbers]]:
         """Return the sources of all variables: digit sums from the left, then carry-ins."""
-        several = torch.cat([self.digit_sums, self.carry_ins], 1)
-        return [(a, b) for a, b in several.unbind(1)]
+        all_sources = torch.cat([self.digit_sums, self.carry_ins], 1)
+        return [(a, b) for a, b in all_sources.unbind(1)]
 
-    def of_pairs(self, chosen: Bool[Tensor, " pair"]) -> "Sources":
+    def of_pairs(self, mask: Bool[Tensor, " pair"]) -> "Sources":
         """Return some of the pairs."""
-        return Sources(*(numbers[..., chosen] for numbers in self))
+        return Sources(*(numbers[..., mask] for numbers in self))
 
 
 class Swapped(NamedTuple):
@@ -185,9 +185,9 @@ class Swapped(NamedTuple):
     digit_sums: Bool[Tensor, "column pair"]
     carry_ins: Bool[Tensor, "carry_column pair"]
 
-    def of_pairs(self, chosen: Bool[Tensor, " pair"]) -> "Swapped":
+    def of_pairs(self, mask: Bool[Tensor, " pair"]) -> "Swapped":
         """Return some of the pairs."""
-        return Swapped(self.digit_sums[:, chosen], self.carry_ins[:, chosen])
+        return Swapped(self.digit_sums[:, mask], self.carry_ins[:, mask])
 
 
 class CausalAnswer(NamedTuple):
@@ -253,8 +253,8 @@ def _sample_sources(model: Transformer, count: int, generator: torch.Generator) 
     a, b = sums.long_sums(n_sums * count * 3 // 2, width, generator)
     correct = heads.correct_digits(model, a, b).all(1).nonzero().flatten()
     n_pairs = min(len(correct) // n_sums, count)
-    chosen = correct[: n_pairs * n_sums]
-    numbers = torch.stack([a[chosen], b[chosen]]).view(2, n_sums, n_pairs)
+    indices = correct[: n_pairs * n_sums]
+    numbers = torch.stack([a[indices], b[indices]]).view(2, n_sums, n_pairs)
     return Sources(numbers[:, 0], numbers[:, 1 : width + 1], numbers[:, width + 1 :])
 
 
@@ -307,10 +307,10 @@ def _setting(model: Transformer, sources: Sources, swapped: Swapped, head: int, 
     is_swapped = torch.cat(swapped)  # (variable, pair)
 
     def hook(name: str, x: Tensor) -> Tensor:
-        for patch_hook, which in zip(hooks, is_swapped, strict=True):
+        for patch_hook, mask in zip(hooks, is_swapped, strict=True):
             patched = patch_hook(name, x)
             if patched is not x:
-                x = torch.where(which.view(-1, *[1] * (x.dim() - 1)), patched, x)
+                x = torch.where(mask.view(-1, *[1] * (x.dim() - 1)), patched, x)
         return x
 
     return hook

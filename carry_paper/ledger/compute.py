@@ -110,7 +110,7 @@ class Ledger:
         if len(values) > 1 and not row.pooled:
             std = stored(np.std(values, axis=0, ddof=1))
         sentences = [
-            measurement.how,
+            measurement.method,
             judgement.detail,
             row.disagreement(claim.range),
             in_words(row.fields),

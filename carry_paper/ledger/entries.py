@@ -32,7 +32,7 @@ class Measurement:
             groups.
         value: The one value that stands for all runs.
         noise: The standard deviation that the paper's own random sums add to `value`.
-        how: A sentence that says how the value was obtained.
+        method: A sentence that says how the value was obtained.
         group_size: The number of runs in the group; None if all of them are in `runs`.
         shows: For a finding, True for each run that shows it.
         fields: Everything else that was measured, by run.
@@ -41,7 +41,7 @@ class Measurement:
     runs: Mapping[Any, Any]
     value: Any
     noise: float | int = 0.0
-    how: str = ""
+    method: str = ""
     group_size: int | None = None
     shows: Mapping[Any, bool] | None = None
     fields: Mapping[Any, Fields] = field(default_factory=dict)
@@ -93,9 +93,9 @@ def on_models(
         mean_over: The group over whose runs the row's value is the mean (all if None).
     """
     names = [groups] if isinstance(groups, str) else list(groups)
-    how = first_line(finding)
+    method = first_line(finding)
     if mean_over is not None:
-        how += f" The value is the mean over the runs of {mean_over}."
+        method += f" The value is the mean over the runs of {mean_over}."
 
     def measure(evidence: Evidence) -> Measurement:
         frames = {}
@@ -104,7 +104,7 @@ def on_models(
             frames[name] = per_run(fields_by_run)
         # The rows of one group are indexed by run, those of several by group and run.
         frame = frames[groups] if isinstance(groups, str) else pd.concat(frames)
-        return summary(judged(frame, shows), how, mean_over)
+        return summary(judged(frame, shows), method, mean_over)
 
     return Entry(measure, finding, tuple(names), rule=shows)
 
@@ -161,17 +161,17 @@ def on_column(
     group: str,
     statements: Callable[[Evidence], pd.DataFrame],
     column: str,
-    how: str,
+    method: str,
     shows: Rule,
 ) -> Entry:
     """Return the entry of one of several values that a function measures together on each run.
 
-    `how` is a sentence that says what the value is.
+    `method` is a sentence that says what the value is.
     """
 
     def measure(evidence: Evidence) -> Measurement:
         frame = pd.DataFrame({"value": statements(evidence)[column]})
-        return summary(judged(frame, shows), how)
+        return summary(judged(frame, shows), method)
 
     return Entry(measure, statements, (group,), rule=shows)
 
@@ -183,7 +183,7 @@ def judged(frame: pd.DataFrame, rule: Rule | None) -> pd.DataFrame:
     return frame.assign(shows=[rule(fields) for fields in frame.to_dict("records")])
 
 
-def summary(frame: pd.DataFrame, how: str, mean_over: str | None = None) -> Measurement:
+def summary(frame: pd.DataFrame, method: str, mean_over: str | None = None) -> Measurement:
     """Return a finding's frame as a measurement, whose value is the mean over the runs.
 
     `mean_over` is the group over whose runs the mean is taken (all if None).
@@ -193,7 +193,7 @@ def summary(frame: pd.DataFrame, how: str, mean_over: str | None = None) -> Meas
     return Measurement(
         runs=frame.value.astype(float).to_dict(),
         value=float(values.mean()),
-        how=how,
+        method=method,
         shows=frame.shows.astype(bool).to_dict(),
         fields=fields.to_dict("index"),
     )
@@ -221,13 +221,13 @@ class Statistic(NamedTuple):
         combine: Combines the runs' numbers into one.
         shown_run: The released run whose number the paper prints; None if it is about all runs.
         among: The runs that count; None if all do.
-        how: A sentence on the protocol.
+        method: A sentence on the protocol.
     """
 
     combine: Callable[[list[float]], float] = mean
     shown_run: int | None = None
     among: Among | None = None
-    how: str = ""
+    method: str = ""
 
 
 MEAN = Statistic()
@@ -263,7 +263,7 @@ def number(
 
 
 def number_on_models(
-    group: str, function: Callable[[Transformer], Fields], how: str, epoch: int | None = None
+    group: str, function: Callable[[Transformer], Fields], method: str, epoch: int | None = None
 ) -> Entry:
     """Return the entry of a number that is measured on a group's models, as in `number`.
 
@@ -275,7 +275,7 @@ def number_on_models(
         if epoch is not None:
             lengths.by_the_papers_epochs(evidence, group)
         fields_by_run = evidence.each(group, lambda run, model: function(model), epoch)
-        statistic = Statistic(how=how)
+        statistic = Statistic(method=method)
         return combined(fields_by_run, statistic, evidence.source, len(fields_by_run))
 
     return Entry(measure, function, (group,))
@@ -286,19 +286,19 @@ def combined(
 ) -> Measurement:
     """Return the measurement that stands for the numbers of a group's runs."""
     values = {run: fields["value"] for run, fields in fields_by_run.items()}
-    sentences = [statistic.how]
+    sentences = [statistic.method]
     if statistic.among is not None and len(values) < group_size:
         sentences.append(f"Over the runs that {statistic.among.words}.")
 
-    chosen = list(values)
+    run_numbers = list(values)
     if source == "author" and statistic.shown_run in values:
-        chosen = [statistic.shown_run]
+        run_numbers = [statistic.shown_run]
         if len(values) > 1:
             sentences.append(
                 f"The value is that of run {statistic.shown_run}, which the paper shows."
             )
 
-    variance = sum(fields_by_run[run].get("variance", 0.0) for run in chosen)
+    variance = sum(fields_by_run[run].get("variance", 0.0) for run in run_numbers)
     other_fields = {}
     for run, fields in fields_by_run.items():
         other_fields[run] = {
@@ -306,9 +306,9 @@ def combined(
         }
     return Measurement(
         runs=values,
-        value=statistic.combine([values[run] for run in chosen]),
-        noise=variance**0.5 / len(chosen),
-        how=" ".join(sentence for sentence in sentences if sentence),
+        value=statistic.combine([values[run] for run in run_numbers]),
+        noise=variance**0.5 / len(run_numbers),
+        method=" ".join(sentence for sentence in sentences if sentence),
         group_size=group_size,
         fields=other_fields,
     )

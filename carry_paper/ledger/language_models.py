@@ -23,7 +23,7 @@ class Number(NamedTuple):
     """A number of a language model, and a sentence on how it was obtained."""
 
     value: Any
-    how: str
+    method: str
 
 
 def on_language_model(
@@ -35,7 +35,7 @@ def on_language_model(
         is_recorded = evidence.source == "author"
         run = recordings.recording(key) if is_recorded else recordings.stored_survey(key)
         number = function(run, MODELS[key])
-        return Measurement({0: number.value}, number.value, how=number.how)
+        return Measurement({0: number.value}, number.value, method=number.method)
 
     return Entry(measure, function)
 
@@ -50,9 +50,9 @@ def accuracy(run: Recording | Survey, model: PublishedModel) -> Number:
     answers, n = run.answers, len(run.answers.replies)
     if isinstance(run, Survey):
         return Number(answers.accuracy, f"On {n} prompts.")
-    asked = generations_asked(run)
-    if n < asked:
-        return Number(run.accuracy, f"As recorded; {n} of {asked} generations were released.")
+    n_asked = generations_asked(run)
+    if n < n_asked:
+        return Number(run.accuracy, f"As recorded; {n} of {n_asked} generations were released.")
     if answers.right.tolist() != run.correct:
         raise BadInput(
             "The recorded generations do not give the recorded verdicts: import the release again."
@@ -75,8 +75,8 @@ def ablated_accuracy(run: Recording | Survey, model: PublishedModel, pair: int =
     heads = model.pairs[pair]
     for ablated in run.ablated:
         if format_heads(ablated.heads) == heads:
-            how = f"Without {heads}; intact {run.answers.accuracy:.3f}."
-            return Number(ablated.answers.accuracy, how)
+            method = f"Without {heads}; intact {run.answers.accuracy:.3f}."
+            return Number(ablated.answers.accuracy, method)
     raise BadInput(
         f"The survey of {run.title} is without {heads}: run `carry llm` with --ablate {heads}."
     )
@@ -101,8 +101,8 @@ def addition_heads(run: Recording | Survey, model: PublishedModel) -> Number:
     for ablated in pairs[: len(model.pairs)]:
         costliest.append([list(head) for head in ablated.heads])
     accuracies = [f"{format_heads(p.heads)} {p.answers.accuracy:.3f}" for p in pairs]
-    how = f"Of the pairs that were chosen: {', '.join(accuracies)}."
-    return Number(costliest if len(costliest) > 1 else costliest[0], how)
+    method = f"Of the pairs that were chosen: {', '.join(accuracies)}."
+    return Number(costliest if len(costliest) > 1 else costliest[0], method)
 
 
 def carry_mistakes(run: Recording | Survey, model: PublishedModel) -> Number:
@@ -116,9 +116,9 @@ def carry_mistakes(run: Recording | Survey, model: PublishedModel) -> Number:
 
 def first_position_accuracy(run: Recording | Survey, model: PublishedModel) -> Number:
     """Return the accuracy of the answer's first digit (App. G)."""
-    n, asked = len(run.answers.replies), generations_asked(run)
-    how = f"Of the {n} generations that were released, of {asked}."
-    return Number(run.answers.by_position[0], how)
+    n, n_asked = len(run.answers.replies), generations_asked(run)
+    method = f"Of the {n} generations that were released, of {n_asked}."
+    return Number(run.answers.by_position[0], method)
 
 
 def not_released(model: PublishedModel) -> BadInput:
@@ -141,19 +141,19 @@ def llm_heads(evidence: Evidence) -> Measurement:
     for number, (key, model) in enumerate(MODELS.items() if evidence.source == "ours" else ()):
         with suppress(BadInput):
             survey = recordings.stored_survey(key)
-            chosen = [ablated.answers.accuracy for ablated in survey.targeted]
+            accuracies = [ablated.answers.accuracy for ablated in survey.targeted]
             random = [a.answers.accuracy for a in survey.ablated if a.kind == "random"]
-            if chosen and random:
+            if accuracies and random:
                 rows[number] = {
-                    "value": min(chosen),
+                    "value": min(accuracies),
                     "model": model.title,
                     "lowest_of_random_pairs": min(random),
                 }
     if not rows:
         commands = "; ".join(f"`{model.command}`" for model in MODELS.values())
         by_author = evidence.source == "author"
-        whose = "The author's release has no such runs, and it" if by_author else "It"
-        raise BadInput(f"{whose} needs 7B weights: {commands}.")
+        opening = "The author's release has no such runs, and it" if by_author else "It"
+        raise BadInput(f"{opening} needs 7B weights: {commands}.")
     frame = judged(per_run(rows), below_random_pairs)
     return replace(summary(frame, first_line(llm_heads)), value=float(frame.value.min()))
 

@@ -124,9 +124,9 @@ def over_draws(survey: Survey, part: Callable[[Dissected], float]) -> Fields:
     """
     assert survey.dissected is not None
     value = part(survey.dissected)
-    draws = [part(draw) for draw in survey.draws]
-    variance = mean((draw - value) ** 2 for draw in draws)
-    return {"value": value, "variance": variance, "ten_draws": [min(draws), max(draws)]}
+    estimates = [part(draw) for draw in survey.dissected_samples]
+    variance = mean((estimate - value) ** 2 for estimate in estimates)
+    return {"value": value, "variance": variance, "ten_draws": [min(estimates), max(estimates)]}
 
 
 def carry_neurons(survey: Survey) -> Fields:
@@ -165,8 +165,8 @@ def dissection(
     among: Among | None = None,
 ) -> Entry:
     """Return the entry of a number of the dissection; `shown_run` and `among` as in `Statistic`."""
-    how = "Chosen and ablated on all sums; beside it the ends of ten draws of 20,000 a class."
-    statistic = Statistic(shown_run=shown_run, among=among, how=how)
+    method = "Chosen and ablated on all sums; beside it the ends of ten draws of 20,000 a class."
+    statistic = Statistic(shown_run=shown_run, among=among, method=method)
     return number(group, function, Need(dissect=True), statistic)
 
 
@@ -236,8 +236,8 @@ def decision_head_spread(evidence: Evidence) -> Measurement:
             shares.append(float(without_decision_head(survey).accuracy[task, pos]))
         deviations.append(torch.tensor(shares, dtype=torch.float64).std().item())
     four = ", ".join(f"{deviation:.4g}" for deviation in deviations)
-    how = f"Mean over four cells of the standard deviation between runs: {four}."
-    return Measurement({}, mean(deviations), how=how, group_size=len(surveys))
+    method = f"Mean over four cells of the standard deviation between runs: {four}."
+    return Measurement({}, mean(deviations), method=method, group_size=len(surveys))
 
 
 def accuracy_range(evidence: Evidence) -> Measurement:
@@ -259,8 +259,8 @@ def accuracy_range(evidence: Evidence) -> Measurement:
 
     gap = dynamics.resolution(epochs, epochs[between].tolist())
     tests = f", tested after every {gap} epochs" if gap > 1 else ""
-    how = f"Lowest and highest from epoch 200 to 1000 of the learning curve{tests}."
-    return Measurement(runs, [lowest, highest], how=how)
+    method = f"Lowest and highest from epoch 200 to 1000 of the learning curve{tests}."
+    return Measurement(runs, [lowest, highest], method=method)
 
 
 def weight_norm(column: str, evidence: Evidence) -> Measurement:
@@ -272,7 +272,7 @@ def weight_norm(column: str, evidence: Evidence) -> Measurement:
         before, _ = lengths.parent(base.FINETUNED)
         lengths.by_the_papers_epochs(evidence, before)
     runs: dict[Any, Any] = lengths.finetuning(evidence)[column].to_dict()
-    return Measurement(runs, mean(runs.values()), how="The squared norm of all parameters.")
+    return Measurement(runs, mean(runs.values()), method="The squared norm of all parameters.")
 
 
 def primed_share(group: str) -> float:

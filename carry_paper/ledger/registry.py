@@ -74,9 +74,9 @@ UNCHANGED = Need(frozenset([INTACT]))
 MAIN_LAYOUT = GROUPS[MAIN].config.layout
 
 
-def statement(column: str, how: str, shows: Rule = typology.decides) -> Entry:
-    """Return the entry of a column of `typology.statements`; `how` says what its value is."""
-    return on_column(MAIN, typology.statements, column, how, shows)
+def statement(column: str, method: str, shows: Rule = typology.decides) -> Entry:
+    """Return the entry of a column of `typology.statements`; `method` says what its value is."""
+    return on_column(MAIN, typology.statements, column, method, shows)
 
 
 ROWS: dict[str, Entry] = {
@@ -132,7 +132,7 @@ ROWS: dict[str, Entry] = {
     "n2/evolution/final_pcc": number(
         MAIN,
         quantities.final_mlp_correlation,
-        statistic=Statistic(median, how="The median, since the paper does not name its run."),
+        statistic=Statistic(median, method="The median, since the paper does not name its run."),
     ),
     # App. C.2, C.4: other fractions, decays and widths; three layers
     "n2_w0/accuracy": number(W0, quantities.exact_match, UNCHANGED),
@@ -141,7 +141,7 @@ ROWS: dict[str, Entry] = {
         quantities.ablation_works,
         statistic=Statistic(
             sum,
-            how="How many runs have a Pearson correlation with a model that cannot carry"
+            method="How many runs have a Pearson correlation with a model that cannot carry"
             " from which the ablation works.",
         ),
     ),
@@ -169,7 +169,7 @@ ROWS: dict[str, Entry] = {
         EACH_LAST_HEAD,
         Statistic(
             shown_run=0,
-            how="Mean of the six cells with a carry, without the head that is not the decision"
+            method="Mean of the six cells with a carry, without the head that is not the decision"
             " head.",
         ),
     ),

@@ -180,10 +180,10 @@ def save(source: str, rows: list[Row]) -> Path:
         if row.verdict == NOT_RUN and row.id in stored and stored[row.id].verdict != NOT_RUN:
             lost.append(row)
     if lost:
-        why = lost[0].detail.rstrip(".")
+        reason = lost[0].detail.rstrip(".")
         raise BadInput(
             f"Nothing was saved: {len(lost)} rows that {path_of(source)} has would become "
-            f"`not run`, such as {lost[0].id} ({why}). {_anew(source)}"
+            f"`not run`, such as {lost[0].id} ({reason}). {_anew(source)}"
         )
     content = {
         "version": VERSION,
@@ -269,20 +269,20 @@ def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:
     Args:
         rows: The results of each source, by id.
     """
-    why = {}
+    reasons = {}
     for name, claim in claims().items():
-        own = [by_id[name] for by_id in rows.values() if name in by_id]
+        own_rows = [by_id[name] for by_id in rows.values() if name in by_id]
         twin_name = name.replace("/corrected/", "/accuracy/")
         twins = [by_id[twin_name] for by_id in rows.values() if twin_name in by_id]
-        if claim.rule == "exact" and own and all(_needs_no_runs(row) for row in own):
-            why[name] = "a fact of the data set"
+        if claim.rule == "exact" and own_rows and all(_needs_no_runs(row) for row in own_rows):
+            reasons[name] = "a fact of the data set"
         elif _is_never_carried_into(name):
-            why[name] = "no carry can arrive there, with or without the head"
-        elif twin_name != name and _are_complements(own, twins):
-            why[name] = (
+            reasons[name] = "no carry can arrive there, with or without the head"
+        elif twin_name != name and _are_complements(own_rows, twins):
+            reasons[name] = (
                 "accuracy and corrected accuracy add up to one, so it says what the other row says"
             )
-    return why
+    return reasons
 
 
 def _needs_no_runs(row: Row) -> bool:

@@ -110,10 +110,10 @@ def measured(
     Raises:
         BadInput: There is no such source or recipe, or a run is missing or damaged.
     """
-    chosen = {MAIN: {"recipe": recipe, "runs": numbers}}
+    selection = {MAIN: {"recipe": recipe, "runs": numbers}}
     sample = measure.sample(DRAWN, 3, seed=0)  # as many sums of each class as the paper drew
     need = Need(frozenset(registry.LAST_HEADS))
-    evidence = Evidence(source, {MAIN: need}, report, chosen, lambda group: sample)
+    evidence = Evidence(source, {MAIN: need}, report, selection, lambda group: sample)
 
     swaps = evidence.each(MAIN, lambda run, model: carry_swaps(model).assign(run=run))
     table = typology.who_decides(pd.concat(swaps.values()))
@@ -235,9 +235,9 @@ def settled(rows: pd.DataFrame) -> pd.DataFrame:
     does what it does at the end only if it is the same head.
     """
     epochs = {}
-    for run, own in rows.sort_values("epoch").set_index("epoch").groupby("run"):
-        acts = own[PARTS] >= typology.DECIDES
-        acts["one head"] &= own["head"] == own["head"].iloc[-1]
+    for run, rows_of_run in rows.sort_values("epoch").set_index("epoch").groupby("run"):
+        acts = rows_of_run[PARTS] >= typology.DECIDES
+        acts["one head"] &= rows_of_run["head"] == rows_of_run["head"].iloc[-1]
         acts_from_here_on = acts[::-1].cummin()[::-1]
         epochs[run] = acts_from_here_on.idxmax().where(acts_from_here_on.iloc[-1])
     return pd.DataFrame.from_dict(epochs, orient="index")
@@ -429,14 +429,14 @@ def by_kind(rows: pd.DataFrame, measures: Sequence[str]) -> tuple[pd.DataFrame, 
     for kind in typology.KINDS:
         if (rows.kind == kind).any():
             rows_of_kind[kind] = rows[rows.kind == kind]
-    sizes = pd.Series({kind: len(own) for kind, own in rows_of_kind.items()}, dtype=int)
+    sizes = pd.Series({kind: len(table) for kind, table in rows_of_kind.items()}, dtype=int)
     counting = sizes[sizes >= FEWEST]
 
     names = [name.removesuffix(" shows") for name in rows if name.endswith(" shows")]
     columns = [f"{name} shows" for name in names]
-    showing = pd.DataFrame({kind: own[columns].sum() for kind, own in rows_of_kind.items()})
+    showing = pd.DataFrame({kind: table[columns].sum() for kind, table in rows_of_kind.items()})
     showing = showing.set_axis(names).astype(int)
-    medians = pd.DataFrame({kind: own[measures].median() for kind, own in rows_of_kind.items()})
+    medians = pd.DataFrame({kind: table[measures].median() for kind, table in rows_of_kind.items()})
 
     n_holds = (showing[counting.index] / counting >= HOLDS).sum(axis=1)
     holds = np.select([n_holds == 0, n_holds == len(counting)], ["none", "every"], "some")

@@ -99,14 +99,14 @@ def judge_ours(
     if claim.rule == "exact":
         return Judgement(_compare(claim, value, rounding), rounding)
     tolerance = EQUIVALENT * claim.range + rounding
-    how, interval = _interval(claim, value, runs, theirs, n_runs)
+    basis, interval = _interval(claim, value, runs, theirs, n_runs)
     if interval is None or not np.isfinite(interval).all():
         distance = ", ".join(f"{x:.3g}" for x in value - as_array(claim.paper))
-        return Judgement("compatible", None, f"It differs from the paper by {distance}; {how}.")
+        return Judgement("compatible", None, f"It differs from the paper by {distance}; {basis}.")
 
     low, high = interval.T
     ends = "; ".join(f"{a:.3g} to {b:.3g}" for a, b in interval)
-    detail = f"95% interval of the difference, {how}: {ends}."
+    detail = f"95% interval of the difference, {basis}: {ends}."
     lies_within = (np.maximum(-low, high) <= tolerance + EPSILON).all()
     excludes_zero = (np.maximum(low, -high) > rounding + EPSILON).any()
     if lies_within:
@@ -157,12 +157,12 @@ def _interval(
     if n_ours > 1:
         difference = value - as_array(claim.paper)
         width = _half_width(runs, 1 if claim.single else PAPER_RUNS)
-        how = f"to the printed value, from the scatter of {n_ours} runs"
-        return how, _within(difference, width)
+        basis = f"to the printed value, from the scatter of {n_ours} runs"
+        return basis, _within(difference, width)
     if n_theirs > 1 and theirs.std(0).all():
         difference = value - theirs.mean(0)
-        how = f"of one run to the author's {n_theirs}"
-        return how, _within(difference, _half_width(theirs, 1))
+        basis = f"of one run to the author's {n_theirs}"
+        return basis, _within(difference, _half_width(theirs, 1))
     return "nothing says how far runs lie apart", None
 
 
@@ -182,13 +182,13 @@ def welch(ours: Array, theirs: Array) -> Array:
     return np.stack(ends, axis=1)
 
 
-def _half_width(runs: Array, others: int) -> Array:
+def _half_width(runs: Array, n_others: int) -> Array:
     """Return half the width of the 95% interval of the difference of two means.
 
-    One is the mean of `runs`, the other that of `others` many runs that vary as much.
+    One is the mean of `runs`, the other that of `n_others` runs that vary as much.
     """
     quantile = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, len(runs) - 1))
-    return quantile * np.asarray(runs.std(0, ddof=1)) * sqrt(1 / len(runs) + 1 / others)
+    return quantile * np.asarray(runs.std(0, ddof=1)) * sqrt(1 / len(runs) + 1 / n_others)
 
 
 # ---- findings

@@ -110,8 +110,8 @@ def inspect_model(
     name = str(Path(name).expanduser())
     with _reading(name) as options:
         config = library().AutoConfig.from_pretrained(name, **options)
-        own = str(config.dtype).removeprefix("torch.")
-        dtype = dtype or (own if own in DTYPES else "float32")
+        stored_dtype = str(config.dtype).removeprefix("torch.")
+        dtype = dtype or (stored_dtype if stored_dtype in DTYPES else "float32")
         text_config = config.get_text_config()
         size = Size(text_config.num_hidden_layers, text_config.num_attention_heads)
         with torch.device("meta"):
@@ -136,13 +136,13 @@ def _reading(name: str) -> Iterator[dict[str, bool]]:
         # refer to the hub, which is not asked either.
         yield {"trust_remote_code": False, "local_files_only": Path(name).is_dir()}
     except Exception as error:
-        why = f"{type(error).__name__}: {shorten(str(error), 120, placeholder='…')}"
+        reason = f"{type(error).__name__}: {shorten(str(error), 120, placeholder='…')}"
         expected = (
             "expected a folder or hub id that `transformers` can load, tokenizer included,"
             " without its own code"
         )
         raise BadInput(
-            f"{name} holds no language model that can be read ({why}): {expected}."
+            f"{name} holds no language model that can be read ({reason}): {expected}."
         ) from error
 
 

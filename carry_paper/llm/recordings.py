@@ -79,9 +79,9 @@ class PublishedModel:
     @property
     def command(self) -> str:
         """The command line that surveys the model."""
-        asked = " ".join(f"--ablate {pair}" for pair in self.pairs)
+        ablations = " ".join(f"--ablate {pair}" for pair in self.pairs)
         template = "" if self.template == "bare" else f" --template {self.template}"
-        return f"carry llm {self.weights}{template} {asked} --pairs 3 --out data/llm/{self.key}"
+        return f"carry llm {self.weights}{template} {ablations} --pairs 3 --out data/llm/{self.key}"
 
 
 _LISTED = (
@@ -243,7 +243,7 @@ def load(
             count=n_examples,
             seed=seed,
             batch=25 if keeps_batches else 500,
-            asked=heads_to_ablate,
+            heads_to_ablate=heads_to_ablate,
             n_pairs=n_pairs,
         )
         return surveyor.run()

@@ -133,19 +133,19 @@ def labels(
 
     It is -100, which the loss ignores, after the end and for the prompts of the protocol.
     """
-    wanted = tokens[:, PROMPT_LENGTH:].clone()
-    wanted[wanted == PAD] = -100
-    codes, asked = (
+    targets = tokens[:, PROMPT_LENGTH:].clone()
+    targets[targets == PAD] = -100
+    codes, protocol_codes = (
         (x * torch.tensor([prompts.HIGH, 1])).sum(1) for x in (pairs, prompts.draw(1000))
     )
-    wanted[torch.isin(codes, asked)] = -100
-    return wanted
+    targets[torch.isin(codes, protocol_codes)] = -100
+    return targets
 
 
 def train(
     recipe: Recipe,
     device: str = "cpu",
-    report: Callable[[str, float], None] = lambda what, share: None,
+    report: Callable[[str, float], None] = lambda message, share: None,
 ) -> tuple[Any, dict[str, Any]]:
     """Train with AdamW, each batch on new sums; return the model and the record of its training.
 
@@ -160,9 +160,9 @@ def train(
         pairs = draw(recipe, step)
         tokens = encode(pairs)
         optimiser.param_groups[0]["lr"] = recipe.learning_rate(step)
-        wanted = labels(pairs, tokens).to(device)
+        targets = labels(pairs, tokens).to(device)
         loss = F.cross_entropy(
-            logits(model, tokens).flatten(0, 1), wanted.flatten(), ignore_index=-100
+            logits(model, tokens).flatten(0, 1), targets.flatten(), ignore_index=-100
         )
         optimiser.zero_grad()
         loss.backward()
@@ -195,9 +195,9 @@ def logits(model: Any, tokens: Int[Tensor, "sum token"]) -> Float[Tensor, "sum r
 def validate(model: Any, seed: int) -> float:
     """Return the share of 1000 random sums whose answer and end are correct, teacher-forced."""
     tokens = encode(prompts.draw(1000, seed))
-    wanted = tokens[:, PROMPT_LENGTH:]
-    right = logits(model, tokens).argmax(-1).cpu() == wanted
-    return (right | (wanted == PAD)).all(1).double().mean().item()
+    expected = tokens[:, PROMPT_LENGTH:]
+    right = logits(model, tokens).argmax(-1).cpu() == expected
+    return (right | (expected == PAD)).all(1).double().mean().item()
 
 
 def publish(model: Any, record: dict[str, Any], out: Path) -> list[str]:
@@ -206,8 +206,8 @@ def publish(model: Any, record: dict[str, Any], out: Path) -> list[str]:
         model.save_pretrained(folder)
         tokenizer().save_pretrained(folder)
         write_json(Path(folder) / "training.json", record)
-        made = sorted(Path(folder).iterdir())
-        with replacing_all(*(out / path.name for path in made)) as temporaries:
-            for path, temporary in zip(made, temporaries, strict=True):
+        files = sorted(Path(folder).iterdir())
+        with replacing_all(*(out / path.name for path in files)) as temporaries:
+            for path, temporary in zip(files, temporaries, strict=True):
                 shutil.copyfile(path, temporary)
-    return [path.name for path in made]
+    return [path.name for path in files]

@@ -97,7 +97,7 @@ def frequent_pairs(wins: Int[Tensor, "layer head"], count: int) -> list[Heads]:
 
 
 def random_pairs(
-    size: Size, targets: Collection[Heads], others: Collection[Head], seed: int
+    size: Size, targets: Collection[Heads], excluded: Collection[Head], seed: int
 ) -> list[Heads]:
     """Return random heads for each target, as many and of the same layers, no set twice.
 
@@ -107,7 +107,7 @@ def random_pairs(
     Args:
         size: The numbers of layers and heads.
         targets: The sets of heads to be compared with.
-        others: Heads that are not chosen.
+        excluded: Heads that are not chosen.
         seed: The seed of the choice.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -116,7 +116,7 @@ def random_pairs(
         candidates = []  # for each head of the target
         for layer, _ in target:
             of_layer = [(layer, head) for head in range(size.heads)]
-            candidates.append([head for head in of_layer if head not in others])
+            candidates.append([head for head in of_layer if head not in excluded])
         choices = set()
         for heads in product(*candidates):
             if len(set(heads)) == len(heads):

@@ -259,10 +259,10 @@ class Surveyor:
     count: int = 1000  # prompts
     seed: int = 42  # of the prompts and of the random pairs
     batch: int = 25  # prompts at a time
-    asked: tuple[Heads, ...] = ()  # sets of heads to ablate
+    heads_to_ablate: tuple[Heads, ...] = ()  # sets of heads to ablate
     n_pairs: int = 0  # of the most frequent winners, to ablate besides
     # takes each batch done, and the share of all
-    report: Callable[[str, float], None] = lambda what, share: None
+    report: Callable[[str, float], None] = lambda message, share: None
 
     def __post_init__(self) -> None:
         self.pairs = prompts.draw(self.count, self.seed)
@@ -277,9 +277,16 @@ class Surveyor:
         )
         # A model on the hub has no such files.
         files = [(p.name, p.stat().st_mtime_ns) for p in sorted(folder.glob("*")) if p.is_file()]
-        asked = [FORMAT, self.template.text, self.count, self.seed, self.batch, self.source.dtype]
+        settings = [
+            FORMAT,
+            self.template.text,
+            self.count,
+            self.seed,
+            self.batch,
+            self.source.dtype,
+        ]
         return hashlib.sha256(
-            json.dumps([str(folder), commit_hash, files, asked]).encode()
+            json.dumps([str(folder), commit_hash, files, settings]).encode()
         ).hexdigest()[:12]
 
     def run(self) -> Survey:
@@ -288,9 +295,11 @@ class Surveyor:
         wins = self._stored("wins").sum(0)
         frequent = staircases.most_frequent(wins.sum(0))
         pairs = staircases.frequent_pairs(wins.sum(0), self.n_pairs)
-        others = {*frequent}.union(*self.asked)
-        random = staircases.random_pairs(self.source.size, [*self.asked, *pairs], others, self.seed)
-        targets = {"asked": self.asked, "frequent": pairs, "random": random}
+        excluded = {*frequent}.union(*self.heads_to_ablate)
+        random = staircases.random_pairs(
+            self.source.size, [*self.heads_to_ablate, *pairs], excluded, self.seed
+        )
+        targets = {"asked": self.heads_to_ablate, "frequent": pairs, "random": random}
         ablated = tuple(
             Ablated(heads, kind, self._answers(heads))
             for kind in targets
@@ -347,7 +356,7 @@ class Surveyor:
             else "intact"
         )
         paths = self._paths(name)
-        total = (1 + 2 * (len(self.asked) + self.n_pairs)) * len(paths)
+        total = (1 + 2 * (len(self.heads_to_ablate) + self.n_pairs)) * len(paths)
         for path, pairs in zip(paths, self.pairs.split(self.batch), strict=True):
             if not path.exists():
                 with ablated(self.model, heads):

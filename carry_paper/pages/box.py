@@ -175,13 +175,13 @@ def of_groups(keys: Sequence[str]) -> str:
     """
     words = []
     for group, group_keys in gathered(keys, lambda key: key.rpartition(" ")[0]).items():
-        *others, last = (key.rpartition(" ")[2] for key in group_keys)
-        which = f"runs {', '.join(others)} and {last}" if others else f"run {last}"
+        *earlier, last = (key.rpartition(" ")[2] for key in group_keys)
+        text = f"runs {', '.join(earlier)} and {last}" if earlier else f"run {last}"
         if group in groups.GROUPS:
-            which += f" of {group}"
+            text += f" of {group}"
         elif group:
-            which += f" of the {group} group"
-        words.append(which)
+            text += f" of the {group} group"
+        words.append(text)
     return "; ".join(words)
 
 
@@ -208,10 +208,10 @@ def verdict_box(
     weightless = results.uninformative(rows)
     lines = []
     for name in ids:
-        named = [claims()[name]] if name in claims() else chosen(name)
-        line_words = (words or {}).get(name) or named[0].short or named[0].words
-        informative = [claim for claim in named if claim.id not in weightless]
-        lines.append(Line(line_words, informative or named, rows))
+        claims_of_line = [claims()[name]] if name in claims() else chosen(name)
+        line_words = (words or {}).get(name) or claims_of_line[0].short or claims_of_line[0].words
+        informative = [claim for claim in claims_of_line if claim.id not in weightless]
+        lines.append(Line(line_words, informative or claims_of_line, rows))
     judged = [line for line in lines if line.about(group)]
 
     html = TEMPLATES.get_template("box.html.j2").render(

@@ -190,8 +190,8 @@ def _rows(source: str, stored: list[Row], all_claims: Mapping[str, Claim]) -> di
     for id_, claim in all_claims.items():
         row = by_id.get(id_)
         if row is None or row.paper != claim.paper:
-            why = f"Newer than the results: `carry claims --source {source} --save` computes it."
-            row = Row(id_, claim.where, claim.paper, detail=why)
+            detail = f"Newer than the results: `carry claims --source {source} --save` computes it."
+            row = Row(id_, claim.where, claim.paper, detail=detail)
         rows[id_] = row
     return rows
 

@@ -32,11 +32,11 @@ class Html:
 
 def environment() -> Environment:
     """Return an environment that has the templates, and in them the verdicts' `signs`."""
-    made = Environment(
+    jinja = Environment(
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals["signs"] = SIGNS
-    return made
+    jinja.globals["signs"] = SIGNS
+    return jinja

@@ -57,9 +57,9 @@ class PageWithoutRuns:
         """The group whose claims the page judges; None if it judges those of all groups."""
         return None
 
-    def show(self, thing: Any, name: str | None = None, alt: str = "") -> None:
+    def show(self, item: Any, name: str | None = None, alt: str = "") -> None:
         """Put a figure, a table, or a part of the ledger on the page, as `pages.show` does."""
-        show(thing, name, alt)
+        show(item, name, alt)
 
     def verdicts(
         self, *claims: str, words: Mapping[str, str] | None = None, all_groups: bool = False

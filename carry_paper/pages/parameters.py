@@ -28,12 +28,13 @@ def check_injected() -> None:
     injected = [i for i, cell in enumerate(cells) if cell.startswith(INJECTED)]
     if not injected:
         return
-    own = [name for cell in cells[: injected[0]] for name in _assigned(cell)]
-    unknown = [name for name in _assigned(cells[injected[0]]) if name not in own]
+    declared = [name for cell in cells[: injected[0]] for name in _assigned(cell)]
+    unknown = [name for name in _assigned(cells[injected[0]]) if name not in declared]
     if unknown:
         plural = "s" if len(unknown) > 1 else ""
         raise BadInput(
-            f"Unknown parameter{plural} {', '.join(unknown)}: expected some of {', '.join(own)}."
+            f"Unknown parameter{plural} {', '.join(unknown)}: "
+            f"expected some of {', '.join(declared)}."
         )
 
 
@@ -76,16 +77,18 @@ def check_decoders(group: str) -> None:
         BadInput: It is not.
     """
     if not groups.find(group).config.causal:
-        decoders = [other.name for other in groups.GROUPS.values() if other.config.causal]
+        decoders = [
+            candidate.name for candidate in groups.GROUPS.values() if candidate.config.causal
+        ]
         raise BadInput(f"{group} has no decoders: expected {' or '.join(decoders)}.")
 
 
-def chosen_classes(n_digits: int, wanted: Any = None) -> list[str]:
+def chosen_classes(n_digits: int, classes: Any = None) -> list[str]:
     """Return the carry patterns that a figure shows.
 
     Args:
         n_digits: Digits of the numbers that are added.
-        wanted: Patterns (`011`) or the paper's names (`C all`), as a list or separated by
+        classes: Patterns (`011`) or the paper's names (`C all`), as a list or separated by
             commas; "all"; or None for five: no carry, one from the tens, a run of them in
             the middle, one into the leading digit, and one from the units through nines to
             the leading digit.
@@ -95,9 +98,9 @@ def chosen_classes(n_digits: int, wanted: Any = None) -> list[str]:
     """
     all_patterns = list(patterns(n_digits))
     extra = n_digits - 3  # digits beyond three
-    if wanted == "all" or (wanted is None and extra <= 0):
+    if classes == "all" or (classes is None and extra <= 0):
         return all_patterns
-    if wanted is None:
+    if classes is None:
         five = [
             "000" + "0" * extra,
             "0" * extra + "010",
@@ -107,7 +110,7 @@ def chosen_classes(n_digits: int, wanted: Any = None) -> list[str]:
         ]
         return list(dict.fromkeys(five))  # with four digits, two are the same
     # Papermill makes a whole number of `-p classes 001110`.
-    text = f"{wanted:0{n_digits}d}" if type(wanted) is int else wanted
+    text = f"{classes:0{n_digits}d}" if type(classes) is int else classes
     names = [name.strip() for name in text.split(",")] if isinstance(text, str) else text
 
     pattern_by_name: dict[str, str] = {}
@@ -116,5 +119,5 @@ def chosen_classes(n_digits: int, wanted: Any = None) -> list[str]:
         pattern_by_name |= dict.fromkeys((pattern, name, name.replace(" ", "_")), pattern)
     if not isinstance(names, list) or not names or not {*map(str, names)} <= {*pattern_by_name}:
         expected = f"None, 'all', or names such as '{chosen_classes(n_digits)[1]}'"
-        raise BadInput(f"classes={wanted!r} for sums of {n_digits} digits: expected {expected}.")
+        raise BadInput(f"classes={classes!r} for sums of {n_digits} digits: expected {expected}.")
     return [pattern_by_name[str(name)] for name in names]

@@ -63,12 +63,12 @@ def probes(model: Transformer) -> Parts:
     for label, column, name, position, wire in places:
         x, y = stream[name][:, position].double().numpy(), wire[:, column].long().numpy()
         probe = adder.linear_probe().fit(x[:FITTED], y[:FITTED])
-        about = {"label": label, "column": column, "name": name, "position": position}
-        about |= {
+        metadata = {"label": label, "column": column, "name": name, "position": position}
+        metadata |= {
             "accuracy": probe.score(x[FITTED:], y[FITTED:]),
             "bias": probe.intercept_.round(4).tolist(),
         }
-        yield about, {"weight": torch.from_numpy(probe.coef_)}
+        yield metadata, {"weight": torch.from_numpy(probe.coef_)}
 
 
 def planes(model: Transformer) -> Parts:
@@ -81,7 +81,7 @@ def planes(model: Transformer) -> Parts:
     ]
     stream = measure.activations(model, a, b, names)
     # The sums are the same on all planes, so only the first one lists them.
-    drawn: Any = torch.stack([a[:SHOWN], b[:SHOWN]], 1).tolist()
+    shown_sums: Any = torch.stack([a[:SHOWN], b[:SHOWN]], 1).tolist()
     for layer, position, column in columns:
         final = layer == config.layers - 1
         labels = geometry.column_labels(config, a, b, layer, column)
@@ -90,15 +90,15 @@ def planes(model: Transformer) -> Parts:
             x = stream[name][:, position]
             points, _ = geometry.principal_axes(x, labels)
             axes = geometry.axis_directions(x, points[:, :2])
-            about = {
+            metadata = {
                 "name": name,
                 "position": position,
                 "column": column,
                 "label": "carry_in" if final else "tens",
             }
-            about |= {"centre": (axes @ x.mean(0)).tolist(), "sums": drawn}
-            yield about, {"axes": axes, "points": points[:SHOWN, :2]}
-            drawn = None
+            metadata |= {"centre": (axes @ x.mean(0)).tolist(), "sums": shown_sums}
+            yield metadata, {"axes": axes, "points": points[:SHOWN, :2]}
+            shown_sums = None
 
 
 @lru_cache(1)  # the page and its test use the same means
@@ -123,15 +123,15 @@ def packed(model: Transformer, name: str) -> dict[str, Any]:
         f"mean.{name}": x for name, x in reference_means(model).items() if name.endswith(stored)
     }
     config = asdict(model.config) | {"answer": model.config.layout.answer}
-    about: dict[str, Any] = {"id": name, "config": config, "probes": [], "planes": []}
+    metadata: dict[str, Any] = {"id": name, "config": config, "probes": [], "planes": []}
     for kind, parts in {"plane": planes(model), "probe": probes(model)}.items():
         for i, (of_part, part_tensors) in enumerate(parts):
-            about[f"{kind}s"].append(of_part)
+            metadata[f"{kind}s"].append(of_part)
             tensors |= {f"{kind}.{i}.{key}": x for key, x in part_tensors.items()}
-    return _packed(about, tensors)
+    return _packed(metadata, tensors)
 
 
-def _packed(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+def _packed(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     """Return JSON and float16 tensors, deflated, as text: 15 bits a character, from U+3000 on.
 
     High bytes stand before low ones, since these hardly deflate. In UTF-16 the text is a fifth
@@ -139,7 +139,7 @@ def _packed(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str
     """
     values = np.concatenate([x.numpy().astype("<f2").ravel() for x in tensors.values()])
     header = json.dumps(
-        {**about, "shapes": {name: list(x.shape) for name, x in tensors.items()}}
+        {**metadata, "shapes": {name: list(x.shape) for name, x in tensors.items()}}
     ).encode()
     squeeze = zlib.compressobj(9, zlib.DEFLATED, -15, 8, zlib.Z_FILTERED)
     deflated = (
@@ -154,17 +154,17 @@ def _packed(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str
         .tobytes()
         .decode("utf-16-le")
     )
-    return {"id": about["id"], "header": len(header), "deflated": len(deflated), "text": text}
+    return {"id": metadata["id"], "header": len(header), "deflated": len(deflated), "text": text}
 
 
 def export(out: Path) -> list[Path]:
     """Write all scripts and the still picture into the folder `out`."""
     listed = export_runs(out, CHOSEN)
     sliders = [
-        _write(out / f"{name}.js", "CarryTraining.receive", training(*of))
-        for name, of in SLIDERS.items()
+        _write(out / f"{name}.js", "CarryTraining.receive", training(*arguments))
+        for name, arguments in SLIDERS.items()
     ]
-    scripts = [out / about["file"] for about in listed]
+    scripts = [out / entry["file"] for entry in listed]
     return [
         *scripts,
         *sliders,
@@ -173,20 +173,20 @@ def export(out: Path) -> list[Path]:
     ]
 
 
-def export_runs(out: Path, chosen: Mapping[str, Collection[int]]) -> list[dict[str, str]]:
+def export_runs(out: Path, selection: Mapping[str, Collection[int]]) -> list[dict[str, str]]:
     """Write a script for each of the chosen runs, and return their entries in `runs.js`.
 
     Of the main group that has the run's kind: who decides.
     """
     kinds = typology.who_decides(interchange_maps.load("ours", MAIN)).kind.map(typology.KINDS)
     listed = []
-    for group, numbers in chosen.items():
+    for group, numbers in selection.items():
         loaded = runs.load(group)
         for run in (run for run in loaded.numbers if run in numbers):
             label = f"run {run}: {kinds[run]}" if group == MAIN else f"run {run} of {find(group)}"
-            about = {"id": f"{group}/{run}", "file": f"{group}-run{run}.js", "label": label}
-            listed.append(about | {"training": loaded.training})
-            _write(out / about["file"], "CarryRuns.receive", packed(loaded.model(run), about["id"]))
+            entry = {"id": f"{group}/{run}", "file": f"{group}-run{run}.js", "label": label}
+            listed.append(entry | {"training": loaded.training})
+            _write(out / entry["file"], "CarryRuns.receive", packed(loaded.model(run), entry["id"]))
     return listed
 
 
@@ -216,8 +216,8 @@ def training(group: str, measured: str, distance: int) -> dict[str, Any]:
         for name, x in tensors.items()
         if name not in losses
     }
-    about = {"id": group, "runs": history["runs"].tolist(), "epochs": tested[rows].tolist()}
-    return _packed(about | {"shown": {"run": int(run), "epoch": int(epoch)}}, losses | shares)
+    metadata = {"id": group, "runs": history["runs"].tolist(), "epochs": tested[rows].tolist()}
+    return _packed(metadata | {"shown": {"run": int(run), "epoch": int(epoch)}}, losses | shares)
 
 
 @style()

@@ -23,11 +23,11 @@ PNG_COLOURS = 256
 PNG_DPI = 96
 
 
-def show(thing: Any, name: str | None = None, alt: str = "") -> None:
+def show(item: Any, name: str | None = None, alt: str = "") -> None:
     """Put something on the page.
 
     Args:
-        thing: A figure, a frame (or `Styler`), or an object with `_repr_html_` whose `repr`
+        item: A figure, a frame (or `Styler`), or an object with `_repr_html_` whose `repr`
             is the same in every run.
         name: The name under which the page glues it in elsewhere; the cell is tagged
             `remove-output` then. None: it stays where it is.
@@ -36,21 +36,21 @@ def show(thing: Any, name: str | None = None, alt: str = "") -> None:
     """
     from IPython.display import display
 
-    assert bool(alt) == isinstance(thing, Figure), (
+    assert bool(alt) == isinstance(item, Figure), (
         "A figure needs a text that says what can be seen in it."
     )
     metadata: dict[str, Any] = {"scrapbook": {"name": name, "mime_prefix": ""}} if name else {}
-    if isinstance(thing, Figure):
+    if isinstance(item, Figure):
         if was_injected():
             alt = f"With this page's own parameters: {alt}"
-        data: dict[str, Any] = {"image/png": png(thing), "text/plain": alt}
+        data: dict[str, Any] = {"image/png": png(item), "text/plain": alt}
         if os.environ.get("CARRY_FIGURES") == "svg":
-            data["image/svg+xml"] = svg(thing, alt)
+            data["image/svg+xml"] = svg(item, alt)
         metadata |= {kind: {"alt": alt} for kind in data if "image" in kind}
-    elif isinstance(thing, pd.DataFrame | Styler):
-        data = _table(thing)
+    elif isinstance(item, pd.DataFrame | Styler):
+        data = _table(item)
     else:
-        data = {"text/html": thing._repr_html_(), "text/plain": repr(thing)}
+        data = {"text/html": item._repr_html_(), "text/plain": repr(item)}
     display(data, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
 
 
@@ -73,9 +73,11 @@ def glue(values: Mapping[str, int | float | str | np.generic]) -> None:
 @style()
 def png(figure: Figure) -> bytes:
     """Return a figure as a PNG with few colours, which keeps the notebook small."""
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=PNG_DPI)
-    few_colours = Image.open(drawn).convert("RGB").quantize(PNG_COLOURS, dither=Image.Dither.NONE)
+    full_colour = io.BytesIO()
+    figure.savefig(full_colour, format="png", dpi=PNG_DPI)
+    few_colours = (
+        Image.open(full_colour).convert("RGB").quantize(PNG_COLOURS, dither=Image.Dither.NONE)
+    )
     small = io.BytesIO()
     few_colours.save(small, "PNG", optimize=True)
     return small.getvalue()
@@ -89,8 +91,8 @@ def _spaced(name: Any) -> Any:
 def _table(table: pd.DataFrame | Styler) -> dict[str, str]:
     """Return a table as HTML that can be scrolled, and as text."""
     if isinstance(table, pd.DataFrame):
-        named = table.rename_axis(index=_spaced, columns=_spaced)
-        table = named.style.format(precision=2, na_rep="–")
+        labelled = table.rename_axis(index=_spaced, columns=_spaced)
+        table = labelled.style.format(precision=2, na_rep="–")
     plain = table.to_string(delimiter=" | ")
     # The id is made from the contents, or it would differ in every run.
     styler = table.set_uuid(hashlib.sha256(plain.encode()).hexdigest()[:6])

@@ -97,8 +97,8 @@ def of_runs(shows: Mapping[Any, bool] | pd.Series) -> str:
         return few.get(n_runs, f"all {n_runs} runs")
     if not showing:
         return f"none of {n_runs} runs" if n_runs > 1 else "no run"
-    *others, last = showing
-    listed = f"{', '.join(others)} and {last}" if others else last
+    *earlier, last = showing
+    listed = f"{', '.join(earlier)} and {last}" if earlier else last
     return f"{len(showing)} of {n_runs} runs ({listed})"
 
 
@@ -300,9 +300,9 @@ def small_model(record: Mapping[str, Any]) -> str:
     if not ladder:
         reached = record["history"][-1]["accuracy"]
         ladder = [record["recipe"] | {"accuracy": reached, "parameters": record["parameters"]}]
-    *others, last = ladder
+    *earlier, last = ladder
     sentences = []
-    for size in others:
+    for size in earlier:
         sentences.append(
             f"A model of width {size['width']} ({size['parameters']:,} parameters)"
             f" reached {size['accuracy']:.3f}."

@@ -93,7 +93,7 @@ def shares_by_class(figure: SubFigure, side: Arrays) -> None:
     symbols = np.array([list(pattern) for pattern in side["patterns"].tolist()], int).T
     axes = figure.subplots(n_heads + 1, 1, height_ratios=[n_positions] * n_heads + [len(symbols)])
     for head, ax in enumerate(axes[:-1]):
-        drawn = ax.imshow(side["right"][:, head].T, cmap=ATTENTION, vmin=0, vmax=1, aspect="auto")
+        image = ax.imshow(side["right"][:, head].T, cmap=ATTENTION, vmin=0, vmax=1, aspect="auto")
     axes[-1].imshow(symbols, cmap=SYMBOLS, vmin=0, vmax=2, aspect="auto")
     for ax in axes:
         ax.set(xticks=[], yticks=[])
@@ -102,7 +102,7 @@ def shares_by_class(figure: SubFigure, side: Arrays) -> None:
         f"head {head}{' ★' if head == side['decision_head'] else ''}" for head in range(n_heads)
     ]
     name_grid(axes[:, None], [*heads, "class"], ())
-    bar = figure.colorbar(drawn, ax=list(axes[:-1]), ticks=[0, 0.5, 1], pad=0.01, aspect=12)
+    bar = figure.colorbar(image, ax=list(axes[:-1]), ticks=[0, 0.5, 1], pad=0.01, aspect=12)
     bar.ax.set_yticklabels(["own", "both", "right"])
 
 
@@ -130,8 +130,8 @@ def shares_by_position(
         shares, border = sides[name], n_long if isinstance(n_long, int) else n_long[name]
         kinds = shares["kind"].unique()
         for ax, kind in zip(figure.subplots(1, len(kinds), sharey=True), kinds, strict=True):
-            drawn = shares[shares["kind"] == kind]
-            sns.lineplot(drawn, x="position", y="share", hue="head", palette=colours, **line, ax=ax)
+            rows = shares[shares["kind"] == kind]
+            sns.lineplot(rows, x="position", y="share", hue="head", palette=colours, **line, ax=ax)
             ax.axvline(border - 0.5, color=FAINT, linewidth=0.8, linestyle=(0, (2, 2)))
             ax.set(
                 title=kind.replace(" to ", "\nto "), ylim=(-0.02, 1.02), ylabel="share of attention"

@@ -26,9 +26,9 @@ def draw_runs(
 ) -> None:
     """Draw each run thin, and their mean bold where there are several."""
     rows = rows[~np.isnan(rows).all(1)]
-    several = len(rows) > 1
-    ax.plot(epochs, rows.T, color=colour, linewidth=0.5 if several else 1.2)
-    if several:
+    has_several_runs = len(rows) > 1
+    ax.plot(epochs, rows.T, color=colour, linewidth=0.5 if has_several_runs else 1.2)
+    if has_several_runs:
         ax.plot(epochs, pd.DataFrame(rows).mean(), color=colour, linewidth=2)
     ax.plot([], [], color=colour, linewidth=1.6, label=label)  # for a legend
 
@@ -61,9 +61,9 @@ def thinned(history: History) -> dict[str, NDArray[Any]]:
     return {"epoch": tested[rows]} | {name: history[name][:, rows] for name in names}
 
 
-def nearest_rows(tested: NDArray[Any], wanted: NDArray[Any]) -> NDArray[Any]:
-    """Return the rows of curves at some epochs, or at the next ones tested; none twice."""
-    return np.unique(np.searchsorted(tested, wanted.round()))
+def nearest_rows(tested: NDArray[Any], epochs: NDArray[Any]) -> NDArray[Any]:
+    """Return rows of curves at some epochs, or at the next ones tested; none twice."""
+    return np.unique(np.searchsorted(tested, epochs.round()))
 
 
 def draw_curves(figure: SubFigure, curves: Arrays) -> None:
@@ -151,10 +151,10 @@ def ends(history: History) -> pd.DataFrame:
         "exact match": ("test_whole", "best", "idxmax"),
         "loss": ("test_loss", "lowest", "idxmin"),
     }
-    for name, (key, extreme, where) in extremes.items():
+    for name, (key, extreme, method) in extremes.items():
         if key in history:
             curves = dynamics.curves(history, key)
-            epochs = {run: getattr(curve, where)() for run, curve in curves.items()}
+            epochs = {run: getattr(curve, method)() for run, curve in curves.items()}
             columns[name, extreme] = [curve[epochs[run]] for run, curve in curves.items()]
             columns[name, "epoch"] = [*epochs.values()]
             columns[name, "at the end"] = [curve.iloc[-1] for curve in curves.values()]

@@ -44,8 +44,8 @@ def shares_and_runs(shares: Mapping[str, pd.DataFrame], runs: pd.DataFrame) -> F
         colour = "white" if i else FAINT
         left.scatter([], [], marker=MARKERS[i], c=colour, edgecolors=FAINT, label=name)
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower left", ncols=3)
-    for at, column in enumerate(PARTS):
-        _dots(right, at, runs, column)
+    for x, column in enumerate(PARTS):
+        _dots(right, x, runs, column)
     right.axhline(typology.DECIDES, color=FAINT, linewidth=0.8, linestyle=DASHES)
     right.set_xticks(range(len(PARTS)), list(PARTS.values()))
     right.set(ylabel="interchange accuracy", ylim=(-0.04, 1.04))
@@ -69,33 +69,33 @@ def _draw_shares(ax: Axes, shares: Sequence[pd.DataFrame]) -> None:
             marker=MARKERS[i],
         )
         n_runs = table.runs.sum()
-        for at, n, end in zip(y, table.runs, table.high, strict=True):
-            ax.text(end + 0.02, at, f"{n} of {n_runs}", va="center", fontsize=7)
+        for height, n, end in zip(y, table.runs, table.high, strict=True):
+            ax.text(end + 0.02, height, f"{n} of {n_runs}", va="center", fontsize=7)
     ax.set_yticks(range(len(typology.KINDS)), list(typology.KINDS))
     ax.set(xlim=(0, 1.22), ylim=(len(typology.KINDS) - 0.5, -0.5), xlabel="share of runs")
     ax.set_xticks([0, 0.5, 1])
 
 
-def _dots(ax: Axes, at: int, rows: pd.DataFrame, column: str) -> None:
-    """Draw a dot for each run, spread a little to both sides of `at`."""
+def _dots(ax: Axes, x: int, rows: pd.DataFrame, column: str) -> None:
+    """Draw a dot for each run, spread a little to both sides of `x`."""
     spread = np.random.default_rng(0).permutation(np.linspace(-0.3, 0.3, len(rows)))
-    ax.scatter(at + spread, rows[column], s=18, c=rows.kind.map(COLOURS), linewidths=0)
+    ax.scatter(x + spread, rows[column], s=18, c=rows.kind.map(COLOURS), linewidths=0)
 
 
 @style()
-def power_curve(power: "pd.Series[float]", kind: str, share: float, wanted: float) -> Figure:
+def power_curve(power: "pd.Series[float]", kind: str, share: float, target: float) -> Figure:
     """Return a figure of a test's power, by the share of a kind among the runs drawn from.
 
     Args:
         power: The power by share.
         kind: The kind.
         share: Its share among the judged runs.
-        wanted: The power from which on the test would have noticed.
+        target: The power from which on the test would have noticed.
     """
     figure = Figure(figsize=(0.6 * WIDTH, 2), layout="constrained")
     ax = figure.subplots()
     ax.plot(power.index, power, color=COLOURS[kind])
-    ax.axhline(wanted, color=FAINT, linewidth=0.8, linestyle=DASHES)
+    ax.axhline(target, color=FAINT, linewidth=0.8, linestyle=DASHES)
     ax.axvline(share, color=FAINT, linewidth=0.8, linestyle=":")
     ax.set(xlim=(0, 1), ylim=(0, 1.03))
     ax.set(xlabel=f"share of runs of the kind “{kind}”", ylabel="power")
@@ -109,8 +109,8 @@ def strips(runs: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
     kinds = [kind for kind in typology.KINDS if (runs.kind == kind).any()]
     names = [kind.replace(" ", "\n") for kind in kinds]
     for ax, (column, title) in zip(figure.subplots(2, 4).flat, titles.items(), strict=True):
-        for at, kind in enumerate(kinds):
-            _dots(ax, at, runs[runs.kind == kind], column)
+        for x, kind in enumerate(kinds):
+            _dots(ax, x, runs[runs.kind == kind], column)
         ax.set_title(title)
         ax.set_xticks(range(len(kinds)), names)
         ax.tick_params(axis="x", length=0)
@@ -123,12 +123,12 @@ def ways(rows: pd.DataFrame) -> Figure:
     by_run = rows.groupby("run")
     figure = Figure(figsize=(WIDTH, 2.1), layout="constrained")
     panels = figure.subplots(1, len(by_run), sharey=True, squeeze=False)[0]
-    for ax, (number, own) in zip(panels, by_run, strict=True):
+    for ax, (number, rows_of_run) in zip(panels, by_run, strict=True):
         for (column, label), colour in zip(WAY.items(), CLASS_COLOURS, strict=False):
-            values = own[column].fillna(0)
-            ax.plot(own.epoch, values, color=colour, marker="o", markersize=2, label=label)
+            values = rows_of_run[column].fillna(0)
+            ax.plot(rows_of_run.epoch, values, color=colour, marker="o", markersize=2, label=label)
         ax.axhline(typology.DECIDES, color=FAINT, linewidth=0.8, linestyle=DASHES)
-        title = f"run {number}: {own.kind.iloc[-1]}"
+        title = f"run {number}: {rows_of_run.kind.iloc[-1]}"
         ax.set(xscale="log", xlabel="epoch", ylim=(-0.04, 1.04), title=title)
         ax.set_xticks(EPOCH_TICKS, EPOCH_TICKS)
         ax.minorticks_off()

@@ -115,8 +115,8 @@ def draw_costs(figure: SubFigure, frame: pd.DataFrame, limits: tuple[float, floa
     look: dict[str, Any] = {"markersize": 6, "color": "#4C7FBF", "markeredgecolor": INK}
     ax.plot(frame.cost, frame.separation, "o", clip_on=False, **look)
     for _, near in frame.groupby([frame.cost.round(1), frame.separation.round(1)]):
-        at = (near.cost.min(), near.separation.mean())
+        point = (near.cost.min(), near.separation.mean())
         beside: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "va": "center"}
-        ax.annotate(", ".join(near.index), at, (-6, 0), fontsize=9, **beside)
+        ax.annotate(", ".join(near.index), point, (-6, 0), fontsize=9, **beside)
     ax.set(xlim=(0, 1), ylim=(0.5, 1.03))
     ax.set(xlabel="cost of the decision head", ylabel="separation by the axis")

@@ -113,8 +113,8 @@ class Drawing:
 
     def colour(self, query: int, key: int) -> str:
         """Return a line's colour in the first layer: to a digit of its column, or elsewhere."""
-        own = (self.column.get(query), self.place.get(query))
-        same_column = key in self.column and self.column[key] in own
+        columns = (self.column.get(query), self.place.get(query))
+        same_column = key in self.column and self.column[key] in columns
         return PARTNER if same_column and key != query else ELSEWHERE
 
     def draw_digit_sum(self, position: int) -> None:

@@ -74,8 +74,8 @@ def cell_bars(
     """
     titled = {}
     for side, cells in sides.items():
-        drawn = labelled(cells, part, labels)
-        titled[side] = drawn.assign(column=drawn[part] + "\n" + drawn.position)
+        table = labelled(cells, part, labels)
+        titled[side] = table.assign(column=table[part] + "\n" + table.position)
     return _outcome_bars(titled, "carry_class", "column", 0.7)
 
 
@@ -101,7 +101,7 @@ def _outcome_bars(
             panel[side] = cells[(cells[row] == rows[i]) & (cells[column] == columns[j])]
         for y in panel.pop("paper", all_cells[:0]).accuracy:
             ax.axhline(y, **PAPER, clip_on=False)
-        _bars(ax, panel, runs, named=i == len(rows) - 1)
+        _bars(ax, panel, runs, with_names=i == len(rows) - 1)
         if row != "carry_in" and any(cells.carry_in.any() for cells in panel.values()):
             ax.spines[:].set(visible=True, linewidth=2, color=INK)
     name_grid(axes, rows, columns, ("bold", "normal"))
@@ -140,11 +140,11 @@ def accuracy_map(figure: SubFigure, table: pd.DataFrame) -> None:
 
 
 def _bars(
-    ax: Axes, sides: Mapping[str, pd.DataFrame], runs: Mapping[str, Any], *, named: bool
+    ax: Axes, sides: Mapping[str, pd.DataFrame], runs: Mapping[str, Any], *, with_names: bool
 ) -> None:
     """Draw the runs of each side, with a gap between sides; blank where nothing was measured.
 
-    The sides are `named` below the last row.
+    With `with_names`, the sides are named below the row.
     """
     below: dict[str, Any] = {"xytext": (0, -13), "textcoords": "offset points", "size": 8}
     gap = pd.DataFrame(index=[""])
@@ -155,7 +155,7 @@ def _bars(
         shares = by_run.reindex(runs[side])
         shares = shares.assign(wrong=1 - shares.sum(axis=1, skipna=False))
         blocks += [shares, gap]
-        if named:
+        if with_names:
             name = "author’s" if side == AUTHORS else "ours"
             middle = start + (len(shares) - 1) / 2
             ax.annotate(name, (middle, 0), ha="center", va="top", **below)

@@ -78,7 +78,7 @@ def _corners(ax: Axes, middles: NDArray[Any], size: float = 8) -> None:
     ax.plot(*middles.T, " ")  # room for every digit
     look: dict[str, Any] = {"fontsize": size, "weight": "bold", "color": INK, "gid": NUMERAL}
     look |= {"textcoords": "offset points", "ha": "center", "va": "center"}
-    for digit, at in enumerate(middles):
-        if np.isfinite(at).all():
+    for digit, middle in enumerate(middles):
+        if np.isfinite(middle).all():
             left = size / 2 * (-1 if digit < 5 else 1)
-            ax.annotate(str(digit), at, (left, 0), **look)
+            ax.annotate(str(digit), middle, (left, 0), **look)

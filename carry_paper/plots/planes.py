@@ -55,15 +55,17 @@ def name_centres(
             written = np.vstack([written, centre])
 
 
-def plane_arrays(planes: Sequence[Plane], drawn: slice = slice(None)) -> dict[str, NDArray[Any]]:
-    """Return the arrays that `plane_grid` draws of `geometry.journey`, for the `drawn` sums."""
-    points = np.array([plane.points[drawn, :2].numpy() for plane in planes])
+def plane_arrays(
+    planes: Sequence[Plane], selection: slice = slice(None)
+) -> dict[str, NDArray[Any]]:
+    """Return the arrays that `plane_grid` draws of `geometry.journey`, for the selected sums."""
+    points = np.array([plane.points[selection, :2].numpy() for plane in planes])
     return {
         "layer": np.array([plane.layer for plane in planes]),
         "after": np.array([plane.after for plane in planes]),
         "position": np.array([plane.position for plane in planes]),
         "share": np.array([plane.share[:2] for plane in planes]),
-        "digit": np.array([plane.digit[drawn].numpy() for plane in planes]),
+        "digit": np.array([plane.digit[selection].numpy() for plane in planes]),
         "x": points[:, :, 0],
         "y": points[:, :, 1],
     }
@@ -160,9 +162,9 @@ def draw_neurons(figure: SubFigure, side: Arrays) -> None:
     filled: dict[str, Any] = {"color": MOST_ACTIVE, "alpha": 0.75, "linewidths": 0}
     for j, i in np.ndindex(n_classes, n_positions):
         ax = axes[i, j]
-        chosen = side["chosen"][j, i].astype(bool)
-        ax.scatter(x[~chosen], y[~chosen], s=size, rasterized=True, **empty)
-        ax.scatter(x[chosen], y[chosen], s=size, rasterized=True, **filled)
+        is_chosen = side["chosen"][j, i].astype(bool)
+        ax.scatter(x[~is_chosen], y[~is_chosen], s=size, rasterized=True, **empty)
+        ax.scatter(x[is_chosen], y[is_chosen], s=size, rasterized=True, **filled)
         ax.set(xticks=[0], yticks=[0], xticklabels=[], yticklabels=[])
         ax.spines[:].set_visible(True)
         if carry_in[j, i]:

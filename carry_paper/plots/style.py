@@ -100,8 +100,8 @@ def _map_id(part: Any) -> str:
     if values.ndim != 2:
         return ""
     kind = "written" if part.axes.texts else "map"
-    named = min(values.shape) > 1 and values.size <= LARGEST_NAMED_MAP
-    cells = " ".join(f"{x:.2g}" for x in values.flat) if named else ""
+    is_named = min(values.shape) > 1 and values.size <= LARGEST_NAMED_MAP
+    cells = " ".join(f"{x:.2g}" for x in values.flat) if is_named else ""
     return f"{kind} {values.shape[1]} {cells}"
 
 

@@ -196,13 +196,13 @@ def predict(rounds: int = 7, n_sums: int = 16_384) -> list[Row]:
 
     rows = []
     threads = torch.get_num_threads()
-    for what, interventions in (("intact", [INTACT]), ("Table 1", table_1(model))):
+    for name, interventions in (("intact", [INTACT]), ("Table 1", table_1(model))):
         tasks: dict[str, Callable[[], Any]] = {
             "plain": partial(plain, interventions),
             "predict": partial(measure.predict, model, a, b, interventions),
         }
         seconds = in_turns(tasks, rounds, threads)
-        row: Row = {"what": what, "passes": len(interventions), "sums": n_sums, "threads": threads}
+        row: Row = {"what": name, "passes": len(interventions), "sums": n_sums, "threads": threads}
         rows.append(row | medians(seconds) | ratios(seconds["plain"], seconds["predict"]))
     return rows
 
@@ -229,38 +229,40 @@ class Benchmark(BaseModel):
     rows: list[dict[str, str | int | float]]
 
 
-def path_of(what: str) -> Path:
+def path_of(benchmark: str) -> Path:
     """Return the path of a benchmark's results."""
-    return data_dir() / "results" / f"bench_{what}.json"
+    return data_dir() / "results" / f"bench_{benchmark}.json"
 
 
-def saved(what: str) -> dict[str, Any]:
+def saved(benchmark: str) -> dict[str, Any]:
     """Return a stored benchmark, its `rows` and what it was measured with.
 
     Raises:
         BadInput: It is missing or damaged.
     """
-    remedy = f"delete it and write it with `carry bench {what} --save`"
-    return read_json(path_of(what), Benchmark, remedy).model_dump()
+    remedy = f"delete it and write it with `carry bench {benchmark} --save`"
+    return read_json(path_of(benchmark), Benchmark, remedy).model_dump()
 
 
-def check_devices(what: str, devices: Collection[Any]) -> None:
+def check_devices(benchmark: str, devices: Collection[Any]) -> None:
     """Raise `BadInput` if the stored benchmark covers devices that are not among these."""
-    if os.path.lexists(path_of(what)):
-        stored = {str(row["device"]) for row in saved(what)["rows"] if "device" in row}
+    if os.path.lexists(path_of(benchmark)):
+        stored = {str(row["device"]) for row in saved(benchmark)["rows"] if "device" in row}
         lost = sorted(stored - {*devices})
         if lost:
-            why = f"{path_of(what)} has rows of {', '.join(lost)}"
-            raise BadInput(f"{why}, which is not here: run it there, or delete it to begin anew.")
+            raise BadInput(
+                f"{path_of(benchmark)} has rows of {', '.join(lost)}, which is not here: "
+                "run it there, or delete it to begin anew."
+            )
 
 
-def save(what: str, rows: list[Row]) -> Path:
+def save(benchmark: str, rows: list[Row]) -> Path:
     """Write a benchmark's rows and what they were measured with; return the file."""
-    check_devices(what, {row.get("device") for row in rows})
-    about = {
+    check_devices(benchmark, {row.get("device") for row in rows})
+    conditions = {
         "processor": cpu_info("model name") or platform.machine(),
         "capability": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
         "commit": commit(),
     }
-    return save_listed(path_of(what), json_bytes(about | {"rows": rows}))
+    return save_listed(path_of(benchmark), json_bytes(conditions | {"rows": rows}))

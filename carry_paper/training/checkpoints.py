@@ -85,14 +85,14 @@ class Checkpoints:
     def save(self, states: list[State]) -> None:
         """Write each run's state, all of it or nothing; at a snapshot, write its file first."""
         for tensors, record in states:
-            about = {"format": FORMAT, "record": json.dumps(record)}
+            metadata = {"format": FORMAT, "record": json.dumps(record)}
             run, epoch = record["run"], record["epoch"]
             paths = [self.path(run)]
             if record["batches"] == 0 and epoch in self.recipe.snapshots(self.group, run):
                 paths.insert(0, self.path(run, epoch))
             for path in paths:
                 with replacing(path) as temporary:
-                    save_file(tensors, temporary, about)
+                    save_file(tensors, temporary, metadata)
 
     def load(self, run: int, epoch: int | None = None) -> State:
         """Return the run's latest state, or that of a snapshot.
@@ -103,8 +103,8 @@ class Checkpoints:
         path = self.path(run, epoch)
         remedy = f"delete run {run}'s files there to train it anew"
         with open_tensors(path, remedy) as file, plain_errors():
-            about = file.metadata() or {}
-            record = {"format": about["format"], **json.loads(about["record"])}
+            metadata = file.metadata() or {}
+            record = {"format": metadata["format"], **json.loads(metadata["record"])}
             expected = {
                 "format": FORMAT,
                 "group": self.group.name,
@@ -151,12 +151,12 @@ class Checkpoints:
         if "pattern" in curves:
             # They are most of the bytes, and are rounded by less than 0.0003.
             curves["pattern"] = curves["pattern"].astype(np.float16)
-        about = {"epochs": record["epoch"]}
+        published = {"epochs": record["epoch"]}
         for key, value in record.items():
             if key not in RESUMING:
-                about[key] = value
+                published[key] = value
         path = run_path(out, self.group.name, self.recipe.name, run)
-        save_run(path, self.group, weights, about, curves)
+        save_run(path, self.group, weights, published, curves)
         return path
 
 

@@ -106,9 +106,9 @@ def cpu_info(entry: str) -> str:
     return match[1] if match else ""
 
 
-def _cannot(why: str) -> BadInput:
+def _cannot(reason: str) -> BadInput:
     return BadInput(
-        f"The fused step cannot be had here ({why}): choose another precision, such as bf16."
+        f"The fused step cannot be had here ({reason}): choose another precision, such as bf16."
     )
 
 

@@ -97,8 +97,8 @@ def last_test(trainer: Trainer) -> str:
     """Return the result of the last test in words, with its epoch if that is not the last one."""
     names = ("test_loss", "test_whole", "epochs")
     loss, exact, epochs = (trainer.history[name][-1] for name in names)
-    when = "" if epochs[0] == trainer.epoch else f" (after {epochs[0]})"
-    return f"loss {loss.mean():.1e}, accuracy {exact.mean():.3f}{when}"
+    epoch_note = "" if epochs[0] == trainer.epoch else f" (after {epochs[0]})"
+    return f"loss {loss.mean():.1e}, accuracy {exact.mean():.3f}{epoch_note}"
 
 
 def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
@@ -160,7 +160,9 @@ def parent_state(checkpoints: Checkpoints, name: str, after: int, run: int) -> S
     """
     parent = replace(checkpoints, group=groups.find(name))
     recipe = checkpoints.recipe
-    own_epochs = {paper: own for own, paper in recipe.snapshots(parent.group, run).items()}
+    own_epochs = {
+        paper_epoch: epoch for epoch, paper_epoch in recipe.snapshots(parent.group, run).items()
+    }
     path = parent.path(run, own_epochs[after])
     if not path.exists():
         raise BadInput(
@@ -272,10 +274,10 @@ def stacks(todo: Mapping[int, Progress], device: str) -> list[list[int]]:
     """Return the runs grouped into those trained together, the most advanced ones first."""
     if device == "cpu":
         return [[run] for run in todo]
-    alike: dict[Progress, list[int]] = {}
+    runs_by_progress: dict[Progress, list[int]] = {}
     for run, progress in todo.items():
-        alike.setdefault(progress, []).append(run)
-    return [alike[progress] for progress in sorted(alike, reverse=True)]
+        runs_by_progress.setdefault(progress, []).append(run)
+    return [runs_by_progress[progress] for progress in sorted(runs_by_progress, reverse=True)]
 
 
 def parse_run_numbers(text: str | None, group: Group) -> list[int]:

@@ -80,11 +80,11 @@ class Seeds:
         before = recorded(record)
         # A finetuned run has no initial weights of its own.
         names = NAMES if group.parent is None else NAMES[1:]
-        asked = self.record(run)
-        own = OWN.record(run)
-        if all(before.get(name) == asked[name] for name in names):
+        requested = self.record(run)
+        default = OWN.record(run)
+        if all(before.get(name) == requested[name] for name in names):
             return
-        set_by_hand = [name for name in names if before.get(name) != own[name]]
+        set_by_hand = [name for name in names if before.get(name) != default[name]]
         options = " ".join(f"--{name}-seed {before.get(name)}" for name in set_by_hand)
         raise BadInput(
             f"Run {run} of {group.name} has other seeds ({path}): "

@@ -54,8 +54,8 @@ class Masks:
             numbers = words.view(np.uint16)[:count]
             np.greater_equal(numbers, THRESHOLD, out=mask[run])
         # The conversion from bool takes seven times as long as that from bytes.
-        ones = torch.from_numpy(mask.view(np.uint8)).view(shape)
-        return ones.to(self.device).to(dtype)
+        bits = torch.from_numpy(mask.view(np.uint8)).view(shape)
+        return bits.to(self.device).to(dtype)
 
     def state(self, run: int) -> dict[str, Any]:
         """Return the state of the run's stream, ready for JSON."""

@@ -330,8 +330,8 @@ class Trainer:
             "history": curves,
         }
         tensors: dict[str, Tensor] = {}
-        for kind, named in kinds.items():
-            for name, x in named.items():
+        for kind, tensors_of_kind in kinds.items():
+            for name, x in tensors_of_kind.items():
                 tensors[f"{kind}/{name}"] = x.detach().cpu()
         shared: dict[str, Any] = {
             "group": self.group.name,
@@ -420,11 +420,11 @@ def _count_by_class(
 
 def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return the tensors whose names start with a prefix, under the rest of their names."""
-    named = {}
+    renamed = {}
     for name, value in tensors.items():
         if name.startswith(prefix):
-            named[name.removeprefix(prefix)] = value
-    return named
+            renamed[name.removeprefix(prefix)] = value
+    return renamed
 
 
 def made_by(device: torch.device) -> dict[str, str]:

@@ -54,7 +54,7 @@ def test_a_survey_is_what_the_measurements_give_one_by_one(noisy, monkeypatch):
     assert surveyed.dissected.neurons == neurons.sum() > 0
     without = Ablation(neurons={(last, int(i)) for i in neurons.nonzero()})
     assert_same(surveyed.dissected.cells, measure.class_accuracies(noisy, a, b, [without])[0])
-    assert len(surveyed.draws) == survey.DRAWS
+    assert len(surveyed.dissected_samples) == survey.DRAWS
     assert surveyed.decision_head is None  # one head only was ablated
 
 

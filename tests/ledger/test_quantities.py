@@ -55,7 +55,7 @@ def test_the_run_that_the_paper_shows_stands_for_the_author_only(published):
     shown = Statistic(shown_run=1)
     theirs = reading(shown).measure(small("author"))
     assert theirs.value == theirs.runs[1]
-    assert "run 1, which the paper shows" in theirs.how
+    assert "run 1, which the paper shows" in theirs.method
     assert len(theirs.runs) == 3
     assert reading(shown).measure(small("ours")).value != theirs.value
 
@@ -75,7 +75,7 @@ def test_a_row_knows_its_runs_and_what_else_was_measured(monkeypatch):
     found = Measurement(
         dict.fromkeys(fields, 1.0),
         1.0,
-        how="The size.",
+        method="The size.",
         shows=dict.fromkeys(fields, True),
         fields=fields,
     )

@@ -18,7 +18,7 @@ from tests.helpers.llm_models import KINDS, TOKENIZERS, folder
 pytestmark = pytest.mark.slow
 
 BARE = prompts.TEMPLATES["bare"]
-PLAN = {"count": 20, "batch": 6, "n_pairs": 2, "asked": (((0, 1), (2, 3)),)}
+PLAN = {"count": 20, "batch": 6, "n_pairs": 2, "heads_to_ablate": (((0, 1), (2, 3)),)}
 
 
 def run(where, parts, **options):

@@ -289,8 +289,8 @@ def test_the_range_of_accuracies_says_how_often_it_was_measured(evidence):
         quantities.accuracy_range(evidence(x)) for x in (history, thin(history, tested))
     )
     assert every.runs[0] == found.runs[0] == pytest.approx([0.2, 1.0])
-    assert "tested" not in every.how
-    assert "tested after every 10 epochs" in found.how
+    assert "tested" not in every.method
+    assert "tested after every 10 epochs" in found.method
     with pytest.raises(BadInput, match="up to epoch 1000; these have 990"):
         quantities.accuracy_range(evidence(thin(history, tested[:-1])))
 
