@@ -91,6 +91,11 @@ def whole_numbers(name: str, number: Operand) -> Int[Tensor, "*batch"]:
     dtype: Any = type(number).__name__
     if isinstance(number, Tensor):
         dtype = number.dtype
+        if number.layout is not torch.strided or number.is_meta:
+            raise BadInput(
+                f"{name} is {number.layout} on {number.device}: "
+                "expected a dense tensor that has values."
+            )
         if dtype in INTEGERS:
             return number.long()
     else:

@@ -3,8 +3,9 @@
 Interventions share a pass up to the first activation that they change differently. Layer 0's
 attention comes from tables (`FirstLayer`). The logits equal those of `model.py` with one
 intervention at a time up to rounding, and take a third to a quarter of the time. All this reads the
-model's weights. So `passes` uses it for plain models only (`plain.is_plain`), and runs one pass per
-intervention for all others.
+model's weights, and takes two interventions for one where `changes` says that they are alike. So
+`passes` shares only for plain models (`plain.is_plain`) in float32 or float64 and for interventions
+of the core's own kinds, and runs one pass per intervention for all others.
 """
 
 import math
@@ -17,7 +18,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from carry_core.fast.plain import is_plain
-from carry_core.interventions import Combined, Intervention, MeanAblation, Source
+from carry_core.interventions import (
+    Ablation,
+    Combined,
+    Intervention,
+    MeanAblation,
+    Patch,
+    Source,
+)
 from carry_core.model import (
     POINTS,
     Hook,
@@ -51,8 +59,24 @@ def passes(
             and changes nothing.
         source: The reference set, or the means, of mean ablations.
     """
-    strategy = SharedPrefix if is_plain(model) else SeparatePasses
+    shares = is_plain(model) and is_precise(model) and all(map(is_own_kind, interventions))
+    strategy = SharedPrefix if shares else SeparatePasses
     return strategy(model, interventions, read, watch, source)
+
+
+def is_precise(model: Transformer) -> bool:
+    """Return True if the model computes in float32 or float64.
+
+    In half precision the last bits of other sums are enough to give other digits.
+    """
+    return model.embed.weight.dtype in (torch.float32, torch.float64)
+
+
+def is_own_kind(intervention: AnyIntervention) -> bool:
+    """Return True if `changes` says all that an intervention does: a subclass may do more."""
+    if type(intervention) is Combined:
+        return all(map(is_own_kind, intervention.parts))
+    return type(intervention) in (Ablation, MeanAblation, Patch)
 
 
 def _hooks(

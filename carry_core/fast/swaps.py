@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from carry_core.errors import BadInput, check_whole
 from carry_core.fast.plain import is_plain
 from carry_core.interventions import Patch
 from carry_core.model import ModelConfig, TensorHook, Transformer, no_hook, rotate
@@ -47,6 +48,18 @@ def components(config: ModelConfig) -> list[str]:
             else:
                 names.append(name)
     return names
+
+
+def check_swap(config: ModelConfig, component: str, position: int, base: int) -> None:
+    """Raise `BadInput` unless a model has this component and position, and a pair this side."""
+    names = components(config)
+    if component not in names:
+        raise BadInput(
+            f"component={component!r}: expected one of {len(names)} from {names[0]} to "
+            f"{names[-1]}, as `components` lists them."
+        )
+    check_whole("position", position, 0, config.layout.length - 1)
+    check_whole("base", base, 0, 1)
 
 
 class Component(NamedTuple):
@@ -89,7 +102,12 @@ class PatchedPasses:
         self.answers = [self._answer(side, no_hook) for side in (0, 1)]
 
     def swapped(self, component: str, position: int, base: int) -> Int[Tensor, "sums column"]:
-        """Return the answers of side `base` with a component's output from the other side."""
+        """Return the answers of side `base` with a component's output from the other side.
+
+        Raises:
+            BadInput: There is no such component, position or side.
+        """
+        check_swap(self.model.config, component, position, base)
         return self._patched(Component.parsed(component).patch(position), base)
 
     def swapped_neurons(
@@ -166,7 +184,12 @@ class RowSwaps:
 
     @torch.inference_mode()
     def swapped(self, component: str, position: int, base: int) -> Int[Tensor, "sums column"]:
-        """Return the answers of side `base` with a component's output from the other side."""
+        """Return the answers of side `base` with a component's output from the other side.
+
+        Raises:
+            BadInput: There is no such component, position or side.
+        """
+        check_swap(self.model.config, component, position, base)
         smaller: str | None = component
         if component in SAME_WITH_SAME_TOKEN and self._same_token(position):
             smaller = SAME_WITH_SAME_TOKEN[component]

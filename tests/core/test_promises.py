@@ -24,6 +24,7 @@ from carry_core.fast import plain, prefixes
 from carry_core.interventions import (
     INTACT,
     Ablation,
+    Combined,
     MeanAblation,
     Patch,
     check_intervention,
@@ -180,6 +181,8 @@ REFUSED = {
     "a block that the config has not": lambda m: (
         m.blocks.append(m.blocks[0]) and m(tokens_of(SMALL))
     ),
+    "a sparse tensor": lambda m: measure.predict(m, A.to_sparse(), B),
+    "numbers without values": lambda m: measure.predict(m, A.to("meta"), B.to("meta")),
     "as many predictions": lambda m: measure.score(torch.zeros(2, 2, dtype=torch.int64), A, B),
 }
 
@@ -417,6 +420,52 @@ def test_what_is_measured_is_what_the_model_gives(change):
     assert not plain.is_plain(model)
     changes_nothing = change == "weight norm"
     assert torch.allclose(expected[0], before[:, read], rtol=0, atol=1e-3) == changes_nothing
+
+
+class Scaled(Ablation):
+    """An intervention with a value of its own, which equality and hook points do not show."""
+
+    factor = 0.0
+
+    def values(self, model, names, source, read):
+        return dict.fromkeys(names, self.factor)
+
+
+class Quieter(Ablation):
+    """An intervention that names no part and changes one nonetheless."""
+
+    def hook(self, model, source=None, read=None):
+        return lambda name, x: -x if name == "blocks.1.mlp_out" else x
+
+
+def scaled(factor):
+    intervention = Scaled(heads={(0, 1)})
+    object.__setattr__(intervention, "factor", factor)
+    return intervention
+
+
+def test_a_subclass_of_an_intervention_does_what_its_hook_does(small):
+    (a, b), read = drawn(SMALL, count=50), LAYOUT.answer
+    asked = [INTACT, scaled(0.0), scaled(9.0), Quieter(), Combined((INTACT, Quieter()))]
+    tokens = sums.encode(a, b, LAYOUT)
+    logits = prefixes.passes(small, asked, read)(tokens)
+    for actual, intervention in zip(logits, asked, strict=True):
+        expected = small(tokens, intervention.hook(small, read=read), read)
+        assert torch.equal(actual, expected)
+    assert not torch.equal(logits[1], logits[2])
+    assert not torch.equal(logits[0], logits[3])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_model_in_half_precision_gives_its_own_logits(small, dtype):
+    """Its last bits decide digits: another order of sums, as of a shared prefix, gives others."""
+    model, read = small.to(dtype), LAYOUT.answer
+    tokens = tokens_of(SMALL)
+    asked = [INTACT, Ablation(mlps={1}), Ablation(skips={1})]
+    for logits, intervention in zip(
+        prefixes.passes(model, asked, read)(tokens), asked, strict=True
+    ):
+        assert torch.equal(logits, model(tokens, intervention.hook(model, read=read), read))
 
 
 def test_what_reads_weights_only_refuses_a_model_that_was_changed(small):

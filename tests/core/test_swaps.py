@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from carry_core import sums
+from carry_core.errors import BadInput
 from carry_core.fast.swaps import PatchedPasses, RowSwaps, components, swaps_between
 from carry_core.interventions import Patch
 from carry_core.pairs import Contrast, sample_pairs
@@ -92,3 +93,25 @@ def test_swaps_in_a_changed_model_are_those_of_the_changed_model(change):
     assert torch.equal(swaps.swapped_neurons(neurons, position, 0), expected)
     if change not in ("weight norm", "another embedding"):  # these change no answer, or few
         assert not torch.equal(swaps.answers[0], before.answers[0])
+
+
+@pytest.mark.parametrize("way", [RowSwaps, PatchedPasses])
+@pytest.mark.parametrize(
+    ("component", "position", "base"),
+    [
+        ("nonsense", 4, 0),
+        ("logits", 4, 0),
+        ("blocks.2.attn_out", 4, 0),
+        ("blocks.1.attn.z:2", 4, 0),
+        ("blocks.1.attn.q", 4, 0),
+        ("blocks.1.attn_out:0", 4, 0),
+        ("blocks.1.attn_out", 7, 0),
+        ("blocks.1.attn_out", -1, 0),
+        ("blocks.1.attn_out", 4, -1),
+    ],
+)
+def test_a_swap_that_does_not_exist_is_refused(way, component, position, base):
+    """A head beyond the last would else be swapped nowhere, and no answer would change."""
+    swaps = way(random_model(SMALL, 3), pairs_for(SMALL, "digit_sum", 1))
+    with pytest.raises(BadInput, match="expected"):
+        swaps.swapped(component, position, base)
