@@ -99,6 +99,16 @@ def generator(seed: int = 0) -> torch.Generator:
 # ---------------------------------------------------------------- sums
 
 TORCH_TYPES = sorted(sums.INTEGERS, key=str)
+
+
+def held(numbers: list[int], dtype: torch.dtype) -> torch.Tensor:
+    """Return a tensor, or raise where torch would wrap a number around: -1 to 65535 in uint16."""
+    tensor = torch.tensor(numbers, dtype=dtype)
+    if tensor.tolist() != numbers:
+        raise OverflowError(f"{dtype} does not hold {numbers}")
+    return tensor
+
+
 NUMPY_TYPES = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FORMS: dict[str, Callable[[list[int]], Any]] = {
     "a list": list,
@@ -106,7 +116,7 @@ FORMS: dict[str, Callable[[list[int]], Any]] = {
     "several rows": lambda x: [x, x],
     "an int": lambda x: x[0],
     "NumPy's int": lambda x: np.int64(x[0]),
-    **{str(dtype): lambda x, dtype=dtype: torch.tensor(x, dtype=dtype) for dtype in TORCH_TYPES},
+    **{str(dtype): lambda x, dtype=dtype: held(x, dtype) for dtype in TORCH_TYPES},
     **{f"NumPy {dtype}": lambda x, dtype=dtype: np.array(x, dtype) for dtype in NUMPY_TYPES},
 }
 ONE_NUMBER = ("an int", "NumPy's int")
