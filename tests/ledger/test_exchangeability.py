@@ -1,0 +1,92 @@
+"""The test of a whole table, against counts made by hand and against runs whose distribution is known."""
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from carry_paper.ledger import exchangeability as ex
+
+
+def test_energy_distance_by_brute_force():
+    generator = np.random.default_rng(0)
+    ours, theirs = generator.random((3, 4)), generator.random((4, 4))
+    runs = np.concatenate([ours, theirs])
+    labels = ex.relabelings(3, 4)
+    assert len(labels) == math.comb(7, 3)
+    for row, choice in zip(labels, combinations(range(7), 3), strict=True):
+        others = [run for run in range(7) if run not in choice]
+
+        def mean_distance(first, second):
+            return np.mean([math.dist(runs[i], runs[j]) for i in first for j in second])
+
+        expected = (
+            2 * mean_distance(choice, others)
+            - mean_distance(choice, choice)
+            - mean_distance(others, others)
+        )
+        assert ex.energy_distances(runs, row[None])[0] == pytest.approx(expected)
+
+
+def test_the_true_labels_come_first():
+    for n_ours, n_theirs in [(3, 3), (64, 6)]:
+        labels = ex.relabelings(n_ours, n_theirs)
+        assert labels[0].tolist() == [True] * n_ours + [False] * n_theirs
+        assert (labels.sum(1) == n_ours).all()
+    assert len(labels) == ex.SAMPLED_RELABELINGS + 1
+
+
+def test_alike_runs_are_told_apart_as_often_as_the_level_says():
+    generator = np.random.default_rng(1)
+    told_apart = 0
+    labels = ex.relabelings(5, 5)
+    for _ in range(400):
+        runs = generator.normal(size=(10, 3))
+        told_apart += ex.p_value(runs[:5], runs[5:], labels) <= ex.SIGNIFICANT
+    assert 0.02 <= told_apart / 400 <= 0.08
+
+
+def test_a_large_shift_is_noticed_and_a_small_one_is_not():
+    generator = np.random.default_rng(2)
+    ours = generator.normal(0.5, 0.1, (6, 5))
+    theirs = generator.normal(0.5, 0.1, (6, 5))
+    test = ex.compare(ours, theirs)
+    assert not test.told_apart
+    assert 0.02 < test.detectable_shift < 0.3
+    assert ex.compare(ours + 2 * test.detectable_shift, theirs).told_apart
+
+
+def test_copies_complements_and_constant_cells_are_one_fact_or_none():
+    generator = np.random.default_rng(3)
+    column = generator.random((12, 1))
+    other = generator.random((12, 1))
+    runs = np.hstack([column, 1 - column, column, np.ones((12, 1)), other])
+    assert ex.informative_cells(runs[:6], runs[6:]) == [0, 4]
+    test = ex.compare(runs[:6], runs[6:])
+    assert test.cells == 2
+    assert 1 < test.independent_cells <= 2
+
+
+def test_participation_ratio_of_known_covariances():
+    independent = np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1]])
+    assert ex.participation_ratio(independent, np.zeros((1, 2))) == pytest.approx(2)
+    copied = np.array([[1.0, 1], [-1, -1]])
+    assert ex.participation_ratio(copied, np.zeros((1, 2))) == pytest.approx(1)
+    assert ex.participation_ratio(np.ones((3, 2)), np.ones((3, 2))) == 0
+
+
+def test_a_table_that_never_varies_cannot_be_told_apart():
+    test = ex.compare(np.ones((3, 2)), np.ones((3, 2)))
+    assert (test.p, test.cells, test.detectable_shift) == (1.0, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("n_ours", "smallest_p"), [(6, 2 / 7), (38, 2 / 39), (ex.RUNS_FOR_A_RANK, 0.05)]
+)
+def test_a_run_beyond_all_of_ours_has_the_smallest_p(n_ours, smallest_p):
+    ours = np.linspace(0, 1, n_ours)
+    assert ex.p_of_rank(ours, 2.0) == pytest.approx(smallest_p)
+    assert ex.p_of_rank(ours, -1.0) == pytest.approx(smallest_p)
+    assert ex.p_of_rank(ours, 0.5) > 0.5
+    assert (smallest_p <= ex.SIGNIFICANT) == (n_ours >= ex.RUNS_FOR_A_RANK)
