@@ -2,7 +2,7 @@
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -22,7 +22,8 @@ from pydantic import (
 from carry_core import carries
 from carry_core.errors import BadInput
 from carry_core.files import damaged, data_dir
-from carry_paper.schemas import read_yaml
+from carry_core.runs import SOURCES
+from carry_paper.schemas import one_of, read_yaml
 
 SHIPPED = Path(__file__).parent.parent / "resources" / "claims.yml"
 BEYOND = "Beyond the paper"  # the section of rows that put the paper's claims in other terms
@@ -30,8 +31,15 @@ BEYOND = "Beyond the paper"  # the section of rows that put the paper's claims i
 CLASSES = {carries.paper_name(p).replace(".", "").replace(" ", "_"): p for p in carries.patterns(3)}
 KINDS = {"accuracy": "accuracy", "corrected": "corrected accuracy"}
 # The end of the id of a table's cell.
-CELL = re.compile(rf"/[^/]+/({'|'.join(map(re.escape, CLASSES))})/({'|'.join(KINDS)})/pos[0-9]+$")
+CELL = re.compile(rf"/({'|'.join(map(re.escape, CLASSES))})/({'|'.join(KINDS)})/pos[0-9]+$")
 FLOATS = {"fig": "Figure", "tab": "Table", "app": "Appendix"}
+# Why a row that is not reproduced is not.
+CAUSES = {
+    "seeds": "runs are of several kinds, by their seeds alone",
+    "recipe": "our runs were not trained by the paper's protocol",
+    "text and code": "the paper's text and the released code, or two of its statements, disagree",
+    "unknown": "not known; the sentence names the experiments that excluded the other causes",
+}
 RULES = {
     "exact": "nothing but rounding lies between, whatever the weights",
     "fixed": (
@@ -50,6 +58,7 @@ RULES = {
     "spread": (
         "ours: equivalence of a standard deviation, uncertain by itself over the root of 2 (n - 1)"
     ),
+    "count": "a count of runs; author: nothing lies between; ours: Fisher's exact test",
 }
 QUANTIFIERS = {
     "all": (
@@ -59,8 +68,8 @@ QUANTIFIERS = {
     "most": (
         "reproduced if two thirds of the runs show it, differs if at most a third does, else mixed"
     ),
-    "some": "reproduced if a run shows it, differs if none of six does",
-    "one": "reproduced if a run shows it, differs if none of six does",
+    "some": "reproduced if a run shows it, differs if none of six does, else can't tell",
+    "one": "reproduced if a run shows it, differs if none of six does, else can't tell",
     "none": (
         "reproduced if no run shows it, mostly if at most a third does, "
         "differs if two thirds do, else mixed"
@@ -84,6 +93,16 @@ def check_numbers(value: Any, deepest: int = 3) -> Any:
 Numbers = Annotated[Any, AfterValidator(check_numbers)]
 Text = Annotated[StrictStr, Field(min_length=1)]
 Positive = Annotated[StrictInt | StrictFloat, Field(gt=0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True)
+class Why:
+    """The reason why a row is not reproduced: one of the `CAUSES`, and a sentence."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    cause: Annotated[StrictStr, one_of(CAUSES)]
+    text: Text
 
 
 @dataclass(frozen=True)
@@ -111,6 +130,9 @@ class Claim:
     short: str = ""
     claim: str = ""
     measure: str = ""
+    hardly_fails: str = ""
+    recipe_sensitive: StrictBool = False
+    why: dict[Annotated[StrictStr, one_of(SOURCES)], Why] = field(default_factory=dict)
 
     @model_validator(mode="after")
     def check_consistency(self) -> "Claim":
@@ -133,6 +155,11 @@ class Claim:
         Rows beyond the paper, which put its claims in other terms, do not count.
         """
         return self.paper is None and self.section != BEYOND
+
+    @property
+    def table(self) -> str:
+        """Return the beginning of the ids of the table of which it is a cell; "" if it is none."""
+        return CELL.sub("", self.id) if CELL.search(self.id) else ""
 
     @property
     def section(self) -> str:

@@ -16,12 +16,12 @@ from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Need
-from carry_paper.ledger import claims, registry, results, verdicts
+from carry_paper.ledger import claims, exchangeability, registry, results, verdicts
 from carry_paper.ledger.claims import Claim
 from carry_paper.ledger.entries import Measurement
+from carry_paper.ledger.exchangeability import TableTest
 from carry_paper.ledger.results import Row
-
-RUNS_COUNTED = "n2_w0/runs_full_mlp_ablation_works"  # the one number that counts runs
+from carry_paper.ledger.verdicts import TO_EXPLAIN
 
 
 class Ledger:
@@ -55,6 +55,7 @@ class Ledger:
                 needs[group] = needs.get(group, Need()) | entry.need
         self.evidence = Evidence(source, needs, report)
         self.author_rows = results.by_id("author") if source == "ours" else {}
+        self.table_tests: dict[str, TableTest] = {}
         self.failed: list[str] = []
 
     def steps(self) -> int:
@@ -92,9 +93,11 @@ class Ledger:
 
     def _judged(self, claim: Claim, measurement: Measurement) -> Row:
         """Return a claim's row with its verdict."""
+        measurement = self._by_the_papers_protocol(claim, measurement)
         author_row = self.author_rows.get(claim.id)
         author_runs = author_row.runs if author_row else []
-        judgement = judge(claim, self.source, measurement, author_runs)
+        table = self.table_test(claim.table) if self.source == "ours" and claim.table else None
+        judgement = judge(claim, self.source, measurement, author_runs, table)
         values = list(measurement.runs.values())
         row = replace(
             unmeasured(claim),
@@ -105,6 +108,10 @@ class Ledger:
             n=len(values) or measurement.group_size or 0,
             fields=self._fields(claim, measurement),
             interval=stored(judgement.interval),
+            settles=judgement.settles,
+            table=table,
+            why=claim.why.get(self.source) if judgement.verdict in TO_EXPLAIN else None,
+            sensitivity=sensitivity(claim, self.source, measurement, judgement.verdict),
         )
         std = None
         if len(values) > 1 and not row.pooled:
@@ -117,6 +124,44 @@ class Ledger:
         ]
         detail = " ".join(sentence for sentence in sentences if sentence)
         return replace(row, std=std, detail=detail)
+
+    def _by_the_papers_protocol(self, claim: Claim, measurement: Measurement) -> Measurement:
+        """Return the part of a measurement on runs that can be judged.
+
+        A row that depends on the recipe is judged on runs by the paper's protocol alone.
+
+        Raises:
+            BadInput: There are none of these.
+        """
+        groups = registry.entry(claim.id).groups
+        stand_ins = {group: self.evidence.training(group) for group in groups}
+        if not claim.recipe_sensitive or not any(stand_ins.values()):
+            return measurement
+        by_paper = []
+        for key in measurement.runs:
+            own_groups = key[:1] if isinstance(key, tuple) and key[0] in groups else groups
+            if not any(stand_ins[group] for group in own_groups):
+                by_paper.append(key)
+        if not by_paper:
+            recipes = "; ".join(sorted({words for words in stand_ins.values() if words}))
+            raise BadInput(
+                f"It depends on the recipe, and our runs were not trained by the paper's: {recipes}"
+            )
+        return measurement.of_runs(by_paper)
+
+    def table_test(self, name: str) -> TableTest:
+        """Return the comparison of our runs with the author's over all cells of a table."""
+        if name not in self.table_tests:
+            ours, theirs = [], []
+            for claim in claims.claims().values():
+                if claim.table == name:
+                    measurement = registry.entry(claim.id).measure(self.evidence)
+                    author_row = self.author_rows.get(claim.id)
+                    ours.append(list(measurement.runs.values()))
+                    theirs.append(author_row.runs if author_row else [])
+            cells_of_runs = [np.array(cells, dtype=float).T for cells in (ours, theirs)]
+            self.table_tests[name] = rounded(exchangeability.compare(name, *cells_of_runs))
+        return self.table_tests[name]
 
     def _fields(self, claim: Claim, measurement: Measurement) -> dict[str, list[Any]]:
         """Return everything measured besides the value, as lists with an entry for each run."""
@@ -194,25 +239,59 @@ def _text(value: Any) -> str:
 
 
 def judge(
-    claim: Claim, source: str, measurement: Measurement, author_runs: Sequence[Any]
+    claim: Claim,
+    source: str,
+    measurement: Measurement,
+    author_runs: Sequence[Any],
+    table: TableTest | None = None,
 ) -> verdicts.Judgement:
-    """Return the verdict on a source's measurement; `author_runs` are compared with ours."""
+    """Return the verdict on a source's measurement.
+
+    Args:
+        claim: The claim.
+        source: `ours` or `author`.
+        measurement: The measurement on the source's runs.
+        author_runs: The values of the author's runs, with which ours are compared.
+        table: The comparison of the whole table, if the claim is a cell of one.
+    """
     if measurement.shows is not None:
-        shows = list(measurement.shows.values())
-        return verdicts.judge_finding(claim.quantifier, shows, single=claim.single)
+        return judge_shown(claim, source, measurement.shows)
     value = verdicts.as_array(measurement.value)
     runs = stacked(list(measurement.runs.values()))
     n_runs = measurement.group_size or len(runs)
     if source == "author":
         return verdicts.judge_author(claim, value, measurement.noise, n_runs, runs)
+    if claim.rule == "count":
+        theirs = verdicts.Count(round(sum(author_runs)), len(author_runs))
+        if not author_runs:
+            theirs = verdicts.Count(claim.paper, verdicts.PAPER_RUNS)
+        return verdicts.judge_count(claim, verdicts.Count(round(runs.sum()), len(runs)), theirs)
+    return verdicts.judge_ours(claim, value, runs, stacked(author_runs), n_runs, table)
 
-    his_runs = stacked(author_runs)
-    if claim.id == RUNS_COUNTED:
-        # The paper counts among six runs, so the mean over runs is scaled to six.
-        value = verdicts.PAPER_RUNS * runs.mean(0)
-        runs = verdicts.PAPER_RUNS * runs
-        his_runs = verdicts.PAPER_RUNS * his_runs
-    return verdicts.judge_ours(claim, value, runs, his_runs, n_runs)
+
+def judge_shown(claim: Claim, source: str, shows: Mapping[Any, bool | None]) -> verdicts.Judgement:
+    """Return the verdict on a finding, given which runs show it; None for one that cannot say."""
+    of_runs_that_can_say = [shown for shown in shows.values() if shown is not None]
+    return verdicts.judge_finding(
+        claim.quantifier, of_runs_that_can_say, single=claim.single, source=source
+    )
+
+
+def sensitivity(
+    claim: Claim, source: str, measurement: Measurement, verdict: str
+) -> dict[str, str]:
+    """Return the other verdicts that a finding would have with other bars, by these bars."""
+    others = {}
+    for bar, shows in measurement.shows_at.items():
+        judgement = judge_shown(claim, source, shows)
+        if judgement.verdict != verdict:
+            others[bar] = judgement.verdict
+    return others
+
+
+def rounded(test: TableTest) -> TableTest:
+    """Return a table's test with its numbers rounded as they are stored."""
+    return TableTest(**{name: stored(value) for name, value in asdict(test).items()})
 
 
 def stacked(values: Sequence[Any]) -> verdicts.Array:

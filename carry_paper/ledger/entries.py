@@ -8,7 +8,7 @@ runs' numbers, or another `Statistic` of them (`number`, `number_on_models`).
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import mean
 from typing import Any, NamedTuple
 
@@ -34,7 +34,9 @@ class Measurement:
         noise: The standard deviation that the paper's own random sums add to `value`.
         method: A sentence that says how the value was obtained.
         group_size: The number of runs in the group; None if all of them are in `runs`.
-        shows: For a finding, True for each run that shows it.
+        shows: For a finding, True for each run that shows it, None for one that cannot say.
+        shows_at: The same with a bar of the rule at half or twice its distance from perfect, by
+            this bar.
         fields: Everything else that was measured, by run.
     """
 
@@ -43,8 +45,22 @@ class Measurement:
     noise: float | int = 0.0
     method: str = ""
     group_size: int | None = None
-    shows: Mapping[Any, bool] | None = None
+    shows: Mapping[Any, bool | None] | None = None
+    shows_at: Mapping[str, Mapping[Any, bool | None]] = field(default_factory=dict)
     fields: Mapping[Any, Fields] = field(default_factory=dict)
+
+    def of_runs(self, keys: Sequence[Any]) -> "Measurement":
+        """Return the part of a finding's measurement, or of a mean, that is on some of its runs."""
+        runs = {key: self.runs[key] for key in keys}
+        shows = None
+        if self.shows is not None:
+            shows = {key: self.shows[key] for key in keys}
+        shows_at = {}
+        for bar, shows_of_bar in self.shows_at.items():
+            shows_at[bar] = {key: shows_of_bar[key] for key in keys}
+        fields = {key: self.fields[key] for key in keys if key in self.fields}
+        value = mean(runs.values())
+        return replace(self, runs=runs, value=value, shows=shows, shows_at=shows_at, fields=fields)
 
 
 @dataclass(frozen=True)
@@ -194,7 +210,7 @@ def summary(frame: pd.DataFrame, method: str, mean_over: str | None = None) -> M
         runs=frame.value.astype(float).to_dict(),
         value=float(values.mean()),
         method=method,
-        shows=frame.shows.astype(bool).to_dict(),
+        shows={run: None if pd.isna(shows) else bool(shows) for run, shows in frame.shows.items()},
         fields=fields.to_dict("index"),
     )
 

@@ -6,7 +6,7 @@ if runs could swap sources without a trace, the table is not told apart, and no 
 differs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
 
@@ -18,6 +18,7 @@ Labels = NDArray[np.bool_]
 
 SIGNIFICANT = 0.05
 FEWEST_RUNS = 3  # of each source: three and three can be relabeled in 20 ways, so p can be 0.05
+AS_PRINTED = 0.005  # smaller differences between cells do not show in a printed table
 MOST_RELABELINGS = 100_000  # more than that are sampled
 SAMPLED_RELABELINGS = 9_999
 RUNS_FOR_A_RANK = 39  # with so many runs of ours, one run outside of all of them has p = 2 / 40
@@ -29,27 +30,58 @@ class TableTest:
     """The comparison of a table's runs from two sources.
 
     Attributes:
-        p: The share of relabelings whose energy distance is at least the one measured.
-        cells: How many cells were compared.
-        independent_cells: How many independent cells would scatter as these do (their
-            participation ratio).
+        name: The beginning of the ids of the table's cells, such as `tab1/final_mlp`.
+        n_ours: The number of our runs.
+        n_theirs: The number of the author's.
+        cells: The number of cells that were compared.
+        p: The share of relabelings whose energy distance is at least the one measured; None if
+            there are fewer than `FEWEST_RUNS` on either side.
+        independent_cells: The number of independent cells that would scatter as these do (their
+            participation ratio); None as for `p`.
         detectable_shift: The smallest shift of all cells that the test would have noticed, as a
-            share from 0 to 1; None if it would not have noticed a shift of 1.
+            share from 0 to 1; None if it would not have noticed a shift of 1, or as for `p`.
     """
 
-    p: float
+    name: str
+    n_ours: int
+    n_theirs: int
     cells: int
-    independent_cells: float
-    detectable_shift: float | None
+    p: float | None = None
+    independent_cells: float | None = None
+    detectable_shift: float | None = None
 
     @property
     def told_apart(self) -> bool:
         """True if the runs of the two sources are not exchangeable."""
-        return self.p <= SIGNIFICANT
+        return self.p is not None and self.p <= SIGNIFICANT
+
+    @property
+    def words(self) -> str:
+        """The test in a sentence."""
+        if self.p is None:
+            return (
+                f"The table has {self.n_theirs} of the author's runs and {self.n_ours} of ours:"
+                f" its test takes {FEWEST_RUNS} of each."
+            )
+        told_apart = "told apart" if self.told_apart else "not told apart"
+        sentence = (
+            f"The whole table is {told_apart} from the author's (p = {self.p:.2g},"
+            f" {self.cells} informative cells that scatter like {self.independent_cells:.2g}"
+            " independent ones)"
+        )
+        if self.detectable_shift is None:
+            return f"{sentence}; no shift of all cells would have been noticed."
+        return (
+            f"{sentence}; a shift of all cells by {self.detectable_shift:.2g} would have been"
+            " noticed."
+        )
 
 
 def informative_cells(ours: Array, theirs: Array) -> list[int]:
-    """Return the cells that can tell runs apart: not constant, and no copy or complement of another.
+    """Return the cells that can tell runs apart.
+
+    They are not constant, and no copies or complements of an earlier one, as far as two printed
+    decimals tell.
 
     Args:
         ours: The cells of our runs, by `[run, cell]`.
@@ -59,12 +91,12 @@ def informative_cells(ours: Array, theirs: Array) -> list[int]:
     chosen: list[int] = []
     for cell in range(runs.shape[1]):
         column = runs[:, cell]
-        if np.ptp(column) == 0:
+        if np.ptp(column) <= AS_PRINTED:
             continue
         is_new = True
         for other in chosen:
-            copy = np.allclose(column, runs[:, other], atol=1e-6)
-            complement = np.allclose(column, 1 - runs[:, other], atol=1e-6)
+            copy = np.allclose(column, runs[:, other], rtol=0, atol=AS_PRINTED)
+            complement = np.allclose(column, 1 - runs[:, other], rtol=0, atol=AS_PRINTED)
             if copy or complement:
                 is_new = False
         if is_new:
@@ -72,30 +104,35 @@ def informative_cells(ours: Array, theirs: Array) -> list[int]:
     return chosen
 
 
-def compare(ours: Array, theirs: Array) -> TableTest:
+def compare(name: str, ours: Array, theirs: Array) -> TableTest:
     """Return the test of whether runs are exchangeable between two sources, over informative cells.
 
     Args:
-        ours: The cells of our runs, by `[run, cell]`, at least `FEWEST_RUNS` of them.
+        name: The beginning of the ids of the table's cells.
+        ours: The cells of our runs, by `[run, cell]`.
         theirs: Those of the author's, likewise.
     """
     cells = informative_cells(ours, theirs)
+    test = TableTest(name, len(ours), len(theirs), len(cells))
+    if min(test.n_ours, test.n_theirs) < FEWEST_RUNS:
+        return test
     if not cells:
-        return TableTest(p=1.0, cells=0, independent_cells=0.0, detectable_shift=None)
+        return replace(test, p=1.0, independent_cells=0.0)
     ours, theirs = ours[:, cells], theirs[:, cells]
     labels = relabelings(len(ours), len(theirs))
-    return TableTest(
+    return replace(
+        test,
         p=p_value(ours, theirs, labels),
-        cells=len(cells),
         independent_cells=participation_ratio(ours, theirs),
         detectable_shift=detectable_shift(ours, theirs, labels),
     )
 
 
 def relabelings(n_ours: int, n_theirs: int) -> Labels:
-    """Return the ways to call `n_ours` of all runs ours, by `[relabeling, run]`, the true one first.
+    """Return the ways to call `n_ours` of all runs ours, by `[relabeling, run]`.
 
-    They are all that there are, or a fixed sample where these are more than `MOST_RELABELINGS`.
+    The true one comes first. They are all that there are, or a fixed sample where these are more
+    than `MOST_RELABELINGS`.
     """
     n_runs = n_ours + n_theirs
     if comb(n_runs, n_ours) <= MOST_RELABELINGS:
@@ -112,7 +149,7 @@ def relabelings(n_ours: int, n_theirs: int) -> Labels:
 
 
 def energy_distances(runs: Array, labels: Labels) -> Array:
-    """Return the energy distance between the runs that are called ours and the others, by relabeling.
+    """Return the energy distance between runs called ours and the others, by relabeling.
 
     It is twice the mean distance between runs of different sources, less the mean distance within
     each of them (Székely and Rizzo). Distances are Euclidean, over the cells.
@@ -135,7 +172,10 @@ def p_value(ours: Array, theirs: Array, labels: Labels) -> float:
 
 
 def participation_ratio(ours: Array, theirs: Array) -> float:
-    """Return how many independent cells would scatter as these do: (Σλ)² / Σλ² of their covariance."""
+    """Return the participation ratio of the cells, (Σλ)² / Σλ² of their covariance.
+
+    So many independent cells would scatter as these do.
+    """
     scatter = np.concatenate([ours - ours.mean(0), theirs - theirs.mean(0)])
     variances = np.linalg.svd(scatter, compute_uv=False) ** 2
     if variances.sum() == 0:
@@ -144,15 +184,18 @@ def participation_ratio(ours: Array, theirs: Array) -> float:
 
 
 def detectable_shift(ours: Array, theirs: Array, labels: Labels) -> float | None:
-    """Return the smallest shift of all cells that the test notices between runs that scatter as these.
+    """Return the smallest shift of all cells that the test would notice, up or down.
 
-    The two sources are moved to one mean, and then apart by the shift. None if not even a shift of
-    1, the whole range of a share, is noticed.
+    The two sources are moved to one median, and then apart by the shift: the mean of a few runs
+    would follow a single one that lies far off. None if not even a shift of 1, the whole range of a
+    share, is noticed.
     """
-    centered_ours = ours - ours.mean(0)
-    centered_theirs = theirs - theirs.mean(0)
+    centered_ours = ours - np.median(ours, axis=0)
+    centered_theirs = theirs - np.median(theirs, axis=0)
     for shift in SHIFTS:
-        if p_value(centered_ours + shift, centered_theirs, labels) <= SIGNIFICANT:
+        p_up = p_value(centered_ours + shift, centered_theirs, labels)
+        p_down = p_value(centered_ours - shift, centered_theirs, labels)
+        if max(p_up, p_down) <= SIGNIFICANT:
             return float(shift)
     return None
 

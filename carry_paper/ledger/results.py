@@ -1,22 +1,23 @@
 """The ledger's rows, and the files in `data/results/` that keep those of each source."""
 
 import os
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import damaged, data_dir, json_bytes, sha256
 from carry_paper import author
 from carry_paper.checksums import save_listed
-from carry_paper.ledger.claims import check_numbers, claims
-from carry_paper.ledger.verdicts import VERDICTS
+from carry_paper.ledger.claims import Why, check_numbers, claims
+from carry_paper.ledger.exchangeability import AS_PRINTED, TableTest
+from carry_paper.ledger.verdicts import CANNOT_TELL, NOT_RUN, VERDICTS
 from carry_paper.schemas import one_of, read_json
 
 T = TypeVar("T")
@@ -24,9 +25,12 @@ K = TypeVar("K", bound=Hashable)
 # Runs disagree if there is a gap between them of more than this share of the quantity's range.
 APART = 1 / 3
 VERSION = 3  # the format of results files
-# A corrected accuracy is the complement of an accuracy if both add up to one, as stored.
-COMPLEMENT_ROUNDING = 1.5e-6
-NOT_RUN = "not run"
+# Two rows are one measurement if their values are perfectly correlated over so many runs.
+RUNS_TO_COMPARE = 6
+CORRELATION_ROUNDING = 1e-6
+# Verdicts that were called otherwise in older results.
+RENAMED = {"compatible": CANNOT_TELL}
+Verdict = Annotated[str, BeforeValidator(lambda name: RENAMED.get(name, name)), one_of(VERDICTS)]
 Value = Annotated[
     Any, AfterValidator(lambda value: None if value is None else check_numbers(value))
 ]
@@ -52,10 +56,15 @@ class Row:
             there are several), for a finding `shows`, `training` if runs were not trained as the
             paper's were, and whatever else was measured.
         interval: The 95% interval of the difference from the author's runs or from the paper, by
-            entry.
+            entry; for a finding, that of the share of runs that show it.
         rule: The rule that gave the verdict (`verdicts.rule_text`); empty in older results.
         reason: The claim's reason for that rule, with its criteria filled in.
         groups: The groups whose runs it is about.
+        settles: What would settle a verdict of `verdicts.CANNOT_TELL`; "" for other verdicts.
+        table: The comparison of our whole table with the author's, for a cell of one.
+        why: The reason why it differs, or only some runs show it.
+        sensitivity: The verdict that it would have with a bar of its rule at half or at twice the
+            distance from perfect, by that bar; only where this is another verdict.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
@@ -69,7 +78,7 @@ class Row:
     std: Value = None
     runs: list[Any] = field(default_factory=list)
     tolerance: float | None = None
-    verdict: Annotated[str, one_of(VERDICTS)] = NOT_RUN
+    verdict: Verdict = NOT_RUN
     detail: str = ""
     n: Annotated[int, Field(ge=0)] = 0
     fields: dict[str, list[Any]] = field(default_factory=dict)
@@ -77,6 +86,10 @@ class Row:
     rule: str = ""
     reason: str = ""
     groups: list[str] = field(default_factory=list)
+    settles: str = ""
+    table: TableTest | None = None
+    why: Why | None = None
+    sensitivity: dict[str, Verdict] = field(default_factory=dict)
 
     @model_validator(mode="after")
     def check_lengths(self) -> "Row":
@@ -101,11 +114,18 @@ class Row:
 
     @property
     def shown(self) -> tuple[int, int] | None:
-        """Return how many runs show a finding, and how many there are; None for a number."""
+        """Return how many runs show a finding, and how many can say; None for a number."""
         if "shows" not in self.fields:
             return None
-        shows = self.fields["shows"]
+        shows = [shows for shows in self.fields["shows"] if shows is not None]
         return sum(shows), len(shows)
+
+    @property
+    def half_width(self) -> float | None:
+        """Return half the width of a number's interval, the widest of its entries; None if none."""
+        if self.interval is None or self.paper is None:
+            return None
+        return max((high - low) / 2 for low, high in self.interval)
 
     @property
     def pooled(self) -> bool:
@@ -264,7 +284,7 @@ def read(source: str) -> dict[str, Any]:
 
 
 def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:
-    """Return why rows can hardly fail, by id: they are counted apart.
+    """Return why rows can hardly fail, or say what another row says, by id: they are counted apart.
 
     Args:
         rows: The results of each source, by id.
@@ -272,17 +292,67 @@ def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:
     reasons = {}
     for name, claim in claims().items():
         own_rows = [by_id[name] for by_id in rows.values() if name in by_id]
-        twin_name = name.replace("/corrected/", "/accuracy/")
-        twins = [by_id[twin_name] for by_id in rows.values() if twin_name in by_id]
-        if claim.rule == "exact" and own_rows and all(_needs_no_runs(row) for row in own_rows):
+        if claim.hardly_fails:
+            reasons[name] = claim.hardly_fails
+        elif claim.rule == "exact" and own_rows and all(_needs_no_runs(row) for row in own_rows):
             reasons[name] = "a fact of the data set"
         elif _is_never_carried_into(name):
             reasons[name] = "no carry can arrive there, with or without the head"
-        elif twin_name != name and _are_complements(own_rows, twins):
-            reasons[name] = (
-                "accuracy and corrected accuracy add up to one, so it says what the other row says"
-            )
+    for name, first in repeated({name: rows_of(rows, name) for name in claims()}, reasons).items():
+        reasons[name] = f"over all runs of both sources it says what {first} says"
     return reasons
+
+
+def rows_of(rows: Mapping[str, Mapping[str, Row]], name: str) -> list[Row]:
+    """Return the row of each source that has it."""
+    return [by_id[name] for by_id in rows.values() if name in by_id]
+
+
+def repeated(rows: Mapping[str, list[Row]], skipped: Collection[str]) -> dict[str, str]:
+    """Return the rows that are one measurement with another row, by the id of that row.
+
+    Over `RUNS_TO_COMPARE` runs or more, of both sources, their values are perfectly correlated, as
+    those of complements are. Findings come first, since numbers are details of them.
+
+    Args:
+        rows: The rows of each claim, one for each source.
+        skipped: The ids that are not compared.
+    """
+    values_by_groups: dict[tuple[str, ...], dict[str, dict[str, float]]] = {}
+    names = sorted(rows, key=lambda name: all(row.paper is not None for row in rows[name]))
+    first_of: dict[str, str] = {}
+    for name in names:
+        values = _values_of_runs(rows[name])
+        if name in skipped or not values:
+            continue
+        earlier = values_by_groups.setdefault(tuple(rows[name][0].groups), {})
+        for other, other_values in earlier.items():
+            if _are_one_measurement(values, other_values):
+                first_of[name] = other
+                break
+        else:
+            earlier[name] = values
+    return first_of
+
+
+def _values_of_runs(rows: Iterable[Row]) -> dict[str, float]:
+    """Return the value of each run, by its source's place and its name; none of lists."""
+    values = {}
+    for place, row in enumerate(rows):
+        for key, value in zip(row.keys, row.runs, strict=False):
+            if isinstance(value, int | float):
+                values[f"{place} {key}"] = float(value)
+    return values
+
+
+def _are_one_measurement(values: Mapping[str, float], others: Mapping[str, float]) -> bool:
+    """Return True if two rows' values are perfectly correlated over the runs that both have."""
+    common = [key for key in values if key in others]
+    x = np.array([values[key] for key in common])
+    y = np.array([others[key] for key in common])
+    if len(common) < RUNS_TO_COMPARE or min(np.ptp(x), np.ptp(y)) <= AS_PRINTED:
+        return False
+    return bool(abs(np.corrcoef(x, y)[0, 1]) > 1 - CORRELATION_ROUNDING)
 
 
 def _needs_no_runs(row: Row) -> bool:
@@ -294,19 +364,6 @@ def _is_never_carried_into(name: str) -> bool:
     """Return True if an id is that of a digit of which the decision head decides nothing."""
     last_position = groups.GROUPS[groups.MAIN].config.layout.position_names[-1]
     return name.startswith("tab1/decision_head/") and name.endswith(f"/{last_position}")
-
-
-def _are_complements(rows: list[Row], twins: list[Row]) -> bool:
-    """Return True if rows of each source and their twins add up to one in each run."""
-    if not len(rows) == len(twins) == len(runs.SOURCES):
-        return False
-    for row, twin in zip(rows, twins, strict=True):
-        if not row.runs:
-            return False
-        total = np.add(row.runs, twin.runs)
-        if not np.allclose(total, 1, rtol=0, atol=COMPLEMENT_ROUNDING):
-            return False
-    return True
 
 
 def gathered(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:

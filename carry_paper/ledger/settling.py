@@ -1,37 +1,67 @@
-"""What a verdict of "can't tell" rests on: intervals of counts, and how many runs would settle a number."""
+"""Intervals of counts and of differences, and how many runs would settle what they leave open."""
 
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
 
 import scipy.stats
 
 CONFIDENCE = 0.95
-MOST_RUNS = 10_000  # more of our runs are not thought of
+MOST_RUNS = 10_000  # no larger number of our runs is considered
 
 
 def clopper_pearson(count: int, n_runs: int) -> tuple[float, float]:
-    """Return the 95% interval (Clopper and Pearson) of the share of runs, of which `count` of `n_runs` show a thing."""
+    """Return the 95% interval, by Clopper and Pearson, of a share that `count` of `n_runs` show."""
     interval = scipy.stats.binomtest(count, n_runs).proportion_ci(CONFIDENCE, method="exact")
     return float(interval.low), float(interval.high)
 
 
+def difference_of_shares(
+    count: int, n_runs: int, their_count: int, n_theirs: int
+) -> tuple[float, float]:
+    """Return the 95% interval of the difference between two shares of runs, ours less theirs.
+
+    It adds the squares of the distances from each share to the ends of its own interval (Newcombe).
+    """
+    share, low, high = (count / n_runs, *clopper_pearson(count, n_runs))
+    their_share, their_low, their_high = (
+        their_count / n_theirs,
+        *clopper_pearson(their_count, n_theirs),
+    )
+    difference = share - their_share
+    below = sqrt((share - low) ** 2 + (their_high - their_share) ** 2)
+    above = sqrt((high - share) ** 2 + (their_share - their_low) ** 2)
+    return difference - below, difference + above
+
+
+def fisher(count: int, n_runs: int, their_count: int, n_theirs: int) -> float:
+    """Return the p-value of Fisher's exact test of two counts of runs."""
+    table = [[count, n_runs - count], [their_count, n_theirs - their_count]]
+    return float(scipy.stats.fisher_exact(table).pvalue)
+
+
 @dataclass(frozen=True)
 class Scatter:
-    """How far apart runs lie, and how many there are.
+    """How far apart runs lie, and their number.
 
     Attributes:
         std: Their standard deviation, with n - 1.
-        n_runs: How many runs it was measured on; at least two.
+        n_runs: The number of runs that it was measured on, at least two.
     """
 
-    std: float
+    std: float | int
     n_runs: int
 
     @property
     def variance_of_mean(self) -> float:
         """The squared standard error of the mean of these runs."""
         return self.std**2 / self.n_runs
+
+
+def t_quantile(freedom: float | int) -> float:
+    """Return the quantile of Student's t that bounds a 95% interval."""
+    return float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
 
 
 def half_width(ours: Scatter, theirs: Scatter) -> float:
@@ -43,24 +73,35 @@ def half_width(ours: Scatter, theirs: Scatter) -> float:
         ours.variance_of_mean**2 / (ours.n_runs - 1)
         + theirs.variance_of_mean**2 / (theirs.n_runs - 1)
     )
-    return float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * sqrt(variance)
+    return t_quantile(freedom) * sqrt(variance)
 
 
 def floor_of_mean(theirs: Scatter) -> float:
-    """Return the half-width that infinitely many of our runs would leave, beside the author's few."""
-    quantile = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, theirs.n_runs - 1))
-    return quantile * sqrt(theirs.variance_of_mean)
+    """Return the half-width that infinitely many of our runs would leave, beside theirs."""
+    return t_quantile(theirs.n_runs - 1) * sqrt(theirs.variance_of_mean)
 
 
-def runs_that_settle(ours: Scatter, theirs: Scatter, tolerance: float) -> int | None:
-    """Return how many of our runs make the half-width at most `tolerance`; None if no number does.
+def prediction_half_width(ours: Scatter, n_others: int) -> float:
+    """Return half the width of the 95% interval between our mean and that of `n_others` runs.
 
-    Further runs are taken to scatter as ours do now, so that the half-width falls with each.
+    The others are taken to scatter as ours do.
     """
+    return t_quantile(ours.n_runs - 1) * ours.std * sqrt(1 / ours.n_runs + 1 / n_others)
 
-    def is_enough(n_runs: int) -> bool:
-        return half_width(Scatter(ours.std, n_runs), theirs) <= tolerance
 
-    counts = range(ours.n_runs, MOST_RUNS + 1)
-    first = bisect_left(counts, True, key=is_enough)
+def prediction_floor(ours: Scatter, n_others: int) -> float:
+    """Return the `prediction_half_width` that infinitely many of our runs would leave."""
+    return t_quantile(float("inf")) * ours.std / sqrt(n_others)
+
+
+def runs_that_settle(
+    half_width_of: Callable[[int], float], tolerance: float, n_runs: int
+) -> int | None:
+    """Return the number of our runs from which the half-width is at most `tolerance`.
+
+    None if no number up to `MOST_RUNS` suffices. `half_width_of` returns the half-width for a
+    number of our runs, and falls with it. `n_runs` is the number of runs at hand.
+    """
+    counts = range(n_runs, MOST_RUNS + 1)
+    first = bisect_left(counts, True, key=lambda n: half_width_of(n) <= tolerance)
     return counts[first] if first < len(counts) else None

@@ -4,27 +4,42 @@ A number from the author's weights, which produced the printed ones, may be off 
 only: rounding, and the noise of the random sums that the paper used. A number from our weights,
 which are other runs, is compared with the author's runs by equivalence: the 95% interval of the
 difference must lie within a tenth of the quantity's range, so that a real difference would have
-been seen. A finding is judged by how many runs show it, and how many should by the paper's words.
+been seen. A cell of a table differs only if the whole table is told apart from the author's. A
+finding is judged by how many runs show it, and how many should by the paper's words. Where neither
+holds, the verdict is that we can't tell, with what would settle it.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import sqrt
+from math import inf, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.stats
 from numpy.typing import NDArray
 
+from carry_paper.ledger import settling
 from carry_paper.ledger.claims import QUANTIFIERS, RULES, Claim
+from carry_paper.ledger.exchangeability import (
+    FEWEST_RUNS,
+    RUNS_FOR_A_RANK,
+    SIGNIFICANT,
+    TableTest,
+    p_of_rank,
+)
+from carry_paper.ledger.settling import Scatter
 
-VERDICTS = ("differs", "mixed", "compatible", "mostly", "not run", "reproduced")  # worst first
+CANNOT_TELL = "can't tell"
+NO_VERDICT = "no verdict"  # on our runs, where the paper speaks of one run of the author's
+NOT_RUN = "not run"
+# The worst come first.
+VERDICTS = ("differs", "mixed", CANNOT_TELL, "mostly", NO_VERDICT, NOT_RUN, "reproduced")
+TO_EXPLAIN = ("differs", "mixed", "mostly")  # rows with these verdicts say why
 # More than a hundred cells are judged: with two standard errors, five in a hundred would differ by
 # chance.
 STANDARD_ERRORS = 3
-CONFIDENCE = 0.95
 EQUIVALENT = 0.1  # share of a quantity's range; smaller differences do not count
 PAPER_RUNS = 6  # runs behind a mean of the paper
 ENOUGH = 3  # runs that a finding needs, unless the paper states it of a single run
@@ -41,13 +56,15 @@ class Judgement:
         tolerance: The distance from the paper that the rule allows; None if there is none.
         detail: A sentence on how the verdict was reached.
         interval: The 95% interval of the difference from the author's runs, or from the printed
-            value, as [entry, (low, high)].
+            value, as [entry, (low, high)]; for a finding, that of the share of runs that show it.
+        settles: What would settle a verdict of `CANNOT_TELL`; "" for other verdicts.
     """
 
     verdict: str
     tolerance: float | None
     detail: str = ""
     interval: Array | None = None
+    settles: str = ""
 
 
 def rule_text(claim: Claim) -> str:
@@ -57,7 +74,20 @@ def rule_text(claim: Claim) -> str:
     return f"{name}{of_one_run}: {(RULES | QUANTIFIERS)[name]}"
 
 
-# ---- numbers
+def as_array(value: Any) -> Array:
+    """Return a number, or several, as an array of one dimension."""
+    return np.atleast_1d(np.asarray(value, dtype=np.float64))
+
+
+def _compare(claim: Claim, value: Array, tolerance: float) -> str:
+    """Return `reproduced` if each entry is within the tolerance, else `differs`."""
+    paper = as_array(claim.paper)
+    allowed = tolerance + EPSILON * np.maximum(1.0, np.abs(paper))
+    is_near = value.shape == paper.shape and bool((np.abs(value - paper) <= allowed).all())
+    return "reproduced" if is_near else "differs"
+
+
+# ---- numbers from the author's weights
 
 
 def judge_author(
@@ -78,13 +108,44 @@ def judge_author(
     if claim.rule in ("drawn", "selected"):
         tolerance += STANDARD_ERRORS * noise
     if claim.rule != "exact" and not claim.single and n_runs < PAPER_RUNS:
-        detail = f"Only {n_runs} of the paper's {PAPER_RUNS} runs were released."
-        return Judgement("compatible", tolerance, detail)
+        return Judgement(
+            CANNOT_TELL,
+            tolerance,
+            detail=f"Only {n_runs} of the paper's {PAPER_RUNS} runs were released.",
+            settles="the author's other runs, which were not released",
+        )
     return Judgement(_compare(claim, value, tolerance), tolerance)
 
 
+# ---- numbers from our weights
+
+
+class Comparison(NamedTuple):
+    """Our runs and the author's, as a number compares them.
+
+    Attributes:
+        words: What the 95% interval is of, in words.
+        interval: The interval of the difference, [entry, (low, high)]; None if nothing says how far
+            runs lie apart.
+        half_width_of: The half-width of its widest entry, if there were this many of our runs.
+        floor: The half-width that infinitely many of our runs would leave.
+        floor_words: What leaves the floor.
+    """
+
+    words: str
+    interval: Array | None = None
+    half_width_of: Callable[[int], float] = lambda n_runs: inf
+    floor: float = inf
+    floor_words: str = ""
+
+
 def judge_ours(
-    claim: Claim, value: Array, runs: Array, theirs: Array, n_runs: int = PAPER_RUNS
+    claim: Claim,
+    value: Array,
+    runs: Array,
+    theirs: Array,
+    n_runs: int = PAPER_RUNS,
+    table: TableTest | None = None,
 ) -> Judgement:
     """Judge a value from our runs by equivalence to the author's.
 
@@ -94,76 +155,154 @@ def judge_ours(
         runs: The value of each of our runs, [run, entry].
         theirs: The value of each of the author's runs, as far as they were released.
         n_runs: The number of runs behind a standard deviation.
+        table: The comparison of the whole table, if the number is a cell of one.
     """
     rounding = claim.unit / 2
     if claim.rule == "exact":
         return Judgement(_compare(claim, value, rounding), rounding)
     tolerance = EQUIVALENT * claim.range + rounding
-    basis, interval = _interval(claim, value, runs, theirs, n_runs)
+    comparison = _comparison(claim, value, runs, theirs, n_runs)
+    interval = comparison.interval
     if interval is None or not np.isfinite(interval).all():
         distance = ", ".join(f"{x:.3g}" for x in value - as_array(claim.paper))
-        return Judgement("compatible", None, f"It differs from the paper by {distance}; {basis}.")
+        detail = f"It differs from the paper by {distance}; {comparison.words}."
+        return Judgement(CANNOT_TELL, None, detail, settles=f"with {ENOUGH} of our runs")
 
     low, high = interval.T
     ends = "; ".join(f"{a:.3g} to {b:.3g}" for a, b in interval)
-    detail = f"95% interval of the difference, {basis}: {ends}."
-    lies_within = (np.maximum(-low, high) <= tolerance + EPSILON).all()
-    excludes_zero = (np.maximum(low, -high) > rounding + EPSILON).any()
-    if lies_within:
-        verdict = "reproduced"
-    elif excludes_zero:
-        verdict = "differs"
+    detail = f"95% interval of the difference, {comparison.words}: {ends}."
+    if (np.maximum(-low, high) <= tolerance + EPSILON).all():
+        return Judgement("reproduced", tolerance, detail, interval)
+    excludes_zero = bool((np.maximum(low, -high) > rounding + EPSILON).any())
+    if excludes_zero and _told_apart(table, runs, theirs):
+        return Judgement("differs", tolerance, detail, interval)
+    if excludes_zero:
+        settles = _what_tells_apart(table)
     else:
-        verdict = "compatible"
-        smallest = ((high - low) / 2).max() + rounding
-        detail += f" It could have detected a difference of {smallest:.2g} or more."
-    return Judgement(verdict, tolerance, detail, interval)
+        settles = _what_narrows(comparison, tolerance, max(len(runs), n_runs))
+    return Judgement(CANNOT_TELL, tolerance, detail, interval, settles)
 
 
-def as_array(value: Any) -> Array:
-    """Return a number, or several, as an array of one dimension."""
-    return np.atleast_1d(np.asarray(value, dtype=np.float64))
+def _told_apart(table: TableTest | None, runs: Array, theirs: Array) -> bool:
+    """Return True if a cell may differ: its table is told apart, or it is no cell of one."""
+    if table is None:
+        return True
+    if len(theirs) == 1:
+        return len(runs) >= RUNS_FOR_A_RANK and p_of_rank(runs[:, 0], theirs[0, 0]) <= SIGNIFICANT
+    return table.told_apart
 
 
-def _compare(claim: Claim, value: Array, tolerance: float) -> str:
-    """Return `reproduced` if each entry is within the tolerance, else `differs`."""
-    paper = as_array(claim.paper)
-    allowed = tolerance + EPSILON * np.maximum(1.0, np.abs(paper))
-    is_near = value.shape == paper.shape and bool((np.abs(value - paper) <= allowed).all())
-    return "reproduced" if is_near else "differs"
+def _what_tells_apart(table: TableTest | None) -> str:
+    """Return what would settle a cell that differs in a table that is not told apart."""
+    if table is None or table.p is None:
+        if table is not None and table.n_theirs > 1:
+            return f"with {FEWEST_RUNS} runs on either side, which the table's test takes"
+        return f"with {RUNS_FOR_A_RANK} of our runs, among which the author's one can be ranked"
+    return f"a table that is told apart as a whole: today p = {table.p:.2g}"
+
+
+def _what_narrows(comparison: Comparison, tolerance: float, n_runs: int) -> str:
+    """Return what would make an interval that includes zero as narrow as the tolerance."""
+    half_width_of = comparison.half_width_of
+    n_needed = settling.runs_that_settle(half_width_of, tolerance, n_runs)
+    if n_needed is None:
+        return f"never: {comparison.floor_words} leaves ±{comparison.floor:.2g}"
+    if n_needed == n_runs:
+        return "more of our runs: the interval is narrow enough, and lies across the tolerance"
+    return f"with {n_needed} of our runs"
+
+
+def _comparison(claim: Claim, value: Array, runs: Array, theirs: Array, n_runs: int) -> Comparison:
+    """Return the comparison of our runs with the author's, or with the printed value.
+
+    It is with the author's runs if there are several. Standard deviations have n - 1.
+    """
+    if claim.rule == "spread":
+        return _of_spreads(claim, value, n_runs)
+    if len(runs) > 1 and len(theirs) > 1:
+        return _of_means(runs, theirs)
+    if len(runs) > 1:
+        return _to_print(claim, value, runs)
+    if len(theirs) > 1 and theirs.std(0).all():
+        width = _prediction(theirs)(len(theirs), 1)
+        return Comparison(
+            f"of one run to the author's {len(theirs)}", _within(value - theirs.mean(0), width)
+        )
+    return Comparison("nothing says how far runs lie apart")
+
+
+def _of_spreads(claim: Claim, value: Array, n_runs: int) -> Comparison:
+    """Return the comparison of a standard deviation with the printed one.
+
+    That of n normal runs is uncertain by itself over the root of 2 (n - 1).
+    """
+
+    def half_width_of(n_ours: int) -> float:
+        variance = 1 / (2 * (n_ours - 1)) + 1 / (2 * (PAPER_RUNS - 1))
+        return settling.t_quantile(inf) * float(np.abs(value).max()) * sqrt(variance)
+
+    width = np.array([half_width_of(n_runs)])
+    return Comparison(
+        words=f"of a standard deviation of {n_runs} runs",
+        interval=_within(value - as_array(claim.paper), width),
+        half_width_of=half_width_of,
+        floor=half_width_of(settling.MOST_RUNS),
+        floor_words=f"a standard deviation of the author's {PAPER_RUNS} runs",
+    )
+
+
+def _of_means(runs: Array, theirs: Array) -> Comparison:
+    """Return the comparison of two means by Welch's interval."""
+    ours_scatter = [Scatter(float(std), len(runs)) for std in runs.std(0, ddof=1)]
+    their_scatter = [Scatter(float(std), len(theirs)) for std in theirs.std(0, ddof=1)]
+
+    def half_width_of(n_ours: int) -> float:
+        widths = []
+        for ours, other in zip(ours_scatter, their_scatter, strict=True):
+            widths.append(settling.half_width(replace(ours, n_runs=n_ours), other))
+        return max(widths)
+
+    return Comparison(
+        words=f"Welch's, to the author's {len(theirs)} runs",
+        interval=welch(runs, theirs),
+        half_width_of=half_width_of,
+        floor=max(settling.floor_of_mean(scatter) for scatter in their_scatter),
+        floor_words=f"the scatter of the author's {len(theirs)} runs",
+    )
+
+
+def _to_print(claim: Claim, value: Array, runs: Array) -> Comparison:
+    """Return the comparison with a printed value, of one run or of six, that scatter as ours do."""
+    n_theirs = 1 if claim.single else PAPER_RUNS
+    width_of = _prediction(runs)
+
+    return Comparison(
+        words=f"to the printed value, from the scatter of {len(runs)} runs",
+        interval=_within(value - as_array(claim.paper), width_of(len(runs), n_theirs)),
+        half_width_of=lambda n_ours: float(width_of(n_ours, n_theirs).max()),
+        floor=float(width_of(settling.MOST_RUNS, n_theirs).max()),
+        floor_words="one run" if claim.single else f"a mean of {PAPER_RUNS} runs",
+    )
+
+
+def _prediction(runs: Array) -> Callable[[int, int], Array]:
+    """Return a function that gives the half-widths of prediction intervals.
+
+    Its arguments are the number of runs that scatter as these do, and that of the others.
+    """
+    stds = runs.std(0, ddof=1)
+
+    def width_of(n_runs: int, n_others: int) -> Array:
+        return np.array(
+            [settling.prediction_half_width(Scatter(float(std), n_runs), n_others) for std in stds]
+        )
+
+    return width_of
 
 
 def _within(difference: Array, width: Array) -> Array:
     """Return the interval of this half-width around each difference, [entry, (low, high)]."""
     return np.stack([difference - width, difference + width], axis=1)
-
-
-def _interval(
-    claim: Claim, value: Array, runs: Array, theirs: Array, n_runs: int
-) -> tuple[str, Array | None]:
-    """Return in words what the 95% interval is of, and its ends, [entry, (low, high)].
-
-    It is that of the difference to the author's runs if there are several, else to the printed
-    value; None if nothing says how runs scatter. Standard deviations have n - 1.
-    """
-    n_ours, n_theirs = len(runs), len(theirs)
-    if claim.rule == "spread":
-        difference = value - as_array(claim.paper)
-        variance = 1 / (2 * (n_runs - 1)) + 1 / (2 * (PAPER_RUNS - 1))
-        width = 1.96 * np.abs(value) * sqrt(variance)
-        return f"of a standard deviation of {n_runs} runs", _within(difference, width)
-    if n_ours > 1 and n_theirs > 1:
-        return f"Welch's, to the author's {n_theirs} runs", welch(runs, theirs)
-    if n_ours > 1:
-        difference = value - as_array(claim.paper)
-        width = _half_width(runs, 1 if claim.single else PAPER_RUNS)
-        basis = f"to the printed value, from the scatter of {n_ours} runs"
-        return basis, _within(difference, width)
-    if n_theirs > 1 and theirs.std(0).all():
-        difference = value - theirs.mean(0)
-        basis = f"of one run to the author's {n_theirs}"
-        return basis, _within(difference, _half_width(theirs, 1))
-    return "nothing says how far runs lie apart", None
 
 
 def welch(ours: Array, theirs: Array) -> Array:
@@ -177,18 +316,53 @@ def welch(ours: Array, theirs: Array) -> Array:
         # SciPy warns about cancellation if runs are nearly equal.
         warnings.simplefilter("ignore", RuntimeWarning)
         test = scipy.stats.ttest_ind(ours, theirs, equal_var=False)
-        interval = test.confidence_interval(CONFIDENCE)
+        interval = test.confidence_interval(settling.CONFIDENCE)
     ends = [np.where(all_the_same, difference, end) for end in (interval.low, interval.high)]
     return np.stack(ends, axis=1)
 
 
-def _half_width(runs: Array, n_others: int) -> Array:
-    """Return half the width of the 95% interval of the difference of two means.
+# ---- counts of runs
 
-    One is the mean of `runs`, the other that of `n_others` runs that vary as much.
+
+class Count(NamedTuple):
+    """How many of some runs show a thing."""
+
+    count: int
+    n_runs: int
+
+    @property
+    def words(self) -> str:
+        """The count in words: `4 of 6`."""
+        return f"{self.count} of {self.n_runs}"
+
+
+def judge_count(claim: Claim, ours: Count, theirs: Count) -> Judgement:
+    """Judge a count of our runs by Fisher's exact test against the author's count.
+
+    The interval is that of the difference between the two shares, times the paper's six runs.
     """
-    quantile = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, len(runs) - 1))
-    return quantile * np.asarray(runs.std(0, ddof=1)) * sqrt(1 / len(runs) + 1 / n_others)
+    p = settling.fisher(*ours, *theirs)
+    detail = (
+        f"Fisher's exact test of {ours.words} of our runs against {theirs.words} of the author's:"
+        f" p = {p:.2g}."
+    )
+    low, high = settling.difference_of_shares(*ours, *theirs)
+    interval = PAPER_RUNS * np.array([[low, high]])
+    tolerance = EQUIVALENT * claim.range + claim.unit / 2
+    if max(-interval[0, 0], interval[0, 1]) <= tolerance:
+        return Judgement("reproduced", tolerance, detail, interval)
+    if p <= SIGNIFICANT:
+        return Judgement("differs", tolerance, detail, interval)
+    return Judgement(CANNOT_TELL, tolerance, detail, interval, _what_settles_counts(ours, theirs))
+
+
+def _what_settles_counts(ours: Count, theirs: Count) -> str:
+    """Return the number of our runs from which the test tells, if their share stays as it is."""
+    for n_runs in range(ours.n_runs + 1, settling.MOST_RUNS // 10):
+        count = round(n_runs * ours.count / ours.n_runs)
+        if settling.fisher(count, n_runs, *theirs) <= SIGNIFICANT:
+            return f"with {n_runs} of our runs, if their share stays as it is"
+    return f"never: {theirs.words} of the author's runs leave too much open"
 
 
 # ---- findings
@@ -223,24 +397,40 @@ def runs_show(count: int, n: int) -> str:
     return f"{count} of {n} runs show{'s' if count == 1 else ''} it"
 
 
-def judge_finding(quantifier: str, shows: Sequence[bool], *, single: bool = False) -> Judgement:
+def judge_finding(
+    quantifier: str, shows: Sequence[bool], *, single: bool = False, source: str = "author"
+) -> Judgement:
     """Judge a finding by one of the `QUANTIFIERS`, given for each run whether it shows the finding.
 
-    Fewer than three runs are `compatible` at best, unless the paper states it of a `single` run.
+    Fewer than three runs can't tell, unless the paper states it of a `single` run: then the
+    author's run is judged, and `ours` get no verdict, but show how general it is.
     """
     count, n = sum(shows), len(shows)
+    if n == 0:
+        return Judgement(CANNOT_TELL, None, "No run can say.", settles="with other runs")
+    interval = np.array([settling.clopper_pearson(count, n)])
     words = runs_show(count, n)
     detail = f"{words[:1].upper()}{words[1:]}."
+    if single and source == "ours":
+        detail += " The paper says it of one run of the author's, which is judged."
+        return Judgement(NO_VERDICT, None, detail, interval)
+
+    settles = ""
     if quantifier in BANDS:
         n_agreeing = n - count if quantifier == "none" else count
         verdict = _band(BANDS[quantifier], Fraction(n_agreeing, n))
     elif count:
         verdict = "reproduced"
+    elif n >= PAPER_RUNS:
+        verdict = "differs"
     else:
-        verdict = "differs" if n >= PAPER_RUNS else "compatible"
+        verdict = CANNOT_TELL
+        settles = f"a run that shows it, or {PAPER_RUNS} runs that do not"
     if n < ENOUGH and not single and _takes_more_runs(quantifier, verdict):
-        return Judgement("compatible", None, f"{detail} It takes {ENOUGH} to say more.")
-    return Judgement(verdict, None, detail)
+        return Judgement(
+            CANNOT_TELL, None, detail, interval, settles or f"with {ENOUGH} runs instead of {n}"
+        )
+    return Judgement(verdict, None, detail, interval, settles)
 
 
 def _band(bands: Bands, share: Fraction) -> str:
@@ -255,8 +445,9 @@ def _band(bands: Bands, share: Fraction) -> str:
 def _takes_more_runs(quantifier: str, verdict: str) -> bool:
     """Return True if one or two runs cannot give this verdict.
 
-    They can contradict what is said of all runs, but not what is said of most.
+    They can show that there are such runs, and contradict what is said of all, but not what is said
+    of most.
     """
-    if quantifier == "most":
-        return verdict != "compatible"
-    return verdict in ("reproduced", "mostly")
+    if quantifier not in BANDS:
+        return False
+    return quantifier == "most" or verdict in ("reproduced", "mostly")

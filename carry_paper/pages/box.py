@@ -5,8 +5,10 @@ runs. A page that runs with a group other than that of the claims says what the 
 judges nothing.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import log10
+from statistics import median
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -16,6 +18,7 @@ from carry_paper.ledger import results
 from carry_paper.ledger.claims import CLASSES, Claim, chosen, claims
 from carry_paper.ledger.report import counted
 from carry_paper.ledger.results import Row, gathered
+from carry_paper.ledger.verdicts import CANNOT_TELL
 from carry_paper.pages.html import SIGNS, Html, environment
 from carry_paper.pages.minus import minus_signs
 
@@ -28,6 +31,8 @@ SAID = {
     "one": "one run",
     "none": "no run",
 }
+NEVER = "never"  # how `settles` begins where nothing settles a row
+OUR_RUNS = re.compile(r"with (\d+) of our runs")
 TEMPLATES = environment()
 
 
@@ -93,7 +98,10 @@ class Line:
         if len(self.claims) > 1:
             value = f"{len(rows)} cells"
         elif row.shown:
-            value = f"{row.shown[0]} of {row.n} run{'s' if row.n > 1 else ''}"
+            n_showing, n = row.shown
+            value = f"{n_showing} of {n} run{'s' if n > 1 else ''}"
+            if row.interval is not None and n > 1:
+                value += f" ({percents(row.interval[0])})"
         else:
             value = number(row.value, self.claims[0])
         verdicts = []
@@ -101,6 +109,8 @@ class Line:
             if verdict in by_verdict:
                 n_rows = len(by_verdict[verdict])
                 words = counted(n_rows, verdict) if len(by_verdict) > 1 else verdict
+                if verdict == CANNOT_TELL:
+                    words += half_widths(by_verdict[verdict])
                 verdicts.append((by_verdict[verdict][0], words))
         return Side(value, verdicts, max(row.n for row in rows))
 
@@ -116,6 +126,20 @@ class Line:
         gap = difference(farthest)
         cell = claims()[farthest.id].words.partition(": ")[2]
         return f"largest gap in {cell}: {gap}" if gap else ""
+
+    def explanation(self, source: str) -> str:
+        """Return why a source's rows are not reproduced, and what would settle them, in words."""
+        rows = self.rows[source]
+        sentences = dict.fromkeys(row.why.text for row in rows if row.why is not None)
+        if any(row.sensitivity for row in rows):
+            sentences["The verdict hangs on the bar of its rule."] = None
+        undecided = [row for row in rows if row.settles]
+        table = next((row.table for row in undecided if row.table is not None), None)
+        if table is not None:
+            sentences[table.words] = None
+        if undecided:
+            sentences[f"To settle {what_settles(undecided)}."] = None
+        return " ".join(sentences)
 
     @property
     def which(self) -> str:
@@ -138,11 +162,48 @@ def number(value: Any, claim: Claim) -> str:
     return minus_signs(f"{rounded:,.{places if isinstance(value, float) else 0}f}")
 
 
+def percents(ends: Sequence[float]) -> str:
+    """Return the ends of an interval of a share as percents: `22–96%`."""
+    low, high = (round(100 * end) for end in ends)
+    return f"{low}–{high}%"
+
+
+def half_widths(rows: Sequence[Row]) -> str:
+    """Return the median half-width of rows of which we can't tell: ` · ±0.43`; "" if none has."""
+    widths = [row.half_width for row in rows if row.half_width is not None]
+    return f" · ±{median(widths):.2g}" if widths else ""
+
+
+def what_settles(rows: Sequence[Row]) -> str:
+    """Return what would settle rows of which we can't tell: `it: with 24 of our runs`."""
+    if len(rows) == 1:
+        return f"it: {rows[0].settles}"
+    parts = []
+    never = [row for row in rows if row.settles.startswith(NEVER)]
+    if never:
+        parts.append(f"{len(never)} of {len(rows)} cells: {never[0].settles}")
+    numbers = []
+    others: dict[str, int] = {}
+    for row in rows:
+        match = OUR_RUNS.search(row.settles)
+        if match:
+            numbers.append(int(match.group(1)))
+        elif row not in never:
+            others[row.settles] = others.get(row.settles, 0) + 1
+    if numbers:
+        low, high = min(numbers), max(numbers)
+        range_ = str(high) if low == high else f"{low} to {high}"
+        parts.append(f"{len(numbers)} cells: with {range_} of our runs")
+    for settles, count in others.items():
+        parts.append(f"{count} cells: {settles}")
+    return "; ".join(parts)
+
+
 def difference(row: Row) -> str:
     """Return the difference of a row from the paper in words; "" if it was not run."""
     if row.shown:
         without = [
-            key for key, shows in zip(row.keys, row.fields["shows"], strict=True) if not shows
+            key for key, shows in zip(row.keys, row.fields["shows"], strict=True) if shows is False
         ]
         if not without:
             return ""

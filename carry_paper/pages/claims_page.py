@@ -23,8 +23,8 @@ from carry_paper.ledger import claims, results
 from carry_paper.ledger.claims import QUANTIFIERS, RULES, Claim
 from carry_paper.ledger.report import badness, counted, text
 from carry_paper.ledger.results import Row
-from carry_paper.ledger.verdicts import ENOUGH, EQUIVALENT, PAPER_RUNS, runs_show
-from carry_paper.pages.box import number
+from carry_paper.ledger.verdicts import CANNOT_TELL, NOT_RUN, runs_show
+from carry_paper.pages.box import number, percents
 from carry_paper.pages.html import SIGNS, Html, environment
 from carry_paper.pages.minus import minus_signs
 
@@ -34,17 +34,16 @@ SOURCES = {"author": "the author's weights", "ours": "our weights"}
 REASONS = {
     "mixed": "Some of the runs show it, others do not",
     "mostly": "Two thirds of the runs or more show it, but not all of them, as the paper has it",
-    "wide": "The runs scatter too much: the interval of the difference includes zero, and is not"
-    f" within {EQUIVALENT:.0%} of the quantity's range",
-    "short": f"Too few runs are here: it takes {ENOUGH} to say what all do, or most, and"
-    f" {PAPER_RUNS} that none does",
-    "few": f"The paper's number is a mean over {PAPER_RUNS} runs, and fewer of them are here",
-    "one": "There is one run on each side, and nothing says how far two runs lie apart",
+    "no verdict": "The paper says it of one run of the author's; ours show how general it is",
+    "never": "Never: the author's runs, or the runs of ours, scatter too much for the tolerance",
+    "runs": "With more of our runs",
+    "table": "With a table that is told apart from the author's as a whole",
+    "other": "With runs of the author's that were not released, or others",
 }
 
 
 # Kinds of rows, in the order of the page; those that can hardly fail are counted separately.
-KINDS = ("numbers", "findings", "numbers that can hardly fail", "beyond the paper")
+KINDS = ("numbers", "findings", "rows that can hardly fail", "beyond the paper")
 JUDGED_KINDS = ("numbers", "findings")
 # The beginnings of the names of the pages that rebuild a figure, a table, or an appendix.
 FLOATS = (
@@ -85,9 +84,11 @@ class Entry:
     @property
     def kind(self) -> str:
         """The kind of row as which the claim is counted, one of `KINDS`."""
-        if self.claim.paper is None:
-            return "findings" if self.claim.finding else "beyond the paper"
-        return "numbers that can hardly fail" if self.weightless else "numbers"
+        if self.weightless:
+            return "rows that can hardly fail"
+        if self.claim.paper is not None:
+            return "numbers"
+        return "findings" if self.claim.finding else "beyond the paper"
 
 
 @dataclass(frozen=True)
@@ -197,17 +198,20 @@ def _rows(source: str, stored: list[Row], all_claims: Mapping[str, Claim]) -> di
 
 
 def reason(source: str, entry: Entry) -> str:
-    """Return the reason why a row is neither reproduced nor differs, without a full stop."""
+    """Return the reason why a row is neither reproduced nor differs, without a full stop.
+
+    For rows of which we can't tell it is the kind of thing that would settle them.
+    """
     row = entry.rows[source]
-    if row.verdict == "not run":
+    if row.verdict == NOT_RUN:
         return row.detail.rstrip(".")
-    if row.verdict in REASONS:
+    if row.verdict != CANNOT_TELL:
         return REASONS[row.verdict]
-    if row.paper is None:
-        return REASONS["short"]
-    if row.interval is not None:
-        return REASONS["wide"]
-    return REASONS["few" if row.tolerance is not None else "one"]
+    if row.settles.startswith("never"):
+        return REASONS["never"]
+    if "of our runs" in row.settles:
+        return REASONS["runs"]
+    return REASONS["table" if "table" in row.settles else "other"]
 
 
 # ---- counts, for sentences and a table
@@ -334,9 +338,9 @@ TEMPLATES.filters |= {
     "flat": flat,
     "minus": minus_signs,
     "number": text,
+    "percents": percents,
     "query": urlencode,
     "frequent": lambda groups: sorted(groups.items(), key=lambda item: -len(item[1])),
-    "slug": lambda name: name.lower().replace(" ", "-"),
     "words": words,
 }
 TEMPLATES.globals |= {

@@ -10,8 +10,9 @@ SIGNS = {
     "reproduced": "✓",
     "mostly": "≈",
     "mixed": "±",
-    "compatible": "?",
+    "can't tell": "?",
     "differs": "≠",
+    "no verdict": "·",
     "not run": "–",
 }
 
@@ -30,6 +31,11 @@ class Html:
         return self.text
 
 
+def slug(name: str) -> str:
+    """Return a name as it is written in ids and classes of HTML."""
+    return name.lower().replace(" ", "-").replace("'", "")
+
+
 def environment() -> Environment:
     """Return an environment that has the templates, and in them the verdicts' `signs`."""
     jinja = Environment(
@@ -39,4 +45,5 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     jinja.globals["signs"] = SIGNS
+    jinja.filters["slug"] = slug
     return jinja

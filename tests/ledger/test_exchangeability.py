@@ -51,10 +51,10 @@ def test_a_large_shift_is_noticed_and_a_small_one_is_not():
     generator = np.random.default_rng(2)
     ours = generator.normal(0.5, 0.1, (6, 5))
     theirs = generator.normal(0.5, 0.1, (6, 5))
-    test = ex.compare(ours, theirs)
+    test = ex.compare("table", ours, theirs)
     assert not test.told_apart
     assert 0.02 < test.detectable_shift < 0.3
-    assert ex.compare(ours + 2 * test.detectable_shift, theirs).told_apart
+    assert ex.compare("table", ours + 2 * test.detectable_shift, theirs).told_apart
 
 
 def test_copies_complements_and_constant_cells_are_one_fact_or_none():
@@ -63,7 +63,7 @@ def test_copies_complements_and_constant_cells_are_one_fact_or_none():
     other = generator.random((12, 1))
     runs = np.hstack([column, 1 - column, column, np.ones((12, 1)), other])
     assert ex.informative_cells(runs[:6], runs[6:]) == [0, 4]
-    test = ex.compare(runs[:6], runs[6:])
+    test = ex.compare("table", runs[:6], runs[6:])
     assert test.cells == 2
     assert 1 < test.independent_cells <= 2
 
@@ -77,7 +77,7 @@ def test_participation_ratio_of_known_covariances():
 
 
 def test_a_table_that_never_varies_cannot_be_told_apart():
-    test = ex.compare(np.ones((3, 2)), np.ones((3, 2)))
+    test = ex.compare("table", np.ones((3, 2)), np.ones((3, 2)))
     assert (test.p, test.cells, test.detectable_shift) == (1.0, 0, None)
 
 

@@ -1,6 +1,6 @@
 """Intervals and run counts, against scipy on drawn runs and against intervals by inversion."""
 
-from math import sqrt
+from math import comb, sqrt
 
 import numpy as np
 import pytest
@@ -9,8 +9,12 @@ import scipy.stats
 from carry_paper.ledger.settling import (
     Scatter,
     clopper_pearson,
+    difference_of_shares,
+    fisher,
     floor_of_mean,
     half_width,
+    prediction_floor,
+    prediction_half_width,
     runs_that_settle,
 )
 
@@ -39,7 +43,11 @@ def test_half_width_is_that_of_welchs_interval():
 
 def test_as_many_runs_settle_as_make_the_interval_narrow_enough():
     ours, theirs = Scatter(0.3, 6), Scatter(0.05, 6)
-    n_runs = runs_that_settle(ours, theirs, tolerance=0.1)
+
+    def half_width_of(n_runs):
+        return half_width(Scatter(ours.std, n_runs), theirs)
+
+    n_runs = runs_that_settle(half_width_of, 0.1, ours.n_runs)
     assert 6 < n_runs < 1000
     assert half_width(Scatter(0.3, n_runs), theirs) <= 0.1
     assert half_width(Scatter(0.3, n_runs - 1), theirs) > 0.1
@@ -50,5 +58,41 @@ def test_no_number_of_runs_settles_what_the_authors_leave_open():
     floor = floor_of_mean(theirs)
     assert floor == pytest.approx(2.5706 * 0.2 / sqrt(6), rel=1e-3)
     ours = Scatter(0.1, 6)
-    assert runs_that_settle(ours, theirs, tolerance=0.99 * floor) is None
-    assert runs_that_settle(ours, theirs, tolerance=1.2 * floor) is not None
+
+    def half_width_of(n_runs):
+        return half_width(Scatter(ours.std, n_runs), theirs)
+
+    assert runs_that_settle(half_width_of, 0.99 * floor, ours.n_runs) is None
+    assert runs_that_settle(half_width_of, 1.2 * floor, ours.n_runs) is not None
+
+
+def test_prediction_intervals_by_drawn_runs():
+    """The interval between the mean of a few runs and one more holds 95% of such runs."""
+    generator = np.random.default_rng(0)
+    inside = 0
+    for _ in range(2000):
+        runs = generator.normal(0, 0.3, 6)
+        width = prediction_half_width(Scatter(runs.std(ddof=1), 6), 1)
+        inside += abs(generator.normal(0, 0.3) - runs.mean()) <= width
+    assert 0.935 <= inside / 2000 <= 0.965
+    assert prediction_floor(Scatter(0.3, 6), 4) == pytest.approx(1.95996 * 0.3 / 2, rel=1e-4)
+
+
+def test_fisher_by_counting_tables():
+    """The share of ways to deal the showing runs that are no likelier than the one at hand."""
+    weights = [comb(6, k) * comb(6, 8 - k) for k in range(2, 7)]
+    expected = sum(w for w in weights if w <= comb(6, 6) * comb(6, 2)) / sum(weights)
+    assert fisher(6, 6, 2, 6) == pytest.approx(expected)
+    assert fisher(6, 6, 2, 6) > 0.05
+
+
+def test_the_interval_of_a_difference_of_shares_holds_it():
+    generator = np.random.default_rng(0)
+    inside = 0
+    for _ in range(1000):
+        ours, theirs = generator.binomial(6, 0.7), generator.binomial(6, 0.4)
+        low, high = difference_of_shares(ours, 6, theirs, 6)
+        inside += low <= 0.3 <= high
+    assert inside >= 950
+    low, high = difference_of_shares(6, 6, 6, 6)
+    assert low == -high < 0

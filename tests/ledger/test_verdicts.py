@@ -7,7 +7,16 @@ import pytest
 import scipy.stats
 
 from carry_paper.ledger.claims import Claim
-from carry_paper.ledger.verdicts import judge_author, judge_finding, judge_ours
+from carry_paper.ledger.exchangeability import RUNS_FOR_A_RANK, TableTest
+from carry_paper.ledger.verdicts import (
+    CANNOT_TELL,
+    NO_VERDICT,
+    Count,
+    judge_author,
+    judge_count,
+    judge_finding,
+    judge_ours,
+)
 
 
 def column(*values: float) -> np.ndarray:
@@ -38,7 +47,7 @@ def test_author_rounding_and_noise(rule, value, noise, verdict):
 
 def test_a_part_of_the_release_cannot_settle_a_mean_over_six():
     found = judge_author(printed(0.52), np.array([0.52]), 0, 1)
-    assert found.verdict == "compatible"
+    assert found.verdict == CANNOT_TELL
     assert "1 of the paper's 6" in found.detail
     assert judge_author(printed(0.52, single=True), np.array([0.52]), 0, 1).verdict == "reproduced"
 
@@ -61,7 +70,7 @@ def test_welch_by_hand():
         (0.0, 0.01, "reproduced"),
         (0.05, 0.01, "reproduced"),  # a difference that was seen, and is too small to count
         (0.12, 0.01, "differs"),
-        (0.0, 0.2, "compatible"),  # a difference of a tenth would not have been seen
+        (0.0, 0.2, CANNOT_TELL),  # a difference of a tenth would not have been seen
     ],
 )
 def test_ours_is_judged_by_equivalence_to_the_authors_runs(shift, scatter, verdict):
@@ -86,9 +95,9 @@ def test_one_run_of_the_paper_takes_a_prediction_interval():
 def test_one_run_of_ours_is_judged_by_the_authors_scatter_if_there_is_any():
     assert ours(printed(0.5), column(0.5), column(0.5, 0.51, 0.49)).verdict == "reproduced"
     lonely = ours(printed(0.5, single=True), column(0.51), column(0.5))
-    assert (lonely.verdict, lonely.tolerance, lonely.interval) == ("compatible", None, None)
+    assert (lonely.verdict, lonely.tolerance, lonely.interval) == (CANNOT_TELL, None, None)
     assert "from the paper by 0.01" in lonely.detail
-    assert ours(printed(1.0), column(0.98), column(1, 1, 1)).verdict == "compatible"
+    assert ours(printed(1.0), column(0.98), column(1, 1, 1)).verdict == CANNOT_TELL
 
 
 def test_runs_that_do_not_scatter():
@@ -105,10 +114,10 @@ def test_runs_that_do_not_scatter():
 
 def test_a_spread_is_known_to_a_third_of_itself():
     found = judge_ours(printed(0.38, "spread", range=0.5), np.array([0.3]), column(), column())
-    assert found.verdict == "compatible"
+    assert found.verdict == CANNOT_TELL
     small = judge_ours(printed(0.02, "spread", range=0.5), np.array([0.02]), column(), column(), 3)
     assert small.verdict == "reproduced"
-    assert small.interval[0, 1] == pytest.approx(1.96 * 0.02 * math.sqrt(1 / 4 + 1 / 10))
+    assert small.interval[0, 1] == pytest.approx(1.959964 * 0.02 * math.sqrt(1 / 4 + 1 / 10))
 
 
 @pytest.mark.parametrize(
@@ -126,11 +135,94 @@ def test_findings_of_six_runs(quantifier, verdicts_by_count):
     assert [judge_finding(quantifier, some).verdict for some in shows] == verdicts_by_count
 
 
-def test_fewer_than_three_runs_are_compatible_at_best_unless_the_paper_speaks_of_one():
-    for quantifier in ("all", "most", "some"):
-        assert judge_finding(quantifier, [True] * 2).verdict == "compatible"
+def test_fewer_than_three_runs_cannot_tell_unless_the_paper_speaks_of_one():
+    for quantifier in ("all", "most"):
+        judged = judge_finding(quantifier, [True] * 2)
+        assert (judged.verdict, judged.settles) == (CANNOT_TELL, "with 3 runs instead of 2")
         assert judge_finding(quantifier, [True], single=True).verdict == "reproduced"
         assert judge_finding(quantifier, [True] * 3).verdict == "reproduced"
+    assert judge_finding("some", [True] * 2).verdict == "reproduced"  # there are such runs
     assert judge_finding("all", [False] * 2).verdict == "differs"
-    assert judge_finding("most", [False] * 2).verdict == "compatible"
-    assert judge_finding("some", [False] * 5).verdict == "compatible"  # the paper had six
+    assert judge_finding("most", [False] * 2).verdict == CANNOT_TELL
+    assert judge_finding("some", [False] * 5).verdict == CANNOT_TELL  # the paper had six
+    assert judge_finding("all", []).verdict == CANNOT_TELL
+
+
+def test_ours_get_no_verdict_where_the_paper_speaks_of_one_run():
+    for shows in ([True] * 6, [False] * 6):
+        judged = judge_finding("all", shows, single=True, source="ours")
+        assert (judged.verdict, judged.settles) == (NO_VERDICT, "")
+        assert judged.interval[0][0] < 1
+    assert judge_finding("all", [False], single=True, source="author").verdict == "differs"
+
+
+def test_the_interval_of_a_finding_is_clopper_and_pearsons():
+    low, high = judge_finding("all", [True] * 4 + [False] * 2).interval[0]
+    interval = scipy.stats.binomtest(4, 6).proportion_ci(method="exact")
+    assert (low, high) == pytest.approx((interval.low, interval.high))
+
+
+# ---- tables
+
+
+def table(p: float | None, n_theirs: int = 6) -> TableTest:
+    return TableTest("tab", 6, n_theirs, 5, p, 1.0, 0.2)
+
+
+def test_a_cell_differs_only_if_its_table_is_told_apart():
+    theirs = column(*(0.5 + 0.01 * np.array([-1, 1, -0.5, 0.5, 0, 0])))
+    runs = theirs + 0.2
+    for p, verdict in [(0.04, "differs"), (0.06, CANNOT_TELL)]:
+        judged = judge_ours(printed(0.5), runs.mean(0), runs, theirs, table=table(p))
+        assert judged.verdict == verdict
+    assert judged.settles == "a table that is told apart as a whole: today p = 0.06"
+    alike = judge_ours(printed(0.5), theirs.mean(0), theirs, theirs, table=table(0.01))
+    assert alike.verdict == "reproduced"
+
+
+def test_one_run_of_the_authors_is_ranked_among_ours():
+    theirs = column(0.9)
+    claim = printed(0.9, single=True)
+    for n_runs, verdict in [(RUNS_FOR_A_RANK, "differs"), (RUNS_FOR_A_RANK - 1, CANNOT_TELL)]:
+        runs = column(*np.linspace(0.3, 0.5, n_runs))
+        judged = judge_ours(claim, runs.mean(0), runs, theirs, table=table(None, 1))
+        assert judged.verdict == verdict
+    assert judged.settles.startswith(f"with {RUNS_FOR_A_RANK} of our runs")
+
+
+# ---- what would settle a verdict
+
+
+def test_as_many_runs_settle_as_the_sentence_says():
+    """Repeating our runs until there are as many narrows the interval to the tolerance."""
+    theirs = column(*(0.5 + 0.05 * np.array([-1, 1, -0.5, 0.5, 0, 0])))
+    runs = column(*(0.5 + 0.2 * np.array([-1, 1, -1, 1, -1, 1])))
+    judged = judge_ours(printed(0.5), runs.mean(0), runs, theirs)
+    assert judged.verdict == CANNOT_TELL
+    n_needed = int(judged.settles.split()[1])
+    for n_runs, verdict in [(n_needed, "reproduced"), (n_needed - 1, CANNOT_TELL)]:
+        deviations = np.resize([-1.0, 1.0], n_runs) - np.resize([-1.0, 1.0], n_runs).mean()
+        scatter = runs.std(ddof=1) / deviations.std(ddof=1)
+        more = column(*(0.5 + scatter * deviations))
+        assert judge_ours(printed(0.5), more.mean(0), more, theirs).verdict == verdict
+
+
+def test_no_number_of_runs_settles_what_the_authors_runs_leave_open():
+    theirs = column(*(0.5 + 0.4 * np.array([-1, 1, -0.5, 0.5, 0, 0])))
+    runs = column(*(0.5 + 0.01 * np.array([-1, 1, -0.5, 0.5, 0, 0])))
+    width = scipy.stats.t.ppf(0.975, 5) * theirs.std(ddof=1) / math.sqrt(6)
+    expected = f"never: the scatter of the author's 6 runs leaves ±{width:.2g}"
+    assert judge_ours(printed(0.5), runs.mean(0), runs, theirs).settles == expected
+
+
+def test_counts_are_judged_by_fishers_exact_test():
+    claim = printed(1, "count", range=6, unit=1)
+    for ours_count, verdict in [(Count(6, 6), CANNOT_TELL), (Count(12, 12), "differs")]:
+        judged = judge_count(claim, ours_count, Count(2, 6))
+        assert judged.verdict == verdict
+    settles = judge_count(claim, Count(6, 6), Count(2, 6)).settles
+    assert settles == "with 7 of our runs, if their share stays as it is"
+    assert judge_count(claim, Count(7, 7), Count(2, 6)).verdict == "differs"
+    assert judge_count(claim, Count(2, 6), Count(2, 6)).verdict == CANNOT_TELL
+    many = Count(1000, 6000)
+    assert judge_count(claim, many, many).verdict == "reproduced"
