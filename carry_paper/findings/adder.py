@@ -20,10 +20,12 @@ from carry_core import carries, measure
 from carry_core.interventions import INTACT
 from carry_core.model import Transformer
 from carry_core.sums import Numbers, digits
+from carry_paper.findings.bars import Bar
 from carry_paper.findings.base import Fields
 from carry_paper.findings.survey import random_sums
 
-AGREEMENT = 0.99  # from this share of sums on, a part's truth table counts as the schoolbook's
+# From this share of sums on, a part's truth table counts as the schoolbook's.
+AGREEMENT = Bar(0.99, perfect=1)
 ADDED = 6_000  # random sums for the truth tables: some sixty for each pair of digits
 
 
@@ -205,21 +207,22 @@ def full_adder(model: Transformer) -> Fields:
     }
 
 
-def is_full_adder(lowest: Any, early: Any) -> Any:
+def is_full_adder(lowest: Any, early: Any, bar: float = AGREEMENT) -> Any:
     """Return True if a network is a full adder; given series of networks, a series of bools.
 
     Args:
-        lowest: The lowest agreement of a part that is `claimed`, which has to reach `AGREEMENT`.
+        lowest: The lowest agreement of a part that is `claimed`, which has to reach the bar.
         early: The agreement of the carry-in before the last attention, in the better column. It
-            has to stay below `AGREEMENT`: the network may not have the carry-in that early.
+            has to stay below the bar: the network may not have the carry-in that early.
+        bar: The agreement from which a truth table counts as the schoolbook's.
     """
-    return (lowest >= AGREEMENT) & (early < AGREEMENT)
+    return (lowest >= bar) & (early < bar)
 
 
-def shows_full_adder(measured: Fields) -> bool:
+def shows_full_adder(measured: Fields, *, bar: float = AGREEMENT) -> bool:
     """Return True if the parts of `full_adder` are those of a full adder."""
     early = max(measured["carry_before_the_last_attention"])
-    return bool(is_full_adder(measured["value"], early))
+    return bool(is_full_adder(measured["value"], early, bar))
 
 
 # ---- truth tables, for the figure

@@ -8,8 +8,8 @@ whatever else was measured.
 
 A rule decides from these fields whether a run shows what the paper claims; the claim's `reason` in
 `data/claims.yml` says why the rule is as it is. So tables store what was measured, and the current
-rule judges it whenever they are read. Where the fields do not suffice for that, the finding itself
-returns `shows`.
+rule judges it whenever they are read. Its thresholds are `bars.Bar`, the defaults of its keyword
+arguments, so that `bars.variants` can judge the same fields at other ones.
 """
 
 from collections.abc import Callable, Mapping

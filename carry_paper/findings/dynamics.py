@@ -22,6 +22,7 @@ from carry_core.errors import BadInput
 from carry_core.groups import GROUPS
 from carry_core.runs import History
 from carry_core.sums import Layout
+from carry_paper.findings.bars import Bar
 from carry_paper.findings.base import MAIN, N1, N1_W1, Fields, per_run
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.heads import column_mass, no_carry_reference
@@ -85,9 +86,12 @@ def with_resolution(rows: pd.DataFrame) -> pd.DataFrame:
     return rows if (rows.resolution > 1).any() else rows.drop(columns="resolution")
 
 
+SHORTEST_WINDOW = 2.0  # epochs
+
+
 def window(epochs: int, share: float) -> float:
     """Return a share of the epochs, at least two."""
-    return max(2.0, share * epochs)
+    return max(SHORTEST_WINDOW, share * epochs)
 
 
 def rebound(loss: Curve, share: float = 0.1) -> float:
@@ -103,9 +107,9 @@ def rebound(loss: Curve, share: float = 0.1) -> float:
 # ---- the transition of one layer (Sec. 3, Fig. 2)
 
 # Epochs between two changes that are one transition, as shares of the whole training.
-ACCURACY_TO_ATTENTION = 0.02
-ACCURACY_TO_NORM = 0.01
-VISIBLE_BOUNCE = 0.01  # share of the squared norm
+ACCURACY_TO_ATTENTION = Bar(0.02, perfect=0)
+ACCURACY_TO_NORM = Bar(0.01, perfect=0)
+VISIBLE_BOUNCE = Bar(0.01, perfect=0)  # share of the squared norm
 HALF_OF_ATTENTION = 0.5  # from this share on, a head attends to its column
 
 
@@ -114,6 +118,7 @@ class Transition(NamedTuple):
 
     Attributes:
         epochs: The number of epochs for which the run was trained.
+        planned: The number of epochs of its whole training.
         rise: The epoch during which the units' test accuracy rises most.
         jump: The rise in that epoch.
         passes: For each head, the first epoch at which the units' answer position gives half of
@@ -132,6 +137,7 @@ class Transition(NamedTuple):
     """
 
     epochs: int
+    planned: int
     rise: float
     jump: float
     passes: tuple[float, ...]
@@ -147,15 +153,23 @@ class Transition(NamedTuple):
     resolution: int
 
 
-def coincides(lag: float, planned: int) -> bool:
+def coincides(lag: float, planned: int, share: float = ACCURACY_TO_ATTENTION) -> bool:
     """Return True if accuracy and attention rise within so few epochs that they change together."""
-    return bool(abs(lag) <= window(planned, ACCURACY_TO_ATTENTION))
+    return bool(abs(lag) <= window(planned, share))
 
 
-def bounces(to_turn: float, fall: float, rebound: float, planned: int) -> bool:
+def bounces(
+    to_turn: float,
+    fall: float,
+    rebound: float,
+    planned: int,
+    *,
+    distance: float = ACCURACY_TO_NORM,
+    visible: float = VISIBLE_BOUNCE,
+) -> bool:
     """Return True if a norm turns near the rise, and both its loss and its gain are visible."""
-    is_near = abs(to_turn) <= window(planned, ACCURACY_TO_NORM)
-    return bool(is_near and min(fall, rebound) >= VISIBLE_BOUNCE)
+    is_near = abs(to_turn) <= window(planned, distance)
+    return bool(is_near and min(fall, rebound) >= visible)
 
 
 def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFrame:
@@ -194,6 +208,7 @@ def _transition(
     whole = max(planned, epochs)
     return Transition(
         epochs=epochs,
+        planned=whole,
         rise=rise,
         jump=float(rises.max()),
         passes=tuple(passes),
@@ -256,14 +271,14 @@ def shown_run(transitions: pd.DataFrame) -> int:
 
 
 def transition_rows(evidence: Evidence, group: str, **names: str) -> pd.DataFrame:
-    """Return some columns of a group's `transitions`, renamed as `names` says, and `resolution`."""
+    """Return some columns of a group's `transitions`, renamed as `names` says, and two more.
+
+    These are the epochs `planned`, and the `resolution`.
+    """
     layout = GROUPS[group].config.layout
     rows = transitions(evidence.curves(group), layout, evidence.planned_epochs(group))
-    rows = rows.assign(
-        to_turn=rows.bounce - rows.rise,
-        both_heads=rows.coincides & rows["last"].notna(),
-    )
-    return with_resolution(rows[[*names, "resolution"]].rename(columns=names))
+    rows = rows.assign(to_turn=rows.bounce - rows.rise)
+    return with_resolution(rows[[*names, "planned", "resolution"]].rename(columns=names))
 
 
 def transition(evidence: Evidence) -> pd.DataFrame:
@@ -272,10 +287,14 @@ def transition(evidence: Evidence) -> pd.DataFrame:
         evidence,
         N1,
         lag="value",
-        coincides="shows",
         rise="steepest_rise",
         first="attention_passes_half",
     )
+
+
+def changes_together(measured: Fields, *, share: float = ACCURACY_TO_ATTENTION) -> bool:
+    """Return True if accuracy and attention of `transition` change together."""
+    return coincides(measured["value"], measured["planned"], share)
 
 
 def strong_decay_transition(evidence: Evidence) -> pd.DataFrame:
@@ -284,10 +303,16 @@ def strong_decay_transition(evidence: Evidence) -> pd.DataFrame:
         evidence,
         N1_W1,
         lag="value",
-        both_heads="shows",
         rise="steepest_rise",
         first="attention_passes_half",
+        last="last_head_passes_half",
     )
+
+
+def changes_with_both_heads(measured: Fields, *, share: float = ACCURACY_TO_ATTENTION) -> bool:
+    """Return True if accuracy and attention change together, and both heads come to pass half."""
+    both_pass = bool(pd.notna(measured["last_head_passes_half"]))
+    return both_pass and changes_together(measured, share=share)
 
 
 def norm_bounce(evidence: Evidence) -> pd.DataFrame:
@@ -296,9 +321,25 @@ def norm_bounce(evidence: Evidence) -> pd.DataFrame:
         evidence,
         N1,
         to_turn="value",
-        bounces="shows",
         fall="share_lost",
         rebound="share_gained",
+    )
+
+
+def norm_bounces(
+    measured: Fields,
+    *,
+    distance: float = ACCURACY_TO_NORM,
+    visible: float = VISIBLE_BOUNCE,
+) -> bool:
+    """Return True if the norm of `norm_bounce` turns near the rise, visibly."""
+    return bounces(
+        measured["value"],
+        measured["share_lost"],
+        measured["share_gained"],
+        measured["planned"],
+        distance=distance,
+        visible=visible,
     )
 
 
@@ -306,15 +347,19 @@ def one_layer_imperfect(evidence: Evidence) -> pd.DataFrame:
     """Best test exact match of any epoch (Sec. 3)."""
     rows = {}
     for run, curve in curves(evidence.curves(N1), "test_whole").items():
-        best = float(curve.max())
-        rows[run] = {"value": best, "shows": best < 1}
+        rows[run] = {"value": float(curve.max())}
     return per_run(rows)
+
+
+def is_imperfect(measured: Fields) -> bool:
+    """Return True if a run never gets all test sums right."""
+    return bool(measured["value"] < 1)
 
 
 # ---- grokking (App. C)
 
 LEARNT_ACCURACY = 0.99  # exact match from which a run has learned
-TEST_DELAY = 0.05  # share of the epochs by which test accuracy may lag
+TEST_DELAY = Bar(0.05, perfect=0)  # share of the epochs by which test accuracy may lag
 
 
 def no_grokking(evidence: Evidence) -> pd.DataFrame:
@@ -359,9 +404,9 @@ def _test_delays(history: History, planned: int) -> dict[int, Fields]:
     return delays
 
 
-def learns_at_once(measured: Fields) -> bool:
+def learns_at_once(measured: Fields, *, delay: float = TEST_DELAY) -> bool:
     """Return True if the test sums are learned together with the training sums."""
-    return bool(measured["value"] <= window(measured["planned"], TEST_DELAY))
+    return bool(measured["value"] <= window(measured["planned"], delay))
 
 
 # ---- the kink of the loss, and the final MLP (Sec. 5, Fig. 5)
@@ -370,8 +415,10 @@ PIECE = 3  # the fewest epochs of a straight piece of a curve
 SMOOTHED = 10  # epochs: the loss of a single one is noisy
 CONFIDENCE = 0.95
 
-KINK_TO_RISE = 0.01  # share of the epochs from the kink of the loss to the start of the rise
-EXPLAINED_VARIANCE = 0.95  # share of the variance of the smoothed loss's logarithm
+# Share of the epochs from the kink of the loss to the start of the rise.
+KINK_TO_RISE = Bar(0.01, perfect=0)
+# Share of the variance of the smoothed loss's logarithm.
+EXPLAINED_VARIANCE = Bar(0.95, perfect=1)
 
 
 class Kink(NamedTuple):
@@ -528,10 +575,13 @@ def kink(evidence: Evidence) -> pd.DataFrame:
     return with_resolution(per_run(rows))
 
 
-def starts_at_the_kink(measured: Fields) -> bool:
+def starts_at_the_kink(
+    measured: Fields,
+    *,
+    distance: float = KINK_TO_RISE,
+    explained: float = EXPLAINED_VARIANCE,
+) -> bool:
     """Return True if the final MLP's role starts to form at the kink of an exponential fall."""
-    is_exponential = (
-        measured["decay_rate"] > 0 and measured["explained_variance"] >= EXPLAINED_VARIANCE
-    )
-    is_near = abs(measured["value"]) <= window(measured["planned"], KINK_TO_RISE)
+    is_exponential = measured["decay_rate"] > 0 and measured["explained_variance"] >= explained
+    is_near = abs(measured["value"]) <= window(measured["planned"], distance)
     return bool(is_exponential and is_near)

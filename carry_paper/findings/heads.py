@@ -29,6 +29,7 @@ from carry_core.interventions import INTACT, Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import Transformer
 from carry_core.sums import Layout, Numbers, digits, equal_sums
+from carry_paper.findings.bars import Bar
 from carry_paper.findings.base import N3, Fields
 from carry_paper.findings.survey import Survey, random_sums
 
@@ -56,9 +57,9 @@ def no_carry_reference(n_digits: int = 3) -> ClassAccuracies:
 
 
 # From this correlation on, a model counts as one that cannot carry (Sec. 4).
-CANNOT_CARRY_CORRELATION = 0.9
+CANNOT_CARRY_CORRELATION = Bar(0.9, perfect=1)
 # From this correlation on, the ablation of the whole final MLP "works" (App. C.2).
-ABLATION_CORRELATION = 0.95
+ABLATION_CORRELATION = Bar(0.95, perfect=1)
 
 
 def no_carry_correlation(table: ClassAccuracies, n_digits: int = 0) -> float:
@@ -116,11 +117,19 @@ def worst_cells(table: ClassAccuracies) -> WorstCells:
     )
 
 
-EXACT_MATCH_COST = 0.1  # a part whose ablation costs less does not matter
-CELL_ACCURACY = 0.99  # from this accuracy on, the digits of a cell count as correct
+# A part whose ablation costs fewer exact matches does not matter.
+EXACT_MATCH_COST = Bar(0.1, perfect=0)
+# From this accuracy on, the digits of a cell count as correct.
+CELL_ACCURACY = Bar(0.99, perfect=1)
 
 
-def acts_as_decision_head(cost: float, worst: WorstCells) -> bool:
+def acts_as_decision_head(
+    cost: float,
+    worst: WorstCells,
+    *,
+    least_cost: float = EXACT_MATCH_COST,
+    cell: float = CELL_ACCURACY,
+) -> bool:
     """Return True if an ablation has the effect of ablating a decision head (Sec. 4, App. C.3).
 
     It costs exact matches, but digits with a carry-in stay correct, and the others are
@@ -130,12 +139,10 @@ def acts_as_decision_head(cost: float, worst: WorstCells) -> bool:
     Args:
         cost: The share of exact matches that the ablation costs.
         worst: The worst cells under the ablation.
+        least_cost: The smallest cost that counts.
+        cell: The share from which on a cell counts as correct.
     """
-    return (
-        cost >= EXACT_MATCH_COST
-        and worst.correct >= CELL_ACCURACY
-        and worst.correct_or_too_large >= CELL_ACCURACY
-    )
+    return cost >= least_cost and worst.correct >= cell and worst.correct_or_too_large >= cell
 
 
 def ablated_part(ablation: Ablation) -> str:
@@ -160,13 +167,16 @@ def decision(survey: Survey) -> Fields:
     }
 
 
-def decides(measured: Fields) -> bool:
+def decides(
+    measured: Fields, *, least_cost: float = EXACT_MATCH_COST, cell: float = CELL_ACCURACY
+) -> bool:
     """Return True if the decision head of `decision` decides where the model carries."""
     worst = WorstCells(measured["lowest_carry_cell"], measured["lowest_right_or_too_large"])
-    return acts_as_decision_head(measured["value"], worst)
+    return acts_as_decision_head(measured["value"], worst, least_cost=least_cost, cell=cell)
 
 
-ONE_TOO_LARGE = 0.95  # from this share of a cell on, a carry counts as "always added" (App. D)
+# From this share of a cell on, a carry counts as "always added" (App. D).
+ONE_TOO_LARGE = Bar(0.95, perfect=1)
 
 
 def decoder(survey: Survey) -> Fields:
@@ -191,10 +201,10 @@ def decoder(survey: Survey) -> Fields:
     }
 
 
-def always_adds_a_carry(measured: Fields) -> bool:
+def always_adds_a_carry(measured: Fields, *, share: float = ONE_TOO_LARGE) -> bool:
     """Return True if each cell of `decoder` without a carry-in is one too large at 7 and 8."""
     one_too_large = measured["one_too_large_at_7"] + measured["one_too_large_at_8"]
-    return bool(min(one_too_large) >= ONE_TOO_LARGE)
+    return bool(min(one_too_large) >= share)
 
 
 CLOSE_TO_LOWEST = 0.05  # in exact match
@@ -235,10 +245,15 @@ def three_layers(survey: Survey) -> Fields:
     }
 
 
-def no_head_matters(measured: Fields) -> bool:
+def no_head_matters(
+    measured: Fields,
+    *,
+    correlation: float = CANNOT_CARRY_CORRELATION,
+    cost: float = EXACT_MATCH_COST,
+) -> bool:
     """Return True if the final MLP of `three_layers` carries, and no head matters by itself."""
     costs = measured["cost_of_heads_1:0_1:1_2:0_2:1"]
-    return cannot_carry(measured) and max(costs) < EXACT_MATCH_COST
+    return cannot_carry(measured, correlation=correlation) and max(costs) < cost
 
 
 # "The entire second layer attention and one of the two final attention heads" (App. C.3).
@@ -266,7 +281,9 @@ def three_layers_pairs(survey: Survey) -> Fields:
     }
 
 
-def a_pair_decides(measured: Fields) -> bool:
+def a_pair_decides(
+    measured: Fields, *, least_cost: float = EXACT_MATCH_COST, cell: float = CELL_ACCURACY
+) -> bool:
     """Return True if a pair of `three_layers_pairs` acts as a decision head."""
     # The value is the cost of the pair that leaves the fewest exact matches.
     intact = measured["value"] + min(measured["exact_match"])
@@ -276,8 +293,9 @@ def a_pair_decides(measured: Fields) -> bool:
         measured["lowest_right_or_too_large"],
         strict=True,
     ):
+        worst = WorstCells(correct, correct_or_too_large)
         cost = intact - exact_match
-        if acts_as_decision_head(cost, WorstCells(correct, correct_or_too_large)):
+        if acts_as_decision_head(cost, worst, least_cost=least_cost, cell=cell):
             return True
     return False
 
@@ -290,9 +308,9 @@ def final_mlp_carries(survey: Survey) -> Fields:
     return {"value": no_carry_correlation(survey.without_mlp)}
 
 
-def cannot_carry(measured: Fields) -> bool:
+def cannot_carry(measured: Fields, *, correlation: float = CANNOT_CARRY_CORRELATION) -> bool:
     """Return True if the model's correlation with one that cannot carry is high enough."""
-    return bool(measured["value"] >= CANNOT_CARRY_CORRELATION)
+    return bool(measured["value"] >= correlation)
 
 
 @torch.inference_mode()
@@ -319,10 +337,10 @@ def carry_neurons(
 
 
 # Below this accuracy without the final MLP, a run needs it for more than carries (App. C.2, C.4).
-NO_CARRY_ACCURACY = 0.9
+NO_CARRY_ACCURACY = Bar(0.9, perfect=1)
 # Below these accuracies, the carries of a cell count as lost, or as mostly lost (Tab. 4, 5).
-CARRY_LOST = 0.1
-CARRY_MOSTLY_LOST = 0.5
+CARRY_LOST = Bar(0.1, perfect=0)
+CARRY_MOSTLY_LOST = Bar(0.5, perfect=0)
 
 
 def wide_mlp(survey: Survey) -> Fields:
@@ -340,11 +358,17 @@ def wide_mlp(survey: Survey) -> Fields:
     }
 
 
-def only_the_neurons_carry(measured: Fields) -> bool:
+def only_the_neurons_carry(
+    measured: Fields,
+    *,
+    without_mlp: float = NO_CARRY_ACCURACY,
+    carry: float = CARRY_LOST,
+    cell: float = CELL_ACCURACY,
+) -> bool:
     """Return True if `wide_mlp` needs its MLP for more than carries, and its neurons only carry."""
-    needs_whole_mlp = measured["value"] < NO_CARRY_ACCURACY
-    carries_are_lost = measured["carry_cells_without_them"] < CARRY_LOST
-    others_are_correct = measured["no_carry_cells_without_them"] >= CELL_ACCURACY
+    needs_whole_mlp = measured["value"] < without_mlp
+    carries_are_lost = measured["carry_cells_without_them"] < carry
+    others_are_correct = measured["no_carry_cells_without_them"] >= cell
     return bool(needs_whole_mlp and carries_are_lost and others_are_correct)
 
 
@@ -410,7 +434,8 @@ def bias_cost(model: Transformer, a: Numbers, b: Numbers) -> float:
     return float(before - after)
 
 
-BIAS_COST = 0.01  # a model that loses more exact matches needs its biases
+# A model that loses more exact matches needs its biases.
+BIAS_COST = Bar(0.01, perfect=0)
 
 
 def biases(model: Transformer) -> Fields:
@@ -422,9 +447,9 @@ def biases(model: Transformer) -> Fields:
     return {"value": cost, "layers": model.config.layers}
 
 
-def needs_biases_if_one_layer(measured: Fields) -> bool:
+def needs_biases_if_one_layer(measured: Fields, *, cost: float = BIAS_COST) -> bool:
     """Return True if this is a one-layer model that needs its biases, or a deeper that does not."""
-    needs_biases = measured["value"] > BIAS_COST
+    needs_biases = measured["value"] > cost
     has_one_layer = measured["layers"] == 1
     return bool(needs_biases == has_one_layer)
 
@@ -475,7 +500,9 @@ def column_mass(
     return mass
 
 
-PARTNER_ATTENTION = 0.5  # from this attention to its partner on, a digit is a step of a staircase
+# From this attention to its partner on, a digit is a step of a staircase. Uniform attention gives
+# each of ten tokens a tenth.
+PARTNER_ATTENTION = Bar(0.5, perfect=1, chance=0.1)
 
 
 def staircase(model: Transformer) -> Fields:
@@ -490,9 +517,9 @@ def staircase(model: Transformer) -> Fields:
     }
 
 
-def has_staircase(measured: Fields) -> bool:
+def has_staircase(measured: Fields, *, attention: float = PARTNER_ATTENTION) -> bool:
     """Return True if each digit attends to its partner in some head of layer 0."""
-    return bool(measured["value"] >= PARTNER_ATTENTION)
+    return bool(measured["value"] >= attention)
 
 
 def looks_right(

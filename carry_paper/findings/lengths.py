@@ -21,6 +21,7 @@ from carry_core.model import Transformer
 from carry_core.runs import History, Runs
 from carry_core.sums import Layout, Numbers
 from carry_paper.findings import base, dynamics, geometry, heads, neurons
+from carry_paper.findings.bars import Bar
 from carry_paper.findings.base import Fields, per_run
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Survey, random_sums
@@ -82,19 +83,26 @@ def by_the_papers_epochs(evidence: Evidence, group: str) -> Runs:
 
 
 def four_digits(survey: Survey) -> Fields:
-    """Pearson correlation without the final MLP, over the thirteen classes (App. F).
-
-    A run shows the claim if nothing is carried without the final MLP, and a head decides.
-    """
-    correlation = heads.no_carry_correlation(survey.without_mlp)
+    """Pearson correlation without the final MLP, over the thirteen classes (App. F)."""
     decision = heads.decision(survey)
-    cannot_carry = correlation >= heads.CANNOT_CARRY_CORRELATION
     return {
         **decision,
-        "value": correlation,
-        "shows": cannot_carry and heads.decides(decision),
+        "value": heads.no_carry_correlation(survey.without_mlp),
         "cost_over_other_head": decision["value"],
     }
+
+
+def works_the_same_way(
+    measured: Fields,
+    *,
+    correlation: float = heads.CANNOT_CARRY_CORRELATION,
+    least_cost: float = heads.EXACT_MATCH_COST,
+    cell: float = heads.CELL_ACCURACY,
+) -> bool:
+    """Return True if nothing is carried without the final MLP, and a head decides."""
+    decision = {**measured, "value": measured["cost_over_other_head"]}
+    decides = heads.decides(decision, least_cost=least_cost, cell=cell)
+    return decides and heads.cannot_carry(measured, correlation=correlation)
 
 
 # ---- attention (Fig. 18, 21, 23, 25)
@@ -293,24 +301,26 @@ def separations(models: Mapping[int, Transformer], a: Numbers, b: Numbers) -> pd
 
 
 def unprimed_steps(evidence: Evidence) -> pd.DataFrame:
-    """Lowest accuracy of tens and carry-ins at trained positions, six axes, epoch 500 (Fig. 22).
-
-    A run shows the claim if they separate at all trained positions, and not at all long ones.
-    """
+    """Lowest accuracy of tens and carry-ins at trained positions, six axes, epoch 500 (Fig. 22)."""
     n_long = long_positions(base.PAD6)
     a, b = balanced(groups.find(base.PAD6).config.width, BALANCED)
     accuracies = separations(evidence.models(base.PAD6, 500), a, b)
     is_long = accuracies.position < n_long
     lowest = accuracies.groupby(["run", is_long]).accuracy.min().unstack()
-    lowest = lowest.set_axis(["value", "at_long_positions"], axis=1)
-    separates = lowest >= geometry.SEPARATING_ACCURACY
-    return lowest.assign(shows=separates.value & ~separates.at_long_positions)
+    return lowest.set_axis(["value", "at_long_positions"], axis=1)
+
+
+def separates_where_trained(
+    measured: Fields, *, accuracy: float = geometry.SEPARATING_ACCURACY
+) -> bool:
+    """Return True if both steps separate at all trained positions, and not at all long ones."""
+    return bool(measured["at_long_positions"] < accuracy <= measured["value"])
 
 
 # ---- accuracy at other lengths (App. H)
 
 # Below this exact match, weights fail at a length that they were not trained on.
-UNTRAINED_LENGTH_ACCURACY = 0.05
+UNTRAINED_LENGTH_ACCURACY = Bar(0.05, perfect=0)
 
 
 def widened(model: Transformer, width: int) -> Transformer:
@@ -343,14 +353,16 @@ def unpadded_fail(model: Transformer) -> Fields:
     return {"value": exact_match, "digit_by_digit": digits.tolist()}
 
 
-def fails_at_length(measured: Fields) -> bool:
+def fails_at_length(measured: Fields, *, accuracy: float = UNTRAINED_LENGTH_ACCURACY) -> bool:
     """Return True if the model gets next to no sum of an untrained length right."""
-    return bool(measured["value"] < UNTRAINED_LENGTH_ACCURACY)
+    return bool(measured["value"] < accuracy)
 
 
 # ---- forgetting (Fig. 20)
 
 KEPT_OF_BEST = 0.9  # share of its best below which a position has been forgotten
+# Share of the best exact match that is left of one that has been forgotten, at most.
+FORGOTTEN = Bar(0.5, perfect=0)
 
 
 def forgetting(history: History) -> pd.DataFrame:
@@ -396,15 +408,16 @@ def _goes(by_position: pd.DataFrame) -> "pd.Series[float]":
     return last_good_epoch.map(next_test)
 
 
-def forgets(runs: pd.DataFrame) -> "pd.Series[bool]":
-    """Return a mask of the runs of `forgetting` whose exact match peaks early and then halves."""
-    return (runs.peak < runs.epochs) & (runs["last"] <= runs.best / 2)
+def forgets(runs: pd.DataFrame, left: float = FORGOTTEN) -> "pd.Series[bool]":
+    """Return a mask of the runs of `forgetting` whose exact match peaks early and then falls.
+
+    At most the share `left` of the best may be left at the end.
+    """
+    return (runs.peak < runs.epochs) & (runs["last"] <= left * runs.best)
 
 
 def length(evidence: Evidence) -> pd.DataFrame:
     """Exact match at the end over the best, with the mean of the unprimed runs (App. H).
-
-    An unprimed run shows the claim if it forgets, a primed one if it does not.
 
     Raises:
         BadInput: A group was not trained for all epochs of its recipe.
@@ -417,12 +430,18 @@ def length(evidence: Evidence) -> pd.DataFrame:
     is_unprimed = rows.index.get_level_values(0) == "unprimed"
     rows = rows.assign(
         value=rows["last"] / rows.best,
-        shows=forgets(rows) == is_unprimed,
+        primed=~is_unprimed,
         first_to_go=rows["first"].map(list),
     )
     rows = rows.rename(columns={"peak": "at_epoch"})
-    columns = ["value", "shows", "best", "at_epoch", "last", "first_to_go", "resolution"]
+    columns = ["value", "primed", "best", "at_epoch", "last", "first_to_go", "resolution"]
     return dynamics.with_resolution(rows[columns])
+
+
+def forgets_unless_primed(measured: Fields, *, left: float = FORGOTTEN) -> bool:
+    """Return True if an unprimed run of `length` forgets, or a primed one does not."""
+    forgets = measured["value"] <= left
+    return bool(forgets != measured["primed"])
 
 
 def _check_fully_trained(evidence: Evidence, group: str) -> None:
@@ -439,8 +458,6 @@ def _check_fully_trained(evidence: Evidence, group: str) -> None:
 def mlp_2500(evidence: Evidence) -> pd.DataFrame:
     """Correlation without the final MLP at the three trained positions, at epoch 2500 (App. H).
 
-    A run shows the claim if it cannot carry there, and could more at epoch 500.
-
     Raises:
         BadInput: As `by_the_papers_epochs`.
     """
@@ -454,21 +471,28 @@ def mlp_2500(evidence: Evidence) -> pd.DataFrame:
         return heads.no_carry_correlation(without_mlp, n_digits)
 
     def row(run: int, model: Transformer) -> Fields:
-        at_500, at_1000, at_2500 = (correlation(run, epoch) for epoch in (500, 1000, 2500))
-        cannot_carry = at_2500 >= heads.CANNOT_CARRY_CORRELATION
         return {
-            "value": at_2500,
-            "shows": cannot_carry and at_2500 > at_500,
-            "at_epochs_500_1000": [at_500, at_1000],
+            "value": correlation(run, 2500),
+            "at_epochs_500_1000": [correlation(run, epoch) for epoch in (500, 1000)],
         }
 
     return per_run(evidence.each(base.PAD6, row))
 
 
+def comes_to_carry(
+    measured: Fields, *, correlation: float = heads.CANNOT_CARRY_CORRELATION
+) -> bool:
+    """Return True if a run cannot carry without the final MLP, and could more at epoch 500."""
+    at_500, _ = measured["at_epochs_500_1000"]
+    return bool(measured["value"] >= correlation and measured["value"] > at_500)
+
+
 # ---- the parts of a primed model (App. H.1)
 
-CARRY_LOSS = 0.5  # accuracy that carry cells lose, at least, without the head that carries
-PART_LOSS = 0.1  # from this loss of accuracy on, cells need the part that was ablated
+# Accuracy that carry cells lose, at least, without the head that carries.
+CARRY_LOSS = Bar(0.5, perfect=1, chance=0.1)
+# From this loss of accuracy on, cells need the part that was ablated.
+PART_LOSS = Bar(0.1, perfect=0)
 
 
 def means_by_carry_in(
@@ -522,11 +546,6 @@ def part_costs(means: Mapping[Ablation, Float[Tensor, "carry_in pos"]], n_long: 
     }
 
 
-def has_its_parts(runs: pd.DataFrame) -> "pd.Series[bool]":
-    """Return a mask of the runs, from `part_costs`, whose head carries and whose MLP corrects."""
-    return (runs.carried > CARRY_LOSS) & (runs.corrected > PART_LOSS)
-
-
 def spares_long_carries(runs: pd.DataFrame) -> "pd.Series[bool]":
     """Return a mask of the runs in which all but the long carry cells need the MLP (App. H.1)."""
     others_suffer = (runs.corrected > PART_LOSS) & (runs.trained > PART_LOSS)
@@ -536,8 +555,7 @@ def spares_long_carries(runs: pd.DataFrame) -> "pd.Series[bool]":
 def primed_parts(evidence: Evidence) -> pd.DataFrame:
     """Loss of carry cells at long positions without the first layer's costliest head (App. H.1).
 
-    A run shows the claim if that head carries and the final MLP corrects; of the author's, it has
-    to be head 0:0, as in the paper.
+    Head numbers mean nothing across runs, so `head_of_the_paper` is "" for ours.
     """
     n_long = long_positions(base.PRIMED)
     a, b = balanced(groups.find(base.PRIMED).config.width, BALANCED)
@@ -546,13 +564,10 @@ def primed_parts(evidence: Evidence) -> pd.DataFrame:
         return part_costs(without_parts(model, a, b), n_long)
 
     rows = per_run(evidence.each(base.PRIMED, row))
-    shows = has_its_parts(rows)
-    if evidence.source == "author":
-        shows &= rows["head"] == Ablation(heads=frozenset({(0, 0)}))
     rows = rows.assign(
-        shows=shows,
         all_but_the_last_suffer=spares_long_carries(rows),
         head=rows["head"].map(heads.ablated_part),
+        head_of_the_paper="head 0:0" if evidence.source == "author" else "",
     )
     names = {
         "carried": "value",
@@ -561,6 +576,16 @@ def primed_parts(evidence: Evidence) -> pd.DataFrame:
         "spared": "long_carry_cells_lose",
     }
     return rows.rename(columns=names)
+
+
+def has_its_parts(
+    measured: Fields, *, carry_loss: float = CARRY_LOSS, part_loss: float = PART_LOSS
+) -> bool:
+    """Return True if the head of `primed_parts` carries, and the final MLP corrects."""
+    is_right_head = measured["head_of_the_paper"] in ("", measured["head"])
+    carries = measured["value"] > carry_loss
+    corrects = measured["no_carry_cells_lose_without_the_final_MLP"] > part_loss
+    return bool(is_right_head and carries and corrects)
 
 
 def carry_axis_long(evidence: Evidence) -> pd.DataFrame:
@@ -574,7 +599,6 @@ def carry_axis_long(evidence: Evidence) -> pd.DataFrame:
         axes = neurons.singular_axes(model, a, b)
         return {
             "value": axes.correlations[0],
-            "shows": axes.correlations[0] >= neurons.CARRY_AXIS_CORRELATION,
             "best_direction_of_two_axes": axes.plane,
         }
 
@@ -589,7 +613,8 @@ def carry_axis_long(evidence: Evidence) -> pd.DataFrame:
 
 # ---- finetuning (App. H.2)
 
-FINETUNING_DISTANCE = 0.05  # over the norm of the weights: below it they change little
+# Over the norm of the weights: below this distance they change little.
+FINETUNING_DISTANCE = Bar(0.05, perfect=0)
 
 
 def moved(before: nn.Module, after: nn.Module) -> pd.DataFrame:
@@ -648,7 +673,11 @@ def finetune_small_change(evidence: Evidence) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "value": rows.distance,
-            "shows": rows.distance < FINETUNING_DISTANCE,
             "change_of_squared_norm": rows.change,
         }
     )
+
+
+def barely_moves(measured: Fields, *, distance: float = FINETUNING_DISTANCE) -> bool:
+    """Return True if the weights move by little of their norm."""
+    return bool(measured["value"] < distance)

@@ -14,6 +14,7 @@ from carry_core import carries, measure
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import Transformer
 from carry_core.sums import Numbers, equal_sums
+from carry_paper.findings.bars import Bar
 from carry_paper.findings.base import Fields
 from carry_paper.findings.heads import carry_neurons
 from carry_paper.findings.survey import random_sums
@@ -119,12 +120,13 @@ def carry_axis(model: Transformer) -> Fields:
     return {"value": singular_axes(model, *random_sums()).correlations[0]}
 
 
-CARRY_AXIS_CORRELATION = 0.7  # from this correlation on, an axis is a carry axis (Sec. 5)
+# From this correlation on, an axis is a carry axis (Sec. 5).
+CARRY_AXIS_CORRELATION = Bar(0.7, perfect=1)
 
 
-def has_carry_axis(measured: Fields) -> bool:
+def has_carry_axis(measured: Fields, *, correlation: float = CARRY_AXIS_CORRELATION) -> bool:
     """Return True if the leading axis of `carry_axis` is a carry axis."""
-    return bool(measured["value"] >= CARRY_AXIS_CORRELATION)
+    return bool(measured["value"] >= correlation)
 
 
 # ---- checkerboards of equal outcomes (Sec. 5)
@@ -181,9 +183,9 @@ def checkerboard(model: Transformer) -> Fields:
     return {"value": checkerboard_gap(model, without), "intact": checkerboard_gap(model)}
 
 
-CHECKERBOARD_GAP = 0.1  # a gap above this counts as open
+CHECKERBOARD_GAP = Bar(0.1, perfect=0)  # a gap above this counts as open
 
 
-def gap_opens(measured: Fields) -> bool:
+def gap_opens(measured: Fields, *, gap: float = CHECKERBOARD_GAP) -> bool:
     """Return True if the ablation opens a gap that is large, and larger than the intact model's."""
-    return bool(measured["value"] > max(CHECKERBOARD_GAP, measured["intact"]))
+    return bool(measured["value"] > max(gap, measured["intact"]))

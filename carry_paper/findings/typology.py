@@ -22,6 +22,7 @@ from carry_core.model import Hook, Transformer
 from carry_core.pairs import Contrast, Pairs
 from carry_core.sums import Numbers
 from carry_paper.findings import heads, interchange_maps
+from carry_paper.findings.bars import Bar
 from carry_paper.findings.base import MAIN, Fields, per_run
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.interchange import correct_pairs
@@ -34,7 +35,7 @@ COUNT = 2_000  # pairs, where a page computes the swaps itself
 # In the runs to which the rule was fitted, the values of a head, of the attention and of its skip
 # path are 0.00-0.32, 0.68 and 0.93-1.00, where 1.00 is a component that moves the digit in every
 # pair. The threshold is halfway between the last two.
-DECIDES = 0.8
+DECIDES = Bar(0.8, perfect=1)
 
 KINDS = {
     "one head": "one head of the last layer decides",
@@ -347,11 +348,11 @@ def statements(evidence: Evidence) -> pd.DataFrame:
     return per_run(evidence.each(MAIN, row))
 
 
-def decides(measured: Fields) -> bool:
-    """Return True if a part moves the digit by itself, in a share of `DECIDES` or more of pairs."""
-    return bool(measured["value"] >= DECIDES)
+def decides(measured: Fields, *, share: float = DECIDES) -> bool:
+    """Return True if a part moves the digit by itself, in this share of pairs or more."""
+    return bool(measured["value"] >= share)
 
 
-def random_neurons_do_not(measured: Fields) -> bool:
+def random_neurons_do_not(measured: Fields, *, share: float = DECIDES) -> bool:
     """Return True if random neurons do not carry; the value is 1 less their accuracy."""
-    return bool(measured["value"] > 1 - DECIDES)
+    return bool(measured["value"] > 1 - share)

@@ -18,6 +18,7 @@ from carry_core.errors import BadInput
 from carry_core.interventions import Ablation
 from carry_core.model import Transformer
 from carry_paper.findings import lengths
+from carry_paper.findings.bars import variants
 from carry_paper.findings.base import CONTEXT, Fields, Rule, per_run
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Need, Survey
@@ -35,8 +36,7 @@ class Measurement:
         method: A sentence that says how the value was obtained.
         group_size: The number of runs in the group; None if all of them are in `runs`.
         shows: For a finding, True for each run that shows it, None for one that cannot say.
-        shows_at: The same with a bar of the rule at half or twice its distance from perfect, by
-            this bar.
+        shows_at: The same by its rule's `bars.variants`, each with another bar.
         fields: Everything else that was measured, by run.
     """
 
@@ -73,7 +73,7 @@ class Entry:
             needs no runs.
         groups: The groups whose runs are measured.
         need: The survey that each run of the first group needs; None if it needs none.
-        rule: Decides from a run's fields whether it shows a finding; None if the fields say so.
+        rule: Decides from a run's fields whether it shows a finding; None for a number.
     """
 
     measure: Callable[[Evidence], Measurement]
@@ -95,7 +95,7 @@ def on_models(
     groups: str | Sequence[str],
     finding: Callable[[Transformer], Fields],
     *,
-    shows: Rule | None = None,
+    shows: Rule,
     epoch: int | None = None,
     mean_over: str | None = None,
 ) -> Entry:
@@ -120,7 +120,7 @@ def on_models(
             frames[name] = per_run(fields_by_run)
         # The rows of one group are indexed by run, those of several by group and run.
         frame = frames[groups] if isinstance(groups, str) else pd.concat(frames)
-        return summary(judged(frame, shows), method, mean_over)
+        return summary(frame, shows, method, mean_over)
 
     return Entry(measure, finding, tuple(names), rule=shows)
 
@@ -129,7 +129,7 @@ def on_surveys(
     group: str,
     finding: Callable[[Survey], Fields],
     *,
-    shows: Rule | None = None,
+    shows: Rule,
     ablate: Sequence[Ablation] = (),
     dissect: bool = False,
 ) -> Entry:
@@ -147,7 +147,7 @@ def on_surveys(
         fields_by_run = {}
         for run, survey in evidence.surveys(group).items():
             fields_by_run[run] = finding(survey)
-        return summary(judged(per_run(fields_by_run), shows), first_line(finding))
+        return summary(per_run(fields_by_run), shows, first_line(finding))
 
     return Entry(measure, finding, (group,), Need(frozenset(ablate), dissect), shows)
 
@@ -156,7 +156,7 @@ def on_evidence(
     groups: str | Sequence[str],
     finding: Callable[[Evidence], pd.DataFrame],
     *,
-    shows: Rule | None = None,
+    shows: Rule,
     mean_over: str | None = None,
 ) -> Entry:
     """Return the entry of a finding that takes a source's evidence and returns a row for each run.
@@ -167,8 +167,7 @@ def on_evidence(
     names = [groups] if isinstance(groups, str) else list(groups)
 
     def measure(evidence: Evidence) -> Measurement:
-        frame = judged(finding(evidence), shows)
-        return summary(frame, first_line(finding), mean_over)
+        return summary(finding(evidence), shows, first_line(finding), mean_over)
 
     return Entry(measure, finding, tuple(names), rule=shows)
 
@@ -187,30 +186,39 @@ def on_column(
 
     def measure(evidence: Evidence) -> Measurement:
         frame = pd.DataFrame({"value": statements(evidence)[column]})
-        return summary(judged(frame, shows), method)
+        return summary(frame, shows, method)
 
     return Entry(measure, statements, (group,), rule=shows)
 
 
-def judged(frame: pd.DataFrame, rule: Rule | None) -> pd.DataFrame:
-    """Return a finding's frame with a column `shows`, in which its rule judges each run."""
-    if rule is None:
-        return frame
-    return frame.assign(shows=[rule(fields) for fields in frame.to_dict("records")])
+def judged(frame: pd.DataFrame, rule: Rule) -> dict[Any, bool | None]:
+    """Return True for each run of a finding's frame that shows it, by a rule.
+
+    It is None for a run of which the rule cannot say.
+    """
+    shows = {}
+    for run, fields in zip(frame.index, frame.to_dict("records"), strict=True):
+        says = rule(fields)
+        shows[run] = None if says is None else bool(says)
+    return shows
 
 
-def summary(frame: pd.DataFrame, method: str, mean_over: str | None = None) -> Measurement:
-    """Return a finding's frame as a measurement, whose value is the mean over the runs.
+def summary(
+    frame: pd.DataFrame, rule: Rule, method: str, mean_over: str | None = None
+) -> Measurement:
+    """Return a finding's frame, judged by its rule, as a measurement.
 
-    `mean_over` is the group over whose runs the mean is taken (all if None).
+    Its value is the mean over the runs of the group `mean_over` (all if None).
     """
     values = frame.value if mean_over is None else frame.value.loc[mean_over]
-    fields = frame.drop(columns=["value", "shows", *CONTEXT], errors="ignore")
+    fields = frame.drop(columns=["value", *CONTEXT], errors="ignore")
+    shows_at = {name: judged(frame, variant) for name, variant in variants(rule).items()}
     return Measurement(
         runs=frame.value.astype(float).to_dict(),
         value=float(values.mean()),
         method=method,
-        shows={run: None if pd.isna(shows) else bool(shows) for run, shows in frame.shows.items()},
+        shows=judged(frame, rule),
+        shows_at=shows_at,
         fields=fields.to_dict("index"),
     )
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from carry_core.errors import BadInput
 from carry_paper.findings.base import Fields, per_run
 from carry_paper.findings.evidence import Evidence
-from carry_paper.ledger.entries import Entry, Measurement, first_line, judged, summary
+from carry_paper.ledger.entries import Entry, Measurement, first_line, summary
 from carry_paper.llm import recordings
 from carry_paper.llm.model import format_heads
 from carry_paper.llm.recordings import MODELS, PublishedModel, Recording
@@ -154,8 +154,9 @@ def llm_heads(evidence: Evidence) -> Measurement:
         by_author = evidence.source == "author"
         opening = "The author's release has no such runs, and it" if by_author else "It"
         raise BadInput(f"{opening} needs 7B weights: {commands}.")
-    frame = judged(per_run(rows), below_random_pairs)
-    return replace(summary(frame, first_line(llm_heads)), value=float(frame.value.min()))
+    frame = per_run(rows)
+    measurement = summary(frame, below_random_pairs, first_line(llm_heads))
+    return replace(measurement, value=float(frame.value.min()))
 
 
 def below_random_pairs(measured: Fields) -> bool:

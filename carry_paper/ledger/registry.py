@@ -219,9 +219,11 @@ ROWS: dict[str, Entry] = {
         DECODER_PAD6, quantities.accuracy_on_six_digits, SIX_DIGITS
     ),
     # Sec. 3: one layer
-    "finding/transition": on_evidence(N1, dynamics.transition),
-    "finding/norm_bounce": on_evidence(N1, dynamics.norm_bounce),
-    "finding/one_layer_imperfect": on_evidence(N1, dynamics.one_layer_imperfect),
+    "finding/transition": on_evidence(N1, dynamics.transition, shows=dynamics.changes_together),
+    "finding/norm_bounce": on_evidence(N1, dynamics.norm_bounce, shows=dynamics.norm_bounces),
+    "finding/one_layer_imperfect": on_evidence(
+        N1, dynamics.one_layer_imperfect, shows=dynamics.is_imperfect
+    ),
     # Sec. 4: two layers
     "finding/staircase": on_models(MAIN, heads.staircase, shows=heads.has_staircase),
     "finding/decision_head": on_surveys(
@@ -251,14 +253,20 @@ ROWS: dict[str, Entry] = {
         [MAIN, N1], heads.biases, shows=heads.needs_biases_if_one_layer, mean_over=MAIN
     ),
     # App. B
-    "finding/one_layer_no_carry": on_models(N1, geometry.one_layer_no_carry),
-    "finding/decay_matters_one_layer": on_evidence([N1_W0, N1], geometry.decay_matters_one_layer),
+    "finding/one_layer_no_carry": on_models(
+        N1, geometry.one_layer_no_carry, shows=geometry.separates_nowhere
+    ),
+    "finding/decay_matters_one_layer": on_evidence(
+        [N1_W0, N1], geometry.decay_matters_one_layer, shows=geometry.order_is_lost
+    ),
     # App. C
-    "finding/strong_decay_transition": on_evidence(N1_W1, dynamics.strong_decay_transition),
+    "finding/strong_decay_transition": on_evidence(
+        N1_W1, dynamics.strong_decay_transition, shows=dynamics.changes_with_both_heads
+    ),
     "finding/no_grokking": on_evidence(
         list(GROUPS), dynamics.no_grokking, shows=dynamics.learns_at_once
     ),
-    "finding/carry_in_layer0": on_models(S01, geometry.carry_in_layer0),
+    "finding/carry_in_layer0": on_models(S01, geometry.carry_in_layer0, shows=geometry.separates),
     "finding/wide_mlp": on_surveys(
         DFF1024, heads.wide_mlp, shows=heads.only_the_neurons_carry, dissect=True
     ),
@@ -285,23 +293,36 @@ ROWS: dict[str, Entry] = {
     "finding/decoder_previous_sum": on_models(
         DECODER, heads.previous_sum, shows=heads.previous_sum_comes
     ),
-    "finding/decoder_tens": on_models(DECODER, geometry.decoder_tens),
+    "finding/decoder_tens": on_models(DECODER, geometry.decoder_tens, shows=geometry.separates),
     # App. E
     "finding/pentagon": on_models(MAIN, pentagon.pentagon, shows=pentagon.can_be_seen),
     # App. F: four digits
-    "finding/four_digits": on_surveys(DIGITS4, lengths.four_digits, ablate=LAST_HEADS),
+    "finding/four_digits": on_surveys(
+        DIGITS4, lengths.four_digits, shows=lengths.works_the_same_way, ablate=LAST_HEADS
+    ),
     # Sec. 6, App. H: six digits
-    "finding/length": on_evidence([PAD6, PRIMED], lengths.length, mean_over="unprimed"),
+    "finding/length": on_evidence(
+        [PAD6, PRIMED],
+        lengths.length,
+        shows=lengths.forgets_unless_primed,
+        mean_over="unprimed",
+    ),
     "finding/unprimed_staircase": on_models(
         PAD6, heads.staircase, shows=heads.has_staircase, epoch=500
     ),
-    "finding/unprimed_steps": on_evidence(PAD6, lengths.unprimed_steps),
-    "finding/mlp_2500": on_evidence(PAD6, lengths.mlp_2500),
+    "finding/unprimed_steps": on_evidence(
+        PAD6, lengths.unprimed_steps, shows=lengths.separates_where_trained
+    ),
+    "finding/mlp_2500": on_evidence(PAD6, lengths.mlp_2500, shows=lengths.comes_to_carry),
     "finding/primed_staircase": on_models(PRIMED, heads.staircase, shows=heads.has_staircase),
-    "finding/primed_parts": on_evidence(PRIMED, lengths.primed_parts),
-    "finding/carry_axis_long": on_evidence([PRIMED, FINETUNED], lengths.carry_axis_long),
+    "finding/primed_parts": on_evidence(PRIMED, lengths.primed_parts, shows=lengths.has_its_parts),
+    "finding/carry_axis_long": on_evidence(
+        [PRIMED, FINETUNED], lengths.carry_axis_long, shows=neurons.has_carry_axis
+    ),
     "finding/unpadded_fail": on_models(MAIN, lengths.unpadded_fail, shows=lengths.fails_at_length),
-    "finding/finetune_small_change": on_evidence([FINETUNED, PAD6], lengths.finetune_small_change),
+    "finding/finetune_small_change": on_evidence(
+        [FINETUNED, PAD6], lengths.finetune_small_change, shows=lengths.barely_moves
+    ),
     # Sec. 6: language models
     "finding/llm_heads": computed((), language_models.llm_heads),
     # App. I

@@ -17,6 +17,7 @@ LEADING_AXIS = (
     {"best_axis_at_8": 2},
 )
 CARRY_AXIS = ({"value": 0.71}, {"value": 0.69})
+SEPARATES = ({"value": 0.951}, {"value": 0.949})
 PREVIOUS_SUM = (
     {"decision_head": "1:0", "head_1:0_at_7_8": [0.21, 0.21], "head_1:1_at_7_8": [0.1, 0.2]},
     {"head_1:0_at_7_8": [0.19, 0.21], "head_1:1_at_7_8": [0.1, 0.1]},  # chance gives 2 of 10
@@ -82,6 +83,71 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
     "primed_staircase": STAIRS,
     "previous_sum": PREVIOUS_SUM,
     "decoder_previous_sum": PREVIOUS_SUM,
+    "transition": (
+        {"value": 20.0, "planned": 1000},
+        {"value": 21.0},
+        {"value": -21.0},
+        {"value": math.nan},
+        {"planned": 900},
+    ),
+    "strong_decay_transition": (
+        {"value": 20.0, "planned": 1000, "last_head_passes_half": 300.0},
+        {"value": 21.0},
+        {"last_head_passes_half": math.nan},
+    ),
+    "norm_bounce": (
+        {"value": 10.0, "planned": 1000, "share_lost": 0.011, "share_gained": 0.011},
+        {"value": 11.0},
+        {"value": -11.0},
+        {"share_lost": 0.009},
+        {"share_gained": 0.009},
+        {"value": math.nan},
+    ),
+    "one_layer_imperfect": ({"value": 0.9999}, {"value": 1.0}),
+    "one_layer_no_carry": ({"value": 0.949}, {"value": 0.951}),
+    "decay_matters_one_layer": (
+        {"value": 0.49, "runs_with_decay": [0.5, 0.9]},
+        {"value": 0.51},
+        {"runs_with_decay": [0.48, 0.9]},
+    ),
+    "carry_in_layer0": SEPARATES,
+    "decoder_tens": SEPARATES,
+    "four_digits": (
+        {
+            "value": 0.901,
+            "cost_over_other_head": 0.101,
+            "lowest_carry_cell": 0.991,
+            "lowest_right_or_too_large": 0.991,
+        },
+        {"value": 0.899},
+        {"cost_over_other_head": 0.099},
+        {"lowest_carry_cell": 0.989},
+        {"lowest_right_or_too_large": 0.989},
+    ),
+    "length": ({"value": 0.49, "primed": False}, {"value": 0.51}, {"primed": True}),
+    "unprimed_steps": (
+        {"value": 0.951, "at_long_positions": 0.949},
+        {"value": 0.949},
+        {"at_long_positions": 0.951},
+    ),
+    "mlp_2500": (
+        {"value": 0.901, "at_epochs_500_1000": [0.89, 0.95]},
+        {"value": 0.899},
+        {"at_epochs_500_1000": [0.91, 0.2]},
+    ),
+    "primed_parts": (
+        {
+            "value": 0.51,
+            "no_carry_cells_lose_without_the_final_MLP": 0.11,
+            "head": "head 0:0",
+            "head_of_the_paper": "head 0:0",
+        },
+        {"value": 0.49},
+        {"no_carry_cells_lose_without_the_final_MLP": 0.09},
+        {"head": "head 0:1"},
+    ),
+    "carry_axis_long": CARRY_AXIS,
+    "finetune_small_change": ({"value": 0.049}, {"value": 0.051}),
     "no_grokking": ({"value": 50.0, "planned": 1000}, {"value": 51.0}, {"planned": 980}),
     "kink": (
         {"value": -10.0, "planned": 1000, "decay_rate": 0.01, "explained_variance": 0.951},
@@ -120,7 +186,7 @@ def rules() -> dict[str, base.Rule]:
     """The rules that judge a row of measured values, by the finding's name."""
     rules = {}
     for name, entry in registry.ROWS.items():
-        if entry.rule is not None and name.startswith("finding/"):
+        if name.startswith("finding/") and name != "finding/llm_heads":
             rules[name.removeprefix("finding/")] = entry.rule
     return rules
 
@@ -131,6 +197,12 @@ def test_a_rule_holds_on_one_side_of_its_criterion_and_not_on_the_other(name):
     assert rule(shows) is True
     for change in changes:
         assert rule({**shows, **change}) is False, change
+
+
+def test_what_is_said_of_some_runs_only_is_asked_of_these():
+    assert rules()["length"]({"value": 0.51, "primed": True})
+    parts = {"value": 0.51, "no_carry_cells_lose_without_the_final_MLP": 0.11, "head": "head 0:1"}
+    assert rules()["primed_parts"](parts | {"head_of_the_paper": ""})
 
 
 def test_attention_and_accuracy_change_together_within_a_fiftieth_of_the_training():

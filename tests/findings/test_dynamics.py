@@ -225,7 +225,7 @@ def test_curves_that_never_learn_say_nothing_of_grokking(planted):
 @pytest.mark.parametrize("best", [0.9, 1.0])
 def test_a_one_layer_run_that_is_perfect_differs(planted, best):
     found = dynamics.one_layer_imperfect(planted(exact_match(EPOCH > 0, best * (EPOCH > 100))))
-    assert found.shows.tolist() == [best < 1]
+    assert [dynamics.is_imperfect({"value": value}) for value in found.value] == [best < 1]
 
 
 def test_a_rebound_is_how_far_a_loss_ends_above_its_lowest_point():

@@ -168,10 +168,9 @@ def test_who_carries_and_who_corrects_in_a_planted_model():
 
 def test_criteria_of_parts_on_either_side():
     just = {"carried": 0.51, "corrected": 0.11, "trained": 0.11, "spared": 0.09}
-    changes = ({}, {"carried": 0.49}, {"corrected": 0.09}, {"trained": 0.09}, {"spared": 0.11})
+    changes = ({}, {"corrected": 0.09}, {"trained": 0.09}, {"spared": 0.11})
     runs = pd.DataFrame([just | change for change in changes])
-    assert lengths.has_its_parts(runs).tolist() == [True, False, False, True, True]
-    assert lengths.spares_long_carries(runs).tolist() == [True, True, False, False, False]
+    assert lengths.spares_long_carries(runs).tolist() == [True, False, False, False]
 
 
 # ---------------------------------------------------------------- streams, accuracies, weights
@@ -261,12 +260,16 @@ def planted(data, monkeypatch):
     return plant
 
 
+def shows(rows: pd.DataFrame) -> list[bool]:
+    return [lengths.forgets_unless_primed(fields) for fields in rows.to_dict("records")]
+
+
 def test_length_is_shown_by_runs_that_forget_unprimed_and_remember_primed(planted):
     found = lengths.length(planted("paper", {PAD6: [0.1, 0.8, 0.2], PRIMED: [0.1, 0.8, 0.7]}))
-    assert found.shows.tolist() == [True, True]
+    assert shows(found) == [True, True]
     assert found.value["unprimed", 0] == pytest.approx(0.25)
     found = lengths.length(planted("paper", {PAD6: [0.1, 0.8, 0.7], PRIMED: [0.1, 0.8, 0.2]}))
-    assert found.shows.tolist() == [False, False]
+    assert shows(found) == [False, False]
 
 
 def test_short_runs_of_ours_do_not_speak_to_epochs_of_the_paper(planted):

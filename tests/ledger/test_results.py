@@ -90,7 +90,8 @@ def test_what_each_run_shows_follows_from_what_was_measured(committed, source):
             continue
         fields = [key for key in row.fields if key not in ("run", "shows", "training")]
         for i, (key, value) in enumerate(zip(row.keys, row.runs, strict=True)):
-            group = key.rpartition(" ")[0] or entry.groups[0]
+            name_of_runs = key.rpartition(" ")[0]
+            group = name_of_runs if name_of_runs in groups.GROUPS else entry.groups[0]
             measured = {field: row.fields[field][i] for field in fields}
             layers = groups.find(group).config.layers
             context = dict(zip(CONTEXT, (layers, planned_epochs(source, group)), strict=True))

@@ -1,6 +1,7 @@
 """Many seeds: planted tables whose shares, intervals and exact tests are known; what the command writes."""
 
 import gzip
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -181,7 +182,9 @@ def test_what_a_run_shows_is_decided_when_the_table_is_read(data, monkeypatch):
     assert stored["kink shows"].isna().all()  # it was not measured
     # a field that a rule decides is left out
     assert stored.fields[0] == {"checkerboard": {"intact": 0.1}}
-    monkeypatch.setattr(heads, "PARTNER_ATTENTION", 0.4)
+    entry = registry.ROWS["finding/staircase"]
+    lower = replace(entry, rule=partial(heads.has_staircase, attention=0.4))
+    monkeypatch.setitem(registry.ROWS, "finding/staircase", lower)
     monkeypatch.setattr(typology, "DECIDES", 0.7)
     again = seeds.saved()
     assert again.kind.tolist() == ["one head", "one head"]

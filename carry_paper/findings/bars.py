@@ -1,0 +1,82 @@
+"""Bars: the thresholds of rules, which know the value that a perfect result would have.
+
+A rule takes its bars as keyword arguments, with the ones that the ledger uses as defaults. So
+`variants` can judge the same fields again at other bars, and show which verdicts hang on one.
+"""
+
+import inspect
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from carry_paper.findings.base import Rule
+
+
+class Bar(float):
+    """A threshold, as a float, with the value of a perfect result.
+
+    Attributes:
+        perfect: The value that the claim has at its clearest: 1 for an accuracy that should be
+            high, 0 for one that should be low, for a lag, and for the smallest effect that counts.
+        chance: The value that says nothing, such as a probe's accuracy on random labels; None if
+            there is none.
+    """
+
+    perfect: float
+    chance: float | None
+
+    def __new__(
+        cls, value: float | int, perfect: float | int, chance: float | None = None
+    ) -> "Bar":
+        """Return a bar at `value`."""
+        bar = super().__new__(cls, value)
+        bar.perfect = float(perfect)
+        bar.chance = chance
+        return bar
+
+    def __getnewargs__(self) -> tuple[Any, ...]:  # type: ignore[override]
+        return float(self), self.perfect, self.chance
+
+    def halved(self) -> "Bar":
+        """Return the bar at half its distance from the perfect value: 0.95 for 0.9 of 1."""
+        return self._at(0.5)
+
+    def doubled(self) -> "Bar":
+        """Return the bar at twice its distance from the perfect value: 0.8 for 0.9 of 1.
+
+        It goes no further than chance: beyond that, everything would pass.
+        """
+        return self._at(2.0)
+
+    def _at(self, factor: float) -> "Bar":
+        """Return the bar at a multiple of its distance from the perfect value."""
+        value = self.perfect + factor * (self - self.perfect)
+        if self.chance is not None:
+            is_high = self.perfect > self.chance
+            value = max(value, self.chance) if is_high else min(value, self.chance)
+        return Bar(round(value, 9), self.perfect, self.chance)
+
+
+def bars(rule: Rule | None) -> dict[str, Bar]:
+    """Return the bars of a rule, by the names of its arguments."""
+    if rule is None:
+        return {}
+    by_name = {}
+    for name, parameter in inspect.signature(rule).parameters.items():
+        if isinstance(parameter.default, Bar):
+            by_name[name] = parameter.default
+    return by_name
+
+
+def variants(rule: Rule | None) -> Mapping[str, Rule]:
+    """Return a rule with each of its bars in turn at half and at twice its distance from perfect.
+
+    They are named by the argument and its value, as in `cell=0.995`.
+    """
+    by_name: dict[str, Rule] = {}
+    if rule is None:
+        return by_name
+    for name, bar in bars(rule).items():
+        for other in (bar.halved(), bar.doubled()):
+            by_name[f"{name}={other:.4g}"] = partial(rule, **{name: other})
+    return by_name
