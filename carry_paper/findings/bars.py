@@ -34,7 +34,7 @@ class Bar(float):
         bar.chance = chance
         return bar
 
-    def __getnewargs__(self) -> tuple[Any, ...]:  # type: ignore[override]
+    def __getnewargs__(self) -> tuple[Any, ...]:
         return float(self), self.perfect, self.chance
 
     def halved(self) -> "Bar":

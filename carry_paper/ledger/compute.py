@@ -262,9 +262,10 @@ def judge(
     if source == "author":
         return verdicts.judge_author(claim, value, measurement.noise, n_runs, runs)
     if claim.rule == "count":
-        theirs = verdicts.Count(round(sum(author_runs)), len(author_runs))
-        if not author_runs:
-            theirs = verdicts.Count(claim.paper, verdicts.PAPER_RUNS)
+        if author_runs:
+            theirs = verdicts.Count(round(sum(author_runs)), len(author_runs))
+        else:
+            theirs = verdicts.Count(int(verdicts.as_array(claim.paper)[0]), verdicts.PAPER_RUNS)
         return verdicts.judge_count(claim, verdicts.Count(round(runs.sum()), len(runs)), theirs)
     return verdicts.judge_ours(claim, value, runs, stacked(author_runs), n_runs, table)
 

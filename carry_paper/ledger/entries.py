@@ -196,7 +196,7 @@ def judged(frame: pd.DataFrame, rule: Rule) -> dict[Any, bool | None]:
 
     It is None for a run of which the rule cannot say.
     """
-    shows = {}
+    shows: dict[Any, bool | None] = {}
     for run, fields in zip(frame.index, frame.to_dict("records"), strict=True):
         says = rule(fields)
         shows[run] = None if says is None else bool(says)

@@ -325,15 +325,15 @@ def welch(ours: Array, theirs: Array) -> Array:
 
 
 class Count(NamedTuple):
-    """How many of some runs show a thing."""
+    """The number of runs that show a thing, of some runs."""
 
-    count: int
+    n_showing: int
     n_runs: int
 
     @property
     def words(self) -> str:
         """The count in words: `4 of 6`."""
-        return f"{self.count} of {self.n_runs}"
+        return f"{self.n_showing} of {self.n_runs}"
 
 
 def judge_count(claim: Claim, ours: Count, theirs: Count) -> Judgement:
@@ -359,7 +359,7 @@ def judge_count(claim: Claim, ours: Count, theirs: Count) -> Judgement:
 def _what_settles_counts(ours: Count, theirs: Count) -> str:
     """Return the number of our runs from which the test tells, if their share stays as it is."""
     for n_runs in range(ours.n_runs + 1, settling.MOST_RUNS // 10):
-        count = round(n_runs * ours.count / ours.n_runs)
+        count = round(n_runs * ours.n_showing / ours.n_runs)
         if settling.fisher(count, n_runs, *theirs) <= SIGNIFICANT:
             return f"with {n_runs} of our runs, if their share stays as it is"
     return f"never: {theirs.words} of the author's runs leave too much open"
