@@ -221,11 +221,12 @@ def _shows(row: "pd.Series[Any]", name: str, entry: Entry) -> bool | float:
         planned = groups.RECIPES[row.recipe].epochs(group)
     context = {"layers": group.config.layers, "planned": planned}
     try:
-        return entry.rule({"value": row[name], **context, **row.fields.get(name, {})})
+        shows = entry.rule({"value": row[name], **context, **row.fields.get(name, {})})
     except (KeyError, AttributeError) as error:
         raise BadInput(
             f"{path_of()} lacks what the rule of {name} asks for: run `make seeds`."
         ) from error
+    return np.nan if shows is None else shows
 
 
 def settled(rows: pd.DataFrame) -> pd.DataFrame:

@@ -21,9 +21,10 @@ from carry_core.errors import BadInput
 from carry_paper import author
 from carry_paper.ledger import claims, results
 from carry_paper.ledger.claims import QUANTIFIERS, RULES, Claim
+from carry_paper.ledger.exchangeability import TableTest
 from carry_paper.ledger.report import badness, counted, text
 from carry_paper.ledger.results import Row
-from carry_paper.ledger.verdicts import CANNOT_TELL, NOT_RUN, runs_show
+from carry_paper.ledger.verdicts import CANNOT_TELL, EQUIVALENT, NOT_RUN, runs_show
 from carry_paper.pages.box import number, percents
 from carry_paper.pages.html import SIGNS, Html, environment
 from carry_paper.pages.minus import minus_signs
@@ -41,6 +42,33 @@ REASONS = {
     "other": "With runs of the author's that were not released, or others",
 }
 
+
+# The meaning of each verdict on a number and on a finding; "" where it has none.
+MEANINGS = {
+    "reproduced": (
+        "The author's weights: equal up to rounding and the chance of the draw of sums. Ours: the"
+        f" 95% interval of the difference lies within {EQUIVALENT:.0%} of the quantity's range.",
+        "As many runs show it as the paper says: all, two thirds for “most”, one for “some”.",
+    ),
+    "mostly": ("", "The paper says it of all runs, and two thirds or more show it."),
+    "mixed": ("", "Between a third and two thirds of the runs show it."),
+    CANNOT_TELL: (
+        "The interval is too wide. Its half-width stands beside the verdict, and the row says what"
+        " would settle it.",
+        "There are too few runs.",
+    ),
+    "differs": (
+        "The interval excludes zero by more than rounding and, in a table, the whole table is told"
+        " apart from the author's.",
+        "At most a third of the runs show it.",
+    ),
+    "no verdict": (
+        "",
+        "The paper says it of one of the author's runs, which is judged; ours show how general it"
+        " is.",
+    ),
+    NOT_RUN: ("The row says what it waits for.", "The row says what it waits for."),
+}
 
 # Kinds of rows, in the order of the page; those that can hardly fail are counted separately.
 KINDS = ("numbers", "findings", "rows that can hardly fail", "beyond the paper")
@@ -200,13 +228,13 @@ def _rows(source: str, stored: list[Row], all_claims: Mapping[str, Claim]) -> di
 def reason(source: str, entry: Entry) -> str:
     """Return the reason why a row is neither reproduced nor differs, without a full stop.
 
-    For rows of which we can't tell it is the kind of thing that would settle them.
+    It is empty for others. For rows of which we can't tell it is the kind of thing that would settle them.
     """
     row = entry.rows[source]
     if row.verdict == NOT_RUN:
         return row.detail.rstrip(".")
     if row.verdict != CANNOT_TELL:
-        return REASONS[row.verdict]
+        return REASONS.get(row.verdict, "")
     if row.settles.startswith("never"):
         return REASONS["never"]
     if "of our runs" in row.settles:
@@ -243,24 +271,47 @@ def counts_table(outcomes: Outcomes) -> pd.DataFrame:
 
 
 def differing_findings(outcomes: Outcomes, source: str) -> Html:
-    """Return the findings that differ from the paper, as a list of links to their pages."""
+    """Return the findings that differ from the paper, as a list of links with the reasons."""
     items = []
     texts = []
     for entry in outcomes.entries:
         if entry.kind == "findings" and entry.verdict(source) == "differs":
             claim = entry.claim
-            items.append(f'<li><a href="../notebooks/{claim.notebook}.html">{claim.words}</a></li>')
+            why = entry.rows[source].why
+            link = f'<a href="../notebooks/{claim.notebook}.html">{claim.words}</a>'
+            items.append(f"<li>{link}{': ' + words(why.text) if why else ''}</li>")
             texts.append(claim.words)
     return Html(f"<ul>{''.join(items)}</ul>", "\n".join(texts))
+
+
+def example(outcomes: Outcomes, verdict: str, of_numbers: bool) -> tuple[str, Entry] | None:
+    """Return the first number, or finding, with a verdict, after the source; None if none has."""
+    for entry in outcomes.entries:
+        if (entry.claim.paper is not None) == of_numbers and entry.kind in JUDGED_KINDS:
+            for source in outcomes.sources:
+                if entry.verdict(source) == verdict:
+                    return source, entry
+    return None
+
+
+def table_tests(outcomes: Outcomes) -> list[TableTest]:
+    """Return the comparison of each of our tables with the author's."""
+    tests = {}
+    for entry in outcomes.entries:
+        row = entry.rows.get("ours")
+        if row is not None and row.table is not None:
+            tests[row.table.name] = row.table
+    return list(tests.values())
 
 
 def part(name: str, outcomes: Outcomes, *verdicts: str) -> Html:
     """Return a part of the page.
 
     Args:
-        name: `overview`, sections by sources with how many rows have which verdict, each
-            count a link to those rows; `differing`, rows with some `verdicts` in sentences,
-            the worst first; `grouped`, lists of such rows, those for the same `reason`
+        name: `legend`, the verdicts with their meaning and an example; `tables`, the comparisons
+            of whole tables; `overview`, sections by sources with how many rows have which
+            verdict, each count a link to those rows; `differing`, rows with some `verdicts` in
+            sentences, the worst first; `grouped`, lists of such rows, those for the same `reason`
             together; or `ledger`, all rows as a table, with a form that filters it.
         outcomes: The ledger and its results.
         verdicts: The verdicts of the rows in a list.
@@ -273,7 +324,12 @@ def part(name: str, outcomes: Outcomes, *verdicts: str) -> Html:
     html = (
         TEMPLATES.get_template("claims.html.j2")
         .render(
-            part=name, outcomes=outcomes, entries=outcomes.entries, some=entries, reasons=reasons
+            part=name,
+            outcomes=outcomes,
+            entries=outcomes.entries,
+            some=entries,
+            reasons=reasons,
+            tests=table_tests(outcomes),
         )
         .strip()
     )
@@ -350,6 +406,8 @@ TEMPLATES.globals |= {
     "number": number,
     "runs_show": runs_show,
     "domain": domain,
+    "example": example,
+    "meanings": MEANINGS,
     "strip_position": strip_position,
     "ranges": ranges,
 }
