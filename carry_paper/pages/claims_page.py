@@ -228,7 +228,8 @@ def _rows(source: str, stored: list[Row], all_claims: Mapping[str, Claim]) -> di
 def reason(source: str, entry: Entry) -> str:
     """Return the reason why a row is neither reproduced nor differs, without a full stop.
 
-    It is empty for others. For rows of which we can't tell it is the kind of thing that would settle them.
+    It is empty for others. For rows of which we can't tell it is the kind of thing that would
+    settle them.
     """
     row = entry.rows[source]
     if row.verdict == NOT_RUN:
