@@ -342,7 +342,7 @@ class LengthAccuracy(NamedTuple):
 
 def accuracy_at_length(model: Transformer, n_digits: int) -> LengthAccuracy:
     """Return the accuracies on `random_sums` of up to `n_digits` digits."""
-    is_correct = heads.correct_digits(model, *random_sums(n_digits))
+    is_correct = measure.correct_digits(model, *random_sums(n_digits))
     exact_match = is_correct.all(1).double().mean().item()
     return LengthAccuracy(exact_match, digits=is_correct.double().mean(0))
 

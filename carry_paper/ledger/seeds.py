@@ -71,15 +71,15 @@ def carry_swaps(model: Transformer, count: int = interchange_maps.PAIRS) -> pd.D
 def run_measures(model: Transformer) -> Fields:
     """Return the measurements on a run besides its kind and the paper's findings.
 
-    Attention is that of the decision head, which is found by zero ablation.
+    Attention is that of the decision head; `zero ablation` is the head that costs most without it.
     """
     decision_head = measure.decision_head(model)
     attention = heads.mean_attention(model)[-1][decision_head]  # (query, key)
-    correct = heads.correct_digits(model, *random_sums())  # (sums, pos)
+    correct = measure.correct_digits(model, *random_sums())  # (sums, pos)
     fields = {
         "exact match": correct.all(1).double().mean().item(),
         "squared norm": sum(float(weight.square().sum()) for weight in model.parameters()),
-        "zero ablation": decision_head,
+        "zero ablation": measure.costliest_head(model),
     }
     for name, shift in (("left", -1), ("own", 0), ("right", 1)):
         mass = heads.column_mass(attention, model.config.layout, shift)

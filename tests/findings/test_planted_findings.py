@@ -425,7 +425,7 @@ def test_what_biases_cost_is_counted_without_them():
     for name, p in bare.named_parameters():
         if name.endswith(".bias") and "norm" not in name:
             p.zero_()
-    without = heads.correct_digits(bare, a, torch.zeros_like(a)).all(1).double().mean().item()
+    without = measure.correct_digits(bare, a, torch.zeros_like(a)).all(1).double().mean().item()
     assert without < 0.75
     assert heads.bias_cost(model, a, torch.zeros_like(a)) == pytest.approx(0.75 - without)
     assert model.unembed.bias.any()
