@@ -301,7 +301,12 @@ def separations(models: Mapping[int, Transformer], a: Numbers, b: Numbers) -> pd
 
 
 def unprimed_steps(evidence: Evidence) -> pd.DataFrame:
-    """Lowest accuracy of tens and carry-ins at trained positions, six axes, epoch 500 (Fig. 22)."""
+    """Lowest accuracy of tens and carry-ins at trained positions, six axes, epoch 500 (Fig. 22).
+
+    Raises:
+        BadInput: As `by_the_papers_epochs`.
+    """
+    by_the_papers_epochs(evidence, base.PAD6)
     n_long = long_positions(base.PAD6)
     a, b = balanced(groups.find(base.PAD6).config.width, BALANCED)
     accuracies = separations(evidence.models(base.PAD6, 500), a, b)

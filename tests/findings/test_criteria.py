@@ -42,6 +42,7 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
         {"lowest_right_or_too_large": 0.989},
     ),
     "final_mlp_carries": ({"value": 0.901}, {"value": 0.899}),
+    "decoder_mlp": ({"value": 0.901}, {"value": 0.899}),
     "three_layers": (
         {"value": 0.901, "cost_of_heads_1:0_1:1_2:0_2:1": [0.099, 0.0, 0.0, 0.099]},
         {"value": 0.899},
@@ -159,6 +160,7 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
         {"explained_variance": math.nan},
     ),
     "layer0_tens": LEADING_AXIS,
+    "layer0_tens_either": ({"value": 0.951}, {"value": 0.949}),
     "layer1_carry": LEADING_AXIS,
     "outcome_pockets": (
         {"digit_and_class_after_it": [0.31, 0.3, 0.81, 0.8]},
