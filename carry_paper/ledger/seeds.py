@@ -212,7 +212,7 @@ def decided(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _shows(row: "pd.Series[Any]", name: str, entry: Entry) -> bool | float:
-    """Return True if a run shows a finding, False if not, and NaN if it was not measured."""
+    """Return True if a run shows a finding, else False; NaN if it can't say or wasn't measured."""
     if entry.rule is None or pd.isna(row.get(name)):
         return np.nan
     group = groups.find(MAIN)
@@ -221,11 +221,12 @@ def _shows(row: "pd.Series[Any]", name: str, entry: Entry) -> bool | float:
         planned = groups.RECIPES[row.recipe].epochs(group)
     context = {"layers": group.config.layers, "planned": planned}
     try:
-        return entry.rule({"value": row[name], **context, **row.fields.get(name, {})})
+        answer = entry.rule({"value": row[name], **context, **row.fields.get(name, {})})
     except (KeyError, AttributeError) as error:
         raise BadInput(
             f"{path_of()} lacks what the rule of {name} asks for: run `make seeds`."
         ) from error
+    return np.nan if answer is None else answer
 
 
 def settled(rows: pd.DataFrame) -> pd.DataFrame:
