@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carry_core import carries
 from carry_core.errors import BadInput, check_whole
 from carry_core.fast.prefixes import Passes, passes
+from carry_core.fast.swaps import swaps_between
 from carry_core.interventions import BATCH as BATCH
 from carry_core.interventions import (
     INTACT,
@@ -30,8 +31,10 @@ from carry_core.interventions import (
     means,
 )
 from carry_core.model import MAX_SIZE, Hook, ModelConfig, Read, Transformer, cache_hook
+from carry_core.pairs import Contrast, Pairs, sample_pairs
 from carry_core.sums import (
     MAX_DIGITS,
+    Layout,
     Numbers,
     Operand,
     digits,
@@ -276,6 +279,12 @@ def score(predicted: Int[Tensor, "sums pos"], a: Operand, b: Operand) -> ClassAc
     )
 
 
+def correct_digits(model: Transformer, a: Numbers, b: Numbers) -> Bool[Tensor, "sums pos"]:
+    """Return a mask of the correct digits in the model's answers to a + b."""
+    (predicted,) = predict(model, a, b)
+    return predicted == digits(a + b, model.config.width)
+
+
 # ---- parts to ablate, sums to draw
 
 
@@ -326,9 +335,101 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+# ---- pairs of sums that a model gets right
+
+# Sampling stops after this many pairs for each that is asked for, if the model gets few right.
+TRIES = 20
+
+
+class CorrectPairs(NamedTuple):
+    """Pairs of which a model gets both sums right, and their share of all sampled pairs."""
+
+    pairs: Pairs
+    share: float
+
+
+def correct_pairs(
+    model: Transformer,
+    contrast: Contrast,
+    count: int,
+    generator: torch.Generator,
+    n_digits: int | None = None,
+) -> CorrectPairs:
+    """Return `count` random pairs of which the model gets both sums right.
+
+    There are fewer if the model gets hardly any sum right. The sums have `n_digits` digits (as many
+    as the model if None), and the contrast's column is counted among these.
+    """
+    layout = Layout(n_digits or model.config.width, model.config.causal)
+    pairs = torch.zeros(2, 2, 0, dtype=torch.int64)
+    n_sampled = 0
+    while pairs.shape[-1] < count and n_sampled < TRIES * count:
+        sampled = sample_pairs(contrast, count, generator, layout)
+        first_correct = correct_digits(model, *sampled[0]).all(1)
+        second_correct = correct_digits(model, *sampled[1]).all(1)
+        indices = (first_correct & second_correct).nonzero().flatten()[: count - pairs.shape[-1]]
+        pairs = torch.cat([pairs, sampled[..., indices]], -1)
+        # Pairs after the one that completes the count do not count as sampled.
+        is_complete = pairs.shape[-1] == count
+        n_sampled += int(indices[-1]) + 1 if is_complete else count
+    return CorrectPairs(pairs, pairs.shape[-1] / n_sampled)
+
+
 # ---- the decision head
 
-DECISION_SUMS = 10_000  # random sums on which the head is chosen, the same for every run
+DECISION_PAIRS = 250  # pairs in each column on which the head is chosen
+DECISION_SUMS = 10_000  # random sums on which the costs of heads are compared, the same for all
+
+
+def decision_head(model: Transformer) -> int:
+    """Return the last-layer head that moves the carry: the decision head (Sec. 4).
+
+    It is the head of `carries_moved_by_heads` that moves the carry in the most pairs. The paper
+    takes the head that costs the most exact matches when it is ablated (`costliest_head`), which
+    need not be the same: without a head that does something else, a model can err more. Of heads
+    that move equally many carries, it is the costliest. So the costliest head is the decision head
+    of a model of one layer, of one digit, or one that gets no pair right.
+    """
+    moved = carries_moved_by_heads(model)
+    most = max(moved)
+    if moved.count(most) == 1:
+        return moved.index(most)
+    exact_matches = exact_match_without_heads(model)
+    tied = [head for head, count in enumerate(moved) if count == most]
+    return min(tied, key=lambda head: exact_matches[head])
+
+
+def carries_moved_by_heads(model: Transformer) -> list[int]:
+    """Return the number of swaps in which each last-layer head alone moves the carry.
+
+    Its output at an answer position is swapped, in both directions, between sums that differ in
+    the carry into that column alone (`pairs.Contrast`). The carry is moved if the digit becomes the
+    other sum's. The model gets both sums of each pair right. With a single layer, no head can
+    receive a carry that was decided elsewhere, so none is swapped, and all counts are 0.
+    """
+    config = model.config
+    moved = [0] * config.heads
+    if config.layers == 1:
+        return moved
+    generator = torch.Generator().manual_seed(0)
+    for column in range(config.width - 1):  # nothing is carried into the last one
+        contrast = Contrast("carry_in", column)
+        numbers = correct_pairs(model, contrast, DECISION_PAIRS, generator).pairs
+        if not numbers.shape[-1]:
+            continue
+        swaps = swaps_between(model, numbers)
+        for head in range(config.heads):
+            name = f"blocks.{config.layers - 1}.attn.z:{head}"
+            for base in (0, 1):
+                digit = swaps.swapped(name, config.layout.answer[column], base)[:, column]
+                moved[head] += int((digit == swaps.answers[1 - base][:, column]).sum())
+    return moved
+
+
+def costliest_head(model: Transformer) -> int:
+    """Return the last-layer head whose zero ablation costs the most exact matches (Sec. 4)."""
+    exact_matches = exact_match_without_heads(model)
+    return exact_matches.index(min(exact_matches))
 
 
 def exact_match_without_heads(model: Transformer) -> list[float]:
@@ -336,12 +437,6 @@ def exact_match_without_heads(model: Transformer) -> list[float]:
     a, b = long_sums(DECISION_SUMS, model.config.width, torch.Generator().manual_seed(0))
     tables = class_accuracies(model, a, b, last_heads(model))
     return [table.exact_match for table in tables]
-
-
-def decision_head(model: Transformer) -> int:
-    """Return the last-layer head whose zero ablation costs the most exact matches (Sec. 4)."""
-    exact_matches = exact_match_without_heads(model)
-    return exact_matches.index(min(exact_matches))
 
 
 # ---- attention and activations

@@ -9,7 +9,8 @@ whatever else was measured.
 A rule decides from these fields whether a run shows what the paper claims; the claim's `reason` in
 `data/claims.yml` says why the rule is as it is. So tables store what was measured, and the current
 rule judges it whenever they are read. Its thresholds are `bars.Bar`, the defaults of its keyword
-arguments, so that `bars.variants` can judge the same fields at other ones.
+arguments, so that `bars.variants` can judge the same fields at other ones. A rule returns None for
+a run that can't say whether it shows the claim: it counts neither for the claim nor against it.
 """
 
 from collections.abc import Callable, Mapping

@@ -414,11 +414,17 @@ def learns_at_once(measured: Fields, *, delay: float = TEST_DELAY) -> bool:
 PIECE = 3  # the fewest epochs of a straight piece of a curve
 SMOOTHED = 10  # epochs: the loss of a single one is noisy
 CONFIDENCE = 0.95
+# The loss is at its floor once its logarithm has only this share of its whole fall still to go.
+FLOOR = 0.1
+# The kink is fitted again to these shares of the epochs before the floor.
+SHORTER_FITS = (0.6, 0.8)
 
 # Share of the epochs from the kink of the loss to the start of the rise.
 KINK_TO_RISE = Bar(0.01, perfect=0)
 # Share of the variance of the smoothed loss's logarithm.
 EXPLAINED_VARIANCE = Bar(0.95, perfect=1)
+# A correlation that has fallen by more before can be said to start to rise.
+DIP = Bar(0.1, perfect=0)
 
 
 class Kink(NamedTuple):
@@ -426,7 +432,7 @@ class Kink(NamedTuple):
 
     Attributes:
         epoch: The epoch of the turn.
-        end: The last epoch of the fit.
+        end: The last epoch of the fit, or the last test before it.
         rate: Per epoch; after the kink the loss goes as exp(-rate * epoch).
         interval: The 95% confidence interval of the rate, for independent residuals.
         explained: The share of the variance of the loss's logarithm after the kink that the
@@ -442,22 +448,35 @@ class Kink(NamedTuple):
     level: float
 
 
-def fit_kink(loss: Curve, share: float = PLOTTED, planned: int = 0) -> Kink:
+def loss_floor(loss: Curve) -> int:
+    """Return the first tested epoch at which a loss has reached its floor.
+
+    Of the fall of the logarithm from the first epochs to the lowest ones, only a share of `FLOOR`
+    is then left. The loss is averaged over `SMOOTHED` epochs, since that of a single one is noisy.
+    """
+    smooth = np.log(per_epoch(loss).rolling(SMOOTHED, min_periods=1, center=True).mean())
+    lowest = smooth.min()
+    is_low = smooth <= lowest + FLOOR * (smooth.iloc[0] - lowest)
+    return int(smooth.index[is_low][0])
+
+
+def fit_kink(loss: Curve, end: float | int | None = None) -> Kink:
     """Return the corner of the two joined straight pieces that fit a loss's logarithm best.
 
-    They are fitted to the first `share` of the training, which has `planned` epochs in all if it
-    stopped early. A test counts once for each epoch since the test before it.
+    They are fitted up to the epoch `end`, or up to `loss_floor` if it is None: a loss that has
+    stopped falling would be a third piece. A test counts once for each epoch since the test before
+    it.
 
     Raises:
         BadInput: The curve is too short.
     """
-    last = int(loss.index[-1])
     shortest = 2 * PIECE + 1
-    tests = loss.loc[: max(round(share * max(planned, last)), shortest)]
-    if len(tests) < shortest:
+    if len(loss) < shortest:
         raise BadInput(
-            f"A loss over {len(tests)} epochs has no kink to look for: expected {shortest} or more."
+            f"A loss over {len(loss)} epochs has no kink to look for: expected {shortest} or more."
         )
+    last = loss_floor(loss) if end is None else end
+    tests = loss.loc[: max(last, int(loss.index[shortest - 1]))]
     tested, weighted = tests.index.to_numpy(), per_epoch(tests)
     epochs = weighted.index.to_numpy(np.float64)
     log_loss = np.log(weighted.to_numpy(np.float64))
@@ -481,6 +500,15 @@ def fit_kink(loss: Curve, share: float = PLOTTED, planned: int = 0) -> Kink:
         explained=_explained(weighted.to_numpy()[after]),
         level=float(fit.intercept),
     )
+
+
+def shorter_fits(loss: Curve) -> list[int]:
+    """Return the epochs of the kinks of fits that end before the loss's floor (`SHORTER_FITS`).
+
+    A curve that bends all the way has no corner: its kink moves with the end of the fit.
+    """
+    floor = loss_floor(loss)
+    return [fit_kink(loss, share * floor).epoch for share in SHORTER_FITS]
 
 
 def _half_width(standard_error: float, n_epochs: int, n_tests: int) -> float:
@@ -528,7 +556,7 @@ def starts_to_rise(curve: Curve, planned: int = 0) -> tuple[int, float]:
     """Return the bottom of the curve's deepest fall below an earlier high: epoch and depth.
 
     The first correct additions raise the correlation too; this finds when it rises for good. Only
-    the epochs that Fig. 5 plots are searched, as in `fit_kink`.
+    the epochs that Fig. 5 plots are searched.
     """
     last = int(curve.index[-1])
     plotted = curve.loc[: max(1, round(PLOTTED * max(planned, last)))]
@@ -541,12 +569,16 @@ def carrying(loss: Curve, correlation: Curve, planned: int = 0) -> Fields:
 
     Other fields describe the kink, and how well an exponential fits the loss after it.
     """
-    fit = fit_kink(loss, planned=planned)
+    fit = fit_kink(loss)
+    kinks = [fit.epoch, *shorter_fits(loss)]
     rise, depth = starts_to_rise(correlation, planned)
     return {
         "value": float(rise - fit.epoch),
         "planned": max(planned, int(loss.index[-1])),
         "kink": fit.epoch,
+        "kink_of_shorter_fits": kinks[1:],
+        "kink_moves_by": max(kinks) - min(kinks),
+        "loss_at_its_floor": fit.end,
         "rise": float(rise),
         "depth_of_the_fall_before": depth,
         "decay_rate": fit.rate,
@@ -575,13 +607,33 @@ def kink(evidence: Evidence) -> pd.DataFrame:
     return with_resolution(per_run(rows))
 
 
+def has_kink_and_rise(
+    measured: Fields, *, distance: float = KINK_TO_RISE, dip: float = DIP
+) -> bool:
+    """Return True if a run has a kink that stays in place, and a rise that starts at some epoch.
+
+    Else it can't say whether the two coincide: its kink depends on the end of the fit by more than
+    the two may lie apart, its correlation never falls before it rises, or too few epochs after the
+    kink are left to say how the loss falls.
+    """
+    stays = measured["kink_moves_by"] <= window(measured["planned"], distance)
+    dips = measured["depth_of_the_fall_before"] > dip
+    return bool(stays and dips and not np.isnan(measured["explained_variance"]))
+
+
 def starts_at_the_kink(
     measured: Fields,
     *,
     distance: float = KINK_TO_RISE,
     explained: float = EXPLAINED_VARIANCE,
-) -> bool:
-    """Return True if the final MLP's role starts to form at the kink of an exponential fall."""
+    dip: float = DIP,
+) -> bool | None:
+    """Return True if the final MLP's role starts to form at the kink of an exponential fall.
+
+    None if the run can't say (`has_kink_and_rise`).
+    """
+    if not has_kink_and_rise(measured, distance=distance, dip=dip):
+        return None
     is_exponential = measured["decay_rate"] > 0 and measured["explained_variance"] >= explained
     is_near = abs(measured["value"]) <= window(measured["planned"], distance)
     return bool(is_exponential and is_near)

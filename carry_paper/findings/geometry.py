@@ -368,12 +368,30 @@ def leads(measured: Fields, *, accuracy: float = SEPARATING_ACCURACY) -> bool:
     return bool(measured["value"] >= accuracy) and all(axis == 1 for axis in best)
 
 
-def layer0_tens(model: Transformer) -> Fields:
-    """Accuracy of the leading axis after layer 0, lower of tens and units of a (Sec. 4.1)."""
+def tens_by_axis(model: Transformer) -> dict[int, list[float]]:
+    """Return each axis' accuracy for ten or more after layer 0, at the tens and units of a."""
     a, b = random_sums()
     is_ten_or_more = digit_sums(a, b, 3) >= 10
     labels = {position: is_ten_or_more[:, position] for position in (1, 2)}
-    return leading(axes_of(model, "blocks.0.resid_post", labels))
+    return axes_of(model, "blocks.0.resid_post", labels)
+
+
+def layer0_tens(model: Transformer) -> Fields:
+    """Accuracy of the leading axis after layer 0, lower of tens and units of a (Sec. 4.1)."""
+    return leading(tens_by_axis(model))
+
+
+def layer0_tens_either(model: Transformer) -> Fields:
+    """Accuracy of the better of two leading axes after layer 0, lower of tens and units of a.
+
+    (Sec. 4.1.) Axes of similar variance can change places, so that the paper's first is the second.
+    """
+    axes = tens_by_axis(model)
+    fields: dict[str, float] = {"value": min(max(scores[:2]) for scores in axes.values())}
+    for position, scores in axes.items():
+        fields[f"axis_1_at_{position}"] = scores[0]
+        fields[f"axis_2_at_{position}"] = scores[1]
+    return fields
 
 
 def layer1_carry(model: Transformer) -> Fields:

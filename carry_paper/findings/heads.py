@@ -28,7 +28,7 @@ from carry_core.groups import GROUPS
 from carry_core.interventions import INTACT, Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import Transformer
-from carry_core.sums import Layout, Numbers, digits, equal_sums
+from carry_core.sums import Layout, Numbers, equal_sums
 from carry_paper.findings.bars import Bar
 from carry_paper.findings.base import N3, Fields
 from carry_paper.findings.survey import Survey, random_sums
@@ -220,7 +220,8 @@ def default_run(models: Iterable[tuple[int, Transformer]], run: int | None = Non
         return run
     without_decision_head = {}
     for number, model in models:
-        without_decision_head[number] = min(measure.exact_match_without_heads(model))
+        exact_matches = measure.exact_match_without_heads(model)
+        without_decision_head[number] = exact_matches[measure.decision_head(model)]
     highest = min(without_decision_head.values()) + CLOSE_TO_LOWEST
     return min(number for number, exact in without_decision_head.items() if exact <= highest)
 
@@ -414,12 +415,6 @@ def squashes(measured: Fields) -> bool:
 # ---- biases (App. A.1)
 
 
-def correct_digits(model: Transformer, a: Numbers, b: Numbers) -> Bool[Tensor, "sums pos"]:
-    """Return a mask of the correct digits in the model's answers to a + b."""
-    (predicted,) = measure.predict(model, a, b)
-    return predicted == digits(a + b, model.config.width)
-
-
 def bias_cost(model: Transformer, a: Numbers, b: Numbers) -> float:
     """Return the exact match lost when the biases of all linear layers are zeroed (App. A.1).
 
@@ -429,8 +424,8 @@ def bias_cost(model: Transformer, a: Numbers, b: Numbers) -> float:
     for module in without_biases.modules():
         if isinstance(module, nn.Linear):
             nn.init.zeros_(module.bias)
-    before = correct_digits(model, a, b).all(1).double().mean()
-    after = correct_digits(without_biases, a, b).all(1).double().mean()
+    before = measure.correct_digits(model, a, b).all(1).double().mean()
+    after = measure.correct_digits(without_biases, a, b).all(1).double().mean()
     return float(before - after)
 
 

@@ -20,56 +20,15 @@ from torch import Tensor
 from carry_core import groups
 from carry_core.errors import BadInput
 from carry_core.fast.swaps import PatchedPasses, RowSwaps, components, swaps_between
+from carry_core.measure import correct_pairs
 from carry_core.model import ModelConfig, Transformer
-from carry_core.pairs import VARIABLES, Contrast, Pairs, sample_pairs
-from carry_core.sums import Layout
-from carry_paper.findings import heads
+from carry_core.pairs import VARIABLES, Contrast, Pairs
 
 # The columns of a map that say what a row is about, and those that were measured.
 CELL = ["component", "position", "reads", "variable", "direction"]
 MEASURED = ["pairs", "accuracy", "elsewhere", "right"]
 
 BATCH = 250  # pairs in a pass, few enough for the processor's cache
-
-
-# ---- pairs that a model gets right
-
-# Sampling stops after this many pairs for each that is asked for, if the model gets few right.
-TRIES = 20
-
-
-class CorrectPairs(NamedTuple):
-    """Pairs of which a model gets both sums right, and their share of all sampled pairs."""
-
-    pairs: Pairs
-    share: float
-
-
-def correct_pairs(
-    model: Transformer,
-    contrast: Contrast,
-    count: int,
-    generator: torch.Generator,
-    n_digits: int | None = None,
-) -> CorrectPairs:
-    """Return `count` random pairs of which the model gets both sums right.
-
-    There are fewer if the model gets hardly any sum right. The sums have `n_digits` digits (as many
-    as the model if None), and the contrast's column is counted among these.
-    """
-    layout = Layout(n_digits or model.config.width, model.config.causal)
-    pairs = torch.zeros(2, 2, 0, dtype=torch.int64)
-    n_sampled = 0
-    while pairs.shape[-1] < count and n_sampled < TRIES * count:
-        sampled = sample_pairs(contrast, count, generator, layout)
-        first_correct = heads.correct_digits(model, *sampled[0]).all(1)
-        second_correct = heads.correct_digits(model, *sampled[1]).all(1)
-        indices = (first_correct & second_correct).nonzero().flatten()[: count - pairs.shape[-1]]
-        pairs = torch.cat([pairs, sampled[..., indices]], -1)
-        # Pairs after the one that completes the count do not count as sampled.
-        is_complete = pairs.shape[-1] == count
-        n_sampled += int(indices[-1]) + 1 if is_complete else count
-    return CorrectPairs(pairs, pairs.shape[-1] / n_sampled)
 
 
 # ---- cells of a map

@@ -301,7 +301,12 @@ def separations(models: Mapping[int, Transformer], a: Numbers, b: Numbers) -> pd
 
 
 def unprimed_steps(evidence: Evidence) -> pd.DataFrame:
-    """Lowest accuracy of tens and carry-ins at trained positions, six axes, epoch 500 (Fig. 22)."""
+    """Lowest accuracy of tens and carry-ins at trained positions, six axes, epoch 500 (Fig. 22).
+
+    Raises:
+        BadInput: As `by_the_papers_epochs`.
+    """
+    by_the_papers_epochs(evidence, base.PAD6)
     n_long = long_positions(base.PAD6)
     a, b = balanced(groups.find(base.PAD6).config.width, BALANCED)
     accuracies = separations(evidence.models(base.PAD6, 500), a, b)
@@ -342,7 +347,7 @@ class LengthAccuracy(NamedTuple):
 
 def accuracy_at_length(model: Transformer, n_digits: int) -> LengthAccuracy:
     """Return the accuracies on `random_sums` of up to `n_digits` digits."""
-    is_correct = heads.correct_digits(model, *random_sums(n_digits))
+    is_correct = measure.correct_digits(model, *random_sums(n_digits))
     exact_match = is_correct.all(1).double().mean().item()
     return LengthAccuracy(exact_match, digits=is_correct.double().mean(0))
 

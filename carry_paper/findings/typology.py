@@ -18,6 +18,7 @@ from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
 from carry_core.fast.swaps import swaps_between
 from carry_core.interventions import Patch
+from carry_core.measure import correct_pairs
 from carry_core.model import Hook, Transformer
 from carry_core.pairs import Contrast, Pairs
 from carry_core.sums import Numbers
@@ -25,7 +26,6 @@ from carry_paper.findings import heads, interchange_maps
 from carry_paper.findings.bars import Bar
 from carry_paper.findings.base import MAIN, Fields, per_run
 from carry_paper.findings.evidence import Evidence
-from carry_paper.findings.interchange import correct_pairs
 
 COUNT = 2_000  # pairs, where a page computes the swaps itself
 
@@ -252,7 +252,7 @@ def _sample_sources(model: Transformer, count: int, generator: torch.Generator) 
     width = model.config.width
     n_sums = 2 * width  # of a pair: the base, and sources of `width` digit sums and the carry-ins
     a, b = sums.long_sums(n_sums * count * 3 // 2, width, generator)
-    correct = heads.correct_digits(model, a, b).all(1).nonzero().flatten()
+    correct = measure.correct_digits(model, a, b).all(1).nonzero().flatten()
     n_pairs = min(len(correct) // n_sums, count)
     indices = correct[: n_pairs * n_sums]
     numbers = torch.stack([a[indices], b[indices]]).view(2, n_sums, n_pairs)
@@ -333,7 +333,7 @@ def statements(evidence: Evidence) -> pd.DataFrame:
         head, stored = measure.decision_head(model), deciding.loc[run]
         swaps = neuron_swaps(model, carry_pairs(model, COUNT)).groupby("set").accuracy.mean()
         adder = abstraction(model, head, "digits and answer", COUNT).set_index("variable").accuracy
-        is_named = head == stored["head"] and stored["one head"] >= DECIDES
+        is_named = measure.costliest_head(model) == stored["head"] and stored["one head"] >= DECIDES
         return {
             "one_head": stored["one head"],
             "attention": stored["heads together"],

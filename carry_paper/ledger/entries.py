@@ -105,7 +105,8 @@ def on_models(
         groups: The group whose runs are measured, or several of them.
         finding: The function that measures a run.
         shows: The rule that decides whether a run shows the claim.
-        epoch: The epoch of the weights, by the paper's count (the last if None).
+        epoch: The epoch of the weights, by the paper's count (the last if None). If it is given,
+            runs of another recipe are refused, since their epochs differ from the paper's.
         mean_over: The group over whose runs the row's value is the mean (all if None).
     """
     names = [groups] if isinstance(groups, str) else list(groups)
@@ -116,6 +117,8 @@ def on_models(
     def measure(evidence: Evidence) -> Measurement:
         frames = {}
         for name in names:
+            if epoch is not None:
+                lengths.by_the_papers_epochs(evidence, name)
             fields_by_run = evidence.each(name, lambda run, model: finding(model), epoch)
             frames[name] = per_run(fields_by_run)
         # The rows of one group are indexed by run, those of several by group and run.

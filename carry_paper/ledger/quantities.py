@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from carry_core import carries, sums
+from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
 from carry_core.groups import GROUPS
 from carry_core.interventions import INTACT, Ablation
@@ -186,7 +186,7 @@ SQUASHING = f"For the outcome {heads.SQUASHED_OUTCOME}."
 
 def accuracy_on_random_sums(n_digits: int, model: Transformer) -> Fields:
     """Return a padded model's exact match on random sums of up to `n_digits` digits (App. H)."""
-    correct = heads.correct_digits(model, *random_sums(n_digits)).double()  # (sums, pos)
+    correct = measure.correct_digits(model, *random_sums(n_digits)).double()  # (sums, pos)
     exact = float(correct.amin(1).mean())
     fields = {**drawn_share(exact), "digit_by_digit": correct.mean(0).tolist()}
     if n_digits < model.config.width:

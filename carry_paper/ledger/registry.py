@@ -234,6 +234,9 @@ ROWS: dict[str, Entry] = {
         MAIN, heads.final_mlp_carries, shows=heads.cannot_carry
     ),
     "finding/layer0_tens": on_models(MAIN, geometry.layer0_tens, shows=geometry.leads),
+    "finding/layer0_tens_either": on_models(
+        MAIN, geometry.layer0_tens_either, shows=geometry.separates
+    ),
     "finding/layer1_carry": on_models(MAIN, geometry.layer1_carry, shows=geometry.leads),
     "finding/outcome_pockets": on_models(
         MAIN, geometry.outcome_pockets, shows=geometry.pockets_are_outcomes
@@ -289,6 +292,7 @@ ROWS: dict[str, Entry] = {
     "finding/decoder": on_surveys(
         DECODER, heads.decoder, shows=heads.always_adds_a_carry, ablate=LAST_HEADS
     ),
+    "finding/decoder_mlp": on_surveys(DECODER, heads.final_mlp_carries, shows=heads.cannot_carry),
     "finding/decoder_staircase": on_models(DECODER, heads.staircase, shows=heads.has_staircase),
     "finding/decoder_previous_sum": on_models(
         DECODER, heads.previous_sum, shows=heads.previous_sum_comes

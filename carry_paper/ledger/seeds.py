@@ -71,15 +71,15 @@ def carry_swaps(model: Transformer, count: int = interchange_maps.PAIRS) -> pd.D
 def run_measures(model: Transformer) -> Fields:
     """Return the measurements on a run besides its kind and the paper's findings.
 
-    Attention is that of the decision head, which is found by zero ablation.
+    Attention is that of the decision head; `zero ablation` is the head that costs most without it.
     """
     decision_head = measure.decision_head(model)
     attention = heads.mean_attention(model)[-1][decision_head]  # (query, key)
-    correct = heads.correct_digits(model, *random_sums())  # (sums, pos)
+    correct = measure.correct_digits(model, *random_sums())  # (sums, pos)
     fields = {
         "exact match": correct.all(1).double().mean().item(),
         "squared norm": sum(float(weight.square().sum()) for weight in model.parameters()),
-        "zero ablation": decision_head,
+        "zero ablation": measure.costliest_head(model),
     }
     for name, shift in (("left", -1), ("own", 0), ("right", 1)):
         mass = heads.column_mass(attention, model.config.layout, shift)
@@ -212,7 +212,7 @@ def decided(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _shows(row: "pd.Series[Any]", name: str, entry: Entry) -> bool | float:
-    """Return True if a run shows a finding, False if not, and NaN if it was not measured."""
+    """Return True if a run shows a finding, else False; NaN if it can't say or wasn't measured."""
     if entry.rule is None or pd.isna(row.get(name)):
         return np.nan
     group = groups.find(MAIN)
@@ -221,12 +221,12 @@ def _shows(row: "pd.Series[Any]", name: str, entry: Entry) -> bool | float:
         planned = groups.RECIPES[row.recipe].epochs(group)
     context = {"layers": group.config.layers, "planned": planned}
     try:
-        shows = entry.rule({"value": row[name], **context, **row.fields.get(name, {})})
+        answer = entry.rule({"value": row[name], **context, **row.fields.get(name, {})})
     except (KeyError, AttributeError) as error:
         raise BadInput(
             f"{path_of()} lacks what the rule of {name} asks for: run `make seeds`."
         ) from error
-    return np.nan if shows is None else shows
+    return np.nan if answer is None else answer
 
 
 def settled(rows: pd.DataFrame) -> pd.DataFrame:

@@ -207,7 +207,7 @@ def training(group: str, measured: str, distance: int) -> dict[str, Any]:
         epoch = dynamics.shown_epochs(transitions.loc[run], tested)[1]
     else:
         run = loaded.numbers[0]
-        epoch = dynamics.fit_kink(dynamics.curves(history, "test_loss")[run], planned=planned).epoch
+        epoch = dynamics.fit_kink(dynamics.curves(history, "test_loss")[run]).epoch
     names = ("train_loss", "test_loss", "test_accuracy", measured)
     tensors = {name: torch.from_numpy(history[name][:, rows]) for name in names}
     losses = {name: x.clamp(min=1e-6) for name, x in tensors.items() if name.endswith("loss")}

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
@@ -13,6 +14,7 @@ from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import Layout
 from carry_paper.findings import heads
 from tests.conftest import drawn, random_model
+from tests.findings.test_interchange import attend, hand_made
 
 
 @pytest.mark.parametrize("width", [2, pytest.param(4, marks=pytest.mark.slow, id="4")])
@@ -188,13 +190,13 @@ def test_masses_read_the_cells_that_they_name():
     assert heads.column_mass(pattern, Layout(causal=True)).tolist() == [60 + 64, 71 + 75, 82 + 86]
 
 
-def test_the_decision_head_costs_most_whatever_sums_a_page_draws(model: Transformer):
+def test_the_costliest_head_costs_most_whatever_sums_a_page_draws(model: Transformer):
     parts = measure.class_accuracies(
         model, *drawn(model.config, 0, 10_000), measure.last_heads(model)
     )
     exact = [accuracies.exact_match for accuracies in parts]
-    decides = measure.decision_head(model)
-    assert exact[decides] == min(exact)
+    costliest = measure.costliest_head(model)
+    assert exact[costliest] == min(exact)
     assert heads.default_run([(4, model)]) == 4
 
 
@@ -202,7 +204,48 @@ def test_of_heads_that_cost_the_same_the_first_decides():
     model = random_model(ModelConfig(width=2, d_model=16, d_ff=12), noise=0.5)
     model.blocks[1].o.weight.zero_()  # whichever head is ablated, nothing changes
     assert len(set(measure.exact_match_without_heads(model))) == 1
+    assert measure.costliest_head(model) == 0
     assert measure.decision_head(model) == 0
+
+
+class NeedsABias(nn.Module):
+    """A layer that gives nothing unless the last but one number of the stream is 1."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return self.layer(x) * x[..., 30:31]
+
+
+def test_the_decision_head_moves_the_carry_though_another_head_costs_more():
+    """The other head writes a constant, without which every answer is wrong."""
+    model = hand_made("last")
+    plus_sign = torch.zeros(1, 32)
+    plus_sign[0, 3] = 1  # every query attends to position 3, and reads that it is there
+    attend(model.blocks[1], 1, {}, plus_sign, slice(30, 31))
+    model.blocks[1].up = NeedsABias(model.blocks[1].up)
+    without_0, without_1 = measure.exact_match_without_heads(model)
+    assert 0.1 < without_0 < 0.5
+    assert without_1 < 0.01
+    assert measure.costliest_head(model) == 1
+    # Two columns can have a carry-in, and pairs are swapped in both directions.
+    assert measure.carries_moved_by_heads(model) == [4 * measure.DECISION_PAIRS, 0]
+    assert measure.decision_head(model) == 0
+
+
+def test_only_pairs_that_the_model_gets_right_choose_the_decision_head():
+    model = hand_made("last")
+    model.unembed.weight.data[1:10] = 0  # every answer is 000, which has no carry-in
+    assert measure.carries_moved_by_heads(model) == [0, 0]
+    assert measure.decision_head(model) == measure.costliest_head(model)
+
+
+@pytest.mark.parametrize("config", ["one layer"], indirect=True)
+def test_in_one_layer_the_costliest_head_is_the_decision_head(model):
+    assert measure.carries_moved_by_heads(model) == [0] * model.config.heads
+    assert measure.decision_head(model) == measure.costliest_head(model)
 
 
 def test_interventions_that_read_alike_keep_their_rows():

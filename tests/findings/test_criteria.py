@@ -27,6 +27,15 @@ PREVIOUS_SUM = (
     {"decision_head": "1:1"},
 )
 
+KINK = {
+    "value": -10.0,
+    "planned": 1000,
+    "decay_rate": 0.01,
+    "explained_variance": 0.951,
+    "kink_moves_by": 9,
+    "depth_of_the_fall_before": 0.101,
+}
+
 # Of each finding, a row that just shows what is claimed, and what to change in it so that it just
 # does not.
 EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
@@ -42,6 +51,7 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
         {"lowest_right_or_too_large": 0.989},
     ),
     "final_mlp_carries": ({"value": 0.901}, {"value": 0.899}),
+    "decoder_mlp": ({"value": 0.901}, {"value": 0.899}),
     "three_layers": (
         {"value": 0.901, "cost_of_heads_1:0_1:1_2:0_2:1": [0.099, 0.0, 0.0, 0.099]},
         {"value": 0.899},
@@ -150,15 +160,15 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
     "finetune_small_change": ({"value": 0.049}, {"value": 0.051}),
     "no_grokking": ({"value": 50.0, "planned": 1000}, {"value": 51.0}, {"planned": 980}),
     "kink": (
-        {"value": -10.0, "planned": 1000, "decay_rate": 0.01, "explained_variance": 0.951},
+        KINK,
         {"value": -11.0},
         {"value": 11.0},
         {"planned": 900},
         {"decay_rate": -0.01},
         {"explained_variance": 0.949},
-        {"explained_variance": math.nan},
     ),
     "layer0_tens": LEADING_AXIS,
+    "layer0_tens_either": ({"value": 0.951}, {"value": 0.949}),
     "layer1_carry": LEADING_AXIS,
     "outcome_pockets": (
         {"digit_and_class_after_it": [0.31, 0.3, 0.81, 0.8]},
@@ -203,6 +213,20 @@ def test_what_is_said_of_some_runs_only_is_asked_of_these():
     assert rules()["length"]({"value": 0.51, "primed": True})
     parts = {"value": 0.51, "no_carry_cells_lose_without_the_final_MLP": 0.11, "head": "head 0:1"}
     assert rules()["primed_parts"](parts | {"head_of_the_paper": ""})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kink_moves_by": 11},
+        {"depth_of_the_fall_before": 0.099},
+        {"explained_variance": math.nan},
+    ],
+)
+def test_a_run_without_a_kink_or_a_rise_can_t_say_whether_they_coincide(change):
+    assert dynamics.starts_at_the_kink(KINK) is True
+    assert dynamics.starts_at_the_kink({**KINK, **change}) is None
+    assert dynamics.starts_at_the_kink({**KINK, **change, "value": 400.0}) is None
 
 
 def test_attention_and_accuracy_change_together_within_a_fiftieth_of_the_training():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from carry_core import sums
+from carry_core import measure, sums
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.groups import find
@@ -184,7 +184,7 @@ def test_only_pairs_that_the_model_gets_right_are_counted():
     model = hand_made("last")
     model.unembed.weight.data[7] = 0  # no answer has a seven
     generator = torch.Generator().manual_seed(0)
-    pairs, right = interchange.correct_pairs(model, Contrast("carry_in", 0), 300, generator)
+    pairs, right = measure.correct_pairs(model, Contrast("carry_in", 0), 300, generator)
     assert pairs.shape == (2, 2, 300)
     assert not (sums.digits(pairs.sum(1), 3) == 7).any()
     assert 0.2 < right < 0.7

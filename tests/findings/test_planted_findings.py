@@ -171,6 +171,13 @@ def test_three_layer_runs_that_show_the_pattern_of_pairs(surveyed):
     )
 
 
+def test_a_decoder_cannot_carry_without_its_final_mlp(surveyed):
+    cannot, can = (Survey({MLP: cells(carry, 1.0)}) for carry in (0.0, 0.9))
+    found = measured("decoder_mlp", surveyed(DECODER, cannot, can))
+    assert shown(found) == [True, False]
+    assert values(found)[0] == pytest.approx(1)
+
+
 def test_a_decoder_always_adds_a_one_without_its_decision_head(surveyed):
     idle = cells(1.0, 1.0, whole=0.9)
     always, often = cells(1.0, 0.0, 1.0, whole=0.2), cells(1.0, 0.1, 0.9, whole=0.2)
@@ -305,6 +312,21 @@ def test_tens_and_carries_are_told_by_the_leading_axis(models, monkeypatch):
         assert all(0.5 <= x < 0.7 or x > 0.99 for x in values(found))
 
 
+def test_ten_or_more_may_be_on_the_second_axis_but_not_on_the_third(models, monkeypatch):
+    def plant(
+        run: int, site: str, ablation: Ablation, a: torch.Tensor, b: torch.Tensor
+    ) -> dict[int, torch.Tensor]:
+        big = (sums.digits(a, 3) + sums.digits(b, 3) >= 10).float()
+        other = torch.stack([40.0 * (a % 2), 30.0 * (b % 2)][: run + 1], 1)
+        return {i: torch.cat([other, 12 * big[:, i : i + 1]], 1) for i in (1, 2)}
+
+    streaming(monkeypatch, models(MAIN, 2), plant)
+    found = measured("layer0_tens_either", Evidence("ours"))
+    assert shown(found) == [True, False]
+    assert values(found)[0] > 0.99
+    assert shown(measured("layer0_tens", Evidence("ours"))) == [False, False]
+
+
 def test_no_leading_axis_of_one_layer_may_tell_a_carry(models, monkeypatch):
     def plant(
         run: int, site: str, ablation: Ablation, a: torch.Tensor, b: torch.Tensor
@@ -425,7 +447,7 @@ def test_what_biases_cost_is_counted_without_them():
     for name, p in bare.named_parameters():
         if name.endswith(".bias") and "norm" not in name:
             p.zero_()
-    without = heads.correct_digits(bare, a, torch.zeros_like(a)).all(1).double().mean().item()
+    without = measure.correct_digits(bare, a, torch.zeros_like(a)).all(1).double().mean().item()
     assert without < 0.75
     assert heads.bias_cost(model, a, torch.zeros_like(a)) == pytest.approx(0.75 - without)
     assert model.unembed.bias.any()

@@ -205,15 +205,15 @@ def test_a_fast_rise_between_two_tests_is_not_outdone_by_a_slow_one_over_ten_epo
 def test_the_kink_is_within_the_resolution_of_that_of_every_epoch(corner, slow):
     loss = planted.bent(corner, 0.1, slow)
     every, found = (
-        dynamics.fit_kink(pd.Series(x, at))
+        dynamics.fit_kink(pd.Series(x, at), 160)
         for x, at in ((loss, planted.EPOCH), (loss[SPARSE - 1], SPARSE))
     )
     assert abs(found.epoch - every.epoch) <= dynamics.resolution(SPARSE, [found.epoch])
     assert found.end == every.end == 160
     assert found.rate == pytest.approx(slow, abs=1e-9)
     noisy = loss * np.exp(np.random.default_rng(0).normal(0, 0.2, len(loss)))
-    low, high = dynamics.fit_kink(pd.Series(noisy[SPARSE - 1], SPARSE)).interval
-    sure = dynamics.fit_kink(pd.Series(noisy, planted.EPOCH)).interval
+    low, high = dynamics.fit_kink(pd.Series(noisy[SPARSE - 1], SPARSE), 160).interval
+    sure = dynamics.fit_kink(pd.Series(noisy, planted.EPOCH), 160).interval
     assert low < slow < high
     assert high - low > 2 * (sure[1] - sure[0])  # a tenth of the tests says less
 
