@@ -75,14 +75,14 @@ def cells_left(table: ClassAccuracies, but: tuple[int, int] | None = None) -> Fi
     }
 
 
-def loses_carries(measured: Fields, *, carry: float = CARRY_MOSTLY_LOST) -> bool:
-    """Return True if an ablation takes the carries and leaves the rest, by `cells_left`.
+def lose_more(measured: Fields) -> bool:
+    """Return True if by `cells_left` each cell with a carry-in loses more than any without."""
+    return bool(measured["highest_carry_cell"] < measured["lowest_no_carry_cell"])
 
-    More carries are lost than are left, and each cell with a carry-in loses more than any without.
-    """
-    are_lost = measured["carry_cells"] < carry
-    lose_more = measured["highest_carry_cell"] < measured["lowest_no_carry_cell"]
-    return bool(are_lost and lose_more)
+
+def loses_carries(measured: Fields, *, carry: float = CARRY_MOSTLY_LOST) -> bool:
+    """Return True if by `cells_left` more carries are lost than are left, and little else is."""
+    return bool(measured["carry_cells"] < carry and lose_more(measured))
 
 
 def no_carry_reference(n_digits: int = 3) -> ClassAccuracies:
@@ -422,15 +422,15 @@ def wide_mlp_neurons(survey: Survey) -> Fields:
     }
 
 
-def only_the_neurons_carry(
-    measured: Fields,
-    *,
-    carry: float = CARRY_MOSTLY_LOST,
-    no_carry: float = NO_CARRY_ACCURACY,
-) -> bool:
-    """Return True if the neurons of `wide_mlp_neurons` carry, and do little else."""
-    others_stay = measured["no_carry_cells"] >= no_carry
-    return bool(others_stay and loses_carries(measured, carry=carry))
+def only_the_neurons_carry(measured: Fields, *, accuracy: float = NO_CARRY_ACCURACY) -> bool:
+    """Return True if the neurons of `wide_mlp_neurons` are relevant for carrying, and little else.
+
+    Without them digits with a carry-in lose as much as makes a part matter, the others do not, and
+    each cell with a carry-in loses more than any without.
+    """
+    carries_suffer = measured["carry_cells"] < accuracy
+    others_stay = measured["no_carry_cells"] >= accuracy
+    return bool(carries_suffer and others_stay and lose_more(measured))
 
 
 def full_ablation_works(table: ClassAccuracies) -> bool:

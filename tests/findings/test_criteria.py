@@ -76,12 +76,12 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
     "wide_mlp_neurons": (
         {
             "no_carry_cells": 0.901,
-            "carry_cells": 0.49,
+            "carry_cells": 0.899,
             "highest_carry_cell": 0.8,
             "lowest_no_carry_cell": 0.81,
         },
         {"no_carry_cells": 0.899},
-        {"carry_cells": 0.51},
+        {"carry_cells": 0.901},
         {"highest_carry_cell": 0.82},
     ),
     "decoder": (
