@@ -24,8 +24,12 @@ from carry_paper.findings.bars import Bar
 from carry_paper.findings.base import Fields
 from carry_paper.findings.survey import random_sums
 
-# From this share of sums on, a part's truth table counts as the schoolbook's.
-AGREEMENT = Bar(0.99, perfect=1)
+# From this share of sums on, a part's truth table is roughly the schoolbook's: halfway from a coin
+# to the truth. The paper makes "a rough comparison".
+ROUGH_AGREEMENT = Bar(0.75, perfect=1, chance=0.5)
+# The last attention leaves at most this share of the errors about the carry-in that were made
+# before it.
+ERRORS_LEFT = Bar(0.5, perfect=0, chance=1)
 ADDED = 6_000  # random sums for the truth tables: some sixty for each pair of digits
 
 
@@ -203,26 +207,34 @@ def full_adder(model: Transformer) -> Fields:
     return {
         "value": min(agreement.values()),
         **agreement,
+        "first_layer": min(agreement["tens"], agreement["ones"]),
         "carry_before_the_last_attention": truth_by_part["early"].by_column,
     }
 
 
-def is_full_adder(lowest: Any, early: Any, bar: float = AGREEMENT) -> Any:
-    """Return True if a network is a full adder; given series of networks, a series of bools.
+def first_layer_adds(measured: Fields, *, agreement: float = ROUGH_AGREEMENT) -> bool:
+    """Return True if the first layer of `full_adder` is a half adder: digit sum and ten or more."""
+    return bool(min(measured["tens"], measured["ones"]) >= agreement)
 
-    Args:
-        lowest: The lowest agreement of a part that is `claimed`, which has to reach the bar.
-        early: The agreement of the carry-in before the last attention, in the better column. It
-            has to stay below the bar: the network may not have the carry-in that early.
-        bar: The agreement from which a truth table counts as the schoolbook's.
+
+def attention_is_the_carry_line(
+    measured: Fields,
+    *,
+    agreement: float = ROUGH_AGREEMENT,
+    errors_left: float = ERRORS_LEFT,
+) -> bool:
+    """Return True if the carry-in of `full_adder` comes with the last attention.
+
+    It can be read after that layer's attention, which leaves few of the errors that were made
+    before it, in the better column.
     """
-    return (lowest >= bar) & (early < bar)
+    after, before = measured["carry"], max(measured["carry_before_the_last_attention"])
+    return bool(after >= agreement and 1 - after <= errors_left * (1 - before))
 
 
-def shows_full_adder(measured: Fields, *, bar: float = AGREEMENT) -> bool:
-    """Return True if the parts of `full_adder` are those of a full adder."""
-    early = max(measured["carry_before_the_last_attention"])
-    return bool(is_full_adder(measured["value"], early, bar))
+def mlp_is_the_second_xor(measured: Fields, *, agreement: float = ROUGH_AGREEMENT) -> bool:
+    """Return True if, without its final MLP, `full_adder` answers the digit sum modulo ten."""
+    return bool(measured["bypassed"] >= agreement)
 
 
 # ---- truth tables, for the figure

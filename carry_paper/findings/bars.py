@@ -23,10 +23,10 @@ class Bar(float):
     """
 
     perfect: float
-    chance: float | None
+    chance: float | int | None
 
     def __new__(
-        cls, value: float | int, perfect: float | int, chance: float | None = None
+        cls, value: float | int, perfect: float | int, chance: float | int | None = None
     ) -> "Bar":
         """Return a bar at `value`."""
         bar = super().__new__(cls, value)

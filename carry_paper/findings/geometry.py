@@ -399,6 +399,16 @@ def layer1_carry(model: Transformer) -> Fields:
     return leading(axes_of(model, "blocks.1.resid_mid", carry_in_labels(model)))
 
 
+def carry_leads_at_7(measured: Fields, *, accuracy: float = SEPARATING_ACCURACY) -> bool:
+    """Return True if the leading axis of `layer1_carry` separates carry-ins at 7."""
+    return bool(measured["axis_1_at_7"] >= accuracy)
+
+
+def carry_leads_at_8(measured: Fields, *, accuracy: float = SEPARATING_ACCURACY) -> bool:
+    """Return True if the leading axis of `layer1_carry` separates carry-ins at 8."""
+    return bool(measured["axis_1_at_8"] >= accuracy)
+
+
 def carry_in_layer0(model: Transformer) -> Fields:
     """Accuracy of the best of six axes after layer 0, the lower of positions 7 and 8 (App. C.2)."""
     at_answer = carry_in_labels(model)

@@ -47,6 +47,44 @@ def mean_over(table: ClassAccuracies, kind: str, *, carry: bool) -> float:
     return float(cells[mask].mean())
 
 
+# Below this accuracy, a cell's carries count as lost (Tab. 4).
+CARRY_LOST = Bar(0.1, perfect=0)
+# Below this one, more of them are lost than are left (Tab. 3, 4, 5).
+CARRY_MOSTLY_LOST = Bar(0.5, perfect=0)
+C_ALL_CON_AT_8 = (4, 1)  # the cell of a table of three digits: class and position
+
+
+def cells_left(table: ClassAccuracies, but: tuple[int, int] | None = None) -> Fields:
+    """Return what an ablation leaves of the cells with a carry-in, and of the others.
+
+    These are the mean accuracies of both kinds of cells, the highest of a cell with a carry-in and
+    the lowest of one without. The cell `but`, a class and a position, is left out of those with a
+    carry-in.
+    """
+    carry_in = carries.carry_in(table.accuracy.shape[1])
+    is_counted = carry_in.clone()
+    if but is not None:
+        is_counted[but] = False
+    with_carry_in = table.accuracy[is_counted].double()
+    without = table.accuracy[~carry_in].double()
+    return {
+        "carry_cells": float(with_carry_in.mean()),
+        "no_carry_cells": float(without.mean()),
+        "highest_carry_cell": float(with_carry_in.max()),
+        "lowest_no_carry_cell": float(without.min()),
+    }
+
+
+def lose_more(measured: Fields) -> bool:
+    """Return True if by `cells_left` each cell with a carry-in loses more than any without."""
+    return bool(measured["highest_carry_cell"] < measured["lowest_no_carry_cell"])
+
+
+def loses_carries(measured: Fields, *, carry: float = CARRY_MOSTLY_LOST) -> bool:
+    """Return True if by `cells_left` more carries are lost than are left, and little else is."""
+    return bool(measured["carry_cells"] < carry and lose_more(measured))
+
+
 def no_carry_reference(n_digits: int = 3) -> ClassAccuracies:
     """Return the table of a model that adds each column but never carries (Sec. 5, Fig. 5).
 
@@ -58,8 +96,6 @@ def no_carry_reference(n_digits: int = 3) -> ClassAccuracies:
 
 # From this correlation on, a model counts as one that cannot carry (Sec. 4).
 CANNOT_CARRY_CORRELATION = Bar(0.9, perfect=1)
-# From this correlation on, the ablation of the whole final MLP "works" (App. C.2).
-ABLATION_CORRELATION = Bar(0.95, perfect=1)
 
 
 def no_carry_correlation(table: ClassAccuracies, n_digits: int = 0) -> float:
@@ -167,16 +203,27 @@ def decision(survey: Survey) -> Fields:
     }
 
 
+def matters_more(measured: Fields, *, least_cost: float = EXACT_MATCH_COST) -> bool:
+    """Return True if the decision head of `decision` costs more than the other head."""
+    return bool(measured["value"] >= least_cost)
+
+
+def carries_stay(measured: Fields, *, cell: float = CELL_ACCURACY) -> bool:
+    """Return True if, without the decision head of `decision`, each due carry is added."""
+    return bool(measured["lowest_carry_cell"] >= cell)
+
+
+def carries_are_added(measured: Fields, *, cell: float = CELL_ACCURACY) -> bool:
+    """Return True if, without it, digits without a carry-in are correct or one too large."""
+    return bool(measured["lowest_right_or_too_large"] >= cell)
+
+
 def decides(
     measured: Fields, *, least_cost: float = EXACT_MATCH_COST, cell: float = CELL_ACCURACY
 ) -> bool:
     """Return True if the decision head of `decision` decides where the model carries."""
     worst = WorstCells(measured["lowest_carry_cell"], measured["lowest_right_or_too_large"])
     return acts_as_decision_head(measured["value"], worst, least_cost=least_cost, cell=cell)
-
-
-# From this share of a cell on, a carry counts as "always added" (App. D).
-ONE_TOO_LARGE = Bar(0.95, perfect=1)
 
 
 def decoder(survey: Survey) -> Fields:
@@ -197,14 +244,18 @@ def decoder(survey: Survey) -> Fields:
         "one_too_large_at_7": at_7.tolist(),
         "one_too_large_at_8": at_8.tolist(),
         "one_too_large_at_9": at_9.tolist(),
+        "lowest_carry_cell": worst_cells(without).correct,
         "lowest_right_or_too_large": worst_cells(without).correct_or_too_large,
     }
 
 
-def always_adds_a_carry(measured: Fields, *, share: float = ONE_TOO_LARGE) -> bool:
-    """Return True if each cell of `decoder` without a carry-in is one too large at 7 and 8."""
-    one_too_large = measured["one_too_large_at_7"] + measured["one_too_large_at_8"]
-    return bool(min(one_too_large) >= share)
+# From this share of a cell on, a carry is always added, if the paper is taken at its word (App. D).
+ONE_TOO_LARGE = Bar(0.95, perfect=1)
+
+
+def adds_carries(measured: Fields, *, cell: float = CELL_ACCURACY) -> bool:
+    """Return True if a decoder adds each due carry without its decision head, and some others."""
+    return carries_stay(measured, cell=cell) and carries_are_added(measured, cell=cell)
 
 
 CLOSE_TO_LOWEST = 0.05  # in exact match
@@ -234,27 +285,32 @@ HEADS_OF_LAST_TWO_LAYERS = measure.last_heads(GROUPS[N3].config, layers=2)
 def three_layers(survey: Survey) -> Fields:
     """Pearson correlation without the last MLP (App. C.3, Tab. 3).
 
+    The paper notes that the model "does know how to deal with" `C all con.` at 8, so that cell is
+    left out of the highest one.
+    """
+    table = survey.without_mlp
+    return {
+        "value": no_carry_correlation(table),
+        **cells_left(table, but=C_ALL_CON_AT_8),
+        "C_all_con_at_8": float(table.accuracy[C_ALL_CON_AT_8]),
+    }
+
+
+def three_layers_heads(survey: Survey) -> Fields:
+    """Exact matches that the costliest head of the last two layers costs (App. C.3).
+
     The survey has to cover `INTACT` and `HEADS_OF_LAST_TWO_LAYERS`.
     """
     intact = survey.cells[INTACT]
     costs = []
     for head in HEADS_OF_LAST_TWO_LAYERS:
         costs.append(intact.exact_match - survey.cells[head].exact_match)
-    return {
-        "value": no_carry_correlation(survey.without_mlp),
-        "cost_of_heads_1:0_1:1_2:0_2:1": costs,
-    }
+    return {"value": max(costs), "cost_of_heads_1:0_1:1_2:0_2:1": costs}
 
 
-def no_head_matters(
-    measured: Fields,
-    *,
-    correlation: float = CANNOT_CARRY_CORRELATION,
-    cost: float = EXACT_MATCH_COST,
-) -> bool:
-    """Return True if the final MLP of `three_layers` carries, and no head matters by itself."""
-    costs = measured["cost_of_heads_1:0_1:1_2:0_2:1"]
-    return cannot_carry(measured, correlation=correlation) and max(costs) < cost
+def no_head_matters(measured: Fields, *, cost: float = EXACT_MATCH_COST) -> bool:
+    """Return True if no head of `three_layers_heads` matters by itself."""
+    return bool(measured["value"] < cost)
 
 
 # "The entire second layer attention and one of the two final attention heads" (App. C.3).
@@ -338,39 +394,55 @@ def carry_neurons(
 
 
 # Below this accuracy without the final MLP, a run needs it for more than carries (App. C.2, C.4).
-NO_CARRY_ACCURACY = Bar(0.9, perfect=1)
-# Below these accuracies, the carries of a cell count as lost, or as mostly lost (Tab. 4, 5).
-CARRY_LOST = Bar(0.1, perfect=0)
-CARRY_MOSTLY_LOST = Bar(0.5, perfect=0)
+# It is 1 less the cost from which on any part matters.
+NO_CARRY_ACCURACY = Bar(1 - EXACT_MATCH_COST, perfect=1)
 
 
 def wide_mlp(survey: Survey) -> Fields:
-    """Accuracy of the no-carry cells without the final MLP (App. C.2).
+    """Accuracy of the no-carry cells without the final MLP (App. C.2)."""
+    return {"value": mean_over(survey.without_mlp, "accuracy", carry=False)}
+
+
+def needs_whole_mlp(measured: Fields, *, accuracy: float = NO_CARRY_ACCURACY) -> bool:
+    """Return True if a run of `wide_mlp` needs its final MLP for more than carries."""
+    return bool(measured["value"] < accuracy)
+
+
+def wide_mlp_neurons(survey: Survey) -> Fields:
+    """Accuracy of the cells with a carry-in without the carry neurons (App. C.2).
 
     The survey has to include the dissection: `Need(dissect=True)`.
     """
     assert survey.dissected is not None
-    dissected = survey.dissected.cells
+    left = cells_left(survey.dissected.cells)
     return {
-        "value": mean_over(survey.without_mlp, "accuracy", carry=False),
+        "value": left["carry_cells"],
         "carry_neurons": survey.dissected.neurons,
-        "no_carry_cells_without_them": mean_over(dissected, "accuracy", carry=False),
-        "carry_cells_without_them": mean_over(dissected, "accuracy", carry=True),
+        **left,
     }
 
 
-def only_the_neurons_carry(
-    measured: Fields,
-    *,
-    without_mlp: float = NO_CARRY_ACCURACY,
-    carry: float = CARRY_LOST,
-    cell: float = CELL_ACCURACY,
-) -> bool:
-    """Return True if `wide_mlp` needs its MLP for more than carries, and its neurons only carry."""
-    needs_whole_mlp = measured["value"] < without_mlp
-    carries_are_lost = measured["carry_cells_without_them"] < carry
-    others_are_correct = measured["no_carry_cells_without_them"] >= cell
-    return bool(needs_whole_mlp and carries_are_lost and others_are_correct)
+def only_the_neurons_carry(measured: Fields, *, accuracy: float = NO_CARRY_ACCURACY) -> bool:
+    """Return True if the neurons of `wide_mlp_neurons` are relevant for carrying, and little else.
+
+    Without them digits with a carry-in lose as much as makes a part matter, the others do not, and
+    each cell with a carry-in loses more than any without.
+    """
+    carries_suffer = measured["carry_cells"] < accuracy
+    others_stay = measured["no_carry_cells"] >= accuracy
+    return bool(carries_suffer and others_stay and lose_more(measured))
+
+
+def full_ablation_works(table: ClassAccuracies) -> bool:
+    """Return True if without its final MLP a run only fails to carry (App. C.2).
+
+    Digits without a carry-in stay correct, by the accuracy that says for other groups whether a run
+    can take the ablation, and of those with one more are lost than are left.
+    """
+    left = cells_left(table)
+    return bool(
+        left["no_carry_cells"] >= NO_CARRY_ACCURACY and left["carry_cells"] < CARRY_MOSTLY_LOST
+    )
 
 
 def cosine_spread(resid: Float[Tensor, "sums pos d_model"]) -> Float[Tensor, " pos"]:
@@ -512,8 +584,28 @@ def staircase(model: Transformer) -> Fields:
     }
 
 
+def layer_staircases(model: Transformer) -> Fields:
+    """Attention of the weakest step of each layer's staircase, the lower layer's (App. F, H).
+
+    A staircase is of either kind: between the digits of a column, or from the answer rows to the
+    two digits of their column (App. F, caption of the attention patterns). The last layer's, of
+    which the paper shows the answer rows only, is of the second kind.
+    """
+    layout = model.config.layout
+    attention = mean_attention(model)  # (layer, head, query, key)
+    between_digits = partner_mass(attention, layout).amax(1).amin(-1)  # (layer,)
+    at_answer_rows = column_mass(attention, layout).amax(1).amin(-1)
+    strongest = at_answer_rows.clone()
+    strongest[:-1] = torch.maximum(at_answer_rows, between_digits)[:-1]
+    return {
+        "value": float(strongest.min()),
+        "at_answer_rows_by_layer": at_answer_rows.tolist(),
+        "between_digits_by_layer": between_digits.tolist(),
+    }
+
+
 def has_staircase(measured: Fields, *, attention: float = PARTNER_ATTENTION) -> bool:
-    """Return True if each digit attends to its partner in some head of layer 0."""
+    """Return True if each row attends to its column in some head."""
     return bool(measured["value"] >= attention)
 
 

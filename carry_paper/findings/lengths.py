@@ -484,12 +484,10 @@ def mlp_2500(evidence: Evidence) -> pd.DataFrame:
     return per_run(evidence.each(base.PAD6, row))
 
 
-def comes_to_carry(
-    measured: Fields, *, correlation: float = heads.CANNOT_CARRY_CORRELATION
-) -> bool:
-    """Return True if a run cannot carry without the final MLP, and could more at epoch 500."""
-    at_500, _ = measured["at_epochs_500_1000"]
-    return bool(measured["value"] >= correlation and measured["value"] > at_500)
+def comes_to_carry(measured: Fields) -> bool:
+    """Return True if the final MLP of `mlp_2500` carries more clearly at each later epoch."""
+    at_500, at_1000 = measured["at_epochs_500_1000"]
+    return bool(at_500 < at_1000 < measured["value"])
 
 
 # ---- the parts of a primed model (App. H.1)
@@ -570,7 +568,6 @@ def primed_parts(evidence: Evidence) -> pd.DataFrame:
 
     rows = per_run(evidence.each(base.PRIMED, row))
     rows = rows.assign(
-        all_but_the_last_suffer=spares_long_carries(rows),
         head=rows["head"].map(heads.ablated_part),
         head_of_the_paper="head 0:0" if evidence.source == "author" else "",
     )
@@ -583,28 +580,40 @@ def primed_parts(evidence: Evidence) -> pd.DataFrame:
     return rows.rename(columns=names)
 
 
-def has_its_parts(
-    measured: Fields, *, carry_loss: float = CARRY_LOSS, part_loss: float = PART_LOSS
-) -> bool:
-    """Return True if the head of `primed_parts` carries, and the final MLP corrects."""
+def head_carries(measured: Fields, *, loss: float = CARRY_LOSS) -> bool:
+    """Return True if the first layer's head of `primed_parts` carries at the long positions.
+
+    Of the author's runs, it has to be the paper's head.
+    """
     is_right_head = measured["head_of_the_paper"] in ("", measured["head"])
-    carries = measured["value"] > carry_loss
-    corrects = measured["no_carry_cells_lose_without_the_final_MLP"] > part_loss
-    return bool(is_right_head and carries and corrects)
+    return bool(is_right_head and measured["value"] > loss)
+
+
+def mlp_corrects(measured: Fields, *, loss: float = PART_LOSS) -> bool:
+    """Return True if digits without a carry-in need the final MLP of `primed_parts`."""
+    return bool(measured["no_carry_cells_lose_without_the_final_MLP"] > loss)
+
+
+def mlp_spares_long_carries(measured: Fields, *, loss: float = PART_LOSS) -> bool:
+    """Return True if all digits but the carries at the long positions need the final MLP."""
+    trained_suffer = measured["trained_carry_cells_lose"] > loss
+    long_are_spared = measured["long_carry_cells_lose"] <= loss
+    return bool(mlp_corrects(measured, loss=loss) and trained_suffer and long_are_spared)
 
 
 def carry_axis_long(evidence: Evidence) -> pd.DataFrame:
-    """Size of the leading axis' correlation on six-digit sums, primed and finetuned (App. H).
+    """Correlation of the best direction in the leading plane, six-digit sums (App. H.1, H.2).
 
-    Only groups that have runs are measured.
+    The paper allows for the leading axis "or a linear combination of the two leading ones". Only
+    groups that have runs are measured, of the primed and the finetuned one.
     """
     a, b = random_sums(groups.find(base.PRIMED).config.width, RANDOM)
 
     def row(run: int, model: Transformer) -> Fields:
         axes = neurons.singular_axes(model, a, b)
         return {
-            "value": axes.correlations[0],
-            "best_direction_of_two_axes": axes.plane,
+            "value": axes.plane,
+            "leading_axis": axes.correlations[0],
         }
 
     frames = {}

@@ -24,7 +24,7 @@ from carry_core.pairs import Contrast, Pairs
 from carry_core.sums import Numbers
 from carry_paper.findings import heads, interchange_maps
 from carry_paper.findings.bars import Bar
-from carry_paper.findings.base import MAIN, Fields, per_run
+from carry_paper.findings.base import DECODER, MAIN, Fields, per_run
 from carry_paper.findings.evidence import Evidence
 
 COUNT = 2_000  # pairs, where a page computes the swaps itself
@@ -77,6 +77,32 @@ def kinds(rows: pd.DataFrame) -> "pd.Series[str]":
     """Return the kind of each run: the first of `KINDS` whose part moves the carry by itself."""
     moves = rows[["one head", "heads together", "earlier"]] >= DECIDES
     return moves.idxmax(axis=1).where(moves.any(axis=1), "split")
+
+
+@torch.inference_mode()
+def adds_the_carry_alone(model: Transformer, count: int | None = None, seed: int = 0) -> float:
+    """Return the share of swaps of the final MLP's output that move the carry and nothing else.
+
+    The two sums of a pair differ in the carry into a column and in its digit sum, such that base
+    and source can make four digits. If the stream that bypasses the final MLP holds the digit sum
+    and the MLP adds the carry (Sec. 4), then the MLP's output from the source leaves the base's
+    digit sum and adds the source's carry. If the MLP writes the digit, it brings the source's.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    component = f"blocks.{model.config.layers - 1}.mlp_out"
+    n_hits = n_swaps = 0
+    for column in range(model.config.width - 1):
+        pairs = correct_pairs(model, Contrast("both", column), count or COUNT, generator).pairs
+        swaps = swaps_between(model, pairs)
+        # (side, pair), with the side without a carry-in first
+        digit_sum = sums.digits(pairs, model.config.width)[..., column].sum(1)
+        for base in (0, 1):
+            carry_of_source = 1 - base
+            expected = (digit_sum[base] + carry_of_source) % 10
+            answer = swaps.swapped(component, model.config.layout.answer[column], base)
+            n_hits += int((answer[:, column] == expected).sum())
+            n_swaps += pairs.shape[-1]
+    return n_hits / n_swaps if n_swaps else float("nan")
 
 
 # ---- neurons of the final MLP (Sec. 5, Tab. 4)
@@ -324,7 +350,9 @@ def _setting(model: Transformer, sources: Sources, swapped: Swapped, head: int, 
 def statements(evidence: Evidence) -> pd.DataFrame:
     """Return the value of each statement `beyond/…` in each run of the main group.
 
-    Some are taken from the stored maps, others are computed.
+    Some are taken from the stored maps, others are computed. `costliest_moves_most` is 1 in a run
+    in which the head whose zero ablation costs the most exact matches is also the one that moves
+    the carry in the most pairs, and 0 in others.
     """
     maps = interchange_maps.load(evidence.source, MAIN)
     deciding = who_decides(maps[maps.run.isin(evidence.group(MAIN).numbers)])
@@ -333,15 +361,15 @@ def statements(evidence: Evidence) -> pd.DataFrame:
         head, stored = measure.decision_head(model), deciding.loc[run]
         swaps = neuron_swaps(model, carry_pairs(model, COUNT)).groupby("set").accuracy.mean()
         adder = abstraction(model, head, "digits and answer", COUNT).set_index("variable").accuracy
-        is_named = measure.costliest_head(model) == stored["head"] and stored["one head"] >= DECIDES
+        at_digits = abstraction(model, head, "digits", COUNT).set_index("variable").accuracy
         return {
             "one_head": stored["one head"],
             "attention": stored["heads together"],
             "final_mlp": stored["final MLP"],
-            "past_final_mlp": 1 - stored["past the MLP"],
-            "zero_names_it": float(is_named),
+            "mlp_adds_only": adds_the_carry_alone(model),
+            "costliest_moves_most": float(measure.costliest_head(model) == stored["head"]),
             "carry_neurons": swaps["carry"],
-            "random_neurons": 1 - swaps["random"],
+            "adder_digit_sum_at_digits": at_digits["digit_sum"],
             **adder.add_prefix("adder_"),
         }
 
@@ -353,6 +381,26 @@ def decides(measured: Fields, *, share: float = DECIDES) -> bool:
     return bool(measured["value"] >= share)
 
 
-def random_neurons_do_not(measured: Fields, *, share: float = DECIDES) -> bool:
-    """Return True if random neurons do not carry; the value is 1 less their accuracy."""
-    return bool(measured["value"] > 1 - share)
+def is_the_same_head(measured: Fields) -> bool:
+    """Return True if the head that costs most is the one that moves the carry most."""
+    return bool(measured["value"] == 1)
+
+
+def decoder_algorithm(evidence: Evidence) -> pd.DataFrame:
+    """Interchange accuracy of the last attention or the final MLP, the lower one (App. D).
+
+    It is that of a carry, from the stored maps.
+
+    Raises:
+        BadInput: There are no maps of decoders.
+    """
+    numbers = evidence.group(DECODER).numbers
+    maps = interchange_maps.load(evidence.source, DECODER)
+    deciding = who_decides(maps[maps.run.isin(numbers)])
+    return pd.DataFrame(
+        {
+            "value": deciding[["heads together", "final MLP"]].min(axis=1),
+            "last_attention": deciding["heads together"],
+            "final_MLP": deciding["final MLP"],
+        }
+    )

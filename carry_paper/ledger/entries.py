@@ -9,6 +9,7 @@ runs' numbers, or another `Statistic` of them (`number`, `number_on_models`).
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from statistics import mean
 from typing import Any, NamedTuple
 
@@ -88,6 +89,13 @@ def first_line(finding: Callable[..., Any]) -> str:
     return (inspect.getdoc(finding) or "").partition("\n")[0]
 
 
+def method_of(finding: Callable[..., Any], value: str) -> str:
+    """Return what a row's value is: the finding's own, or one of its fields."""
+    if value == "value":
+        return first_line(finding)
+    return f"{value[:1].upper()}{value[1:]}, of: {first_line(finding)}".replace("_", " ")
+
+
 # ---- findings
 
 
@@ -96,6 +104,7 @@ def on_models(
     finding: Callable[[Transformer], Fields],
     *,
     shows: Rule,
+    value: str = "value",
     epoch: int | None = None,
     mean_over: str | None = None,
 ) -> Entry:
@@ -105,25 +114,28 @@ def on_models(
         groups: The group whose runs are measured, or several of them.
         finding: The function that measures a run.
         shows: The rule that decides whether a run shows the claim.
+        value: The field that is this row's value, where several rows share a finding.
         epoch: The epoch of the weights, by the paper's count (the last if None). If it is given,
             runs of another recipe are refused, since their epochs differ from the paper's.
         mean_over: The group over whose runs the row's value is the mean (all if None).
     """
     names = [groups] if isinstance(groups, str) else list(groups)
-    method = first_line(finding)
+    method = method_of(finding, value)
     if mean_over is not None:
         method += f" The value is the mean over the runs of {mean_over}."
+
+    def frame_of(evidence: Evidence, name: str) -> pd.DataFrame:
+        return per_run(evidence.each(name, lambda run, model: finding(model), epoch))
 
     def measure(evidence: Evidence) -> Measurement:
         frames = {}
         for name in names:
             if epoch is not None:
                 lengths.by_the_papers_epochs(evidence, name)
-            fields_by_run = evidence.each(name, lambda run, model: finding(model), epoch)
-            frames[name] = per_run(fields_by_run)
+            frames[name] = evidence.once((finding, name, epoch), partial(frame_of, evidence, name))
         # The rows of one group are indexed by run, those of several by group and run.
         frame = frames[groups] if isinstance(groups, str) else pd.concat(frames)
-        return summary(frame, shows, method, mean_over)
+        return summary(frame, shows, method, mean_over, value)
 
     return Entry(measure, finding, tuple(names), rule=shows)
 
@@ -133,6 +145,7 @@ def on_surveys(
     finding: Callable[[Survey], Fields],
     *,
     shows: Rule,
+    value: str = "value",
     ablate: Sequence[Ablation] = (),
     dissect: bool = False,
 ) -> Entry:
@@ -142,6 +155,7 @@ def on_surveys(
         group: The group whose runs are measured.
         finding: The function that measures a run.
         shows: The rule that decides whether a run shows the claim.
+        value: As in `on_models`.
         ablate: The ablations that the survey has to cover, besides the final MLP's.
         dissect: True if the survey has to dissect the final MLP (Sec. 5).
     """
@@ -150,7 +164,8 @@ def on_surveys(
         fields_by_run = {}
         for run, survey in evidence.surveys(group).items():
             fields_by_run[run] = finding(survey)
-        return summary(per_run(fields_by_run), shows, first_line(finding))
+        frame = per_run(fields_by_run)
+        return summary(frame, shows, method_of(finding, value), value=value)
 
     return Entry(measure, finding, (group,), Need(frozenset(ablate), dissect), shows)
 
@@ -160,6 +175,7 @@ def on_evidence(
     finding: Callable[[Evidence], pd.DataFrame],
     *,
     shows: Rule,
+    value: str = "value",
     mean_over: str | None = None,
 ) -> Entry:
     """Return the entry of a finding that takes a source's evidence and returns a row for each run.
@@ -170,7 +186,8 @@ def on_evidence(
     names = [groups] if isinstance(groups, str) else list(groups)
 
     def measure(evidence: Evidence) -> Measurement:
-        return summary(finding(evidence), shows, first_line(finding), mean_over)
+        frame = evidence.once((finding,), partial(finding, evidence))
+        return summary(frame, shows, method_of(finding, value), mean_over, value)
 
     return Entry(measure, finding, tuple(names), rule=shows)
 
@@ -207,17 +224,22 @@ def judged(frame: pd.DataFrame, rule: Rule) -> dict[Any, bool | None]:
 
 
 def summary(
-    frame: pd.DataFrame, rule: Rule, method: str, mean_over: str | None = None
+    frame: pd.DataFrame,
+    rule: Rule,
+    method: str,
+    mean_over: str | None = None,
+    value: str = "value",
 ) -> Measurement:
     """Return a finding's frame, judged by its rule, as a measurement.
 
-    Its value is the mean over the runs of the group `mean_over` (all if None).
+    Its value is the mean of the field `value` over the runs of the group `mean_over` (all if None).
     """
-    values = frame.value if mean_over is None else frame.value.loc[mean_over]
+    by_run = frame[value]
+    values = by_run if mean_over is None else by_run.loc[mean_over]
     fields = frame.drop(columns=["value", *CONTEXT], errors="ignore")
     shows_at = {name: judged(frame, variant) for name, variant in variants(rule).items()}
     return Measurement(
-        runs=frame.value.astype(float).to_dict(),
+        runs=by_run.astype(float).to_dict(),
         value=float(values.mean()),
         method=method,
         shows=judged(frame, rule),

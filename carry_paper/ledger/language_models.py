@@ -20,10 +20,14 @@ from carry_paper.llm.survey import Survey
 
 
 class Number(NamedTuple):
-    """A number of a language model, and a sentence on how it was obtained."""
+    """A number of a language model, and a sentence on how it was obtained.
+
+    `noise` is the standard error of a share that was counted on some of the paper's prompts.
+    """
 
     value: Any
     method: str
+    noise: float = 0.0
 
 
 def on_language_model(
@@ -35,7 +39,9 @@ def on_language_model(
         is_recorded = evidence.source == "author"
         run = recordings.recording(key) if is_recorded else recordings.stored_survey(key)
         number = function(run, MODELS[key])
-        return Measurement({0: number.value}, number.value, method=number.method)
+        return Measurement(
+            {0: number.value}, number.value, noise=number.noise, method=number.method
+        )
 
     return Entry(measure, function)
 
@@ -118,7 +124,19 @@ def first_position_accuracy(run: Recording | Survey, model: PublishedModel) -> N
     """Return the accuracy of the answer's first digit (App. G)."""
     n, n_asked = len(run.answers.replies), generations_asked(run)
     method = f"Of the {n} generations that were released, of {n_asked}."
-    return Number(run.answers.by_position[0], method)
+    share = run.answers.by_position[0]
+    return Number(share, method, noise=standard_error(share, n, n_asked))
+
+
+def standard_error(share: float, n: int, n_in_all: int) -> float:
+    """Return the standard error of a share that was counted on `n` of `n_in_all` prompts.
+
+    A share of 1 has no variance of its own, so two prompts of each kind are added (Agresti and
+    Coull 1998). It is 0 if all prompts were counted.
+    """
+    adjusted = (share * n + 2) / (n + 4)
+    left_out = 1 - n / n_in_all
+    return float((adjusted * (1 - adjusted) / (n + 4) * left_out) ** 0.5)
 
 
 def not_released(model: PublishedModel) -> BadInput:

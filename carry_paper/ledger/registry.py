@@ -60,6 +60,7 @@ from carry_paper.ledger.quantities import (
     CANNOT_TAKE_THE_ABLATION,
     MAIN_RUN,
     NO_SKIP,
+    S01_RUN,
     SIX_DIGITS,
     SQUASHING,
     THREE_DIGITS,
@@ -139,24 +140,20 @@ ROWS: dict[str, Entry] = {
     "n2_w0/runs_full_mlp_ablation_works": number(
         W0,
         quantities.ablation_works,
-        statistic=Statistic(
-            sum,
-            method="How many runs have a Pearson correlation with a model that cannot carry"
-            " from which the ablation works.",
-        ),
+        statistic=Statistic(sum, method="How many runs only fail to carry without the final MLP."),
     ),
     "n2_s01/accuracy": number(S01, quantities.exact_match, UNCHANGED),
     "n2_s01/dissection/neurons": dissection(
-        S01, quantities.carry_neurons, among=CANNOT_TAKE_THE_ABLATION
+        S01, quantities.carry_neurons, S01_RUN, CANNOT_TAKE_THE_ABLATION
     ),
     "n2_s01/dissection/carry_accuracy": dissection(
-        S01, quantities.carry_accuracy, among=CANNOT_TAKE_THE_ABLATION
+        S01, quantities.carry_accuracy, S01_RUN, CANNOT_TAKE_THE_ABLATION
     ),
     "n2_s01/dissection/carry_corrected": dissection(
-        S01, quantities.carry_corrected, among=CANNOT_TAKE_THE_ABLATION
+        S01, quantities.carry_corrected, S01_RUN, CANNOT_TAKE_THE_ABLATION
     ),
     "n2_s01/dissection/non_carry_accuracy": dissection(
-        S01, quantities.no_carry_accuracy, among=CANNOT_TAKE_THE_ABLATION
+        S01, quantities.no_carry_accuracy, S01_RUN, CANNOT_TAKE_THE_ABLATION
     ),
     "n2_dff512/dissection/neurons": dissection(DFF512, quantities.carry_neurons, shown_run=0),
     "n2_dff1024/dissection/neurons": dissection(DFF1024, quantities.carry_neurons),
@@ -227,7 +224,17 @@ ROWS: dict[str, Entry] = {
     # Sec. 4: two layers
     "finding/staircase": on_models(MAIN, heads.staircase, shows=heads.has_staircase),
     "finding/decision_head": on_surveys(
-        MAIN, heads.decision, shows=heads.decides, ablate=LAST_HEADS
+        MAIN, heads.decision, shows=heads.matters_more, ablate=LAST_HEADS
+    ),
+    "finding/decision_head_carries": on_surveys(
+        MAIN, heads.decision, shows=heads.carries_stay, value="lowest_carry_cell", ablate=LAST_HEADS
+    ),
+    "finding/decision_head_adds": on_surveys(
+        MAIN,
+        heads.decision,
+        shows=heads.carries_are_added,
+        value="lowest_right_or_too_large",
+        ablate=LAST_HEADS,
     ),
     "finding/previous_sum": on_models(MAIN, heads.previous_sum, shows=heads.previous_sum_comes),
     "finding/final_mlp_carries": on_surveys(
@@ -237,7 +244,12 @@ ROWS: dict[str, Entry] = {
     "finding/layer0_tens_either": on_models(
         MAIN, geometry.layer0_tens_either, shows=geometry.separates
     ),
-    "finding/layer1_carry": on_models(MAIN, geometry.layer1_carry, shows=geometry.leads),
+    "finding/layer1_carry": on_models(
+        MAIN, geometry.layer1_carry, shows=geometry.carry_leads_at_7, value="axis_1_at_7"
+    ),
+    "finding/layer1_carry_at_8": on_models(
+        MAIN, geometry.layer1_carry, shows=geometry.carry_leads_at_8, value="axis_1_at_8"
+    ),
     "finding/outcome_pockets": on_models(
         MAIN, geometry.outcome_pockets, shows=geometry.pockets_are_outcomes
     ),
@@ -270,15 +282,17 @@ ROWS: dict[str, Entry] = {
         list(GROUPS), dynamics.no_grokking, shows=dynamics.learns_at_once
     ),
     "finding/carry_in_layer0": on_models(S01, geometry.carry_in_layer0, shows=geometry.separates),
-    "finding/wide_mlp": on_surveys(
-        DFF1024, heads.wide_mlp, shows=heads.only_the_neurons_carry, dissect=True
+    "finding/wide_mlp": on_surveys(DFF1024, heads.wide_mlp, shows=heads.needs_whole_mlp),
+    "finding/wide_mlp_neurons": on_surveys(
+        DFF1024, heads.wide_mlp_neurons, shows=heads.only_the_neurons_carry, dissect=True
     ),
     "finding/carry_axis_dff512": on_models(
         DFF512, neurons.carry_axis, shows=neurons.has_carry_axis
     ),
-    "finding/three_layers": on_surveys(
+    "finding/three_layers": on_surveys(N3, heads.three_layers, shows=heads.loses_carries),
+    "finding/three_layers_heads": on_surveys(
         N3,
-        heads.three_layers,
+        heads.three_layers_heads,
         shows=heads.no_head_matters,
         ablate=[INTACT, *heads.HEADS_OF_LAST_TWO_LAYERS],
     ),
@@ -290,7 +304,10 @@ ROWS: dict[str, Entry] = {
     ),
     # App. D: the decoder
     "finding/decoder": on_surveys(
-        DECODER, heads.decoder, shows=heads.always_adds_a_carry, ablate=LAST_HEADS
+        DECODER, heads.decoder, shows=heads.adds_carries, ablate=LAST_HEADS
+    ),
+    "finding/decoder_algorithm": on_evidence(
+        DECODER, typology.decoder_algorithm, shows=typology.decides
     ),
     "finding/decoder_mlp": on_surveys(DECODER, heads.final_mlp_carries, shows=heads.cannot_carry),
     "finding/decoder_staircase": on_models(DECODER, heads.staircase, shows=heads.has_staircase),
@@ -312,14 +329,28 @@ ROWS: dict[str, Entry] = {
         mean_over="unprimed",
     ),
     "finding/unprimed_staircase": on_models(
-        PAD6, heads.staircase, shows=heads.has_staircase, epoch=500
+        PAD6, heads.layer_staircases, shows=heads.has_staircase, epoch=500
     ),
     "finding/unprimed_steps": on_evidence(
         PAD6, lengths.unprimed_steps, shows=lengths.separates_where_trained
     ),
     "finding/mlp_2500": on_evidence(PAD6, lengths.mlp_2500, shows=lengths.comes_to_carry),
-    "finding/primed_staircase": on_models(PRIMED, heads.staircase, shows=heads.has_staircase),
-    "finding/primed_parts": on_evidence(PRIMED, lengths.primed_parts, shows=lengths.has_its_parts),
+    "finding/primed_staircase": on_models(
+        PRIMED, heads.layer_staircases, shows=heads.has_staircase
+    ),
+    "finding/primed_parts": on_evidence(
+        PRIMED,
+        lengths.primed_parts,
+        shows=lengths.mlp_corrects,
+        value="no_carry_cells_lose_without_the_final_MLP",
+    ),
+    "finding/primed_head": on_evidence(PRIMED, lengths.primed_parts, shows=lengths.head_carries),
+    "finding/primed_spared": on_evidence(
+        PRIMED,
+        lengths.primed_parts,
+        shows=lengths.mlp_spares_long_carries,
+        value="long_carry_cells_lose",
+    ),
     "finding/carry_axis_long": on_evidence(
         [PRIMED, FINETUNED], lengths.carry_axis_long, shows=neurons.has_carry_axis
     ),
@@ -330,23 +361,31 @@ ROWS: dict[str, Entry] = {
     # Sec. 6: language models
     "finding/llm_heads": computed((), language_models.llm_heads),
     # App. I
-    "finding/full_adder": on_models(MAIN, adder.full_adder, shows=adder.shows_full_adder),
+    "finding/full_adder": on_models(
+        MAIN, adder.full_adder, shows=adder.first_layer_adds, value="first_layer"
+    ),
+    "finding/full_adder_carry": on_models(
+        MAIN, adder.full_adder, shows=adder.attention_is_the_carry_line, value="carry"
+    ),
+    "finding/full_adder_xor": on_models(
+        MAIN, adder.full_adder, shows=adder.mlp_is_the_second_xor, value="bypassed"
+    ),
     # The paper's statements in the terms of interchange
     "beyond/one_head": statement("one_head", "Interchange accuracy of the best head."),
     "beyond/attention": statement("attention", "Interchange accuracy of all heads together."),
     "beyond/final_mlp": statement("final_mlp", "Interchange accuracy of the final MLP."),
-    "beyond/past_final_mlp": statement(
-        "past_final_mlp", "1 less that of the path past the final MLP."
+    "beyond/mlp_adds_only": statement(
+        "mlp_adds_only", "Share of swaps of the final MLP that move the carry alone."
     ),
-    "beyond/zero_names_it": statement("zero_names_it", "1 in a run where it is so."),
+    "beyond/zero_names_it": statement(
+        "costliest_moves_most", "1 in a run where it is so.", shows=typology.is_the_same_head
+    ),
     "beyond/carry_neurons": statement("carry_neurons", "Their interchange accuracy."),
-    "beyond/random_neurons": statement(
-        "random_neurons",
-        "1 less the interchange accuracy of these.",
-        shows=typology.random_neurons_do_not,
-    ),
     "beyond/adder_digit_sum": statement(
         "adder_digit_sum", "Share of answers that are the full adder's with its digit sums set."
+    ),
+    "beyond/adder_digit_sum_at_digits": statement(
+        "adder_digit_sum_at_digits", "The same, with its digit sums set at the digits alone."
     ),
     "beyond/adder_carry_in": statement(
         "adder_carry_in", "Share of answers that are the full adder's with its carry-ins set."

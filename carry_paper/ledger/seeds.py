@@ -141,6 +141,8 @@ def finding_values(evidence: Evidence, numbers: Sequence[int]) -> pd.DataFrame:
         # The author's learning curves are of other runs.
         if evidence.source == "author" and name in ("kink", "no_grokking"):
             continue
+        if measured_as(name) != name:
+            continue
         measurement = entry.measure(evidence)
         values = pd.Series(measurement.runs)
         if values.index.nlevels > 1:  # a finding about several groups
@@ -194,6 +196,16 @@ def findings() -> dict[str, Entry]:
     return entries
 
 
+def measured_as(name: str) -> str:
+    """Return the name of the finding with whose columns this one is stored.
+
+    It is the first one that has the same function, of which rules take different fields.
+    """
+    entries = findings()
+    function = entries[name].function
+    return next(other for other, entry in entries.items() if entry.function == function)
+
+
 def decided(rows: pd.DataFrame) -> pd.DataFrame:
     """Return rows with what the current rules decide about them.
 
@@ -213,7 +225,8 @@ def decided(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _shows(row: "pd.Series[Any]", name: str, entry: Entry) -> bool | float:
     """Return True if a run shows a finding, else False; NaN if it can't say or wasn't measured."""
-    if entry.rule is None or pd.isna(row.get(name)):
+    stored_name = measured_as(name)
+    if entry.rule is None or pd.isna(row.get(stored_name)):
         return np.nan
     group = groups.find(MAIN)
     planned = group.epochs
@@ -221,7 +234,8 @@ def _shows(row: "pd.Series[Any]", name: str, entry: Entry) -> bool | float:
         planned = groups.RECIPES[row.recipe].epochs(group)
     context = {"layers": group.config.layers, "planned": planned}
     try:
-        answer = entry.rule({"value": row[name], **context, **row.fields.get(name, {})})
+        fields = row.fields.get(stored_name, {})
+        answer = entry.rule({"value": row[stored_name], **context, **fields})
     except (KeyError, AttributeError) as error:
         raise BadInput(
             f"{path_of()} lacks what the rule of {name} asks for: run `make seeds`."

@@ -13,8 +13,9 @@ from tests.findings.test_criteria import EITHER_SIDE
 # Rules without a bar: what they compare is measured, or true by definition.
 WITHOUT_A_BAR = {
     "finding/decay_matters_one_layer": "compares with the runs with decay",
+    "beyond/zero_names_it": "it is the same head, or not",
     "finding/llm_heads": "compares with random pairs",
-    "finding/one_layer_imperfect": "perfect is perfect",
+    "finding/mlp_2500": "compares epochs",
     "finding/outcome_pockets": "compares two accuracies",
     "finding/previous_sum": "compares with the other heads, and with uniform attention",
     "finding/decoder_previous_sum": "compares with the other heads, and with uniform attention",

@@ -1,5 +1,6 @@
 """The findings' measures, all of them on small random runs."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 
 from carry_core import measure
 from carry_core.curves import shapes_of_curves
+from carry_core.files import ROOT
 from carry_core.groups import GROUPS, MAIN, Group
 from carry_paper.findings import evidence, geometry, lengths, survey
 from carry_paper.findings.base import (
@@ -57,7 +59,10 @@ def curves(group: Group) -> dict[str, np.ndarray]:
 def small(tmp_path_factory):
     """Random runs with small layers under the names of the real groups, few sums, learning curves for one layer."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CARRY_DATA", str(tmp_path_factory.mktemp("data")))
+        data = tmp_path_factory.mktemp("data")
+        patch.setenv("CARRY_DATA", str(data))
+        maps = ROOT / "data" / "results" / "interchange" / "ours"
+        shutil.copytree(maps, data / "results" / "interchange" / "ours")
         for name in (
             MAIN,
             N1,

@@ -81,8 +81,11 @@ def test_a_decision_head_costs_more_than_the_other_and_only_adds(surveyed):
     runs = (
         covering_heads({ONE: idle, OTHER: x}) for x in (enough, too_little, wrong, otherwise_wrong)
     )
-    found = measured("decision_head", surveyed(MAIN, *runs))
-    assert judged(found) == (pytest.approx([0.11, 0.09, 0.65, 0.65]), [True, False, False, False])
+    evidence = surveyed(MAIN, *runs)
+    found = measured("decision_head", evidence)
+    assert judged(found) == (pytest.approx([0.11, 0.09, 0.65, 0.65]), [True, False, True, True])
+    assert shown(measured("decision_head_carries", evidence)) == [True, True, False, True]
+    assert shown(measured("decision_head_adds", evidence)) == [True, True, True, False]
 
 
 def test_the_decision_head_is_the_one_that_every_page_names():
@@ -118,34 +121,50 @@ def test_the_final_mlp_carries_where_without_it_nothing_does(surveyed):
 
 def test_a_wide_mlp_cannot_go_but_its_carry_neurons_can(surveyed):
     missed, whole = cells(0.0, 0.89), cells(0.0, 0.91)
-    taken, crude, harmful = (
-        Dissected(650, cells(*x)) for x in ((0.09, 0.995), (0.11, 0.995), (0.09, 0.985))
+    one_cell_kept = cells(0.2, 0.91)
+    one_cell_kept.accuracy[1, 0] = 0.92  # C@1 at 7, more than what is left without a carry-in
+    carry, kept, uneven, harmful = (
+        Dissected(650, table)
+        for table in (cells(0.89, 0.91), cells(0.905, 0.91), one_cell_kept, cells(0.1, 0.89))
     )
-    runs = ((missed, taken), (whole, taken), (missed, crude), (missed, harmful))
-    found = measured(
-        "wide_mlp", surveyed(DFF1024, *(Survey({MLP: mlp}, dissected) for mlp, dissected in runs))
-    )
-    assert judged(found) == (pytest.approx([0.89, 0.91, 0.89, 0.89]), [True, False, False, False])
+    runs = ((missed, carry), (whole, kept), (missed, uneven), (missed, harmful))
+    surveys = [Survey({MLP: mlp}, dissected) for mlp, dissected in runs]
+    found = measured("wide_mlp", surveyed(DFF1024, *surveys))
+    assert judged(found) == (pytest.approx([0.89, 0.91, 0.89, 0.89]), [True, False, True, True])
+    found = measured("wide_mlp_neurons", surveyed(DFF1024, *surveys))
+    assert shown(found) == [True, False, False, False]
+    assert values(found)[:2] == pytest.approx([0.89, 0.905])
+
+
+def test_a_full_ablation_works_where_only_carries_are_lost():
+    assert heads.full_ablation_works(cells(0.49, 0.91))
+    assert not heads.full_ablation_works(cells(0.51, 0.91))
+    assert not heads.full_ablation_works(cells(0.0, 0.89))
+
+
+def test_with_three_layers_carries_are_lost_but_for_the_exception_of_the_paper(surveyed):
+    lost, kept = cells(0.2, 0.9), cells(0.51, 0.9)
+    excepted, other = cells(0.2, 0.9), cells(0.2, 0.9)
+    excepted.accuracy[4, 1] = 0.99  # C all con. at 8
+    other.accuracy[3, 1] = 0.99  # C all at 8
+    runs = [Survey({Ablation(mlps={2}): table}) for table in (lost, excepted, kept, other)]
+    found = measured("three_layers", surveyed(N3, *runs))
+    assert shown(found) == [True, True, False, False]
+    assert found.fields[1]["C_all_con_at_8"] == pytest.approx(0.99)
 
 
 def test_of_three_layers_no_single_head_matters(surveyed):
     every = [Ablation(heads={(layer, head)}) for layer in (1, 2) for head in (0, 1)]
 
-    def survey(costs: list[float], mlp: ClassAccuracies) -> Survey:
+    def survey(costs: list[float]) -> Survey:
         without = {
             head: cells(1.0, 1.0, whole=1.0 - cost) for head, cost in zip(every, costs, strict=True)
         }
-        return Survey({INTACT: cells(1.0, 1.0, whole=1.0), Ablation(mlps={2}): mlp, **without})
+        return Survey({INTACT: cells(1.0, 1.0, whole=1.0), **without})
 
-    carries, spared = cells(0.0, 1.0), cells(1.0, 0.0)
-    runs = (
-        ([0, 0.09, 0, 0], carries),
-        ([0.11, 0, 0, 0], carries),
-        ([0, 0, 0, 0.11], carries),
-        ([0, 0, 0, 0], spared),
-    )
-    found = measured("three_layers", surveyed(N3, *(survey(*run) for run in runs)))
-    assert judged(found) == (pytest.approx([1, 1, 1, -1]), [True, False, False, False])
+    runs = ([0, 0.09, 0, 0], [0.11, 0, 0, 0], [0, 0, 0, 0.11])
+    found = measured("three_layers_heads", surveyed(N3, *(survey(costs) for costs in runs)))
+    assert judged(found) == (pytest.approx([0.09, 0.11, 0.11]), [True, False, False])
 
 
 def test_three_layer_runs_that_show_the_pattern_of_pairs(surveyed):
@@ -178,32 +197,15 @@ def test_a_decoder_cannot_carry_without_its_final_mlp(surveyed):
     assert values(found)[0] == pytest.approx(1)
 
 
-def test_a_decoder_always_adds_a_one_without_its_decision_head(surveyed):
+def test_a_decoder_adds_carries_without_its_decision_head(surveyed):
     idle = cells(1.0, 1.0, whole=0.9)
-    always, often = cells(1.0, 0.0, 1.0, whole=0.2), cells(1.0, 0.1, 0.9, whole=0.2)
-    often.corrected[:, 2] = 0.5  # where no one can be carried over
-    often.corrected[0, 0] = 0.7
-    found = measured(
-        "decoder",
-        surveyed(
-            DECODER,
-            covering_heads({ONE: always, OTHER: idle}),
-            covering_heads({ONE: idle, OTHER: often}),
-        ),
-    )
-    # NC twice, C@1 at 8, C@2 at 7
-    assert judged(found) == (pytest.approx([1, (0.7 + 3 * 0.9) / 4]), [True, False])
-    in_one_cell = [cells(1.0, 0.0, 1.0, whole=0.2) for _ in range(2)]
-    for without, share in zip(in_one_cell, (0.96, 0.94), strict=True):
-        without.corrected[0, 0] = share
-    found = measured(
-        "decoder",
-        surveyed(
-            DECODER, *(covering_heads({ONE: without, OTHER: idle}) for without in in_one_cell)
-        ),
-    )
-    # every cell counts, not their mean
-    assert judged(found) == (pytest.approx([0.99, 0.985]), [True, False])
+    always, divided = cells(1.0, 0.0, 1.0, whole=0.2), cells(1.0, 0.3, 0.7, whole=0.2)
+    forgets, otherwise_wrong = cells(0.9, 0.3, 0.7, whole=0.2), cells(1.0, 0.3, 0.6, whole=0.2)
+    tables = (always, divided, forgets, otherwise_wrong)
+    surveys = [covering_heads({ONE: table, OTHER: idle}) for table in tables]
+    found = measured("decoder", surveyed(DECODER, *surveys))
+    # The value is the share of digits that are one too large.
+    assert judged(found) == (pytest.approx([1, 0.7, 0.7, 0.6]), [True, True, False, False])
 
 
 # ---------------------------------------------------------------- attention
@@ -305,7 +307,7 @@ def test_tens_and_carries_are_told_by_the_leading_axis(models, monkeypatch):
     streaming(monkeypatch, models(MAIN, 2), plant)
     for found, expected in (
         (measured("layer0_tens", Evidence("ours")), [True, False]),
-        (measured("layer1_carry", Evidence("ours")), [False, True]),
+        (measured("layer1_carry_at_8", Evidence("ours")), [False, True]),
     ):
         assert shown(found) == expected
         assert [x > 0.99 for x in values(found)] == expected
@@ -460,7 +462,12 @@ def test_the_head_that_carries_has_to_be_the_authors_in_his_release_only(monkeyp
     monkeypatch.setattr(lengths, "without_parts", lambda model, a, b: model.known)
     monkeypatch.setattr(lengths, "part_costs", lambda known, n_long: known)
     evidence = each_run(monkeypatch, {base.PRIMED: runs})
-    found = measured("primed_parts", evidence)
+    found = measured("primed_head", evidence)
     assert (values(found), shown(found)) == ([0.8, 0.4, 0.8, 0.4], [True, False, True, False])
-    evidence.source = "author"
-    assert shown(measured("primed_parts", evidence)) == [True, False, False, False]
+    found = measured("primed_parts", evidence)  # of the same measurement, another field
+    assert (values(found), shown(found)) == ([0.3] * 4, [True] * 4)
+    found = measured("primed_spared", evidence)
+    assert (values(found), shown(found)) == ([0.0] * 4, [True] * 4)
+    his = each_run(monkeypatch, {base.PRIMED: runs})
+    his.source = "author"
+    assert shown(measured("primed_head", his)) == [True, False, False, False]

@@ -283,16 +283,20 @@ def test_what_becomes_of_longer_sums_is_dated_by_tests():
 def test_the_range_of_accuracies_says_how_often_it_was_measured(evidence):
     epoch = np.arange(1, 1001)
     tested = np.array([*range(1, 51), *range(60, 1001, 10)])
-    whole = np.where(epoch < 200, 0.0, epoch / 1000)[None]
-    history = {"runs": np.array([0]), "epochs": epoch, "long_whole": whole}
+    whole = np.stack([epoch / 1000, epoch / 2000])
+    history = {"runs": np.array([0, 1]), "epochs": epoch, "long_whole": whole}
     every, found = (
         quantities.accuracy_range(evidence(x)) for x in (history, thin(history, tested))
     )
-    assert every.runs[0] == found.runs[0] == pytest.approx([0.2, 1.0])
+    assert every.runs == found.runs == pytest.approx({0: 1.0, 1: 0.5})
+    assert every.value == found.value == pytest.approx([0.5, 1.0])
     assert "tested" not in every.method
     assert "tested after every 10 epochs" in found.method
     with pytest.raises(BadInput, match="up to epoch 1000; these have 990"):
         quantities.accuracy_range(evidence(thin(history, tested[:-1])))
+    alone = {"runs": np.array([0]), "epochs": epoch, "long_whole": whole[:1]}
+    with pytest.raises(BadInput, match="a range over models, and there is one run"):
+        quantities.accuracy_range(evidence(alone))
 
 
 # ---------------------------------------------------------------- what is drawn

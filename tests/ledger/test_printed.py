@@ -1,0 +1,138 @@
+"""Each rule says yes to what the paper itself printed, or is listed with why it can't be asked."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from carry_core import carries
+from carry_core.measure import ClassAccuracies
+from carry_paper.findings import heads
+from carry_paper.findings.base import Fields
+from carry_paper.ledger import claims, registry
+
+
+def printed(name: str) -> float:
+    """Return the number that the paper prints in a row."""
+    return claims.claims()[name].paper
+
+
+def printed_table(table: str) -> ClassAccuracies:
+    """Return a table as printed; the exact match is not."""
+    cells = {}
+    for kind in claims.KINDS:
+        rows = [[printed(f"{table}/{c}/{kind}/pos{p}") for p in (7, 8, 9)] for c in claims.CLASSES]
+        cells[kind] = torch.tensor(rows, dtype=torch.float64)
+    return ClassAccuracies(cells["accuracy"], cells["corrected"], float("nan"))
+
+
+def printed_cells(table: str) -> Fields:
+    """Return what a printed ablation leaves of the cells with a carry-in, and of the others."""
+    return heads.cells_left(printed_table(table))
+
+
+def decision_head() -> Fields:
+    """Return the worst cells of Table 1 without the decision head."""
+    worst = heads.worst_cells(printed_table("tab1/decision_head"))
+    return {
+        "lowest_carry_cell": worst.correct,
+        "lowest_right_or_too_large": worst.correct_or_too_large,
+    }
+
+
+def three_layers() -> Fields:
+    """Return what Table 3 leaves, without the exception that the paper names."""
+    return heads.cells_left(printed_table("tab3/final_mlp"), but=heads.C_ALL_CON_AT_8)
+
+
+def digit_sum_without_mlp() -> Fields:
+    """Return the lowest share of Table 1 in which the answer is the digit sum modulo ten."""
+    table = printed_table("tab1/final_mlp")
+    is_digit_sum = torch.where(carries.carry_in(3), table.corrected, table.accuracy)
+    return {"bypassed": float(is_digit_sum.min())}
+
+
+# Rules that can be fed with printed numbers: the fields that a run with just these would have.
+FED: dict[str, list[Callable[[], Fields]]] = {
+    "finding/decision_head_carries": [decision_head],
+    "finding/decision_head_adds": [decision_head],
+    "finding/final_mlp_carries": [
+        lambda: {"value": heads.no_carry_correlation(printed_table("tab1/final_mlp"))},
+        lambda: {"value": printed("n2/evolution/final_pcc")},
+    ],
+    "finding/squashing": [
+        lambda: {"at_7_8_9": [printed(f"n2/squashing/pos{p}") for p in (7, 8, 9)]},
+        # App. F.1, four digits
+        lambda: {"at_7_8_9": [printed(f"digits4/squashing/pos{p}") for p in range(4)]},
+    ],
+    "finding/three_layers": [three_layers],
+    # Tables 4 and 5 are dissections that the paper calls successful.
+    "finding/wide_mlp_neurons": [
+        lambda: printed_cells("tab4/dissected"),
+        lambda: printed_cells("tab5/dissected"),
+    ],
+    "finding/length": [
+        lambda: {
+            "value": printed("pad6/accuracy_epoch1000") / printed("pad6/accuracy_epoch500"),
+            "primed": False,
+        }
+    ],
+    "finding/full_adder_xor": [digit_sum_without_mlp],
+    "finding/decoder_mlp": [
+        lambda: {"value": heads.no_carry_correlation(printed_table("tab5/final_mlp"))}
+    ],
+}
+
+NO_NUMBER = "the paper states it in words, or shows it in a figure, and prints no number"
+BY_INTERCHANGE = "the paper swaps nothing between sums"
+
+# Rules that cannot be fed, with the reason.
+NOT_FED = {
+    **dict.fromkeys(
+        (
+            *("finding/transition", "finding/norm_bounce", "finding/one_layer_imperfect"),
+            *("finding/staircase", "finding/previous_sum", "finding/layer0_tens"),
+            "finding/layer0_tens_either",
+            *("finding/layer1_carry", "finding/layer1_carry_at_8", "finding/outcome_pockets"),
+            *("finding/carry_axis", "finding/kink", "finding/biases", "finding/checkerboard"),
+            *("finding/one_layer_no_carry", "finding/decay_matters_one_layer"),
+            *("finding/strong_decay_transition", "finding/no_grokking", "finding/wide_mlp"),
+            *("finding/carry_axis_dff512", "finding/decoder_staircase", "finding/decoder_tens"),
+            *("finding/decoder_previous_sum", "finding/pentagon", "finding/unprimed_staircase"),
+            *("finding/unprimed_steps", "finding/primed_staircase", "finding/full_adder"),
+            *("finding/full_adder_carry", "finding/pca_without_decision_head"),
+            *("finding/three_layers_heads", "finding/three_layers_pairs"),
+            *("finding/carry_in_layer0", "finding/unpadded_fail", "finding/mlp_2500"),
+            *("finding/primed_parts", "finding/primed_head", "finding/primed_spared"),
+            "finding/carry_axis_long",
+        ),
+        NO_NUMBER,
+    ),
+    "finding/decision_head": "no accuracies without the other head are printed",
+    "finding/decoder": "no accuracies without the decision head are printed",
+    "finding/decoder_algorithm": BY_INTERCHANGE,
+    "finding/four_digits": "accuracies without the final MLP are printed, none without a head",
+    "finding/finetune_small_change": "the change of the norm is printed, not the distance moved",
+    "finding/llm_heads": "no accuracies without random pairs are printed",
+    **{name: BY_INTERCHANGE for name in claims.claims() if name.startswith("beyond/")},
+}
+
+RULES = [name for name, claim in claims.claims().items() if claim.paper is None]
+
+
+def test_every_rule_is_fed_or_listed_with_the_reason():
+    assert FED.keys() & NOT_FED.keys() == set()
+    assert FED.keys() | NOT_FED.keys() == set(RULES)
+
+
+@pytest.mark.parametrize("name", FED)
+def test_a_rule_passes_on_the_paper_s_own_numbers(name):
+    for fields in FED[name]:
+        assert registry.ROWS[name].rule(fields()), (name, fields())
+
+
+def test_a_rule_that_the_printed_table_fails_would_be_noticed():
+    """As the first rule about three layers was: by correlation, Table 3 is not 0.9."""
+    correlation = heads.no_carry_correlation(printed_table("tab3/final_mlp"))
+    assert correlation == pytest.approx(0.820, abs=0.001)
+    assert not heads.cannot_carry({"value": correlation})
