@@ -157,6 +157,7 @@ def worst_cells(table: ClassAccuracies) -> WorstCells:
 EXACT_MATCH_COST = Bar(0.1, perfect=0)
 # From this accuracy on, the digits of a cell count as correct.
 CELL_ACCURACY = Bar(0.99, perfect=1)
+STAYS_CORRECT = 0.9  # an ablation after which so many digits stay correct does little
 
 
 def acts_as_decision_head(
@@ -184,6 +185,18 @@ def acts_as_decision_head(
 def ablated_part(ablation: Ablation) -> str:
     """Return the name of what an ablation removes, such as `head 1:0`."""
     return str(ablation).removeprefix("without ")
+
+
+def tendency(with_carry_in: float, without: float) -> str:
+    """Return what a model does under an ablation: it "adds" carries, "forgets" them, or "little".
+
+    Args:
+        with_carry_in: The accuracy of digits with a carry-in.
+        without: That of the other digits.
+    """
+    if (with_carry_in + without) / 2 >= STAYS_CORRECT:
+        return "little"
+    return "forgets" if with_carry_in < without else "adds"
 
 
 def decision(survey: Survey) -> Fields:

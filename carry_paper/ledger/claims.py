@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import dataclass, field
+from datetime import date
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -132,6 +133,8 @@ class Claim:
     measure: str = ""
     hardly_fails: str = ""
     recipe_sensitive: StrictBool = False
+    since: date | None = None
+    made: str = ""
     why: dict[Annotated[StrictStr, one_of(SOURCES)], Why] = field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -144,6 +147,8 @@ class Claim:
                 )
         elif self.quantifier or self.rule not in RULES:
             raise ValueError(f"{self.id} needs a rule of {', '.join(RULES)}, and no quantifier")
+        if self.since is None:
+            raise ValueError(f"{self.id} needs the date of its rule, as in `since: 2026-11-26`")
         if not (self.title or (self.claim if self.paper is None else CELL.search(self.id))):
             raise ValueError(f"{self.id} has no title")
         return self

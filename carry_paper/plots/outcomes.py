@@ -21,6 +21,10 @@ VISIBLE = 0.002  # smaller parts of a bar are not drawn, which keeps the page li
 VALUE = "value "  # begins the id of a bar, which says its value on the built page
 
 
+# The two kinds of digits, as they are called in a frame of `by_carry_in`.
+CARRY_INS = ["carry-in", "no carry-in"]
+
+
 def by_carry_in(cells: pd.DataFrame, part: str = "ablation") -> pd.DataFrame:
     """Return means of `accuracy`'s cells by `part` and run, with and without a carry-in.
 
@@ -29,7 +33,8 @@ def by_carry_in(cells: pd.DataFrame, part: str = "ablation") -> pd.DataFrame:
     cells = cells[cells.groupby("position").carry_in.transform("any")]
     groups = cells.groupby(["carry_in", part, "run"], as_index=False, sort=False, observed=True)
     means = groups[["accuracy", "corrected"]].mean()
-    means["carry_in"] = means.carry_in.map({True: "carry-in", False: "no carry-in"})
+    with_carry_in, without = CARRY_INS
+    means["carry_in"] = means.carry_in.map({True: with_carry_in, False: without})
     return means.sort_values("carry_in", kind="stable")
 
 

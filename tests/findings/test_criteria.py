@@ -286,3 +286,11 @@ def test_the_correlation_with_no_carries_is_taken_run_by_run():
     assert correlations[3] == pytest.approx(1)
     assert abs(correlations[5]) < 0.1
     assert heads.no_carry_correlations(pd.concat(runs)[:0]).empty
+
+
+@pytest.mark.parametrize(
+    ("with_carry_in", "without", "tendency"),
+    [(1.0, 0.3, "adds"), (0.3, 1.0, "forgets"), (0.95, 0.86, "little"), (0.9, 0.88, "adds")],
+)
+def test_a_model_without_a_head_adds_forgets_or_does_little(with_carry_in, without, tendency):
+    assert heads.tendency(with_carry_in, without) == tendency
