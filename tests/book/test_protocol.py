@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from carry_core.files import ROOT
+from carry_paper.ledger import claims
 
 PAGE = (ROOT / "book" / "protocol.md").read_text(encoding="utf-8")
 RULES, LATER = PAGE.split("## What moved without a rule")
@@ -30,6 +31,27 @@ def test_a_rule_says_its_commit_whether_numbers_were_known_and_what_moved(sectio
     assert re.search(r"^\| numbers known\? \| \w", text, re.MULTILINE)
     # its rows are new
     assert re.search(r"^\|.* moved \|", text, re.MULTILINE) or target == "rule-eight"
+
+
+ROW = r"`((?:finding|beyond|n2|n2_w0|n2_s01|n3|digits4|pad6|pad6_finetuned|llm|tab5)/[\w/@]+)`"
+# A rule about all rows; the families of rows in its lists are written with braces.
+ABOUT_ALL = "rule-equivalence"
+GONE = {"beyond/past_final_mlp", "beyond/random_neurons"}
+
+
+def test_each_row_that_a_rule_names_is_a_target_with_links_to_its_rules():
+    listed = {}
+    for target, name, links in re.findall(
+        r'^\| <span id="([^"]+)"></span>`([^`]+)` \| (.+) \|$', RULES, re.MULTILINE
+    ):
+        assert target == name
+        listed[name] = re.findall(r"\(#(rule-[\w-]+)\)", links)
+    assert listed.keys() - GONE <= claims.claims().keys()
+    assert not GONE & claims.claims().keys()
+    for target, _, text in SECTIONS:
+        if target != ABOUT_ALL:
+            for name in re.findall(ROW, text.partition("## Rows by rule")[0]):
+                assert target in listed[name], (target, name)
 
 
 def test_commits_exist_and_have_the_dates_that_the_page_gives():
