@@ -23,7 +23,7 @@ from carry_core.groups import GROUPS
 from carry_core.runs import History
 from carry_core.sums import Layout
 from carry_paper.findings.bars import Bar
-from carry_paper.findings.base import MAIN, N1, N1_W1, Fields, per_run
+from carry_paper.findings.base import MAIN, N1, N1_W0, N1_W1, S01, Fields, per_run
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.heads import column_mass, no_carry_reference
 
@@ -359,6 +359,63 @@ PERFECT = Bar(0.9995, perfect=1)
 def is_imperfect(measured: Fields, *, perfect: float = PERFECT) -> bool:
     """Return True if a run never gets nearly all test sums right."""
     return bool(measured["value"] < perfect)
+
+
+# ---- weights and losses that do not settle (App. C)
+
+LAST_TENTH = 0.1  # share of the epochs, at their end, over which weights may still change
+
+
+def change_at_the_end(norm: Curve) -> float:
+    """Return the relative change of a squared norm over the last tenth of the epochs."""
+    start = norm.loc[: round((1 - LAST_TENTH) * norm.index[-1])].iloc[-1]
+    return float(norm.iloc[-1] / start - 1)
+
+
+def weights_not_saturated(evidence: Evidence) -> pd.DataFrame:
+    """Relative change of the squared norm over the last tenth of the epochs, s = 0.1 (App. C.2).
+
+    Raises:
+        BadInput: As `Evidence.by_the_papers_epochs`.
+    """
+    changes = {}
+    for group in (S01, MAIN):
+        evidence.by_the_papers_epochs(group)
+        norms = curves(evidence.curves(group), "weight_norm")
+        changes[group] = {run: change_at_the_end(norm) for run, norm in norms.items()}
+    at_s_03 = list(changes[MAIN].values())
+    rows = {run: {"value": x, "runs_at_s_0.3": at_s_03} for run, x in changes[S01].items()}
+    return per_run(rows)
+
+
+def still_changes(measured: Fields) -> bool:
+    """Return True if the weights of `weights_not_saturated` change more than those of each other.
+
+    The others are the runs at s = 0.3, of which the paper does not say this.
+    """
+    largest = max(abs(change) for change in measured["runs_at_s_0.3"])
+    return bool(abs(measured["value"]) > largest)
+
+
+def loss_increases(evidence: Evidence) -> pd.DataFrame:
+    """Test loss at the end over its lowest, one layer without weight decay (App. C.1, Fig. 9).
+
+    Raises:
+        BadInput: As `Evidence.by_the_papers_epochs`.
+    """
+    rebounds = {}
+    for group in (N1_W0, N1):
+        evidence.by_the_papers_epochs(group)
+        losses = curves(evidence.curves(group), "test_loss")
+        rebounds[group] = {run: rebound(per_epoch(loss)) for run, loss in losses.items()}
+    with_decay = list(rebounds[N1].values())
+    rows = {run: {"value": x, "runs_with_decay": with_decay} for run, x in rebounds[N1_W0].items()}
+    return per_run(rows)
+
+
+def rises_more_than_with_decay(measured: Fields) -> bool:
+    """Return True if the loss of `loss_increases` rises more than that of each run with decay."""
+    return bool(measured["value"] > max(measured["runs_with_decay"]))
 
 
 # ---- grokking (App. C)

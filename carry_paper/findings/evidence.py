@@ -69,6 +69,19 @@ class Evidence:
         """Return the group's runs."""
         return self._load(runs.load, group, "weights", "weights")
 
+    def by_the_papers_epochs(self, group: str) -> runs.Runs:
+        """Return the group's runs, if their epochs can be counted as the paper's.
+
+        Raises:
+            BadInput: They were trained by the recipe “quick”.
+        """
+        loaded = self.group(group)
+        if loaded.record["recipe"] == "quick":
+            raise BadInput(
+                f"It needs {group} at an epoch of the recipe “paper”; those of “quick” are others."
+            )
+        return loaded
+
     def curves(self, group: str) -> History:
         """Return the group's learning curves."""
         return self._load(curves.load_curves, group, "history", "learning curves")

@@ -381,17 +381,40 @@ def layer0_tens(model: Transformer) -> Fields:
     return leading(tens_by_axis(model))
 
 
-def layer0_tens_either(model: Transformer) -> Fields:
-    """Accuracy of the better of two leading axes after layer 0, lower of tens and units of a.
+def better_axis(axes: Mapping[int, Sequence[float]]) -> Fields:
+    """Return the accuracy of the better of two leading axes, the lowest over positions.
 
-    (Sec. 4.1.) Axes of similar variance can change places, so that the paper's first is the second.
+    Axes of similar variance can change places, so that the paper's first is the second.
     """
-    axes = tens_by_axis(model)
     fields: dict[str, float] = {"value": min(max(scores[:2]) for scores in axes.values())}
     for position, scores in axes.items():
         fields[f"axis_1_at_{position}"] = scores[0]
         fields[f"axis_2_at_{position}"] = scores[1]
     return fields
+
+
+def layer0_tens_either(model: Transformer) -> Fields:
+    """Accuracy of the better leading axis after layer 0, lower of tens and units (Sec. 4.1)."""
+    return better_axis(tens_by_axis(model))
+
+
+def nines_by_axis(model: Transformer) -> dict[int, list[float]]:
+    """Return each axis' accuracy for a sum of nine after layer 0, at the tens and units of a."""
+    a, b = random_sums()
+    is_nine = digit_sums(a, b, 3) == 9
+    labels = {position: is_nine[:, position] for position in (1, 2)}
+    return axes_of(model, "blocks.0.resid_post", labels)
+
+
+def layer0_nine(model: Transformer) -> Fields:
+    """Accuracy of the second axis for nine after layer 0, lower of tens and units (Sec. 4.1)."""
+    axes = nines_by_axis(model)
+    return {**better_axis(axes), "value": min(scores[1] for scores in axes.values())}
+
+
+def layer0_nine_either(model: Transformer) -> Fields:
+    """Accuracy of the better leading axis for nine, lower of tens and units of a (Sec. 4.1)."""
+    return better_axis(nines_by_axis(model))
 
 
 def layer1_carry(model: Transformer) -> Fields:
@@ -407,6 +430,12 @@ def carry_leads_at_7(measured: Fields, *, accuracy: float = SEPARATING_ACCURACY)
 def carry_leads_at_8(measured: Fields, *, accuracy: float = SEPARATING_ACCURACY) -> bool:
     """Return True if the leading axis of `layer1_carry` separates carry-ins at 8."""
     return bool(measured["axis_1_at_8"] >= accuracy)
+
+
+def carry_on_some_axis(model: Transformer) -> Fields:
+    """Accuracy of the best of six axes after the last attention, lower of 7 and 8 (Sec. 4.1)."""
+    axes = axes_of(model, "blocks.1.resid_mid", carry_in_labels(model))
+    return {**leading(axes), "value": min(max(scores) for scores in axes.values())}
 
 
 def carry_in_layer0(model: Transformer) -> Fields:

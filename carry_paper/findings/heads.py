@@ -458,6 +458,84 @@ def full_ablation_works(table: ClassAccuracies) -> bool:
     )
 
 
+# From this share on, most carries are lost.
+MOST_CARRIES = 0.5
+
+
+def dissection_control(survey: Survey) -> Fields:
+    """Share of carries lost without the carry neurons, minus that without as many random ones.
+
+    (Sec. 5.) A carry is lost if the digit is one too small. Shares are means over the cells with a
+    carry-in; of several random sets, it is the one that loses most. The survey has to include the
+    dissection.
+    """
+    assert survey.dissected is not None
+    cells = survey.dissected.cells
+    random = [draw.cells for draw in survey.random_samples]
+    lost = mean_over(cells, "corrected", carry=True)
+    lost_at_random = [mean_over(table, "corrected", carry=True) for table in random]
+    return {
+        "value": lost - max(lost_at_random),
+        "neurons": survey.dissected.neurons,
+        "carries_lost": lost,
+        "carries_lost_without_random_ones": lost_at_random,
+        "carry_cells_without_random_ones": [mean_over(t, "accuracy", carry=True) for t in random],
+        "no_carry_cells_without_them": mean_over(cells, "accuracy", carry=False),
+        "no_carry_cells_without_random_ones": [
+            mean_over(table, "accuracy", carry=False) for table in random
+        ],
+    }
+
+
+def only_carry_neurons_matter(measured: Fields, *, most: float = MOST_CARRIES) -> bool:
+    """Return True if most carries are lost in `dissection_control`, but to no random set."""
+    lost_at_random = max(measured["carries_lost_without_random_ones"])
+    return bool(measured["carries_lost"] >= most > lost_at_random)
+
+
+def with_final_mlp(head: Ablation) -> Ablation:
+    """Return the ablation of a head of the last layer and of the MLP after it (Sec. 4)."""
+    return Ablation(heads=head.heads, mlps=frozenset(layer for layer, _ in head.heads))
+
+
+def joint_ablation(survey: Survey) -> Fields:
+    """Accuracy without a carry-in at 7 and 8, decision head and final MLP ablated (Sec. 4).
+
+    The survey has to cover `measure.last_heads`, and each of them `with_final_mlp`.
+    """
+    head = survey.heads[0]
+    both = survey.cells[with_final_mlp(head)]
+    no_carry_in = ~carries.carry_in(3)[:, :2]  # (task, pos)
+
+    def accuracy(table: ClassAccuracies) -> float:
+        return float(table.accuracy[:, :2][no_carry_in].mean())
+
+    return {
+        "value": accuracy(both),
+        "decision_head": ablated_part(head),
+        "without_the_head_alone": accuracy(survey.cells[head]),
+        "without_the_MLP_alone": accuracy(survey.without_mlp),
+    }
+
+
+def adds_without_carrying(measured: Fields, *, accuracy: float = NO_CARRY_ACCURACY) -> bool:
+    """Return True if the model of `joint_ablation` is very good at digits without a carry-in."""
+    return bool(measured["value"] >= accuracy)
+
+
+def dissection_works(survey: Survey) -> Fields:
+    """Correlation with a model that cannot carry, carry neurons ablated (Sec. 5, App. C.2).
+
+    The survey has to include the dissection.
+    """
+    assert survey.dissected is not None
+    return {
+        "value": no_carry_correlation(survey.dissected.cells),
+        "neurons": survey.dissected.neurons,
+        "without_the_whole_MLP": no_carry_correlation(survey.without_mlp),
+    }
+
+
 def cosine_spread(resid: Float[Tensor, "sums pos d_model"]) -> Float[Tensor, " pos"]:
     """Return the largest minus the smallest cosine between activations of two sums, by position."""
     unit = nn.functional.normalize(resid.double(), dim=-1).transpose(0, 1)  # (pos, sums, d_model)

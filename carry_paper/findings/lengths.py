@@ -65,20 +65,6 @@ def parent(group: str) -> tuple[str, int]:
     return start
 
 
-def by_the_papers_epochs(evidence: Evidence, group: str) -> Runs:
-    """Return a group's runs, if their epochs can be counted as the paper's.
-
-    Raises:
-        BadInput: They were trained by the recipe “quick”.
-    """
-    loaded = evidence.group(group)
-    if loaded.record["recipe"] == "quick":
-        raise BadInput(
-            f"It needs {group} at an epoch of the recipe “paper”; those of “quick” are others."
-        )
-    return loaded
-
-
 # ---- four digits (App. F)
 
 
@@ -304,9 +290,9 @@ def unprimed_steps(evidence: Evidence) -> pd.DataFrame:
     """Lowest accuracy of tens and carry-ins at trained positions, six axes, epoch 500 (Fig. 22).
 
     Raises:
-        BadInput: As `by_the_papers_epochs`.
+        BadInput: As `Evidence.by_the_papers_epochs`.
     """
-    by_the_papers_epochs(evidence, base.PAD6)
+    evidence.by_the_papers_epochs(base.PAD6)
     n_long = long_positions(base.PAD6)
     a, b = balanced(groups.find(base.PAD6).config.width, BALANCED)
     accuracies = separations(evidence.models(base.PAD6, 500), a, b)
@@ -464,9 +450,9 @@ def mlp_2500(evidence: Evidence) -> pd.DataFrame:
     """Correlation without the final MLP at the three trained positions, at epoch 2500 (App. H).
 
     Raises:
-        BadInput: As `by_the_papers_epochs`.
+        BadInput: As `Evidence.by_the_papers_epochs`.
     """
-    loaded = by_the_papers_epochs(evidence, base.PAD6)
+    loaded = evidence.by_the_papers_epochs(base.PAD6)
     n_digits = groups.find(base.PAD6).n_digits
     a, b = balanced(loaded.config.width, BALANCED)
     final_mlp = measure.final_mlp(loaded.config)

@@ -23,6 +23,7 @@ from carry_core.sums import Numbers
 
 DRAWN = 20_000  # sums per class in a sample of the paper's size
 DRAWS = 10  # the number of such samples on which the final MLP is dissected again
+RANDOM_DRAWS = 5  # of these, the samples on which as many random neurons are ablated instead
 SAMPLE = 20_000  # random sums for a finding that does not need all of them
 # The number of a run's sums on which an ablation before the last layer is measured. Such an
 # ablation needs a pass of its own.
@@ -70,11 +71,11 @@ class Need:
 
 @dataclass(frozen=True)
 class Dissected:
-    """The final MLP without its carry neurons (Sec. 5).
+    """The final MLP without some of its neurons: its carry neurons (Sec. 5), or random ones.
 
     Attributes:
-        neurons: The number of carry neurons.
-        cells: The accuracies while these are ablated.
+        neurons: The number of these neurons.
+        cells: The accuracies while they are ablated.
     """
 
     neurons: int
@@ -92,6 +93,8 @@ class Survey:
             if it was not asked for.
         dissected_samples: `DRAWS` such dissections, with neurons chosen on one random sample and
             ablated on another.
+        random_samples: The final MLP without as many random neurons as it has carry neurons, on
+            the first `RANDOM_DRAWS` of the samples on which these are ablated.
         decision_head: The ablation of the head that `measure.decision_head` names; None unless
             each head of the last layer was ablated by itself.
     """
@@ -99,6 +102,7 @@ class Survey:
     cells: Mapping[Ablation, ClassAccuracies]
     dissected: Dissected | None = None
     dissected_samples: tuple[Dissected, ...] = ()
+    random_samples: tuple[Dissected, ...] = ()
     decision_head: Ablation | None = None
 
     @property
@@ -171,8 +175,11 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
         decision_head = last_heads[measure.decision_head(model)]
     if not need.dissect:
         return Survey(cells, decision_head=decision_head)
-    on_all, *on_samples = dissect(last_layer, a, b, samples(a, b, model.config.width))
-    return Survey(cells, on_all, tuple(on_samples), decision_head)
+    pairs = samples(a, b, model.config.width)
+    on_all, *on_samples = dissect(last_layer, a, b, pairs)
+    ablated_on = [pair.ablated_on for pair in pairs[1 : 1 + RANDOM_DRAWS]]
+    random = without_random_neurons(last_layer, a, b, on_all.neurons, ablated_on)
+    return Survey(cells, on_all, tuple(on_samples), tuple(random), decision_head)
 
 
 def _late_and_early(
@@ -226,11 +233,37 @@ def dissect(
     chosen_on = [pair.chosen_on for pair in pairs]
     ablated_on = [pair.ablated_on for pair in pairs]
     neurons = carry_neurons(last_layer, task, chosen_on)  # (set, neuron)
+    return _ablate(last_layer, a, b, neurons, ablated_on)
+
+
+def without_random_neurons(
+    last_layer: LastLayer, a: Numbers, b: Numbers, count: int, sets: Sequence[Indices]
+) -> list[Dissected]:
+    """Ablate `count` random neurons on each set of the sums a + b, other neurons for each.
+
+    This is the control of a dissection: it ablates as much, but without choosing.
+    """
+    generator = torch.Generator().manual_seed(0)
+    d_ff = last_layer.model.config.d_ff
+    neurons = torch.zeros(len(sets), d_ff, dtype=torch.bool)
+    for row in neurons:
+        row[torch.randperm(d_ff, generator=generator)[:count]] = True
+    return _ablate(last_layer, a, b, neurons, sets)
+
+
+def _ablate(
+    last_layer: LastLayer,
+    a: Numbers,
+    b: Numbers,
+    neurons: Bool[Tensor, "set neuron"],
+    sets: Sequence[Indices],
+) -> list[Dissected]:
+    """Return the final MLP without some neurons, on each set of the sums a + b."""
     dissected = []
-    answers = last_layer.answers(~neurons, ablated_on)
-    for is_carry_neuron, indices, answer in zip(neurons, ablated_on, answers, strict=True):
+    answers = last_layer.answers(~neurons, sets)
+    for is_ablated, indices, answer in zip(neurons, sets, answers, strict=True):
         cells = measure.score(answer, a[indices], b[indices])
-        dissected.append(Dissected(neurons=int(is_carry_neuron.sum()), cells=cells))
+        dissected.append(Dissected(neurons=int(is_ablated.sum()), cells=cells))
     return dissected
 
 

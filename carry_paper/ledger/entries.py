@@ -18,7 +18,6 @@ import pandas as pd
 from carry_core.errors import BadInput
 from carry_core.interventions import Ablation
 from carry_core.model import Transformer
-from carry_paper.findings import lengths
 from carry_paper.findings.bars import variants
 from carry_paper.findings.base import CONTEXT, Fields, Rule, per_run
 from carry_paper.findings.evidence import Evidence
@@ -131,7 +130,7 @@ def on_models(
         frames = {}
         for name in names:
             if epoch is not None:
-                lengths.by_the_papers_epochs(evidence, name)
+                evidence.by_the_papers_epochs(name)
             frames[name] = evidence.once((finding, name, epoch), partial(frame_of, evidence, name))
         # The rows of one group are indexed by run, those of several by group and run.
         frame = frames[groups] if isinstance(groups, str) else pd.concat(frames)
@@ -322,7 +321,7 @@ def number_on_models(
 
     def measure(evidence: Evidence) -> Measurement:
         if epoch is not None:
-            lengths.by_the_papers_epochs(evidence, group)
+            evidence.by_the_papers_epochs(group)
         fields_by_run = evidence.each(group, lambda run, model: function(model), epoch)
         statistic = Statistic(method=method)
         return combined(fields_by_run, statistic, evidence.source, len(fields_by_run))

@@ -6,7 +6,7 @@ is a `variance`, it is the one that the paper's own random sums add. `registry.p
 """
 
 from collections.abc import Callable
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 import torch
@@ -247,6 +247,27 @@ def decision_head_spread(evidence: Evidence) -> Measurement:
     return Measurement({}, mean(deviations), method=method, group_size=len(surveys))
 
 
+def squashing_spread(pos: int, evidence: Evidence) -> Measurement:
+    """Measure the standard deviation of the squashing at an answer position over runs (Sec. 4)."""
+    squashing = evidence.each(base.MAIN, lambda run, model: heads.squashing_ratio(model))
+    return _spread([float(ratios[pos]) for ratios in squashing.values()], SQUASHING)
+
+
+def no_skip_spread(evidence: Evidence) -> Measurement:
+    """Measure the standard deviation over runs of the exact match without skips (Sec. 4)."""
+    surveys = evidence.surveys(base.MAIN)
+    return _spread([survey.cells[NO_SKIP].exact_match for survey in surveys.values()], "")
+
+
+def _spread(values: list[float], method: str) -> Measurement:
+    """Return the standard deviation of the runs' values, with n - 1, as a measurement."""
+    if len(values) < 2:
+        raise BadInput(
+            f"It needs two runs of {base.MAIN} or more, since one has no standard deviation."
+        )
+    return Measurement({}, stdev(values), method=method, group_size=len(values))
+
+
 def accuracy_range(evidence: Evidence) -> Measurement:
     """Return the lowest and highest six-digit accuracy that unprimed runs reach (Sec. 6).
 
@@ -255,7 +276,7 @@ def accuracy_range(evidence: Evidence) -> Measurement:
     """
     curves = evidence.curves(base.PAD6)
     if evidence.source == "ours":
-        lengths.by_the_papers_epochs(evidence, base.PAD6)
+        evidence.by_the_papers_epochs(base.PAD6)
     epochs = curves["epochs"]
     if epochs[-1] < 1000:
         raise BadInput(
@@ -281,7 +302,7 @@ def weight_norm(column: str, evidence: Evidence) -> Measurement:
     """
     if column != "change":
         before, _ = lengths.parent(base.FINETUNED)
-        lengths.by_the_papers_epochs(evidence, before)
+        evidence.by_the_papers_epochs(before)
     runs: dict[Any, Any] = lengths.finetuning(evidence)[column].to_dict()
     return Measurement(runs, mean(runs.values()), method="The squared norm of all parameters.")
 

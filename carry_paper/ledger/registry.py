@@ -15,6 +15,7 @@ from carry_core.interventions import INTACT
 from carry_paper.findings import (
     adder,
     dynamics,
+    elsewhere,
     geometry,
     heads,
     lengths,
@@ -126,6 +127,10 @@ ROWS: dict[str, Entry] = {
     "n2/squashing/pos7": number_on_models(MAIN, partial(quantities.squashing_at, 0), SQUASHING),
     "n2/squashing/pos8": number_on_models(MAIN, partial(quantities.squashing_at, 1), SQUASHING),
     "n2/squashing/pos9": number_on_models(MAIN, partial(quantities.squashing_at, 2), SQUASHING),
+    "n2/no_skip_spread": computed(MAIN, quantities.no_skip_spread, WITHOUT_SKIPS),
+    "n2/squashing_spread/pos7": computed(MAIN, partial(quantities.squashing_spread, 0)),
+    "n2/squashing_spread/pos8": computed(MAIN, partial(quantities.squashing_spread, 1)),
+    "n2/squashing_spread/pos9": computed(MAIN, partial(quantities.squashing_spread, 2)),
     "n2/dissection/neurons": dissection(MAIN, quantities.carry_neurons, MAIN_RUN),
     "n2/dissection/carry_accuracy": dissection(MAIN, quantities.carry_accuracy, MAIN_RUN),
     "n2/dissection/carry_corrected": dissection(MAIN, quantities.carry_corrected, MAIN_RUN),
@@ -240,15 +245,28 @@ ROWS: dict[str, Entry] = {
     "finding/final_mlp_carries": on_surveys(
         MAIN, heads.final_mlp_carries, shows=heads.cannot_carry
     ),
+    "finding/joint_ablation": on_surveys(
+        MAIN,
+        heads.joint_ablation,
+        shows=heads.adds_without_carrying,
+        ablate=[*LAST_HEADS, *map(heads.with_final_mlp, LAST_HEADS)],
+    ),
     "finding/layer0_tens": on_models(MAIN, geometry.layer0_tens, shows=geometry.leads),
     "finding/layer0_tens_either": on_models(
         MAIN, geometry.layer0_tens_either, shows=geometry.separates
+    ),
+    "finding/layer0_nine": on_models(MAIN, geometry.layer0_nine, shows=geometry.separates),
+    "finding/layer0_nine_either": on_models(
+        MAIN, geometry.layer0_nine_either, shows=geometry.separates
     ),
     "finding/layer1_carry": on_models(
         MAIN, geometry.layer1_carry, shows=geometry.carry_leads_at_7, value="axis_1_at_7"
     ),
     "finding/layer1_carry_at_8": on_models(
         MAIN, geometry.layer1_carry, shows=geometry.carry_leads_at_8, value="axis_1_at_8"
+    ),
+    "finding/carry_on_some_axis": on_models(
+        MAIN, geometry.carry_on_some_axis, shows=geometry.separates
     ),
     "finding/outcome_pockets": on_models(
         MAIN, geometry.outcome_pockets, shows=geometry.pockets_are_outcomes
@@ -277,6 +295,15 @@ ROWS: dict[str, Entry] = {
     # App. C
     "finding/strong_decay_transition": on_evidence(
         N1_W1, dynamics.strong_decay_transition, shows=dynamics.changes_with_both_heads
+    ),
+    "finding/loss_increases": on_evidence(
+        [N1_W0, N1], dynamics.loss_increases, shows=dynamics.rises_more_than_with_decay
+    ),
+    "finding/weights_not_saturated": on_evidence(
+        [S01, MAIN], dynamics.weights_not_saturated, shows=dynamics.still_changes
+    ),
+    "finding/dissection_without_decay": on_surveys(
+        W0, heads.dissection_works, shows=heads.cannot_carry, dissect=True
     ),
     "finding/no_grokking": on_evidence(
         list(GROUPS), dynamics.no_grokking, shows=dynamics.learns_at_once
@@ -369,6 +396,19 @@ ROWS: dict[str, Entry] = {
     ),
     "finding/full_adder_xor": on_models(
         MAIN, adder.full_adder, shows=adder.mlp_is_the_second_xor, value="bypassed"
+    ),
+    # Controls, by the paper's own method
+    "beyond/dissection_control": on_surveys(
+        MAIN, heads.dissection_control, shows=heads.only_carry_neurons_matter, dissect=True
+    ),
+    "beyond/dissection_control_dff512": on_surveys(
+        DFF512, heads.dissection_control, shows=heads.only_carry_neurons_matter, dissect=True
+    ),
+    # The abstract
+    "beyond/elsewhere": on_evidence(
+        list(elsewhere.HYPERPARAMETERS),
+        elsewhere.elsewhere,
+        shows=elsewhere.most_runs_work_in_the_same_way,
     ),
     # The paper's statements in the terms of interchange
     "beyond/one_head": statement("one_head", "Interchange accuracy of the best head."),

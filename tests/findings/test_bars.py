@@ -17,7 +17,12 @@ from tests.findings.test_criteria import EITHER_SIDE
 WITHOUT_A_BAR = {
     "finding/decay_matters_one_layer": "compares with the runs with decay",
     "beyond/zero_names_it": "it is the same head, or not",
+    "beyond/dissection_control": "most is more than half, and it compares with random neurons",
+    "beyond/dissection_control_dff512": "likewise",
+    "finding/checkerboard": "compares with random neurons",
     "finding/llm_heads": "compares with random pairs",
+    "finding/loss_increases": "compares with the runs with decay",
+    "finding/weights_not_saturated": "compares with the runs at s = 0.3",
     "finding/mlp_2500": "compares epochs",
     "finding/outcome_pockets": "compares two accuracies",
     "finding/previous_sum": "compares with the other heads, and with uniform attention",

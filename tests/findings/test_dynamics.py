@@ -8,6 +8,7 @@ import torch
 from carry_core.errors import BadInput
 from carry_core.sums import Layout
 from carry_paper.findings import dynamics, heads
+from carry_paper.findings.base import MAIN, N1, N1_W0, S01
 from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger import registry
 
@@ -225,6 +226,40 @@ def test_a_loss_that_does_not_decay_exponentially_does_not_show_the_kink(planted
     found = registry.entry("finding/kink").measure(planted(history))
     # The first decays for too few epochs to say how, the second too unevenly.
     assert list(found.shows.values()) == [None, False]
+
+
+def by_group(monkeypatch, name: str, curves: dict[str, list[np.ndarray]]) -> Evidence:
+    """Evidence of some groups' learning curves, which are by the paper's epochs."""
+    histories = {
+        group: {"runs": np.arange(len(runs)), "epochs": EPOCH, name: np.stack(runs)}
+        for group, runs in curves.items()
+    }
+    monkeypatch.setattr(Evidence, "curves", lambda self, group: histories[group])
+    monkeypatch.setattr(Evidence, "by_the_papers_epochs", lambda self, group: None)
+    return Evidence("ours")
+
+
+def test_weights_that_still_change_are_compared_with_those_at_s_03(monkeypatch):
+    def norm(change: float) -> np.ndarray:
+        return 500 * (1 + change * np.clip((EPOCH - 360) / 40, 0, 1))
+
+    norms = {S01: [norm(-0.06), norm(0.005)], MAIN: [norm(0.01), norm(-0.002)]}
+    evidence = by_group(monkeypatch, "weight_norm", norms)
+    found = registry.entry("finding/weights_not_saturated").measure(evidence)
+    assert found.runs == pytest.approx({0: -0.06, 1: 0.005})
+    assert found.shows == {0: True, 1: False}
+
+
+def test_a_loss_that_increases_is_compared_with_those_with_decay(monkeypatch):
+    falls, rises = np.linspace(2, 1, EPOCHS), np.abs(EPOCH - 200) / 200 + 1
+    slightly = np.maximum(falls, 1.2)
+    slightly[360:] *= 1.05
+    losses = {N1_W0: [rises, falls, slightly], N1: [slightly, falls]}
+    evidence = by_group(monkeypatch, "test_loss", losses)
+    found = registry.entry("finding/loss_increases").measure(evidence)
+    assert found.shows == {0: True, 1: False, 2: False}
+    assert found.runs[0] > 1.5
+    assert found.runs[1] == pytest.approx(1)
 
 
 def exact_match(train: np.ndarray, test: np.ndarray) -> dict[str, np.ndarray]:

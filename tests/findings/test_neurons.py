@@ -112,6 +112,18 @@ def test_an_outcome_that_two_sums_cannot_have_is_refused(noisy, outcome):
         assert repr(outcome) in str(error.value)
 
 
+def test_gaps_without_random_neurons_are_those_of_their_ablation(monkeypatch):
+    model = random_model(ModelConfig(d_model=16, d_ff=12), 2, noise=0.5)
+    monkeypatch.setattr(neurons, "OUTCOMES", (574,))
+    gaps = neurons.random_gaps(model, 5)
+    generator = torch.Generator().manual_seed(0)
+    for gap in gaps:
+        random = torch.randperm(12, generator=generator)[:5].tolist()
+        without = Ablation(neurons={(1, neuron) for neuron in random})
+        assert gap == pytest.approx(neurons.checkerboard_gap(model, without))
+    assert len({round(gap, 9) for gap in gaps}) == neurons.RANDOM_SETS
+
+
 def test_the_checkerboard_is_the_mean_gap_over_outcomes(monkeypatch):
     model = random_model(ModelConfig(d_model=16, d_ff=12), 2)
     monkeypatch.setattr(neurons, "OUTCOMES", (74, 574))

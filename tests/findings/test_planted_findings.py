@@ -100,6 +100,43 @@ def test_the_decision_head_is_the_one_that_every_page_names():
         heads.decision(Survey({ONE: cells(1.0, 1.0), head: cells(1.0, 1.0)}))
 
 
+def test_without_head_and_mlp_digits_without_a_carry_in_are_right_again(surveyed):
+    head_alone, mlp_alone = cells(1.0, 0.4), cells(0.0, 0.95)
+    runs = []
+    for again in (0.92, 0.88):
+        both = cells(0.0, again)
+        both.accuracy[:, 2] = 0.1  # at 9 the head had no say
+        runs.append(
+            covering_heads(
+                {
+                    MLP: mlp_alone,
+                    ONE: head_alone,
+                    OTHER: cells(1.0, 1.0, whole=0.9),
+                    heads.with_final_mlp(ONE): both,
+                    heads.with_final_mlp(OTHER): cells(0.0, 1.0),
+                }
+            )
+        )
+    found = measured("joint_ablation", surveyed(MAIN, *runs))
+    assert judged(found) == (pytest.approx([0.92, 0.88]), [True, False])
+    assert found.fields[0]["without_the_head_alone"] == pytest.approx(0.4)
+    assert heads.with_final_mlp(ONE) == Ablation(heads={(1, 0)}, mlps={1})
+
+
+def test_a_dissection_is_compared_with_random_neurons(surveyed):
+    keeps, loses = cells(0.7, 1.0), cells(0.3, 1.0)
+    runs = []
+    for chosen, random in ((loses, [keeps, keeps]), (keeps, [keeps]), (loses, [keeps, loses])):
+        draws = tuple(Dissected(8, table) for table in random)
+        runs.append(Survey({MLP: loses}, Dissected(8, chosen), random_samples=draws))
+    for group, name in (
+        (MAIN, "beyond/dissection_control"),
+        (base.DFF512, "beyond/dissection_control_dff512"),
+    ):
+        found = registry.entry(name).measure(surveyed(group, *runs))
+        assert judged(found) == (pytest.approx([0.4, 0, 0], abs=1e-6), [True, False, False])
+
+
 def test_four_digits_need_the_final_mlp_and_a_decision_head(surveyed):
     decides, idle = (
         cells(1.0, right, whole=whole, n_digits=4) for right, whole in ((0.4, 0.3), (1.0, 0.95))
@@ -327,6 +364,33 @@ def test_ten_or_more_may_be_on_the_second_axis_but_not_on_the_third(models, monk
     assert shown(found) == [True, False]
     assert values(found)[0] > 0.99
     assert shown(measured("layer0_tens", Evidence("ours"))) == [False, False]
+
+
+def test_nine_is_on_the_second_axis_or_on_either(models, monkeypatch):
+    def plant(
+        run: int, site: str, ablation: Ablation, a: torch.Tensor, b: torch.Tensor
+    ) -> dict[int, torch.Tensor]:
+        nine = (sums.digits(a, 3) + sums.digits(b, 3) == 9).float()
+        other, size = 40.0 * (a % 2)[:, None], (12, 200)[run]
+        return {i: torch.cat([other, size * nine[:, i : i + 1]], 1) for i in (1, 2)}
+
+    streaming(monkeypatch, models(MAIN, 2), plant)
+    found = measured("layer0_nine", Evidence("ours"))
+    assert shown(found) == [True, False]  # in the second run it is on the first axis
+    assert shown(measured("layer0_nine_either", Evidence("ours"))) == [True, True]
+
+
+def test_a_later_axis_may_tell_a_carry_in(models, monkeypatch):
+    def plant(
+        run: int, site: str, ablation: Ablation, a: torch.Tensor, b: torch.Tensor
+    ) -> dict[int, torch.Tensor]:
+        others = torch.stack([40.0 * (a % 2), 30.0 * (b % 2), 25.0 * (a % 3 == 0)], 1)
+        carry_in = 12 * arriving(a, b)[:, : 2 - run]  # in the second run at 7 alone
+        return {7 + i: torch.cat([others, x[:, None]], 1) for i, x in enumerate(carry_in.T)}
+
+    streaming(monkeypatch, models(MAIN, 2), plant)
+    assert shown(measured("carry_on_some_axis", Evidence("ours"))) == [True, False]
+    assert shown(measured("layer1_carry", Evidence("ours"))) == [False, False]
 
 
 def test_no_leading_axis_of_one_layer_may_tell_a_carry(models, monkeypatch):

@@ -55,6 +55,7 @@ def test_a_survey_is_what_the_measurements_give_one_by_one(noisy, monkeypatch):
     without = Ablation(neurons={(last, int(i)) for i in neurons.nonzero()})
     assert_same(surveyed.dissected.cells, measure.class_accuracies(noisy, a, b, [without])[0])
     assert len(surveyed.dissected_samples) == survey.DRAWS
+    assert [draw.neurons for draw in surveyed.random_samples] == [neurons.sum()] * 5
     assert surveyed.decision_head is None  # one head only was ablated
 
 
@@ -77,6 +78,26 @@ def test_samples_have_as_many_sums_of_each_class(monkeypatch):
         assert (indices.diff() >= 0).all()
     assert not torch.equal(*random[0])
     assert not torch.equal(random[0].chosen_on, random[1].chosen_on)
+
+
+def test_random_neurons_are_ablated_as_the_carry_neurons_are(noisy):
+    a, b = all_sums(2)
+    last = noisy.config.layers - 1
+    noisy.blocks[last].down.weight.mul_(5)
+    name = f"blocks.{last}.resid_mid"
+    filled = LastLayer(noisy, len(a))
+    filled.append(measure.activations(noisy, a, b, [name], read=noisy.config.layout.answer)[name])
+    everything = torch.arange(len(a))
+    draws = survey.without_random_neurons(filled, a, b, 4, [everything, everything])
+    generator = torch.Generator().manual_seed(0)
+    for draw in draws:
+        random = torch.randperm(12, generator=generator)[:4].tolist()
+        without = Ablation(neurons={(last, neuron) for neuron in random})
+        expected = measure.class_accuracies(noisy, a, b, [without])[0]
+        # A tie may be broken either way.
+        close = {"rtol": 0, "atol": 5e-3}
+        torch.testing.assert_close(draw.cells.accuracy, expected.accuracy, **close)
+    assert not torch.equal(draws[0].cells.accuracy, draws[1].cells.accuracy)
 
 
 def few_of_each_class(task: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -78,6 +78,11 @@ FED: dict[str, list[Callable[[], Fields]]] = {
         }
     ],
     "finding/full_adder_xor": [digit_sum_without_mlp],
+    # App. C.2 prints no cells; Tables 4 and 5 are of other models.
+    "finding/dissection_without_decay": [
+        lambda: {"value": heads.no_carry_correlation(printed_table("tab4/dissected"))},
+        lambda: {"value": heads.no_carry_correlation(printed_table("tab5/dissected"))},
+    ],
     "finding/decoder_mlp": [
         lambda: {"value": heads.no_carry_correlation(printed_table("tab5/final_mlp"))}
     ],
@@ -104,10 +109,13 @@ NOT_FED = {
             *("finding/three_layers_heads", "finding/three_layers_pairs"),
             *("finding/carry_in_layer0", "finding/unpadded_fail", "finding/mlp_2500"),
             *("finding/primed_parts", "finding/primed_head", "finding/primed_spared"),
-            "finding/carry_axis_long",
+            *("finding/carry_axis_long", "finding/layer0_nine", "finding/layer0_nine_either"),
+            *("finding/carry_on_some_axis", "finding/loss_increases"),
+            "finding/weights_not_saturated",
         ),
         NO_NUMBER,
     ),
+    "finding/joint_ablation": "no accuracies under both ablations are printed",
     "finding/decision_head": "no accuracies without the other head are printed",
     "finding/decoder": "no accuracies without the decision head are printed",
     "finding/decoder_algorithm": BY_INTERCHANGE,
@@ -115,6 +123,8 @@ NOT_FED = {
     "finding/finetune_small_change": "the change of the norm is printed, not the distance moved",
     "finding/llm_heads": "no accuracies without random pairs are printed",
     **{name: BY_INTERCHANGE for name in claims.claims() if name.startswith("beyond/")},
+    "beyond/dissection_control": "the paper has no control",
+    "beyond/dissection_control_dff512": "the paper has no control",
 }
 
 RULES = [name for name, claim in claims.claims().items() if claim.paper is None]

@@ -172,16 +172,17 @@ def test_what_a_run_shows_is_decided_when_the_table_is_read(data, monkeypatch):
     rows = pd.DataFrame(
         {"source": "ours", "recipe": "quick", "run": [6, 7], "epoch": np.nan, **parts, **measured}
     )
-    seeds.save(
-        rows.assign(fields=[{"checkerboard": {"intact": x, "beyond": True}} for x in (0.1, 0.2)])
-    )
+    boards = []
+    for intact in (0.1, 0.2):
+        boards.append({"intact": intact, "without_random_neurons": [0.14], "beyond": True})
+    seeds.save(rows.assign(fields=[{"checkerboard": board} for board in boards]))
     stored = seeds.saved()
     assert stored.kind.tolist() == ["heads together", "one head"]
     assert stored["staircase shows"].tolist() == [False, True]
     assert stored["checkerboard shows"].tolist() == [True, False]
     assert stored["kink shows"].isna().all()  # it was not measured
     # a field that a rule decides is left out
-    assert stored.fields[0] == {"checkerboard": {"intact": 0.1}}
+    assert stored.fields[0] == {"checkerboard": {"intact": 0.1, "without_random_neurons": [0.14]}}
     entry = registry.ROWS["finding/staircase"]
     lower = replace(entry, rule=partial(heads.has_staircase, attention=0.4))
     monkeypatch.setitem(registry.ROWS, "finding/staircase", lower)

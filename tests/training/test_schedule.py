@@ -236,7 +236,7 @@ def evidence(monkeypatch):
     def of(history: dict[str, np.ndarray]) -> Evidence:
         monkeypatch.setattr(Evidence, "curves", lambda self, group: history)
         monkeypatch.setattr(Evidence, "planned_epochs", lambda self, group: planted.EPOCHS)
-        monkeypatch.setattr(lengths, "by_the_papers_epochs", lambda evidence, group: None)
+        monkeypatch.setattr(Evidence, "by_the_papers_epochs", lambda self, group: None)
         return Evidence("author")
 
     return of
