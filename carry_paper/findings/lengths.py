@@ -587,28 +587,13 @@ def mlp_spares_long_carries(measured: Fields, *, loss: float = PART_LOSS) -> boo
     return bool(mlp_corrects(measured, loss=loss) and trained_suffer and long_are_spared)
 
 
-def carry_axis_long(evidence: Evidence) -> pd.DataFrame:
+def carry_axis_long(model: Transformer) -> Fields:
     """Correlation of the best direction in the leading plane, six-digit sums (App. H.1, H.2).
 
-    The paper allows for the leading axis "or a linear combination of the two leading ones". Only
-    groups that have runs are measured, of the primed and the finetuned one.
+    The paper allows for the leading axis "or a linear combination of the two leading ones".
     """
-    a, b = random_sums(groups.find(base.PRIMED).config.width, RANDOM)
-
-    def row(run: int, model: Transformer) -> Fields:
-        axes = neurons.singular_axes(model, a, b)
-        return {
-            "value": axes.plane,
-            "leading_axis": axes.correlations[0],
-        }
-
-    frames = {}
-    for name, group in {"primed": base.PRIMED, "finetuned": base.FINETUNED}.items():
-        if evidence.has(group):
-            frames[name] = per_run(evidence.each(group, row))
-    if not frames:
-        evidence.group(base.PRIMED)  # raises what says how to get it
-    return pd.concat(frames)
+    axes = neurons.singular_axes(model, *random_sums(model.config.width, RANDOM))
+    return {"value": axes.plane, "leading_axis": axes.correlations[0]}
 
 
 # ---- finetuning (App. H.2)

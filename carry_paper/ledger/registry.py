@@ -378,8 +378,11 @@ ROWS: dict[str, Entry] = {
         shows=lengths.mlp_spares_long_carries,
         value="long_carry_cells_lose",
     ),
-    "finding/carry_axis_long": on_evidence(
-        [PRIMED, FINETUNED], lengths.carry_axis_long, shows=neurons.has_carry_axis
+    "finding/carry_axis_long": on_models(
+        PRIMED, lengths.carry_axis_long, shows=neurons.has_carry_axis
+    ),
+    "finding/carry_axis_finetuned": on_models(
+        FINETUNED, lengths.carry_axis_long, shows=neurons.has_carry_axis
     ),
     "finding/unpadded_fail": on_models(MAIN, lengths.unpadded_fail, shows=lengths.fails_at_length),
     "finding/finetune_small_change": on_evidence(

@@ -71,8 +71,11 @@ def test_a_number_has_no_rule_and_no_variants():
 # are part of what is measured.
 MEASURED_WITH = {
     "HALF_OF_ATTENTION": "the level whose crossing dates a head's change",
+    "LAST_TENTH": "the window over which weights may still change",
     "LEARNT_ACCURACY": "the level whose crossing dates when a run has learned",
+    "MOST_CARRIES": "most is more than half",
     "PLOTTED": "the part of the curve that the paper shows",
+    "RANDOM_SETS": "the number of random sets that are measured",
     "RANK_AMONG_SHUFFLED": "the quantile of shuffled labels that is measured",
     "SHORTEST_WINDOW": "two tests, which no recipe can divide",
     "SQUASHED_OUTCOME": "the paper's example",

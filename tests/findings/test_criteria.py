@@ -175,6 +175,7 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
         {"long_carry_cells_lose": 0.11},
     ),
     "carry_axis_long": CARRY_AXIS,
+    "carry_axis_finetuned": CARRY_AXIS,
     "finetune_small_change": ({"value": 0.049}, {"value": 0.051}),
     "no_grokking": ({"value": 50.0, "planned": 1000}, {"value": 51.0}, {"planned": 980}),
     "kink": (
