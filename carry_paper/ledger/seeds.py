@@ -38,6 +38,8 @@ from carry_paper.schemas import one_of, read_table
 
 FIRST_JUDGED = 6  # the number of the first run that is judged
 DECIMALS = 5  # places of a stored number
+# Findings about the runs of another group, which they compare with those of the main group.
+ABOUT_OTHERS = ("finding/weights_not_saturated",)
 # The columns that identify a row. The epoch is that of a snapshot, and NaN at the end of training.
 KEY = ["source", "recipe", "run", "epoch"]
 # Parts of the last layer (`typology.who_decides`), and the full adder's variables in their places
@@ -113,6 +115,9 @@ def measured(
     selection = {MAIN: {"recipe": recipe, "runs": numbers}}
     sample = measure.sample(DRAWN, 3, seed=0)  # as many sums of each class as the paper drew
     need = Need(frozenset(registry.LAST_HEADS))
+    for entry in findings().values():
+        if entry.need is not None:
+            need |= entry.need
     evidence = Evidence(source, {MAIN: need}, report, selection, lambda group: sample)
 
     swaps = evidence.each(MAIN, lambda run, model: carry_swaps(model).assign(run=run))
@@ -191,7 +196,7 @@ def findings() -> dict[str, Entry]:
     """Return the findings that are about the main group, by name."""
     entries = {}
     for name, entry in registry.ROWS.items():
-        if name.startswith("finding/") and MAIN in entry.groups:
+        if name.startswith("finding/") and MAIN in entry.groups and name not in ABOUT_OTHERS:
             entries[name.removeprefix("finding/")] = entry
     return entries
 
