@@ -260,11 +260,11 @@ class Block(nn.Module):
 
     rotation: Tensor
 
-    def __init__(self, config: ModelConfig, name: str) -> None:
+    def __init__(self, config: ModelConfig, prefix: str) -> None:
         super().__init__()
         d_model = config.d_model
         self.config = config
-        self.name = name
+        self.prefix = prefix
         self.norm = nn.LayerNorm(d_model)
         self.q = nn.Linear(d_model, d_model)
         self.k = nn.Linear(d_model, d_model)
@@ -303,8 +303,8 @@ class Block(nn.Module):
             position = torch.arange(k.shape[1], device=k.device)
             is_future = position > position[query, None]  # (query, key)
             scores = scores.masked_fill(is_future, -torch.inf)
-        scores = hook(f"{self.name}.attn.scores", scores)  # (batch, head, query, key)
-        pattern = hook(f"{self.name}.attn.pattern", scores.softmax(-1))
+        scores = hook(f"{self.prefix}.attn.scores", scores)  # (batch, head, query, key)
+        pattern = hook(f"{self.prefix}.attn.pattern", scores.softmax(-1))
         return torch.einsum("bhqk,bkhd->bqhd", pattern, v)
 
     def qkv(
@@ -323,9 +323,9 @@ class Block(nn.Module):
         q = self.q(x[:, query]).unflatten(-1, by_head)  # (batch, query, head, d_head)
         k = self.k(x).unflatten(-1, by_head)  # (batch, key, head, d_head)
         v = self.v(x).unflatten(-1, by_head)  # (batch, key, head, d_head)
-        q = hook(f"{self.name}.attn.q", q)
-        k = hook(f"{self.name}.attn.k", k)
-        v = hook(f"{self.name}.attn.v", v)
+        q = hook(f"{self.prefix}.attn.q", q)
+        k = hook(f"{self.prefix}.attn.k", k)
+        v = hook(f"{self.prefix}.attn.v", v)
         return rotate(q, self.rotation[query]), rotate(k, self.rotation), rotate(v, self.rotation)
 
     def mix(
@@ -335,20 +335,20 @@ class Block(nn.Module):
         hook: TensorHook,
     ) -> Float[Tensor, "batch query d_model"]:
         """Add what the heads write to the stream: from `attn.z` to `resid_mid`."""
-        z = hook(f"{self.name}.attn.z", z)
-        out = hook(f"{self.name}.attn_out", self.o(z.flatten(-2)))  # (batch, query, d_model)
-        skip = hook(f"{self.name}.attn.skip", resid)
-        return hook(f"{self.name}.resid_mid", skip + out)
+        z = hook(f"{self.prefix}.attn.z", z)
+        out = hook(f"{self.prefix}.attn_out", self.o(z.flatten(-2)))  # (batch, query, d_model)
+        skip = hook(f"{self.prefix}.attn.skip", resid)
+        return hook(f"{self.prefix}.resid_mid", skip + out)
 
     def mlp(
         self, mid: Float[Tensor, "batch query d_model"], hook: TensorHook
     ) -> Float[Tensor, "batch query d_model"]:
         """Add what the MLP writes to the stream: from `resid_mid` to `resid_post`."""
-        pre = hook(f"{self.name}.mlp.pre", self.up(self.norm(mid)))  # (batch, query, d_ff)
-        post = hook(f"{self.name}.mlp.post", pre.relu())
-        out = hook(f"{self.name}.mlp_out", self.down(post))  # (batch, query, d_model)
-        skip = hook(f"{self.name}.mlp.skip", mid)
-        return hook(f"{self.name}.resid_post", skip + out)
+        pre = hook(f"{self.prefix}.mlp.pre", self.up(self.norm(mid)))  # (batch, query, d_ff)
+        post = hook(f"{self.prefix}.mlp.post", pre.relu())
+        out = hook(f"{self.prefix}.mlp_out", self.down(post))  # (batch, query, d_model)
+        skip = hook(f"{self.prefix}.mlp.skip", mid)
+        return hook(f"{self.prefix}.resid_post", skip + out)
 
 
 class Transformer(nn.Module):

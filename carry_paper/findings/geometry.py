@@ -498,7 +498,7 @@ class OutcomeRow(NamedTuple):
 
 
 def outcome_pockets(model: Transformer) -> Fields:
-    """Nearest-centroid accuracy for the digit after the MLP, the lower of 7 and 8 (Sec. 4.1)."""
+    """Lower nearest-centroid accuracy of the digit at 7 and 8 after the MLP (Sec. 4.1)."""
     a, b = random_sums()
     task = carries.classify(a, b)
     columns = [Column(1, model.config.layout.answer[i], i) for i in (0, 1)]

@@ -643,6 +643,19 @@ def test_a_model_is_used_by_many_threads(small):
         assert all(pool.map(use, range(64)))
 
 
+def test_a_library_may_name_the_parts_of_a_model(small):
+    """TransformerLens sets `name` on them; the weights' own names and the logits stay."""
+    tokens = tokens_of(SMALL)
+    logits, cache = small.run_with_cache(tokens)
+    weights = [*small.state_dict()]
+    for name, part in small.named_modules():
+        part.name = f"named {name}"
+    named_logits, named_cache = small.run_with_cache(tokens)
+    assert torch.equal(named_logits, logits)
+    assert [*named_cache] == [*cache] == small.config.hook_names
+    assert [*small.state_dict()] == weights
+
+
 def test_a_loaded_run_is_a_plain_model_whose_parts_can_be_trained():
     model = load("n1_s0.3_w0.2", runs=[0]).model(0)
     assert {type(part) for part in model.modules()} == plain.MODULES
