@@ -154,14 +154,12 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for name in ("layers", "d_model", "heads", "d_ff"):
             check_whole(name, getattr(self, name), 1, MAX_SIZE)
-        if type(self.causal) is not bool:
-            raise BadInput(f"causal={self.causal!r}: expected True or False.")
         if self.d_model % (2 * self.heads):
             raise BadInput(
                 f"d_model={self.d_model}, heads={self.heads}: expected heads of an even size, "
                 "so that d_model is a multiple of 2 heads."
             )
-        self.layout  # noqa: B018 (checks the width)
+        self.layout  # noqa: B018 (checks the width, and `causal`)
 
     @property
     def layout(self) -> Layout:
@@ -216,6 +214,23 @@ class ModelConfig:
         if not all(-length <= position < length for position in positions):
             raise BadInput(f"read={read!r}: expected positions from 0 to {length - 1}.")
         return tuple(position % length for position in positions)
+
+
+def checked_config(model: object) -> ModelConfig:
+    """Return a model's config; every function that measures a model checks it here.
+
+    The model may be wrapped, as by `torch.compile`, if the wrapper passes attributes on.
+
+    Raises:
+        BadInput: It is no model, such as the runs that `load` returns.
+    """
+    config = getattr(model, "config", None)
+    if not (isinstance(model, nn.Module) and isinstance(config, ModelConfig)):
+        raise BadInput(
+            f"The model is of type {type(model).__name__}: "
+            "expected a Transformer, such as `load(...).model(0)`."
+        )
+    return config
 
 
 def rotary(length: int, d_head: int) -> Float[Tensor, "pos half 2"]:
@@ -452,6 +467,11 @@ class Transformer(nn.Module):
         """
         if hook is no_hook:
             return no_hook
+        if not callable(hook):
+            raise BadInput(
+                f"The hook is of type {type(hook).__name__}: expected a function of a name and a "
+                "tensor, such as `Ablation(mlps={1}).hook(model)`."
+            )
         compiling = torch.compiler.is_compiling()  # in which case a name has to be a plain `str`
         if compiling and read is not None:
             raise BadInput(
