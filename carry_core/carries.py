@@ -15,7 +15,15 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from carry_core.errors import BadInput, check_whole
-from carry_core.sums import MAX_COUNT, MAX_DIGITS, Numbers, Operand, checked_sums, digit_tokens
+from carry_core.sums import (
+    MAX_COUNT,
+    MAX_DIGITS,
+    Numbers,
+    Operand,
+    check_generator,
+    checked_sums,
+    digit_tokens,
+)
 
 MAX_CLASS_DIGITS = 12  # digits of sums whose classes are listed: 28,657 classes
 NAMES3 = {"000": "NC", "010": "C@1", "001": "C@2", "011": "C all", "021": "C all con."}
@@ -169,8 +177,9 @@ def sample_class(pattern: str, count: int, generator: torch.Generator) -> tuple[
     """Return `count` sums drawn independently and uniformly from a carry class, digit by digit.
 
     Raises:
-        BadInput: No sum has this pattern, or `count` is negative.
+        BadInput: No sum has this pattern, `count` is negative, or `generator` is none.
     """
+    check_generator(generator)
     check_whole("count", count, 0, MAX_COUNT, "sums")
     a = torch.zeros(count, dtype=torch.int64)
     b = torch.zeros(count, dtype=torch.int64)

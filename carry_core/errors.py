@@ -1,4 +1,4 @@
-"""The error that is meant for users to read, and a check that raises it."""
+"""The error that is meant for users to read, and checks that raise it."""
 
 import re
 
@@ -17,6 +17,12 @@ class BadInput(ValueError):
     def _render_traceback_(self) -> list[str]:
         """Return the lines that IPython shows in place of a traceback."""
         return [f"{type(self).__name__}: {self}"]
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raise `BadInput` unless a parameter is True or False; another value may stand for either."""
+    if type(value) is not bool:
+        raise BadInput(f"{name}={value!r}: expected True or False.")
 
 
 def check_whole(name: str, value: object, low: int, high: int, unit: str = "") -> None:

@@ -35,16 +35,45 @@ ZIP_MEMBERS = slice(10, 12)
 
 
 def data_dir() -> Path:
-    """Return the folder with weights and results: CARRY_DATA if set, else the repository's."""
-    return Path(os.environ.get("CARRY_DATA") or ROOT / "data")
+    """Return the folder with weights and results: CARRY_DATA if set, else the repository's.
+
+    Raises:
+        BadInput: CARRY_DATA is a name that cannot be one of a folder, or it may not be read.
+    """
+    return _folder_of("CARRY_DATA") or ROOT / "data"
 
 
 def author_dir() -> Path:
     """Return the folder with the author's imported release.
 
     It is CARRY_AUTHOR if that is set, else `author/` in the data folder.
+
+    Raises:
+        BadInput: As `data_dir`.
     """
-    return Path(os.environ.get("CARRY_AUTHOR") or data_dir() / "author")
+    return _folder_of("CARRY_AUTHOR") or data_dir() / "author"
+
+
+def _folder_of(variable: str) -> Path | None:
+    """Return the folder that an environment variable names; None if it is unset or empty.
+
+    Raises:
+        BadInput: The folder may not be read, or the operating system takes no such name.
+    """
+    name = os.environ.get(variable)
+    if not name:
+        return None
+    folder = Path(name)
+    try:
+        # Such a folder may be missing: `carry train` makes it.
+        if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise BadInput(
+            f"{variable}={folder}: {error.strerror}. Expected a folder that can be read; "
+            "name another, or unset it."
+        ) from error
+    return folder
 
 
 # ---- errors about a file that cannot be used
@@ -231,5 +260,5 @@ def write_json(path: Path, value: Any) -> None:
 
 def sha256(path: Path) -> str:
     """Return the hexadecimal SHA-256 of a file; raise `BadInput` if it cannot be read."""
-    with reading(path, "make it readable"), path.open("rb") as file:
+    with reading(path, "name a regular file that can be read"), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -40,6 +40,7 @@ from carry_core.model import (
     TensorHook,
     Transformer,
     cache_hook,
+    checked_config,
     plain_name,
 )
 from carry_core.sums import Operand
@@ -231,11 +232,12 @@ class Intervention:
                 it with. The hook raises it when it runs on positions, or on a batch, for which
                 it has no values.
         """
-        targets = self.targets(model.config)
-        read = model.config.checked_read(read)
+        config = checked_config(model)
+        targets = self.targets(config)
+        read = config.checked_read(read)
         values: Values = {}
         if isinstance(source, Mapping):
-            values = cached_values(source, list(targets), model.config, read)
+            values = cached_values(source, list(targets), config, read)
         elif targets:
             values = self.values(model, list(targets), source, read)
         replacements: dict[str, Replacement] = {}
@@ -330,9 +332,25 @@ class Patch(Intervention):
 
 @dataclass(frozen=True)
 class Combined:
-    """Interventions in order; where two replace the same part, the later one wins."""
+    """Interventions in order; where two replace the same part, the later one wins.
+
+    Raises:
+        BadInput: `parts` is no sequence of interventions.
+    """
 
     parts: tuple[Intervention, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.parts, Sequence):
+            raise BadInput(
+                f"parts={self.parts!r}: expected several interventions, such as "
+                "(Ablation(mlps={1}), Patch(heads={(1, 0)}))."
+            )
+        parts: list[Intervention] = []
+        for part in self.parts:
+            check_intervention(part)
+            parts += part.parts if isinstance(part, Combined) else [part]
+        object.__setattr__(self, "parts", tuple(parts))
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.parts))
@@ -523,7 +541,7 @@ def means(
     Raises:
         BadInput: As `sums.some_sums`.
     """
-    a, b = sums.some_sums((a, b), model.config.width)
+    a, b = sums.some_sums((a, b), checked_config(model).width)
     total: dict[str, Tensor] = {}
     for batch_a, batch_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
         tokens = sums.input_tokens(batch_a, batch_b, model.config.layout).to(model.device)

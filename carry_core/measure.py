@@ -26,11 +26,20 @@ from carry_core.interventions import (
     Combined,
     Intervention,
     MeanAblation,
+    Source,
     Sums,
     check_intervention,
     means,
 )
-from carry_core.model import MAX_SIZE, Hook, ModelConfig, Read, Transformer, cache_hook
+from carry_core.model import (
+    MAX_SIZE,
+    Hook,
+    ModelConfig,
+    Read,
+    Transformer,
+    cache_hook,
+    checked_config,
+)
 from carry_core.pairs import Contrast, Pairs, sample_pairs
 from carry_core.sums import (
     MAX_DIGITS,
@@ -41,6 +50,7 @@ from carry_core.sums import (
     input_tokens,
     long_sums,
     some_sums,
+    whole_numbers,
 )
 
 AnyIntervention = Intervention | Combined
@@ -85,21 +95,20 @@ def class_accuracies(
         BadInput: As `predict`; or the last digits of a sum carry further to the left, so
             that it has no class.
     """
-    a, b = some_sums((a, b), model.config.width)
+    a, b = some_sums((a, b), checked_config(model).width)
     n_digits = _checked_digits(model, n_digits)
     carries.classify(a, b, n_digits)  # raises before anything is computed
     interventions = listed(interventions)
     positions = model.config.layout.answer[-n_digits:]
 
-    mean_ablated: set[str] = set()
-    for intervention in interventions:
-        if isinstance(intervention, MeanAblation):
-            mean_ablated.update(intervention.targets(model.config))
-    mean_activations = None
-    if mean_ablated:
-        mean_activations = means(model, a, b, sorted(mean_ablated), positions)
+    mean_ablations = [i for i in interventions if isinstance(i, MeanAblation)]
+    source: Source = (a, b)
+    # A subclass may take other values than the means, and is given the sums themselves.
+    if mean_ablations and all(type(i) is MeanAblation for i in mean_ablations):
+        names = {name for i in mean_ablations for name in i.targets(model.config)}
+        source = means(model, a, b, sorted(names), positions)
 
-    logits_of = passes(model, interventions, positions, source=mean_activations)
+    logits_of = passes(model, interventions, positions, source=source)
     predictions = _predict_in_batches(logits_of, model, a, b)
     return [score(predicted, a, b) for predicted in predictions]
 
@@ -142,9 +151,9 @@ def accuracy(
     `n_digits` and mean ablations are as in `class_accuracies`.
 
     Raises:
-        BadInput: As `class_accuracies`.
+        BadInput: As `class_accuracies`; or there are no interventions.
     """
-    a, b = some_sums(sums, model.config.width)
+    a, b = some_sums(sums, checked_config(model).width)
     n_digits = _checked_digits(model, n_digits)
     by_label = labelled(interventions)
     tables = class_accuracies(model, a, b, list(by_label.values()), n_digits)
@@ -175,8 +184,13 @@ def labelled(interventions: Interventions) -> dict[str, AnyIntervention]:
     """Return interventions by the labels of their rows in the frame of `accuracy`.
 
     Raises:
-        BadInput: One of them is not an intervention.
+        BadInput: One of them is not an intervention, or there are none.
     """
+    if isinstance(interventions, Mapping | Sequence) and len(interventions) == 0:
+        raise BadInput(
+            "There are no interventions: expected at least one, such as Ablation(heads={(1, 0)}), "
+            "or none of this argument for the intact model."
+        )
     if isinstance(interventions, Mapping):
         listed(list(interventions.values()))
         return dict(interventions)
@@ -215,9 +229,11 @@ def predict(
 
     Raises:
         BadInput: The model has no such sums, as in `sums.some_sums`, or an intervention
-            does not fit it.
+            does not fit it, or `watch` is no hook.
     """
-    a, b = some_sums((a, b), model.config.width)
+    a, b = some_sums((a, b), checked_config(model).width)
+    if watch is not None and not callable(watch):
+        raise BadInput(f"watch={watch!r}: expected a function of a name and a tensor, or None.")
     n_digits = _checked_digits(model, n_digits)
     positions = model.config.layout.answer[-n_digits:]
     logits_of = passes(model, listed(interventions), positions, watch)
@@ -246,17 +262,22 @@ def _checked_digits(model: Transformer, n_digits: int | None) -> int:
     return n_digits
 
 
-def score(predicted: Int[Tensor, "sums pos"], a: Operand, b: Operand) -> ClassAccuracies:
-    """Return the accuracies of predicted answers to the sums a + b.
+def score(predicted: Operand, a: Operand, b: Operand) -> ClassAccuracies:
+    """Return the accuracies of predicted answers `[sums, pos]` to the sums a + b.
 
     Only the digits that were predicted count, from the right, for a sum's class too.
 
     Raises:
-        BadInput: There are no sums, or not as many as predictions; or as `carries.classify`.
+        BadInput: There are no sums, or `predicted` has not a row of digits for each, or as
+            `carries.classify`.
     """
     a, b = some_sums((a, b), MAX_DIGITS)
-    if len(predicted) != len(a):
-        raise BadInput(f"{len(predicted)} predictions for {len(a)} sums: expected one for each.")
+    predicted = whole_numbers("predicted", predicted).to(a.device)
+    if predicted.ndim != 2 or len(predicted) != len(a):
+        raise BadInput(
+            f"predicted has shape {[*predicted.shape]} for {len(a)} sums: "
+            "expected a row of digits for each."
+        )
     n_digits = predicted.shape[1]
     answer = digits(a + b, n_digits)  # (sums, pos)
     task = carries.classify(a, b, n_digits)  # (sums,)
@@ -294,7 +315,7 @@ def last_heads(model: Transformer | ModelConfig, layers: int = 1) -> list[Ablati
     Raises:
         BadInput: The model has fewer layers.
     """
-    config = model.config if isinstance(model, Transformer) else model
+    config = model if isinstance(model, ModelConfig) else checked_config(model)
     check_whole("layers", layers, 1, MAX_SIZE)
     if layers > config.layers:
         raise BadInput(
@@ -310,7 +331,7 @@ def last_heads(model: Transformer | ModelConfig, layers: int = 1) -> list[Ablati
 
 def final_mlp(model: Transformer | ModelConfig) -> Ablation:
     """Return the zero ablation of the last block's MLP."""
-    config = model.config if isinstance(model, Transformer) else model
+    config = model if isinstance(model, ModelConfig) else checked_config(model)
     return Ablation(mlps=frozenset({config.layers - 1}))
 
 
@@ -407,7 +428,7 @@ def carries_moved_by_heads(model: Transformer) -> list[int]:
     other sum's. The model gets both sums of each pair right. With a single layer, no head can
     receive a carry that was decided elsewhere, so none is swapped, and all counts are 0.
     """
-    config = model.config
+    config = checked_config(model)
     moved = [0] * config.heads
     if config.layers == 1:
         return moved
@@ -434,7 +455,7 @@ def costliest_head(model: Transformer) -> int:
 
 def exact_match_without_heads(model: Transformer) -> list[float]:
     """Return the exact match with each last-layer head ablated, as shares from 0 to 1."""
-    a, b = long_sums(DECISION_SUMS, model.config.width, torch.Generator().manual_seed(0))
+    a, b = long_sums(DECISION_SUMS, checked_config(model).width, torch.Generator().manual_seed(0))
     tables = class_accuracies(model, a, b, last_heads(model))
     return [table.exact_match for table in tables]
 
@@ -448,7 +469,7 @@ def attention(model: Transformer, a: Operand, b: Operand) -> Float[Tensor, "laye
     Raises:
         BadInput: As `sums.some_sums`.
     """
-    names = [f"blocks.{layer}.attn.pattern" for layer in range(model.config.layers)]
+    names = [f"blocks.{layer}.attn.pattern" for layer in range(checked_config(model).layers)]
     mean_patterns = means(model, a, b, names)
     return torch.stack([mean_patterns[name] for name in names])
 
@@ -490,7 +511,7 @@ def activations(
     Raises:
         BadInput: The model has no such hook point, part or position; or as `sums.some_sums`.
     """
-    a, b = some_sums((a, b), model.config.width)
+    a, b = some_sums((a, b), checked_config(model).width)
     check_intervention(ablation)
     ablate = ablation.hook(model, read=read)
     if isinstance(names, str):

@@ -154,14 +154,12 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for name in ("layers", "d_model", "heads", "d_ff"):
             check_whole(name, getattr(self, name), 1, MAX_SIZE)
-        if type(self.causal) is not bool:
-            raise BadInput(f"causal={self.causal!r}: expected True or False.")
         if self.d_model % (2 * self.heads):
             raise BadInput(
                 f"d_model={self.d_model}, heads={self.heads}: expected heads of an even size, "
                 "so that d_model is a multiple of 2 heads."
             )
-        self.layout  # noqa: B018 (checks the width)
+        self.layout  # noqa: B018 (checks the width, and `causal`)
 
     @property
     def layout(self) -> Layout:
@@ -218,6 +216,23 @@ class ModelConfig:
         return tuple(position % length for position in positions)
 
 
+def checked_config(model: object) -> ModelConfig:
+    """Return a model's config; every function that measures a model checks it here.
+
+    The model may be wrapped, as by `torch.compile`, if the wrapper passes attributes on.
+
+    Raises:
+        BadInput: It is no model, such as the runs that `load` returns.
+    """
+    config = getattr(model, "config", None)
+    if not (isinstance(model, nn.Module) and isinstance(config, ModelConfig)):
+        raise BadInput(
+            f"The model is of type {type(model).__name__}: "
+            "expected a Transformer, such as `load(...).model(0)`."
+        )
+    return config
+
+
 def rotary(length: int, d_head: int) -> Float[Tensor, "pos half 2"]:
     """Return the cosines and sines by which the rotary embedding rotates pairs (RoFormer).
 
@@ -260,11 +275,11 @@ class Block(nn.Module):
 
     rotation: Tensor
 
-    def __init__(self, config: ModelConfig, name: str) -> None:
+    def __init__(self, config: ModelConfig, prefix: str) -> None:
         super().__init__()
         d_model = config.d_model
         self.config = config
-        self.name = name
+        self.prefix = prefix
         self.norm = nn.LayerNorm(d_model)
         self.q = nn.Linear(d_model, d_model)
         self.k = nn.Linear(d_model, d_model)
@@ -303,8 +318,8 @@ class Block(nn.Module):
             position = torch.arange(k.shape[1], device=k.device)
             is_future = position > position[query, None]  # (query, key)
             scores = scores.masked_fill(is_future, -torch.inf)
-        scores = hook(f"{self.name}.attn.scores", scores)  # (batch, head, query, key)
-        pattern = hook(f"{self.name}.attn.pattern", scores.softmax(-1))
+        scores = hook(f"{self.prefix}.attn.scores", scores)  # (batch, head, query, key)
+        pattern = hook(f"{self.prefix}.attn.pattern", scores.softmax(-1))
         return torch.einsum("bhqk,bkhd->bqhd", pattern, v)
 
     def qkv(
@@ -323,9 +338,9 @@ class Block(nn.Module):
         q = self.q(x[:, query]).unflatten(-1, by_head)  # (batch, query, head, d_head)
         k = self.k(x).unflatten(-1, by_head)  # (batch, key, head, d_head)
         v = self.v(x).unflatten(-1, by_head)  # (batch, key, head, d_head)
-        q = hook(f"{self.name}.attn.q", q)
-        k = hook(f"{self.name}.attn.k", k)
-        v = hook(f"{self.name}.attn.v", v)
+        q = hook(f"{self.prefix}.attn.q", q)
+        k = hook(f"{self.prefix}.attn.k", k)
+        v = hook(f"{self.prefix}.attn.v", v)
         return rotate(q, self.rotation[query]), rotate(k, self.rotation), rotate(v, self.rotation)
 
     def mix(
@@ -335,20 +350,20 @@ class Block(nn.Module):
         hook: TensorHook,
     ) -> Float[Tensor, "batch query d_model"]:
         """Add what the heads write to the stream: from `attn.z` to `resid_mid`."""
-        z = hook(f"{self.name}.attn.z", z)
-        out = hook(f"{self.name}.attn_out", self.o(z.flatten(-2)))  # (batch, query, d_model)
-        skip = hook(f"{self.name}.attn.skip", resid)
-        return hook(f"{self.name}.resid_mid", skip + out)
+        z = hook(f"{self.prefix}.attn.z", z)
+        out = hook(f"{self.prefix}.attn_out", self.o(z.flatten(-2)))  # (batch, query, d_model)
+        skip = hook(f"{self.prefix}.attn.skip", resid)
+        return hook(f"{self.prefix}.resid_mid", skip + out)
 
     def mlp(
         self, mid: Float[Tensor, "batch query d_model"], hook: TensorHook
     ) -> Float[Tensor, "batch query d_model"]:
         """Add what the MLP writes to the stream: from `resid_mid` to `resid_post`."""
-        pre = hook(f"{self.name}.mlp.pre", self.up(self.norm(mid)))  # (batch, query, d_ff)
-        post = hook(f"{self.name}.mlp.post", pre.relu())
-        out = hook(f"{self.name}.mlp_out", self.down(post))  # (batch, query, d_model)
-        skip = hook(f"{self.name}.mlp.skip", mid)
-        return hook(f"{self.name}.resid_post", skip + out)
+        pre = hook(f"{self.prefix}.mlp.pre", self.up(self.norm(mid)))  # (batch, query, d_ff)
+        post = hook(f"{self.prefix}.mlp.post", pre.relu())
+        out = hook(f"{self.prefix}.mlp_out", self.down(post))  # (batch, query, d_model)
+        skip = hook(f"{self.prefix}.mlp.skip", mid)
+        return hook(f"{self.prefix}.resid_post", skip + out)
 
 
 class Transformer(nn.Module):
@@ -452,6 +467,11 @@ class Transformer(nn.Module):
         """
         if hook is no_hook:
             return no_hook
+        if not callable(hook):
+            raise BadInput(
+                f"The hook is of type {type(hook).__name__}: expected a function of a name and a "
+                "tensor, such as `Ablation(mlps={1}).hook(model)`."
+            )
         compiling = torch.compiler.is_compiling()  # in which case a name has to be a plain `str`
         if compiling and read is not None:
             raise BadInput(

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from carry_core.errors import BadInput, check_whole
+from carry_core.errors import BadInput, check_flag, check_whole
 
 Numbers = Int[Tensor, " sums"]  # the first numbers of some sums, or the second ones
 # Numbers as a caller may give them.
@@ -53,6 +53,7 @@ class Layout:
 
     def __post_init__(self) -> None:
         check_whole("width", self.width, 1, MAX_DIGITS, "digits")
+        check_flag("causal", self.causal)
 
     @property
     def length(self) -> int:
@@ -80,6 +81,15 @@ class Layout:
         number = ["*"] * self.width
         answer = number if self.causal else ["="] * self.width
         return [*number, "+", *number, *answer]
+
+
+def check_generator(generator: object) -> None:
+    """Raise `BadInput` unless this is a random generator; none other than one passed in is used."""
+    if not isinstance(generator, torch.Generator):
+        raise BadInput(
+            f"generator={generator!r}: expected a random generator, such as "
+            "`torch.Generator().manual_seed(0)`."
+        )
 
 
 def whole_numbers(name: str, number: Operand) -> Int[Tensor, "*batch"]:
@@ -272,8 +282,10 @@ def long_sums(count: int, n_digits: int, generator: torch.Generator) -> tuple[Nu
     all pairs qualify.
 
     Raises:
-        BadInput: `count` is negative, or `n_digits` is not from 1 to `MAX_DIGITS`.
+        BadInput: `count` is negative, `n_digits` is not from 1 to `MAX_DIGITS`, or `generator`
+            is none.
     """
+    check_generator(generator)
     check_whole("count", count, 0, MAX_COUNT, "sums")
     check_whole("n_digits", n_digits, 1, MAX_DIGITS)
     side = 10**n_digits

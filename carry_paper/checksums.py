@@ -58,9 +58,9 @@ def _is_inside(name: str) -> bool:
 def shipped_name(path: Path) -> str:
     """Return a file's name on the list; raise `BadInput` if it is not one that is shipped."""
     name = Path(os.path.relpath(path, data_dir())).as_posix()
-    if not _is_inside(name) or NOT_SHIPPED.match(name):
+    if not _is_inside(name) or NOT_SHIPPED.match(name) or not name.isprintable():
         raise BadInput(
-            f"{name}: expected the name of a file relative to {data_dir()}, "
+            f"{name!r}: expected the name of a file relative to {data_dir()}, "
             "and none of its checkpoints."
         )
     return name

@@ -495,6 +495,34 @@ def test_a_shipped_file_and_its_line_on_the_list_change_together(data, monkeypat
         checksums.save_listed(path / "x", b"")
 
 
+@pytest.mark.parametrize("name", ["a\nb", "\udcff", "../x", "author/x", ".", "folder", "missing"])
+def test_a_name_that_the_list_cannot_hold_is_refused(data, name):
+    """Such as one of two lines, which would make the list unreadable."""
+    checksums.save_listed(data / "claims.yml", b"old")
+    before = checksums.path_of().read_bytes()
+    (data / "folder").mkdir()
+    if name not in (".", "folder", "missing"):
+        (data / name).parent.mkdir(exist_ok=True)
+        (data / name).write_bytes(b"new")
+    with pytest.raises(BadInput, match="expected the name of a file|name a regular file"):
+        checksums.write_checksums([data / "claims.yml", data / name])
+    assert checksums.path_of().read_bytes() == before
+
+
+@pytest.mark.parametrize("variable", ["CARRY_DATA", "CARRY_AUTHOR"])
+def test_a_folder_that_cannot_be_read_is_one_line(data, monkeypatch, variable):
+    folder = {"CARRY_DATA": files.data_dir, "CARRY_AUTHOR": files.author_dir}[variable]
+    monkeypatch.setenv(variable, str(data / "missing"))
+    assert folder() == data / "missing"  # it may be made later
+    monkeypatch.setenv(variable, "x" * 300)
+    with pytest.raises(BadInput, match=f"{variable}=x+: File name too long. Expected a folder"):
+        folder()
+    monkeypatch.setenv(variable, str(data))
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(BadInput, match=f"{variable}={data}: Permission denied. Expected a folder"):
+        folder()
+
+
 def test_a_benchmark_gives_way_to_none_of_fewer_devices(refused, data, monkeypatch):
     write_text(bench.path_of("train"), BENCH)
     before = bench.path_of("train").read_bytes()

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from carry_core.errors import BadInput
 from carry_core.fast.layers import product
-from carry_core.fast.plain import is_plain
+from carry_core.fast.plain import is_plain, is_precise
 from carry_core.model import Transformer
 
 # Some of the sums, as indices in ascending order; a sum may occur more than once.
@@ -37,12 +37,13 @@ class LastLayer:
         """Prepare for `n_sums` sums, whose streams are added by `append`.
 
         Raises:
-            BadInput: The model is not plain (`plain.is_plain`).
+            BadInput: The model is not plain (`plain.is_plain`), or computes in half precision.
         """
-        if not is_plain(model):
+        if not (is_plain(model) and is_precise(model)):
             raise BadInput(
                 "A survey reads the model's weights: expected a Transformer without hooks of "
-                "PyTorch and without wrapped or replaced parts, such as `load(...).model(0)`."
+                "PyTorch and without wrapped or replaced parts, in float32 or float64, such as "
+                "`load(...).model(0)`."
             )
         config = model.config
         self.model = model

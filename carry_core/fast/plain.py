@@ -1,11 +1,13 @@
-"""A check that a model is plain, so that its weights alone determine what it computes.
+"""Checks that a model is plain, so that its weights alone determine what it computes.
 
 Everything in `fast/` reads weights instead of calling the model. That gives the model's own
-numbers only for a plain `Transformer`. For any other model, `fast/` calls the model, or refuses.
+numbers only for a plain and precise `Transformer`. For any other model, `fast/` calls the model,
+or refuses.
 """
 
 from types import FunctionType
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
@@ -37,6 +39,18 @@ def is_plain(model: nn.Module) -> bool:
         and type(model.blocks[0].o) is nn.Linear
         and isinstance(model.blocks[0].o.bias, Tensor)
     )
+
+
+def is_precise(model: Transformer) -> bool:
+    """Return True if the model computes in float32 or float64.
+
+    In half precision, as under `torch.autocast`, the last bits of other sums are enough to give
+    other digits.
+    """
+    weight = model.embed.weight
+    device = weight.device.type
+    is_autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    return weight.dtype in (torch.float32, torch.float64) and not is_autocast
 
 
 def _has_replaced_method(part: nn.Module) -> bool:

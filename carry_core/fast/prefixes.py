@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carry_core.fast.plain import is_plain
+from carry_core.fast.plain import is_plain, is_precise
 from carry_core.interventions import (
     Ablation,
     Combined,
@@ -62,14 +62,6 @@ def passes(
     shares = is_plain(model) and is_precise(model) and all(map(is_own_kind, interventions))
     strategy = SharedPrefix if shares else SeparatePasses
     return strategy(model, interventions, read, watch, source)
-
-
-def is_precise(model: Transformer) -> bool:
-    """Return True if the model computes in float32 or float64.
-
-    In half precision the last bits of other sums are enough to give other digits.
-    """
-    return model.embed.weight.dtype in (torch.float32, torch.float64)
 
 
 def is_own_kind(intervention: AnyIntervention) -> bool:

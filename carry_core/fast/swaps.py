@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carry_core.errors import BadInput, check_whole
-from carry_core.fast.plain import is_plain
+from carry_core.fast.plain import is_plain, is_precise
 from carry_core.interventions import Patch
 from carry_core.model import ModelConfig, TensorHook, Transformer, no_hook, rotate
 from carry_core.pairs import Pairs
@@ -84,8 +84,9 @@ class Component(NamedTuple):
 
 
 def swaps_between(model: Transformer, pairs: Pairs) -> "RowSwaps | PatchedPasses":
-    """Return the swaps between the sums of each pair, the faster way if the model is plain."""
-    return RowSwaps(model, pairs) if is_plain(model) else PatchedPasses(model, pairs)
+    """Return the swaps between the sums of each pair, the faster way if it gives the same."""
+    is_faster = is_plain(model) and is_precise(model)
+    return RowSwaps(model, pairs) if is_faster else PatchedPasses(model, pairs)
 
 
 class PatchedPasses:

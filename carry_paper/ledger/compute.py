@@ -272,7 +272,7 @@ def judge(
 
 def judge_shown(claim: Claim, source: str, shows: Mapping[Any, bool | None]) -> verdicts.Judgement:
     """Return the verdict on a finding, given which runs show it; None for one that cannot say."""
-    of_runs_that_can_say = [shown for shown in shows.values() if shown is not None]
+    of_runs_that_can_say = [shows_it for shows_it in shows.values() if shows_it is not None]
     return verdicts.judge_finding(
         claim.quantifier, of_runs_that_can_say, single=claim.single, source=source
     )

@@ -148,9 +148,9 @@ def not_released(model: PublishedModel) -> BadInput:
 
 
 def llm_heads(evidence: Evidence) -> Measurement:
-    """Accuracy without the costliest pair of chosen heads; the lowest model's.
+    """Lowest accuracy of a 7B model without its costliest pair of chosen heads (Sec. 6).
 
-    Beside it is the lowest accuracy without a random pair.
+    The fields of each model also have its lowest accuracy without a random pair.
 
     Raises:
         BadInput: No 7B model was surveyed.

@@ -7,13 +7,24 @@ import numpy as np
 import pandas as pd
 
 from carry_core import carries, groups, runs
-from carry_paper.findings import dynamics, lengths, typology
+from carry_paper.findings import adder, dynamics, lengths, typology
 from carry_paper.findings.geometry import SEPARATING_ACCURACY
-from carry_paper.findings.heads import CANNOT_CARRY_CORRELATION, PARTNER_ATTENTION
+from carry_paper.findings.heads import (
+    CANNOT_CARRY_CORRELATION,
+    CARRY_MOSTLY_LOST,
+    CELL_ACCURACY,
+    EXACT_MATCH_COST,
+    NO_CARRY_ACCURACY,
+    PARTNER_ATTENTION,
+)
+from carry_paper.findings.neurons import CARRY_AXIS_CORRELATION
+from carry_paper.findings.pentagon import VISIBLE_SCORE
+from carry_paper.llm.recordings import MODELS
 from carry_paper.pages.minus import minus_signs
 from carry_paper.plots.sides import AUTHORS, Arrays
 
 MISSING = "–"  # stands for a number that a page does not have
+VISIBLE_DROP = 0.1  # of an exact match from its best value, on the page of Figure 8
 
 # ---- weights and learning curves
 
@@ -166,7 +177,238 @@ def both_sides(
     return computed | {f"author_{name}": value for name, value in authors.items()}
 
 
+# ---- tables of runs
+
+
+def all_heads_form_staircases(transitions: pd.DataFrame) -> "pd.Series[bool]":
+    """Return True for the one-layer runs in which every head forms a staircase (Fig. 2, 8, 9).
+
+    `transitions` are those of `findings.dynamics`; `passes` has the epoch of each head, or NaN.
+    """
+    return transitions.passes.map(lambda epochs: not np.isnan(epochs).any())
+
+
+def exact_matches(exact: pd.DataFrame) -> dict[str, Any]:
+    """Return the best exact match of the runs, and how far it falls until the end (Fig. 8).
+
+    `exact` has the exact match of each run, the `best` and that `at the end`.
+    """
+    fall = exact["best"] - exact["at the end"]
+    worst = exact.loc[fall.idxmax()]
+    return {
+        "perfect": exact["best"] == 1,
+        "worst_best": exact["best"].min(),
+        "best_best": exact["best"].max(),
+        "drop_level": VISIBLE_DROP,
+        "drops": fall > VISIBLE_DROP,
+        "drop_run": worst.name,
+        "drop_from": worst["best"],
+        "drop_to": worst["at the end"],
+    }
+
+
+def strong_decay(transitions: pd.DataFrame) -> dict[str, Any]:
+    """Return the runs in which both heads form a staircase, and what changes with it (Fig. 10).
+
+    `transitions` has a row for each run: `rise`, `lag`, `turn of the norm`, `lost before`,
+    `gained after`, `epochs`, and the epoch at which each `head …` forms its staircase.
+    """
+    formed = transitions.filter(like="head ").notna().all(axis=1).to_numpy()
+    coincide = []
+    bounce = []
+    for _, run in transitions.iterrows():
+        epochs = int(run["epochs"])
+        coincide.append(dynamics.coincides(run["lag"], epochs))
+        to_turn = run["turn of the norm"] - run["rise"]
+        norm = to_turn, run["lost before"], run["gained after"]
+        bounce.append(dynamics.bounces(*norm, epochs))
+    numbers = transitions["run"]
+    words = {"formed": formed, "coincide": formed & np.array(coincide), "bounce": bounce}
+    return {name: pd.Series(shows, numbers) for name, shows in words.items()}
+
+
+def as_ordered_as_others(order: pd.DataFrame, own: "pd.Series[bool]") -> Any:
+    """Return the runs whose digits are at least as well in order as in one of the others.
+
+    A dash if there are no others (Fig. 9, 10).
+
+    Args:
+        order: The `mean` order of the digits of each `run`.
+        own: A mask of the page's runs; the others are those with which it compares them.
+    """
+    others = order[~own]["mean"]
+    if not len(others):
+        return MISSING
+    return order[own].set_index("run")["mean"] >= others.min()
+
+
+def carrying_ablations(cells: pd.DataFrame) -> dict[str, Any]:
+    """Return the runs in which ablating a part takes carrying away and nothing else (Fig. 12).
+
+    `cells` are accuracies by ablation, run, class and position.
+    """
+    means = cells.pivot_table("accuracy", "run", ["ablation", "carry_in"])
+    words = {}
+    for name, part in {"whole": "final MLP", "picked": "carry neurons"}.items():
+        others_stay = means[part, False] >= NO_CARRY_ACCURACY
+        words[name] = others_stay & (means[part, True] < CARRY_MOSTLY_LOST)
+    return words
+
+
+def carry_axes(correlations: pd.DataFrame) -> dict[str, Any]:
+    """Return the runs in which an axis, and the plane of both, is a carry axis (Fig. 13)."""
+    by_run = correlations.astype({"run": int}).set_index("run")
+    return {name: by_run[name] >= CARRY_AXIS_CORRELATION for name in ("first", "second", "plane")}
+
+
+def pentagons(side: Arrays) -> dict[str, Any]:
+    """Return the runs beyond chance, and those in which a pentagon can be seen (Fig. 17).
+
+    `side` has by run the scores of the leading and of the best plane, and those that are reached
+    with shuffled labels.
+    """
+    leading, best = np.asarray(side["scores"]).T
+    leading_by_chance = np.asarray(side["shuffled"])[:, 0]
+    words = {
+        "beyond": leading > leading_by_chance,
+        "visible": leading >= VISIBLE_SCORE,
+        "anywhere": best >= VISIBLE_SCORE,
+    }
+    return {name: pd.Series(shows, side["runs"]) for name, shows in words.items()}
+
+
+def full_adders(agreements: pd.DataFrame) -> dict[str, Any]:
+    """Return the runs that are full adders, and those that have the parts of one (Fig. 26).
+
+    `agreements` has a row for each `run`, with the share of sums for which each part says what the
+    schoolbook says. A run leaks if, with its head ablated, digits with a carry-in stay correct and
+    a one is added to some of the others only.
+    """
+    shares = agreements.set_index("run")
+    rules = {
+        "half": adder.first_layer_adds,
+        "carry": adder.attention_is_the_carry_line,
+        "bypassed": adder.mlp_is_the_second_xor,
+    }
+    parts: dict[str, dict[Any, bool]] = {name: {} for name in ("full", *rules)}
+    for run, row in shares.to_dict("index").items():
+        fields = row | {"carry_before_the_last_attention": [row["early, high"]]}
+        for name, rule in rules.items():
+            parts[name][run] = rule(fields)
+        parts["full"][run] = all(parts[name][run] for name in rules)
+    added = shares["head ablated, one added"]
+    adds_to_some = (added > 1 - CELL_ACCURACY) & (added < CELL_ACCURACY)
+    return parts | {
+        "rough": f"{adder.ROUGH_AGREEMENT}",
+        "close": f"{CELL_ACCURACY}",
+        "ones": shares.ones >= CELL_ACCURACY,
+        "early": shares["early, high"] >= CELL_ACCURACY,
+        "leaky": (shares["head ablated, carry-in"] >= CELL_ACCURACY) & adds_to_some,
+        "halfway": shares.halfway.max(),
+    }
+
+
+def three_layers(exact: pd.DataFrame) -> dict[str, Any]:
+    """Return the runs in which no single head matters, and in which a pair decides (Tab. 3).
+
+    `exact` has the exact match of each run, intact and without each single head such as `2:1`; and
+    if a pair `decides`.
+    """
+    cost = exact.intact - exact.filter(regex=r"^\d+:\d+$").min(axis=1)
+    return {"little": cost < EXACT_MATCH_COST, "alike": exact.decides}
+
+
+def carries_but_for_the_exception(cells: pd.DataFrame) -> dict[str, Any]:
+    """Return the runs whose final MLP carries in all cells but the paper's exception (Tab. 3).
+
+    `cells` has accuracies by run, class, position and the part that they are `without`.
+    """
+    without_mlp = cells[cells.without == "final MLP"]
+    is_exception = (without_mlp.carry_class == "C all con.") & (without_mlp.position == "pos8")
+    others = without_mlp[~is_exception]
+    with_carry_in = others[others.carry_in].groupby("run").accuracy
+    without_carry_in = others[~others.carry_in].groupby("run").accuracy
+    is_lost = with_carry_in.mean() < CARRY_MOSTLY_LOST
+    return {"carries": is_lost & (with_carry_in.max() < without_carry_in.min())}
+
+
+# ---- trained groups
+
+
+def same_parts(inside: pd.DataFrame) -> dict[str, str]:
+    """Return a clause on whether a group's trainings lead to the same parts, and on the runs.
+
+    A part is the same if at least two thirds of the runs of each training have it, or at most one
+    third of each.
+
+    Args:
+        inside: What the parts do, with a row for each `training` and `run`.
+    """
+    head = "lost without the decision head"
+    decision = inside[head] - inside["lost without the other head"] >= EXACT_MATCH_COST
+    mlp = inside["no final MLP: correlation with no carries"] >= CANNOT_CARRY_CORRELATION
+    shares = pd.concat([decision, mlp], axis=1).groupby(level="training").mean()
+    if len(shares) == 1:
+        verdict = "This group has one training only"
+    elif ((shares >= 2 / 3).all() | (shares <= 1 / 3).all()).all():
+        verdict = "The short training finds the same parts"
+    else:
+        verdict = "The short training does not find the same parts"
+    return {"verdict": verdict, "decision": _by_training(decision), "mlp": _by_training(mlp)}
+
+
+def _by_training(shows: "pd.Series[bool]") -> str:
+    """Return the runs of each training that show something, in words."""
+    clauses = []
+    for name, runs_of_training in shows.groupby(level="training", sort=False):
+        clauses.append(f"{of_runs(runs_of_training.droplevel(0))} with the recipe “{name}”")
+    return " and in ".join(clauses)
+
+
+def final_norms(curves: pd.DataFrame) -> str:
+    """Return the mean squared norm at the end of each training, such as `480 (ours, paper)`.
+
+    `curves` has the `squared norm` of each `training` and `run`, in the order of the steps.
+    """
+    norms = curves.dropna(subset="squared norm").groupby(["training", "run"], sort=False)
+    means = norms["squared norm"].last().groupby(level="training", sort=False).mean()
+    return " and ".join(f"{norm:.0f} ({name})" for name, norm in means.items())
+
+
 # ---- longer sums
+
+
+def without_parts(means: pd.DataFrame, head: str, mlp: str) -> dict[str, float]:
+    """Return the mean accuracies without the decision head and without an MLP (Fig. 19).
+
+    Args:
+        means: Accuracies by `ablation` and `carry_in` (`plots.outcomes.by_carry_in`).
+        head: The label of the decision head, the same for each run.
+        mlp: The label of the MLP.
+    """
+    by_part = means.groupby(["ablation", "carry_in"])[["accuracy", "corrected"]].mean()
+    return {
+        "mlp_carry": by_part.accuracy[mlp, "carry-in"],
+        "mlp_corrected": by_part.corrected[mlp, "carry-in"],
+        "mlp_rest": by_part.accuracy[mlp, "no carry-in"],
+        "head_carry": by_part.accuracy[head, "carry-in"],
+        "head_rest": by_part.accuracy[head, "no carry-in"],
+    }
+
+
+def finetuned_sums(exact: pd.DataFrame, n_digits: Mapping[int, int]) -> dict[str, str]:
+    """Return the mean exact match before and after finetuning, by length of the sums (Fig. 25).
+
+    Args:
+        exact: The `exact match` by run, `sums` (such as `6 digits`) and `finetuning`.
+        n_digits: The length of the sums, by the number at the end of the word's name.
+    """
+    means = exact["exact match"].groupby(level=["sums", "finetuning"]).mean()
+    words = {}
+    for ending, length in n_digits.items():
+        for when in ("before", "after"):
+            words[f"{when}{ending}"] = f"{means[f'{length} digits', when]:.2f}"
+    return words
 
 
 def attention_words(side: tuple[pd.DataFrame, Arrays]) -> dict[str, Any]:
@@ -209,6 +451,21 @@ def decodable(separations: pd.DataFrame, n_long: int) -> dict[str, Any]:
         worst = rows.groupby("run").accuracy.min()
         words[f"{step}_{kind}"] = worst >= SEPARATING_ACCURACY
         words[f"{step}_{kind}_worst"] = ", ".join(f"{x:.3f}" for x in worst)
+    return words
+
+
+def forgetful(side: Arrays) -> dict[str, Any]:
+    """Return the runs of each group that forget (Fig. 20); a dash for a group that is not there.
+
+    `side` has the columns of `findings.lengths.forgetting` as arrays `fate …`.
+    """
+    fates = pd.DataFrame(
+        {name.removeprefix("fate "): x for name, x in side.items() if name.startswith("fate ")}
+    )
+    words: dict[str, Any] = {}
+    for name, group in {"forget": "unprimed", "forget_primed": "primed"}.items():
+        runs_of_group = fates[fates.group == group].set_index("run")
+        words[name] = lengths.forgets(runs_of_group) if len(runs_of_group) else MISSING
     return words
 
 
@@ -282,6 +539,56 @@ def primed_parts(
 
 
 # ---- language models
+
+
+def published_models(authors: pd.DataFrame | None) -> dict[str, float]:
+    """Return the author's accuracies of each published model, and shares of carrying mistakes.
+
+    They are NaN where he released nothing. `authors` has a row for each `model` and `kind`.
+    """
+    columns = {"": "right", "_carry": "carry_share", "_chance": "chance"}
+    words = {}
+    rows: dict[tuple[str, str], Any] = {}
+    for _, row in authors.iterrows() if authors is not None else ():
+        rows[row["model"], row["kind"]] = row
+    for key, published in MODELS.items():
+        intact = rows.get((published.title, "intact"), {})
+        for ending, column in columns.items():
+            words[f"{key}{ending}"] = intact.get(column, np.nan)
+    alpaca = rows.get((MODELS["alpaca"].title, "addition heads"), {})
+    return words | {"alpaca_without": alpaca.get("right", np.nan)}
+
+
+def ablated_pairs(answers: pd.DataFrame) -> dict[str, Any]:
+    """Return the accuracies of a model without frequent pairs of heads, and without random ones.
+
+    `costlier` counts the frequent pairs that cost more than each random one (Tab. 2).
+    """
+    frequent = answers.right[answers.kind == "frequent pair"]
+    random = answers.right[answers.kind == "random pair"]
+    return {
+        "costlier": (frequent < random.min()).sum(),
+        "n_frequent": len(frequent),
+        "frequent": spread(frequent),
+        "random": spread(random),
+    }
+
+
+def fading(table: pd.DataFrame) -> dict[str, Any]:
+    """Return where a carry-in can be told best and then fades, by digit of the answer (Fig. 6).
+
+    `table` has a row for each digit, the first one first; it is empty for a recording.
+    """
+    later = table.iloc[1:]
+    words: dict[str, Any] = {"fades": MISSING, "third": MISSING, "third_best": float("nan")}
+    if len(table):
+        carry, digit = later["carry-in"], later["nearest to the digit’s centre"]
+        fades = (carry["at the end"] < carry["best"]) & (digit["at the end"] > digit["there"])
+        words["fades"] = f"{int(fades.sum())} of {len(fades)}"
+    if "third" in later.index:
+        words["third"] = str(later.loc["third", ("carry-in", "after the")])
+        words["third_best"] = later.loc["third", ("carry-in", "best")]
+    return words
 
 
 def spread(values: "pd.Series[float]") -> str:

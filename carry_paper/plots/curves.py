@@ -141,6 +141,29 @@ def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
         ax.set(title=f"0:{head}, epoch {map_epochs[i]}", aspect="equal")
 
 
+def draw_one_run(figure: SubFigure, curves: Arrays, position_names: Sequence[str]) -> None:
+    """Draw one run's accuracy of each digit, test loss and squared norm (Fig. 11).
+
+    `curves` has the `digits` of the run, `[epoch, position]`, and its row `of_run` in the other
+    curves.
+    """
+    digits, loss, norm = figure.subplots(1, 3)
+    epoch = curves["epoch"]
+    of_run = [int(curves["of_run"])]
+    names = position_names[: curves["digits"].shape[1]]
+    for name, curve, dash in zip(names, curves["digits"].T, ("-", "--", ":", "-."), strict=False):
+        digits.plot(epoch, curve, dash, color=TEST, label=name.replace("pos", "pos. "))
+    draw_runs(loss, epoch, curves["test_loss"][of_run], TEST)
+    draw_runs(norm, epoch, curves["weight_norm"][of_run], INK)
+    titles = {"accuracy of each digit": digits, "test loss": loss, "squared norm": norm}
+    for title, ax in titles.items():
+        ax.set(title=title, xlabel="epoch")
+    plain_log(loss)
+    digits.set_ylim(0, 1.03)
+    digits.legend(loc="lower right")
+    norm.set(ylim=(0, None))
+
+
 def ends(history: History) -> pd.DataFrame:
     """Return the best and the last values of each run (Fig. 8 to 12).
 

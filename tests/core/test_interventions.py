@@ -130,7 +130,7 @@ def test_what_interventions_have_in_common_is_computed_once(monkeypatch):
     monkeypatch.setattr(
         Block,
         "mlp",
-        lambda self, mid, hook: layers.append(int(self.name[-1])) or mlp(self, mid, hook),
+        lambda self, mid, hook: layers.append(int(self.prefix[-1])) or mlp(self, mid, hook),
     )
     model = Transformer(ModelConfig(layers=3, width=2, d_model=16, d_ff=8))
     SharedPrefix(model, [INTACT, *heads.LAYER_1_AND_A_LAST_HEAD])(tokens_of(model.config))

@@ -8,19 +8,23 @@ import copy
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
-from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import parametrizations, parametrize, prune
 
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
 from carry_core.fast import plain, prefixes
+from carry_core.fast.last_layer import LastLayer
+from carry_core.fast.swaps import PatchedPasses, RowSwaps, swaps_between
 from carry_core.interventions import (
     INTACT,
     Ablation,
@@ -30,6 +34,7 @@ from carry_core.interventions import (
     check_intervention,
 )
 from carry_core.model import ModelConfig, Transformer, cache_hook
+from carry_core.pairs import Contrast, sample_pairs
 from carry_core.runs import load
 from carry_core.sums import Layout
 from carry_paper.findings import survey
@@ -65,6 +70,7 @@ TAKES_SUMS = {
     "mean ablation": lambda m, a, b: m(tokens_of(SMALL), MeanAblation(mlps={1}).hook(m, (a, b))),
     "patch": lambda m, a, b: m(tokens_of(SMALL, count=3), Patch(mlps={1}).hook(m, (a, b))),
 }
+PAIRS = sample_pairs(Contrast("carry_in", 0), 5, torch.Generator().manual_seed(0), LAYOUT)
 A, B = torch.tensor([15, 58, 64]), torch.tensor([71, 41, 35])
 ANSWER = torch.tensor([[8, 6], [9, 9], [9, 9]])
 SAME_SUMS = {
@@ -342,6 +348,74 @@ def test_cached_activations_are_taken_in_their_own_order_or_refused(small):
         patch.hook(small, cache, [6, 5, 4, 3, 2, 1, 0])
 
 
+# ---------------------------------------------------------------- arguments of other types
+
+
+@pytest.fixture
+def as_a_user_has_it() -> Iterator[None]:
+    """Types in signatures are not checked, as in ordinary use."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+LOADED = load("n1_s0.3_w0.2", runs=[0])
+SUMS = (A, B)
+OTHER_TYPES = {
+    "accuracy of runs": lambda m: measure.accuracy(LOADED, (1, 2)),
+    "class accuracies of runs": lambda m: measure.class_accuracies(LOADED, A, B),
+    "answers of runs": lambda m: measure.predict(LOADED, A, B),
+    "attention of runs": lambda m: measure.attention(LOADED, A, B),
+    "attention of None": lambda m: measure.attention(None, A, B),
+    "activations of runs": lambda m: measure.activations(LOADED, A, B, ["embed"]),
+    "activations of a function": lambda m: measure.activations(m.forward, A, B, ["embed"]),
+    "the decision head of runs": lambda m: measure.decision_head(LOADED),
+    "heads of runs": lambda m: measure.last_heads(LOADED),
+    "the MLP of a path": lambda m: measure.final_mlp("run0.safetensors"),
+    "a hook for runs": lambda m: Ablation(mlps={0}).hook(LOADED),
+    "combined hooks for runs": lambda m: Combined((INTACT,)).hook(LOADED),
+    "combined numbers": lambda m: Combined((3,)).hook(m),
+    "combined letters": lambda m: Combined("ab"),
+    "one intervention combined": lambda m: Combined(INTACT),
+    "no interventions": lambda m: measure.accuracy(m, SUMS, []),
+    "no named interventions": lambda m: measure.accuracy(m, SUMS, {}),
+    "a watcher that is a name": lambda m: measure.predict(m, A, B, watch="embed"),
+    "an intervention for a hook": lambda m: m(tokens_of(SMALL), Ablation(mlps={1})),
+    "no hook": lambda m: m(tokens_of(SMALL), None),
+    "a score of floats": lambda m: measure.score(ANSWER + 0.5, A, B),
+    "a score of texts": lambda m: measure.score(["86", "99", "99"], A, B),
+    "a score of one digit": lambda m: measure.score(ANSWER[:, 0], A, B),
+    "a score of no digits": lambda m: measure.score(ANSWER[:, :0], A, B),
+    "a score of nothing": lambda m: measure.score(None, A, B),
+    "pairs by a seed": lambda m: sample_pairs(Contrast("carry_in", 0), 3, 0, LAYOUT),
+    "sums by a seed": lambda m: sums.long_sums(3, 2, 0),
+    "sums without a generator": lambda m: sums.long_sums(3, 2, None),
+    "a class by a seed": lambda m: carries.sample_class("01", 3, 0),
+    "a contrast's control": lambda m: Contrast("carry_in", 0, control="no"),
+    "a layout's mask": lambda m: Layout(3, causal="no"),
+    "a config's mask": lambda m: ModelConfig(causal=1),
+}
+
+
+@pytest.mark.usefixtures("as_a_user_has_it")
+@pytest.mark.parametrize("call", OTHER_TYPES)
+def test_an_argument_of_another_type_is_one_line(call, small):
+    with pytest.raises(BadInput, match="expected"):
+        OTHER_TYPES[call](small)
+
+
+@pytest.mark.usefixtures("as_a_user_has_it")
+def test_a_score_takes_what_sums_are_given_as(small):
+    expected = measure.score(ANSWER, A, B)
+    for answers in (ANSWER.to(torch.uint8), ANSWER.numpy().astype(np.int8), ANSWER.tolist()):
+        table = measure.score(answers, A, B)
+        assert torch.equal(table.accuracy.nan_to_num(), expected.accuracy.nan_to_num())
+        assert torch.equal(table.corrected.nan_to_num(), expected.corrected.nan_to_num())
+    nested = Combined((Combined((INTACT, Ablation(mlps={1}))), Ablation(heads={(0, 1)})))
+    assert nested == Combined((INTACT, Ablation(mlps={1}), Ablation(heads={(0, 1)})))
+    assert nested == Combined([INTACT, Ablation(mlps={1}), Ablation(heads={(0, 1)})])
+
+
 # ---------------------------------------------------------------- a model that was changed
 
 
@@ -402,6 +476,7 @@ CHANGES = {
         m.blocks[0].o, "weight", Negative()
     ),
     "weight norm": lambda m: parametrizations.weight_norm(m.blocks[0].o),
+    "pruning": lambda m: prune.l1_unstructured(m.blocks[0].o, "weight", 0.5),
 }
 
 
@@ -454,6 +529,56 @@ def test_a_subclass_of_an_intervention_does_what_its_hook_does(small):
         assert torch.equal(actual, expected)
     assert not torch.equal(logits[1], logits[2])
     assert not torch.equal(logits[0], logits[3])
+
+
+class Shifted(MeanAblation):
+    """A mean ablation with values of its own."""
+
+    def values(self, model, names, source, read):
+        means = super().values(model, names, source, read)
+        return {name: mean + torch.linspace(-3, 3, mean.shape[-1]) for name, mean in means.items()}
+
+
+def test_a_subclass_of_mean_ablation_has_its_own_values_over_the_given_sums():
+    small, (a, b) = random_model(SMALL, 3, noise=0.5), drawn(SMALL, count=50)
+    tokens, read = sums.encode(a, b, LAYOUT), LAYOUT.answer
+    heads = {(0, 1), (1, 0)}
+    interventions = [MeanAblation(heads=heads), Shifted(heads=heads), Shifted(mlps={1})]
+    tables = measure.class_accuracies(small, a, b, interventions)
+    answers_by_intervention = []
+    for table, intervention in zip(tables, interventions, strict=True):
+        answers = small(tokens, intervention.hook(small, (a, b), read), read).argmax(-1)
+        expected = measure.score(answers, a, b)
+        assert torch.equal(table.accuracy.nan_to_num(), expected.accuracy.nan_to_num())
+        answers_by_intervention.append(answers)
+    assert not torch.equal(answers_by_intervention[0], answers_by_intervention[1])
+
+
+def test_autocast_takes_the_plain_pass(small):
+    read, tokens = LAYOUT.answer, tokens_of(SMALL)
+    asked = [INTACT, Ablation(mlps={1}), Patch(heads={(0, 1)}, source=(2, 6))]
+    precise = small(tokens)[:, read]
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not plain.is_precise(small)
+        logits = prefixes.passes(small, asked, read)(tokens)
+        for actual, intervention in zip(logits, asked, strict=True):
+            assert torch.equal(actual, small(tokens, intervention.hook(small, read=read), read))
+        with pytest.raises(BadInput, match="in float32 or float64"):
+            LastLayer(small, 3)
+    assert plain.is_precise(small)
+    assert not torch.equal(logits[0].float(), precise)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_swaps_and_surveys_of_a_model_in_half_precision_read_no_weights(small, dtype):
+    assert isinstance(swaps_between(small, PAIRS), RowSwaps)
+    model = small.to(dtype)
+    swaps = swaps_between(model, PAIRS)
+    assert isinstance(swaps, PatchedPasses)
+    answer = model(sums.encode(*PAIRS[0], LAYOUT))[:, LAYOUT.answer].argmax(-1)
+    assert torch.equal(swaps.answers[0], answer)
+    with pytest.raises(BadInput, match="in float32 or float64"):
+        LastLayer(model, 3)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -641,6 +766,19 @@ def test_a_model_is_used_by_many_threads(small):
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(use, range(64)))
+
+
+def test_a_library_may_name_the_parts_of_a_model(small):
+    """TransformerLens sets `name` on them; the weights' own names and the logits stay."""
+    tokens = tokens_of(SMALL)
+    logits, cache = small.run_with_cache(tokens)
+    weights = [*small.state_dict()]
+    for name, part in small.named_modules():
+        part.name = f"named {name}"
+    named_logits, named_cache = small.run_with_cache(tokens)
+    assert torch.equal(named_logits, logits)
+    assert [*named_cache] == [*cache] == small.config.hook_names
+    assert [*small.state_dict()] == weights
 
 
 def test_a_loaded_run_is_a_plain_model_whose_parts_can_be_trained():

@@ -3,17 +3,21 @@
 import json
 import shutil
 from pathlib import Path
+from typing import get_type_hints
 
+import numpy as np
 import pytest
 import torch
 
 from carry_core.errors import BadInput
 from carry_paper.findings.evidence import Evidence
-from carry_paper.ledger import claims, registry
+from carry_paper.ledger import claims, language_models, registry
 from carry_paper.llm import prompts, recordings, survey
 from carry_paper.llm.model import Size, parse_heads
 from carry_paper.llm.prompts import Answers
+from carry_paper.llm.recordings import PublishedModel, Recording
 from carry_paper.llm.staircases import most_frequent
+from carry_paper.llm.survey import Survey
 
 
 def of(name: str, source: str = "author"):
@@ -112,6 +116,49 @@ def test_rows_from_a_survey_of_our_own(data):
         of("tab2/zephyr/ablated_accuracy/0", "ours")
     with pytest.raises(BadInput, match="ablated no pairs"):
         of("tab2/zephyr/addition_heads", "ours")
+
+
+ROWS_OF_MODELS = [name for name in registry.ROWS if name.startswith(("tab2/", "llm/"))]
+
+
+@pytest.mark.parametrize("kind", [Recording, Survey])
+@pytest.mark.parametrize("name", ROWS_OF_MODELS)
+def test_each_function_takes_what_its_signature_names(data, name, kind):
+    """Ten prompts, of which nine are answered; a recording may lack what was not released."""
+    function = registry.ROWS[name].function
+    hints = get_type_hints(function)
+    assert (hints["run"], hints["model"]) == (Recording | Survey, PublishedModel)
+    assert hints["return"] is language_models.Number
+    model = recordings.MODELS[name.split("/")[1]]
+    planted(data, model.key, [(pair, "asked", 3) for pair in model.pairs])
+    run: Recording | Survey = recordings.stored_survey(model.key)
+    if kind is Recording:
+        run = recorded(run)
+    if kind is Recording and name.split("/")[2] == "addition_heads":
+        with pytest.raises(BadInput, match="The author's release has no ablated run of"):
+            function(run, model)
+        return
+    number = function(run, model)
+    assert isinstance(number.method, str)
+    if name.endswith("addition_heads"):
+        heads = [list(head) for pair in model.pairs for head in parse_heads(pair, Size(32, 32))]
+        assert np.ravel(number.value).tolist() == np.ravel(heads).tolist()
+    else:
+        assert isinstance(number.value, int | float)
+
+
+def recorded(run: Survey) -> Recording:
+    """Return a survey's observations as the author would have recorded them."""
+    return Recording(
+        title=run.title,
+        answers=run.answers,
+        wins=run.wins.sum(0, keepdim=True),
+        mean=run.mean,
+        std=run.std,
+        correct=run.answers.right.tolist(),
+        accuracy=run.answers.accuracy,
+        ablated_accuracy=0.3,
+    )
 
 
 def test_the_finding_compares_with_random_pairs(data):

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from carry_core import groups
 from carry_core.errors import BadInput
+from carry_paper.findings import adder, dynamics, heads, neurons, pentagon
 from carry_paper.ledger.claims import claims
 from carry_paper.pages import box, words
 from carry_paper.pages.html import Html
@@ -285,3 +286,294 @@ def test_the_small_model_is_the_last_of_its_ladder():
         "A model of width 64 (640 parameters) reached 0.700. "
         f"The one of this page has width 96 (960 parameters) and reached 0.700 {end}"
     )
+
+
+# ---- tables of runs
+
+
+def test_a_training_that_finds_the_same_parts_is_told_from_one_that_does_not():
+    def inside(*has_part: bool) -> pd.DataFrame:
+        index = pd.MultiIndex.from_product(
+            [["paper", "quick"], [0, 1, 2]], names=["training", "run"]
+        )
+        cost = [heads.EXACT_MATCH_COST + (0.01 if has else -0.01) for has in has_part]
+        correlation = [
+            heads.CANNOT_CARRY_CORRELATION + (0.01 if has else -0.01) for has in has_part
+        ]
+        columns = {
+            "lost without the decision head": cost,
+            "lost without the other head": 0.0,
+            "no final MLP: correlation with no carries": correlation,
+        }
+        return pd.DataFrame(columns, index)
+
+    same = words.same_parts(inside(True, True, False, True, True, True))
+    assert same == {
+        "verdict": "The short training finds the same parts",
+        "decision": "2 of 3 runs (0 and 1) with the recipe “paper” "
+        "and in all 3 runs with the recipe “quick”",
+        "mlp": same["decision"],
+    }
+    for has_part in ((True, True, False, True, False, False), (True,) * 3 + (False,) * 3):
+        verdict = words.same_parts(inside(*has_part))["verdict"]
+        assert verdict == "The short training does not find the same parts"
+    assert words.same_parts(inside(*[False] * 6))["verdict"].endswith("finds the same parts")
+    single = words.same_parts(inside(*[True] * 6).loc[["paper"]])
+    assert single["verdict"] == "This group has one training only"
+
+
+def test_the_norm_at_the_end_is_the_last_that_was_measured():
+    curves = pd.DataFrame(
+        {
+            "training": ["b"] * 4 + ["a"] * 2,
+            "run": [0, 0, 1, 1, 0, 0],
+            "squared norm": [900.0, 400.0, 900.0, 600.0, 70.0, np.nan],
+        }
+    )
+    assert words.final_norms(curves) == "500 (b) and 70 (a)"
+
+
+def test_a_transition_with_strong_decay_is_near_and_visible():
+    near = dynamics.window(1000, dynamics.ACCURACY_TO_ATTENTION)
+    visible = dynamics.VISIBLE_BOUNCE
+    rows = {
+        # rise, lag, turn of the norm, lost before, gained after, head 0:0, head 0:1
+        3: (100, near, 100, visible, visible, 90, 95),
+        4: (100, near + 1, 100, visible, visible / 2, 90, 95),
+        5: (100, 0, 999, visible, visible, 90, np.nan),
+    }
+    columns = ["rise", "lag", "turn of the norm", "lost before", "gained after"]
+    frame = pd.DataFrame(rows, [*columns, "head 0:0", "head 0:1"]).T
+    frame = frame.assign(epochs=1000).rename_axis("run").reset_index()
+    said = {name: shows.to_dict() for name, shows in words.strong_decay(frame).items()}
+    assert said == {
+        "formed": {3: True, 4: True, 5: False},
+        "coincide": {3: True, 4: False, 5: False},
+        "bounce": {3: True, 4: False, 5: False},
+    }
+    passes = pd.DataFrame({"passes": [(90.0, 95.0), (90.0, np.nan)]}, index=[3, 5])
+    assert words.all_heads_form_staircases(passes).to_dict() == {3: True, 5: False}
+
+
+def test_digits_are_as_well_in_order_as_in_the_worst_other_run():
+    order = pd.DataFrame({"run": [0, 1, 7, 8], "mean": [0.5, 0.4, 0.5, 0.9]})
+    own = order.run < 5
+    assert words.as_ordered_as_others(order, own).to_dict() == {0: True, 1: False}
+    assert words.as_ordered_as_others(order[own], own[own]) == words.MISSING
+
+
+def test_the_worst_fall_of_an_exact_match():
+    exact = pd.DataFrame({"best": [1.0, 0.9, 0.7], "at the end": [0.95, 0.75, 0.7]}, [0, 2, 3])
+    said = words.exact_matches(exact)
+    assert {name: words.in_words(value) for name, value in said.items()} == {
+        "perfect": "1 of 3 runs (0)",
+        "worst_best": 0.7,
+        "best_best": 1.0,
+        "drop_level": 0.1,
+        "drops": "1 of 3 runs (2)",
+        "drop_run": 2,
+        "drop_from": 0.9,
+        "drop_to": 0.75,
+    }
+
+
+def cells_without(part: str, correlated: bool) -> pd.DataFrame:
+    """Accuracies of two runs: of a model that cannot carry, or that carries as it should not."""
+    rows = []
+    for run in (0, 1):
+        for position in ("pos7", "pos8", "pos9"):
+            for carry_in in (True, False):
+                right = carry_in != correlated
+                row = (part, run, "C all con.", position, carry_in, float(right), float(not right))
+                rows.append(row)
+    columns = ["without", "run", "carry_class", "position", "carry_in", "accuracy", "corrected"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def test_an_ablation_that_only_takes_carrying_away():
+    cells = pd.concat([cells_without("final MLP", True), cells_without("carry neurons", False)])
+    said = words.carrying_ablations(cells.rename(columns={"without": "ablation"}))
+    assert said["whole"].to_dict() == {0: True, 1: True}
+    assert said["picked"].to_dict() == {0: False, 1: False}
+
+
+def test_three_layers_lose_little_without_a_head_and_carry_with_the_mlp():
+    cells = pd.concat([cells_without("final MLP", True), cells_without("one pair", False)])
+    # In the paper's exception one run carries nonetheless.
+    exception = (cells.without == "final MLP") & (cells.position == "pos8") & (cells.run == 1)
+    cells.loc[exception, "accuracy"] = 1.0
+    exact = pd.DataFrame(
+        {
+            "intact": [1.0, 1.0],
+            "1:0": [0.99, 0.5],
+            "2:1": [1.0, 1.0],
+            "layer 1 and 2:1": [0.0, 0.0],
+            "decides": [True, False],
+        }
+    )
+    said = words.three_layers(exact) | words.carries_but_for_the_exception(cells)
+    assert {name: shows.to_dict() for name, shows in said.items()} == {
+        "little": {0: True, 1: False},
+        "alike": {0: True, 1: False},
+        "carries": {0: True, 1: True},
+    }
+    cells.loc[cells.carry_in & (cells.position == "pos7") & (cells.run == 0), "accuracy"] = 1.0
+    said = words.carries_but_for_the_exception(cells)
+    assert said["carries"].to_dict() == {0: False, 1: True}
+
+
+def test_axes_and_pentagons_are_judged_run_by_run():
+    level = neurons.CARRY_AXIS_CORRELATION
+    correlations = pd.DataFrame(
+        {"run": [0.0, 2.0], "first": [level, 0], "second": 0.0, "plane": [level, level]}
+    )
+    axes = {name: shows.to_dict() for name, shows in words.carry_axes(correlations).items()}
+    assert axes == {
+        "first": {0: True, 2: False},
+        "second": {0: False, 2: False},
+        "plane": {0: True, 2: True},
+    }
+    visible = pentagon.VISIBLE_SCORE
+    side = {
+        "runs": np.array([0, 3]),
+        "scores": np.array([[visible, 0.0], [0.1, visible]]),  # leading and best plane
+        "shuffled": np.array([[0.2, 0.0], [0.2, 0.0]]),
+    }
+    seen = {name: shows.to_dict() for name, shows in words.pentagons(side).items()}
+    assert seen == {
+        "beyond": {0: True, 3: False},
+        "visible": {0: True, 3: False},
+        "anywhere": {0: False, 3: True},
+    }
+
+
+def test_a_full_adder_has_all_parts():
+    """The second run has a carry-in that is there before the last attention, the third no XOR."""
+    agreements = pd.DataFrame(
+        {
+            "run": [0, 1, 4],
+            "ones": [1.0, 0.98, 1.0],
+            "tens": 1.0,
+            "carry": [1.0, 0.96, 1.0],
+            "bypassed": [1.0, 1.0, 0.1],
+            "early, high": [0.5, 0.96, 0.5],
+            "halfway": [0.1, 0.4, 0.2],
+            "head ablated, carry-in": [1.0, 1.0, 0.5],
+            "head ablated, one added": [0.5, 1.0, 0.5],
+        }
+    )
+    said = {name: words.in_words(value) for name, value in words.full_adders(agreements).items()}
+    assert said == {
+        "full": "1 of 3 runs (0)",
+        "half": "all 3 runs",
+        "carry": "2 of 3 runs (0 and 4)",
+        "bypassed": "2 of 3 runs (0 and 1)",
+        "rough": str(adder.ROUGH_AGREEMENT),
+        "close": str(heads.CELL_ACCURACY),
+        "ones": "2 of 3 runs (0 and 4)",
+        "early": "none of 3 runs",
+        "leaky": "1 of 3 runs (0)",
+        "halfway": 0.4,
+    }
+
+
+def test_groups_that_forget_and_a_group_that_is_not_there():
+    fates = {"group": ["unprimed"] * 2, "run": [0, 1], "epochs": [300] * 2, "peak": [90, 300]}
+    fates |= {"best": [0.8, 0.8], "last": [0.3, 0.3]}
+    side = {f"fate {name}": np.array(values) for name, values in fates.items()}
+    said = words.forgetful(side | {"unprimed epoch": np.arange(9)})
+    assert said["forget"].to_dict() == {0: True, 1: False}
+    assert said["forget_primed"] == words.MISSING
+
+
+def test_the_mean_without_a_part_and_before_finetuning():
+    means = pd.DataFrame(
+        [
+            ("MLP 1", "carry-in", 0.1, 0.9),
+            ("MLP 1", "carry-in", 0.3, 0.7),
+            ("MLP 1", "no carry-in", 0.8, 0.0),
+            ("decision head", "carry-in", 1.0, 0.0),
+            ("decision head", "no carry-in", 0.4, 0.0),
+        ],
+        columns=["ablation", "carry_in", "accuracy", "corrected"],
+    )
+    assert words.without_parts(means, "decision head", "MLP 1") == pytest.approx(
+        {
+            "mlp_carry": 0.2,
+            "mlp_corrected": 0.8,
+            "mlp_rest": 0.8,
+            "head_carry": 1.0,
+            "head_rest": 0.4,
+        }
+    )
+    index = pd.MultiIndex.from_product(
+        [[0, 1], ["3 digits", "6 digits"], ["before", "after"]], names=["run", "sums", "finetuning"]
+    )
+    exact = pd.DataFrame({"exact match": [0.1, 0.2, 0.3, 0.4, 0.3, 0.4, 0.5, 0.6]}, index)
+    assert words.finetuned_sums(exact, {6: 6, 3: 3}) == {
+        "before6": "0.40",
+        "after6": "0.50",
+        "before3": "0.20",
+        "after3": "0.30",
+    }
+
+
+# ---- language models
+
+
+def test_a_carry_in_fades_where_the_digit_grows():
+    digit = "nearest to the digit’s centre"
+    columns = pd.MultiIndex.from_tuples(
+        [
+            ("carry-in", "best"),
+            ("carry-in", "after the"),
+            ("carry-in", "at the end"),
+            (digit, "there"),
+            (digit, "at the end"),
+        ]
+    )
+    rows = {
+        "first": (0.9, "MLP of layer 1", 0.8, 0.1, 0.9),
+        "second": (0.9, "MLP of layer 1", 0.8, 0.1, 0.9),
+        "third": (0.7, "attention of layer 0", 0.7, 0.1, 0.9),
+    }
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    assert words.fading(table) == {
+        "fades": "1 of 2",
+        "third": "attention of layer 0",
+        "third_best": 0.7,
+    }
+    nothing = words.fading(pd.DataFrame())
+    assert (nothing["fades"], nothing["third"]) == (words.MISSING, words.MISSING)
+    assert np.isnan(nothing["third_best"])
+
+
+def test_pairs_that_cost_more_than_each_random_one():
+    answers = pd.DataFrame(
+        {
+            "kind": ["intact", *["frequent pair"] * 3, *["random pair"] * 2],
+            "right": [1.0, 0.2, 0.5, 0.7, 0.6, 0.9],
+        }
+    )
+    assert words.ablated_pairs(answers) == {
+        "costlier": 2,
+        "n_frequent": 3,
+        "frequent": "0.20 to 0.70 (mean 0.47)",
+        "random": "0.60 to 0.90 (mean 0.75)",
+    }
+
+
+def test_what_the_author_recorded_of_the_published_models():
+    columns = ["model", "kind", "right", "carry_share", "chance"]
+    rows = [("Llemma 7B", "intact", 0.9, 0.6, 0.1), ("Alpaca 7B", "addition heads", 0.2, 0.3, 0.1)]
+    said = words.published_models(pd.DataFrame(rows, columns=columns))
+    assert (said["llemma"], said["llemma_carry"], said["llemma_chance"]) == (0.9, 0.6, 0.1)
+    assert said["alpaca_without"] == 0.2
+    missing = {name for name, value in said.items() if np.isnan(value)}
+    nothing = words.published_models(None)
+    assert missing == {name for name in nothing if name[:6] not in ("llemma", "alpaca")} | {
+        "alpaca",
+        "alpaca_carry",
+        "alpaca_chance",
+    }
+    assert all(np.isnan(value) for value in nothing.values())

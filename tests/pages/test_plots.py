@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from carry_core.model import ModelConfig
 from carry_paper.pages.show import png, show
 from carry_paper.plots.attention import attention_grid
-from carry_paper.plots.curves import ends
+from carry_paper.plots.curves import draw_one_run, ends
 from carry_paper.plots.outcomes import OUTCOMES, cell_bars
 from carry_paper.plots.sides import AUTHORS
 from carry_paper.plots.style import CLASS_COLOURS, DIGIT_COLOURS, svg
@@ -69,6 +69,20 @@ def test_the_ends_have_best_and_last_of_every_run(history):
         ]
         assert list(row["loss"]) == [min(loss), list(loss).index(min(loss)) + 1, loss[-1]]
         assert list(row["squared norm"]) == [round(norm[0]), round(norm[-1])]
+
+
+def test_one_run_has_a_line_for_each_digit_and_its_own_loss_and_norm(history):
+    digits = np.random.default_rng(1).random((50, 3))
+    figure = Figure().subfigures()
+    curves = history | {"epoch": history["epochs"], "digits": digits, "of_run": np.array(1)}
+    draw_one_run(figure, curves, ["pos7", "pos8", "pos9", "="])
+    of_digits, loss, norm = figure.axes
+    for line, curve in zip(of_digits.lines, digits.T, strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), curve)
+    labels = [text.get_text() for text in of_digits.get_legend().get_texts()]
+    assert labels == ["pos. 7", "pos. 8", "pos. 9"]
+    np.testing.assert_array_equal(loss.lines[0].get_ydata(), history["test_loss"][1])
+    np.testing.assert_array_equal(norm.lines[0].get_ydata(), history["weight_norm"][1])
 
 
 @pytest.mark.parametrize("colour", [*OUTCOMES.values(), *CLASS_COLOURS, *DIGIT_COLOURS])
