@@ -198,10 +198,10 @@ def save(source: str, rows: list[Row]) -> Path:
     stored = by_id(source)
     lost = []
     for row in rows:
-        before = stored.get(row.id)
-        if row.verdict == NOT_RUN and before is not None and before.verdict != NOT_RUN:
-            if (row.rule, row.reason) == (before.rule, before.reason):
-                lost.append(row)
+        before = stored.get(row.id, row)
+        same_rule = (row.rule, row.reason) == (before.rule, before.reason)
+        if row.verdict == NOT_RUN != before.verdict and same_rule:
+            lost.append(row)
     if lost:
         reason = lost[0].detail.rstrip(".")
         raise BadInput(

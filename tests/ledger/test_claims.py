@@ -204,3 +204,8 @@ def test_rows_that_would_become_not_run_are_not_saved(ledger):
     with pytest.raises(BadInput, match=r"1 rows .* such as data/sums3 \(It is gone\)"):
         results.save("author", lost)
     assert contents(ledger) == before
+    by_a_new_rule = [
+        replace(row, rule="another") if row.id == "data/sums3" else row for row in lost
+    ]
+    results.save("author", by_a_new_rule)  # a rule may ask for more than there is
+    assert results.by_id("author")["data/sums3"].verdict == "not run"
