@@ -733,7 +733,10 @@ class ColumnLine(NamedTuple):
 
 @torch.inference_mode()
 def column_lines(
-    model: Transformer, n_digits: int | None = None, count: int = PAIRS
+    model: Transformer,
+    n_digits: int | None = None,
+    count: int = PAIRS,
+    n_profile_sums: int = PROFILE_SUMS,
 ) -> list[ColumnLine]:
     """Return the lines of all columns of a run that have a carry-in, and what they move.
 
@@ -741,6 +744,7 @@ def column_lines(
         model: The run's model, of two layers or more.
         n_digits: The number of digits of the sums; the model's if None.
         count: The number of pairs of each column.
+        n_profile_sums: The number of random sums in `profile`.
     """
     generator = torch.Generator().manual_seed(0)
     names = model.config.layout.position_names
@@ -754,7 +758,7 @@ def column_lines(
             continue
         fitted = fit_column(model, column, generator, count)
         fields.update(line_fields(model, fitted))
-        fields["profile"] = as_dicts(profile(model, fitted, generator))
+        fields["profile"] = as_dicts(profile(model, fitted, generator, n_profile_sums))
         fields["controls"] = as_dicts(controls(model, fitted, generator))
         results.append(ColumnLine(fields, fitted))
     return with_other_columns(model, results)
@@ -800,7 +804,7 @@ def with_other_columns(model: Transformer, lines: Sequence[ColumnLine]) -> list[
     return results
 
 
-def as_dicts(rows: Iterable[NamedTuple]) -> list[dict[str, Any]]:
+def as_dicts(rows: Iterable[Any]) -> list[dict[str, Any]]:
     """Return named tuples as dicts, as tables store them."""
     return [row._asdict() for row in rows]
 
