@@ -49,6 +49,10 @@ ON_THE_LINE = Bar(0.95, perfect=1)
 CONTROL_MOVES = Bar(0.2, perfect=0)
 # A run that gets fewer of the sampled pairs right has no line.
 FEWEST_RIGHT = 0.5
+# From this late share on, a run's carry is written late; up to its complement, early.
+WRITTEN_LATE = Bar(0.95, perfect=1)
+# From this share of the coordinate's change on, a head of the last layer counts as a writer.
+WRITES = 0.1
 
 Line = Float[Tensor, " d_model"]  # a unit vector
 Basis = Float[Tensor, "dim d_model"]  # orthonormal rows
@@ -439,6 +443,13 @@ def shares(line: Line, pairs: Stream) -> dict[str, float]:
     return {name: change / whole for name, change in changes.items()}
 
 
+def variance_along(line: Line, resid_mid: PairStreams) -> float:
+    """Return the share of the paired differences' squared length that lies along the line."""
+    step = (resid_mid[1] - resid_mid[0]).double()
+    along = step @ line.double()
+    return (along.square().sum() / step.square().sum()).item()
+
+
 def late_share(part_shares: Mapping[str, float], config: ModelConfig) -> float:
     """Return the share that the last layer's attention writes."""
     return sum(share for name, share in part_shares.items() if is_late(name, config))
@@ -778,6 +789,7 @@ def line_fields(model: Transformer, fitted: FittedColumn) -> dict[str, Any]:
         "down": line.down,
         "rest_up": rest.up,
         "rest_down": rest.down,
+        "variance": variance_along(fitted.line, mid),
         "dimensions": n_dimensions(model, axes_after(fitted.line, fitted.fit), mid, answers),
         "late": late_share(part_shares, model.config),
         "attention_up": attention_up.double().mean().item(),
@@ -833,3 +845,16 @@ def counting_controls(
     These are the ones that move the carry, and do so without their part along the line as well.
     """
     return [row for row in rows if min(row["accuracy"], row["without_line"]) > control]
+
+
+def who_writes(late: float, bar: float = WRITTEN_LATE) -> str:
+    """Return `late`, `early` or `shared`, the word for a run's late share."""
+    if late >= bar:
+        return "late"
+    return "early" if late <= 1 - bar else "shared"
+
+
+def n_writers(part_shares: Mapping[str, float], config: ModelConfig) -> int:
+    """Return the number of heads of the last layer that write the coordinate."""
+    late = [share for name, share in part_shares.items() if is_late(name, config)]
+    return sum(share >= WRITES for share in late)

@@ -139,6 +139,7 @@ def test_one_line_carries_whoever_writes_it(measured, name):
         assert fields["rest_up"] == fields["rest_down"] == 0
         assert fields["dimensions"] == 1
         assert carry_line.on_one_line(fields)
+        assert fields["variance"] == pytest.approx(1)
         assert {row["line"] for row in fields["steps"]} == {1}
 
 
@@ -148,6 +149,7 @@ def test_a_carry_on_several_lines_is_on_no_single_one(measured):
         for fields in measured[name]:
             assert min(fields["up"], fields["down"]) < 0.7
             assert fields["dimensions"] == n_lines
+            assert fields["variance"] < 0.8
             assert carry_line.on_one_line(fields) is False
 
 
@@ -239,6 +241,21 @@ def test_a_control_counts_if_it_carries_without_the_line():
     assert carry_line.on_one_line(fields | {"down": 0.94}) is False
     assert carry_line.on_one_line(fields | {"controls": [counts]}) is False
     assert carry_line.on_one_line({"reason": "the run gets 0.10 of the pairs right"}) is None
+
+
+def test_the_words_for_who_writes():
+    words = {
+        0.0: "early",
+        0.05: "early",
+        0.06: "shared",
+        0.94: "shared",
+        0.95: "late",
+        1.01: "late",
+    }
+    assert {late: carry_line.who_writes(late) for late in words} == words
+    config = SHAPES["three layers"]
+    shares = {"blocks.1.attn.z:0": 0.5, "blocks.2.attn.z:0": 0.1, "blocks.2.attn.z:1": 0.09}
+    assert carry_line.n_writers(shares | {"blocks.2.attn.z:2": -0.3}, config) == 1
 
 
 @pytest.mark.slow
