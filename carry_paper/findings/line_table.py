@@ -27,6 +27,7 @@ from carry_paper.findings import carry_line
 from carry_paper.findings.carry_line import ColumnLine, FittedColumn, Stream, Transfer
 from carry_paper.schemas import one_of, read_table
 
+PAIRS_OF_PADDED = 2_000  # pairs of a column in padded groups, which have more columns
 DONORS = 5  # other runs whose lines are tried in a run
 DECIMALS = 4  # places of a stored number
 REMEDY = "delete it and run `make lines`"
@@ -107,6 +108,11 @@ def lengths(group: groups.Group) -> list[int]:
     return [group.n_digits, group.config.width] if group.padded else [group.n_digits]
 
 
+def default_pairs(group: groups.Group) -> int:
+    """Return the number of pairs of each column in a group."""
+    return PAIRS_OF_PADDED if group.padded else carry_line.PAIRS
+
+
 class RunLines(NamedTuple):
     """The lines of a run for sums of one length, and what other runs' lines are tried on.
 
@@ -176,7 +182,7 @@ def measure_group(
     name: str,
     report: Callable[[str], object] = lambda done: None,
     selection: Selection = Selection(),  # noqa: B008 (it is immutable)
-    count: int = carry_line.PAIRS,
+    count: int | None = None,
 ) -> pd.DataFrame:
     """Return the carry lines of all runs of a group.
 
@@ -185,7 +191,7 @@ def measure_group(
         name: The group.
         report: A function that is called with a line after each run.
         selection: The runs.
-        count: The number of pairs in each column.
+        count: The number of pairs in each column; the group's default if None.
 
     Returns:
         A row for each run, length of sums and column, with the columns of `StoredLines`.
@@ -196,6 +202,7 @@ def measure_group(
     group = check_group(groups.find(name))
     loaded = runs.load(name, source, recipe=selection.recipe, runs=selection.numbers)
     recipe = loaded.record["recipe"] if source == "ours" else "paper"
+    count = count or default_pairs(group)
     rows = []
     for n_digits in lengths(group):
         lines = {}

@@ -110,7 +110,9 @@ def test_groups_without_a_line_are_refused():
 
 def test_padded_groups_are_measured_on_both_lengths():
     assert line_table.lengths(GROUPS[NAME]) == [3]
-    assert line_table.lengths(GROUPS["pad10_primed500_n2_s0.3_w0.2"]) == [3, 10]
+    padded = GROUPS["pad10_primed500_n2_s0.3_w0.2"]
+    assert line_table.lengths(padded) == [3, 10]
+    assert line_table.default_pairs(padded) < line_table.default_pairs(GROUPS[NAME])
 
 
 @pytest.mark.slow
