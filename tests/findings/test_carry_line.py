@@ -320,6 +320,15 @@ def test_a_swap_equals_a_hook_on_the_model(name):
         assert torch.equal(moved[base], digit == answers[1 - base])
 
 
+def test_a_swap_takes_the_coordinates_of_the_source_and_no_others():
+    generator = torch.Generator().manual_seed(0)
+    base, source = torch.randn(2, 5, 7, generator=generator)
+    axes = torch.linalg.qr(torch.randn(7, 7, generator=generator)).Q.T
+    patched = carry_line.swapped(base, source, axes[:3])
+    torch.testing.assert_close(patched @ axes[:3].T, source @ axes[:3].T)
+    torch.testing.assert_close(patched @ axes[3:].T, base @ axes[3:].T)
+
+
 @pytest.mark.parametrize("name", DEEP)
 def test_the_parts_are_what_the_hooks_say_and_their_shares_sum_to_one(name):
     config = SHAPES[name]
@@ -391,6 +400,14 @@ def test_the_test_half_has_no_sum_of_the_fitting_half():
     assert fitted.test.resid_mid.shape[1] == fitted.answers.shape[1] == fitted.pairs.shape[-1]
     digits = model(sums.encode(*fitted.pairs[1], model.config.layout))[:, 8].argmax(-1)
     assert torch.equal(digits, fitted.answers[1])
+
+    generator, contrast = torch.Generator().manual_seed(0), Contrast("carry_in", 1)
+    pairs = sample_pairs(contrast, 4_000, generator, model.config.layout)
+    fit_sums = {sum_ for side in pairs[..., :2_000] for sum_ in zip(*side.tolist(), strict=True)}
+    test_sums = {sum_ for side in fitted.pairs for sum_ in zip(*side.tolist(), strict=True)}
+    assert fit_sums.isdisjoint(test_sums)
+    streams = carry_line.stream(model, pairs[:, 0, :2_000], pairs[:, 1, :2_000], 8)
+    assert torch.equal(streams.resid_mid, fitted.fit)
 
 
 def test_axes_begin_with_the_line_and_go_on_by_size():
