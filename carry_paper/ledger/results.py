@@ -192,13 +192,16 @@ def save(source: str, rows: list[Row]) -> Path:
     """Write a source's rows, with the sha256 of the weights that they come from.
 
     Raises:
-        BadInput: A row that is stored with a value would become `not run`. Nothing is written.
+        BadInput: A row that is stored with a value would become `not run`, by the same rule.
+            Nothing is written.
     """
     stored = by_id(source)
     lost = []
     for row in rows:
-        if row.verdict == NOT_RUN and row.id in stored and stored[row.id].verdict != NOT_RUN:
-            lost.append(row)
+        before = stored.get(row.id)
+        if row.verdict == NOT_RUN and before is not None and before.verdict != NOT_RUN:
+            if (row.rule, row.reason) == (before.rule, before.reason):
+                lost.append(row)
     if lost:
         reason = lost[0].detail.rstrip(".")
         raise BadInput(

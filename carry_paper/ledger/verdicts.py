@@ -68,10 +68,11 @@ class Judgement:
 
 
 def rule_text(claim: Claim) -> str:
-    """State the rule of a claim: its name and sentence, and whether the paper speaks of one run."""
+    """State the rule of a claim: its name and sentence, and the runs that it is about."""
     name = claim.rule or claim.quantifier
     of_one_run = " (of one run)" if claim.single else ""
-    return f"{name}{of_one_run}: {(RULES | QUANTIFIERS)[name]}"
+    by_protocol = " (on runs by the paper's protocol)" if claim.recipe_sensitive else ""
+    return f"{name}{of_one_run}{by_protocol}: {(RULES | QUANTIFIERS)[name]}"
 
 
 def as_array(value: Any) -> Array:
