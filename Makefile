@@ -24,7 +24,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped author-figures maps seeds serve lab train rerun cluster progress unlock test quick lint types unit net compare mutation mutants fuzz mirror nbval lock clean bare
+.PHONY: help setup book notebooks outputs shipped author-figures maps seeds lines serve lab train rerun cluster progress unlock test quick lint types unit net compare mutation mutants fuzz mirror nbval lock clean bare
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -76,6 +76,9 @@ maps: $(READY) ## recompute data/results/interchange/ from all weights, ours and
 
 seeds: $(READY) ## recompute data/results/seeds.csv.gz likewise, from all weights of the main group: half an hour; `make -j2 maps seeds` is both at once
 	@for of in author "ours --recipe paper" "ours --recipe quick"; do .venv/bin/carry seeds --source $$of --save || exit 1; done
+
+lines: $(READY) ## recompute data/results/lines.csv.gz likewise, from all weights of two layers or more: half an hour
+	@for of in author ours "ours n2_s0.3_w0.2 --recipe quick --runs 0-63"; do .venv/bin/carry lines --source $$of --save || exit 1; done
 
 serve: book ## the same, then serve the site on this machine
 	@echo "Serving at localhost:$(PORT), until Ctrl-C"

@@ -22,7 +22,7 @@ from carry_core.curves import load_curves
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, replacing, replacing_all
 from carry_paper import author, checksums
-from carry_paper.findings import interchange_maps
+from carry_paper.findings import interchange_maps, line_table
 from carry_paper.ledger import claims, results, seeds
 from carry_paper.llm import recordings, survey
 from carry_paper.pages import author_side
@@ -60,6 +60,9 @@ MAP |= {
 }
 PARTS = {"one head": 0.1, "heads together": 0.1, "earlier": 0.1}
 SEED = {"source": "ours", "recipe": "quick", "run": 7, "epoch": np.nan, **PARTS, "fields": "{}"}
+LINE = {"source": "ours", "group": NAME, "recipe": "quick", "run": 7, "digits": 3, "reads": "pos7"}
+LINE |= dict.fromkeys(line_table.NUMBERS, 1.0) | dict.fromkeys(line_table.LISTS, "[]")
+LINE |= {"reason": np.nan, "shares": '{"embed": 1.0}'}
 
 
 def write_run(data: Path) -> None:
@@ -145,6 +148,11 @@ CASES: dict[str, Case] = {
         "results/seeds.csv.gz",
         lambda data: write_table(seeds.path_of(), [SEED]),
         lambda data: seeds.saved(),
+    ),
+    "lines": (
+        "results/lines.csv.gz",
+        lambda data: write_table(line_table.path_of(), [LINE]),
+        lambda data: line_table.saved(),
     ),
     "author's side": (
         f"results/author/fig.{NAME}.npz",
@@ -343,6 +351,11 @@ CONTRADICTIONS: list[tuple[str, Callable[[Path], None], str]] = [
     ("seeds", rows(SEED, {"source": "mine"}), "'mine' is unknown"),
     ("seeds", rows(SEED, {"fields": "none"}), "fields[0]"),
     ("seeds", rows(SEED, {"fields": '{"staircase": 1}'}), "fields[0]"),
+    ("lines", rows(LINE, {}, {}), "a column of a run stands twice"),
+    ("lines", rows(LINE, {"recipe": "slow"}), "'slow' is unknown"),
+    ("lines", rows(LINE, {"up": 1.5}), "less than or equal to 1"),
+    ("lines", rows(LINE, {"steps": '["one"]'}), "steps[0]"),
+    ("lines", rows(LINE, {"colour": "red"}), "colour"),
     ("author's side", arrays(x=np.ones((3, 2))), "must each be 1-dimensional"),
     ("author's side", arrays(sources=None), "it has no 'sources'"),
     ("checksums", lambda path: path.write_text(f"{DIGEST}  ../secret\n"), "'../secret'"),

@@ -18,6 +18,7 @@ COMMANDS = (
     ledger.claims_command,
     ledger.interchange_command,
     ledger.seeds_command,
+    ledger.lines_command,
     llm.llm,
     llm.train_llm,
 )

@@ -16,7 +16,7 @@ from carry_core.fast.layers import keep_memory
 from carry_core.files import write_json
 from carry_paper.cli.options import JSON, SAVE, SOURCE, Whole
 from carry_paper.cli.progress import reporter
-from carry_paper.findings import interchange_maps, typology
+from carry_paper.findings import interchange_maps, line_table, typology
 from carry_paper.ledger import compute, moved, results, seeds
 from carry_paper.ledger.report import show
 from carry_paper.training import loop
@@ -164,3 +164,69 @@ def seeds_command(
         seeds.save(rows)
     if json_file is not None:
         write_json(json_file, records)
+
+
+@click.command("lines")
+@SOURCE
+@click.argument("names", metavar="[GROUP...]", nargs=-1)
+@click.option(
+    "--recipe",
+    type=click.Choice(list(groups.RECIPES)),
+    help="Recipe of our runs [default: the one that leads].",
+)
+@click.option("--runs", "numbers", help="Runs such as 0-31 [default: 0-5].")
+@JSON
+@SAVE
+def lines_command(
+    source: str,
+    names: tuple[str, ...],
+    recipe: str | None,
+    numbers: str | None,
+    json_file: Path | None,
+    save: bool,
+) -> None:
+    """Fit the line on which each run of each GROUP has its carry, and swap it between two sums.
+
+    Without a GROUP, all groups of two layers or more that have runs are measured. Saved rows of
+    other runs stay.
+    """
+    selections = lines_by_group(source, names, recipe, numbers)
+    if save and os.path.lexists(line_table.path_of()):
+        line_table.saved()  # refuses a damaged table now, and not after half an hour
+    records = []
+    for name, selection in selections.items():
+        rows = line_table.measure_group(source, name, partial(click.echo, err=True), selection)
+        summary = line_table.by_run(line_table.decided(rows))
+        click.echo(summary.drop(columns=["source", "group"]).to_string(index=False))
+        records += json.loads(rows.to_json(orient="records", double_precision=5))
+        if save:
+            line_table.save(rows)
+    if json_file is not None:
+        write_json(json_file, records)
+
+
+def lines_by_group(
+    source: str, names: tuple[str, ...], recipe: str | None, numbers: str | None
+) -> dict[str, line_table.Selection]:
+    """Return the runs whose lines are measured, by group.
+
+    Args:
+        source: `ours` or `author`.
+        names: The groups; if there are none, all of two layers or more that have runs.
+        recipe: Our recipe; None for the one that leads in each group.
+        numbers: The runs, such as `0-31`; None for the first six.
+
+    Raises:
+        BadInput: A group cannot be measured, or has no such runs.
+    """
+    chosen = [line_table.check_group(groups.find(name)) for name in names]
+    if not names:
+        deep = [group for group in groups.GROUPS.values() if group.config.layers > 1]
+        chosen = [group for group in deep if runs.find(group.name, source, recipe=recipe)]
+    selections = {}
+    for group in chosen or [groups.find(groups.MAIN)]:
+        run_numbers = loop.parse_run_numbers(numbers, group) if numbers is not None else None
+        if not runs.find(group.name, source, recipe=recipe, runs=run_numbers):
+            raise runs.missing("weights", group.name, source, recipe, run_numbers or ())
+        selections[group.name] = line_table.Selection(recipe, run_numbers)
+    return selections

@@ -6,6 +6,7 @@
 from carry_paper.findings import (
     adder,
     base,
+    carry_line,
     dynamics,
     evidence,
     geometry,
@@ -20,6 +21,7 @@ from carry_paper.findings import (
 __all__ = [
     "adder",
     "base",
+    "carry_line",
     "dynamics",
     "evidence",
     "geometry",

@@ -868,6 +868,7 @@ OPTIONS = {
     "verify": ["--accept"],
     "interchange": ["--source", "--pairs", "--json"],
     "seeds": ["--source", "--recipe", "--runs", "--json"],
+    "lines": ["--source", "--recipe", "--runs", "--json"],
     "claims": ["--source", "--against", "--json"],
     "import-author": ["--out"],
 }
@@ -885,7 +886,7 @@ def command_line(draw: Any) -> list[str]:
         line += ["--only", f"no such row {draw(WORDS)}"]
     for option in draw(st.lists(st.sampled_from(OPTIONS[command]), max_size=3)):
         line += [option, draw(WORDS)]
-    if command in ("interchange", "seeds", "claims"):
+    if command in ("interchange", "seeds", "lines", "claims"):
         line += ["--source", draw(st.sampled_from(["ours", "author"]))]
     return line + draw(st.lists(st.just(NAME) | WORDS, max_size=2))
 

@@ -1,0 +1,860 @@
+"""The carry line: one direction of the residual stream, and the carry-in that it holds.
+
+The *line* of an answer column is the difference in means of the last layer's `resid_mid`, at the
+position that answers the column, between sums that differ only in the carry into it. Its
+*coordinate* is the projection onto that unit vector. If the carry is on the line, then swapping
+the coordinate alone between the two sums of a pair moves the carry. This is a distributed
+interchange intervention (Geiger et al. 2024, Finding Alignments Between Interpretable Causal
+Variables and Distributed Neural Representations) on a subspace of one dimension. It is not
+searched for, as in their distributed alignment search (DAS), but fitted as a difference in means
+(Marks & Tegmark 2024, The Geometry of Truth) on one half of the pairs, and tested on the other.
+Since nothing is optimised for its effect, no dormant pathway is looked for (Makelov et al. 2024,
+Is This the Subspace You Are Looking for?).
+
+The stream is a sum of what was written into it. So the coordinate's change between two sums is the
+sum of what each head and MLP contributes to it. The last layer's attention writes the *late*
+part; the *early* part came before it, and passes along the skip path. The swap acts on `resid_mid`
+itself, which both the final MLP (through its LayerNorm) and the skip path around it read.
+
+`column_lines` measures a run. `data/results/lines.csv.gz` has the stored results
+(`carry_paper.findings.line_table`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from scipy import linalg
+from torch import Tensor
+
+from carry_core import carries, sums
+from carry_core.measure import correct_pairs
+from carry_core.model import ModelConfig, Point, TensorHook, Transformer, no_hook
+from carry_core.pairs import Contrast, Pairs
+from carry_paper.findings.bars import Bar
+from carry_paper.findings.base import Fields
+
+PAIRS = 4_000  # pairs of a column, half of them to fit the line and half to test it
+PROBE_PAIRS = 250  # pairs on which it is seen first that a run gets enough of them right
+PROFILE_SUMS = 10_000  # random sums in which the coordinate's parts are looked at
+NO_CARRY_SUMS = 2_000  # sums without any carry, on which two runs are aligned
+BATCH = 500  # sums in a forward pass
+TINY = 1e-6  # a shorter vector has no direction but that of rounding
+
+# From this interchange accuracy on, in each direction, the carry is on the line.
+ON_THE_LINE = Bar(0.95, perfect=1)
+# A control that moves more does move the carry.
+CONTROL_MOVES = Bar(0.2, perfect=0)
+# A run that gets fewer of the sampled pairs right has no line.
+FEWEST_RIGHT = 0.5
+# From this late share on, a run's carry is written late; up to its complement, early.
+WRITTEN_LATE = Bar(0.95, perfect=1)
+# From this share of the coordinate's change on, a head of the last layer counts as a writer.
+WRITES = 0.1
+
+Line = Float[Tensor, " d_model"]  # a unit vector
+Basis = Float[Tensor, "dim d_model"]  # orthonormal rows
+PairStreams = Float[Tensor, "side pair d_model"]  # side 0 has no carry-in
+PairDigits = Int[Tensor, "side pair"]
+
+
+# ---- columns
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of sums that can receive a carry, and the position at which a model answers it.
+
+    Attributes:
+        index: The column, counted from the left of the sums' digits.
+        n_digits: The number of digits of the sums.
+        answer: The column, counted from the left of the model's answer.
+        position: The token position that predicts the column's digit.
+    """
+
+    index: int
+    n_digits: int
+    answer: int
+    position: int
+
+    @property
+    def n_lower(self) -> int:
+        """The number of columns to the right."""
+        return self.n_digits - self.index - 1
+
+    @property
+    def next_column(self) -> "Column":
+        """The column to the right, from which a carry arrives."""
+        return Column(self.index + 1, self.n_digits, self.answer + 1, self.position + 1)
+
+    def digits(self, numbers: Int[Tensor, "*sums"]) -> Int[Tensor, "*sums"]:
+        """Return the numbers' digits in this column."""
+        digits: Tensor = numbers // 10**self.n_lower % 10
+        return digits
+
+    def next_digit_sum(
+        self, a: Int[Tensor, "*sums"], b: Int[Tensor, "*sums"]
+    ) -> Int[Tensor, "*sums"]:
+        """Return the digit sum of the next column."""
+        return self.next_column.digits(a) + self.next_column.digits(b)
+
+    def carry_in(self, a: Int[Tensor, "*sums"], b: Int[Tensor, "*sums"]) -> Bool[Tensor, "*sums"]:
+        """Return True for sums with a carry into this column."""
+        side = 10**self.n_lower
+        has_carry: Tensor = a % side + b % side >= side
+        return has_carry
+
+    def next_carry_in(
+        self, a: Int[Tensor, "*sums"], b: Int[Tensor, "*sums"]
+    ) -> Bool[Tensor, "*sums"]:
+        """Return True for sums with a carry into the next column: a chain of carries begins."""
+        return self.next_column.carry_in(a, b)
+
+
+def carry_columns(config: ModelConfig, n_digits: int | None = None) -> list[Column]:
+    """Return the columns of sums with `n_digits` digits (the model's if None) that have a carry-in.
+
+    There is none for sums of one digit.
+    """
+    n_digits = n_digits or config.width
+    columns = []
+    for index in range(n_digits - 1):
+        answer = config.width - n_digits + index
+        columns.append(Column(index, n_digits, answer, config.layout.answer[answer]))
+    return columns
+
+
+# ---- the stream after the last attention, and the parts that add up to it
+
+
+class Stream(NamedTuple):
+    """The last layer's `resid_mid` of some sums, at one position.
+
+    Attributes:
+        resid_mid: The stream, `[*sums, d_model]`.
+        parts: What the embedding, each head and each earlier MLP wrote into it, of the same shape.
+            They add up to the stream but for the biases of the output projections, which are the
+            same for all sums. Heads have names such as `blocks.1.attn.z:0`.
+    """
+
+    resid_mid: Tensor
+    parts: dict[str, Tensor]
+
+    def late(self, config: ModelConfig) -> Tensor:
+        """Return what the last layer's attention wrote."""
+        return torch.stack([x for name, x in self.parts.items() if is_late(name, config)]).sum(0)
+
+    def some(self, pairs: Int[Tensor, " _"]) -> "Stream":
+        """Return the streams of some pairs, if the sums are those of pairs: `[side, pair]`."""
+        parts = {name: x[:, pairs] for name, x in self.parts.items()}
+        return Stream(self.resid_mid[:, pairs], parts)
+
+
+def is_late(part: str, config: ModelConfig) -> bool:
+    """Return True if a part of the stream belongs to the last layer's attention."""
+    return part.startswith(f"blocks.{config.layers - 1}.")
+
+
+@torch.inference_mode()
+def stream(
+    model: Transformer, a: Int[Tensor, "*sums"], b: Int[Tensor, "*sums"], position: int
+) -> Stream:
+    """Return the last layer's `resid_mid` of each sum a + b at a position, and its parts."""
+    config = model.config
+    last = config.layers - 1
+    names = ["embed", f"blocks.{last}.resid_mid"]
+    names += [f"blocks.{layer}.attn.z" for layer in range(config.layers)]
+    names += [f"blocks.{layer}.mlp_out" for layer in range(last)]
+
+    rows: dict[str, list[Tensor]] = {name: [] for name in names}
+    store = _storing_hook(rows, position)
+    flat_a, flat_b = a.flatten(), b.flatten()
+    for batch_a, batch_b in zip(flat_a.split(BATCH), flat_b.split(BATCH), strict=True):
+        tokens = sums.input_tokens(batch_a, batch_b, config.layout).to(model.device)
+        model(tokens, store, [position])
+    written = {name: torch.cat(batches) for name, batches in rows.items()}
+
+    parts = {"embed": written["embed"]}
+    for layer, block in enumerate(model.blocks):
+        z = written[f"blocks.{layer}.attn.z"]  # (sums, head, d_head)
+        weight = block.o.weight.unflatten(1, (config.heads, config.d_head))
+        for head in range(config.heads):
+            parts[f"blocks.{layer}.attn.z:{head}"] = z[:, head] @ weight[:, head].T
+        if layer < last:
+            parts[f"blocks.{layer}.mlp_out"] = written[f"blocks.{layer}.mlp_out"]
+    resid_mid = written[f"blocks.{last}.resid_mid"]
+    by_sum = {name: x.unflatten(0, a.shape) for name, x in parts.items()}
+    return Stream(resid_mid.unflatten(0, a.shape), by_sum)
+
+
+def _storing_hook(rows: Mapping[str, list[Tensor]], position: int) -> TensorHook:
+    """Return a hook that appends an activation's row at `position` to the list of its name."""
+
+    def store(point: str, x: Tensor) -> Tensor:
+        if point in rows:
+            assert isinstance(point, Point)
+            rows[point].append(x[:, point.positions.index(position)])
+        return x
+
+    return store
+
+
+# ---- swaps of a subspace
+
+
+class Accuracy(NamedTuple):
+    """Interchange accuracies of a swap, as shares from 0 to 1.
+
+    Attributes:
+        up: The share of pairs in which the sum without a carry-in takes the other's digit.
+        down: The share in which the sum with a carry-in does.
+    """
+
+    up: float
+    down: float
+
+    @property
+    def lower(self) -> float:
+        return min(self)
+
+    @property
+    def mean(self) -> float:
+        return (self.up + self.down) / 2
+
+
+def swapped(
+    base: Float[Tensor, "*sums d_model"], source: Float[Tensor, "*sums d_model"], basis: Basis
+) -> Float[Tensor, "*sums d_model"]:
+    """Return the base's streams with the source's coordinates in a subspace."""
+    patched: Tensor = base + (source - base) @ basis.T @ basis
+    return patched
+
+
+@torch.inference_mode()
+def digits_of(
+    model: Transformer, resid_mid: Float[Tensor, "*sums d_model"]
+) -> Int[Tensor, "*sums"]:
+    """Return the tokens that a model answers with these streams after its last attention."""
+    rows = resid_mid.flatten(0, -2).unsqueeze(1)  # (sums, 1, d_model)
+    tokens = []
+    for batch in rows.split(BATCH):
+        resid_post = model.blocks[model.config.layers - 1].mlp(batch, no_hook)
+        tokens.append(model.unembed(model.norm(resid_post))[:, 0].argmax(-1))
+    return torch.cat(tokens).view(resid_mid.shape[:-1])
+
+
+def swap_hook(
+    config: ModelConfig,
+    source: Float[Tensor, "sums d_model"],
+    basis: Basis,
+    position: int,
+    *,
+    everything_but: bool = False,
+) -> TensorHook:
+    """Return a hook that swaps a subspace of the last layer's `resid_mid` at a position.
+
+    It does in a whole pass of the model what `interchange_accuracy` does faster.
+
+    Args:
+        config: The model's shape.
+        source: The stream from which the coordinates are taken, for each sum of the batch.
+        basis: The subspace; `line[None]` for a line.
+        position: The token position.
+        everything_but: True to keep these coordinates and to swap all others.
+    """
+
+    def swap(point: str, x: Tensor) -> Tensor:
+        if point != f"blocks.{config.layers - 1}.resid_mid":
+            return x
+        assert isinstance(point, Point)
+        row = point.positions.index(position)
+        x = x.clone()
+        base = x[:, row]
+        x[:, row] = swapped(source, base, basis) if everything_but else swapped(base, source, basis)
+        return x
+
+    return swap
+
+
+def interchange_accuracy(
+    model: Transformer, resid_mid: PairStreams, answers: PairDigits, basis: Basis
+) -> Accuracy:
+    """Return the accuracies of swapping a subspace between the two sums of each pair.
+
+    A swap succeeds if the base's digit becomes exactly the source's.
+    """
+    shares = []
+    for base in (0, 1):
+        patched = swapped(resid_mid[base], resid_mid[1 - base], basis)
+        shares.append(_share(model, patched, answers[1 - base]))
+    return Accuracy(*shares)
+
+
+def accuracy_of_the_rest(
+    model: Transformer, resid_mid: PairStreams, answers: PairDigits, basis: Basis
+) -> Accuracy:
+    """Return the accuracies of swapping everything but a subspace.
+
+    A swap of everything else makes the same stream as a swap of the subspace with base and source
+    exchanged, and succeeds where the latter leaves the digit. So this is no second measurement:
+    it says only that a swap of the subspace which fails leaves the digit or makes a third one.
+    """
+    shares = []
+    for base in (0, 1):
+        patched = swapped(resid_mid[1 - base], resid_mid[base], basis)
+        shares.append(_share(model, patched, answers[1 - base]))
+    return Accuracy(*shares)
+
+
+def accuracy_of_attention(
+    model: Transformer, pairs: Stream, answers: PairDigits
+) -> tuple[Bool[Tensor, " pair"], Bool[Tensor, " pair"]]:
+    """Return, up and down, the pairs in which swapping the whole last attention moves the carry."""
+    late = pairs.late(model.config)
+    moved = []
+    for base in (0, 1):
+        patched = pairs.resid_mid[base] + late[1 - base] - late[base]
+        moved.append(digits_of(model, patched) == answers[1 - base])
+    return moved[0], moved[1]
+
+
+def _share(model: Transformer, resid_mid: Tensor, expected: Int[Tensor, " pair"]) -> float:
+    return (digits_of(model, resid_mid) == expected).double().mean().item()
+
+
+# ---- fitting
+
+
+def difference_in_means(resid_mid: PairStreams) -> Line:
+    """Return the unit vector of the mean difference between the two sides of pairs."""
+    step = (resid_mid[1] - resid_mid[0]).double().mean(0)
+    return unit(step).to(resid_mid)
+
+
+def axes_after(line: Line, resid_mid: PairStreams) -> Basis:
+    """Return the line, and then the principal axes of what it leaves of the paired differences.
+
+    These are the axes of their second moment, not of their covariance, the leading one first.
+    """
+    step = (resid_mid[1] - resid_mid[0]).double()
+    direction = line.double()
+    rest = step - (step @ direction)[:, None] * direction
+    # In ascending order; the first one is the line itself, of which nothing is left.
+    _, vectors = torch.linalg.eigh(rest.T @ rest)
+    others = vectors.T.flip(0)[:-1]
+    others = others - (others @ direction)[:, None] * direction
+    others = others / others.norm(dim=1, keepdim=True)
+    return torch.cat([direction[None], others]).to(line)
+
+
+def n_dimensions(
+    model: Transformer,
+    axes: Basis,
+    resid_mid: PairStreams,
+    answers: PairDigits,
+    bar: float = ON_THE_LINE,
+) -> int | None:
+    """Return how many leading axes have to be swapped for `bar` in both directions.
+
+    It is None if not even all of them are enough.
+    """
+    for count in range(1, len(axes) + 1):
+        if interchange_accuracy(model, resid_mid, answers, axes[:count]).lower >= bar:
+            return count
+    return None
+
+
+class FittedColumn(NamedTuple):
+    """A column of a run with its line, and what the line is tested on.
+
+    Attributes:
+        column: The column.
+        line: The line, fitted on one half of the pairs.
+        fit: The streams of that half.
+        pairs: The other half's sums.
+        test: The streams of the other half.
+        answers: The digits that the intact model answers in the other half.
+        right: The share of sampled pairs of which the model gets both sums right.
+    """
+
+    column: Column
+    line: Line
+    fit: PairStreams
+    pairs: Pairs
+    test: Stream
+    answers: PairDigits
+    right: float
+
+    @property
+    def basis(self) -> Basis:
+        """The line as a subspace."""
+        return self.line[None]
+
+
+def share_right(model: Transformer, column: Column, generator: torch.Generator) -> float:
+    """Return the share of pairs of which a model gets both sums right, from a few of them."""
+    contrast = Contrast("carry_in", column.index)
+    return correct_pairs(model, contrast, PROBE_PAIRS, generator, column.n_digits).share
+
+
+def fit_column(
+    model: Transformer, column: Column, generator: torch.Generator, count: int = PAIRS
+) -> FittedColumn:
+    """Return a column's line, fitted on half of `count` pairs, and the other half to test it on.
+
+    The two sums of a pair differ in the carry into the column, and to the right of it; the model
+    gets both right (`carry_core.pairs`). Pairs with a sum on which the line was fitted are left
+    out of the other half.
+    """
+    contrast = Contrast("carry_in", column.index)
+    pairs, right = correct_pairs(model, contrast, count, generator, column.n_digits)
+    streams = stream(model, pairs[:, 0], pairs[:, 1], column.position)
+    n_fit = pairs.shape[-1] // 2
+
+    # A number for each sum: (side, pair)
+    keys = pairs[:, 0] * 10**column.n_digits + pairs[:, 1]
+    is_new = ~torch.isin(keys[:, n_fit:], keys[:, :n_fit]).any(0)
+    test_indices = n_fit + is_new.nonzero().flatten()
+    test_pairs = pairs[..., test_indices]
+
+    fit = streams.resid_mid[:, :n_fit]
+    return FittedColumn(
+        column=column,
+        line=difference_in_means(fit),
+        fit=fit,
+        pairs=test_pairs,
+        test=streams.some(test_indices),
+        answers=column.digits(test_pairs.sum(1)),
+        right=right,
+    )
+
+
+# ---- who writes the coordinate
+
+
+def shares(line: Line, pairs: Stream) -> dict[str, float]:
+    """Return each part's share of the mean change of the coordinate; they sum to one."""
+    changes = {}
+    for name, x in pairs.parts.items():
+        changes[name] = _change(line, x).mean().item()
+    whole = _change(line, pairs.resid_mid).mean().item()
+    return {name: change / whole for name, change in changes.items()}
+
+
+def variance_along(line: Line, resid_mid: PairStreams) -> float:
+    """Return the share of the paired differences' squared length that lies along the line."""
+    step = (resid_mid[1] - resid_mid[0]).double()
+    along = step @ line.double()
+    return (along.square().sum() / step.square().sum()).item()
+
+
+def late_share(part_shares: Mapping[str, float], config: ModelConfig) -> float:
+    """Return the share that the last layer's attention writes."""
+    return sum(share for name, share in part_shares.items() if is_late(name, config))
+
+
+def _change(line: Line, x: Float[Tensor, "side pair d_model"]) -> Float[Tensor, " pair"]:
+    return (x[1] - x[0]).double() @ line.double()
+
+
+class StepRow(NamedTuple):
+    """Pairs with the same step in the digit sum of the next column.
+
+    Attributes:
+        step: The digit sum of the sum with a carry-in, minus that of the other one.
+        pairs: The number of such pairs.
+        late: The late share of the coordinate's change.
+        line: The interchange accuracy of the line, both directions together.
+        attention: That of the whole last attention.
+    """
+
+    step: int
+    pairs: int
+    late: float
+    line: float
+    attention: float
+
+
+@torch.inference_mode()
+def by_step(model: Transformer, fitted: FittedColumn) -> list[StepRow]:
+    """Return what the last attention does, by the step in the digit sum of the next column."""
+    digit_sum = fitted.column.next_digit_sum(fitted.pairs[:, 0], fitted.pairs[:, 1])
+    steps = digit_sum[1] - digit_sum[0]
+    change = _change(fitted.line, fitted.test.resid_mid)
+    late_change = _change(fitted.line, fitted.test.late(model.config))
+    by_attention = torch.stack(accuracy_of_attention(model, fitted.test, fitted.answers))
+
+    mid = fitted.test.resid_mid
+    with_line = swapped(mid, mid.flip(0), fitted.basis)  # each side, with the other's coordinate
+    by_line = digits_of(model, with_line) == fitted.answers.flip(0)
+    rows = []
+    for step in steps.unique().tolist():
+        has_step = steps == step
+        row = StepRow(
+            step=step,
+            pairs=int(has_step.sum()),
+            late=(late_change[has_step].sum() / change[has_step].sum()).item(),
+            line=by_line[:, has_step].double().mean().item(),
+            attention=by_attention[:, has_step].double().mean().item(),
+        )
+        rows.append(row)
+    return rows
+
+
+class ProfileRow(NamedTuple):
+    """Sums with the same digit sum in the next column, and the same carry into it.
+
+    The coordinate is in units of its mean change in the pairs, and 0 in the middle of it: a carry
+    takes it from -0.5 to 0.5 on average.
+
+    Attributes:
+        digit_sum: The digit sum of the next column, from 0 to 18.
+        chain: 1 if a carry arrives in the next column, else 0.
+        sums: The number of such sums.
+        early: The mean of the coordinate's early part, 0 in the middle of its own change.
+        late: The mean of its late part, likewise.
+        deviation: The standard deviation of the whole coordinate.
+    """
+
+    digit_sum: int
+    chain: int
+    sums: int
+    early: float
+    late: float
+    deviation: float
+
+
+@torch.inference_mode()
+def profile(
+    model: Transformer,
+    fitted: FittedColumn,
+    generator: torch.Generator,
+    count: int = PROFILE_SUMS,
+) -> list[ProfileRow]:
+    """Return the coordinate's two parts, by the digit sum of the next column.
+
+    They are means over `count` random sums, less those whose digit in the column is wrong.
+    """
+    column, config = fitted.column, model.config
+    a, b = sums.long_sums(count, column.n_digits, generator)
+    streams = stream(model, a, b, column.position)
+    is_right = digits_of(model, streams.resid_mid) == column.digits(a + b)
+
+    # The coordinates, `[sums]`, and their middle and change in the pairs.
+    line = fitted.line.double()
+    whole = streams.resid_mid.double() @ line
+    late = streams.late(config).double() @ line
+    late_in_pairs = fitted.test.late(config).double() @ line  # (side, pair)
+    whole_in_pairs = fitted.test.resid_mid.double() @ line
+    change = (whole_in_pairs[1] - whole_in_pairs[0]).mean()
+    late = (late - late_in_pairs.mean()) / change
+    whole = (whole - whole_in_pairs.mean()) / change
+
+    digit_sums = column.next_digit_sum(a, b)
+    chains = column.next_carry_in(a, b)
+    rows = []
+    for digit_sum in range(19):
+        for chain in (0, 1):
+            chosen = is_right & (digit_sums == digit_sum) & (chains == bool(chain))
+            if not chosen.any():
+                continue
+            row = ProfileRow(
+                digit_sum=digit_sum,
+                chain=chain,
+                sums=int(chosen.sum()),
+                early=(whole - late)[chosen].mean().item(),
+                late=late[chosen].mean().item(),
+                deviation=whole[chosen].std(correction=0).item(),
+            )
+            rows.append(row)
+    return rows
+
+
+# ---- controls
+
+N_DIRECTIONS = 20  # directions of each random kind
+STEPS = {False: "step without a carry", True: "step with a carry"}
+
+
+class Control(NamedTuple):
+    """A direction that is swapped in place of the line.
+
+    Attributes:
+        kind: `step without a carry` or `step with a carry`, the difference in means of pairs with
+            a step in the next column's digit sum and the same carry-in; `activations`, the
+            difference between two sums' streams; or `random`.
+        cosine: The absolute cosine of the angle with the line.
+        accuracy: The interchange accuracy of the direction, the mean of both ways.
+        without_line: That of the part of the direction that is orthogonal to the line. If the
+            direction moves the carry and this part does not, then its cosine with the line
+            explains what it moves.
+    """
+
+    kind: str
+    cosine: float
+    accuracy: float
+    without_line: float
+
+
+def controls(model: Transformer, fitted: FittedColumn, generator: torch.Generator) -> list[Control]:
+    """Return the outcomes of swapping other directions than the line."""
+    directions = step_directions(model, fitted.column, generator, fitted.fit.shape[1])
+    directions += activation_directions(fitted.fit, generator)
+    directions += random_directions(fitted.line, generator)
+    rows = []
+    for kind, direction in directions:
+        cosine = float(direction @ fitted.line)
+        rest = direction - cosine * fitted.line
+        rows.append(
+            Control(
+                kind=kind,
+                cosine=abs(cosine),
+                accuracy=_accuracy_along(model, fitted, direction),
+                without_line=_accuracy_along(model, fitted, unit(rest)),
+            )
+        )
+    return rows
+
+
+def _accuracy_along(model: Transformer, fitted: FittedColumn, direction: Line) -> float:
+    basis = direction[None]
+    return interchange_accuracy(model, fitted.test.resid_mid, fitted.answers, basis).mean
+
+
+def step_directions(
+    model: Transformer, column: Column, generator: torch.Generator, count: int
+) -> list[tuple[str, Line]]:
+    """Return the directions of a step in the next column's digit sum with the same carry-in.
+
+    The two sums of a pair have the same digits in the column and to the left of it, and the same
+    carry into it, but another digit sum in the next column. The model gets both right.
+
+    Returns:
+        The difference in means of pairs without a carry-in, and of those with one, by `STEPS`.
+    """
+    contrast = Contrast("carry_in", column.index, control=True)
+    pairs = correct_pairs(model, contrast, count, generator, column.n_digits).pairs
+    digit_sum = column.next_digit_sum(pairs[:, 0], pairs[:, 1])  # (side, pair)
+    # The sum with the smaller digit sum becomes side 0.
+    falls = digit_sum[1] < digit_sum[0]
+    pairs = torch.where(falls, pairs.flip(0), pairs)
+    steps = digit_sum[1] != digit_sum[0]
+    has_carry = column.carry_in(pairs[0, 0], pairs[0, 1])
+    directions = []
+    for carry, kind in STEPS.items():
+        chosen = pairs[..., steps & (has_carry == carry)]
+        if not chosen.numel():
+            continue
+        resid_mid = stream(model, chosen[:, 0], chosen[:, 1], column.position).resid_mid
+        directions.append((kind, difference_in_means(resid_mid)))
+    return directions
+
+
+def activation_directions(
+    resid_mid: PairStreams, generator: torch.Generator
+) -> list[tuple[str, Line]]:
+    """Return directions from one sum's stream to another's, both drawn from all sums of pairs."""
+    by_sum = resid_mid.flatten(0, 1)
+    first, second = torch.randperm(len(by_sum), generator=generator)[: 2 * N_DIRECTIONS].view(2, -1)
+    return [("activations", unit(step)) for step in by_sum[second] - by_sum[first]]
+
+
+def random_directions(line: Line, generator: torch.Generator) -> list[tuple[str, Line]]:
+    """Return directions drawn uniformly."""
+    directions = torch.randn(N_DIRECTIONS, len(line), generator=generator).to(line)
+    return [("random", unit(direction)) for direction in directions]
+
+
+def unit(vector: Float[Tensor, " d_model"]) -> Line:
+    """Return the unit vector in a direction; of a vector of length 0, itself."""
+    direction: Tensor = vector / vector.norm().clamp(min=TINY)
+    return direction
+
+
+# ---- transfer
+
+
+class Transfer(NamedTuple):
+    """Another column's or another run's line, in place of the own one.
+
+    Attributes:
+        of: The name of the column's answer digit, such as `pos8`, or the number of the run.
+        cosine: The absolute cosine of the angle with the own line.
+        up: The interchange accuracy from no carry-in to a carry-in.
+        down: That in the other direction.
+    """
+
+    of: str
+    cosine: float
+    up: float
+    down: float
+
+
+def transfer(model: Transformer, fitted: FittedColumn, of: str, line: Line) -> Transfer:
+    """Return the outcome of swapping another line in place of a column's own."""
+    accuracy = interchange_accuracy(model, fitted.test.resid_mid, fitted.answers, line[None])
+    cosine = abs(float(line @ fitted.line))
+    return Transfer(of, cosine, accuracy.up, accuracy.down)
+
+
+def no_carry_streams(
+    model: Transformer, column: Column, count: int = NO_CARRY_SUMS
+) -> Float[Tensor, "sums d_model"]:
+    """Return the streams of sums without any carry, the same sums for all runs."""
+    generator = torch.Generator().manual_seed(0)
+    a, b = carries.sample_class("0" * column.n_digits, count, generator)
+    return stream(model, a, b, column.position).resid_mid
+
+
+def aligned(
+    line: Line, streams: Float[Tensor, "sums d_model"], to: Float[Tensor, "sums d_model"]
+) -> Line:
+    """Return a run's line in another run's coordinates.
+
+    They are aligned by the rotation or reflection that takes one run's streams closest to the
+    other's (orthogonal Procrustes), after their means have been subtracted.
+
+    Args:
+        line: The run's line.
+        streams: The run's streams.
+        to: The other run's streams for the same sums.
+    """
+    own = (streams - streams.mean(0)).double().numpy()
+    other = (to - to.mean(0)).double().numpy()
+    rotation, _ = linalg.orthogonal_procrustes(own, other)
+    return unit(line.double() @ torch.from_numpy(rotation)).to(to)
+
+
+# ---- a run
+
+
+class ColumnLine(NamedTuple):
+    """What was measured on one column of a run.
+
+    Attributes:
+        fields: The numbers, by the names of the stored table's columns.
+        fitted: The line and its pairs; None if the run gets too few pairs right.
+    """
+
+    fields: Fields
+    fitted: FittedColumn | None
+
+
+@torch.inference_mode()
+def column_lines(
+    model: Transformer,
+    n_digits: int | None = None,
+    count: int = PAIRS,
+    n_profile_sums: int = PROFILE_SUMS,
+) -> list[ColumnLine]:
+    """Return the lines of all columns of a run that have a carry-in, and what they move.
+
+    Args:
+        model: The run's model, of two layers or more.
+        n_digits: The number of digits of the sums; the model's if None.
+        count: The number of pairs of each column.
+        n_profile_sums: The number of random sums in `profile`.
+    """
+    generator = torch.Generator().manual_seed(0)
+    names = model.config.layout.position_names
+    results = []
+    for column in carry_columns(model.config, n_digits):
+        right = share_right(model, column, generator)
+        fields: dict[str, Any] = {"digits": column.n_digits, "reads": names[column.answer]}
+        if right < FEWEST_RIGHT:
+            reason = f"the run gets {right:.2f} of the pairs right, fewer than {FEWEST_RIGHT}"
+            results.append(ColumnLine({**fields, "reason": reason, "right": right}, None))
+            continue
+        fitted = fit_column(model, column, generator, count)
+        fields.update(line_fields(model, fitted))
+        fields["profile"] = as_dicts(profile(model, fitted, generator, n_profile_sums))
+        fields["controls"] = as_dicts(controls(model, fitted, generator))
+        results.append(ColumnLine(fields, fitted))
+    return with_other_columns(model, results)
+
+
+def line_fields(model: Transformer, fitted: FittedColumn) -> dict[str, Any]:
+    """Return what the line moves, and who writes its coordinate."""
+    mid, answers = fitted.test.resid_mid, fitted.answers
+    line = interchange_accuracy(model, mid, answers, fitted.basis)
+    rest = accuracy_of_the_rest(model, mid, answers, fitted.basis)
+    attention_up, attention_down = accuracy_of_attention(model, fitted.test, answers)
+    part_shares = shares(fitted.line, fitted.test)
+    return {
+        "right": fitted.right,
+        "pairs": mid.shape[1],
+        "up": line.up,
+        "down": line.down,
+        "rest_up": rest.up,
+        "rest_down": rest.down,
+        "variance": variance_along(fitted.line, mid),
+        "dimensions": n_dimensions(model, axes_after(fitted.line, fitted.fit), mid, answers),
+        "late": late_share(part_shares, model.config),
+        "attention_up": attention_up.double().mean().item(),
+        "attention_down": attention_down.double().mean().item(),
+        "shares": part_shares,
+        "steps": as_dicts(by_step(model, fitted)),
+    }
+
+
+def with_other_columns(model: Transformer, lines: Sequence[ColumnLine]) -> list[ColumnLine]:
+    """Return the columns of a run, each with what the other columns' lines move in it."""
+    results = []
+    for line in lines:
+        if line.fitted is None:
+            results.append(line)
+            continue
+        transfers = []
+        for other in lines:
+            if other is not line and other.fitted is not None:
+                name = str(other.fields["reads"])
+                transfers.append(transfer(model, line.fitted, name, other.fitted.line))
+        fields = {**line.fields, "columns": as_dicts(transfers)}
+        results.append(ColumnLine(fields, line.fitted))
+    return results
+
+
+def as_dicts(rows: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return named tuples as dicts, as tables store them."""
+    return [row._asdict() for row in rows]
+
+
+# ---- the criteria, which `book/protocol.md` dates
+
+
+def on_one_line(
+    fields: Fields, line: float = ON_THE_LINE, control: float = CONTROL_MOVES
+) -> bool | None:
+    """Return True if a column's carry is on one line; None if the run gets too few pairs right.
+
+    The line moves the carry in both directions, and no control counts against it.
+    """
+    if fields.get("reason"):
+        return None
+    moves = min(fields["up"], fields["down"]) >= line
+    return moves and not counting_controls(fields["controls"], control)
+
+
+def counting_controls(
+    rows: Iterable[Mapping[str, Any]], control: float = CONTROL_MOVES
+) -> list[Mapping[str, Any]]:
+    """Return the controls that count against the line.
+
+    These are the ones that move the carry, and do so without their part along the line as well.
+    """
+    return [row for row in rows if min(row["accuracy"], row["without_line"]) > control]
+
+
+def who_writes(late: float, bar: float = WRITTEN_LATE) -> str:
+    """Return `late`, `early` or `shared`, the word for a run's late share."""
+    if late >= bar:
+        return "late"
+    return "early" if late <= 1 - bar else "shared"
+
+
+def n_writers(part_shares: Mapping[str, float], config: ModelConfig) -> int:
+    """Return the number of heads of the last layer that write the coordinate."""
+    late = [share for name, share in part_shares.items() if is_late(name, config)]
+    return sum(share >= WRITES for share in late)

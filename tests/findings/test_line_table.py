@@ -1,0 +1,160 @@
+"""The stored table of carry lines, on networks made by hand in place of a group's runs."""
+
+import gzip
+import json
+from functools import partial
+
+import pandas as pd
+import pytest
+import torch
+
+from carry_core.errors import BadInput
+from carry_core.groups import GROUPS, Group
+from carry_core.model import ModelConfig
+from carry_paper.findings import carry_line, line_table
+from tests.findings.test_interchange import hand_made
+
+NAME = "n2_s0.3_w0.2"
+
+
+class Loaded:
+    """Runs 0, 3 and 4, of which the last answers wrong."""
+
+    def __init__(self):
+        self.record = {"recipe": "quick"}
+
+    def models(self):
+        broken = hand_made("last")
+        broken.unembed.weight.data[3:8] = 0
+        return [(0, hand_made("last")), (3, hand_made("first")), (4, broken)]
+
+
+@pytest.fixture(scope="module")
+def planted():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(line_table.runs, "load", lambda *names, **selection: Loaded())
+        for name, count in (("column_lines", "n_profile_sums"), ("no_carry_streams", "count")):
+            patch.setattr(carry_line, name, partial(getattr(carry_line, name), **{count: 100}))
+        return line_table.measure_group("ours", NAME, count=100)
+
+
+@pytest.mark.slow
+def test_a_group_is_measured_stored_and_read_back(planted, data):
+    assert planted[["run", "reads"]].to_numpy().tolist() == [
+        [run, reads] for run in (0, 3, 4) for reads in ("pos7", "pos8")
+    ]
+    path = line_table.save(planted)
+    table = line_table.saved()
+    assert path == data / "results" / "lines.csv.gz"
+    assert table.on_line.tolist() == [True, True, True, True, None, None]
+    assert table.reason.isna().tolist() == [True] * 4 + [False] * 2
+    assert table.late[:4].tolist() == [1, 1, 0, 0]
+    for name in line_table.LISTS:
+        for stored, measured in zip(table[name][:4], planted[name][:4], strict=True):
+            assert json.dumps(stored) == json.dumps(line_table._rounded(measured))
+        assert table[name][4:].isna().all()
+
+    summary = line_table.by_run(table).set_index("run")
+    assert summary.who.tolist() == ["late", "early", ""]
+    assert summary.on_line.tolist() == [True, True, None]
+    assert summary["columns"].tolist() == [2, 2, 0]
+    assert summary.lowest[[0, 3]].tolist() == [1, 1]
+
+    # Rows of other runs stay, those of the same runs give way.
+    newer = planted[planted.run == 3].assign(up=0.5)
+    line_table.save(newer)
+    table = line_table.saved()
+    assert table.up[:4].tolist() == [1, 1, 0.5, 0.5]
+    assert table.on_line.tolist() == [True, True, False, False, None, None]
+    assert len(table) == 6
+    assert line_table.by_run(table).on_line.tolist() == [True, False, None]
+
+
+@pytest.mark.slow
+def test_lines_of_other_runs_are_tried_in_each_run(planted):
+    for run, donor in ((0, "3"), (3, "0")):
+        for transfers in planted[planted.run == run].runs:
+            assert [transfer["of"] for transfer in transfers] == [donor]
+    assert planted[planted.run == 4].runs.isna().all()
+
+
+def test_donors_are_the_runs_that_follow(monkeypatch):
+    fitted = carry_line.FittedColumn(
+        None, torch.zeros(3), torch.zeros(2, 0, 3), None, None, None, 1.0
+    )
+    column = carry_line.ColumnLine({}, fitted)
+    nothing = carry_line.ColumnLine({}, None)
+    lines = {
+        run: line_table.RunLines(None, [column], [torch.zeros(4, 3)]) for run in range(0, 16, 2)
+    }
+    lines[12] = line_table.RunLines(None, [nothing], [None])
+    monkeypatch.setattr(carry_line, "aligned", lambda line, streams, to: line)
+    monkeypatch.setattr(
+        carry_line,
+        "transfer",
+        lambda model, fitted, of, line: carry_line.Transfer(of, 1.0, 1.0, 1.0),
+    )
+    expected = {8: ["10", "14", "0", "2"], 0: ["2", "4", "6", "8", "10"], 12: []}
+    for run, donors in expected.items():
+        assert [transfer.of for transfer in line_table.transfers(lines, run, 0)] == donors
+
+
+def test_groups_without_a_line_are_refused():
+    with pytest.raises(BadInput, match="n1_s0.3_w0.2: expected a group of two layers or more"):
+        line_table.check_group(GROUPS["n1_s0.3_w0.2"])
+    one_digit = Group("digits1", ModelConfig(width=1), n_digits=1)
+    with pytest.raises(BadInput, match="digits1 adds numbers of one digit"):
+        line_table.check_group(one_digit)
+    assert line_table.check_group(GROUPS["n3_s0.3_w0.2"]).config.layers == 3
+
+
+def test_padded_groups_are_measured_on_both_lengths():
+    assert line_table.lengths(GROUPS[NAME]) == [3]
+    padded = GROUPS["pad10_primed500_n2_s0.3_w0.2"]
+    assert line_table.lengths(padded) == [3, 10]
+    assert line_table.default_pairs(padded) < line_table.default_pairs(GROUPS[NAME])
+
+
+@pytest.mark.slow
+def test_the_command_refuses_bad_input_in_one_line(carry, refused, data, monkeypatch):
+    expected = {
+        ("n9",): "Unknown group 'n9'",
+        ("n1_s0.3_w0.2",): "n1_s0.3_w0.2: expected a group of two layers or more",
+        (NAME,): f"No weights of {NAME} from ours",
+        (): f"No weights of {NAME} from ours",
+        (NAME, "--runs", "4-2"): "--runs 4-2: expected run numbers",
+        (NAME, "--runs", "7"): f"carry train {NAME} --runs 7",
+        (NAME, "--recipe", "slow"): "Invalid value for '--recipe'",
+    }
+    for arguments, complaint in expected.items():
+        assert complaint in refused("lines", "--source", "ours", *arguments)
+    assert "of ours" in refused("lines", "--source", "author", NAME, "--recipe", "quick")
+
+    monkeypatch.setattr(
+        line_table, "measure_group", lambda *_: pytest.fail("it was computed first")
+    )
+    monkeypatch.setattr(line_table.runs, "find", lambda *_, **__: {0: None})
+    path = data / "results" / "lines.csv.gz"
+    path.parent.mkdir()
+    path.write_bytes(gzip.compress(b"source\nours\n"))
+    assert "lines.csv.gz" in refused("lines", "--source", "ours", NAME, "--save")
+
+
+@pytest.mark.slow
+def test_the_command_measures_each_group_and_saves_it(carry, planted, data, monkeypatch):
+    monkeypatch.setattr(line_table.runs, "find", lambda *_, **__: {0: None})
+    groups_measured = []
+
+    def measure(source, name, report, selection):
+        groups_measured.append(name)
+        return planted.assign(source=source, group=name)
+
+    monkeypatch.setattr(line_table, "measure_group", measure)
+    file = data / "lines.json"
+    code, out, _ = carry("lines", "--source", "ours", "--save", "--json", str(file))
+    assert code == 0
+    assert groups_measured == [name for name, group in GROUPS.items() if group.config.layers > 1]
+    assert out.count("late") == 2 * len(groups_measured)  # the header, and one run
+    assert len(json.loads(file.read_text())) == len(planted) * len(groups_measured)
+    assert set(line_table.saved().group) == set(groups_measured)
+    assert pd.read_csv(line_table.path_of()).shape[0] == len(planted) * len(groups_measured)
