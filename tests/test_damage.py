@@ -42,7 +42,7 @@ CLAIM = {
     "reason": "r",
     "rule": "exact",
 }
-CLAIM |= {"title": "t"}
+CLAIM |= {"title": "t", "since": "2026-11-26"}
 MAP = {
     "run": 0,
     "component": "blocks.0.attn.z:0",

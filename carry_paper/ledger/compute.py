@@ -145,7 +145,8 @@ class Ledger:
         if not by_paper:
             recipes = "; ".join(sorted({words for words in stand_ins.values() if words}))
             raise BadInput(
-                f"It depends on the recipe, and our runs were not trained by the paper's: {recipes}"
+                "It depends on the recipe, and our runs were not trained by the paper's:"
+                f" {recipes}."
             )
         return measurement.of_runs(by_paper)
 
@@ -216,7 +217,7 @@ def unforeseen(error: Exception) -> str:
 
 def in_words(fields: Mapping[str, Sequence[Any]]) -> str:
     """Return the fields of a row as a sentence, run by run; "" if there are none."""
-    names = [name for name in fields if name not in ("run", "shows")]
+    names = [name for name in fields if name not in ("run", "shows", "training")]
     if not names:
         return ""
     runs = []

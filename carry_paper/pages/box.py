@@ -142,6 +142,11 @@ class Line:
         return " ".join(sentences)
 
     @property
+    def explained(self) -> bool:
+        """True if a source's rows are not reproduced and say why, or what would settle them."""
+        return any(self.explanation(source) for source in self.rows)
+
+    @property
     def which(self) -> str:
         """Our runs that do not show a finding, in words."""
         return "" if self.claims[0].paper is not None else self.difference("ours")
@@ -178,10 +183,12 @@ def what_settles(rows: Sequence[Row]) -> str:
     """Return what would settle rows of which we can't tell: `it: with 24 of our runs`."""
     if len(rows) == 1:
         return f"it: {rows[0].settles}"
-    parts = []
     never = [row for row in rows if row.settles.startswith(NEVER)]
+    if len(never) == len(rows):
+        return f"them: {never[0].settles}"
+    parts = []
     if never:
-        parts.append(f"{len(never)} of {len(rows)} cells: {never[0].settles}")
+        parts.append(f"{_cells(len(never))}: {never[0].settles}")
     numbers = []
     others: dict[str, int] = {}
     for row in rows:
@@ -193,10 +200,15 @@ def what_settles(rows: Sequence[Row]) -> str:
     if numbers:
         low, high = min(numbers), max(numbers)
         range_ = str(high) if low == high else f"{low} to {high}"
-        parts.append(f"{len(numbers)} cells: with {range_} of our runs")
+        parts.append(f"{_cells(len(numbers))}: with {range_} of our runs")
     for settles, count in others.items():
-        parts.append(f"{count} cells: {settles}")
+        parts.append(f"{_cells(count)}: {settles}")
     return "; ".join(parts)
+
+
+def _cells(count: int) -> str:
+    """Return a number of cells in words."""
+    return "1 cell" if count == 1 else f"{count} cells"
 
 
 def difference(row: Row) -> str:

@@ -107,7 +107,7 @@ def test_without_weights_every_row_says_what_would_make_it(carry, ledger, tmp_pa
         "fields",
         "interval",
     ]
-    keys += ["rule", "reason", "groups"]
+    keys += ["rule", "reason", "groups", "settles", "table", "why", "sensitivity"]
     assert list(rows[0]) == keys
     by_id = {row["id"]: row for row in rows}
     assert by_id["data/sums3"]["verdict"] == "reproduced"
