@@ -21,7 +21,6 @@ from carry_paper.ledger.claims import Claim
 from carry_paper.ledger.entries import Measurement
 from carry_paper.ledger.exchangeability import TableTest
 from carry_paper.ledger.results import Row
-from carry_paper.ledger.verdicts import TO_EXPLAIN
 
 
 class Ledger:
@@ -83,13 +82,18 @@ class Ledger:
         try:
             row = self._judged(claim, registry.entry(claim.id).measure(self.evidence))
         except BadInput as error:
-            return replace(unmeasured(claim), detail=str(error))
+            return self._not_run(claim, str(error))
         except Exception as error:
             self.failed.append(claim.id)
-            return replace(unmeasured(claim), detail=unforeseen(error))
+            return self._not_run(claim, unforeseen(error))
         if claim.paper is None:
             self.report(claim.id)
         return row
+
+    def _not_run(self, claim: Claim, detail: str) -> Row:
+        """Return the row of a claim that could not be measured."""
+        row = replace(unmeasured(claim), detail=detail)
+        return results.explained(row, claim, self.source)
 
     def _judged(self, claim: Claim, measurement: Measurement) -> Row:
         """Return a claim's row with its verdict."""
@@ -110,7 +114,6 @@ class Ledger:
             interval=stored(judgement.interval),
             settles=judgement.settles,
             table=table,
-            why=claim.why.get(self.source) if judgement.verdict in TO_EXPLAIN else None,
             sensitivity=sensitivity(claim, self.source, measurement, judgement.verdict),
         )
         std = None
@@ -123,7 +126,7 @@ class Ledger:
             in_words(row.fields),
         ]
         detail = " ".join(sentence for sentence in sentences if sentence)
-        return replace(row, std=std, detail=detail)
+        return results.explained(replace(row, std=std, detail=detail), claim, self.source)
 
     def _by_the_papers_protocol(self, claim: Claim, measurement: Measurement) -> Measurement:
         """Return the part of a measurement on runs that can be judged.

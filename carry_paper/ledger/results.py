@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -15,7 +15,7 @@ from carry_core.errors import BadInput
 from carry_core.files import damaged, data_dir, json_bytes, sha256
 from carry_paper import author
 from carry_paper.checksums import save_listed
-from carry_paper.ledger.claims import Why, check_numbers, claims
+from carry_paper.ledger.claims import Claim, Why, check_numbers, claims
 from carry_paper.ledger.exchangeability import AS_PRINTED, TableTest
 from carry_paper.ledger.verdicts import CANNOT_TELL, NOT_RUN, VERDICTS
 from carry_paper.schemas import one_of, read_json
@@ -28,6 +28,9 @@ VERSION = 3  # the format of results files
 # Two rows are one measurement if their values are perfectly correlated over so many runs.
 RUNS_TO_COMPARE = 6
 CORRELATION_ROUNDING = 1e-6
+# What a row takes from `claims.yml` when it is read. It is not stored, so that it cannot be stale.
+# The printed number, the rule and its reason are stored: they say what the verdict was judged by.
+FROM_CLAIMS = ("where", "why")
 # Verdicts that were called otherwise in older results.
 RENAMED = {"compatible": CANNOT_TELL}
 Verdict = Annotated[str, BeforeValidator(lambda name: RENAMED.get(name, name)), one_of(VERDICTS)]
@@ -42,7 +45,7 @@ class Row:
 
     Attributes:
         id: The claim's id.
-        where: The place in the paper.
+        where: The place in the paper, from `claims.yml`.
         paper: The printed number, or a list of them; None for a finding.
         value: The measured value, a list if `paper` is one; None if it was not run.
         std: The standard deviation between `runs`, with n - 1; None for fewer than two runs, or
@@ -62,7 +65,7 @@ class Row:
         groups: The groups whose runs it is about.
         settles: What would settle a verdict of `verdicts.CANNOT_TELL`; "" for other verdicts.
         table: The comparison of our whole table with the author's, for a cell of one.
-        why: The reason why it differs, or only some runs show it.
+        why: The reason why it is not reproduced, from `claims.yml`; None if that gives none.
         sensitivity: The verdict that it would have with a bar of its rule at half or at twice the
             distance from perfect, by that bar; only where this is another verdict.
     """
@@ -72,8 +75,8 @@ class Row:
     )
 
     id: str
-    where: str
-    paper: Value
+    where: str = ""
+    paper: Value = None
     value: Value = None
     std: Value = None
     runs: list[Any] = field(default_factory=list)
@@ -212,9 +215,20 @@ def save(source: str, rows: list[Row]) -> Path:
         "version": VERSION,
         "source": source,
         "weights": weights(source),
-        "rows": [asdict(row) for row in rows],
+        "rows": [to_store(row) for row in rows],
     }
     return save_listed(path_of(source), json_bytes(content))
+
+
+def to_store(row: Row) -> dict[str, Any]:
+    """Return what a results file keeps of a row: all but what it takes from `claims.yml`."""
+    return {name: value for name, value in asdict(row).items() if name not in FROM_CLAIMS}
+
+
+def explained(row: Row, claim: Claim, source: str) -> Row:
+    """Return a row of a source with what it takes from its claim in `claims.yml`."""
+    why = None if row.verdict == "reproduced" else claim.why.get(source)
+    return replace(row, where=claim.where, why=why)
 
 
 def check_weights(source: str) -> None:
@@ -273,7 +287,7 @@ def weights(source: str) -> dict[str, str]:
 
 
 def read(source: str) -> dict[str, Any]:
-    """Return a source's committed results: `weights` and `rows`.
+    """Return a source's committed results: `weights` and `rows`, with what `claims.yml` adds.
 
     Raises:
         BadInput: They are missing or damaged, or of another version.
@@ -283,7 +297,12 @@ def read(source: str) -> dict[str, Any]:
     results = read_json(path, Results, remedy)
     if results.source != source:
         raise damaged(path, f"it is of the source {results.source}", remedy)
-    return dict(results)
+    by_id = claims()
+    rows = []
+    for row in results.rows:
+        claim = by_id.get(row.id)
+        rows.append(row if claim is None else explained(row, claim, source))
+    return {**dict(results), "rows": rows}
 
 
 def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:

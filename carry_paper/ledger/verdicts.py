@@ -36,7 +36,7 @@ NO_VERDICT = "no verdict"  # on our runs, where the paper speaks of one run of t
 NOT_RUN = "not run"
 # The worst come first.
 VERDICTS = ("differs", "mixed", CANNOT_TELL, "mostly", NO_VERDICT, NOT_RUN, "reproduced")
-TO_EXPLAIN = ("differs", "mixed", "mostly")  # rows with these verdicts say why
+TO_EXPLAIN = ("differs", "mixed", "mostly")  # rows with these verdicts have to say why
 # More than a hundred cells are judged: with two standard errors, five in a hundred would differ by
 # chance.
 STANDARD_ERRORS = 3

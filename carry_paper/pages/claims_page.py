@@ -220,7 +220,7 @@ def _rows(source: str, stored: list[Row], all_claims: Mapping[str, Claim]) -> di
         row = by_id.get(id_)
         if row is None or row.paper != claim.paper:
             detail = f"Newer than the results: `carry claims --source {source} --save` computes it."
-            row = Row(id_, claim.where, claim.paper, detail=detail)
+            row = results.explained(Row(id_, paper=claim.paper, detail=detail), claim, source)
         rows[id_] = row
     return rows
 
