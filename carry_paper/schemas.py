@@ -41,13 +41,33 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ""
-        for key in first["loc"]:
+        raise ValueError(first_complaint(error)) from error
+
+
+def first_complaint(error: ValidationError, content: object = None) -> str:
+    """Return the first complaint of a schema after its place: `rows[3].value: ...`.
+
+    If the content is a list of mappings with an `id`, the place begins with that of the entry.
+    """
+    first = error.errors(include_url=False)[0]
+    complaint = first["msg"].removeprefix("Value error, ")
+    place = ""
+    for i, key in enumerate(first["loc"]):
+        entry_id = _entry_id(content, key) if i == 0 else ""
+        if entry_id:
+            place += entry_id
+        else:
             place += f"[{key}]" if isinstance(key, int) else f".{key}"
-        complaint = first["msg"].removeprefix("Value error, ")
-        place = place.lstrip(".")
-        raise ValueError(f"{place}: {complaint}" if place else complaint) from error
+    place = place.lstrip(".")
+    return f"{place}: {complaint}" if place else complaint
+
+
+def _entry_id(content: object, key: object) -> str:
+    """Return the `id` of an entry of a list; "" if it has none."""
+    if not isinstance(content, list) or not isinstance(key, int):
+        return ""
+    entry = content[key]
+    return str(entry.get("id", "")) if isinstance(entry, dict) else ""
 
 
 def read_json(path: Path, schema: type[Schema], remedy: str) -> Schema:
@@ -73,7 +93,11 @@ def read_yaml(path: Path, schema: type[Schema], remedy: str) -> Schema:
                 depth -= 1
             if depth > DEEPEST:
                 raise ValueError(f"it is nested more than {DEEPEST} deep")
-        return schema.model_validate(yaml.load(text, Loader=_StrictLoader))
+        content = yaml.load(text, Loader=_StrictLoader)
+        try:
+            return schema.model_validate(content)
+        except ValidationError as error:
+            raise ValueError(first_complaint(error, content)) from error
 
 
 _YamlLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -99,6 +123,17 @@ class _StrictLoader(_YamlLoader):  # type: ignore[misc] # one of two classes
                 if name == "<<" and not isinstance(value, yaml.MappingNode):
                     raise ValueError(f"<< takes one mapping, line {line}")
         super().flatten_mapping(node)
+
+    def construct_date(self, node: yaml.ScalarNode) -> Any:
+        """Return a date; raise `ValueError` with its line if there is no such day."""
+        try:
+            return self.construct_yaml_timestamp(node)
+        except ValueError as error:
+            line = node.start_mark.line + 1
+            raise ValueError(f"{node.value} at line {line} is no date: {error}") from error
+
+
+_StrictLoader.add_constructor("tag:yaml.org,2002:timestamp", _StrictLoader.construct_date)
 
 
 def read_table(path: Path, schema: type[BaseModel], remedy: str) -> pd.DataFrame:

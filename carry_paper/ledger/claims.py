@@ -10,12 +10,11 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     ConfigDict,
     Field,
     RootModel,
     StrictBool,
-    StrictFloat,
-    StrictInt,
     StrictStr,
     model_validator,
 )
@@ -91,9 +90,26 @@ def check_numbers(value: Any, deepest: int = 3) -> Any:
     return value
 
 
+def check_positive(value: Any) -> float | int:
+    """Return a value; raise `ValueError` unless it is a finite number above zero."""
+    if type(value) not in (int, float) or not 0 < value < math.inf:
+        raise ValueError(f"{value!r:.40} is no number above 0")
+    number: float | int = value
+    return number
+
+
+def check_date(value: Any) -> date:
+    """Return a date, which may be given as text; raise `ValueError` if it is none."""
+    try:
+        return value if type(value) is date else date.fromisoformat(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{value!r:.40} is no date such as 2026-11-26") from error
+
+
 Numbers = Annotated[Any, AfterValidator(check_numbers)]
 Text = Annotated[StrictStr, Field(min_length=1)]
-Positive = Annotated[StrictInt | StrictFloat, Field(gt=0, allow_inf_nan=False)]
+Positive = Annotated[Any, AfterValidator(check_positive)]
+Date = Annotated[date, BeforeValidator(check_date)]
 
 
 @dataclass(frozen=True)
@@ -133,7 +149,7 @@ class Claim:
     measure: str = ""
     hardly_fails: str = ""
     recipe_sensitive: StrictBool = False
-    since: date | None = None
+    since: Date | None = None
     made: str = ""
     why: dict[Annotated[StrictStr, one_of(SOURCES)], Why] = field(default_factory=dict)
 
@@ -142,15 +158,16 @@ class Claim:
         """Raise `ValueError` unless the claim can be judged and has a name."""
         if self.paper is None:
             if self.rule or self.quantifier not in QUANTIFIERS:
-                raise ValueError(
-                    f"{self.id} needs a quantifier of {', '.join(QUANTIFIERS)}, and no rule"
-                )
+                given = self.rule or self.quantifier or "neither"
+                expected = ", ".join(QUANTIFIERS)
+                raise ValueError(f"a finding needs a quantifier of {expected}; it has {given!r}")
         elif self.quantifier or self.rule not in RULES:
-            raise ValueError(f"{self.id} needs a rule of {', '.join(RULES)}, and no quantifier")
+            given = self.quantifier or self.rule or "neither"
+            raise ValueError(f"a number needs a rule of {', '.join(RULES)}; it has {given!r}")
         if self.since is None:
-            raise ValueError(f"{self.id} needs the date of its rule, as in `since: 2026-11-26`")
+            raise ValueError("the date of its rule is missing, as in `since: 2026-11-26`")
         if not (self.title or (self.claim if self.paper is None else CELL.search(self.id))):
-            raise ValueError(f"{self.id} has no title")
+            raise ValueError("it has no title")
         return self
 
     @property

@@ -54,6 +54,20 @@ def test_each_row_that_a_rule_names_is_a_target_with_links_to_its_rules():
                 assert target in listed[name], (target, name)
 
 
+def test_each_row_names_the_section_of_its_rule_and_gives_its_date():
+    dates = {
+        target: date
+        for date, target in re.findall(
+            r"^\| (\d{4}-\d\d-\d\d) \| \[.+?\]\(#(rule-[\w-]+)\) \|", RULES, re.MULTILINE
+        )
+    }
+    wrong = []
+    for claim in claims.claims().values():
+        if claim.made and dates.get(f"rule-{claim.made}") != str(claim.since):
+            wrong.append((claim.id, claim.made, str(claim.since)))
+    assert wrong == []
+
+
 def test_commits_exist_and_have_the_dates_that_the_page_gives():
     log = subprocess.run(
         ["git", "log", "--format=%h %ad", "--abbrev=7", "--date=short"],

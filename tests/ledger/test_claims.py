@@ -87,6 +87,49 @@ def test_a_row_that_nothing_measures_is_one_line(refused, data):
     )
 
 
+BAD = {
+    "cause": (
+        "cause: seeds",
+        "cause: weather",
+        "cause: 'weather' is unknown, expected one of seeds",
+    ),
+    "range": ("range: 0.1", "range: -1", "range: -1 is no number above 0"),
+    "range in words": ("range: 0.1", "range: wide", "range: 'wide' is no number above 0"),
+    "quantifier": ("quantifier: most", "quantifier: many", "a quantifier of all, most, some"),
+    "rule": ("rule: drawn", "rule: guess", "a rule of exact, fixed, drawn"),
+    "no date": ("    since: 2026-11-26\n", "", "the date of its rule is missing"),
+    "date in words": ("since: 2026-11-26", "since: yesterday", "'yesterday' is no date such as"),
+    "no such day": ("since: 2026-11-26", "since: 2026-13-45", "2026-13-45 at line "),
+    "source": (
+        "    author: {",
+        "    theirs: {",
+        "'theirs' is unknown, expected one of ours, author",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_claim_with_bad_input_is_one_line_that_names_it(refused, data, name):
+    before, after, complaint = BAD[name]
+    path = data / "claims.yml"
+    text = (ROOT / "data" / "claims.yml").read_text()
+    assert before in text
+    path.write_text(text.replace(before, after, 1))
+    said = refused("claims", "--source", "ours", "--only", "data/")
+    assert said.startswith(f"{path} is damaged (")
+    assert complaint in said
+    if name != "no such day":
+        entry_id = said.partition("(")[2].partition(":")[0].partition(".")[0]
+        assert entry_id in yaml_ids(text)
+    with pytest.raises(BadInput, match="is damaged"):
+        claims.claims()
+
+
+def yaml_ids(text: str) -> set[str]:
+    """The ids in a file of claims."""
+    return {row["id"] for row in yaml.safe_load(text)}
+
+
 @pytest.mark.slow
 def test_without_weights_every_row_says_what_would_make_it(carry, ledger, tmp_path):
     code, out, err = carry("claims", "--source", "ours", "--json", str(tmp_path / "rows.json"))
