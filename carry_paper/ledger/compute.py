@@ -123,7 +123,7 @@ class Ledger:
             measurement.method,
             judgement.detail,
             row.disagreement(claim.range),
-            in_words(row.fields),
+            row.fields_in_words,
         ]
         detail = " ".join(sentence for sentence in sentences if sentence)
         return results.explained(replace(row, std=std, detail=detail), claim, self.source)
@@ -216,30 +216,6 @@ def unforeseen(error: Exception) -> str:
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
     message = " ".join(str(error).split())
     return f"It failed unexpectedly: {type(error).__name__}: {message} ({place})."
-
-
-def in_words(fields: Mapping[str, Sequence[Any]]) -> str:
-    """Return the fields of a row as a sentence, run by run; "" if there are none."""
-    names = [name for name in fields if name not in ("run", "shows", "training")]
-    if not names:
-        return ""
-    runs = []
-    for i, run in enumerate(fields.get("run", [])):
-        parts = [f"{name.replace('_', ' ')} {_text(fields[name][i])}" for name in names]
-        runs.append(f"run {run}: {', '.join(parts)}")
-    sentence = "; ".join(runs)
-    return f"{sentence[:1].upper()}{sentence[1:]}."
-
-
-def _text(value: Any) -> str:
-    """Return an entry of a field in words."""
-    if value is None:
-        return "–"
-    if isinstance(value, list):
-        return " ".join(_text(entry) for entry in value)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def judge(

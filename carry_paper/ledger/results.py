@@ -136,6 +136,27 @@ class Row:
         groups = {name.rpartition(" ")[0] for name in self.keys}
         return len(groups) > 1
 
+    @property
+    def measured(self) -> dict[str, list[Any]]:
+        """Return the fields that were measured besides the value, with an entry for each run."""
+        others = ("run", "shows", "training")
+        return {name: values for name, values in self.fields.items() if name not in others}
+
+    @property
+    def fields_in_words(self) -> str:
+        """Return what was measured besides the value as a sentence, run by run; "" if nothing."""
+        if not self.measured:
+            return ""
+        runs = []
+        for i, run in enumerate(self.keys):
+            parts = [
+                f"{name.replace('_', ' ')} {field_text(values[i])}"
+                for name, values in self.measured.items()
+            ]
+            runs.append(f"run {run}: {', '.join(parts)}")
+        sentence = "; ".join(runs)
+        return f"{sentence[:1].upper()}{sentence[1:]}."
+
     def disagreement(self, range_: float | int) -> str:
         """Return a sentence if one group's runs fall into two, else nothing.
 
@@ -151,6 +172,17 @@ class Row:
         split = gaps.index(max(gaps)) + 1
         low, high = _in_words(ordered[:split]), _in_words(ordered[split:])
         return f"The runs disagree (bimodal): {low}, {high}; the mean may describe no run."
+
+
+def field_text(value: Any) -> str:
+    """Return an entry of a field in words."""
+    if value is None:
+        return "–"
+    if isinstance(value, list):
+        return " ".join(field_text(entry) for entry in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _in_words(ordered: list[float]) -> str:

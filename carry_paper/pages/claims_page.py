@@ -6,7 +6,7 @@ template writes.
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -31,6 +31,7 @@ from carry_paper.pages.minus import minus_signs
 
 HEADINGS = {"author": "Author’s weights", "ours": "Our weights"}
 SOURCES = {"author": "the author's weights", "ours": "our weights"}
+WHOSE = {"author": "the author's", "ours": "ours"}
 # Why a row is neither reproduced nor differs, as sentences without their end.
 REASONS = {
     "mixed": "Some of the runs show it, others do not",
@@ -345,6 +346,46 @@ def words(plain: str) -> Markup:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", minus_signs(str(escape(plain)))))
 
 
+def share_a_rule(entries: Sequence[Entry]) -> bool:
+    """Return True if several rows have one rule, reason and date, which need saying only once."""
+    rules = set()
+    for entry in entries:
+        claim = entry.claim
+        rules.add((claim.rule, claim.quantifier, entry.reason, claim.made, claim.since))
+    return len(entries) > 1 and len(rules) == 1
+
+
+def remarks(row: Row, claim: Claim) -> str:
+    """Return a row's detail, less what its cells say already and what `by_run` lists."""
+    parts = [row.fields_in_words, row.disagreement(claim.range)]
+    if row.shown:
+        shown = runs_show(*row.shown)
+        parts.append(f"{shown[:1].upper()}{shown[1:]}.")
+    detail = row.detail
+    for part in filter(None, parts):
+        detail = detail.replace(part, "")
+    return " ".join(detail.split())
+
+
+def by_run(row: Row) -> str:
+    """Return what was measured, each quantity with its values run by run."""
+    lists = {}
+    if row.runs:
+        label = "runs" if len(row.runs) > 1 else "run"
+        if row.keys != [str(number) for number in range(len(row.runs))]:
+            label += f" {', '.join(row.keys)}"
+        lists[label] = [text(value) for value in row.runs]
+    for name, values in row.measured.items():
+        lists[name.replace("_", " ")] = [results.field_text(value) for value in values]
+    sentences = []
+    for name, texts in lists.items():
+        is_same = len(texts) > 1 and len({*texts}) == 1
+        listed = f"{texts[0]} in each" if is_same else ", ".join(texts)
+        sentences.append(f"{name}: {listed}")
+    line = "; ".join(sentences)
+    return f"{line[:1].upper()}{line[1:]}." if line else ""
+
+
 def flat(value: Any) -> list[float]:
     """Return the numbers in a value of a row: a number, a list, or None; none of deeper lists."""
     values = value if isinstance(value, list) else [value]
@@ -381,9 +422,9 @@ def ranges(claim: Claim, rows: Mapping[str, Row]) -> str:
         values = [value for run in row.runs for value in flat(run)]
         if values:
             n_runs = "1 run" if len(row.runs) == 1 else f"{len(row.runs)} runs"
-            words.append(
-                f"{n_runs} of {SOURCES[source]}: {text(min(values))} to {text(max(values))}"
-            )
+            low, high = text(min(values)), text(max(values))
+            ends = low if low == high else f"{low} to {high}"
+            words.append(f"{n_runs} of {WHOSE[source]}: {ends}")
     if words and claim.paper is not None:
         words.append(f"paper: {text(claim.paper)}")
     return "; ".join(words)
@@ -397,6 +438,7 @@ TEMPLATES.filters |= {
     "number": text,
     "percents": percents,
     "query": urlencode,
+    "share_a_rule": share_a_rule,
     "frequent": lambda groups: sorted(groups.items(), key=lambda item: -len(item[1])),
     "words": words,
 }
@@ -411,4 +453,6 @@ TEMPLATES.globals |= {
     "meanings": MEANINGS,
     "strip_position": strip_position,
     "ranges": ranges,
+    "remarks": remarks,
+    "by_run": by_run,
 }

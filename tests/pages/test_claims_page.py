@@ -97,6 +97,49 @@ def test_the_overview_counts_every_row_and_links_to_it(committed):
     assert sum(int(a.text.split()[1]) for a in total.find_all("a")) == 2 * len(claims.claims())
 
 
+def shown(text: str) -> str:
+    """A text as the page shows it: minus signs, and no backticks."""
+    return re.sub(r"(?<!\w)-(?=\d)|(?<=\de)-", "−", text.replace("`", ""))
+
+
+def test_a_row_says_nothing_twice(committed):
+    """Its detail without what its cells say, and each quantity named once with the values of all runs."""
+    n_rows = 0
+    for entry in committed.entries:
+        for row in entry.rows.values():
+            remarks = claims_page.remarks(row, entry.claim)
+            assert "The runs disagree" not in remarks
+            assert "show it" not in remarks
+            if row.measured:
+                n_rows += 1
+                assert row.fields_in_words not in remarks
+                for name in row.measured:
+                    assert (
+                        claims_page.by_run(row).lower().count(name.replace("_", " ").lower()) >= 1
+                    )
+    assert n_rows > 50
+    row = replace(committed.entries[0].rows["ours"], runs=[0.5, 0.25], fields={"run": ["0", "1"]})
+    assert claims_page.by_run(row) == "Runs: 0.500, 0.250."
+    others = replace(row, fields={"run": ["primed 0", "1"]})
+    assert claims_page.by_run(others) == "Runs primed 0, 1: 0.500, 0.250."
+    measured = {"run": ["0", "1"], "left_over": [[1.0, 2.0], None], "head": ["1:0", "1:0"]}
+    assert claims_page.by_run(replace(row, fields=measured)) == (
+        "Runs: 0.500, 0.250; left over: 1 2, –; head: 1:0 in each."
+    )
+
+
+def test_rows_of_one_rule_have_its_reason_once(committed, page):
+    (head,) = [
+        th for th in page.find_all("th") if th.text.startswith("Table 1, without the decision")
+    ]
+    assert "a mean over six runs" in head.text
+    row = page.find("tr", id="tab1/decision_head/NC/accuracy/pos7")
+    assert "a mean over six runs" not in row.text
+    assert row.find("a", href="#rule-drawn")
+    finding = page.find("tr", id="finding/carry_axis")
+    assert "Why this rule" in finding.text
+
+
 def test_every_row_of_the_ledger_is_in_the_table_with_its_anchor_and_verdicts(page, committed):
     by_id = {e.claim.id: e for e in committed.entries}
     rows = page.find_all("tr", id=True)
@@ -115,10 +158,10 @@ def test_every_row_of_the_ledger_is_in_the_table_with_its_anchor_and_verdicts(pa
             assert cell.text.startswith(f"{SIGNS[verdict]} {verdict}"), cell.text
             assert tr[f"data-{source}"] == verdict
             assert int(tr[f"data-rank-{source}"]) == entry.order[source]
-            detail = entry.rows[source].detail.replace("`", "")
-            assert (
-                re.sub(r"(?<!\w)-(?=\d)|(?<=\de)-", "−", detail) in tr.find_all("details")[0].text
-            )
+            row = entry.rows[source]
+            how = tr.find_all("details")[0].text
+            assert shown(claims_page.remarks(row, entry.claim)) in how
+            assert shown(claims_page.by_run(row)) in how
     places = {
         tr["id"]: tr.find("a", href=re.compile("arxiv"))["href"].removeprefix(PAPER) for tr in rows
     }
