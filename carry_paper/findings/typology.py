@@ -5,6 +5,7 @@ rule `who_decides` and its threshold were fitted to runs 0-5 of the main group a
 author's runs and to ours after 300 epochs.
 """
 
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
@@ -103,6 +104,42 @@ def adds_the_carry_alone(model: Transformer, count: int | None = None, seed: int
             n_hits += int((answer[:, column] == expected).sum())
             n_swaps += pairs.shape[-1]
     return n_hits / n_swaps if n_swaps else float("nan")
+
+
+@torch.inference_mode()
+def own_sum(model: Transformer, count: int | None = None, seed: int = 0) -> Fields:
+    """Share of digits that stay when the decision head has the output of another sum (Sec. 4).
+
+    The sums of a pair differ in the digit sum of a column alone, at 7 or 8. The decision head's
+    output at the answer comes from the other sum. If the digit stays, the other heads and the skip
+    connection have brought the digit sum: swapping all of them instead gives the same stream, with
+    the sums exchanged. `moved` is the share of digits that become the other sum's.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    last_layer = model.config.layers - 1
+    component = f"blocks.{last_layer}.attn.z:{measure.decision_head(model)}"
+    n_kept = n_moved = n_swaps = 0
+    for column in range(model.config.width - 1):  # nothing is decided about the last one
+        pairs = correct_pairs(model, Contrast("digit_sum", column), count or COUNT, generator).pairs
+        swaps = swaps_between(model, pairs)
+        for base in (0, 1):
+            digit = swaps.swapped(component, model.config.layout.answer[column], base)[:, column]
+            n_kept += int((digit == swaps.answers[base][:, column]).sum())
+            n_moved += int((digit == swaps.answers[1 - base][:, column]).sum())
+            n_swaps += pairs.shape[-1]
+    if not n_swaps:
+        return {"value": float("nan"), "moved": float("nan")}
+    return {"value": n_kept / n_swaps, "moved": n_moved / n_swaps}
+
+
+def others_bring_own_sum(measured: Fields, *, share: float = DECIDES) -> bool | None:
+    """Return True if the other heads and the skip connection bring the column's digit sum.
+
+    A run that gets none of the pairs right can't say.
+    """
+    if math.isnan(measured["value"]):
+        return None
+    return bool(measured["value"] >= share)
 
 
 # ---- neurons of the final MLP (Sec. 5, Tab. 4)

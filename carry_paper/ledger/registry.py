@@ -242,6 +242,7 @@ ROWS: dict[str, Entry] = {
         ablate=LAST_HEADS,
     ),
     "finding/previous_sum": on_models(MAIN, heads.previous_sum, shows=heads.previous_sum_comes),
+    "finding/own_sum": on_models(MAIN, typology.own_sum, shows=typology.others_bring_own_sum),
     "finding/final_mlp_carries": on_surveys(
         MAIN, heads.final_mlp_carries, shows=heads.cannot_carry
     ),

@@ -191,6 +191,7 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
     "layer0_nine": SEPARATES,
     "layer0_nine_either": SEPARATES,
     "carry_on_some_axis": SEPARATES,
+    "own_sum": ({"value": 0.801}, {"value": 0.799}),
     "joint_ablation": ({"value": 0.901}, {"value": 0.899}),
     "dissection_without_decay": ({"value": 0.901}, {"value": 0.899}),
     "loss_increases": ({"value": 1.21, "runs_with_decay": [1.2, 1.0]}, {"value": 1.19}),

@@ -201,6 +201,37 @@ def test_the_full_adder_explains_a_network_made_by_hand():
             assert accuracy["all"] < 1
 
 
+def test_a_decision_head_that_brings_only_the_carry_leaves_the_columns_own_sum():
+    assert typology.own_sum(hand_made("last"), 60) == {"value": 1, "moved": 0}
+
+
+def test_what_the_decision_head_leaves_is_that_of_its_patch(monkeypatch):
+    """On every pair, right or not, of a random model."""
+    model = random_model(SMALL, 3, noise=0.5)
+    layout, head = SMALL.layout, measure.decision_head(model)
+
+    def all_pairs(model, contrast, count, generator):
+        return measure.CorrectPairs(sample_pairs(contrast, count, generator, layout), 1.0)
+
+    monkeypatch.setattr(typology, "correct_pairs", all_pairs)
+    generator = torch.Generator().manual_seed(0)
+    stays = []
+    for column in range(SMALL.width - 1):
+        pairs = sample_pairs(Contrast("digit_sum", column), 80, generator, layout)
+        position = layout.answer[column]
+        for base, source in (pairs, pairs.flip(0)):
+            part = frozenset({(SMALL.layers - 1, head)})
+            patch = Patch(heads=part, positions=(position,)).hook(model, tuple(source))
+            tokens = sums.encode(*base, layout)
+            patched, intact = (
+                model(tokens, *hook)[:, position].argmax(-1) for hook in ([patch], [])
+            )
+            stays.append((patched == intact).double().mean().item())
+    value = typology.own_sum(model, 80)["value"]
+    assert value == pytest.approx(sum(stays) / len(stays))
+    assert 0 < value < 1
+
+
 def test_of_a_model_that_gets_no_sum_right_nothing_is_explained():
     model = hand_made("last")
     model.unembed.weight.data[:10] = 0  # whatever is asked, it never answers with a digit

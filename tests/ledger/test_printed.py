@@ -120,6 +120,7 @@ NOT_FED = {
     "finding/decision_head": "no accuracies without the other head are printed",
     "finding/decoder": "no accuracies without the decision head are printed",
     "finding/decoder_algorithm": BY_INTERCHANGE,
+    "finding/own_sum": BY_INTERCHANGE,
     "finding/four_digits": "accuracies without the final MLP are printed, none without a head",
     "finding/finetune_small_change": "the change of the norm is printed, not the distance moved",
     "finding/llm_heads": "no accuracies without random pairs are printed",
