@@ -35,12 +35,12 @@ WHOSE = {"author": "the author's", "ours": "ours"}
 # Why a row is neither reproduced nor differs, as sentences without their end.
 REASONS = {
     "mixed": "Some of the runs show it, others do not",
-    "mostly": "Two thirds of the runs or more show it, but not all of them, as the paper has it",
+    "mostly": "The paper says it of all runs; two thirds or more show it, but not all",
     "no verdict": "The paper says it of one run of the author's; ours show how general it is",
-    "never": "Never: the author's runs, or the runs of ours, scatter too much for the tolerance",
+    "never": "Never: the author's runs, or ours, scatter too much for the tolerance",
     "runs": "With more of our runs",
     "table": "With a table that is told apart from the author's as a whole",
-    "other": "With runs of the author's that were not released, or others",
+    "other": "With runs that were not released, or that do not exist yet",
 }
 
 
@@ -61,7 +61,7 @@ MEANINGS = {
     "differs": (
         "The interval excludes zero by more than rounding and, in a table, the whole table is told"
         " apart from the author's.",
-        "At most a third of the runs show it.",
+        "At most a third of the runs show it; if the paper says “some”, none of six.",
     ),
     "no verdict": (
         "",
