@@ -23,8 +23,10 @@ from carry_paper.training import fused
 from carry_paper.training.bench import in_turns
 from carry_paper.training.checkpoints import Checkpoints
 from carry_paper.training.seeds import OWN, Seeds, recorded
-from carry_paper.training.trainer import State, Trainer
+from carry_paper.training.trainer import TRITON_VERSION, State, Trainer
 
+# The versions of the steps of our own, by precision.
+VERSIONS = {"fused": fused.VERSION, "triton": TRITON_VERSION}
 SAVE_EVERY = 15.0  # seconds between checkpoints
 # A test is a forward pass: it takes this share of the time of a step with the same sums.
 TESTING = 0.3
@@ -101,6 +103,24 @@ def last_test(trainer: Trainer) -> str:
     return f"loss {loss.mean():.1e}, accuracy {exact.mean():.3f}{epoch_note}"
 
 
+def trainer_class(precision: str) -> type[Trainer]:
+    """Return the class whose objects train in this precision.
+
+    Raises:
+        BadInput: Triton is missing.
+    """
+    if precision != "triton":
+        return Trainer
+    try:
+        from carry_paper.training.gpu_trainer import GpuTrainer
+    except ImportError as error:
+        raise BadInput(
+            "The precision triton needs the package triton, which comes with PyTorch for CUDA: "
+            "install it, or choose another precision."
+        ) from error
+    return GpuTrainer
+
+
 def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
     """Resume from the runs' checkpoints; finetuning starts from the parent (App. H.2).
 
@@ -143,7 +163,7 @@ def resumable(checkpoints: Checkpoints, run: int, precision: str) -> State | Non
             f"{path} was trained in {record['precision']}, not {precision}: "
             f"pass --precision {record['precision']}, or move it away."
         )
-    if precision == "fused" and record.get("step", 1) != fused.VERSION:
+    if precision in VERSIONS and record.get("step", 1) != VERSIONS[precision]:
         raise BadInput(
             f"{path} was made at commit {record.get('commit', 'unknown')}, "
             "whose step rounds otherwise: "
@@ -253,7 +273,7 @@ def train_group(
         for stack in stacks(todo, conditions.device):
             if clock.over:
                 return False
-            trainer = Trainer(
+            trainer = trainer_class(conditions.precision)(
                 checkpoints.group,
                 checkpoints.recipe,
                 stack,
@@ -322,7 +342,9 @@ def estimate(
     in_lockstep = device != "cpu"
     one_batch = group.batch / n_sums(group.n_digits)
     small = replace(group, fraction=one_batch, primed=0, parent=None)
-    trainer = Trainer(small, recipe, list(todo) if in_lockstep else [0], device, precision)
+    # The step in Triton has no single steps to be timed; bf16 takes longer.
+    timed = "bf16" if precision == "triton" else precision
+    trainer = Trainer(small, recipe, list(todo) if in_lockstep else [0], device, timed)
     a, b = trainer.train.unbind(1)
     seconds = in_turns({"step": partial(trainer.step, a, b, 0)}, 1, torch.get_num_threads())
     step: float = seconds["step"].item()

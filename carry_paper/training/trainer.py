@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
+from numpy.random import SeedSequence
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -31,10 +32,13 @@ PRECISIONS = {
     "tf32": torch.float32,
     "bf16": torch.bfloat16,
     "fused": torch.float32,
+    "triton": torch.float32,  # `gpu_trainer`
 }
 MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's moving averages, as PyTorch calls them
 BETAS = (0.9, 0.98)
 EPSILON = 1e-8
+# The version of the Triton step's rounding (`gpu`): raise it with any change that moves a bit.
+TRITON_VERSION = 1
 TEST_BATCH = 2048  # sums per run
 
 
@@ -135,9 +139,13 @@ class Trainer:
         fresh = [initialise(group.config, of_run.weights) for of_run in streams]
         stacked = {name: torch.stack([of_run[name] for of_run in fresh]) for name in fresh[0]}
         self.stack = Stack(group.config, self.device, PRECISIONS[precision])
-        dropout = [of_run.dropout for of_run in streams]
+        self.carry_in = carries.carry_in(group.n_digits).to(self.device)
+        self.prepare_step(stacked, [of_run.dropout for of_run in streams])
+
+    def prepare_step(self, stacked: dict[str, Tensor], dropout: list[SeedSequence]) -> None:
+        """Set up parameters, masks and optimiser, from initial parameters `[run, …]`."""
         self.masks = Masks(dropout, self.device)
-        self.fused = FusedStep(self.stack, stacked, dropout) if precision == "fused" else None
+        self.fused = FusedStep(self.stack, stacked, dropout) if self.precision == "fused" else None
         if self.fused is None:
             self.parameters = {
                 name: p.to(self.device).requires_grad_() for name, p in stacked.items()
@@ -146,14 +154,13 @@ class Trainer:
         else:
             self.parameters = self.fused.parameters
             self.trained = [self.fused.flat.values]
-        self.carry_in = carries.carry_in(group.n_digits).to(self.device)
-        self.rate = torch.tensor(recipe.rate, device=self.device)
+        self.rate = torch.tensor(self.recipe.rate, device=self.device)
         self.optimiser = torch.optim.AdamW(
             self.trained,
             lr=self.rate,
             betas=BETAS,
             eps=EPSILON,
-            weight_decay=group.decay,
+            weight_decay=self.group.decay,
             fused=True,
         )
 
@@ -340,16 +347,15 @@ class Trainer:
             "epoch": self.epoch,
             "batches": self.done,
             **self.made_by,
-            "adam_step": int(next(iter(self.optimiser.state.values()))["step"]),
+            "adam_step": self.adam_steps(),
+            **self.step_version(),
         }
-        if self.fused is not None:
-            shared["step"] = fused.VERSION
         states = []
         for i, run in enumerate(self.runs):
             record = shared | {
                 "run": run,
                 "seconds": round(self.seconds[i], 1),
-                "dropout": (self.fused or self).masks.state(i),
+                "dropout": self.dropout_state(i),
                 "seeds": self.seeds[i],
             }
             if self.sessions[i]:
@@ -378,7 +384,7 @@ class Trainer:
             for name, rows in part(together, "history/").items()
         }
         for i, (_, record) in enumerate(states):
-            (self.fused or self).masks.set_state(i, record["dropout"])
+            self.set_dropout_state(i, record["dropout"])
             self.sessions[i] = [*record.get("sessions", [])]
             before = {key: record.get(key) for key in self.made_by}
             if before != self.made_by:
@@ -396,6 +402,21 @@ class Trainer:
         for key, moments in self.moments().items():
             for name, moment in moments.items():
                 moment.copy_(torch.stack([tensors[f"{key}/{name}"] for tensors, _ in states]))
+
+    def adam_steps(self) -> int:
+        """Return the number of steps that AdamW has taken, those before finetuning included."""
+        return int(next(iter(self.optimiser.state.values()))["step"])
+
+    def step_version(self) -> dict[str, int]:
+        """Return the version of the step's rounding, for a checkpoint; PyTorch's has none."""
+        return {} if self.fused is None else {"step": fused.VERSION}
+
+    def dropout_state(self, i: int) -> dict[str, Any]:
+        """Return the state of the masks of the run at place i of the stack."""
+        return (self.fused or self).masks.state(i)
+
+    def set_dropout_state(self, i: int, state: dict[str, Any]) -> None:
+        (self.fused or self).masks.set_state(i, state)
 
     def moments(self) -> dict[str, dict[str, Tensor]]:
         """Return Adam's moving averages by their names and the parameters', `[run, …]` each.
