@@ -18,6 +18,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.utils import parametrizations, parametrize, prune
 
 from carry_core import carries, measure, sums
@@ -382,6 +383,10 @@ OTHER_TYPES = {
     "a watcher that is a name": lambda m: measure.predict(m, A, B, watch="embed"),
     "an intervention for a hook": lambda m: m(tokens_of(SMALL), Ablation(mlps={1})),
     "no hook": lambda m: m(tokens_of(SMALL), None),
+    "no hooks": lambda m: m.run_with_hooks(tokens_of(SMALL), None),
+    "a name for hooks": lambda m: m.run_with_hooks(tokens_of(SMALL), "embed"),
+    "hooks without functions": lambda m: m.run_with_hooks(tokens_of(SMALL), ["embed"]),
+    "a hook that is no function": lambda m: m.run_with_hooks(tokens_of(SMALL), {"embed": 0}),
     "a score of floats": lambda m: measure.score(ANSWER + 0.5, A, B),
     "a score of texts": lambda m: measure.score(["86", "99", "99"], A, B),
     "a score of one digit": lambda m: measure.score(ANSWER[:, 0], A, B),
@@ -691,7 +696,10 @@ def test_tokens_on_another_device_are_refused(small, elsewhere):
             call(tokens)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+JIT = ("ignore:.*torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning")
+
+
+@pytest.mark.filterwarnings(*JIT)
 @pytest.mark.parametrize("shape", ["encoder", "decoder"])
 def test_a_model_can_be_transformed_by_pytorch(shape):
     config = SHAPES[shape]
@@ -724,6 +732,34 @@ def test_a_model_can_be_transformed_by_pytorch(shape):
 
     exported = torch.export.export(model, (tokens,)).module()
     torch.testing.assert_close(exported(tokens), expected, **close)
+
+    traced = torch.jit.trace(model, (tokens,))
+    torch.testing.assert_close(traced(tokens.flip(0)), expected.flip(0), **close)
+
+    torch.testing.assert_close(make_fx(model)(tokens)(tokens), expected, **close)
+
+
+@pytest.mark.filterwarnings(*JIT)
+@pytest.mark.parametrize("shape", ["encoder", "decoder"])
+def test_a_model_with_a_hook_can_be_transformed_by_pytorch(shape):
+    config = SHAPES[shape]
+    model, tokens = random_model(config, noise=0.2), tokens_of(config)
+    parts = {"heads": {(1, 0)}, "k": {(0, 1)}, "mlps": {0}, "positions": (2, 5)}
+    for intervention in (Ablation(**parts), MeanAblation(**parts), Patch(**parts, source=(2, 6))):
+        hook = intervention.hook(model)
+        expected = model(tokens, hook)
+        by_row = torch.func.vmap(lambda row, hook=hook: model(row[None], hook)[0])(tokens)
+        torch.testing.assert_close(by_row, expected, rtol=0, atol=1e-5)
+        traced = torch.jit.trace(lambda tokens, hook=hook: model(tokens, hook), (tokens,))
+        torch.testing.assert_close(traced(tokens.flip(0)), expected.flip(0), rtol=0, atol=1e-5)
+
+    def scaled(factor):
+        return model(tokens, lambda name, x: factor * x if name == "blocks.0.mlp_out" else x)
+
+    one, step = torch.tensor(1.0), 1e-2
+    _, slope = torch.func.jvp(scaled, (one,), (one,))
+    around = (scaled(one + step) - scaled(one - step)) / (2 * step)
+    torch.testing.assert_close(slope, around, rtol=0, atol=1e-2)
 
 
 COMPILED = """
