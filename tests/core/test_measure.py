@@ -1,6 +1,7 @@
 """Measurements against brute force on two digits, where every sum can be gone through one by one."""
 
 import math
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -14,7 +15,7 @@ from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import Layout
 from carry_paper.findings import heads
-from tests.conftest import drawn, random_model
+from tests.conftest import SHAPES, drawn, quick_first, random_model
 from tests.findings.test_interchange import attend, hand_made
 
 
@@ -298,11 +299,12 @@ def overwritten(model, tokens, cache, row):
 
 
 @pytest.mark.parametrize("positions", [None, (1, -1)])
-def test_activation_patches_are_those_of_a_hook_written_by_hand(
-    config, model, positions, monkeypatch
-):
-    monkeypatch.setattr(measure, "BATCH", 4)  # nine sums: two batches and a short one
-    clean, corrupted = drawn(config, 4), drawn(config, 5)
+@pytest.mark.parametrize("shape", quick_first(["encoder", "three layers", "decoder"]))
+def test_activation_patches_are_those_of_a_hook_written_by_hand(shape, positions, monkeypatch):
+    monkeypatch.setattr(measure, "BATCH", 3)  # five sums: a batch and a short one
+    config = replace(SHAPES[shape], d_ff=8)
+    model = random_model(config, noise=0.2).double()
+    clean, corrupted = drawn(config, 4, 5), drawn(config, 5, 5)
     tokens, (_, cache) = (
         sums.encode(*corrupted, config.layout),
         model.run_with_cache(sums.encode(*clean, config.layout)),
@@ -319,8 +321,9 @@ def test_activation_patches_are_those_of_a_hook_written_by_hand(
     for row in frame.itertuples():
         expected = metric(overwritten(model, tokens, cache, row)).item()
         assert row.value == pytest.approx(expected, abs=1e-12), row
-    assert set(frame.clean) == {metric(model(sums.encode(*clean, config.layout))).item()}
-    assert set(frame.corrupted) == {metric(model(tokens)).item()}
+    value_of_clean = metric(model(sums.encode(*clean, config.layout))).item()
+    assert frame.clean.tolist() == pytest.approx([value_of_clean] * len(frame))
+    assert frame.corrupted.tolist() == pytest.approx([metric(model(tokens)).item()] * len(frame))
     assert (frame.value != frame.corrupted).any()
     last = config.layout.length - 1
     assert set(frame.position.dropna()) == (set() if positions is None else {1, last})

@@ -8,11 +8,9 @@ import copy
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -350,14 +348,6 @@ def test_cached_activations_are_taken_in_their_own_order_or_refused(small):
 
 
 # ---------------------------------------------------------------- arguments of other types
-
-
-@pytest.fixture
-def as_a_user_has_it() -> Iterator[None]:
-    """Types in signatures are not checked, as in ordinary use."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 LOADED = load("n1_s0.3_w0.2", runs=[0])
@@ -860,6 +850,29 @@ def test_hooks_made_in_inference_mode_can_be_trained_through(small):
 
 @pytest.mark.slow
 def test_the_benchmark_has_a_ratio_for_the_intact_model_and_for_table_1():
-    rows = bench.predict(rounds=1, n_sums=300)
-    assert [(row["what"], row["passes"]) for row in rows] == [("intact", 1), ("Table 1", 4)]
+    rows = bench.predict(rounds=1, n_sums=300) + bench.checks(rounds=1, n_sums=300)
+    expected = [("intact", 1), ("Table 1", 4)] * 2 + [("Table 1, one pass each", 4)]
+    assert [(row["what"], row["passes"]) for row in rows] == expected
+    assert [row["against"] for row in rows] == ["plain passes"] * 2 + ["no checks"] * 3
     assert all(row["ratio"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize("kind", [Transformer, bench.OnePassEach])
+@pytest.mark.usefixtures("as_a_user_has_it")
+def test_the_benchmark_s_core_without_checks_checks_nothing_and_answers_alike(kind, monkeypatch):
+    torch.manual_seed(3)
+    model, (a, b) = kind(SMALL).eval(), drawn(SMALL)
+    asked = [INTACT, Ablation(heads={(1, 0)}), Ablation(mlps={1}, positions=(5,))]
+    expected = measure.predict(model, a, b, asked)
+    calls, check = [], sums.checked_sums
+    monkeypatch.setattr(sums, "checked_sums", lambda *x: calls.append(x) or check(*x))
+    monkeypatch.setattr("carry_core.model.checked_activation", lambda *x: calls.append(x) or x[1])
+    measure.predict(model, a, b, asked)
+    assert calls
+    calls.clear()
+    with bench.unchecked(model):
+        answers = measure.predict(model, a, b, asked)
+    assert calls == []
+    assert all(map(torch.equal, answers, expected))
+    with pytest.raises(BadInput):
+        measure.predict(model, a + 100, b, asked)
