@@ -59,7 +59,7 @@ def to_transformer_lens(model: Transformer) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.cfg = _lens_config(model, config)
-            self.config = self.cfg  # pyvene reads the shape by this name
+            self.config = self.cfg  # pyvene expects it by this name
             self.transformer = model
             self.blocks = nn.ModuleList(nn.Module() for _ in range(config.layers))
             for name in config.hook_names:
