@@ -32,8 +32,8 @@ def lens_name(name: str) -> str:
         return name
     _, layer, point = name.split(".", 2)
     head, _, last = point.rpartition(".")
-    there = NAMES_THERE.get(point, f"{head}.hook_{last}" if head else f"hook_{last}")
-    return f"blocks.{layer}.{there}"
+    point_name = NAMES_THERE.get(point, f"{head}.hook_{last}" if head else f"hook_{last}")
+    return f"blocks.{layer}.{point_name}"
 
 
 def to_transformer_lens(model: Transformer) -> Any:

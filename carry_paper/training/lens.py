@@ -133,11 +133,11 @@ def _weights(model: Transformer) -> dict[str, Tensor]:
         for norm in ("ln1", "ln2"):  # one LayerNorm serves both
             weights[f"{name}.{norm}.w"] = block.norm.weight
             weights[f"{name}.{norm}.b"] = block.norm.bias
-        for there, linear in (("Q", block.q), ("K", block.k), ("V", block.v)):
+        for letter, linear in (("Q", block.q), ("K", block.k), ("V", block.v)):
             by_head = linear.weight.unflatten(0, (config.heads, config.d_head))
-            weights[f"{name}.attn.W_{there}"] = by_head.mT  # (head, d_model, d_head)
+            weights[f"{name}.attn.W_{letter}"] = by_head.mT  # (head, d_model, d_head)
             bias = linear.bias.unflatten(0, (config.heads, config.d_head))
-            weights[f"{name}.attn.b_{there}"] = bias
+            weights[f"{name}.attn.b_{letter}"] = bias
         by_head = block.o.weight.T.unflatten(0, (config.heads, config.d_head))
         weights[f"{name}.attn.W_O"] = by_head  # (head, d_head, d_model)
         weights[f"{name}.attn.b_O"] = block.o.bias
