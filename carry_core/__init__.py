@@ -7,6 +7,7 @@ from carry_core.interventions import Ablation as Ablation
 from carry_core.interventions import MeanAblation as MeanAblation
 from carry_core.interventions import Patch as Patch
 from carry_core.measure import accuracy as accuracy
+from carry_core.measure import activation_patch as activation_patch
 from carry_core.measure import activations as activations
 from carry_core.measure import attention as attention
 from carry_core.measure import sample as sample

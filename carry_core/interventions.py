@@ -76,8 +76,11 @@ PARTS = {
     "neurons": Part("neuron", "mlp.post", -1),
     "skips": Part("skip", "attn.skip", None),
     "resid": Part("stream", "resid_pre", None),
+    "q": Part("q", "attn.q", -2),
+    "k": Part("k", "attn.k", -2),
+    "v": Part("v", "attn.v", -2),
 }
-PAIRS = ("heads", "patterns", "neurons")  # parts that are a layer and a number
+PAIRS = ("heads", "patterns", "neurons", "q", "k", "v")  # parts that are a layer and a number
 MOST_LISTED = 8  # parts of a kind that are printed one by one; more are only counted
 # At these points the position axis is the third from the end, elsewhere the second.
 POSITION_THIRD = ("attn.q", "attn.k", "attn.v", "attn.z")
@@ -98,6 +101,9 @@ class Intervention:
         names: Hook points whose whole activation is replaced, such as `blocks.0.resid_mid`.
         positions: Token positions (of the query, in a pattern) at which they are replaced;
             all if None.
+        q: (layer, head) pairs whose queries `attn.q` are replaced, before the rotation.
+        k: The same for the keys `attn.k`.
+        v: The same for the values `attn.v`.
     """
 
     heads: Set[Pair] = frozenset()
@@ -108,6 +114,9 @@ class Intervention:
     resid: Set[int] = frozenset()
     names: Set[str] = frozenset()
     positions: tuple[int, ...] | None = None
+    q: Set[Pair] = frozenset()
+    k: Set[Pair] = frozenset()
+    v: Set[Pair] = frozenset()
 
     verb: ClassVar[str] = "replaced"
 
@@ -236,6 +245,8 @@ class Intervention:
         targets = self.targets(config)
         read = config.checked_read(read)
         values: Values = {}
+        # TransformerLens's ActivationCache is no mapping, but has one.
+        source = getattr(source, "cache_dict", source)
         if isinstance(source, Mapping):
             values = cached_values(source, list(targets), config, read)
         elif targets:

@@ -6,9 +6,10 @@ lists all of them. Tables have a row for each class and a column for each answer
 position, from the left.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import product
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -22,10 +23,13 @@ from carry_core.fast.swaps import swaps_between
 from carry_core.interventions import BATCH as BATCH
 from carry_core.interventions import (
     INTACT,
+    PAIRS,
+    PARTS,
     Ablation,
     Combined,
     Intervention,
     MeanAblation,
+    Patch,
     Source,
     Sums,
     check_intervention,
@@ -33,12 +37,14 @@ from carry_core.interventions import (
 )
 from carry_core.model import (
     MAX_SIZE,
+    POINTS,
     Hook,
     ModelConfig,
     Read,
     Transformer,
     cache_hook,
     checked_config,
+    plain_name,
 )
 from carry_core.pairs import Contrast, Pairs, sample_pairs
 from carry_core.sums import (
@@ -530,3 +536,152 @@ def activations(
         for name, hook_name in hook_names.items():
             batches[name].append(cache[hook_name])
     return {name: torch.cat(parts) for name, parts in batches.items()}
+
+
+# ---- activation patching
+
+Metric = Callable[[Tensor], Tensor | float]  # one number from logits `[sums, pos, vocab]`
+
+
+class PatchRow(NamedTuple):
+    """A row of the data frame that `activation_patch` returns; its fields are the columns.
+
+    Attributes:
+        part: The kind of part, as it was given.
+        layer: The part's layer.
+        number: The head or neuron; missing for a whole activation.
+        position: The token position that was patched; missing for all at once.
+        value: The metric on the corrupted sums with this part from the clean ones.
+        clean: The metric on the clean sums, the same in all rows.
+        corrupted: The metric on the corrupted sums, the same in all rows.
+    """
+
+    part: str
+    layer: int
+    number: int | None
+    position: int | None
+    value: float
+    clean: float
+    corrupted: float
+
+
+@torch.no_grad()
+def activation_patch(
+    model: Transformer,
+    clean: Sums,
+    corrupted: Sums,
+    parts: str | Sequence[str],
+    metric: Metric,
+    positions: Read = None,
+) -> pd.DataFrame:
+    """Return the effect of each part, patched from clean into corrupted sums, one at a time.
+
+    The result is a data frame of `PatchRow`. It shows where the model holds what the sums of a
+    pair differ in (Meng et al. 2022, ROME; TransformerLens's `patching`).
+
+    Args:
+        model: The model.
+        clean: Sums from which activations are taken.
+        corrupted: As many sums into which they are put, row by row.
+        parts: Kinds of parts, each in all layers: heads, patterns, neurons, q, k and v one by
+            one; mlps, skips, resid and any other hook point of a block, such as resid_mid, whole.
+        metric: A function of the logits `[sums, pos, vocab]` that returns one number.
+        positions: Token positions (of the query, in a pattern), each patched by itself; if None,
+            all positions at once.
+
+    Raises:
+        BadInput: The model has no such parts or positions, the sums are not as many or as in
+            `sums.some_sums`, or the metric gives no number.
+    """
+    config = checked_config(model)
+    places: Sequence[int | None] = config.checked_read(positions) or (None,)
+    patches = []
+    for part in [parts] if isinstance(parts, str) else parts:
+        patches += _patches_of(part, places, config)
+    clean_tokens, corrupted_tokens = _paired_tokens(model, clean, corrupted)
+
+    value_of_clean = _number(metric, [model(tokens) for tokens in clean_tokens])
+    value_of_corrupted = _number(metric, [model(tokens) for tokens in corrupted_tokens])
+    rows = []
+    cached_name, caches = "", list[dict[str, Tensor]]()
+    for part, layer, number, patch in patches:
+        (name,) = patch.targets(config)
+        if name != cached_name:  # patches at one point follow each other
+            cached_name = name
+            caches = [model.run_with_cache(tokens, name)[1] for tokens in clean_tokens]
+        logits = []
+        for tokens, cache in zip(corrupted_tokens, caches, strict=True):
+            logits.append(model(tokens, patch.hook(model, cache)))
+        row = PatchRow(
+            part=part,
+            layer=layer,
+            number=number,
+            position=patch.positions[0] if patch.positions else None,
+            value=_number(metric, logits),
+            clean=value_of_clean,
+            corrupted=value_of_corrupted,
+        )
+        rows.append(row)
+    frame = pd.DataFrame(rows, columns=list(PatchRow._fields))
+    return frame.astype({"number": "Int64", "position": "Int64"})
+
+
+class _NumberedPatch(NamedTuple):
+    """A patch of one part, with what its row in the frame says of it."""
+
+    part: str
+    layer: int
+    number: int | None
+    patch: Patch
+
+
+def _patches_of(
+    part: str, places: Sequence[int | None], config: ModelConfig
+) -> list[_NumberedPatch]:
+    """Return a patch of each part of a kind at each of these places; None is all positions."""
+    point = plain_name(part)
+    if part not in PARTS and point not in POINTS:
+        raise BadInput(
+            f"parts has {part!r}: expected some of {', '.join(PARTS)}, "
+            "or hook points such as resid_mid."
+        )
+    numbers: Sequence[int | None] = (None,)
+    if part in PAIRS:
+        numbers = range(config.d_ff if part == "neurons" else config.heads)
+    patches = []
+    for layer, number, place in product(range(config.layers), numbers, places):
+        named: dict[str, Any] = {"positions": None if place is None else (place,)}
+        if part in PARTS:
+            named[part] = {layer if number is None else (layer, number)}
+        else:
+            named["names"] = {f"blocks.{layer}.{point}"}
+        patches.append(_NumberedPatch(part, layer, number, Patch(**named)))
+    return patches
+
+
+def _paired_tokens(
+    model: Transformer, clean: Sums, corrupted: Sums
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the tokens of two equally long sets of sums, in batches."""
+    batches = []
+    for sums in (clean, corrupted):
+        a, b = some_sums(sums, model.config.width)
+        tokens = input_tokens(a, b, model.config.layout).to(model.device)
+        batches.append(tokens.split(BATCH))
+    n_clean, n_corrupted = (sum(map(len, tokens)) for tokens in batches)
+    if n_clean != n_corrupted:
+        raise BadInput(
+            f"There are {n_clean} clean and {n_corrupted} corrupted sums: expected as many."
+        )
+    return list(batches[0]), list(batches[1])
+
+
+def _number(metric: Metric, logits: Sequence[Tensor]) -> float:
+    """Return the metric of batches of logits; raise `BadInput` if it is not one number."""
+    value = metric(torch.cat([*logits]))
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return float(value)
+    if isinstance(value, int | float):
+        return float(value)
+    described = f"a tensor of shape {[*value.shape]}" if isinstance(value, Tensor) else repr(value)
+    raise BadInput(f"The metric returned {described}: expected one number, such as a mean.")

@@ -45,6 +45,10 @@ Hook = Callable[[str, Tensor], Tensor | None]
 TensorHook = Callable[[str, Tensor], Tensor]  # a hook that never returns None
 Positions = slice | list[int]
 Read = Sequence[int] | None  # the positions whose logits are wanted; all if None
+# Hook points by name, or a function that is true of their names; all if None.
+Names = str | Iterable[str] | Callable[[str], bool] | None
+HookFunction = Callable[..., Tensor | None]  # of an activation, and of its point if it has `hook`
+Hooks = Mapping[str, HookFunction] | Iterable[tuple[str, HookFunction]]
 
 # The hook points of a block, in the order of the forward pass.
 POINTS = (
@@ -106,6 +110,21 @@ class Point(str):
 
     def __getnewargs__(self) -> tuple[str, tuple[int, ...]]:  # type: ignore[override]
         return str(self), self.positions
+
+    @property
+    def name(self) -> str:
+        """The name, as a plain text; TransformerLens's hook functions read it."""
+        return str(self)
+
+    def layer(self) -> int:
+        """Return the layer; TransformerLens's hook functions call this.
+
+        Raises:
+            BadInput: The point is in no layer.
+        """
+        if not self.startswith("blocks."):
+            raise BadInput(f"The hook point {self} is in no layer: expected one of a block.")
+        return int(self.split(".")[1])
 
 
 def checked_activation(point: str, changed: Any, x: Tensor) -> Tensor:
@@ -191,22 +210,25 @@ class ModelConfig:
             f"{name!r} is no hook point of this model: expected one such as embed or {example}."
         )
 
-    def positions_at(self, name: str, read: Read) -> tuple[int, ...]:
-        """Return the positions of a point's activation when the model reads out `read`."""
+    def positions_at(self, name: str, read: Read, length: int | None = None) -> tuple[int, ...]:
+        """Return the positions of a point's activation when the model reads out `read`.
+
+        `length` is the number of tokens that a decoder is given; all if None.
+        """
         in_last_layer = name == "logits" or name.startswith(f"blocks.{self.layers - 1}.")
         if read is None or not in_last_layer or name.endswith(AT_ALL_POSITIONS):
-            return tuple(range(self.layout.length))
+            return tuple(range(self.layout.length if length is None else length))
         return tuple(read)
 
-    def checked_read(self, read: Read) -> tuple[int, ...] | None:
+    def checked_read(self, read: Read, length: int | None = None) -> tuple[int, ...] | None:
         """Return the positions `read` as a tuple, counted from 0; None for all of them.
 
         Raises:
-            BadInput: The model has no such positions.
+            BadInput: There are no such positions among the first `length` (all if None).
         """
         if read is None:
             return None
-        length = self.layout.length
+        length = self.layout.length if length is None else length
         try:
             positions = tuple(map(index, read))
         except TypeError as error:
@@ -334,6 +356,7 @@ class Block(nn.Module):
         released code.
         """
         x = self.norm(resid)
+        rotation = self.rotation[: x.shape[1]]  # a decoder may be given the first tokens only
         by_head = (self.config.heads, self.config.d_head)
         q = self.q(x[:, query]).unflatten(-1, by_head)  # (batch, query, head, d_head)
         k = self.k(x).unflatten(-1, by_head)  # (batch, key, head, d_head)
@@ -341,7 +364,7 @@ class Block(nn.Module):
         q = hook(f"{self.prefix}.attn.q", q)
         k = hook(f"{self.prefix}.attn.k", k)
         v = hook(f"{self.prefix}.attn.v", v)
-        return rotate(q, self.rotation[query]), rotate(k, self.rotation), rotate(v, self.rotation)
+        return rotate(q, rotation[query]), rotate(k, rotation), rotate(v, rotation)
 
     def mix(
         self,
@@ -401,19 +424,22 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "batch query vocab"]:
         """Return the logits for tokens `[batch, pos]` at the positions `read` (all if None).
 
-        The last block computes its attention for those queries only.
+        The last block computes its attention for those queries only. A decoder may be given just
+        the first tokens of a sum, to continue them.
 
         Raises:
             BadInput: Tokens, positions, or what the hook returned do not fit the model.
         """
-        read = self.config.checked_read(read)
+        embedded = self._embedded(tokens)
+        length = int(tokens.shape[1])  # `torch.jit.trace` has a tensor in its place
+        read = self.config.checked_read(read, length)
         if len(self.blocks) != self.config.layers:
             raise BadInput(
                 f"The model has {len(self.blocks)} blocks: "
                 f"expected {self.config.layers}, as its config says."
             )
-        checked_hook = self._checked(hook, read)
-        resid = self._embedded(tokens) * math.sqrt(self.config.d_model)  # (batch, pos, d_model)
+        checked_hook = self._checked(hook, read, length)
+        resid = embedded * math.sqrt(self.config.d_model)  # (batch, pos, d_model)
         resid = checked_hook("embed", resid)
         for l, block in enumerate(self.blocks):
             query = self.queries(l, read)
@@ -432,16 +458,18 @@ class Transformer(nn.Module):
         """Return the token embedding, not yet scaled; raise `BadInput` for bad tokens."""
         length = self.config.layout.length
         is_tensor = isinstance(tokens, Tensor)
+        lengths = range(1 if self.config.causal else length, length + 1)
         if (
             not is_tensor
             or tokens.dtype not in INTEGERS
             or tokens.ndim != 2
-            or tokens.shape[1] != length
+            or tokens.shape[1] not in lengths
         ):
             described = _described(tokens) if is_tensor else type(tokens).__name__
+            or_fewer = " or fewer" if self.config.causal else ""
             raise BadInput(
-                f"tokens are {described}: expected integers of shape [batch, {length}], "
-                "as `encode` gives them."
+                f"tokens are {described}: expected integers of shape "
+                f"[batch, {length}{or_fewer}], as `encode` gives them."
             )
         weight = getattr(self.embed, "weight", None)
         if isinstance(weight, Tensor) and tokens.device != weight.device:
@@ -459,7 +487,7 @@ class Transformer(nn.Module):
             ) from error
         return embedded
 
-    def _checked(self, hook: Hook, read: tuple[int, ...] | None) -> TensorHook:
+    def _checked(self, hook: Hook, read: tuple[int, ...] | None, length: int) -> TensorHook:
         """Return a hook that calls this one with a `Point`, and checks what it returns.
 
         The hook may change an activation in place, since it gets its own copy of one whose
@@ -480,25 +508,26 @@ class Transformer(nn.Module):
             )
 
         def at(name: str, x: Tensor) -> Tensor:
-            point = name if compiling else Point(name, self.config.positions_at(name, read))
+            point = name
+            if not compiling:
+                point = Point(name, self.config.positions_at(name, read, length))
             x = x.clone() if name.endswith(SAME_STORAGE) else x
             return checked_activation(point, hook(point, x), x)
 
         return at
 
     def run_with_cache(
-        self, tokens: Tensor, names: Iterable[str] | None = None, hook: Hook = no_hook
+        self, tokens: Tensor, names: Names = None, hook: Hook = no_hook
     ) -> tuple[Float[Tensor, "batch pos vocab"], dict[str, Tensor]]:
         """Return the logits, and the named activations (all if None) under the names given.
 
-        Activations are as they are after `hook`.
+        `names` is one name, several, or a function that is true of the names that are wanted, in
+        our spelling. Activations are as they are after `hook`.
 
         Raises:
             BadInput: The model has no such hook point; or as `forward`.
         """
-        if isinstance(names, str):
-            names = [names]
-        requested = self.config.hook_names if names is None else list(names)
+        requested = self._requested(names)
         cache: dict[str, Tensor] = {}
         keep = cache_hook(cache, *map(self.config.hook_name, requested))
 
@@ -508,18 +537,34 @@ class Transformer(nn.Module):
         logits = self.forward(tokens, change_and_keep)
         return logits, {name: cache[self.config.hook_name(name)] for name in requested}
 
-    def run_with_hooks(
-        self, tokens: Tensor, hooks: Mapping[str, Callable[..., Tensor | None]]
-    ) -> Float[Tensor, "batch pos vocab"]:
+    def _requested(self, names: Names) -> list[str]:
+        """Return the names of the hook points that are to be cached, spelled as they were given."""
+        if isinstance(names, str):
+            return [names]
+        if names is None:
+            return self.config.hook_names
+        if not callable(names):
+            return list(names)
+        requested = [name for name in self.config.hook_names if names(name)]
+        if not requested:
+            raise BadInput(
+                "The filter of names is true of no hook point: "
+                "expected it to be of one such as blocks.0.attn.z."
+            )
+        return requested
+
+    def run_with_hooks(self, tokens: Tensor, hooks: Hooks) -> Float[Tensor, "batch pos vocab"]:
         """Return the logits while functions change activations.
 
-        `hooks` is `{name: f}`, with `f(tensor)` or `f(tensor, hook=name)`.
+        `hooks` is `{name: f}` or `[(name, f)]`, with `f(tensor)` or `f(tensor, hook=point)`, which
+        has a `name`. Functions at one point are called in this order.
 
         Raises:
-            BadInput: The model has no such hook point; or as `forward`.
+            BadInput: The model has no such hook point, or `hooks` is something else; or as
+                `forward`.
         """
-        functions: dict[str, list[tuple[Callable[..., Tensor | None], bool]]] = {}
-        for name, f in hooks.items():
+        functions: dict[str, list[tuple[HookFunction, bool]]] = {}
+        for name, f in _pairs_of(hooks):
             functions.setdefault(self.config.hook_name(name), []).append((f, _takes_name(f)))
 
         def hook(name: str, x: Tensor) -> Tensor:
@@ -528,6 +573,21 @@ class Transformer(nn.Module):
             return x
 
         return self.forward(tokens, hook)
+
+
+def _pairs_of(hooks: object) -> list[tuple[str, HookFunction]]:
+    """Return hook points with their functions; raise `BadInput` if these are no such pairs."""
+    if not isinstance(hooks, Iterable):
+        raise BadInput(
+            f"hooks of type {type(hooks).__name__}: expected {{name: function}}, or pairs of these."
+        )
+    pairs: list[Any] = list(hooks.items() if isinstance(hooks, Mapping) else hooks)
+    for pair in pairs:
+        if not (isinstance(pair, tuple | list) and len(pair) == 2 and callable(pair[1])):
+            raise BadInput(
+                f"hooks has {pair!r}: expected pairs such as ('blocks.1.attn.z', function)."
+            )
+    return pairs
 
 
 def _takes_name(f: Callable[..., Any]) -> bool:

@@ -2,10 +2,14 @@ import os
 import pickle
 import re
 import sys
-from collections.abc import Iterable
+import warnings
+from collections.abc import Generator, Iterable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
 import pytest
 import torch
 from filelock import FileLock
@@ -34,6 +38,25 @@ QUICK_SHAPES = ("encoder", "decoder")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What waits for a cluster starts first, and the rest runs beside it."""
     items.sort(key=lambda item: "slurm" not in item.name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where `make lens` has installed all that its tests need, none is skipped."""
+    report = yield
+    if report.skipped and "CARRY_LENS" in os.environ:
+        report.outcome = "failed"
+    return report
+
+
+@pytest.fixture(scope="session")
+def lens() -> Any:
+    """TransformerLens."""
+    if find_spec("transformer_lens") is None:
+        pytest.skip("TransformerLens is not here")
+    with warnings.catch_warnings():  # its requirements' own
+        warnings.simplefilter("ignore")
+        return import_module("transformer_lens")
 
 
 @pytest.fixture(scope="session")
@@ -82,6 +105,14 @@ def tokens_of(config: ModelConfig, seed: int = 4, count: int = 9) -> torch.Tenso
 def model(config: ModelConfig) -> Transformer:
     """A random model in float64, its norms and biases away from their simple starting values."""
     return random_model(config, noise=0.2).double().requires_grad_()
+
+
+@pytest.fixture
+def as_a_user_has_it() -> Iterator[None]:
+    """Types in signatures are not checked, as in ordinary use."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture

@@ -167,14 +167,17 @@ def print_estimates(plan: Plan, out: Path, device: str, precision: str) -> None:
 @JSON
 @SAVE
 def bench_command(what: str, json_file: Path | None, save: bool) -> None:
-    """Compare the speed of training, of the ledger or of measurements with plain PyTorch."""
+    """Compare the speed of training, of the ledger or of measurements with plain PyTorch.
+
+    Measurements are compared with TransformerLens, too, where it is installed.
+    """
     has_gpu = torch.cuda.is_available()
     if save and what == "train" and not has_gpu:
         bench.check_devices(what, {"cpu"})
     benches: dict[str, Callable[[], list[bench.Row]]] = {
         "train": bench.train,
         "claims": bench.claims,
-        "measure": bench.predict,
+        "measure": bench.measurements,
     }
     rows = benches[what]()
     if what == "train" and has_gpu:

@@ -7,11 +7,12 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pandas as pd
 import torch
@@ -19,15 +20,18 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-from carry_core import measure, sums
+from carry_core import bridges, groups, interventions, measure, sums
 from carry_core.errors import BadInput
+from carry_core.fast import prefixes
 from carry_core.fast.layers import keep_memory
 from carry_core.files import data_dir, json_bytes
 from carry_core.groups import RECIPES, Group
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import ModelConfig, Transformer, rotate
+from carry_core.runs import load
 from carry_paper.checksums import save_listed
 from carry_paper.schemas import read_json
+from carry_paper.training import lens
 from carry_paper.training.fused import cpu_info
 from carry_paper.training.trainer import BETAS, EPSILON, PRECISIONS, Trainer, commit
 
@@ -100,9 +104,9 @@ def in_turns(
     return pd.DataFrame(rows)
 
 
-def ratios(slow: pd.Series, fast: pd.Series) -> Row:
+def ratios(slow: pd.Series, fast: pd.Series, decimals: int = 2) -> Row:
     """Return the speed-up of a task over the rounds: the median, the lowest, the highest."""
-    ratio = (slow / fast).round(2)
+    ratio = (slow / fast).round(decimals)
     return {"ratio": ratio.median(), "ratio, lowest": ratio.min(), "ratio, highest": ratio.max()}
 
 
@@ -180,6 +184,18 @@ def claims(rounds: int = 5, n_sums: int = 16_384) -> list[Row]:
     return [row | medians(seconds) | ratios(seconds["apart"], seconds["shared"])]
 
 
+def measurements(rounds: int = 7, n_sums: int = 16_384) -> list[Row]:
+    """Compare `measure.predict` with plain passes, with itself unchecked, and with TransformerLens.
+
+    A row has the seconds of both, and the ratio by which the other is slower.
+    """
+    rows = predict(rounds, n_sums) + checks(rounds, n_sums)
+    with suppress(BadInput):  # TransformerLens need not be here
+        bridges.check_transformer_lens()
+        rows += against_transformer_lens(rounds, n_sums)
+    return rows
+
+
 def predict(rounds: int = 7, n_sums: int = 16_384) -> list[Row]:
     """Compare `measure.predict` with plain passes of the model, intact and as in Table 1."""
     model = Transformer(ModelConfig()).eval()
@@ -196,15 +212,100 @@ def predict(rounds: int = 7, n_sums: int = 16_384) -> list[Row]:
 
     rows = []
     threads = torch.get_num_threads()
-    for name, interventions in (("intact", [INTACT]), ("Table 1", table_1(model))):
+    for name, conditions in (("intact", [INTACT]), ("Table 1", table_1(model))):
         tasks: dict[str, Callable[[], Any]] = {
-            "plain": partial(plain, interventions),
-            "predict": partial(measure.predict, model, a, b, interventions),
+            "against": partial(plain, conditions),
+            "predict": partial(measure.predict, model, a, b, conditions),
         }
         seconds = in_turns(tasks, rounds, threads)
-        row: Row = {"what": name, "passes": len(interventions), "sums": n_sums, "threads": threads}
-        rows.append(row | medians(seconds) | ratios(seconds["plain"], seconds["predict"]))
+        row: Row = {"what": name, "against": "plain passes"}
+        row |= {"passes": len(conditions), "sums": n_sums, "threads": threads}
+        rows.append(row | medians(seconds) | ratios(seconds["against"], seconds["predict"]))
     return rows
+
+
+class OnePassEach(Transformer):
+    """A model whose weights alone do not say what it computes, for all that `predict` knows."""
+
+
+# The functions that check sums, models, interventions, tokens and what hooks return. In their
+# places stand these, which accept anything.
+UNCHECKED: tuple[tuple[Any, str, Any], ...] = (
+    (measure, "some_sums", lambda sums, width: sums),
+    (measure, "checked_config", lambda model: model.config),
+    (measure, "check_intervention", lambda value: None),
+    (interventions, "checked_config", lambda model: model.config),
+    (prefixes, "is_precise", lambda model: True),
+    (prefixes, "is_own_kind", lambda intervention: True),
+    (ModelConfig, "checked_read", lambda config, read, length=None: read),
+    (Transformer, "_checked", lambda model, hook, read, length: hook),
+    (Transformer, "_embedded", lambda model, tokens: model.embed(tokens)),
+)
+
+
+@contextmanager
+def unchecked(model: Transformer) -> Iterator[None]:
+    """Have the core check nothing, to see what its checks cost."""
+    is_plain = type(model) is Transformer
+    with ExitStack() as stack:
+        for owner, name, accepts_anything in UNCHECKED:
+            stack.enter_context(mock.patch.object(owner, name, accepts_anything))
+        stack.enter_context(mock.patch.object(prefixes, "is_plain", return_value=is_plain))
+        yield
+
+
+def checks(rounds: int = 7, n_sums: int = 16_384) -> list[Row]:
+    """Compare `measure.predict` with itself without any checks; the ratio is what these cost.
+
+    The model of the last row is run once for each intervention, and so what its hooks return is
+    checked.
+    """
+    a, b = sums.unrank(torch.arange(n_sums), 3)
+    plain, one_pass_each = Transformer(ModelConfig()).eval(), OnePassEach(ModelConfig()).eval()
+    rows = []
+    for name, model, conditions in (
+        ("intact", plain, [INTACT]),
+        ("Table 1", plain, table_1(plain)),
+        ("Table 1, one pass each", one_pass_each, table_1(one_pass_each)),
+    ):
+        checked = partial(measure.predict, model, a, b, conditions)
+
+        def without(
+            model: Transformer = model, checked: Callable[[], Any] = checked
+        ) -> list[Tensor]:
+            with unchecked(model):
+                answers: list[Tensor] = checked()
+            return answers
+
+        threads = torch.get_num_threads()
+        seconds = in_turns({"against": without, "predict": checked}, rounds, threads)
+        row: Row = {"what": name, "against": "no checks"}
+        row |= {"passes": len(conditions), "sums": n_sums, "threads": threads}
+        rows.append(row | medians(seconds) | ratios(seconds["predict"], seconds["against"], 3))
+    return rows
+
+
+def against_transformer_lens(rounds: int = 7, n_sums: int = 16_384) -> list[Row]:
+    """Compare `measure.predict` with TransformerLens in Table 1, on the same weights and sums.
+
+    These are a trained run and sums from all over. `equal` is the share of equal answers.
+
+    Raises:
+        BadInput: TransformerLens is missing or too old, or there is no run of the main group.
+    """
+    model = load(groups.MAIN, runs=[0]).model(0)
+    a, b = sums.unrank(torch.linspace(0, sums.n_sums(3) - 1, n_sums).long(), 3)
+    conditions = table_1(model)
+    theirs = lens.TableOne(model, conditions)
+    ours = partial(measure.predict, model, a, b, conditions)
+    threads = torch.get_num_threads()
+    same = [one == other for one, other in zip(theirs.answers(a, b), ours(), strict=True)]
+    equal = torch.stack(same).all(-1).double().mean().item()
+    seconds = in_turns({"against": partial(theirs.answers, a, b), "predict": ours}, rounds, threads)
+    row: Row = {"what": "Table 1", "against": theirs.name}
+    row |= {"passes": len(conditions), "sums": n_sums, "threads": threads}
+    row |= medians(seconds) | ratios(seconds["against"], seconds["predict"])
+    return [row | {"equal": equal}]
 
 
 def table_1(model: Transformer) -> list[Ablation]:

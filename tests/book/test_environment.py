@@ -38,15 +38,29 @@ def test_every_direct_dependency_is_pinned_in_the_lock():
 
 def test_the_package_and_its_extras_need_what_is_listed():
     project = tomllib.loads(text("pyproject.toml"))["project"]
-    lines = [
-        *project["dependencies"],
-        *(line for extra in project["optional-dependencies"].values() for line in extra),
-    ]
+    extras = {**project["optional-dependencies"]}
+    del extras["lens"]  # it is pinned in files of its own
+    lines = [*project["dependencies"], *(line for extra in extras.values() for line in extra)]
     needed = {canonicalize_name(r.name): r for r in map(Requirement, lines)}
     listed = requirements("requirements.in")
     assert needed.keys() - {"torch", "carry-core"} == listed.keys() - {"setuptools"}
     for name in listed.keys() & needed.keys():
         assert listed[name].specifier in (needed[name].specifier, ""), name
+
+
+def test_each_environment_of_transformer_lens_pins_one_version_of_it():
+    project = tomllib.loads(text("pyproject.toml"))["project"]
+    (needed,) = map(Requirement, project["optional-dependencies"]["lens"])
+    main = requirements("requirements.lock")
+    versions = []
+    for number in (3, 4):
+        pins = requirements(f"workflow/lens{number}.lock")
+        assert pins.keys() & main.keys() == set(), "these are taken from .venv"
+        assert all(re.fullmatch(r"==[\w.]+", str(pin.specifier)) for pin in pins.values())
+        (pin,) = pins["transformer-lens"].specifier
+        assert needed.specifier.contains(pin.version)
+        versions.append(pin.version)
+    assert [version.split(".")[0] for version in versions] == ["3", "4"]
 
 
 def test_environment_yml_is_the_lock_and_the_makefiles_torch():
@@ -62,6 +76,8 @@ def test_no_host_and_no_path_of_one_machine():
         "environment.yml",
         "pyproject.toml",
         "Makefile",
+        "workflow/lens3.lock",
+        "workflow/lens4.lock",
     ):
         local = r"\w+://\S+|--(?:extra-)?index-url|--find-links|/(?:home|root|tmp|work|Users)/"
         assert re.findall(local, text(name)) == [], name

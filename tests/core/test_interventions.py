@@ -23,6 +23,8 @@ def everything(config: ModelConfig, kind: type, positions: tuple[int, ...] | Non
         {"neurons": {(last, 1), (0, 3)}},
         {"skips": {last}},
         {"patterns": {(last, 1)}},
+        {"q": {(last, 1)}},
+        {"k": {(last, 0)}, "v": {(last, 1), (0, 0)}},
         {"resid": {last}},
         {"names": {"embed"}},
         {"names": {f"blocks.{last}.resid_mid"}},
@@ -40,6 +42,7 @@ def by_hand(model, tokens, intervention, value):
         at = slice(None) if intervention.positions is None else list(intervention.positions)
         new, changed = x.clone(), value(name, x)
         parts = {"attn.z": intervention.heads, "mlp.post": intervention.neurons}
+        parts |= {f"attn.{kind}": getattr(intervention, kind) for kind in "qkv"}
         for l, i in parts.get(point, ()):
             if int(layer) == l:
                 new[:, at, i] = changed[:, at, i]
@@ -161,7 +164,9 @@ def test_as_data():
     )
     both = patch | MeanAblation(patterns={(1, 1)})
     assert isinstance(both, Combined)
-    for intervention in (INTACT, ablation, patch, both):
+    by_head = Ablation(q={(1, 0)}) | MeanAblation(k={(0, 1)}, v={(0, 1)})
+    assert str(by_head) == "without q 1:0; mean of k 0:1, v 0:1"
+    for intervention in (INTACT, ablation, patch, both, by_head):
         assert Ablation.from_json(intervention.to_json()) == intervention
     assert ablation != MeanAblation(heads={(1, 0)}, mlps={1}, neurons={(1, 17)})
     assert [str(i) for i in (INTACT, ablation, both)] == [

@@ -1,7 +1,9 @@
 """Measurements against brute force on two digits, where every sum can be gone through one by one."""
 
 import math
+from dataclasses import replace
 
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -13,7 +15,7 @@ from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import Layout
 from carry_paper.findings import heads
-from tests.conftest import drawn, random_model
+from tests.conftest import SHAPES, drawn, quick_first, random_model
 from tests.findings.test_interchange import attend, hand_made
 
 
@@ -263,3 +265,80 @@ def test_a_frame_keeps_the_order_in_which_interventions_are_given():
     frame = measure.accuracy(model, sums.all_sums(2), ablations)
     assert list(frame.sort_values("ablation").ablation.unique()) == order
     assert list(frame.pivot_table("accuracy", "position", "ablation")) == order
+
+
+# ---------------------------------------------------------------- activation patching
+
+
+def digit_of_clean(model, clean):
+    """A metric: the mean probability of the clean sums' tens."""
+    answer = sums.targets(*clean, model.config.layout)[:, 0]
+    at = model.config.layout.answer[0]
+    return lambda logits: logits[:, at].softmax(-1).gather(1, answer[:, None]).mean()
+
+
+def overwritten(model, tokens, cache, row):
+    """Logits of the corrupted sums with one part of the clean ones' cache, by a hook written by hand."""
+    points = {"heads": "attn.z", "q": "attn.q", "k": "attn.k", "v": "attn.v"}
+    points |= {"patterns": "attn.pattern", "neurons": "mlp.post", "mlps": "mlp_out"}
+    points |= {"skips": "attn.skip", "resid": "resid_pre", "hook_resid_mid": "resid_mid"}
+    point = points[row.part]
+    at = slice(None) if row.position is pd.NA else row.position
+
+    def overwrite(x):
+        new, clean = x.clone(), cache[f"blocks.{row.layer}.{point}"]
+        if row.part == "patterns":
+            new[:, row.number, at] = clean[:, row.number, at]
+        elif row.number is not pd.NA:
+            new[:, at, row.number] = clean[:, at, row.number]
+        else:
+            new[:, at] = clean[:, at]
+        return new
+
+    return model.run_with_hooks(tokens, {f"blocks.{row.layer}.{point}": overwrite})
+
+
+@pytest.mark.parametrize("positions", [None, (1, -1)])
+@pytest.mark.parametrize("shape", quick_first(["encoder", "three layers", "decoder"]))
+def test_activation_patches_are_those_of_a_hook_written_by_hand(shape, positions, monkeypatch):
+    monkeypatch.setattr(measure, "BATCH", 3)  # five sums: a batch and a short one
+    config = replace(SHAPES[shape], d_ff=8)
+    model = random_model(config, noise=0.2).double()
+    clean, corrupted = drawn(config, 4, 5), drawn(config, 5, 5)
+    tokens, (_, cache) = (
+        sums.encode(*corrupted, config.layout),
+        model.run_with_cache(sums.encode(*clean, config.layout)),
+    )
+    metric = digit_of_clean(model, clean)
+    parts = ["heads", "q", "k", "v", "patterns", "neurons", "mlps", "skips", "resid"]
+    frame = measure.activation_patch(
+        model, clean, corrupted, [*parts, "hook_resid_mid"], metric, positions
+    )
+    assert list(frame.columns) == list(measure.PatchRow._fields)
+    n_parts = config.layers * (5 * config.heads + config.d_ff + 4)
+    assert len(frame) == n_parts * len(positions or (None,))
+    assert len(frame.drop_duplicates(["part", "layer", "number", "position"])) == len(frame)
+    for row in frame.itertuples():
+        expected = metric(overwritten(model, tokens, cache, row)).item()
+        assert row.value == pytest.approx(expected, abs=1e-12), row
+    value_of_clean = metric(model(sums.encode(*clean, config.layout))).item()
+    assert frame.clean.tolist() == pytest.approx([value_of_clean] * len(frame))
+    assert frame.corrupted.tolist() == pytest.approx([metric(model(tokens)).item()] * len(frame))
+    assert (frame.value != frame.corrupted).any()
+    last = config.layout.length - 1
+    assert set(frame.position.dropna()) == (set() if positions is None else {1, last})
+
+
+PATCHES = {
+    "no such part": lambda m, s: measure.activation_patch(m, s, s, "head", torch.mean),
+    "no such position": lambda m, s: measure.activation_patch(m, s, s, "q", torch.mean, [7]),
+    "fewer sums": lambda m, s: measure.activation_patch(m, s, (1, 2), "q", torch.mean),
+    "several numbers": lambda m, s: measure.activation_patch(m, s, s, "q", lambda x: x),
+    "no number": lambda m, s: measure.activation_patch(m, s, s, "q", lambda x: None),
+}
+
+
+@pytest.mark.parametrize("call", PATCHES)
+def test_activation_patches_that_make_no_sense_are_refused(noisy, call):
+    with pytest.raises(BadInput, match="expected"):
+        PATCHES[call](noisy, drawn(noisy.config))

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from carry_core.errors import BadInput
-from carry_core.interventions import Ablation
+from carry_core.interventions import Ablation, MeanAblation, Patch
 from carry_core.model import POINTS, ModelConfig, Transformer, rotary, rotate
-from tests.conftest import tokens_of
+from tests.conftest import random_model, tokens_of
 
 
 def test_a_cache_has_every_point_and_changes_nothing(config, model):
@@ -103,7 +103,71 @@ def test_a_function_that_asks_for_it_is_given_the_name():
     asked = ("blocks.1.attn.hook_z", "blocks.1.attn.z", "blocks.0.hook_resid_pre")
     logits = model.run_with_hooks(tokens, dict.fromkeys(asked, note))
     assert names == ["blocks.0.resid_pre", "blocks.1.attn.z", "blocks.1.attn.z"]
+    assert [(hook.name, hook.layer()) for hook in names[:2]] == [(names[0], 0), (names[1], 1)]
     assert torch.equal(logits, model(tokens))
+    with pytest.raises(BadInput, match="The hook point embed is in no layer: expected"):
+        model.run_with_hooks(tokens, {"embed": lambda x, hook: hook.layer()})
+
+
+def test_hooks_are_a_mapping_or_pairs_whose_order_counts():
+    model = random_model(ModelConfig(d_model=16), noise=0.2)
+    tokens, z, mlp = tokens_of(model.config), "blocks.1.attn.z", "blocks.1.hook_mlp_out"
+    once = model.run_with_hooks(tokens, {z: torch.zeros_like, mlp: torch.zeros_like})
+    assert torch.equal(
+        model.run_with_hooks(tokens, [(z, torch.zeros_like), (mlp, torch.zeros_like)]), once
+    )
+    both = Ablation(heads={(1, 0), (1, 1)}, mlps={1})
+    assert torch.equal(once, model(tokens, both.hook(model)))
+    raised = model.run_with_hooks(tokens, [(z, torch.zeros_like), (z, lambda x: x + 1)])
+    assert torch.equal(raised, model.run_with_hooks(tokens, {z: torch.ones_like}))
+    lowered = model.run_with_hooks(tokens, [(z, lambda x: x + 1), (z, torch.zeros_like)])
+    assert not torch.equal(raised, lowered)
+
+
+def test_what_is_cached_is_named_or_chosen_by_a_function():
+    model = Transformer(ModelConfig(d_model=16))
+    tokens = tokens_of(model.config)
+    _, everything = model.run_with_cache(tokens)
+    _, patterns = model.run_with_cache(tokens, lambda name: name.endswith("pattern"))
+    assert list(patterns) == ["blocks.0.attn.pattern", "blocks.1.attn.pattern"]
+    _, one = model.run_with_cache(tokens, "blocks.1.attn.hook_z")
+    assert list(one) == ["blocks.1.attn.hook_z"]
+    assert torch.equal(one["blocks.1.attn.hook_z"], everything["blocks.1.attn.z"])
+    assert all(torch.equal(patterns[name], everything[name]) for name in patterns)
+    with pytest.raises(BadInput, match="true of no hook point: expected"):
+        model.run_with_cache(tokens, lambda name: name.endswith("hook_z"))
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_decoder_continues_the_first_tokens_of_a_sum(layers):
+    """Logits, activations and interventions are those of the whole sum, as far as it is given."""
+    config = ModelConfig(layers=layers, width=2, causal=True, d_model=16, d_ff=16)
+    model, tokens = random_model(config, noise=0.3).double(), tokens_of(config)
+    expected, cache = model.run_with_cache(tokens)
+    last = layers - 1
+    parts = {"heads": {(last, 1)}, "mlps": {0}, "positions": (1, 4, 6)}
+    hooks = [
+        Ablation(**parts).hook(model),
+        Patch(**parts, source=(12, 34)).hook(model),
+        MeanAblation(**parts).hook(model),
+    ]
+    changed = [model(tokens, hook) for hook in hooks]
+    for length in range(1, config.layout.length + 1):
+        first = tokens[:, :length]
+        logits, activations = model.run_with_cache(first)
+        torch.testing.assert_close(logits, expected[:, :length], rtol=0, atol=1e-12)
+        torch.testing.assert_close(model(first, read=[-1])[:, 0], expected[:, length - 1])
+        for name in ("blocks.0.attn.v", f"blocks.{last}.resid_post"):
+            torch.testing.assert_close(activations[name], cache[name][:, :length])
+        for hook, whole in zip(hooks, changed, strict=True):
+            torch.testing.assert_close(model(first, hook), whole[:, :length], rtol=0, atol=1e-12)
+            row = model(first, hook, [length - 1])[:, 0]
+            torch.testing.assert_close(row, whole[:, length - 1], rtol=0, atol=1e-12)
+        with pytest.raises(BadInput, match=f"expected positions from 0 to {length - 1}"):
+            model(first, read=[length])
+    for wrong in (tokens[:, :0], torch.cat([tokens, tokens], 1)):
+        with pytest.raises(BadInput, match=r"expected integers of shape \[batch, 7 or fewer\]"):
+            model(wrong)
 
 
 def test_a_function_of_pytorch_can_be_a_hook():

@@ -8,16 +8,15 @@ import copy
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.utils import parametrizations, parametrize, prune
 
 from carry_core import carries, measure, sums
@@ -351,14 +350,6 @@ def test_cached_activations_are_taken_in_their_own_order_or_refused(small):
 # ---------------------------------------------------------------- arguments of other types
 
 
-@pytest.fixture
-def as_a_user_has_it() -> Iterator[None]:
-    """Types in signatures are not checked, as in ordinary use."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
-
 LOADED = load("n1_s0.3_w0.2", runs=[0])
 SUMS = (A, B)
 OTHER_TYPES = {
@@ -382,6 +373,10 @@ OTHER_TYPES = {
     "a watcher that is a name": lambda m: measure.predict(m, A, B, watch="embed"),
     "an intervention for a hook": lambda m: m(tokens_of(SMALL), Ablation(mlps={1})),
     "no hook": lambda m: m(tokens_of(SMALL), None),
+    "no hooks": lambda m: m.run_with_hooks(tokens_of(SMALL), None),
+    "a name for hooks": lambda m: m.run_with_hooks(tokens_of(SMALL), "embed"),
+    "hooks without functions": lambda m: m.run_with_hooks(tokens_of(SMALL), ["embed"]),
+    "a hook that is no function": lambda m: m.run_with_hooks(tokens_of(SMALL), {"embed": 0}),
     "a score of floats": lambda m: measure.score(ANSWER + 0.5, A, B),
     "a score of texts": lambda m: measure.score(["86", "99", "99"], A, B),
     "a score of one digit": lambda m: measure.score(ANSWER[:, 0], A, B),
@@ -691,7 +686,10 @@ def test_tokens_on_another_device_are_refused(small, elsewhere):
             call(tokens)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+JIT = ("ignore:.*torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning")
+
+
+@pytest.mark.filterwarnings(*JIT)
 @pytest.mark.parametrize("shape", ["encoder", "decoder"])
 def test_a_model_can_be_transformed_by_pytorch(shape):
     config = SHAPES[shape]
@@ -724,6 +722,34 @@ def test_a_model_can_be_transformed_by_pytorch(shape):
 
     exported = torch.export.export(model, (tokens,)).module()
     torch.testing.assert_close(exported(tokens), expected, **close)
+
+    traced = torch.jit.trace(model, (tokens,))
+    torch.testing.assert_close(traced(tokens.flip(0)), expected.flip(0), **close)
+
+    torch.testing.assert_close(make_fx(model)(tokens)(tokens), expected, **close)
+
+
+@pytest.mark.filterwarnings(*JIT)
+@pytest.mark.parametrize("shape", ["encoder", "decoder"])
+def test_a_model_with_a_hook_can_be_transformed_by_pytorch(shape):
+    config = SHAPES[shape]
+    model, tokens = random_model(config, noise=0.2), tokens_of(config)
+    parts = {"heads": {(1, 0)}, "k": {(0, 1)}, "mlps": {0}, "positions": (2, 5)}
+    for intervention in (Ablation(**parts), MeanAblation(**parts), Patch(**parts, source=(2, 6))):
+        hook = intervention.hook(model)
+        expected = model(tokens, hook)
+        by_row = torch.func.vmap(lambda row, hook=hook: model(row[None], hook)[0])(tokens)
+        torch.testing.assert_close(by_row, expected, rtol=0, atol=1e-5)
+        traced = torch.jit.trace(lambda tokens, hook=hook: model(tokens, hook), (tokens,))
+        torch.testing.assert_close(traced(tokens.flip(0)), expected.flip(0), rtol=0, atol=1e-5)
+
+    def scaled(factor):
+        return model(tokens, lambda name, x: factor * x if name == "blocks.0.mlp_out" else x)
+
+    one, step = torch.tensor(1.0), 1e-2
+    _, slope = torch.func.jvp(scaled, (one,), (one,))
+    around = (scaled(one + step) - scaled(one - step)) / (2 * step)
+    torch.testing.assert_close(slope, around, rtol=0, atol=1e-2)
 
 
 COMPILED = """
@@ -824,6 +850,29 @@ def test_hooks_made_in_inference_mode_can_be_trained_through(small):
 
 @pytest.mark.slow
 def test_the_benchmark_has_a_ratio_for_the_intact_model_and_for_table_1():
-    rows = bench.predict(rounds=1, n_sums=300)
-    assert [(row["what"], row["passes"]) for row in rows] == [("intact", 1), ("Table 1", 4)]
+    rows = bench.predict(rounds=1, n_sums=300) + bench.checks(rounds=1, n_sums=300)
+    expected = [("intact", 1), ("Table 1", 4)] * 2 + [("Table 1, one pass each", 4)]
+    assert [(row["what"], row["passes"]) for row in rows] == expected
+    assert [row["against"] for row in rows] == ["plain passes"] * 2 + ["no checks"] * 3
     assert all(row["ratio"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize("kind", [Transformer, bench.OnePassEach])
+@pytest.mark.usefixtures("as_a_user_has_it")
+def test_the_benchmark_s_core_without_checks_checks_nothing_and_answers_alike(kind, monkeypatch):
+    torch.manual_seed(3)
+    model, (a, b) = kind(SMALL).eval(), drawn(SMALL)
+    asked = [INTACT, Ablation(heads={(1, 0)}), Ablation(mlps={1}, positions=(5,))]
+    expected = measure.predict(model, a, b, asked)
+    calls, check = [], sums.checked_sums
+    monkeypatch.setattr(sums, "checked_sums", lambda *x: calls.append(x) or check(*x))
+    monkeypatch.setattr("carry_core.model.checked_activation", lambda *x: calls.append(x) or x[1])
+    measure.predict(model, a, b, asked)
+    assert calls
+    calls.clear()
+    with bench.unchecked(model):
+        answers = measure.predict(model, a, b, asked)
+    assert calls == []
+    assert all(map(torch.equal, answers, expected))
+    with pytest.raises(BadInput):
+        measure.predict(model, a + 100, b, asked)

@@ -1,0 +1,148 @@
+"""TransformerLens's own model with the weights of one of ours, to compare the two."""
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from carry_core import bridges
+from carry_core.errors import BadInput
+from carry_core.interventions import BATCH, Ablation
+from carry_core.model import Transformer
+from carry_core.sums import encode
+
+
+def hooked_transformer(model: Transformer) -> Any:
+    """Return TransformerLens's `HookedTransformer` with copies of a model's weights.
+
+    Its forward pass is TransformerLens's, and shares no code with ours. None of its options rotates
+    values, as the released code of the paper does, so its attention is changed to do so.
+
+    Raises:
+        BadInput: TransformerLens is missing or too old, or is 4 or newer, which has no such model.
+    """
+    bridges.check_transformer_lens()
+    if int(re.findall(r"\d+", version("transformer-lens"))[0]) >= 4:
+        raise BadInput("TransformerLens 4 has no model of its own: expected 3.9.")
+    # They are imported here, since most users do without.
+    from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+    config = model.config
+    hooked_config = HookedTransformerConfig(
+        n_layers=config.layers,
+        d_model=config.d_model,
+        n_heads=config.heads,
+        d_head=config.d_head,
+        d_mlp=config.d_ff,
+        n_ctx=config.layout.length,
+        d_vocab=model.embed.num_embeddings,
+        act_fn="relu",
+        normalization_type="LN",
+        attention_dir="causal" if config.causal else "bidirectional",
+        positional_embedding_type="rotary",
+        rotary_dim=config.d_head,
+        rotary_adjacent_pairs=True,
+        default_prepend_bos=False,
+        init_weights=False,
+        device=str(model.device),
+        dtype=model.embed.weight.dtype,
+    )
+    hooked = HookedTransformer(hooked_config)
+    hooked.load_state_dict(_weights(model), strict=False)
+    for block in hooked.blocks:
+        attention = block.attn
+        attention.calculate_z_scores = partial(
+            _z_of_rotated_values, attention, attention.calculate_z_scores
+        )
+    return hooked.requires_grad_(False).eval()
+
+
+class TableOne:
+    """A model's answers under zero ablations, computed by TransformerLens.
+
+    It runs its own model where it has one, in version 3.9, and else ours through its hook points.
+
+    Attributes:
+        name: The class that computes them, and TransformerLens's version.
+    """
+
+    def __init__(self, model: Transformer, ablations: Sequence[Ablation]) -> None:
+        installed = version("transformer-lens")
+        self.layout = model.config.layout
+        self.lens: Any = None
+        with suppress(BadInput):
+            self.lens = hooked_transformer(model)
+        if self.lens is None:
+            self.lens = bridges.to_transformer_lens(model)
+        self.name = f"{type(self.lens).__name__} {installed}"
+        self.hooks = [_hooks_of(ablation, model) for ablation in ablations]
+
+    @torch.inference_mode()
+    def answers(self, a: Tensor, b: Tensor) -> list[Int[Tensor, "sums pos"]]:
+        """Return the answers to the sums a + b under each ablation, as `measure.predict` does."""
+        batches = encode(a, b, self.layout).split(BATCH)
+        answers = []
+        for hooks in self.hooks:
+            predicted = []
+            for tokens in batches:
+                logits = self.lens.run_with_hooks(tokens, fwd_hooks=hooks)
+                predicted.append(logits[:, list(self.layout.answer)].argmax(-1))
+            answers.append(torch.cat(predicted))
+        return answers
+
+
+def _hooks_of(ablation: Ablation, model: Transformer) -> list[tuple[str, Any]]:
+    """Return the ablation of whole outputs or of heads as TransformerLens's hooks."""
+
+    def zeroed(x: Tensor, hook: Any, heads: tuple[int, ...] | None) -> Tensor:
+        if heads is None:
+            return torch.zeros_like(x)
+        x[:, :, list(heads)] = 0
+        return x
+
+    hooks = []
+    for name, heads in ablation.targets(model.config).items():
+        hooks.append((bridges.lens_name(name), partial(zeroed, heads=heads)))
+    return hooks
+
+
+def _z_of_rotated_values(attention: Any, z_scores: Any, v: Tensor, pattern: Tensor) -> Tensor:
+    """Return what heads read from values that are rotated as keys are."""
+    z: Tensor = z_scores(attention.apply_rotary(v), pattern)
+    return z
+
+
+def _weights(model: Transformer) -> dict[str, Tensor]:
+    """Return a model's weights under TransformerLens's names, in its shapes."""
+    config = model.config
+    weights = {
+        "embed.W_E": model.embed.weight * config.d_model**0.5,
+        "ln_final.w": model.norm.weight,
+        "ln_final.b": model.norm.bias,
+        "unembed.W_U": model.unembed.weight.T,
+        "unembed.b_U": model.unembed.bias,
+    }
+    for layer, block in enumerate(model.blocks):
+        name = f"blocks.{layer}"
+        for norm in ("ln1", "ln2"):  # one LayerNorm serves both
+            weights[f"{name}.{norm}.w"] = block.norm.weight
+            weights[f"{name}.{norm}.b"] = block.norm.bias
+        for letter, linear in (("Q", block.q), ("K", block.k), ("V", block.v)):
+            by_head = linear.weight.unflatten(0, (config.heads, config.d_head))
+            weights[f"{name}.attn.W_{letter}"] = by_head.mT  # (head, d_model, d_head)
+            bias = linear.bias.unflatten(0, (config.heads, config.d_head))
+            weights[f"{name}.attn.b_{letter}"] = bias
+        by_head = block.o.weight.T.unflatten(0, (config.heads, config.d_head))
+        weights[f"{name}.attn.W_O"] = by_head  # (head, d_head, d_model)
+        weights[f"{name}.attn.b_O"] = block.o.bias
+        weights[f"{name}.mlp.W_in"] = block.up.weight.T
+        weights[f"{name}.mlp.b_in"] = block.up.bias
+        weights[f"{name}.mlp.W_out"] = block.down.weight.T
+        weights[f"{name}.mlp.b_out"] = block.down.bias
+    return {name: weight.detach().clone() for name, weight in weights.items()}
