@@ -413,8 +413,6 @@ def missing(
     start = f"No {kind} of {group}{run_words} from {source} in {folder(source)}:"
     if source == "author":
         return BadInput(f"{start} `carry import-author DIR` imports what his release has.")
-    if group in groups.RELEASED_ONLY:
-        return BadInput(f"{start} it is in the author's release, not in the paper.")
     if not data_dir().is_dir():
         return BadInput(f"{start} weights come with the repository; name its data/ in CARRY_DATA.")
     command = f"carry train {group}"

@@ -52,6 +52,8 @@ def trainings(request: Mapping[str, str]) -> list[str]:
     stamps = []
     for name in (request.get("groups") or "").split() or groups.GROUPS:
         group = groups.find(name)
+        if request.get("precision") == "fused":
+            fused.check_sizes(group.config)
         requested_seeds.check_group(group)
         recipe = groups.find_recipe(request.get("recipe") or "paper", group, limit)
         for run in loop.parse_run_numbers(request.get("runs") or None, group):

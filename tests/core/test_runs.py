@@ -113,7 +113,7 @@ def test_curves_of_unequal_runs_are_filled_up(data):
 @pytest.mark.parametrize(
     ("call", "complaint"),
     [
-        (lambda: runs.load("n9"), "Unknown group 'n9': expected one of n2_s0.3_w0.2, n1"),
+        (lambda: runs.load("n9"), "Unknown group 'n9': expected a name such as n"),
         (lambda: runs.load(NAME, "authr"), "Unknown source 'authr': expected 'ours' or 'author'"),
         (
             lambda: runs.load(NAME, recipe="slow"),
