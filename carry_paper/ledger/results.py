@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -284,6 +285,57 @@ def read(source: str) -> dict[str, Any]:
     if results.source != source:
         raise damaged(path, f"it is of the source {results.source}", remedy)
     return dict(results)
+
+
+# ---- results beside the weights that are here
+
+
+def has_other_weights(source: str, group: str, paths: Iterable[Path] | None = None) -> bool:
+    """Return True if a group's weights are not those from which a source's results were made.
+
+    They are compared by sha256. If there are no weights, or no results, they are no others.
+
+    Args:
+        source: `ours` or `author`.
+        group: The group's name.
+        paths: The files with the weights; those that `runs.load` loads if None.
+    """
+    path = path_of(source)
+    if not os.path.lexists(path):
+        return False
+    stored = _weights_behind(source, path, path.stat().st_mtime_ns)
+    if source == "author":
+        return any(stored.get(name) != digest for name, digest in _released(group).items())
+    behind_rows = set()
+    for name, digest in stored.items():
+        if Path(name).parts[1:2] == (group,) and name.endswith(runs.SUFFIX):
+            behind_rows.add(digest)
+    here = {sha256(path) for path in paths or runs.find(group).values()}
+    return bool(here) and here != behind_rows
+
+
+@lru_cache(maxsize=4)
+def _weights_behind(source: str, _path: Path, _modified: int) -> dict[str, str]:
+    weights: dict[str, str] = read(source)["weights"]
+    return weights
+
+
+def _released(group: str) -> dict[str, str]:
+    """Return the sha256 of the author's released files that are imported of a group."""
+    checksums: dict[str, str] = {}
+    for output, files in author.imported_files(runs.folder("author")).items():
+        if output.startswith(f"{group}/"):
+            checksums.update(files)
+    return checksums
+
+
+def of_these_weights(source: str, name: str) -> Row:
+    """Return a stored row; one without a value if there is none, or other weights are here."""
+    row = by_id(source).get(name)
+    if row is None or any(has_other_weights(source, group) for group in row.groups):
+        claim = claims()[name]
+        return Row(name, claim.where, claim.paper, fields={"run": [], "shows": []})
+    return row
 
 
 def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:
