@@ -318,15 +318,15 @@ def load_path(path: Path, runs: Collection[int] | None = None) -> Runs:
     Raises:
         BadInput: There is no such file, run, or record; or the runs were not trained alike.
     """
+    if not os.path.lexists(path):
+        raise BadInput(f"{path} does not exist: expected a run's file or a folder with some.")
     files = [path]
-    if os.path.isdir(path):
+    if path.is_dir():
         files = sorted(path.glob(f"*{SUFFIX}"))
         if not files:
             raise BadInput(
                 f"{path} has no runs: expected a folder with files such as run0{SUFFIX}."
             )
-    elif not os.path.lexists(path):
-        raise BadInput(f"{path} does not exist: expected a run's file or a folder with some.")
     if runs is not None:
         check_numbers(runs)
 

@@ -63,6 +63,11 @@ def test_the_installed_command(tmp_path):
         ),
         (("train", "n1_s0.3_w0.2", "--threads", "9" * 20), "Invalid value for '--threads'"),
         (("train", "n1_s0.3_w0.2", "--out", ""), "Invalid value for '--out': an empty path"),
+        (("compare",), "Missing argument 'GROUP|DIR|FILE...'"),
+        (("compare", "n9"), "Unknown group 'n9'"),
+        (("compare", "no/run0.safetensors"), "no/run0.safetensors does not exist"),
+        (("compare", "n2_s0.4_w0.5"), "make them with `carry train n2_s0.4_w0.5`"),
+        (("compare", "n2_s0.3_w0.2", "--html", "/dev/null/x"), "Cannot write to /dev/null"),
         (
             ("claims", "--source", "ours", "--only", "tab9"),
             "No id of the ledger starts with 'tab9'",

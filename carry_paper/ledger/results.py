@@ -184,9 +184,12 @@ class Results(BaseModel):
         return self
 
 
-def path_of(source: str) -> Path:
-    """Return where the committed results of a source are stored."""
-    return data_dir() / "results" / f"{source}.json"
+def path_of(source: str, folder: Path | None = None) -> Path:
+    """Return where the committed results of a source are stored: in this data folder.
+
+    The folder is `data_dir()` if it is None.
+    """
+    return (folder or data_dir()) / "results" / f"{source}.json"
 
 
 def save(source: str, rows: list[Row]) -> Path:
@@ -273,13 +276,13 @@ def weights(source: str) -> dict[str, str]:
     return dict(sorted(checksums.items()))
 
 
-def read(source: str) -> dict[str, Any]:
-    """Return a source's committed results: `weights` and `rows`.
+def read(source: str, folder: Path | None = None) -> dict[str, Any]:
+    """Return a source's committed results: `weights` and `rows`; the `folder` as in `path_of`.
 
     Raises:
         BadInput: They are missing or damaged, or of another version.
     """
-    path = path_of(source)
+    path = path_of(source, folder)
     remedy = f"delete it and write it with `carry claims --source {source} --save`"
     results = read_json(path, Results, remedy)
     if results.source != source:
@@ -429,8 +432,11 @@ def gathered(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     return lists
 
 
-def by_id(source: str) -> dict[str, Row]:
-    """Return the committed results of a source by id; empty if there are none."""
-    if not os.path.lexists(path_of(source)):
+def by_id(source: str, folder: Path | None = None) -> dict[str, Row]:
+    """Return the committed results of a source by id; empty if there are none.
+
+    The `folder` is as in `path_of`.
+    """
+    if not os.path.lexists(path_of(source, folder)):
         return {}
-    return {row.id: row for row in read(source)["rows"]}
+    return {row.id: row for row in read(source, folder)["rows"]}
