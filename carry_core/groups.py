@@ -430,6 +430,8 @@ def _check_ranges(numbers: Numbers) -> None:
     for word, other in (("digits", "pad"), ("primed", "finetuned")):
         if word in numbers and other in numbers:
             raise BadInput(f"expected either {word} or {other}, not both.")
-    longer = {"primed", "finetuned"} & numbers.keys()
-    if longer and numbers.get("pad", DIGITS) == DIGITS:
-        raise BadInput(f"{longer.pop()} takes longer sums: expected a padded group, such as pad6.")
+    additions = {"primed", "finetuned"} & numbers.keys()
+    if additions and numbers.get("pad", DIGITS) == DIGITS:
+        raise BadInput(
+            f"{additions.pop()} takes longer sums: expected a padded group, such as pad6."
+        )

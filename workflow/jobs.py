@@ -158,7 +158,12 @@ def run_again(name: str, group: str, source: str, out: Path) -> int:
 
 
 def count_verdicts(name: str, group: str, source: str) -> str:
-    """Return the verdicts of the ledger's rows of a page and group, such as `3 reproduced`."""
+    """Return the verdicts of the ledger's rows of a page and group, such as `3 reproduced`.
+
+    There are none for other weights than those that the rows were made from.
+    """
+    if results.has_other_weights(source, group):
+        return ""
     rows = results.by_id(source)
     counts: Counter[str] = Counter()
     for claim in claims.claims().values():

@@ -313,8 +313,8 @@ def has_other_weights(source: str, group: str, paths: Iterable[Path] | None = No
     for name, digest in stored.items():
         if Path(name).parts[1:2] == (group,) and name.endswith(runs.SUFFIX):
             behind_rows.add(digest)
-    here = {sha256(path) for path in paths or runs.find(group).values()}
-    return bool(here) and here != behind_rows
+    present = {sha256(path) for path in paths or runs.find(group).values()}
+    return bool(present) and present != behind_rows
 
 
 @lru_cache(maxsize=4)

@@ -265,12 +265,12 @@ def of_groups(keys: Sequence[str]) -> str:
     return "; ".join(words)
 
 
-def leave_out_other_weights(lines: Iterable[Line], shown: Runs | None) -> list[str]:
+def leave_out_other_weights(lines: Iterable[Line], page_runs: Runs | None) -> list[str]:
     """Leave out the results of each source that were made from other weights than are here.
 
     Args:
         lines: The lines that are judged.
-        shown: The runs that the page shows; of other groups, the ones that lead are compared.
+        page_runs: The runs that the page shows; of other groups, the ones that lead are compared.
 
     Returns:
         The groups with other weights.
@@ -281,18 +281,18 @@ def leave_out_other_weights(lines: Iterable[Line], shown: Runs | None) -> list[s
             names = {name for row in rows for name in row.groups}
             for name in names:
                 if (source, name) not in others:
-                    paths = _paths(shown, source, name)
+                    paths = _paths(page_runs, source, name)
                     others[source, name] = results.has_other_weights(source, name, paths)
             if any(others[source, name] for name in names):
                 line.leave_out(source)
     return sorted({name for (_, name), is_other in others.items() if is_other})
 
 
-def _paths(shown: Runs | None, source: str, group: str) -> list[Path] | None:
+def _paths(page_runs: Runs | None, source: str, group: str) -> list[Path] | None:
     """Return the files of the runs that a page shows, if they are of this group; else None."""
-    if shown is None or (shown.source, shown.group) != (source, group):
+    if page_runs is None or (page_runs.source, page_runs.group) != (source, group):
         return None
-    return [stored.path for stored in shown.stored.values()]
+    return [stored.path for stored in page_runs.stored.values()]
 
 
 def verdict_box(
@@ -300,7 +300,7 @@ def verdict_box(
     group: str | None = None,
     words: Mapping[str, str] | None = None,
     pages: bool = False,
-    shown: Runs | None = None,
+    page_runs: Runs | None = None,
 ) -> Html:
     """Return the box at the top of a page: the paper's claims, and the verdicts on them.
 
@@ -311,7 +311,7 @@ def verdict_box(
         group: The group that the page shows; a claim about others is not judged there.
         words: The page's own words for a claim, by id, in place of its `short` in claims.yml.
         pages: True to link each row to the page that computes it.
-        shown: The runs that the page shows, which may be others than those that lead.
+        page_runs: The runs that the page shows, which may be others than those that lead.
 
     Raises:
         BadInput: There is no such id.
@@ -325,7 +325,7 @@ def verdict_box(
         informative = [claim for claim in claims_of_line if claim.id not in weightless]
         lines.append(Line(line_words, informative or claims_of_line, stored))
     judged = [line for line in lines if line.about(group)]
-    other_weights = leave_out_other_weights(judged, shown)
+    other_weights = leave_out_other_weights(judged, page_runs)
 
     html = TEMPLATES.get_template("box.html.j2").render(
         lines=lines,
@@ -364,13 +364,13 @@ def _plain(line: Line, judged: bool) -> str:
     return " | ".join(parts)
 
 
-def ledger(*ids: str, group: str | None = None, shown: Runs | None = None) -> Html:
+def ledger(*ids: str, group: str | None = None, page_runs: Runs | None = None) -> Html:
     """Return rows of the ledger: paper, author's weights, ours, runs, verdicts, runs that differ.
 
     Args:
         ids: Ids, or beginnings of ids such as `tab1/`.
         group: The group that the page shows; rows about others name theirs.
-        shown: As in `verdict_box`.
+        page_runs: As in `verdict_box`.
 
     Raises:
         BadInput: There is no such id.
@@ -380,7 +380,7 @@ def ledger(*ids: str, group: str | None = None, shown: Runs | None = None) -> Ht
     for name in ids:
         for claim in [claims()[name]] if name in claims() else chosen(name):
             lines.append(Line(claim.words, [claim], rows))
-    leave_out_other_weights(lines, shown)
+    leave_out_other_weights(lines, page_runs)
     template = TEMPLATES.get_template("rows.html.j2")
     html = template.render(
         lines=lines, sources=SOURCES, group=group, collapsed=len(lines) > LONG_TABLE

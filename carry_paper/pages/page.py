@@ -58,7 +58,7 @@ class PageWithoutRuns:
         return None
 
     @property
-    def shown(self) -> Runs | None:
+    def loaded_runs(self) -> Runs | None:
         """The page's own runs; None if it loads none."""
         return None
 
@@ -79,12 +79,14 @@ class PageWithoutRuns:
         """
         self.claims = claims
         group = None if all_groups else self.judged_group
-        show(box.verdict_box(claims, group, words or {}, shown=self.shown), name="verdicts")
+        show(
+            box.verdict_box(claims, group, words or {}, page_runs=self.loaded_runs), name="verdicts"
+        )
 
     def ledger(self, *claims: str, all_groups: bool = False) -> None:
         """Put rows of the ledger on the page: those named, else those of the verdict box."""
         group = None if all_groups else self.judged_group
-        show(box.ledger(*claims or self.claims, group=group, shown=self.shown))
+        show(box.ledger(*claims or self.claims, group=group, page_runs=self.loaded_runs))
 
     def beside(self, data: Any, part: str = "", group: str | None = None) -> dict[str, Any]:
         """Return a figure's data by side: the author's as it is stored, and this.
@@ -168,7 +170,7 @@ class Page(PageWithoutRuns):
         return self.group
 
     @property
-    def shown(self) -> Runs:
+    def loaded_runs(self) -> Runs:
         """The page's own runs."""
         return self.runs
 

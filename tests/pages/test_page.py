@@ -94,7 +94,7 @@ def test_the_box_has_the_short_words_of_its_claims_and_the_page_s_own(page, outp
 def test_a_page_judges_what_is_about_its_group_or_about_any(page, monkeypatch):
     groups_of_boxes = []
 
-    def verdict_box(claims, group, words, shown):
+    def verdict_box(claims, group, words, page_runs):
         groups_of_boxes.append(group)
         return Html("", "")
 
@@ -137,7 +137,7 @@ def test_no_verdict_stands_beside_other_weights(page):
     """Those that the results were made from, others, and one run more than they have."""
     files = results.weights("ours")
     store_results(files)
-    judged = box.verdict_box(["finding/transition"], NAME, shown=page.runs)
+    judged = box.verdict_box(["finding/transition"], NAME, page_runs=page.runs)
     assert "ours: 2 of 2 runs" in judged.text
     assert "sha256" not in judged.html
 
@@ -145,13 +145,13 @@ def test_no_verdict_stands_beside_other_weights(page):
     with_one_more = Page("fig99", source="ours", group=NAME, run=40)
     assert with_one_more.runs.numbers == (0, 3, 40)
     changed = dict.fromkeys(files, "0" * 64)
-    for shown, weights in ((with_one_more.runs, files), (page.runs, changed), (None, changed)):
+    for page_runs, weights in ((with_one_more.runs, files), (page.runs, changed), (None, changed)):
         store_results(weights)
-        unjudged = box.verdict_box(["finding/transition"], NAME, shown=shown)
+        unjudged = box.verdict_box(["finding/transition"], NAME, page_runs=page_runs)
         assert "ours" not in unjudged.text
         assert f"the weights of {NAME} here are others" in unjudged.html
         assert f"carry compare {NAME}" in unjudged.html
-        assert "1.0" not in box.ledger("finding/transition", group=NAME, shown=shown).html
+        assert "1.0" not in box.ledger("finding/transition", group=NAME, page_runs=page_runs).html
     store_results(changed)
     assert results.of_these_weights("ours", "finding/transition").runs == []
     store_results(files)
@@ -159,7 +159,7 @@ def test_no_verdict_stands_beside_other_weights(page):
 
 
 def test_the_box_is_empty_where_there_are_no_results(page):
-    empty = box.verdict_box(["finding/transition", "tab1/final_mlp/"], None, shown=page.runs)
+    empty = box.verdict_box(["finding/transition", "tab1/final_mlp/"], None, page_runs=page.runs)
     assert "ours: " not in empty.text
     assert "There are no results of the ledger here" in empty.html
     assert results.of_these_weights("author", "finding/transition").runs == []
