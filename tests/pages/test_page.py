@@ -161,7 +161,7 @@ def test_no_verdict_stands_beside_other_weights(page):
 def test_the_box_is_empty_where_there_are_no_results(page):
     empty = box.verdict_box(["finding/transition", "tab1/final_mlp/"], None, page_runs=page.runs)
     assert "ours: " not in empty.text
-    assert "There are no results of the ledger here" in empty.html
+    assert "There are no results of the ledger in this data folder" in empty.html
     assert results.of_these_weights("author", "finding/transition").runs == []
 
 
