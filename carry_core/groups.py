@@ -1,16 +1,24 @@
-"""The groups of runs that the paper trains, and our recipes for training them.
+"""The groups of runs that the paper trains, any other group by its name, and our recipes.
 
-Groups have the author's names. A group, a recipe and a number identify a run.
+A name in the author's style is enough for a group, listed here or not:
+
+    n2_s0.4_w0.5_dff256_h4      2 layers, 40% of the sums, weight decay 0.5, d_ff 256, 4 heads
+    decoder_digits2_n1_s0.3_w0.0_p0.2      1 causal layer, two-digit sums, a dropout rate of 0.2
+
+`FORM` has the whole grammar. A group, a recipe and a number identify a run.
 """
 
+import difflib
 import math
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import NamedTuple
 
 from carry_core.errors import BadInput
 from carry_core.model import ModelConfig
-from carry_core.sums import n_sums
+from carry_core.sums import MAX_LISTED, n_sums
 
 # The random longer sums of a padded group: it is primed with the first and tested on the others
 # (App. H).
@@ -18,6 +26,8 @@ N_LONG = 20_000
 # A run is tested after each of its first fifty epochs, then after every tenth.
 TESTED_FIRST = 50
 TESTED_EVERY = 10
+DROPOUT = 0.1  # the paper's rate
+DIGITS = 3  # the paper's sums, but for App. F
 
 
 @dataclass(frozen=True)
@@ -31,6 +41,7 @@ class Group:
             set (the paper's s).
         decay: Weight decay (the paper's lambda).
         n_digits: Digits of the sums in the training set.
+        dropout: The share of entries that dropout zeroes in training (App. A.1).
         batch: Sums in a batch.
         epochs: Epochs by the paper's protocol.
         n_runs: Number of runs.
@@ -47,6 +58,7 @@ class Group:
     fraction: float = 0.3
     decay: float = 0.2
     n_digits: int = 3
+    dropout: float = DROPOUT
     batch: int = 1024
     epochs: int = 1000
     n_runs: int = 6
@@ -61,10 +73,16 @@ class Group:
         parts = ["1 layer" if config.layers == 1 else f"{config.layers} layers"]
         if config.causal:
             parts.append("causal")
-        if self.n_digits != 3:
+        if self.n_digits != DIGITS:
             parts.append(f"{self.n_digits} digits")
         if config.d_ff != ModelConfig.d_ff:
             parts.append(f"d_ff {config.d_ff}")
+        if config.heads != ModelConfig.heads:
+            parts.append("1 head" if config.heads == 1 else f"{config.heads} heads")
+        if config.d_model != ModelConfig.d_model:
+            parts.append(f"d_model {config.d_model}")
+        if self.dropout != DROPOUT:
+            parts.append(f"dropout {self.dropout}")
         parts.append(f"{100 * self.fraction:.0f}% of the sums")
         parts.append(f"weight decay {self.decay}")
         if self.padded:
@@ -192,13 +210,10 @@ def find_recipe(name: str, group: Group, epochs: int | None = None) -> Recipe:
     """Return the recipe of that name, stopped after this many `epochs` (None: at its end).
 
     Raises:
-        BadInput: There is no such recipe, it has fewer epochs, or the group is not in the
-            paper.
+        BadInput: There is no such recipe, or it has fewer epochs.
     """
     if name not in RECIPES:
         raise BadInput(f"Unknown recipe {name!r}: expected one of {', '.join(RECIPES)}.")
-    if group.name not in GROUPS:
-        raise BadInput(f"{group.name} is not in the paper, so there is no protocol to train it by.")
     recipe = RECIPES[name]
     planned = recipe.planned_epochs(group)
     if epochs is not None and epochs > planned:
@@ -245,16 +260,178 @@ _LISTED = (
 )
 GROUPS = {group.name: group for group in _LISTED}
 # The author's release has one more group, which the paper does not mention.
-RELEASED_ONLY = {"pad5_n2_s0.3_w0.2": Group("pad5_n2_s0.3_w0.2", ModelConfig(width=5))}
+RELEASED_ONLY = {
+    "pad5_n2_s0.3_w0.2": Group("pad5_n2_s0.3_w0.2", ModelConfig(width=5), snapshots=(500,))
+}
 
 
 def find(name: str) -> Group:
-    """Return the group of that name.
+    """Return the group of that name: one of the paper's, or the one that the name describes.
 
     Raises:
-        BadInput: There is no such group.
+        BadInput: The name does not parse, or is another spelling of a group's name.
     """
-    group = (GROUPS | RELEASED_ONLY).get(name) if isinstance(name, str) else None
-    if group is None:
-        raise BadInput(f"Unknown group {name!r}: expected one of {', '.join(GROUPS)}.")
+    if not isinstance(name, str):
+        raise _unknown(name)
+    return (GROUPS | RELEASED_ONLY).get(name) or parsed(name)
+
+
+# ---- names of groups
+
+FORM = (
+    "[decoder_][digits2…4_ | padN_][primedM_ | finetunedM_]"
+    "nLAYERS_sFRACTION_wDECAY[_dffD][_hHEADS][_dD_MODEL][_pDROPOUT]"
+)
+# Each part of a name is a word, and for all but one word a number.
+PART = re.compile(r"(decoder|digits|pad|primed|finetuned|n|s|w|dff|h|d|p)([0-9.]*(?:e-?[0-9]+)?)")
+FRACTIONAL = ("s", "w", "p")  # the words of numbers that need not be whole
+MAX_WHOLE = 99_999
+MAX_LAYERS = 99
+MAX_WIDTH = 12  # digits of padded sums: of longer ones, carry classes cannot be listed
+MAX_FRACTION = 0.5  # the test set is as large as the training set
+MAX_DECAY = 100.0
+MAX_DROPOUT = 0.9
+LARGE_BATCH = 8192  # sums in a batch of four digits
+# Unprimed groups have the protocol of pad6_n2_s0.3_w0.2 (App. H).
+UNPRIMED_EPOCHS = 2500
+UNPRIMED_SNAPSHOTS = (500, 1000)
+FINETUNED_EPOCHS = 50
+FINETUNED_FROM = 500  # the epoch of the parent
+
+Numbers = Mapping[str, float | int]  # the numbers in a name, by their words
+
+
+@cache
+def parsed(name: str) -> Group:
+    """Return the group that a name describes by `FORM`.
+
+    Raises:
+        BadInput: The name does not parse, is not spelled as the group's own name is, or describes
+            a group that cannot be trained.
+    """
+    numbers = _numbers(name)
+    try:
+        group = _described(numbers)
+    except BadInput as error:
+        raise BadInput(f"Group {name!r}: {error}") from error
+    if group.name != name:
+        raise BadInput(f"Group {name!r} is called {group.name}: expected that spelling.")
     return group
+
+
+def _numbers(name: str) -> Numbers:
+    """Return the numbers in a name; raise `BadInput` if it is not of the form."""
+    numbers: dict[str, float | int] = {}
+    for part in name.split("_"):
+        match = PART.fullmatch(part)
+        value = _value(*match.groups()) if match else None
+        if match is None or value is None or match[1] in numbers:
+            raise _unknown(name)
+        numbers[match[1]] = value
+    if not {"n", "s", "w"} <= numbers.keys():
+        raise _unknown(name)
+    return numbers
+
+
+def _value(word: str, text: str) -> float | int | None:
+    """Return the number after a word of a name; None if it is none, or not of the word's kind."""
+    if word == "decoder":
+        return None if text else 1
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    if word in FRACTIONAL:
+        return value
+    return int(value) if text.isdigit() and value <= MAX_WHOLE else None
+
+
+def _unknown(name: object) -> BadInput:
+    """Return the error about a name that is not of the form; it has the nearest listed name."""
+    nearest = difflib.get_close_matches(str(name), GROUPS, n=1, cutoff=0.0)[0]
+    return BadInput(f"Unknown group {name!r}: expected a name such as {nearest}, by {FORM}.")
+
+
+def _described(numbers: Numbers) -> Group:
+    """Return the group with these numbers, under its own name.
+
+    Raises:
+        BadInput: There can be no such group.
+    """
+    _check_ranges(numbers)
+    n_digits = int(numbers.get("digits", DIGITS))
+    config = ModelConfig(
+        layers=int(numbers["n"]),
+        width=int(numbers.get("pad", n_digits)),
+        causal="decoder" in numbers,
+        d_model=int(numbers.get("d", ModelConfig.d_model)),
+        heads=int(numbers.get("h", ModelConfig.heads)),
+        d_ff=int(numbers.get("dff", ModelConfig.d_ff)),
+    )
+    padded = config.width > n_digits
+    group = Group(
+        _name(numbers),
+        config,
+        fraction=float(numbers["s"]),
+        decay=float(numbers["w"]),
+        n_digits=n_digits,
+        dropout=float(numbers.get("p", DROPOUT)),
+        batch=LARGE_BATCH if n_digits == MAX_LISTED else Group.batch,
+        primed=int(numbers.get("primed", numbers.get("finetuned", 0))),
+        tracks_final_mlp=not (padded or config.causal),
+    )
+    if "finetuned" in numbers:
+        parent = {word: number for word, number in numbers.items() if word != "finetuned"}
+        return replace(group, epochs=FINETUNED_EPOCHS, parent=(_name(parent), FINETUNED_FROM))
+    if padded and not group.primed:
+        return replace(group, epochs=UNPRIMED_EPOCHS, snapshots=UNPRIMED_SNAPSHOTS)
+    return group
+
+
+def _name(numbers: Numbers) -> str:
+    """Return the one name of the group with these numbers, without those that are defaults."""
+    parts = ["decoder"] if "decoder" in numbers else []
+    defaults = {
+        "digits": DIGITS,
+        "pad": DIGITS,
+        "dff": ModelConfig.d_ff,
+        "h": ModelConfig.heads,
+        "d": ModelConfig.d_model,
+        "p": DROPOUT,
+    }
+    order = ("digits", "pad", "primed", "finetuned", "n", "s", "w", "dff", "h", "d", "p")
+    for word in order:
+        if word in numbers and numbers[word] != defaults.get(word):
+            parts.append(f"{word}{numbers[word]}")
+    return "_".join(parts)
+
+
+def _check_ranges(numbers: Numbers) -> None:
+    """Raise `BadInput` if a number in a name is out of range, or two of them exclude each other."""
+    n_digits = numbers.get("digits", DIGITS)
+    size = n_sums(int(n_digits)) if 1 < n_digits <= MAX_LISTED else 0
+    limits = {
+        "digits": (2, MAX_LISTED, "digits, since all sums are enumerated"),
+        "pad": (DIGITS, MAX_WIDTH, "digits"),
+        "n": (1, MAX_LAYERS, "layers"),
+        "w": (0, MAX_DECAY, "as weight decay"),
+        "p": (0, MAX_DROPOUT, "as dropout rate"),
+        "primed": (1, N_LONG - 1, "longer sums"),
+        "finetuned": (1, N_LONG - 1, "longer sums"),
+    }
+    for word, (low, high, unit) in limits.items():
+        if not low <= numbers.get(word, low) <= high:
+            raise BadInput(f"{word}{numbers[word]}: expected {low} to {high} {unit}.")
+    if not (1 / (2 * size) < numbers["s"] <= MAX_FRACTION):
+        raise BadInput(
+            f"s{numbers['s']}: expected a share of the {size:,} sums, of one sum or more, "
+            f"up to {MAX_FRACTION}, since the test set is as large."
+        )
+    for word, other in (("digits", "pad"), ("primed", "finetuned")):
+        if word in numbers and other in numbers:
+            raise BadInput(f"expected either {word} or {other}, not both.")
+    additions = {"primed", "finetuned"} & numbers.keys()
+    if additions and numbers.get("pad", DIGITS) == DIGITS:
+        raise BadInput(
+            f"{additions.pop()} takes longer sums: expected a padded group, such as pad6."
+        )

@@ -11,16 +11,17 @@ A run is a pair of files. `data/runs/<group>/<recipe>/run<k>.safetensors` has
 `curves` reads them. A run exists if its safetensors file does, which is written last.
 
 What was imported from the author's release is in `data/author/<group>/`, in the same format but in
-float32.
+float32. `load` also takes the path of such a file, or of a folder of them, wherever they are.
 """
 
 import json
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex, cast
 
 import numpy as np
 import torch
@@ -39,6 +40,7 @@ SOURCES = ("ours", "author")
 LAST = 999  # the highest number of a run
 FIRST = range(6)  # the runs that are loaded unless others are asked for
 RUN_FILE = re.compile("run(0|[1-9][0-9]*)")  # without its suffix: `run00` is no run
+SUFFIX = ".safetensors"
 STORED_AS = ("F16", "F32")  # safetensors' names of float16 and float32
 
 Record = dict[str, Any]
@@ -113,7 +115,13 @@ def describe(path: Path, group: str | None = None) -> dict[str, Any]:
             record cannot be true.
     """
     with open_tensors(path, remedy(path, group)) as file:
-        content: dict[str, Any] = json.loads((file.metadata() or {})["carry"])
+        metadata_text = (file.metadata() or {}).get("carry")
+        if metadata_text is None:
+            raise BadInput(
+                f"{path} has no record of its training, so its group is not known: "
+                "expected a file that `carry train` or `runs.save_run` wrote."
+            )
+        content: dict[str, Any] = json.loads(metadata_text)
         version = content["format"]
         if version != FORMAT:
             raise BadInput(
@@ -123,10 +131,15 @@ def describe(path: Path, group: str | None = None) -> dict[str, Any]:
         metadata = RunFile(**content)
         own_group = groups.find(metadata.group)
         record = metadata.record
-        if group not in (None, metadata.group) or metadata.config != asdict(own_group.config):
+        if group not in (None, metadata.group):
+            raise ValueError(f"it is of {metadata.group}, not of {group}")
+        expected = asdict(own_group.config)
+        differing = {name for name, _ in expected.items() ^ metadata.config.items()}
+        if differing:
+            name = min(differing)
             raise ValueError(
-                f"it is of {metadata.group} with {metadata.config}, "
-                f"not of {group or metadata.group}"
+                f"its config has {name} {metadata.config.get(name)!r}, "
+                f"and {metadata.group} has {expected.get(name)!r}"
             )
         planned = epochs_of_recipe(own_group, record["recipe"])
         if record["epochs"] > planned:
@@ -257,7 +270,7 @@ class Runs:
 
 
 def load(
-    group: str,
+    group: str | os.PathLike[str],
     source: str = "ours",
     *,
     recipe: str | None = None,
@@ -265,17 +278,89 @@ def load(
 ) -> Runs:
     """Return the runs of a group, all of one recipe.
 
-    They are those numbered `runs` (0 to 5 if None), of the recipe that leads (see `find`).
+    They are those numbered `runs` (0 to 5 if None), of the recipe that leads (see `find`). In place
+    of a group's name, you may give the path of a run's file, or of a folder with the files of some
+    runs: then its records say which runs they are, and `runs` chooses some of them.
 
     Raises:
         BadInput: The group, source or recipe is unknown, or a file is missing, damaged, or
             of another version.
     """
-    trained = leading(group, source, recipe, runs)
+    if is_path(group):
+        return load_path(Path(group), runs)
+    name = cast(str, group)
+    trained = leading(name, source, recipe, runs)
     absent = sorted(set(runs or ()) - trained.keys())
     if not trained or absent:
-        raise missing("weights", group, source, recipe, absent)
+        raise missing("weights", name, source, recipe, absent)
+    return loaded(name, source, trained)
 
+
+def is_path(group: str | os.PathLike[str]) -> bool:
+    """Return True if this is a path of runs and not the name of a group.
+
+    A text without a slash is a path only if it is no group's name, and there is such a file.
+    """
+    if not isinstance(group, str):
+        return isinstance(group, os.PathLike)
+    if "/" in group or os.sep in group or group.endswith(SUFFIX):
+        return True
+    try:
+        groups.find(group)
+    except BadInput:
+        return bool(group) and os.path.lexists(group)
+    return False
+
+
+def load_path(path: Path, runs: Collection[int] | None = None) -> Runs:
+    """Return the runs in a file or in a folder of files, or those numbered `runs`.
+
+    Raises:
+        BadInput: There is no such file, run, or record; or the runs were not trained alike.
+    """
+    if not os.path.lexists(path):
+        raise BadInput(f"{path} does not exist: expected a run's file or a folder with some.")
+    files = [path]
+    if path.is_dir():
+        files = sorted(path.glob(f"*{SUFFIX}"))
+        if not files:
+            raise BadInput(
+                f"{path} has no runs: expected a folder with files such as run0{SUFFIX}."
+            )
+    if runs is not None:
+        check_numbers(runs)
+
+    trained: dict[int, TrainedRun] = {}
+    trainings: dict[tuple[str, str, int], Path] = {}
+    for file in files:
+        content = describe(file)
+        record = content["record"]
+        trainings.setdefault((content["group"], record["recipe"], record["epochs"]), file)
+        if record["run"] in trained:
+            other = trained[record["run"]].path
+            raise BadInput(f"{other} and {file} are both of run {record['run']}: expected one.")
+        trained[record["run"]] = TrainedRun(file, record)
+    if len(trainings) > 1:
+        described = []
+        for (group, recipe, epochs), file in trainings.items():
+            described.append(f"{file.name} of {group}, recipe {recipe}, {epochs} epochs")
+        raise BadInput(
+            f"{path} has runs that were not trained alike ({'; '.join(described)}): "
+            "expected those of one training, or the path of one file."
+        )
+    absent = sorted(set(runs or ()) - trained.keys())
+    if absent:
+        raise BadInput(
+            f"{path} has no runs {','.join(map(str, absent))}: "
+            f"expected some of {','.join(map(str, sorted(trained)))}."
+        )
+    chosen = {run: trained[run] for run in sorted(trained) if runs is None or run in runs}
+    ((group, recipe, _),) = trainings
+    return loaded(group, "author" if recipe == "author" else "ours", chosen)
+
+
+def loaded(group: str, source: str, trained: Mapping[int, "TrainedRun"]) -> Runs:
+    """Return a group's runs, read from these files."""
     config = groups.find(group).config
     stored = {run: StoredWeights(path, record, config) for run, (path, record) in trained.items()}
     records = [record for _, record in trained.values()]
@@ -401,6 +486,8 @@ def remedy(path: Path, group: str | None = None) -> str:
     """Return the remedy for a damaged file of a run that git does not track."""
     if path.is_relative_to(author_dir()):
         return "run `carry import-author DIR` again"
+    if not path.is_relative_to(data_dir()):
+        return "get it again, or train it again"
     return f"move it away and train {group or path.parent.parent.name} again"
 
 
@@ -413,8 +500,6 @@ def missing(
     start = f"No {kind} of {group}{run_words} from {source} in {folder(source)}:"
     if source == "author":
         return BadInput(f"{start} `carry import-author DIR` imports what his release has.")
-    if group in groups.RELEASED_ONLY:
-        return BadInput(f"{start} it is in the author's release, not in the paper.")
     if not data_dir().is_dir():
         return BadInput(f"{start} weights come with the repository; name its data/ in CARRY_DATA.")
     command = f"carry train {group}"

@@ -20,6 +20,7 @@ from carry_core.groups import Group
 from carry_core.interventions import Sums
 from carry_core.model import ModelConfig, Transformer
 from carry_paper import author, cli
+from carry_paper.findings import survey
 from tests.helpers.chromium import Chromium
 
 torch.set_num_threads(1)
@@ -76,6 +77,15 @@ def quick_first(names: Iterable[str]) -> list[Any]:
         pytest.param(name, marks=[] if name in QUICK_SHAPES else [pytest.mark.slow])
         for name in names
     ]
+
+
+@pytest.fixture(scope="module")
+def few_draws():
+    """Dissections take few samples, of few sums."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(survey, "DRAWN", 40)
+        patch.setattr(survey, "DRAWS", 1)
+        yield
 
 
 @pytest.fixture(params=quick_first(SHAPES))

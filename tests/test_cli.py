@@ -33,7 +33,13 @@ def test_the_installed_command(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("train", "n9"), "Unknown group 'n9': expected one of"),
+        (("train", "n9"), "Unknown group 'n9': expected a name such as"),
+        (("train", "n2_s0.30_w0.2"), "'n2_s0.30_w0.2' is called n2_s0.3_w0.2"),
+        (("train", "digits5_n2_s0.3_w0.2"), "digits5: expected 2 to 4 digits"),
+        (
+            ("train", "n2_s0.3_w0.2_h4", "--precision", "bf16", "--epochs", "1001"),
+            "n2_s0.3_w0.2_h4 has 1000 by the recipe paper",
+        ),
         (("train",), "Expected either one or more groups, or --all"),
         (
             ("train", "n1_s0.3_w0.2", "--runs", "7-3"),
@@ -57,7 +63,11 @@ def test_the_installed_command(tmp_path):
         ),
         (("train", "n1_s0.3_w0.2", "--threads", "9" * 20), "Invalid value for '--threads'"),
         (("train", "n1_s0.3_w0.2", "--out", ""), "Invalid value for '--out': an empty path"),
-        (("train", "pad5_n2_s0.3_w0.2"), "is not in the paper"),
+        (("compare",), "Missing argument 'GROUP|DIR|FILE...'"),
+        (("compare", "n9"), "Unknown group 'n9'"),
+        (("compare", "no/run0.safetensors"), "no/run0.safetensors does not exist"),
+        (("compare", "n2_s0.4_w0.5"), "make them with `carry train n2_s0.4_w0.5`"),
+        (("compare", "n2_s0.3_w0.2", "--html", "/dev/null/x"), "Cannot write to /dev/null"),
         (
             ("claims", "--source", "ours", "--only", "tab9"),
             "No id of the ledger starts with 'tab9'",

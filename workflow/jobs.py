@@ -52,6 +52,8 @@ def trainings(request: Mapping[str, str]) -> list[str]:
     stamps = []
     for name in (request.get("groups") or "").split() or groups.GROUPS:
         group = groups.find(name)
+        if request.get("precision") == "fused":
+            fused.check_sizes(group.config)
         requested_seeds.check_group(group)
         recipe = groups.find_recipe(request.get("recipe") or "paper", group, limit)
         for run in loop.parse_run_numbers(request.get("runs") or None, group):
@@ -156,7 +158,12 @@ def run_again(name: str, group: str, source: str, out: Path) -> int:
 
 
 def count_verdicts(name: str, group: str, source: str) -> str:
-    """Return the verdicts of the ledger's rows of a page and group, such as `3 reproduced`."""
+    """Return the verdicts of the ledger's rows of a page and group, such as `3 reproduced`.
+
+    There are none for other weights than those that the rows were made from.
+    """
+    if results.has_other_weights(source, group):
+        return ""
     rows = results.by_id(source)
     counts: Counter[str] = Counter()
     for claim in claims.claims().values():

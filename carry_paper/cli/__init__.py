@@ -7,7 +7,7 @@ import sys
 import click
 
 from carry_core.errors import BadInput
-from carry_paper.cli import data, ledger, llm, train
+from carry_paper.cli import compare, data, ledger, llm, train
 
 COMMANDS = (
     data.import_author,
@@ -15,6 +15,7 @@ COMMANDS = (
     data.export_playground,
     train.train,
     train.bench_command,
+    compare.compare_command,
     ledger.claims_command,
     ledger.interchange_command,
     ledger.seeds_command,

@@ -1,4 +1,4 @@
-"""Commands that train the paper's groups, and that measure speed."""
+"""Commands that train groups of runs, and that measure speed."""
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -34,7 +34,10 @@ from carry_paper.training.trainer import PRECISIONS
 Plan = list[tuple[Checkpoints, dict[int, Progress]]]
 
 
-@click.command(epilog=f"Groups, the most needed ones first: {', '.join(groups.GROUPS)}.")
+@click.command(
+    epilog=f"The paper's groups, the most needed ones first: {', '.join(groups.GROUPS)}."
+    f" Any other group is named by {groups.FORM}, such as n2_s0.4_w0.5_dff256_h4."
+)
 @click.argument("names", metavar="GROUP...", nargs=-1)
 @click.option(
     "--all", "all_groups", is_flag=True, help="Train every group, the most needed ones first."
@@ -95,6 +98,8 @@ def train(
 
     plan: Plan = []
     for checkpoints in writable_checkpoints(groups.GROUPS if all_groups else names, recipe, epochs):
+        if precision == "fused":
+            fused.check_sizes(checkpoints.group.config)
         check_writable(run_path(out, checkpoints.group.name, recipe, 0).parent)
         run_numbers = loop.parse_run_numbers(numbers, checkpoints.group)
         plan.append((checkpoints, loop.missing(checkpoints, run_numbers, out, seeds)))

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -218,9 +219,12 @@ class Results(BaseModel):
         return self
 
 
-def path_of(source: str) -> Path:
-    """Return where the committed results of a source are stored."""
-    return data_dir() / "results" / f"{source}.json"
+def path_of(source: str, folder: Path | None = None) -> Path:
+    """Return where the committed results of a source are stored: in this data folder.
+
+    The folder is `data_dir()` if it is None.
+    """
+    return (folder or data_dir()) / "results" / f"{source}.json"
 
 
 def save(source: str, rows: list[Row]) -> Path:
@@ -318,13 +322,15 @@ def weights(source: str) -> dict[str, str]:
     return dict(sorted(checksums.items()))
 
 
-def read(source: str) -> dict[str, Any]:
+def read(source: str, folder: Path | None = None) -> dict[str, Any]:
     """Return a source's committed results: `weights` and `rows`, with what `claims.yml` adds.
+
+    The `folder` is as in `path_of`.
 
     Raises:
         BadInput: They are missing or damaged, or of another version.
     """
-    path = path_of(source)
+    path = path_of(source, folder)
     remedy = f"delete it and write it with `carry claims --source {source} --save`"
     results = read_json(path, Results, remedy)
     if results.source != source:
@@ -335,6 +341,57 @@ def read(source: str) -> dict[str, Any]:
         claim = by_id.get(row.id)
         rows.append(row if claim is None else explained(row, claim, source))
     return {**dict(results), "rows": rows}
+
+
+# ---- results beside the weights that are here
+
+
+def has_other_weights(source: str, group: str, paths: Iterable[Path] | None = None) -> bool:
+    """Return True if a group's weights are not those from which a source's results were made.
+
+    They are compared by sha256. If there are no weights, or no results, they are no others.
+
+    Args:
+        source: `ours` or `author`.
+        group: The group's name.
+        paths: The files with the weights; those that `runs.load` loads if None.
+    """
+    path = path_of(source)
+    if not os.path.lexists(path):
+        return False
+    stored = _weights_behind(source, path, path.stat().st_mtime_ns)
+    if source == "author":
+        return any(stored.get(name) != digest for name, digest in _released(group).items())
+    behind_rows = set()
+    for name, digest in stored.items():
+        if Path(name).parts[1:2] == (group,) and name.endswith(runs.SUFFIX):
+            behind_rows.add(digest)
+    present = {sha256(path) for path in paths or runs.find(group).values()}
+    return bool(present) and present != behind_rows
+
+
+@lru_cache(maxsize=4)
+def _weights_behind(source: str, _path: Path, _modified: int) -> dict[str, str]:
+    weights: dict[str, str] = read(source)["weights"]
+    return weights
+
+
+def _released(group: str) -> dict[str, str]:
+    """Return the sha256 of the author's released files that are imported of a group."""
+    checksums: dict[str, str] = {}
+    for output, files in author.imported_files(runs.folder("author")).items():
+        if output.startswith(f"{group}/"):
+            checksums.update(files)
+    return checksums
+
+
+def of_these_weights(source: str, name: str) -> Row:
+    """Return a stored row; one without a value if there is none, or other weights are here."""
+    row = by_id(source).get(name)
+    if row is None or any(has_other_weights(source, group) for group in row.groups):
+        claim = claims()[name]
+        return Row(name, claim.where, claim.paper, fields={"run": [], "shows": []})
+    return row
 
 
 def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:
@@ -428,8 +485,11 @@ def gathered(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     return lists
 
 
-def by_id(source: str) -> dict[str, Row]:
-    """Return the committed results of a source by id; empty if there are none."""
-    if not os.path.lexists(path_of(source)):
+def by_id(source: str, folder: Path | None = None) -> dict[str, Row]:
+    """Return the committed results of a source by id; empty if there are none.
+
+    The `folder` is as in `path_of`.
+    """
+    if not os.path.lexists(path_of(source, folder)):
         return {}
-    return {row.id: row for row in read(source)["rows"]}
+    return {row.id: row for row in read(source, folder)["rows"]}

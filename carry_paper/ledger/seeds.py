@@ -63,10 +63,15 @@ class StoredRuns(BaseModel):
 # ---- measuring
 
 
-def carry_swaps(model: Transformer, count: int = interchange_maps.PAIRS) -> pd.DataFrame:
-    """Return the part of `interchange.sweep` that `who_decides` reads, on `count` pairs."""
+def carry_swaps(
+    model: Transformer, count: int = interchange_maps.PAIRS, n_digits: int | None = None
+) -> pd.DataFrame:
+    """Return the part of `interchange.sweep` that `who_decides` reads, on `count` pairs.
+
+    `n_digits` is that of the sums; the model's if None.
+    """
     return interchange.sweep(
-        model, interchange.PairCounts(count, 0), own=True, variables=["carry_in"]
+        model, interchange.PairCounts(count, 0), n_digits, own=True, variables=["carry_in"]
     )
 
 
@@ -272,17 +277,21 @@ def judged(table: pd.DataFrame) -> pd.DataFrame:
 # ---- the stored table
 
 
-def path_of() -> Path:
-    """Return the path of the stored table."""
-    return data_dir() / "results" / "seeds.csv.gz"
+def path_of(folder: Path | None = None) -> Path:
+    """Return the path of the stored table, in this data folder (`data_dir()` if None)."""
+    return (folder or data_dir()) / "results" / "seeds.csv.gz"
 
 
-def saved() -> pd.DataFrame:
-    """Return the stored table with what rules decide; raise `BadInput` if it cannot be read."""
-    table = read_table(path_of(), StoredRuns, REMEDY)
+def saved(folder: Path | None = None) -> pd.DataFrame:
+    """Return the stored table with what rules decide; raise `BadInput` if it cannot be read.
+
+    The `folder` is as in `path_of`.
+    """
+    path = path_of(folder)
+    table = read_table(path, StoredRuns, REMEDY)
     if table.duplicated(KEY).any():
-        raise damaged(path_of(), "a run stands twice", REMEDY)
-    with reading(path_of(), REMEDY):
+        raise damaged(path, "a run stands twice", REMEDY)
+    with reading(path, REMEDY):
         table["fields"] = table["fields"].map(json.loads, na_action="ignore")
         return decided(table)
 

@@ -2,18 +2,20 @@
 
 Both are made from the committed results, so they need no weights and are the same wherever a page
 runs. A page that runs with a group other than that of the claims says what the paper claims, but
-judges nothing.
+judges nothing. Nor does a page show a verdict beside other weights than those behind it.
 """
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import log10
+from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from carry_core import carries, groups
+from carry_core.runs import Runs
 from carry_paper.ledger import results
 from carry_paper.ledger.claims import CLASSES, Claim, chosen, claims
 from carry_paper.ledger.report import counted
@@ -87,6 +89,11 @@ class Line:
         if len(self.claims) > 1 or claim.paper is None:
             return ""
         return number(claim.paper, claim)
+
+    def leave_out(self, source: str) -> None:
+        """Leave out the results of a source."""
+        self.rows[source] = []
+        self.sides[source] = None
 
     def about(self, group: str | None) -> bool:
         """Return True if a page about this group judges the line; None stands for all groups."""
@@ -258,11 +265,42 @@ def of_groups(keys: Sequence[str]) -> str:
     return "; ".join(words)
 
 
+def leave_out_other_weights(lines: Iterable[Line], page_runs: Runs | None) -> list[str]:
+    """Leave out the results of each source that were made from other weights than are here.
+
+    Args:
+        lines: The lines that are judged.
+        page_runs: The runs that the page shows; of other groups, the ones that lead are compared.
+
+    Returns:
+        The groups with other weights.
+    """
+    others: dict[tuple[str, str], bool] = {}
+    for line in lines:
+        for source, rows in line.rows.items():
+            names = {name for row in rows for name in row.groups}
+            for name in names:
+                if (source, name) not in others:
+                    paths = _paths(page_runs, source, name)
+                    others[source, name] = results.has_other_weights(source, name, paths)
+            if any(others[source, name] for name in names):
+                line.leave_out(source)
+    return sorted({name for (_, name), is_other in others.items() if is_other})
+
+
+def _paths(page_runs: Runs | None, source: str, group: str) -> list[Path] | None:
+    """Return the files of the runs that a page shows, if they are of this group; else None."""
+    if page_runs is None or (page_runs.source, page_runs.group) != (source, group):
+        return None
+    return [stored.path for stored in page_runs.stored.values()]
+
+
 def verdict_box(
     ids: Iterable[str],
     group: str | None = None,
     words: Mapping[str, str] | None = None,
     pages: bool = False,
+    page_runs: Runs | None = None,
 ) -> Html:
     """Return the box at the top of a page: the paper's claims, and the verdicts on them.
 
@@ -273,19 +311,21 @@ def verdict_box(
         group: The group that the page shows; a claim about others is not judged there.
         words: The page's own words for a claim, by id, in place of its `short` in claims.yml.
         pages: True to link each row to the page that computes it.
+        page_runs: The runs that the page shows, which may be others than those that lead.
 
     Raises:
         BadInput: There is no such id.
     """
-    rows = {source: results.by_id(source) for source in SOURCES}
-    weightless = results.uninformative(rows)
+    stored = {source: results.by_id(source) for source in SOURCES}
+    weightless = results.uninformative(stored)
     lines = []
     for name in ids:
         claims_of_line = [claims()[name]] if name in claims() else chosen(name)
         line_words = (words or {}).get(name) or claims_of_line[0].short or claims_of_line[0].words
         informative = [claim for claim in claims_of_line if claim.id not in weightless]
-        lines.append(Line(line_words, informative or claims_of_line, rows))
+        lines.append(Line(line_words, informative or claims_of_line, stored))
     judged = [line for line in lines if line.about(group)]
+    other_weights = leave_out_other_weights(judged, page_runs)
 
     html = TEMPLATES.get_template("box.html.j2").render(
         lines=lines,
@@ -295,6 +335,8 @@ def verdict_box(
         trainings=sorted(_trainings(line for line in judged if line.groups == [group])),
         others=bool(_trainings(line for line in judged if line.groups != [group])),
         named=groups.find,
+        other_weights=other_weights,
+        missing=not any(stored.values()),
         waiting={
             source: not_run(row for line in judged for row in line.rows[source])
             for source in SOURCES
@@ -322,12 +364,13 @@ def _plain(line: Line, judged: bool) -> str:
     return " | ".join(parts)
 
 
-def ledger(*ids: str, group: str | None = None) -> Html:
+def ledger(*ids: str, group: str | None = None, page_runs: Runs | None = None) -> Html:
     """Return rows of the ledger: paper, author's weights, ours, runs, verdicts, runs that differ.
 
     Args:
         ids: Ids, or beginnings of ids such as `tab1/`.
         group: The group that the page shows; rows about others name theirs.
+        page_runs: As in `verdict_box`.
 
     Raises:
         BadInput: There is no such id.
@@ -337,6 +380,7 @@ def ledger(*ids: str, group: str | None = None) -> Html:
     for name in ids:
         for claim in [claims()[name]] if name in claims() else chosen(name):
             lines.append(Line(claim.words, [claim], rows))
+    leave_out_other_weights(lines, page_runs)
     template = TEMPLATES.get_template("rows.html.j2")
     html = template.render(
         lines=lines, sources=SOURCES, group=group, collapsed=len(lines) > LONG_TABLE

@@ -4,6 +4,7 @@ Its template is `claims.html.j2`; `book/_static/claims.js` reads the `data-` att
 template writes.
 """
 
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -140,6 +141,8 @@ class Outcomes:
         It also says if other weights are stored now.
         """
         files = self.weights[source]
+        if not files:
+            return f"No results yet: `carry claims --source {source} --save` computes them."
         if source == "author":
             n_released = len(author.checksums())
             return (
@@ -182,7 +185,7 @@ def read(source: str | None = None) -> Outcomes:
     """Return the ledger with the committed results of one source, or of both (None).
 
     A claim that the results do not have, or that has been given another number since, is
-    `not run`.
+    `not run`; all are if there are no results.
 
     Raises:
         BadInput: The results cannot be read.
@@ -195,7 +198,9 @@ def read(source: str | None = None) -> Outcomes:
     order: dict[str, dict[str, int]] = {}
     weights: dict[str, dict[str, str]] = {}
     for name in SOURCES if source is None else (source,):
-        stored = results.read(name)
+        stored: dict[str, Any] = {"rows": [], "weights": {}}
+        if os.path.lexists(results.path_of(name)):
+            stored = results.read(name)
         rows[name] = _rows(name, stored["rows"], all_claims)
         worst_first = sorted(rows[name].values(), key=badness)
         order[name] = {row.id: place for place, row in enumerate(worst_first)}

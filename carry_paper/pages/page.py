@@ -18,14 +18,14 @@ from typing import Any, Unpack
 
 from matplotlib.figure import SubFigure
 
-from carry_core.errors import check_whole
-from carry_core.runs import History, Runs, load
+from carry_core import groups
+from carry_core.errors import BadInput, check_whole
+from carry_core.runs import FIRST, LAST, History, Runs, find, load
 from carry_paper import author
 from carry_paper.pages import author_side, box, parameters, words
 from carry_paper.pages.show import glue, show
 from carry_paper.plots.sides import Layout, subfigures
 
-MAX_RUN = 999
 MAX_SEED = 2**63 - 1
 
 
@@ -57,6 +57,11 @@ class PageWithoutRuns:
         """The group whose claims the page judges; None if it judges those of all groups."""
         return None
 
+    @property
+    def loaded_runs(self) -> Runs | None:
+        """The page's own runs; None if it loads none."""
+        return None
+
     def show(self, item: Any, name: str | None = None, alt: str = "") -> None:
         """Put a figure, a table, or a part of the ledger on the page, as `pages.show` does."""
         show(item, name, alt)
@@ -74,12 +79,14 @@ class PageWithoutRuns:
         """
         self.claims = claims
         group = None if all_groups else self.judged_group
-        show(box.verdict_box(claims, group, words or {}), name="verdicts")
+        show(
+            box.verdict_box(claims, group, words or {}, page_runs=self.loaded_runs), name="verdicts"
+        )
 
     def ledger(self, *claims: str, all_groups: bool = False) -> None:
         """Put rows of the ledger on the page: those named, else those of the verdict box."""
         group = None if all_groups else self.judged_group
-        show(box.ledger(*claims or self.claims, group=group))
+        show(box.ledger(*claims or self.claims, group=group, page_runs=self.loaded_runs))
 
     def beside(self, data: Any, part: str = "", group: str | None = None) -> dict[str, Any]:
         """Return a figure's data by side: the author's as it is stored, and this.
@@ -128,7 +135,7 @@ class Page(PageWithoutRuns):
         name: As in `PageWithoutRuns`.
         source: `ours` or `author`.
         group: The group whose runs are loaded.
-        run: One of its runs, or None for the page's choice.
+        run: One of its runs, of any number, or None for the page's choice.
         n_examples: The number of random sums, `at_least` or more.
         seed: The seed of the random sums, 0 or more.
         at_least: The fewest sums on which the page's measurements are defined.
@@ -150,22 +157,50 @@ class Page(PageWithoutRuns):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        groups.find(self.group)
         check_whole("n_examples", self.n_examples, self.at_least, parameters.MAX_EXAMPLES, "sums")
         check_whole("seed", self.seed, 0, MAX_SEED)
         if self.run is not None:
-            check_whole("run", self.run, 0, MAX_RUN)
-        self.runs = self.load(self.group)
-        if self.run is not None:
-            self.runs.model(self.run)
+            check_whole("run", self.run, 0, LAST)
+        self.runs = self.load(self.group) if self.run is None else self.load_with(self.run)
 
     @property
     def judged_group(self) -> str:
         """The page's group."""
         return self.group
 
+    @property
+    def loaded_runs(self) -> Runs:
+        """The page's own runs."""
+        return self.runs
+
     def load(self, group: str) -> Runs:
         """Return the runs of another group, from the page's source."""
         return load(group, self.source)
+
+    def load_with(self, run: int) -> Runs:
+        """Return the page's runs if `run` is among them, else it and the first six of its recipe.
+
+        Raises:
+            BadInput: There is no such run.
+        """
+        if run in find(self.group, self.source):
+            return self.load(self.group)
+        alone = find(self.group, self.source, runs=[run])
+        if not alone:
+            numbers = ", ".join(map(str, self.numbers()))
+            expected = f"expected one of {numbers}" if numbers else "there are no runs of it"
+            raise BadInput(f"No run {run} of {self.group} from {self.source}: {expected}.")
+        recipe = alone[run].parent.name if self.source == "ours" else None
+        together = find(self.group, self.source, recipe=recipe, runs=[*FIRST, run])
+        return load(self.group, self.source, recipe=recipe, runs=[*together])
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of all runs of the group that exist, by whichever recipe."""
+        numbers: set[int] = set()
+        for recipe in groups.RECIPES if self.source == "ours" else [None]:
+            numbers.update(find(self.group, self.source, recipe=recipe, runs=range(LAST + 1)))
+        return sorted(numbers)
 
     def has(self, group: str) -> bool:
         """Return False if the page is about the author's release, and this lacks the group."""

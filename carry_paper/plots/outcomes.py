@@ -11,13 +11,14 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from carry_paper.plots.sides import AUTHORS
+from carry_paper.plots.sides import AUTHORS, OURS
 from carry_paper.plots.style import INK, WIDTH, name_grid, style
 
 RIGHT, OFF_BY_ONE, WRONG = "#2B4570", "#D8615B", "#8C94A2"
 OUTCOMES = {"right": RIGHT, "off by exactly one": OFF_BY_ONE, "otherwise wrong": WRONG}
 PAPER: dict[str, Any] = {"color": "black", "linewidth": 1.3, "linestyle": (0, (2.5, 1.2))}
 VISIBLE = 0.002  # smaller parts of a bar are not drawn, which keeps the page light
+SHORT_NAMES = {AUTHORS: "author’s", OURS: "ours"}
 VALUE = "value "  # begins the id of a bar, which says its value on the built page
 
 
@@ -161,7 +162,7 @@ def _bars(
         shares = shares.assign(wrong=1 - shares.sum(axis=1, skipna=False))
         blocks += [shares, gap]
         if with_names:
-            name = "author’s" if side == AUTHORS else "ours"
+            name = SHORT_NAMES.get(side, side)
             middle = start + (len(shares) - 1) / 2
             ax.annotate(name, (middle, 0), ha="center", va="top", **below)
         start += len(shares) + 1

@@ -27,8 +27,9 @@ from torch import Tensor
 
 from carry_core.errors import BadInput
 from carry_core.files import replacing
+from carry_core.model import ModelConfig
 from carry_core.sums import VOCABULARY
-from carry_paper.training.stacked import SCALE, THRESHOLD, Stack
+from carry_paper.training.stacked import Stack
 
 # The version of the step's rounding: raise it with any change that moves a bit of a run.
 VERSION = 2
@@ -229,7 +230,9 @@ class FusedStep:
         self, stack: Stack, parameters: Mapping[str, Tensor], dropout: Sequence[SeedSequence]
     ) -> None:
         """Copy the parameters; raise `BadInput` if there is no step for such a model here."""
-        check_sizes(stack)
+        if stack.token.device.type != "cpu":
+            raise _cannot("it is for a CPU")
+        check_sizes(stack.config)
         self.library = library()
         self.stack = stack
         self.masks = LaneMasks(dropout)
@@ -279,8 +282,8 @@ class FusedStep:
                 ctypes.c_void_p(rows[run].data_ptr()),
                 ctypes.c_void_p(target[run].data_ptr()),
                 ctypes.c_void_p(self.masks.words[run].ctypes.data),
-                ctypes.c_int(THRESHOLD),
-                ctypes.c_float(SCALE),
+                ctypes.c_int(self.stack.threshold),
+                ctypes.c_float(self.stack.scale),
                 ctypes.c_void_p(totals[run].data_ptr()),
             )
         means = (totals / count).float()
@@ -306,20 +309,19 @@ class FusedStep:
         return logits[:, 0], logits[:, 1]
 
 
-def check_sizes(stack: Stack) -> None:
-    """Raise `BadInput` if `native/sizes.h` has no room for the model, or it is not on a CPU."""
-    config = stack.config
-    if stack.token.device.type != "cpu":
-        raise _cannot("it is for a CPU")
+def check_sizes(config: ModelConfig) -> None:
+    """Raise `BadInput` if `native/sizes.h` has no room for a model."""
+    has_room = (
+        config.layers <= MOST_LAYERS
+        and config.d_ff <= MOST_NEURONS
+        and config.layout.length <= MOST_POSITIONS
+    )
     of_the_paper = config.d_model == D_MODEL and config.heads == HEADS
-    if not of_the_paper or config.d_ff % NEURONS_AT_ONCE or not config.d_ff:
-        raise _cannot("the model has other sizes than the paper's")
-    if (
-        config.layers > MOST_LAYERS
-        or config.d_ff > MOST_NEURONS
-        or config.layout.length > MOST_POSITIONS
-    ):
-        raise _cannot(
-            f"it has room for {MOST_LAYERS} layers, {MOST_NEURONS} neurons and "
-            f"{MOST_POSITIONS} positions at most"
+    if not has_room or not of_the_paper or config.d_ff % NEURONS_AT_ONCE:
+        raise BadInput(
+            f"The fused step supports up to {MOST_LAYERS} layers, d_model {D_MODEL}, {HEADS} heads,"
+            f" d_ff up to {MOST_NEURONS} in multiples of {NEURONS_AT_ONCE}, and up to "
+            f"{MOST_POSITIONS} positions; this model has {config.layers} layers, "
+            f"d_model {config.d_model}, {config.heads} heads, d_ff {config.d_ff} and "
+            f"{config.layout.length} positions: choose another precision, such as bf16."
         )

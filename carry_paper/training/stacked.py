@@ -22,14 +22,27 @@ from numpy.random import SFC64, Generator, SeedSequence
 from torch import Tensor
 
 from carry_core.fast import layers
+from carry_core.groups import DROPOUT
 from carry_core.model import ModelConfig, rotary, rotate
 from carry_core.sums import EQUALS, PLUS, digit_tokens
 
 Parameters = Mapping[str, Tensor]
 Draw = Callable[[tuple[int, ...], torch.dtype], Tensor]  # draws a dropout mask of that shape
 DRAWN_FROM = 2**16  # random numbers are from 0 to one below this
-THRESHOLD = 6554  # entries with numbers below this are dropped: the paper's rate of 0.1, rounded
-SCALE = DRAWN_FROM / (DRAWN_FROM - THRESHOLD)  # of an activation that is not dropped
+
+
+def threshold_of(rate: float) -> int:
+    """Return the number below which random numbers drop an entry: a dropout rate, rounded."""
+    return round(DRAWN_FROM * rate)
+
+
+def scale_of(threshold: int) -> float:
+    """Return the scale of an activation that is not dropped."""
+    return DRAWN_FROM / (DRAWN_FROM - threshold)
+
+
+THRESHOLD = threshold_of(DROPOUT)  # that of the paper's rate
+SCALE = scale_of(THRESHOLD)
 DRAWS_PER_WORD = 4  # from 64 random bits
 
 
@@ -40,9 +53,12 @@ class Masks:
     own fast stream (SFC64), of which sixteen bits decide on an entry.
     """
 
-    def __init__(self, seeds: Sequence[SeedSequence], device: torch.device) -> None:
+    def __init__(
+        self, seeds: Sequence[SeedSequence], device: torch.device, threshold: int = THRESHOLD
+    ) -> None:
         self.streams = [Generator(SFC64(seed)) for seed in seeds]
         self.device = device
+        self.threshold = threshold
 
     def __call__(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Return zeros and ones of shape `[run, …]`, not yet scaled."""
@@ -52,7 +68,7 @@ class Masks:
         for run, stream in enumerate(self.streams):
             words = stream.integers(2**64, size=n_words, dtype=np.uint64)
             numbers = words.view(np.uint16)[:count]
-            np.greater_equal(numbers, THRESHOLD, out=mask[run])
+            np.greater_equal(numbers, self.threshold, out=mask[run])
         # The conversion from bool takes seven times as long as that from bytes.
         bits = torch.from_numpy(mask.view(np.uint8)).view(shape)
         return bits.to(self.device).to(dtype)
@@ -110,13 +126,21 @@ class Stack:
         turn_of_row: The rotary embedding of each row.
         queries: For each layer, the positions whose queries it needs.
         future: True where a decoder's query may not look, `[query, key]`.
+        threshold: The number below which random numbers drop an entry.
+        scale: The scale of an activation that is not dropped.
     """
 
     def __init__(
-        self, config: ModelConfig, device: torch.device, dtype: torch.dtype = torch.float32
+        self,
+        config: ModelConfig,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+        threshold: int = THRESHOLD,
     ) -> None:
         self.config = config
         self.dtype = dtype
+        self.threshold = threshold
+        self.scale = scale_of(threshold)
         layout = config.layout
         constants = {"+": [PLUS], "=": [EQUALS]}
         tokens = [torch.tensor(constants.get(mark, range(10))) for mark in layout.tick_labels()]
@@ -265,7 +289,7 @@ class Stack:
     def scaled(self, weight: Tensor, bias: Tensor, draw: Draw | None) -> tuple[Tensor, Tensor]:
         """Return a linear map between two dropouts, with the scales of both in it."""
         if draw is not None:
-            weight, bias = weight * SCALE**2, bias * SCALE
+            weight, bias = weight * self.scale**2, bias * self.scale
         return weight.to(self.dtype), bias.to(self.dtype)
 
     def normed(self, x: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from carry_core.model import ModelConfig, Transformer
 from carry_paper.training import fused
 from carry_paper.training.fused import FusedStep
 from carry_paper.training.seeds import OWN, Seeds
-from carry_paper.training.stacked import Masks, Stack
+from carry_paper.training.stacked import Masks, Stack, threshold_of
 
 Pairs = Int[Tensor, "2 _"]  # the two numbers of some sums
 # A run's tensors by name, and a record that is ready for JSON.
@@ -138,13 +138,14 @@ class Trainer:
 
         fresh = [initialise(group.config, of_run.weights) for of_run in streams]
         stacked = {name: torch.stack([of_run[name] for of_run in fresh]) for name in fresh[0]}
-        self.stack = Stack(group.config, self.device, PRECISIONS[precision])
+        threshold = threshold_of(group.dropout)
+        self.stack = Stack(group.config, self.device, PRECISIONS[precision], threshold)
         self.carry_in = carries.carry_in(group.n_digits).to(self.device)
         self.prepare_step(stacked, [of_run.dropout for of_run in streams])
 
     def prepare_step(self, stacked: dict[str, Tensor], dropout: list[SeedSequence]) -> None:
         """Set up parameters, masks and optimiser, from initial parameters `[run, …]`."""
-        self.masks = Masks(dropout, self.device)
+        self.masks = Masks(dropout, self.device, self.stack.threshold)
         self.fused = FusedStep(self.stack, stacked, dropout) if self.precision == "fused" else None
         if self.fused is None:
             self.parameters = {

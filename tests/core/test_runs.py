@@ -113,7 +113,7 @@ def test_curves_of_unequal_runs_are_filled_up(data):
 @pytest.mark.parametrize(
     ("call", "complaint"),
     [
-        (lambda: runs.load("n9"), "Unknown group 'n9': expected one of n2_s0.3_w0.2, n1"),
+        (lambda: runs.load("n9"), "Unknown group 'n9': expected a name such as n"),
         (lambda: runs.load(NAME, "authr"), "Unknown source 'authr': expected 'ours' or 'author'"),
         (
             lambda: runs.load(NAME, recipe="slow"),
@@ -254,3 +254,116 @@ def test_shipped_runs_say_how_they_were_trained(monkeypatch):
             tested = curves["epochs"] if "epochs" in curves else np.arange(1, record["epochs"] + 1)
             assert curves["test_whole"].shape == tested.shape
             assert tested[-1] == record["epochs"]
+
+
+# ---------------------------------------------------------------- your own runs, by path
+
+UNLISTED = "n1_s0.4_w0.5_dff64_h4"
+
+
+@pytest.fixture
+def own(data, tmp_path) -> Path:
+    """A folder of two runs of a group that nobody listed."""
+    save_random(groups.find(UNLISTED), (3, 8), "quick", 9)
+    return (data / "runs" / UNLISTED / "quick").rename(tmp_path / "own")
+
+
+def test_a_run_is_loaded_by_its_path(own, monkeypatch):
+    """A file, a folder, and some runs of it; as text and as a path; with or without a slash."""
+    one = runs.load(str(own / "run3.safetensors"))
+    assert (one.group, one.source, one.numbers) == (UNLISTED, "ours", (3,))
+    assert one.config == groups.find(UNLISTED).config
+    assert one.record["runs"][0]["recipe"] == "quick"
+    fresh = random_model(one.config, 3).state_dict()
+    assert torch.equal(one.model(3).state_dict()["blocks.0.q.weight"], fresh["blocks.0.q.weight"])
+    assert runs.load(own).numbers == (3, 8)
+    assert runs.load(own, runs=[8]).numbers == (8,)
+    monkeypatch.chdir(own.parent)
+    assert runs.load("own").numbers == (3, 8)
+    (own / "run3.safetensors").rename("mine.safetensors")
+    assert runs.load("mine.safetensors").numbers == (3,)
+
+
+def test_a_folder_with_the_name_of_a_group_is_not_taken_for_it(own, monkeypatch):
+    (own.parent / NAME).mkdir()
+    monkeypatch.chdir(own.parent)
+    with pytest.raises(BadInput, match=f"No weights of {NAME} from ours"):
+        runs.load(NAME)
+
+
+def another_recipe(own):
+    save_random(groups.find(UNLISTED), (0,), "paper", 9)
+    (data_dir() / "runs" / UNLISTED / "paper" / "run0.safetensors").rename(own / "run0.safetensors")
+
+
+def rewritten(change):
+    """Return a function that changes the weights and the metadata of run 3."""
+
+    def rewrite(own):
+        path = own / "run3.safetensors"
+        tensors, about = load_file(path), {"carry": json.dumps(runs.describe(path))}
+        change(tensors, about)
+        save_file(tensors, path, about)
+
+    return rewrite
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda own: (own / "run3.safetensors").unlink(), "run3.safetensors does not exist"),
+        (
+            rewritten(lambda tensors, about: about.clear()),
+            "run3.safetensors has no record of its training",
+        ),
+        (
+            rewritten(lambda tensors, about: tensors["norm.bias"].fill_(torch.nan)),
+            "weights that are not finite",
+        ),
+        (
+            rewritten(lambda tensors, about: tensors.update({"norm.bias": torch.zeros(7)})),
+            r"norm.bias is F32 \[7\], expected",
+        ),
+        (
+            rewritten(
+                lambda tensors, about: about.update(
+                    carry=about["carry"].replace('"heads": 4', '"heads": 2')
+                )
+            ),
+            f"its config has heads 2, and {UNLISTED} has 4",
+        ),
+        (
+            rewritten(
+                lambda tensors, about: about.update(carry=about["carry"].replace("_h4", "_h04"))
+            ),
+            f"is called {UNLISTED}: expected that spelling",
+        ),
+    ],
+)
+def test_what_cannot_be_a_run_is_one_line(own, spoil, message):
+    spoil(own)
+    with pytest.raises(BadInput, match=message) as error:
+        runs.load(own / "run3.safetensors")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "wanted", "message"),
+    [
+        (another_recipe, None, "not trained alike .run0.safetensors of .* paper.*run3.* quick"),
+        (lambda own: None, [4], "has no runs 4: expected some of 3,8"),
+        (lambda own: None, [-3], r"runs=\[-3\]: expected numbers of runs"),
+        (
+            lambda own: (own / "a.safetensors").write_bytes(
+                (own / "run3.safetensors").read_bytes()
+            ),
+            None,
+            "a.safetensors and .*run3.safetensors are both of run 3",
+        ),
+        (lambda own: [path.unlink() for path in own.iterdir()], None, "own has no runs"),
+    ],
+)
+def test_a_folder_has_runs_of_one_training(own, spoil, wanted, message):
+    spoil(own)
+    with pytest.raises(BadInput, match=message):
+        runs.load(own, runs=wanted)

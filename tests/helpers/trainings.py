@@ -5,18 +5,24 @@ import math
 import pytest
 import torch
 
-from carry_core import runs
+from carry_core import groups, measure, runs
 from carry_core.groups import Group, Recipe
 from carry_core.model import Transformer
 from carry_paper.training import fused, loop
 from carry_paper.training.trainer import Trainer
 
+FEW = 40  # sums of a class, or pairs, where a test measures on few
 QUICK = Recipe("quick", 1e-3, warmup=10)
 needs_fused = pytest.mark.skipif(bool(fused.why_not()), reason=fused.why_not())
 
 
 def weights(trainer: Trainer, i: int | slice = 0) -> dict[str, torch.Tensor]:
     return {name: p[i].detach().clone() for name, p in trainer.parameters.items()}
+
+
+def few_sums(group: str):
+    """Return few sums of each class, on which a group can be surveyed."""
+    return measure.sample(FEW, groups.find(group).n_digits, seed=0)
 
 
 class Ticks(loop.Clock):

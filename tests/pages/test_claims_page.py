@@ -11,7 +11,6 @@ from urllib.parse import parse_qsl
 import pytest
 from bs4 import BeautifulSoup
 
-from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_paper.ledger import claims, verdicts
 from carry_paper.pages import claims_page
@@ -62,10 +61,10 @@ def test_both_sources_or_one(ledger):  # noqa: F811
     assert claims_page.read("ours").sources == ("ours",)
     (ledger / "results" / "author.json").unlink()
     assert len(claims_page.read("ours").entries) == len(claims.claims())
-    with pytest.raises(
-        BadInput, match=r"author\.json does not exist: write it with `carry claims --source author"
-    ):
-        claims_page.read()
+    without_author = claims_page.read()
+    assert {entry.verdict("author") for entry in without_author.entries} == {"not run"}
+    assert "`carry claims --source author --save`" in without_author.origin("author")
+    assert "not run" not in {without_author.counts("ours").most_common(1)[0][0]}
 
 
 def test_results_of_other_weights_are_called_stale(committed, monkeypatch):

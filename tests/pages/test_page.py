@@ -8,10 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from pydantic import TypeAdapter
 
 from carry_core import groups
 from carry_core.errors import BadInput
 from carry_paper.findings import adder, dynamics, heads, neurons, pentagon
+from carry_paper.ledger import results
 from carry_paper.ledger.claims import claims
 from carry_paper.pages import box, words
 from carry_paper.pages.html import Html
@@ -53,7 +55,7 @@ def page(data, outputs) -> Page:
 def test_a_page_loads_the_runs_of_its_group(page):
     assert page.runs.numbers == (0, 3)
     assert page.has("digits4_n2_s0.3_w0.2"), "only the author's release lacks groups"
-    with pytest.raises(BadInput, match="No run 1"):
+    with pytest.raises(BadInput, match="No run 1 of .*: expected one of 0, 3"):
         Page("fig99", source="ours", group=NAME, run=1)
 
 
@@ -92,7 +94,7 @@ def test_the_box_has_the_short_words_of_its_claims_and_the_page_s_own(page, outp
 def test_a_page_judges_what_is_about_its_group_or_about_any(page, monkeypatch):
     groups_of_boxes = []
 
-    def verdict_box(claims, group, words):
+    def verdict_box(claims, group, words, page_runs):
         groups_of_boxes.append(group)
         return Html("", "")
 
@@ -110,6 +112,69 @@ def test_a_box_judges_nothing_on_a_page_of_another_group():
     assert "ours: " in about
     assert about.startswith(other)
     assert "ours: " not in other
+
+
+def store_results(files: dict[str, str]) -> None:
+    """Store results of a claim on the group, made from files with these sha256."""
+    path = results.path_of("ours")
+    path.parent.mkdir(exist_ok=True)
+    row = results.Row(
+        "finding/transition",
+        "Sec. 3",
+        None,
+        value=1.0,
+        runs=[1.0, 1.0],
+        verdict="reproduced",
+        n=2,
+        fields={"run": ["0", "3"], "shows": [True, True]},
+        groups=[NAME],
+    )
+    content = {"version": results.VERSION, "source": "ours", "weights": files, "rows": [row]}
+    path.write_bytes(TypeAdapter(results.Results).dump_json(results.Results(**content)))
+
+
+def test_no_verdict_stands_beside_other_weights(page):
+    """Those that the results were made from, others, and one run more than they have."""
+    files = results.weights("ours")
+    store_results(files)
+    judged = box.verdict_box(["finding/transition"], NAME, page_runs=page.runs)
+    assert "ours: 2 of 2 runs" in judged.text
+    assert "sha256" not in judged.html
+
+    save_random(groups.find(NAME), (40,))
+    with_one_more = Page("fig99", source="ours", group=NAME, run=40)
+    assert with_one_more.runs.numbers == (0, 3, 40)
+    changed = dict.fromkeys(files, "0" * 64)
+    for page_runs, weights in ((with_one_more.runs, files), (page.runs, changed), (None, changed)):
+        store_results(weights)
+        unjudged = box.verdict_box(["finding/transition"], NAME, page_runs=page_runs)
+        assert "ours" not in unjudged.text
+        assert f"the weights of {NAME} here are others" in unjudged.html
+        assert f"carry compare {NAME}" in unjudged.html
+        assert "1.0" not in box.ledger("finding/transition", group=NAME, page_runs=page_runs).html
+    store_results(changed)
+    assert results.of_these_weights("ours", "finding/transition").runs == []
+    store_results(files)
+    assert results.of_these_weights("ours", "finding/transition").runs == [1.0, 1.0]
+
+
+def test_the_box_is_empty_where_there_are_no_results(page):
+    empty = box.verdict_box(["finding/transition", "tab1/final_mlp/"], None, page_runs=page.runs)
+    assert "ours: " not in empty.text
+    assert "There are no results of the ledger in this data folder" in empty.html
+    assert results.of_these_weights("author", "finding/transition").runs == []
+
+
+def test_a_page_takes_any_run_that_exists(page):
+    """By whichever recipe it was trained; those beside it are of the same one."""
+    save_random(groups.find(NAME), (1, 77), "quick", 60)
+    other = Page("fig99", source="ours", group=NAME, run=77)
+    assert other.runs.numbers == (1, 77)
+    assert other.runs.record["recipe"] == "quick"
+    with pytest.raises(
+        BadInput, match=f"No run 78 of {NAME} from ours: expected one of 0, 1, 3, 77"
+    ):
+        Page("fig99", source="ours", group=NAME, run=78)
 
 
 def test_a_figure_has_a_part_for_each_side(page, outputs):

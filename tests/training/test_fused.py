@@ -79,9 +79,8 @@ def test_gradients_are_autograds(reference, product, monkeypatch):
     """With a last tile of six sums, and without dropout; by the matrix registers where they are, and without them."""
     monkeypatch.setenv("CXX", product)
     monkeypatch.setattr(fused, "library", fused.library.__wrapped__)
-    monkeypatch.setattr(fused, "THRESHOLD", 0)
-    for where in ("fused", "stacked"):
-        monkeypatch.setattr(f"carry_paper.training.{where}.SCALE", 1.0)
+    reference.stack.threshold = 0
+    reference.stack.scale = 1.0
     reference.masks = lambda shape, dtype: torch.ones(shape, dtype=dtype)
     compare(reference, SeedSequence(1), 70)
 
@@ -229,8 +228,16 @@ def test_where_it_cannot_be_built_one_line_says_why(compiler, lacks, told, tmp_p
 
 
 @pytest.mark.parametrize(
-    "config", [ModelConfig(d_model=64), ModelConfig(width=11), ModelConfig(d_ff=2048)]
+    "config",
+    [
+        ModelConfig(d_model=64),
+        ModelConfig(heads=4),
+        ModelConfig(layers=4),
+        ModelConfig(width=11),
+        ModelConfig(d_ff=2048),
+        ModelConfig(d_ff=192),
+    ],
 )
 def test_models_of_other_sizes_are_refused(config):
-    with pytest.raises(BadInput, match="other sizes|at most"):
+    with pytest.raises(BadInput, match=r"supports up to 3 layers.*: choose .* such as bf16\.$"):
         Trainer(Group("x", config, fraction=0.002), QUICK, [0], precision="fused")

@@ -6,9 +6,10 @@ import torch.nn.functional as F
 
 from carry_core import sums
 from carry_core.fast import layers
+from carry_core.groups import find
 from carry_core.model import ModelConfig, Transformer
 from carry_paper.training.seeds import OWN
-from carry_paper.training.stacked import SCALE, THRESHOLD, Masks, Stack
+from carry_paper.training.stacked import SCALE, THRESHOLD, Masks, Stack, threshold_of
 
 # ---------------------------------------------------------------- the forward of several runs
 
@@ -188,3 +189,22 @@ def test_masks_are_independent_coins():
     assert off_diagonal.abs().max() < 5 / count**0.5
     for lag in (1, 2, 3, 4, 32, 128, 997):
         assert abs((centred[0, lag:] * centred[0, :-lag]).mean()) < 5 / count**0.5
+
+
+def test_another_dropout_rate_drops_and_scales_by_it():
+    threshold = threshold_of(0.3)
+    masks = Masks([OWN.streams(0).dropout], torch.device("cpu"), threshold)
+    share = 1 - masks((1, 1000, 1000), torch.float64).mean().item()
+    assert share == pytest.approx(0.3, abs=0.003)
+    stack = Stack(ModelConfig(), torch.device("cpu"), DOUBLE, threshold)
+    assert stack.scale * (1 - threshold / 65536) == pytest.approx(1)
+
+
+def test_four_narrow_heads_equal_the_plain_model():
+    config = find("decoder_digits2_n2_s0.3_w0.2_dff192_h4_d64").config
+    model = Transformer(config).double()
+    a, b = batch(config)
+    plain = model(sums.encode(a, b, config.layout), read=config.layout.loss_positions)
+    stack = Stack(config, torch.device("cpu"), DOUBLE)
+    logits = stack.logits(stacked(model), stack.rows(a[None], b[None]))
+    torch.testing.assert_close(logits[0].transpose(0, 1), plain, rtol=1e-12, atol=1e-12)

@@ -60,6 +60,17 @@ def test_priming_joins_the_first_long_sums(small_group):
     assert primed.shape[1] == train.shape[1] + 7
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_a_group_is_trained_with_its_own_dropout(rate):
+    """At a rate of zero, a step's loss is that with dropout off; at another it is not."""
+    group = Group("small", ModelConfig(), n_digits=2, batch=64, dropout=rate)
+    trainer = Trainer(group, QUICK, [0])
+    a, b = trainer.batches(trainer.train, group.batch)[0]
+    expected = trainer.mean_score(torch.stack([a, b], 1))["loss"]
+    loss = trainer.step(a, b, 0)["loss"]
+    assert bool(torch.isclose(loss, expected, rtol=1e-5)) == (rate == 0.0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("which", ["encoder", "one-layer decoder"])
 def test_stacked_runs_equal_separate_runs(which):

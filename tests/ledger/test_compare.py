@@ -1,0 +1,113 @@
+"""The paper's questions asked of any runs: the ledger's own measures, and where a run lies among ours."""
+
+import json
+from dataclasses import asdict
+
+import pandas as pd
+import pytest
+
+from carry_core import groups, runs
+from carry_core.files import ROOT
+from carry_core.interventions import INTACT
+from carry_paper.findings.base import MAIN
+from carry_paper.findings.evidence import Evidence
+from carry_paper.findings.survey import Need
+from carry_paper.ledger import compare, registry, results, seeds
+from tests.helpers.trainings import FEW, few_sums, save_random
+
+UNLISTED = "n1_s0.4_w0.5_dff64_h4"
+
+
+@pytest.fixture(scope="module")
+def main_run(few_draws):
+    """A shipped run, asked by its path on few sums."""
+    path = runs.find(MAIN, recipe="quick", runs=[7])[7]
+    subject = compare.subject(str(path))
+    answers = compare.ask(subject, pairs=FEW, surveyed=few_sums)
+    return {answer.id: answer for answer in answers}
+
+
+def test_what_is_asked_is_what_the_ledger_measures(main_run, few_draws):
+    """The same entries, on the same run chosen by its number."""
+    need = Need(frozenset([INTACT, *registry.LAST_HEADS]), dissect=True)
+    selection = {MAIN: {"recipe": "quick", "runs": [7]}}
+    evidence = Evidence("ours", {MAIN: need}, selection=selection, surveyed=few_sums)
+    asked = [id_ for id_ in main_run if not id_.startswith("carry/")]
+    assert len(asked) == len(compare.ENCODER) + 60
+    for id_ in asked:
+        measurement = registry.entry(id_).measure(evidence)
+        assert main_run[id_].runs == {"7": pytest.approx(measurement.runs[7], abs=1e-5)}
+        if measurement.shows is not None:
+            assert main_run[id_].shows == {"7": measurement.shows[7]}
+
+
+def test_a_run_of_ours_lies_where_the_table_of_seeds_has_it(main_run):
+    stored = seeds.saved()
+    stored = stored[(stored.source == "ours") & stored.epoch.isna() & (stored.recipe == "quick")]
+    row = stored[stored.run == 7].iloc[0]
+    staircase = main_run["finding/staircase"]
+    assert staircase.runs["7"] == pytest.approx(row.staircase, abs=1e-4)
+    assert len(staircase.seeds) == len(stored)
+    assert staircase.seeds_show == (stored["staircase shows"].sum(), len(stored))
+    rank = (stored.staircase < row.staircase).mean() + 0.5 / len(stored)
+    assert staircase.percentiles["7"] == pytest.approx(100 * rank, abs=0.1)
+    assert main_run[compare.KIND].runs == {"7": row.kind}
+    # Few pairs are swapped here.
+    assert main_run["carry/earlier"].runs["7"] == pytest.approx(row.earlier, abs=0.15)
+
+
+def test_the_paper_and_our_six_runs_stand_beside_a_cell(main_run):
+    cell = "tab1/final_mlp/NC/accuracy/pos7"
+    row = results.by_id("ours")[cell]
+    assert (main_run[cell].paper, main_run[cell].seeds) == (row.paper, row.runs)
+    frame = compare.cells(main_run.values(), "tab1/final_mlp")
+    assert frame.groupby("side").run.nunique().to_dict() == {"ours": 6, "paper": 1, "yours": 1}
+    own = frame.query("side == 'yours' and carry_class == 'NC' and position == 'pos7'").iloc[0]
+    assert own.accuracy == main_run[cell].runs["7"]
+    assert own.corrected == main_run[cell.replace("accuracy", "corrected")].runs["7"]
+    assert not own.carry_in
+    assert frame.query("carry_class == 'C@1' and position == 'pos7'").carry_in.all()
+    words = compare.table_in_words(main_run.values(), "tab1/final_mlp").loc["NC", "pos7"]
+    mean_of_ours = sum(row.runs) / len(row.runs)
+    assert words == f"{own.accuracy:.2f} ({mean_of_ours:.2f}; {row.paper:.2f})"
+
+
+@pytest.mark.parametrize(
+    ("value", "percentile"), [(0.0, 0.0), (1.0, 12.5), (2.0, 50.0), (3.0, 87.5), (4.0, 100.0)]
+)
+def test_percentiles_count_ties_half(value, percentile):
+    spread = [1.0, 2.0, 2.0, 3.0]
+    assert compare.percentiles({"0": value, "1": None}, spread) == {"0": percentile}
+    assert compare.percentiles({"0": value}, []) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        UNLISTED,
+        "digits2_n2_s0.3_w0.2_dff64",
+        "decoder_n3_s0.3_w0.2_dff64",
+        "pad5_primed7_n2_s0.3_w0.2_dff64",
+        "n2_s0.3_w0.2_dff64_h1",
+    ],
+)
+def test_any_shape_of_model_can_be_asked(data, few_draws, name):
+    """Even of random weights; ours come from the repository, since there are none in this data folder."""
+    group = groups.find(name)
+    save_random(group, (2,), "quick", 9)
+    answers = compare.ask(compare.subject(name), pairs=8, surveyed=few_sums)
+    assert json.loads(json.dumps([asdict(answer) for answer in answers]))
+    assert {run for answer in answers for run in answer.runs} == {"2"}
+    assert compare.reference_folder() == ROOT / "data"
+    assert any(answer.seeds for answer in answers)
+    frame = compare.summary(answers)
+    assert {"question", "paper", "our seeds", "yours", "percentile"} == {*frame}
+    assert len(compare.tables(answers)) == (2 if group.n_digits == 3 and not group.padded else 0)
+    assert not [answer.id for answer in answers if answer.not_asked and "carry/" not in answer.id]
+
+
+def test_a_question_that_cannot_be_asked_says_why():
+    answer = compare.Answer("mine", "carry/kind", "Who", not_asked="no sum is right")
+    assert compare.value_words(answer) == "not asked: no sum is right"
+    assert isinstance(compare.summary([answer]), pd.DataFrame)
